@@ -1,0 +1,192 @@
+#include "formats/file.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "formats/bytes.h"
+
+namespace moepack {
+namespace {
+
+Status os_error(const std::string& path, std::string_view action, int error,
+                std::string_view remedy = {}) {
+  const StatusCode code = error == ENOENT ? StatusCode::kNotFound : StatusCode::kIo;
+  return make_error(code, Where{.file = path},
+                    std::string(action) + ": " + std::strerror(error), remedy);
+}
+
+}  // namespace
+
+Result<File> File::open(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return os_error(name, "cannot open", errno, "check the path and its permissions");
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) {
+    const int error = errno;
+    ::close(fd);
+    return os_error(name, "cannot stat", error);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return make_error(StatusCode::kInvalidArgument, Where{.file = name}, "is not a regular file");
+  }
+  return File(fd, name, static_cast<std::uint64_t>(info.st_size));
+}
+
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), size_(other.size_) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Status File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  const auto end = checked_add(offset, out.size());
+  if (!end.has_value() || *end > size_) {
+    return corrupt(Where{.file = path_, .offset = offset},
+                   "file ends at byte " + std::to_string(size_) + ", " +
+                       std::to_string(out.size()) + " bytes were wanted here",
+                   "it is cut short; copy or convert it again");
+  }
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t got = ::pread(fd_, out.data() + done, out.size() - done,
+                                static_cast<off_t>(offset + done));
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return make_error(StatusCode::kIo, Where{.file = path_, .offset = offset + done},
+                        std::string("cannot read: ") + std::strerror(errno));
+    }
+    if (got == 0) {
+      return corrupt(Where{.file = path_, .offset = offset + done},
+                     "file became shorter while it was read");
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return Status::ok();
+}
+
+Result<AtomicFile> AtomicFile::create(const std::filesystem::path& final_path) {
+  std::filesystem::path temporary = final_path;
+  temporary += ".tmp";
+  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) return os_error(temporary.string(), "cannot create", errno);
+  return AtomicFile(fd, std::move(temporary), final_path);
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)),
+      temporary_(std::move(other.temporary_)),
+      final_(std::move(other.final_)) {}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(temporary_, other.temporary_);
+  std::swap(final_, other.final_);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::discard() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  fd_ = -1;
+  ::unlink(temporary_.c_str());
+}
+
+Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> data) {
+  std::size_t done = 0;
+  while (done < data.size()) {
+    const ssize_t put = ::pwrite(fd_, data.data() + done, data.size() - done,
+                                 static_cast<off_t>(offset + done));
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      return os_error(temporary_.string(), "cannot write", errno,
+                      errno == ENOSPC ? "free some space and run the same command again" : "");
+    }
+    done += static_cast<std::size_t>(put);
+  }
+  return Status::ok();
+}
+
+Status AtomicFile::resize(std::uint64_t size) {
+  if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) {
+    return os_error(temporary_.string(), "cannot set the size", errno);
+  }
+  return Status::ok();
+}
+
+Status AtomicFile::commit() {
+  if (::fsync(fd_) != 0) return os_error(temporary_.string(), "cannot sync", errno);
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    return os_error(temporary_.string(), "cannot close", error);
+  }
+  if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    return os_error(final_.string(), "cannot rename into place", error);
+  }
+  return sync_directory(final_.parent_path());
+}
+
+Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  MOE_ASSIGN_OR_RETURN(File file, File::open(path));
+  if (file.size() > max_bytes) {
+    return corrupt(Where{.file = file.path()},
+                   "is " + std::to_string(file.size()) + " bytes long, at most " +
+                       std::to_string(max_bytes) + " are expected");
+  }
+  std::string text(file.size(), '\0');
+  MOE_RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(text))));
+  return text;
+}
+
+Status write_text_file(const std::filesystem::path& path, std::string_view text) {
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  MOE_RETURN_IF_ERROR(file.write_at(0, std::as_bytes(std::span(text))));
+  return file.commit();
+}
+
+Status sync_directory(const std::filesystem::path& directory) {
+  const std::string name = directory.empty() ? "." : directory.string();
+  const int fd = ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return os_error(name, "cannot open directory", errno);
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  // Some file systems cannot sync a directory and say EINVAL; the rename itself stands.
+  if (result != 0 && error != EINVAL) return os_error(name, "cannot sync directory", error);
+  return Status::ok();
+}
+
+Result<AlignedBuffer> AlignedBuffer::allocate(std::size_t size_bytes, std::size_t alignment) {
+  AlignedBuffer buffer;
+  void* memory = nullptr;
+  const std::size_t padded = align_up(size_bytes == 0 ? 1 : size_bytes, alignment);
+  if (::posix_memalign(&memory, alignment, padded) != 0) {
+    return make_error(StatusCode::kIo, Where{},
+                      "out of memory: " + std::to_string(size_bytes) + " bytes wanted");
+  }
+  buffer.data_.reset(static_cast<std::byte*>(memory));
+  buffer.size_ = size_bytes;
+  return buffer;
+}
+
+}  // namespace moepack

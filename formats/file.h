@@ -1,0 +1,96 @@
+// Files: positioned reads, output that appears whole or not at all, aligned memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/status.h"
+
+namespace moepack {
+
+// A file open for reading. Move-only; read_at may be called from any number of threads.
+class File {
+ public:
+  // Directories, sockets and the like are refused; symbolic links are followed.
+  static Result<File> open(const std::filesystem::path& path);
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File();
+
+  const std::string& path() const { return path_; }
+  std::uint64_t size() const { return size_; }  // bytes, at the time of open
+  int fd() const { return fd_; }
+
+  // Fills `out` from byte `offset` on. A file that ends early is kCorrupt with the offset.
+  Status read_at(std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  File(int fd, std::string path, std::uint64_t size)
+      : fd_(fd), path_(std::move(path)), size_(size) {}
+  int fd_ = -1;
+  std::string path_;
+  std::uint64_t size_ = 0;
+};
+
+// A file being written under a temporary name beside its final one. commit() syncs and renames it;
+// without commit the destructor removes it, so no reader ever sees half of it.
+// write_at may be called from several threads on disjoint ranges; the rest is single-threaded.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::filesystem::path& final_path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  Status write_at(std::uint64_t offset, std::span<const std::byte> data);
+  // Extends or cuts the file to `size` bytes (new bytes are zero).
+  Status resize(std::uint64_t size);
+  Status commit();
+
+ private:
+  AtomicFile(int fd, std::filesystem::path temporary, std::filesystem::path final_path)
+      : fd_(fd), temporary_(std::move(temporary)), final_(std::move(final_path)) {}
+  void discard();
+  int fd_ = -1;
+  std::filesystem::path temporary_;
+  std::filesystem::path final_;
+};
+
+// Reads a whole small file (configuration, manifest). Larger than `max_bytes`: kCorrupt.
+Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);
+// Writes through AtomicFile.
+Status write_text_file(const std::filesystem::path& path, std::string_view text);
+// Makes a rename or creation inside `directory` durable.
+Status sync_directory(const std::filesystem::path& directory);
+
+// Uninitialized memory with an alignment, for direct I/O and SIMD. Owns; move-only.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  // `alignment` is a power of two. Fails with kIo when memory is short.
+  static Result<AlignedBuffer> allocate(std::size_t size_bytes, std::size_t alignment);
+
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+  std::span<std::byte> span() { return {data_.get(), size_}; }
+  std::span<const std::byte> span() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace moepack

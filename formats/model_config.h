@@ -1,0 +1,78 @@
+// What config.json says about a model, checked and with defaults filled in. One struct for every
+// family; fields that a family lacks stay 0.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "formats/qformat.h"
+#include "formats/status.h"
+
+namespace moepack {
+
+enum class LayerType : std::uint8_t { kLinearAttention, kFullAttention };
+
+struct ModelConfig {
+  std::string model_type;  // of the text model, e.g. "qwen3_5_moe_text"
+
+  std::uint32_t vocab_size = 0;
+  std::uint32_t hidden_size = 0;
+  std::uint32_t num_layers = 0;
+  std::vector<LayerType> layer_types;  // [num_layers]
+  float rms_norm_eps = 0;
+  bool tie_word_embeddings = false;
+  std::uint32_t max_position_embeddings = 0;
+
+  // Mixture of experts.
+  std::uint32_t num_experts = 0;
+  std::uint32_t experts_per_token = 0;
+  std::uint32_t expert_width = 0;         // moe_intermediate_size
+  std::uint32_t shared_expert_width = 0;  // 0: no shared expert
+
+  // Full attention.
+  std::uint32_t num_heads = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t rotary_dim = 0;  // leading dimensions of a head that RoPE rotates; even
+  double rope_theta = 0;
+
+  // GatedDeltaNet.
+  std::uint32_t linear_key_heads = 0;
+  std::uint32_t linear_value_heads = 0;
+  std::uint32_t linear_key_dim = 0;    // of one head
+  std::uint32_t linear_value_dim = 0;  // of one head
+  std::uint32_t linear_conv_taps = 0;
+
+  // Ids that end a text: eos_token_id of config.json (number or list).
+  std::vector<std::int32_t> eos_token_ids;
+};
+
+// MLX's `quantization` block: the default and the modules that depart from it.
+struct QuantizationConfig {
+  struct Entry {
+    std::string module;  // e.g. "language_model.model.layers.0.mlp.gate"
+    std::optional<WeightFormat> format;  // nullopt: explicitly not quantized (false)
+  };
+  WeightFormat default_format;
+  std::vector<Entry> overrides;  // sorted by module
+};
+
+struct ParsedConfig {
+  ModelConfig model;
+  std::optional<QuantizationConfig> quantization;
+};
+
+// Reads the text of a config.json (nested `text_config` or flat). `file` names it in errors.
+// Refused: unknown model types, missing or non-positive dimensions, numbers that contradict each
+// other (heads not divisible, experts per token above the number of experts, layer_types of the
+// wrong length, …), settings whose math is not implemented.
+Result<ParsedConfig> parse_model_config(std::string_view text, const std::string& file);
+// The same from a file.
+Result<ParsedConfig> read_model_config(const std::filesystem::path& path);
+
+}  // namespace moepack
