@@ -1,0 +1,65 @@
+// The compute kernels of one CPU backend, as a table of pure functions: no allocation, no I/O, no
+// failure, no globals. Shapes are row-major; `stride` counts floats between consecutive rows.
+//
+// The reference table is scalar C++ and defines the results: each output element is summed in an
+// order that depends on the shape alone, never on the number of tokens in the call, on the row
+// range or on threads, so reference output is bitwise independent of all three. SIMD tables keep
+// the same property within one table; between tables results agree to rounding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "formats/qformat.h"
+#include "formats/status.h"
+
+namespace moepack {
+
+struct Kernels {
+  std::string_view name;  // "reference", "scalar", "avx2", "avx512"
+
+  // y[t][r] = sum_c w[r][c] * x[t][c] for t < tokens and r in [row_begin, row_end).
+  // x: [tokens, w.cols], x_stride >= w.cols; y: [tokens, w.rows], y_stride >= w.rows (indexed by the
+  // absolute row). scratch: at least matmul_scratch_floats(w.cols) floats, of this call alone.
+  void (*matmul)(const QMatrixView& w, const float* x, std::size_t x_stride, std::size_t tokens,
+                 std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
+                 std::span<float> scratch);
+
+  // sum_i a[i] * b[i].
+  float (*dot)(const float* a, const float* b, std::size_t n);
+  // y[i] += a * x[i].
+  void (*axpy)(float a, const float* x, float* y, std::size_t n);
+  // out[i] = silu(gate[i]) * up[i], silu(x) = x * sigmoid(x). out may alias gate or up.
+  void (*swiglu)(const float* gate, const float* up, float* out, std::size_t n);
+
+  // One token of the gated delta rule for one V head (Gated Delta Networks, arXiv 2412.06464, as
+  // transformers' torch_recurrent_gated_delta_rule computes it):
+  //   S *= decay;  u = S^T k;  S += k (beta (v - u))^T;  out = S^T q
+  // state: [key_dim, value_dim], updated in place; q, k: [key_dim] already normalised (q scaled);
+  // v, out: [value_dim]. decay = exp(g), 0 < decay <= 1. value_dim <= 1024.
+  void (*gated_delta_step)(float* state, const float* q, const float* k, const float* v,
+                           float decay, float beta, std::size_t key_dim, std::size_t value_dim,
+                           float* out);
+};
+
+constexpr std::size_t kMaxDeltaValueDim = 1024;
+
+// Floats of scratch that matmul needs for matrices of `cols` inputs, in every table.
+std::size_t matmul_scratch_floats(std::uint64_t cols);
+
+const Kernels& reference_kernels();
+
+// Instruction sets a CPU backend can use, best last.
+enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512 };
+std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", "avx512"
+// What this processor and operating system support.
+CpuLevel detect_cpu_level();
+// The SIMD table of `level`; kUnsupported when this machine cannot run it. kScalar: the reference
+// functions under the name "scalar".
+Result<const Kernels*> cpu_kernels(CpuLevel level);
+// "auto" or a level's name; kInvalidArgument otherwise.
+Result<CpuLevel> parse_cpu_level(std::string_view name);
+
+}  // namespace moepack

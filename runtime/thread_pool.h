@@ -1,0 +1,33 @@
+// A fixed set of threads that share index ranges. One pool per engine; parallel_for is called from
+// one thread at a time and never nested.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace moepack {
+
+class ThreadPool {
+ public:
+  // `threads` >= 1 counts the calling thread. 1: everything runs in the caller.
+  explicit ThreadPool(std::size_t threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  std::size_t size() const;
+
+  // Calls body(begin, end, worker) for consecutive ranges of at most `grain` indices that cover
+  // [0, count), each exactly once, in any order and on any thread; worker < size() names the thread,
+  // for scratch of its own. Returns when all are done. body must not throw.
+  void parallel_for(std::size_t count, std::size_t grain,
+                    const std::function<void(std::size_t begin, std::size_t end,
+                                             std::size_t worker)>& body);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moepack
