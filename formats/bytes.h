@@ -16,18 +16,15 @@ static_assert(std::endian::native == std::endian::little,
               "on-disk numbers are little-endian and are read without swapping");
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-T load_le(const void* at) {
+requires std::is_trivially_copyable_v<T> T load_le(const void* at) {
   T value;
   std::memcpy(&value, at, sizeof(T));
   return value;
 }
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-void store_le(void* at, T value) {
-  std::memcpy(at, &value, sizeof(T));
-}
+requires std::is_trivially_copyable_v<T>
+void store_le(void* at, T value) { std::memcpy(at, &value, sizeof(T)); }
 
 inline std::optional<std::uint64_t> checked_mul(std::uint64_t a, std::uint64_t b) {
   std::uint64_t product = 0;

@@ -22,8 +22,8 @@ std::string_view projection_name(Projection projection);
 
 struct ProjectionLayout {
   WeightFormat format;
-  std::uint64_t rows = 0;  // outputs: expert width for gate and up, hidden size for down
-  std::uint64_t cols = 0;  // inputs: hidden size for gate and up, expert width for down
+  std::uint64_t rows = 0;    // outputs: expert width for gate and up, hidden size for down
+  std::uint64_t cols = 0;    // inputs: hidden size for gate and up, expert width for down
   std::uint64_t offset = 0;  // bytes from the start of the record to the weight component
   MatrixBytes bytes;         // scales follow weight, biases follow scales
 
@@ -36,14 +36,17 @@ struct ExpertLayout {
   std::array<ProjectionLayout, kProjections> projections;
   std::uint64_t record_bytes = 0;
 
-  const ProjectionLayout& of(Projection p) const { return projections[static_cast<std::size_t>(p)]; }
+  const ProjectionLayout& of(Projection p) const {
+    return projections[static_cast<std::size_t>(p)];
+  }
   // A view of one projection inside a record that starts at `record`.
   QMatrixView view(Projection p, const std::byte* record) const;
   friend bool operator==(const ExpertLayout&, const ExpertLayout&) = default;
 };
 
 // nullopt when a format cannot hold its projection's shape.
-std::optional<ExpertLayout> make_expert_layout(std::uint64_t hidden, std::uint64_t expert_width,
-                                               const std::array<WeightFormat, kProjections>& formats);
+std::optional<ExpertLayout> make_expert_layout(
+    std::uint64_t hidden, std::uint64_t expert_width,
+    const std::array<WeightFormat, kProjections>& formats);
 
 }  // namespace moepack

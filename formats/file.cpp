@@ -1,11 +1,11 @@
 #include "formats/file.h"
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "formats/bytes.h"
@@ -16,8 +16,8 @@ namespace {
 Status os_error(const std::string& path, std::string_view action, int error,
                 std::string_view remedy = {}) {
   const StatusCode code = error == ENOENT ? StatusCode::kNotFound : StatusCode::kIo;
-  return make_error(code, Where{.file = path},
-                    std::string(action) + ": " + std::strerror(error), remedy);
+  return make_error(code, Where{.file = path}, std::string(action) + ": " + std::strerror(error),
+                    remedy);
 }
 
 }  // namespace
@@ -63,8 +63,8 @@ Status File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   }
   std::size_t done = 0;
   while (done < out.size()) {
-    const ssize_t got = ::pread(fd_, out.data() + done, out.size() - done,
-                                static_cast<off_t>(offset + done));
+    const ssize_t got =
+        ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (got < 0) {
       if (errno == EINTR) continue;
       return make_error(StatusCode::kIo, Where{.file = path_, .offset = offset + done},
@@ -111,8 +111,8 @@ void AtomicFile::discard() {
 Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> data) {
   std::size_t done = 0;
   while (done < data.size()) {
-    const ssize_t put = ::pwrite(fd_, data.data() + done, data.size() - done,
-                                 static_cast<off_t>(offset + done));
+    const ssize_t put =
+        ::pwrite(fd_, data.data() + done, data.size() - done, static_cast<off_t>(offset + done));
     if (put < 0) {
       if (errno == EINTR) continue;
       return os_error(temporary_.string(), "cannot write", errno,
@@ -149,9 +149,9 @@ Status AtomicFile::commit() {
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   MOE_ASSIGN_OR_RETURN(File file, File::open(path));
   if (file.size() > max_bytes) {
-    return corrupt(Where{.file = file.path()},
-                   "is " + std::to_string(file.size()) + " bytes long, at most " +
-                       std::to_string(max_bytes) + " are expected");
+    return corrupt(Where{.file = file.path()}, "is " + std::to_string(file.size()) +
+                                                   " bytes long, at most " +
+                                                   std::to_string(max_bytes) + " are expected");
   }
   std::string text(file.size(), '\0');
   MOE_RETURN_IF_ERROR(file.read_at(0, std::as_writable_bytes(std::span(text))));

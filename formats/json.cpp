@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <xxhash.h>
+#include <nlohmann/json.hpp>
 
 namespace moepack {
 namespace {
@@ -108,9 +108,7 @@ class JsonEventAdapter {
 
  private:
   std::uint64_t base() const { return where_.offset.value_or(0); }
-  std::uint64_t offset() const {
-    return base() + static_cast<std::uint64_t>(*progress_ - begin_);
-  }
+  std::uint64_t offset() const { return base() + static_cast<std::uint64_t>(*progress_ - begin_); }
   Where at(std::uint64_t offset) const {
     return Where{.file = where_.file, .tensor = where_.tensor, .offset = offset};
   }

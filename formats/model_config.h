@@ -55,7 +55,7 @@ struct ModelConfig {
 // MLX's `quantization` block: the default and the modules that depart from it.
 struct QuantizationConfig {
   struct Entry {
-    std::string module;  // e.g. "language_model.model.layers.0.mlp.gate"
+    std::string module;                  // e.g. "language_model.model.layers.0.mlp.gate"
     std::optional<WeightFormat> format;  // nullopt: explicitly not quantized (false)
   };
   WeightFormat default_format;

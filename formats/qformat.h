@@ -34,8 +34,8 @@ struct QFormatInfo {
   QFormatId id;
   std::string_view name;  // as in manifests and on the command line: "bf16", "q4"
   QKind kind;
-  std::uint32_t bits;         // of one stored element or code
-  DType storage;              // how a manifest calls the weight component: BF16, U32 …
+  std::uint32_t bits;  // of one stored element or code
+  DType storage;       // how a manifest calls the weight component: BF16, U32 …
 };
 
 // All rows, in order of id.
@@ -50,8 +50,8 @@ std::optional<QFormatId> affine_qformat(std::uint32_t bits);
 // A format with its parameters: everything needed to decode a row, given its bytes.
 struct WeightFormat {
   QFormatId id = QFormatId::kBf16;
-  std::uint32_t group_size = 0;       // affine: 32, 64 or 128; else 0
-  DType scale_type = DType::kBf16;    // affine: BF16 or F16, of scales and biases; else BF16
+  std::uint32_t group_size = 0;     // affine: 32, 64 or 128; else 0
+  DType scale_type = DType::kBf16;  // affine: BF16 or F16, of scales and biases; else BF16
 
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };

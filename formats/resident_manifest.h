@@ -36,14 +36,14 @@ struct ResidentConventions {
 };
 
 struct ResidentTensor {
-  std::string name;                  // canonical module name, or tensor name for A_log and dt_bias
-  bool has_weight_suffix = true;     // components are NAME.weight …; false: the tensor is NAME
+  std::string name;               // canonical module name, or tensor name for A_log and dt_bias
+  bool has_weight_suffix = true;  // components are NAME.weight …; false: the tensor is NAME
   WeightFormat format;
   std::vector<std::uint64_t> shape;  // logical, of the decoded tensor
   std::uint64_t rows = 0;            // product of all dimensions but the last (1-D: 1)
   std::uint64_t cols = 0;
-  std::uint64_t weight_offset = 0;   // bytes into model_weights.bin; multiples of 64
-  std::uint64_t scales_offset = 0;   // affine only
+  std::uint64_t weight_offset = 0;  // bytes into model_weights.bin; multiples of 64
+  std::uint64_t scales_offset = 0;  // affine only
   std::uint64_t biases_offset = 0;
   MatrixBytes bytes;
 };

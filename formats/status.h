@@ -45,8 +45,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
-  Result(Status status) : state_(std::move(status)) {    // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
+  Result(Status status) : state_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     assert(!std::get<Status>(state_).is_ok());
   }
 
@@ -104,10 +104,10 @@ std::string printable(std::string_view text, std::size_t max_chars = 256);
 #define MOE_CONCAT(a, b) MOE_CONCAT_INNER(a, b)
 
 // Returns the error of `expr` (a Status) from the enclosing function.
-#define MOE_RETURN_IF_ERROR(expr)                     \
-  do {                                                \
-    ::moepack::Status moe_status_ = (expr);           \
-    if (!moe_status_.is_ok()) return moe_status_;     \
+#define MOE_RETURN_IF_ERROR(expr)                 \
+  do {                                            \
+    ::moepack::Status moe_status_ = (expr);       \
+    if (!moe_status_.is_ok()) return moe_status_; \
   } while (false)
 
 // Evaluates `expr` (a Result<T>); on error returns its Status, else assigns the value to `lhs`.

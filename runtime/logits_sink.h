@@ -15,7 +15,7 @@ namespace moepack {
 using LogitsSink = std::function<Status(std::size_t index, std::span<const float> logits)>;
 
 // Runs `tokens` from a fresh state and gives the logits of index >= first to the sink.
-using WindowForward = std::function<Status(std::span<const std::int32_t> tokens,
-                                           std::size_t first, const LogitsSink& sink)>;
+using WindowForward = std::function<Status(std::span<const std::int32_t> tokens, std::size_t first,
+                                           const LogitsSink& sink)>;
 
 }  // namespace moepack

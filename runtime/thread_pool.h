@@ -19,11 +19,11 @@ class ThreadPool {
   std::size_t size() const;
 
   // Calls body(begin, end, worker) for consecutive ranges of at most `grain` indices that cover
-  // [0, count), each exactly once, in any order and on any thread; worker < size() names the thread,
-  // for scratch of its own. Returns when all are done. body must not throw.
-  void parallel_for(std::size_t count, std::size_t grain,
-                    const std::function<void(std::size_t begin, std::size_t end,
-                                             std::size_t worker)>& body);
+  // [0, count), each exactly once, in any order and on any thread; worker < size() names the
+  // thread, for scratch of its own. Returns when all are done. body must not throw.
+  void parallel_for(
+      std::size_t count, std::size_t grain,
+      const std::function<void(std::size_t begin, std::size_t end, std::size_t worker)>& body);
 
  private:
   struct Impl;

@@ -28,9 +28,9 @@ TEST(DType, EveryF16SurvivesTheRoundTrip) {
 }
 
 TEST(DType, F16TiesGoToEven) {
-  EXPECT_EQ(f32_to_f16(1.0F + 0x1p-11F), 0x3c00);          // halfway to the next: down to even
-  EXPECT_EQ(f32_to_f16(1.0F + 3 * 0x1p-11F), 0x3c02);      // halfway: up to even
-  EXPECT_EQ(f32_to_f16(0x1p-25F), 0x0000);                 // half the smallest subnormal
+  EXPECT_EQ(f32_to_f16(1.0F + 0x1p-11F), 0x3c00);      // halfway to the next: down to even
+  EXPECT_EQ(f32_to_f16(1.0F + 3 * 0x1p-11F), 0x3c02);  // halfway: up to even
+  EXPECT_EQ(f32_to_f16(0x1p-25F), 0x0000);             // half the smallest subnormal
   EXPECT_EQ(f32_to_f16(std::nextafter(0x1p-25F, 1.0F)), 0x0001);
   EXPECT_EQ(f32_to_f16(65519.99F), 0x7bff);
   EXPECT_EQ(f32_to_f16(65520.0F), 0x7c00);

@@ -27,19 +27,19 @@ inline void expect_error(const Status& status, StatusCode code,
 
 }  // namespace moepack::test
 
-#define EXPECT_OK(expr)                                                             \
-  do {                                                                              \
-    const ::moepack::Status moe_expect_status_ = ::moepack::test::status_of(expr);  \
-    EXPECT_TRUE(moe_expect_status_.is_ok()) << moe_expect_status_.message();        \
+#define EXPECT_OK(expr)                                                            \
+  do {                                                                             \
+    const ::moepack::Status moe_expect_status_ = ::moepack::test::status_of(expr); \
+    EXPECT_TRUE(moe_expect_status_.is_ok()) << moe_expect_status_.message();       \
   } while (false)
-#define ASSERT_OK(expr)                                                             \
-  do {                                                                              \
-    const ::moepack::Status moe_assert_status_ = ::moepack::test::status_of(expr);  \
-    ASSERT_TRUE(moe_assert_status_.is_ok()) << moe_assert_status_.message();        \
+#define ASSERT_OK(expr)                                                            \
+  do {                                                                             \
+    const ::moepack::Status moe_assert_status_ = ::moepack::test::status_of(expr); \
+    ASSERT_TRUE(moe_assert_status_.is_ok()) << moe_assert_status_.message();       \
   } while (false)
 // Unwraps a Result<T> into `lhs` or fails the test.
-#define ASSERT_OK_AND_ASSIGN(lhs, expr)                                                  \
-  auto MOE_CONCAT(moe_test_result_, __LINE__) = (expr);                                  \
-  ASSERT_TRUE(MOE_CONCAT(moe_test_result_, __LINE__).is_ok())                            \
-      << MOE_CONCAT(moe_test_result_, __LINE__).status().message();                      \
+#define ASSERT_OK_AND_ASSIGN(lhs, expr)                             \
+  auto MOE_CONCAT(moe_test_result_, __LINE__) = (expr);             \
+  ASSERT_TRUE(MOE_CONCAT(moe_test_result_, __LINE__).is_ok())       \
+      << MOE_CONCAT(moe_test_result_, __LINE__).status().message(); \
   lhs = std::move(MOE_CONCAT(moe_test_result_, __LINE__)).value()

@@ -41,10 +41,10 @@ std::vector<T> read_golden(const std::filesystem::path& path) {
 }  // namespace moepack::test
 
 // Use at the head of a test: skips loudly when the model is not there.
-#define MOE_REQUIRE_MODEL(variable, name)                                                \
-  const auto variable##_found = ::moepack::test::test_model(name);                       \
-  if (!variable##_found.has_value()) {                                                   \
-    GTEST_SKIP() << "SKIPPED: needs " << (name)                                          \
-                 << "; set MOEPACK_TEST_MODELS to the folder that holds it";             \
-  }                                                                                      \
+#define MOE_REQUIRE_MODEL(variable, name)                                    \
+  const auto variable##_found = ::moepack::test::test_model(name);           \
+  if (!variable##_found.has_value()) {                                       \
+    GTEST_SKIP() << "SKIPPED: needs " << (name)                              \
+                 << "; set MOEPACK_TEST_MODELS to the folder that holds it"; \
+  }                                                                          \
   const std::filesystem::path variable = *variable##_found
