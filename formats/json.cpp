@@ -33,12 +33,7 @@ struct CountingIterator {
     ++*this;
     return old;
   }
-  friend bool operator==(const CountingIterator& a, const CountingIterator& b) {
-    return a.at == b.at;
-  }
-  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) {
-    return a.at != b.at;
-  }
+  bool operator==(const CountingIterator& other) const { return at == other.at; }
 };
 
 struct KeyHash {
