@@ -33,12 +33,7 @@ struct CountingIterator {
     ++*this;
     return old;
   }
-  friend bool operator==(const CountingIterator& a, const CountingIterator& b) {
-    return a.at == b.at;
-  }
-  friend bool operator!=(const CountingIterator& a, const CountingIterator& b) {
-    return a.at != b.at;
-  }
+  bool operator==(const CountingIterator& other) const { return at == other.at; }
 };
 
 struct KeyHash {
@@ -134,6 +129,12 @@ class JsonEventAdapter {
 };
 
 Status visit_json(std::string_view text, const Where& where, JsonVisitor& visitor) {
+  // The library takes a NUL for the end of the text and would not look at what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    const std::uint64_t at = where.offset.value_or(0) + nul;
+    return corrupt({.file = where.file, .tensor = where.tensor, .offset = at},
+                   "not valid JSON: a NUL byte");
+  }
   const char* progress = text.data();
   JsonEventAdapter adapter(where, text.data(), &progress, visitor);
   const CountingIterator first{text.data(), &progress};

@@ -1,0 +1,65 @@
+#include "convert/cli/cmd_logits.h"
+
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "convert/cli/token_input.h"
+#include "formats/file.h"
+
+namespace moepack::cli {
+namespace {
+
+struct LogitsFlags {
+  EngineFlags engine;
+  std::string token_ids;
+  std::string output;
+  bool json = false;
+};
+
+Status run(const LogitsFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_token_ids(flags.token_ids));
+  if (ids.empty()) return invalid_argument(flags.token_ids + " holds no token ids");
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(flags.engine, ids.size()));
+  MOE_ASSIGN_OR_RETURN(AtomicFile out, AtomicFile::create(flags.output));
+  const LogitsSink sink = [&](std::size_t index, std::span<const float> logits) {
+    return out.write_at(index * logits.size_bytes(), std::as_bytes(logits));
+  };
+  MOE_RETURN_IF_ERROR(engine->forward(ids, 0, sink));
+  MOE_RETURN_IF_ERROR(out.commit());
+  const std::uint32_t vocab = engine->config().vocab_size;
+  if (flags.json) {
+    std::cout << nlohmann::ordered_json{{"tokens", ids.size()},
+                                        {"vocab_size", vocab},
+                                        {"kernels", engine->kernels_name()},
+                                        {"output", flags.output}}
+                     .dump()
+              << "\n";
+  }
+  std::cerr << flags.output << ": float32 [" << ids.size() << ", " << vocab << "]\n";
+  return Status::ok();
+}
+
+}  // namespace
+
+void register_logits(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<LogitsFlags>();
+  CLI::App* command =
+      app.add_subcommand("logits", "Write a model's logits for given token ids to a file");
+  add_engine_flags(*command, flags->engine);
+  command
+      ->add_option("--token-ids", flags->token_ids,
+                   "Raw little-endian int32 ids, or a JSON list of ids")
+      ->required();
+  command->add_option("-o,--output", flags->output, "float32 [tokens, vocabulary], little-endian")
+      ->required();
+  command->add_flag("--json", flags->json, "Print one JSON object on stdout");
+  command->callback([flags, &action] {
+    action = [flags] {
+      const Status status = run(*flags);
+      return status.is_ok() ? kExitOk : fail(status);
+    };
+  });
+}
+
+}  // namespace moepack::cli

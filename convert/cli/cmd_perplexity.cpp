@@ -1,0 +1,219 @@
+#include "convert/cli/cmd_perplexity.h"
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "convert/cli/token_input.h"
+#include "runtime/kl_format.h"
+#include "runtime/kl_scoring.h"
+#include "runtime/perplexity.h"
+#include "runtime/tokenizer.h"
+
+namespace moepack::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct PerplexityFlags {
+  EngineFlags engine;
+  std::string text_file;
+  std::string token_ids;
+  std::uint64_t context = 512;
+  std::uint64_t windows = 0;
+  bool all_positions = false;
+  std::string base_file;
+  bool compare_with_file = false;
+  std::string base_model;
+  std::string base_pack;
+  std::string base_backend;
+  bool json = false;
+
+  bool compares_models() const {
+    return !base_model.empty() || !base_pack.empty() || !base_backend.empty();
+  }
+  PerplexityOptions options() const {
+    return {.context = context, .all_positions = all_positions, .max_windows = windows};
+  }
+};
+
+Status check_flags(const PerplexityFlags& flags) {
+  const bool has_text = !flags.text_file.empty() || !flags.token_ids.empty();
+  if (!has_text && !flags.compare_with_file) {
+    return invalid_argument("there is nothing to score", "give -f TEXT or --token-ids FILE");
+  }
+  if (flags.compare_with_file && flags.base_file.empty()) {
+    return invalid_argument("--kl-divergence needs --kl-divergence-base FILE");
+  }
+  if (!flags.base_file.empty() && (flags.all_positions || flags.compares_models())) {
+    return invalid_argument(
+        "--kl-divergence-base goes with neither --all-positions nor the --base options");
+  }
+  return Status::ok();
+}
+
+Result<std::vector<std::int32_t>> read_tokens(const PerplexityFlags& flags) {
+  if (!flags.token_ids.empty()) return read_token_ids(flags.token_ids);
+  if (flags.text_file.empty()) return std::vector<std::int32_t>();
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text(flags.text_file));
+  const std::filesystem::path model = flags.engine.model;
+  MOE_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
+  return tokenizer.encode(text);
+}
+
+// Progress as llama-perplexity prints it, on stderr.
+PerplexityProgress ppl_progress() {
+  return [](std::size_t done, std::size_t total, const NllStats& so_far) {
+    std::cerr << format_window_ppl(done, so_far.perplexity());
+    if (done == total) std::cerr << "\n";
+  };
+}
+
+KlProgress kl_progress() {
+  return [](std::size_t done, std::size_t, const KlSummary& so_far) {
+    if (done == 1) std::cerr << format_kl_window_head() << "\n";
+    std::cerr << format_kl_window(done, so_far) << "\n";
+  };
+}
+
+// What is scored and by which kernels, in front of the numbers of a report.
+nlohmann::ordered_json json_head(const PerplexityFlags& flags, const Engine& engine,
+                                 double seconds) {
+  return {{"context", flags.context},
+          {"all_positions", flags.all_positions},
+          {"kernels", engine.kernels_name()},
+          {"seconds", seconds}};
+}
+
+void print(const PerplexityFlags& flags, const PerplexityReport& report, const Engine& engine,
+           double seconds) {
+  if (!flags.json) {
+    std::cout << format_final_ppl(report) << "\n";
+    return;
+  }
+  nlohmann::ordered_json object{{"ppl", report.ppl},
+                                {"ppl_error", report.ppl_error},
+                                {"mean_nll", report.mean_nll},
+                                {"tokens_scored", report.tokens_scored},
+                                {"windows", report.windows}};
+  object.update(json_head(flags, engine, seconds));
+  std::cout << object.dump() << "\n";
+}
+
+void print(const PerplexityFlags& flags, const KlReport& report, const Engine& engine,
+           double seconds) {
+  if (!flags.json) {
+    std::cout << format_kl_report(report);
+    return;
+  }
+  nlohmann::ordered_json object;
+  for (const NamedNumber& number : kl_report_numbers(report)) object[number.key] = number.value;
+  object["tokens_scored"] = report.summary.tokens_scored;
+  object.update(json_head(flags, engine, seconds));
+  std::cout << object.dump() << "\n";
+}
+
+Result<KlReport> compare_with_model(const PerplexityFlags& flags,
+                                    std::span<const std::int32_t> tokens, Engine& engine) {
+  EngineFlags base = flags.engine;
+  if (!flags.base_model.empty()) {
+    base.model = flags.base_model;
+    base.pack.clear();
+  }
+  if (!flags.base_pack.empty()) base.pack = flags.base_pack;
+  if (!flags.base_backend.empty()) base.backend = flags.base_backend;
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> base_engine, open_engine(base, flags.context));
+  if (base_engine->config().vocab_size != engine.config().vocab_size) {
+    return invalid_argument("the two models have vocabularies of different size");
+  }
+  return compare_models(tokens, flags.options(), base_engine->window_forward(),
+                        engine.window_forward(), kl_progress());
+}
+
+Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
+                                        std::span<const std::int32_t> tokens) {
+  MOE_ASSIGN_OR_RETURN(KldBaseReader base, KldBaseReader::open(flags.base_file));
+  flags.context = base.context();
+  if (!tokens.empty()) MOE_RETURN_IF_ERROR(base.check_text(flags.context, tokens));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                       open_engine(flags.engine, flags.context));
+  MOE_RETURN_IF_ERROR(base.check_vocab(engine->config().vocab_size));
+  const Clock::time_point start = Clock::now();
+  MOE_ASSIGN_OR_RETURN(
+      KlReport report,
+      score_against_base(base, flags.windows, engine->window_forward(), kl_progress()));
+  print(flags, report, *engine, std::chrono::duration<double>(Clock::now() - start).count());
+  return report;
+}
+
+Status run(PerplexityFlags flags) {
+  MOE_RETURN_IF_ERROR(check_flags(flags));
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> tokens, read_tokens(flags));
+  if (flags.compare_with_file) return compare_with_base_file(flags, tokens).status();
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                       open_engine(flags.engine, flags.context));
+  const Clock::time_point start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  if (flags.compares_models()) {
+    MOE_ASSIGN_OR_RETURN(const KlReport report, compare_with_model(flags, tokens, *engine));
+    print(flags, report, *engine, seconds());
+    return Status::ok();
+  }
+  if (!flags.base_file.empty()) {
+    MOE_ASSIGN_OR_RETURN(
+        const PerplexityReport report,
+        write_kld_base(flags.base_file, tokens, flags.options(), engine->config().vocab_size,
+                       engine->window_forward(), ppl_progress()));
+    print(flags, report, *engine, seconds());
+    return Status::ok();
+  }
+  MOE_ASSIGN_OR_RETURN(
+      const PerplexityReport report,
+      score_perplexity(tokens, flags.options(), engine->window_forward(), ppl_progress()));
+  print(flags, report, *engine, seconds());
+  return Status::ok();
+}
+
+void add_flags(CLI::App& command, PerplexityFlags& flags) {
+  add_engine_flags(command, flags.engine);
+  CLI::Option* text = command.add_option("-f,--file", flags.text_file, "Text to score");
+  command
+      .add_option("--token-ids", flags.token_ids,
+                  "Score these ids: raw little-endian int32, or a JSON list")
+      ->excludes(text);
+  command.add_option("-c,--ctx-size", flags.context, "Tokens of a window")
+      ->check(CLI::Range(std::uint64_t{3}, std::uint64_t{1} << 24))
+      ->capture_default_str();
+  command.add_option("--chunks", flags.windows, "Score only the first N windows; 0: all")
+      ->capture_default_str();
+  command.add_flag("--all-positions", flags.all_positions,
+                   "Score every token, not only the second half of full windows");
+  command.add_option("--kl-divergence-base", flags.base_file,
+                     "File of log-probabilities in llama-perplexity's format: written, or read "
+                     "with --kl-divergence");
+  command.add_flag("--kl-divergence", flags.compare_with_file,
+                   "Compare with the base file (its tokens and window size are used)");
+  command.add_option("--base-model", flags.base_model, "Compare with another model, exactly");
+  command.add_option("--base-pack", flags.base_pack, "Compare with another pack, exactly");
+  command.add_option("--base-backend", flags.base_backend, "Compare with another backend, exactly");
+  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
+}
+
+}  // namespace
+
+void register_perplexity(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<PerplexityFlags>();
+  CLI::App* command =
+      app.add_subcommand("perplexity", "Score a text; compare two models token by token");
+  add_flags(*command, *flags);
+  command->callback([flags, &action] {
+    action = [flags] {
+      const Status status = run(*flags);
+      return status.is_ok() ? kExitOk : fail(status);
+    };
+  });
+}
+
+}  // namespace moepack::cli

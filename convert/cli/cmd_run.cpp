@@ -1,0 +1,194 @@
+#include "convert/cli/cmd_run.h"
+
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+
+#include "convert/cli/token_input.h"
+#include "formats/json.h"
+#include "runtime/generate.h"
+
+namespace moepack::cli {
+namespace {
+
+constexpr std::uint64_t kDefaultContext = 4096;
+
+struct RunFlags {
+  EngineFlags engine;
+  std::string prompt;
+  std::string prompt_file;
+  std::string prompts_file;
+  std::int64_t max_tokens = 128;
+  std::uint64_t context = 0;
+  SamplerOptions sampling;
+  bool json = false;
+  bool ignore_eos = false;
+};
+
+// Everything a prompt needs, opened once.
+struct Session {
+  std::unique_ptr<Engine> engine;
+  std::optional<Tokenizer> tokenizer;
+  GenerateOptions options;
+};
+
+Result<Session> open_session(const RunFlags& flags) {
+  Session session;
+  const std::filesystem::path model = flags.engine.model;
+  MOE_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
+  session.tokenizer.emplace(std::move(tokenizer));
+  const std::uint64_t context = flags.context != 0 ? flags.context : kDefaultContext;
+  MOE_ASSIGN_OR_RETURN(session.engine, open_engine(flags.engine, context));
+  session.options.max_tokens = static_cast<std::uint64_t>(flags.max_tokens);
+  session.options.sampling = flags.sampling;
+  if (!flags.ignore_eos) {
+    MOE_ASSIGN_OR_RETURN(session.options.stop_ids, read_stop_ids(model, session.engine->config()));
+  }
+  return session;
+}
+
+struct ReadStatistics {
+  double hit_rate = 0;              // of expert uses, 0 … 1
+  double gigabytes = 0;             // read from the pack
+  double gigabytes_per_second = 0;  // while reading
+};
+
+ReadStatistics read_statistics(const ExpertStoreStats& stats) {
+  ReadStatistics r;
+  const auto uses = static_cast<double>(stats.hits + stats.misses);
+  if (uses > 0) r.hit_rate = static_cast<double>(stats.hits) / uses;
+  r.gigabytes = static_cast<double>(stats.bytes_read) / 1e9;
+  if (stats.read_seconds > 0) r.gigabytes_per_second = r.gigabytes / stats.read_seconds;
+  return r;
+}
+
+nlohmann::ordered_json to_json(const GenerateResult& result, const Engine& engine) {
+  const ReadStatistics reads = read_statistics(engine.expert_stats());
+  return {{"text", result.text},
+          {"tokens", result.tokens},
+          {"stop_reason", stop_reason_name(result.reason)},
+          {"prompt_tokens", result.prompt_tokens},
+          {"prompt_seconds", result.prompt_seconds},
+          {"prompt_tokens_per_second", result.prompt_rate()},
+          {"decode_tokens", result.tokens.size()},
+          {"decode_seconds", result.decode_seconds},
+          {"decode_tokens_per_second", result.decode_rate()},
+          {"cache_hit_rate", reads.hit_rate},
+          {"gb_read", reads.gigabytes},
+          {"gb_per_second", reads.gigabytes_per_second},
+          {"kernels", engine.kernels_name()}};
+}
+
+void print_statistics(const GenerateResult& result, const Engine& engine) {
+  const ReadStatistics reads = read_statistics(engine.expert_stats());
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2);
+  out << "\nprompt: " << result.prompt_tokens << " tokens, " << result.prompt_rate()
+      << " tokens/s; decode: " << result.tokens.size() << " tokens, " << result.decode_rate()
+      << " tokens/s\nexperts: " << 100.0 * reads.hit_rate << " % cache hits, "
+      << std::setprecision(3) << reads.gigabytes << " GB read, " << reads.gigabytes_per_second
+      << " GB/s while reading; kernels: " << engine.kernels_name()
+      << "; stopped by: " << stop_reason_name(result.reason) << "\n";
+  std::cerr << out.str();
+}
+
+// JSON that stands on one line even where a text is not UTF-8 (it always is, after decoding).
+std::string json_line(const nlohmann::ordered_json& object) {
+  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+Status run_one(const RunFlags& flags) {
+  std::string prompt = flags.prompt;
+  if (!flags.prompt_file.empty()) {
+    MOE_ASSIGN_OR_RETURN(prompt, read_text(flags.prompt_file));
+  }
+  MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
+  const auto stream = [](std::string_view piece) { std::cout << piece << std::flush; };
+  MOE_ASSIGN_OR_RETURN(const GenerateResult result,
+                       generate(*session.engine, *session.tokenizer, ids, session.options,
+                                flags.json ? std::function<void(std::string_view)>() : stream));
+  if (flags.json) {
+    std::cout << json_line(to_json(result, *session.engine)) << "\n";
+  } else {
+    std::cout << std::endl;
+  }
+  print_statistics(result, *session.engine);
+  return Status::ok();
+}
+
+// One JSON object a line in, one a line out; every prompt starts from a fresh state.
+Status run_many(const RunFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text(flags.prompts_file));
+  MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
+  std::istringstream lines(text);
+  std::string line;
+  for (std::size_t number = 1; std::getline(lines, line); ++number) {
+    if (line.empty()) continue;
+    const std::string file = flags.prompts_file + " line " + std::to_string(number);
+    MOE_ASSIGN_OR_RETURN(const nlohmann::json doc, parse_json(line, Where{.file = file}));
+    const auto found = doc.is_object() ? doc.find("prompt") : doc.end();
+    if (!doc.is_object() || found == doc.end() || !found->is_string()) {
+      return corrupt(Where{.file = file}, "has no text under \"prompt\"");
+    }
+    const std::string prompt = *found;
+    MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
+    session.engine->reset_stats();
+    MOE_ASSIGN_OR_RETURN(const GenerateResult result,
+                         generate(*session.engine, *session.tokenizer, ids, session.options, {}));
+    nlohmann::ordered_json object{{"prompt", prompt}};
+    object.update(to_json(result, *session.engine));
+    std::cout << json_line(object) << std::endl;
+  }
+  return Status::ok();
+}
+
+void add_flags(CLI::App& command, RunFlags& flags) {
+  add_engine_flags(command, flags.engine);
+  CLI::Option_group* input = command.add_option_group("prompt");
+  input->add_option("-p,--prompt", flags.prompt,
+                    "Text to continue, taken as it is (special tokens are recognised)");
+  input->add_option("-f,--file", flags.prompt_file, "The same from a file");
+  input->add_option("--prompts-file", flags.prompts_file,
+                    "JSON lines with \"prompt\"; answers come as JSON lines on stdout");
+  input->require_option(1);
+  command.add_option("-n,--predict", flags.max_tokens, "Most new tokens")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->capture_default_str();
+  command.add_option("-c,--ctx-size", flags.context, "Most tokens, prompt included; 0: 4096")
+      ->capture_default_str();
+  flags.sampling.temperature = 0.0F;
+  command.add_option("--temp", flags.sampling.temperature, "Temperature; 0: greedy")
+      ->capture_default_str();
+  command.add_option("--top-k", flags.sampling.top_k, "Keep the k most probable; 0: all")
+      ->capture_default_str();
+  command.add_option("--top-p", flags.sampling.top_p, "Keep the most probable up to this sum")
+      ->capture_default_str();
+  command
+      .add_option("--min-p", flags.sampling.min_p,
+                  "Drop what is less probable than this share of the most probable")
+      ->capture_default_str();
+  command.add_option("-s,--seed", flags.sampling.seed, "Seed of the draw")->capture_default_str();
+  command.add_flag("--ignore-eos", flags.ignore_eos, "Do not stop at the model's end tokens");
+  command.add_flag("--json", flags.json, "Print one JSON object on stdout instead of the text");
+}
+
+}  // namespace
+
+void register_run(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* command = app.add_subcommand("run", "Continue a text");
+  add_flags(*command, *flags);
+  command->callback([flags, &action] {
+    action = [flags] {
+      const Status status = flags->prompts_file.empty() ? run_one(*flags) : run_many(*flags);
+      return status.is_ok() ? kExitOk : fail(status);
+    };
+  });
+}
+
+}  // namespace moepack::cli

@@ -1,0 +1,51 @@
+#include "convert/cli/command.h"
+
+#include <algorithm>
+#include <iostream>
+#include <thread>
+
+namespace moepack::cli {
+
+int fail(const Status& status) {
+  std::cerr << "moepack: " << status.message() << "\n";
+  return kExitError;
+}
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
+  command.add_option("--pack", flags.pack,
+                     "Expert pack: NAME of packed_experts_NAME, or a directory's whole name");
+  command.add_option("--backend", flags.backend, "auto, reference or cpu")
+      ->envname("MOEPACK_BACKEND")
+      ->capture_default_str();
+  command
+      .add_option("--cpu", flags.cpu,
+                  "Instruction set of the cpu backend: auto, scalar, avx2, avx512")
+      ->capture_default_str();
+  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command
+      .add_option("--cache-mb", flags.cache_mib,
+                  "Memory for experts in MiB; 0: what the machine can spare")
+      ->capture_default_str();
+  command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
+  EngineOptions options;
+  options.model = flags.model;
+  options.pack = flags.pack;
+  MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.backend));
+  MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.cpu));
+  options.threads =
+      flags.threads != 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency());
+  options.context = context;
+  options.cache_bytes = flags.cache_mib << 20;
+  options.chunk_tokens = flags.chunk_tokens;
+  return Engine::open(options);
+}
+
+}  // namespace moepack::cli

@@ -1,0 +1,47 @@
+// The one executable. Only this layer prints and exits.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+
+#include "convert/cli/cmd_convert.h"
+#include "convert/cli/cmd_logits.h"
+#include "convert/cli/cmd_perplexity.h"
+#include "convert/cli/cmd_run.h"
+#include "convert/cli/command.h"
+
+namespace moepack::cli {
+namespace {
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app("Convert Mixture-of-Experts checkpoints to expert packs, and run them", "moepack");
+  app.set_version_flag("--version", std::string("moepack ") + MOEPACK_VERSION);
+  app.require_subcommand(1);
+  Action action;
+  register_convert(app, action);
+  register_run(app, action);
+  register_logits(app, action);
+  register_perplexity(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "moepack: " << printable(error.what(), 1024) << "; see moepack --help\n";
+    return kExitError;
+  }
+  return action();
+}
+
+}  // namespace
+}  // namespace moepack::cli
+
+int main(int argc, char** argv) {
+  try {
+    return moepack::cli::parse_and_run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::cerr << "moepack: out of memory; lower --cache-mb, --chunk or -c\n";
+  } catch (const std::exception& error) {
+    std::cerr << "moepack: internal error: " << error.what() << "\n";
+  }
+  return moepack::cli::kExitError;
+}

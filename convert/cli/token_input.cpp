@@ -1,0 +1,55 @@
+#include "convert/cli/token_input.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "formats/bytes.h"
+#include "formats/file.h"
+#include "formats/json.h"
+
+namespace moepack::cli {
+namespace {
+
+constexpr std::uint64_t kMaxInputBytes = std::uint64_t{1} << 32;
+
+Result<std::vector<std::int32_t>> ids_from_json(const std::string& text, const std::string& file) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json doc, parse_json(text, Where{.file = file}));
+  std::vector<std::int32_t> ids;
+  for (const nlohmann::json& id : doc) {
+    if (!id.is_number_unsigned() ||
+        id.get<std::uint64_t>() > std::numeric_limits<std::int32_t>::max()) {
+      return corrupt(Where{.file = file},
+                     "element " + std::to_string(ids.size()) + " is not a token id");
+    }
+    ids.push_back(id.get<std::int32_t>());
+  }
+  return ids;
+}
+
+}  // namespace
+
+Result<std::string> read_text(const std::filesystem::path& path) {
+  return read_text_file(path, kMaxInputBytes);
+}
+
+Result<std::vector<std::int32_t>> read_token_ids(const std::filesystem::path& path) {
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  const std::string file = path.string();
+  // 0x5b ('[') as the low byte of a first id followed by JSON-like bytes is possible but means an
+  // id list in binary begins with an id that is 0x5b modulo 256; a JSON list also ends with ']'.
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  const std::size_t last = text.find_last_not_of(" \t\r\n");
+  const bool is_json = first != std::string::npos && text[first] == '[' && text[last] == ']';
+  if (is_json && text.find('\0') == std::string::npos) return ids_from_json(text, file);
+  if (text.size() % sizeof(std::int32_t) != 0) {
+    return corrupt(Where{.file = file},
+                   "is neither a JSON list nor a multiple of 4 bytes (raw int32 token ids)");
+  }
+  std::vector<std::int32_t> ids(text.size() / sizeof(std::int32_t));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = load_le<std::int32_t>(text.data() + i * sizeof(std::int32_t));
+  }
+  return ids;
+}
+
+}  // namespace moepack::cli

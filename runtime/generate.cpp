@@ -1,0 +1,114 @@
+#include "runtime/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "formats/file.h"
+#include "formats/json.h"
+
+namespace moepack {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 24;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double rate(std::size_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
+}
+
+}  // namespace
+
+std::string_view stop_reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::kStopToken:
+      return "stop";
+    case StopReason::kLength:
+      return "length";
+    default:
+      return "context";
+  }
+}
+
+double GenerateResult::prompt_rate() const { return rate(prompt_tokens, prompt_seconds); }
+
+// The first new token comes out of the prompt's pass, every further one out of a pass of its own.
+double GenerateResult::decode_rate() const {
+  return rate(tokens.empty() ? 0 : tokens.size() - 1, decode_seconds);
+}
+
+Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
+                                std::span<const std::int32_t> prompt,
+                                const GenerateOptions& options,
+                                const std::function<void(std::string_view)>& on_text) {
+  if (prompt.empty()) return invalid_argument("the prompt is empty", "give one with -p or -f");
+  const auto vocab = static_cast<std::size_t>(
+      std::min<std::int64_t>(tokenizer.size(), engine.config().vocab_size));
+  MOE_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(options.sampling, vocab));
+  StreamDecoder decoder(tokenizer);
+  GenerateResult result;
+  result.prompt_tokens = prompt.size();
+  std::int32_t next = 0;
+  const LogitsSink draw = [&](std::size_t, std::span<const float> logits) -> Status {
+    MOE_ASSIGN_OR_RETURN(next, sampler.sample(logits));
+    return Status::ok();
+  };
+  const auto emit = [&](const std::string& piece) {
+    result.text += piece;
+    if (on_text && !piece.empty()) on_text(piece);
+  };
+
+  engine.reset();
+  const Clock::time_point prompt_start = Clock::now();
+  MOE_RETURN_IF_ERROR(engine.forward(prompt, prompt.size() - 1, draw));
+  result.prompt_seconds = seconds_since(prompt_start);
+  const Clock::time_point decode_start = Clock::now();
+  while (true) {
+    if (result.tokens.size() >= options.max_tokens) break;
+    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), next) !=
+        options.stop_ids.end()) {
+      result.reason = StopReason::kStopToken;
+      break;
+    }
+    result.tokens.push_back(next);
+    emit(decoder.push(next));
+    if (result.tokens.size() >= options.max_tokens) break;
+    if (engine.position() >= engine.context()) {
+      result.reason = StopReason::kContext;
+      break;
+    }
+    MOE_RETURN_IF_ERROR(engine.forward(std::span(&next, 1), 0, draw));
+  }
+  result.decode_seconds = seconds_since(decode_start);
+  emit(decoder.finish());
+  return result;
+}
+
+Result<std::vector<std::int32_t>> read_stop_ids(const std::filesystem::path& model,
+                                                const ModelConfig& config) {
+  const std::filesystem::path path = model / "generation_config.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return config.eos_token_ids;
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  const std::string name = path.string();
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json doc, parse_json(text, Where{.file = name}));
+  const auto found = doc.is_object() ? doc.find("eos_token_id") : doc.end();
+  if (!doc.is_object() || found == doc.end() || found->is_null()) return config.eos_token_ids;
+  const nlohmann::json list = found->is_array() ? *found : nlohmann::json::array({*found});
+  std::vector<std::int32_t> ids;
+  for (const nlohmann::json& id : list) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= config.vocab_size) {
+      return corrupt(Where{.file = name}, "eos_token_id is not an id below the vocabulary's size " +
+                                              std::to_string(config.vocab_size));
+    }
+    ids.push_back(id.get<std::int32_t>());
+  }
+  return ids;
+}
+
+}  // namespace moepack

@@ -1,0 +1,51 @@
+// Text from a model, token by token.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/status.h"
+#include "runtime/engine.h"
+#include "runtime/sampler.h"
+#include "runtime/tokenizer.h"
+
+namespace moepack {
+
+struct GenerateOptions {
+  std::uint64_t max_tokens = 128;
+  std::vector<std::int32_t> stop_ids;  // end the text and are not part of it
+  SamplerOptions sampling;
+};
+
+enum class StopReason : std::uint8_t { kStopToken, kLength, kContext };
+std::string_view stop_reason_name(StopReason reason);  // "stop", "length", "context"
+
+struct GenerateResult {
+  std::vector<std::int32_t> tokens;  // new ones, without the stop token
+  std::string text;                  // what was streamed
+  StopReason reason = StopReason::kLength;
+  std::size_t prompt_tokens = 0;
+  double prompt_seconds = 0;
+  double decode_seconds = 0;
+
+  double prompt_rate() const;  // tokens per second
+  double decode_rate() const;
+};
+
+// Feeds `prompt` to a freshly reset engine and continues it. Pieces of text go to `on_text` as soon
+// as their characters are complete (may be empty: no callback). An empty prompt is refused.
+Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
+                                std::span<const std::int32_t> prompt,
+                                const GenerateOptions& options,
+                                const std::function<void(std::string_view)>& on_text);
+
+// The ids that end a text: eos_token_id of MODEL/generation_config.json where that file has one,
+// else those of config.json.
+Result<std::vector<std::int32_t>> read_stop_ids(const std::filesystem::path& model,
+                                                const ModelConfig& config);
+
+}  // namespace moepack

@@ -1,0 +1,90 @@
+#include "runtime/model_dir.h"
+
+#include <algorithm>
+#include <system_error>
+
+namespace moepack {
+namespace {
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ", ";
+    text += printable(name);
+  }
+  return text;
+}
+
+Result<std::string> choose_pack(const std::filesystem::path& model, const std::string& wanted) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(model));
+  const auto has = [&](const std::string& name) {
+    return std::find(packs.begin(), packs.end(), name) != packs.end();
+  };
+  const std::string model_name = model.string();
+  const Where where{.file = model_name};
+  if (packs.empty()) {
+    return not_found(where, "holds no expert pack (a folder with layout.json)",
+                     "make one with moepack convert");
+  }
+  if (!wanted.empty()) {
+    const std::string prefixed = std::string(kDefaultPackName) + "_" + wanted;
+    if (has(prefixed)) return prefixed;
+    if (has(wanted)) return wanted;
+    return not_found(where, "has no pack called " + printable(wanted), "it has: " + join(packs));
+  }
+  if (has(kDefaultPackName)) return std::string(kDefaultPackName);
+  if (packs.size() == 1) return packs[0];
+  return make_error(StatusCode::kInvalidArgument, where, "has several packs",
+                    "name one with --pack: " + join(packs));
+}
+
+Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
+                       const std::filesystem::path& pack_path) {
+  const std::string file = (pack_path / kPackManifestName).string();
+  const auto check = [&](std::string_view what, std::uint64_t in_pack,
+                         std::uint64_t in_config) -> Status {
+    if (in_pack == in_config) return Status::ok();
+    return corrupt(Where{.file = file},
+                   std::string(what) + " is " + std::to_string(in_pack) + ", config.json says " +
+                       std::to_string(in_config),
+                   "this pack belongs to another model");
+  };
+  MOE_RETURN_IF_ERROR(check("num_layers", pack.num_layers, config.num_layers));
+  MOE_RETURN_IF_ERROR(check("num_experts", pack.num_experts, config.num_experts));
+  MOE_RETURN_IF_ERROR(check("hidden_size", pack.hidden_size, config.hidden_size));
+  return check("expert_width", pack.expert_width, config.expert_width);
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(model, error);
+  if (error) {
+    const std::string name = model.string();
+    return not_found(Where{.file = name}, "cannot list the directory: " + error.message(),
+                     "give a directory written by moepack convert");
+  }
+  std::vector<std::string> packs;
+  for (const auto& entry : entries) {
+    if (std::filesystem::exists(entry.path() / kPackManifestName, error)) {
+      packs.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(packs.begin(), packs.end());
+  return packs;
+}
+
+Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name) {
+  ModelDir dir{.path = model, .config = {}, .residents = {}, .pack_path = {}, .pack = {}};
+  MOE_ASSIGN_OR_RETURN(const std::string pack, choose_pack(model, pack_name));
+  MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(model / "config.json"));
+  dir.config = std::move(parsed.model);
+  MOE_ASSIGN_OR_RETURN(dir.residents, read_resident_manifest(model));
+  dir.pack_path = model / pack;
+  MOE_ASSIGN_OR_RETURN(dir.pack, read_pack_manifest(dir.pack_path));
+  MOE_RETURN_IF_ERROR(check_pack_fits(dir.config, dir.pack, dir.pack_path));
+  return dir;
+}
+
+}  // namespace moepack

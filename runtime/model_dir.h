@@ -1,0 +1,32 @@
+// A model directory as `moepack convert` writes it: which files make up a model, and which of its
+// expert packs is meant.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "formats/pack_manifest.h"
+#include "formats/resident_manifest.h"
+#include "formats/status.h"
+
+namespace moepack {
+
+struct ModelDir {
+  std::filesystem::path path;
+  ModelConfig config;
+  ResidentManifest residents;
+  std::filesystem::path pack_path;
+  PackManifest pack;
+};
+
+// Names of the directories inside `model` that hold a layout.json, sorted.
+Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
+
+// Reads the configuration and both manifests and checks them against each other.
+// `pack_name`: "NAME" for packed_experts_NAME or a directory's whole name; "" for packed_experts,
+// else the only pack there is; anything else is kNotFound with the list of packs.
+Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name);
+
+}  // namespace moepack

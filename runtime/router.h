@@ -1,0 +1,23 @@
+// Exact routing: softmax over all experts, the K most probable, renormalised to 1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace moepack {
+
+// One token's use of one expert.
+struct Assignment {
+  std::uint32_t expert = 0;
+  std::uint32_t token = 0;
+  std::uint32_t slot = 0;  // rank of the expert among the token's K
+  float weight = 0;
+};
+
+// Chooses `top_k` experts for each row of logits [tokens, experts]. Ties go to the lower id.
+// Result: [tokens * top_k], by token, then by falling probability.
+std::vector<Assignment> route(const float* logits, std::size_t tokens, std::uint32_t experts,
+                              std::uint32_t top_k);
+
+}  // namespace moepack
