@@ -67,7 +67,8 @@ def _listed(path, lists):
         inside = path if folder == "" else path[len(folder) + 1:]
         if folder != "" and not path.startswith(folder + "/"):
             continue
-        if re.search(rf"(?<![\w/.\-]){re.escape(inside)}(?![\w/.\-])", text):
+        if re.search(rf"(?<![\w/.\-}}])(?:\$\{{CMAKE_CURRENT_SOURCE_DIR\}}/)?"
+                     rf"{re.escape(inside)}(?![\w/.\-])", text):
             return True
     return False
 
@@ -86,7 +87,7 @@ def check_source_lists(root, files):
             target = os.path.basename(path)[:-len("_fuzzer.cpp")]
             if f"moepack_fuzzer({target}" not in lists.get("tests/fuzz", ""):
                 problems.append(f"{path}: no moepack_fuzzer({target} …) in tests/fuzz/CMakeLists.txt")
-        elif path.endswith((".cpp", ".comp")) or re.match(r"tests/.*_test\.py$", path):
+        elif path.endswith((".cpp", ".comp")) or re.match(r"tests/.*test\.py$", path):
             if not _listed(path, lists):
                 problems.append(f"{path}: stands in no CMakeLists.txt")
     return problems

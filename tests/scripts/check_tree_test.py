@@ -26,6 +26,12 @@ class CheckTreeTest(PlantedTreeTest):
         self.assert_found({"formats/lost.cpp": "",
                            "formats/CMakeLists.txt": "add(status.cpp) # lost.cpp\n"}, "lost.cpp")
 
+    def test_lists_may_name_the_folder(self):
+        here = "${CMAKE_CURRENT_SOURCE_DIR}/"
+        self.assert_clean({"tests/cli/a_test.py": "", "tests/cli/CMakeLists.txt": f"x({here}a_test.py)"})
+        self.assert_found({"tests/cli/a_test.py": "",
+                           "tests/cli/CMakeLists.txt": f"x({here}b/a_test.py)"}, "a_test.py")
+
     def test_fuzz_targets_and_corpora_pair_up(self):
         self.assert_found({"tests/fuzz/corpus/gone/a": ""}, "corpus/gone", "no fuzz target")
         self.assert_found({}, "json has no corpus", removed=("tests/fuzz/corpus/json/one.json",))
