@@ -16,6 +16,7 @@
 
 namespace moepack {
 
+constexpr std::uint32_t kResidentFormatVersion = 1;
 constexpr const char* kResidentManifestName = "model_weights.json";
 constexpr const char* kResidentDataName = "model_weights.bin";
 constexpr std::uint64_t kResidentAlignment = 64;
