@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,17 +21,19 @@ struct TensorRef {
   const SafetensorsFile* shard = nullptr;
   const TensorInfo* info = nullptr;
 
-  // Fills `out` with bytes [begin, begin + out.size()) of the tensor.
+  // Fills `out` with bytes [begin, begin + out.size()) of the tensor. A range that leaves the
+  // tensor is kInvalidArgument. Any number of threads.
   Status read(std::uint64_t begin, std::span<std::byte> out) const;
   Where where() const { return {.file = shard->file().path(), .tensor = info->name}; }
 };
 
 class Checkpoint {
  public:
-  // `path`: a snapshot directory, a HuggingFace cache entry (models--org--name, resolved through
-  // refs/main or the only snapshot; several and no refs/main: kInvalidArgument with the list), or a
-  // cache root holding exactly one model. Every mapped tensor must exist in its shard, every shard
-  // must be there, and no name may stand in two shards or be missing from the index.
+  // `path` as resolve_checkpoint_directory takes it. Reads config.json, then
+  // model.safetensors.index.json and every shard it names, or else model.safetensors; of the shards
+  // only the headers. Symbolic links are followed. Every mapped tensor must exist in its shard,
+  // every shard must be there, and no name may stand in two shards or be missing from the index.
+  // kNotFound: something is missing (it is named); kCorrupt: the parts contradict each other.
   static Result<Checkpoint> open(const std::filesystem::path& path);
 
   const std::filesystem::path& directory() const { return directory_; }  // resolved
@@ -38,8 +42,11 @@ class Checkpoint {
   std::span<const TensorRef> tensors() const { return tensors_; }
   // nullptr when absent.
   const TensorRef* find(std::string_view name) const;
-  // XXH3-64 over the sorted (shard name, size, header bytes): two checkpoints with the same
-  // fingerprint hold the same tensors in the same places.
+  // Two checkpoints with the same fingerprint hold the same tensors in the same places. XXH3-64
+  // (seed 0) over one record per safetensors file, in byte order of the file names: the name
+  // without directory, one zero byte, the file's size (u64, little-endian), and XXH3-64 of the
+  // file's first 8 + N bytes, its header (u64, little-endian). config.json and the index are not
+  // part of it.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:
@@ -50,7 +57,15 @@ class Checkpoint {
   std::uint64_t fingerprint_ = 0;
 };
 
-// The snapshot that `path` stands for; `path` itself when it holds config.json.
+// The directory that `path` stands for:
+//   - `path` itself when it holds config.json;
+//   - a HuggingFace cache entry (models--org--name): the snapshot that refs/main names, else the
+//   only
+//     one; several and no refs/main: kInvalidArgument with the list;
+//   - a cache root (it, or its folder hub, holds models--* folders): its only model, as above;
+//   several
+//     models: kInvalidArgument with the list.
+// Anything else: kNotFound, or kInvalidArgument for a path that is no directory.
 Result<std::filesystem::path> resolve_checkpoint_directory(const std::filesystem::path& path);
 
 }  // namespace moepack

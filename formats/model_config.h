@@ -1,14 +1,14 @@
 // What config.json says about a model, checked and with defaults filled in. One struct for every
-// family; fields that a family lacks stay 0.
+// family; fields that a family lacks stay 0. A family is a file formats/config_FAMILY.cpp and a row
+// of the table in model_config.cpp.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include "formats/qformat.h"
 #include "formats/status.h"
@@ -48,18 +48,28 @@ struct ModelConfig {
   std::uint32_t linear_value_dim = 0;  // of one head
   std::uint32_t linear_conv_taps = 0;
 
-  // Ids that end a text: eos_token_id of config.json (number or list).
+  // Ids that end a text: eos_token_id of config.json (number or list), then those that only its
+  // text_config names; without repeats, each below vocab_size.
   std::vector<std::int32_t> eos_token_ids;
 };
 
 // MLX's `quantization` block: the default and the modules that depart from it.
+// The scale_type of these formats is always BF16: config.json does not state it, the tensors do.
 struct QuantizationConfig {
   struct Entry {
     std::string module;                  // e.g. "language_model.model.layers.0.mlp.gate"
     std::optional<WeightFormat> format;  // nullopt: explicitly not quantized (false)
+
+    friend bool operator==(const Entry&, const Entry&) = default;
   };
   WeightFormat default_format;
   std::vector<Entry> overrides;  // sorted by module
+
+  // The format of `module` if it is quantized, which only its tensors can tell (MLX's rule: it has
+  // `.scales`); nullopt when the configuration says that it is not.
+  std::optional<WeightFormat> format_of(std::string_view module) const;
+
+  friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
 };
 
 struct ParsedConfig {
@@ -67,12 +77,19 @@ struct ParsedConfig {
   std::optional<QuantizationConfig> quantization;
 };
 
-// Reads the text of a config.json (nested `text_config` or flat). `file` names it in errors.
-// Refused: unknown model types, missing or non-positive dimensions, numbers that contradict each
+// Reads the text of a config.json (nested `text_config` or flat). `file` names it in errors, which
+// also name the key. Keys that are absent or null take the defaults of the family, as transformers
+// does; unknown keys are ignored.
+// kUnsupported: unknown model types (the message lists the known ones), settings whose math is not
+// implemented, quantizations other than MLX's affine one.
+// kCorrupt: dimensions that are no whole numbers in a sane range, numbers that contradict each
 // other (heads not divisible, experts per token above the number of experts, layer_types of the
-// wrong length, …), settings whose math is not implemented.
+// wrong length, one setting stated twice with different values, ...).
 Result<ParsedConfig> parse_model_config(std::string_view text, const std::string& file);
 // The same from a file.
 Result<ParsedConfig> read_model_config(const std::filesystem::path& path);
+
+// The model_type values that parse_model_config accepts, for messages and help: "a, b".
+std::string supported_model_types();
 
 }  // namespace moepack

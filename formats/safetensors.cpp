@@ -231,8 +231,7 @@ Status check_tensor(const TensorInfo& tensor, std::uint64_t expected_begin,
                     std::uint64_t data_start, const std::string& file) {
   const std::uint64_t begin = tensor.offset;
   const std::uint64_t end = tensor.size;
-  const Where where{
-      .file = file, .tensor = tensor.name, .offset = checked_add(data_start, begin)};
+  const Where where{.file = file, .tensor = tensor.name, .offset = checked_add(data_start, begin)};
   if (end < begin) {
     return corrupt(where,
                    "data_offsets end at " + std::to_string(end) + ", before their begin " +
@@ -298,8 +297,7 @@ Status check_tensors(std::vector<TensorInfo>& tensors, std::uint64_t data_start,
 }
 
 // Checks 2 and 3.
-Status check_header_length(std::uint64_t length, std::uint64_t file_size,
-                           const std::string& file) {
+Status check_header_length(std::uint64_t length, std::uint64_t file_size, const std::string& file) {
   const Where where{.file = file, .offset = 0};
   if (length > kMaxSafetensorsHeader) {
     return corrupt(where,
@@ -342,10 +340,10 @@ Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   MOE_ASSIGN_OR_RETURN(File file, File::open(path));
   if (file.size() < kLengthBytes) {
-    return corrupt({.file = file.path()},
-                   "is " + std::to_string(file.size()) +
-                       " bytes long, too short for a safetensors file",
-                   kCutShort);
+    return corrupt(
+        {.file = file.path()},
+        "is " + std::to_string(file.size()) + " bytes long, too short for a safetensors file",
+        kCutShort);
   }
   std::array<std::byte, kLengthBytes> length_bytes{};
   MOE_RETURN_IF_ERROR(file.read_at(0, length_bytes));
@@ -360,8 +358,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   sum.add(header_bytes);
 
   SafetensorsFile result(std::move(file));
-  MOE_ASSIGN_OR_RETURN(
-      result.tensors_, parse_safetensors_header(header, result.file_.size(), result.file_.path()));
+  MOE_ASSIGN_OR_RETURN(result.tensors_,
+                       parse_safetensors_header(header, result.file_.size(), result.file_.path()));
   result.header_checksum_ = sum.finish();
   return result;
 }

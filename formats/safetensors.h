@@ -1,11 +1,11 @@
 // One safetensors file: header checked, tensors listed, bytes read on demand.
 // Source: the safetensors format and the checks of its reference implementation, all ten, in its
 // order:
-//   1 the file has 8 bytes          6 tensors in order of offsets: no hole, no overlap, begin <= end
-//   2 header <= 100,000,000 bytes   7 shape product (left to right) and bits do not overflow
-//   3 8 + header <= file            8 whole bytes (F4 and F6 may fail)
-//   4 header is UTF-8               9 offsets agree with shape and dtype
-//   5 header is a JSON object of   10 the last tensor ends where the file ends
+//   1 the file has 8 bytes          6 tensors in order of offsets: no hole, no overlap, begin <=
+//   end 2 header <= 100,000,000 bytes   7 shape product (left to right) and bits do not overflow 3
+//   8 + header <= file            8 whole bytes (F4 and F6 may fail) 4 header is UTF-8 9 offsets
+//   agree with shape and dtype 5 header is a JSON object of   10 the last tensor ends where the
+//   file ends
 //     the right form
 // Beyond it: a key that stands twice is refused anywhere in the header. Alignment is not promised:
 // writers in the wild leave the header unpadded, so data may start at odd offsets.

@@ -1,0 +1,62 @@
+#include "runtime/cpu/cpu_detect.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace moepack {
+namespace {
+
+constexpr std::uint32_t kLeaf1Fma = 1U << 12;
+constexpr std::uint32_t kLeaf1Osxsave = 1U << 27;
+constexpr std::uint32_t kLeaf1Avx = 1U << 28;
+constexpr std::uint32_t kLeaf1F16c = 1U << 29;
+
+constexpr std::uint32_t kLeaf7Avx2 = 1U << 5;
+constexpr std::uint32_t kLeaf7Avx512f = 1U << 16;
+constexpr std::uint32_t kLeaf7Avx512dq = 1U << 17;
+constexpr std::uint32_t kLeaf7Avx512bw = 1U << 30;
+constexpr std::uint32_t kLeaf7Avx512vl = 1U << 31;
+
+// XMM and YMM; for AVX-512 also the mask registers and both halves of ZMM.
+constexpr std::uint64_t kXcr0Avx = 0x06;
+constexpr std::uint64_t kXcr0Avx512 = 0xe6;
+
+template <typename T>
+bool has_all(T value, T bits) {
+  return (value & bits) == bits;
+}
+
+}  // namespace
+
+CpuidReport read_cpuid() {
+  CpuidReport report;
+#if defined(__x86_64__)
+  std::uint32_t eax = 0;
+  std::uint32_t ebx = 0;
+  std::uint32_t ecx = 0;
+  std::uint32_t edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return report;
+  report.leaf1_ecx = ecx;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) report.leaf7_ebx = ebx;
+  if (has_all(report.leaf1_ecx, kLeaf1Osxsave)) {
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    report.xcr0 = (std::uint64_t{high} << 32) | low;
+  }
+#endif
+  return report;
+}
+
+CpuLevel level_from_cpuid(const CpuidReport& report) {
+  const bool avx2 = has_all(report.leaf1_ecx, kLeaf1Fma | kLeaf1Osxsave | kLeaf1Avx | kLeaf1F16c) &&
+                    has_all(report.leaf7_ebx, kLeaf7Avx2) && has_all(report.xcr0, kXcr0Avx);
+  if (!avx2) return CpuLevel::kScalar;
+  const bool avx512 =
+      has_all(report.leaf7_ebx, kLeaf7Avx512f | kLeaf7Avx512dq | kLeaf7Avx512bw | kLeaf7Avx512vl) &&
+      has_all(report.xcr0, kXcr0Avx512);
+  return avx512 ? CpuLevel::kAvx512 : CpuLevel::kAvx2;
+}
+
+}  // namespace moepack

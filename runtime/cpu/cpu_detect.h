@@ -1,0 +1,23 @@
+// Which instruction sets may be used, from what the processor and the operating system report.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/kernels.h"
+
+namespace moepack {
+
+// Raw registers. Sources: Intel SDM volume 2 (CPUID), volume 1 section 13 (XCR0).
+struct CpuidReport {
+  std::uint32_t leaf1_ecx = 0;
+  std::uint32_t leaf7_ebx = 0;
+  std::uint64_t xcr0 = 0;  // 0 unless leaf1_ecx has OSXSAVE
+};
+
+// All zero on processors other than x86-64.
+CpuidReport read_cpuid();
+
+// A level needs its instructions and the operating system's promise to save its registers.
+CpuLevel level_from_cpuid(const CpuidReport& report);
+
+}  // namespace moepack

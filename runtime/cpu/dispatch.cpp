@@ -1,0 +1,59 @@
+#include <algorithm>
+#include <string>
+
+#include "runtime/cpu/cpu_detect.h"
+#include "runtime/cpu/kernel_layout.h"
+#include "runtime/cpu/kernel_tables.h"
+#include "runtime/kernels.h"
+
+namespace moepack {
+
+std::size_t matmul_scratch_floats(std::uint64_t cols) {
+  const std::size_t sums = kMaxFusedTokens * group_sum_stride(cols);
+  return std::max({static_cast<std::size_t>(cols), sums, kRowBlock * kColTile});
+}
+
+std::string_view cpu_level_name(CpuLevel level) {
+  switch (level) {
+    case CpuLevel::kAvx512:
+      return "avx512";
+    case CpuLevel::kAvx2:
+      return "avx2";
+    default:
+      return "scalar";
+  }
+}
+
+CpuLevel detect_cpu_level() {
+  static const CpuLevel level = level_from_cpuid(read_cpuid());
+  return level;
+}
+
+Result<const Kernels*> cpu_kernels(CpuLevel level) {
+  if (level > detect_cpu_level()) {
+    return unsupported(
+        Where{}, "this processor cannot run the " + std::string(cpu_level_name(level)) + " kernels",
+        "choose --cpu " + std::string(cpu_level_name(detect_cpu_level())) + " or auto");
+  }
+#if defined(__x86_64__)
+  if (level == CpuLevel::kAvx512) return &avx512_kernels();
+  if (level == CpuLevel::kAvx2) return &avx2_kernels();
+#endif
+  static const Kernels kScalarTable = [] {
+    Kernels table = reference_kernels();
+    table.name = cpu_level_name(CpuLevel::kScalar);
+    return table;
+  }();
+  return &kScalarTable;
+}
+
+Result<CpuLevel> parse_cpu_level(std::string_view name) {
+  if (name == "auto") return detect_cpu_level();
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    if (name == cpu_level_name(level)) return level;
+  }
+  return invalid_argument("no CPU level is called \"" + printable(name, 32) + "\"",
+                          "use auto, scalar, avx2 or avx512");
+}
+
+}  // namespace moepack

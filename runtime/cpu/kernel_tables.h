@@ -1,0 +1,14 @@
+// The SIMD tables, for dispatch alone: calling through one needs its CpuLevel. Everybody else uses
+// cpu_kernels() in runtime/kernels.h.
+#pragma once
+
+#include "runtime/kernels.h"
+
+namespace moepack {
+
+#if defined(__x86_64__)
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+#endif
+
+}  // namespace moepack

@@ -1,0 +1,91 @@
+#include <array>
+#include <cassert>
+#include <cmath>
+
+#include "formats/qcodec.h"
+#include "runtime/kernels.h"
+
+namespace moepack {
+namespace {
+
+// Element i belongs to partial sum i % kPartials; the partial sums are added as a binary tree. The
+// order depends on n alone, errors grow with n / 16, and compilers turn it into vector code.
+constexpr std::size_t kPartials = 16;
+
+float dot(const float* a, const float* b, std::size_t n) {
+  std::array<float, kPartials> sum{};
+  std::size_t i = 0;
+  for (; i + kPartials <= n; i += kPartials) {
+    for (std::size_t j = 0; j < kPartials; ++j) sum[j] += a[i + j] * b[i + j];
+  }
+  for (std::size_t j = 0; i + j < n; ++j) sum[j] += a[i + j] * b[i + j];
+  for (std::size_t half = kPartials / 2; half > 0; half /= 2) {
+    for (std::size_t j = 0; j < half; ++j) sum[j] += sum[j + half];
+  }
+  return sum[0];
+}
+
+void matmul(const QMatrixView& w, const float* x, std::size_t x_stride, std::size_t tokens,
+            std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
+            std::span<float> scratch) {
+  assert(row_end <= w.rows && scratch.size() >= w.cols);
+  const std::span<float> row = scratch.first(w.cols);
+  for (std::uint64_t r = row_begin; r < row_end; ++r) {
+    decode_row(w, r, row);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      y[t * y_stride + r] = dot(row.data(), x + t * x_stride, row.size());
+    }
+  }
+}
+
+void axpy(float a, const float* __restrict x, float* __restrict y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] += a * x[i];
+}
+
+void swiglu(const float* gate, const float* up, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float silu = gate[i] / (1.0F + std::exp(-gate[i]));
+    out[i] = silu * up[i];
+  }
+}
+
+void gated_delta_step(float* __restrict state, const float* __restrict q, const float* __restrict k,
+                      const float* __restrict v, float decay, float beta, std::size_t key_dim,
+                      std::size_t value_dim, float* __restrict out) {
+  assert(value_dim <= kMaxDeltaValueDim);
+  std::array<float, kMaxDeltaValueDim> delta;
+  for (std::size_t j = 0; j < value_dim; ++j) delta[j] = 0.0F;
+  for (std::size_t i = 0; i < key_dim; ++i) {
+    float* __restrict row = state + i * value_dim;
+    for (std::size_t j = 0; j < value_dim; ++j) {
+      row[j] *= decay;
+      delta[j] += row[j] * k[i];
+    }
+  }
+  for (std::size_t j = 0; j < value_dim; ++j) {
+    delta[j] = beta * (v[j] - delta[j]);
+    out[j] = 0.0F;
+  }
+  for (std::size_t i = 0; i < key_dim; ++i) {
+    float* __restrict row = state + i * value_dim;
+    for (std::size_t j = 0; j < value_dim; ++j) {
+      row[j] += k[i] * delta[j];
+      out[j] += row[j] * q[i];
+    }
+  }
+}
+
+constexpr Kernels kReference{
+    .name = "reference",
+    .matmul = matmul,
+    .dot = dot,
+    .axpy = axpy,
+    .swiglu = swiglu,
+    .gated_delta_step = gated_delta_step,
+};
+
+}  // namespace
+
+const Kernels& reference_kernels() { return kReference; }
+
+}  // namespace moepack

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Installs what building and testing moepack needs, from Debian's packages.
+#
+# usage: scripts/install_deps.sh [--all] [--list] [--help]
+#   --all    also what scripts/evidence.sh uses: clang, clang-tidy, ccache, shellcheck
+#   --list   print the packages and stop
+#
+# Does nothing, and needs neither network nor root, when everything is there.
+set -euo pipefail
+# shellcheck source=scripts/common.sh
+source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
+
+packages=(
+  g++ cmake ninja-build pkg-config git python3
+  nlohmann-json3-dev libcli11-dev libxxhash-dev libpcre2-dev libutf8proc-dev
+  libeigen3-dev zlib1g-dev libzstd-dev
+  libvulkan-dev glslang-tools
+  libgtest-dev libbenchmark-dev
+)
+evidence_packages=(clang clang-format clang-tidy libclang-rt-14-dev ccache shellcheck)
+
+list_only=no
+for argument in "$@"; do
+  case "$argument" in
+    --all) packages+=("${evidence_packages[@]}") ;;
+    --list) list_only=yes ;;
+    -h | --help) usage && exit 0 ;;
+    *) die "unknown option $argument; see --help" ;;
+  esac
+done
+
+if [[ $list_only == yes ]]; then
+  printf '%s\n' "${packages[@]}"
+  exit 0
+fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  die "this system has no apt; install the equivalents of: ${packages[*]}"
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  # Architecture-qualified names make one line each; any installed one will do.
+  status="$(dpkg-query -W -f='${db:Status-Status} ' "$package" 2>/dev/null || true)"
+  [[ " $status" == *" installed "* ]] || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  say "all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if [[ $(id -u) != 0 ]]; then
+  command -v sudo >/dev/null || die "run as root once, or install by hand: ${missing[*]}"
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y
+  -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+
+say "installing ${missing[*]}"
+"${apt[@]}" update >&2
+"${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >&2
+say "installed ${#missing[@]} packages"

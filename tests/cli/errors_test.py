@@ -1,0 +1,385 @@
+#!/usr/bin/env python3
+"""Damaged input at the command line: exit code 2, one line that names what is wrong, nothing left.
+
+The checkpoint in the repository is damaged field by field, converted and run; every case states
+what the message must name.
+"""
+import argparse
+import json
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SHARD = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+def read_header(path):
+    data = path.read_bytes()
+    (size,) = struct.unpack_from("<Q", data)
+    return json.loads(data[8:8 + size]), data[8 + size:]
+
+
+def write_header(path, header, body):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+class Cases:
+    """Runs cases and remembers the failures."""
+
+    def __init__(self, program, checkpoint, scratch):
+        self.program = program
+        self.checkpoint = checkpoint
+        self.scratch = scratch
+        self.failures = []
+        self.count = 0
+
+    def run(self, *args):
+        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
+                              errors="replace", timeout=120, check=False)
+
+    def check(self, name, result, names, left_over=None):
+        """One case: exit code, the one line, what it names, nothing left behind."""
+        self.count += 1
+        problems = []
+        lines = [line for line in result.stderr.splitlines() if line.startswith("moepack:")]
+        if result.returncode != 2:
+            problems.append(f"exit code {result.returncode}")
+        if len(lines) != 1 or not result.stderr.rstrip().endswith(lines[0] if lines else "-"):
+            problems.append(f"{len(lines)} error lines")
+        if result.stdout:
+            problems.append("text on stdout")
+        for part in names:
+            if not lines or part not in lines[0]:
+                problems.append(f"does not name {part!r}")
+        if left_over is not None and left_over.exists():
+            problems.append(f"left {left_over.name} behind")
+        if problems:
+            self.failures.append(f"{name}: {'; '.join(problems)}\n    {result.stderr.strip()[:600]}")
+
+    def convert_damaged(self, name, damage, names, *flags):
+        source = self.scratch / "source"
+        output = self.scratch / "output"
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.rmtree(output, ignore_errors=True)
+        shutil.copytree(self.checkpoint, source, ignore=shutil.ignore_patterns("golden"))
+        damage(source)
+        self.check(name, self.run("convert", source, "-o", output, *flags), names, output)
+
+    def run_damaged(self, name, model, damage, names, *flags):
+        copy = self.scratch / "damaged-model"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(model, copy)
+        damage(copy)
+        ids = self.scratch / "ids.json"
+        ids.write_text("[" + ",".join(str(i * 7 % 4000) for i in range(200)) + "]")
+        out = self.scratch / "logits.f32"
+        self.check(name, self.run("logits", copy, "--token-ids", ids, "-o", out, *flags), names, out)
+
+
+def edit_header(change):
+    def damage(source):
+        header, body = read_header(source / SHARD)
+        changed = change(header, body)
+        if changed is not None:
+            header, body = changed
+        write_header(source / SHARD, header, body)
+    return damage
+
+
+def edit_json(name, change):
+    def damage(source):
+        document = json.loads((source / name).read_text())
+        change(document)
+        (source / name).write_text(json.dumps(document))
+    return damage
+
+
+def edit_bytes(name, change):
+    def damage(source):
+        data = bytearray((source / name).read_bytes())
+        (source / name).write_bytes(bytes(change(data)))
+    return damage
+
+
+def safetensors_cases(cases):
+    gate = "language_model.model.layers.1.mlp.switch_mlp.gate_proj.weight"
+    whole = (cases.checkpoint / SHARD).stat().st_size
+    (header_size,) = struct.unpack_from("<Q", (cases.checkpoint / SHARD).read_bytes())
+    for cut in [0, 1, 7, 8, 9, 100, 8 + header_size // 2, 8 + header_size - 1, 8 + header_size,
+                8 + header_size + 1, whole // 2, whole - 1]:
+        cases.convert_damaged(f"shard cut at {cut}", edit_bytes(SHARD, lambda d, n=cut: d[:n]),
+                              [SHARD])
+    cases.convert_damaged("one byte more", edit_bytes(SHARD, lambda d: d + b"\0"), [SHARD])
+    cases.convert_damaged("huge header length",
+                          edit_bytes(SHARD, lambda d: b"\xff" * 8 + d[8:]), [SHARD])
+    cases.convert_damaged("shard missing", lambda s: (s / SHARD).unlink(), [SHARD])
+
+    def drop(header, body):
+        del header[gate]
+    cases.convert_damaged("hole where a tensor was", edit_header(drop), [SHARD])
+
+    def rename(header, body):
+        header["language_model.model.layers.1.mlp.switch_mlp.gate_projx.weight"] = header.pop(gate)
+    cases.convert_damaged("tensor under another name", edit_header(rename), [])
+
+    def absent(source):
+        header, body = read_header(source / SHARD)
+        begin, end = header[gate]["data_offsets"]
+        del header[gate]
+        for entry in header.values():
+            if "data_offsets" in entry and entry["data_offsets"][0] >= end:
+                entry["data_offsets"] = [x - (end - begin) for x in entry["data_offsets"]]
+        write_header(source / SHARD, header, body[:begin] + body[end:])
+        index = json.loads((source / INDEX).read_text())
+        del index["weight_map"][gate]
+        (source / INDEX).write_text(json.dumps(index))
+    cases.convert_damaged("tensor absent everywhere", absent, ["layers.1", "gate_proj"])
+
+    def overlap(header, body):
+        header[gate]["data_offsets"] = [x - 1 for x in header[gate]["data_offsets"]]
+    cases.convert_damaged("overlapping tensors", edit_header(overlap), [SHARD, "tensor"])
+
+    def overflow(header, body):
+        header[gate]["shape"] = [1 << 63, 1 << 63, 0]
+    cases.convert_damaged("shape overflow", edit_header(overflow), [SHARD, gate])
+
+    def past_end(header, body):
+        header[gate]["data_offsets"] = [1 << 62, (1 << 62) + 10]
+    cases.convert_damaged("offsets past the end", edit_header(past_end), [SHARD])
+
+    def negative(header, body):
+        header[gate]["data_offsets"][0] = -1
+    cases.convert_damaged("negative offset", edit_header(negative), [SHARD])
+
+    def wrong_shape(header, body):
+        e, out, cols = header[gate]["shape"]
+        header[gate]["shape"] = [e, out // 2, cols * 2]
+    cases.convert_damaged("transposed sizes", edit_header(wrong_shape), ["gate_proj"])
+
+    def unknown_dtype(header, body):
+        header[gate]["dtype"] = "F7"
+    cases.convert_damaged("unknown dtype", edit_header(unknown_dtype), [SHARD, gate])
+
+    def duplicate(header, body):
+        text = json.dumps(header).encode()
+        entry = json.dumps({gate: header[gate]}).encode()[1:-1]
+        return text[:-1] + b", " + entry + b"}", body
+    cases.convert_damaged("name twice", edit_header(duplicate), [SHARD, "twice"])
+
+
+def index_and_config_cases(cases):
+    def escape(index):
+        name = next(iter(index["weight_map"]))
+        index["weight_map"][name] = "../model.safetensors"
+    cases.convert_damaged("path in the index", edit_json(INDEX, escape), [INDEX])
+
+    def unmapped(index):
+        del index["weight_map"]["language_model.lm_head.weight"]
+    cases.convert_damaged("tensor not in the index", edit_json(INDEX, unmapped), ["lm_head"])
+
+    def phantom(index):
+        index["weight_map"]["language_model.model.ghost"] = SHARD
+    cases.convert_damaged("tensor only in the index", edit_json(INDEX, phantom), ["ghost"])
+    cases.convert_damaged("index is no JSON", edit_bytes(INDEX, lambda d: d[:-5]), [INDEX])
+    cases.convert_damaged("no config.json", lambda s: (s / "config.json").unlink(), ["config.json"])
+    cases.convert_damaged("config.json cut", edit_bytes("config.json", lambda d: d[:300]),
+                          ["config.json"])
+
+    changes = {
+        "hidden_size": 320, "num_hidden_layers": 5, "num_experts": 13, "moe_intermediate_size": 128,
+        "shared_expert_intermediate_size": 512, "vocab_size": 4097, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "head_dim": 64, "linear_num_key_heads": 4,
+        "linear_num_value_heads": 8, "linear_key_head_dim": 64, "linear_value_head_dim": 64,
+        "linear_conv_kernel_dim": 3,
+    }
+    for key, value in changes.items():
+        cases.convert_damaged(f"config contradicts the tensors: {key}",
+                              edit_json("config.json",
+                                        lambda c, k=key, v=value: c["text_config"].update({k: v})),
+                              [])
+    for key, value in {"hidden_size": 0, "num_experts": -1, "num_experts_per_tok": 13,
+                       "rms_norm_eps": "x", "layer_types": ["linear_attention"],
+                       "hidden_act": "gelu", "num_hidden_layers": 1 << 40,
+                       "partial_rotary_factor": 7.0}.items():
+        cases.convert_damaged(f"impossible config: {key}",
+                              edit_json("config.json",
+                                        lambda c, k=key, v=value: c["text_config"].update(
+                                            {k: v} | ({"rope_parameters": None}
+                                                      if k == "partial_rotary_factor" else {}))),
+                              ["config.json"])
+
+    def other_bits(config):
+        for block in ("quantization", "quantization_config"):
+            config[block]["bits"] = 8
+    cases.convert_damaged("quantization contradicts the tensors",
+                          edit_json("config.json", other_bits), [])
+    cases.convert_damaged("unknown model type",
+                          edit_json("config.json", lambda c: (
+                              c.update(model_type="gpt9"),
+                              c["text_config"].update(model_type="gpt9_text"))),
+                          ["config.json", "gpt9"])
+
+
+def usage_cases(cases):
+    output = cases.scratch / "output"
+    shutil.rmtree(output, ignore_errors=True)
+    cases.check("no such source", cases.run("convert", cases.scratch / "nowhere", "-o", output),
+                ["nowhere"], output)
+    cases.check("unknown format",
+                cases.run("convert", cases.checkpoint, "-o", output, "--expert-format", "q7"),
+                ["q7"], output)
+    cases.check("group size that does not fit",
+                cases.run("convert", cases.checkpoint, "-o", output, "--expert-format", "q4",
+                          "--group-size", "48"), ["48"], output)
+    cases.check("no subcommand", cases.run(), [])
+    cases.check("unknown flag", cases.run("run", "x", "--wings"), ["--wings"])
+    mine = cases.scratch / "mine"
+    mine.mkdir()
+    (mine / "precious.txt").write_text("keep")
+    cases.check("output directory in use", cases.run("convert", cases.checkpoint, "-o", mine),
+                ["mine"])
+    if [p.name for p in mine.iterdir()] != ["precious.txt"]:
+        cases.failures.append("output directory in use: its files were touched")
+
+
+def numbers_in(document, path=()):
+    """Every number of a JSON document, with its path; `report` is for people and left out."""
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in items:
+        if key == "report":
+            continue
+        if isinstance(value, (dict, list)):
+            yield from numbers_in(value, (*path, key))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield (*path, key), value
+
+
+def set_at(document, path, value):
+    for key in path[:-1]:
+        document = document[key]
+    document[path[-1]] = value
+
+
+def model_cases(cases, model):
+    manifest = model / "packed_experts" / "layout.json"
+    document = json.loads(manifest.read_text())
+    for path, value in numbers_in(document):
+        for changed in {value + 1, 0, 1 << 62} - {value}:
+            def damage(copy, p=path, v=changed):
+                edited = json.loads(manifest.read_text())
+                set_at(edited, p, v)
+                (copy / "packed_experts" / "layout.json").write_text(json.dumps(edited))
+            cases.run_damaged(f"layout.json {'.'.join(map(str, path))} = {changed}", model, damage,
+                              ["layout.json"])
+
+    def wrong_sum(copy):
+        text = manifest.read_text()
+        sums = json.loads(text)["layers"][0]["checksums"]
+        (copy / "packed_experts" / "layout.json").write_text(
+            text.replace(sums[0], sums[0][:-1] + ("0" if sums[0][-1] != "0" else "1")))
+    cases.run_damaged("layout.json checksum edited", model, wrong_sum,
+                      ["layer_00.bin", "checksum", "expert 0"])
+    cases.run_damaged("layout.json missing", model,
+                      lambda c: (c / "packed_experts" / "layout.json").unlink(), ["pack"])
+    cases.run_damaged("layout.json cut", model,
+                      edit_bytes("packed_experts/layout.json", lambda d: d[:len(d) // 2]),
+                      ["layout.json"])
+    for name in ("packed_experts/layer_00.bin", "packed_experts/layer_03.bin", "model_weights.bin"):
+        base = Path(name).name
+
+        def flip(data):
+            data[len(data) // 2] ^= 16
+            return data
+        cases.run_damaged(f"{base}: one bit flipped", model, edit_bytes(name, flip),
+                          [base, "checksum"])
+        cases.run_damaged(f"{base} one byte short", model, edit_bytes(name, lambda d: d[:-1]), [base])
+        cases.run_damaged(f"{base} one byte long", model, edit_bytes(name, lambda d: d + b"x"), [base])
+        cases.run_damaged(f"{base} missing", model, lambda c, n=name: (c / n).unlink(), [base])
+    cases.run_damaged("model_weights.json missing", model,
+                      lambda c: (c / "model_weights.json").unlink(), ["model_weights.json"])
+    cases.run_damaged("resident tensor missing", model,
+                      edit_json("model_weights.json", lambda d: d["tensors"].pop("lm_head.weight")),
+                      ["model_weights.json"])
+    cases.run_damaged("config.json of another size", model,
+                      edit_json("config.json", lambda d: d["text_config"].update(num_experts=13)), [])
+    cases.run_damaged("cache below the floor", model, lambda c: None, ["--cache-mb"],
+                      "--cache-mb", "1")
+    cases.run_damaged("unknown backend", model, lambda c: None, ["abacus"], "--backend", "abacus")
+    cases.run_damaged("unknown pack", model, lambda c: None, ["nothere"], "--pack", "nothere")
+
+
+def tokenizer_cases(cases, model):
+    def run_text(name, damage, names):
+        copy = cases.scratch / "damaged-model"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(model, copy)
+        damage(copy)
+        cases.check(name, cases.run("run", copy, "-p", "x", "-n", "1"), names)
+
+    tokenizer = "tokenizer.json"
+    size = (model / tokenizer).stat().st_size
+    for cut in (0, 1, size // 3, size // 2, size - 1):
+        run_text(f"tokenizer.json cut at {cut}", edit_bytes(tokenizer, lambda d, n=cut: d[:n]),
+                 [tokenizer])
+    run_text("tokenizer.json missing", lambda c: (c / tokenizer).unlink(), [tokenizer])
+    run_text("another tokenizer model",
+             edit_json(tokenizer, lambda d: d["model"].update(type="Unigram")),
+             [tokenizer, "Unigram"])
+    run_text("another normalizer",
+             edit_json(tokenizer, lambda d: d.update(normalizer={"type": "Lowercase"})),
+             [tokenizer, "Lowercase"])
+    run_text("id twice",
+             edit_json(tokenizer, lambda d: d["model"]["vocab"].update({"zzzqq": 5})), [tokenizer])
+    run_text("enormous id",
+             edit_json(tokenizer, lambda d: d["model"]["vocab"].update({"zzzqq": 1 << 40})),
+             [tokenizer])
+    run_text("merge of unknown tokens",
+             edit_json(tokenizer, lambda d: d["model"]["merges"].append(["zzzqq", "qqzzz"])),
+             [tokenizer])
+    cases.check("invalid UTF-8 prompt file",
+                (lambda f: (f.write_bytes(b"ab\xffcd"), cases.run("run", model, "-f", f))[1])(
+                    cases.scratch / "bad.txt"), ["offset 2"])
+    empty = cases.scratch / "empty.txt"
+    empty.write_text("")
+    cases.check("empty prompt", cases.run("run", model, "-f", empty), ["prompt"])
+    ids = cases.scratch / "ids.bin"
+    ids.write_bytes(b"123")
+    out = cases.scratch / "never.f32"
+    cases.check("odd id file", cases.run("logits", model, "--token-ids", ids, "-o", out), ["ids.bin"],
+                out)
+    ids.write_bytes(struct.pack("<i", 1 << 30))
+    cases.check("id outside the vocabulary",
+                cases.run("logits", model, "--token-ids", ids, "-o", out), [str(1 << 30)], out)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--checkpoint", required=True, type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="moepack-errors-") as scratch_name:
+        scratch = Path(scratch_name)
+        cases = Cases(args.program, args.checkpoint, scratch)
+        model = scratch / "model"
+        made = cases.run("convert", args.checkpoint, "-o", model)
+        if made.returncode != 0:
+            print(made.stderr)
+            return 1
+        safetensors_cases(cases)
+        index_and_config_cases(cases)
+        usage_cases(cases)
+        model_cases(cases, model)
+        tokenizer_cases(cases, model)
+    for failure in cases.failures:
+        print("FAILED", failure)
+    print(f"{cases.count} damaged inputs, {len(cases.failures)} failures")
+    return 1 if cases.failures or cases.count < 100 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

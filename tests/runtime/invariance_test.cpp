@@ -1,0 +1,143 @@
+// Reference output does not depend, to the last bit, on how the work was cut: threads, chunks of
+// the prompt, what the expert cache held. And no prompt leaves a trace in the next.
+#include <gtest/gtest.h>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+#include "tests/support/converted_model.h"
+#include "tests/support/test_models.h"
+
+namespace moepack {
+namespace {
+
+std::vector<std::int32_t> some_ids(std::size_t count) {
+  std::vector<std::int32_t> ids(count);
+  for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::int32_t>((i * 977 + 31) % 4000);
+  return ids;
+}
+
+std::vector<float> all_logits(Engine& engine, std::span<const std::int32_t> ids) {
+  std::vector<float> logits;
+  const Status status = engine.forward(ids, 0, [&](std::size_t, std::span<const float> row) {
+    logits.insert(logits.end(), row.begin(), row.end());
+    return Status::ok();
+  });
+  EXPECT_TRUE(status.is_ok()) << status.message();
+  return logits;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class Invariance : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = test::convert_for_test(test::demo_mlx_model(), dir_);
+    ASSERT_FALSE(model_.empty());
+    options_ = test::reference_options(model_);
+    ids_ = some_ids(70);
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options_));
+    expected_ = all_logits(*engine, ids_);
+  }
+
+  void expect_same(const EngineOptions& options) {
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+    EXPECT_TRUE(same_bits(all_logits(*engine, ids_), expected_));
+  }
+
+  test::TempDir dir_;
+  std::filesystem::path model_;
+  EngineOptions options_;
+  std::vector<std::int32_t> ids_;
+  std::vector<float> expected_;
+};
+
+TEST_F(Invariance, Threads) {
+  for (std::uint32_t threads : {1U, 3U, 8U}) {
+    EngineOptions options = options_;
+    options.threads = threads;
+    expect_same(options);
+  }
+}
+
+TEST_F(Invariance, PromptChunks) {
+  for (std::uint32_t chunk : {1U, 2U, 7U, 64U}) {
+    EngineOptions options = options_;
+    options.chunk_tokens = chunk;
+    expect_same(options);
+  }
+}
+
+TEST_F(Invariance, CacheSize) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options_));
+  const MemoryPlan plan = engine->memory_plan();
+  ASSERT_LT(plan.cache_floor_bytes, plan.pack_bytes / 2) << "the budget must force evictions";
+  EngineOptions small = options_;
+  small.cache_bytes = plan.cache_floor_bytes;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> starved, Engine::open(small));
+  EXPECT_TRUE(same_bits(all_logits(*starved, ids_), expected_));
+  const std::uint64_t first_misses = starved->expert_stats().misses;
+  starved->reset();
+  EXPECT_TRUE(same_bits(all_logits(*starved, ids_), expected_));
+  EXPECT_GT(starved->expert_stats().misses, first_misses) << "nothing was evicted";
+}
+
+TEST_F(Invariance, CacheBelowTheFloorIsRefused) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options_));
+  EngineOptions tiny = options_;
+  tiny.cache_bytes = engine->memory_plan().cache_floor_bytes - 1;
+  test::expect_error(Engine::open(tiny).status(), StatusCode::kInvalidArgument, {"--cache-mb"});
+}
+
+TEST_F(Invariance, TokenByTokenEqualsOnePrompt) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options_));
+  std::vector<float> logits;
+  for (const std::int32_t id : ids_) {
+    const std::vector<float> row = all_logits(*engine, std::span(&id, 1));
+    logits.insert(logits.end(), row.begin(), row.end());
+  }
+  EXPECT_TRUE(same_bits(logits, expected_));
+}
+
+TEST_F(Invariance, ResetForgetsEverything) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options_));
+  (void)all_logits(*engine, some_ids(33));
+  engine->reset();
+  EXPECT_EQ(engine->position(), 0U);
+  EXPECT_TRUE(same_bits(all_logits(*engine, ids_), expected_));
+}
+
+TEST_F(Invariance, ContextAndVocabularyAreChecked) {
+  EngineOptions options = options_;
+  options.context = 8;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+  const LogitsSink ignore = [](std::size_t, std::span<const float>) { return Status::ok(); };
+  test::expect_error(engine->forward(ids_, 0, ignore), StatusCode::kInvalidArgument, {"context"});
+  engine->reset();
+  const std::vector<std::int32_t> bad{1, 1 << 20};
+  test::expect_error(engine->forward(bad, 0, ignore), StatusCode::kInvalidArgument,
+                     {"1048576", "index 1"});
+}
+
+TEST_F(Invariance, DamagedRecordIsNamedAtItsFirstRead) {
+  // Flip one bit of expert 5 of layer 2.
+  const std::filesystem::path file = model_ / "packed_experts" / "layer_02.bin";
+  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+  const std::streamoff at = static_cast<std::streamoff>(std::filesystem::file_size(file) / 12 * 5);
+  bytes.seekg(at + 100);
+  const char old = static_cast<char>(bytes.get());
+  bytes.seekp(at + 100);
+  bytes.put(static_cast<char>(old ^ 4));
+  bytes.close();
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options_));
+  const LogitsSink ignore = [](std::size_t, std::span<const float>) { return Status::ok(); };
+  test::expect_error(engine->forward(some_ids(400), 0, ignore), StatusCode::kCorrupt,
+                     {"layer_02.bin", "expert 5", "checksum"});
+}
+
+}  // namespace
+}  // namespace moepack
