@@ -82,7 +82,7 @@ ConvertReport report_of(const Checkpoint& checkpoint, const ConvertPlan& plan,
   return report;
 }
 
-Status copy_file(const fs::path& from, const fs::path& to) {
+Status copy_companion(const fs::path& from, const fs::path& to) {
   MOE_ASSIGN_OR_RETURN(const File source, File::open(from));
   MOE_ASSIGN_OR_RETURN(AtomicFile copy, AtomicFile::create(to));
   std::vector<std::byte> buffer(std::min<std::uint64_t>(source.size(), 1U << 20));
@@ -100,7 +100,7 @@ Status write_everything(const Checkpoint& checkpoint, ConvertPlan& plan, OutputD
   ProgressCounter progress(plan.source_bytes, plan.pack.num_layers, callback);
   MOE_ASSIGN_OR_RETURN(const fs::path pack, output.add_directory(kDefaultPackName));
   for (const std::string& name : plan.companions) {
-    MOE_RETURN_IF_ERROR(copy_file(checkpoint.directory() / name, output.path() / name));
+    MOE_RETURN_IF_ERROR(copy_companion(checkpoint.directory() / name, output.path() / name));
   }
   MOE_RETURN_IF_ERROR(write_resident_data(plan.resident_sources, output.path(), threads,
                                           plan.resident, progress));

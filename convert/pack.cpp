@@ -38,17 +38,16 @@ Status write_layer_files(const ExpertSource& source, const std::filesystem::path
     MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(directory / layer.file));
     // Sets the padding behind the records to zero.
     MOE_RETURN_IF_ERROR(file.resize(layer.file_size));
-    MOE_RETURN_IF_ERROR(parallel_items(
-        pack.num_experts, threads, [&](std::size_t item, std::size_t w) -> Status {
-          const auto expert = static_cast<std::uint32_t>(item);
-          Worker& worker = workers[w];
-          MOE_RETURN_IF_ERROR(
-              build_record(source, pack.layout_of(l, expert), l, expert, worker));
-          layer.experts[expert].checksum = checksum(worker.record);
-          MOE_RETURN_IF_ERROR(file.write_at(layer.experts[expert].offset, worker.record));
-          progress.add_bytes(source.bytes(l, expert));
-          return Status::ok();
-        }));
+    const auto pack_expert = [&](std::size_t item, std::size_t w) -> Status {
+      const auto expert = static_cast<std::uint32_t>(item);
+      Worker& worker = workers[w];
+      MOE_RETURN_IF_ERROR(build_record(source, pack.layout_of(l, expert), l, expert, worker));
+      layer.experts[expert].checksum = checksum(worker.record);
+      MOE_RETURN_IF_ERROR(file.write_at(layer.experts[expert].offset, worker.record));
+      progress.add_bytes(source.bytes(l, expert));
+      return Status::ok();
+    };
+    MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, threads, pack_expert));
     MOE_RETURN_IF_ERROR(file.commit());
     progress.layer_done();
   }

@@ -81,15 +81,15 @@ Status write_resident_data(std::span<const SourceMatrix> sources,
   MOE_RETURN_IF_ERROR(file.resize(manifest.data_size));
   const std::vector<Block> blocks = split_into_blocks(sources);
   std::vector<Worker> workers(threads);
-  MOE_RETURN_IF_ERROR(
-      parallel_items(blocks.size(), threads, [&](std::size_t item, std::size_t w) -> Status {
-        const Block& block = blocks[item];
-        const SourceMatrix& source = sources[block.tensor];
-        MOE_RETURN_IF_ERROR(write_block(source, manifest.tensors[block.tensor], block,
-                                        workers[w], file));
-        progress.add_bytes(source.bytes() / source.rows * (block.end - block.begin));
-        return Status::ok();
-      }));
+  const auto convert_block = [&](std::size_t item, std::size_t worker) -> Status {
+    const Block& block = blocks[item];
+    const SourceMatrix& source = sources[block.tensor];
+    MOE_RETURN_IF_ERROR(
+        write_block(source, manifest.tensors[block.tensor], block, workers[worker], file));
+    progress.add_bytes(source.bytes() / source.rows * (block.end - block.begin));
+    return Status::ok();
+  };
+  MOE_RETURN_IF_ERROR(parallel_items(blocks.size(), threads, convert_block));
   MOE_RETURN_IF_ERROR(file.commit());
   MOE_ASSIGN_OR_RETURN(manifest.checksum, checksum_of(path));
   return Status::ok();
