@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include "runtime/cpu/cpu_detect.h"
+#include "runtime/kernels.h"
+#include "tests/support/status_matchers.h"
+
+namespace moepack {
+namespace {
+
+// Registers of a processor with everything, under a system that saves all of its state.
+CpuidReport full_report() {
+  return {.leaf1_ecx = 0xffffffffU, .leaf7_ebx = 0xffffffffU, .xcr0 = 0xe7};
+}
+
+TEST(CpuDetect, TakesTheBestLevelThatProcessorAndSystemSupport) {
+  EXPECT_EQ(level_from_cpuid({}), CpuLevel::kScalar);
+  EXPECT_EQ(level_from_cpuid(full_report()), CpuLevel::kAvx512);
+}
+
+TEST(CpuDetect, EveryBitOfAvx512IsNeeded) {
+  for (unsigned bit : {16U, 17U, 30U, 31U}) {  // F, DQ, BW, VL
+    CpuidReport report = full_report();
+    report.leaf7_ebx &= ~(1U << bit);
+    EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx2) << bit;
+  }
+}
+
+TEST(CpuDetect, EveryBitOfAvx2IsNeeded) {
+  for (unsigned bit : {12U, 27U, 28U, 29U}) {  // FMA, OSXSAVE, AVX, F16C
+    CpuidReport report = full_report();
+    report.leaf1_ecx &= ~(1U << bit);
+    EXPECT_EQ(level_from_cpuid(report), CpuLevel::kScalar) << bit;
+  }
+  CpuidReport report = full_report();
+  report.leaf7_ebx &= ~(1U << 5);
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kScalar);
+}
+
+// Instructions whose registers the system does not save on a task switch must not be used.
+TEST(CpuDetect, TheSystemMustSaveTheRegisters) {
+  CpuidReport report = full_report();
+  report.xcr0 = 0x07;  // no mask or ZMM state
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx2);
+  report.xcr0 = 0x67;  // no upper ZMM registers
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx2);
+  report.xcr0 = 0x03;  // no YMM state
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kScalar);
+}
+
+#if defined(__x86_64__)
+// The compiler's own run-time library as a second opinion on this machine.
+TEST(CpuDetect, AgreesWithTheCompiler) {
+  const CpuLevel level = detect_cpu_level();
+  EXPECT_EQ(level >= CpuLevel::kAvx2,
+            __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0);
+  EXPECT_EQ(level >= CpuLevel::kAvx512,
+            __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+                __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0);
+}
+#endif
+
+TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    const Result<const Kernels*> kernels = cpu_kernels(level);
+    if (level <= detect_cpu_level()) {
+      ASSERT_OK(kernels);
+      EXPECT_EQ(kernels.value()->name, cpu_level_name(level));
+    } else {
+      test::expect_error(kernels.status(), StatusCode::kUnsupported,
+                         {cpu_level_name(level), cpu_level_name(detect_cpu_level())});
+    }
+  }
+  EXPECT_EQ(cpu_kernels(CpuLevel::kScalar).value()->matmul, reference_kernels().matmul);
+  EXPECT_EQ(reference_kernels().name, "reference");
+}
+
+TEST(CpuKernels, LevelsAreParsedByName) {
+  EXPECT_EQ(parse_cpu_level("auto").value(), detect_cpu_level());
+  EXPECT_EQ(parse_cpu_level("scalar").value(), CpuLevel::kScalar);
+  EXPECT_EQ(parse_cpu_level("avx2").value(), CpuLevel::kAvx2);
+  EXPECT_EQ(parse_cpu_level("avx512").value(), CpuLevel::kAvx512);
+  test::expect_error(parse_cpu_level("neon\n").status(), StatusCode::kInvalidArgument,
+                     {"neon", "avx2"});
+}
+
+}  // namespace
+}  // namespace moepack

@@ -1,0 +1,96 @@
+#include "runtime/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace moepack {
+namespace {
+
+TEST(ThreadPool, CoversEveryIndexOnceInRangesOfAtMostTheGrain) {
+  for (std::size_t threads : {1U, 2U, 3U, 8U}) {
+    ThreadPool pool(threads);
+    ASSERT_GE(pool.size(), 1U);
+    ASSERT_LE(pool.size(), threads);
+    for (std::size_t count : {0U, 1U, 2U, 7U, 64U, 1000U}) {
+      for (std::size_t grain : {1U, 2U, 7U, 64U, 5000U}) {
+        std::vector<std::atomic<int>> seen(count);
+        pool.parallel_for(count, grain,
+                          [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                            EXPECT_LT(begin, end);
+                            EXPECT_LE(end - begin, grain);
+                            EXPECT_LE(end, count);
+                            EXPECT_LT(worker, pool.size());
+                            for (std::size_t i = begin; i < end; ++i) ++seen[i];
+                          });
+        for (const auto& times : seen) ASSERT_EQ(times.load(), 1) << count << " by " << grain;
+      }
+    }
+  }
+}
+
+// Scratch indexed by worker is used by one thread at a time: unsynchronised counters stay right
+// (and the thread sanitizer stays silent), call after call.
+TEST(ThreadPool, AWorkerNumberIsNeverUsedTwiceAtOnce) {
+  ThreadPool pool(4);
+  std::vector<std::size_t> sums(pool.size() * 64);  // a cache line each
+  constexpr std::size_t kCalls = 3000;
+  constexpr std::size_t kCount = 37;
+  for (std::size_t call = 0; call < kCalls; ++call) {
+    pool.parallel_for(kCount, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+      sums[worker * 64] += end - begin;
+    });
+  }
+  std::size_t total = 0;
+  for (std::size_t sum : sums) total += sum;
+  EXPECT_EQ(total, kCalls * kCount);
+}
+
+// What the body wrote is visible to the caller, and no body runs after the call has returned, also
+// when workers sleep between calls and wake late.
+TEST(ThreadPool, ACallEndsOnlyWhenAllItsWorkHas) {
+  ThreadPool pool(3);
+  for (int call = 0; call < 200; ++call) {
+    if (call % 20 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    auto values = std::make_unique<std::vector<int>>(16, 0);
+    pool.parallel_for(16, 1, [&](std::size_t begin, std::size_t, std::size_t) {
+      if (begin == 15) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      (*values)[begin] = call;
+    });
+    for (int value : *values) ASSERT_EQ(value, call);
+  }
+}
+
+TEST(ThreadPool, UsesItsThreads) {
+  ThreadPool pool(2);
+  if (pool.size() < 2) GTEST_SKIP() << "SKIPPED: the system gives no second thread";
+  std::atomic<int> arrived{0};
+  // Each of the two ranges waits for the other: one thread alone would never finish.
+  pool.parallel_for(2, 1, [&](std::size_t, std::size_t, std::size_t) {
+    ++arrived;
+    while (arrived.load() < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(arrived.load(), 2);
+}
+
+TEST(ThreadPool, NoThreadsAndNoGrainMeanOne) {
+  ThreadPool pool(0);
+  EXPECT_EQ(pool.size(), 1U);
+  std::size_t covered = 0;
+  pool.parallel_for(5, 0, [&](std::size_t begin, std::size_t end, std::size_t) {
+    EXPECT_EQ(end - begin, 1U);
+    covered += end - begin;
+  });
+  EXPECT_EQ(covered, 5U);
+}
+
+TEST(ThreadPool, EndsWithoutEverHavingWorked) {
+  for (int i = 0; i < 50; ++i) ThreadPool pool(4);
+}
+
+}  // namespace
+}  // namespace moepack

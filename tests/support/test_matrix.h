@@ -1,0 +1,184 @@
+// Random matrices of every weight format for kernel tests, and their products in double.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/bytes.h"
+#include "formats/dtype.h"
+#include "formats/qcodec.h"
+#include "formats/qformat.h"
+#include "tests/support/guarded_bytes.h"
+
+namespace moepack::test {
+
+// All formats with all their parameters.
+inline std::vector<WeightFormat> all_weight_formats() {
+  std::vector<WeightFormat> formats;
+  for (const QFormatInfo& info : qformats()) {
+    if (info.kind == QKind::kPlain) {
+      formats.push_back({.id = info.id});
+      continue;
+    }
+    for (std::uint32_t group : {32U, 64U, 128U}) {
+      for (DType scale : {DType::kBf16, DType::kF16}) {
+        formats.push_back({.id = info.id, .group_size = group, .scale_type = scale});
+      }
+    }
+  }
+  return formats;
+}
+
+enum class Values {
+  kUsual,      // weights about 0.1, negative scales included, every fifth row zero
+  kSubnormal,  // scales (plain: weights) below the smallest normal number of their type
+  kHuge,       // as large as products and sums allow
+};
+
+// One component: exactly its bytes before a guard page, or `shift` bytes into an allocation of its
+// own (odd addresses; the sanitizer watches the end).
+class Component {
+ public:
+  Component(std::span<const std::byte> bytes, std::size_t shift) : shift_(shift) {
+    if (shift == 0) {
+      guarded_ = GuardedBytes(bytes.size());
+      if (!bytes.empty()) std::memcpy(guarded_.data(), bytes.data(), bytes.size());
+    } else {
+      plain_.resize(shift);
+      plain_.insert(plain_.end(), bytes.begin(), bytes.end());
+      plain_.shrink_to_fit();
+    }
+  }
+  const std::byte* data() const { return shift_ == 0 ? guarded_.data() : plain_.data() + shift_; }
+
+ private:
+  std::size_t shift_;
+  GuardedBytes guarded_;
+  std::vector<std::byte> plain_;
+};
+
+class TestMatrix {
+ public:
+  TestMatrix(const WeightFormat& format, std::uint64_t rows, std::uint64_t cols, Values values,
+             std::size_t shift, std::uint32_t seed)
+      : view_{.format = format, .rows = rows, .cols = cols} {
+    std::mt19937 random(seed);
+    const MatrixBytes bytes = matrix_bytes(format, rows, cols).value();
+    const std::vector<std::byte> weight = is_affine(format)
+                                              ? random_codes(bytes.weight, random)
+                                              : random_plain(format, rows, cols, values, random);
+    const auto groups = static_cast<std::size_t>(is_affine(format) ? cols / format.group_size : 0);
+    components_.emplace_back(weight, shift);
+    components_.emplace_back(random_scales(format, rows, groups, values, random), shift);
+    components_.emplace_back(random_scales(format, rows, groups, values, random), shift);
+    view_.weight = components_[0].data();
+    view_.scales = components_[1].data();
+    view_.biases = components_[2].data();
+  }
+
+  const QMatrixView& view() const { return view_; }
+
+ private:
+  static std::vector<std::byte> random_codes(std::uint64_t size, std::mt19937& random) {
+    std::vector<std::byte> bytes(size);
+    for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0xffU);
+    return bytes;
+  }
+
+  static float magnitude(DType type, Values values) {
+    if (values == Values::kUsual) return 0.1F;
+    if (values == Values::kSubnormal) return type == DType::kF16 ? 0x1p-17F : 0x1p-129F;
+    return type == DType::kF16 ? 3e4F : 1e18F;
+  }
+
+  static void append(std::vector<std::byte>& bytes, DType type, float value) {
+    std::byte raw[4];
+    std::size_t size = 2;
+    if (type == DType::kF32) {
+      store_le(raw, value);
+      size = 4;
+    } else if (type == DType::kF16) {
+      store_le(raw, f32_to_f16(value));
+    } else {
+      store_le(raw, f32_to_bf16(value));
+    }
+    bytes.insert(bytes.end(), raw, raw + size);
+  }
+
+  static std::vector<std::byte> random_floats(DType type, std::uint64_t rows, std::uint64_t cols,
+                                              Values values, std::mt19937& random) {
+    std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+    std::vector<std::byte> bytes;
+    for (std::uint64_t r = 0; r < rows; ++r) {
+      const float scale = r % 5 == 4 ? 0.0F : magnitude(type, values);
+      for (std::uint64_t c = 0; c < cols; ++c) append(bytes, type, scale * uniform(random));
+    }
+    return bytes;
+  }
+  static std::vector<std::byte> random_plain(const WeightFormat& format, std::uint64_t rows,
+                                             std::uint64_t cols, Values values,
+                                             std::mt19937& random) {
+    return random_floats(qformat_info(format.id).storage, rows, cols, values, random);
+  }
+  static std::vector<std::byte> random_scales(const WeightFormat& format, std::uint64_t rows,
+                                              std::uint64_t groups, Values values,
+                                              std::mt19937& random) {
+    return random_floats(format.scale_type, rows, groups, values, random);
+  }
+
+  QMatrixView view_;
+  std::vector<Component> components_;
+};
+
+// One weight as the format's definition says, in double, and the size of what it is summed from.
+struct ExactWeight {
+  double value;
+  double magnitude;
+};
+inline ExactWeight exact_weight(const QMatrixView& w, std::uint64_t row, std::uint64_t col) {
+  const QFormatInfo& info = qformat_info(w.format.id);
+  if (!is_affine(w.format)) {
+    const std::byte* at = w.weight + (row * w.cols + col) * info.bits / 8;
+    const auto value = static_cast<double>(load_plain_float(info.storage, at));
+    return {value, std::fabs(value)};
+  }
+  const std::uint32_t code = unpack_code(w.weight + row * w.cols * info.bits / 8, col, info.bits);
+  const std::uint64_t at = 2 * (row * (w.cols / w.format.group_size) + col / w.format.group_size);
+  const auto scale = static_cast<double>(load_plain_float(w.format.scale_type, w.scales + at));
+  const auto bias = static_cast<double>(load_plain_float(w.format.scale_type, w.biases + at));
+  return {code * scale + bias, std::fabs(code * scale) + std::fabs(bias)};
+}
+
+// Products of all rows with all tokens: [tokens, rows].
+struct ExactProduct {
+  std::vector<double> value;
+  std::vector<double> magnitude;  // sum of |terms|, what rounding errors are proportional to
+};
+inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::size_t x_stride,
+                                  std::size_t tokens) {
+  ExactProduct product;
+  product.value.resize(tokens * w.rows);
+  product.magnitude.resize(tokens * w.rows);
+  std::vector<ExactWeight> row(w.cols);
+  for (std::uint64_t r = 0; r < w.rows; ++r) {
+    for (std::uint64_t c = 0; c < w.cols; ++c) row[c] = exact_weight(w, r, c);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      double value = 0;
+      double magnitude = 0;
+      for (std::uint64_t c = 0; c < w.cols; ++c) {
+        const auto input = static_cast<double>(x[t * x_stride + c]);
+        value += row[c].value * input;
+        magnitude += row[c].magnitude * std::fabs(input);
+      }
+      product.value[t * w.rows + r] = value;
+      product.magnitude[t * w.rows + r] = magnitude;
+    }
+  }
+  return product;
+}
+
+}  // namespace moepack::test
