@@ -152,7 +152,10 @@ SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format
                           std::uint64_t index, std::uint64_t rows, std::uint64_t cols,
                           std::uint64_t row_begin, std::uint64_t row_count) {
   const MatrixBytes bytes = matrix_bytes(format, rows, cols).value_or(MatrixBytes{});
-  SourceMatrix matrix{.format = format, .rows = row_count, .cols = cols};
+  SourceMatrix matrix;
+  matrix.format = format;
+  matrix.rows = row_count;
+  matrix.cols = cols;
   matrix.weight =
       slice_component(module.weight, bytes.weight, index, rows, row_begin, row_count);
   matrix.scales =
