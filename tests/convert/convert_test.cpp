@@ -106,7 +106,7 @@ TEST(Convert, MlxRecordsAtOddOffsetsInEveryWidth) {
     const auto source = make_source(dir, options);
     convert(source, dir / "model");
     expect_mlx_records(source, dir / "model");
-    EXPECT_EQ(test::resident_bytes(dir / "model", "model.layers.1.mlp.gate.weight"),
+    EXPECT_EQ(test::ResidentFile(dir / "model").bytes("model.layers.1.mlp.gate.weight"),
               test::raw_tensors(source).at("language_model.model.layers.1.mlp.gate.weight").bytes);
   }
 }
@@ -184,7 +184,6 @@ TEST(Convert, TheSameBytesForAnyNumberOfThreads) {
 TEST(Convert, PageSizesPadAndNothingElse) {
   const TempDir dir;
   const auto source = make_source(dir, layout(TinyLayout::kMlx));
-  const auto raw = test::raw_tensors(source);
   for (std::uint64_t page : {1U, 4096U, 16384U}) {
     ConvertOptions options;
     options.page_size = page;
@@ -212,16 +211,14 @@ TEST(Convert, RoundingIsMlxs) {
                   test::read_file(dir / "theirs" / test::layer_path(l)),
               true);
   }
-  const auto tensors = test::read_json(dir / "theirs/model_weights.json").at("tensors");
+  const test::ResidentFile ours(dir / "ours");
+  const test::ResidentFile theirs(dir / "theirs");
   std::size_t quantized = 0;
-  for (const auto& [name, entry] : tensors.items()) {
+  for (const auto& [name, entry] : theirs.manifest().at("tensors").items()) {
     if (!name.ends_with(".scales")) continue;
     const std::string module = name.substr(0, name.size() - 7);
     for (const char* part : {".weight", ".scales", ".biases"}) {
-      EXPECT_EQ(test::resident_bytes(dir / "ours", module + part) ==
-                    test::resident_bytes(dir / "theirs", module + part),
-                true)
-          << module << part;
+      EXPECT_EQ(ours.bytes(module + part) == theirs.bytes(module + part), true) << module << part;
     }
     ++quantized;
   }
@@ -239,6 +236,7 @@ TEST(Convert, NormsConvolutionsAndDecayStayAndRoutersGetEightBits) {
   EXPECT_EQ(m.conventions.norm, ResidentConventions::Norm::kOnePlus);
   EXPECT_EQ(m.conventions.conv1d, ResidentConventions::Conv1d::kC1T);
   const auto raw = test::raw_tensors(source);
+  const test::ResidentFile stored(dir / "model");
   for (const ResidentTensor& t : m.tensors) {
     const bool stays = t.name.ends_with("norm") || t.name.ends_with("conv1d") ||
                        t.name.ends_with("A_log") || t.name.ends_with("dt_bias");
@@ -246,7 +244,7 @@ TEST(Convert, NormsConvolutionsAndDecayStayAndRoutersGetEightBits) {
     EXPECT_EQ(to_string(t.format), stays ? "bf16" : (chooses ? "q8 g32" : "q4 g32")) << t.name;
     if (!stays) continue;
     const std::string name = t.has_weight_suffix ? t.name + ".weight" : t.name;
-    EXPECT_EQ(test::resident_bytes(dir / "model", name) == raw.at(name).bytes, true) << name;
+    EXPECT_EQ(stored.bytes(name) == raw.at(name).bytes, true) << name;
   }
 }
 
@@ -272,6 +270,8 @@ TEST(Convert, EveryWidthAndGroupStaysWithinAStep) {
   TinyModelOptions tiny = layout(TinyLayout::kPerExpert);
   tiny.hidden_size = 384;
   tiny.expert_width = 256;
+  tiny.num_layers = 2;
+  tiny.full_attention_interval = 2;
   const auto source_dir = make_source(dir, tiny);
   const auto source = test::raw_tensors(source_dir);
   for (QFormatId id : {QFormatId::kQ2, QFormatId::kQ3, QFormatId::kQ4, QFormatId::kQ5,

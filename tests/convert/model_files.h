@@ -67,11 +67,23 @@ inline nlohmann::json read_json(const std::filesystem::path& path) {
   return nlohmann::json::parse(read_file(path));
 }
 
-// Component `name` of model_weights.bin by what model_weights.json says; throws when absent.
-inline std::string resident_bytes(const std::filesystem::path& model, const std::string& name) {
-  const auto entry = read_json(model / "model_weights.json").at("tensors").at(name);
-  return read_file(model / "model_weights.bin")
-      .substr(entry.at("offset").get<std::size_t>(), entry.at("size").get<std::size_t>());
-}
+// model_weights.bin by what model_weights.json says.
+class ResidentFile {
+ public:
+  explicit ResidentFile(const std::filesystem::path& model)
+      : manifest_(read_json(model / "model_weights.json")),
+        data_(read_file(model / "model_weights.bin")) {}
+
+  const nlohmann::json& manifest() const { return manifest_; }
+  // Throws when the component is absent.
+  std::string bytes(const std::string& component) const {
+    const auto& entry = manifest_.at("tensors").at(component);
+    return data_.substr(entry.at("offset").get<std::size_t>(), entry.at("size").get<std::size_t>());
+  }
+
+ private:
+  nlohmann::json manifest_;
+  std::string data_;
+};
 
 }  // namespace moepack::test
