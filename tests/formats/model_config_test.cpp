@@ -1,0 +1,375 @@
+#include "formats/model_config.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/reader_drill.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_models.h"
+
+namespace moepack {
+namespace {
+
+using nlohmann::json;
+using test::expect_error;
+
+constexpr const char* kFile = "config.json";
+
+Result<ParsedConfig> parse(const json& config) { return parse_model_config(config.dump(), kFile); }
+
+// A flat configuration in which every number is its own, so that mixed-up keys show.
+json flat() {
+  return json::parse(R"({
+    "model_type": "qwen3_5_moe_text", "vocab_size": 500, "hidden_size": 96,
+    "num_hidden_layers": 3, "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 40,
+    "num_experts": 10, "num_experts_per_tok": 7, "moe_intermediate_size": 64,
+    "shared_expert_intermediate_size": 160, "linear_num_key_heads": 2, "linear_num_value_heads": 6,
+    "linear_key_head_dim": 24, "linear_value_head_dim": 56, "linear_conv_kernel_dim": 5,
+    "rms_norm_eps": 1e-5, "hidden_act": "silu", "attention_bias": false, "attn_output_gate": true,
+    "tie_word_embeddings": true, "max_position_embeddings": 777, "eos_token_id": [3, 499],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}
+  })");
+}
+
+json nested() {
+  json text = flat();
+  text.erase("tie_word_embeddings");
+  return {{"model_type", "qwen3_5_moe"}, {"text_config", text}, {"vision_config", {{"depth", 1}}}};
+}
+
+void expect_is_flat(const ModelConfig& m) {
+  EXPECT_EQ(m.model_type, "qwen3_5_moe_text");
+  EXPECT_EQ(m.vocab_size, 500U);
+  EXPECT_EQ(m.hidden_size, 96U);
+  EXPECT_EQ(m.num_layers, 3U);
+  EXPECT_EQ(m.layer_types, (std::vector{LayerType::kLinearAttention, LayerType::kFullAttention,
+                                        LayerType::kLinearAttention}));
+  EXPECT_EQ(m.rms_norm_eps, 1e-5F);
+  EXPECT_EQ(m.max_position_embeddings, 777U);
+  EXPECT_EQ(m.num_experts, 10U);
+  EXPECT_EQ(m.experts_per_token, 7U);
+  EXPECT_EQ(m.expert_width, 64U);
+  EXPECT_EQ(m.shared_expert_width, 160U);
+  EXPECT_EQ(m.num_heads, 12U);
+  EXPECT_EQ(m.num_kv_heads, 4U);
+  EXPECT_EQ(m.head_dim, 40U);
+  EXPECT_EQ(m.rotary_dim, 20U);
+  EXPECT_EQ(m.rope_theta, 5000.0);
+  EXPECT_EQ(m.linear_key_heads, 2U);
+  EXPECT_EQ(m.linear_value_heads, 6U);
+  EXPECT_EQ(m.linear_key_dim, 24U);
+  EXPECT_EQ(m.linear_value_dim, 56U);
+  EXPECT_EQ(m.linear_conv_taps, 5U);
+  EXPECT_EQ(m.eos_token_ids, (std::vector<std::int32_t>{3, 499}));
+}
+
+TEST(ModelConfig, ReadsEveryFieldFlatAndNested) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig one, parse(flat()));
+  expect_is_flat(one.model);
+  EXPECT_TRUE(one.model.tie_word_embeddings);
+  EXPECT_FALSE(one.quantization.has_value());
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig two, parse(nested()));
+  expect_is_flat(two.model);
+  EXPECT_FALSE(two.model.tie_word_embeddings);
+}
+
+// The published 35B-A3B, which leaves out what equals the defaults.
+TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
+  for (const char* text :
+       {R"({"model_type":"qwen3_5_moe"})", R"({"model_type":"qwen3_5_moe_text"})",
+        R"({"model_type":"qwen3_5_moe","text_config":{}})",
+        R"({"model_type":"qwen3_5_moe","text_config":{"head_dim":null,
+                               "rope_scaling":null,"sliding_window":null,"layer_types":null,
+                               "eos_token_id":null,"quantization_config":null}})"}) {
+    ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse_model_config(text, kFile));
+    const ModelConfig& m = parsed.model;
+    EXPECT_EQ(m.vocab_size, 248320U);
+    EXPECT_EQ(m.hidden_size, 2048U);
+    ASSERT_EQ(m.num_layers, 40U);
+    for (std::size_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(m.layer_types[i] == LayerType::kFullAttention, i % 4 == 3) << i;
+    }
+    EXPECT_EQ(m.num_heads, 16U);
+    EXPECT_EQ(m.num_kv_heads, 2U);
+    EXPECT_EQ(m.head_dim, 256U);
+    EXPECT_EQ(m.rotary_dim, 64U);
+    EXPECT_EQ(m.rope_theta, 1e7);
+    EXPECT_EQ(m.num_experts, 256U);
+    EXPECT_EQ(m.experts_per_token, 8U);
+    EXPECT_EQ(m.expert_width, 512U);
+    EXPECT_EQ(m.shared_expert_width, 512U);
+    EXPECT_EQ(m.linear_key_heads, 16U);
+    EXPECT_EQ(m.linear_value_heads, 32U);
+    EXPECT_EQ(m.linear_key_dim, 128U);
+    EXPECT_EQ(m.linear_value_dim, 128U);
+    EXPECT_EQ(m.linear_conv_taps, 4U);
+    EXPECT_EQ(m.rms_norm_eps, 1e-6F);
+    EXPECT_EQ(m.max_position_embeddings, 262144U);
+    EXPECT_FALSE(m.tie_word_embeddings);
+    EXPECT_TRUE(m.eos_token_ids.empty());
+  }
+}
+
+TEST(ModelConfig, UnknownTypesAreRefusedWithTheList) {
+  expect_error(parse({{"model_type", "llama\n"}}).status(), StatusCode::kUnsupported,
+               {kFile, "llama\\x0a", "qwen3_5_moe, qwen3_5_moe_text"});
+  expect_error(parse({{"hidden_size", 1}}).status(), StatusCode::kCorrupt, {kFile, "model_type"});
+  expect_error(parse({{"model_type", 1}}).status(), StatusCode::kCorrupt, {kFile, "model_type"});
+  json config = nested();
+  config["text_config"]["model_type"] = "qwen3_5_text";
+  expect_error(parse(config).status(), StatusCode::kUnsupported,
+               {kFile, "text_config.model_type", "qwen3_5_text"});
+}
+
+TEST(ModelConfig, DimensionsMustBeWholeAndSane) {
+  for (const char* key :
+       {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "num_experts", "num_experts_per_tok",
+        "moe_intermediate_size", "shared_expert_intermediate_size", "linear_num_key_heads",
+        "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim",
+        "linear_conv_kernel_dim", "max_position_embeddings"}) {
+    for (const json& bad : {json(0), json(-1), json(1.0), json(2.5), json(1e300), json("4"),
+                            json(true), json::array({4}), json(1ULL << 31), json(~0ULL)}) {
+      json config = nested();
+      config["text_config"][key] = bad;
+      expect_error(parse(config).status(), StatusCode::kCorrupt,
+                   {kFile, "text_config." + std::string(key)});
+    }
+  }
+}
+
+TEST(ModelConfig, NumbersThatContradictEachOtherAreRefused) {
+  const auto refused = [](const char* key, const json& value, std::string_view part) {
+    json config = flat();
+    config[key] = value;
+    expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, part});
+  };
+  refused("num_experts_per_tok", 11, "num_experts_per_tok is 11");
+  refused("num_key_value_heads", 5, "num_attention_heads is 12");
+  refused("linear_num_key_heads", 4, "linear_num_value_heads is 6");
+  refused("num_hidden_layers", 4, "layer_types lists 3");
+  refused("layer_types", json::array(), "layer_types lists 0");
+  refused("layer_types", "full_attention", "layer_types is not a list");
+  refused("layer_types", json::array({1, 2, 3}), "layer_types holds");
+  refused("head_dim", 42, "partial_rotary_factor");  // 21 dimensions form no pairs
+  refused("head_dim", 1 << 24, "head_dim");          // times 12 heads
+  refused("linear_value_head_dim", 1 << 24, "linear");
+  refused("full_attention_interval", 0, "full_attention_interval");
+  refused("eos_token_id", 500, "eos_token_id");
+  refused("eos_token_id", -1, "eos_token_id");
+  refused("eos_token_id", "x", "eos_token_id");
+  refused("eos_token_id", json::array({1, nullptr}), "eos_token_id");
+  refused("rms_norm_eps", 0, "rms_norm_eps");
+  refused("rms_norm_eps", 1e-60, "rms_norm_eps");
+  refused("rms_norm_eps", "1e-6", "rms_norm_eps");
+  refused("rope_theta", 4999.0, "rope_theta");  // rope_parameters says 5000
+  refused("partial_rotary_factor", 0.25, "partial_rotary_factor");
+  refused("rope_parameters", 3, "rope_parameters");
+}
+
+TEST(ModelConfig, SettingsWithoutImplementedMathAreRefusedByName) {
+  const auto refused = [](const char* key, const json& value, std::string_view part) {
+    for (json config : {flat(), nested()}) {
+      (config.contains("text_config") ? config["text_config"] : config)[key] = value;
+      expect_error(parse(config).status(), StatusCode::kUnsupported, {kFile, key, part});
+    }
+  };
+  refused("hidden_act", "gelu_tanh", "gelu_tanh");
+  refused("attention_bias", true, "true");
+  refused("attn_output_gate", false, "false");
+  refused("sliding_window", 128, "128");
+  refused("clip_qkv", 8.0, "8.0");
+  refused("layer_types", {"linear_attention", "sliding_attention", "linear_attention"}, "sliding");
+  refused("rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 5000.0}}, "yarn");
+  refused("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "linear");
+}
+
+TEST(ModelConfig, LayerTypesComeFromTheListElseTheInterval) {
+  json config = flat();
+  config["full_attention_interval"] = 3;  // the list says otherwise and wins
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig listed, parse(config));
+  EXPECT_EQ(listed.model.layer_types[1], LayerType::kFullAttention);
+  EXPECT_EQ(listed.model.layer_types[2], LayerType::kLinearAttention);
+  config.erase("layer_types");
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig spaced, parse(config));
+  EXPECT_EQ(spaced.model.layer_types[1], LayerType::kLinearAttention);
+  EXPECT_EQ(spaced.model.layer_types[2], LayerType::kFullAttention);
+}
+
+TEST(ModelConfig, RopeIsFoundWhereverVersionsPutIt) {
+  std::vector<json> forms;
+  json config = flat();
+  config.erase("rope_parameters");
+  config["rope_scaling"] = {{"rope_type", "default"}, {"rope_theta", 5000.0}};
+  config["partial_rotary_factor"] = 0.5;
+  forms.push_back(config);
+  config["rope_scaling"] = nullptr;
+  config["rope_theta"] = 5000;
+  forms.push_back(config);
+  config["rope_parameters"] = {{"type", "default"}, {"rope_theta", 5000}};
+  forms.push_back(config);
+  for (const json& form : forms) {
+    ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(form));
+    EXPECT_EQ(parsed.model.rope_theta, 5000.0);
+    EXPECT_EQ(parsed.model.rotary_dim, 20U);
+  }
+}
+
+TEST(ModelConfig, RopeNumbersMustBeSane) {
+  for (const json& theta : {json(0), json(-5.0), json(1), json(1e16), json("1e7"), json(true)}) {
+    json config = flat();
+    config["rope_parameters"]["rope_theta"] = theta;
+    expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "rope_theta"});
+  }
+  for (const json& factor : {json(0), json(-0.5), json(1.01), json(0.01), json("0.5")}) {
+    json config = flat();
+    config["rope_parameters"]["partial_rotary_factor"] = factor;
+    expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "partial_rotary_factor"});
+  }
+}
+
+TEST(ModelConfig, TiedEmbeddingsComeFromEitherLevel) {
+  json config = nested();
+  config["tie_word_embeddings"] = true;
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig outer, parse(config));
+  EXPECT_TRUE(outer.model.tie_word_embeddings);
+  config["text_config"]["tie_word_embeddings"] = false;
+  expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "tie_word_embeddings"});
+}
+
+TEST(ModelConfig, EosIdsOfBothLevelsAreJoined) {
+  json config = nested();
+  config["eos_token_id"] = 7;
+  config["text_config"]["eos_token_id"] = {9, 7, 9};
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(config));
+  EXPECT_EQ(parsed.model.eos_token_ids, (std::vector<std::int32_t>{7, 9}));
+}
+
+TEST(ModelConfig, OneBadByteIsOneLine) {
+  const std::string whole = nested().dump();
+  test::drill_truncation(
+      whole, [](std::string_view text) { return parse_model_config(text, kFile).status(); });
+  expect_error(parse_model_config("[]", kFile).status(), StatusCode::kCorrupt, {kFile, "object"});
+  expect_error(parse_model_config(R"({"model_type":"a","model_type":"b"})", kFile).status(),
+               StatusCode::kCorrupt, {kFile, "stands twice"});
+}
+
+json with_block(const json& block) {
+  json config = flat();
+  config["quantization"] = block;
+  return config;
+}
+
+TEST(Quantization, ReadsTheBlockAndItsOverrides) {
+  const json block = json::parse(R"({"group_size":64,"bits":4,"mode":"affine",
+      "m.z":{"group_size":32,"bits":8,"mode":"affine"},"m.b":false,"m.c":true,"m.a":{"bits":6}})");
+  json config = with_block(block);
+  config["quantization_config"] = block;
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(config));
+  ASSERT_TRUE(parsed.quantization.has_value());
+  const QuantizationConfig& q = *parsed.quantization;
+  const WeightFormat q4{.id = QFormatId::kQ4, .group_size = 64};
+  EXPECT_EQ(q.default_format, q4);
+  EXPECT_EQ(q.format_of("anything"), q4);
+  EXPECT_EQ(q.format_of("m.c"), q4);
+  EXPECT_EQ(q.format_of("m.b"), std::nullopt);
+  EXPECT_EQ(q.format_of("m.a"), (WeightFormat{.id = QFormatId::kQ6, .group_size = 64}));
+  EXPECT_EQ(q.format_of("m.z"), (WeightFormat{.id = QFormatId::kQ8, .group_size = 32}));
+  ASSERT_EQ(q.overrides.size(), 3U);
+  EXPECT_EQ(q.overrides[0].module, "m.a");
+}
+
+// mlx.nn.quantize gives a module's own object the defaults of the mode, not the block's numbers.
+TEST(Quantization, AModulesObjectStandsAlone) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed,
+                       parse(with_block({{"group_size", 128}, {"bits", 3}, {"m", {{"bits", 8}}}})));
+  EXPECT_EQ(parsed.quantization->format_of("m"),
+            (WeightFormat{.id = QFormatId::kQ8, .group_size = 64}));
+  EXPECT_EQ(parsed.quantization->format_of("n"),
+            (WeightFormat{.id = QFormatId::kQ3, .group_size = 128}));
+}
+
+TEST(Quantization, EitherNameWillDo) {
+  for (const char* key : {"quantization", "quantization_config"}) {
+    for (const bool inside : {false, true}) {
+      json config = nested();
+      (inside ? config["text_config"] : config)[key] = {{"group_size", 32}, {"bits", 2}};
+      ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(config));
+      EXPECT_EQ(parsed.quantization->default_format,
+                (WeightFormat{.id = QFormatId::kQ2, .group_size = 32}));
+    }
+  }
+}
+
+TEST(Quantization, BlocksThatDifferAreRefused) {
+  json config = with_block({{"group_size", 64}, {"bits", 4}});
+  config["quantization_config"] = {{"group_size", 64}, {"bits", 4}, {"m", false}};
+  expect_error(parse(config).status(), StatusCode::kCorrupt,
+               {kFile, "quantization_config", "differs"});
+  config["quantization_config"] = {{"bits", 4}};  // 64 is the default
+  EXPECT_OK(parse(config));
+}
+
+TEST(Quantization, OtherMethodsAreRefusedByName) {
+  for (const char* method : {"fp8", "gptq", "awq", "compressed-tensors", "mxfp4", "modelopt"}) {
+    json config = nested();
+    config["quantization_config"] = {{"quant_method", method}, {"bits", 4}, {"group_size", 64}};
+    expect_error(parse(config).status(), StatusCode::kUnsupported,
+                 {kFile, "quantization_config.quant_method", method});
+  }
+  for (const char* mode : {"mxfp4", "nvfp4", "mxfp8"}) {
+    expect_error(parse(with_block({{"group_size", 32}, {"bits", 4}, {"mode", mode}})).status(),
+                 StatusCode::kUnsupported, {kFile, "quantization.mode", mode});
+    expect_error(parse(with_block({{"bits", 4}, {"a.b", {{"mode", mode}}}})).status(),
+                 StatusCode::kUnsupported, {kFile, "quantization.a.b.mode", mode});
+  }
+}
+
+TEST(Quantization, OtherNumbersAndFormsAreRefused) {
+  const auto refused = [](const json& block, StatusCode code, std::string_view part) {
+    expect_error(parse(with_block(block)).status(), code, {kFile, part});
+  };
+  refused({{"bits", 7}}, StatusCode::kUnsupported, "quantization.bits 7");
+  refused({{"bits", 16}}, StatusCode::kUnsupported, "quantization.bits 16");
+  refused({{"group_size", 16}}, StatusCode::kUnsupported, "quantization.group_size 16");
+  refused({{"bits", 0}}, StatusCode::kCorrupt, "quantization.bits");
+  refused({{"bits", "4"}}, StatusCode::kCorrupt, "quantization.bits");
+  refused({{"group_size", -64}}, StatusCode::kCorrupt, "quantization.group_size");
+  refused({{"m", {{"bits", 1}}}}, StatusCode::kUnsupported, "quantization.m.bits 1");
+  refused({{"m", {{"sym", true}}}}, StatusCode::kUnsupported, "quantization.m.sym");
+  refused({{"m", 4}}, StatusCode::kUnsupported, "quantization.m 4");
+  refused(json::array(), StatusCode::kCorrupt, "quantization is a list");
+  refused(4, StatusCode::kCorrupt, "quantization is 4");
+}
+
+TEST(ModelConfigModels, SmallMoe) {
+  MOE_REQUIRE_MODEL(model, "small-moe");
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, read_model_config(model / "config.json"));
+  EXPECT_EQ(parsed.model.num_layers, 8U);
+  EXPECT_EQ(parsed.model.head_dim, 128U);
+  EXPECT_EQ(parsed.model.rotary_dim, 32U);
+  EXPECT_EQ(parsed.model.rope_theta, 100000.0);
+  EXPECT_EQ(parsed.model.linear_value_heads, 4U);
+  EXPECT_EQ(parsed.model.layer_types[7], LayerType::kFullAttention);
+  EXPECT_EQ(parsed.model.layer_types[6], LayerType::kLinearAttention);
+  EXPECT_EQ(parsed.model.eos_token_ids, (std::vector<std::int32_t>{4089}));
+}
+
+TEST(ModelConfigModels, DemoMlx) {
+  MOE_REQUIRE_MODEL(model, "demo-moe-mlx-4bit");
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, read_model_config(model / "config.json"));
+  EXPECT_EQ(parsed.model.num_experts, 12U);
+  EXPECT_EQ(parsed.model.experts_per_token, 3U);
+  ASSERT_TRUE(parsed.quantization.has_value());
+  EXPECT_EQ(parsed.quantization->overrides.size(), 8U);
+  EXPECT_EQ(parsed.quantization->format_of("language_model.model.layers.2.mlp.gate"),
+            (WeightFormat{.id = QFormatId::kQ8, .group_size = 64}));
+  EXPECT_EQ(parsed.quantization->format_of("language_model.lm_head"),
+            (WeightFormat{.id = QFormatId::kQ4, .group_size = 64}));
+}
+
+}  // namespace
+}  // namespace moepack
