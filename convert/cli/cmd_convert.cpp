@@ -1,0 +1,170 @@
+#include "convert/cli/cmd_convert.h"
+
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "convert/cli/progress.h"
+#include "convert/convert.h"
+
+namespace moepack::cli {
+namespace {
+
+struct ConvertFlags {
+  std::string source;
+  std::string output;
+  std::string expert_format = "source";
+  std::string resident_format = "source";
+  std::uint32_t group_size = 64;
+  std::uint64_t page_size = kDefaultPageSize;
+  std::uint32_t threads = 0;
+  bool dry_run = false;
+  bool json = false;
+  bool quiet = false;
+};
+
+ConvertOptions options_of(const ConvertFlags& flags) {
+  return {.source = flags.source,
+          .output = flags.output,
+          .expert_format = qformat_from_name(flags.expert_format),  // "source": nullopt
+          .resident_format = qformat_from_name(flags.resident_format),
+          .group_size = flags.group_size,
+          .page_size = flags.page_size,
+          .threads = flags.threads};
+}
+
+double gigabytes_per_second(const ConvertReport& report) {
+  return report.seconds > 0 ? static_cast<double>(report.source_bytes) / 1e9 / report.seconds : 0;
+}
+
+void print_json(const ConvertReport& report, const ConvertFlags& flags) {
+  nlohmann::ordered_json json{{"source", report.source},
+                              {"output", flags.output},
+                              {"dry_run", flags.dry_run},
+                              {"model_type", report.model_type},
+                              {"num_layers", report.num_layers},
+                              {"num_experts", report.num_experts},
+                              {"expert_format", report.expert_format},
+                              {"resident_format", report.resident_format},
+                              {"page_size", report.page_size},
+                              {"expert_size", report.expert_size},
+                              {"expert_stride", report.expert_stride},
+                              {"expert_bytes", report.expert_bytes},
+                              {"resident_bytes", report.resident_bytes},
+                              {"total_bytes", report.total_bytes},
+                              {"source_bytes", report.source_bytes},
+                              {"free_bytes", report.free_bytes},
+                              {"skipped_tensors", report.skipped_tensors},
+                              {"kept_tensors", report.kept_tensors},
+                              {"absent_files", report.absent_files},
+                              {"notes", report.notes},
+                              {"threads", report.threads}};
+  if (!flags.dry_run) {
+    json["seconds"] = report.seconds;
+    json["gb_per_s"] = gigabytes_per_second(report);
+  }
+  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+// One line: how many, and the first few names.
+void print_names(const std::string& what, const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 3;
+  if (names.empty()) return;
+  std::string text = what + ": " + std::to_string(names.size()) + " (";
+  for (std::size_t i = 0; i < names.size() && i < kShown; ++i) {
+    text += (i == 0 ? "" : ", ") + printable(names[i]);
+  }
+  std::cerr << text << (names.size() > kShown ? ", ...)" : ")") << "\n";
+}
+
+void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
+  std::cerr << report.num_layers << " layers x " << report.num_experts << " experts, "
+            << report.expert_format << ", " << report.expert_size << " bytes each";
+  if (report.expert_stride != report.expert_size) {
+    std::cerr << " in " << report.expert_stride;
+  }
+  std::cerr << ": " << format_bytes(report.expert_bytes) << "\nresident tensors, "
+            << report.resident_format << ": " << format_bytes(report.resident_bytes) << "\n";
+  print_names("skipped tensors", report.skipped_tensors);
+  print_names("tensors kept as they are, their inputs are no multiple of the group size",
+              report.kept_tensors);
+  print_names("absent in the source", report.absent_files);
+  for (const std::string& note : report.notes) std::cerr << "note: " << note << "\n";
+  if (flags.dry_run) {
+    std::cerr << flags.output << ": would take " << format_bytes(report.total_bytes) << ", "
+              << format_bytes(report.free_bytes) << " are free\n";
+    if (report.free_bytes != 0 && report.total_bytes > report.free_bytes) {
+      std::cerr << "note: that does not fit\n";
+    }
+    return;
+  }
+  std::array<char, 64> speed{};
+  std::snprintf(speed.data(), speed.size(), "%.1f s, %.2f GB/s", report.seconds,
+                gigabytes_per_second(report));
+  std::cerr << flags.output << ": " << format_bytes(report.total_bytes) << " in " << speed.data()
+            << "\n";
+}
+
+Result<ConvertReport> run(const ConvertFlags& flags) {
+  const ConvertOptions options = options_of(flags);
+  if (flags.dry_run) return plan_conversion(options);
+  ProgressLine line(stderr_is_terminal(), flags.quiet);
+  return convert_checkpoint(options, [&line](const ConvertProgress& p) {
+    line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
+  });
+}
+
+void add_flags(CLI::App& command, ConvertFlags& flags) {
+  command
+      .add_option("source", flags.source,
+                  "Checkpoint: a directory with config.json and safetensors, or a HuggingFace cache")
+      ->required();
+  command
+      .add_option("-o,--output", flags.output,
+                  "Model directory to write; must not exist or be empty")
+      ->required();
+  command
+      .add_option("--expert-format", flags.expert_format,
+                  "Format of the experts; source: their bytes unchanged")
+      ->check(CLI::IsMember({"source", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
+      ->capture_default_str();
+  command.add_option("--group-size", flags.group_size, "Inputs that share a scale, of q formats")
+      ->check(CLI::IsMember({32, 64, 128}))
+      ->capture_default_str();
+  command
+      .add_option("--resident", flags.resident_format,
+                  "Format of all other matrices; norms stay as they are, routers get 8 bits or more")
+      ->check(CLI::IsMember({"source", "q4", "q5", "q6", "q8"}))
+      ->capture_default_str();
+  command
+      .add_option("--page-size", flags.page_size,
+                  "Records start at multiples of this many bytes; 1: no padding")
+      ->capture_default_str();
+  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_flag("--dry-run", flags.dry_run, "Check everything and print the sizes; write nothing");
+  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
+  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+}
+
+}  // namespace
+
+void register_convert(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<ConvertFlags>();
+  CLI::App* command = app.add_subcommand("convert", "Turn a checkpoint into a model directory");
+  add_flags(*command, *flags);
+  command->callback([flags, &action] {
+    action = [flags] {
+      const Result<ConvertReport> report = run(*flags);
+      if (!report.is_ok()) return fail(report.status());
+      if (!flags->quiet) print_summary(report.value(), *flags);
+      if (flags->json) print_json(report.value(), *flags);
+      return kExitOk;
+    };
+  });
+}
+
+}  // namespace moepack::cli

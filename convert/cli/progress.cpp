@@ -1,0 +1,84 @@
+#include "convert/cli/progress.h"
+
+#include <array>
+#include <cstdio>
+#include <iostream>
+#include <unistd.h>
+
+namespace moepack::cli {
+namespace {
+
+constexpr const char* kEraseLine = "\r\x1b[K";
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+std::string format_bytes(std::uint64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  while (value >= 999.5 && unit + 1 < kUnits.size()) {
+    value /= 1000;
+    ++unit;
+  }
+  std::array<char, 32> text{};
+  const int digits = unit == 0 ? 0 : (value < 9.995 ? 2 : (value < 99.95 ? 1 : 0));
+  std::snprintf(text.data(), text.size(), "%.*f %s", digits, value, kUnits[unit]);
+  return text.data();
+}
+
+std::string format_duration(double seconds) {
+  const auto total = static_cast<unsigned long long>(seconds + 0.5);
+  std::array<char, 48> text{};
+  if (total < 60) {
+    std::snprintf(text.data(), text.size(), "%llus", total);
+  } else if (total < 3600) {
+    std::snprintf(text.data(), text.size(), "%llum%02llus", total / 60, total % 60);
+  } else {
+    std::snprintf(text.data(), text.size(), "%lluh%02llum", total / 3600, total / 60 % 60);
+  }
+  return text.data();
+}
+
+bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+
+ProgressLine::ProgressLine(bool terminal, bool quiet)
+    : terminal_(terminal), quiet_(quiet), start_(Clock::now()) {}
+
+ProgressLine::~ProgressLine() { clear(); }
+
+void ProgressLine::clear() {
+  const std::lock_guard lock(mutex_);
+  if (drawn_) std::cerr << kEraseLine << std::flush;
+  drawn_ = false;
+}
+
+void ProgressLine::update(std::uint64_t bytes_done, std::uint64_t bytes_total,
+                          std::uint32_t layers_done, std::uint32_t layers_total) {
+  if (quiet_) return;
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  const bool new_layer = layers_done != layers_shown_;
+  if (terminal_ ? now - last_ < std::chrono::milliseconds(100) : !new_layer) return;
+  last_ = now;
+  layers_shown_ = layers_done;
+  const double seconds = seconds_since(start_);
+  const double rate = seconds > 0 ? static_cast<double>(bytes_done) / seconds : 0;
+  std::string text = "layer " + std::to_string(layers_done) + "/" + std::to_string(layers_total) +
+                     ", " + format_bytes(bytes_done) + " of " + format_bytes(bytes_total);
+  if (rate > 0) {
+    text += ", " + format_bytes(static_cast<std::uint64_t>(rate)) + "/s, " +
+            format_duration(static_cast<double>(bytes_total - bytes_done) / rate) + " left";
+  }
+  if (terminal_) {
+    std::cerr << kEraseLine << text << std::flush;
+    drawn_ = true;
+  } else {
+    std::cerr << text << "\n";
+  }
+}
+
+}  // namespace moepack::cli

@@ -1,0 +1,45 @@
+// How long jobs show their progress on stderr: on a terminal one line that is rewritten, with rate
+// and time left; elsewhere one line per layer.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace moepack::cli {
+
+// "1.2 GB", "640 kB": decimal units, as everywhere in reports.
+std::string format_bytes(std::uint64_t bytes);
+// "45s", "3m20s", "2h05m".
+std::string format_duration(double seconds);
+// True when stderr is a terminal.
+bool stderr_is_terminal();
+
+class ProgressLine {
+ public:
+  // `quiet`: nothing is ever printed.
+  ProgressLine(bool terminal, bool quiet);
+  ~ProgressLine();  // ends the line
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  // Thread-safe. A terminal's line is rewritten at most ten times a second.
+  void update(std::uint64_t bytes_done, std::uint64_t bytes_total, std::uint32_t layers_done,
+              std::uint32_t layers_total);
+  // Removes a terminal's line, so that other text can follow.
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  bool terminal_;
+  bool quiet_;
+  Clock::time_point start_;
+  Clock::time_point last_;
+  std::uint32_t layers_shown_ = 0;
+  bool drawn_ = false;
+  std::mutex mutex_;
+};
+
+}  // namespace moepack::cli

@@ -1,0 +1,36 @@
+// What the user asks of a conversion, and how it reports its progress.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+
+#include "formats/pack_manifest.h"
+#include "formats/qformat.h"
+
+namespace moepack {
+
+struct ConvertOptions {
+  std::filesystem::path source;  // anything Checkpoint::open takes
+  std::filesystem::path output;  // a directory that does not exist, is empty, or holds nothing but
+                                 // an interrupted conversion
+  // nullopt: as in the source. Experts: bf16 or an affine format; residents: an affine format.
+  std::optional<QFormatId> expert_format;
+  std::optional<QFormatId> resident_format;
+  std::uint32_t group_size = 64;               // of affine targets
+  std::uint64_t page_size = kDefaultPageSize;  // a power of two
+  unsigned threads = 0;                        // 0: one per processor
+};
+
+struct ConvertProgress {
+  std::uint64_t bytes_done = 0;  // of the source
+  std::uint64_t bytes_total = 0;
+  std::uint32_t layers_done = 0;  // packed experts, complete on disk
+  std::uint32_t layers_total = 0;
+};
+
+// Called from the converting threads, one call at a time; may be empty.
+using ProgressCallback = std::function<void(const ConvertProgress&)>;
+
+}  // namespace moepack

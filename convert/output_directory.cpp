@@ -1,0 +1,214 @@
+#include "convert/output_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "formats/file.h"
+#include "formats/pack_manifest.h"
+#include "formats/resident_manifest.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 8> kTopFiles{
+    kUnfinishedMarker,       "config.json",         "tokenizer.json",
+    "tokenizer_config.json", "chat_template.jinja", "generation_config.json",
+    kResidentManifestName,   kResidentDataName};
+
+std::string without_tmp(std::string name) {
+  if (name.ends_with(".tmp")) name.resize(name.size() - 4);
+  return name;
+}
+
+bool is_own_top_file(const std::string& file) {
+  const std::string name = without_tmp(file);
+  return std::find(kTopFiles.begin(), kTopFiles.end(), name) != kTopFiles.end();
+}
+
+bool is_own_pack_file(const std::string& file) {
+  const std::string name = without_tmp(file);
+  if (name == kPackManifestName) return true;
+  if (!name.starts_with("layer_") || !name.ends_with(".bin")) return false;
+  const std::string number = name.substr(6, name.size() - 10);
+  return !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// Every file that a conversion to `path` may have written. Something else there: `foreign` is one
+// such path.
+Result<std::vector<fs::path>> own_files(const fs::path& path, std::string& foreign) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == kDefaultPackName && entry.is_directory() && !entry.is_symlink()) {
+      for (const auto& inner : fs::directory_iterator(entry.path(), error)) {
+        const bool own =
+            is_own_pack_file(inner.path().filename().string()) && !inner.is_directory();
+        if (own) {
+          files.push_back(inner.path());
+        } else {
+          foreign = inner.path().string();
+        }
+      }
+    } else if (is_own_top_file(name) && !entry.is_directory()) {
+      files.push_back(entry.path());
+    } else {
+      foreign = entry.path().string();
+    }
+  }
+  if (!error) return files;
+  return make_error(StatusCode::kIo, Where{.file = path.string()},
+                    "cannot list the directory: " + error.message());
+}
+
+Status remove_own_files(const fs::path& path) {
+  std::string foreign;
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, foreign));
+  for (const fs::path& file : files) {
+    if (file.filename() == kUnfinishedMarker) continue;  // last of all, by the caller
+    std::error_code error;
+    fs::remove(file, error);
+    if (error) {
+      return make_error(StatusCode::kIo, Where{.file = file.string()},
+                        "cannot remove it: " + error.message());
+    }
+  }
+  return Status::ok();
+}
+
+// What stands at the place of the output.
+enum class Found { kFree, kInterrupted };
+
+Result<Found> inspect(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) return Found::kFree;
+  const std::string name = path.string();
+  if (status.type() != fs::file_type::directory) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = name},
+                      error ? "cannot be looked at: " + error.message()
+                            : "exists and is not a directory");
+  }
+  std::string foreign;
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, foreign));
+  if (files.empty() && foreign.empty()) return Found::kFree;
+  if (!fs::exists(path / kUnfinishedMarker, error)) {
+    const bool finished = fs::exists(path / kDefaultPackName / kPackManifestName, error);
+    return make_error(StatusCode::kInvalidArgument, Where{.file = name},
+                      finished ? "already holds a converted model" : "is not empty",
+                      "name another output directory or remove this one");
+  }
+  if (foreign.empty()) return Found::kInterrupted;
+  return make_error(StatusCode::kInvalidArgument, Where{.file = name},
+                    "holds an interrupted conversion and also " + printable(foreign),
+                    "move that file away, or name another output directory");
+}
+
+}  // namespace
+
+Status OutputDirectory::check(const fs::path& path) { return inspect(path).status(); }
+
+Status OutputDirectory::create_missing() {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path at = path_; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
+    missing.push_back(at);
+    if (!at.has_relative_path()) break;
+  }
+  for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
+    if (!fs::create_directory(*it, error) && error) {
+      return make_error(StatusCode::kIo, Where{.file = it->string()},
+                        "cannot create the directory: " + error.message());
+    }
+    created_.push_back(*it);
+  }
+  return Status::ok();
+}
+
+Status OutputDirectory::mark(bool exists) {
+  const Status taken = make_error(StatusCode::kInvalidArgument, Where{.file = path_.string()},
+                                  "another conversion is writing there");
+  const std::string marker = (path_ / kUnfinishedMarker).string();
+  marker_fd_ = ::open(marker.c_str(), (exists ? O_RDWR : O_RDWR | O_CREAT | O_EXCL) | O_CLOEXEC,
+                      0644);
+  if (marker_fd_ < 0) {
+    if (errno == EEXIST || (exists && errno == ENOENT)) return taken;
+    return make_error(StatusCode::kIo, Where{.file = marker},
+                      std::string("cannot create: ") + std::strerror(errno),
+                      "check the permissions of the directory");
+  }
+  struct stat info {};
+  const bool locked = ::flock(marker_fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  // A marker without a name belonged to a conversion that has just finished.
+  if (locked && ::fstat(marker_fd_, &info) == 0 && info.st_nlink > 0) return Status::ok();
+  ::close(std::exchange(marker_fd_, -1));
+  return taken;
+}
+
+Result<OutputDirectory> OutputDirectory::take(const fs::path& path) {
+  fs::path clean = path.lexically_normal();
+  if (clean.filename().empty()) clean = clean.parent_path();
+  if (clean.empty()) return invalid_argument("no output directory was named");
+  MOE_ASSIGN_OR_RETURN(const Found found, inspect(clean));
+  OutputDirectory output(std::move(clean));
+  output.active_ = true;
+  MOE_RETURN_IF_ERROR(output.create_missing());
+  MOE_RETURN_IF_ERROR(output.mark(found == Found::kInterrupted));
+  MOE_RETURN_IF_ERROR(remove_own_files(output.path_));
+  return output;
+}
+
+OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
+    : path_(std::move(other.path_)),
+      created_(std::move(other.created_)),
+      marker_fd_(std::exchange(other.marker_fd_, -1)),
+      active_(std::exchange(other.active_, false)) {}
+
+OutputDirectory::~OutputDirectory() {
+  if (active_) {
+    std::error_code ignored;
+    if (marker_fd_ >= 0) {
+      (void)remove_own_files(path_);
+      fs::remove(path_ / kDefaultPackName, ignored);
+      fs::remove(path_ / kUnfinishedMarker, ignored);
+    }
+    // Only empty directories go.
+    for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
+  }
+  if (marker_fd_ >= 0) ::close(marker_fd_);
+}
+
+Result<fs::path> OutputDirectory::add_directory(const std::string& name) {
+  fs::path directory = path_ / name;
+  std::error_code error;
+  fs::create_directory(directory, error);
+  if (error) {
+    return make_error(StatusCode::kIo, Where{.file = directory.string()},
+                      "cannot create the directory: " + error.message());
+  }
+  created_.push_back(directory);
+  return directory;
+}
+
+Status OutputDirectory::finish() {
+  std::error_code error;
+  fs::remove(path_ / kUnfinishedMarker, error);
+  if (error) {
+    return make_error(StatusCode::kIo, Where{.file = (path_ / kUnfinishedMarker).string()},
+                      "cannot remove it: " + error.message());
+  }
+  active_ = false;
+  return sync_directory(path_);
+}
+
+}  // namespace moepack

@@ -1,0 +1,286 @@
+#include "convert/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/engine_config.h"
+#include "convert/resident_plan.h"
+#include "formats/bytes.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 24;
+constexpr std::array<const char*, 5> kCompanions{"config.json", "tokenizer.json",
+                                                 "tokenizer_config.json", "chat_template.jinja",
+                                                 "generation_config.json"};
+
+Status check_options(const ConvertOptions& options) {
+  if (options.expert_format.has_value() && *options.expert_format != QFormatId::kBf16 &&
+      qformat_info(*options.expert_format).kind != QKind::kAffine) {
+    return invalid_argument("experts cannot be converted to " +
+                            std::string(qformat_info(*options.expert_format).name));
+  }
+  if (options.resident_format.has_value() &&
+      qformat_info(*options.resident_format).kind != QKind::kAffine) {
+    return invalid_argument("resident tensors cannot be converted to " +
+                            std::string(qformat_info(*options.resident_format).name));
+  }
+  if (!is_valid_group_size(options.group_size)) {
+    return invalid_argument("a group size of " + std::to_string(options.group_size) +
+                            " does not exist", "use 32, 64 or 128");
+  }
+  if (!std::has_single_bit(options.page_size) || options.page_size > kMaxPageSize) {
+    return invalid_argument("a page size of " + std::to_string(options.page_size) +
+                                " bytes does not work",
+                            "use a power of two up to " + std::to_string(kMaxPageSize) +
+                                ", 1 for no padding");
+  }
+  return Status::ok();
+}
+
+struct Classified {
+  std::vector<ExpertTensor> experts;
+  std::vector<ResidentSource> residents;
+  std::vector<std::string> skipped;
+};
+
+Result<Classified> classify(const ArchitectureNames& names, const Checkpoint& checkpoint) {
+  Classified sorted;
+  for (const TensorRef& tensor : checkpoint.tensors()) {
+    TensorName name = classify_tensor(names, tensor.info->name);
+    switch (name.role) {
+      case TensorRole::kExpert:
+        sorted.experts.push_back({std::move(name), &tensor});
+        break;
+      case TensorRole::kResident:
+        sorted.residents.push_back({std::move(name), &tensor});
+        break;
+      case TensorRole::kSkipped:
+        sorted.skipped.push_back(tensor.info->name);
+        break;
+      default:
+        return unsupported(tensor.where(),
+                           "is not a tensor of model type " +
+                               checkpoint.config().model.model_type + " that is known here",
+                           "leaving it out could change the model's answers");
+    }
+  }
+  return sorted;
+}
+
+// The group sizes that divide both inputs of an expert, "32, 64", or "none".
+std::string fitting_groups(const ModelConfig& config) {
+  std::string text;
+  for (std::uint64_t group : {32U, 64U, 128U}) {
+    if (config.hidden_size % group != 0 || config.expert_width % group != 0) continue;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(group);
+  }
+  return text.empty() ? "none; use --expert-format bf16 or source" : text;
+}
+
+WeightFormat target_of(const WeightFormat& source, const ConvertOptions& options) {
+  if (!options.expert_format.has_value()) return source;
+  WeightFormat target{.id = *options.expert_format};
+  if (!is_affine(target)) return target;
+  target.group_size = options.group_size;
+  if (is_affine(source)) {
+    target.scale_type = source.scale_type;
+  } else if (source.id == QFormatId::kF16) {
+    target.scale_type = DType::kF16;
+  }
+  return target;
+}
+
+// Hands out indices of distinct layouts in order of first use.
+class LayoutTable {
+ public:
+  std::uint32_t index_of(const ExpertLayout& layout) {
+    const auto it = std::find(layouts_.begin(), layouts_.end(), layout);
+    const auto index = static_cast<std::size_t>(it - layouts_.begin());
+    if (it == layouts_.end()) {
+      layouts_.push_back(layout);
+      uses_.push_back(0);
+    }
+    ++uses_[index];
+    return static_cast<std::uint32_t>(index);
+  }
+
+  // Puts the layout of most records first, where the manifest states the default.
+  void store(PackManifest& pack) {
+    const auto usual = static_cast<std::uint32_t>(
+        std::max_element(uses_.begin(), uses_.end()) - uses_.begin());
+    std::swap(layouts_[0], layouts_[usual]);
+    for (LayerEntry& layer : pack.layers) {
+      for (ExpertEntry& expert : layer.experts) {
+        if (expert.layout == usual) {
+          expert.layout = 0;
+        } else if (expert.layout == 0) {
+          expert.layout = usual;
+        }
+      }
+    }
+    pack.layouts = std::move(layouts_);
+  }
+
+ private:
+  std::vector<ExpertLayout> layouts_;
+  std::vector<std::size_t> uses_;
+};
+
+Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig& config,
+                                   const ConvertOptions& options, std::uint32_t layer,
+                                   std::uint32_t expert) {
+  std::array<WeightFormat, kProjections> formats;
+  for (Projection p : kAllProjections) {
+    formats[static_cast<std::size_t>(p)] = target_of(source.of(layer, expert, p).format, options);
+  }
+  const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
+  if (layout.has_value()) return *layout;
+  for (Projection p : kAllProjections) {
+    const SourceMatrix& matrix = source.of(layer, expert, p);
+    const WeightFormat& format = formats[static_cast<std::size_t>(p)];
+    if (matrix_bytes(format, matrix.rows, matrix.cols).has_value()) continue;
+    return make_error(StatusCode::kInvalidArgument, matrix.weight.tensor->where(),
+                      "its " + std::to_string(matrix.cols) + " inputs are no whole number of " +
+                          to_string(format) + " groups",
+                      "group sizes that fit all experts: " + fitting_groups(config));
+  }
+  return make_error(StatusCode::kInvalidArgument, {}, "an expert is too large");
+}
+
+std::string method_of(const ConvertPlan& plan, const ConvertOptions& options) {
+  bool copied = true;
+  for (std::uint32_t layer = 0; layer < plan.pack.num_layers; ++layer) {
+    for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+      for (Projection p : kAllProjections) {
+        copied = copied &&
+                 plan.experts.of(layer, e, p).format == plan.pack.layout_of(layer, e).of(p).format;
+      }
+    }
+  }
+  if (copied) return "copy";
+  return *options.expert_format == QFormatId::kBf16 ? "bf16" : "mlx-affine";
+}
+
+Status plan_experts(const ModelConfig& config, const ConvertOptions& options, ConvertPlan& plan) {
+  PackManifest& pack = plan.pack;
+  pack.num_layers = config.num_layers;
+  pack.num_experts = config.num_experts;
+  pack.hidden_size = config.hidden_size;
+  pack.expert_width = config.expert_width;
+  pack.page_size = options.page_size;
+  LayoutTable layouts;
+  std::set<std::string> rounded_twice;
+  for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+    LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
+    for (std::uint32_t e = 0; e < config.num_experts; ++e) {
+      MOE_ASSIGN_OR_RETURN(const ExpertLayout layout,
+                           expert_layout(plan.experts, config, options, l, e));
+      layer.experts.push_back(
+          {.offset = layer.file_size, .layout = layouts.index_of(layout), .checksum = 0});
+      const auto next = checked_add(layer.file_size, align_up(layout.record_bytes, pack.page_size));
+      if (!next.has_value()) return invalid_argument("a layer file would be too large");
+      layer.file_size = *next;
+      plan.source_bytes += plan.experts.bytes(l, e);
+      for (Projection p : kAllProjections) {
+        const WeightFormat& from = plan.experts.of(l, e, p).format;
+        if (is_affine(from) && from != layout.of(p).format) {
+          rounded_twice.insert(to_string(from) + " to " + to_string(layout.of(p).format));
+        }
+      }
+    }
+    plan.expert_bytes += layer.file_size;
+    pack.layers.push_back(std::move(layer));
+  }
+  layouts.store(pack);
+  for (const std::string& change : rounded_twice) {
+    plan.notes.push_back("experts that were rounded before are changed again, " + change +
+                         ": start from the unquantized checkpoint where there is one");
+  }
+  return Status::ok();
+}
+
+// The name a person knows the checkpoint by: in HuggingFace's cache the directory's own name is a
+// commit, and the model's stands two levels up.
+std::string source_name(const std::filesystem::path& directory) {
+  std::filesystem::path path = directory.lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  if (path.filename() == "." || path.filename() == "..") {
+    std::error_code error;
+    const auto absolute = std::filesystem::canonical(path, error);
+    if (!error) path = absolute;
+  }
+  if (path.parent_path().filename() != "snapshots") return path.filename().string();
+  std::string name = path.parent_path().parent_path().filename().string();
+  constexpr std::string_view kPrefix = "models--";
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  return name;
+}
+
+std::string report_json(const ConvertPlan& plan) {
+  nlohmann::ordered_json report;
+  report["skipped_tensors"] = plan.skipped;
+  if (!plan.notes.empty()) report["notes"] = plan.notes;
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void find_companions(const std::filesystem::path& directory, ConvertPlan& plan) {
+  for (const char* name : kCompanions) {
+    std::error_code error;
+    const std::uint64_t size = std::filesystem::file_size(directory / name, error);
+    if (error) {
+      plan.absent_companions.emplace_back(name);
+    } else {
+      plan.companions.emplace_back(name);
+      plan.total_bytes += size;
+    }
+  }
+}
+
+}  // namespace
+
+Result<ConvertPlan> make_plan(const Checkpoint& checkpoint, const ConvertOptions& options) {
+  MOE_RETURN_IF_ERROR(check_options(options));
+  const ModelConfig& config = checkpoint.config().model;
+  const std::string directory = checkpoint.directory().string();
+  const ArchitectureNames* names = find_architecture(config.model_type);
+  if (names == nullptr) {
+    return unsupported(Where{.file = directory},
+                       "model type " + printable(config.model_type) + " cannot be converted yet");
+  }
+  MOE_ASSIGN_OR_RETURN(Classified tensors, classify(*names, checkpoint));
+  const DeclaredFormats declared(*names, checkpoint.config().quantization);
+  ConvertPlan plan;
+  MOE_ASSIGN_OR_RETURN(plan.experts,
+                       ExpertSource::build(config, declared, tensors.experts, directory));
+  MOE_ASSIGN_OR_RETURN(
+      ResidentPlan residents,
+      plan_residents(*names, config, declared, tensors.residents, options, directory));
+  plan.skipped = std::move(tensors.skipped);
+  plan.kept = std::move(residents.kept);
+  plan.resident = std::move(residents.manifest);
+  plan.resident_sources = std::move(residents.sources);
+  MOE_RETURN_IF_ERROR(plan_experts(config, options, plan));
+
+  for (const SourceMatrix& source : plan.resident_sources) plan.source_bytes += source.bytes();
+  plan.resident_bytes = plan.resident.data_size;
+  plan.resident.model = source_name(checkpoint.directory());
+  plan.resident.config_json = engine_config_json(config);
+  plan.pack.source = {.name = plan.resident.model,
+                      .fingerprint = checkpoint.fingerprint(),
+                      .method = method_of(plan, options)};
+  plan.pack.report_json = report_json(plan);
+  plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
+  find_companions(checkpoint.directory(), plan);
+  plan.total_bytes +=
+      pack_manifest_text(plan.pack).size() + resident_manifest_text(plan.resident).size();
+  return plan;
+}
+
+}  // namespace moepack

@@ -1,0 +1,36 @@
+// Counts what the converting threads have done and tells the caller.
+#pragma once
+
+#include <mutex>
+
+#include "convert/options.h"
+
+namespace moepack {
+
+// Thread-safe.
+class ProgressCounter {
+ public:
+  ProgressCounter(std::uint64_t bytes_total, std::uint32_t layers_total, ProgressCallback callback)
+      : callback_(std::move(callback)) {
+    state_.bytes_total = bytes_total;
+    state_.layers_total = layers_total;
+  }
+
+  void add_bytes(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    state_.bytes_done += bytes;
+    if (callback_) callback_(state_);
+  }
+  void layer_done() {
+    const std::lock_guard lock(mutex_);
+    ++state_.layers_done;
+    if (callback_) callback_(state_);
+  }
+
+ private:
+  std::mutex mutex_;
+  ConvertProgress state_;
+  ProgressCallback callback_;
+};
+
+}  // namespace moepack

@@ -1,0 +1,98 @@
+#include "convert/resident.h"
+
+#include <algorithm>
+
+#include "convert/parallel.h"
+#include "convert/transcode.h"
+#include "formats/checksum.h"
+#include "formats/file.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
+
+// Rows [begin, end) of one tensor.
+struct Block {
+  std::size_t tensor;
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+
+std::vector<Block> split_into_blocks(std::span<const SourceMatrix> sources) {
+  std::vector<Block> blocks;
+  for (std::size_t t = 0; t < sources.size(); ++t) {
+    const SourceMatrix& source = sources[t];
+    const std::uint64_t row_bytes = std::max<std::uint64_t>(1, source.bytes() / source.rows);
+    const std::uint64_t rows = std::max<std::uint64_t>(1, kBlockBytes / row_bytes);
+    for (std::uint64_t begin = 0; begin < source.rows; begin += rows) {
+      blocks.push_back({t, begin, std::min(source.rows, begin + rows)});
+    }
+  }
+  return blocks;
+}
+
+struct Worker {
+  Transcoder transcoder;
+  std::vector<std::byte> weight;
+  std::vector<std::byte> scales;
+  std::vector<std::byte> biases;
+};
+
+Status write_block(const SourceMatrix& source, const ResidentTensor& tensor, const Block& block,
+                   Worker& worker, AtomicFile& file) {
+  const std::uint64_t count = block.end - block.begin;
+  const std::uint64_t weight_row = tensor.bytes.weight / tensor.rows;
+  const std::uint64_t group_row = tensor.bytes.scales / tensor.rows;
+  worker.weight.resize(weight_row * count);
+  worker.scales.resize(group_row * count);
+  worker.biases.resize(group_row * count);
+  MOE_RETURN_IF_ERROR(worker.transcoder.run(
+      source, tensor.format, block.begin, block.end,
+      MatrixSpans{.weight = worker.weight, .scales = worker.scales, .biases = worker.biases}));
+  MOE_RETURN_IF_ERROR(
+      file.write_at(tensor.weight_offset + weight_row * block.begin, worker.weight));
+  MOE_RETURN_IF_ERROR(file.write_at(tensor.scales_offset + group_row * block.begin, worker.scales));
+  return file.write_at(tensor.biases_offset + group_row * block.begin, worker.biases);
+}
+
+// The sum runs over the finished file, in order, because tensors are written out of order.
+Result<std::uint64_t> checksum_of(const std::filesystem::path& path) {
+  MOE_ASSIGN_OR_RETURN(const File file, File::open(path));
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kBlockBytes, file.size()));
+  ChecksumStream sum;
+  for (std::uint64_t at = 0; at < file.size(); at += buffer.size()) {
+    const std::span<std::byte> part =
+        std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), file.size() - at));
+    MOE_RETURN_IF_ERROR(file.read_at(at, part));
+    sum.add(part);
+  }
+  return sum.finish();
+}
+
+}  // namespace
+
+Status write_resident_data(std::span<const SourceMatrix> sources,
+                           const std::filesystem::path& directory, std::size_t threads,
+                           ResidentManifest& manifest, ProgressCounter& progress) {
+  const std::filesystem::path path = directory / kResidentDataName;
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  // Sets the padding between components to zero.
+  MOE_RETURN_IF_ERROR(file.resize(manifest.data_size));
+  const std::vector<Block> blocks = split_into_blocks(sources);
+  std::vector<Worker> workers(threads);
+  const auto convert_block = [&](std::size_t item, std::size_t worker) -> Status {
+    const Block& block = blocks[item];
+    const SourceMatrix& source = sources[block.tensor];
+    MOE_RETURN_IF_ERROR(
+        write_block(source, manifest.tensors[block.tensor], block, workers[worker], file));
+    progress.add_bytes(source.bytes() / source.rows * (block.end - block.begin));
+    return Status::ok();
+  };
+  MOE_RETURN_IF_ERROR(parallel_items(blocks.size(), threads, convert_block));
+  MOE_RETURN_IF_ERROR(file.commit());
+  MOE_ASSIGN_OR_RETURN(manifest.checksum, checksum_of(path));
+  return Status::ok();
+}
+
+}  // namespace moepack

@@ -1,0 +1,168 @@
+#include "convert/source_matrix.h"
+
+#include <algorithm>
+
+#include "formats/format_json.h"
+
+namespace moepack {
+namespace {
+
+Status shape_error(const TensorRef& tensor, std::span<const std::uint64_t> expected) {
+  return corrupt(tensor.where(), "shape " + shape_text(tensor.info->shape) +
+                                     ", but config.json gives " + shape_text(expected));
+}
+
+// True when all dimensions but the last agree.
+bool same_outer_shape(const TensorRef& tensor, std::span<const std::uint64_t> shape) {
+  const auto& found = tensor.info->shape;
+  return found.size() == shape.size() && !found.empty() &&
+         std::equal(found.begin(), found.end() - 1, shape.begin());
+}
+
+std::string module_name(const TensorRef& weight) {
+  std::string name = weight.info->name;
+  if (name.ends_with(".weight")) name.resize(name.size() - 7);
+  return name;
+}
+
+Result<WeightFormat> infer_affine(const SourceModule& module,
+                                  std::span<const std::uint64_t> shape) {
+  const TensorInfo& weight = *module.weight->info;
+  if (module.scales == nullptr || module.biases == nullptr) {
+    return not_found(module.weight->where(),
+                     std::string("holds packed codes, but ") +
+                         (module.scales == nullptr ? "its .scales is missing"
+                                                   : "its .biases is missing"),
+                     "the checkpoint is incomplete or of another quantization mode than affine");
+  }
+  const std::uint64_t inputs = shape.back();
+  if (!same_outer_shape(*module.weight, shape)) return shape_error(*module.weight, shape);
+  const std::uint64_t words = weight.shape.back();
+  const std::uint64_t bits = words <= inputs ? words * 32 / inputs : 0;
+  const auto id = affine_qformat(static_cast<std::uint32_t>(bits));
+  if (!id.has_value() || bits * inputs != words * 32) {
+    return corrupt(module.weight->where(),
+                   std::to_string(words) + " words a row hold no whole code width for the " +
+                       std::to_string(inputs) + " inputs that config.json gives");
+  }
+  WeightFormat format{.id = *id};
+  const TensorInfo& scales = *module.scales->info;
+  if (!same_outer_shape(*module.scales, shape)) return shape_error(*module.scales, shape);
+  const std::uint64_t groups = scales.shape.back();
+  const std::uint64_t group = groups == 0 ? 0 : inputs / groups;
+  if (group * groups != inputs || group > 128 ||
+      !is_valid_group_size(static_cast<std::uint32_t>(group))) {
+    return corrupt(module.scales->where(),
+                   std::to_string(groups) + " scales a row are no groups of 32, 64 or 128 of the " +
+                       std::to_string(inputs) + " inputs that config.json gives");
+  }
+  format.group_size = static_cast<std::uint32_t>(group);
+  if (scales.dtype != DType::kBf16 && scales.dtype != DType::kF16) {
+    return unsupported(module.scales->where(), "scales of dtype " +
+                                                   std::string(dtype_name(scales.dtype)) +
+                                                   " cannot be converted, only BF16 and F16");
+  }
+  format.scale_type = scales.dtype;
+  const TensorInfo& biases = *module.biases->info;
+  if (biases.shape != scales.shape || biases.dtype != scales.dtype) {
+    return corrupt(module.biases->where(), "shape " + shape_text(biases.shape) + " " +
+                                               std::string(dtype_name(biases.dtype)) +
+                                               " differs from that of the scales, " +
+                                               shape_text(scales.shape) + " " +
+                                               std::string(dtype_name(scales.dtype)));
+  }
+  return format;
+}
+
+TensorSlice slice_component(const TensorRef* tensor, std::uint64_t matrix_bytes,
+                            std::uint64_t index, std::uint64_t rows, std::uint64_t row_begin,
+                            std::uint64_t row_count) {
+  if (tensor == nullptr) return {};
+  const std::uint64_t row_bytes = matrix_bytes / rows;
+  return {.tensor = tensor,
+          .begin = index * matrix_bytes + row_begin * row_bytes,
+          .bytes = row_count * row_bytes};
+}
+
+}  // namespace
+
+Status SourceModule::add(TensorPart part, const TensorRef& tensor) {
+  const TensorRef*& slot =
+      part == TensorPart::kWeight ? weight : (part == TensorPart::kScales ? scales : biases);
+  if (slot != nullptr) {
+    return corrupt(tensor.where(), "means the same as tensor " + printable(slot->info->name),
+                   "remove one of the two");
+  }
+  slot = &tensor;
+  return Status::ok();
+}
+
+DeclaredFormats::DeclaredFormats(const ArchitectureNames& names,
+                                 const std::optional<QuantizationConfig>& quantization)
+    : names_(&names) {
+  if (!quantization.has_value()) return;
+  default_ = quantization->default_format;
+  for (const QuantizationConfig::Entry& entry : quantization->overrides) {
+    const auto canonical = canonical_name(names, entry.module);
+    overrides_.insert_or_assign(canonical.value_or(entry.module), entry.format);
+  }
+}
+
+Status DeclaredFormats::check(const TensorRef& weight, const WeightFormat& found) const {
+  if (!default_.has_value()) return Status::ok();
+  const std::string module = module_name(weight);
+  const auto it = overrides_.find(canonical_name(*names_, module).value_or(module));
+  const bool overridden = it != overrides_.end();
+  // Without an override, modules that are not quantized are left out silently.
+  if (!overridden && !is_affine(found)) return Status::ok();
+  const std::optional<WeightFormat> declared = overridden ? it->second : default_;
+  const bool agrees = declared.has_value() ? declared->id == found.id &&
+                                                 declared->group_size == found.group_size
+                                           : !is_affine(found);
+  if (agrees) return Status::ok();
+  return corrupt(weight.where(), "its shapes give " + to_string(found) +
+                                     ", but the quantization block of config.json says " +
+                                     (declared.has_value() ? to_string(*declared)
+                                                           : std::string("not quantized")));
+}
+
+Result<WeightFormat> infer_format(const SourceModule& module,
+                                  std::span<const std::uint64_t> shape) {
+  const TensorInfo& weight = *module.weight->info;
+  if (weight.dtype == DType::kU32) return infer_affine(module, shape);
+  const auto id = plain_qformat(weight.dtype);
+  if (!id.has_value()) {
+    return unsupported(module.weight->where(), "dtype " + std::string(dtype_name(weight.dtype)) +
+                                                   " cannot be converted");
+  }
+  for (const TensorRef* extra : {module.scales, module.biases}) {
+    if (extra != nullptr) {
+      return corrupt(extra->where(), "belongs to a weight of dtype " +
+                                         std::string(dtype_name(weight.dtype)) +
+                                         ", which needs none");
+    }
+  }
+  if (!std::equal(weight.shape.begin(), weight.shape.end(), shape.begin(), shape.end())) {
+    return shape_error(*module.weight, shape);
+  }
+  return WeightFormat{.id = *id};
+}
+
+SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format,
+                          std::uint64_t index, std::uint64_t rows, std::uint64_t cols,
+                          std::uint64_t row_begin, std::uint64_t row_count) {
+  const MatrixBytes bytes = matrix_bytes(format, rows, cols).value_or(MatrixBytes{});
+  SourceMatrix matrix;
+  matrix.format = format;
+  matrix.rows = row_count;
+  matrix.cols = cols;
+  matrix.weight =
+      slice_component(module.weight, bytes.weight, index, rows, row_begin, row_count);
+  matrix.scales =
+      slice_component(module.scales, bytes.scales, index, rows, row_begin, row_count);
+  matrix.biases =
+      slice_component(module.biases, bytes.biases, index, rows, row_begin, row_count);
+  return matrix;
+}
+
+}  // namespace moepack

@@ -1,0 +1,245 @@
+#include "convert/tensor_names.h"
+
+#include <algorithm>
+#include <array>
+
+namespace moepack {
+namespace {
+
+using Shape = std::vector<std::uint64_t>;
+
+std::uint64_t key_rows(const ModelConfig& c) {
+  return std::uint64_t{c.linear_key_heads} * c.linear_key_dim;
+}
+std::uint64_t value_rows(const ModelConfig& c) {
+  return std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
+}
+std::uint64_t query_rows(const ModelConfig& c) { return std::uint64_t{c.num_heads} * c.head_dim; }
+std::uint64_t kv_rows(const ModelConfig& c) { return std::uint64_t{c.num_kv_heads} * c.head_dim; }
+
+Shape hidden(const ModelConfig& c) { return {c.hidden_size}; }
+Shape vocabulary(const ModelConfig& c) { return {c.vocab_size, c.hidden_size}; }
+Shape value_heads(const ModelConfig& c) { return {c.linear_value_heads}; }
+Shape value_heads_by_hidden(const ModelConfig& c) { return {c.linear_value_heads, c.hidden_size}; }
+Shape head(const ModelConfig& c) { return {c.head_dim}; }
+Shape keys(const ModelConfig& c) { return {kv_rows(c), c.hidden_size}; }
+
+// Qwen3.5-MoE and Qwen3.6-MoE: transformers' qwen3_5_moe, its published wrapper, and mlx-lm's form.
+constexpr std::array<std::string_view, 2> kQwen35Types{"qwen3_5_moe", "qwen3_5_moe_text"};
+
+constexpr std::array<PrefixRule, 5> kQwen35Prefixes{{
+    {"model.language_model.", "model."},
+    {"language_model.model.", "model."},
+    {"language_model.lm_head", "lm_head"},
+    {"model.", "model."},
+    {"lm_head", "lm_head"},
+}};
+
+constexpr std::array<std::string_view, 9> kQwen35Skipped{
+    "model.visual.", "visual.",   "vision_tower.",       "model.vision_tower.",
+    "mtp.",          "model.mtp.", "language_model.mtp.", "language_model.model.mtp.",
+    "model.language_model.mtp."};
+
+constexpr LayerScope kModel = LayerScope::kModel;
+constexpr LayerScope kEvery = LayerScope::kEveryLayer;
+constexpr LayerScope kLinear = LayerScope::kLinearAttention;
+constexpr LayerScope kFull = LayerScope::kFullAttention;
+
+const std::array<ResidentRule, 25> kQwen35Residents{{
+    {"model.embed_tokens", kModel, Rounding::kAsAsked, true, vocabulary},
+    {"model.norm", kModel, Rounding::kNever, true, hidden},
+    {"lm_head", kModel, Rounding::kAsAsked, true, vocabulary},
+
+    {"input_layernorm", kEvery, Rounding::kNever, true, hidden},
+    {"post_attention_layernorm", kEvery, Rounding::kNever, true, hidden},
+    {"mlp.gate", kEvery, Rounding::kAtLeast8, true,
+     [](const ModelConfig& c) { return Shape{c.num_experts, c.hidden_size}; }},
+    {"mlp.shared_expert_gate", kEvery, Rounding::kAtLeast8, true,
+     [](const ModelConfig& c) { return Shape{1, c.hidden_size}; }},
+    {"mlp.shared_expert.gate_proj", kEvery, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{c.shared_expert_width, c.hidden_size}; }},
+    {"mlp.shared_expert.up_proj", kEvery, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{c.shared_expert_width, c.hidden_size}; }},
+    {"mlp.shared_expert.down_proj", kEvery, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{c.hidden_size, c.shared_expert_width}; }},
+
+    {"linear_attn.in_proj_qkv", kLinear, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{2 * key_rows(c) + value_rows(c), c.hidden_size}; }},
+    {"linear_attn.in_proj_z", kLinear, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{value_rows(c), c.hidden_size}; }},
+    {"linear_attn.in_proj_b", kLinear, Rounding::kAsAsked, true, value_heads_by_hidden},
+    {"linear_attn.in_proj_a", kLinear, Rounding::kAsAsked, true, value_heads_by_hidden},
+    {"linear_attn.conv1d", kLinear, Rounding::kNever, true,
+     [](const ModelConfig& c) {
+       return Shape{2 * key_rows(c) + value_rows(c), 1, c.linear_conv_taps};
+     }},
+    {"linear_attn.A_log", kLinear, Rounding::kNever, false, value_heads},
+    {"linear_attn.dt_bias", kLinear, Rounding::kNever, false, value_heads},
+    {"linear_attn.norm", kLinear, Rounding::kNever, true,
+     [](const ModelConfig& c) { return Shape{c.linear_value_dim}; }},
+    {"linear_attn.out_proj", kLinear, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{c.hidden_size, value_rows(c)}; }},
+
+    {"self_attn.q_proj", kFull, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{2 * query_rows(c), c.hidden_size}; }},
+    {"self_attn.k_proj", kFull, Rounding::kAsAsked, true, keys},
+    {"self_attn.v_proj", kFull, Rounding::kAsAsked, true, keys},
+    {"self_attn.o_proj", kFull, Rounding::kAsAsked, true,
+     [](const ModelConfig& c) { return Shape{c.hidden_size, query_rows(c)}; }},
+    {"self_attn.q_norm", kFull, Rounding::kNever, true, head},
+    {"self_attn.k_norm", kFull, Rounding::kNever, true, head},
+}};
+
+const ArchitectureNames kQwen35{
+    .model_types = kQwen35Types,
+    .prefixes = kQwen35Prefixes,
+    .skipped = kQwen35Skipped,
+    .residents = kQwen35Residents,
+    .output_head = "lm_head",
+    .conv1d = "linear_attn.conv1d",
+};
+
+// Removes a decimal number without leading zeros and the dot behind it.
+std::optional<std::uint32_t> take_index(std::string_view& text) {
+  const std::size_t dot = text.find('.');
+  if (dot == std::string_view::npos || dot == 0 || dot > 6) return std::nullopt;
+  if (dot > 1 && text[0] == '0') return std::nullopt;
+  std::uint32_t value = 0;
+  for (char c : text.substr(0, dot)) {
+    if (c < '0' || c > '9') return std::nullopt;
+    value = value * 10 + static_cast<std::uint32_t>(c - '0');
+  }
+  text.remove_prefix(dot + 1);
+  return value;
+}
+
+bool take_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// Removes ".weight", ".scales" or ".biases"; nullopt when there is none.
+std::optional<TensorPart> take_part(std::string_view& text) {
+  constexpr std::array<std::pair<std::string_view, TensorPart>, 3> kSuffixes{{
+      {".weight", TensorPart::kWeight},
+      {".scales", TensorPart::kScales},
+      {".biases", TensorPart::kBiases},
+  }};
+  for (const auto& [suffix, part] : kSuffixes) {
+    if (!text.ends_with(suffix)) continue;
+    text.remove_suffix(suffix.size());
+    return part;
+  }
+  return std::nullopt;
+}
+
+std::optional<ExpertMatrix> expert_matrix(std::string_view name) {
+  if (name == "gate_proj") return ExpertMatrix::kGate;
+  if (name == "up_proj") return ExpertMatrix::kUp;
+  if (name == "down_proj") return ExpertMatrix::kDown;
+  if (name == "gate_up_proj") return ExpertMatrix::kGateUp;
+  return std::nullopt;
+}
+
+// `rest`: what follows "model.layers.N.". True when it names a tensor of routed experts.
+bool classify_expert(std::string_view rest, TensorName& out) {
+  bool stacked = take_prefix(rest, "mlp.switch_mlp.");
+  if (!stacked) {
+    if (!take_prefix(rest, "mlp.experts.")) return false;
+    out.expert = take_index(rest);
+    stacked = !out.expert.has_value();
+  }
+  const auto part = take_part(rest);
+  // transformers keeps its fused experts as bare parameters.
+  if (!part.has_value() && !stacked) return false;
+  const auto matrix = expert_matrix(rest);
+  if (!matrix.has_value()) return false;
+  if (*matrix == ExpertMatrix::kGateUp && !stacked) return false;
+  out.part = part.value_or(TensorPart::kWeight);
+  out.matrix = *matrix;
+  out.role = TensorRole::kExpert;
+  return true;
+}
+
+bool classify_resident(const ArchitectureNames& names, std::string_view name, bool in_layer,
+                       TensorName& out) {
+  std::string_view stem = name;
+  const auto part = take_part(stem);
+  for (const ResidentRule& rule : names.residents) {
+    if ((rule.scope != LayerScope::kModel) != in_layer) continue;
+    if (rule.has_weight_suffix ? (stem != rule.name || !part.has_value()) : name != rule.name) {
+      continue;
+    }
+    out.role = TensorRole::kResident;
+    out.rule = &rule;
+    out.part = rule.has_weight_suffix ? *part : TensorPart::kWeight;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const ArchitectureNames* find_architecture(std::string_view model_type) {
+  const auto& types = kQwen35.model_types;
+  return std::find(types.begin(), types.end(), model_type) != types.end() ? &kQwen35 : nullptr;
+}
+
+std::optional<std::string> canonical_name(const ArchitectureNames& names,
+                                          std::string_view source_name) {
+  for (const PrefixRule& rule : names.prefixes) {
+    if (!source_name.starts_with(rule.source)) continue;
+    return std::string(rule.canonical) + std::string(source_name.substr(rule.source.size()));
+  }
+  return std::nullopt;
+}
+
+TensorName classify_tensor(const ArchitectureNames& names, std::string_view source_name) {
+  TensorName out;
+  for (std::string_view prefix : names.skipped) {
+    if (!source_name.starts_with(prefix)) continue;
+    out.role = TensorRole::kSkipped;
+    return out;
+  }
+  const auto canonical = canonical_name(names, source_name);
+  if (!canonical.has_value()) return out;
+  std::string_view rest = *canonical;
+  bool in_layer = false;
+  if (take_prefix(rest, "model.layers.")) {
+    const auto layer = take_index(rest);
+    if (!layer.has_value()) return out;
+    out.layer = *layer;
+    in_layer = true;
+  }
+  const bool known =
+      (in_layer && classify_expert(rest, out)) || classify_resident(names, rest, in_layer, out);
+  if (!known) return TensorName{};
+  out.module = *canonical;
+  if (out.rule == nullptr || out.rule->has_weight_suffix) {
+    std::string_view stem = out.module;
+    (void)take_part(stem);
+    out.module.resize(stem.size());
+  }
+  return out;
+}
+
+std::string resident_module(const ResidentRule& rule, std::uint32_t layer) {
+  if (rule.scope == LayerScope::kModel) return std::string(rule.name);
+  return "model.layers." + std::to_string(layer) + "." + std::string(rule.name);
+}
+
+bool applies_to_layer(const ResidentRule& rule, const ModelConfig& config, std::uint32_t layer) {
+  switch (rule.scope) {
+    case LayerScope::kModel:
+      return false;
+    case LayerScope::kEveryLayer:
+      return true;
+    case LayerScope::kLinearAttention:
+      return config.layer_types[layer] == LayerType::kLinearAttention;
+    default:
+      return config.layer_types[layer] == LayerType::kFullAttention;
+  }
+}
+
+}  // namespace moepack

@@ -1,0 +1,88 @@
+// What the tensors of a checkpoint are called, and what each of them is for: one table per
+// architecture. How a checkpoint is laid out (wrapper prefixes, one tensor per expert, fused or
+// stacked experts) is told by names alone, never by model_type.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/model_config.h"
+
+namespace moepack {
+
+enum class TensorRole : std::uint8_t {
+  kResident,  // kept in memory by the runtime
+  kExpert,    // belongs to routed experts
+  kSkipped,   // of a part that is not run (vision tower, multi-token prediction)
+  kUnknown,
+};
+
+// The component of a module that a tensor holds.
+enum class TensorPart : std::uint8_t { kWeight, kScales, kBiases };
+
+// The matrix of an expert that a tensor holds. kGateUp: rows of gate, then rows of up.
+enum class ExpertMatrix : std::uint8_t { kGate, kUp, kDown, kGateUp };
+constexpr std::size_t kExpertMatrices = 4;
+
+// In which layers a resident tensor must stand.
+enum class LayerScope : std::uint8_t { kModel, kEveryLayer, kLinearAttention, kFullAttention };
+
+// How far a resident tensor may be rounded when the user asks for it.
+enum class Rounding : std::uint8_t {
+  kNever,      // norms, convolutions, the parameters of the decay
+  kAtLeast8,   // the router and the shared expert's gate: they choose, so errors do not average out
+  kAsAsked,
+};
+
+struct ResidentRule {
+  std::string_view name;  // below "model.layers.N." for the scopes of layers
+  LayerScope scope;
+  Rounding rounding;
+  bool has_weight_suffix;  // false: the tensor is called `name` itself
+  // The logical shape; {channels, 1, taps} may also be written {channels, taps, 1}.
+  std::vector<std::uint64_t> (*shape)(const ModelConfig&);
+};
+
+struct PrefixRule {
+  std::string_view source;
+  std::string_view canonical;
+};
+
+struct ArchitectureNames {
+  std::span<const std::string_view> model_types;
+  std::span<const PrefixRule> prefixes;          // the first that fits is taken
+  std::span<const std::string_view> skipped;     // prefixes of source names
+  std::span<const ResidentRule> residents;
+  std::string_view output_head;                  // may be absent when embeddings are tied
+  std::string_view conv1d;                       // the rule whose shape tells the conventions
+};
+
+struct TensorName {
+  TensorRole role = TensorRole::kUnknown;
+  TensorPart part = TensorPart::kWeight;
+  std::string module;                     // canonical, without .weight, .scales, .biases
+  std::uint32_t layer = 0;                // of experts and layers' residents
+  const ResidentRule* rule = nullptr;     // residents
+  ExpertMatrix matrix = ExpertMatrix::kGate;
+  std::optional<std::uint32_t> expert;    // nullopt: all experts in one tensor
+};
+
+// nullptr when no table covers `model_type` (of the text model or its wrapper).
+const ArchitectureNames* find_architecture(std::string_view model_type);
+
+TensorName classify_tensor(const ArchitectureNames& names, std::string_view source_name);
+
+// `source_name` with the wrapper's prefix replaced; nullopt when no prefix fits.
+std::optional<std::string> canonical_name(const ArchitectureNames& names,
+                                          std::string_view source_name);
+
+// "model.layers.3." + rule.name for layers' rules, rule.name for the model's.
+std::string resident_module(const ResidentRule& rule, std::uint32_t layer);
+// True when the rule's tensor stands in `layer` of this model.
+bool applies_to_layer(const ResidentRule& rule, const ModelConfig& config, std::uint32_t layer);
+
+}  // namespace moepack
