@@ -102,8 +102,8 @@ Status write_everything(const Checkpoint& checkpoint, ConvertPlan& plan, OutputD
   for (const std::string& name : plan.companions) {
     MOE_RETURN_IF_ERROR(copy_companion(checkpoint.directory() / name, output.path() / name));
   }
-  MOE_RETURN_IF_ERROR(write_resident_data(plan.resident_sources, output.path(), threads,
-                                          plan.resident, progress));
+  MOE_RETURN_IF_ERROR(
+      write_resident_data(plan.resident_sources, output.path(), threads, plan.resident, progress));
   MOE_RETURN_IF_ERROR(write_layer_files(plan.experts, pack, threads, plan.pack, progress));
   MOE_RETURN_IF_ERROR(write_resident_manifest(output.path(), plan.resident));
   MOE_RETURN_IF_ERROR(write_pack_manifest(pack, plan.pack));
@@ -137,8 +137,7 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   MOE_RETURN_IF_ERROR(check_space(report, options.output));
   MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(options.output));
   MOE_RETURN_IF_ERROR(write_everything(checkpoint, plan, output, report.threads, progress));
-  report.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }
 

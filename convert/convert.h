@@ -18,8 +18,8 @@ struct ConvertReport {
   std::string resident_format;  // as expert_format, most bytes first
   std::uint32_t num_layers = 0;
   std::uint32_t num_experts = 0;
-  std::uint64_t expert_size = 0;     // bytes of the usual record
-  std::uint64_t expert_stride = 0;   // the same padded to the page
+  std::uint64_t expert_size = 0;    // bytes of the usual record
+  std::uint64_t expert_stride = 0;  // the same padded to the page
   std::uint64_t page_size = 0;
   std::uint64_t expert_bytes = 0;    // all layer files
   std::uint64_t resident_bytes = 0;  // model_weights.bin

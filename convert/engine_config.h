@@ -1,4 +1,5 @@
-// The `config` block of model_weights.json: what the flash-moe engines read of a model's dimensions.
+// The `config` block of model_weights.json: what the flash-moe engines read of a model's
+// dimensions.
 #pragma once
 
 #include <string>

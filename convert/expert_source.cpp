@@ -46,8 +46,7 @@ class Builder {
       if (*name.expert >= config_.num_experts) {
         return corrupt(entry.tensor->where(), "is of expert " + std::to_string(*name.expert) +
                                                   ", but config.json gives " +
-                                                  std::to_string(config_.num_experts) +
-                                                  " experts");
+                                                  std::to_string(config_.num_experts) + " experts");
       }
       MOE_RETURN_IF_ERROR(layer.single[*name.expert][matrix].add(name.part, *entry.tensor));
     }
@@ -102,8 +101,8 @@ class Builder {
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
       const auto it = modules.single.find(e);
       if (it != modules.single.end() && it->second[index_of(p)].weight != nullptr) continue;
-      return missing(layer, "experts." + std::to_string(e) + "." +
-                                std::string(projection_name(p)) + ".weight");
+      return missing(layer, "experts." + std::to_string(e) + "." + std::string(projection_name(p)) +
+                                ".weight");
     }
     return Status::ok();
   }
@@ -114,8 +113,8 @@ class Builder {
     const SourceModule& fused = fused_module(modules);
     const bool use_fused = p != Projection::kDown && fused.weight != nullptr;
     if (use_fused && alone.weight != nullptr) {
-      return corrupt(alone.weight->where(), "means the same as tensor " +
-                                                printable(fused.weight->info->name));
+      return corrupt(alone.weight->where(),
+                     "means the same as tensor " + printable(fused.weight->info->name));
     }
     if (!use_fused && alone.weight == nullptr) return resolve_single(layer, p, out);
     for (const auto& [id, expert] : modules.single) {
@@ -131,8 +130,7 @@ class Builder {
                          format_of(module, stacked_shape(p, use_fused ? 2 : 1)));
     const std::uint64_t first = use_fused && p == Projection::kUp ? rows(p) : 0;
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
-      at(out, layer, e, p) =
-          slice_matrix(module, format, e, stacked_rows, cols(p), first, rows(p));
+      at(out, layer, e, p) = slice_matrix(module, format, e, stacked_rows, cols(p), first, rows(p));
     }
     return Status::ok();
   }
@@ -161,8 +159,7 @@ class Builder {
 
 }  // namespace
 
-Result<ExpertSource> ExpertSource::build(const ModelConfig& config,
-                                         const DeclaredFormats& declared,
+Result<ExpertSource> ExpertSource::build(const ModelConfig& config, const DeclaredFormats& declared,
                                          std::span<const ExpertTensor> tensors,
                                          const std::string& directory) {
   Builder builder(config, declared, directory);

@@ -1,14 +1,14 @@
 #include "convert/output_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 #include "formats/file.h"
@@ -20,10 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 8> kTopFiles{
-    kUnfinishedMarker,       "config.json",         "tokenizer.json",
-    "tokenizer_config.json", "chat_template.jinja", "generation_config.json",
-    kResidentManifestName,   kResidentDataName};
+constexpr std::array<std::string_view, 8> kTopFiles{kUnfinishedMarker,     "config.json",
+                                                    "tokenizer.json",      "tokenizer_config.json",
+                                                    "chat_template.jinja", "generation_config.json",
+                                                    kResidentManifestName, kResidentDataName};
 
 std::string without_tmp(std::string name) {
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
@@ -95,9 +95,9 @@ Result<Found> inspect(const fs::path& path) {
   if (status.type() == fs::file_type::not_found) return Found::kFree;
   const std::string name = path.string();
   if (status.type() != fs::file_type::directory) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = name},
-                      error ? "cannot be looked at: " + error.message()
-                            : "exists and is not a directory");
+    return make_error(
+        StatusCode::kInvalidArgument, Where{.file = name},
+        error ? "cannot be looked at: " + error.message() : "exists and is not a directory");
   }
   std::string foreign;
   MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, foreign));
@@ -139,8 +139,8 @@ Status OutputDirectory::mark(bool exists) {
   const Status taken = make_error(StatusCode::kInvalidArgument, Where{.file = path_.string()},
                                   "another conversion is writing there");
   const std::string marker = (path_ / kUnfinishedMarker).string();
-  marker_fd_ = ::open(marker.c_str(), (exists ? O_RDWR : O_RDWR | O_CREAT | O_EXCL) | O_CLOEXEC,
-                      0644);
+  marker_fd_ =
+      ::open(marker.c_str(), (exists ? O_RDWR : O_RDWR | O_CREAT | O_EXCL) | O_CLOEXEC, 0644);
   if (marker_fd_ < 0) {
     if (errno == EEXIST || (exists && errno == ENOENT)) return taken;
     return make_error(StatusCode::kIo, Where{.file = marker},

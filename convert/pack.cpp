@@ -22,8 +22,8 @@ Status build_record(const ExpertSource& source, const ExpertLayout& layout, std:
     const MatrixSpans out{.weight = record.subspan(part.offset, part.bytes.weight),
                           .scales = record.subspan(part.scales_offset(), part.bytes.scales),
                           .biases = record.subspan(part.biases_offset(), part.bytes.biases)};
-    MOE_RETURN_IF_ERROR(worker.transcoder.run(source.of(layer, expert, p), part.format, 0,
-                                              part.rows, out));
+    MOE_RETURN_IF_ERROR(
+        worker.transcoder.run(source.of(layer, expert, p), part.format, 0, part.rows, out));
   }
   return Status::ok();
 }

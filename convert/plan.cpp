@@ -31,14 +31,14 @@ Status check_options(const ConvertOptions& options) {
                             std::string(qformat_info(*options.resident_format).name));
   }
   if (!is_valid_group_size(options.group_size)) {
-    return invalid_argument("a group size of " + std::to_string(options.group_size) +
-                            " does not exist", "use 32, 64 or 128");
+    return invalid_argument(
+        "a group size of " + std::to_string(options.group_size) + " does not exist",
+        "use 32, 64 or 128");
   }
   if (!std::has_single_bit(options.page_size) || options.page_size > kMaxPageSize) {
-    return invalid_argument("a page size of " + std::to_string(options.page_size) +
-                                " bytes does not work",
-                            "use a power of two up to " + std::to_string(kMaxPageSize) +
-                                ", 1 for no padding");
+    return invalid_argument(
+        "a page size of " + std::to_string(options.page_size) + " bytes does not work",
+        "use a power of two up to " + std::to_string(kMaxPageSize) + ", 1 for no padding");
   }
   return Status::ok();
 }
@@ -65,8 +65,8 @@ Result<Classified> classify(const ArchitectureNames& names, const Checkpoint& ch
         break;
       default:
         return unsupported(tensor.where(),
-                           "is not a tensor of model type " +
-                               checkpoint.config().model.model_type + " that is known here",
+                           "is not a tensor of model type " + checkpoint.config().model.model_type +
+                               " that is known here",
                            "leaving it out could change the model's answers");
     }
   }
@@ -113,8 +113,8 @@ class LayoutTable {
 
   // Puts the layout of most records first, where the manifest states the default.
   void store(PackManifest& pack) {
-    const auto usual = static_cast<std::uint32_t>(
-        std::max_element(uses_.begin(), uses_.end()) - uses_.begin());
+    const auto usual =
+        static_cast<std::uint32_t>(std::max_element(uses_.begin(), uses_.end()) - uses_.begin());
     std::swap(layouts_[0], layouts_[usual]);
     for (LayerEntry& layer : pack.layers) {
       for (ExpertEntry& expert : layer.experts) {

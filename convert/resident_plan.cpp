@@ -31,9 +31,10 @@ Result<Modules> collect(const ModelConfig& config, std::span<const ResidentSourc
                                                   std::to_string(config.num_layers) + " layers");
       }
       if (!applies_to_layer(rule, config, entry.name.layer)) {
-        return corrupt(entry.tensor->where(), "belongs to the other kind of attention than "
-                                              "config.json gives layer " +
-                                                  std::to_string(entry.name.layer));
+        return corrupt(entry.tensor->where(),
+                       "belongs to the other kind of attention than "
+                       "config.json gives layer " +
+                           std::to_string(entry.name.layer));
       }
     }
     Module& module = modules[entry.name.module];
@@ -114,7 +115,7 @@ WeightFormat target_format(const ResidentRule& rule, const WeightFormat& source,
   if (!options.resident_format.has_value() || rule.rounding == Rounding::kNever) return source;
   QFormatId id = *options.resident_format;
   if (rule.rounding == Rounding::kAtLeast8 && qformat_info(id).bits < 8) id = QFormatId::kQ8;
-  const DType scale_type = is_affine(source) ? source.scale_type
+  const DType scale_type = is_affine(source)              ? source.scale_type
                            : source.id == QFormatId::kF16 ? DType::kF16
                                                           : DType::kBf16;
   return {.id = id, .group_size = options.group_size, .scale_type = scale_type};
@@ -183,8 +184,8 @@ Result<ResidentPlan> plan_residents(const ArchitectureNames& names, const ModelC
   MOE_ASSIGN_OR_RETURN(plan.manifest.conventions,
                        detect_conventions(names, modules, config, directory));
   for (const auto& [name, module] : modules) {
-    MOE_RETURN_IF_ERROR(add_tensor(name, module, config, declared, options,
-                                   plan.manifest.conventions, plan));
+    MOE_RETURN_IF_ERROR(
+        add_tensor(name, module, config, declared, options, plan.manifest.conventions, plan));
   }
   return plan;
 }

@@ -29,11 +29,11 @@ Result<WeightFormat> infer_affine(const SourceModule& module,
                                   std::span<const std::uint64_t> shape) {
   const TensorInfo& weight = *module.weight->info;
   if (module.scales == nullptr || module.biases == nullptr) {
-    return not_found(module.weight->where(),
-                     std::string("holds packed codes, but ") +
-                         (module.scales == nullptr ? "its .scales is missing"
-                                                   : "its .biases is missing"),
-                     "the checkpoint is incomplete or of another quantization mode than affine");
+    return not_found(
+        module.weight->where(),
+        std::string("holds packed codes, but ") +
+            (module.scales == nullptr ? "its .scales is missing" : "its .biases is missing"),
+        "the checkpoint is incomplete or of another quantization mode than affine");
   }
   const std::uint64_t inputs = shape.back();
   if (!same_outer_shape(*module.weight, shape)) return shape_error(*module.weight, shape);
@@ -116,14 +116,14 @@ Status DeclaredFormats::check(const TensorRef& weight, const WeightFormat& found
   // Without an override, modules that are not quantized are left out silently.
   if (!overridden && !is_affine(found)) return Status::ok();
   const std::optional<WeightFormat> declared = overridden ? it->second : default_;
-  const bool agrees = declared.has_value() ? declared->id == found.id &&
-                                                 declared->group_size == found.group_size
-                                           : !is_affine(found);
+  const bool agrees = declared.has_value()
+                          ? declared->id == found.id && declared->group_size == found.group_size
+                          : !is_affine(found);
   if (agrees) return Status::ok();
-  return corrupt(weight.where(), "its shapes give " + to_string(found) +
-                                     ", but the quantization block of config.json says " +
-                                     (declared.has_value() ? to_string(*declared)
-                                                           : std::string("not quantized")));
+  return corrupt(weight.where(),
+                 "its shapes give " + to_string(found) +
+                     ", but the quantization block of config.json says " +
+                     (declared.has_value() ? to_string(*declared) : std::string("not quantized")));
 }
 
 Result<WeightFormat> infer_format(const SourceModule& module,
@@ -132,8 +132,8 @@ Result<WeightFormat> infer_format(const SourceModule& module,
   if (weight.dtype == DType::kU32) return infer_affine(module, shape);
   const auto id = plain_qformat(weight.dtype);
   if (!id.has_value()) {
-    return unsupported(module.weight->where(), "dtype " + std::string(dtype_name(weight.dtype)) +
-                                                   " cannot be converted");
+    return unsupported(module.weight->where(),
+                       "dtype " + std::string(dtype_name(weight.dtype)) + " cannot be converted");
   }
   for (const TensorRef* extra : {module.scales, module.biases}) {
     if (extra != nullptr) {
@@ -156,12 +156,9 @@ SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format
   matrix.format = format;
   matrix.rows = row_count;
   matrix.cols = cols;
-  matrix.weight =
-      slice_component(module.weight, bytes.weight, index, rows, row_begin, row_count);
-  matrix.scales =
-      slice_component(module.scales, bytes.scales, index, rows, row_begin, row_count);
-  matrix.biases =
-      slice_component(module.biases, bytes.biases, index, rows, row_begin, row_count);
+  matrix.weight = slice_component(module.weight, bytes.weight, index, rows, row_begin, row_count);
+  matrix.scales = slice_component(module.scales, bytes.scales, index, rows, row_begin, row_count);
+  matrix.biases = slice_component(module.biases, bytes.biases, index, rows, row_begin, row_count);
   return matrix;
 }
 

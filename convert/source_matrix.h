@@ -63,8 +63,7 @@ class DeclaredFormats {
 // The format of a module whose logical shape (from config.json) is `shape`, the input last.
 // kCorrupt: shapes that contradict the configuration or each other, naming the tensor and both;
 // kUnsupported: a dtype that cannot be converted.
-Result<WeightFormat> infer_format(const SourceModule& module,
-                                  std::span<const std::uint64_t> shape);
+Result<WeightFormat> infer_format(const SourceModule& module, std::span<const std::uint64_t> shape);
 
 // Matrix `index` of `module`, which holds consecutive [rows, cols] matrices of one format; rows
 // [row_begin, row_begin + row_count) of it. The shapes were checked by infer_format.

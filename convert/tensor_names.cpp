@@ -35,10 +35,15 @@ constexpr std::array<PrefixRule, 5> kQwen35Prefixes{{
     {"lm_head", "lm_head"},
 }};
 
-constexpr std::array<std::string_view, 9> kQwen35Skipped{
-    "model.visual.", "visual.",   "vision_tower.",       "model.vision_tower.",
-    "mtp.",          "model.mtp.", "language_model.mtp.", "language_model.model.mtp.",
-    "model.language_model.mtp."};
+constexpr std::array<std::string_view, 9> kQwen35Skipped{"model.visual.",
+                                                         "visual.",
+                                                         "vision_tower.",
+                                                         "model.vision_tower.",
+                                                         "mtp.",
+                                                         "model.mtp.",
+                                                         "language_model.mtp.",
+                                                         "language_model.model.mtp.",
+                                                         "model.language_model.mtp."};
 
 constexpr LayerScope kModel = LayerScope::kModel;
 constexpr LayerScope kEvery = LayerScope::kEveryLayer;
@@ -53,20 +58,34 @@ const std::array<ResidentRule, 25> kQwen35Residents{{
     {"input_layernorm", kEvery, Rounding::kNever, true, hidden},
     {"post_attention_layernorm", kEvery, Rounding::kNever, true, hidden},
     {"mlp.gate", kEvery, Rounding::kAtLeast8, true,
-     [](const ModelConfig& c) { return Shape{c.num_experts, c.hidden_size}; }},
+     [](const ModelConfig& c) {
+       return Shape{c.num_experts, c.hidden_size};
+     }},
     {"mlp.shared_expert_gate", kEvery, Rounding::kAtLeast8, true,
-     [](const ModelConfig& c) { return Shape{1, c.hidden_size}; }},
+     [](const ModelConfig& c) {
+       return Shape{1, c.hidden_size};
+     }},
     {"mlp.shared_expert.gate_proj", kEvery, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{c.shared_expert_width, c.hidden_size}; }},
+     [](const ModelConfig& c) {
+       return Shape{c.shared_expert_width, c.hidden_size};
+     }},
     {"mlp.shared_expert.up_proj", kEvery, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{c.shared_expert_width, c.hidden_size}; }},
+     [](const ModelConfig& c) {
+       return Shape{c.shared_expert_width, c.hidden_size};
+     }},
     {"mlp.shared_expert.down_proj", kEvery, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{c.hidden_size, c.shared_expert_width}; }},
+     [](const ModelConfig& c) {
+       return Shape{c.hidden_size, c.shared_expert_width};
+     }},
 
     {"linear_attn.in_proj_qkv", kLinear, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{2 * key_rows(c) + value_rows(c), c.hidden_size}; }},
+     [](const ModelConfig& c) {
+       return Shape{2 * key_rows(c) + value_rows(c), c.hidden_size};
+     }},
     {"linear_attn.in_proj_z", kLinear, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{value_rows(c), c.hidden_size}; }},
+     [](const ModelConfig& c) {
+       return Shape{value_rows(c), c.hidden_size};
+     }},
     {"linear_attn.in_proj_b", kLinear, Rounding::kAsAsked, true, value_heads_by_hidden},
     {"linear_attn.in_proj_a", kLinear, Rounding::kAsAsked, true, value_heads_by_hidden},
     {"linear_attn.conv1d", kLinear, Rounding::kNever, true,
@@ -78,14 +97,20 @@ const std::array<ResidentRule, 25> kQwen35Residents{{
     {"linear_attn.norm", kLinear, Rounding::kNever, true,
      [](const ModelConfig& c) { return Shape{c.linear_value_dim}; }},
     {"linear_attn.out_proj", kLinear, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{c.hidden_size, value_rows(c)}; }},
+     [](const ModelConfig& c) {
+       return Shape{c.hidden_size, value_rows(c)};
+     }},
 
     {"self_attn.q_proj", kFull, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{2 * query_rows(c), c.hidden_size}; }},
+     [](const ModelConfig& c) {
+       return Shape{2 * query_rows(c), c.hidden_size};
+     }},
     {"self_attn.k_proj", kFull, Rounding::kAsAsked, true, keys},
     {"self_attn.v_proj", kFull, Rounding::kAsAsked, true, keys},
     {"self_attn.o_proj", kFull, Rounding::kAsAsked, true,
-     [](const ModelConfig& c) { return Shape{c.hidden_size, query_rows(c)}; }},
+     [](const ModelConfig& c) {
+       return Shape{c.hidden_size, query_rows(c)};
+     }},
     {"self_attn.q_norm", kFull, Rounding::kNever, true, head},
     {"self_attn.k_norm", kFull, Rounding::kNever, true, head},
 }};

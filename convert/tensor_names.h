@@ -33,8 +33,8 @@ enum class LayerScope : std::uint8_t { kModel, kEveryLayer, kLinearAttention, kF
 
 // How far a resident tensor may be rounded when the user asks for it.
 enum class Rounding : std::uint8_t {
-  kNever,      // norms, convolutions, the parameters of the decay
-  kAtLeast8,   // the router and the shared expert's gate: they choose, so errors do not average out
+  kNever,     // norms, convolutions, the parameters of the decay
+  kAtLeast8,  // the router and the shared expert's gate: they choose, so errors do not average out
   kAsAsked,
 };
 
@@ -54,21 +54,21 @@ struct PrefixRule {
 
 struct ArchitectureNames {
   std::span<const std::string_view> model_types;
-  std::span<const PrefixRule> prefixes;          // the first that fits is taken
-  std::span<const std::string_view> skipped;     // prefixes of source names
+  std::span<const PrefixRule> prefixes;       // the first that fits is taken
+  std::span<const std::string_view> skipped;  // prefixes of source names
   std::span<const ResidentRule> residents;
-  std::string_view output_head;                  // may be absent when embeddings are tied
-  std::string_view conv1d;                       // the rule whose shape tells the conventions
+  std::string_view output_head;  // may be absent when embeddings are tied
+  std::string_view conv1d;       // the rule whose shape tells the conventions
 };
 
 struct TensorName {
   TensorRole role = TensorRole::kUnknown;
   TensorPart part = TensorPart::kWeight;
-  std::string module;                     // canonical, without .weight, .scales, .biases
-  std::uint32_t layer = 0;                // of experts and layers' residents
-  const ResidentRule* rule = nullptr;     // residents
+  std::string module;                  // canonical, without .weight, .scales, .biases
+  std::uint32_t layer = 0;             // of experts and layers' residents
+  const ResidentRule* rule = nullptr;  // residents
   ExpertMatrix matrix = ExpertMatrix::kGate;
-  std::optional<std::uint32_t> expert;    // nullopt: all experts in one tensor
+  std::optional<std::uint32_t> expert;  // nullopt: all experts in one tensor
 };
 
 // nullptr when no table covers `model_type` (of the text model or its wrapper).

@@ -17,8 +17,7 @@ Status read_component(const TensorSlice& slice, std::uint64_t rows, std::uint64_
                       std::uint64_t end, std::span<std::byte> out) {
   if (slice.tensor == nullptr) return Status::ok();
   const std::uint64_t row_bytes = slice.bytes / rows;
-  return slice.tensor->read(slice.begin + begin * row_bytes,
-                            out.first((end - begin) * row_bytes));
+  return slice.tensor->read(slice.begin + begin * row_bytes, out.first((end - begin) * row_bytes));
 }
 
 std::span<std::byte> row_of(std::span<std::byte> all, std::uint64_t row_bytes, std::uint64_t row) {
@@ -62,10 +61,8 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
 Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
                        std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
   if (source.format == target) {
-    MOE_RETURN_IF_ERROR(
-        read_component(source.weight, source.rows, row_begin, row_end, out.weight));
-    MOE_RETURN_IF_ERROR(
-        read_component(source.scales, source.rows, row_begin, row_end, out.scales));
+    MOE_RETURN_IF_ERROR(read_component(source.weight, source.rows, row_begin, row_end, out.weight));
+    MOE_RETURN_IF_ERROR(read_component(source.scales, source.rows, row_begin, row_end, out.scales));
     return read_component(source.biases, source.rows, row_begin, row_end, out.biases);
   }
   row_.resize(source.cols);

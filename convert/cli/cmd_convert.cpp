@@ -118,8 +118,9 @@ Result<ConvertReport> run(const ConvertFlags& flags) {
 
 void add_flags(CLI::App& command, ConvertFlags& flags) {
   command
-      .add_option("source", flags.source,
-                  "Checkpoint: a directory with config.json and safetensors, or a HuggingFace cache")
+      .add_option(
+          "source", flags.source,
+          "Checkpoint: a directory with config.json and safetensors, or a HuggingFace cache")
       ->required();
   command
       .add_option("-o,--output", flags.output,
@@ -134,8 +135,9 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
       ->check(CLI::IsMember({32, 64, 128}))
       ->capture_default_str();
   command
-      .add_option("--resident", flags.resident_format,
-                  "Format of all other matrices; norms stay as they are, routers get 8 bits or more")
+      .add_option(
+          "--resident", flags.resident_format,
+          "Format of all other matrices; norms stay as they are, routers get 8 bits or more")
       ->check(CLI::IsMember({"source", "q4", "q5", "q6", "q8"}))
       ->capture_default_str();
   command
@@ -145,7 +147,8 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
   command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command.add_flag("--dry-run", flags.dry_run, "Check everything and print the sizes; write nothing");
+  command.add_flag("--dry-run", flags.dry_run,
+                   "Check everything and print the sizes; write nothing");
   command.add_flag("--json", flags.json, "Print one JSON object on stdout");
   command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
 }

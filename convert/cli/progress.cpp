@@ -1,9 +1,9 @@
 #include "convert/cli/progress.h"
 
+#include <unistd.h>
 #include <array>
 #include <cstdio>
 #include <iostream>
-#include <unistd.h>
 
 namespace moepack::cli {
 namespace {
