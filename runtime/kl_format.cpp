@@ -28,7 +28,7 @@ void append_percent(std::string& text, const char* label, const Estimate& fracti
 
 std::string format_kl_window_head() {
   return "chunk             PPL               ln(PPL(Q)/PPL(base))          KL Divergence"
-         "              Δp RMS            Same top p\n";
+         "              Δp RMS            Same top p";
 }
 
 std::string format_kl_window(std::size_t window, const KlSummary& so_far) {
@@ -38,7 +38,7 @@ std::string format_kl_window(std::size_t window, const KlSummary& so_far) {
   append(text, "    %10.5f ± %10.5f", so_far.ln_ppl_ratio.value, so_far.ln_ppl_ratio.error);
   append(text, "    %10.5f ± %10.5f", so_far.kld.value, so_far.kld.error);
   append(text, "    %6.3f ± %6.3f %%", 100.0 * so_far.rms_dp.value, 100.0 * so_far.rms_dp.error);
-  append(text, "    %6.3f ± %6.3f %%\n", 100.0 * so_far.same_top.value,
+  append(text, "    %6.3f ± %6.3f %%", 100.0 * so_far.same_top.value,
          100.0 * so_far.same_top.error);
   return text;
 }

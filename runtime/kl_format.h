@@ -9,7 +9,8 @@
 
 namespace moepack {
 
-// The head line and the line per window that llama-perplexity prints while it runs.
+// The head line and the line per window that llama-perplexity prints while it runs, without their
+// newline.
 std::string format_kl_window_head();
 std::string format_kl_window(std::size_t window, const KlSummary& so_far);
 // The three blocks at its end ("====== Perplexity statistics ======" …), every line ended.

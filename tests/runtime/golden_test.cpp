@@ -119,7 +119,6 @@ void expect_matches(const std::filesystem::path& checkpoint,
                   "hidden state (0: embedding, i: layer i-1, last: final norm)");
   }
   const double error = relative_error(logits, golden.logits);
-  RecordProperty("logits_relative_error", std::to_string(error));
   std::printf("logits: relative error %.2e\n", error);
   EXPECT_LE(error, kTolerance);
 }

@@ -18,6 +18,7 @@ inline std::filesystem::path demo_mlx_model() {
 }
 
 inline std::optional<std::filesystem::path> test_model(const std::string& name) {
+  if (name == "demo-moe-mlx-4bit") return demo_mlx_model();
   const char* root = std::getenv("MOEPACK_TEST_MODELS");
   if (root == nullptr || *root == '\0') return std::nullopt;
   std::filesystem::path path = std::filesystem::path(root) / name;

@@ -1,0 +1,53 @@
+// Ids and the bytes they stand for.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/status.h"
+#include "formats/tokenizer_json.h"
+
+namespace moepack {
+
+// Id of every text in spec.vocab; views into the spec.
+using TokenIndex = std::unordered_map<std::string_view, std::int32_t>;
+TokenIndex index_tokens(const TokenizerSpec& spec);
+
+// Immutable once built; may be used by any number of threads.
+class Vocabulary {
+ public:
+  // Refuses two texts with one id, one text with two ids, and ids far beyond the number of tokens.
+  static Result<Vocabulary> build(const TokenizerSpec& spec, const TokenIndex& index,
+                                  const Where& where);
+
+  // Highest id + 1.
+  std::int32_t size() const { return static_cast<std::int32_t>(entries_.size()) - 1; }
+  // Empty for ids that stand for nothing.
+  std::string_view bytes(std::int32_t id) const;
+  // True if `id` is a token of the model, written in the byte-level alphabet, so that bytes() are
+  // what merging must join to reach it.
+  bool is_byte_level(std::int32_t id) const;
+  bool is_special(std::int32_t id) const;
+  std::int32_t added_token(std::string_view content) const;
+
+ private:
+  struct Entry {
+    std::uint32_t begin = 0;  // in pool_; ends where the next one begins
+    bool byte_level = false;
+    bool special = false;
+  };
+  std::vector<Entry> entries_;  // one per id, and one behind the last
+  std::string pool_;
+  std::map<std::string, std::int32_t, std::less<>> added_;
+};
+
+// The bytes that `token` stands for in GPT-2's byte-level alphabet: 0x21–0x7E, 0xA1–0xAC and
+// 0xAE–0xFF are the characters with these numbers, the other 68 bytes in order are U+0100 and on.
+// False if a character is not in the alphabet.
+bool from_byte_alphabet(std::string_view token, std::string* bytes);
+
+}  // namespace moepack
