@@ -40,8 +40,9 @@ void append_range(char32_t first, char32_t last, std::string& out) {
 bool is_ascii_letter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // Members of a general category as class content, e.g. "Lu" or "L".
-std::string category_members(std::string_view name) {
+std::string category_members(std::string_view name, CategoryData data) {
   std::string out = "\\p{" + std::string(name) + "}";
+  if (data == CategoryData::kLibrary) return out;
   for (const CategoryRange& range : categories_since_unicode_14()) {
     if (!std::string_view(range.category).starts_with(name)) continue;
     append_range(range.first, range.last, out);
@@ -75,13 +76,19 @@ std::string non_white_space_members() {
   return out;
 }
 
-std::string word_members() {
+std::string word_members(CategoryData data) {
   std::string out;
-  for (const char* category : {"L", "M", "Nd", "Nl", "Pc"}) out += category_members(category);
+  for (const char* category : {"L", "M", "Nd", "Nl", "Pc"}) out += category_members(category, data);
   for (const CodePointRange& range : alphabetic_symbols()) {
     append_range(range.first, range.last, out);
   }
   return out;
+}
+
+void append_latin_digits(std::string& out) {
+  append_range(0xB2, 0xB3, out);
+  append_range(0xB9, 0xB9, out);
+  append_range(0xBC, 0xBE, out);
 }
 
 // A set named by an escape, e.g. \s or \P{L}.
@@ -94,7 +101,8 @@ struct NamedSet {
 
 class Translator {
  public:
-  Translator(std::string_view pattern, const Where& where) : in_(pattern), where_(where) {}
+  Translator(std::string_view pattern, CategoryData data, const Where& where)
+      : in_(pattern), data_(data), where_(where) {}
 
   Result<std::string> run() {
     MOE_RETURN_IF_ERROR(alternatives());
@@ -263,7 +271,7 @@ class Translator {
 
   Status escape() {
     NamedSet set;
-    MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(&set));
+    MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(false, &set));
     if (is_set) {
       previous_literal_ = 0;
       if (caseless_ && !set.safe_caseless) return refuse("a caseless property");
@@ -275,17 +283,19 @@ class Translator {
   }
 
   // Reads \s, \p{…} and the like if that is what stands here.
-  Result<bool> named_set(NamedSet* set) {
+  Result<bool> named_set(bool in_class, NamedSet* set) {
     if (take("\\s") || take("\\S")) {
       set->members = white_space_members();
       set->negated_members = non_white_space_members();
       set->negated = in_[at_ - 1] == 'S';
       set->safe_caseless = true;
     } else if (take("\\d") || take("\\D")) {
-      set->members = category_members("Nd");
+      set->members = category_members("Nd", data_);
       set->negated = in_[at_ - 1] == 'D';
     } else if (take("\\w") || take("\\W")) {
-      set->members = word_members();
+      // Oniguruma's bare \w also takes six digits of Latin-1 that [\w] does not.
+      set->members = word_members(data_);
+      if (!in_class) append_latin_digits(set->members);
       set->negated = in_[at_ - 1] == 'W';
     } else if (in_.substr(at_).starts_with("\\p") || in_.substr(at_).starts_with("\\P")) {
       const std::size_t start = at_;
@@ -300,7 +310,7 @@ class Translator {
         at_ = start;
         return refuse("the property " + printable(name, 40));
       }
-      set->members = category_members(name);
+      set->members = category_members(name, data_);
       at_ = close + 1;
     } else {
       return false;
@@ -381,7 +391,7 @@ class Translator {
     if (in_.substr(at_).starts_with("&&")) return refuse("an intersection of classes");
     if (peek() == '\\') {
       NamedSet set;
-      MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(&set));
+      MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(true, &set));
       if (is_set) return class_set(set);
     }
     const bool dash = peek() == '-';
@@ -417,6 +427,7 @@ class Translator {
   }
 
   std::string_view in_;
+  CategoryData data_;
   Where where_;
   std::size_t at_ = 0;
   std::string out_;
@@ -427,8 +438,9 @@ class Translator {
 
 }  // namespace
 
-Result<std::string> translate_regex(std::string_view pattern, const Where& where) {
-  return Translator(pattern, where).run();
+Result<std::string> translate_regex(std::string_view pattern, CategoryData data,
+                                    const Where& where) {
+  return Translator(pattern, data, where).run();
 }
 
 std::string quote_for_regex(std::string_view text) {
