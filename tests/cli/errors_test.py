@@ -310,6 +310,8 @@ def model_cases(cases, model):
                       ["model_weights.json"])
     cases.run_damaged("config.json of another size", model,
                       edit_json("config.json", lambda d: d["text_config"].update(num_experts=13)), [])
+    cases.run_damaged("unfinished conversion", model,
+                      lambda c: (c / "moepack.unfinished").touch(), ["not finished"])
     cases.run_damaged("cache below the floor", model, lambda c: None, ["--cache-mb"],
                       "--cache-mb", "1")
     cases.run_damaged("unknown backend", model, lambda c: None, ["abacus"], "--backend", "abacus")
