@@ -105,7 +105,8 @@ class Translator {
       : in_(pattern), data_(data), where_(where) {}
 
   Result<std::string> run() {
-    MOE_RETURN_IF_ERROR(alternatives());
+    bool may_be_empty = false;
+    MOE_RETURN_IF_ERROR(alternatives(&may_be_empty));
     if (at_ < in_.size()) return invalid("unmatched )");
     return std::move(out_);
   }
@@ -134,26 +135,38 @@ class Translator {
     return c;
   }
 
-  Status alternatives() {
+  // What has just been translated.
+  struct Atom {
+    bool repeatable = true;
+    bool may_be_empty = false;
+  };
+
+  Status alternatives(bool* may_be_empty) {
     previous_literal_ = 0;
+    *may_be_empty = false;
+    bool empty_so_far = true;  // of the alternative being read
     while (!done() && peek() != ')') {
       if (take("|")) {
         out_ += '|';
         previous_literal_ = 0;
+        *may_be_empty = *may_be_empty || empty_so_far;
+        empty_so_far = true;
         continue;
       }
-      bool repeatable = true;
-      MOE_RETURN_IF_ERROR(atom(&repeatable));
-      MOE_RETURN_IF_ERROR(quantifier(repeatable));
+      Atom atom;
+      MOE_RETURN_IF_ERROR(read_atom(&atom));
+      MOE_RETURN_IF_ERROR(quantifier(&atom));
+      empty_so_far = empty_so_far && atom.may_be_empty;
     }
+    *may_be_empty = *may_be_empty || empty_so_far;
     return Status::ok();
   }
 
-  Status atom(bool* repeatable) {
+  Status read_atom(Atom* atom) {
     const char c = peek();
     if (c == '*' || c == '+' || c == '?') return invalid("a quantifier without a target");
     if (c == '{') return refuse("an unescaped {");
-    if (c == '(') return group(repeatable);
+    if (c == '(') return group(atom);
     if (c != '[' && c != '\\' && c != '.' && c != '^' && c != '$') {
       return literal(take_character());
     }
@@ -164,7 +177,7 @@ class Translator {
     if (c == '.') {
       out_ += "[^\\n]";
     } else {
-      *repeatable = false;
+      *atom = {.repeatable = false, .may_be_empty = true};
       out_ += c == '^' ? "(?m:^)" : "(?m:$)";
     }
     return Status::ok();
@@ -186,7 +199,7 @@ class Translator {
     return Status::ok();
   }
 
-  Status group(bool* repeatable) {
+  Status group(Atom* atom) {
     // Longest first; a plain group only groups here.
     static constexpr std::array<std::string_view, 7> kHeads = {
         "(?<=", "(?<!", "(?i:", "(?:", "(?=", "(?!", "(?>"};
@@ -200,10 +213,11 @@ class Translator {
     }
     at_ += head.size();
     out_ += head == "(" ? "(?:" : head;
-    *repeatable = head == "(" || head == "(?:" || head == "(?i:" || head == "(?>";
+    atom->repeatable = head == "(" || head == "(?:" || head == "(?i:" || head == "(?>";
     const bool outer_caseless = caseless_;
     caseless_ = caseless_ || head == "(?i:";
-    MOE_RETURN_IF_ERROR(alternatives());
+    MOE_RETURN_IF_ERROR(alternatives(&atom->may_be_empty));
+    atom->may_be_empty = atom->may_be_empty || !atom->repeatable;
     if (!take(")")) return invalid("a group is not closed");
     out_ += ')';
     caseless_ = outer_caseless;
@@ -212,15 +226,18 @@ class Translator {
     return Status::ok();
   }
 
-  Status quantifier(bool repeatable) {
+  Status quantifier(Atom* atom) {
     if (done()) return Status::ok();
     const char c = peek();
     if (c != '*' && c != '+' && c != '?' && c != '{') return Status::ok();
-    if (!repeatable) return refuse("repeating an assertion");
+    if (!atom->repeatable) return refuse("repeating an assertion");
+    // When a round matches nothing, Oniguruma ends the loop where PCRE2 may go on.
+    if (atom->may_be_empty && c != '?') return refuse("repeating what can match nothing");
     bool may_be_possessive = true;
     bool may_be_lazy = true;
+    bool optional = c != '+';
     if (c == '{') {
-      MOE_RETURN_IF_ERROR(interval(&may_be_lazy));
+      MOE_RETURN_IF_ERROR(interval(&may_be_lazy, &optional));
       may_be_possessive = false;  // in Ruby's syntax {n,m}+ repeats the repetition
     } else {
       out_ += c;
@@ -236,6 +253,7 @@ class Translator {
     if (!done() && (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')) {
       return refuse("a quantifier on a quantifier");
     }
+    atom->may_be_empty = atom->may_be_empty || optional;
     previous_literal_ = 0;
     return Status::ok();
   }
@@ -252,7 +270,7 @@ class Translator {
   }
 
   // {n}, {n,}, {,m} or {n,m}.
-  Status interval(bool* may_be_lazy) {
+  Status interval(bool* may_be_lazy, bool* optional) {
     take("{");
     const std::optional<char32_t> low = number();
     const bool comma = take(",");
@@ -265,6 +283,7 @@ class Translator {
     out_ += '{' + std::to_string(low.value_or(0));
     if (comma) out_ += ',' + (high ? std::to_string(*high) : std::string());
     out_ += '}';
+    *optional = low.value_or(0) == 0;
     *may_be_lazy = comma;  // in Ruby's syntax {n}? is optional, not lazy
     return Status::ok();
   }
