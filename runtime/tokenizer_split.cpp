@@ -31,7 +31,8 @@ using MatchContext = Owned<pcre2_match_context, pcre2_match_context_free>;
 using CompileContext = Owned<pcre2_compile_context, pcre2_compile_context_free>;
 using JitStack = Owned<pcre2_jit_stack, pcre2_jit_stack_free>;
 
-constexpr std::size_t kJitStackStartBytes = 32 << 10;
+// Compiled patterns begin on 32 KiB of the machine stack; only those that need more get this.
+constexpr std::size_t kJitStackStartBytes = 64 << 10;
 constexpr std::size_t kJitStackMostBytes = 16 << 20;
 constexpr std::uint32_t kHeapMostKib = 1 << 20;
 // A repeat that gives back a long run counts one step a character, so steps must scale with the
@@ -101,16 +102,20 @@ class Behavior {
 struct SplitScratch::Impl {
   MatchData data;
   MatchContext context;
-  JitStack stack;
+  JitStack stack;  // null until a match needs it
+
+  bool grow_stack() {
+    if (stack) return false;
+    stack.reset(pcre2_jit_stack_create(kJitStackStartBytes, kJitStackMostBytes, nullptr));
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+    return stack != nullptr;
+  }
 };
 
 SplitScratch::SplitScratch() : impl_(std::make_unique<Impl>()) {
   impl_->data.reset(pcre2_match_data_create(1, nullptr));
   impl_->context.reset(pcre2_match_context_create(nullptr));
-  if (!impl_->context) return;
-  pcre2_set_heap_limit(impl_->context.get(), kHeapMostKib);
-  impl_->stack.reset(pcre2_jit_stack_create(kJitStackStartBytes, kJitStackMostBytes, nullptr));
-  pcre2_jit_stack_assign(impl_->context.get(), nullptr, impl_->stack.get());
+  if (impl_->context) pcre2_set_heap_limit(impl_->context.get(), kHeapMostKib);
 }
 SplitScratch::~SplitScratch() = default;
 
@@ -138,6 +143,7 @@ Result<Splitter::Impl::Match> Splitter::Impl::find(const pcre2_code* pattern, st
                        scratch.data.get(), scratch.context.get());
   };
   int rc = match(0);
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT && scratch.grow_stack()) rc = match(0);
   // The interpreter keeps its backtracking points on the heap.
   if (rc == PCRE2_ERROR_JIT_STACKLIMIT) rc = match(PCRE2_NO_JIT);
   if (rc == PCRE2_ERROR_NOMATCH) return Match{};

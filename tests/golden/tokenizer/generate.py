@@ -113,8 +113,10 @@ def apply(variant):
     for offset, token in enumerate(variant.get("vocab", [])):
         model["vocab"][token] = size + offset
     size += len(variant.get("vocab", []))
-    for offset, token in enumerate(variant.get("added", [])):
-        data["added_tokens"].append({"id": size + offset} | token)
+    for token in variant.get("added", []):
+        known = model["vocab"].get(token["content"])
+        data["added_tokens"].append({"id": size if known is None else known} | token)
+        size += known is None
     return data
 
 
@@ -250,7 +252,7 @@ def sweep(encode):
 def make_sweeps():
     out = {"splits": [], "nfc": sweep(lambda c: normalizers.NFC().normalize_str(
         f"a\u0345{c}e{c}\u0301\u0323 \u1100{c}\u11a8").encode())}
-    for pattern in [QWEN35, O200K, DEEPSEEK3, GPT2]:
+    for pattern in [QWEN35, O200K, DEEPSEEK3]:
         step = pre_tokenizers.Split(Regex(pattern), "isolated")
 
         def lengths(c, step=step):
