@@ -15,7 +15,7 @@ struct ConvertOptions {
   std::filesystem::path source;  // anything Checkpoint::open takes
   std::filesystem::path output;  // a directory that does not exist, is empty, or holds nothing but
                                  // an interrupted conversion
-  // nullopt: as in the source. Experts: bf16 or an affine format; residents: an affine format.
+  // nullopt: as in the source; else bf16 or an affine format.
   std::optional<QFormatId> expert_format;
   std::optional<QFormatId> resident_format;
   std::uint32_t group_size = 64;               // of affine targets

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -20,15 +21,12 @@ constexpr std::array<const char*, 5> kCompanions{"config.json", "tokenizer.json"
                                                  "generation_config.json"};
 
 Status check_options(const ConvertOptions& options) {
-  if (options.expert_format.has_value() && *options.expert_format != QFormatId::kBf16 &&
-      qformat_info(*options.expert_format).kind != QKind::kAffine) {
-    return invalid_argument("experts cannot be converted to " +
-                            std::string(qformat_info(*options.expert_format).name));
-  }
-  if (options.resident_format.has_value() &&
-      qformat_info(*options.resident_format).kind != QKind::kAffine) {
-    return invalid_argument("resident tensors cannot be converted to " +
-                            std::string(qformat_info(*options.resident_format).name));
+  for (const auto& [format, what] : {std::pair{options.expert_format, "experts"},
+                                     std::pair{options.resident_format, "resident tensors"}}) {
+    if (!format.has_value() || *format == QFormatId::kBf16) continue;
+    if (qformat_info(*format).kind == QKind::kAffine) continue;
+    return invalid_argument(std::string(what) + " cannot be converted to " +
+                            std::string(qformat_info(*format).name));
   }
   if (!is_valid_group_size(options.group_size)) {
     return invalid_argument(

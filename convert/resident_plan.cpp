@@ -114,6 +114,7 @@ WeightFormat target_format(const ResidentRule& rule, const WeightFormat& source,
                            const ConvertOptions& options) {
   if (!options.resident_format.has_value() || rule.rounding == Rounding::kNever) return source;
   QFormatId id = *options.resident_format;
+  if (id == QFormatId::kBf16) return {.id = id};
   if (rule.rounding == Rounding::kAtLeast8 && qformat_info(id).bits < 8) id = QFormatId::kQ8;
   const DType scale_type = is_affine(source)              ? source.scale_type
                            : source.id == QFormatId::kF16 ? DType::kF16

@@ -138,7 +138,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
       .add_option(
           "--resident", flags.resident_format,
           "Format of all other matrices; norms stay as they are, routers get 8 bits or more")
-      ->check(CLI::IsMember({"source", "q2", "q3", "q4", "q5", "q6", "q8"}))
+      ->check(CLI::IsMember({"source", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
       ->capture_default_str();
   command
       .add_option("--page-size", flags.page_size,

@@ -248,6 +248,46 @@ TEST(Convert, NormsConvolutionsAndDecayStayAndRoutersGetEightBits) {
   }
 }
 
+// From codes back to floats: what decode_row gives, rounded once; the rule of norms holds here too.
+TEST(Convert, RoundedResidentsCanBecomeBf16) {
+  const TempDir dir;
+  TinyModelOptions tiny = layout(TinyLayout::kMlx);
+  tiny.state_in_f32 = true;
+  const auto source = make_source(dir, tiny);
+  ConvertOptions options;
+  options.resident_format = QFormatId::kBf16;
+  convert(source, dir / "model", options);
+  convert(source, dir / "copy");
+  ASSERT_OK_AND_ASSIGN(const ResidentManifest m, read_resident_manifest(dir / "model"));
+  ASSERT_OK_AND_ASSIGN(const ResidentManifest copy, read_resident_manifest(dir / "copy"));
+  const std::string data = test::read_file(dir / "model/model_weights.bin");
+  const std::string codes = test::read_file(dir / "copy/model_weights.bin");
+  const std::byte* base = std::as_bytes(std::span(codes)).data();
+  std::size_t decoded = 0;
+  for (std::size_t i = 0; i < m.tensors.size(); ++i) {
+    const ResidentTensor& t = m.tensors[i];
+    const ResidentTensor& c = copy.tensors[i];
+    ASSERT_EQ(t.name, c.name);
+    EXPECT_EQ(to_string(t.format),
+              t.name.ends_with("A_log") || t.name.ends_with("dt_bias") ? "f32" : "bf16");
+    if (!is_affine(c.format)) continue;
+    ++decoded;
+    const QMatrixView view{.format = c.format,
+                           .rows = c.rows,
+                           .cols = c.cols,
+                           .weight = base + c.weight_offset,
+                           .scales = base + c.scales_offset,
+                           .biases = base + c.biases_offset};
+    std::vector<float> row(c.cols);
+    decode_row(view, c.rows - 1, row);
+    const char* last = data.data() + t.weight_offset + 2 * (t.rows - 1) * t.cols;
+    for (std::size_t j = 0; j < row.size(); ++j) {
+      ASSERT_EQ(load_le<std::uint16_t>(last + 2 * j), f32_to_bf16(row[j])) << t.name;
+    }
+  }
+  EXPECT_EQ(decoded, 2 + 4 * 5 + 3 * 5 + 4U);
+}
+
 TEST(Convert, MlxConventionsAreDetected) {
   const TempDir dir;
   TinyModelOptions options = layout(TinyLayout::kMlx);
