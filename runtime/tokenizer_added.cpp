@@ -87,8 +87,8 @@ AddedTokenMatcher::Match AddedTokenMatcher::next_match(std::string_view text,
   }
 }
 
-// Where a token that takes the white space behind it is followed by a token made of white space, the
-// reference emits both, unless the second takes what precedes it and so ends up with nothing.
+// Where a token that takes the white space behind it is followed by a token made of white space,
+// the reference emits both, unless the second takes what precedes it and so ends up with nothing.
 Status AddedTokenMatcher::find(std::string_view text, const Sink& sink) const {
   std::size_t done = 0;
   std::size_t from = 0;
