@@ -148,7 +148,7 @@ Status Tokenizer::Impl::add_token(const AddedTokenSpec& token, const Where& wher
 }
 
 Status Tokenizer::Impl::build(const TokenizerSpec& spec, const Where& where) {
-  const TokenIndex index = index_tokens(spec);
+  const TokenIndex index(spec);
   MOE_ASSIGN_OR_RETURN(vocab, Vocabulary::build(spec, index, where));
   MOE_ASSIGN_OR_RETURN(BpeModel model, BpeModel::build(spec, index, vocab, where));
   bpe = std::make_unique<BpeModel>(std::move(model));

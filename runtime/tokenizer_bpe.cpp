@@ -46,13 +46,12 @@ Status BpeModel::fill_merges(const TokenizerSpec& spec, const TokenIndex& index,
     std::int32_t ids[3];
     const std::string* texts[3] = {&left, &right, &joined};
     for (int i = 0; i < 3; ++i) {
-      const auto found = index.find(*texts[i]);
-      if (found == index.end()) {
+      ids[i] = index.find(*texts[i]);
+      if (ids[i] < 0) {
         return corrupt(where, "model.merges: entry " + std::to_string(rank) +
                                   " needs the token \"" + printable(*texts[i], 64) +
                                   "\", which is not in model.vocab");
       }
-      ids[i] = found->second;
     }
     const std::uint64_t pair =
         pair_of(static_cast<std::uint32_t>(ids[0]), static_cast<std::uint32_t>(ids[1]));

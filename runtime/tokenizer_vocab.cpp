@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <functional>
 #include <limits>
 
 #include "runtime/utf8.h"
@@ -69,11 +71,11 @@ Status collect(const TokenizerSpec& spec, const TokenIndex& index, const Where& 
     if ((source.in_model && source.text != token.content) || source.added) {
       return clash(token.id, source.text, token.content);
     }
-    const auto known = index.find(token.content);
-    if (known != index.end() && known->second != token.id) {
+    const std::int32_t known = index.find(token.content);
+    if (known >= 0 && known != token.id) {
       return corrupt(where, "added_tokens: \"" + printable(token.content, 64) + "\" has id " +
-                                std::to_string(token.id) + ", but " +
-                                std::to_string(known->second) + " in model.vocab");
+                                std::to_string(token.id) + ", but " + std::to_string(known) +
+                                " in model.vocab");
     }
     source.text = token.content;
     source.added = true;
@@ -96,11 +98,26 @@ bool from_byte_alphabet(std::string_view token, std::string* bytes) {
   return true;
 }
 
-TokenIndex index_tokens(const TokenizerSpec& spec) {
-  TokenIndex index;
-  index.reserve(spec.vocab.size());
-  for (const auto& [text, id] : spec.vocab) index.emplace(text, id);
-  return index;
+TokenIndex::TokenIndex(const TokenizerSpec& spec)
+    : slots_(std::bit_ceil(spec.vocab.size() * 2 + 2)) {
+  const std::size_t mask = slots_.size() - 1;
+  for (const auto& token : spec.vocab) {
+    const std::uint64_t hash = std::hash<std::string_view>()(token.first);
+    std::size_t slot = hash & mask;
+    while (slots_[slot].token != nullptr) slot = (slot + 1) & mask;
+    slots_[slot] = {.hash = hash, .token = &token};
+  }
+}
+
+std::int32_t TokenIndex::find(std::string_view text) const {
+  const std::size_t mask = slots_.size() - 1;
+  const std::uint64_t hash = std::hash<std::string_view>()(text);
+  for (std::size_t slot = hash & mask; slots_[slot].token != nullptr; slot = (slot + 1) & mask) {
+    if (slots_[slot].hash == hash && slots_[slot].token->first == text) {
+      return slots_[slot].token->second;
+    }
+  }
+  return -1;
 }
 
 Result<Vocabulary> Vocabulary::build(const TokenizerSpec& spec, const TokenIndex& index,

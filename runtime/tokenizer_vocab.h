@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/status.h"
@@ -13,9 +13,21 @@
 
 namespace moepack {
 
-// Id of every text in spec.vocab; views into the spec.
-using TokenIndex = std::unordered_map<std::string_view, std::int32_t>;
-TokenIndex index_tokens(const TokenizerSpec& spec);
+// Id of every text in spec.vocab, by hash: a vocabulary of 250,000 is asked a million times while
+// its merges are read. Refers to the spec, which must stay as it is.
+class TokenIndex {
+ public:
+  explicit TokenIndex(const TokenizerSpec& spec);
+  // -1 if there is no such token.
+  std::int32_t find(std::string_view text) const;
+
+ private:
+  struct Slot {
+    std::uint64_t hash = 0;
+    const std::pair<std::string, std::int32_t>* token = nullptr;
+  };
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+};
 
 // Immutable once built; may be used by any number of threads.
 class Vocabulary {
