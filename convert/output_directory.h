@@ -10,10 +10,6 @@
 
 namespace moepack {
 
-// A file of this name stands in an output directory until the conversion is complete. A directory
-// with it holds nothing of value: the next conversion clears it and starts again.
-constexpr const char* kUnfinishedMarker = "moepack.unfinished";
-
 class OutputDirectory {
  public:
   // Creates `path` and missing directories above it, or takes an existing one that is empty or

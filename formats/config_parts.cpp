@@ -99,6 +99,17 @@ Status read_layer_types(const ConfigReader& text, std::uint32_t default_interval
   return Status::ok();
 }
 
+Status refuse_dense_layers(const ConfigReader& text) {
+  const nlohmann::json* dense = text.find("mlp_only_layers");
+  if (dense != nullptr && !(dense->is_array() && dense->empty())) {
+    return text.unsupported_value("mlp_only_layers", ConfigReader::shown(*dense));
+  }
+  std::uint32_t step = 0;
+  MOE_RETURN_IF_ERROR(text.dimension("decoder_sparse_step", 1, step));
+  if (step == 1) return Status::ok();
+  return text.unsupported_value("decoder_sparse_step", std::to_string(step));
+}
+
 Status read_eos_token_ids(const ConfigReader& object, ModelConfig& model) {
   constexpr std::string_view kKey = "eos_token_id";
   const nlohmann::json* value = object.find(kKey);

@@ -25,6 +25,10 @@ Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelCo
 Status read_layer_types(const ConfigReader& text, std::uint32_t default_interval,
                         ModelConfig& model);
 
+// Refuses configurations in which some layers have a dense network in place of experts
+// (mlp_only_layers, decoder_sparse_step): kUnsupported.
+Status refuse_dense_layers(const ConfigReader& text);
+
 // Adds the ids of eos_token_id (number, list or absent) to eos_token_ids; vocab_size must be set.
 Status read_eos_token_ids(const ConfigReader& object, ModelConfig& model);
 

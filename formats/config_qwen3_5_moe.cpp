@@ -19,6 +19,7 @@ Status check_switches(const ConfigReader& text) {
   MOE_RETURN_IF_ERROR(text.require_flag("attention_bias", false));
   MOE_RETURN_IF_ERROR(text.require_flag("attn_output_gate", true));
   MOE_RETURN_IF_ERROR(text.require_absent("sliding_window"));
+  MOE_RETURN_IF_ERROR(refuse_dense_layers(text));
   return text.require_absent("clip_qkv");
 }
 

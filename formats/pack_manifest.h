@@ -17,6 +17,9 @@ constexpr std::uint32_t kPackFormatVersion = 1;
 constexpr std::uint32_t kDefaultPageSize = 4096;
 constexpr const char* kPackManifestName = "layout.json";
 constexpr const char* kDefaultPackName = "packed_experts";
+// A file of this name stands in a model directory until its conversion is complete. A directory with
+// it is no model: the next conversion to it clears it and starts again.
+constexpr const char* kUnfinishedMarker = "moepack.unfinished";
 
 struct ExpertEntry {
   std::uint64_t offset = 0;    // of the record in the layer file; a multiple of the page size

@@ -3,8 +3,13 @@
 //
 // The reference table is scalar C++ and defines the results: each output element is summed in an
 // order that depends on the shape alone, never on the number of tokens in the call, on the row
-// range or on threads, so reference output is bitwise independent of all three. SIMD tables keep
-// the same property within one table; between tables results agree to rounding.
+// range or on threads, so reference output is bitwise independent of all three. In a SIMD table
+// results never depend on the row range or on threads either, and in plain formats (F32, F16, BF16)
+// not on the number of tokens; affine products have two regimes, up to six tokens (formed from the
+// codes, sum of scale * (sum of code * x) + bias * (sum of x)) and more (from decoded weights), and
+// agree to rounding between the two, bitwise within each. Between tables results agree to rounding:
+// every element is within (cols / 8 + 32) * 2^-24 * sum_c (|scale * code| + |bias|) * |x[c]| of the
+// exact product, plus cols * (2^-149 + 2^-126 * largest |scale|) where numbers become subnormal.
 #pragma once
 
 #include <cstddef>
@@ -27,18 +32,20 @@ struct Kernels {
                  std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
                  std::span<float> scratch);
 
-  // sum_i a[i] * b[i].
+  // sum_i a[i] * b[i]. Its order of summation depends on n alone.
   float (*dot)(const float* a, const float* b, std::size_t n);
   // y[i] += a * x[i].
   void (*axpy)(float a, const float* x, float* y, std::size_t n);
-  // out[i] = silu(gate[i]) * up[i], silu(x) = x * sigmoid(x). out may alias gate or up.
+  // out[i] = silu(gate[i]) * up[i], silu(x) = x * sigmoid(x). out may alias gate or up. Within
+  // 3 * 2^-23 of the exact value, relatively; where exp(-gate) overflows, 0 (off by < 3e-37 * |up|).
   void (*swiglu)(const float* gate, const float* up, float* out, std::size_t n);
 
   // One token of the gated delta rule for one V head (Gated Delta Networks, arXiv 2412.06464, as
   // transformers' torch_recurrent_gated_delta_rule computes it):
   //   S *= decay;  u = S^T k;  S += k (beta (v - u))^T;  out = S^T q
   // state: [key_dim, value_dim], updated in place; q, k: [key_dim] already normalised (q scaled);
-  // v, out: [value_dim]. decay = exp(g), 0 < decay <= 1. value_dim <= 1024.
+  // v, out: [value_dim]. decay = exp(g), 0 < decay <= 1. value_dim <= 1024. state and out overlap
+  // nothing else.
   void (*gated_delta_step)(float* state, const float* q, const float* k, const float* v,
                            float decay, float beta, std::size_t key_dim, std::size_t value_dim,
                            float* out);
@@ -46,7 +53,11 @@ struct Kernels {
 
 constexpr std::size_t kMaxDeltaValueDim = 1024;
 
-// Floats of scratch that matmul needs for matrices of `cols` inputs, in every table.
+// Rows that the kernels take together.
+constexpr std::size_t kMatmulRows = 8;
+
+// Floats of scratch that matmul needs for matrices of `cols` inputs, in every table; grows with
+// `cols`, so that the widest matrix's scratch serves all.
 std::size_t matmul_scratch_floats(std::uint64_t cols);
 
 const Kernels& reference_kernels();

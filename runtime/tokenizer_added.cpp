@@ -87,8 +87,8 @@ AddedTokenMatcher::Match AddedTokenMatcher::next_match(std::string_view text,
   }
 }
 
-// The stretches need not cover the text exactly: where a token that takes the white space behind it
-// is followed by a token made of white space, the reference emits both, and so does this.
+// Where a token that takes the white space behind it is followed by a token made of white space,
+// the reference emits both, unless the second takes what precedes it and so ends up with nothing.
 Status AddedTokenMatcher::find(std::string_view text, const Sink& sink) const {
   std::size_t done = 0;
   std::size_t from = 0;
@@ -106,7 +106,7 @@ Status AddedTokenMatcher::find(std::string_view text, const Sink& sink) const {
     if (token.lstrip) begin = std::max(trimmed_size(text.substr(0, begin)), done);
     if (token.rstrip) end += leading_space(text.substr(end));
     if (done < begin) MOE_RETURN_IF_ERROR(sink(kText, text.substr(done, begin - done)));
-    MOE_RETURN_IF_ERROR(sink(token.id, {}));
+    if (begin < end) MOE_RETURN_IF_ERROR(sink(token.id, {}));
     done = end;
   }
   if (done == text.size()) return Status::ok();

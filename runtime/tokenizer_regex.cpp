@@ -40,8 +40,9 @@ void append_range(char32_t first, char32_t last, std::string& out) {
 bool is_ascii_letter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 // Members of a general category as class content, e.g. "Lu" or "L".
-std::string category_members(std::string_view name) {
+std::string category_members(std::string_view name, CategoryData data) {
   std::string out = "\\p{" + std::string(name) + "}";
+  if (data == CategoryData::kLibrary) return out;
   for (const CategoryRange& range : categories_since_unicode_14()) {
     if (!std::string_view(range.category).starts_with(name)) continue;
     append_range(range.first, range.last, out);
@@ -75,13 +76,19 @@ std::string non_white_space_members() {
   return out;
 }
 
-std::string word_members() {
+std::string word_members(CategoryData data) {
   std::string out;
-  for (const char* category : {"L", "M", "Nd", "Nl", "Pc"}) out += category_members(category);
+  for (const char* category : {"L", "M", "Nd", "Nl", "Pc"}) out += category_members(category, data);
   for (const CodePointRange& range : alphabetic_symbols()) {
     append_range(range.first, range.last, out);
   }
   return out;
+}
+
+void append_latin_digits(std::string& out) {
+  append_range(0xB2, 0xB3, out);
+  append_range(0xB9, 0xB9, out);
+  append_range(0xBC, 0xBE, out);
 }
 
 // A set named by an escape, e.g. \s or \P{L}.
@@ -94,10 +101,12 @@ struct NamedSet {
 
 class Translator {
  public:
-  Translator(std::string_view pattern, const Where& where) : in_(pattern), where_(where) {}
+  Translator(std::string_view pattern, CategoryData data, const Where& where)
+      : in_(pattern), data_(data), where_(where) {}
 
   Result<std::string> run() {
-    MOE_RETURN_IF_ERROR(alternatives());
+    bool may_be_empty = false;
+    MOE_RETURN_IF_ERROR(alternatives(&may_be_empty));
     if (at_ < in_.size()) return invalid("unmatched )");
     return std::move(out_);
   }
@@ -126,26 +135,38 @@ class Translator {
     return c;
   }
 
-  Status alternatives() {
+  // What has just been translated.
+  struct Atom {
+    bool repeatable = true;
+    bool may_be_empty = false;
+  };
+
+  Status alternatives(bool* may_be_empty) {
     previous_literal_ = 0;
+    *may_be_empty = false;
+    bool empty_so_far = true;  // of the alternative being read
     while (!done() && peek() != ')') {
       if (take("|")) {
         out_ += '|';
         previous_literal_ = 0;
+        *may_be_empty = *may_be_empty || empty_so_far;
+        empty_so_far = true;
         continue;
       }
-      bool repeatable = true;
-      MOE_RETURN_IF_ERROR(atom(&repeatable));
-      MOE_RETURN_IF_ERROR(quantifier(repeatable));
+      Atom atom;
+      MOE_RETURN_IF_ERROR(read_atom(&atom));
+      MOE_RETURN_IF_ERROR(quantifier(&atom));
+      empty_so_far = empty_so_far && atom.may_be_empty;
     }
+    *may_be_empty = *may_be_empty || empty_so_far;
     return Status::ok();
   }
 
-  Status atom(bool* repeatable) {
+  Status read_atom(Atom* atom) {
     const char c = peek();
     if (c == '*' || c == '+' || c == '?') return invalid("a quantifier without a target");
     if (c == '{') return refuse("an unescaped {");
-    if (c == '(') return group(repeatable);
+    if (c == '(') return group(atom);
     if (c != '[' && c != '\\' && c != '.' && c != '^' && c != '$') {
       return literal(take_character());
     }
@@ -156,7 +177,7 @@ class Translator {
     if (c == '.') {
       out_ += "[^\\n]";
     } else {
-      *repeatable = false;
+      *atom = {.repeatable = false, .may_be_empty = true};
       out_ += c == '^' ? "(?m:^)" : "(?m:$)";
     }
     return Status::ok();
@@ -178,7 +199,7 @@ class Translator {
     return Status::ok();
   }
 
-  Status group(bool* repeatable) {
+  Status group(Atom* atom) {
     // Longest first; a plain group only groups here.
     static constexpr std::array<std::string_view, 7> kHeads = {
         "(?<=", "(?<!", "(?i:", "(?:", "(?=", "(?!", "(?>"};
@@ -192,10 +213,11 @@ class Translator {
     }
     at_ += head.size();
     out_ += head == "(" ? "(?:" : head;
-    *repeatable = head == "(" || head == "(?:" || head == "(?i:" || head == "(?>";
+    atom->repeatable = head == "(" || head == "(?:" || head == "(?i:" || head == "(?>";
     const bool outer_caseless = caseless_;
     caseless_ = caseless_ || head == "(?i:";
-    MOE_RETURN_IF_ERROR(alternatives());
+    MOE_RETURN_IF_ERROR(alternatives(&atom->may_be_empty));
+    atom->may_be_empty = atom->may_be_empty || !atom->repeatable;
     if (!take(")")) return invalid("a group is not closed");
     out_ += ')';
     caseless_ = outer_caseless;
@@ -204,15 +226,18 @@ class Translator {
     return Status::ok();
   }
 
-  Status quantifier(bool repeatable) {
+  Status quantifier(Atom* atom) {
     if (done()) return Status::ok();
     const char c = peek();
     if (c != '*' && c != '+' && c != '?' && c != '{') return Status::ok();
-    if (!repeatable) return refuse("repeating an assertion");
+    if (!atom->repeatable) return refuse("repeating an assertion");
+    // When a round matches nothing, Oniguruma ends the loop where PCRE2 may go on.
+    if (atom->may_be_empty && c != '?') return refuse("repeating what can match nothing");
     bool may_be_possessive = true;
     bool may_be_lazy = true;
+    bool optional = c != '+';
     if (c == '{') {
-      MOE_RETURN_IF_ERROR(interval(&may_be_lazy));
+      MOE_RETURN_IF_ERROR(interval(&may_be_lazy, &optional));
       may_be_possessive = false;  // in Ruby's syntax {n,m}+ repeats the repetition
     } else {
       out_ += c;
@@ -228,6 +253,7 @@ class Translator {
     if (!done() && (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')) {
       return refuse("a quantifier on a quantifier");
     }
+    atom->may_be_empty = atom->may_be_empty || optional;
     previous_literal_ = 0;
     return Status::ok();
   }
@@ -244,7 +270,7 @@ class Translator {
   }
 
   // {n}, {n,}, {,m} or {n,m}.
-  Status interval(bool* may_be_lazy) {
+  Status interval(bool* may_be_lazy, bool* optional) {
     take("{");
     const std::optional<char32_t> low = number();
     const bool comma = take(",");
@@ -257,13 +283,14 @@ class Translator {
     out_ += '{' + std::to_string(low.value_or(0));
     if (comma) out_ += ',' + (high ? std::to_string(*high) : std::string());
     out_ += '}';
+    *optional = low.value_or(0) == 0;
     *may_be_lazy = comma;  // in Ruby's syntax {n}? is optional, not lazy
     return Status::ok();
   }
 
   Status escape() {
     NamedSet set;
-    MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(&set));
+    MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(false, &set));
     if (is_set) {
       previous_literal_ = 0;
       if (caseless_ && !set.safe_caseless) return refuse("a caseless property");
@@ -275,17 +302,19 @@ class Translator {
   }
 
   // Reads \s, \p{…} and the like if that is what stands here.
-  Result<bool> named_set(NamedSet* set) {
+  Result<bool> named_set(bool in_class, NamedSet* set) {
     if (take("\\s") || take("\\S")) {
       set->members = white_space_members();
       set->negated_members = non_white_space_members();
       set->negated = in_[at_ - 1] == 'S';
       set->safe_caseless = true;
     } else if (take("\\d") || take("\\D")) {
-      set->members = category_members("Nd");
+      set->members = category_members("Nd", data_);
       set->negated = in_[at_ - 1] == 'D';
     } else if (take("\\w") || take("\\W")) {
-      set->members = word_members();
+      // Oniguruma's bare \w also takes six digits of Latin-1 that [\w] does not.
+      set->members = word_members(data_);
+      if (!in_class) append_latin_digits(set->members);
       set->negated = in_[at_ - 1] == 'W';
     } else if (in_.substr(at_).starts_with("\\p") || in_.substr(at_).starts_with("\\P")) {
       const std::size_t start = at_;
@@ -300,7 +329,7 @@ class Translator {
         at_ = start;
         return refuse("the property " + printable(name, 40));
       }
-      set->members = category_members(name);
+      set->members = category_members(name, data_);
       at_ = close + 1;
     } else {
       return false;
@@ -381,7 +410,7 @@ class Translator {
     if (in_.substr(at_).starts_with("&&")) return refuse("an intersection of classes");
     if (peek() == '\\') {
       NamedSet set;
-      MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(&set));
+      MOE_ASSIGN_OR_RETURN(const bool is_set, named_set(true, &set));
       if (is_set) return class_set(set);
     }
     const bool dash = peek() == '-';
@@ -417,6 +446,7 @@ class Translator {
   }
 
   std::string_view in_;
+  CategoryData data_;
   Where where_;
   std::size_t at_ = 0;
   std::string out_;
@@ -427,8 +457,9 @@ class Translator {
 
 }  // namespace
 
-Result<std::string> translate_regex(std::string_view pattern, const Where& where) {
-  return Translator(pattern, where).run();
+Result<std::string> translate_regex(std::string_view pattern, CategoryData data,
+                                    const Where& where) {
+  return Translator(pattern, data, where).run();
 }
 
 std::string quote_for_regex(std::string_view text) {

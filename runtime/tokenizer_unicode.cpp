@@ -6,6 +6,8 @@
 
 #include <utf8proc.h>
 
+#include "runtime/utf8.h"
+
 namespace moepack {
 namespace {
 
@@ -92,6 +94,21 @@ bool is_word_category(std::string_view category) {
 }  // namespace
 
 std::span<const CategoryRange> categories_since_unicode_14() { return kSinceUnicode14; }
+
+bool has_character_since_unicode_14(std::string_view text) {
+  // All of them have three bytes or more.
+  static_assert(kSinceUnicode14[0].first >= 0x800);
+  constexpr unsigned char kFirstLead = 0xE0;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    if (static_cast<unsigned char>(*at) < kFirstLead) {
+      ++at;
+    } else if (find_range(kSinceUnicode14, next_character(&at)) != nullptr) {
+      return true;
+    }
+  }
+  return false;
+}
 
 bool is_inert_in_unicode_9(char32_t character) {
   return find_range(kInertInUnicode9, character) != nullptr;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 namespace moepack {
 
@@ -25,6 +26,8 @@ struct CategoryRange {
 // Code points that Unicode 15.0 to 16.0 assigned: PCRE2 10.42 has the categories of 14.0.
 // Of the older ones only U+1171E moved, from Mn to Mc.
 std::span<const CategoryRange> categories_since_unicode_14();
+// True if valid UTF-8 holds one of them.
+bool has_character_since_unicode_14(std::string_view text);
 
 // Characters that take part in normalization today but did not exist for Unicode 9.0: for the
 // reference they neither move, combine nor decompose. Sorted.

@@ -53,7 +53,7 @@ run_asan() {
 # Each target starts from its committed corpus; new inputs and findings go to build/evidence.
 run_fuzz() {
   local target name status=0
-  build_preset fuzz
+  build_preset fuzz --target fuzzers
   for target in "$repo_root"/build/fuzz/bin/fuzz_*; do
     name="${target##*/fuzz_}"
     say "fuzzing $name for $fuzz_seconds seconds"

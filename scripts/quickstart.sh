@@ -48,8 +48,9 @@ import json, sys
 answer = sys.stdin.read()
 try:
     call = json.loads(answer[answer.index("{"):answer.rindex("}") + 1])
-    print("%s(%s)" % (call["name"], json.dumps(call["arguments"])[1:-1]))
-except (ValueError, KeyError) as error:
+    arguments = call["arguments"].items()
+    print("%s(%s)" % (call["name"], ", ".join("%s=%s" % (k, json.dumps(v)) for k, v in arguments)))
+except (ValueError, KeyError, AttributeError, TypeError) as error:
     sys.exit("the answer is no tool call (%s): %r" % (error, answer))
 '
 }
@@ -68,5 +69,6 @@ answer="$("$moepack" run "$model" -p "$prompt" -n 96 --temp 0)"
 printf '\nquestion: %s\nanswer:   %s\n' "$(field question)" "${answer//$'\n'/ }"
 printf 'call:     '
 show_call <<<"$answer"
-printf 'expected: %s\n' "$(field expected)"
+printf 'expected: '
+field expected | show_call
 say "the model lies in build/demo-model; try: build/release/bin/moepack --help"

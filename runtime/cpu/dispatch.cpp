@@ -9,8 +9,7 @@
 namespace moepack {
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
-  const std::size_t sums = kMaxFusedTokens * group_sum_stride(cols);
-  return std::max({static_cast<std::size_t>(cols), sums, kRowBlock * kColTile});
+  return std::max(fused_scratch_floats(cols), kRowBlock * kColTile) + kScratchAlignFloats;
 }
 
 std::string_view cpu_level_name(CpuLevel level) {

@@ -7,24 +7,97 @@
 #include <cstdint>
 
 #include "formats/bytes.h"
+#include "runtime/kernels.h"
 
 namespace moepack {
 
-// Calls with at most this many tokens multiply affine codes without forming the weights.
-constexpr std::size_t kMaxFusedTokens = 3;
+// Affine products of at most this many tokens are formed without decoding the weights, two tokens
+// at a time.
+constexpr std::size_t kMaxFusedTokens = 6;
 // More tokens: weights are decoded in blocks of kRowBlock rows by kColTile columns (16 KiB, half of
 // a small first-level cache). A multiple of every group size.
-constexpr std::size_t kRowBlock = 8;
+constexpr std::size_t kRowBlock = kMatmulRows;
 constexpr std::size_t kColTile = 512;
 
 constexpr std::size_t kMaxLanes = 16;
 // Affine codes are unpacked in blocks of this many, the smallest group: `bits` 32-bit words.
 constexpr std::size_t kCodeBlock = 32;
 
-// Floats between the group sums of two tokens: a whole number of vectors for any group size.
-constexpr std::size_t group_sum_stride(std::uint64_t cols) {
+// Rows that a fused call takes at once, so that their chains of additions run side by side.
+constexpr std::size_t kFusedRows = 4;
+
+// Scratch of a fused call, in this order; each part a whole number of vectors, the first aligned:
+//   inputs   [kMaxFusedTokens, input_stride]  rearranged
+//   sums     [kMaxFusedTokens, group_stride]  of the inputs of a group
+//   scales   [kFusedRows, group_stride]       widened to float
+//   biases   [kFusedRows, group_stride]
+constexpr std::size_t kScratchAlignFloats = kMaxLanes;
+constexpr std::size_t input_stride(std::uint64_t cols) { return align_up(cols, kMaxLanes); }
+constexpr std::size_t group_stride(std::uint64_t cols) {
   return align_up(div_up(cols, kCodeBlock), kMaxLanes);
 }
+constexpr std::size_t fused_scratch_floats(std::uint64_t cols) {
+  return kMaxFusedTokens * (input_stride(cols) + group_stride(cols)) +
+         2 * kFusedRows * group_stride(cols);
+}
+
+// How a whole code block is brought into `Lanes` lanes of 32 bits for fused products: lane l holds
+// codes l*kPerLane …, so that one gather serves kPerLane vectors. Masked where they stand, the
+// codes of vector k are integers code * 2^position; the inputs they meet are arranged in the same
+// order and scaled by 2^-position. The lower half of the lanes reads a window at the block's start,
+// the upper half one that ends with the block.
+template <std::uint32_t Bits, std::uint32_t Lanes>
+struct LanePlan {
+  static constexpr std::uint32_t kPerLane = kCodeBlock / Lanes;
+  static constexpr std::uint32_t kLaneBits = kPerLane * Bits;
+  static constexpr std::uint32_t kBlockBytes = kCodeBlock * Bits / 8;
+  static constexpr std::uint32_t kWindowBytes = kBlockBytes / 2 <= 8 && kBlockBytes < 16 ? 8 : 16;
+  static constexpr std::uint32_t kUpperWindow = kBlockBytes - kWindowBytes;
+  static constexpr bool kOneWindow = kUpperWindow == 0;
+  static_assert(kBlockBytes >= kWindowBytes && kBlockBytes / 2 <= kWindowBytes);
+  // The lanes are the block's own 32-bit words.
+  static constexpr bool kIsPlain = kLaneBits == 32;
+
+  // Bit of code k within its lane.
+  static constexpr std::uint32_t position(std::uint32_t lane, std::uint32_t k) {
+    return lane * kLaneBits % 8 + k * Bits;
+  }
+  // The one code that would reach the sign bit is shifted down instead of masked.
+  static constexpr bool is_shifted(std::uint32_t k) { return position(0, k) + Bits == 32; }
+
+  static constexpr std::array<std::uint8_t, Lanes * 4> make_gather() {
+    std::array<std::uint8_t, Lanes * 4> bytes{};
+    for (std::uint32_t lane = 0; lane < Lanes; ++lane) {
+      const std::uint32_t window = lane < Lanes / 2 ? 0 : kUpperWindow;
+      const std::uint32_t first = lane * kLaneBits / 8;
+      const std::uint32_t last = ((lane + 1) * kLaneBits - 1) / 8;
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        const bool wanted = first + i <= last;
+        bytes[lane * 4 + i] = wanted ? static_cast<std::uint8_t>(first + i - window) : 0x80;
+      }
+    }
+    return bytes;
+  }
+  static constexpr std::array<std::uint32_t, kCodeBlock> make_masks() {
+    std::array<std::uint32_t, kCodeBlock> masks{};
+    for (std::uint32_t i = 0; i < kCodeBlock; ++i) {
+      masks[i] = ((1U << Bits) - 1U) << position(i % Lanes, i / Lanes);
+    }
+    return masks;
+  }
+  static constexpr std::array<float, kCodeBlock> make_factors() {
+    std::array<float, kCodeBlock> factors{};
+    for (std::uint32_t i = 0; i < kCodeBlock; ++i) {
+      const std::uint32_t shift = is_shifted(i / Lanes) ? 0 : position(i % Lanes, i / Lanes);
+      factors[i] = 1.0F / static_cast<float>(1U << shift);
+    }
+    return factors;
+  }
+  alignas(64) static constexpr std::array<std::uint8_t, Lanes* 4> kGather = make_gather();
+  // Element k*Lanes + l belongs to code k of lane l.
+  alignas(64) static constexpr std::array<std::uint32_t, kCodeBlock> kMasks = make_masks();
+  alignas(64) static constexpr std::array<float, kCodeBlock> kFactors = make_factors();
+};
 
 // How vector number `Index` of a code block (codes Index*Lanes …) is brought into 32-bit lanes:
 // kWindowBytes are read at kOffset and repeated over the register; each lane takes up to four of

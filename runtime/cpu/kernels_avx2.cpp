@@ -99,14 +99,89 @@ MOE_SIMD_INLINE Half load_half_first(const std::byte* at, std::size_t count) {
   if ((count & 4U) == 0) return _mm_set_epi64x(0, std::bit_cast<std::int64_t>(rest));
   return _mm_set_epi64x(std::bit_cast<std::int64_t>(rest), std::bit_cast<std::int64_t>(low));
 }
-MOE_SIMD_INLINE Half repeat_half(const std::byte* at) {
-  std::int16_t value = 0;
-  std::memcpy(&value, at, 2);
-  return _mm_set1_epi16(value);
-}
 MOE_SIMD_INLINE Vec widen_f16(Half bits) { return _mm256_cvtph_ps(bits); }
 MOE_SIMD_INLINE Vec widen_bf16(Half bits) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+// One 16-bit float in every lane.
+MOE_SIMD_INLINE Vec repeat_f16(const std::byte* at) {
+  std::int16_t value = 0;
+  std::memcpy(&value, at, 2);
+  return _mm256_cvtph_ps(_mm_set1_epi16(value));
+}
+MOE_SIMD_INLINE Vec repeat_bf16(const std::byte* at) {
+  std::int16_t value = 0;
+  std::memcpy(&value, at, 2);
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_set1_epi16(value), 16));
+}
+
+using Words = __m256i;  // kLanes 32-bit words of codes
+
+// Windows of 8 or 16 bytes in the halves of a register.
+template <std::uint32_t Bytes>
+MOE_SIMD_INLINE __m256i repeat_window(const std::byte* at) {
+  static_assert(Bytes == 8 || Bytes == 16);
+  if constexpr (Bytes == 8) {
+    std::int64_t word = 0;
+    std::memcpy(&word, at, 8);
+    return _mm256_set1_epi64x(word);
+  } else {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+}
+template <std::uint32_t Bytes>
+MOE_SIMD_INLINE __m256i two_windows(const std::byte* lower, const std::byte* upper) {
+  // A repeated load takes no arithmetic port, and neither does choosing halves of two.
+  return _mm256_blend_epi32(repeat_window<Bytes>(lower), repeat_window<Bytes>(upper), 0xf0);
+}
+
+// The lanes of a code block, as LanePlan says.
+template <std::uint32_t Bits>
+MOE_SIMD_INLINE Words gather_lanes(const std::byte* block) {
+  using Plan = LanePlan<Bits, kLanes>;
+  if constexpr (Plan::kIsPlain) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(block));
+  } else {
+    __m256i both;
+    if constexpr (Plan::kOneWindow) {
+      both = repeat_window<Plan::kWindowBytes>(block);
+    } else {
+      both = two_windows<Plan::kWindowBytes>(block, block + Plan::kUpperWindow);
+    }
+    return _mm256_shuffle_epi8(
+        both, _mm256_load_si256(reinterpret_cast<const __m256i*>(Plan::kGather.data())));
+  }
+}
+
+// Code K of every lane times 2^position.
+template <std::uint32_t Bits, std::uint32_t K>
+MOE_SIMD_INLINE Vec lane_codes(Words lanes) {
+  using Plan = LanePlan<Bits, kLanes>;
+  if constexpr (Plan::is_shifted(K)) {
+    return _mm256_cvtepi32_ps(_mm256_srli_epi32(lanes, K * Bits));
+  } else {
+    return _mm256_cvtepi32_ps(_mm256_and_si256(
+        lanes,
+        _mm256_load_si256(reinterpret_cast<const __m256i*>(Plan::kMasks.data() + K * kLanes))));
+  }
+}
+
+// out[k * kLanes + l] = x[l * 4 + k] * factors[k * kLanes + l] for a block of 32 inputs: 4 x 4
+// transposes, one in each half of the registers.
+MOE_SIMD_INLINE void arrange_inputs(const float* x, const float* factors, float* out) {
+  const Vec a = _mm256_set_m128(_mm_loadu_ps(x + 16), _mm_loadu_ps(x));
+  const Vec b = _mm256_set_m128(_mm_loadu_ps(x + 20), _mm_loadu_ps(x + 4));
+  const Vec c = _mm256_set_m128(_mm_loadu_ps(x + 24), _mm_loadu_ps(x + 8));
+  const Vec d = _mm256_set_m128(_mm_loadu_ps(x + 28), _mm_loadu_ps(x + 12));
+  const Vec ac_low = _mm256_unpacklo_ps(a, c);   // a0 c0 a1 c1
+  const Vec ac_high = _mm256_unpackhi_ps(a, c);  // a2 c2 a3 c3
+  const Vec bd_low = _mm256_unpacklo_ps(b, d);
+  const Vec bd_high = _mm256_unpackhi_ps(b, d);
+  store(out, mul(_mm256_unpacklo_ps(ac_low, bd_low), load(factors)));
+  store(out + 8, mul(_mm256_unpackhi_ps(ac_low, bd_low), load(factors + 8)));
+  store(out + 16, mul(_mm256_unpacklo_ps(ac_high, bd_high), load(factors + 16)));
+  store(out + 24, mul(_mm256_unpackhi_ps(ac_high, bd_high), load(factors + 24)));
 }
 
 // Codes Index*kLanes … of the code block at `block`, as floats.

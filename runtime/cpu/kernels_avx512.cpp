@@ -90,14 +90,66 @@ MOE_SIMD_INLINE Half load_half(const std::byte* at) {
 MOE_SIMD_INLINE Half load_half_first(const std::byte* at, std::size_t count) {
   return _mm256_maskz_loadu_epi16(first_lanes(count), at);
 }
-MOE_SIMD_INLINE Half repeat_half(const std::byte* at) {
-  std::int16_t value = 0;
-  std::memcpy(&value, at, 2);
-  return _mm256_set1_epi16(value);
-}
 MOE_SIMD_INLINE Vec widen_f16(Half bits) { return _mm512_cvtph_ps(bits); }
 MOE_SIMD_INLINE Vec widen_bf16(Half bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+// One 16-bit float in every lane.
+MOE_SIMD_INLINE Vec repeat_f16(const std::byte* at) {
+  std::int16_t value = 0;
+  std::memcpy(&value, at, 2);
+  return _mm512_cvtph_ps(_mm256_set1_epi16(value));
+}
+MOE_SIMD_INLINE Vec repeat_bf16(const std::byte* at) {
+  std::int16_t value = 0;
+  std::memcpy(&value, at, 2);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_set1_epi16(value), 16));
+}
+
+using Words = __m512i;  // kLanes 32-bit words of codes
+
+// A window of 8 or 16 bytes, repeated over half a register.
+template <std::uint32_t Bytes>
+MOE_SIMD_INLINE __m256i repeat_in_half(const std::byte* at) {
+  static_assert(Bytes == 8 || Bytes == 16);
+  if constexpr (Bytes == 8) {
+    std::int64_t word = 0;
+    std::memcpy(&word, at, 8);
+    return _mm256_set1_epi64x(word);
+  } else {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
+  }
+}
+
+// The lanes of a code block, as LanePlan says.
+template <std::uint32_t Bits>
+MOE_SIMD_INLINE Words gather_lanes(const std::byte* block) {
+  using Plan = LanePlan<Bits, kLanes>;
+  static_assert(!Plan::kIsPlain);
+  const __m256i lower = repeat_in_half<Plan::kWindowBytes>(block);
+  const __m256i upper = repeat_in_half<Plan::kWindowBytes>(block + Plan::kUpperWindow);
+  const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(lower), upper, 1);
+  return _mm512_shuffle_epi8(both, _mm512_load_si512(Plan::kGather.data()));
+}
+
+// Code K of every lane times 2^position.
+template <std::uint32_t Bits, std::uint32_t K>
+MOE_SIMD_INLINE Vec lane_codes(Words lanes) {
+  using Plan = LanePlan<Bits, kLanes>;
+  static_assert(!Plan::is_shifted(K));
+  return _mm512_cvtepi32_ps(
+      _mm512_and_si512(lanes, _mm512_load_si512(Plan::kMasks.data() + K * kLanes)));
+}
+
+// out[k * kLanes + l] = x[l * 2 + k] * factors[k * kLanes + l] for a block of 32 inputs.
+MOE_SIMD_INLINE void arrange_inputs(const float* x, const float* factors, float* out) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  const Vec a = load(x);
+  const Vec b = load(x + kLanes);
+  store(out, mul(_mm512_permutex2var_ps(a, even, b), load(factors)));
+  store(out + kLanes, mul(_mm512_permutex2var_ps(a, odd, b), load(factors + kLanes)));
 }
 
 // One window of 4, 8 or 16 bytes, repeated over the register.

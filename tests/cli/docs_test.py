@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 
-SKIPPED = 77
 # Every command has these; the manual says so once.
 COMMON = {"--help"}
 
@@ -74,9 +73,6 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--docs", required=True)
     args = parser.parse_args()
-    if not args.program:
-        print("SKIPPED: this build has no moepack program")
-        return SKIPPED
     with open(args.docs, encoding="utf-8") as file:
         manual = documented(file.read())
     problems = differences(manual, offered(args.program))

@@ -78,6 +78,7 @@ class Cases:
         ids = self.scratch / "ids.json"
         ids.write_text("[" + ",".join(str(i * 7 % 4000) for i in range(200)) + "]")
         out = self.scratch / "logits.f32"
+        out.unlink(missing_ok=True)
         self.check(name, self.run("logits", copy, "--token-ids", ids, "-o", out, *flags), names, out)
 
 
@@ -237,7 +238,7 @@ def usage_cases(cases):
                 cases.run("convert", cases.checkpoint, "-o", output, "--expert-format", "q4",
                           "--group-size", "48"), ["48"], output)
     cases.check("no subcommand", cases.run(), [])
-    cases.check("unknown flag", cases.run("run", "x", "--wings"), ["--wings"])
+    cases.check("unknown flag", cases.run("run", "x", "-p", "x", "--wings"), ["--wings"])
     mine = cases.scratch / "mine"
     mine.mkdir()
     (mine / "precious.txt").write_text("keep")
@@ -292,10 +293,12 @@ def model_cases(cases, model):
     for name in ("packed_experts/layer_00.bin", "packed_experts/layer_03.bin", "model_weights.bin"):
         base = Path(name).name
 
+        # One bit in every twelfth: whichever of the twelve experts is used first is damaged.
         def flip(data):
-            data[len(data) // 2] ^= 16
+            for part in range(12):
+                data[(2 * part + 1) * len(data) // 24] ^= 16
             return data
-        cases.run_damaged(f"{base}: one bit flipped", model, edit_bytes(name, flip),
+        cases.run_damaged(f"{base}: bits flipped", model, edit_bytes(name, flip),
                           [base, "checksum"])
         cases.run_damaged(f"{base} one byte short", model, edit_bytes(name, lambda d: d[:-1]), [base])
         cases.run_damaged(f"{base} one byte long", model, edit_bytes(name, lambda d: d + b"x"), [base])
@@ -307,6 +310,8 @@ def model_cases(cases, model):
                       ["model_weights.json"])
     cases.run_damaged("config.json of another size", model,
                       edit_json("config.json", lambda d: d["text_config"].update(num_experts=13)), [])
+    cases.run_damaged("unfinished conversion", model,
+                      lambda c: (c / "moepack.unfinished").touch(), ["not finished"])
     cases.run_damaged("cache below the floor", model, lambda c: None, ["--cache-mb"],
                       "--cache-mb", "1")
     cases.run_damaged("unknown backend", model, lambda c: None, ["abacus"], "--backend", "abacus")

@@ -182,9 +182,20 @@ TEST(ModelConfig, SettingsWithoutImplementedMathAreRefusedByName) {
   refused("attn_output_gate", false, "false");
   refused("sliding_window", 128, "128");
   refused("clip_qkv", 8.0, "8.0");
+  refused("mlp_only_layers", json::array({0}), "a list");
+  refused("decoder_sparse_step", 2, "2");
   refused("layer_types", {"linear_attention", "sliding_attention", "linear_attention"}, "sliding");
   refused("rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 5000.0}}, "yarn");
   refused("rope_scaling", {{"type", "linear"}, {"factor", 2.0}}, "linear");
+}
+
+// As published configurations state the implemented choice.
+TEST(ModelConfig, ImplementedSettingsMayBeStated) {
+  json config = flat();
+  config["mlp_only_layers"] = json::array();
+  config["decoder_sparse_step"] = 1;
+  config["sliding_window"] = nullptr;
+  EXPECT_OK(parse(config));
 }
 
 TEST(ModelConfig, LayerTypesComeFromTheListElseTheInterval) {

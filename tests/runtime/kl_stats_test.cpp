@@ -86,6 +86,35 @@ TEST(CompareModels, AModelEqualsItself) {
   }
 }
 
+// The variance of a difference, from the covariance, may be rounded to just below zero: here the
+// losses differ by nothing but rounding.
+TEST(KlAccumulator, NearlyEqualModelsHaveFiniteErrors) {
+  for (std::uint32_t salt = 0; salt < 20; ++salt) {
+    KlAccumulator accumulator;
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      const auto base = test::synthetic_logits(salt, i, 3);
+      auto q = base;
+      for (float& x : q) x += 8.0F;
+      ASSERT_OK(accumulator.add(base, q, static_cast<std::int32_t>(i % 11)));
+    }
+    const KlSummary s = accumulator.summary();
+    EXPECT_NEAR(s.ln_ppl_ratio.error, 0.0, 1e-6);
+    EXPECT_NEAR(s.ppl_difference.error, 0.0, 1e-3);
+  }
+}
+
+TEST(KlAccumulator, TenScoresAreTooFewForAnError) {
+  KlAccumulator accumulator;
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    ASSERT_OK(accumulator.add(test::synthetic_logits(1, i, 3), test::synthetic_logits(2, i, 3), 1));
+  }
+  EXPECT_EQ(accumulator.summary().kld.error, 0.0);
+  EXPECT_EQ(accumulator.summary().ppl.error, 0.0);
+  ASSERT_OK(accumulator.add(test::synthetic_logits(1, 10, 3), test::synthetic_logits(2, 10, 3), 1));
+  EXPECT_GT(accumulator.summary().kld.error, 0.0);
+  EXPECT_GT(accumulator.summary().ppl.error, 0.0);
+}
+
 TEST(KlAccumulator, OneScoreByHand) {
   KlAccumulator accumulator;
   // The shifts cancel: only probabilities count.

@@ -53,8 +53,8 @@ void expect_token_ppl(const std::filesystem::path& checkpoint, const std::filesy
 }
 
 TEST(PerplexityGolden, DemoMlx4BitTokens) {
-  MOE_REQUIRE_MODEL(ids, "demo-moe/golden/eval_tokens.i32");
-  expect_token_ppl(test::demo_mlx_model(), ids, 11.06262321253156);
+  const std::filesystem::path model = test::demo_mlx_model();
+  expect_token_ppl(model, model / "golden/eval_tokens.i32", 11.06262321253156);
 }
 
 TEST(PerplexityGolden, DemoBf16Tokens) {

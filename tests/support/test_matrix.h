@@ -1,6 +1,7 @@
 // Random matrices of every weight format for kernel tests, and their products in double.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>
@@ -157,12 +158,23 @@ inline ExactWeight exact_weight(const QMatrixView& w, std::uint64_t row, std::ui
 struct ExactProduct {
   std::vector<double> value;
   std::vector<double> magnitude;  // sum of |terms|, what rounding errors are proportional to
+  double largest_scale = 0;       // of an affine matrix
 };
+inline double largest_scale(const QMatrixView& w) {
+  double largest = 0;
+  const std::uint64_t count = is_affine(w.format) ? w.rows * (w.cols / w.format.group_size) : 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const float scale = load_plain_float(w.format.scale_type, w.scales + i * 2);
+    largest = std::max(largest, std::fabs(static_cast<double>(scale)));
+  }
+  return largest;
+}
 inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::size_t x_stride,
                                   std::size_t tokens) {
   ExactProduct product;
   product.value.resize(tokens * w.rows);
   product.magnitude.resize(tokens * w.rows);
+  product.largest_scale = largest_scale(w);
   std::vector<ExactWeight> row(w.cols);
   for (std::uint64_t r = 0; r < w.rows; ++r) {
     for (std::uint64_t c = 0; c < w.cols; ++c) row[c] = exact_weight(w, r, c);

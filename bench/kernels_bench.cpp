@@ -1,0 +1,216 @@
+// Speed of the CPU kernels. Matrix-vector products stream weights once, so their measure is bytes a
+// second as a share of the rate at which the same threads merely read memory (measured first, in
+// the same run); products with many tokens are measured in floating-point operations a second.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "formats/bytes.h"
+#include "runtime/kernels.h"
+#include "runtime/thread_pool.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::size_t kStreamBytes = std::size_t{160} << 20;  // beyond any last-level cache here
+constexpr std::uint64_t kCols = 2048;
+constexpr std::size_t kGrainRows = 32;
+
+ThreadPool& pool_of(std::size_t threads) {
+  static std::map<std::size_t, std::unique_ptr<ThreadPool>> pools;
+  std::unique_ptr<ThreadPool>& pool = pools[threads];
+  if (!pool) pool = std::make_unique<ThreadPool>(threads);
+  return *pool;
+}
+
+// Sums `words` in a way that only waits for memory.
+std::uint64_t read_words(const std::uint64_t* words, std::size_t count) {
+  std::uint64_t sum[8] = {};
+  for (std::size_t i = 0; i + 8 <= count; i += 8) {
+    for (std::size_t j = 0; j < 8; ++j) sum[j] += words[i + j];
+  }
+  return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+// Bytes a second, best of several passes over kStreamBytes.
+double measure_read_rate(std::size_t threads) {
+  const std::vector<std::uint64_t> words(kStreamBytes / 8, 1);
+  double best = 0;
+  for (int pass = 0; pass < 8; ++pass) {
+    const auto start = std::chrono::steady_clock::now();
+    pool_of(threads).parallel_for(
+        words.size(), std::size_t{1} << 15, [&](std::size_t begin, std::size_t end, std::size_t) {
+          benchmark::DoNotOptimize(read_words(words.data() + begin, end - begin));
+        });
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    best = std::max(best, static_cast<double>(kStreamBytes) / took.count());
+  }
+  return best;
+}
+
+double read_rate(std::size_t threads) {
+  static std::map<std::size_t, double> rates;
+  double& rate = rates[threads];
+  if (rate == 0) rate = measure_read_rate(threads);
+  return rate;
+}
+
+struct Matrix {
+  QMatrixView view;
+  std::vector<std::byte> weight;
+  std::vector<std::byte> scales;
+  std::size_t bytes() const { return weight.size() + 2 * scales.size(); }
+};
+
+// Random codes with small scales, `rows` as many as fill `bytes`.
+Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
+  Matrix matrix;
+  const MatrixBytes row = matrix_bytes(format, 1, kCols).value();
+  const std::uint64_t rows = bytes / row.total() / kGrainRows * kGrainRows;
+  const MatrixBytes all = matrix_bytes(format, rows, kCols).value();
+  matrix.weight.resize(all.weight);
+  matrix.scales.resize(all.scales);
+  std::mt19937_64 random(1);
+  for (std::size_t i = 0; i + 8 <= all.weight; i += 8) {
+    // Plain formats: the bits of a bfloat16 (F32: its upper half) near one half; any code else.
+    const std::uint64_t bits =
+        is_affine(format) ? random() : (random() & 0x007f007f007f007fU) | 0x3f003f003f003f00U;
+    store_le(matrix.weight.data() + i, bits);
+  }
+  for (std::size_t i = 0; i + 2 <= all.scales; i += 2) {
+    store_le(matrix.scales.data() + i, static_cast<std::uint16_t>(0x3c00U + (random() & 0x7fU)));
+  }
+  matrix.view = {
+      format, rows, kCols, matrix.weight.data(), matrix.scales.data(), matrix.scales.data()};
+  return matrix;
+}
+
+struct Case {
+  CpuLevel level;
+  WeightFormat format;
+  std::size_t bytes;
+  std::size_t tokens;
+  std::size_t threads;
+};
+
+void run_matmul(benchmark::State& state, const Case& c) {
+  const Kernels& kernels = *cpu_kernels(c.level).value();
+  const Matrix matrix = make_matrix(c.format, c.bytes);
+  const std::vector<float> x(c.tokens * kCols, 0.25F);
+  std::vector<float> y(c.tokens * matrix.view.rows);
+  std::vector<std::vector<float>> scratch(c.threads,
+                                          std::vector<float>(matmul_scratch_floats(kCols)));
+  for ([[maybe_unused]] auto _ : state) {
+    pool_of(c.threads).parallel_for(
+        matrix.view.rows, kGrainRows, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+          kernels.matmul(matrix.view, x.data(), kCols, c.tokens, begin, end, y.data(),
+                         matrix.view.rows, scratch[worker]);
+        });
+    benchmark::ClobberMemory();
+  }
+  const auto runs = static_cast<double>(state.iterations());
+  const double bytes = static_cast<double>(matrix.bytes()) * runs;
+  const double flops = 2.0 * static_cast<double>(matrix.view.rows * kCols * c.tokens) * runs;
+  if (c.tokens <= 3) {
+    state.counters["GB/s"] = benchmark::Counter(bytes / 1e9, benchmark::Counter::kIsRate);
+    state.counters["of_read"] =
+        benchmark::Counter(bytes / read_rate(c.threads), benchmark::Counter::kIsRate);
+  }
+  state.counters["GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsRate);
+}
+
+void run_memory_read(benchmark::State& state, std::size_t threads) {
+  double best = 0;
+  for ([[maybe_unused]] auto _ : state) best = std::max(best, measure_read_rate(threads));
+  state.counters["GB/s"] = best / 1e9;
+}
+
+// 32 heads of 128 x 128, as one layer of the larger published models has: 2 MiB read and written.
+void run_delta(benchmark::State& state, CpuLevel level) {
+  constexpr std::size_t kHeads = 32;
+  constexpr std::size_t kDim = 128;
+  const Kernels& kernels = *cpu_kernels(level).value();
+  std::vector<float> heads(kHeads * kDim * kDim, 0.5F);
+  const std::vector<float> vector(kDim, 0.01F);
+  std::vector<float> out(kDim);
+  for ([[maybe_unused]] auto _ : state) {
+    for (std::size_t h = 0; h < kHeads; ++h) {
+      kernels.gated_delta_step(heads.data() + h * kDim * kDim, vector.data(), vector.data(),
+                               vector.data(), 0.99F, 0.5F, kDim, kDim, out.data());
+    }
+    benchmark::ClobberMemory();
+  }
+  const double bytes = static_cast<double>(heads.size() * sizeof(float) * 2);
+  state.counters["GB/s"] = benchmark::Counter(bytes * static_cast<double>(state.iterations()) / 1e9,
+                                              benchmark::Counter::kIsRate);
+}
+
+void run_swiglu(benchmark::State& state, CpuLevel level) {
+  const Kernels& kernels = *cpu_kernels(level).value();
+  const std::vector<float> gate(4096, 0.7F);
+  std::vector<float> out(4096, 0.1F);
+  for ([[maybe_unused]] auto _ : state) {
+    kernels.swiglu(gate.data(), gate.data(), out.data(), out.size());
+    benchmark::ClobberMemory();
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(out.size()) * state.iterations());
+}
+
+void register_matmul(const Case& c, const std::string& kind) {
+  const std::string name = kind + "/" + std::string(cpu_level_name(c.level)) + "/" +
+                           to_string(c.format) + "/tokens:" + std::to_string(c.tokens) +
+                           "/threads:" + std::to_string(c.threads);
+  benchmark::RegisterBenchmark(name.c_str(), run_matmul, c)->UseRealTime();
+}
+
+void register_level(CpuLevel level, std::size_t threads) {
+  for (const QFormatInfo& info : qformats()) {
+    const WeightFormat format{.id = info.id, .group_size = info.kind == QKind::kAffine ? 64U : 0U};
+    register_matmul({level, format, kStreamBytes, 1, threads}, "matvec_memory");
+    register_matmul({level, format, std::size_t{256} << 10, 1, threads}, "matvec_cache");
+    register_matmul({level, format, kStreamBytes, 3, threads}, "matvec_memory");
+    for (std::size_t tokens : {8U, 64U, 512U}) {
+      register_matmul({level, format, std::size_t{2} << 20, tokens, threads}, "matmul");
+    }
+  }
+}
+
+void register_all() {
+  std::vector<std::size_t> thread_counts{1};
+  if (std::thread::hardware_concurrency() > 1) thread_counts.push_back(2);
+  if (std::thread::hardware_concurrency() > 4) {
+    thread_counts.push_back(std::thread::hardware_concurrency());
+  }
+  for (std::size_t threads : thread_counts) {
+    benchmark::RegisterBenchmark(("memory_read/threads:" + std::to_string(threads)).c_str(),
+                                 run_memory_read, threads)
+        ->Iterations(3);
+  }
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+    if (level > detect_cpu_level()) continue;
+    const std::string name(cpu_level_name(level));
+    benchmark::RegisterBenchmark(("gated_delta/" + name).c_str(), run_delta, level);
+    benchmark::RegisterBenchmark(("swiglu/" + name).c_str(), run_swiglu, level);
+    for (std::size_t threads : thread_counts) register_level(level, threads);
+  }
+}
+
+}  // namespace
+}  // namespace moepack
+
+int main(int argc, char** argv) {
+  moepack::register_all();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
