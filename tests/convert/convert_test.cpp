@@ -225,6 +225,35 @@ TEST(Convert, RoundingIsMlxs) {
   EXPECT_EQ(quantized, 2 + 4 * 5 + 3 * 5 + 4U);
 }
 
+// Matrices that are read and written in several blocks, by several threads.
+TEST(Convert, LargeTensorsAreSplitWithoutSeams) {
+  const TempDir dir;
+  TinyModelOptions tiny = layout(TinyLayout::kMlx);
+  tiny.vocab_size = 50021;  // 9.6 MB of BF16, and a prime number of rows
+  tiny.num_layers = 2;
+  tiny.full_attention_interval = 2;
+  const auto mlx = test::raw_tensors(make_source(dir, tiny, "mlx"));
+  tiny.layout = TinyLayout::kPerExpert;
+  const auto source = make_source(dir, tiny, "float");
+  ConvertOptions options;
+  options.resident_format = QFormatId::kQ4;
+  options.group_size = 32;
+  options.threads = 3;
+  convert(source, dir / "rounded", options);
+  convert(source, dir / "copied");
+  const test::ResidentFile rounded(dir / "rounded");
+  const test::ResidentFile copied(dir / "copied");
+  const auto raw = test::raw_tensors(source);
+  for (const std::string module : {"lm_head", "model.embed_tokens"}) {
+    EXPECT_EQ(copied.bytes(module + ".weight") == raw.at(module + ".weight").bytes, true) << module;
+    for (const char* part : {".weight", ".scales", ".biases"}) {
+      EXPECT_EQ(rounded.bytes(module + part) == mlx.at("language_model." + module + part).bytes,
+                true)
+          << module << part;
+    }
+  }
+}
+
 TEST(Convert, NormsConvolutionsAndDecayStayAndRoutersGetEightBits) {
   const TempDir dir;
   ConvertOptions options;

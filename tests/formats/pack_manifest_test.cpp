@@ -200,7 +200,9 @@ TEST(PackManifest, ErrorsNameTheKey) {
   expect_error(parse(replaced(text, "\"1\": {\"layout\": 2}", "\"1\": {\"layout\": 3}")),
                StatusCode::kCorrupt, {"layers[2].experts.1.layout", "is 3"});
   expect_error(parse(replaced(text, "\"1\": {\"layout\": 2}", "\"1\": {\"offset\": 0}")),
-               StatusCode::kCorrupt, {"layers[2]"});
+               StatusCode::kCorrupt, {"layers[2].experts.", "offset: 0 overlaps"});
+  expect_error(parse(replaced(text, "\"1\": {\"layout\": 2}", "\"1\": {\"offset\": 8000}")),
+               StatusCode::kCorrupt, {"layers[2].experts.1.offset", "8000", "page_size 4096"});
   expect_error(parse(replaced(text, "\"page_size\"", "\"pages_size\"")), StatusCode::kUnsupported,
                {"pages_size", "not a known key"});
 }
