@@ -37,7 +37,8 @@ struct Kernels {
   // y[i] += a * x[i].
   void (*axpy)(float a, const float* x, float* y, std::size_t n);
   // out[i] = silu(gate[i]) * up[i], silu(x) = x * sigmoid(x). out may alias gate or up. Within
-  // 3 * 2^-23 of the exact value, relatively; where exp(-gate) overflows, 0 (off by < 3e-37 * |up|).
+  // 3 * 2^-23 of the exact value, relatively; where exp(-gate) overflows, 0 (off by < 3e-37 *
+  // |up|).
   void (*swiglu)(const float* gate, const float* up, float* out, std::size_t n);
 
   // One token of the gated delta rule for one V head (Gated Delta Networks, arXiv 2412.06464, as
