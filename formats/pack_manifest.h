@@ -24,7 +24,7 @@ constexpr const char* kUnfinishedMarker = "moepack.unfinished";
 struct ExpertEntry {
   std::uint64_t offset = 0;    // of the record in the layer file; a multiple of the page size
   std::uint32_t layout = 0;    // index into PackManifest::layouts; record size = its record_bytes
-  std::uint64_t checksum = 0;  // XXH3-64 of the record_bytes bytes
+  std::uint64_t checksum = 0;  // XXH3-64 of the record_bytes bytes; 0 without checksums
 };
 
 struct LayerEntry {
@@ -47,6 +47,7 @@ struct PackManifest {
   std::uint64_t page_size = kDefaultPageSize;  // 1: records follow each other without padding
   std::vector<ExpertLayout> layouts;           // the distinct record layouts
   std::vector<LayerEntry> layers;              // [num_layers]
+  bool has_checksums = true;  // false: read from a manifest of the flash-moe engines
   PackSource source;
   std::string report_json;  // an object; "" for none. Written as it is, never read back
 

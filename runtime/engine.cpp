@@ -6,7 +6,7 @@
 #include "runtime/compute.h"
 #include "runtime/delta_net.h"
 #include "runtime/full_attention.h"
-#include "runtime/model_dir.h"
+#include "formats/model_dir.h"
 #include "runtime/model_state.h"
 #include "runtime/model_weights.h"
 #include "runtime/moe.h"

@@ -1,4 +1,4 @@
-#include "runtime/model_dir.h"
+#include "formats/model_dir.h"
 
 #include <algorithm>
 #include <system_error>
