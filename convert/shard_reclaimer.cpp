@@ -111,9 +111,10 @@ Status ShardReclaimer::remove(const SafetensorsFile& shard) {
   const fs::path target = fs::canonical(path, error);
   if (error) return cannot_remove(path, error.message());
   MOE_RETURN_IF_ERROR(journal_->add_removal(name_of(shard)));
+  const bool is_link = fs::is_symlink(path, error);
   fs::remove(target, error);
   if (error) return cannot_remove(target, error.message());
-  if (fs::is_symlink(path, error)) fs::remove(path, error);
+  if (is_link) fs::remove(path, error);
   if (error) return cannot_remove(path, error.message());
   removed_.push_back(name_of(shard));
   return sync_directory(path.parent_path());
