@@ -35,6 +35,9 @@ class Checkpoint {
   // every shard must be there, and no name may stand in two shards or be missing from the index.
   // kNotFound: something is missing (it is named); kCorrupt: the parts contradict each other.
   static Result<Checkpoint> open(const std::filesystem::path& path);
+  // The tensors alone, for looking at checkpoints that cannot be run: config.json is not read and
+  // config() stays empty. `path` may also be one safetensors file.
+  static Result<Checkpoint> open_tensors(const std::filesystem::path& path);
 
   const std::filesystem::path& directory() const { return directory_; }  // resolved
   const ParsedConfig& config() const { return config_; }
@@ -50,6 +53,9 @@ class Checkpoint {
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  // Opens `single_file`, or with an empty path what the directory holds.
+  Status open_shards(const std::filesystem::path& single_file);
+
   std::filesystem::path directory_;
   ParsedConfig config_;
   std::vector<std::unique_ptr<SafetensorsFile>> shards_;
