@@ -6,6 +6,7 @@
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_extract.h"
 #include "convert/cli/cmd_index.h"
+#include "convert/cli/cmd_inspect.h"
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
 #include "convert/cli/cmd_run.h"
@@ -20,6 +21,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   register_convert(app, action);
+  register_inspect(app, action);
   register_index(app, action);
   register_extract(app, action);
   register_run(app, action);
