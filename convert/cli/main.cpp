@@ -10,6 +10,7 @@
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
 #include "convert/cli/cmd_run.h"
+#include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
 
 namespace moepack::cli {
@@ -24,6 +25,7 @@ int parse_and_run(int argc, char** argv) {
   register_inspect(app, action);
   register_index(app, action);
   register_extract(app, action);
+  register_verify(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
