@@ -1,6 +1,7 @@
 #include "convert/transcode.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "formats/bytes.h"
@@ -41,6 +42,7 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
                               std::uint64_t row, std::uint64_t out_row,
                               const MatrixSpans& out) const {
   if (!is_affine(target)) {
+    assert(target.id == QFormatId::kBf16);  // all that ConvertOptions offers
     std::byte* at = row_of(out.weight, source.cols * 2, out_row).data();
     for (std::size_t i = 0; i < row_.size(); ++i) store_le(at + 2 * i, f32_to_bf16(row_[i]));
     return Status::ok();

@@ -182,17 +182,15 @@ Result<ResidentTensor> parse_tensor(const JsonFields& tensors, const std::string
   MOE_ASSIGN_OR_RETURN(tensor.format, parse_format_members(fields));
   MOE_ASSIGN_OR_RETURN(tensor.shape, parse_shape(fields));
   const bool affine = is_affine(tensor.format);
-  if (affine) {
-    if (!tensor.has_weight_suffix) {
-      return fields.error("format", to_string(tensor.format) + " needs a name in .weight");
-    }
-    const std::uint32_t bits = qformat_info(tensor.format.id).bits;
-    const auto all_bits = checked_mul(tensor.shape.back(), 32);
-    if (!all_bits.has_value() || *all_bits % bits != 0) {
-      return fields.error("shape", "its last dimension is no whole number of codes");
-    }
-    tensor.shape.back() = *all_bits / bits;
+  if (affine && !tensor.has_weight_suffix) {
+    return fields.error("format", to_string(tensor.format) + " needs a name in .weight");
   }
+  const auto inputs = logical_inputs(tensor.format, tensor.shape.back());
+  if (!inputs.has_value()) {
+    return fields.error("shape", "its last dimension is no whole number of " +
+                                     std::string(affine ? "codes" : "blocks"));
+  }
+  tensor.shape.back() = *inputs;
   MOE_RETURN_IF_ERROR(measure(fields, tensor));
   MOE_RETURN_IF_ERROR(check_dtype(fields, qformat_info(tensor.format.id).storage));
   MOE_RETURN_IF_ERROR(fields.expect_number("size", tensor.bytes.weight, "shape and format"));

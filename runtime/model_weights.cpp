@@ -60,8 +60,8 @@ class Binder {
     }
     if (found->rows != rows || found->cols != cols) {
       // conv1d may state its unit dimension in either place: [C, 1, T] or [C, T, 1].
-      if (found->rows * found->cols != rows * cols || found->format.group_size != 0 ||
-          found->shape.size() != 3) {
+      if (found->rows * found->cols != rows * cols ||
+          qformat_info(found->format.id).kind != QKind::kPlain || found->shape.size() != 3) {
         fail(corrupt(Where{.file = file_, .tensor = name},
                      "is " + std::to_string(found->rows) + " x " + std::to_string(found->cols) +
                          ", config.json asks for " + std::to_string(rows) + " x " +
