@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <system_error>
 
+#include "formats/flashmoe_resident.h"
+
 namespace moepack {
 namespace {
 
@@ -116,7 +118,7 @@ Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::s
   MOE_ASSIGN_OR_RETURN(const std::string pack, choose_pack(model, pack_name));
   MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(model / "config.json"));
   dir.config = std::move(parsed.model);
-  MOE_ASSIGN_OR_RETURN(dir.residents, read_resident_manifest(model));
+  MOE_ASSIGN_OR_RETURN(dir.residents, read_model_residents(model, dir.config));
   dir.pack_path = model / pack;
   MOE_ASSIGN_OR_RETURN(dir.pack, read_pack_directory(dir.pack_path, pack_dimensions(dir.config)));
   MOE_RETURN_IF_ERROR(check_pack_fits(dir.config, dir.pack, dir.pack_path));

@@ -159,13 +159,6 @@ Result<ExpertLayout> parse_layout(const JsonFields& fields, std::string_view fil
   return *layout;
 }
 
-bool is_plain_file_name(const std::string& name) {
-  if (name.empty() || name.size() > 255 || name == "." || name == "..") return false;
-  return std::all_of(name.begin(), name.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 && c != '/' && c != '\\' && c != ':' && c != 0x7f;
-  });
-}
-
 // Applies `"experts": {"17": {"layout": 1, "offset": 4096}}`.
 Status parse_expert_overrides(const JsonFields& layer, std::string_view file,
                               const PackManifest& manifest, LayerEntry& entry,
@@ -332,6 +325,13 @@ Status check_version(const JsonFields& root) {
 }
 
 }  // namespace
+
+bool is_plain_file_name(const std::string& name) {
+  if (name.empty() || name.size() > 255 || name == "." || name == "..") return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != '/' && c != '\\' && c != ':' && c != 0x7f;
+  });
+}
 
 std::string layer_file_name(std::uint32_t layer) {
   const std::string number = std::to_string(layer);

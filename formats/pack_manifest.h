@@ -56,6 +56,8 @@ struct PackManifest {
   }
 };
 
+// True for a name without directories or characters that no tool writes.
+bool is_plain_file_name(const std::string& name);
 // "layer_00.bin".
 std::string layer_file_name(std::uint32_t layer);
 
