@@ -169,6 +169,16 @@ def file_cases(checks, source, model):
                   [["layer_03.bin", "layer 3, expert 0", f"offset {size + 100}:", "padding",
                     "found 9"]], padded)
 
+    # Behind a resident component that is no multiple of 64 bytes.
+    weights = json.loads((model / "model_weights.json").read_text())["tensors"]
+    name, entry = next((n, e) for n, e in sorted(weights.items()) if e["size"] % 64 != 0)
+    gap = entry["offset"] + entry["size"]
+    damaged = checks.copy(model)
+    edit_bytes(damaged / "model_weights.bin", lambda d: d.__setitem__(gap + 1, 3))
+    checks.verify(f"dirty padding behind {name}", 1,
+                  [["model_weights.bin", f"offset {gap + 1}:", "padding", "found 3"],
+                   ["model_weights.bin", "checksum"]], damaged)
+
     two = checks.copy(model)
     shutil.copytree(two / "packed_experts", two / "packed_experts_b")
     edit_bytes(two / "packed_experts_b/layer_00.bin", lambda d: d.__setitem__(3, d[3] ^ 1))
