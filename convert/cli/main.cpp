@@ -5,7 +5,6 @@
 
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_import.h"
-#include "convert/cli/cmd_import.h"
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
 #include "convert/cli/cmd_run.h"
@@ -20,7 +19,6 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   register_convert(app, action);
-  register_import(app, action);
   register_import(app, action);
   register_run(app, action);
   register_logits(app, action);
