@@ -249,27 +249,33 @@ def pack_refusals(s):
     s.check_import_refused("no format", pack, ["--expert-format"])
 
 
-def manifest_refusals(s):
-    def manifest_case(name, write, pack, file, change, parts):
+def change_json(change):
+    return lambda path: edit(path, change)
+
+
+def set_value(*keys, to):
+    def change(document):
+        for key in keys[:-1]:
+            document = document[key]
+        document[keys[-1]] = to
+    return change_json(change)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def run_manifest_cases(s, pack, cases):
+    """(name, writer of the pack, manifest's name, damage, what the error names)"""
+    for name, write, file, damage, parts in cases:
         path = s.directory(name)
         write(path / pack)
-        change(path / pack / file)
+        damage(path / pack / file)
         s.check_refused(name, path, parts)
         s.check_import_refused(name, path / pack, parts)
 
-    def change_json(change):
-        return lambda path: edit(path, change)
 
-    def set_value(*keys, to):
-        def change(document):
-            for key in keys[:-1]:
-                document = document[key]
-            document[keys[-1]] = to
-        return change_json(change)
-
-    def cut(path):
-        path.write_bytes(path.read_bytes()[:-20])
-
+def uniform_manifest_refusals(s):
     def uniform(variant):
         return lambda p: fixtures.write_uniform(s.model, p, s.model.q4, variant)
 
@@ -295,9 +301,10 @@ def manifest_refusals(s):
          "layout.json", lambda p: None, ["components[0]"]),
         ("b-empty", uniform("b"), "layout.json", set_value("components", to=[]), ["components"]),
     ]
-    for name, write, file, change, parts in cases:
-        manifest_case(name, write, "packed_experts", file, change, parts)
+    run_manifest_cases(s, "packed_experts", cases)
 
+
+def tiered_manifest_refusals(s):
     def tiered(form):
         return lambda p: fixtures.write_tiered(s.model, p, form)
 
@@ -324,9 +331,10 @@ def manifest_refusals(s):
         ("c-alone", tiered("list"), "layout.json",
          lambda p: (p.parent / tiered_manifest).unlink(), ["layout.json", tiered_manifest]),
     ]
-    for name, write, file, change, parts in cases:
-        manifest_case(name, write, "packed_experts_tiered", file, change, parts)
+    run_manifest_cases(s, "packed_experts_tiered", cases)
 
+
+def q3_manifest_refusals(s):
     def q3(p):
         fixtures.write_q3(s.model, p)
 
@@ -342,8 +350,7 @@ def manifest_refusals(s):
         ("q3-no-outlier", q3, "layout.json", change_json(lambda d: d.pop("outlier_layers") and None),
          ["layer_01.bin"]),
     ]
-    for name, write, file, change, parts in cases:
-        manifest_case(name, write, "packed_experts_Q3", file, change, parts)
+    run_manifest_cases(s, "packed_experts_Q3", cases)
 
 
 def resident_refusals(s):
@@ -413,7 +420,9 @@ def main():
         tiered_cases(suite)
         q3_cases(suite)
         pack_refusals(suite)
-        manifest_refusals(suite)
+        uniform_manifest_refusals(suite)
+        tiered_manifest_refusals(suite)
+        q3_manifest_refusals(suite)
         resident_refusals(suite)
     for failure in suite.failures:
         print("FAILED", failure)
