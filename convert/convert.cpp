@@ -4,14 +4,11 @@
 #include <chrono>
 #include <map>
 
-#include "convert/output_directory.h"
-#include "convert/pack.h"
-#include "convert/parallel.h"
+#include "convert/conversion.h"
+#include "convert/estimate.h"
 #include "convert/plan.h"
-#include "convert/resident.h"
 #include "formats/bytes.h"
 #include "formats/checkpoint.h"
-#include "formats/file.h"
 
 namespace moepack {
 namespace {
@@ -48,20 +45,26 @@ std::string resident_formats(const ResidentManifest& resident) {
   return format_list(bytes);
 }
 
-// Of the file system that holds `path`, whose last parts need not exist; 0 when unknown.
-std::uint64_t free_space(const fs::path& path) {
+// `path`, or the lowest directory above it that exists.
+fs::path existing_parent(const fs::path& path) {
   std::error_code error;
   fs::path at = fs::absolute(path, error);
   while (!fs::exists(at, error) && at.has_relative_path()) at = at.parent_path();
-  const fs::space_info space = fs::space(at, error);
+  return at;
+}
+
+// Of the file system that holds `path`, whose last parts need not exist; 0 when unknown.
+std::uint64_t free_space(const fs::path& path) {
+  std::error_code error;
+  const fs::space_info space = fs::space(existing_parent(path), error);
   return error ? 0 : space.available;
 }
 
-ConvertReport report_of(const Checkpoint& checkpoint, const ConvertPlan& plan,
-                        const ConvertOptions& options) {
+ConvertReport report_of(const ModelConfig& config, const std::string& source,
+                        const ConvertPlan& plan, const ConvertOptions& options) {
   ConvertReport report;
-  report.source = checkpoint.directory().string();
-  report.model_type = checkpoint.config().model.model_type;
+  report.source = source;
+  report.model_type = config.model_type;
   report.expert_format = expert_formats(plan.pack);
   report.resident_format = resident_formats(plan.resident);
   report.num_layers = plan.pack.num_layers;
@@ -78,65 +81,98 @@ ConvertReport report_of(const Checkpoint& checkpoint, const ConvertPlan& plan,
   report.kept_tensors = plan.kept;
   report.absent_files = plan.absent_companions;
   report.notes = plan.notes;
-  report.threads = thread_count(options.threads);
+  report.threads = conversion_threads(options.threads);
   return report;
 }
 
-Status copy_companion(const fs::path& from, const fs::path& to) {
-  MOE_ASSIGN_OR_RETURN(const File source, File::open(from));
-  MOE_ASSIGN_OR_RETURN(AtomicFile copy, AtomicFile::create(to));
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(source.size(), 1U << 20));
-  for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
-    const std::span<std::byte> part =
-        std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), source.size() - at));
-    MOE_RETURN_IF_ERROR(source.read_at(at, part));
-    MOE_RETURN_IF_ERROR(copy.write_at(at, part));
-  }
-  return copy.commit();
-}
-
-Status write_everything(const Checkpoint& checkpoint, ConvertPlan& plan, OutputDirectory& output,
-                        std::size_t threads, const ProgressCallback& callback) {
-  ProgressCounter progress(plan.source_bytes, plan.pack.num_layers, callback);
-  MOE_ASSIGN_OR_RETURN(const fs::path pack, output.add_directory(kDefaultPackName));
-  for (const std::string& name : plan.companions) {
-    MOE_RETURN_IF_ERROR(copy_companion(checkpoint.directory() / name, output.path() / name));
-  }
-  MOE_RETURN_IF_ERROR(
-      write_resident_data(plan.resident_sources, output.path(), threads, plan.resident, progress));
-  MOE_RETURN_IF_ERROR(write_layer_files(plan.experts, pack, threads, plan.pack, progress));
-  MOE_RETURN_IF_ERROR(write_resident_manifest(output.path(), plan.resident));
-  MOE_RETURN_IF_ERROR(write_pack_manifest(pack, plan.pack));
-  return output.finish();
-}
-
 Status check_space(const ConvertReport& report, const fs::path& output) {
-  if (report.free_bytes == 0 || report.total_bytes <= report.free_bytes) return Status::ok();
+  if (report.free_bytes == 0 || report.needed_bytes <= report.free_bytes) return Status::ok();
   return make_error(StatusCode::kIo, Where{.file = output.string()},
-                    "the model takes " + std::to_string(report.total_bytes) + " bytes, but only " +
-                        std::to_string(report.free_bytes) + " are free there",
+                    "the conversion needs " + std::to_string(report.needed_bytes) +
+                        " bytes, but only " + std::to_string(report.free_bytes) + " are free there",
                     "free some space or name another output directory");
+}
+
+// What a dry run says about space: nothing of an interrupted conversion is counted.
+std::uint64_t space_for_all(const Checkpoint& checkpoint, const ConvertPlan& plan,
+                            const ConvertOptions& options) {
+  if (!options.reclaim) return plan.total_bytes;
+  const auto reclaimer = ShardReclaimer::create(checkpoint, plan, nullptr, {});
+  if (!reclaimer.is_ok()) return plan.total_bytes;
+  std::vector<ShardReclaimer::Step> steps{
+      {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes}};
+  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
+    steps.push_back({l, plan.pack.layers[l].file_size});
+  }
+  return reclaimer.value().space_needed(steps);
+}
+
+// A conversion that was killed between its last manifest and the removal of the marker, whose
+// source may be gone (--reclaim).
+Result<bool> finish_complete_one(const fs::path& path) {
+  MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(path));
+  MOE_ASSIGN_OR_RETURN(const ConversionJournal journal,
+                       ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
+  if (!journal.is_complete()) return false;
+  MOE_RETURN_IF_ERROR(output.finish());
+  return true;
+}
+
+Result<ConvertReport> report_of_finished(const ConvertOptions& options) {
+  ConvertPlan plan;
+  MOE_ASSIGN_OR_RETURN(plan.pack, read_pack_manifest(options.output / kDefaultPackName));
+  MOE_ASSIGN_OR_RETURN(plan.resident, read_resident_manifest(options.output));
+  MOE_ASSIGN_OR_RETURN(const ParsedConfig config,
+                       read_model_config(options.output / "config.json"));
+  for (const LayerEntry& layer : plan.pack.layers) plan.expert_bytes += layer.file_size;
+  plan.resident_bytes = plan.resident.data_size;
+  plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
+  ConvertReport report = report_of(config.model, options.source.string(), plan, options);
+  report.layers_resumed = plan.pack.num_layers;
+  report.finished = true;
+  return report;
 }
 
 }  // namespace
 
 Result<ConvertReport> plan_conversion(const ConvertOptions& options) {
-  MOE_RETURN_IF_ERROR(OutputDirectory::check(options.output));
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.source));
+  MOE_RETURN_IF_ERROR(OutputDirectory::check(options.output).status());
+  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                       Checkpoint::open(options.source, options.output / kSavedHeadersDirectory));
   MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(checkpoint, options));
-  return report_of(checkpoint, plan, options);
+  ConvertReport report =
+      report_of(checkpoint.config().model, checkpoint.directory().string(), plan, options);
+  report.needed_bytes = space_for_all(checkpoint, plan, options);
+  MOE_ASSIGN_OR_RETURN(report.estimated_seconds,
+                       estimate_seconds(plan, existing_parent(options.output), report.threads));
+  return report;
 }
 
 Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
                                          const ProgressCallback& progress) {
   const auto start = std::chrono::steady_clock::now();
-  MOE_RETURN_IF_ERROR(OutputDirectory::check(options.output));
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.source));
+  MOE_ASSIGN_OR_RETURN(const bool interrupted, OutputDirectory::check(options.output));
+  if (interrupted) {
+    MOE_ASSIGN_OR_RETURN(const bool finished, finish_complete_one(options.output));
+    if (finished) return report_of_finished(options);
+  }
+  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                       Checkpoint::open(options.source, options.output / kSavedHeadersDirectory));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(checkpoint, options));
-  ConvertReport report = report_of(checkpoint, plan, options);
-  MOE_RETURN_IF_ERROR(check_space(report, options.output));
+  ConvertReport report =
+      report_of(checkpoint.config().model, checkpoint.directory().string(), plan, options);
   MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(options.output));
-  MOE_RETURN_IF_ERROR(write_everything(checkpoint, plan, output, report.threads, progress));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Conversion> conversion,
+                       Conversion::prepare(checkpoint, plan, options, output));
+  report.needed_bytes = conversion->space_needed();
+  report.layers_resumed = conversion->layers_resumed();
+  report.free_bytes = free_space(options.output);
+  MOE_RETURN_IF_ERROR(check_space(report, options.output));
+  MOE_RETURN_IF_ERROR(conversion->run(progress));
+  report.layers_left = conversion->layers_left();
+  report.finished = report.layers_left == 0;
+  report.removed_shards = conversion->removed_shards();
+  report.kept_shards = conversion->never_removed_shards();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

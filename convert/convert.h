@@ -32,13 +32,24 @@ struct ConvertReport {
   std::vector<std::string> notes;
   std::size_t threads = 0;
   double seconds = 0;
+
+  std::uint64_t needed_bytes = 0;           // free space that this run needs at its fullest
+  double estimated_seconds = 0;             // of a dry run: from converting a sample of the experts
+  std::size_t layers_resumed = 0;           // finished by earlier runs
+  std::size_t layers_left = 0;              // not finished, because only some layers were asked for
+  bool finished = false;                    // the directory is a model now
+  std::vector<std::string> removed_shards;  // with --reclaim, by this run
+  std::vector<std::string> kept_shards;     // with --reclaim: they hold skipped tensors
 };
 
-// Sizes, formats and every check that needs no tensor data; writes nothing.
+// Sizes, formats and every check that needs no tensor data, and how long it will take: a sample of
+// experts is converted into a file without a name, for about two seconds. Nothing is left behind.
 Result<ConvertReport> plan_conversion(const ConvertOptions& options);
 
 // Writes the model directory. The same source and options give the same bytes, whatever the number
-// of threads. Manifests come last; on an error everything that was written is removed again.
+// of threads and of interruptions. Manifests come last. A run that was killed, and one that failed
+// for the system's sake (kIo), leaves what is finished, and the same call continues there; after
+// any other error everything that was written is removed again.
 // kInvalidArgument: the output is in use or the options do not fit; kIo: no space, no permission;
 // otherwise the source's errors, each naming file and tensor.
 Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,

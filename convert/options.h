@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "formats/pack_manifest.h"
 #include "formats/qformat.h"
@@ -21,6 +22,11 @@ struct ConvertOptions {
   std::uint32_t group_size = 64;               // of affine targets
   std::uint64_t page_size = kDefaultPageSize;  // a power of two
   unsigned threads = 0;                        // 0: one per processor
+
+  std::vector<std::uint32_t> layers;  // convert only these now; empty: all that are left
+  bool restart = false;               // drop an interrupted conversion of something else
+  // Remove each shard of the source once every tensor in it is packed, synced and read back.
+  bool reclaim = false;
 };
 
 struct ConvertProgress {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -43,39 +44,53 @@ bool is_own_pack_file(const std::string& file) {
   return !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
 }
 
+bool is_own_header_file(const std::string& file) {
+  return without_tmp(file).ends_with(".safetensors");
+}
+
+// The files below `directory` that `is_own` claims; others go to `foreign`.
+void sort_files(const fs::path& directory, bool (*is_own)(const std::string&),
+                std::vector<fs::path>& own, std::string& foreign, std::error_code& error) {
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    const bool plain = at->is_symlink() || !at->is_directory();
+    if (plain && is_own(at->path().filename().string())) {
+      own.push_back(at->path());
+    } else {
+      foreign = at->path().string();
+    }
+  }
+}
+
 // Every file that a conversion to `path` may have written. Something else there: `foreign` is one
 // such path.
 Result<std::vector<fs::path>> own_files(const fs::path& path, std::string& foreign) {
   std::vector<fs::path> files;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name == kDefaultPackName && entry.is_directory() && !entry.is_symlink()) {
-      for (const auto& inner : fs::directory_iterator(entry.path(), error)) {
-        const bool own =
-            is_own_pack_file(inner.path().filename().string()) && !inner.is_directory();
-        if (own) {
-          files.push_back(inner.path());
-        } else {
-          foreign = inner.path().string();
-        }
-      }
-    } else if (is_own_top_file(name) && !entry.is_directory()) {
-      files.push_back(entry.path());
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    const bool directory = at->is_directory() && !at->is_symlink();
+    if (directory && name == kDefaultPackName) {
+      sort_files(at->path(), is_own_pack_file, files, foreign, error);
+    } else if (directory && name == kSavedHeadersDirectory) {
+      sort_files(at->path(), is_own_header_file, files, foreign, error);
+    } else if (!directory && is_own_top_file(name)) {
+      files.push_back(at->path());
     } else {
-      foreign = entry.path().string();
+      foreign = at->path().string();
     }
+    if (error) break;
   }
   if (!error) return files;
   return make_error(StatusCode::kIo, Where{.file = path.string()},
                     "cannot list the directory: " + error.message());
 }
 
-Status remove_own_files(const fs::path& path) {
+Status remove_own_files(const fs::path& path, const std::set<fs::path>& kept = {}) {
   std::string foreign;
   MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, foreign));
   for (const fs::path& file : files) {
-    if (file.filename() == kUnfinishedMarker) continue;  // last of all, by the caller
+    // The marker goes last of all, by the caller.
+    if (file.filename() == kUnfinishedMarker || kept.contains(file)) continue;
     std::error_code error;
     fs::remove(file, error);
     if (error) {
@@ -116,7 +131,18 @@ Result<Found> inspect(const fs::path& path) {
 
 }  // namespace
 
-Status OutputDirectory::check(const fs::path& path) { return inspect(path).status(); }
+Result<bool> OutputDirectory::check(const fs::path& path) {
+  MOE_ASSIGN_OR_RETURN(const Found found, inspect(path));
+  return found == Found::kInterrupted;
+}
+
+fs::path OutputDirectory::marker_path() const { return path_ / kUnfinishedMarker; }
+
+Status OutputDirectory::clear() { return remove_own_files(path_); }
+
+Status OutputDirectory::keep_only(const std::set<fs::path>& files) {
+  return remove_own_files(path_, files);
+}
 
 Status OutputDirectory::create_missing() {
   std::vector<fs::path> missing;
@@ -164,7 +190,7 @@ Result<OutputDirectory> OutputDirectory::take(const fs::path& path) {
   output.active_ = true;
   MOE_RETURN_IF_ERROR(output.create_missing());
   MOE_RETURN_IF_ERROR(output.mark(found == Found::kInterrupted));
-  MOE_RETURN_IF_ERROR(remove_own_files(output.path_));
+  output.keep_ = found == Found::kInterrupted;
   return output;
 }
 
@@ -172,14 +198,16 @@ OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
     : path_(std::move(other.path_)),
       created_(std::move(other.created_)),
       marker_fd_(std::exchange(other.marker_fd_, -1)),
-      active_(std::exchange(other.active_, false)) {}
+      active_(std::exchange(other.active_, false)),
+      keep_(other.keep_) {}
 
 OutputDirectory::~OutputDirectory() {
-  if (active_) {
+  if (active_ && !keep_) {
     std::error_code ignored;
     if (marker_fd_ >= 0) {
       (void)remove_own_files(path_);
       fs::remove(path_ / kDefaultPackName, ignored);
+      fs::remove(path_ / kSavedHeadersDirectory, ignored);
       fs::remove(path_ / kUnfinishedMarker, ignored);
     }
     // Only empty directories go.
@@ -202,6 +230,7 @@ Result<fs::path> OutputDirectory::add_directory(const std::string& name) {
 
 Status OutputDirectory::finish() {
   std::error_code error;
+  fs::remove_all(path_ / kSavedHeadersDirectory, error);
   fs::remove(path_ / kUnfinishedMarker, error);
   if (error) {
     return make_error(StatusCode::kIo, Where{.file = (path_ / kUnfinishedMarker).string()},

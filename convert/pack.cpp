@@ -1,57 +1,76 @@
 #include "convert/pack.h"
 
+#include <algorithm>
+
 #include "convert/parallel.h"
-#include "convert/transcode.h"
-#include "formats/checksum.h"
-#include "formats/file.h"
+#include "convert/record_stream.h"
 
 namespace moepack {
 namespace {
 
-struct Worker {
-  Transcoder transcoder;
-  std::vector<std::byte> record;
-};
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
-Status build_record(const ExpertSource& source, const ExpertLayout& layout, std::uint32_t layer,
-                    std::uint32_t expert, Worker& worker) {
-  worker.record.resize(layout.record_bytes);
-  const std::span<std::byte> record(worker.record);
-  for (Projection p : kAllProjections) {
-    const ProjectionLayout& part = layout.of(p);
-    const MatrixSpans out{.weight = record.subspan(part.offset, part.bytes.weight),
-                          .scales = record.subspan(part.scales_offset(), part.bytes.scales),
-                          .biases = record.subspan(part.biases_offset(), part.bytes.biases)};
-    MOE_RETURN_IF_ERROR(
-        worker.transcoder.run(source.of(layer, expert, p), part.format, 0, part.rows, out));
+// The rows of one projection, block by block; its scales and biases wait until all codes are out,
+// as the record orders them.
+Status write_projection(const SourceMatrix& source, const ProjectionLayout& part,
+                        PackWorker& worker, RecordStream& record) {
+  const std::uint64_t code_row = part.bytes.weight / part.rows;
+  const std::uint64_t scale_row = part.bytes.scales / part.rows;
+  const std::uint64_t source_row = source.bytes() / source.rows;
+  const std::uint64_t block =
+      std::max<std::uint64_t>(1, kBlockBytes / std::max({code_row, source_row, std::uint64_t{1}}));
+  worker.scales.resize(part.bytes.scales);
+  worker.biases.resize(part.bytes.biases);
+  for (std::uint64_t begin = 0; begin < part.rows; begin += block) {
+    const std::uint64_t end = std::min(part.rows, begin + block);
+    const auto rows_of = [&](std::vector<std::byte>& all) {
+      return std::span(all).subspan(scale_row * begin, scale_row * (end - begin));
+    };
+    const MatrixSpans out{.weight = record.append(code_row * (end - begin)),
+                          .scales = rows_of(worker.scales),
+                          .biases = rows_of(worker.biases)};
+    MOE_RETURN_IF_ERROR(worker.transcoder.run(source, part.format, begin, end, out));
+    MOE_RETURN_IF_ERROR(record.flush_full());
   }
-  return Status::ok();
+  std::ranges::copy(worker.scales, record.append(worker.scales.size()).begin());
+  std::ranges::copy(worker.biases, record.append(worker.biases.size()).begin());
+  return record.flush_full();
 }
 
 }  // namespace
 
-Status write_layer_files(const ExpertSource& source, const std::filesystem::path& directory,
-                         std::size_t threads, PackManifest& pack, ProgressCounter& progress) {
-  std::vector<Worker> workers(threads);
-  for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
-    LayerEntry& layer = pack.layers[l];
-    MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(directory / layer.file));
-    // Sets the padding behind the records to zero.
-    MOE_RETURN_IF_ERROR(file.resize(layer.file_size));
-    const auto pack_expert = [&](std::size_t item, std::size_t w) -> Status {
-      const auto expert = static_cast<std::uint32_t>(item);
-      Worker& worker = workers[w];
-      MOE_RETURN_IF_ERROR(build_record(source, pack.layout_of(l, expert), l, expert, worker));
-      layer.experts[expert].checksum = checksum(worker.record);
-      MOE_RETURN_IF_ERROR(file.write_at(layer.experts[expert].offset, worker.record));
-      progress.add_bytes(source.bytes(l, expert));
-      return Status::ok();
-    };
-    MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, threads, pack_expert));
-    MOE_RETURN_IF_ERROR(file.commit());
-    progress.layer_done();
+Result<std::uint64_t> write_record(const ExpertSource& source, const ExpertLayout& layout,
+                                   std::uint32_t layer, std::uint32_t expert, AtomicFile& file,
+                                   std::uint64_t offset, PackWorker& worker) {
+  worker.output.clear();
+  RecordStream record(file, offset, worker.output);
+  for (Projection p : kAllProjections) {
+    MOE_RETURN_IF_ERROR(
+        write_projection(source.of(layer, expert, p), layout.of(p), worker, record));
   }
-  return Status::ok();
+  return record.finish();
+}
+
+Result<AtomicFile> write_layer_file(const ExpertSource& source,
+                                    const std::filesystem::path& directory, std::uint32_t layer,
+                                    std::vector<PackWorker>& workers, PackManifest& pack,
+                                    ProgressCounter& progress) {
+  LayerEntry& entry = pack.layers[layer];
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(directory / entry.file));
+  // Sets the padding behind the records to zero.
+  MOE_RETURN_IF_ERROR(file.resize(entry.file_size));
+  const auto pack_expert = [&](std::size_t item, std::size_t w) -> Status {
+    const auto expert = static_cast<std::uint32_t>(item);
+    const ExpertLayout& layout = pack.layout_of(layer, expert);
+    ExpertEntry& record = entry.experts[expert];
+    MOE_ASSIGN_OR_RETURN(record.checksum, write_record(source, layout, layer, expert, file,
+                                                       record.offset, workers[w]));
+    file.start_writeback(record.offset, layout.record_bytes);
+    progress.add_bytes(source.bytes(layer, expert));
+    return Status::ok();
+  };
+  MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, workers.size(), pack_expert));
+  return file;
 }
 
 }  // namespace moepack

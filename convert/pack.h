@@ -1,19 +1,38 @@
 // Writes the layer files of an expert pack.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <vector>
 
 #include "convert/expert_source.h"
 #include "convert/progress_counter.h"
+#include "convert/transcode.h"
+#include "formats/file.h"
 #include "formats/pack_manifest.h"
 
 namespace moepack {
 
-// Writes layer_NN.bin of every layer into `directory` as `pack` says and fills in the checksums.
-// Experts of a layer are converted by `threads` threads, each with one record and a block of source
-// rows in memory; the bytes do not depend on their number. A layer file appears under its name when
-// it is complete and synced. layout.json is left to the caller.
-Status write_layer_files(const ExpertSource& source, const std::filesystem::path& directory,
-                         std::size_t threads, PackManifest& pack, ProgressCounter& progress);
+// The buffers of one thread that packs experts: about three mebibytes, whatever the model.
+struct PackWorker {
+  Transcoder transcoder;
+  std::vector<std::byte> output;
+  std::vector<std::byte> scales;
+  std::vector<std::byte> biases;
+};
+
+// Writes one record to `file` at `offset` and returns its XXH3-64.
+Result<std::uint64_t> write_record(const ExpertSource& source, const ExpertLayout& layout,
+                                   std::uint32_t layer, std::uint32_t expert, AtomicFile& file,
+                                   std::uint64_t offset, PackWorker& worker);
+
+// Writes layer_NN.bin of one layer into `directory` as `pack` says and fills in its checksums. The
+// experts are shared among `workers`, one thread each; the bytes do not depend on their number. The
+// file is complete but neither synced nor under its name: commit() it. layout.json is left to the
+// caller.
+Result<AtomicFile> write_layer_file(const ExpertSource& source,
+                                    const std::filesystem::path& directory, std::uint32_t layer,
+                                    std::vector<PackWorker>& workers, PackManifest& pack,
+                                    ProgressCounter& progress);
 
 }  // namespace moepack

@@ -10,11 +10,9 @@ namespace moepack {
 // Thread-safe.
 class ProgressCounter {
  public:
-  ProgressCounter(std::uint64_t bytes_total, std::uint32_t layers_total, ProgressCallback callback)
-      : callback_(std::move(callback)) {
-    state_.bytes_total = bytes_total;
-    state_.layers_total = layers_total;
-  }
+  // `start`: what is done and what there is to do.
+  ProgressCounter(const ConvertProgress& start, ProgressCallback callback)
+      : state_(start), callback_(std::move(callback)) {}
 
   void add_bytes(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);

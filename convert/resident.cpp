@@ -10,7 +10,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
 // Rows [begin, end) of one tensor.
 struct Block {

@@ -27,8 +27,8 @@ bool path_exists(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-Status append_shard(const fs::path& path, Shards& shards) {
-  MOE_ASSIGN_OR_RETURN(SafetensorsFile shard, SafetensorsFile::open(path));
+Status append_shard(Result<SafetensorsFile> opened, Shards& shards) {
+  MOE_ASSIGN_OR_RETURN(SafetensorsFile shard, std::move(opened));
   shards.push_back(std::make_unique<SafetensorsFile>(std::move(shard)));
   return Status::ok();
 }
@@ -61,19 +61,24 @@ Status no_weights(const fs::path& directory) {
                    "download the weights too");
 }
 
-Result<Shards> open_indexed_shards(const fs::path& directory, const ShardIndex& index,
-                                   const std::string& index_file) {
+Result<Shards> open_indexed_shards(const fs::path& directory, const fs::path& saved_headers,
+                                   const ShardIndex& index, const std::string& index_file) {
   Shards shards;
   for (std::size_t i = 0; i < index.shards.size(); ++i) {
     const fs::path path = directory / index.shards[i];
+    const fs::path saved = saved_headers / index.shards[i];
     if (!path_exists(path)) {
+      if (!saved_headers.empty() && path_exists(saved)) {
+        MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open_saved_header(saved), shards));
+        continue;
+      }
       const auto first = std::find_if(index.entries.begin(), index.entries.end(),
                                       [&](const auto& entry) { return entry.shard == i; });
       return not_found({.file = index_file, .tensor = first->tensor},
                        "its shard " + printable(path.string(), 4096) + " is missing",
                        "download that file too");
     }
-    MOE_RETURN_IF_ERROR(append_shard(path, shards));
+    MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(path), shards));
   }
   return shards;
 }
@@ -132,7 +137,7 @@ std::uint64_t fingerprint_of(const Shards& shards) {
   ChecksumStream sum;
   for (const auto& [name, shard] : files) {
     std::array<std::byte, 16> numbers{};
-    store_le(numbers.data(), shard->file().size());
+    store_le(numbers.data(), shard->file_size());
     store_le(numbers.data() + 8, shard->header_checksum());
     sum.add(std::as_bytes(std::span(name.c_str(), name.size() + 1)));
     sum.add(numbers);
@@ -149,10 +154,42 @@ Status TensorRef::read(std::uint64_t begin, std::span<std::byte> out) const {
                       "bytes from " + std::to_string(begin) + " on, " + std::to_string(out.size()) +
                           " of them, leave the tensor of " + std::to_string(info->size));
   }
-  return shard->file().read_at(info->offset + begin, out);
+  if (!shard->has_data()) {
+    return not_found(where(), "its shard was removed after it had been packed (--reclaim)",
+                     "download the shard again");
+  }
+  return shard->file().read_at(info->offset + begin, out, info->name);
 }
 
-Result<Checkpoint> Checkpoint::open(const fs::path& path) {
+// `single_file`: that file alone; "" for the directory's shards.
+Status Checkpoint::open_shards(const fs::path& single_file, const fs::path& saved_headers) {
+  const fs::path index_path = directory_ / kIndexName;
+  const std::string index_file = index_path.string();
+  std::optional<ShardIndex> index;
+  if (!single_file.empty()) {
+    MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(single_file), shards_));
+  } else if (path_exists(index_path)) {
+    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxIndexBytes));
+    MOE_ASSIGN_OR_RETURN(index, parse_shard_index(text, index_file));
+    MOE_ASSIGN_OR_RETURN(shards_,
+                         open_indexed_shards(directory_, saved_headers, *index, index_file));
+  } else if (path_exists(directory_ / kSingleName)) {
+    MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(directory_ / kSingleName), shards_));
+  } else if (!saved_headers.empty() && path_exists(saved_headers / kSingleName)) {
+    MOE_RETURN_IF_ERROR(
+        append_shard(SafetensorsFile::open_saved_header(saved_headers / kSingleName), shards_));
+  } else {
+    return no_weights(directory_);
+  }
+  MOE_ASSIGN_OR_RETURN(tensors_, merge_tensors(shards_));
+  if (index.has_value()) {
+    MOE_RETURN_IF_ERROR(compare_with_index(tensors_, shards_, *index, index_file));
+  }
+  fingerprint_ = fingerprint_of(shards_);
+  return Status::ok();
+}
+
+Result<Checkpoint> Checkpoint::open(const fs::path& path, const fs::path& saved_headers) {
   Checkpoint checkpoint;
   MOE_ASSIGN_OR_RETURN(checkpoint.directory_, resolve_checkpoint_directory(path));
   const fs::path& directory = checkpoint.directory_;
@@ -161,26 +198,20 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path) {
                      "the download is incomplete; download it too");
   }
   MOE_ASSIGN_OR_RETURN(checkpoint.config_, read_model_config(directory / kConfigName));
+  MOE_RETURN_IF_ERROR(checkpoint.open_shards({}, saved_headers));
+  return checkpoint;
+}
 
-  const fs::path index_path = directory / kIndexName;
-  const std::string index_file = index_path.string();
-  std::optional<ShardIndex> index;
-  if (path_exists(index_path)) {
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxIndexBytes));
-    MOE_ASSIGN_OR_RETURN(index, parse_shard_index(text, index_file));
-    MOE_ASSIGN_OR_RETURN(checkpoint.shards_, open_indexed_shards(directory, *index, index_file));
-  } else if (path_exists(directory / kSingleName)) {
-    MOE_RETURN_IF_ERROR(append_shard(directory / kSingleName, checkpoint.shards_));
-  } else {
-    return no_weights(directory);
+Result<Checkpoint> Checkpoint::open_tensors(const fs::path& path) {
+  Checkpoint checkpoint;
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    checkpoint.directory_ = path.parent_path();
+    MOE_RETURN_IF_ERROR(checkpoint.open_shards(path, {}));
+    return checkpoint;
   }
-
-  MOE_ASSIGN_OR_RETURN(checkpoint.tensors_, merge_tensors(checkpoint.shards_));
-  if (index.has_value()) {
-    MOE_RETURN_IF_ERROR(
-        compare_with_index(checkpoint.tensors_, checkpoint.shards_, *index, index_file));
-  }
-  checkpoint.fingerprint_ = fingerprint_of(checkpoint.shards_);
+  MOE_ASSIGN_OR_RETURN(checkpoint.directory_, resolve_checkpoint_directory(path));
+  MOE_RETURN_IF_ERROR(checkpoint.open_shards({}, {}));
   return checkpoint;
 }
 

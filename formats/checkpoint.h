@@ -22,7 +22,8 @@ struct TensorRef {
   const TensorInfo* info = nullptr;
 
   // Fills `out` with bytes [begin, begin + out.size()) of the tensor. A range that leaves the
-  // tensor is kInvalidArgument. Any number of threads.
+  // tensor is kInvalidArgument; kNotFound when only the shard's header is left. Any number of
+  // threads.
   Status read(std::uint64_t begin, std::span<std::byte> out) const;
   Where where() const { return {.file = shard->file().path(), .tensor = info->name}; }
 };
@@ -34,10 +35,18 @@ class Checkpoint {
   // only the headers. Symbolic links are followed. Every mapped tensor must exist in its shard,
   // every shard must be there, and no name may stand in two shards or be missing from the index.
   // kNotFound: something is missing (it is named); kCorrupt: the parts contradict each other.
-  static Result<Checkpoint> open(const std::filesystem::path& path);
+  // `saved_headers`: a directory with copies that SafetensorsFile::save_header made; a shard that
+  // is not in the checkpoint any more is taken from there, without its data. "" for none.
+  static Result<Checkpoint> open(const std::filesystem::path& path,
+                                 const std::filesystem::path& saved_headers = {});
+  // The tensors alone, for looking at checkpoints that cannot be run: config.json is not read and
+  // config() stays empty. `path` may also be one safetensors file.
+  static Result<Checkpoint> open_tensors(const std::filesystem::path& path);
 
   const std::filesystem::path& directory() const { return directory_; }  // resolved
   const ParsedConfig& config() const { return config_; }
+  // In the order of the index.
+  std::span<const std::unique_ptr<SafetensorsFile>> shards() const { return shards_; }
   // All tensors of all shards, sorted by name.
   std::span<const TensorRef> tensors() const { return tensors_; }
   // nullptr when absent.
@@ -50,6 +59,10 @@ class Checkpoint {
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  // Opens `single_file`, or with an empty path what the directory holds.
+  Status open_shards(const std::filesystem::path& single_file,
+                     const std::filesystem::path& saved_headers);
+
   std::filesystem::path directory_;
   ParsedConfig config_;
   std::vector<std::unique_ptr<SafetensorsFile>> shards_;

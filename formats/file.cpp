@@ -13,6 +13,8 @@
 namespace moepack {
 namespace {
 
+constexpr std::string_view kNoSpaceRemedy = "free some space and run the same command again";
+
 Status os_error(const std::string& path, std::string_view action, int error,
                 std::string_view remedy = {}) {
   const StatusCode code = error == ENOENT ? StatusCode::kNotFound : StatusCode::kIo;
@@ -53,10 +55,11 @@ File::~File() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-Status File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+Status File::read_at(std::uint64_t offset, std::span<std::byte> out,
+                     std::string_view tensor) const {
   const auto end = checked_add(offset, out.size());
   if (!end.has_value() || *end > size_) {
-    return corrupt(Where{.file = path_, .offset = offset},
+    return corrupt(Where{.file = path_, .tensor = tensor, .offset = offset},
                    "file ends at byte " + std::to_string(size_) + ", " +
                        std::to_string(out.size()) + " bytes were wanted here",
                    "it is cut short; copy or convert it again");
@@ -67,11 +70,13 @@ Status File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
         ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (got < 0) {
       if (errno == EINTR) continue;
-      return make_error(StatusCode::kIo, Where{.file = path_, .offset = offset + done},
-                        std::string("cannot read: ") + std::strerror(errno));
+      return make_error(StatusCode::kIo,
+                        Where{.file = path_, .tensor = tensor, .offset = offset + done},
+                        std::string("cannot read: ") + std::strerror(errno),
+                        errno == EIO ? "the disk may be failing; copy the file elsewhere" : "");
     }
     if (got == 0) {
-      return corrupt(Where{.file = path_, .offset = offset + done},
+      return corrupt(Where{.file = path_, .tensor = tensor, .offset = offset + done},
                      "file became shorter while it was read");
     }
     done += static_cast<std::size_t>(got);
@@ -79,12 +84,23 @@ Status File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   return Status::ok();
 }
 
+void File::drop_cache() const { (void)::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& final_path) {
   std::filesystem::path temporary = final_path;
   temporary += ".tmp";
   const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return os_error(temporary.string(), "cannot create", errno);
   return AtomicFile(fd, std::move(temporary), final_path);
+}
+
+Result<AtomicFile> AtomicFile::create_unnamed(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / ".moepack-scratch-XXXXXX";
+  std::string name = path.string();
+  const int fd = ::mkostemp(name.data(), O_CLOEXEC);
+  if (fd < 0) return os_error(name, "cannot create", errno, "check the directory's permissions");
+  ::unlink(name.c_str());
+  return AtomicFile(fd, std::move(name), path);
 }
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
@@ -116,7 +132,7 @@ Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> dat
     if (put < 0) {
       if (errno == EINTR) continue;
       return os_error(temporary_.string(), "cannot write", errno,
-                      errno == ENOSPC ? "free some space and run the same command again" : "");
+                      errno == ENOSPC ? kNoSpaceRemedy : "");
     }
     done += static_cast<std::size_t>(put);
   }
@@ -124,14 +140,29 @@ Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> dat
 }
 
 Status AtomicFile::resize(std::uint64_t size) {
+  // Not every file system can reserve; those that cannot say so, and the size alone is set below.
+  if (size > 0 && ::fallocate(fd_, 0, 0, static_cast<off_t>(size)) != 0 && errno == ENOSPC) {
+    return os_error(temporary_.string(), "cannot reserve " + std::to_string(size) + " bytes",
+                    ENOSPC, kNoSpaceRemedy);
+  }
   if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) {
     return os_error(temporary_.string(), "cannot set the size", errno);
   }
   return Status::ok();
 }
 
+void AtomicFile::start_writeback(std::uint64_t offset, std::uint64_t size) {
+  (void)::sync_file_range(fd_, static_cast<off_t>(offset), static_cast<off_t>(size),
+                          SYNC_FILE_RANGE_WRITE);
+}
+
+Status AtomicFile::sync() {
+  if (::fsync(fd_) == 0) return Status::ok();
+  return os_error(temporary_.string(), "cannot sync", errno, errno == ENOSPC ? kNoSpaceRemedy : "");
+}
+
 Status AtomicFile::commit() {
-  if (::fsync(fd_) != 0) return os_error(temporary_.string(), "cannot sync", errno);
+  MOE_RETURN_IF_ERROR(sync());
   const int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0) {
     const int error = errno;

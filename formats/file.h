@@ -29,7 +29,11 @@ class File {
   int fd() const { return fd_; }
 
   // Fills `out` from byte `offset` on. A file that ends early is kCorrupt with the offset.
-  Status read_at(std::uint64_t offset, std::span<std::byte> out) const;
+  // `tensor`: what the bytes belong to, for the message.
+  Status read_at(std::uint64_t offset, std::span<std::byte> out,
+                 std::string_view tensor = {}) const;
+  // Asks the system to forget what it caches of the file, so that the next read is the disk's.
+  void drop_cache() const;
 
  private:
   File(int fd, std::string path, std::uint64_t size)
@@ -45,6 +49,9 @@ class File {
 class AtomicFile {
  public:
   static Result<AtomicFile> create(const std::filesystem::path& final_path);
+  // A scratch file in `directory` that has no name any more and goes with the object; commit() is
+  // not for it.
+  static Result<AtomicFile> create_unnamed(const std::filesystem::path& directory);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
   AtomicFile(const AtomicFile&) = delete;
@@ -52,8 +59,13 @@ class AtomicFile {
   ~AtomicFile();
 
   Status write_at(std::uint64_t offset, std::span<const std::byte> data);
-  // Extends or cuts the file to `size` bytes (new bytes are zero).
+  // Extends or cuts the file to `size` bytes (new bytes are zero), taking the space at once where
+  // the file system can: a full disk shows here and not halfway.
   Status resize(std::uint64_t size);
+  // Asks the system to start writing these bytes to the disk, so that commit() waits less.
+  void start_writeback(std::uint64_t offset, std::uint64_t size);
+  // Waits until everything written so far is on the disk.
+  Status sync();
   Status commit();
 
  private:

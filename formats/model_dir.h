@@ -26,10 +26,18 @@ struct ModelDir {
 // (formats/pack_directory.h), sorted. LZ4 packs are never among them.
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
 
-// Reads the configuration and both manifests and checks them against each other.
-// `pack_name`: "NAME" for packed_experts_NAME or a directory's whole name; "" for packed_experts,
-// else the only pack there is; anything else is kNotFound with the list of packs. A pack that is
-// meant but has no manifest is named, with what to do.
+// The directory name of the pack that `wanted` means: "NAME" for packed_experts_NAME or a
+// directory's whole name; "" for packed_experts, else the only pack there is; anything else is
+// kNotFound with the list of packs. A pack that is meant but has no manifest, or is compressed, is
+// named with what to do.
+Result<std::string> choose_pack(const std::filesystem::path& model, const std::string& wanted);
+
+// kCorrupt unless the pack, read from `pack_path`, has the dimensions of `config`.
+Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
+                       const std::filesystem::path& pack_path);
+
+// Reads the configuration and both manifests and checks them against each other. `pack_name` as
+// choose_pack takes it.
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name);
 
 }  // namespace moepack

@@ -337,18 +337,18 @@ Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header
   return tensors;
 }
 
-Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  MOE_ASSIGN_OR_RETURN(File file, File::open(path));
-  if (file.size() < kLengthBytes) {
+Result<SafetensorsFile> SafetensorsFile::read_header(File file, std::uint64_t file_size,
+                                                     bool has_data) {
+  if (file_size < kLengthBytes) {
     return corrupt(
         {.file = file.path()},
-        "is " + std::to_string(file.size()) + " bytes long, too short for a safetensors file",
+        "is " + std::to_string(file_size) + " bytes long, too short for a safetensors file",
         kCutShort);
   }
   std::array<std::byte, kLengthBytes> length_bytes{};
   MOE_RETURN_IF_ERROR(file.read_at(0, length_bytes));
   const auto length = load_le<std::uint64_t>(length_bytes.data());
-  MOE_RETURN_IF_ERROR(check_header_length(length, file.size(), file.path()));
+  MOE_RETURN_IF_ERROR(check_header_length(length, std::min(file_size, file.size()), file.path()));
 
   std::string header(length, '\0');
   const auto header_bytes = std::as_writable_bytes(std::span(header));
@@ -357,11 +357,39 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   sum.add(length_bytes);
   sum.add(header_bytes);
 
-  SafetensorsFile result(std::move(file));
+  SafetensorsFile result(std::move(file), file_size, has_data);
   MOE_ASSIGN_OR_RETURN(result.tensors_,
-                       parse_safetensors_header(header, result.file_.size(), result.file_.path()));
+                       parse_safetensors_header(header, file_size, result.file_.path()));
   result.header_checksum_ = sum.finish();
   return result;
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
+  MOE_ASSIGN_OR_RETURN(File file, File::open(path));
+  const std::uint64_t size = file.size();
+  return read_header(std::move(file), size, true);
+}
+
+Result<SafetensorsFile> SafetensorsFile::open_saved_header(const std::filesystem::path& copy) {
+  MOE_ASSIGN_OR_RETURN(File file, File::open(copy));
+  if (file.size() < kLengthBytes) {
+    return corrupt({.file = file.path()}, "is too short for a shard's saved header");
+  }
+  std::array<std::byte, kLengthBytes> size_bytes{};
+  MOE_RETURN_IF_ERROR(file.read_at(file.size() - kLengthBytes, size_bytes));
+  return read_header(std::move(file), load_le<std::uint64_t>(size_bytes.data()), false);
+}
+
+Status SafetensorsFile::save_header(const std::filesystem::path& copy) const {
+  std::array<std::byte, kLengthBytes> number{};
+  MOE_RETURN_IF_ERROR(file_.read_at(0, number));
+  std::vector<std::byte> header(kLengthBytes + load_le<std::uint64_t>(number.data()));
+  MOE_RETURN_IF_ERROR(file_.read_at(0, header));
+  store_le(number.data(), file_size_);
+  MOE_ASSIGN_OR_RETURN(AtomicFile out, AtomicFile::create(copy));
+  MOE_RETURN_IF_ERROR(out.write_at(0, header));
+  MOE_RETURN_IF_ERROR(out.write_at(header.size(), number));
+  return out.commit();
 }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {

@@ -43,8 +43,18 @@ class SafetensorsFile {
   // kUnsupported for a dtype unknown to the format.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
 
-  // read_at may be called from any number of threads.
+  // A shard whose data is gone, from what save_header kept of it: the same tensors, size and
+  // checksum. Its name is that of the copy, so the copy bears the shard's own name.
+  static Result<SafetensorsFile> open_saved_header(const std::filesystem::path& copy);
+  // Writes the 8 + N header bytes and the file's size (u64, little-endian) to `copy`, atomically.
+  Status save_header(const std::filesystem::path& copy) const;
+
+  // read_at may be called from any number of threads. Of a saved header it is the copy.
   const File& file() const { return file_; }
+  // Of the shard, header and data, in bytes.
+  std::uint64_t file_size() const { return file_size_; }
+  // False for a saved header: no tensor can be read.
+  bool has_data() const { return has_data_; }
   // Sorted by name.
   std::span<const TensorInfo> tensors() const { return tensors_; }
   // nullptr when absent.
@@ -53,8 +63,13 @@ class SafetensorsFile {
   std::uint64_t header_checksum() const { return header_checksum_; }
 
  private:
-  explicit SafetensorsFile(File file) : file_(std::move(file)) {}
+  SafetensorsFile(File file, std::uint64_t file_size, bool has_data)
+      : file_(std::move(file)), file_size_(file_size), has_data_(has_data) {}
+  static Result<SafetensorsFile> read_header(File file, std::uint64_t file_size, bool has_data);
+
   File file_;
+  std::uint64_t file_size_ = 0;
+  bool has_data_ = true;
   std::vector<TensorInfo> tensors_;
   std::uint64_t header_checksum_ = 0;
 };

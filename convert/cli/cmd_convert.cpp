@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
 #include "convert/convert.h"
 
@@ -20,19 +21,26 @@ struct ConvertFlags {
   std::uint32_t group_size = 64;
   std::uint64_t page_size = kDefaultPageSize;
   std::uint32_t threads = 0;
+  std::string layers = "all";
+  bool restart = false;
+  bool reclaim = false;
   bool dry_run = false;
   bool json = false;
   bool quiet = false;
 };
 
-ConvertOptions options_of(const ConvertFlags& flags) {
-  return {.source = flags.source,
-          .output = flags.output,
-          .expert_format = qformat_from_name(flags.expert_format),  // "source": nullopt
-          .resident_format = qformat_from_name(flags.resident_format),
-          .group_size = flags.group_size,
-          .page_size = flags.page_size,
-          .threads = flags.threads};
+Result<ConvertOptions> options_of(const ConvertFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(std::vector<std::uint32_t> layers, parse_layers(flags.layers));
+  return ConvertOptions{.source = flags.source,
+                        .output = flags.output,
+                        .expert_format = qformat_from_name(flags.expert_format),  // or nullopt
+                        .resident_format = qformat_from_name(flags.resident_format),
+                        .group_size = flags.group_size,
+                        .page_size = flags.page_size,
+                        .threads = flags.threads,
+                        .layers = std::move(layers),
+                        .restart = flags.restart,
+                        .reclaim = flags.reclaim};
 }
 
 double gigabytes_per_second(const ConvertReport& report) {
@@ -55,13 +63,21 @@ void print_json(const ConvertReport& report, const ConvertFlags& flags) {
                               {"resident_bytes", report.resident_bytes},
                               {"total_bytes", report.total_bytes},
                               {"source_bytes", report.source_bytes},
+                              {"needed_bytes", report.needed_bytes},
                               {"free_bytes", report.free_bytes},
                               {"skipped_tensors", report.skipped_tensors},
                               {"kept_tensors", report.kept_tensors},
                               {"absent_files", report.absent_files},
                               {"notes", report.notes},
                               {"threads", report.threads}};
-  if (!flags.dry_run) {
+  if (flags.dry_run) {
+    json["estimated_seconds"] = report.estimated_seconds;
+  } else {
+    json["finished"] = report.finished;
+    json["layers_resumed"] = report.layers_resumed;
+    json["layers_left"] = report.layers_left;
+    json["removed_shards"] = report.removed_shards;
+    json["kept_shards"] = report.kept_shards;
     json["seconds"] = report.seconds;
     json["gb_per_s"] = gigabytes_per_second(report);
   }
@@ -79,6 +95,37 @@ void print_names(const std::string& what, const std::vector<std::string>& names)
   std::cerr << text << (names.size() > kShown ? ", ...)" : ")") << "\n";
 }
 
+void print_plan(const ConvertReport& report, const ConvertFlags& flags) {
+  std::cerr << flags.output << ": would take " << format_bytes(report.total_bytes);
+  if (report.needed_bytes < report.total_bytes) {
+    std::cerr << ", with --reclaim at most " << format_bytes(report.needed_bytes) << " more";
+  }
+  std::cerr << "; " << format_bytes(report.free_bytes) << " are free\n"
+            << "about " << format_duration(report.estimated_seconds)
+            << ", told by converting a few experts\n";
+  if (report.free_bytes != 0 && report.needed_bytes > report.free_bytes) {
+    std::cerr << "note: that does not fit\n";
+  }
+}
+
+void print_outcome(const ConvertReport& report, const ConvertFlags& flags) {
+  if (report.layers_resumed > 0) {
+    std::cerr << "continued an interrupted conversion: " << report.layers_resumed
+              << " layers were finished\n";
+  }
+  print_names("source shards removed", report.removed_shards);
+  print_names("source shards kept, they hold skipped tensors", report.kept_shards);
+  std::array<char, 64> speed{};
+  std::snprintf(speed.data(), speed.size(), "%.1f s, %.2f GB/s", report.seconds,
+                gigabytes_per_second(report));
+  std::cerr << flags.output << ": ";
+  if (report.finished) {
+    std::cerr << format_bytes(report.total_bytes) << " in " << speed.data() << "\n";
+  } else {
+    std::cerr << report.layers_left << " layers are left; run the same command without --layers\n";
+  }
+}
+
 void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
   std::cerr << report.num_layers << " layers x " << report.num_experts << " experts, "
             << report.expert_format << ", " << report.expert_size << " bytes each";
@@ -93,22 +140,14 @@ void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
   print_names("absent in the source", report.absent_files);
   for (const std::string& note : report.notes) std::cerr << "note: " << note << "\n";
   if (flags.dry_run) {
-    std::cerr << flags.output << ": would take " << format_bytes(report.total_bytes) << ", "
-              << format_bytes(report.free_bytes) << " are free\n";
-    if (report.free_bytes != 0 && report.total_bytes > report.free_bytes) {
-      std::cerr << "note: that does not fit\n";
-    }
-    return;
+    print_plan(report, flags);
+  } else {
+    print_outcome(report, flags);
   }
-  std::array<char, 64> speed{};
-  std::snprintf(speed.data(), speed.size(), "%.1f s, %.2f GB/s", report.seconds,
-                gigabytes_per_second(report));
-  std::cerr << flags.output << ": " << format_bytes(report.total_bytes) << " in " << speed.data()
-            << "\n";
 }
 
 Result<ConvertReport> run(const ConvertFlags& flags) {
-  const ConvertOptions options = options_of(flags);
+  MOE_ASSIGN_OR_RETURN(const ConvertOptions options, options_of(flags));
   if (flags.dry_run) return plan_conversion(options);
   ProgressLine line(stderr_is_terminal(), flags.quiet);
   return convert_checkpoint(options, [&line](const ConvertProgress& p) {
@@ -124,7 +163,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
       ->required();
   command
       .add_option("-o,--output", flags.output,
-                  "Model directory to write; must not exist or be empty")
+                  "Model directory to write: new, empty, or an interrupted conversion to continue")
       ->required();
   command
       .add_option("--expert-format", flags.expert_format,
@@ -147,8 +186,16 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
   command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  command
+      .add_option("--layers", flags.layers,
+                  "Convert only these layers now, as in 0-4,7; the others wait for a later run")
+      ->capture_default_str();
+  command.add_flag("--restart", flags.restart,
+                   "Drop an interrupted conversion of another source or with other options");
+  command.add_flag("--reclaim", flags.reclaim,
+                   "Remove each source shard once all its tensors are packed and read back");
   command.add_flag("--dry-run", flags.dry_run,
-                   "Check everything and print the sizes; write nothing");
+                   "Check everything, print sizes and an estimate of the time; leave nothing");
   command.add_flag("--json", flags.json, "Print one JSON object on stdout");
   command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
 }

@@ -1,0 +1,77 @@
+#include "bench/byte_tokenizer.h"
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/file.h"
+
+namespace moepack::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The character that byte-level BPE (GPT-2) writes each byte as.
+Json byte_vocabulary() {
+  Json vocabulary = Json::object();
+  std::uint32_t next = 0x100;
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    const bool is_printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
+                              (byte >= 0xae && byte <= 0xff);
+    const std::uint32_t code = is_printable ? byte : next++;
+    std::string utf8;
+    if (code < 0x80) {
+      utf8 += static_cast<char>(code);
+    } else {
+      utf8 += static_cast<char>(0xc0 | (code >> 6));
+      utf8 += static_cast<char>(0x80 | (code & 0x3f));
+    }
+    vocabulary[utf8] = byte;
+  }
+  return vocabulary;
+}
+
+Json tokenizer_json() {
+  Json added = Json::array();
+  std::int32_t id = kEndOfText;
+  for (const char* content : {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}) {
+    added.push_back({{"id", id++},
+                     {"content", content},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  }
+  const Json bytes = {{"type", "ByteLevel"},
+                      {"add_prefix_space", false},
+                      {"trim_offsets", false},
+                      {"use_regex", false}};
+  return {{"version", "1.0"},
+          {"added_tokens", added},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", bytes},
+          {"decoder", bytes},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"byte_fallback", false},
+            {"ignore_merges", false},
+            {"vocab", byte_vocabulary()},
+            {"merges", Json::array()}}}};
+}
+
+}  // namespace
+
+Status write_byte_tokenizer(const std::filesystem::path& directory) {
+  MOE_RETURN_IF_ERROR(write_text_file(directory / "tokenizer.json", tokenizer_json().dump(1)));
+  const Json settings = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                         {"eos_token", "<|im_end|>"},
+                         {"pad_token", "<|endoftext|>"}};
+  MOE_RETURN_IF_ERROR(write_text_file(directory / "tokenizer_config.json", settings.dump(1)));
+  const Json generation = {{"eos_token_id", {kEndOfText + 2, kEndOfText}}};
+  return write_text_file(directory / "generation_config.json", generation.dump(1));
+}
+
+}  // namespace moepack::bench

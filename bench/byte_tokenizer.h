@@ -1,0 +1,17 @@
+// A tokenizer that needs no training: one token a byte, three special ones.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "formats/status.h"
+
+namespace moepack::bench {
+
+constexpr std::int32_t kEndOfText = 256;  // then <|im_start|>, <|im_end|>
+constexpr std::uint32_t kTokens = 259;
+
+// tokenizer.json, tokenizer_config.json and generation_config.json.
+Status write_byte_tokenizer(const std::filesystem::path& directory);
+
+}  // namespace moepack::bench

@@ -1,0 +1,307 @@
+#include "convert/conversion.h"
+
+#include <algorithm>
+#include <future>
+#include <system_error>
+
+#include "convert/parallel.h"
+#include "convert/read_back.h"
+#include "convert/resident.h"
+#include "formats/checksum.h"
+#include "formats/file.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A worker holds up to about four mebibytes.
+constexpr std::size_t kMaxWorkers = 32;
+constexpr std::uint64_t kCopyBlock = std::uint64_t{1} << 20;
+
+Status copy_companion(const fs::path& from, const fs::path& to) {
+  MOE_ASSIGN_OR_RETURN(const File source, File::open(from));
+  MOE_ASSIGN_OR_RETURN(AtomicFile copy, AtomicFile::create(to));
+  std::vector<std::byte> buffer(std::min(source.size(), kCopyBlock));
+  for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
+    const std::span<std::byte> part =
+        std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), source.size() - at));
+    MOE_RETURN_IF_ERROR(source.read_at(at, part));
+    MOE_RETURN_IF_ERROR(copy.write_at(at, part));
+  }
+  return copy.commit();
+}
+
+// Everything that decides about the bytes to be written: the source, the options, the companions.
+Result<std::uint64_t> plan_digest(const Checkpoint& checkpoint, const ConvertPlan& plan) {
+  std::string text = pack_manifest_text(plan.pack) + resident_manifest_text(plan.resident);
+  for (const std::string& name : plan.companions) {
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t sum, checksum_of_file(checkpoint.directory() / name));
+    text += name + " " + checksum_text(sum) + "\n";
+  }
+  return checksum(std::as_bytes(std::span(text)));
+}
+
+std::string describe(const ConvertPlan& plan) {
+  const ExpertLayout& usual = plan.pack.layouts.front();
+  return plan.pack.source.name + " (experts " + to_string(usual.of(Projection::kGate).format) +
+         ", pages of " + std::to_string(plan.pack.page_size) + ")";
+}
+
+bool has_size(const fs::path& file, std::uint64_t size) {
+  std::error_code error;
+  return fs::file_size(file, error) == size && !error;
+}
+
+}  // namespace
+
+std::size_t conversion_threads(unsigned asked) {
+  return std::min(thread_count(asked), kMaxWorkers);
+}
+
+// A layer file that is written but not yet durable.
+struct Conversion::Commit {
+  std::uint32_t layer = 0;
+  std::future<Status> result;
+
+  static Commit start(std::uint32_t layer, AtomicFile file) {
+    auto shared = std::make_shared<AtomicFile>(std::move(file));
+    const auto work = [shared] { return shared->commit(); };
+    try {
+      return {layer, std::async(std::launch::async, work)};
+    } catch (const std::system_error&) {
+      return {layer, std::async(std::launch::deferred, work)};
+    }
+  }
+};
+
+Result<std::unique_ptr<Conversion>> Conversion::prepare(const Checkpoint& checkpoint,
+                                                        ConvertPlan& plan,
+                                                        const ConvertOptions& options,
+                                                        OutputDirectory& output) {
+  for (std::uint32_t layer : options.layers) {
+    if (layer < plan.pack.num_layers) continue;
+    return invalid_argument("there is no layer " + std::to_string(layer) + ", the model has " +
+                                std::to_string(plan.pack.num_layers),
+                            "number them from 0");
+  }
+  MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
+                       ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
+  std::unique_ptr<Conversion> conversion(
+      new Conversion(checkpoint, plan, options, output, std::move(journal)));
+  MOE_RETURN_IF_ERROR(conversion->open_journal());
+  MOE_RETURN_IF_ERROR(conversion->keep_finished());
+  if (options.reclaim) MOE_RETURN_IF_ERROR(conversion->start_reclaiming());
+  return conversion;
+}
+
+Status Conversion::open_journal() {
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t digest, plan_digest(checkpoint_, plan_));
+  if (journal_.is_empty()) return journal_.start(digest, describe(plan_));
+  if (journal_.plan() == digest) return Status::ok();
+  // What is there belongs to someone: from here on only an explicit wish removes it.
+  const std::string there = output_.path().string();
+  const std::string what = "holds an interrupted conversion of " + printable(journal_.what()) +
+                           ", with another source or other options";
+  if (!options_.restart) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = there}, what,
+                      "give the same source and options to continue it, --restart to drop it, or "
+                      "name another output directory");
+  }
+  if (!journal_.removed_shards().empty()) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = there},
+                      what + ", and shards of that source were already removed",
+                      "continue it with the same options, or remove the directory by hand");
+  }
+  return journal_.start(digest, describe(plan_));
+}
+
+// Takes over the recorded files that are there, with their checksums, and removes all others.
+Status Conversion::keep_finished() {
+  std::set<fs::path> kept;
+  const fs::path pack = output_.path() / kDefaultPackName;
+  const fs::path resident = output_.path() / kResidentDataName;
+  if (journal_.resident_checksum().has_value()) {
+    if (has_size(resident, plan_.resident.data_size)) {
+      plan_.resident.checksum = *journal_.resident_checksum();
+      kept.insert(resident);
+    } else {
+      journal_.forget_resident();
+    }
+  }
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    LayerEntry& layer = plan_.pack.layers[l];
+    const std::vector<std::uint64_t>* sums = journal_.layer_checksums(l);
+    if (sums == nullptr) continue;
+    if (sums->size() != layer.experts.size() || !has_size(pack / layer.file, layer.file_size)) {
+      journal_.forget_layer(l);
+      continue;
+    }
+    for (std::size_t e = 0; e < sums->size(); ++e) layer.experts[e].checksum = (*sums)[e];
+    kept.insert(pack / layer.file);
+  }
+  layers_resumed_ = journal_.layers_done();
+  std::error_code ignored;
+  const fs::path headers = output_.path() / kSavedHeadersDirectory;
+  for (fs::directory_iterator at(headers, ignored), end; at != end; at.increment(ignored)) {
+    if (at->path().extension() == ".safetensors") kept.insert(at->path());
+  }
+  return output_.keep_only(kept);
+}
+
+Status Conversion::start_reclaiming() {
+  MOE_ASSIGN_OR_RETURN(const fs::path headers, output_.add_directory(kSavedHeadersDirectory));
+  MOE_ASSIGN_OR_RETURN(reclaimer_, ShardReclaimer::create(checkpoint_, plan_, &journal_, headers));
+  return reclaimer_->save_headers();
+}
+
+const std::vector<std::string>& Conversion::removed_shards() const {
+  static const std::vector<std::string> kNone;
+  return reclaimer_.has_value() ? reclaimer_->removed() : kNone;
+}
+
+const std::vector<std::string>& Conversion::never_removed_shards() const {
+  static const std::vector<std::string> kNone;
+  return reclaimer_.has_value() ? reclaimer_->never_removed() : kNone;
+}
+
+bool Conversion::is_wanted(std::uint32_t layer) const {
+  const std::vector<std::uint32_t>& wanted = options_.layers;
+  return wanted.empty() || std::find(wanted.begin(), wanted.end(), layer) != wanted.end();
+}
+
+std::vector<std::uint32_t> Conversion::layers_to_do() const {
+  std::vector<std::uint32_t> layers;
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) == nullptr && is_wanted(l)) layers.push_back(l);
+  }
+  return layers;
+}
+
+std::uint64_t Conversion::space_needed() const {
+  std::vector<ShardReclaimer::Step> steps;
+  // The small files first, with what the journal and the file system's own records take.
+  steps.push_back({plan_.pack.num_layers,
+                   plan_.total_bytes - plan_.expert_bytes - plan_.resident_bytes +
+                       (journal_.resident_checksum().has_value() ? 0 : plan_.resident_bytes)});
+  for (std::uint32_t l : layers_to_do()) steps.push_back({l, plan_.pack.layers[l].file_size});
+  if (reclaimer_.has_value()) return reclaimer_->space_needed(steps);
+  std::uint64_t sum = 0;
+  for (const ShardReclaimer::Step& step : steps) sum += step.bytes;
+  return sum;
+}
+
+ConvertProgress Conversion::starting_point() const {
+  ConvertProgress start;
+  start.layers_total = plan_.pack.num_layers;
+  start.layers_done = static_cast<std::uint32_t>(layers_resumed_);
+  if (!journal_.resident_checksum().has_value()) {
+    for (const SourceMatrix& source : plan_.resident_sources) start.bytes_total += source.bytes();
+  }
+  for (std::uint32_t l : layers_to_do()) {
+    for (std::uint32_t e = 0; e < plan_.pack.num_experts; ++e) {
+      start.bytes_total += plan_.experts.bytes(l, e);
+    }
+  }
+  return start;
+}
+
+Status Conversion::run(const ProgressCallback& callback) {
+  const Status status = write_everything(callback);
+  if (status.is_ok()) return status;
+  const bool worth_keeping = journal_.layers_done() > 0 || journal_.resident_checksum().has_value();
+  const bool needed = !journal_.removed_shards().empty();
+  if (needed || (status.code() == StatusCode::kIo && worth_keeping)) {
+    output_.keep();
+  } else {
+    output_.discard();
+  }
+  return status;
+}
+
+Status Conversion::write_everything(const ProgressCallback& callback) {
+  ProgressCounter progress(starting_point(), callback);
+  for (const std::string& name : plan_.companions) {
+    MOE_RETURN_IF_ERROR(copy_companion(checkpoint_.directory() / name, output_.path() / name));
+  }
+  MOE_RETURN_IF_ERROR(write_residents(progress));
+  MOE_RETURN_IF_ERROR(write_layers(progress));
+  if (layers_left() > 0) {
+    output_.keep();
+    return Status::ok();
+  }
+  MOE_RETURN_IF_ERROR(write_manifests());
+  MOE_RETURN_IF_ERROR(journal_.add_completion());
+  return output_.finish();
+}
+
+Status Conversion::write_residents(ProgressCounter& progress) {
+  const fs::path data = output_.path() / kResidentDataName;
+  if (!journal_.resident_checksum().has_value()) {
+    MOE_RETURN_IF_ERROR(write_resident_data(plan_.resident_sources, output_.path(),
+                                            conversion_threads(options_.threads), plan_.resident,
+                                            progress));
+  }
+  if (reclaimer_.has_value()) {
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t sum, checksum_of_file(data));
+    if (sum != plan_.resident.checksum) {
+      return make_error(StatusCode::kIo, Where{.file = data.string()},
+                        "reads back differently from what was written",
+                        "the disk does not keep what is written to it");
+    }
+  }
+  if (!journal_.resident_checksum().has_value()) {
+    MOE_RETURN_IF_ERROR(journal_.add_resident(plan_.resident.checksum));
+  }
+  return reclaimer_.has_value() ? reclaimer_->resident_done() : Status::ok();
+}
+
+// While a layer becomes durable in the background, the next one is converted; not so with
+// --reclaim, where the space of its source may be needed for the next.
+Status Conversion::write_layers(ProgressCounter& progress) {
+  MOE_ASSIGN_OR_RETURN(const fs::path pack, output_.add_directory(kDefaultPackName));
+  if (reclaimer_.has_value()) {
+    for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+      if (journal_.layer_checksums(l) == nullptr) continue;
+      MOE_RETURN_IF_ERROR(
+          check_layer_file(pack, plan_.pack, l, conversion_threads(options_.threads)));
+      MOE_RETURN_IF_ERROR(reclaimer_->layer_done(l));
+    }
+  }
+  std::vector<PackWorker> workers(conversion_threads(options_.threads));
+  Commit commit;
+  for (std::uint32_t l : layers_to_do()) {
+    Result<AtomicFile> file =
+        write_layer_file(plan_.experts, pack, l, workers, plan_.pack, progress);
+    MOE_RETURN_IF_ERROR(settle(commit, progress));
+    if (!file.is_ok()) return file.status();
+    commit = Commit::start(l, std::move(file).value());
+    if (reclaimer_.has_value()) MOE_RETURN_IF_ERROR(settle(commit, progress));
+  }
+  return settle(commit, progress);
+}
+
+// Waits until the layer is durable and records it.
+Status Conversion::settle(Commit& commit, ProgressCounter& progress) {
+  if (!commit.result.valid()) return Status::ok();
+  const std::uint32_t layer = commit.layer;
+  MOE_RETURN_IF_ERROR(commit.result.get());
+  if (reclaimer_.has_value()) {
+    MOE_RETURN_IF_ERROR(check_layer_file(output_.path() / kDefaultPackName, plan_.pack, layer,
+                                         conversion_threads(options_.threads)));
+  }
+  std::vector<std::uint64_t> sums;
+  for (const ExpertEntry& expert : plan_.pack.layers[layer].experts) {
+    sums.push_back(expert.checksum);
+  }
+  MOE_RETURN_IF_ERROR(journal_.add_layer(layer, std::move(sums)));
+  progress.layer_done();
+  return reclaimer_.has_value() ? reclaimer_->layer_done(layer) : Status::ok();
+}
+
+Status Conversion::write_manifests() {
+  MOE_RETURN_IF_ERROR(write_resident_manifest(output_.path(), plan_.resident));
+  return write_pack_manifest(output_.path() / kDefaultPackName, plan_.pack);
+}
+
+}  // namespace moepack

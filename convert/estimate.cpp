@@ -1,0 +1,57 @@
+#include "convert/estimate.h"
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <vector>
+
+#include "convert/pack.h"
+#include "convert/parallel.h"
+#include "formats/file.h"
+
+namespace moepack {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kProbeSeconds = 2;
+// Enough to see the disk behind the system's cache, little enough to fit anywhere.
+constexpr std::uint64_t kProbeBytes = std::uint64_t{1} << 30;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+Result<double> estimate_seconds(const ConvertPlan& plan, const std::filesystem::path& directory,
+                                std::size_t threads) {
+  const PackManifest& pack = plan.pack;
+  const std::size_t experts = std::size_t{pack.num_layers} * pack.num_experts;
+  // A stride that shares no factor with their number visits every expert once, far apart.
+  std::size_t stride = 7919;
+  while (std::gcd(stride, experts) != 1) ++stride;
+  std::vector<PackWorker> workers(threads);
+  std::atomic<std::uint64_t> read{0};
+  std::atomic<std::uint64_t> written{0};
+  const Clock::time_point start = Clock::now();
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create_unnamed(directory));
+  const auto probe = [&](std::size_t item, std::size_t w) -> Status {
+    if (seconds_since(start) > kProbeSeconds || written > kProbeBytes) return Status::ok();
+    const std::size_t at = item * stride % experts;
+    const auto layer = static_cast<std::uint32_t>(at / pack.num_experts);
+    const auto expert = static_cast<std::uint32_t>(at % pack.num_experts);
+    const ExpertLayout& layout = pack.layout_of(layer, expert);
+    const std::uint64_t offset = written.fetch_add(layout.record_bytes);
+    MOE_RETURN_IF_ERROR(
+        write_record(plan.experts, layout, layer, expert, file, offset, workers[w]).status());
+    read += plan.experts.bytes(layer, expert);
+    return Status::ok();
+  };
+  MOE_RETURN_IF_ERROR(parallel_items(experts, threads, probe));
+  MOE_RETURN_IF_ERROR(file.sync());
+  const double seconds = seconds_since(start);
+  return seconds / static_cast<double>(read.load()) * static_cast<double>(plan.source_bytes);
+}
+
+}  // namespace moepack

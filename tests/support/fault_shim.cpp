@@ -1,0 +1,156 @@
+// Preloaded into a program under test (LD_PRELOAD): counts its file operations and, at the one that
+// MOEPACK_FAULT names, fails it or kills the program. Linux, glibc.
+//
+//   MOEPACK_FAULT=count:FILE        writes "OPERATION CALLS" lines to FILE at exit
+//   MOEPACK_FAULT=kill-after:OP:N   SIGKILL as soon as the Nth call of OP has returned
+//   MOEPACK_FAULT=ERROR:OP:N        the Nth call of OP fails with ERROR (EIO, ENOSPC)
+//
+// OP: read, write, sync, rename, unlink, or any, which counts all of them together. Reads count of
+// .safetensors and .bin files only.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace {
+
+constexpr int kOperations = 6;
+constexpr const char* kNames[kOperations] = {"read", "write", "sync", "rename", "unlink", "any"};
+enum Operation { kRead, kWrite, kSync, kRename, kUnlink, kAny };
+
+struct Fault {
+  bool kills = false;
+  int error = 0;
+  int operation = -1;
+  long at = 0;
+  std::string count_file;
+};
+
+Fault parse_fault() {
+  Fault fault;
+  const char* text = std::getenv("MOEPACK_FAULT");
+  if (text == nullptr) return fault;
+  const std::string all(text);
+  const std::size_t first = all.find(':');
+  const std::string kind = all.substr(0, first);
+  if (kind == "count") {
+    fault.count_file = all.substr(first + 1);
+    return fault;
+  }
+  fault.kills = kind == "kill-after";
+  fault.error = kind == "ENOSPC" ? ENOSPC : EIO;
+  const std::size_t second = all.find(':', first + 1);
+  const std::string operation = all.substr(first + 1, second - first - 1);
+  for (int i = 0; i < kOperations; ++i) {
+    if (operation == kNames[i]) fault.operation = i;
+  }
+  fault.at = std::strtol(all.c_str() + second + 1, nullptr, 10);
+  return fault;
+}
+
+struct State {
+  Fault fault = parse_fault();
+  std::atomic<long> calls[kOperations] = {};
+
+  ~State() {
+    if (fault.count_file.empty()) return;
+    std::FILE* out = std::fopen(fault.count_file.c_str(), "w");
+    if (out == nullptr) return;
+    for (int i = 0; i < kOperations; ++i) {
+      std::fprintf(out, "%s %ld\n", kNames[i], calls[i].load());
+    }
+    std::fclose(out);
+  }
+};
+
+State& state() {
+  static State instance;
+  return instance;
+}
+
+// Counts a call; true when it is the one that the fault is for.
+bool count(Operation operation) {
+  State& s = state();
+  const long own = ++s.calls[operation];
+  const long any = ++s.calls[kAny];
+  if (s.fault.operation == operation) return own == s.fault.at;
+  return s.fault.operation == kAny && any == s.fault.at;
+}
+
+// Runs `call` with the fault applied where it belongs.
+template <typename Call>
+auto guarded(Operation operation, Call call) -> decltype(call()) {
+  const bool hit = count(operation);
+  if (hit && !state().fault.kills) {
+    errno = state().fault.error;
+    return -1;
+  }
+  const auto result = call();
+  if (hit) ::kill(::getpid(), SIGKILL);
+  return result;
+}
+
+template <typename Function>
+Function next(const char* name) {
+  return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
+}
+
+bool is_data_file(int fd) {
+  char link[64];
+  char path[4096];
+  std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+  const ssize_t size = ::readlink(link, path, sizeof(path));
+  const std::string_view name(path, size < 0 ? 0 : static_cast<std::size_t>(size));
+  return name.ends_with(".safetensors") || name.find(".bin") != std::string_view::npos;
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t pread(int fd, void* buffer, size_t size, off_t offset) {
+  using Function = ssize_t (*)(int, void*, size_t, off_t);
+  static const Function real = next<Function>("pread");
+  if (!is_data_file(fd)) return real(fd, buffer, size, offset);
+  return guarded(kRead, [&] { return real(fd, buffer, size, offset); });
+}
+
+ssize_t pwrite(int fd, const void* buffer, size_t size, off_t offset) {
+  using Function = ssize_t (*)(int, const void*, size_t, off_t);
+  static const Function real = next<Function>("pwrite");
+  return guarded(kWrite, [&] { return real(fd, buffer, size, offset); });
+}
+
+int fsync(int fd) {
+  using Function = int (*)(int);
+  static const Function real = next<Function>("fsync");
+  return guarded(kSync, [&] { return real(fd); });
+}
+
+int rename(const char* from, const char* to) {
+  using Function = int (*)(const char*, const char*);
+  static const Function real = next<Function>("rename");
+  return guarded(kRename, [&] { return real(from, to); });
+}
+
+int remove(const char* path) {  // std::filesystem::remove
+  using Function = int (*)(const char*);
+  static const Function real = next<Function>("remove");
+  return guarded(kUnlink, [&] { return real(path); });
+}
+
+int unlink(const char* path) {
+  using Function = int (*)(const char*);
+  static const Function real = next<Function>("unlink");
+  return guarded(kUnlink, [&] { return real(path); });
+}
+
+}  // extern "C"
