@@ -264,7 +264,11 @@ Result<ImportReport> import_packs(const ImportOptions& options, const ProgressCa
                             "leave it out");
   }
   if (options.dry_run) return report;
-  ProgressCounter counter(report.bytes_read, layers, progress);
+  ProgressCounter counter({.bytes_done = 0,
+                           .bytes_total = report.bytes_read,
+                           .layers_done = 0,
+                           .layers_total = layers},
+                          progress);
   for (PackJob& job : jobs) {
     if (job.report.was_native) continue;
     MOE_RETURN_IF_ERROR(adopt_pack(job, report.threads, counter));
