@@ -264,10 +264,10 @@ Result<ImportReport> import_packs(const ImportOptions& options, const ProgressCa
                             "leave it out");
   }
   if (options.dry_run) return report;
-  ProgressCounter counter({.bytes_done = 0,
-                           .bytes_total = report.bytes_read,
-                           .layers_done = 0,
-                           .layers_total = layers},
+  ProgressCounter counter(ConvertProgress{.bytes_done = 0,
+                                          .bytes_total = report.bytes_read,
+                                          .layers_done = 0,
+                                          .layers_total = layers},
                           progress);
   for (PackJob& job : jobs) {
     if (job.report.was_native) continue;

@@ -37,7 +37,7 @@ Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
                        const std::filesystem::path& pack_path);
 
 // Reads the configuration and both manifests and checks them against each other. `pack_name` as
-// choose_pack takes it.
+// choose_pack takes it; a pack that is meant but has no manifest is named, with what to do.
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name);
 
 }  // namespace moepack

@@ -23,11 +23,11 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   register_convert(app, action);
-  register_import(app, action);
   register_inspect(app, action);
   register_index(app, action);
   register_extract(app, action);
   register_verify(app, action);
+  register_import(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
