@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "convert/cli/cmd_convert.h"
+#include "convert/cli/cmd_export.h"
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
 #include "convert/cli/cmd_run.h"
@@ -18,6 +19,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   register_convert(app, action);
+  register_export(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
