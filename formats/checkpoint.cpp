@@ -161,6 +161,34 @@ Status TensorRef::read(std::uint64_t begin, std::span<std::byte> out) const {
   return shard->file().read_at(info->offset + begin, out, info->name);
 }
 
+// `single_file`: that file alone; "" for the directory's shards.
+Status Checkpoint::open_shards(const fs::path& single_file, const fs::path& saved_headers) {
+  const fs::path index_path = directory_ / kIndexName;
+  const std::string index_file = index_path.string();
+  std::optional<ShardIndex> index;
+  if (!single_file.empty()) {
+    MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(single_file), shards_));
+  } else if (path_exists(index_path)) {
+    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxIndexBytes));
+    MOE_ASSIGN_OR_RETURN(index, parse_shard_index(text, index_file));
+    MOE_ASSIGN_OR_RETURN(shards_,
+                         open_indexed_shards(directory_, saved_headers, *index, index_file));
+  } else if (path_exists(directory_ / kSingleName)) {
+    MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(directory_ / kSingleName), shards_));
+  } else if (!saved_headers.empty() && path_exists(saved_headers / kSingleName)) {
+    MOE_RETURN_IF_ERROR(
+        append_shard(SafetensorsFile::open_saved_header(saved_headers / kSingleName), shards_));
+  } else {
+    return no_weights(directory_);
+  }
+  MOE_ASSIGN_OR_RETURN(tensors_, merge_tensors(shards_));
+  if (index.has_value()) {
+    MOE_RETURN_IF_ERROR(compare_with_index(tensors_, shards_, *index, index_file));
+  }
+  fingerprint_ = fingerprint_of(shards_);
+  return Status::ok();
+}
+
 Result<Checkpoint> Checkpoint::open(const fs::path& path, const fs::path& saved_headers) {
   Checkpoint checkpoint;
   MOE_ASSIGN_OR_RETURN(checkpoint.directory_, resolve_checkpoint_directory(path));
@@ -170,31 +198,20 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path, const fs::path& saved_
                      "the download is incomplete; download it too");
   }
   MOE_ASSIGN_OR_RETURN(checkpoint.config_, read_model_config(directory / kConfigName));
+  MOE_RETURN_IF_ERROR(checkpoint.open_shards({}, saved_headers));
+  return checkpoint;
+}
 
-  const fs::path index_path = directory / kIndexName;
-  const std::string index_file = index_path.string();
-  std::optional<ShardIndex> index;
-  if (path_exists(index_path)) {
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxIndexBytes));
-    MOE_ASSIGN_OR_RETURN(index, parse_shard_index(text, index_file));
-    MOE_ASSIGN_OR_RETURN(checkpoint.shards_,
-                         open_indexed_shards(directory, saved_headers, *index, index_file));
-  } else if (path_exists(directory / kSingleName)) {
-    MOE_RETURN_IF_ERROR(
-        append_shard(SafetensorsFile::open(directory / kSingleName), checkpoint.shards_));
-  } else if (!saved_headers.empty() && path_exists(saved_headers / kSingleName)) {
-    MOE_RETURN_IF_ERROR(append_shard(
-        SafetensorsFile::open_saved_header(saved_headers / kSingleName), checkpoint.shards_));
-  } else {
-    return no_weights(directory);
+Result<Checkpoint> Checkpoint::open_tensors(const fs::path& path) {
+  Checkpoint checkpoint;
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    checkpoint.directory_ = path.parent_path();
+    MOE_RETURN_IF_ERROR(checkpoint.open_shards(path, {}));
+    return checkpoint;
   }
-
-  MOE_ASSIGN_OR_RETURN(checkpoint.tensors_, merge_tensors(checkpoint.shards_));
-  if (index.has_value()) {
-    MOE_RETURN_IF_ERROR(
-        compare_with_index(checkpoint.tensors_, checkpoint.shards_, *index, index_file));
-  }
-  checkpoint.fingerprint_ = fingerprint_of(checkpoint.shards_);
+  MOE_ASSIGN_OR_RETURN(checkpoint.directory_, resolve_checkpoint_directory(path));
+  MOE_RETURN_IF_ERROR(checkpoint.open_shards({}, {}));
   return checkpoint;
 }
 

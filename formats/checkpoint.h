@@ -39,6 +39,9 @@ class Checkpoint {
   // is not in the checkpoint any more is taken from there, without its data. "" for none.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const std::filesystem::path& saved_headers = {});
+  // The tensors alone, for looking at checkpoints that cannot be run: config.json is not read and
+  // config() stays empty. `path` may also be one safetensors file.
+  static Result<Checkpoint> open_tensors(const std::filesystem::path& path);
 
   const std::filesystem::path& directory() const { return directory_; }  // resolved
   const ParsedConfig& config() const { return config_; }
@@ -56,6 +59,10 @@ class Checkpoint {
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  // Opens `single_file`, or with an empty path what the directory holds.
+  Status open_shards(const std::filesystem::path& single_file,
+                     const std::filesystem::path& saved_headers);
+
   std::filesystem::path directory_;
   ParsedConfig config_;
   std::vector<std::unique_ptr<SafetensorsFile>> shards_;

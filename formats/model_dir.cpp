@@ -15,6 +15,8 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
+}  // namespace
+
 Result<std::string> choose_pack(const std::filesystem::path& model, const std::string& wanted) {
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(model));
   const auto has = [&](const std::string& name) {
@@ -54,8 +56,6 @@ Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
   MOE_RETURN_IF_ERROR(check("hidden_size", pack.hidden_size, config.hidden_size));
   return check("expert_width", pack.expert_width, config.expert_width);
 }
-
-}  // namespace
 
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) {
   std::error_code error;

@@ -24,9 +24,17 @@ struct ModelDir {
 // Names of the directories inside `model` that hold a layout.json, sorted.
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
 
-// Reads the configuration and both manifests and checks them against each other.
-// `pack_name`: "NAME" for packed_experts_NAME or a directory's whole name; "" for packed_experts,
-// else the only pack there is; anything else is kNotFound with the list of packs.
+// The directory name of the pack that `wanted` means: "NAME" for packed_experts_NAME or a
+// directory's whole name; "" for packed_experts, else the only pack there is; anything else is
+// kNotFound with the list of packs.
+Result<std::string> choose_pack(const std::filesystem::path& model, const std::string& wanted);
+
+// kCorrupt unless the pack, read from `pack_path`, has the dimensions of `config`.
+Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
+                       const std::filesystem::path& pack_path);
+
+// Reads the configuration and both manifests and checks them against each other. `pack_name` as
+// choose_pack takes it.
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name);
 
 }  // namespace moepack

@@ -1,27 +1,24 @@
 #include "quant/affine.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 
 #include "formats/bytes.h"
-#include "formats/qcodec.h"
+#include "quant/affine_group.h"
 
 namespace moepack {
 namespace {
+
+constexpr std::size_t kMaxGroup = 128;
 
 struct ScaleAndBias {
   float scale;
   float bias;
 };
 
-ScaleAndBias choose_scale(std::span<const float> group, std::uint32_t max_code) {
-  float low = group[0];
-  float high = group[0];
-  for (float w : group) {
-    low = std::min(low, w);
-    high = std::max(high, w);
-  }
+ScaleAndBias choose_scale(float low, float high, std::uint32_t max_code) {
   const bool low_is_edge = std::fabs(low) > std::fabs(high);
   float scale = std::max((high - low) / static_cast<float>(max_code), 1e-7F);
   if (!low_is_edge) scale = -scale;
@@ -47,15 +44,17 @@ void encode_affine_row(const WeightFormat& format, std::span<const float> row,
   const std::uint32_t bits = qformat_info(format.id).bits;
   const std::uint32_t max_code = (1U << bits) - 1U;
   const std::size_t scale_bytes = dtype_bits(format.scale_type) / 8;
-  std::fill(out.codes.begin(), out.codes.end(), std::byte{0});
+  const AffineGroupKernels& kernels = affine_kernels();
+  std::array<std::uint8_t, kMaxGroup> codes{};
   for (std::size_t start = 0; start < row.size(); start += format.group_size) {
     const std::span<const float> group = row.subspan(start, format.group_size);
-    const ScaleAndBias chosen = choose_scale(group, max_code);
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      const float code = std::nearbyint((group[i] - chosen.bias) / chosen.scale);
-      const float clipped = std::clamp(code, 0.0F, static_cast<float>(max_code));
-      pack_code(out.codes.data(), start + i, bits, static_cast<std::uint32_t>(clipped));
-    }
+    float low = 0;
+    float high = 0;
+    kernels.range(group.data(), group.size(), low, high);
+    const ScaleAndBias chosen = choose_scale(low, high, max_code);
+    kernels.codes(group.data(), group.size(), chosen.bias, chosen.scale,
+                  static_cast<float>(max_code), codes.data());
+    pack_codes(std::span(codes).first(group.size()), bits, out.codes.data() + start * bits / 8);
     const std::size_t at = start / format.group_size * scale_bytes;
     store_scale(format.scale_type, out.scales.data() + at, chosen.scale);
     store_scale(format.scale_type, out.biases.data() + at, chosen.bias);

@@ -8,7 +8,7 @@
 
 namespace moepack {
 
-// Where one encoded row goes. Sizes as matrix_bytes(format, 1, cols) says; zeroed by the callee.
+// Where one encoded row goes. Sizes as matrix_bytes(format, 1, cols) says.
 struct AffineRowOut {
   std::span<std::byte> codes;
   std::span<std::byte> scales;

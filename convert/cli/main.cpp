@@ -5,9 +5,13 @@
 
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_export.h"
+#include "convert/cli/cmd_extract.h"
+#include "convert/cli/cmd_index.h"
+#include "convert/cli/cmd_inspect.h"
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
 #include "convert/cli/cmd_run.h"
+#include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
 
 namespace moepack::cli {
@@ -20,6 +24,10 @@ int parse_and_run(int argc, char** argv) {
   Action action;
   register_convert(app, action);
   register_export(app, action);
+  register_inspect(app, action);
+  register_index(app, action);
+  register_extract(app, action);
+  register_verify(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);

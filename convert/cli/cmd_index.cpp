@@ -1,0 +1,66 @@
+#include "convert/cli/cmd_index.h"
+
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "convert/cli/output.h"
+#include "convert/cli/progress.h"
+#include "convert/expert_index.h"
+
+namespace moepack::cli {
+namespace {
+
+struct IndexFlags {
+  std::string source;
+  std::string output;
+  bool json = false;
+};
+
+Status run(const IndexFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
+  if (out.is_stdout() && flags.json) {
+    return invalid_argument("the index and --json cannot both go to stdout", "name a file");
+  }
+  MOE_ASSIGN_OR_RETURN(const ExpertIndexSummary index,
+                       write_expert_index(flags.source, [&out](std::span<const std::byte> bytes) {
+                         return out.write(bytes);
+                       }));
+  MOE_RETURN_IF_ERROR(out.commit());
+  if (flags.json) {
+    std::cout << nlohmann::ordered_json{{"source", index.directory},
+                                        {"output", flags.output},
+                                        {"num_layers", index.num_layers},
+                                        {"num_experts", index.num_experts},
+                                        {"expert_bytes", index.expert_bytes},
+                                        {"index_bytes", index.index_bytes}}
+                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+              << "\n";
+  }
+  std::cerr << printable(flags.output, 4096) << ": " << index.num_layers << " layers x "
+            << index.num_experts << " experts, " << format_bytes(index.expert_bytes) << "\n";
+  return Status::ok();
+}
+
+}  // namespace
+
+void register_index(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<IndexFlags>();
+  CLI::App* command =
+      app.add_subcommand("index", "Write where every expert of a checkpoint lies, as JSON");
+  command
+      ->add_option(
+          "source", flags->source,
+          "Checkpoint: a directory with config.json and safetensors, or a HuggingFace cache")
+      ->required();
+  command->add_option("-o,--output", flags->output, "File to write; -: stdout")->required();
+  command->add_flag("--json", flags->json, "Print a summary as one JSON object on stdout");
+  command->callback([flags, &action] {
+    action = [flags] {
+      const Status status = run(*flags);
+      return status.is_ok() ? kExitOk : fail(status);
+    };
+  });
+}
+
+}  // namespace moepack::cli

@@ -1,0 +1,350 @@
+#include "convert/extract.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "convert/expert_name.h"
+#include "convert/path_kind.h"
+#include "convert/plan.h"
+#include "convert/stored_matrix.h"
+#include "formats/bytes.h"
+#include "formats/format_json.h"
+#include "formats/model_dir.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kCopyBlock = std::uint64_t{1} << 20;
+
+// A tensor that was found: its stored bytes, and the matrix they are part of when it can be
+// decoded.
+struct Found {
+  std::string name;
+  FileRange range;
+  DType dtype = DType::kU8;
+  std::vector<std::uint64_t> shape;          // stored
+  std::vector<std::uint64_t> logical_shape;  // decoded
+  std::optional<StoredMatrix> matrix;
+};
+
+StoredMatrix plain_matrix(QFormatId id, const FileRange& range) {
+  const std::uint64_t element = qformat_info(id).bits / 8;
+  return {.format = {.id = id},
+          .rows = 1,
+          .cols = range.bytes / element,
+          .weight = range,
+          .scales = {},
+          .biases = {}};
+}
+
+// A component of a matrix whose logical shape is `shape`.
+Found component_of(const std::string& module, TensorPart part, const StoredMatrix& matrix,
+                   std::span<const std::uint64_t> shape) {
+  Found found;
+  found.name = module + std::string(part_suffix(part));
+  if (part == TensorPart::kWeight) {
+    found.range = matrix.weight;
+    found.dtype = qformat_info(matrix.format.id).storage;
+    found.shape = weight_shape(matrix.format, shape);
+    found.logical_shape.assign(shape.begin(), shape.end());
+    found.matrix = matrix;
+    return found;
+  }
+  found.range = part == TensorPart::kScales ? matrix.scales : matrix.biases;
+  found.dtype = matrix.format.scale_type;
+  found.shape = scales_shape(matrix.format, shape);
+  found.logical_shape = found.shape;
+  found.matrix = plain_matrix(plain_qformat(found.dtype).value_or(QFormatId::kBf16), found.range);
+  return found;
+}
+
+// What `wanted` is of the resident tensor, if anything.
+std::optional<TensorPart> resident_part(const ResidentTensor& tensor, std::string_view wanted) {
+  if (wanted == tensor.name) return TensorPart::kWeight;
+  if (!tensor.has_weight_suffix) return std::nullopt;
+  const auto part = take_part_suffix(wanted);
+  if (!part.has_value() || wanted != tensor.name) return std::nullopt;
+  if (*part != TensorPart::kWeight && !is_affine(tensor.format)) return std::nullopt;
+  return part;
+}
+
+Found resident_component(const ResidentTensor& tensor, TensorPart part,
+                         const StoredMatrix& matrix) {
+  Found found = component_of(tensor.name, part, matrix, tensor.shape);
+  if (!tensor.has_weight_suffix) found.name = tensor.name;
+  return found;
+}
+
+// Remembers the names most like the wanted one: longest common ends.
+class NearestNames {
+ public:
+  explicit NearestNames(std::string_view wanted) : wanted_(wanted) {}
+
+  void add(std::string_view name) {
+    const std::size_t most = std::min(name.size(), wanted_.size());
+    const auto front =
+        std::mismatch(name.begin(), name.begin() + static_cast<long>(most), wanted_.begin()).first -
+        name.begin();
+    const auto back =
+        std::mismatch(name.rbegin(), name.rbegin() + static_cast<long>(most), wanted_.rbegin())
+            .first -
+        name.rbegin();
+    const auto score = static_cast<std::size_t>(front + back);
+    if (best_.size() == kShown && score <= best_.back().first) return;
+    const auto at = std::find_if(best_.begin(), best_.end(),
+                                 [&](const auto& other) { return other.first < score; });
+    best_.insert(at, {score, std::string(name)});
+    if (best_.size() > kShown) best_.pop_back();
+  }
+
+  std::string text() const {
+    std::string text;
+    for (const auto& [score, name] : best_) text += (text.empty() ? "" : ", ") + printable(name);
+    return text;
+  }
+
+ private:
+  static constexpr std::size_t kShown = 3;
+  std::string_view wanted_;
+  std::vector<std::pair<std::size_t, std::string>> best_;
+};
+
+std::string expert_hint(std::uint32_t layers, std::uint32_t experts) {
+  return "experts are called model.layers.L.mlp.experts.E.gate_proj, up_proj or down_proj, with L "
+         "below " +
+         std::to_string(layers) + " and E below " + std::to_string(experts);
+}
+
+Status no_such_tensor(const std::string& place, const std::string& wanted,
+                      const NearestNames& nearest, const std::string& hint) {
+  std::string remedy = nearest.text();
+  if (!remedy.empty()) remedy = "the nearest names are " + remedy;
+  if (!hint.empty()) remedy += (remedy.empty() ? "" : "; ") + hint;
+  return not_found(Where{.file = place, .tensor = wanted}, "there is no such tensor", remedy);
+}
+
+// Keeps everything open that a Found points into.
+class Extraction {
+ public:
+  explicit Extraction(const ExtractOptions& options) : options_(options) {}
+
+  Result<Found> find() {
+    MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(options_.path));
+    switch (kind) {
+      case PathKind::kPack:
+        return in_pack(options_.path, NearestNames(options_.tensor));
+      case PathKind::kModel:
+        return in_model();
+      default:
+        return in_checkpoint(kind);
+    }
+  }
+
+ private:
+  Result<Found> in_pack(const std::filesystem::path& path, const NearestNames& nearest) {
+    MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_pack_manifest(path));
+    const auto name = parse_expert_name(options_.tensor);
+    const bool there =
+        name.has_value() && name->layer < pack.num_layers && name->expert < pack.num_experts;
+    const ProjectionLayout* part =
+        there ? &pack.layout_of(name->layer, name->expert).of(name->projection) : nullptr;
+    if (!there || (name->part != TensorPart::kWeight && !is_affine(part->format))) {
+      return no_such_tensor(options_.path.string(), options_.tensor, nearest,
+                            expert_hint(pack.num_layers, pack.num_experts));
+    }
+    const LayerEntry& layer = pack.layers[name->layer];
+    MOE_ASSIGN_OR_RETURN(File file, File::open(path / layer.file));
+    file_.emplace(std::move(file));
+    const std::array<std::uint64_t, 2> shape{part->rows, part->cols};
+    return component_of(expert_name(name->layer, name->expert, name->projection), name->part,
+                        stored_matrix(*part, *file_, layer.experts[name->expert].offset), shape);
+  }
+
+  Result<Found> in_model() {
+    std::error_code ignored;
+    if (std::filesystem::exists(options_.path / kUnfinishedMarker, ignored)) {
+      return open_model_dir(options_.path, options_.pack).status();
+    }
+    MOE_ASSIGN_OR_RETURN(const ResidentManifest residents, read_resident_manifest(options_.path));
+    NearestNames nearest(options_.tensor);
+    for (const ResidentTensor& tensor : residents.tensors) {
+      nearest.add(tensor.name);
+      const auto part = resident_part(tensor, options_.tensor);
+      if (!part.has_value()) continue;
+      MOE_ASSIGN_OR_RETURN(File file, File::open(options_.path / kResidentDataName));
+      file_.emplace(std::move(file));
+      return resident_component(tensor, *part, stored_matrix(tensor, *file_));
+    }
+    MOE_ASSIGN_OR_RETURN(const std::string pack, choose_pack(options_.path, options_.pack));
+    return in_pack(options_.path / pack, nearest);
+  }
+
+  Result<Found> in_checkpoint(PathKind kind) {
+    MOE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open_tensors(options_.path));
+    checkpoint_.emplace(std::move(checkpoint));
+    const TensorRef* tensor = checkpoint_->find(options_.tensor);
+    if (tensor == nullptr) tensor = checkpoint_->find(options_.tensor + ".weight");
+    if (tensor != nullptr) return source_tensor(*tensor);
+    if (kind == PathKind::kCheckpoint) {
+      MOE_ASSIGN_OR_RETURN(auto found, canonical());
+      if (found.has_value()) return *std::move(found);
+    }
+    NearestNames nearest(options_.tensor);
+    for (const TensorRef& other : checkpoint_->tensors()) nearest.add(other.info->name);
+    return no_such_tensor(options_.path.string(), options_.tensor, nearest, {});
+  }
+
+  // A tensor under the checkpoint's own name.
+  Result<Found> source_tensor(const TensorRef& tensor) {
+    const TensorInfo& info = *tensor.info;
+    Found found{.name = info.name,
+                .range = {&tensor.shard->file(), info.offset, info.size},
+                .dtype = info.dtype,
+                .shape = info.shape,
+                .logical_shape = info.shape,
+                .matrix = std::nullopt};
+    if (const auto plain = plain_qformat(info.dtype); plain.has_value()) {
+      found.matrix = plain_matrix(*plain, found.range);
+    } else if (options_.as_f32) {
+      MOE_RETURN_IF_ERROR(find_source_matrix(tensor, found));
+    }
+    return found;
+  }
+
+  // The codes of a quantized module: bits and group are what config.json says, as shapes alone
+  // leave them open (4 bits in groups of 64 look like 8 in groups of 32).
+  Status find_source_matrix(const TensorRef& tensor, Found& found) {
+    std::string_view module = found.name;
+    const auto part = take_part_suffix(module);
+    const TensorRef* scales = checkpoint_->find(std::string(module) + ".scales");
+    const TensorRef* biases = checkpoint_->find(std::string(module) + ".biases");
+    if (found.dtype != DType::kU32 || part != TensorPart::kWeight || scales == nullptr ||
+        biases == nullptr) {
+      return unsupported(tensor.where(),
+                         "dtype " + std::string(dtype_name(found.dtype)) +
+                             " without scales and biases cannot be decoded",
+                         "leave out --f32 for the stored bytes");
+    }
+    const std::filesystem::path config = checkpoint_->directory() / "config.json";
+    MOE_ASSIGN_OR_RETURN(const ParsedConfig parsed, read_model_config(config));
+    const auto declared = parsed.quantization.has_value() ? parsed.quantization->format_of(module)
+                                                          : std::optional<WeightFormat>();
+    if (!declared.has_value()) {
+      return corrupt(tensor.where(), "holds codes, but " + printable(config.string(), 4096) +
+                                         " does not say how many bits they have");
+    }
+    WeightFormat format = *declared;
+    format.scale_type = scales->info->dtype;
+    const std::uint64_t bits = qformat_info(format.id).bits;
+    const std::uint64_t scale_bytes = dtype_bits(format.scale_type) / 8;
+    // Both sizes are those of real file sections, so nothing here overflows.
+    const std::uint64_t elements = found.range.bytes * 8 / bits;
+    if ((format.scale_type != DType::kBf16 && format.scale_type != DType::kF16) ||
+        biases->info->dtype != format.scale_type || biases->info->size != scales->info->size ||
+        found.shape.empty() || elements * bits != found.range.bytes * 8 ||
+        scales->info->size != elements / format.group_size * scale_bytes ||
+        elements % format.group_size != 0 || found.shape.back() * 32 % bits != 0) {
+      return corrupt(tensor.where(), "the shapes of its codes, scales and biases do not fit the " +
+                                         to_string(format) + " that config.json gives");
+    }
+    found.logical_shape.back() = found.shape.back() * 32 / bits;
+    found.matrix =
+        StoredMatrix{.format = format,
+                     .rows = 1,
+                     .cols = elements,
+                     .weight = found.range,
+                     .scales = {&scales->shard->file(), scales->info->offset, scales->info->size},
+                     .biases = {&biases->shard->file(), biases->info->offset, biases->info->size}};
+    return Status::ok();
+  }
+
+  // A canonical name in a checkpoint that uses others; nullopt when it means nothing, or the
+  // checkpoint is of no kind that can be converted.
+  Result<std::optional<Found>> canonical() {
+    const auto expert = parse_expert_name(options_.tensor);
+    const bool could_be = expert.has_value() || options_.tensor.starts_with("model.") ||
+                          options_.tensor.starts_with("lm_head");
+    if (!could_be) return std::optional<Found>();
+    auto opened = Checkpoint::open(options_.path);
+    if (!opened.is_ok()) return std::optional<Found>();
+    checkpoint_.emplace(std::move(opened).value());
+    const auto plan = make_plan(*checkpoint_, ConvertOptions{});
+    if (!plan.is_ok()) return std::optional<Found>();
+    const PackManifest& pack = plan.value().pack;
+    if (expert.has_value() && expert->layer < pack.num_layers &&
+        expert->expert < pack.num_experts) {
+      const StoredMatrix matrix =
+          stored_matrix(plan.value().experts.of(expert->layer, expert->expert, expert->projection));
+      if (expert->part != TensorPart::kWeight && !is_affine(matrix.format)) {
+        return std::optional<Found>();
+      }
+      const std::array<std::uint64_t, 2> shape{matrix.rows, matrix.cols};
+      return std::optional<Found>(
+          component_of(expert_name(expert->layer, expert->expert, expert->projection), expert->part,
+                       matrix, shape));
+    }
+    const ResidentManifest& residents = plan.value().resident;
+    for (std::size_t i = 0; i < residents.tensors.size(); ++i) {
+      const auto part = resident_part(residents.tensors[i], options_.tensor);
+      if (!part.has_value()) continue;
+      return std::optional<Found>(resident_component(
+          residents.tensors[i], *part, stored_matrix(plan.value().resident_sources[i])));
+    }
+    return std::optional<Found>();
+  }
+
+  const ExtractOptions& options_;
+  std::optional<Checkpoint> checkpoint_;
+  std::optional<File> file_;
+};
+
+Status copy_range(const FileRange& range, const ByteSink& sink) {
+  std::vector<std::byte> buffer(std::min(range.bytes, kCopyBlock));
+  for (std::uint64_t at = 0; at < range.bytes; at += buffer.size()) {
+    const std::span<std::byte> part =
+        std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), range.bytes - at));
+    MOE_RETURN_IF_ERROR(range.file->read_at(range.offset + at, part));
+    MOE_RETURN_IF_ERROR(sink(part));
+  }
+  return Status::ok();
+}
+
+Status copy_decoded(const StoredMatrix& matrix, const ByteSink& sink) {
+  BlockDecoder decoder;
+  const std::uint64_t elements = matrix.elements();
+  for (std::uint64_t at = 0; at < elements; at += kDecodeBlock) {
+    MOE_ASSIGN_OR_RETURN(const DecodedBlock block,
+                         decoder.decode(matrix, at, std::min(kDecodeBlock, elements - at)));
+    MOE_RETURN_IF_ERROR(sink(std::as_bytes(block.values)));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<ExtractedTensor> extract_tensor(const ExtractOptions& options, const ByteSink& sink) {
+  Extraction extraction(options);
+  MOE_ASSIGN_OR_RETURN(const Found found, extraction.find());
+  ExtractedTensor out{.name = found.name,
+                      .dtype = std::string(dtype_name(found.dtype)),
+                      .shape = found.shape,
+                      .bytes = found.range.bytes,
+                      .file = found.range.file->path(),
+                      .offset = found.range.offset};
+  if (!options.as_f32) {
+    MOE_RETURN_IF_ERROR(copy_range(found.range, sink));
+    return out;
+  }
+  if (!found.matrix.has_value()) {
+    return unsupported(Where{.file = out.file, .tensor = out.name},
+                       "dtype " + out.dtype + " cannot be decoded",
+                       "leave out --f32 for the stored bytes");
+  }
+  out.dtype = dtype_name(DType::kF32);
+  out.shape = found.logical_shape;
+  out.bytes = found.matrix->elements() * sizeof(float);
+  MOE_RETURN_IF_ERROR(copy_decoded(*found.matrix, sink));
+  return out;
+}
+
+}  // namespace moepack

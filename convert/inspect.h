@@ -1,0 +1,113 @@
+// What is in a checkpoint, a safetensors file, a model directory or a pack. Reads headers,
+// manifests and config.json; no weights.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/path_kind.h"
+#include "formats/model_config.h"
+#include "formats/pack_manifest.h"
+#include "formats/resident_manifest.h"
+#include "formats/status.h"
+
+namespace moepack {
+
+// Tensors of one dtype ("BF16") or weight format ("q4 g64").
+struct FormatTally {
+  std::string format;
+  std::uint64_t tensors = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct LayerSummary {
+  std::string attention;          // "linear_attention", "full_attention"; "" when unknown
+  std::string expert_formats;     // most bytes first, joined by ", "
+  std::uint64_t expert_size = 0;  // of one expert; 0 when they differ
+  std::uint64_t expert_bytes = 0;
+  std::uint64_t resident_bytes = 0;
+  friend bool operator==(const LayerSummary&, const LayerSummary&) = default;
+};
+
+struct PackSummary {
+  std::string name;  // of its directory
+  std::uint32_t num_layers = 0;
+  std::uint32_t num_experts = 0;
+  std::uint64_t hidden_size = 0;
+  std::uint64_t expert_width = 0;
+  std::uint64_t page_size = 0;
+  std::uint64_t expert_size = 0;    // of the usual record
+  std::uint64_t expert_stride = 0;  // the same padded to the page
+  std::size_t num_layouts = 0;
+  std::uint64_t bytes = 0;           // of all layer files
+  std::vector<FormatTally> formats;  // matrices, most bytes first
+  bool has_checksums = false;
+  PackSource source;
+  std::vector<std::string> skipped_tensors;
+  std::vector<std::string> notes;
+  std::vector<LayerSummary> layers;  // experts alone
+};
+
+struct ResidentSummary {
+  std::string model;
+  std::uint64_t bytes = 0;
+  std::uint64_t num_tensors = 0;
+  std::vector<FormatTally> formats;
+  ResidentConventions conventions;
+};
+
+struct CheckpointSummary {
+  std::uint64_t num_files = 0;
+  std::uint64_t bytes = 0;  // of the tensors
+  std::uint64_t num_tensors = 0;
+  std::uint64_t fingerprint = 0;
+  std::vector<FormatTally> dtypes;  // most bytes first
+  // What convert would take for experts and residents. Empty when `problem` says why not.
+  std::vector<FormatTally> expert_formats;
+  std::vector<FormatTally> resident_formats;
+  std::uint64_t expert_bytes = 0;
+  std::uint64_t resident_bytes = 0;
+  std::vector<std::string> skipped_tensors;
+  std::vector<LayerSummary> layers;
+  std::string problem;
+};
+
+struct Inspection {
+  PathKind kind = PathKind::kCheckpoint;
+  std::string path;         // that was looked into: of a cache, the snapshot
+  bool unfinished = false;  // a model whose conversion was not finished
+  std::optional<ModelConfig> config;
+  std::optional<CheckpointSummary> checkpoint;  // of checkpoints and safetensors files
+  std::optional<ResidentSummary> residents;     // of models
+  std::vector<PackSummary> packs;               // of models and packs
+  std::vector<std::string> absent_files;        // companions that a model lacks
+  std::vector<std::string> notes;
+};
+
+// An unreadable part is an error; a checkpoint that is sound but cannot be converted is not, and
+// of an unfinished model whatever is there is reported.
+Result<Inspection> inspect_path(const std::filesystem::path& path);
+
+struct ListedTensor {
+  std::string name;
+  std::string dtype;   // as safetensors names it
+  std::string format;  // "q4 g64", of a weight whose format is known; else ""
+  std::vector<std::uint64_t> shape;
+  std::string file;
+  std::uint64_t offset = 0;  // in the file
+  std::uint64_t bytes = 0;
+};
+using TensorVisitor = std::function<void(const ListedTensor&)>;
+
+// Every tensor, one after another: those of a checkpoint by name, the residents of a model, then
+// the components of every expert of every pack.
+Status list_tensors(const std::filesystem::path& path, const TensorVisitor& visit);
+
+// "q4 g64, bf16".
+std::string format_names(const std::vector<FormatTally>& tallies);
+
+}  // namespace moepack

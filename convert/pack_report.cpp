@@ -1,0 +1,79 @@
+#include "convert/pack_report.h"
+
+#include <system_error>
+
+#include "formats/file.h"
+#include "formats/json.h"
+#include "formats/pack_manifest.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
+
+// Follows the path of keys: report, one of the lists, their strings.
+class ReportVisitor final : public JsonVisitor {
+ public:
+  PackReport take() { return std::move(report_); }
+
+  Status on_null() override { return Status::ok(); }
+  Status on_bool(bool /*value*/) override { return Status::ok(); }
+  Status on_unsigned(std::uint64_t /*value*/) override { return Status::ok(); }
+  Status on_number(double /*value*/) override { return Status::ok(); }
+  Status on_string(std::string& value) override {
+    if (depth_ == 3 && list_ != nullptr) list_->push_back(std::move(value));
+    return Status::ok();
+  }
+  Status begin_object() override {
+    ++depth_;
+    return Status::ok();
+  }
+  Status on_key(std::string& key) override {
+    if (depth_ == 1) in_report_ = key == "report";
+    if (depth_ == 2 && in_report_) {
+      next_ = key == "skipped_tensors" ? &report_.skipped_tensors
+              : key == "notes"         ? &report_.notes
+                                       : nullptr;
+    }
+    return Status::ok();
+  }
+  Status end_object() override { return leave(); }
+  Status begin_array() override {
+    if (++depth_ == 3 && in_report_) list_ = next_;
+    return Status::ok();
+  }
+  Status end_array() override {
+    if (depth_ == 3) list_ = nullptr;
+    return leave();
+  }
+
+ private:
+  Status leave() {
+    if (--depth_ == 1) next_ = nullptr;
+    return Status::ok();
+  }
+
+  PackReport report_;
+  int depth_ = 0;  // 1: in the document's object, 2: in the report, 3: in one of its lists
+  bool in_report_ = false;
+  std::vector<std::string>* next_ = nullptr;  // of the key at depth 2
+  std::vector<std::string>* list_ = nullptr;  // of the list that is open
+};
+
+}  // namespace
+
+Result<PackReport> parse_pack_report(std::string_view text, const std::string& file) {
+  ReportVisitor visitor;
+  MOE_RETURN_IF_ERROR(visit_json(text, Where{.file = file}, visitor));
+  return visitor.take();
+}
+
+Result<PackReport> read_pack_report(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kPackManifestName;
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return PackReport{};
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxManifestBytes));
+  return parse_pack_report(text, path.string());
+}
+
+}  // namespace moepack

@@ -1,0 +1,70 @@
+#include "convert/path_kind.h"
+
+#include <system_error>
+
+#include "formats/model_dir.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has(const fs::path& directory, const char* name) {
+  std::error_code ignored;
+  return fs::exists(directory / name, ignored);
+}
+
+Status not_readable(const std::string& name, std::string_view what, std::string_view remedy) {
+  return make_error(StatusCode::kInvalidArgument, Where{.file = name}, what, remedy);
+}
+
+}  // namespace
+
+std::string_view path_kind_name(PathKind kind) {
+  switch (kind) {
+    case PathKind::kCheckpoint:
+      return "checkpoint";
+    case PathKind::kSafetensors:
+      return "safetensors";
+    case PathKind::kModel:
+      return "model";
+    default:
+      return "pack";
+  }
+}
+
+Result<PathKind> find_path_kind(const fs::path& path) {
+  const std::string name = path.string();
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    return not_found(Where{.file = name}, "there is no such file or directory", "check the path");
+  }
+  if (status.type() == fs::file_type::regular) {
+    const std::string extension = path.extension().string();
+    if (extension == ".gguf") {
+      return make_error(StatusCode::kUnsupported, Where{.file = name},
+                        "GGUF files cannot be read yet");
+    }
+    if (extension == ".json" || extension == ".bin") {
+      return not_readable(name, "is one file of a model", "name the directory that holds it");
+    }
+    return PathKind::kSafetensors;
+  }
+  if (status.type() != fs::file_type::directory) {
+    return not_readable(name,
+                        error ? "cannot be looked at: " + error.message()
+                              : std::string("is neither a file nor a directory"),
+                        "check the path and its permissions");
+  }
+  if (has(path, kPackManifestName) || has(path, "tiered_manifest.json")) return PathKind::kPack;
+  if (has(path, kResidentManifestName) || has(path, kUnfinishedMarker)) return PathKind::kModel;
+  if (has(path, "layer_00.bin")) {
+    return not_readable(name, "holds layer files and no layout.json",
+                        "adopt the pack with moepack import, or name the model directory");
+  }
+  MOE_ASSIGN_OR_RETURN(const auto packs, list_packs(path));
+  return packs.empty() ? PathKind::kCheckpoint : PathKind::kModel;
+}
+
+}  // namespace moepack

@@ -1,0 +1,78 @@
+#include "convert/stored_matrix.h"
+
+#include <cassert>
+
+#include "formats/qcodec.h"
+
+namespace moepack {
+namespace {
+
+FileRange file_range(const TensorSlice& slice) {
+  if (slice.tensor == nullptr) return {};
+  return {.file = &slice.tensor->shard->file(),
+          .offset = slice.tensor->info->offset + slice.begin,
+          .bytes = slice.bytes};
+}
+
+Status read_part(const FileRange& range, std::uint64_t begin, std::uint64_t bytes,
+                 std::vector<std::byte>& out) {
+  out.resize(bytes);
+  if (bytes == 0) return Status::ok();
+  return range.file->read_at(range.offset + begin, out);
+}
+
+}  // namespace
+
+StoredMatrix stored_matrix(const SourceMatrix& source) {
+  return {.format = source.format,
+          .rows = source.rows,
+          .cols = source.cols,
+          .weight = file_range(source.weight),
+          .scales = file_range(source.scales),
+          .biases = file_range(source.biases)};
+}
+
+StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::uint64_t offset) {
+  return {.format = part.format,
+          .rows = part.rows,
+          .cols = part.cols,
+          .weight = {&file, offset + part.offset, part.bytes.weight},
+          .scales = {&file, offset + part.scales_offset(), part.bytes.scales},
+          .biases = {&file, offset + part.biases_offset(), part.bytes.biases}};
+}
+
+StoredMatrix stored_matrix(const ResidentTensor& tensor, const File& file) {
+  return {.format = tensor.format,
+          .rows = tensor.rows,
+          .cols = tensor.cols,
+          .weight = {&file, tensor.weight_offset, tensor.bytes.weight},
+          .scales = {&file, tensor.scales_offset, tensor.bytes.scales},
+          .biases = {&file, tensor.biases_offset, tensor.bytes.biases}};
+}
+
+Result<DecodedBlock> BlockDecoder::decode(const StoredMatrix& matrix, std::uint64_t begin,
+                                          std::uint64_t count) {
+  assert(begin % kDecodeBlock == 0 && count > 0 && count <= kDecodeBlock);
+  assert(begin + count <= matrix.elements());
+  const std::uint64_t bits = qformat_info(matrix.format.id).bits;
+  MOE_RETURN_IF_ERROR(read_part(matrix.weight, begin / 8 * bits, count * bits / 8, weight_));
+  if (is_affine(matrix.format)) {
+    const std::uint64_t group = matrix.format.group_size;
+    const std::uint64_t scale_bytes = dtype_bits(matrix.format.scale_type) / 8;
+    const std::uint64_t first = begin / group * scale_bytes;
+    const std::uint64_t bytes = count / group * scale_bytes;
+    MOE_RETURN_IF_ERROR(read_part(matrix.scales, first, bytes, scales_));
+    MOE_RETURN_IF_ERROR(read_part(matrix.biases, first, bytes, biases_));
+  }
+  values_.resize(count);
+  const QMatrixView view{.format = matrix.format,
+                         .rows = 1,
+                         .cols = count,
+                         .weight = weight_.data(),
+                         .scales = scales_.data(),
+                         .biases = biases_.data()};
+  decode_row(view, 0, values_);
+  return DecodedBlock{.values = values_, .view = view};
+}
+
+}  // namespace moepack

@@ -1,0 +1,66 @@
+// A matrix that lies in files, wherever: in a checkpoint, in an expert's record or among the
+// resident tensors. Its elements can be decoded piece by piece, so its size does not matter.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "convert/source_matrix.h"
+#include "formats/expert_layout.h"
+#include "formats/file.h"
+#include "formats/resident_manifest.h"
+
+namespace moepack {
+
+// Bytes [offset, offset + bytes) of a file that outlives it.
+struct FileRange {
+  const File* file = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct StoredMatrix {
+  WeightFormat format;
+  std::uint64_t rows = 0;
+  std::uint64_t cols = 0;
+  FileRange weight;
+  FileRange scales;  // affine only
+  FileRange biases;
+
+  std::uint64_t elements() const { return rows * cols; }
+  std::uint64_t bytes() const { return weight.bytes + scales.bytes + biases.bytes; }
+};
+
+StoredMatrix stored_matrix(const SourceMatrix& source);
+// One projection of the record that starts at `offset` of `file`.
+StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::uint64_t offset);
+// `file` is model_weights.bin.
+StoredMatrix stored_matrix(const ResidentTensor& tensor, const File& file);
+
+// The most elements decoded at once: buffers of 512 KiB and less. A multiple of every group size.
+constexpr std::uint64_t kDecodeBlock = std::uint64_t{1} << 17;
+
+// Elements of a matrix as float32, and what they were decoded from. Borrowed from the decoder until
+// its next call.
+struct DecodedBlock {
+  std::span<const float> values;
+  QMatrixView view;  // one row of values.size() elements; reads no byte beyond them
+};
+
+// Holds the buffers of one thread.
+class BlockDecoder {
+ public:
+  // Elements [begin, begin + count) in row-major order, 0 < count <= kDecodeBlock, begin a multiple
+  // of kDecodeBlock. Rows need no care: in every format they follow each other without a gap, and a
+  // group of affine codes starts at a whole byte, so any groups in a row are a matrix of their own.
+  Result<DecodedBlock> decode(const StoredMatrix& matrix, std::uint64_t begin, std::uint64_t count);
+
+ private:
+  std::vector<std::byte> weight_;
+  std::vector<std::byte> scales_;
+  std::vector<std::byte> biases_;
+  std::vector<float> values_;
+};
+
+}  // namespace moepack

@@ -1,0 +1,28 @@
+// The bytes of a pack and of the resident tensors against their own manifests.
+#pragma once
+
+#include <filesystem>
+
+#include "convert/difference.h"
+#include "convert/progress_counter.h"
+#include "formats/model_config.h"
+#include "formats/pack_manifest.h"
+#include "formats/resident_manifest.h"
+
+namespace moepack {
+
+// Every record's checksum, where the manifest has them, and the zeros behind it. One layer file is
+// open at a time.
+Status check_records(const std::filesystem::path& directory, const PackManifest& pack,
+                     std::size_t threads, DifferenceLog& log, ProgressCounter& progress);
+
+// The checksum of model_weights.bin and the zeros between its components.
+Status check_resident_data(const std::filesystem::path& model, const ResidentManifest& manifest,
+                           DifferenceLog& log, ProgressCounter& progress);
+
+// Every resident tensor that the architecture needs is there with the shape that config.json
+// gives, and no other. Says nothing about model types without a table of names.
+void check_resident_names(const std::filesystem::path& model, const ModelConfig& config,
+                          const ResidentManifest& manifest, DifferenceLog& log);
+
+}  // namespace moepack

@@ -1,0 +1,43 @@
+// A pack and resident tensors against the checkpoint they were made from.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "convert/plan.h"
+#include "convert/progress_counter.h"
+#include "convert/verify.h"
+
+namespace moepack {
+
+// What a comparison needs and where its findings go.
+struct SourceComparison {
+  const Checkpoint& source;
+  const ConvertPlan& plan;  // of the source with everything as it is
+  std::size_t threads;
+  DifferenceLog& log;
+  ProgressCounter& progress;
+  std::vector<ComparedFormat>& compared;
+};
+
+// The relative RMS that no quantizer of any method should reach: an expert of random bytes or of
+// another index has 1.41, one of zeros 1.
+constexpr double kMaxRelativeRms = 0.95;
+
+// False: the pack was made from another checkpoint, and its difference stands in the log.
+bool fingerprint_matches(const SourceComparison& with, const std::filesystem::path& directory,
+                         const PackManifest& pack);
+
+// Every projection of every expert. In the source's format, written by a method that copies such
+// bytes: equal bytes. Otherwise decoded: within the limits of rounding (convert/rounding_error.h)
+// where the method is rounding, and below kMaxRelativeRms by any other.
+Status compare_experts(const SourceComparison& with, const std::filesystem::path& directory,
+                       const PackManifest& pack);
+
+// Every resident tensor, those only here or only there included, and the conventions.
+Status compare_residents(const SourceComparison& with, const std::filesystem::path& model,
+                         const ResidentManifest& residents);
+
+}  // namespace moepack
