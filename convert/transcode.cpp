@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "formats/bytes.h"
 #include "formats/qcodec.h"
@@ -51,6 +52,7 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
                               std::uint64_t row, std::uint64_t out_row,
                               const MatrixSpans& out) const {
   if (!is_affine(target)) {
+    assert(target.id == QFormatId::kBf16);  // all that ConvertOptions offers
     std::byte* at = row_of(out.weight, source.cols * 2, out_row).data();
     for (std::size_t i = 0; i < row_.size(); ++i) store_le(at + 2 * i, f32_to_bf16(row_[i]));
     return Status::ok();

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/bytes.h"
+
 namespace moepack {
 
 std::string format_members(const WeightFormat& format) {
@@ -44,8 +46,28 @@ Result<WeightFormat> parse_format_members(const JsonFields& fields) {
 std::vector<std::uint64_t> weight_shape(const WeightFormat& format,
                                         std::span<const std::uint64_t> shape) {
   std::vector<std::uint64_t> stored(shape.begin(), shape.end());
-  if (is_affine(format)) stored.back() = stored.back() / 32 * qformat_info(format.id).bits;
+  const QFormatInfo& info = qformat_info(format.id);
+  if (info.kind == QKind::kAffine) stored.back() = stored.back() / 32 * info.bits;
+  if (info.kind == QKind::kBlock) {
+    stored.back() = stored.back() / info.block_values * info.block_bytes;
+  }
   return stored;
+}
+
+std::optional<std::uint64_t> logical_inputs(const WeightFormat& format, std::uint64_t stored) {
+  const QFormatInfo& info = qformat_info(format.id);
+  std::uint64_t per = 1;
+  std::uint64_t of = 1;
+  if (info.kind == QKind::kAffine) {
+    per = 32;
+    of = info.bits;
+  } else if (info.kind == QKind::kBlock) {
+    per = info.block_values;
+    of = info.block_bytes;
+  }
+  const auto product = checked_mul(stored, per);
+  if (!product.has_value() || *product % of != 0) return std::nullopt;
+  return *product / of;
 }
 
 std::vector<std::uint64_t> scales_shape(const WeightFormat& format,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,11 +20,15 @@ std::string format_members(const WeightFormat& format);
 Result<WeightFormat> parse_format_members(const JsonFields& fields);
 
 // Shapes as manifests and safetensors state them, of a tensor with the logical shape `shape` whose
-// last dimension is the input: affine codes count 32-bit words, scales and biases groups.
+// last dimension is the input: affine codes count 32-bit words, blocks bytes, scales and biases
+// groups.
 std::vector<std::uint64_t> weight_shape(const WeightFormat& format,
                                         std::span<const std::uint64_t> shape);
 std::vector<std::uint64_t> scales_shape(const WeightFormat& format,
                                         std::span<const std::uint64_t> shape);
+// The logical last dimension of a stored one; nullopt when it is no whole number of codes or
+// blocks.
+std::optional<std::uint64_t> logical_inputs(const WeightFormat& format, std::uint64_t stored);
 // "[2, 3]"
 std::string shape_text(std::span<const std::uint64_t> shape);
 // kCorrupt unless `key` holds exactly these dimensions.

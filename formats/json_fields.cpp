@@ -16,6 +16,20 @@ Status json_error(StatusCode code, std::string_view file, std::string_view path,
   return make_error(code, Where{.file = file}, text, remedy);
 }
 
+std::optional<std::uint32_t> parse_index(std::string_view key, std::uint32_t count) {
+  constexpr std::size_t kMaxDigits = 9;
+  if (key.empty() || key.size() > kMaxDigits || (key.size() > 1 && key[0] == '0')) {
+    return std::nullopt;
+  }
+  std::uint32_t index = 0;
+  for (char c : key) {
+    if (c < '0' || c > '9') return std::nullopt;
+    index = index * 10 + static_cast<std::uint32_t>(c - '0');
+  }
+  if (index >= count) return std::nullopt;
+  return index;
+}
+
 std::string json_quote(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

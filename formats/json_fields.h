@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,7 @@ class JsonFields {
   static Result<JsonFields> of(const nlohmann::json& node, std::string_view file,
                                std::string path = {});
 
+  std::string_view file() const { return file_; }
   const std::string& path() const { return path_; }
   // The path of a member, for messages and for nested views.
   std::string path_of(std::string_view key) const;
@@ -58,6 +60,9 @@ class JsonFields {
   std::string path_;
 };
 
+// The number that a key such as "17" stands for: plain decimal below `count`, no leading zeros;
+// else nullopt.
+std::optional<std::uint32_t> parse_index(std::string_view key, std::uint32_t count);
 // An error about `path` in `file`.
 Status json_error(StatusCode code, std::string_view file, std::string_view path,
                   std::string_view what, std::string_view remedy = {});

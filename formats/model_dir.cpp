@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <system_error>
 
+#include "formats/flashmoe_resident.h"
+
 namespace moepack {
 namespace {
 
@@ -15,6 +17,28 @@ std::string join(const std::vector<std::string>& names) {
   return text;
 }
 
+// The error of a directory that is meant but not listed because it has no manifest or is an LZ4
+// pack: `wanted` or the default; where nothing is listed (`any`), whatever holds layer files.
+Status check_unlisted_packs(const std::filesystem::path& model, const std::string& wanted,
+                            bool any) {
+  std::vector<std::string> names{kDefaultPackName};
+  if (!wanted.empty()) names = {std::string(kDefaultPackName) + "_" + wanted, wanted};
+  std::error_code error;
+  if (any && wanted.empty()) {
+    for (const auto& entry : std::filesystem::directory_iterator(model, error)) {
+      if (entry.is_directory(error)) names.push_back(entry.path().filename().string());
+    }
+    std::sort(names.begin() + 1, names.end());
+  }
+  for (const std::string& name : names) {
+    if (!std::filesystem::is_directory(model / name, error)) continue;
+    MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(model / name));
+    if (kind == PackKind::kUndescribed) return undescribed_pack_error(model / name);
+    if (kind == PackKind::kLz4) return read_pack_directory(model / name, {}).status();
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<std::string> choose_pack(const std::filesystem::path& model, const std::string& wanted) {
@@ -24,6 +48,9 @@ Result<std::string> choose_pack(const std::filesystem::path& model, const std::s
   };
   const std::string model_name = model.string();
   const Where where{.file = model_name};
+  if (!has(wanted)) {
+    MOE_RETURN_IF_ERROR(check_unlisted_packs(model, wanted, packs.empty()));
+  }
   if (packs.empty()) {
     return not_found(where, "holds no expert pack (a folder with layout.json)",
                      "make one with moepack convert");
@@ -42,6 +69,7 @@ Result<std::string> choose_pack(const std::filesystem::path& model, const std::s
 
 Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
                        const std::filesystem::path& pack_path) {
+  if (!pack.has_checksums) return Status::ok();  // read with the configuration's dimensions
   const std::string file = (pack_path / kPackManifestName).string();
   const auto check = [&](std::string_view what, std::uint64_t in_pack,
                          std::uint64_t in_config) -> Status {
@@ -67,9 +95,13 @@ Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) 
   }
   std::vector<std::string> packs;
   for (const auto& entry : entries) {
-    if (std::filesystem::exists(entry.path() / kPackManifestName, error)) {
-      packs.push_back(entry.path().filename().string());
-    }
+    const bool described = std::filesystem::exists(entry.path() / kPackManifestName, error) ||
+                           std::filesystem::exists(entry.path() / kTieredManifestName, error);
+    if (!described) continue;
+    // An unreadable manifest is listed: whoever opens the pack says what is wrong with it.
+    const auto kind = detect_pack(entry.path());
+    if (kind.is_ok() && kind.value() == PackKind::kLz4) continue;
+    packs.push_back(entry.path().filename().string());
   }
   std::sort(packs.begin(), packs.end());
   return packs;
@@ -86,9 +118,9 @@ Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::s
   MOE_ASSIGN_OR_RETURN(const std::string pack, choose_pack(model, pack_name));
   MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(model / "config.json"));
   dir.config = std::move(parsed.model);
-  MOE_ASSIGN_OR_RETURN(dir.residents, read_resident_manifest(model));
+  MOE_ASSIGN_OR_RETURN(dir.residents, read_model_residents(model, dir.config));
   dir.pack_path = model / pack;
-  MOE_ASSIGN_OR_RETURN(dir.pack, read_pack_manifest(dir.pack_path));
+  MOE_ASSIGN_OR_RETURN(dir.pack, read_pack_directory(dir.pack_path, pack_dimensions(dir.config)));
   MOE_RETURN_IF_ERROR(check_pack_fits(dir.config, dir.pack, dir.pack_path));
   return dir;
 }

@@ -1,5 +1,5 @@
-// A model directory as `moepack convert` writes it: which files make up a model, and which of its
-// expert packs is meant.
+// A model directory as `moepack convert` or the flash-moe engines write it: which files make up a
+// model, and which of its expert packs is meant.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/model_config.h"
+#include "formats/pack_directory.h"
 #include "formats/pack_manifest.h"
 #include "formats/resident_manifest.h"
 #include "formats/status.h"
@@ -21,7 +22,8 @@ struct ModelDir {
   PackManifest pack;
 };
 
-// Names of the directories inside `model` that hold a layout.json, sorted.
+// Names of the directories inside `model` that hold a pack with a manifest, ours or flash-moe's
+// (formats/pack_directory.h), sorted. LZ4 packs are never among them.
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
 
 // The directory name of the pack that `wanted` means: "NAME" for packed_experts_NAME or a
@@ -34,7 +36,7 @@ Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
                        const std::filesystem::path& pack_path);
 
 // Reads the configuration and both manifests and checks them against each other. `pack_name` as
-// choose_pack takes it.
+// choose_pack takes it; a pack that is meant but has no manifest is named, with what to do.
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name);
 
 }  // namespace moepack

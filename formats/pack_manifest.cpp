@@ -13,6 +13,7 @@
 #include "formats/format_json.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
+#include "formats/layout_components.h"
 
 namespace moepack {
 namespace {
@@ -22,32 +23,6 @@ constexpr std::uint64_t kMaxDimension = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 62;
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
-
-struct Component {
-  std::string name;
-  std::uint64_t offset;
-  std::uint64_t size;
-  DType dtype;
-  std::vector<std::uint64_t> shape;
-};
-
-std::vector<Component> components_of(const ExpertLayout& layout) {
-  std::vector<Component> components;
-  for (Projection p : kAllProjections) {
-    const ProjectionLayout& part = layout.of(p);
-    const std::string name(projection_name(p));
-    const std::array<std::uint64_t, 2> shape{part.rows, part.cols};
-    components.push_back({name + ".weight", part.offset, part.bytes.weight,
-                          qformat_info(part.format.id).storage, weight_shape(part.format, shape)});
-    if (!is_affine(part.format)) continue;
-    const auto groups = scales_shape(part.format, shape);
-    components.push_back({name + ".scales", part.scales_offset(), part.bytes.scales,
-                          part.format.scale_type, groups});
-    components.push_back({name + ".biases", part.biases_offset(), part.bytes.biases,
-                          part.format.scale_type, groups});
-  }
-  return components;
-}
 
 // ---- writing ----
 
@@ -67,7 +42,7 @@ std::string layout_members(const ExpertLayout& layout, std::uint64_t page_size,
   }
   text += indent + "},\n" + indent + "\"components\": [";
   std::string_view separator = "\n";
-  for (const Component& c : components_of(layout)) {
+  for (const LayoutComponent& c : layout_components(layout)) {
     text += separator;
     text += indent + "  {\"name\": " + json_quote(c.name) + ", " +
             number_member("offset", c.offset) + ", " + number_member("size", c.size) +
@@ -124,7 +99,7 @@ struct Dimensions {
   std::uint64_t page_size;
 };
 
-Status check_component(const JsonFields& fields, const Component& expected) {
+Status check_component(const JsonFields& fields, const LayoutComponent& expected) {
   MOE_ASSIGN_OR_RETURN(const std::string name, fields.string("name"));
   if (name != expected.name) {
     return fields.error("name", "is \"" + printable(name) + "\", must be " + expected.name);
@@ -143,7 +118,7 @@ Status check_component(const JsonFields& fields, const Component& expected) {
 
 Status check_components(const JsonFields& fields, std::string_view file,
                         const ExpertLayout& layout) {
-  const std::vector<Component> expected = components_of(layout);
+  const std::vector<LayoutComponent> expected = layout_components(layout);
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* list, fields.array("components"));
   if (list->size() != expected.size()) {
     return fields.error("components", "holds " + std::to_string(list->size()) +
@@ -184,13 +159,6 @@ Result<ExpertLayout> parse_layout(const JsonFields& fields, std::string_view fil
   return *layout;
 }
 
-bool is_plain_file_name(const std::string& name) {
-  if (name.empty() || name.size() > 255 || name == "." || name == "..") return false;
-  return std::all_of(name.begin(), name.end(), [](char c) {
-    return static_cast<unsigned char>(c) >= 0x20 && c != '/' && c != '\\' && c != ':' && c != 0x7f;
-  });
-}
-
 // Applies `"experts": {"17": {"layout": 1, "offset": 4096}}`.
 Status parse_expert_overrides(const JsonFields& layer, std::string_view file,
                               const PackManifest& manifest, LayerEntry& entry,
@@ -199,20 +167,15 @@ Status parse_expert_overrides(const JsonFields& layer, std::string_view file,
   if (node == nullptr) return Status::ok();
   MOE_ASSIGN_OR_RETURN(const JsonFields experts, layer.object("experts"));
   for (const auto& [key, value] : node->items()) {
-    std::uint32_t id = 0;
-    for (char c : key.substr(0, 7)) {
-      id = c >= '0' && c <= '9' ? id * 10 + static_cast<std::uint32_t>(c - '0')
-                                : manifest.num_experts;
-      if (id >= manifest.num_experts) break;
-    }
-    if (id >= manifest.num_experts || std::to_string(id) != key) {
+    const auto id = parse_index(key, manifest.num_experts);
+    if (!id.has_value()) {
       return experts.error(printable(key), "is not an expert of this pack, which has " +
                                                std::to_string(manifest.num_experts));
     }
     MOE_ASSIGN_OR_RETURN(const JsonFields members,
                          JsonFields::of(value, file, experts.path_of(key)));
     MOE_RETURN_IF_ERROR(members.allow_only({"layout", "offset"}));
-    ExpertEntry& expert = entry.experts[id];
+    ExpertEntry& expert = entry.experts[*id];
     if (members.has("layout")) {
       MOE_ASSIGN_OR_RETURN(
           expert.layout,
@@ -220,7 +183,7 @@ Status parse_expert_overrides(const JsonFields& layer, std::string_view file,
     }
     if (members.has("offset")) {
       MOE_ASSIGN_OR_RETURN(expert.offset, members.number("offset", 0, kMaxFileBytes));
-      has_offset[id] = true;
+      has_offset[*id] = true;
     }
   }
   return Status::ok();
@@ -363,6 +326,13 @@ Status check_version(const JsonFields& root) {
 
 }  // namespace
 
+bool is_plain_file_name(const std::string& name) {
+  if (name.empty() || name.size() > 255 || name == "." || name == "..") return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != '/' && c != '\\' && c != ':' && c != 0x7f;
+  });
+}
+
 std::string layer_file_name(std::uint32_t layer) {
   const std::string number = std::to_string(layer);
   return "layer_" + std::string(number.size() < 2 ? 1 : 0, '0') + number + ".bin";
@@ -429,18 +399,24 @@ Result<PackManifest> parse_pack_manifest(std::string_view text, const std::strin
   return manifest;
 }
 
-Result<PackManifest> read_pack_manifest(const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / kPackManifestName;
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxManifestBytes));
-  MOE_ASSIGN_OR_RETURN(PackManifest manifest, parse_pack_manifest(text, path.string()));
+Status check_layer_files(const std::filesystem::path& directory, const PackManifest& manifest,
+                         std::string_view manifest_name) {
   for (const LayerEntry& layer : manifest.layers) {
     MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / layer.file));
     if (file.size() == layer.file_size) continue;
     return corrupt(Where{.file = file.path()},
-                   "is " + std::to_string(file.size()) + " bytes long, " + kPackManifestName +
-                       " says " + std::to_string(layer.file_size),
+                   "is " + std::to_string(file.size()) + " bytes long, " +
+                       std::string(manifest_name) + " says " + std::to_string(layer.file_size),
                    "copy or convert it again");
   }
+  return Status::ok();
+}
+
+Result<PackManifest> read_pack_manifest(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kPackManifestName;
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxManifestBytes));
+  MOE_ASSIGN_OR_RETURN(PackManifest manifest, parse_pack_manifest(text, path.string()));
+  MOE_RETURN_IF_ERROR(check_layer_files(directory, manifest, kPackManifestName));
   return manifest;
 }
 

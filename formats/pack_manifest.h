@@ -56,6 +56,8 @@ struct PackManifest {
   }
 };
 
+// True for a name without directories or characters that no tool writes.
+bool is_plain_file_name(const std::string& name);
 // "layer_00.bin".
 std::string layer_file_name(std::uint32_t layer);
 
@@ -66,7 +68,11 @@ Status write_pack_manifest(const std::filesystem::path& directory, const PackMan
 
 // Reads and checks the text alone (fuzz target). `file` names it in errors.
 Result<PackManifest> parse_pack_manifest(std::string_view text, const std::string& file);
-// Reads `directory`/layout.json and checks every layer file's presence and size.
+// Checks every layer file's presence and size; `manifest_name` stands in the message.
+Status check_layer_files(const std::filesystem::path& directory, const PackManifest& manifest,
+                         std::string_view manifest_name);
+// Reads `directory`/layout.json and checks every layer file's presence and size. Manifests of the
+// flash-moe engines too: formats/pack_directory.h.
 Result<PackManifest> read_pack_manifest(const std::filesystem::path& directory);
 
 }  // namespace moepack

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "formats/bytes.h"
+#include "formats/ggml_blocks.h"
 
 namespace moepack {
 
@@ -107,10 +108,13 @@ void decode_affine(const QMatrixView& matrix, std::uint64_t row, std::span<float
 void decode_row(const QMatrixView& matrix, std::uint64_t row, std::span<float> out) {
   assert(row < matrix.rows && out.size() >= matrix.cols);
   out = out.first(matrix.cols);
-  if (is_affine(matrix.format)) {
-    decode_affine(matrix, row, out);
-  } else {
-    decode_plain(matrix, row, out);
+  switch (qformat_info(matrix.format.id).kind) {
+    case QKind::kAffine:
+      return decode_affine(matrix, row, out);
+    case QKind::kBlock:
+      return decode_block_columns(matrix, row, 0, out);
+    default:
+      return decode_plain(matrix, row, out);
   }
 }
 

@@ -11,6 +11,7 @@ namespace moepack {
 
 // Writes row `row` of `matrix` to out[0 … matrix.cols). Affine: code * scale + bias, each operation
 // rounded to float32, scale and bias widened from their stored type.
+// Blocks: formats/ggml_blocks.h.
 // Sources: MLX's affine packing (LSB-first little-endian bit stream per row), IEEE 754, bfloat16.
 void decode_row(const QMatrixView& matrix, std::uint64_t row, std::span<float> out);
 

@@ -8,7 +8,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::array<QFormatInfo, 9> kFormats{{
+constexpr std::array<QFormatInfo, 12> kFormats{{
     {QFormatId::kF32, "f32", QKind::kPlain, 32, DType::kF32},
     {QFormatId::kF16, "f16", QKind::kPlain, 16, DType::kF16},
     {QFormatId::kBf16, "bf16", QKind::kPlain, 16, DType::kBf16},
@@ -18,6 +18,9 @@ constexpr std::array<QFormatInfo, 9> kFormats{{
     {QFormatId::kQ5, "q5", QKind::kAffine, 5, DType::kU32},
     {QFormatId::kQ6, "q6", QKind::kAffine, 6, DType::kU32},
     {QFormatId::kQ8, "q8", QKind::kAffine, 8, DType::kU32},
+    {QFormatId::kQ5K, "q5_k", QKind::kBlock, 0, DType::kU8, 256, 176},
+    {QFormatId::kIq3Xxs, "iq3_xxs", QKind::kBlock, 0, DType::kU8, 256, 98},
+    {QFormatId::kIq4Xs, "iq4_xs", QKind::kBlock, 0, DType::kU8, 256, 136},
 }};
 
 }  // namespace
@@ -62,10 +65,25 @@ std::string to_string(const WeightFormat& format) {
   return text;
 }
 
+namespace {
+
+std::optional<MatrixBytes> block_matrix_bytes(const QFormatInfo& info, std::uint64_t rows,
+                                              std::uint64_t cols) {
+  if (cols % info.block_values != 0) return std::nullopt;
+  const auto row_bytes = checked_mul(cols / info.block_values, info.block_bytes);
+  if (!row_bytes.has_value()) return std::nullopt;
+  const auto weight = checked_mul(*row_bytes, rows);
+  if (!weight.has_value()) return std::nullopt;
+  return MatrixBytes{.weight = *weight};
+}
+
+}  // namespace
+
 std::optional<MatrixBytes> matrix_bytes(const WeightFormat& format, std::uint64_t rows,
                                         std::uint64_t cols) {
   if (rows == 0 || cols == 0) return std::nullopt;
   const QFormatInfo& info = qformat_info(format.id);
+  if (info.kind == QKind::kBlock) return block_matrix_bytes(info, rows, cols);
   const auto row_bits = checked_mul(cols, info.bits);
   if (!row_bits.has_value() || *row_bits % 8 != 0) return std::nullopt;
   const auto weight = checked_mul(*row_bits / 8, rows);

@@ -1,5 +1,6 @@
 // The weight formats: one table, and the sizes that follow from it. Adding a format is a row here,
-// a case in formats/qcodec.cpp (its definition) and kernels; nothing else knows sizes.
+// its definition in formats/qcodec.cpp (blocks: formats/ggml_blocks.cpp) and kernels; nothing else
+// knows sizes.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +24,25 @@ enum class QFormatId : std::uint8_t {  // never renumber
   kQ5 = MOE_QFORMAT_Q5,
   kQ6 = MOE_QFORMAT_Q6,
   kQ8 = MOE_QFORMAT_Q8,
+  kQ5K = MOE_QFORMAT_Q5_K,
+  kIq3Xxs = MOE_QFORMAT_IQ3_XXS,
+  kIq4Xs = MOE_QFORMAT_IQ4_XS,
 };
 
 enum class QKind : std::uint8_t {
   kPlain,   // one float after another
   kAffine,  // packed codes, and scales and biases in arrays of their own
+  kBlock,   // ggml's blocks: consecutive inputs of a row with their scales (formats/ggml_blocks.h)
 };
 
 struct QFormatInfo {
   QFormatId id;
   std::string_view name;  // as in manifests and on the command line: "bf16", "q4"
   QKind kind;
-  std::uint32_t bits;  // of one stored element or code
-  DType storage;       // how a manifest calls the weight component: BF16, U32 …
+  std::uint32_t bits;              // of one stored element or code; 0 for blocks
+  DType storage;                   // how a manifest calls the weight component: BF16, U32, U8 …
+  std::uint32_t block_values = 0;  // weights in a block; 0: not a block format
+  std::uint32_t block_bytes = 0;
 };
 
 // All rows, in order of id.
@@ -59,6 +66,9 @@ struct WeightFormat {
 inline bool is_affine(const WeightFormat& format) {
   return qformat_info(format.id).kind == QKind::kAffine;
 }
+inline bool is_block(const WeightFormat& format) {
+  return qformat_info(format.id).kind == QKind::kBlock;
+}
 inline bool is_valid_group_size(std::uint32_t group) {
   return group == 32 || group == 64 || group == 128;
 }
@@ -76,13 +86,14 @@ struct MatrixBytes {
 };
 
 // nullopt when the format cannot hold such a matrix (cols not a multiple of the group or of
-// MOE_AFFINE_ROW_MULTIPLE, a zero dimension) or a size overflows.
+// MOE_AFFINE_ROW_MULTIPLE, or of the block; a zero dimension) or a size overflows.
 std::optional<MatrixBytes> matrix_bytes(const WeightFormat& format, std::uint64_t rows,
                                         std::uint64_t cols);
 
 // A matrix in memory, row-major, y = W x with rows = outputs and cols = inputs. Borrowed: whoever
 // made the view keeps the bytes alive. No alignment is promised (sources start at odd offsets).
-//   weight: [rows, cols*bits/8] bytes; scales, biases: [rows, cols/group_size] of scale_type.
+//   weight: [rows, cols*bits/8] bytes, of blocks [rows, cols/block_values*block_bytes]; scales,
+//   biases: [rows, cols/group_size] of scale_type.
 struct QMatrixView {
   WeightFormat format;
   std::uint64_t rows = 0;

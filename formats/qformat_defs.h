@@ -16,6 +16,12 @@
 #define MOE_QFORMAT_Q6 20
 #define MOE_QFORMAT_Q8 21
 
+/* Blocks of ggml: 64 + ggml's own type number. A block holds consecutive inputs of one row with all
+   that belongs to them. */
+#define MOE_QFORMAT_Q5_K 77
+#define MOE_QFORMAT_IQ3_XXS 82
+#define MOE_QFORMAT_IQ4_XS 87
+
 /* Rows of affine codes are stored in 32-bit words, so a row holds a multiple of this many codes. */
 #define MOE_AFFINE_ROW_MULTIPLE 32
 

@@ -12,6 +12,7 @@
 #include "formats/format_json.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
+#include "formats/resident_files.h"
 
 namespace moepack {
 namespace {
@@ -152,27 +153,30 @@ Status check_dtype(const JsonFields& fields, DType expected) {
                                    std::string(dtype_name(expected)));
 }
 
-Result<std::uint64_t> parse_offset(const JsonFields& fields) {
+// `alignment`: kResidentAlignment in our own data file, 1 in those of others.
+Result<std::uint64_t> parse_offset(const JsonFields& fields, std::uint64_t alignment) {
   MOE_ASSIGN_OR_RETURN(const std::uint64_t offset, fields.number("offset", 0, kMaxDataBytes));
-  if (offset % kResidentAlignment != 0) {
-    return fields.error("offset", std::to_string(offset) + " is not a multiple of " +
-                                      std::to_string(kResidentAlignment));
+  if (offset % alignment != 0) {
+    return fields.error(
+        "offset", std::to_string(offset) + " is not a multiple of " + std::to_string(alignment));
   }
   return offset;
 }
 
 Status parse_group_component(const JsonFields& tensors, const std::string& name,
-                             const ResidentTensor& tensor, std::uint64_t& offset) {
+                             const ResidentTensor& tensor, std::uint64_t alignment,
+                             std::uint64_t& offset) {
   MOE_ASSIGN_OR_RETURN(const JsonFields fields, tensors.object(name));
   MOE_RETURN_IF_ERROR(fields.allow_only({"offset", "size", "shape", "dtype"}));
-  MOE_ASSIGN_OR_RETURN(offset, parse_offset(fields));
+  MOE_ASSIGN_OR_RETURN(offset, parse_offset(fields, alignment));
   MOE_RETURN_IF_ERROR(expect_shape(fields, "shape", scales_shape(tensor.format, tensor.shape)));
   MOE_RETURN_IF_ERROR(check_dtype(fields, tensor.format.scale_type));
   return fields.expect_number("size", tensor.bytes.scales, "shape and dtype");
 }
 
 // `key` is the full name of the weight component.
-Result<ResidentTensor> parse_tensor(const JsonFields& tensors, const std::string& key) {
+Result<ResidentTensor> parse_tensor(const JsonFields& tensors, const std::string& key,
+                                    std::uint64_t alignment) {
   ResidentTensor tensor;
   tensor.has_weight_suffix = key.ends_with(kWeightSuffix);
   tensor.name = tensor.has_weight_suffix ? key.substr(0, key.size() - kWeightSuffix.size()) : key;
@@ -182,26 +186,24 @@ Result<ResidentTensor> parse_tensor(const JsonFields& tensors, const std::string
   MOE_ASSIGN_OR_RETURN(tensor.format, parse_format_members(fields));
   MOE_ASSIGN_OR_RETURN(tensor.shape, parse_shape(fields));
   const bool affine = is_affine(tensor.format);
-  if (affine) {
-    if (!tensor.has_weight_suffix) {
-      return fields.error("format", to_string(tensor.format) + " needs a name in .weight");
-    }
-    const std::uint32_t bits = qformat_info(tensor.format.id).bits;
-    const auto all_bits = checked_mul(tensor.shape.back(), 32);
-    if (!all_bits.has_value() || *all_bits % bits != 0) {
-      return fields.error("shape", "its last dimension is no whole number of codes");
-    }
-    tensor.shape.back() = *all_bits / bits;
+  if (affine && !tensor.has_weight_suffix) {
+    return fields.error("format", to_string(tensor.format) + " needs a name in .weight");
   }
+  const auto inputs = logical_inputs(tensor.format, tensor.shape.back());
+  if (!inputs.has_value()) {
+    return fields.error("shape", "its last dimension is no whole number of " +
+                                     std::string(affine ? "codes" : "blocks"));
+  }
+  tensor.shape.back() = *inputs;
   MOE_RETURN_IF_ERROR(measure(fields, tensor));
   MOE_RETURN_IF_ERROR(check_dtype(fields, qformat_info(tensor.format.id).storage));
   MOE_RETURN_IF_ERROR(fields.expect_number("size", tensor.bytes.weight, "shape and format"));
-  MOE_ASSIGN_OR_RETURN(tensor.weight_offset, parse_offset(fields));
+  MOE_ASSIGN_OR_RETURN(tensor.weight_offset, parse_offset(fields, alignment));
   if (affine) {
     MOE_RETURN_IF_ERROR(parse_group_component(tensors, tensor.name + std::string(kScalesSuffix),
-                                              tensor, tensor.scales_offset));
+                                              tensor, alignment, tensor.scales_offset));
     MOE_RETURN_IF_ERROR(parse_group_component(tensors, tensor.name + std::string(kBiasesSuffix),
-                                              tensor, tensor.biases_offset));
+                                              tensor, alignment, tensor.biases_offset));
   }
   return tensor;
 }
@@ -218,35 +220,35 @@ bool is_group_component(const JsonFields& tensors, const std::string& key) {
   return false;
 }
 
-struct Extent {
-  std::uint64_t begin;
-  std::uint64_t bytes;
-  const std::string* name;
-};
+std::vector<ResidentExtent> extents_of(const ResidentManifest& manifest) {
+  std::vector<ResidentExtent> extents;
+  for (const ResidentTensor& t : manifest.tensors) {
+    extents.push_back({t.weight_offset, t.bytes.weight, t.name});
+    if (!is_affine(t.format)) continue;
+    extents.push_back({t.scales_offset, t.bytes.scales, t.name});
+    extents.push_back({t.biases_offset, t.bytes.biases, t.name});
+  }
+  return extents;
+}
 
-// The components must follow each other in the file, each at the next multiple of 64.
+// In a file of ours the components follow each other, each at the next multiple of 64.
 Status check_extents(const JsonFields& root, const JsonFields& tensors,
                      const ResidentManifest& manifest) {
-  std::vector<Extent> extents;
-  for (const ResidentTensor& t : manifest.tensors) {
-    extents.push_back({t.weight_offset, t.bytes.weight, &t.name});
-    if (!is_affine(t.format)) continue;
-    extents.push_back({t.scales_offset, t.bytes.scales, &t.name});
-    extents.push_back({t.biases_offset, t.bytes.biases, &t.name});
-  }
+  std::vector<ResidentExtent> extents = extents_of(manifest);
+  if (!manifest.files.empty()) return check_resident_extents(tensors, extents, manifest.files);
   std::sort(extents.begin(), extents.end(),
-            [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+            [](const ResidentExtent& a, const ResidentExtent& b) { return a.begin < b.begin; });
   std::uint64_t end = 0;
-  for (const Extent& extent : extents) {
+  for (const ResidentExtent& extent : extents) {
     if (extent.begin != end) {
       return tensors.error(
-          *extent.name, "offset " + std::to_string(extent.begin) +
-                            (extent.begin < end ? " overlaps" : " leaves a gap to") +
-                            " the component before it, which ends at byte " + std::to_string(end));
+          extent.name, "offset " + std::to_string(extent.begin) +
+                           (extent.begin < end ? " overlaps" : " leaves a gap to") +
+                           " the component before it, which ends at byte " + std::to_string(end));
     }
     if (extent.bytes > manifest.data_size || end > manifest.data_size - extent.bytes) {
       return root.error("data_size", "is " + std::to_string(manifest.data_size) + ", but " +
-                                         printable(*extent.name) + " does not fit");
+                                         printable(extent.name) + " does not fit");
     }
     end = align_up(end + extent.bytes, kResidentAlignment);
   }
@@ -258,6 +260,7 @@ Status check_extents(const JsonFields& root, const JsonFields& tensors,
 Status parse_tensors(const JsonFields& root, ResidentManifest& manifest) {
   MOE_ASSIGN_OR_RETURN(const JsonFields tensors, root.object("tensors"));
   const nlohmann::json& node = *root.find("tensors");
+  const std::uint64_t alignment = manifest.files.empty() ? kResidentAlignment : 1;
   MOE_RETURN_IF_ERROR(root.expect_number("num_tensors", node.size(), "the list of tensors"));
   for (const auto& [key, value] : node.items()) {
     if (key.empty()) return tensors.error("", "holds a tensor without a name");
@@ -265,7 +268,7 @@ Status parse_tensors(const JsonFields& root, ResidentManifest& manifest) {
     if (key.ends_with(kScalesSuffix) || key.ends_with(kBiasesSuffix)) {
       return tensors.error(key, "belongs to no quantized tensor");
     }
-    MOE_ASSIGN_OR_RETURN(ResidentTensor tensor, parse_tensor(tensors, key));
+    MOE_ASSIGN_OR_RETURN(ResidentTensor tensor, parse_tensor(tensors, key, alignment));
     manifest.tensors.push_back(std::move(tensor));
   }
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
@@ -285,6 +288,9 @@ std::string resident_manifest_text(const ResidentManifest& manifest) {
   std::string text = "{\n  \"format_version\": " + std::to_string(kResidentFormatVersion) + ",\n";
   text += "  \"model\": " + json_quote(manifest.model) + ",\n";
   text += "  \"data_size\": " + std::to_string(manifest.data_size) + ",\n";
+  if (!manifest.files.empty()) {
+    text += "  \"files\": " + resident_files_text(manifest.files) + ",\n";
+  }
   text += "  \"checksum\": " + json_quote(checksum_text(manifest.checksum)) + ",\n";
   text += "  \"conventions\": " + conventions_text(manifest.conventions) + ",\n";
   text += "  \"num_tensors\": " + std::to_string(lines.size()) + ",\n";
@@ -309,11 +315,14 @@ Result<ResidentManifest> parse_resident_manifest(std::string_view text, const st
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
   MOE_ASSIGN_OR_RETURN(const JsonFields root, JsonFields::of(json, file));
   MOE_RETURN_IF_ERROR(check_version(root));
-  MOE_RETURN_IF_ERROR(root.allow_only({"format_version", "model", "data_size", "checksum",
+  MOE_RETURN_IF_ERROR(root.allow_only({"format_version", "model", "data_size", "files", "checksum",
                                        "conventions", "num_tensors", "tensors", "config"}));
   ResidentManifest manifest;
   MOE_ASSIGN_OR_RETURN(manifest.model, root.string("model"));
   MOE_ASSIGN_OR_RETURN(manifest.data_size, root.number("data_size", 0, kMaxDataBytes));
+  if (root.has("files")) {
+    MOE_ASSIGN_OR_RETURN(manifest.files, parse_resident_files(root, manifest.data_size));
+  }
   MOE_ASSIGN_OR_RETURN(manifest.checksum, root.checksum("checksum"));
   MOE_ASSIGN_OR_RETURN(manifest.conventions, parse_conventions(root));
   MOE_RETURN_IF_ERROR(parse_tensors(root, manifest));
@@ -327,13 +336,7 @@ Result<ResidentManifest> read_resident_manifest(const std::filesystem::path& dir
   const std::filesystem::path path = directory / kResidentManifestName;
   MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxManifestBytes));
   MOE_ASSIGN_OR_RETURN(ResidentManifest manifest, parse_resident_manifest(text, path.string()));
-  MOE_ASSIGN_OR_RETURN(const File data, File::open(directory / kResidentDataName));
-  if (data.size() != manifest.data_size) {
-    return corrupt(Where{.file = data.path()},
-                   "is " + std::to_string(data.size()) + " bytes long, " + kResidentManifestName +
-                       " says " + std::to_string(manifest.data_size),
-                   "copy or convert it again");
-  }
+  MOE_RETURN_IF_ERROR(check_resident_file_sizes(directory, manifest));
   return manifest;
 }
 

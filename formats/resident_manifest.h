@@ -43,26 +43,40 @@ struct ResidentTensor {
   std::vector<std::uint64_t> shape;  // logical, of the decoded tensor
   std::uint64_t rows = 0;            // product of all dimensions but the last (1-D: 1)
   std::uint64_t cols = 0;
-  std::uint64_t weight_offset = 0;  // bytes into model_weights.bin; multiples of 64
+  std::uint64_t weight_offset = 0;  // bytes into the data; multiples of 64 in model_weights.bin
   std::uint64_t scales_offset = 0;  // affine only
   std::uint64_t biases_offset = 0;
   MatrixBytes bytes;
 };
 
+// One of several data files, or one that convert did not write (formats/resident_files.h).
+struct ResidentFile {
+  std::string name;         // beside the manifest
+  std::uint64_t begin = 0;  // the logical offset of its first byte
+  std::uint64_t size = 0;   // bytes, exact
+
+  friend bool operator==(const ResidentFile&, const ResidentFile&) = default;
+};
+
 struct ResidentManifest {
   std::vector<ResidentTensor> tensors;  // sorted by name
   ResidentConventions conventions;
-  std::uint64_t data_size = 0;  // of model_weights.bin, exact
-  std::uint64_t checksum = 0;   // XXH3-64 of model_weights.bin
-  std::string model;            // base name of the source
-  std::string config_json;      // flash-moe's `config` block for its engines; "" for none
+  std::uint64_t data_size = 0;  // of model_weights.bin, exact; end of the last of `files`
+  // Files of the flash-moe engines, ascending: offsets need not be aligned and gaps are allowed.
+  // Empty: model_weights.bin as convert writes it.
+  std::vector<ResidentFile> files;
+  bool has_checksum = true;    // false: read from a manifest of the flash-moe engines
+  std::uint64_t checksum = 0;  // XXH3-64 of the files' bytes, one after the other
+  std::string model;           // base name of the source
+  std::string config_json;     // flash-moe's `config` block for its engines; "" for none
 };
 
 std::string resident_manifest_text(const ResidentManifest& manifest);
 Status write_resident_manifest(const std::filesystem::path& directory,
                                const ResidentManifest& manifest);
 Result<ResidentManifest> parse_resident_manifest(std::string_view text, const std::string& file);
-// Reads `directory`/model_weights.json and checks the size of model_weights.bin.
+// Reads `directory`/model_weights.json and checks the sizes of the data files. That of the
+// flash-moe engines: formats/flashmoe_resident.h.
 Result<ResidentManifest> read_resident_manifest(const std::filesystem::path& directory);
 
 }  // namespace moepack

@@ -60,7 +60,7 @@ class ExpertStore {
     // wait() returned ok.
     std::span<const ExpertHandle> handles() const { return handles_; }
     // Waits for all reads of the batch; the first error if any (file, expert, offset).
-    // The checksum of a record is compared the first time it is read.
+    // The checksum of a record, where the manifest has them, is compared the first time it is read.
     Status wait();
 
    private:

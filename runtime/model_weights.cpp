@@ -5,6 +5,7 @@
 
 #include "formats/checksum.h"
 #include "formats/qcodec.h"
+#include "formats/resident_files.h"
 
 namespace moepack {
 namespace {
@@ -60,8 +61,8 @@ class Binder {
     }
     if (found->rows != rows || found->cols != cols) {
       // conv1d may state its unit dimension in either place: [C, 1, T] or [C, T, 1].
-      if (found->rows * found->cols != rows * cols || found->format.group_size != 0 ||
-          found->shape.size() != 3) {
+      if (found->rows * found->cols != rows * cols ||
+          qformat_info(found->format.id).kind != QKind::kPlain || found->shape.size() != 3) {
         fail(corrupt(Where{.file = file_, .tensor = name},
                      "is " + std::to_string(found->rows) + " x " + std::to_string(found->cols) +
                          ", config.json asks for " + std::to_string(rows) + " x " +
@@ -154,15 +155,26 @@ LayerWeights bind_layer(Binder& bind, const ModelConfig& c, const ResidentConven
   return w;
 }
 
-Result<AlignedBuffer> read_data(const std::filesystem::path& path,
+// The bytes of all files where their logical offsets put them; zeros between files.
+Result<AlignedBuffer> read_data(const std::filesystem::path& directory,
                                 const ResidentManifest& manifest) {
-  MOE_ASSIGN_OR_RETURN(const File file, File::open(path));
   MOE_ASSIGN_OR_RETURN(AlignedBuffer data,
                        AlignedBuffer::allocate(manifest.data_size, kResidentAlignment));
-  MOE_RETURN_IF_ERROR(file.read_at(0, data.span()));
-  const std::uint64_t sum = checksum(data.span());
-  if (sum != manifest.checksum) {
-    return corrupt(Where{.file = file.path()},
+  ChecksumStream stream;
+  std::string last;
+  std::uint64_t end = 0;
+  for (const ResidentFile& entry : resident_files(manifest)) {
+    MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / entry.name));
+    std::fill_n(data.data() + end, entry.begin - end, std::byte{0});
+    const std::span<std::byte> bytes = data.span().subspan(entry.begin, entry.size);
+    MOE_RETURN_IF_ERROR(file.read_at(0, bytes));
+    if (manifest.has_checksum) stream.add(bytes);
+    end = entry.begin + entry.size;
+    last = file.path();
+  }
+  const std::uint64_t sum = stream.finish();
+  if (manifest.has_checksum && sum != manifest.checksum) {
+    return corrupt(Where{.file = last},
                    "checksum is " + checksum_text(sum) + ", " + kResidentManifestName + " says " +
                        checksum_text(manifest.checksum),
                    "the file is damaged; convert the checkpoint again");
@@ -176,7 +188,7 @@ Result<ModelWeights> load_model_weights(const std::filesystem::path& directory,
                                         const ModelConfig& config,
                                         const ResidentManifest& manifest) {
   ModelWeights weights;
-  MOE_ASSIGN_OR_RETURN(weights.data, read_data(directory / kResidentDataName, manifest));
+  MOE_ASSIGN_OR_RETURN(weights.data, read_data(directory, manifest));
   Binder bind(manifest, weights.data.data(), (directory / kResidentManifestName).string());
   weights.embedding = bind.matrix("model.embed_tokens", config.vocab_size, config.hidden_size);
   weights.lm_head = config.tie_word_embeddings

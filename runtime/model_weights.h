@@ -55,7 +55,7 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  AlignedBuffer data;             // model_weights.bin; the views point into it
+  AlignedBuffer data;             // of all resident files; the views point into it
   QMatrixView embedding;          // [V, H]
   QMatrixView lm_head;            // [V, H]; the embedding itself when tied
   std::vector<float> final_norm;  // [H]
@@ -63,8 +63,8 @@ struct ModelWeights {
   bool tiled_v_heads = false;  // V head h uses K head h % nk instead of h / (nv / nk)
 };
 
-// Reads model_weights.bin of `directory` whole, checks its checksum and binds every tensor that
-// `config` asks for. A missing tensor or a wrong shape is named with what was expected.
+// Reads the data files of `directory` whole, checks their checksum if there is one and binds every
+// tensor that `config` asks for. A missing tensor or a wrong shape is named with what was expected.
 Result<ModelWeights> load_model_weights(const std::filesystem::path& directory,
                                         const ModelConfig& config,
                                         const ResidentManifest& manifest);

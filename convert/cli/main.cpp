@@ -6,6 +6,7 @@
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_export.h"
 #include "convert/cli/cmd_extract.h"
+#include "convert/cli/cmd_import.h"
 #include "convert/cli/cmd_index.h"
 #include "convert/cli/cmd_inspect.h"
 #include "convert/cli/cmd_logits.h"
@@ -28,6 +29,7 @@ int parse_and_run(int argc, char** argv) {
   register_index(app, action);
   register_extract(app, action);
   register_verify(app, action);
+  register_import(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);

@@ -15,7 +15,7 @@ namespace moepack {
 // at a time.
 constexpr std::size_t kMaxFusedTokens = 6;
 // More tokens: weights are decoded in blocks of kRowBlock rows by kColTile columns (16 KiB, half of
-// a small first-level cache). A multiple of every group size.
+// a small first-level cache). A multiple of every group and block size.
 constexpr std::size_t kRowBlock = kMatmulRows;
 constexpr std::size_t kColTile = 512;
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "formats/bytes.h"
+#include "formats/ggml_blocks.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
 

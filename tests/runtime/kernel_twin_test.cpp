@@ -22,6 +22,7 @@ namespace {
 using test::all_weight_formats;
 using test::exact_product;
 using test::ExactProduct;
+using test::fitting_cols;
 using test::GuardedFloats;
 using test::TestMatrix;
 using test::Values;
@@ -105,7 +106,8 @@ Product multiply(const Kernels& kernels, const QMatrixView& w, GuardedFloats& x,
 
 std::vector<std::uint64_t> awkward_cols(const WeightFormat& format) {
   const std::vector<std::uint64_t> all =
-      is_affine(format)
+      is_block(format) ? std::vector<std::uint64_t>{256, 512, 768, 1280}
+      : is_affine(format)
           ? std::vector<std::uint64_t>{32, 64, 96, 128, 160, 256, 288, 320, 544, 640, 1056, 1152}
           : std::vector<std::uint64_t>{1, 7, 8, 15, 31, 33, 96, 511, 513, 1056};
   std::vector<std::uint64_t> fit;
@@ -177,7 +179,7 @@ TEST_P(KernelTwin, MatmulReadsNothingBeyondItsOperands) {
 TEST_P(KernelTwin, MatmulOfSubnormalAndHugeValues) {
   std::uint32_t seed = 900;
   for (const WeightFormat& format : all_weight_formats()) {
-    const std::uint64_t cols = 384;
+    const std::uint64_t cols = fitting_cols(format, 384);
     for (const auto& [values, magnitude] : {std::pair{Values::kSubnormal, 1.0F},
                                             {Values::kSubnormal, 1e30F},
                                             {Values::kUsual, 0x1p-130F},
@@ -218,7 +220,7 @@ TEST_P(KernelTwin, MatmulIsBitwiseIndependentOfRowRanges) {
   std::uint32_t seed = 1700;
   for (const WeightFormat& format : all_weight_formats()) {
     const std::uint64_t rows = 29;
-    const std::uint64_t cols = 1152;
+    const std::uint64_t cols = fitting_cols(format, 1152);
     const TestMatrix matrix(format, rows, cols, Values::kUsual, 1, ++seed);
     for (std::size_t tokens : {1U, 3U, 8U}) {
       GuardedFloats x = make_inputs(tokens, cols, cols, 1.0F, ++seed);
@@ -244,7 +246,7 @@ TEST_P(KernelTwin, MatmulIsBitwiseIndependentOfTokensWithinARegime) {
   constexpr std::size_t kCounts[] = {1, 2, 3, 4, 5, 6, 7, 12, 17};
   for (const WeightFormat& format : all_weight_formats()) {
     const std::uint64_t rows = 11;
-    const std::uint64_t cols = 640;
+    const std::uint64_t cols = fitting_cols(format, 640);
     const TestMatrix matrix(format, rows, cols, Values::kUsual, 0, ++seed);
     GuardedFloats x = make_inputs(17, cols, cols + 3, 1.0F, ++seed);
     std::vector<Product> products;
@@ -461,7 +463,7 @@ TEST(ReferenceKernels, AreBitwiseTheProductOfOneRowAndOneToken) {
   std::uint32_t seed = 5000;
   for (const WeightFormat& format : all_weight_formats()) {
     const std::uint64_t rows = 7;
-    const std::uint64_t cols = 384;
+    const std::uint64_t cols = fitting_cols(format, 384);
     const TestMatrix matrix(format, rows, cols, Values::kUsual, 1, ++seed);
     GuardedFloats x = make_inputs(9, cols, cols, 1.0F, ++seed);
     const Product all = multiply(reference_kernels(), matrix.view(), x, cols, 9, 0, rows, rows);

@@ -21,7 +21,7 @@ namespace moepack::test {
 inline std::vector<WeightFormat> all_weight_formats() {
   std::vector<WeightFormat> formats;
   for (const QFormatInfo& info : qformats()) {
-    if (info.kind == QKind::kPlain) {
+    if (info.kind != QKind::kAffine) {
       formats.push_back({.id = info.id});
       continue;
     }
@@ -68,10 +68,7 @@ class TestMatrix {
              std::size_t shift, std::uint32_t seed)
       : view_{.format = format, .rows = rows, .cols = cols} {
     std::mt19937 random(seed);
-    const MatrixBytes bytes = matrix_bytes(format, rows, cols).value();
-    const std::vector<std::byte> weight = is_affine(format)
-                                              ? random_codes(bytes.weight, random)
-                                              : random_plain(format, rows, cols, values, random);
+    const std::vector<std::byte> weight = random_weight(format, rows, cols, values, random);
     const auto groups = static_cast<std::size_t>(is_affine(format) ? cols / format.group_size : 0);
     components_.emplace_back(weight, shift);
     components_.emplace_back(random_scales(format, rows, groups, values, random), shift);
@@ -84,6 +81,40 @@ class TestMatrix {
   const QMatrixView& view() const { return view_; }
 
  private:
+  static std::vector<std::byte> random_weight(const WeightFormat& format, std::uint64_t rows,
+                                              std::uint64_t cols, Values values,
+                                              std::mt19937& random) {
+    switch (qformat_info(format.id).kind) {
+      case QKind::kAffine:
+        return random_codes(matrix_bytes(format, rows, cols).value().weight, random);
+      case QKind::kBlock:
+        return random_blocks(format, rows, cols, values, random);
+      default:
+        return random_plain(format, rows, cols, values, random);
+    }
+  }
+
+  // Random bytes, but for the 16-bit floats that scale a block.
+  static std::vector<std::byte> random_blocks(const WeightFormat& format, std::uint64_t rows,
+                                              std::uint64_t cols, Values values,
+                                              std::mt19937& random) {
+    std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+    const QFormatInfo& info = qformat_info(format.id);
+    std::vector<std::byte> bytes =
+        random_codes(matrix_bytes(format, rows, cols).value().weight, random);
+    const std::size_t scales = format.id == QFormatId::kQ5K ? 2 : 1;
+    const std::uint64_t row_blocks = cols / info.block_values;
+    for (std::uint64_t block = 0; block < rows * row_blocks; ++block) {
+      const float scale =
+          block / row_blocks % 5 == 4 ? 0.0F : 0.1F * magnitude(DType::kF16, values);
+      for (std::size_t i = 0; i < scales; ++i) {
+        store_le(bytes.data() + block * info.block_bytes + 2 * i,
+                 f32_to_f16(scale * uniform(random)));
+      }
+    }
+    return bytes;
+  }
+
   static std::vector<std::byte> random_codes(std::uint64_t size, std::mt19937& random) {
     std::vector<std::byte> bytes(size);
     for (std::byte& b : bytes) b = static_cast<std::byte>(random() & 0xffU);
@@ -135,7 +166,15 @@ class TestMatrix {
   std::vector<Component> components_;
 };
 
+// The smallest number of inputs that is at least `cols` and that the format can hold; for formats
+// whose rows may have any multiple of 128, `cols` is one.
+inline std::uint64_t fitting_cols(const WeightFormat& format, std::uint64_t cols) {
+  const std::uint32_t block = qformat_info(format.id).block_values;
+  return block == 0 ? cols : align_up(cols, block);
+}
+
 // One weight as the format's definition says, in double, and the size of what it is summed from.
+// Not for blocks, whose definition is decode_row (against ggml's numbers: ggml_blocks_test.cpp).
 struct ExactWeight {
   double value;
   double magnitude;
@@ -177,7 +216,15 @@ inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::siz
   product.largest_scale = largest_scale(w);
   std::vector<ExactWeight> row(w.cols);
   for (std::uint64_t r = 0; r < w.rows; ++r) {
-    for (std::uint64_t c = 0; c < w.cols; ++c) row[c] = exact_weight(w, r, c);
+    if (is_block(w.format)) {
+      std::vector<float> decoded(w.cols);
+      decode_row(w, r, decoded);
+      for (std::uint64_t c = 0; c < w.cols; ++c) {
+        row[c] = {static_cast<double>(decoded[c]), std::fabs(static_cast<double>(decoded[c]))};
+      }
+    } else {
+      for (std::uint64_t c = 0; c < w.cols; ++c) row[c] = exact_weight(w, r, c);
+    }
     for (std::size_t t = 0; t < tokens; ++t) {
       double value = 0;
       double magnitude = 0;

@@ -1,0 +1,10 @@
+// `moepack import`.
+#pragma once
+
+#include "convert/cli/command.h"
+
+namespace moepack::cli {
+
+void register_import(CLI::App& app, Action& action);
+
+}  // namespace moepack::cli
