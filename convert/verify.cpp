@@ -186,7 +186,9 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
     bytes += source->plan.source_bytes;
     layers += pack.manifest.num_layers;
   }
-  return {bytes, layers, callback};
+  return {ConvertProgress{
+              .bytes_done = 0, .bytes_total = bytes, .layers_done = 0, .layers_total = layers},
+          callback};
 }
 
 }  // namespace
