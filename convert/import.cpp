@@ -203,6 +203,10 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
                      "stands in no model directory: there is no config.json beside it",
                      "name the model with --model");
   }
+  if (is_there(plan.model / kUnfinishedMarker)) {
+    return corrupt(Where{.file = plan.model.string()}, "is a conversion that was not finished",
+                   "run the same moepack convert again");
+  }
   MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(plan.model / "config.json"));
   plan.config = std::move(parsed.model);
   if (!plan.whole_model) {
