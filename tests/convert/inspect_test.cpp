@@ -145,8 +145,7 @@ TEST(PathKind, SaysWhatToNameInstead) {
   std::ofstream(dir / "bare/layer_00.bin").put('x');
   std::ofstream(dir / "layout.json") << "{}";
   test::expect_error(find_path_kind(dir / "absent").status(), StatusCode::kNotFound, {"absent"});
-  test::expect_error(find_path_kind(dir / "bare").status(), StatusCode::kInvalidArgument,
-                     {"import"});
+  test::expect_error(find_path_kind(dir / "bare").status(), StatusCode::kNotFound, {"import"});
   test::expect_error(find_path_kind(dir / "layout.json").status(), StatusCode::kInvalidArgument,
                      {"directory"});
 }
