@@ -250,6 +250,36 @@ def rounded_cases(checks, source, original):
                   damaged, "--against", source)
 
 
+def foreign_cases(checks, source, model):
+    """The same records under the manifest that the flash-moe engines write: no checksums."""
+    foreign = checks.scratch / "foreign"
+    shutil.copytree(model, foreign)
+    layout = json.loads((foreign / LAYOUT).read_text())
+    (foreign / LAYOUT).write_text(json.dumps(
+        {key: layout[key] for key in ("expert_size", "num_layers", "num_experts", "components")}))
+    checks.verify("foreign pack", 0, [], foreign, stderr=["no checksums", "moepack import"])
+    checks.verify("foreign pack alone", 0, [], foreign / "packed_experts", stderr=["no checksums"])
+    checks.verify("foreign pack, with source", 0, [], foreign, "--against", source,
+                  stderr=["does not say", "byte for byte"])
+    done = checks.run("inspect", foreign)
+    checks.expect(done.returncode == 0 and "checksums: none" in done.stdout, done.stdout)
+    name = "model.layers.1.mlp.experts.3.up_proj"
+    there = checks.run("extract", foreign, name, "-o", checks.scratch / "a")
+    checks.run("extract", model, name, "-o", checks.scratch / "b")
+    checks.expect(there.returncode == 0 and (checks.scratch / "a").read_bytes()
+                  == (checks.scratch / "b").read_bytes(), "extract from a foreign pack")
+    edit_bytes(foreign / "packed_experts/layer_01.bin", lambda d: d.__setitem__(7, d[7] ^ 1))
+    checks.verify("foreign pack, flipped", 0, [], foreign)
+    checks.verify("foreign pack, flipped, with source", 1,
+                  [["layer 1, expert 0", "gate_proj.weight", "offset 7:"]], foreign, "--against",
+                  source)
+    done = checks.run("import", foreign)
+    checks.expect(done.returncode == 0, done.stderr)
+    checks.verify("imported", 0, [], foreign, stderr=["no difference"])
+    edit_bytes(foreign / "packed_experts/layer_01.bin", lambda d: d.__setitem__(9, d[9] ^ 1))
+    checks.verify("imported, flipped", 1, [["layer 1, expert 0", "checksum"]], foreign)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
@@ -268,6 +298,7 @@ def main():
         manifest_cases(checks, source, other, model)
         file_cases(checks, source, model)
         rounded_cases(checks, source, original)
+        foreign_cases(checks, source, model)
         fused = checks.convert(other, "from_fused")
         checks.verify("fused source", 0, [], fused, "--against", other, stderr=["byte for byte"])
     for failure in checks.failures[:20]:
