@@ -4,6 +4,7 @@
 #include <chrono>
 #include <system_error>
 
+#include "convert/engine_config.h"
 #include "convert/parallel.h"
 #include "convert/progress_counter.h"
 #include "formats/checksum.h"
@@ -157,7 +158,7 @@ Status adopt_pack(PackJob& job, std::size_t threads, ProgressCounter& progress) 
 
 // ---- Resident weights ---------------------------------------------------------------------------
 
-Status adopt_residents(const fs::path& model, ResidentManifest& manifest,
+Status adopt_residents(const fs::path& model, const ModelConfig& config, ResidentManifest& manifest,
                        ProgressCounter& progress) {
   std::vector<std::byte> block;
   ChecksumStream stream;
@@ -168,6 +169,7 @@ Status adopt_residents(const fs::path& model, ResidentManifest& manifest,
   }
   manifest.checksum = stream.finish();
   manifest.has_checksum = true;
+  manifest.config_json = engine_config_json(config);
   manifest.model = fs::absolute(model).lexically_normal().filename().string();
   MOE_RETURN_IF_ERROR(keep_original(model, kResidentManifestName, kKeptResidentName));
   return write_resident_manifest(model, manifest);
@@ -272,7 +274,7 @@ Result<ImportReport> import_packs(const ImportOptions& options, const ProgressCa
     MOE_RETURN_IF_ERROR(adopt_pack(job, report.threads, counter));
   }
   if (report.has_residents && !report.residents_were_native) {
-    MOE_RETURN_IF_ERROR(adopt_residents(plan.model, residents, counter));
+    MOE_RETURN_IF_ERROR(adopt_residents(plan.model, plan.config, residents, counter));
   }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

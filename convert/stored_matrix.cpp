@@ -54,8 +54,14 @@ Result<DecodedBlock> BlockDecoder::decode(const StoredMatrix& matrix, std::uint6
                                           std::uint64_t count) {
   assert(begin % kDecodeBlock == 0 && count > 0 && count <= kDecodeBlock);
   assert(begin + count <= matrix.elements());
-  const std::uint64_t bits = qformat_info(matrix.format.id).bits;
-  MOE_RETURN_IF_ERROR(read_part(matrix.weight, begin / 8 * bits, count * bits / 8, weight_));
+  const QFormatInfo& info = qformat_info(matrix.format.id);
+  if (info.kind == QKind::kBlock) {
+    MOE_RETURN_IF_ERROR(read_part(matrix.weight, begin / info.block_values * info.block_bytes,
+                                  count / info.block_values * info.block_bytes, weight_));
+  } else {
+    MOE_RETURN_IF_ERROR(
+        read_part(matrix.weight, begin / 8 * info.bits, count * info.bits / 8, weight_));
+  }
   if (is_affine(matrix.format)) {
     const std::uint64_t group = matrix.format.group_size;
     const std::uint64_t scale_bytes = dtype_bits(matrix.format.scale_type) / 8;

@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -281,6 +282,38 @@ Status read_tensors(const JsonFields& tensors, const Entries& entries, const Mod
   return Status::ok();
 }
 
+// True when a layer of this kind has the module.
+bool layer_has(const Module& module, LayerType type, const ModelConfig& config) {
+  if (module.name.starts_with("self_attn.")) return type == LayerType::kFullAttention;
+  if (module.name.starts_with("linear_attn.")) return type == LayerType::kLinearAttention;
+  return config.shared_expert_width != 0 || !module.name.starts_with("mlp.shared_expert");
+}
+
+// Everything that a run will ask for.
+Status check_complete(const JsonFields& tensors, const ModelConfig& config,
+                      const ResidentManifest& manifest) {
+  std::set<std::string, std::less<>> names;
+  for (const ResidentTensor& tensor : manifest.tensors) names.insert(tensor.name);
+  const auto check = [&](const std::string& name) -> Status {
+    if (names.find(name) != names.end()) return Status::ok();
+    return json_error(StatusCode::kNotFound, tensors.file(), tensors.path_of(name), "is missing",
+                      "extract the weights of this checkpoint again");
+  };
+  for (const Module& module : kModules) {
+    if (!module.top) continue;
+    if (module.name == "lm_head" && config.tie_word_embeddings) continue;
+    MOE_RETURN_IF_ERROR(check(std::string(module.name)));
+  }
+  for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const Module& module : kModules) {
+      if (module.top || !layer_has(module, config.layer_types[layer], config)) continue;
+      MOE_RETURN_IF_ERROR(
+          check("model.layers." + std::to_string(layer) + "." + std::string(module.name)));
+    }
+  }
+  return Status::ok();
+}
+
 // ---- Files --------------------------------------------------------------------------------------
 
 // Where each chunk begins and what it is called; one chunk without a `split` block. Sizes are 0.
@@ -349,6 +382,7 @@ Result<ResidentManifest> parse_flashmoe_resident(std::string_view text, const st
   MOE_ASSIGN_OR_RETURN(manifest.files, parse_split(root));
   MOE_RETURN_IF_ERROR(measure_files(tensors, entries, manifest.files));
   MOE_RETURN_IF_ERROR(read_tensors(tensors, entries, config, manifest));
+  MOE_RETURN_IF_ERROR(check_complete(tensors, config, manifest));
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const ResidentFile& chunk = manifest.files[i];
     if (chunk.size == 0) {

@@ -120,7 +120,7 @@ void decode_iq4_xs(const std::byte* block, float* out) {
 
 }  // namespace
 
-BlockDecoder block_decoder(QFormatId id) {
+GgmlBlockDecoder block_decoder(QFormatId id) {
   switch (id) {
     case QFormatId::kQ5K:
       return decode_q5_k;
@@ -136,7 +136,7 @@ void decode_block_columns(const QMatrixView& matrix, std::uint64_t row, std::uin
                           std::span<float> out) {
   const QFormatInfo& info = qformat_info(matrix.format.id);
   assert(first % info.block_values == 0 && out.size() % info.block_values == 0);
-  const BlockDecoder decode = block_decoder(info.id);
+  const GgmlBlockDecoder decode = block_decoder(info.id);
   const std::byte* block =
       matrix.weight + (row * matrix.cols + first) / info.block_values * info.block_bytes;
   for (std::size_t i = 0; i < out.size(); i += info.block_values, block += info.block_bytes) {

@@ -11,9 +11,9 @@
 namespace moepack {
 
 // Writes one block of info.block_values weights from info.block_bytes bytes at any alignment.
-using BlockDecoder = void (*)(const std::byte* block, float* out);
+using GgmlBlockDecoder = void (*)(const std::byte* block, float* out);
 // `id` must be of kind kBlock.
-BlockDecoder block_decoder(QFormatId id);
+GgmlBlockDecoder block_decoder(QFormatId id);
 
 // Columns [first, first + out.size()) of row `row`; both numbers are multiples of the block.
 void decode_block_columns(const QMatrixView& matrix, std::uint64_t row, std::uint64_t first,

@@ -28,7 +28,8 @@ Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
 
 // The directory name of the pack that `wanted` means: "NAME" for packed_experts_NAME or a
 // directory's whole name; "" for packed_experts, else the only pack there is; anything else is
-// kNotFound with the list of packs.
+// kNotFound with the list of packs. A pack that is meant but has no manifest, or is compressed, is
+// named with what to do.
 Result<std::string> choose_pack(const std::filesystem::path& model, const std::string& wanted);
 
 // kCorrupt unless the pack, read from `pack_path`, has the dimensions of `config`.

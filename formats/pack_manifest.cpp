@@ -313,7 +313,7 @@ Status parse_layers(const JsonFields& root, std::string_view file, PackManifest&
 Status check_version(const JsonFields& root) {
   if (!root.has("format_version")) {
     return root.error("format_version", "is missing; this is not a manifest of moepack",
-                      "convert the model again");
+                      "adopt it with moepack import, or convert the model again");
   }
   MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
   if (version == kPackFormatVersion) return Status::ok();

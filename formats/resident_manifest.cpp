@@ -76,7 +76,7 @@ std::string conventions_text(const ResidentConventions& c) {
 Status check_version(const JsonFields& root) {
   if (!root.has("format_version")) {
     return root.error("format_version", "is missing; this is not a manifest of moepack",
-                      "convert the model again");
+                      "adopt it with moepack import, or convert the model again");
   }
   MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
   if (version == kResidentFormatVersion) return Status::ok();
