@@ -10,6 +10,7 @@ import argparse
 import array
 import copy
 import json
+import math
 import random
 import shutil
 import struct
@@ -431,6 +432,26 @@ class Export(unittest.TestCase):
         must_run("convert", source, "-o", model, "--expert-format", "q4", "--quiet")
         out, _ = self.export(model, "--no-tokenizer")
         self.assert_tensors(read_weights(out)[1], expected_of_plain(tensors))
+
+    def test_conventions_of_other_sources(self):
+        """A model that holds -exp(A_log) is written with A_log; tiled V heads are refused."""
+        tensors = dict(self.plain_source)
+        name = "model.layers.0.linear_attn.A_log"
+        held = bf16_bytes([-math.exp(w) for w in bf16_values(tensors[name][2])])
+        tensors[name] = ("BF16", [4], held)
+        source = write_checkpoint(self.fresh("other-conventions"), tensors, CONFIG)
+        model = self.fresh("other-conventions-model")
+        must_run("convert", source, "-o", model, "--expert-format", "q4", "--quiet")
+        path = model / "model_weights.json"
+        text = path.read_text()
+        path.write_text(text.replace('"a_log": "log"', '"a_log": "neg_exp"'))
+        out, _ = self.export(model, "--no-tokenizer")
+        dtype, _, data = read_weights(out)[1][name]
+        self.assertEqual(dtype, "F32")
+        for found, value in zip(array.array("f", data), bf16_values(held)):
+            self.assertAlmostEqual(found, math.log(-value), delta=1e-6)
+        path.write_text(text.replace('"v_heads": "grouped"', '"v_heads": "tiled"'))
+        self.assert_refused(["model_weights.json", "V heads are tiled"], model, "--no-tokenizer")
 
     def test_chunks_join_to_the_unsplit_file(self):
         out, _ = self.export(self.mlx)
