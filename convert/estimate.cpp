@@ -7,6 +7,7 @@
 
 #include "convert/pack.h"
 #include "convert/parallel.h"
+#include "formats/bytes.h"
 #include "formats/file.h"
 
 namespace moepack {
@@ -36,13 +37,14 @@ Result<double> estimate_seconds(const ConvertPlan& plan, const std::filesystem::
   std::atomic<std::uint64_t> written{0};
   const Clock::time_point start = Clock::now();
   MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create_unnamed(directory));
+  file.write_directly();
   const auto probe = [&](std::size_t item, std::size_t w) -> Status {
     if (seconds_since(start) > kProbeSeconds || written > kProbeBytes) return Status::ok();
     const std::size_t at = item * stride % experts;
     const auto layer = static_cast<std::uint32_t>(at / pack.num_experts);
     const auto expert = static_cast<std::uint32_t>(at % pack.num_experts);
     const ExpertLayout& layout = pack.layout_of(layer, expert);
-    const std::uint64_t offset = written.fetch_add(layout.record_bytes);
+    const std::uint64_t offset = written.fetch_add(align_up(layout.record_bytes, kDirectUnit));
     MOE_RETURN_IF_ERROR(
         write_record(plan.experts, layout, layer, expert, file, offset, workers[w]).status());
     read += plan.experts.bytes(layer, expert);

@@ -1,6 +1,7 @@
 #include "convert/pack.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "convert/parallel.h"
 #include "convert/record_stream.h"
@@ -26,14 +27,17 @@ Status write_projection(const SourceMatrix& source, const ProjectionLayout& part
     const auto rows_of = [&](std::vector<std::byte>& all) {
       return std::span(all).subspan(scale_row * begin, scale_row * (end - begin));
     };
-    const MatrixSpans out{.weight = record.append(code_row * (end - begin)),
-                          .scales = rows_of(worker.scales),
-                          .biases = rows_of(worker.biases)};
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(code_row * (end - begin)));
+    const MatrixSpans out{
+        .weight = codes, .scales = rows_of(worker.scales), .biases = rows_of(worker.biases)};
     MOE_RETURN_IF_ERROR(worker.transcoder.run(source, part.format, begin, end, out));
     MOE_RETURN_IF_ERROR(record.flush_full());
   }
-  std::ranges::copy(worker.scales, record.append(worker.scales.size()).begin());
-  std::ranges::copy(worker.biases, record.append(worker.biases.size()).begin());
+  for (const std::vector<std::byte>& values :
+       {std::cref(worker.scales), std::cref(worker.biases)}) {
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(values.size()));
+    std::copy(values.begin(), values.end(), out.begin());
+  }
   return record.flush_full();
 }
 
@@ -42,7 +46,6 @@ Status write_projection(const SourceMatrix& source, const ProjectionLayout& part
 Result<std::uint64_t> write_record(const ExpertSource& source, const ExpertLayout& layout,
                                    std::uint32_t layer, std::uint32_t expert, AtomicFile& file,
                                    std::uint64_t offset, PackWorker& worker) {
-  worker.output.clear();
   RecordStream record(file, offset, worker.output);
   for (Projection p : kAllProjections) {
     MOE_RETURN_IF_ERROR(
@@ -59,13 +62,13 @@ Result<AtomicFile> write_layer_file(const ExpertSource& source,
   MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(directory / entry.file));
   // Sets the padding behind the records to zero.
   MOE_RETURN_IF_ERROR(file.resize(entry.file_size));
+  file.write_directly();
   const auto pack_expert = [&](std::size_t item, std::size_t w) -> Status {
     const auto expert = static_cast<std::uint32_t>(item);
     const ExpertLayout& layout = pack.layout_of(layer, expert);
     ExpertEntry& record = entry.experts[expert];
     MOE_ASSIGN_OR_RETURN(record.checksum, write_record(source, layout, layer, expert, file,
                                                        record.offset, workers[w]));
-    file.start_writeback(record.offset, layout.record_bytes);
     progress.add_bytes(source.bytes(layer, expert));
     return Status::ok();
   };

@@ -16,7 +16,7 @@ namespace moepack {
 // The buffers of one thread that packs experts: about three mebibytes, whatever the model.
 struct PackWorker {
   Transcoder transcoder;
-  std::vector<std::byte> output;
+  AlignedBuffer output;
   std::vector<std::byte> scales;
   std::vector<std::byte> biases;
 };

@@ -52,6 +52,7 @@ Status write_block(const SourceMatrix& source, const ResidentTensor& tensor, con
       MatrixSpans{.weight = worker.weight, .scales = worker.scales, .biases = worker.biases}));
   MOE_RETURN_IF_ERROR(
       file.write_at(tensor.weight_offset + weight_row * block.begin, worker.weight));
+  file.start_writeback(tensor.weight_offset + weight_row * block.begin, worker.weight.size());
   MOE_RETURN_IF_ERROR(file.write_at(tensor.scales_offset + group_row * block.begin, worker.scales));
   return file.write_at(tensor.biases_offset + group_row * block.begin, worker.biases);
 }

@@ -105,11 +105,13 @@ Result<AtomicFile> AtomicFile::create_unnamed(const std::filesystem::path& direc
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
+      direct_fd_(std::exchange(other.direct_fd_, -1)),
       temporary_(std::move(other.temporary_)),
       final_(std::move(other.final_)) {}
 
 AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(direct_fd_, other.direct_fd_);
   std::swap(temporary_, other.temporary_);
   std::swap(final_, other.final_);
   return *this;
@@ -118,17 +120,33 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
 AtomicFile::~AtomicFile() { discard(); }
 
 void AtomicFile::discard() {
+  if (direct_fd_ >= 0) ::close(std::exchange(direct_fd_, -1));
   if (fd_ < 0) return;
   ::close(fd_);
   fd_ = -1;
   ::unlink(temporary_.c_str());
 }
 
+void AtomicFile::write_directly() {
+  // By descriptor, because the file may have no name.
+  const std::string self = "/proc/self/fd/" + std::to_string(fd_);
+  if (direct_fd_ < 0) direct_fd_ = ::open(self.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+}
+
 Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> data) {
+  const bool aligned =
+      offset % kDirectUnit == 0 && reinterpret_cast<std::uintptr_t>(data.data()) % kDirectUnit == 0;
+  const std::size_t direct =
+      direct_fd_ >= 0 && aligned ? data.size() / kDirectUnit * kDirectUnit : 0;
+  MOE_RETURN_IF_ERROR(write_all(direct_fd_, offset, data.first(direct)));
+  return write_all(fd_, offset + direct, data.subspan(direct));
+}
+
+Status AtomicFile::write_all(int fd, std::uint64_t offset, std::span<const std::byte> data) {
   std::size_t done = 0;
   while (done < data.size()) {
     const ssize_t put =
-        ::pwrite(fd_, data.data() + done, data.size() - done, static_cast<off_t>(offset + done));
+        ::pwrite(fd, data.data() + done, data.size() - done, static_cast<off_t>(offset + done));
     if (put < 0) {
       if (errno == EINTR) continue;
       return os_error(temporary_.string(), "cannot write", errno,
@@ -163,6 +181,7 @@ Status AtomicFile::sync() {
 
 Status AtomicFile::commit() {
   MOE_RETURN_IF_ERROR(sync());
+  if (direct_fd_ >= 0) ::close(std::exchange(direct_fd_, -1));
   const int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0) {
     const int error = errno;

@@ -43,6 +43,9 @@ class File {
   std::uint64_t size_ = 0;
 };
 
+// Alignment of direct writes: that of every disk in use.
+constexpr std::size_t kDirectUnit = 4096;
+
 // A file being written under a temporary name beside its final one. commit() syncs and renames it;
 // without commit the destructor removes it, so no reader ever sees half of it.
 // write_at may be called from several threads on disjoint ranges; the rest is single-threaded.
@@ -59,6 +62,11 @@ class AtomicFile {
   ~AtomicFile();
 
   Status write_at(std::uint64_t offset, std::span<const std::byte> data);
+  // From now on write_at passes whole pages (offset, memory and size at multiples of kDirectUnit)
+  // to the disk without a copy in the system's cache, which costs more than the disk does; other
+  // parts go through the cache as before. No effect where the file system cannot do that. Pages
+  // must not be written both ways. Call before any write.
+  void write_directly();
   // Extends or cuts the file to `size` bytes (new bytes are zero), taking the space at once where
   // the file system can: a full disk shows here and not halfway.
   Status resize(std::uint64_t size);
@@ -69,10 +77,12 @@ class AtomicFile {
   Status commit();
 
  private:
+  Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> data);
   AtomicFile(int fd, std::filesystem::path temporary, std::filesystem::path final_path)
       : fd_(fd), temporary_(std::move(temporary)), final_(std::move(final_path)) {}
   void discard();
   int fd_ = -1;
+  int direct_fd_ = -1;  // the same file, open for direct writes; -1 without
   std::filesystem::path temporary_;
   std::filesystem::path final_;
 };
