@@ -22,8 +22,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxThreads = 64;  // each holds a block
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
-constexpr const char* kKeptLayoutName = "layout.flash-moe.json";
-constexpr const char* kKeptResidentName = "model_weights.flash-moe.json";
 constexpr const char* kMethod = "import";
 
 bool is_there(const fs::path& path) {
