@@ -29,6 +29,8 @@ class Conversion {
   Conversion(const Conversion&) = delete;
   Conversion& operator=(const Conversion&) = delete;
 
+  // Of the source, by run().
+  std::uint64_t bytes_to_read() const { return starting_point().bytes_total; }
   // Free bytes that run() needs at its fullest.
   std::uint64_t space_needed() const;
   // Writes everything that is left, or what options.layers names. On an error the directory keeps

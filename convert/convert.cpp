@@ -165,6 +165,7 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Conversion> conversion,
                        Conversion::prepare(checkpoint, plan, options, output));
   report.needed_bytes = conversion->space_needed();
+  report.read_bytes = conversion->bytes_to_read();
   report.layers_resumed = conversion->layers_resumed();
   report.free_bytes = free_space(options.output);
   MOE_RETURN_IF_ERROR(check_space(report, options.output));

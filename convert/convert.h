@@ -35,6 +35,7 @@ struct ConvertReport {
 
   std::uint64_t needed_bytes = 0;           // free space that this run needs at its fullest
   double estimated_seconds = 0;             // of a dry run: from converting a sample of the experts
+  std::uint64_t read_bytes = 0;             // of the source, by this run
   std::size_t layers_resumed = 0;           // finished by earlier runs
   std::size_t layers_left = 0;              // not finished, because only some layers were asked for
   bool finished = false;                    // the directory is a model now

@@ -4,10 +4,12 @@
 #include <optional>
 
 #include "convert/expert_name.h"
+#include "convert/model_files.h"
 #include "convert/path_kind.h"
 #include "convert/plan.h"
 #include "convert/stored_matrix.h"
 #include "formats/bytes.h"
+#include "formats/flashmoe_resident.h"
 #include "formats/format_json.h"
 #include "formats/model_dir.h"
 
@@ -132,7 +134,7 @@ class Extraction {
     MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(options_.path));
     switch (kind) {
       case PathKind::kPack:
-        return in_pack(options_.path, NearestNames(options_.tensor));
+        return in_lone_pack();
       case PathKind::kModel:
         return in_model();
       default:
@@ -141,8 +143,13 @@ class Extraction {
   }
 
  private:
-  Result<Found> in_pack(const std::filesystem::path& path, const NearestNames& nearest) {
-    MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_pack_manifest(path));
+  Result<Found> in_lone_pack() {
+    MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_lone_pack(options_.path));
+    return in_pack(options_.path, pack, NearestNames(options_.tensor));
+  }
+
+  Result<Found> in_pack(const std::filesystem::path& path, const PackManifest& pack,
+                        const NearestNames& nearest) {
     const auto name = parse_expert_name(options_.tensor);
     const bool there =
         name.has_value() && name->layer < pack.num_layers && name->expert < pack.num_experts;
@@ -165,18 +172,23 @@ class Extraction {
     if (std::filesystem::exists(options_.path / kUnfinishedMarker, ignored)) {
       return open_model_dir(options_.path, options_.pack).status();
     }
-    MOE_ASSIGN_OR_RETURN(const ResidentManifest residents, read_resident_manifest(options_.path));
+    MOE_ASSIGN_OR_RETURN(const ParsedConfig config,
+                         read_model_config(options_.path / "config.json"));
+    MOE_ASSIGN_OR_RETURN(const ResidentManifest residents,
+                         read_model_residents(options_.path, config.model));
     NearestNames nearest(options_.tensor);
     for (const ResidentTensor& tensor : residents.tensors) {
       nearest.add(tensor.name);
       const auto part = resident_part(tensor, options_.tensor);
       if (!part.has_value()) continue;
-      MOE_ASSIGN_OR_RETURN(File file, File::open(options_.path / kResidentDataName));
-      file_.emplace(std::move(file));
-      return resident_component(tensor, *part, stored_matrix(tensor, *file_));
+      MOE_ASSIGN_OR_RETURN(residents_, ResidentData::open(options_.path, residents));
+      return resident_component(tensor, *part, residents_.matrix(tensor));
     }
-    MOE_ASSIGN_OR_RETURN(const std::string pack, choose_pack(options_.path, options_.pack));
-    return in_pack(options_.path / pack, nearest);
+    MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(options_.path, options_.pack));
+    const std::filesystem::path path = options_.path / name;
+    MOE_ASSIGN_OR_RETURN(const PackManifest pack,
+                         read_pack_directory(path, pack_dimensions(config.model)));
+    return in_pack(path, pack, nearest);
   }
 
   Result<Found> in_checkpoint(PathKind kind) {
@@ -295,7 +307,8 @@ class Extraction {
 
   const ExtractOptions& options_;
   std::optional<Checkpoint> checkpoint_;
-  std::optional<File> file_;
+  std::optional<File> file_;  // a layer's
+  ResidentData residents_;
 };
 
 Status copy_range(const FileRange& range, const ByteSink& sink) {

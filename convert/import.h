@@ -13,6 +13,10 @@
 
 namespace moepack {
 
+// The names under which the engines' own manifests are kept.
+constexpr const char* kKeptLayoutName = "layout.flash-moe.json";
+constexpr const char* kKeptResidentName = "model_weights.flash-moe.json";
+
 struct ImportOptions {
   // A pack directory, or a model directory (one with config.json): then all packs in it and its
   // resident weights.

@@ -7,11 +7,14 @@
 #include <system_error>
 
 #include "convert/expert_name.h"
+#include "convert/model_files.h"
 #include "convert/pack_report.h"
 #include "convert/plan.h"
 #include "formats/bytes.h"
+#include "formats/flashmoe_resident.h"
 #include "formats/format_json.h"
 #include "formats/model_dir.h"
+#include "formats/resident_files.h"
 
 namespace moepack {
 namespace {
@@ -161,8 +164,7 @@ Status inspect_checkpoint(const fs::path& path, Inspection& out) {
   return Status::ok();
 }
 
-Result<PackSummary> summarize_pack(const fs::path& path) {
-  MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_pack_manifest(path));
+Result<PackSummary> summarize_pack(const fs::path& path, const PackManifest& pack) {
   MOE_ASSIGN_OR_RETURN(PackReport report, read_pack_report(path));
   PackSummary summary;
   summary.name = path.lexically_normal().filename().string();
@@ -184,12 +186,18 @@ Result<PackSummary> summarize_pack(const fs::path& path) {
   return summary;
 }
 
-Result<ResidentSummary> summarize_residents(const fs::path& model) {
-  MOE_ASSIGN_OR_RETURN(const ResidentManifest residents, read_resident_manifest(model));
+Result<PackSummary> summarize_pack_at(const fs::path& path, const PackDimensions& dims) {
+  MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_pack_directory(path, dims));
+  return summarize_pack(path, pack);
+}
+
+Result<ResidentSummary> summarize_residents(const fs::path& model, const ModelConfig& config) {
+  MOE_ASSIGN_OR_RETURN(const ResidentManifest residents, read_model_residents(model, config));
   return ResidentSummary{.model = residents.model,
                          .bytes = residents.data_size,
                          .num_tensors = residents.tensors.size(),
                          .formats = resident_formats(residents),
+                         .has_checksum = residents.has_checksum,
                          .conventions = residents.conventions};
 }
 
@@ -207,13 +215,14 @@ Status inspect_model(const fs::path& path, Inspection& out) {
     if (parsed.is_ok()) out.config = std::move(parsed.value().model);
   }
   if (is_there(path / kResidentManifestName) || !out.unfinished) {
-    auto residents = summarize_residents(path);
+    auto residents = summarize_residents(path, out.config.value_or(ModelConfig{}));
     if (!passed(residents.status())) return residents.status();
     if (residents.is_ok()) out.residents = std::move(residents).value();
   }
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(path));
+  const PackDimensions dims = pack_dimensions(out.config.value_or(ModelConfig{}));
   for (const std::string& name : packs) {
-    auto pack = summarize_pack(path / name);
+    auto pack = summarize_pack_at(path / name, dims);
     if (!passed(pack.status())) return pack.status();
     if (!pack.is_ok()) continue;
     name_attention(out.config, pack.value().layers);
@@ -256,8 +265,7 @@ void list_matrix(const std::string& name, bool has_suffix, const WeightFormat& f
   }
 }
 
-Status list_pack(const fs::path& path, const std::string& prefix, const TensorVisitor& visit) {
-  MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_pack_manifest(path));
+void list_pack(const PackManifest& pack, const std::string& prefix, const TensorVisitor& visit) {
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
       const std::uint64_t at = pack.layers[l].experts[e].offset;
@@ -269,21 +277,38 @@ Status list_pack(const fs::path& path, const std::string& prefix, const TensorVi
       }
     }
   }
-  return Status::ok();
 }
 
 Status list_model(const fs::path& path, const TensorVisitor& visit) {
   const bool unfinished = is_there(path / kUnfinishedMarker);
+  ModelConfig config;
+  if (is_there(path / "config.json") || !unfinished) {
+    MOE_ASSIGN_OR_RETURN(const ParsedConfig parsed, read_model_config(path / "config.json"));
+    config = parsed.model;
+  }
   if (is_there(path / kResidentManifestName) || !unfinished) {
-    MOE_ASSIGN_OR_RETURN(const ResidentManifest residents, read_resident_manifest(path));
+    MOE_ASSIGN_OR_RETURN(const ResidentManifest residents, read_model_residents(path, config));
+    const std::vector<ResidentFile> files = resident_files(residents);
     for (const ResidentTensor& t : residents.tensors) {
+      // The components of a tensor may lie in different files.
       list_matrix(t.name, t.has_weight_suffix, t.format, t.shape, t.bytes,
-                  {t.weight_offset, t.scales_offset, t.biases_offset}, kResidentDataName, visit);
+                  {t.weight_offset, t.scales_offset, t.biases_offset}, {},
+                  [&](const ListedTensor& component) {
+                    const auto next = std::upper_bound(
+                        files.begin(), files.end(), component.offset,
+                        [](std::uint64_t at, const ResidentFile& f) { return at < f.begin; });
+                    ListedTensor placed = component;
+                    placed.file = std::prev(next)->name;
+                    placed.offset -= std::prev(next)->begin;
+                    visit(placed);
+                  });
     }
   }
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(path));
   for (const std::string& name : packs) {
-    MOE_RETURN_IF_ERROR(list_pack(path / name, name + "/", visit));
+    MOE_ASSIGN_OR_RETURN(const PackManifest pack,
+                         read_pack_directory(path / name, pack_dimensions(config)));
+    list_pack(pack, name + "/", visit);
   }
   return Status::ok();
 }
@@ -301,8 +326,9 @@ Result<Inspection> inspect_path(const fs::path& path) {
   MOE_ASSIGN_OR_RETURN(out.kind, find_path_kind(path));
   out.path = path.string();
   if (out.kind == PathKind::kPack) {
-    MOE_ASSIGN_OR_RETURN(PackSummary pack, summarize_pack(path));
-    out.packs.push_back(std::move(pack));
+    MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_lone_pack(path));
+    MOE_ASSIGN_OR_RETURN(PackSummary summary, summarize_pack(path, pack));
+    out.packs.push_back(std::move(summary));
   } else if (out.kind == PathKind::kModel) {
     MOE_RETURN_IF_ERROR(inspect_model(path, out));
   } else {
@@ -313,7 +339,11 @@ Result<Inspection> inspect_path(const fs::path& path) {
 
 Status list_tensors(const fs::path& path, const TensorVisitor& visit) {
   MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(path));
-  if (kind == PathKind::kPack) return list_pack(path, {}, visit);
+  if (kind == PathKind::kPack) {
+    MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_lone_pack(path));
+    list_pack(pack, {}, visit);
+    return Status::ok();
+  }
   if (kind == PathKind::kModel) return list_model(path, visit);
   MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open_tensors(path));
   for (const TensorRef& tensor : checkpoint.tensors()) {

@@ -57,6 +57,7 @@ struct ResidentSummary {
   std::uint64_t bytes = 0;
   std::uint64_t num_tensors = 0;
   std::vector<FormatTally> formats;
+  bool has_checksum = false;
   ResidentConventions conventions;
 };
 

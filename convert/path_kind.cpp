@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "formats/model_dir.h"
+#include "formats/pack_directory.h"
 
 namespace moepack {
 namespace {
@@ -57,12 +58,10 @@ Result<PathKind> find_path_kind(const fs::path& path) {
                               : std::string("is neither a file nor a directory"),
                         "check the path and its permissions");
   }
-  if (has(path, kPackManifestName) || has(path, "tiered_manifest.json")) return PathKind::kPack;
   if (has(path, kResidentManifestName) || has(path, kUnfinishedMarker)) return PathKind::kModel;
-  if (has(path, "layer_00.bin")) {
-    return not_readable(name, "holds layer files and no layout.json",
-                        "adopt the pack with moepack import, or name the model directory");
-  }
+  MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(path));
+  if (kind == PackKind::kUndescribed) return undescribed_pack_error(path);
+  if (kind != PackKind::kNone) return PathKind::kPack;
   MOE_ASSIGN_OR_RETURN(const auto packs, list_packs(path));
   return packs.empty() ? PathKind::kCheckpoint : PathKind::kModel;
 }

@@ -45,7 +45,7 @@ class GroupLimit {
     rounding_ = rounding_to(type);
   }
 
-  double half_step() const { return 0.5 * scale_; }
+  double half_step() const { return std::isfinite(scale_) ? 0.5 * scale_ : 0; }
   // Of element `i` of the block, counted in the block.
   double of(std::uint64_t i) const {
     const double highest = static_cast<double>((1U << bits_) - 1U);
@@ -79,7 +79,7 @@ class BlockComparison {
     ++error_.elements;
     if (off <= harmless) return;
     const double allowed = limit(i, source);
-    if (off <= allowed) return;
+    if (std::isfinite(off) && off <= allowed) return;
     if (error_.beyond++ > 0) return;
     error_.first_element = begin_ + i;
     error_.first_source = source;
@@ -118,9 +118,10 @@ void add_block(const DecodedBlock& stored, std::uint64_t begin, std::span<const 
   BlockComparison comparison(begin, error);
   const std::uint64_t count = stored.values.size();
   if (!limited) {
-    const auto none = [](std::uint64_t, float) { return std::numeric_limits<double>::infinity(); };
+    constexpr double kAny = std::numeric_limits<double>::infinity();
+    const auto none = [](std::uint64_t, float) { return kAny; };
     for (std::uint64_t i = 0; i < count; ++i) {
-      comparison.add(i, stored.values[i], source[i], 0, none);
+      comparison.add(i, stored.values[i], source[i], kAny, none);
     }
     return;
   }

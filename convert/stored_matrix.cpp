@@ -41,34 +41,27 @@ StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::
           .biases = {&file, offset + part.biases_offset(), part.bytes.biases}};
 }
 
-StoredMatrix stored_matrix(const ResidentTensor& tensor, const File& file) {
-  return {.format = tensor.format,
-          .rows = tensor.rows,
-          .cols = tensor.cols,
-          .weight = {&file, tensor.weight_offset, tensor.bytes.weight},
-          .scales = {&file, tensor.scales_offset, tensor.bytes.scales},
-          .biases = {&file, tensor.biases_offset, tensor.bytes.biases}};
+std::uint64_t weight_byte(const WeightFormat& format, std::uint64_t index) {
+  const QFormatInfo& info = qformat_info(format.id);
+  if (info.kind == QKind::kBlock) return index / info.block_values * info.block_bytes;
+  // Multiples of eight first, as the product of a large index and the bits might overflow.
+  return index / 8 * info.bits + index % 8 * info.bits / 8;
 }
 
 Result<DecodedBlock> BlockDecoder::decode(const StoredMatrix& matrix, std::uint64_t begin,
                                           std::uint64_t count) {
   assert(begin % kDecodeBlock == 0 && count > 0 && count <= kDecodeBlock);
   assert(begin + count <= matrix.elements());
-  const QFormatInfo& info = qformat_info(matrix.format.id);
-  if (info.kind == QKind::kBlock) {
-    MOE_RETURN_IF_ERROR(read_part(matrix.weight, begin / info.block_values * info.block_bytes,
-                                  count / info.block_values * info.block_bytes, weight_));
-  } else {
-    MOE_RETURN_IF_ERROR(
-        read_part(matrix.weight, begin / 8 * info.bits, count * info.bits / 8, weight_));
-  }
+  const std::uint64_t first = weight_byte(matrix.format, begin);
+  MOE_RETURN_IF_ERROR(
+      read_part(matrix.weight, first, weight_byte(matrix.format, begin + count) - first, weight_));
   if (is_affine(matrix.format)) {
     const std::uint64_t group = matrix.format.group_size;
     const std::uint64_t scale_bytes = dtype_bits(matrix.format.scale_type) / 8;
-    const std::uint64_t first = begin / group * scale_bytes;
+    const std::uint64_t at = begin / group * scale_bytes;
     const std::uint64_t bytes = count / group * scale_bytes;
-    MOE_RETURN_IF_ERROR(read_part(matrix.scales, first, bytes, scales_));
-    MOE_RETURN_IF_ERROR(read_part(matrix.biases, first, bytes, biases_));
+    MOE_RETURN_IF_ERROR(read_part(matrix.scales, at, bytes, scales_));
+    MOE_RETURN_IF_ERROR(read_part(matrix.biases, at, bytes, biases_));
   }
   values_.resize(count);
   const QMatrixView view{.format = matrix.format,

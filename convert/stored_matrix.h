@@ -9,7 +9,6 @@
 #include "convert/source_matrix.h"
 #include "formats/expert_layout.h"
 #include "formats/file.h"
-#include "formats/resident_manifest.h"
 
 namespace moepack {
 
@@ -35,8 +34,8 @@ struct StoredMatrix {
 StoredMatrix stored_matrix(const SourceMatrix& source);
 // One projection of the record that starts at `offset` of `file`.
 StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::uint64_t offset);
-// `file` is model_weights.bin.
-StoredMatrix stored_matrix(const ResidentTensor& tensor, const File& file);
+// Where element `index`, the first of a group or block, begins in the weight's bytes.
+std::uint64_t weight_byte(const WeightFormat& format, std::uint64_t index);
 
 // The most elements decoded at once: buffers of 512 KiB and less. A multiple of every group size.
 constexpr std::uint64_t kDecodeBlock = std::uint64_t{1} << 17;
@@ -53,7 +52,8 @@ class BlockDecoder {
  public:
   // Elements [begin, begin + count) in row-major order, 0 < count <= kDecodeBlock, begin a multiple
   // of kDecodeBlock. Rows need no care: in every format they follow each other without a gap, and a
-  // group of affine codes starts at a whole byte, so any groups in a row are a matrix of their own.
+  // group of affine codes or a block starts at a whole byte, so any of them in a row are a matrix
+  // of their own.
   Result<DecodedBlock> decode(const StoredMatrix& matrix, std::uint64_t begin, std::uint64_t count);
 
  private:

@@ -8,10 +8,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convert/import.h"
+#include "convert/model_files.h"
 #include "convert/parallel.h"
 #include "convert/verify_data.h"
 #include "convert/verify_source.h"
 #include "formats/file.h"
+#include "formats/flashmoe_resident.h"
 #include "formats/json.h"
 #include "formats/model_dir.h"
 #include "formats/tokenizer_json.h"
@@ -40,6 +43,7 @@ struct OpenPack {
 struct OpenModel {
   std::optional<ModelConfig> config;          // nullopt: a lone pack
   std::optional<ResidentManifest> residents;  // nullopt: a lone pack
+  ResidentData data;                          // of the residents
   std::vector<OpenPack> packs;
 };
 
@@ -50,7 +54,7 @@ bool is_there(const fs::path& path) {
 
 Result<OpenModel> open_lone_pack(const fs::path& path) {
   OpenModel model;
-  MOE_ASSIGN_OR_RETURN(PackManifest pack, read_pack_manifest(path));
+  MOE_ASSIGN_OR_RETURN(PackManifest pack, read_lone_pack(path));
   model.packs.push_back({path.lexically_normal().filename().string(), path, std::move(pack)});
   return model;
 }
@@ -61,14 +65,16 @@ Result<OpenModel> open_model(const VerifyOptions& options) {
   OpenModel model;
   MOE_ASSIGN_OR_RETURN(const ParsedConfig config, read_model_config(path / "config.json"));
   model.config = config.model;
-  MOE_ASSIGN_OR_RETURN(model.residents, read_resident_manifest(path));
+  MOE_ASSIGN_OR_RETURN(model.residents, read_model_residents(path, config.model));
+  MOE_ASSIGN_OR_RETURN(model.data, ResidentData::open(path, *model.residents));
   MOE_ASSIGN_OR_RETURN(std::vector<std::string> names, list_packs(path));
   if (!options.pack.empty() || names.empty()) {
     MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(path, options.pack));
     names = {name};
   }
   for (const std::string& name : names) {
-    MOE_ASSIGN_OR_RETURN(PackManifest pack, read_pack_manifest(path / name));
+    MOE_ASSIGN_OR_RETURN(PackManifest pack,
+                         read_pack_directory(path / name, pack_dimensions(config.model)));
     MOE_RETURN_IF_ERROR(check_pack_fits(*model.config, pack, path / name));
     model.packs.push_back({name, path / name, std::move(pack)});
   }
@@ -111,7 +117,8 @@ void note_other_files(const fs::path& directory, const std::set<std::string, std
 void note_leftovers(const VerifyOptions& options, const OpenModel& model,
                     std::vector<std::string>& notes) {
   for (const OpenPack& pack : model.packs) {
-    std::set<std::string, std::less<>> known{kPackManifestName, "tiered_manifest.json"};
+    std::set<std::string, std::less<>> known{kPackManifestName, kTieredManifestName,
+                                             kKeptLayoutName};
     for (const LayerEntry& layer : pack.manifest.layers) known.insert(layer.file);
     note_other_files(pack.path, known, notes);
     if (!pack.manifest.has_checksums) {
@@ -126,7 +133,15 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
     return;
   }
   std::set<std::string, std::less<>> known(kModelFiles.begin(), kModelFiles.end());
-  known.insert("gguf");
+  known.insert({"gguf", kKeptResidentName});
+  for (const ResidentData::Part& part : model.data.parts()) {
+    known.insert(fs::path(part.file.path()).filename().string());
+  }
+  if (!model.residents->has_checksum) {
+    notes.emplace_back(
+        "the resident tensors have no checksum: flipped bits cannot be seen; moepack import adds "
+        "it");
+  }
   const auto packs = list_packs(options.path);
   if (packs.is_ok()) known.insert(packs.value().begin(), packs.value().end());
   note_other_files(options.path, known, notes);
@@ -165,12 +180,16 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
   for (std::size_t i = 0; i < model.packs.size(); ++i) {
     const OpenPack& pack = model.packs[i];
     if (!fingerprint_matches(with, pack.path, pack.manifest)) continue;
+    if (pack.manifest.source.fingerprint == 0) {
+      report.notes.push_back("pack " + printable(pack.name) +
+                             " does not say what it was made from: compared all the same");
+    }
     any = true;
     report.packs[i].compared = true;
     MOE_RETURN_IF_ERROR(compare_experts(with, pack.path, pack.manifest));
   }
   if (!any || !model.residents.has_value()) return Status::ok();
-  return compare_residents(with, options.path, *model.residents);
+  return compare_residents(with, options.path, *model.residents, model.data);
 }
 
 ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
@@ -180,8 +199,9 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
   for (const OpenPack& pack : model.packs) {
     bytes += pack_bytes(pack.manifest);
     layers += pack.manifest.num_layers;
+    const std::uint64_t fingerprint = pack.manifest.source.fingerprint;
     const bool compared =
-        source != nullptr && pack.manifest.source.fingerprint == source->checkpoint.fingerprint();
+        source != nullptr && (fingerprint == 0 || fingerprint == source->checkpoint.fingerprint());
     if (!compared) continue;
     bytes += source->plan.source_bytes;
     layers += pack.manifest.num_layers;
@@ -213,7 +233,7 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
   if (model.residents.has_value()) {
     MOE_RETURN_IF_ERROR(check_companions(options.path, report.notes));
     check_resident_names(options.path, *model.config, *model.residents, log);
-    MOE_RETURN_IF_ERROR(check_resident_data(options.path, *model.residents, log, progress));
+    MOE_RETURN_IF_ERROR(check_resident_data(model.data, *model.residents, log, progress));
     report.resident_tensors = model.residents->tensors.size();
     report.resident_bytes = model.residents->data_size;
   }

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "convert/difference.h"
+#include "convert/model_files.h"
 #include "convert/progress_counter.h"
 #include "formats/model_config.h"
 #include "formats/pack_manifest.h"
@@ -16,8 +17,9 @@ namespace moepack {
 Status check_records(const std::filesystem::path& directory, const PackManifest& pack,
                      std::size_t threads, DifferenceLog& log, ProgressCounter& progress);
 
-// The checksum of model_weights.bin and the zeros between its components.
-Status check_resident_data(const std::filesystem::path& model, const ResidentManifest& manifest,
+// The checksum of the resident tensors' files, where the manifest has one, and in model_weights.bin
+// as convert writes it the zeros between components.
+Status check_resident_data(const ResidentData& data, const ResidentManifest& manifest,
                            DifferenceLog& log, ProgressCounter& progress);
 
 // Every resident tensor that the architecture needs is there with the shape that config.json

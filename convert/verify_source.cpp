@@ -35,13 +35,20 @@ struct Worker {
 // How two matrices of the same place are compared.
 enum class Compare : std::uint8_t { kBytes, kRounded, kLoosely };
 
-bool only_rounds(const std::string& method) {
-  return method == "copy" || method == "bf16" || method == "mlx-affine";
+// How codes came about, as far as this matters here.
+enum class Method : std::uint8_t { kRounds, kForeign, kOther };
+
+Method method_of(const PackManifest& pack) {
+  const std::string& method = pack.source.method;
+  if (pack.source.fingerprint == 0) return Method::kForeign;
+  const bool rounds = method == "copy" || method == "bf16" || method == "mlx-affine";
+  return rounds ? Method::kRounds : Method::kOther;
 }
 
-Compare mode_of(const StoredMatrix& here, const StoredMatrix& there, bool rounds) {
-  if (!rounds) return Compare::kLoosely;
-  return here.format == there.format ? Compare::kBytes : Compare::kRounded;
+Compare mode_of(const StoredMatrix& here, const StoredMatrix& there, Method method) {
+  const bool same = here.format == there.format;
+  if (same && method != Method::kOther) return Compare::kBytes;
+  return method == Method::kRounds ? Compare::kRounded : Compare::kLoosely;
 }
 
 // What was found about a piece of a matrix.
@@ -125,8 +132,8 @@ std::optional<Difference> judge(const Place& place, const Finding& finding, Comp
   }
   const RoundingError& error = finding.error;
   if (error.beyond > 0) {
-    const std::uint64_t bits = qformat_info(place.here.format.id).bits;
-    difference.offset = place.here.weight.offset + error.first_element * bits / 8;
+    difference.offset =
+        place.here.weight.offset + weight_byte(place.here.format, error.first_element);
     difference.what = std::to_string(error.beyond) + " values are farther from the source than " +
                       to_string(place.here.format) + " rounds, the first at row " +
                       std::to_string(error.first_element / place.here.cols) + ", column " +
@@ -231,7 +238,8 @@ struct ResidentPair {
 
 // Pairs of the same name; what has no partner or another shape goes to the log.
 std::vector<ResidentPair> pair_residents(const SourceComparison& with, const std::string& manifest,
-                                         const ResidentManifest& residents, const File& data) {
+                                         const ResidentManifest& residents,
+                                         const ResidentData& data) {
   std::vector<ResidentPair> pairs;
   const std::vector<ResidentTensor>& theirs = with.plan.resident.tensors;
   std::map<std::string_view, std::size_t> by_name;
@@ -255,10 +263,10 @@ std::vector<ResidentPair> pair_residents(const SourceComparison& with, const std
       continue;
     }
     ResidentPair pair{.tensor = &tensor,
-                      .here = stored_matrix(tensor, data),
+                      .here = data.matrix(tensor),
                       .there = stored_matrix(with.plan.resident_sources[i]),
                       .mode = Compare::kBytes};
-    pair.mode = mode_of(pair.here, pair.there, true);
+    pair.mode = mode_of(pair.here, pair.there, Method::kRounds);
     pairs.push_back(std::move(pair));
   }
   for (const auto& [name, i] : by_name) {
@@ -283,7 +291,9 @@ std::vector<Piece> cut_into_pieces(const std::vector<ResidentPair>& pairs) {
 
 bool fingerprint_matches(const SourceComparison& with, const std::filesystem::path& directory,
                          const PackManifest& pack) {
-  if (pack.source.fingerprint == with.source.fingerprint()) return true;
+  if (pack.source.fingerprint == 0 || pack.source.fingerprint == with.source.fingerprint()) {
+    return true;
+  }
   with.log.next_part();
   with.log.add(0, manifest_difference((directory / kPackManifestName).string(),
                                       "source.fingerprint is that of another checkpoint, " +
@@ -297,7 +307,7 @@ Status compare_experts(const SourceComparison& with, const std::filesystem::path
                        const PackManifest& pack) {
   with.log.next_part();
   if (!dimensions_match(with, (directory / kPackManifestName).string(), pack)) return Status::ok();
-  const bool rounds = only_rounds(pack.source.method);
+  const Method method = method_of(pack);
   Classes classes("experts of " + directory.lexically_normal().filename().string());
   std::vector<Worker> workers(with.threads);
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
@@ -313,7 +323,7 @@ Status compare_experts(const SourceComparison& with, const std::filesystem::path
       const auto expert = static_cast<std::uint32_t>(item);
       for (Projection p : kAllProjections) {
         const auto [here, there] = pair_of(expert, p);
-        MOE_RETURN_IF_ERROR(compare_matrix(here, there, mode_of(here, there, rounds), workers[w],
+        MOE_RETURN_IF_ERROR(compare_matrix(here, there, mode_of(here, there, method), workers[w],
                                            findings[item][static_cast<std::size_t>(p)]));
       }
       with.progress.add_bytes(with.plan.experts.bytes(l, expert));
@@ -325,7 +335,7 @@ Status compare_experts(const SourceComparison& with, const std::filesystem::path
       for (Projection p : kAllProjections) {
         const auto [here, there] = pair_of(e, p);
         const Finding& finding = findings[e][static_cast<std::size_t>(p)];
-        const Compare mode = mode_of(here, there, rounds);
+        const Compare mode = mode_of(here, there, method);
         classes.add({here, there, expert_name(l, e, p), l, e}, finding, mode);
         // The layer and the expert stand in the message already.
         const Place place{here, there, std::string(projection_name(p)), l, e};
@@ -340,14 +350,13 @@ Status compare_experts(const SourceComparison& with, const std::filesystem::path
 }
 
 Status compare_residents(const SourceComparison& with, const std::filesystem::path& model,
-                         const ResidentManifest& residents) {
+                         const ResidentManifest& residents, const ResidentData& data) {
   with.log.next_part();
   const std::string manifest = (model / kResidentManifestName).string();
   if (!(residents.conventions == with.plan.resident.conventions)) {
     with.log.add(0,
                  manifest_difference(manifest, "conventions are not those of the source", {}, {}));
   }
-  MOE_ASSIGN_OR_RETURN(const File data, File::open(model / kResidentDataName));
   const std::vector<ResidentPair> pairs = pair_residents(with, manifest, residents, data);
   const std::vector<Piece> pieces = cut_into_pieces(pairs);
   std::vector<Finding> findings(pieces.size());

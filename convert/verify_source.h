@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/model_files.h"
 #include "convert/plan.h"
 #include "convert/progress_counter.h"
 #include "convert/verify.h"
@@ -26,18 +27,19 @@ struct SourceComparison {
 // another index has 1.41, one of zeros 1.
 constexpr double kMaxRelativeRms = 0.95;
 
-// False: the pack was made from another checkpoint, and its difference stands in the log.
+// False: the pack was made from another checkpoint, and its difference stands in the log. True also
+// for packs of other engines, which do not say what they were made from.
 bool fingerprint_matches(const SourceComparison& with, const std::filesystem::path& directory,
                          const PackManifest& pack);
 
 // Every projection of every expert. In the source's format, written by a method that copies such
-// bytes: equal bytes. Otherwise decoded: within the limits of rounding (convert/rounding_error.h)
-// where the method is rounding, and below kMaxRelativeRms by any other.
+// bytes (as other engines' do): equal bytes. Otherwise decoded: within the limits of rounding
+// (convert/rounding_error.h) where the method is rounding, and below kMaxRelativeRms by any other.
 Status compare_experts(const SourceComparison& with, const std::filesystem::path& directory,
                        const PackManifest& pack);
 
 // Every resident tensor, those only here or only there included, and the conventions.
 Status compare_residents(const SourceComparison& with, const std::filesystem::path& model,
-                         const ResidentManifest& residents);
+                         const ResidentManifest& residents, const ResidentData& data);
 
 }  // namespace moepack

@@ -44,7 +44,7 @@ Result<ConvertOptions> options_of(const ConvertFlags& flags) {
 }
 
 double gigabytes_per_second(const ConvertReport& report) {
-  return report.seconds > 0 ? static_cast<double>(report.source_bytes) / 1e9 / report.seconds : 0;
+  return report.seconds > 0 ? static_cast<double>(report.read_bytes) / 1e9 / report.seconds : 0;
 }
 
 void print_json(const ConvertReport& report, const ConvertFlags& flags) {
@@ -78,6 +78,7 @@ void print_json(const ConvertReport& report, const ConvertFlags& flags) {
     json["layers_left"] = report.layers_left;
     json["removed_shards"] = report.removed_shards;
     json["kept_shards"] = report.kept_shards;
+    json["read_bytes"] = report.read_bytes;
     json["seconds"] = report.seconds;
     json["gb_per_s"] = gigabytes_per_second(report);
   }

@@ -110,7 +110,8 @@ Json inspection_json(const Inspection& found) {
     json["residents"] = Json{{"model", r.model},
                              {"num_tensors", r.num_tensors},
                              {"bytes", r.bytes},
-                             {"formats", formats_json(r.formats)}};
+                             {"formats", formats_json(r.formats)},
+                             {"has_checksum", r.has_checksum}};
   }
   if (found.kind == PathKind::kModel || found.kind == PathKind::kPack) {
     json["packs"] = Json::array();
@@ -221,9 +222,12 @@ void print_pack(const PackSummary& p) {
             << p.page_size;
   if (p.num_layouts > 1) std::cout << ", " << p.num_layouts << " layouts";
   std::cout << "\n  checksums: " << (p.has_checksums ? "present" : "none; moepack import adds them")
-            << "\n  source: " << printable(p.source.name) << ", fingerprint "
-            << checksum_text(p.source.fingerprint) << ", method " << printable(p.source.method)
             << "\n";
+  if (!p.source.name.empty()) {
+    std::cout << "  source: " << printable(p.source.name) << ", fingerprint "
+              << (p.source.fingerprint == 0 ? "unknown" : checksum_text(p.source.fingerprint))
+              << ", method " << printable(p.source.method) << "\n";
+  }
   print_names("  skipped tensors: ", p.skipped_tensors);
   for (const std::string& note : p.notes) std::cout << "  note: " << printable(note, 1024) << "\n";
   print_layers(p.layers);
@@ -237,7 +241,8 @@ Status print_text(const Inspection& found, bool tensors) {
   if (found.residents.has_value()) {
     const ResidentSummary& r = *found.residents;
     std::cout << "resident tensors: " << r.num_tensors << ", " << format_bytes(r.bytes) << " ("
-              << tally_text(r.formats) << ")\n";
+              << tally_text(r.formats) << ")"
+              << (r.has_checksum ? "\n" : ", no checksum; moepack import adds it\n");
   }
   for (const PackSummary& pack : found.packs) print_pack(pack);
   print_names("absent files: ", found.absent_files);

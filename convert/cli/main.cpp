@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "convert/cli/cmd_convert.h"
+#include "convert/cli/cmd_export.h"
 #include "convert/cli/cmd_extract.h"
 #include "convert/cli/cmd_import.h"
 #include "convert/cli/cmd_index.h"
@@ -23,6 +24,7 @@ int parse_and_run(int argc, char** argv) {
   app.require_subcommand(1);
   Action action;
   register_convert(app, action);
+  register_export(app, action);
   register_inspect(app, action);
   register_index(app, action);
   register_extract(app, action);

@@ -1,0 +1,10 @@
+// moepack export.
+#pragma once
+
+#include "convert/cli/command.h"
+
+namespace moepack::cli {
+
+void register_export(CLI::App& app, Action& action);
+
+}  // namespace moepack::cli
