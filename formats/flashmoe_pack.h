@@ -23,8 +23,6 @@
 namespace moepack {
 
 constexpr const char* kTieredManifestName = "tiered_manifest.json";
-// What `moepack import` calls the layout.json that it replaces.
-constexpr const char* kKeptLayoutName = "layout.flash-moe.json";
 
 // What a model's config.json says about its packs.
 struct PackDimensions {

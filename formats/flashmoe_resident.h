@@ -21,9 +21,6 @@
 
 namespace moepack {
 
-// What `moepack import` calls the model_weights.json that it replaces.
-constexpr const char* kKeptResidentName = "model_weights.flash-moe.json";
-
 // The text alone (fuzz target). `files` of the result end with their last tensors; data_size with
 // the last of them. has_checksum is false.
 Result<ResidentManifest> parse_flashmoe_resident(std::string_view text, const std::string& file,
