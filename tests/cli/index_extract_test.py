@@ -174,6 +174,19 @@ def check_stdout_and_errors(checks, source, model, scratch, original):
                       and done.stderr.count("\n") == 1 and not output.exists()
                       and not output.with_suffix(".bin.tmp").exists(),
                       f"unknown tensor {tensor}: {done.returncode} {done.stderr}")
+    # A configuration whose bits or groups the shapes contradict.
+    wrong = scratch / "wrong"
+    files.write_checkpoint(source, wrong, original)
+    for key, value in (("bits", 2), ("bits", 8), ("group_size", 32), ("group_size", 128)):
+        config = json.loads((source / "config.json").read_text())
+        for block in ("quantization", "quantization_config"):
+            config[block][key] = value
+        (wrong / "config.json").write_text(json.dumps(config))
+        codes = "language_model.model.layers.0.mlp.switch_mlp.up_proj.weight"
+        done = checks.run("extract", wrong, codes, "--f32", "-o", scratch / "never.bin")
+        checks.expect(done.returncode == 2 and codes in done.stderr and "config.json" in done.stderr
+                      and not (scratch / "never.bin").exists(),
+                      f"{key} {value}: {done.returncode} {done.stderr}")
     done = checks.run("extract", source, name, "-o", scratch)
     checks.expect(done.returncode == 2, "output that is a directory")
 
