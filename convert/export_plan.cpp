@@ -46,7 +46,7 @@ Status plan_vector(const ModelDir& model, ExportTensor& tensor) {
   const ResidentTensor& source = *tensor.source;
   const ResidentConventions& how = model.residents.conventions;
   const std::string_view leaf = leaf_of(source.name);
-  const bool is_conv = leaf == "conv1d" && source.shape.size() == 3;
+  const bool is_conv = leaf == "conv1d" && source.shape.size() >= 2;
   const bool is_norm = leaf.ends_with("norm") && source.shape.size() == 1;
   const bool is_a_log = leaf == "A_log" && source.shape.size() == 1;
   const bool is_known = is_conv || is_norm || is_a_log || leaf == "dt_bias";
@@ -56,7 +56,9 @@ Status plan_vector(const ModelDir& model, ExportTensor& tensor) {
                       to_string(source.format) + " that the engines do not have");
   }
   tensor.shape = source.shape;
-  if (is_conv) tensor.shape = {source.shape[0], source.shape[1] * source.shape[2], 1};
+  if (is_conv) {
+    tensor.shape = {source.shape[0], source.rows * source.cols / source.shape[0], 1};
+  }
   tensor.format = {.id = is_a_log ? QFormatId::kF32 : QFormatId::kBf16};
   const bool is_same = source.format == tensor.format;
   tensor.change = is_a_log ? ExportChange::kWiden : ExportChange::kNarrow;
@@ -79,8 +81,8 @@ Status plan_tensors(const ModelDir& model, ExportPlan& plan) {
   bool has_head = false;
   for (const ResidentTensor& source : model.residents.tensors) {
     ExportTensor tensor{.source = &source, .name = source.name};
-    MOE_RETURN_IF_ERROR(source.shape.size() == 2 ? plan_matrix(model, tensor)
-                                                 : plan_vector(model, tensor));
+    const bool is_matrix = source.shape.size() == 2 && leaf_of(source.name) != "conv1d";
+    MOE_RETURN_IF_ERROR(is_matrix ? plan_matrix(model, tensor) : plan_vector(model, tensor));
     if (source.name == "model.embed_tokens") embedding = &source;
     has_head = has_head || source.name == "lm_head";
     plan.tensors.push_back(std::move(tensor));

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxThreads = 64;  // each holds a block
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr const char* kMethod = "import";
 
@@ -201,6 +202,10 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
                      "stands in no model directory: there is no config.json beside it",
                      "name the model with --model");
   }
+  if (is_there(plan.model / kUnfinishedMarker)) {
+    return corrupt(Where{.file = plan.model.string()}, "is a conversion that was not finished",
+                   "run the same moepack convert again");
+  }
   MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(plan.model / "config.json"));
   plan.config = std::move(parsed.model);
   if (!plan.whole_model) {
@@ -234,7 +239,7 @@ Result<ImportReport> import_packs(const ImportOptions& options, const ProgressCa
   const PackDimensions dims = pack_dimensions(plan.config);
   ImportReport report;
   report.model = plan.model.string();
-  report.threads = static_cast<unsigned>(thread_count(options.threads));
+  report.threads = static_cast<unsigned>(std::min(thread_count(options.threads), kMaxThreads));
   std::vector<PackJob> jobs;
   std::uint32_t layers = 0;
   for (const fs::path& directory : plan.packs) {

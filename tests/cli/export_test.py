@@ -10,6 +10,7 @@ import argparse
 import array
 import copy
 import json
+import math
 import random
 import shutil
 import struct
@@ -245,6 +246,25 @@ def expected_of_plain(tensors):
     return expected
 
 
+def mlx_tensors(tensors):
+    """The same model as mlx-lm would write it with every matrix in 4 bits."""
+    result = {"language_model." + name: tensor
+              for name, tensor in expected_of_plain(tensors).items()}
+    for layer in range(2):
+        for projection in ("gate_proj", "up_proj", "down_proj"):
+            parts, shape = [b"", b"", b""], None
+            for e in range(EXPERTS):
+                _, shape, data = tensors[f"model.layers.{layer}.mlp.experts.{e}.{projection}.weight"]
+                for i, part in enumerate(round_matrix(bf16_values(data), 4)):
+                    parts[i] += part
+            module = f"language_model.model.layers.{layer}.mlp.switch_mlp.{projection}"
+            groups = [EXPERTS, shape[0], shape[1] // 64]
+            result[module + ".weight"] = ("U32", [EXPERTS, shape[0], shape[1] // 8], parts[0])
+            result[module + ".scales"] = ("BF16", groups, parts[1])
+            result[module + ".biases"] = ("BF16", groups, parts[2])
+    return result
+
+
 def expected_of_mlx(tensors):
     """Everything as it is, but 8-bit routers in 4 bits and A_log in F32."""
     expected = {}
@@ -413,6 +433,26 @@ class Export(unittest.TestCase):
         out, _ = self.export(model, "--no-tokenizer")
         self.assert_tensors(read_weights(out)[1], expected_of_plain(tensors))
 
+    def test_conventions_of_other_sources(self):
+        """A model that holds -exp(A_log) is written with A_log; tiled V heads are refused."""
+        tensors = dict(self.plain_source)
+        name = "model.layers.0.linear_attn.A_log"
+        held = bf16_bytes([-math.exp(w) for w in bf16_values(tensors[name][2])])
+        tensors[name] = ("BF16", [4], held)
+        source = write_checkpoint(self.fresh("other-conventions"), tensors, CONFIG)
+        model = self.fresh("other-conventions-model")
+        must_run("convert", source, "-o", model, "--expert-format", "q4", "--quiet")
+        path = model / "model_weights.json"
+        text = path.read_text()
+        path.write_text(text.replace('"a_log": "log"', '"a_log": "neg_exp"'))
+        out, _ = self.export(model, "--no-tokenizer")
+        dtype, _, data = read_weights(out)[1][name]
+        self.assertEqual(dtype, "F32")
+        for found, value in zip(array.array("f", data), bf16_values(held)):
+            self.assertAlmostEqual(found, math.log(-value), delta=1e-6)
+        path.write_text(text.replace('"v_heads": "grouped"', '"v_heads": "tiled"'))
+        self.assert_refused(["model_weights.json", "V heads are tiled"], model, "--no-tokenizer")
+
     def test_chunks_join_to_the_unsplit_file(self):
         out, _ = self.export(self.mlx)
         _, tensors, whole = read_weights(out)
@@ -452,6 +492,39 @@ class Export(unittest.TestCase):
         three, _ = self.export(self.plain, "--no-tokenizer", "-t", "3")
         self.assertEqual(files, {path.relative_to(three): path.read_bytes()
                                  for path in three.rglob("*") if path.is_file()})
+
+    # ---- the exported directory as a model ----
+
+    def logits(self, model):
+        ids = self.root / "ids.json"
+        ids.write_text(json.dumps([i * 37 % VOCAB for i in range(24)]))
+        out = self.root / "logits.f32"
+        must_run("logits", model, "--token-ids", ids, "-o", out, "--backend", "reference")
+        return out.read_bytes()
+
+    def test_an_export_computes_what_its_source_does(self):
+        """A checkpoint with nothing to round, written by this script: the same logits from the
+        conversion, from its export, from its split export, and from the export of the BF16 model,
+        whose rounding this script has done to the checkpoint."""
+        config = dict(CONFIG, quantization={"group_size": 64, "bits": 4})
+        source = write_checkpoint(self.fresh("four-bit"), mlx_tensors(self.plain_source), config)
+        model = self.fresh("four-bit-model")
+        must_run("convert", source, "-o", model, "--quiet")
+        expected = self.logits(model)
+        self.assertEqual(len(expected), 24 * VOCAB * 4)
+        out, report = self.export(model, "--no-tokenizer")
+        self.assertEqual(report["rounded_tensors"], [])
+        weights = (out / "model_weights.bin").read_bytes()
+        self.assertTrue(self.logits(out) == expected)
+        again = self.fresh("again")
+        must_run("export", out, "-o", again, "--no-tokenizer", "--quiet")
+        self.assertTrue((again / "model_weights.bin").read_bytes() == weights)
+        out, _ = self.export(model, "--no-tokenizer", "--split", "0.00005")
+        self.assertGreater(len(list(out.glob("model_weights*.bin"))), 2)
+        self.assertTrue(self.logits(out) == expected)
+        out, _ = self.export(self.plain, "--no-tokenizer")
+        self.assertTrue(self.logits(out) == expected)
+        self.assertFalse(self.logits(self.plain) == expected)
 
     # ---- experts ----
 

@@ -39,10 +39,13 @@ def align(offset, to=64):
 # ---- matrices ----------------------------------------------------------------------------------
 
 class Affine:
-    """[rows, cols] of MLX codes: weight, scales and biases as bytes."""
+    """[rows, cols] of MLX codes: weight, scales and biases as bytes. `half`: scales are F16, as one
+    relative of the engines writes them under the same names."""
 
-    def __init__(self, rng, rows, cols, bits, spread=1.0):
+    def __init__(self, rng, rows, cols, bits, spread=1.0, half=False):
         self.rows, self.cols, self.bits = rows, cols, bits
+        self.scale_dtype = "F16" if half else "BF16"
+        store = (lambda value: struct.pack("<e", value)) if half else bf16
         groups = rows * cols // GROUP
         top = spread * 1.7 / cols ** 0.5
         self.codes = rng.randbytes(rows * cols * bits // 8)
@@ -51,16 +54,16 @@ class Affine:
         for _ in range(groups):
             width = top * (0.5 + rng.random())
             sign = rng.choice((-1, 1))  # MLX's scales may be negative
-            scales.append(bf16(sign * 2 * width / steps))
-            biases.append(bf16(-sign * width))
+            scales.append(store(sign * 2 * width / steps))
+            biases.append(store(-sign * width))
         self.scales, self.biases = b"".join(scales), b"".join(biases)
 
     def components(self):
         words = self.cols * self.bits // 32
         groups = self.cols // GROUP
         return [("weight", "U32", [self.rows, words], self.codes),
-                ("scales", "BF16", [self.rows, groups], self.scales),
-                ("biases", "BF16", [self.rows, groups], self.biases)]
+                ("scales", self.scale_dtype, [self.rows, groups], self.scales),
+                ("biases", self.scale_dtype, [self.rows, groups], self.biases)]
 
     def decoded(self):
         """code * scale + bias, each operation rounded to float32; 2, 4 or 8 bits."""
@@ -68,9 +71,10 @@ class Affine:
         count, mask = 1 << self.bits, (1 << self.bits) - 1
         shifts = range(0, 8, self.bits)
         step = GROUP * self.bits // 8
+        value_of = f16_value if self.scale_dtype == "F16" else bf16_value
         for g in range(len(self.scales) // 2):
-            scale = bf16_value(self.scales[2 * g:2 * g + 2])
-            bias = bf16_value(self.biases[2 * g:2 * g + 2])
+            scale = value_of(self.scales[2 * g:2 * g + 2])
+            bias = value_of(self.biases[2 * g:2 * g + 2])
             products = array.array("f", [code * scale for code in range(count)])
             values = array.array("f", [product + bias for product in products])
             group = self.codes[g * step:(g + 1) * step]
@@ -182,6 +186,7 @@ class Model:
         self.residents = self._residents(rng)
         self.q4 = self._experts(rng, lambda layer, proj, r, c: Affine(rng, r, c, 4))
         self.q2 = self._experts(rng, lambda layer, proj, r, c: Affine(rng, r, c, 2))
+        self.half = self._experts(rng, lambda layer, proj, r, c: Affine(rng, r, c, 4, half=True))
         self.q3 = self._experts(rng, lambda layer, proj, r, c:
                                 Blocks(rng, r, c, self.q3_kind(layer, proj), grid))
         # Which experts of which layer a tiered pack holds at four bits.

@@ -143,7 +143,34 @@ def uniform_cases(s):
     expected2, _ = s.own_logits("q2", s.model.q2, 2)
     s.check_variant("bare-2bit", lambda p: fixtures.write_uniform(s.model, p, s.model.q2, None),
                     "packed_experts_2bit", expected2, ["--expert-format", "q2"])
+    # Scales of another type under the same names and sizes: stated by the manifest, or by the user.
+    halves, _ = s.own_logits("half", s.model.half, None)
+    s.check_variant("uniform-f16", lambda p: fixtures.write_uniform(s.model, p, s.model.half, "a"),
+                    "packed_experts", halves)
+    s.check_variant("bare-f16", lambda p: fixtures.write_uniform(s.model, p, s.model.half, None),
+                    "packed_experts", halves, ["--expert-format", "q4", "--scale-dtype", "f16"])
+    dry_run_and_model_flag(s, expected)
     return expected
+
+
+def dry_run_and_model_flag(s, expected):
+    """A pack that stands elsewhere; a dry run reads and writes nothing."""
+    path = s.directory("elsewhere")
+    pack = s.scratch / "lone-pack"
+    fixtures.write_uniform(s.model, pack, s.model.q4, None)
+    s.check_import_refused("a pack without a model", pack, ["config.json", "--model"],
+                           "--expert-format", "q4")
+    flags = ["--model", path, "--expert-format", "q4", "--json"]
+    done = s.run("import", pack, "--dry-run", *flags)
+    report = json.loads(done.stdout or "{}")
+    s.expect(done.returncode == 0 and report.get("dry_run") is True
+             and report["packs"][0]["formats"] == ["q4 g64"] and report["bytes_read"] == 0,
+             f"dry run: {report} {done.stderr}")
+    s.expect(not (pack / "layout.json").exists(), "a dry run wrote something")
+    done = s.run("import", pack, *flags)
+    s.expect(done.returncode == 0, f"--model: {done.stderr.strip()}")
+    pack.rename(path / "packed_experts")
+    s.expect(s.logits(path) == expected, "--model: other logits")
 
 
 def split_cases(s, expected):
