@@ -255,7 +255,8 @@ class Extraction {
         biases->info->dtype != format.scale_type || biases->info->size != scales->info->size ||
         found.shape.empty() || elements * bits != found.range.bytes * 8 ||
         scales->info->size != elements / format.group_size * scale_bytes ||
-        elements % format.group_size != 0 || found.shape.back() * 32 % bits != 0) {
+        found.shape.back() * 32 % bits != 0 ||
+        found.shape.back() * 32 / bits % format.group_size != 0) {
       return corrupt(tensor.where(), "the shapes of its codes, scales and biases do not fit the " +
                                          to_string(format) + " that config.json gives");
     }

@@ -201,6 +201,20 @@ Result<ResidentSummary> summarize_residents(const fs::path& model, const ModelCo
                          .conventions = residents.conventions};
 }
 
+// How far an interrupted conversion came: layer files appear under their names when complete.
+void note_written_layers(const fs::path& model, std::vector<std::string>& notes) {
+  const fs::path pack = model / kDefaultPackName;
+  if (is_there(pack / kPackManifestName)) return;
+  std::uint32_t layers = 0;
+  std::error_code error;
+  for (fs::directory_iterator at(pack, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with("layer_") && name.ends_with(".bin")) ++layers;
+  }
+  notes.push_back(std::string(kDefaultPackName) + ": " + std::to_string(layers) +
+                  " layer files are complete; moepack convert goes on from there");
+}
+
 Status inspect_model(const fs::path& path, Inspection& out) {
   out.unfinished = is_there(path / kUnfinishedMarker);
   // Of an unfinished model anything may be missing.
@@ -228,6 +242,7 @@ Status inspect_model(const fs::path& path, Inspection& out) {
     name_attention(out.config, pack.value().layers);
     out.packs.push_back(std::move(pack).value());
   }
+  if (out.unfinished) note_written_layers(path, out.notes);
   for (const char* name : kCompanions) {
     if (!is_there(path / name)) out.absent_files.emplace_back(name);
   }

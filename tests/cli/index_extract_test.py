@@ -80,6 +80,23 @@ def check_component(checks, what, index, entry, original, place, num_experts):
                       f"{what}: expert {expert} is not there")
 
 
+def check_cache(checks, source, scratch):
+    """An entry of HuggingFace's cache: the index names the snapshot that holds the files."""
+    snapshot = scratch / "hub" / "models--org--demo" / "snapshots" / "0123abc"
+    snapshot.mkdir(parents=True)
+    for path in source.iterdir():
+        (snapshot / path.name).symlink_to(path)
+    done = checks.run("index", scratch / "hub", "-o", "-")
+    direct = checks.run("index", source, "-o", "-")
+    checks.expect(done.returncode == 0 and direct.returncode == 0, f"cache: {done.stderr}")
+    index = json.loads(done.stdout)
+    checks.expect(index["model_path"] == str(snapshot), f"cache: {index['model_path']}")
+    checks.expect(index["expert_reads"] == json.loads(direct.stdout)["expert_reads"],
+                  "cache: other places than without")
+    found = checks.run("inspect", scratch / "hub", "--json")
+    checks.expect(json.loads(found.stdout)["path"] == str(snapshot), f"cache: {found.stdout[:200]}")
+
+
 def extract(checks, path, tensor, *flags):
     """The bytes written, or None."""
     output = Path(tempfile.gettempdir()) / f"moepack-extract-{id(checks)}.bin"
@@ -157,6 +174,19 @@ def check_stdout_and_errors(checks, source, model, scratch, original):
                       and done.stderr.count("\n") == 1 and not output.exists()
                       and not output.with_suffix(".bin.tmp").exists(),
                       f"unknown tensor {tensor}: {done.returncode} {done.stderr}")
+    # A configuration whose bits or groups the shapes contradict.
+    wrong = scratch / "wrong"
+    files.write_checkpoint(source, wrong, original)
+    for key, value in (("bits", 2), ("bits", 8), ("group_size", 32), ("group_size", 128)):
+        config = json.loads((source / "config.json").read_text())
+        for block in ("quantization", "quantization_config"):
+            config[block][key] = value
+        (wrong / "config.json").write_text(json.dumps(config))
+        codes = "language_model.model.layers.0.mlp.switch_mlp.up_proj.weight"
+        done = checks.run("extract", wrong, codes, "--f32", "-o", scratch / "never.bin")
+        checks.expect(done.returncode == 2 and codes in done.stderr and "config.json" in done.stderr
+                      and not (scratch / "never.bin").exists(),
+                      f"{key} {value}: {done.returncode} {done.stderr}")
     done = checks.run("extract", source, name, "-o", scratch)
     checks.expect(done.returncode == 2, "output that is a directory")
 
@@ -177,6 +207,7 @@ def main():
             files.write_checkpoint(args.checkpoint, scratch / layout / "demo", tensors, shards)
             check_index(checks, layout, scratch / layout / "demo", original, 12)
         source = scratch / "stacked" / "demo"
+        check_cache(checks, source, scratch)
         model = scratch / "model"
         made = checks.run("convert", source, "-o", model, "--quiet")
         checks.expect(made.returncode == 0, made.stderr)

@@ -133,10 +133,16 @@ TEST(Inspect, AnUnfinishedModelIsReportedAsSuch) {
   ASSERT_OK_AND_ASSIGN(const Inspection empty, inspect_path(dir / "model"));
   EXPECT_TRUE(empty.unfinished);
   EXPECT_FALSE(empty.config.has_value());
+  ASSERT_EQ(empty.notes.size(), 1U);
+  EXPECT_NE(empty.notes[0].find("0 layer files"), std::string::npos);
+  std::filesystem::create_directory(dir / "model/packed_experts");
+  std::ofstream(dir / "model/packed_experts/layer_00.bin").put('x');
+  std::ofstream(dir / "model/packed_experts/layer_01.bin.tmp").put('x');
   std::ofstream(dir / "model/model_weights.json") << "{}";
   ASSERT_OK_AND_ASSIGN(const Inspection damaged, inspect_path(dir / "model"));
-  ASSERT_EQ(damaged.notes.size(), 1U);
+  ASSERT_EQ(damaged.notes.size(), 2U);
   EXPECT_NE(damaged.notes[0].find("model_weights.json"), std::string::npos);
+  EXPECT_NE(damaged.notes[1].find("1 layer files"), std::string::npos);
 }
 
 TEST(PathKind, SaysWhatToNameInstead) {
