@@ -192,6 +192,7 @@ std::vector<TensorSpec> skipped_tensors(const ModelConfig& shape, CheckpointForm
       {"mtp.layers.0.mlp.experts.gate_up_proj", {2, 2 * width, hidden}},
       {"mtp.layers.0.mlp.experts.down_proj", {2, hidden, width}}};
   std::vector<TensorSpec> tensors;
+  tensors.reserve(list.size());
   for (const auto& [name, dimensions] : list) {
     tensors.push_back(
         {name, DType::kBf16, dimensions, ValueKind::kUniform, 0, 0.05F, key_of(name)});

@@ -130,8 +130,9 @@ RandomValues::RandomValues(std::uint64_t seed, std::span<const TensorSpec> tenso
     }
   }
   for (std::size_t i = 0; i < kEntries; ++i) {
+    const std::size_t second = i / 64;
     const double low = (static_cast<double>(i % 64) + 0.5) / 64;
-    const double high = (static_cast<double>(i / 64) + 0.5) / 64;
+    const double high = (static_cast<double>(second) + 0.5) / 64;
     codes4_[i] = static_cast<std::uint8_t>(code_of(low, 16) | code_of(high, 16) << 4);
     codes8_[i] = code_of((static_cast<double>(i) + 0.5) / kEntries, 256);
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -58,12 +59,13 @@ Result<ExportDirectory> ExportDirectory::take(const fs::path& path) {
     missing.push_back(at);
     if (!at.has_relative_path()) break;
   }
-  for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
-    if (!fs::create_directory(*it, error) && error) {
-      return make_error(StatusCode::kIo, Where{.file = it->string()},
+  std::reverse(missing.begin(), missing.end());
+  for (const fs::path& at : missing) {
+    if (!fs::create_directory(at, error) && error) {
+      return make_error(StatusCode::kIo, Where{.file = at.string()},
                         "cannot create the directory: " + error.message());
     }
-    directory.created_.push_back(*it);
+    directory.created_.push_back(at);
   }
   MOE_RETURN_IF_ERROR(create_marker(clean / kUnfinishedMarker));
   directory.created_.push_back(clean / kUnfinishedMarker);
@@ -79,7 +81,8 @@ ExportDirectory::~ExportDirectory() {
   if (!active_) return;
   std::error_code ignored;
   // Of directories only empty ones go.
-  for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
+  std::reverse(created_.begin(), created_.end());
+  for (const fs::path& path : created_) fs::remove(path, ignored);
 }
 
 Result<fs::path> ExportDirectory::add_directory(const std::string& name) {

@@ -12,6 +12,7 @@ import copy
 import json
 import math
 import random
+import resource
 import shutil
 import struct
 import subprocess
@@ -642,6 +643,23 @@ class Export(unittest.TestCase):
         (full / "mine.txt").write_text("kept")
         self.assert_refused(["full", "not empty"], self.mlx, out=full)
         self.assertEqual([path.name for path in full.iterdir()], ["mine.txt"])
+
+    def test_failed_write_leaves_nothing(self):
+        """As on a full disk: files may not grow beyond a size."""
+        for limit, name in ((400_000, "model_weights.bin"), (10_000, "tokenizer.bin")):
+            out = self.fresh("export")
+
+            def set_limit(size=limit):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+            # Without restore_signals SIGXFSZ stays ignored, so that writing fails instead.
+            done = subprocess.run([PROGRAM, "export", self.mlx, "-o", out, "--quiet"],
+                                  capture_output=True, text=True, restore_signals=False,
+                                  preexec_fn=set_limit, timeout=300, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(str(out / name), done.stderr)
+            self.assertFalse(out.exists())
 
     def test_damage_is_found(self):
         broken = self.fresh("broken")
