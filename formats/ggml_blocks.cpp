@@ -88,8 +88,8 @@ void decode_iq3_xxs(const std::byte* block, float* out) {
     for (std::size_t eight = 0; eight < 4; ++eight) {
       const std::uint32_t signs = even_signs((word >> (7 * eight)) & 127U);
       for (std::size_t j = 0; j < 8; ++j) {
-        const std::uint32_t entry =
-            kIq3XxsGrid[byte_at(entries, 8 * sub + 2 * eight + j / 4)] >> (3 * (j % 4));
+        const std::uint32_t four = kIq3XxsGrid[byte_at(entries, 8 * sub + 2 * eight + j / 4)];
+        const std::uint32_t entry = four >> (3 * (j % 4));
         const float magnitude = scale * static_cast<float>(kIq3XxsValues[entry & 7U]);
         out[32 * sub + 8 * eight + j] = ((signs >> j) & 1U) != 0 ? -magnitude : magnitude;
       }
