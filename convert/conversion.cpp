@@ -32,9 +32,15 @@ Status copy_companion(const fs::path& from, const fs::path& to) {
   return copy.commit();
 }
 
-// Everything that decides about the bytes to be written: the source, the options, the companions.
+// Everything that decides about the bytes of finished files: the source's headers, the options, the
+// companions. Not the source's name, so that it may be moved between runs.
 Result<std::uint64_t> plan_digest(const Checkpoint& checkpoint, const ConvertPlan& plan) {
-  std::string text = pack_manifest_text(plan.pack) + resident_manifest_text(plan.resident);
+  PackManifest pack = plan.pack;
+  ResidentManifest resident = plan.resident;
+  pack.source.name.clear();
+  pack.report_json.clear();
+  resident.model.clear();
+  std::string text = pack_manifest_text(pack) + resident_manifest_text(resident);
   for (const std::string& name : plan.companions) {
     MOE_ASSIGN_OR_RETURN(const std::uint64_t sum, checksum_of_file(checkpoint.directory() / name));
     text += name + " " + checksum_text(sum) + "\n";
@@ -90,68 +96,127 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(const Checkpoint& checkp
   std::unique_ptr<Conversion> conversion(
       new Conversion(checkpoint, plan, options, output, std::move(journal)));
   MOE_RETURN_IF_ERROR(conversion->open_journal());
-  MOE_RETURN_IF_ERROR(conversion->keep_finished());
+  conversion->take_finished();
+  MOE_RETURN_IF_ERROR(conversion->check_same_weights());
+  MOE_RETURN_IF_ERROR(conversion->remove_unfinished());
   if (options.reclaim) MOE_RETURN_IF_ERROR(conversion->start_reclaiming());
   return conversion;
 }
 
+bool Conversion::is_source_incomplete() const {
+  const auto shards = checkpoint_.shards();
+  return std::any_of(shards.begin(), shards.end(),
+                     [](const auto& shard) { return !shard->has_data(); });
+}
+
+Status Conversion::start_journal() {
+  keeps_headers_ = false;
+  return journal_.start(digest_, describe(plan_));
+}
+
 Status Conversion::open_journal() {
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t digest, plan_digest(checkpoint_, plan_));
-  if (journal_.is_empty()) return journal_.start(digest, describe(plan_));
-  if (journal_.plan() == digest) return Status::ok();
-  // What is there belongs to someone: from here on only an explicit wish removes it.
+  MOE_ASSIGN_OR_RETURN(digest_, plan_digest(checkpoint_, plan_));
   const std::string there = output_.path().string();
+  for (const auto& shard : checkpoint_.shards()) {
+    const std::string name = fs::path(shard->file().path()).filename().string();
+    if (shard->has_data() || journal_.removed_shards().contains(name)) continue;
+    return corrupt(Where{.file = there},
+                   "source shard " + printable(name) + " is gone, and the journal (" +
+                       kUnfinishedMarker + ") does not say that it was packed",
+                   "download that shard again; nothing was changed here");
+  }
+  if (journal_.is_empty()) return start_journal();
+  if (journal_.plan() == digest_) return Status::ok();
+  // What is there belongs to someone: from here on only an explicit wish removes it.
   const std::string what = "holds an interrupted conversion of " + printable(journal_.what()) +
                            ", with another source or other options";
-  if (!options_.restart) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = there}, what,
-                      "give the same source and options to continue it, --restart to drop it, or "
-                      "name another output directory");
-  }
   if (!journal_.removed_shards().empty()) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = there},
                       what + ", and shards of that source were already removed",
-                      "continue it with the same options, or remove the directory by hand");
+                      "continue it with the same source and options; it may be the only copy");
   }
-  return journal_.start(digest, describe(plan_));
+  if (options_.restart) return start_journal();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = there}, what,
+                    "give the same source and options to continue it, --restart to drop it, or "
+                    "name another output directory");
 }
 
-// Takes over the recorded files that are there, with their checksums, and removes all others.
-Status Conversion::keep_finished() {
-  std::set<fs::path> kept;
+// Both take over recorded files that read back as they were written; false: make them again.
+bool Conversion::take_residents() {
+  const fs::path file = output_.path() / kResidentDataName;
+  const auto recorded = journal_.resident_checksum();
+  if (!has_size(file, plan_.resident.data_size)) return false;
+  const Result<std::uint64_t> found = checksum_of_file(file);
+  if (!found.is_ok() || found.value() != recorded) return false;
+  plan_.resident.checksum = *recorded;
+  return true;
+}
+
+bool Conversion::take_layer(std::uint32_t l) {
+  LayerEntry& layer = plan_.pack.layers[l];
   const fs::path pack = output_.path() / kDefaultPackName;
-  const fs::path resident = output_.path() / kResidentDataName;
-  if (journal_.resident_checksum().has_value()) {
-    if (has_size(resident, plan_.resident.data_size)) {
-      plan_.resident.checksum = *journal_.resident_checksum();
-      kept.insert(resident);
-    } else {
-      journal_.forget_resident();
-    }
+  const std::vector<std::uint64_t>& sums = *journal_.layer_checksums(l);
+  if (sums.size() != layer.experts.size() || !has_size(pack / layer.file, layer.file_size)) {
+    return false;
   }
+  for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
+  return check_layer_file(pack, plan_.pack, l, conversion_threads(options_.threads)).is_ok();
+}
+
+void Conversion::take_finished() {
+  if (journal_.resident_checksum().has_value() && !take_residents()) journal_.forget_resident();
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
-    LayerEntry& layer = plan_.pack.layers[l];
-    const std::vector<std::uint64_t>* sums = journal_.layer_checksums(l);
-    if (sums == nullptr) continue;
-    if (sums->size() != layer.experts.size() || !has_size(pack / layer.file, layer.file_size)) {
-      journal_.forget_layer(l);
-      continue;
-    }
-    for (std::size_t e = 0; e < sums->size(); ++e) layer.experts[e].checksum = (*sums)[e];
-    kept.insert(pack / layer.file);
+    if (journal_.layer_checksums(l) != nullptr && !take_layer(l)) journal_.forget_layer(l);
   }
   layers_resumed_ = journal_.layers_done();
-  std::error_code ignored;
+}
+
+// All but the files taken over; where shards of the source are gone, only temporary ones.
+Status Conversion::remove_unfinished() {
+  if (is_source_incomplete()) return output_.remove_temporary_files();
+  std::set<fs::path> kept;
+  if (journal_.resident_checksum().has_value()) kept.insert(output_.path() / kResidentDataName);
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) == nullptr) continue;
+    kept.insert(output_.path() / kDefaultPackName / plan_.pack.layers[l].file);
+  }
+  std::error_code error;
   const fs::path headers = output_.path() / kSavedHeadersDirectory;
-  for (fs::directory_iterator at(headers, ignored), end; at != end; at.increment(ignored)) {
-    if (at->path().extension() == ".safetensors") kept.insert(at->path());
+  fs::directory_iterator at(headers, error);
+  for (; keeps_headers_ && !error && at != fs::directory_iterator(); at.increment(error)) {
+    if (at->path().extension() != ".tmp") kept.insert(at->path());
   }
   return output_.keep_only(kept);
 }
 
+// A source that was replaced by one of the same shape has the same digest. So the first expert of
+// every finished layer is packed once more, where its shard is still there, and compared.
+Status Conversion::check_same_weights() {
+  if (layers_resumed_ == 0) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(AtomicFile scratch, AtomicFile::create_unnamed(output_.path()));
+  PackWorker worker;
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) == nullptr || !plan_.experts.has_data(l, 0)) continue;
+    MOE_ASSIGN_OR_RETURN(
+        const std::uint64_t sum,
+        write_record(plan_.experts, plan_.pack.layout_of(l, 0), l, 0, scratch, 0, worker));
+    if (sum == plan_.pack.layers[l].experts[0].checksum) continue;
+    if (options_.restart && journal_.removed_shards().empty()) {
+      layers_resumed_ = 0;
+      return start_journal();
+    }
+    return make_error(StatusCode::kInvalidArgument, Where{.file = output_.path().string()},
+                      "layer " + std::to_string(l) +
+                          " was packed from other weights: the source has changed since",
+                      "--restart drops what is there, or name another output directory");
+  }
+  return Status::ok();
+}
+
 Status Conversion::start_reclaiming() {
   MOE_ASSIGN_OR_RETURN(const fs::path headers, output_.add_directory(kSavedHeadersDirectory));
-  MOE_ASSIGN_OR_RETURN(reclaimer_, ShardReclaimer::create(checkpoint_, plan_, &journal_, headers));
+  MOE_ASSIGN_OR_RETURN(
+      reclaimer_, ShardReclaimer::create(checkpoint_, plan_, &journal_, headers, output_.path()));
   return reclaimer_->save_headers();
 }
 
@@ -184,6 +249,9 @@ std::uint64_t Conversion::space_needed() const {
   steps.push_back({plan_.pack.num_layers,
                    plan_.total_bytes - plan_.expert_bytes - plan_.resident_bytes +
                        (journal_.resident_checksum().has_value() ? 0 : plan_.resident_bytes)});
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) != nullptr) steps.push_back({l, 0});
+  }
   for (std::uint32_t l : layers_to_do()) steps.push_back({l, plan_.pack.layers[l].file_size});
   if (reclaimer_.has_value()) return reclaimer_->space_needed(steps);
   std::uint64_t sum = 0;
@@ -207,15 +275,16 @@ ConvertProgress Conversion::starting_point() const {
 }
 
 Status Conversion::run(const ProgressCallback& callback) {
+  // Whatever ends this run, what is finished stays, but for the one case below.
+  output_.keep();
+  const bool is_first = layers_resumed_ == 0;
   const Status status = write_everything(callback);
   if (status.is_ok()) return status;
-  const bool worth_keeping = journal_.layers_done() > 0 || journal_.resident_checksum().has_value();
-  const bool needed = !journal_.removed_shards().empty();
-  if (needed || (status.code() == StatusCode::kIo && worth_keeping)) {
-    output_.keep();
-  } else {
-    output_.discard();
-  }
+  const bool recorded = journal_.layers_done() > 0 || journal_.resident_checksum().has_value();
+  const bool is_source_at_fault =
+      status.code() == StatusCode::kCorrupt || status.code() == StatusCode::kUnsupported;
+  const bool source_is_whole = journal_.removed_shards().empty() && !is_source_incomplete();
+  if (source_is_whole && is_first && (is_source_at_fault || !recorded)) output_.discard();
   return status;
 }
 
@@ -260,13 +329,8 @@ Status Conversion::write_residents(ProgressCounter& progress) {
 // --reclaim, where the space of its source may be needed for the next.
 Status Conversion::write_layers(ProgressCounter& progress) {
   MOE_ASSIGN_OR_RETURN(const fs::path pack, output_.add_directory(kDefaultPackName));
-  if (reclaimer_.has_value()) {
-    for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
-      if (journal_.layer_checksums(l) == nullptr) continue;
-      MOE_RETURN_IF_ERROR(
-          check_layer_file(pack, plan_.pack, l, conversion_threads(options_.threads)));
-      MOE_RETURN_IF_ERROR(reclaimer_->layer_done(l));
-    }
+  for (std::uint32_t l = 0; reclaimer_.has_value() && l < plan_.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) != nullptr) MOE_RETURN_IF_ERROR(reclaimer_->layer_done(l));
   }
   std::vector<PackWorker> workers(conversion_threads(options_.threads));
   Commit commit;

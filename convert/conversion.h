@@ -19,9 +19,11 @@ namespace moepack {
 
 class Conversion {
  public:
-  // `output` was taken; everything passed outlives the object. Checks the journal against the plan
-  // and removes what is not finished. kInvalidArgument: an interrupted conversion of something else
-  // is there (options.restart drops it), or options.layers names a layer that does not exist.
+  // `output` was taken; everything passed outlives the object. Checks the journal against the plan,
+  // and what it names against its checksums and, by samples, against the source; removes what is
+  // not finished. kInvalidArgument: an interrupted conversion of something else is there
+  // (options.restart drops it), or options.layers names a layer that does not exist. kCorrupt: the
+  // journal is damaged and shards of the source are gone; nothing is touched then.
   static Result<std::unique_ptr<Conversion>> prepare(const Checkpoint& checkpoint,
                                                      ConvertPlan& plan,
                                                      const ConvertOptions& options,
@@ -34,7 +36,7 @@ class Conversion {
   // Free bytes that run() needs at its fullest.
   std::uint64_t space_needed() const;
   // Writes everything that is left, or what options.layers names. On an error the directory keeps
-  // what is finished if the system was at fault (kIo) or source shards are gone; else nothing.
+  // what is finished, unless the error is the source's and nothing is older than this run.
   Status run(const ProgressCallback& callback);
 
   std::size_t layers_resumed() const { return layers_resumed_; }
@@ -52,7 +54,13 @@ class Conversion {
         output_(output),
         journal_(std::move(journal)) {}
   Status open_journal();
-  Status keep_finished();
+  Status start_journal();
+  bool is_source_incomplete() const;
+  void take_finished();
+  Status remove_unfinished();
+  bool take_residents();
+  bool take_layer(std::uint32_t layer);
+  Status check_same_weights();
   Status start_reclaiming();
   Status write_everything(const ProgressCallback& callback);
   Status write_residents(ProgressCounter& progress);
@@ -69,6 +77,8 @@ class Conversion {
   OutputDirectory& output_;
   ConversionJournal journal_;
   std::optional<ShardReclaimer> reclaimer_;
+  std::uint64_t digest_ = 0;   // of the plan
+  bool keeps_headers_ = true;  // saved headers are of this conversion
   std::size_t layers_resumed_ = 0;
 };
 

@@ -86,7 +86,9 @@ ConvertReport report_of(const ModelConfig& config, const std::string& source,
 }
 
 Status check_space(const ConvertReport& report, const fs::path& output) {
-  if (report.free_bytes == 0 || report.needed_bytes <= report.free_bytes) return Status::ok();
+  std::error_code unknown;
+  (void)fs::space(existing_parent(output), unknown);
+  if (unknown || report.needed_bytes <= report.free_bytes) return Status::ok();
   return make_error(StatusCode::kIo, Where{.file = output.string()},
                     "the conversion needs " + std::to_string(report.needed_bytes) +
                         " bytes, but only " + std::to_string(report.free_bytes) + " are free there",
@@ -97,7 +99,8 @@ Status check_space(const ConvertReport& report, const fs::path& output) {
 std::uint64_t space_for_all(const Checkpoint& checkpoint, const ConvertPlan& plan,
                             const ConvertOptions& options) {
   if (!options.reclaim) return plan.total_bytes;
-  const auto reclaimer = ShardReclaimer::create(checkpoint, plan, nullptr, {});
+  const auto reclaimer =
+      ShardReclaimer::create(checkpoint, plan, nullptr, {}, existing_parent(options.output));
   if (!reclaimer.is_ok()) return plan.total_bytes;
   std::vector<ShardReclaimer::Step> steps{
       {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes}};
@@ -127,7 +130,7 @@ Result<ConvertReport> report_of_finished(const ConvertOptions& options) {
   for (const LayerEntry& layer : plan.pack.layers) plan.expert_bytes += layer.file_size;
   plan.resident_bytes = plan.resident.data_size;
   plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
-  ConvertReport report = report_of(config.model, options.source.string(), plan, options);
+  ConvertReport report = report_of(config.model, plan.pack.source.name, plan, options);
   report.layers_resumed = plan.pack.num_layers;
   report.finished = true;
   return report;
@@ -152,12 +155,12 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
                                          const ProgressCallback& progress) {
   const auto start = std::chrono::steady_clock::now();
   MOE_ASSIGN_OR_RETURN(const bool interrupted, OutputDirectory::check(options.output));
-  if (interrupted) {
+  auto opened = Checkpoint::open(options.source, options.output / kSavedHeadersDirectory);
+  if (!opened.is_ok() && interrupted) {
     MOE_ASSIGN_OR_RETURN(const bool finished, finish_complete_one(options.output));
     if (finished) return report_of_finished(options);
   }
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                       Checkpoint::open(options.source, options.output / kSavedHeadersDirectory));
+  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, std::move(opened));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(checkpoint, options));
   ConvertReport report =
       report_of(checkpoint.config().model, checkpoint.directory().string(), plan, options);

@@ -170,6 +170,16 @@ Result<ExpertSource> ExpertSource::build(const ModelConfig& config, const Declar
   return source;
 }
 
+bool ExpertSource::has_data(std::uint32_t layer, std::uint32_t expert) const {
+  for (Projection p : kAllProjections) {
+    const SourceMatrix& matrix = of(layer, expert, p);
+    for (const TensorSlice* slice : {&matrix.weight, &matrix.scales, &matrix.biases}) {
+      if (slice->tensor != nullptr && !slice->tensor->shard->has_data()) return false;
+    }
+  }
+  return true;
+}
+
 std::uint64_t ExpertSource::bytes(std::uint32_t layer, std::uint32_t expert) const {
   std::uint64_t total = 0;
   for (Projection p : kAllProjections) total += of(layer, expert, p).bytes();

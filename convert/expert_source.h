@@ -30,6 +30,8 @@ class ExpertSource {
     return matrices_[(std::size_t{layer} * num_experts_ + expert) * kProjections +
                      static_cast<std::size_t>(projection)];
   }
+  // False when a shard of the expert is only a saved header.
+  bool has_data(std::uint32_t layer, std::uint32_t expert) const;
   // Bytes of one expert in the source.
   std::uint64_t bytes(std::uint32_t layer, std::uint32_t expert) const;
 

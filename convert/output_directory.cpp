@@ -44,16 +44,19 @@ bool is_own_pack_file(const std::string& file) {
   return !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
 }
 
-bool is_own_header_file(const std::string& file) {
-  return without_tmp(file).ends_with(".safetensors");
+bool is_own_header_file(const std::string& /*file*/) { return true; }
+
+// A link is no directory, wherever it leads.
+bool is_directory(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.symlink_status(ignored).type() == fs::file_type::directory;
 }
 
 // The files below `directory` that `is_own` claims; others go to `foreign`.
 void sort_files(const fs::path& directory, bool (*is_own)(const std::string&),
                 std::vector<fs::path>& own, std::string& foreign, std::error_code& error) {
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
-    const bool plain = at->is_symlink() || !at->is_directory();
-    if (plain && is_own(at->path().filename().string())) {
+    if (!is_directory(*at) && is_own(at->path().filename().string())) {
       own.push_back(at->path());
     } else {
       foreign = at->path().string();
@@ -68,7 +71,7 @@ Result<std::vector<fs::path>> own_files(const fs::path& path, std::string& forei
   std::error_code error;
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    const bool directory = at->is_directory() && !at->is_symlink();
+    const bool directory = is_directory(*at);
     if (directory && name == kDefaultPackName) {
       sort_files(at->path(), is_own_pack_file, files, foreign, error);
     } else if (directory && name == kSavedHeadersDirectory) {
@@ -144,6 +147,16 @@ Status OutputDirectory::keep_only(const std::set<fs::path>& files) {
   return remove_own_files(path_, files);
 }
 
+Status OutputDirectory::remove_temporary_files() {
+  std::string foreign;
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path_, foreign));
+  std::set<fs::path> kept;
+  for (const fs::path& file : files) {
+    if (file.extension() != ".tmp") kept.insert(file);
+  }
+  return remove_own_files(path_, kept);
+}
+
 Status OutputDirectory::create_missing() {
   std::vector<fs::path> missing;
   std::error_code error;
@@ -157,6 +170,7 @@ Status OutputDirectory::create_missing() {
                         "cannot create the directory: " + error.message());
     }
     created_.push_back(*it);
+    MOE_RETURN_IF_ERROR(sync_directory(it->parent_path()));
   }
   return Status::ok();
 }
@@ -225,12 +239,17 @@ Result<fs::path> OutputDirectory::add_directory(const std::string& name) {
                       "cannot create the directory: " + error.message());
   }
   created_.push_back(directory);
+  MOE_RETURN_IF_ERROR(sync_directory(path_));
   return directory;
 }
 
 Status OutputDirectory::finish() {
   std::error_code error;
   fs::remove_all(path_ / kSavedHeadersDirectory, error);
+  if (error) {
+    return make_error(StatusCode::kIo, Where{.file = (path_ / kSavedHeadersDirectory).string()},
+                      "cannot remove it: " + error.message());
+  }
   fs::remove(path_ / kUnfinishedMarker, error);
   if (error) {
     return make_error(StatusCode::kIo, Where{.file = (path_ / kUnfinishedMarker).string()},

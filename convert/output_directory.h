@@ -43,6 +43,8 @@ class OutputDirectory {
   Status clear();
   // The same but for `files` (paths below path(), with path() in front).
   Status keep_only(const std::set<std::filesystem::path>& files);
+  // Removes only what is under a temporary name.
+  Status remove_temporary_files();
   // Creates `name` below path(), or takes it.
   Result<std::filesystem::path> add_directory(const std::string& name);
   // The destructor leaves everything, marker included, for a later run.

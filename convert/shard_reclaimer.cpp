@@ -1,5 +1,6 @@
 #include "convert/shard_reclaimer.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -46,23 +47,25 @@ Status check_removable(const fs::path& path) {
 }  // namespace
 
 Result<ShardReclaimer> ShardReclaimer::create(const Checkpoint& checkpoint, const ConvertPlan& plan,
-                                              ConversionJournal* journal, fs::path saved_headers) {
-  ShardReclaimer reclaimer(journal, std::move(saved_headers));
+                                              ConversionJournal* journal, fs::path saved_headers,
+                                              const fs::path& output) {
+  ShardReclaimer reclaimer(checkpoint, journal, std::move(saved_headers));
   reclaimer.num_layers_ = plan.pack.num_layers;
-  reclaimer.count_units(checkpoint, plan);
+  reclaimer.count_units(plan);
+  reclaimer.find_countable(output);
   for (const auto& [shard, units] : reclaimer.units_left_) {
     MOE_RETURN_IF_ERROR(check_removable(shard->file().path()));
   }
   return reclaimer;
 }
 
-void ShardReclaimer::count_units(const Checkpoint& checkpoint, const ConvertPlan& plan) {
+void ShardReclaimer::count_units(const ConvertPlan& plan) {
   ShardSet kept;
   for (const std::string& name : plan.skipped) {
-    const TensorRef* tensor = checkpoint.find(name);
+    const TensorRef* tensor = checkpoint_->find(name);
     if (tensor != nullptr) kept.insert(tensor->shard);
   }
-  for (const auto& shard : checkpoint.shards()) {
+  for (const auto& shard : checkpoint_->shards()) {
     if (!shard->has_data()) continue;
     if (kept.contains(shard.get())) {
       never_removed_.push_back(name_of(*shard));
@@ -92,8 +95,7 @@ void ShardReclaimer::count_units(const Checkpoint& checkpoint, const ConvertPlan
 Status ShardReclaimer::save_headers() const {
   for (const auto& [shard, units] : units_left_) {
     const fs::path copy = saved_headers_ / name_of(*shard);
-    std::error_code ignored;
-    if (!fs::exists(copy, ignored)) MOE_RETURN_IF_ERROR(shard->save_header(copy));
+    MOE_RETURN_IF_ERROR(shard->save_header(copy));
   }
   return Status::ok();
 }
@@ -109,8 +111,16 @@ Status ShardReclaimer::remove(const SafetensorsFile& shard) {
   const fs::path path = shard.file().path();
   std::error_code error;
   const fs::path target = fs::canonical(path, error);
+  if (error == std::errc::no_such_file_or_directory) return Status::ok();
   if (error) return cannot_remove(path, error.message());
+  if (!shard.file().is_at(path)) {
+    never_removed_.push_back(name_of(shard) + " (replaced during the conversion)");
+    return Status::ok();
+  }
   MOE_RETURN_IF_ERROR(journal_->add_removal(name_of(shard)));
+  for (const auto& owned : checkpoint_->shards()) {
+    if (owned.get() == &shard) owned->drop_data();
+  }
   const bool is_link = fs::is_symlink(path, error);
   fs::remove(target, error);
   if (error) return cannot_remove(target, error.message());
@@ -118,6 +128,16 @@ Status ShardReclaimer::remove(const SafetensorsFile& shard) {
   if (error) return cannot_remove(path, error.message());
   removed_.push_back(name_of(shard));
   return sync_directory(path.parent_path());
+}
+
+void ShardReclaimer::find_countable(const fs::path& output) {
+  struct stat there {};
+  if (::stat(output.c_str(), &there) != 0) return;
+  for (const auto& [shard, units] : units_left_) {
+    struct stat info {};
+    if (::fstat(shard->file().fd(), &info) != 0) continue;
+    if (info.st_dev == there.st_dev && info.st_nlink == 1) countable_.insert(shard);
+  }
 }
 
 std::uint64_t ShardReclaimer::space_needed(std::span<const Step> steps) const {
@@ -129,7 +149,7 @@ std::uint64_t ShardReclaimer::space_needed(std::span<const Step> steps) const {
     written += step.bytes;
     needed = std::max(needed, written > freed ? written - freed : 0);
     for (const SafetensorsFile* shard : shards_of_unit_[step.unit]) {
-      if (--left.at(shard) == 0) freed += shard->file_size();
+      if (--left.at(shard) == 0 && countable_.contains(shard)) freed += shard->file_size();
     }
   }
   return needed;

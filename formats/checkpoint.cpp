@@ -155,7 +155,7 @@ Status TensorRef::read(std::uint64_t begin, std::span<std::byte> out) const {
                           " of them, leave the tensor of " + std::to_string(info->size));
   }
   if (!shard->has_data()) {
-    return not_found(where(), "its shard was removed after it had been packed (--reclaim)",
+    return not_found(where(), "its shard was removed by a conversion with --reclaim",
                      "download the shard again");
   }
   return shard->file().read_at(info->offset + begin, out, info->name);

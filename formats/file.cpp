@@ -51,8 +51,17 @@ File& File::operator=(File&& other) noexcept {
   return *this;
 }
 
-File::~File() {
-  if (fd_ >= 0) ::close(fd_);
+File::~File() { close(); }
+
+void File::close() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+bool File::is_at(const std::filesystem::path& path) const {
+  struct stat own {};
+  struct stat named {};
+  return ::fstat(fd_, &own) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 Status File::read_at(std::uint64_t offset, std::span<std::byte> out,
@@ -76,8 +85,9 @@ Status File::read_at(std::uint64_t offset, std::span<std::byte> out,
                         errno == EIO ? "the disk may be failing; copy the file elsewhere" : "");
     }
     if (got == 0) {
-      return corrupt(Where{.file = path_, .tensor = tensor, .offset = offset + done},
-                     "file became shorter while it was read");
+      return make_error(StatusCode::kIo,
+                        Where{.file = path_, .tensor = tensor, .offset = offset + done},
+                        "file became shorter while it was read");
     }
     done += static_cast<std::size_t>(got);
   }
@@ -97,6 +107,9 @@ Result<AtomicFile> AtomicFile::create(const std::filesystem::path& final_path) {
 Result<AtomicFile> AtomicFile::create_unnamed(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / ".moepack-scratch-XXXXXX";
   std::string name = path.string();
+  // Never a name at all, where the file system can do that.
+  const int nameless = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (nameless >= 0) return AtomicFile(nameless, std::move(name), path);
   const int fd = ::mkostemp(name.data(), O_CLOEXEC);
   if (fd < 0) return os_error(name, "cannot create", errno, "check the directory's permissions");
   ::unlink(name.c_str());
@@ -128,33 +141,38 @@ void AtomicFile::discard() {
 }
 
 void AtomicFile::write_directly() {
+  // Larger pages could be written both ways in part.
+  if (direct_fd_ >= 0 || ::sysconf(_SC_PAGESIZE) > static_cast<long>(kDirectUnit)) return;
   // By descriptor, because the file may have no name.
   const std::string self = "/proc/self/fd/" + std::to_string(fd_);
-  if (direct_fd_ < 0) direct_fd_ = ::open(self.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+  direct_fd_ = ::open(self.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+}
+
+int AtomicFile::write_some(int fd, std::uint64_t offset, std::span<const std::byte> data,
+                           std::size_t& done) {
+  while (done < data.size()) {
+    const ssize_t put =
+        ::pwrite(fd, data.data() + done, data.size() - done, static_cast<off_t>(offset + done));
+    if (put < 0 && errno != EINTR) return errno;
+    if (put > 0) done += static_cast<std::size_t>(put);
+  }
+  return 0;
 }
 
 Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> data) {
   const bool aligned =
       offset % kDirectUnit == 0 && reinterpret_cast<std::uintptr_t>(data.data()) % kDirectUnit == 0;
-  const std::size_t direct =
-      direct_fd_ >= 0 && aligned ? data.size() / kDirectUnit * kDirectUnit : 0;
-  MOE_RETURN_IF_ERROR(write_all(direct_fd_, offset, data.first(direct)));
-  return write_all(fd_, offset + direct, data.subspan(direct));
-}
-
-Status AtomicFile::write_all(int fd, std::uint64_t offset, std::span<const std::byte> data) {
   std::size_t done = 0;
-  while (done < data.size()) {
-    const ssize_t put =
-        ::pwrite(fd, data.data() + done, data.size() - done, static_cast<off_t>(offset + done));
-    if (put < 0) {
-      if (errno == EINTR) continue;
-      return os_error(temporary_.string(), "cannot write", errno,
-                      errno == ENOSPC ? kNoSpaceRemedy : "");
-    }
-    done += static_cast<std::size_t>(put);
+  int error = 0;
+  if (direct_fd_ >= 0 && aligned) {
+    const auto pages = data.first(data.size() / kDirectUnit * kDirectUnit);
+    error = write_some(direct_fd_, offset, pages, done);
+    if (error == EINVAL) error = 0;  // a disk with larger units: the cache takes it
   }
-  return Status::ok();
+  if (error == 0) error = write_some(fd_, offset, data, done);
+  if (error == 0) return Status::ok();
+  return os_error(temporary_.string(), "cannot write", error,
+                  error == ENOSPC ? kNoSpaceRemedy : "");
 }
 
 Status AtomicFile::resize(std::uint64_t size) {

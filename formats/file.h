@@ -27,6 +27,11 @@ class File {
   const std::string& path() const { return path_; }
   std::uint64_t size() const { return size_; }  // bytes, at the time of open
   int fd() const { return fd_; }
+  // Whether `path` (links followed) still names the file that was opened. False when it is gone.
+  bool is_at(const std::filesystem::path& path) const;
+  // Gives the descriptor back, and with it the space of a file without a name; path() and size()
+  // stay. Nothing may be read any more.
+  void close();
 
   // Fills `out` from byte `offset` on. A file that ends early is kCorrupt with the offset.
   // `tensor`: what the bytes belong to, for the message.
@@ -77,7 +82,9 @@ class AtomicFile {
   Status commit();
 
  private:
-  Status write_all(int fd, std::uint64_t offset, std::span<const std::byte> data);
+  // 0, or the error number; `done` counts what was written.
+  static int write_some(int fd, std::uint64_t offset, std::span<const std::byte> data,
+                        std::size_t& done);
   AtomicFile(int fd, std::filesystem::path temporary, std::filesystem::path final_path)
       : fd_(fd), temporary_(std::move(temporary)), final_(std::move(final_path)) {}
   void discard();

@@ -55,6 +55,11 @@ class SafetensorsFile {
   std::uint64_t file_size() const { return file_size_; }
   // False for a saved header: no tensor can be read.
   bool has_data() const { return has_data_; }
+  // Closes the file, for good: like a saved header from now on. No read may be under way.
+  void drop_data() {
+    file_.close();
+    has_data_ = false;
+  }
   // Sorted by name.
   std::span<const TensorInfo> tensors() const { return tensors_; }
   // nullptr when absent.

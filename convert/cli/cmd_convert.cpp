@@ -102,8 +102,13 @@ void print_plan(const ConvertReport& report, const ConvertFlags& flags) {
     std::cerr << ", with --reclaim at most " << format_bytes(report.needed_bytes) << " more";
   }
   std::cerr << "; " << format_bytes(report.free_bytes) << " are free\n"
-            << "about " << format_duration(report.estimated_seconds)
-            << ", told by converting a few experts\n";
+            << "time: ";
+  if (report.estimated_seconds > 0) {
+    std::cerr << "about " << format_duration(report.estimated_seconds)
+              << ", told by converting a few experts\n";
+  } else {
+    std::cerr << "unknown, there is no room to try it\n";
+  }
   if (report.free_bytes != 0 && report.needed_bytes > report.free_bytes) {
     std::cerr << "note: that does not fit\n";
   }

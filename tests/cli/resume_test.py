@@ -263,6 +263,113 @@ class Tester:
         (self.output / "moepack.unfinished").write_bytes(damaged)
         self.completes("damaged journal", expected)
 
+    def damaged_layer(self, expected):
+        """A finished layer that does not read back as it was written is made again."""
+        self.clear()
+        self.convert("--layers", "0-2")
+        for file in ("packed_experts/layer_01.bin", "model_weights.bin"):
+            data = bytearray((self.output / file).read_bytes())
+            data[1000] ^= 1
+            (self.output / file).write_bytes(data)
+        self.completes("damaged layer", expected)
+
+    def other_weights(self, expected):
+        """A source of the same headers but other values is another source."""
+        self.clear()
+        self.convert("--layers", "0-1")
+        before = tree_hash(self.output)
+        other = self.scratch / "tuned"
+        shutil.copytree(self.source, other)
+        data = bytearray((other / SHARD).read_bytes())
+        header_end = 8 + struct.unpack_from("<Q", data)[0]
+        for at in range(header_end, len(data), 64):
+            data[at] ^= 1
+        (other / SHARD).write_bytes(data)
+        result = self.convert(source=other)
+        self.expect(result.returncode == 2 and "other weights" in result.stderr,
+                    f"other weights: {result.returncode} {result.stderr.strip()}")
+        self.expect(tree_hash(self.output) == before, "other weights: something changed")
+        result = self.convert("--restart", source=other)
+        self.expect(result.returncode == 0, f"other weights, --restart: {result.stderr}")
+        self.expect(tree_hash(self.output) != expected, "--restart kept the old weights")
+
+    def finished_but_for_the_marker(self, expected, counts):
+        """Killed before the marker goes: only the same conversion may call it finished."""
+        self.clear()
+        self.convert(fault=f"kill-after:sync:{counts['sync'] - 1}")
+        self.expect((self.output / "moepack.unfinished").exists(), "no marker to test with")
+        result = self.convert("--page-size", "16384")
+        self.expect(result.returncode == 2 and "--restart" in result.stderr,
+                    f"complete journal, other options: {result.returncode} {result.stderr}")
+        self.completes("complete journal", expected)
+
+    def odd_outputs(self):
+        """Links and loops in the output are somebody else's files."""
+        self.clear()
+        self.convert("--layers", "0")
+        loop = self.output / "packed_experts" / "loop"
+        loop.symlink_to(loop)
+        result = self.convert()
+        self.expect(result.returncode == 2 and "loop" in result.stderr
+                    and len(result.stderr.splitlines()) == 1,
+                    f"a loop of links: {result.returncode} {result.stderr}")
+
+    def reclaim_frees_space(self, split, expected):
+        """A disk that holds the model once and a little more is enough."""
+        mount = self.scratch / "tight"
+        mount.mkdir()
+        size = sum(p.stat().st_size for p in split.glob("*")) * 17 // 10
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", mount],
+                          capture_output=True, check=False).returncode != 0:
+            return
+        try:
+            shutil.copytree(split, mount / "work")
+            result = self.convert(source=mount / "work", output=mount / "model")
+            self.expect(result.returncode == 2, "two copies fit: the test shows nothing")
+            result = self.convert("--reclaim", source=mount / "work", output=mount / "model")
+            self.expect(result.returncode == 0, f"--reclaim on a tight disk: {result.stderr}")
+            self.expect(tree_hash(mount / "model") == expected, "tight disk: another hash")
+        finally:
+            subprocess.run(["umount", mount], check=False)
+
+    def damaged_journal_without_source(self, split, work, expected):
+        """With shards gone the output is the only copy: a damaged journal removes nothing."""
+        self.clear()
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(split, work)
+        self.convert("--reclaim", "--layers", "0-2", source=work)
+        marker = self.output / "moepack.unfinished"
+        whole = marker.read_bytes()
+        for at in (20, whole.index(b"\n") + 30, len(whole) - 30):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1
+            marker.write_bytes(damaged)
+            files = {p: p.read_bytes() for p in self.output.rglob("*.bin")}
+            for flags in ((), ("--reclaim",), ("--restart",)):
+                result = self.convert(*flags, source=work)
+                self.expect(result.returncode == 2, f"damaged journal at {at}: "
+                            f"exit {result.returncode} {result.stderr}")
+                self.expect(files == {p: p.read_bytes() for p in self.output.rglob("*.bin")},
+                            f"damaged journal at {at}: files changed")
+        marker.write_bytes(whole)
+        self.completes("journal repaired", expected, source=work)
+
+    def stale_headers(self, split, work, expected):
+        """--restart forgets the headers of what was there."""
+        self.clear()
+        other = self.scratch / "revision"
+        shutil.copytree(split, other)
+        for path in other.glob("*.safetensors"):  # other headers, same names
+            data = path.read_bytes()
+            (size,) = struct.unpack_from("<Q", data)
+            path.write_bytes(struct.pack("<Q", size + 8) + data[8:8 + size] + b" " * 8
+                             + data[8 + size:])
+        self.convert("--reclaim", fault="kill-after:rename:3", source=other)
+        shutil.rmtree(work, ignore_errors=True)
+        shutil.copytree(split, work)
+        self.convert("--reclaim", "--restart", "--layers", "0-1", source=work)
+        self.completes("--restart over headers", expected, "--reclaim", source=work)
+
     def reclaim(self, expected):
         """Shards go one by one; no kill ever loses a tensor."""
         split = self.scratch / "split"
@@ -299,7 +406,7 @@ class Tester:
         gone = shards - len(list(work.glob("*.safetensors")))
         self.expect(gone >= 1, "no shard went after two layers")
         result = self.convert("--restart", "--page-size", "16384", source=work)
-        self.expect(result.returncode == 2 and "removed" in result.stderr,
+        self.expect(result.returncode == 2 and "only copy" in result.stderr,
                     f"--restart without a source: {result.stderr}")
         self.completes("continued without --reclaim", plain, source=work)
         # Links, as HuggingFace's cache is made of: the file behind the link goes too.
@@ -314,6 +421,9 @@ class Tester:
         self.expect(not list(blobs.glob("*.safetensors"))
                     and not list(work.glob("*.safetensors")), "links: shards are left")
         self.keeps_shards_with_skipped_tensors(split, work, shards)
+        self.reclaim_frees_space(split, plain)
+        self.damaged_journal_without_source(split, work, plain)
+        self.stale_headers(split, work, plain)
         return len(points)
 
     def keeps_shards_with_skipped_tensors(self, split, work, shards):
@@ -359,6 +469,10 @@ def main():
         test.mismatches(expected)
         test.lost_files(expected)
         test.torn_journal(expected)
+        test.damaged_layer(expected)
+        test.other_weights(expected)
+        test.finished_but_for_the_marker(expected, counts)
+        test.odd_outputs()
         reclaims = test.reclaim(expected)
         for failure in test.failures:
             print("FAILED:", failure)
