@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/byte_alphabet.h"
 #include "formats/file.h"
 
 namespace moepack::bench {
@@ -11,22 +12,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The character that byte-level BPE (GPT-2) writes each byte as.
 Json byte_vocabulary() {
   Json vocabulary = Json::object();
-  std::uint32_t next = 0x100;
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    const bool is_printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
-                              (byte >= 0xae && byte <= 0xff);
-    const std::uint32_t code = is_printable ? byte : next++;
-    std::string utf8;
-    if (code < 0x80) {
-      utf8 += static_cast<char>(code);
-    } else {
-      utf8 += static_cast<char>(0xc0 | (code >> 6));
-      utf8 += static_cast<char>(0x80 | (code & 0x3f));
-    }
-    vocabulary[utf8] = byte;
+    vocabulary[to_byte_alphabet(static_cast<std::uint8_t>(byte))] = byte;
   }
   return vocabulary;
 }

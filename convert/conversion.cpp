@@ -4,6 +4,7 @@
 #include <future>
 #include <system_error>
 
+#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/read_back.h"
 #include "convert/resident.h"
@@ -14,23 +15,6 @@ namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A worker holds up to about four mebibytes.
-constexpr std::size_t kMaxWorkers = 32;
-constexpr std::uint64_t kCopyBlock = std::uint64_t{1} << 20;
-
-Status copy_companion(const fs::path& from, const fs::path& to) {
-  MOE_ASSIGN_OR_RETURN(const File source, File::open(from));
-  MOE_ASSIGN_OR_RETURN(AtomicFile copy, AtomicFile::create(to));
-  std::vector<std::byte> buffer(std::min(source.size(), kCopyBlock));
-  for (std::uint64_t at = 0; at < source.size(); at += buffer.size()) {
-    const std::span<std::byte> part =
-        std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), source.size() - at));
-    MOE_RETURN_IF_ERROR(source.read_at(at, part));
-    MOE_RETURN_IF_ERROR(copy.write_at(at, part));
-  }
-  return copy.commit();
-}
 
 // Everything that decides about the bytes of finished files: the source's headers, the options, the
 // companions. Not the source's name, so that it may be moved between runs.
@@ -60,10 +44,6 @@ bool has_size(const fs::path& file, std::uint64_t size) {
 }
 
 }  // namespace
-
-std::size_t conversion_threads(unsigned asked) {
-  return std::min(thread_count(asked), kMaxWorkers);
-}
 
 // A layer file that is written but not yet durable.
 struct Conversion::Commit {
@@ -146,7 +126,7 @@ bool Conversion::take_residents() {
   const fs::path file = output_.path() / kResidentDataName;
   const auto recorded = journal_.resident_checksum();
   if (!has_size(file, plan_.resident.data_size)) return false;
-  const Result<std::uint64_t> found = checksum_of_file(file);
+  const Result<std::uint64_t> found = checksum_of_file_on_disk(file);
   if (!found.is_ok() || found.value() != recorded) return false;
   plan_.resident.checksum = *recorded;
   return true;
@@ -160,7 +140,7 @@ bool Conversion::take_layer(std::uint32_t l) {
     return false;
   }
   for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
-  return check_layer_file(pack, plan_.pack, l, conversion_threads(options_.threads)).is_ok();
+  return check_layer_file(pack, plan_.pack, l, bounded_thread_count(options_.threads)).is_ok();
 }
 
 void Conversion::take_finished() {
@@ -220,14 +200,12 @@ Status Conversion::start_reclaiming() {
   return reclaimer_->save_headers();
 }
 
-const std::vector<std::string>& Conversion::removed_shards() const {
-  static const std::vector<std::string> kNone;
-  return reclaimer_.has_value() ? reclaimer_->removed() : kNone;
+std::vector<std::string> Conversion::removed_shards() const {
+  return reclaimer_.has_value() ? reclaimer_->removed() : std::vector<std::string>();
 }
 
-const std::vector<std::string>& Conversion::never_removed_shards() const {
-  static const std::vector<std::string> kNone;
-  return reclaimer_.has_value() ? reclaimer_->never_removed() : kNone;
+std::vector<std::string> Conversion::never_removed_shards() const {
+  return reclaimer_.has_value() ? reclaimer_->never_removed() : std::vector<std::string>();
 }
 
 bool Conversion::is_wanted(std::uint32_t layer) const {
@@ -291,14 +269,11 @@ Status Conversion::run(const ProgressCallback& callback) {
 Status Conversion::write_everything(const ProgressCallback& callback) {
   ProgressCounter progress(starting_point(), callback);
   for (const std::string& name : plan_.companions) {
-    MOE_RETURN_IF_ERROR(copy_companion(checkpoint_.directory() / name, output_.path() / name));
+    MOE_RETURN_IF_ERROR(copy_whole_file(checkpoint_.directory() / name, output_.path() / name));
   }
   MOE_RETURN_IF_ERROR(write_residents(progress));
   MOE_RETURN_IF_ERROR(write_layers(progress));
-  if (layers_left() > 0) {
-    output_.keep();
-    return Status::ok();
-  }
+  if (layers_left() > 0) return Status::ok();
   MOE_RETURN_IF_ERROR(write_manifests());
   MOE_RETURN_IF_ERROR(journal_.add_completion());
   return output_.finish();
@@ -308,11 +283,11 @@ Status Conversion::write_residents(ProgressCounter& progress) {
   const fs::path data = output_.path() / kResidentDataName;
   if (!journal_.resident_checksum().has_value()) {
     MOE_RETURN_IF_ERROR(write_resident_data(plan_.resident_sources, output_.path(),
-                                            conversion_threads(options_.threads), plan_.resident,
+                                            bounded_thread_count(options_.threads), plan_.resident,
                                             progress));
   }
   if (reclaimer_.has_value()) {
-    MOE_ASSIGN_OR_RETURN(const std::uint64_t sum, checksum_of_file(data));
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t sum, checksum_of_file_on_disk(data));
     if (sum != plan_.resident.checksum) {
       return make_error(StatusCode::kIo, Where{.file = data.string()},
                         "reads back differently from what was written",
@@ -332,7 +307,7 @@ Status Conversion::write_layers(ProgressCounter& progress) {
   for (std::uint32_t l = 0; reclaimer_.has_value() && l < plan_.pack.num_layers; ++l) {
     if (journal_.layer_checksums(l) != nullptr) MOE_RETURN_IF_ERROR(reclaimer_->layer_done(l));
   }
-  std::vector<PackWorker> workers(conversion_threads(options_.threads));
+  std::vector<PackWorker> workers(bounded_thread_count(options_.threads));
   Commit commit;
   for (std::uint32_t l : layers_to_do()) {
     Result<AtomicFile> file =
@@ -352,7 +327,7 @@ Status Conversion::settle(Commit& commit, ProgressCounter& progress) {
   MOE_RETURN_IF_ERROR(commit.result.get());
   if (reclaimer_.has_value()) {
     MOE_RETURN_IF_ERROR(check_layer_file(output_.path() / kDefaultPackName, plan_.pack, layer,
-                                         conversion_threads(options_.threads)));
+                                         bounded_thread_count(options_.threads)));
   }
   std::vector<std::uint64_t> sums;
   for (const ExpertEntry& expert : plan_.pack.layers[layer].experts) {

@@ -41,8 +41,8 @@ class Conversion {
 
   std::size_t layers_resumed() const { return layers_resumed_; }
   std::size_t layers_left() const { return plan_.pack.num_layers - journal_.layers_done(); }
-  const std::vector<std::string>& removed_shards() const;
-  const std::vector<std::string>& never_removed_shards() const;
+  std::vector<std::string> removed_shards() const;
+  std::vector<std::string> never_removed_shards() const;
 
  private:
   struct Commit;
@@ -81,8 +81,5 @@ class Conversion {
   bool keeps_headers_ = true;  // saved headers are of this conversion
   std::size_t layers_resumed_ = 0;
 };
-
-// How many threads a conversion uses: as asked, but no more than its memory allows.
-std::size_t conversion_threads(unsigned asked);
 
 }  // namespace moepack

@@ -6,6 +6,7 @@
 
 #include "convert/conversion.h"
 #include "convert/estimate.h"
+#include "convert/parallel.h"
 #include "convert/plan.h"
 #include "formats/bytes.h"
 #include "formats/checkpoint.h"
@@ -81,7 +82,7 @@ ConvertReport report_of(const ModelConfig& config, const std::string& source,
   report.kept_tensors = plan.kept;
   report.absent_files = plan.absent_companions;
   report.notes = plan.notes;
-  report.threads = conversion_threads(options.threads);
+  report.threads = bounded_thread_count(options.threads);
   return report;
 }
 

@@ -136,7 +136,7 @@ Status write_all(const ExportOptions& options, const Plan& plan, const ProgressC
   MOE_RETURN_IF_ERROR(write_companions(options, plan, directory, report));
   if (plan.model.has_value()) {
     const ModelDir& model = *plan.model;
-    const std::size_t threads = thread_count(options.threads);
+    const std::size_t threads = bounded_thread_count(options.threads);
     ProgressCounter progress({.bytes_done = 0,
                               .bytes_total = report.bytes_read,
                               .layers_done = 0,

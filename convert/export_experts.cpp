@@ -8,6 +8,7 @@
 #include "formats/file.h"
 #include "formats/format_json.h"
 #include "formats/json_fields.h"
+#include "formats/layout_components.h"
 
 namespace moepack {
 namespace {
@@ -64,23 +65,13 @@ std::string layout_text(const PackManifest& pack, const ExpertLayout& layout) {
                      ",\n  \"num_experts\": " + std::to_string(pack.num_experts) +
                      ",\n  \"components\": [";
   std::string_view separator = "\n    ";
-  const auto add = [&](Projection p, std::string_view part, std::uint64_t offset,
-                       std::uint64_t size, DType dtype, std::span<const std::uint64_t> shape) {
+  for (const LayoutComponent& c : layout_components(layout)) {
     text += separator;
-    text += "{\"name\": " + json_quote(std::string(projection_name(p)) + "." + std::string(part)) +
-            ", \"offset\": " + std::to_string(offset) + ", \"size\": " + std::to_string(size) +
-            ", \"dtype\": " + json_quote(dtype_name(dtype)) + ", \"shape\": " + shape_text(shape) +
-            "}";
+    text += "{\"name\": " + json_quote(c.name) + ", \"offset\": " + std::to_string(c.offset) +
+            ", \"size\": " + std::to_string(c.size) +
+            ", \"dtype\": " + json_quote(dtype_name(c.dtype)) +
+            ", \"shape\": " + shape_text(c.shape) + "}";
     separator = ",\n    ";
-  };
-  for (Projection p : kAllProjections) {
-    const ProjectionLayout& part = layout.of(p);
-    const std::vector<std::uint64_t> shape{part.rows, part.cols};
-    const auto groups = scales_shape(part.format, shape);
-    add(p, "weight", part.offset, part.bytes.weight, qformat_info(part.format.id).storage,
-        weight_shape(part.format, shape));
-    add(p, "scales", part.scales_offset(), part.bytes.scales, part.format.scale_type, groups);
-    add(p, "biases", part.biases_offset(), part.bytes.biases, part.format.scale_type, groups);
   }
   return text + "\n  ]\n}\n";
 }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "formats/byte_alphabet.h"
 #include "formats/bytes.h"
 
 namespace moepack {
@@ -43,38 +43,6 @@ class Writer {
   const std::string& file_;
   std::string& out_;
 };
-
-// The byte that each character of the alphabet stands for, by code point; -1: not in it. The 188
-// printable ones of Latin-1 stand for themselves, U+0100 and on for the other bytes in order.
-constexpr std::size_t kAlphabetEnd = 0x144;
-using Alphabet = std::array<std::int16_t, kAlphabetEnd>;
-
-Alphabet make_alphabet() {
-  Alphabet bytes;
-  bytes.fill(-1);
-  std::size_t next = 0x100;
-  for (std::size_t byte = 0; byte < 256; ++byte) {
-    const bool is_printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
-                              (byte >= 0xae && byte <= 0xff);
-    bytes[is_printable ? byte : next++] = static_cast<std::int16_t>(byte);
-  }
-  return bytes;
-}
-
-// nullopt when a character is not in the alphabet; decoders then take the text as it reads.
-std::optional<std::string> raw_bytes(const Alphabet& alphabet, std::string_view token) {
-  std::string bytes;
-  for (std::size_t i = 0; i < token.size(); ++i) {
-    std::size_t code = static_cast<unsigned char>(token[i]);
-    if (code >= 0x80) {  // the alphabet ends below U+0800: two bytes
-      if ((code & 0xe0) != 0xc0 || i + 1 == token.size()) return std::nullopt;
-      code = (code & 0x1f) << 6 | (static_cast<unsigned char>(token[++i]) & 0x3fU);
-    }
-    if (code >= kAlphabetEnd || alphabet[code] < 0) return std::nullopt;
-    bytes += static_cast<char>(alphabet[code]);
-  }
-  return bytes;
-}
 
 struct Entry {
   std::string_view text;
@@ -146,17 +114,18 @@ Result<std::string> tokenizer_bin(const TokenizerSpec& spec, const std::string& 
 
 Result<VocabFile> vocab_bin(const TokenizerSpec& spec, VocabBytes form, const std::string& file) {
   MOE_ASSIGN_OR_RETURN(const std::vector<Entry> entries, entries_by_id(spec, file));
-  const Alphabet alphabet = make_alphabet();
   VocabFile vocab;
   vocab.entries = static_cast<std::uint32_t>(entries.size());
   Writer writer(file, vocab.bytes);
   writer.u32(entries.size());
   writer.u32(entries.size() - 1);
+  std::string bytes;
   for (const Entry& entry : entries) {
     if (!entry.used) ++vocab.gaps;
-    std::optional<std::string> raw;
-    if (form == VocabBytes::kRaw && !entry.added) raw = raw_bytes(alphabet, entry.text);
-    MOE_RETURN_IF_ERROR(writer.text(raw.has_value() ? std::string_view(*raw) : entry.text));
+    // Decoders take a text with a character outside the alphabet as it reads.
+    const bool raw =
+        form == VocabBytes::kRaw && !entry.added && from_byte_alphabet(entry.text, &bytes);
+    MOE_RETURN_IF_ERROR(writer.text(raw ? std::string_view(bytes) : entry.text));
   }
   return vocab;
 }

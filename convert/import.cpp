@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "convert/engine_config.h"
+#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/progress_counter.h"
 #include "formats/checksum.h"
@@ -19,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxThreads = 64;  // each holds a block
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr const char* kMethod = "import";
@@ -32,19 +32,6 @@ bool is_there(const fs::path& path) {
 fs::path without_slash(const fs::path& path) {
   const fs::path clean = path.lexically_normal();
   return clean.filename().empty() ? clean.parent_path() : clean;
-}
-
-// Adds bytes [begin, begin + bytes) of `file` to `stream`, a block at a time.
-Status add_range(const File& file, std::uint64_t begin, std::uint64_t bytes,
-                 std::vector<std::byte>& block, ChecksumStream& stream) {
-  block.resize(kBlockBytes);
-  for (std::uint64_t at = 0; at < bytes; at += kBlockBytes) {
-    const auto part = std::span(block).first(
-        static_cast<std::size_t>(std::min<std::uint64_t>(kBlockBytes, bytes - at)));
-    MOE_RETURN_IF_ERROR(file.read_at(begin + at, part));
-    stream.add(part);
-  }
-  return Status::ok();
 }
 
 // Copies `name` in `directory` to `kept` unless that holds the same text already.
@@ -134,9 +121,9 @@ Status sum_records(PackJob& job, std::size_t threads, ProgressCounter& progress)
     const auto sum = [&](std::size_t e, std::size_t worker) -> Status {
       const std::uint64_t bytes =
           job.manifest.layout_of(l, static_cast<std::uint32_t>(e)).record_bytes;
-      ChecksumStream stream;
-      MOE_RETURN_IF_ERROR(add_range(file, layer.experts[e].offset, bytes, blocks[worker], stream));
-      layer.experts[e].checksum = stream.finish();
+      const std::uint64_t begin = layer.experts[e].offset;
+      MOE_ASSIGN_OR_RETURN(layer.experts[e].checksum,
+                           checksum_of_range(file, begin, begin + bytes, blocks[worker]));
       progress.add_bytes(bytes);
       return Status::ok();
     };
@@ -163,7 +150,11 @@ Status adopt_residents(const fs::path& model, const ModelConfig& config, Residen
   ChecksumStream stream;
   for (const ResidentFile& entry : manifest.files) {
     MOE_ASSIGN_OR_RETURN(const File file, File::open(model / entry.name));
-    MOE_RETURN_IF_ERROR(add_range(file, 0, entry.size, block, stream));
+    MOE_RETURN_IF_ERROR(for_each_block(file, 0, entry.size, block,
+                                       [&](std::uint64_t, std::span<const std::byte> bytes) {
+                                         stream.add(bytes);
+                                         return Status::ok();
+                                       }));
     progress.add_bytes(entry.size);
   }
   manifest.checksum = stream.finish();

@@ -15,6 +15,11 @@ std::size_t thread_count(unsigned threads) {
   return threads != 0 ? threads : std::max(1U, std::thread::hardware_concurrency());
 }
 
+std::size_t bounded_thread_count(unsigned threads) {
+  constexpr std::size_t kMost = 32;
+  return std::min(thread_count(threads), kMost);
+}
+
 Status parallel_items(std::size_t count, std::size_t threads,
                       const std::function<Status(std::size_t item, std::size_t worker)>& work) {
   std::atomic<std::size_t> next{0};

@@ -10,6 +10,9 @@ namespace moepack {
 
 // One per processor when `threads` is 0.
 std::size_t thread_count(unsigned threads);
+// The same, but at most 32: for workers that hold a few mebibytes each, so that memory stays
+// bounded whatever is asked for.
+std::size_t bounded_thread_count(unsigned threads);
 
 // Calls work(item, worker) once for every item < count, worker < threads, from `threads` threads
 // (the calling one among them), items handed out in order. After an error no further item is

@@ -9,9 +9,6 @@
 
 namespace moepack {
 
-// XXH3-64 of a whole file as it is on the disk. One block of a mebibyte in memory.
-Result<std::uint64_t> checksum_of_file(const std::filesystem::path& path);
-
 // Compares every record of one layer file, read from the disk, with `pack`. kIo when one differs:
 // the disk did not keep what was written. `threads` records at a time, a mebibyte each.
 Status check_layer_file(const std::filesystem::path& directory, const PackManifest& pack,

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/transcode.h"
-#include "formats/checksum.h"
 #include "formats/file.h"
 
 namespace moepack {
@@ -57,20 +57,6 @@ Status write_block(const SourceMatrix& source, const ResidentTensor& tensor, con
   return file.write_at(tensor.biases_offset + group_row * block.begin, worker.biases);
 }
 
-// The sum runs over the finished file, in order, because tensors are written out of order.
-Result<std::uint64_t> checksum_of(const std::filesystem::path& path) {
-  MOE_ASSIGN_OR_RETURN(const File file, File::open(path));
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kBlockBytes, file.size()));
-  ChecksumStream sum;
-  for (std::uint64_t at = 0; at < file.size(); at += buffer.size()) {
-    const std::span<std::byte> part =
-        std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), file.size() - at));
-    MOE_RETURN_IF_ERROR(file.read_at(at, part));
-    sum.add(part);
-  }
-  return sum.finish();
-}
-
 }  // namespace
 
 Status write_resident_data(std::span<const SourceMatrix> sources,
@@ -92,7 +78,8 @@ Status write_resident_data(std::span<const SourceMatrix> sources,
   };
   MOE_RETURN_IF_ERROR(parallel_items(blocks.size(), threads, convert_block));
   MOE_RETURN_IF_ERROR(file.commit());
-  MOE_ASSIGN_OR_RETURN(manifest.checksum, checksum_of(path));
+  // Over the finished file, in order, because tensors are written out of order.
+  MOE_ASSIGN_OR_RETURN(manifest.checksum, checksum_of_file(path));
   return Status::ok();
 }
 

@@ -24,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A worker's buffers take about 4 MiB.
-constexpr std::size_t kMaxThreads = 32;
 constexpr std::uint64_t kMaxCompanionBytes = std::uint64_t{64} << 20;
 
 constexpr std::array<std::string_view, 9> kModelFiles{
@@ -226,7 +224,7 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
                                                   ? open_lone_pack(options.path)
                                                   : open_model(options));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenSource> source, open_source(options));
-  report.threads = std::min(thread_count(options.threads), kMaxThreads);
+  report.threads = bounded_thread_count(options.threads);
 
   DifferenceLog log;
   ProgressCounter progress = count_work(model, source.get(), callback);

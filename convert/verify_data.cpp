@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/tensor_names.h"
 #include "formats/bytes.h"
@@ -12,21 +13,6 @@
 
 namespace moepack {
 namespace {
-
-constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
-
-// Calls use(offset, bytes) for pieces of [begin, end) of `file`, in order.
-template <typename Use>
-Status for_each_block(const File& file, std::uint64_t begin, std::uint64_t end,
-                      std::vector<std::byte>& buffer, const Use& use) {
-  buffer.resize(std::min(kBlockBytes, end - begin));
-  for (std::uint64_t at = begin; at < end; at += kBlockBytes) {
-    const std::span<std::byte> part = std::span(buffer).first(std::min(kBlockBytes, end - at));
-    MOE_RETURN_IF_ERROR(file.read_at(at, part));
-    use(at, std::span<const std::byte>(part));
-  }
-  return Status::ok();
-}
 
 // The first byte that is not zero.
 std::optional<std::uint64_t> first_nonzero(std::span<const std::byte> bytes) {
@@ -99,15 +85,13 @@ class RecordCheck {
     const std::uint64_t size = pack_.layout_of(layer_, expert).record_bytes;
     const std::uint64_t end = entry.offset + size;
     if (pack_.has_checksums) {
-      ChecksumStream sum;
-      MOE_RETURN_IF_ERROR(
-          for_each_block(file_, entry.offset, end, buffer,
-                         [&](std::uint64_t, std::span<const std::byte> bytes) { sum.add(bytes); }));
-      if (sum.finish() != entry.checksum) {
+      MOE_ASSIGN_OR_RETURN(const std::uint64_t sum,
+                           checksum_of_range(file_, entry.offset, end, buffer));
+      if (sum != entry.checksum) {
         Difference difference = at(expert, entry.offset);
         difference.what = "the record's checksum";
         difference.expected = checksum_text(entry.checksum);
-        difference.found = checksum_text(sum.finish());
+        difference.found = checksum_text(sum);
         log_.add(expert, std::move(difference));
       }
     }
@@ -115,13 +99,14 @@ class RecordCheck {
     return for_each_block(file_, end, entry.offset + align_up(size, pack_.page_size), buffer,
                           [&](std::uint64_t offset, std::span<const std::byte> bytes) {
                             const auto bad = first_nonzero(bytes);
-                            if (!clean || !bad.has_value()) return;
+                            if (!clean || !bad.has_value()) return Status::ok();
                             clean = false;
                             Difference difference =
                                 padding_difference(file_, offset + *bad, bytes[*bad]);
                             difference.layer = layer_;
                             difference.expert = expert;
                             log_.add(expert, std::move(difference));
+                            return Status::ok();
                           });
   }
 
@@ -185,6 +170,7 @@ Status check_resident_data(const ResidentData& data, const ResidentManifest& man
                                          sum.add(bytes);
                                          check_gaps(part.file, gaps, at, bytes, next_gap, log);
                                          progress.add_bytes(bytes.size());
+                                         return Status::ok();
                                        }));
   }
   if (!manifest.has_checksum || sum.finish() == manifest.checksum) return Status::ok();

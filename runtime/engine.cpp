@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "formats/model_dir.h"
 #include "formats/qcodec.h"
 #include "runtime/compute.h"
 #include "runtime/delta_net.h"
 #include "runtime/full_attention.h"
-#include "formats/model_dir.h"
 #include "runtime/model_state.h"
 #include "runtime/model_weights.h"
 #include "runtime/moe.h"

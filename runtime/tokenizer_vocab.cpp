@@ -1,12 +1,11 @@
 #include "runtime/tokenizer_vocab.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <functional>
 #include <limits>
 
-#include "runtime/utf8.h"
+#include "formats/byte_alphabet.h"
 
 namespace moepack {
 namespace {
@@ -15,21 +14,6 @@ namespace {
 // memory.
 constexpr std::size_t kIdsPerToken = 16;
 constexpr std::size_t kIdsSlack = 4096;
-
-constexpr char32_t kAlphabetSize = 0x144;
-
-// Byte of each character of the alphabet, -1 for the others.
-std::array<std::int16_t, kAlphabetSize> make_alphabet() {
-  std::array<std::int16_t, kAlphabetSize> bytes{};
-  bytes.fill(-1);
-  std::size_t next = 0x100;
-  for (std::size_t byte = 0; byte < 256; ++byte) {
-    const bool itself =
-        (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
-    bytes[itself ? byte : next++] = static_cast<std::int16_t>(byte);
-  }
-  return bytes;
-}
 
 // What stands for one id.
 struct Source {
@@ -85,18 +69,6 @@ Status collect(const TokenizerSpec& spec, const TokenIndex& index, const Where& 
 }
 
 }  // namespace
-
-bool from_byte_alphabet(std::string_view token, std::string* bytes) {
-  static const std::array<std::int16_t, kAlphabetSize> kBytes = make_alphabet();
-  bytes->clear();
-  const char* const end = token.data() + token.size();
-  for (const char* at = token.data(); at < end;) {
-    const char32_t c = next_character(&at);
-    if (c >= kAlphabetSize || kBytes[c] < 0) return false;
-    *bytes += static_cast<char>(kBytes[c]);
-  }
-  return true;
-}
 
 TokenIndex::TokenIndex(const TokenizerSpec& spec)
     : slots_(std::bit_ceil(spec.vocab.size() * 2 + 2)) {

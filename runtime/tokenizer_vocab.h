@@ -57,9 +57,4 @@ class Vocabulary {
   std::map<std::string, std::int32_t, std::less<>> added_;
 };
 
-// The bytes that `token` stands for in GPT-2's byte-level alphabet: 0x21–0x7E, 0xA1–0xAC and
-// 0xAE–0xFF are the characters with these numbers, the other 68 bytes in order are U+0100 and on.
-// False if a character is not in the alphabet.
-bool from_byte_alphabet(std::string_view token, std::string* bytes);
-
 }  // namespace moepack
