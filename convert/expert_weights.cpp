@@ -1,10 +1,9 @@
 #include "convert/expert_weights.h"
 
-#include <set>
 #include <system_error>
 
 #include "convert/options.h"
-#include "formats/checksum.h"
+#include "convert/pack_summary.h"
 #include "formats/model_dir.h"
 
 namespace moepack {
@@ -12,32 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-double bits_of(const PackManifest& pack) {
-  double bits = 0;
-  double weights = 0;
-  for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
-      const ExpertLayout& layout = pack.layout_of(l, e);
-      bits += 8.0 * static_cast<double>(layout.record_bytes);
-      for (const ProjectionLayout& p : layout.projections) {
-        weights += static_cast<double>(p.rows) * static_cast<double>(p.cols);
-      }
-    }
-  }
-  return weights > 0 ? bits / weights : 0;
-}
-
-std::string formats_of(const PackManifest& pack) {
-  std::set<std::string> names;
-  for (const ExpertLayout& layout : pack.layouts) {
-    for (const ProjectionLayout& p : layout.projections) names.insert(to_string(p.format));
-  }
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-bool is_directory(const fs::path& path) {
+bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
@@ -52,7 +26,7 @@ std::optional<fs::path> recorded_checkpoint(const fs::path& model, const PackSou
   if (source.fingerprint == 0 || !is_plain_file_name(source.name)) return std::nullopt;
   const fs::path beside = fs::absolute(model / "").lexically_normal().parent_path().parent_path();
   for (const fs::path& path : {beside / source.name, fs::path(source.name)}) {
-    if (!is_directory(path)) continue;
+    if (!is_folder(path)) continue;
     const auto checkpoint = Checkpoint::open_tensors(path);
     if (checkpoint.is_ok() && checkpoint.value().fingerprint() == source.fingerprint) return path;
   }
@@ -71,8 +45,8 @@ Result<ExpertWeights> ExpertWeights::of_checkpoint(const fs::path& path,
   const PackManifest& pack = weights.plan_->pack;
   MOE_RETURN_IF_ERROR(check_pack_fits(config, pack, path));
   weights.source_ = pack.source;
-  weights.bits_per_weight_ = bits_of(pack);
-  weights.description_ = "checkpoint " + path.string() + " (" + formats_of(pack) + ")";
+  weights.bits_per_weight_ = pack_bits_per_weight(pack);
+  weights.description_ = "checkpoint " + path.string() + " (" + pack_formats(pack) + ")";
   return weights;
 }
 
@@ -90,8 +64,8 @@ Result<ExpertWeights> ExpertWeights::of_pack(const fs::path& model, const std::s
   }
   weights.source_ = pack.source;
   weights.page_size_ = pack.page_size;
-  weights.bits_per_weight_ = bits_of(pack);
-  weights.description_ = "pack " + name + " (" + formats_of(pack) + ")";
+  weights.bits_per_weight_ = pack_bits_per_weight(pack);
+  weights.description_ = "pack " + name + " (" + pack_formats(pack) + ")";
   return weights;
 }
 
@@ -103,7 +77,7 @@ Result<ExpertWeights> ExpertWeights::open(const fs::path& model, const ModelConf
       if (name != wanted && name != std::string(kDefaultPackName) + "_" + wanted) continue;
       return of_pack(model, name, config);
     }
-    if (is_directory(wanted)) return of_checkpoint(wanted, config);
+    if (is_folder(wanted)) return of_checkpoint(wanted, config);
     return not_found(Where{.file = wanted},
                      "is neither a checkpoint nor a pack of " + printable(model.string()),
                      "give --from the directory of the checkpoint, or the name of a pack");

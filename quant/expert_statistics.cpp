@@ -17,6 +17,8 @@ constexpr std::size_t kBlockTokens = 512;
 constexpr std::size_t kMostHeldOut = 512;
 constexpr std::size_t kFewHeldOut = 16;
 constexpr std::size_t kBorrowedHeldOut = 64;
+// Columns of the layer's Hessian that one task adds to.
+constexpr Eigen::Index kPanelColumns = 128;
 constexpr double kPriorPhase = 0.25;
 constexpr double kHeldOutPhase = 0.75;
 
@@ -97,11 +99,22 @@ InputStatistics finish(GramSum& own, double samples, const Matrix& prior) {
 
 }  // namespace
 
-Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens) {
-  GramSum sum(inputs.hidden_size());
-  for_blocks(inputs, inputs.spread(tokens, kPriorPhase),
-             [&](auto, const Matrix& x, double weight) { sum.add(x, weight); });
-  return sum.mean();
+Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens, const ParallelFor& parallel) {
+  const auto width = static_cast<Eigen::Index>(inputs.hidden_size());
+  const Eigen::Index panels = (width + kPanelColumns - 1) / kPanelColumns;
+  Matrix sum = Matrix::Zero(width, width);
+  double total = 0;
+  for_blocks(inputs, inputs.spread(tokens, kPriorPhase), [&](auto, const Matrix& x, double weight) {
+    parallel(static_cast<std::size_t>(panels), [&](std::size_t panel) {
+      const auto begin = static_cast<Eigen::Index>(panel) * kPanelColumns;
+      const Eigen::Index count = std::min(kPanelColumns, width - begin);
+      add_product(x.topRows(begin + count), x.middleRows(begin, count),
+                  sum.block(0, begin, begin + count, count));
+    });
+    total += weight;
+  });
+  if (total > 0) sum *= static_cast<float>(1.0 / total);
+  return sum;
 }
 
 InputStatistics gate_up_statistics(const LayerInputs& inputs, const Matrix& layer_hessian,

@@ -1,6 +1,8 @@
 // The input statistics of one expert's three matrices from the recorded inputs of its layer.
 #pragma once
 
+#include <functional>
+
 #include "quant/layer_inputs.h"
 
 namespace moepack {
@@ -14,9 +16,14 @@ struct ExpertMatrices {
   Matrix down;  // [padded hidden, width]
 };
 
+// Runs work(i) for every i < count, in any order and from any threads.
+using ParallelFor =
+    std::function<void(std::size_t count, const std::function<void(std::size_t)>& work)>;
+
 // The mean of x x^T over tokens from all over the layer, in the upper triangle: what the Hessians
-// of gate and up lean on. `tokens`: at most so many are taken.
-Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens);
+// of gate and up lean on. `tokens`: at most so many are taken. Panels of columns are shared out by
+// `parallel`; the result does not depend on how.
+Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens, const ParallelFor& parallel);
 
 // Of gate and up.
 InputStatistics gate_up_statistics(const LayerInputs& inputs, const Matrix& layer_hessian,

@@ -15,6 +15,15 @@ namespace {
 
 int size_of(Eigen::Index n) { return static_cast<int>(n); }
 
+// out += factor a b^T.
+void add_scaled_product(float factor, const Eigen::Ref<const Matrix>& a,
+                        const Eigen::Ref<const Matrix>& b, Eigen::Ref<Matrix> out) {
+  assert(out.rows() == a.rows() && out.cols() == b.rows() && a.cols() == b.cols());
+  cblas_sgemm(CblasColMajor, CblasNoTrans, CblasTrans, size_of(a.rows()), size_of(b.rows()),
+              size_of(a.cols()), factor, a.data(), size_of(a.outerStride()), b.data(),
+              size_of(b.outerStride()), 1.0F, out.data(), size_of(out.outerStride()));
+}
+
 }  // namespace
 
 void use_one_blas_thread() { openblas_set_num_threads(1); }
@@ -57,12 +66,14 @@ void multiply(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>&
               size_of(b.outerStride()), 0.0F, out.data(), size_of(out.outerStride()));
 }
 
+void add_product(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
+                 Eigen::Ref<Matrix> out) {
+  add_scaled_product(1.0F, a, b, out);
+}
+
 void subtract_product(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
                       Eigen::Ref<Matrix> out) {
-  assert(out.rows() == a.rows() && out.cols() == b.rows() && a.cols() == b.cols());
-  cblas_sgemm(CblasColMajor, CblasNoTrans, CblasTrans, size_of(a.rows()), size_of(b.rows()),
-              size_of(a.cols()), -1.0F, a.data(), size_of(a.outerStride()), b.data(),
-              size_of(b.outerStride()), 1.0F, out.data(), size_of(out.outerStride()));
+  add_scaled_product(-1.0F, a, b, out);
 }
 
 }  // namespace moepack

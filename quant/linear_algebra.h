@@ -25,6 +25,9 @@ bool invert_cholesky(Matrix& a);
 // out = a b, sizes as given; out is overwritten.
 void multiply(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
               Eigen::Ref<Matrix> out);
+// out += a b^T.
+void add_product(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
+                 Eigen::Ref<Matrix> out);
 // out -= a b^T.
 void subtract_product(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
                       Eigen::Ref<Matrix> out);
