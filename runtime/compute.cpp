@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/bytes.h"
+
 namespace moepack {
 namespace {
 
@@ -18,7 +20,8 @@ Compute::Compute(const Kernels& kernels, std::size_t threads, std::uint64_t max_
 
 std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {
   const std::uint64_t per_row = std::max<std::uint64_t>(1, w.cols * tokens);
-  return std::max<std::uint64_t>(1, kTaskWork / per_row);
+  // Whole blocks of the kernels: a task of single rows takes several times as long.
+  return align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kMatmulRows);
 }
 
 void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y) {

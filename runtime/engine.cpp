@@ -3,13 +3,10 @@
 #include <algorithm>
 
 #include "formats/model_dir.h"
-#include "formats/qcodec.h"
 #include "runtime/compute.h"
-#include "runtime/delta_net.h"
-#include "runtime/full_attention.h"
+#include "runtime/layer_forward.h"
 #include "runtime/model_state.h"
 #include "runtime/model_weights.h"
-#include "runtime/moe.h"
 
 namespace moepack {
 namespace {
@@ -18,17 +15,6 @@ namespace {
 constexpr std::size_t kLogitsTokens = 16;
 constexpr std::uint32_t kIoThreads = 4;
 
-std::uint64_t widest_input(const ModelConfig& c) {
-  return std::max({std::uint64_t{c.hidden_size}, std::uint64_t{c.expert_width},
-                   std::uint64_t{c.shared_expert_width}, std::uint64_t{c.num_heads} * c.head_dim,
-                   std::uint64_t{c.linear_value_heads} * c.linear_value_dim});
-}
-
-Result<const Kernels*> choose_kernels(const EngineOptions& options) {
-  if (options.backend == Backend::kReference) return &reference_kernels();
-  return cpu_kernels(options.cpu_level);
-}
-
 }  // namespace
 
 Result<Backend> parse_backend(std::string_view name) {
@@ -36,6 +22,11 @@ Result<Backend> parse_backend(std::string_view name) {
   if (name == "reference") return Backend::kReference;
   return invalid_argument("unknown backend " + printable(name),
                           "known are auto, reference and cpu");
+}
+
+Result<const Kernels*> backend_kernels(Backend backend, CpuLevel level) {
+  if (backend == Backend::kReference) return &reference_kernels();
+  return cpu_kernels(level);
 }
 
 struct Engine::Impl {
@@ -48,18 +39,12 @@ struct Engine::Impl {
         store(std::move(expert_store)),
         plan(memory_plan),
         chunk(options.chunk_tokens),
-        compute(kernels, options.threads, widest_input(config)),
-        attention(config, chunk, options.context, compute.pool().size()),
-        delta(config, weights.tiled_v_heads, chunk),
-        moe(config, chunk) {
-    const std::size_t width = config.hidden_size;
-    hidden.resize(chunk * width);
-    normed.resize(chunk * width);
-    mixed.resize(chunk * width);
+        layers(config, weights, kernels, options.threads, chunk, options.context) {
+    hidden.resize(chunk * config.hidden_size);
+    normed.resize(chunk * config.hidden_size);
     logits.resize(kLogitsTokens * config.vocab_size);
   }
 
-  Status embed(std::span<const std::int32_t> tokens);
   Status run_layer(std::uint32_t index, std::size_t tokens, ForwardObserver* observer);
   Status run_chunk(std::span<const std::int32_t> tokens, ForwardObserver* observer);
   Status give_logits(std::size_t chunk_start, std::size_t first, std::size_t tokens,
@@ -71,62 +56,27 @@ struct Engine::Impl {
   std::unique_ptr<ExpertStore> store;
   MemoryPlan plan;
   std::size_t chunk;
-  Compute compute;
-  FullAttention attention;
-  DeltaNet delta;
-  MixtureOfExperts moe;
+  LayerForward layers;
   std::vector<float> hidden;  // [chunk, H]: the residual stream
-  std::vector<float> normed;  // [chunk, H]
-  std::vector<float> mixed;   // [chunk, H]
+  std::vector<float> normed;  // [chunk, H]: output of the final norm
   std::vector<float> logits;  // [kLogitsTokens, V]
 };
 
-Status Engine::Impl::embed(std::span<const std::int32_t> tokens) {
-  for (std::size_t t = 0; t < tokens.size(); ++t) {
-    const std::int32_t id = tokens[t];
-    if (id < 0 || static_cast<std::uint32_t>(id) >= config.vocab_size) {
-      return invalid_argument("token id " + std::to_string(id) + " at index " + std::to_string(t) +
-                                  " is not in the vocabulary of " +
-                                  std::to_string(config.vocab_size),
-                              "use ids made by this model's tokenizer");
-    }
-    decode_row(weights.embedding, static_cast<std::uint64_t>(id),
-               std::span(hidden).subspan(t * config.hidden_size, config.hidden_size));
-  }
-  return Status::ok();
-}
-
-// h = x + mixer(norm(x)); y = h + moe(norm(h)). The one layer function, for any number of tokens.
+// h = x + mixer(norm(x)); y = h + moe(norm(h)).
 Status Engine::Impl::run_layer(std::uint32_t index, std::size_t tokens, ForwardObserver* observer) {
-  const LayerWeights& layer = weights.layers[index];
-  const std::size_t width = config.hidden_size;
-  rms_norm(compute, hidden.data(), layer.input_norm, config.rms_norm_eps, tokens, width,
-           normed.data());
-  if (layer.type == LayerType::kFullAttention) {
-    attention.forward(compute, layer.attention, state.layer(index), state.position(), normed.data(),
-                      tokens, mixed.data());
-  } else {
-    delta.forward(compute, layer.delta, state.layer(index), normed.data(), tokens, mixed.data());
-  }
-  for (std::size_t i = 0; i < tokens * width; ++i) hidden[i] += mixed[i];
-  rms_norm(compute, hidden.data(), layer.post_norm, config.rms_norm_eps, tokens, width,
-           normed.data());
   const std::span<const float> routing =
-      moe.route_logits(compute, layer.moe, normed.data(), tokens);
+      layers.mix(index, state.layer(index), state.position(), tokens, hidden.data());
   if (observer != nullptr) observer->on_router(index, tokens, routing);
-  std::fill_n(mixed.begin(), tokens * width, 0.0F);
-  MOE_RETURN_IF_ERROR(
-      moe.forward(compute, layer.moe, index, *store, normed.data(), tokens, mixed.data()));
-  for (std::size_t i = 0; i < tokens * width; ++i) hidden[i] += mixed[i];
+  MOE_RETURN_IF_ERROR(layers.add_experts(index, *store, hidden.data()));
   if (observer != nullptr) {
-    observer->on_layer(index, tokens, std::span(hidden).first(tokens * width));
+    observer->on_layer(index, tokens, std::span(hidden).first(tokens * config.hidden_size));
   }
   return Status::ok();
 }
 
 Status Engine::Impl::run_chunk(std::span<const std::int32_t> tokens, ForwardObserver* observer) {
   const std::size_t width = config.hidden_size;
-  MOE_RETURN_IF_ERROR(embed(tokens));
+  MOE_RETURN_IF_ERROR(layers.embed(tokens, hidden.data()));
   if (observer != nullptr) {
     observer->on_embedding(tokens.size(), std::span(hidden).first(tokens.size() * width));
   }
@@ -143,7 +93,8 @@ Status Engine::Impl::give_logits(std::size_t chunk_start, std::size_t first, std
   const std::size_t vocab = config.vocab_size;
   for (std::size_t t = first; t < tokens; t += kLogitsTokens) {
     const std::size_t count = std::min(kLogitsTokens, tokens - t);
-    compute.matmul(weights.lm_head, normed.data() + t * config.hidden_size, count, logits.data());
+    layers.compute().matmul(weights.lm_head, normed.data() + t * config.hidden_size, count,
+                            logits.data());
     for (std::size_t i = 0; i < count; ++i) {
       MOE_RETURN_IF_ERROR(
           sink(chunk_start + t + i, std::span<const float>(logits).subspan(i * vocab, vocab)));
@@ -159,7 +110,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   if (options.threads == 0 || options.chunk_tokens == 0 || options.context == 0) {
     return invalid_argument("threads, context and chunk must be at least 1");
   }
-  MOE_ASSIGN_OR_RETURN(const Kernels* kernels, choose_kernels(options));
+  MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(options.backend, options.cpu_level));
   MOE_ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model, options.pack));
   EngineOptions fitted = options;
   fitted.chunk_tokens =
@@ -197,8 +148,8 @@ Status Engine::forward(std::span<const std::int32_t> tokens, std::size_t first_l
     const std::size_t count = std::min(e.chunk, tokens.size() - start);
     MOE_RETURN_IF_ERROR(e.run_chunk(tokens.subspan(start, count), observer));
     if (start + count <= first_logits && observer == nullptr) continue;
-    rms_norm(e.compute, e.hidden.data(), e.weights.final_norm, e.config.rms_norm_eps, count,
-             e.config.hidden_size, e.normed.data());
+    rms_norm(e.layers.compute(), e.hidden.data(), e.weights.final_norm, e.config.rms_norm_eps,
+             count, e.config.hidden_size, e.normed.data());
     if (observer != nullptr) {
       observer->on_final_norm(count, std::span(e.normed).first(count * e.config.hidden_size));
     }
@@ -218,7 +169,7 @@ WindowForward Engine::window_forward() {
 const ModelConfig& Engine::config() const { return impl_->config; }
 std::uint64_t Engine::context() const { return impl_->state.context(); }
 std::uint64_t Engine::position() const { return impl_->state.position(); }
-std::string_view Engine::kernels_name() const { return impl_->compute.kernels().name; }
+std::string_view Engine::kernels_name() const { return impl_->layers.compute().kernels().name; }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->store->stats(); }
 void Engine::reset_stats() { impl_->store->reset_stats(); }

@@ -23,6 +23,9 @@ enum class Backend : std::uint8_t {
 
 // "auto", "reference" or "cpu"; auto is cpu. kInvalidArgument otherwise.
 Result<Backend> parse_backend(std::string_view name);
+// The kernel table of a backend; kUnsupported when this machine cannot run it. `level` is of the
+// cpu backend alone.
+Result<const Kernels*> backend_kernels(Backend backend, CpuLevel level);
 
 struct EngineOptions {
   std::filesystem::path model;

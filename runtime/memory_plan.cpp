@@ -39,6 +39,10 @@ std::uint64_t floor_bytes(const ModelConfig& config, const PackManifest& pack) {
 
 }  // namespace
 
+std::uint64_t activation_bytes(const ModelConfig& config) {
+  return activation_floats(config) * sizeof(float);
+}
+
 Result<MemoryPlan> plan_memory(const ModelConfig& config, const ResidentManifest& residents,
                                const PackManifest& pack, const MemoryRequest& request) {
   MemoryPlan plan;
@@ -46,7 +50,7 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, const ResidentManifest
   const StateBytes state = state_bytes(config, request.context);
   plan.key_value_bytes = state.key_value;
   plan.recurrent_bytes = state.recurrent;
-  plan.scratch_bytes = request.chunk_tokens * activation_floats(config) * sizeof(float);
+  plan.scratch_bytes = request.chunk_tokens * activation_bytes(config);
   plan.cache_floor_bytes = floor_bytes(config, pack);
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {

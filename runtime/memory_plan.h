@@ -37,6 +37,9 @@ struct MemoryRequest {
 Result<MemoryPlan> plan_memory(const ModelConfig& config, const ResidentManifest& residents,
                                const PackManifest& pack, const MemoryRequest& request);
 
+// Scratch for the activations of one token, in bytes.
+std::uint64_t activation_bytes(const ModelConfig& config);
+
 // Memory the machine can still give, in bytes; 0 when it cannot be told.
 std::uint64_t available_memory_bytes();
 

@@ -19,42 +19,50 @@ std::uint64_t delta_floats(const ModelConfig& c) {
 
 }  // namespace
 
+Result<LayerState> LayerState::create(const ModelConfig& config, LayerType type,
+                                      std::uint64_t context) {
+  LayerState state;
+  if (type == LayerType::kFullAttention) {
+    const std::uint64_t bytes = context * kv_row_bytes(config);
+    MOE_ASSIGN_OR_RETURN(state.keys, AlignedBuffer::allocate(bytes, kAlignment));
+    MOE_ASSIGN_OR_RETURN(state.values, AlignedBuffer::allocate(bytes, kAlignment));
+  } else {
+    state.conv.resize(conv_floats(config));
+    state.delta.resize(delta_floats(config));
+  }
+  return state;
+}
+
+void LayerState::reset() {
+  std::fill(conv.begin(), conv.end(), 0.0F);
+  std::fill(delta.begin(), delta.end(), 0.0F);
+}
+
 Result<ModelState> ModelState::create(const ModelConfig& config, std::uint64_t context) {
   ModelState state;
   state.context_ = context;
-  state.layers_.resize(config.num_layers);
-  for (std::uint32_t i = 0; i < config.num_layers; ++i) {
-    LayerState& layer = state.layers_[i];
-    if (config.layer_types[i] == LayerType::kFullAttention) {
-      const std::uint64_t bytes = context * kv_row_bytes(config);
-      MOE_ASSIGN_OR_RETURN(layer.keys, AlignedBuffer::allocate(bytes, kAlignment));
-      MOE_ASSIGN_OR_RETURN(layer.values, AlignedBuffer::allocate(bytes, kAlignment));
-    } else {
-      layer.conv.resize(conv_floats(config));
-      layer.delta.resize(delta_floats(config));
-    }
+  for (const LayerType type : config.layer_types) {
+    MOE_ASSIGN_OR_RETURN(LayerState layer, LayerState::create(config, type, context));
+    state.layers_.push_back(std::move(layer));
   }
-  state.reset();
   return state;
 }
 
 void ModelState::reset() {
   position_ = 0;
-  // Keys and values need no clearing: positions beyond position_ are never read.
-  for (LayerState& layer : layers_) {
-    std::fill(layer.conv.begin(), layer.conv.end(), 0.0F);
-    std::fill(layer.delta.begin(), layer.delta.end(), 0.0F);
-  }
+  for (LayerState& layer : layers_) layer.reset();
+}
+
+std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context) {
+  if (type == LayerType::kFullAttention) return 2 * context * kv_row_bytes(config);
+  return (conv_floats(config) + delta_floats(config)) * sizeof(float);
 }
 
 StateBytes state_bytes(const ModelConfig& config, std::uint64_t context) {
   StateBytes bytes;
   for (const LayerType type : config.layer_types) {
-    if (type == LayerType::kFullAttention) {
-      bytes.key_value += 2 * context * kv_row_bytes(config);
-    } else {
-      bytes.recurrent += (conv_floats(config) + delta_floats(config)) * sizeof(float);
-    }
+    const bool attends = type == LayerType::kFullAttention;
+    (attends ? bytes.key_value : bytes.recurrent) += layer_state_bytes(config, type, context);
   }
   return bytes;
 }

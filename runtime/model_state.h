@@ -19,6 +19,13 @@ struct LayerState {
   // GatedDeltaNet: S of every V head, [nv, dk, dv].
   std::vector<float> delta;
 
+  // Memory for `context` tokens (untouched pages cost nothing until they are used).
+  static Result<LayerState> create(const ModelConfig& config, LayerType type,
+                                   std::uint64_t context);
+  // As if no token had ever been seen. Keys and values need no clearing: positions beyond the
+  // tokens seen are never read.
+  void reset();
+
   float* key_row(std::size_t position, std::size_t width) {
     return reinterpret_cast<float*>(keys.data()) + position * width;
   }
@@ -29,7 +36,7 @@ struct LayerState {
 
 class ModelState {
  public:
-  // Memory for `context` tokens (untouched pages cost nothing until they are used).
+  // Memory for `context` tokens.
   static Result<ModelState> create(const ModelConfig& config, std::uint64_t context);
 
   // As if no token had ever been seen.
@@ -52,6 +59,8 @@ struct StateBytes {
   std::uint64_t recurrent = 0;
 };
 StateBytes state_bytes(const ModelConfig& config, std::uint64_t context);
+// Bytes that LayerState::create takes.
+std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context);
 
 // Channels of the convolution of a GatedDeltaNet layer: q and k of all key heads, v of all heads.
 inline std::uint64_t conv_channels(const ModelConfig& c) {
