@@ -32,8 +32,8 @@ int parse_and_run(int argc, char** argv) {
   register_extract(app, action);
   register_verify(app, action);
   register_import(app, action);
-  register_quantize(app, action);
   register_calibrate(app, action);
+  register_quantize(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
