@@ -5,6 +5,10 @@
 namespace moepack {
 namespace {
 
+// Of add_routed.
+constexpr std::size_t kRowsPerTask = 16;
+constexpr std::size_t kColumnsPerTask = 64;
+
 // One piece of work: some rows of one projection of one expert.
 struct RowTask {
   std::size_t group = 0;
@@ -140,6 +144,7 @@ void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out)
 
 void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, const float* u,
                                   std::size_t tokens, float* out) {
+  if (!weights.has_shared) return;
   const std::size_t width = config_.shared_expert_width;
   const std::size_t hidden = config_.hidden_size;
   compute.matmul(weights.shared_gate, u, tokens, shared_gate_.data());
@@ -154,17 +159,58 @@ void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, c
   }
 }
 
-Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
-                                 ExpertStore& store, const float* u, std::size_t tokens,
-                                 float* out) {
-  sort_by_expert(u, tokens);
+// All of groups_, as many at once as the store can hold.
+Status MixtureOfExperts::run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer) {
   const std::size_t at_once = store.max_batch(layer);
   for (std::size_t first = 0; first < groups_.size(); first += at_once) {
     const std::size_t count = std::min(at_once, groups_.size() - first);
     MOE_RETURN_IF_ERROR(run_batch(compute, store, layer, std::span(groups_).subspan(first, count)));
   }
+  return Status::ok();
+}
+
+Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
+                                 ExpertStore& store, const float* u, std::size_t tokens,
+                                 float* out) {
+  sort_by_expert(u, tokens);
+  MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
   combine(compute, tokens, out);
-  if (weights.has_shared) add_shared(compute, weights, u, tokens, out);
+  add_shared(compute, weights, u, tokens, out);
+  return Status::ok();
+}
+
+Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, ExpertStore& store,
+                                    std::span<const Assignment> sorted, const TokenInput& input,
+                                    float* out, const std::function<void(std::size_t)>& done) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t at_once = place_of_.size();  // rows of the scratch
+  for (std::size_t first = 0; first < sorted.size(); first += at_once) {
+    const auto uses = sorted.subspan(first, std::min(at_once, sorted.size() - first));
+    groups_.clear();
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (groups_.empty() || groups_.back().expert != uses[i].expert) {
+        groups_.push_back({.expert = uses[i].expert, .first = i, .count = 0});
+      }
+      ++groups_.back().count;
+    }
+    compute.pool().parallel_for(uses.size(), kRowsPerTask,
+                                [&](std::size_t begin, std::size_t end, std::size_t) {
+                                  for (std::size_t i = begin; i < end; ++i) {
+                                    input(uses[i].token, gathered_.data() + i * hidden);
+                                  }
+                                });
+    MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
+    // A token may appear several times: threads share the columns, so that each sum keeps its
+    // order.
+    compute.pool().parallel_for(
+        hidden, kColumnsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
+          for (std::size_t i = 0; i < uses.size(); ++i) {
+            compute.kernels().axpy(uses[i].weight, results_.data() + i * hidden + begin,
+                                   out + std::size_t{uses[i].token} * hidden + begin, end - begin);
+          }
+        });
+    done(uses.size());
+  }
   return Status::ok();
 }
 

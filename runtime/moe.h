@@ -15,6 +15,9 @@
 
 namespace moepack {
 
+// Writes the input of one token, [H].
+using TokenInput = std::function<void(std::uint32_t token, float* out)>;
+
 class MixtureOfExperts {
  public:
   MixtureOfExperts(const ModelConfig& config, std::size_t max_tokens);
@@ -30,6 +33,18 @@ class MixtureOfExperts {
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                  ExpertStore& store, const float* u, std::size_t tokens, float* out);
 
+  // The two parts of forward for a corpus that was routed elsewhere. Both use the same scratch.
+  //
+  // out[a.token] += a.weight * expert(u of a.token) for all of `sorted` (by expert, then token; any
+  // number), in that order. `input` writes the H values of one token's u, from any thread. Each
+  // expert is fetched once, however many tokens it has; `done` is told how many uses were computed.
+  Status add_routed(Compute& compute, std::uint32_t layer, ExpertStore& store,
+                    std::span<const Assignment> sorted, const TokenInput& input, float* out,
+                    const std::function<void(std::size_t)>& done);
+  // out[t] += gated shared expert(u[t]), at most max_tokens; nothing where the layer has none.
+  void add_shared(Compute& compute, const MoeWeights& weights, const float* u, std::size_t tokens,
+                  float* out);
+
  private:
   // Assignments [first, first + count) of sorted_ belong to one expert.
   struct Group {
@@ -44,8 +59,7 @@ class MixtureOfExperts {
   void compute_groups(Compute& compute, std::span<const Group> groups,
                       std::span<const ExpertHandle> handles, bool resident);
   void combine(Compute& compute, std::size_t tokens, float* out);
-  void add_shared(Compute& compute, const MoeWeights& weights, const float* u, std::size_t tokens,
-                  float* out);
+  Status run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer);
 
   ModelConfig config_;
   std::vector<float> logits_;          // [tokens, E]

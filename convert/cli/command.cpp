@@ -11,7 +11,7 @@ int fail(const Status& status) {
   return kExitError;
 }
 
-void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+void add_model_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
   command.add_option("--pack", flags.pack,
                      "Expert pack: NAME of packed_experts_NAME, or a directory's whole name");
@@ -25,6 +25,10 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+}
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  add_model_flags(command, flags);
   command
       .add_option("--cache-mb", flags.cache_mib,
                   "Memory for experts in MiB; 0: what the machine can spare")
@@ -34,14 +38,17 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->capture_default_str();
 }
 
+std::uint32_t thread_count(std::uint32_t flag) {
+  return flag != 0 ? flag : std::max(1U, std::thread::hardware_concurrency());
+}
+
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
   EngineOptions options;
   options.model = flags.model;
   options.pack = flags.pack;
   MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.backend));
   MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.cpu));
-  options.threads =
-      flags.threads != 0 ? flags.threads : std::max(1U, std::thread::hardware_concurrency());
+  options.threads = thread_count(flags.threads);
   options.context = context;
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;

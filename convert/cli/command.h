@@ -33,8 +33,13 @@ struct EngineFlags {
   std::uint32_t chunk_tokens = 512;
 };
 
+// Adds -m/positional MODEL, --pack, --backend, --cpu, -t to `command`.
+void add_model_flags(CLI::App& command, EngineFlags& flags);
 // Adds -m/positional MODEL, --pack, --backend, --cpu, -t, --cache-mb, --chunk to `command`.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
+
+// `flag` as -t gives it; 0: one per processor.
+std::uint32_t thread_count(std::uint32_t flag);
 
 // Checks the flags and opens the engine with a context of at least `context` tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);

@@ -3,6 +3,7 @@
 #include <exception>
 #include <iostream>
 
+#include "convert/cli/cmd_calibrate.h"
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_export.h"
 #include "convert/cli/cmd_extract.h"
@@ -31,6 +32,7 @@ int parse_and_run(int argc, char** argv) {
   register_extract(app, action);
   register_verify(app, action);
   register_import(app, action);
+  register_calibrate(app, action);
   register_quantize(app, action);
   register_run(app, action);
   register_logits(app, action);

@@ -43,6 +43,8 @@ std::string format_duration(double seconds) {
   return text.data();
 }
 
+std::string format_tokens(std::uint64_t tokens) { return std::to_string(tokens) + " tokens"; }
+
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
 ProgressLine::ProgressLine(bool terminal, bool quiet)
@@ -58,6 +60,21 @@ void ProgressLine::clear() {
 
 void ProgressLine::update(std::uint64_t bytes_done, std::uint64_t bytes_total,
                           std::uint32_t layers_done, std::uint32_t layers_total) {
+  update_amount(format_bytes, bytes_done, bytes_total, layers_done, layers_total);
+}
+
+void ProgressLine::update_tokens(std::uint64_t tokens_done, std::uint64_t tokens_total,
+                                 std::uint32_t layers_done, std::uint32_t layers_total) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!begun_) at_start_ = tokens_done;
+    begun_ = true;
+  }
+  update_amount(format_tokens, tokens_done, tokens_total, layers_done, layers_total);
+}
+
+void ProgressLine::update_amount(Format format, std::uint64_t done, std::uint64_t total,
+                                 std::uint32_t layers_done, std::uint32_t layers_total) {
   if (quiet_) return;
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
@@ -66,12 +83,12 @@ void ProgressLine::update(std::uint64_t bytes_done, std::uint64_t bytes_total,
   last_ = now;
   layers_shown_ = layers_done;
   const double seconds = seconds_since(start_);
-  const double rate = seconds > 0 ? static_cast<double>(bytes_done) / seconds : 0;
+  const double rate = seconds > 0 ? static_cast<double>(done - at_start_) / seconds : 0;
   std::string text = "layer " + std::to_string(layers_done) + "/" + std::to_string(layers_total) +
-                     ", " + format_bytes(bytes_done) + " of " + format_bytes(bytes_total);
+                     ", " + format(done) + " of " + format(total);
   if (rate > 0) {
-    text += ", " + format_bytes(static_cast<std::uint64_t>(rate)) + "/s, " +
-            format_duration(static_cast<double>(bytes_total - bytes_done) / rate) + " left";
+    text += ", " + format(static_cast<std::uint64_t>(rate)) + "/s, " +
+            format_duration(static_cast<double>(total - done) / rate) + " left";
   }
   if (terminal_) {
     std::cerr << kEraseLine << text << std::flush;

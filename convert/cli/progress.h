@@ -11,6 +11,8 @@ namespace moepack::cli {
 
 // "1.2 GB", "640 kB": decimal units, as everywhere in reports.
 std::string format_bytes(std::uint64_t bytes);
+// "280000 tokens".
+std::string format_tokens(std::uint64_t tokens);
 // "45s", "3m20s", "2h05m".
 std::string format_duration(double seconds);
 // True when stderr is a terminal.
@@ -27,16 +29,26 @@ class ProgressLine {
   // Thread-safe. A terminal's line is rewritten at most ten times a second.
   void update(std::uint64_t bytes_done, std::uint64_t bytes_total, std::uint32_t layers_done,
               std::uint32_t layers_total);
+  // The same of a calibration; tokens are counted once a layer.
+  void update_tokens(std::uint64_t tokens_done, std::uint64_t tokens_total,
+                     std::uint32_t layers_done, std::uint32_t layers_total);
   // Removes a terminal's line, so that other text can follow.
   void clear();
 
  private:
   using Clock = std::chrono::steady_clock;
+  // Writes an amount with its unit, "1.2 GB".
+  using Format = std::string (*)(std::uint64_t);
+
+  void update_amount(Format format, std::uint64_t done, std::uint64_t total,
+                     std::uint32_t layers_done, std::uint32_t layers_total);
 
   bool terminal_;
   bool quiet_;
   Clock::time_point start_;
   Clock::time_point last_;
+  bool begun_ = false;
+  std::uint64_t at_start_ = 0;  // done when the first update came: an earlier run's
   std::uint32_t layers_shown_ = 0;
   bool drawn_ = false;
   std::mutex mutex_;

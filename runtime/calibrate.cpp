@@ -1,0 +1,277 @@
+#include "runtime/calibrate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "formats/bytes.h"
+#include "formats/checksum.h"
+#include "formats/dtype.h"
+#include "formats/model_dir.h"
+#include "runtime/calibration_output.h"
+#include "runtime/memory_plan.h"
+
+namespace moepack {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of the available memory, so that something is left for everything else.
+constexpr std::uint64_t kReserveDivisor = 16;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Everything that is settled before anything is computed.
+struct Job {
+  ModelDir model;
+  CorpusOptions corpus;
+  std::vector<std::int32_t> tokens;  // of the windows, one after another
+  std::vector<TokenWindow> windows;  // of `tokens`
+  CalibrationState wanted;
+  CalibrateReport report;
+};
+
+std::uint64_t text_sum(const std::string& text) { return checksum(std::as_bytes(std::span(text))); }
+
+// Digests of everything that the bytes of the result depend on.
+CalibrationState wanted_state(const Job& job, const CalibrateOptions& options) {
+  const std::uint64_t model =
+      text_sum(pack_manifest_text(job.model.pack) + resident_manifest_text(job.model.residents));
+  const std::uint64_t text = checksum(std::as_bytes(std::span(job.tokens)));
+  CalibrationState state;
+  state.what =
+      printable(options.model.filename().string()) + " " + checksum_text(model) + ", " +
+      std::to_string(job.tokens.size()) + " tokens " + checksum_text(text) + " in windows of " +
+      std::to_string(options.context) + ", kernels " +
+      std::string(options.backend == Backend::kReference ? "reference" : job.corpus.kernels->name);
+  state.plan = text_sum(std::to_string(kCalibrationFormatVersion) + " " + state.what);
+  state.tokens = job.tokens.size();
+  state.num_experts = job.model.config.num_experts;
+  state.experts_per_token = job.model.config.experts_per_token;
+  return state;
+}
+
+Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && static_cast<std::uint32_t>(tokens[i]) < vocabulary) continue;
+    return invalid_argument("token id " + std::to_string(tokens[i]) + " at index " +
+                                std::to_string(i) + " is not in the vocabulary of " +
+                                std::to_string(vocabulary),
+                            "use ids made by this model's tokenizer");
+  }
+  return Status::ok();
+}
+
+Status check_memory(const CorpusMemory& memory, std::uint64_t tokens, std::uint64_t available) {
+  if (available == 0) return Status::ok();
+  const std::uint64_t usable = available - available / kReserveDivisor;
+  if (memory.total_bytes(tokens) <= usable) return Status::ok();
+  const std::uint64_t fitting =
+      usable > memory.fixed_bytes() ? (usable - memory.fixed_bytes()) / memory.per_token_bytes : 0;
+  return invalid_argument(
+      std::to_string(tokens) + " tokens take " + std::to_string(memory.total_bytes(tokens)) +
+          " bytes of memory, " + std::to_string(usable) + " can be used",
+      fitting == 0 ? "this model's resident tensors alone need more memory"
+                   : "give --max-tokens " + std::to_string(fitting) + " or less");
+}
+
+std::uint64_t free_space(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::absolute(path, error);
+  while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  const std::filesystem::space_info info = std::filesystem::space(at, error);
+  return error ? 0 : info.available;
+}
+
+Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_t> tokens) {
+  if (options.threads == 0 || options.context == 0) {
+    return invalid_argument("threads and context must be at least 1");
+  }
+  if (tokens.empty()) return invalid_argument("the text is empty", "give -f a text with words");
+  Job job;
+  MOE_ASSIGN_OR_RETURN(job.corpus.kernels, backend_kernels(options.backend, options.cpu_level));
+  MOE_ASSIGN_OR_RETURN(job.model, open_model_dir(options.model, options.pack));
+  const ModelConfig& config = job.model.config;
+  MOE_RETURN_IF_ERROR(check_tokens(tokens, config.vocab_size));
+  job.corpus.threads = options.threads;
+  job.corpus.context = 0;  // of the longest window
+  for (const TokenWindow& w : choose_windows(tokens.size(), options.context, options.max_tokens)) {
+    const auto of_text = tokens.subspan(w.first, w.count);
+    job.windows.push_back({job.tokens.size(), w.count});
+    job.tokens.insert(job.tokens.end(), of_text.begin(), of_text.end());
+    job.corpus.context = std::max<std::uint64_t>(job.corpus.context, w.count);
+  }
+  const std::uint64_t count = job.tokens.size();
+  CalibrateReport& report = job.report;
+  report.text_tokens = tokens.size();
+  report.windows = job.windows.size();
+  const CorpusMemory memory = corpus_memory(job.model, job.corpus);
+  report.memory_bytes = memory.total_bytes(count);
+  report.available_bytes = available_memory_bytes();
+  MOE_RETURN_IF_ERROR(check_memory(memory, count, report.available_bytes));
+  report.layer_bytes = count * (2 * config.hidden_size + 6ULL * config.experts_per_token);
+  report.needed_bytes =
+      config.num_layers * report.layer_bytes + 2 * count * config.hidden_size * sizeof(float);
+  report.free_bytes = free_space(options.output);
+  report.manifest.model = options.model.lexically_normal().filename().string();
+  report.manifest.source_fingerprint = job.model.pack.source.fingerprint;
+  report.manifest.residents_checksum = job.model.residents.checksum;
+  report.manifest.num_layers = config.num_layers;
+  report.manifest.num_experts = config.num_experts;
+  report.manifest.experts_per_token = config.experts_per_token;
+  report.manifest.hidden_size = config.hidden_size;
+  report.manifest.expert_width = config.expert_width;
+  report.manifest.tokens = count;
+  report.manifest.context = options.context;
+  job.wanted = wanted_state(job, options);
+  return job;
+}
+
+// Keeps what a layer's experts were given.
+class Recorder {
+ public:
+  explicit Recorder(const CalibrationManifest& m) {
+    layer_.tokens = m.tokens;
+    layer_.hidden_size = m.hidden_size;
+    layer_.experts_per_token = m.experts_per_token;
+    layer_.inputs.reserve(m.tokens * m.hidden_size);
+    layer_.experts.reserve(m.tokens * m.experts_per_token);
+    layer_.weights.reserve(m.tokens * m.experts_per_token);
+  }
+  void add(const ExpertInputs& given) {
+    for (const float value : given.inputs) layer_.inputs.push_back(f32_to_bf16(value));
+    for (const Assignment& use : given.routing) {
+      layer_.experts.push_back(static_cast<std::uint16_t>(use.expert));
+      layer_.weights.push_back(use.weight);
+    }
+  }
+  const LayerActivations& layer() const { return layer_; }
+
+ private:
+  LayerActivations layer_;
+};
+
+class Calibrator {
+ public:
+  Calibrator(Job& job, CorpusForward& corpus, CalibrationOutput& output,
+             const std::function<void(const CalibrateProgress&)>& progress)
+      : job_(job), corpus_(corpus), output_(output), progress_(progress) {}
+
+  Status run() {
+    const CalibrationManifest& m = job_.report.manifest;
+    const auto done = static_cast<std::uint32_t>(output_.state().layers.size());
+    if (done < m.num_layers) MOE_RETURN_IF_ERROR(begin(done));
+    for (std::uint32_t layer = done; layer < m.num_layers; ++layer) {
+      MOE_RETURN_IF_ERROR(run_layer(layer));
+    }
+    job_.report.manifest.layers = output_.state().layers;
+    return output_.finish(job_.report.manifest);
+  }
+
+ private:
+  Status begin(std::uint32_t layers_done) {
+    if (layers_done == 0) return corpus_.start(job_.tokens, job_.windows);
+    corpus_.resume(job_.tokens.size(), job_.windows);
+    return output_.read_residual(corpus_.hidden());
+  }
+
+  Status run_layer(std::uint32_t layer) {
+    const CalibrationManifest& m = job_.report.manifest;
+    tell(layer, 0, 0);
+    MOE_ASSIGN_OR_RETURN(CalibrationLayer entry, record(layer));
+    std::uint64_t uses = 0;
+    MOE_RETURN_IF_ERROR(corpus_.add_experts(layer, [&](std::size_t count) {
+      uses += count;
+      tell(layer, m.tokens, uses / m.experts_per_token);
+    }));
+    const bool last = layer + 1 == m.num_layers;
+    const std::span<const float> hidden = corpus_.hidden();
+    MOE_RETURN_IF_ERROR(output_.add_layer(std::move(entry), last ? hidden.first(0) : hidden));
+    tell(layer + 1, 0, 0);
+    return Status::ok();
+  }
+
+  Result<CalibrationLayer> record(std::uint32_t layer) {
+    const CalibrationManifest& m = job_.report.manifest;
+    Recorder recorder(m);
+    MOE_RETURN_IF_ERROR(corpus_.mix(layer, [&](const ExpertInputs& given) {
+      recorder.add(given);
+      tell(layer, given.first_token + given.tokens, 0);
+      return Status::ok();
+    }));
+    return write_layer_activations(output_.path(), layer, m.num_experts, recorder.layer());
+  }
+
+  // The mixer counts for half of a token, its experts for the other half.
+  void tell(std::uint32_t layer, std::uint64_t mixed, std::uint64_t computed) {
+    if (!progress_) return;
+    const CalibrationManifest& m = job_.report.manifest;
+    progress_({.tokens_done = layer * m.tokens + (mixed + computed) / 2,
+               .tokens_total = m.num_layers * m.tokens,
+               .layers_done = layer,
+               .layers_total = m.num_layers});
+  }
+
+  Job& job_;
+  CorpusForward& corpus_;
+  CalibrationOutput& output_;
+  const std::function<void(const CalibrateProgress&)>& progress_;
+};
+
+}  // namespace
+
+std::vector<TokenWindow> choose_windows(std::uint64_t tokens, std::uint32_t context,
+                                        std::uint64_t max_tokens) {
+  std::vector<TokenWindow> windows;
+  const std::uint64_t whole = tokens / context;
+  const std::uint64_t wanted = max_tokens == 0 ? tokens : std::min(tokens, max_tokens);
+  const std::uint64_t count = div_up(wanted, context);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    // All of them: one after another, the short one at the end of the text included.
+    const std::uint64_t place = count >= whole ? i : i * whole / count;
+    windows.push_back({place * context, std::min<std::uint64_t>(context, wanted - i * context)});
+  }
+  return windows;
+}
+
+Result<CalibrateReport> plan_calibration(const CalibrateOptions& options,
+                                         std::span<const std::int32_t> tokens) {
+  MOE_ASSIGN_OR_RETURN(Job job, prepare(options, tokens));
+  MOE_ASSIGN_OR_RETURN(const std::size_t resumed,
+                       CalibrationOutput::check(options.output, job.wanted, options.restart));
+  job.report.layers_resumed = static_cast<std::uint32_t>(resumed);
+  job.report.kernels = job.corpus.kernels->name;
+  return std::move(job.report);
+}
+
+Result<CalibrateReport> calibrate(const CalibrateOptions& options,
+                                  std::span<const std::int32_t> tokens,
+                                  const std::function<void(const CalibrateProgress&)>& progress) {
+  const Clock::time_point start = Clock::now();
+  MOE_ASSIGN_OR_RETURN(Job job, prepare(options, tokens));
+  MOE_ASSIGN_OR_RETURN(CalibrationOutput output,
+                       CalibrationOutput::take(options.output, job.wanted, options.restart));
+  CalibrateReport& report = job.report;
+  report.layers_resumed = static_cast<std::uint32_t>(output.state().layers.size());
+  auto corpus = CorpusForward::open(job.model, job.corpus);
+  Status status = corpus.status();
+  if (status.is_ok()) {
+    status = Calibrator(job, *corpus.value(), output, progress).run();
+    report.read_bytes = corpus.value()->expert_stats().bytes_read;
+    report.kernels = corpus.value()->kernels_name();
+  }
+  if (!status.is_ok()) {
+    // Wrong inputs stay wrong; what the operating system refused may go well the next time.
+    if (status.code() != StatusCode::kIo) output.discard();
+    return status;
+  }
+  for (const CalibrationLayer& layer : report.manifest.layers) {
+    report.total_bytes += layer.file_size;
+  }
+  report.seconds = seconds_since(start);
+  return std::move(report);
+}
+
+}  // namespace moepack
