@@ -13,17 +13,22 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Four significant digits, as the ledger has them; "-" for a number that is not there.
-std::string error_text(double error) {
-  if (!std::isfinite(error)) return "-";
+std::string formatted(const char* format, double number) {
   std::array<char, 32> text;
-  const int length = std::snprintf(text.data(), text.size(), "%.4g", error);
+  const int length = std::snprintf(text.data(), text.size(), format, number);
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-// As it is written, or null.
+// "-" for a number that is not there.
+std::string error_text(double error) {
+  constexpr double kSmall = 1e-3;
+  if (!std::isfinite(error)) return "-";
+  return formatted(error == 0 || error >= kSmall ? "%.4f" : "%.3g", error);
+}
+
+// Four significant digits, as the ledger has them, or null.
 Json error_json(double error) {
-  return std::isfinite(error) ? Json(std::stod(error_text(error))) : Json(nullptr);
+  return std::isfinite(error) ? Json(std::stod(formatted("%.4g", error))) : Json(nullptr);
 }
 
 Json mean_json(const MeanQuality& mean) {
@@ -114,7 +119,7 @@ void print_quality(const QualitySummary& q) {
   std::cout << "\n";
   if (q.has_samples) {
     std::cout << "    calibration tokens an expert: least " << q.samples_min << ", median "
-              << error_text(q.samples_median) << ", most " << q.samples_max << "; "
+              << formatted("%.12g", q.samples_median) << ", most " << q.samples_max << "; "
               << q.starved_experts << " experts saw fewer than " << kStarvedSamples << ", "
               << q.unseen_experts << " none\n";
   }
