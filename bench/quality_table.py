@@ -10,9 +10,9 @@ A recipe has one pack a line: its name, then arguments of `moepack quantize`; `#
 that are missing are made. Without a recipe the packs named by --packs are measured as they are.
 
 Results are kept in WORK/results.json under the checksums of both layout.json and of the texts, so an
-interrupted run goes on where it was, and only what changed is measured again. The log-probabilities
-of the base pack (WORK/base.kld, two bytes a token and vocabulary entry: --chunks bounds them) are
-made once.
+interrupted run goes on where it was, and only what changed is measured again; remove the file to
+measure with another build of moepack. The log-probabilities of the base pack (WORK/base.kld, two bytes a token and
+vocabulary entry: --chunks bounds them) are made once.
 
 Arguments behind -- go to every `moepack perplexity` and `moepack run`, e.g. -- --cpu avx2
 """
