@@ -11,8 +11,8 @@ that are missing are made. Without a recipe the packs named by --packs are measu
 
 Results are kept in WORK/results.json under the checksums of both layout.json and of the texts, so an
 interrupted run goes on where it was, and only what changed is measured again; remove the file to
-measure with another build of moepack. The log-probabilities of the base pack (WORK/base.kld, two bytes a token and
-vocabulary entry: --chunks bounds them) are made once.
+measure with another build of moepack. The log-probabilities of the base pack (WORK/base.kld, two
+bytes a scored token and vocabulary entry: --chunks bounds them) are made once.
 
 Arguments behind -- go to every `moepack perplexity` and `moepack run`, e.g. -- --cpu avx2
 """
