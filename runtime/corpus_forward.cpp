@@ -44,6 +44,16 @@ std::uint64_t cache_bytes(const PackManifest& pack) {
   return std::max(largest, std::min(layer_bytes, std::max(kCacheBytes, kCacheRecords * largest)));
 }
 
+bool occurs(const ModelConfig& config, LayerType type) {
+  return std::find(config.layer_types.begin(), config.layer_types.end(), type) !=
+         config.layer_types.end();
+}
+
+Result<LayerState> window_state(const ModelConfig& config, LayerType type, std::uint64_t context) {
+  if (!occurs(config, type)) return LayerState();
+  return LayerState::create(config, type, context);
+}
+
 bool all_finite(const float* values, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     if (!std::isfinite(values[i])) return false;
@@ -58,7 +68,7 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
   CorpusMemory memory;
   memory.resident_bytes = model.residents.data_size;
   for (const LayerType type : kLayerTypes) {
-    memory.state_bytes += layer_state_bytes(c, type, options.context);
+    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context);
   }
   memory.scratch_bytes = chunk_of(options) * activation_bytes(c);
   memory.cache_bytes = cache_bytes(model.pack);
@@ -102,9 +112,9 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
   MOE_ASSIGN_OR_RETURN(ModelWeights weights,
                        load_model_weights(model.path, model.config, model.residents));
   MOE_ASSIGN_OR_RETURN(LayerState attention,
-                       LayerState::create(model.config, kLayerTypes[0], options.context));
+                       window_state(model.config, kLayerTypes[0], options.context));
   MOE_ASSIGN_OR_RETURN(LayerState delta,
-                       LayerState::create(model.config, kLayerTypes[1], options.context));
+                       window_state(model.config, kLayerTypes[1], options.context));
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertStore> store,
       ExpertStore::open(model.pack_path, model.pack,
@@ -202,6 +212,10 @@ Status CorpusForward::add_experts(std::uint32_t layer,
   }
   for (std::size_t i = 0; i < sums.size(); ++i) s.hidden[i] += sums[i];
   return Status::ok();
+}
+
+void CorpusForward::set_routing(std::vector<Assignment> routing) {
+  impl_->routing = std::move(routing);
 }
 
 ExpertStoreStats CorpusForward::expert_stats() const { return impl_->store->stats(); }

@@ -81,6 +81,9 @@ class CorpusForward {
   // Second half, with the routing of mix(). `done` is told how many uses of experts were computed.
   Status add_experts(std::uint32_t layer, const std::function<void(std::size_t)>& done);
 
+  // Takes another routing than that of mix(), for measuring.
+  void set_routing(std::vector<Assignment> routing);
+
   ExpertStoreStats expert_stats() const;
   std::string_view kernels_name() const;
 
