@@ -47,7 +47,8 @@ void read_layer(std::string_view input) {
   layer.file = std::to_string(fd);
   layer.file_size = file.size();
   layer.checksum = moepack::checksum(std::as_bytes(std::span(file)));
-  layer.samples.resize(m.num_experts);
+  // Every expert as often as the others: one input of the corpus is such a layer.
+  layer.samples.assign(m.num_experts, m.tokens * 2 / m.num_experts);
   m.layers.push_back(layer);
   const auto read = moepack::read_layer_activations("/proc/self/fd", m, 0);
   if (read.is_ok()) {
