@@ -29,7 +29,8 @@ std::size_t chunk_of(const CorpusOptions& options) {
   return std::min<std::size_t>(kChunkTokens, options.context);
 }
 
-std::uint64_t cache_bytes(const PackManifest& pack) {
+std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options) {
+  if (options.cache_bytes != 0) return options.cache_bytes;
   std::uint64_t largest = 0;
   std::uint64_t layer_bytes = 0;
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
@@ -71,7 +72,7 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
     if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context);
   }
   memory.scratch_bytes = chunk_of(options) * activation_bytes(c);
-  memory.cache_bytes = cache_bytes(model.pack);
+  memory.cache_bytes = cache_bytes(model.pack, options);
   // Hidden states and, one after the other, what is recorded (bf16) and the sums of the experts
   // (float32).
   memory.per_token_bytes =
@@ -115,10 +116,10 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
                        window_state(model.config, kLayerTypes[0], options.context));
   MOE_ASSIGN_OR_RETURN(LayerState delta,
                        window_state(model.config, kLayerTypes[1], options.context));
-  MOE_ASSIGN_OR_RETURN(
-      std::unique_ptr<ExpertStore> store,
-      ExpertStore::open(model.pack_path, model.pack,
-                        {.cache_bytes = cache_bytes(model.pack), .io_threads = kIoThreads}));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<ExpertStore> store,
+                       ExpertStore::open(model.pack_path, model.pack,
+                                         {.cache_bytes = cache_bytes(model.pack, options),
+                                          .io_threads = kIoThreads}));
   auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(attention),
                                      std::move(delta), std::move(store), options);
   return std::unique_ptr<CorpusForward>(new CorpusForward(std::move(impl)));

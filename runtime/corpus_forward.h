@@ -29,7 +29,8 @@ struct TokenWindow {
 struct CorpusOptions {
   const Kernels* kernels = nullptr;
   std::uint32_t threads = 1;
-  std::uint64_t context = 512;  // most tokens of a window
+  std::uint64_t context = 512;    // most tokens of a window
+  std::uint64_t cache_bytes = 0;  // for expert records; 0: a few of the largest
 };
 
 // What a calibration takes, as pure arithmetic: bytes.

@@ -16,7 +16,6 @@ namespace moepack {
 namespace {
 
 constexpr double kTolerance = 3e-6;
-constexpr std::uint32_t kContext = 40;
 
 std::vector<std::int32_t> some_ids(std::size_t count, std::size_t vocab) {
   std::vector<std::int32_t> ids(count);
@@ -53,11 +52,12 @@ double relative_error(std::span<const float> ours, std::span<const float> refere
 }
 
 void expect_equals_engine(const std::filesystem::path& model, const EngineOptions& engine_options,
-                          std::size_t tokens) {
+                          std::size_t tokens, std::uint32_t context,
+                          std::uint64_t cache_bytes = 0) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(engine_options));
   const ModelConfig& config = engine->config();
   const std::vector<std::int32_t> ids = some_ids(tokens, config.vocab_size);
-  const std::vector<TokenWindow> windows = choose_windows(ids.size(), kContext, 0);
+  const std::vector<TokenWindow> windows = choose_windows(ids.size(), context, 0);
   Passed passed(config.num_layers);
   const LogitsSink ignore = [](std::size_t, std::span<const float>) { return Status::ok(); };
   for (const TokenWindow& w : windows) {
@@ -69,7 +69,8 @@ void expect_equals_engine(const std::filesystem::path& model, const EngineOption
                        backend_kernels(engine_options.backend, engine_options.cpu_level));
   ASSERT_OK_AND_ASSIGN(
       const std::unique_ptr<CorpusForward> corpus,
-      CorpusForward::open(dir, {.kernels = kernels, .threads = 2, .context = kContext}));
+      CorpusForward::open(
+          dir, {.kernels = kernels, .threads = 2, .context = context, .cache_bytes = cache_bytes}));
   ASSERT_OK(corpus->start(ids, windows));
   for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
     std::vector<std::uint32_t> experts;
@@ -104,23 +105,31 @@ void expect_equals_engine(const std::filesystem::path& model, const EngineOption
 TEST(CorpusForward, EqualsTheEngineOnTheDemo) {
   const test::TempDir dir;
   const auto model = test::convert_for_test(test::demo_mlx_model(), dir);
-  expect_equals_engine(model, test::reference_options(model), 3 * kContext + 17);
-  expect_equals_engine(model, test::fast_options(model), 3 * kContext + 17);
+  expect_equals_engine(model, test::reference_options(model), 137, 40);
+  expect_equals_engine(model, test::fast_options(model), 137, 40);
 }
 
-// A cache that never holds a layer: experts that span two slices of the scratch stay in memory.
+// The cache holds one or two experts, and most experts have more tokens than fit the scratch: each
+// is read once all the same.
 TEST(CorpusForward, EqualsTheEngineOnAwkwardSizes) {
   const test::TempDir dir;
   test::write_tiny_model(dir / "checkpoint", {});
   const auto model = test::convert_for_test(dir / "checkpoint", dir);
-  expect_equals_engine(model, test::reference_options(model), 400);
+  ASSERT_OK_AND_ASSIGN(const ModelDir opened, open_model_dir(model, ""));
+  const std::uint64_t record = opened.pack.layout_of(0, 0).record_bytes;
+  for (const std::uint64_t records : {1U, 2U}) {
+    expect_equals_engine(model, test::reference_options(model), 400, 40, records * record);
+  }
 }
 
+// Windows longer than what is computed at once.
 TEST(CorpusForward, EqualsTheEngineOnSmall) {
   MOE_REQUIRE_MODEL(checkpoint, "small-moe");
   const test::TempDir dir;
   const auto model = test::convert_for_test(checkpoint, dir);
-  expect_equals_engine(model, test::fast_options(model), 400);
+  EngineOptions options = test::fast_options(model);
+  options.context = 700;
+  expect_equals_engine(model, options, 900, 700);
 }
 
 TEST(ChooseWindows, AllOfAText) {
