@@ -178,6 +178,10 @@ class Tester:
         result = self.calibrate("-f", one, "-f", two, "--json", ids=False)
         self.expect(result.returncode == 0, result.stderr)
         tokens = json.loads(result.stdout)["tokens"]
+        self.clear()
+        result = self.run("calibrate", "-f", one, self.model, "-o", self.output, "--json")
+        self.expect(result.returncode == 0 and json.loads(result.stdout)["tokens"] < tokens,
+                    f"-f before the model: {result.stderr}")
         plain = self.scratch / "plain.txt"
         plain.write_text("<|im_startx>user\nHow are you?<|im_endx>\nFine.\n")
         self.clear()
