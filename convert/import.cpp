@@ -206,7 +206,8 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     if (!entry.is_directory(error)) continue;
     MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(entry.path()));
-    if (kind == PackKind::kNone || kind == PackKind::kLz4) continue;
+    if (kind == PackKind::kNone || kind == PackKind::kLz4 || kind == PackKind::kUnfinished)
+      continue;
     plan.packs.push_back(entry.path());
   }
   std::sort(plan.packs.begin(), plan.packs.end());

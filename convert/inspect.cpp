@@ -164,7 +164,8 @@ Status inspect_checkpoint(const fs::path& path, Inspection& out) {
   return Status::ok();
 }
 
-Result<PackSummary> summarize_pack(const fs::path& path, const PackManifest& pack) {
+Result<PackSummary> summarize_pack(const fs::path& path, const PackManifest& pack,
+                                   std::size_t num_worst) {
   MOE_ASSIGN_OR_RETURN(PackReport report, read_pack_report(path));
   PackSummary summary;
   summary.name = path.lexically_normal().filename().string();
@@ -182,13 +183,17 @@ Result<PackSummary> summarize_pack(const fs::path& path, const PackManifest& pac
   summary.source = pack.source;
   summary.skipped_tensors = std::move(report.skipped_tensors);
   summary.notes = std::move(report.notes);
+  if (report.ledger.has_value()) {
+    summary.quality = summarize_quality(*report.ledger, pack, num_worst);
+  }
   summary.layers = expert_layers(pack);
   return summary;
 }
 
-Result<PackSummary> summarize_pack_at(const fs::path& path, const PackDimensions& dims) {
+Result<PackSummary> summarize_pack_at(const fs::path& path, const PackDimensions& dims,
+                                      std::size_t num_worst) {
   MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_pack_directory(path, dims));
-  return summarize_pack(path, pack);
+  return summarize_pack(path, pack, num_worst);
 }
 
 Result<ResidentSummary> summarize_residents(const fs::path& model, const ModelConfig& config) {
@@ -215,7 +220,7 @@ void note_written_layers(const fs::path& model, std::vector<std::string>& notes)
                   " layer files are complete; moepack convert goes on from there");
 }
 
-Status inspect_model(const fs::path& path, Inspection& out) {
+Status inspect_model(const fs::path& path, std::size_t num_worst, Inspection& out) {
   out.unfinished = is_there(path / kUnfinishedMarker);
   // Of an unfinished model anything may be missing.
   const auto passed = [&out](const Status& status) {
@@ -236,7 +241,7 @@ Status inspect_model(const fs::path& path, Inspection& out) {
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(path));
   const PackDimensions dims = pack_dimensions(out.config.value_or(ModelConfig{}));
   for (const std::string& name : packs) {
-    auto pack = summarize_pack_at(path / name, dims);
+    auto pack = summarize_pack_at(path / name, dims, num_worst);
     if (!passed(pack.status())) return pack.status();
     if (!pack.is_ok()) continue;
     name_attention(out.config, pack.value().layers);
@@ -336,16 +341,16 @@ std::string format_names(const std::vector<FormatTally>& tallies) {
   return text;
 }
 
-Result<Inspection> inspect_path(const fs::path& path) {
+Result<Inspection> inspect_path(const fs::path& path, std::size_t num_worst) {
   Inspection out;
   MOE_ASSIGN_OR_RETURN(out.kind, find_path_kind(path));
   out.path = path.string();
   if (out.kind == PathKind::kPack) {
     MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_lone_pack(path));
-    MOE_ASSIGN_OR_RETURN(PackSummary summary, summarize_pack(path, pack));
+    MOE_ASSIGN_OR_RETURN(PackSummary summary, summarize_pack(path, pack, num_worst));
     out.packs.push_back(std::move(summary));
   } else if (out.kind == PathKind::kModel) {
-    MOE_RETURN_IF_ERROR(inspect_model(path, out));
+    MOE_RETURN_IF_ERROR(inspect_model(path, num_worst, out));
   } else {
     MOE_RETURN_IF_ERROR(inspect_checkpoint(path, out));
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "convert/path_kind.h"
+#include "convert/quality_summary.h"
 #include "formats/model_config.h"
 #include "formats/pack_manifest.h"
 #include "formats/resident_manifest.h"
@@ -49,7 +50,8 @@ struct PackSummary {
   PackSource source;
   std::vector<std::string> skipped_tensors;
   std::vector<std::string> notes;
-  std::vector<LayerSummary> layers;  // experts alone
+  std::optional<QualitySummary> quality;  // of a pack with a ledger
+  std::vector<LayerSummary> layers;       // experts alone
 };
 
 struct ResidentSummary {
@@ -90,8 +92,11 @@ struct Inspection {
 };
 
 // An unreadable part is an error; a checkpoint that is sound but cannot be converted is not, and
-// of an unfinished model whatever is there is reported.
-Result<Inspection> inspect_path(const std::filesystem::path& path);
+// of an unfinished model whatever is there is reported. `num_worst`: how many of a pack's matrices
+// are listed as its worst.
+constexpr std::size_t kDefaultWorst = 20;
+Result<Inspection> inspect_path(const std::filesystem::path& path,
+                                std::size_t num_worst = kDefaultWorst);
 
 struct ListedTensor {
   std::string name;

@@ -26,6 +26,8 @@ constexpr std::array<std::string_view, 8> kTopFiles{kUnfinishedMarker,     "conf
                                                     "chat_template.jinja", "generation_config.json",
                                                     kResidentManifestName, kResidentDataName};
 
+constexpr std::string_view kQualityStem = "moepack.quality_";
+
 std::string without_tmp(std::string name) {
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
   return name;
@@ -36,12 +38,24 @@ bool is_own_top_file(const std::string& file) {
   return std::find(kTopFiles.begin(), kTopFiles.end(), name) != kTopFiles.end();
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
 bool is_own_pack_file(const std::string& file) {
   const std::string name = without_tmp(file);
   if (name == kPackManifestName) return true;
   if (!name.starts_with("layer_") || !name.ends_with(".bin")) return false;
-  const std::string number = name.substr(6, name.size() - 10);
-  return !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
+  return is_number(std::string_view(name).substr(6, name.size() - 10));
+}
+
+// What a quantization puts beside the files of a pack.
+bool is_own_work_file(const std::string& file) {
+  const std::string name = without_tmp(file);
+  if (name == kUnfinishedMarker) return true;
+  return name.starts_with(kQualityStem) && name.ends_with(".json") &&
+         is_number(std::string_view(name).substr(kQualityStem.size(),
+                                                 name.size() - kQualityStem.size() - 5));
 }
 
 bool is_own_header_file(const std::string& /*file*/) { return true; }
@@ -64,15 +78,20 @@ void sort_files(const fs::path& directory, bool (*is_own)(const std::string&),
   }
 }
 
-// Every file that a conversion to `path` may have written. Something else there: `foreign` is one
+// Every file that writing `kind` to `path` may have left. Something else there: `foreign` is one
 // such path.
-Result<std::vector<fs::path>> own_files(const fs::path& path, std::string& foreign) {
+Result<std::vector<fs::path>> own_files(const fs::path& path, OutputKind kind,
+                                        std::string& foreign) {
   std::vector<fs::path> files;
   std::error_code error;
   for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     const bool directory = is_directory(*at);
-    if (directory && name == kDefaultPackName) {
+    if (kind == OutputKind::kPack) {
+      const bool own = !directory && (is_own_pack_file(name) || is_own_work_file(name));
+      if (own) files.push_back(at->path());
+      if (!own) foreign = at->path().string();
+    } else if (directory && name == kDefaultPackName) {
       sort_files(at->path(), is_own_pack_file, files, foreign, error);
     } else if (directory && name == kSavedHeadersDirectory) {
       sort_files(at->path(), is_own_header_file, files, foreign, error);
@@ -88,9 +107,10 @@ Result<std::vector<fs::path>> own_files(const fs::path& path, std::string& forei
                     "cannot list the directory: " + error.message());
 }
 
-Status remove_own_files(const fs::path& path, const std::set<fs::path>& kept = {}) {
+Status remove_own_files(const fs::path& path, OutputKind kind,
+                        const std::set<fs::path>& kept = {}) {
   std::string foreign;
-  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, foreign));
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, kind, foreign));
   for (const fs::path& file : files) {
     // The marker goes last of all, by the caller.
     if (file.filename() == kUnfinishedMarker || kept.contains(file)) continue;
@@ -107,7 +127,7 @@ Status remove_own_files(const fs::path& path, const std::set<fs::path>& kept = {
 // What stands at the place of the output.
 enum class Found { kFree, kInterrupted };
 
-Result<Found> inspect(const fs::path& path) {
+Result<Found> inspect(const fs::path& path, OutputKind kind) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return Found::kFree;
@@ -118,9 +138,15 @@ Result<Found> inspect(const fs::path& path) {
         error ? "cannot be looked at: " + error.message() : "exists and is not a directory");
   }
   std::string foreign;
-  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, foreign));
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path, kind, foreign));
   if (files.empty() && foreign.empty()) return Found::kFree;
   if (!fs::exists(path / kUnfinishedMarker, error)) {
+    if (kind == OutputKind::kPack) {
+      const bool finished = fs::exists(path / kPackManifestName, error);
+      return make_error(StatusCode::kInvalidArgument, Where{.file = name},
+                        finished ? "already holds a pack" : "is not empty",
+                        "give another --name or remove this directory");
+    }
     const bool finished = fs::exists(path / kDefaultPackName / kPackManifestName, error);
     return make_error(StatusCode::kInvalidArgument, Where{.file = name},
                       finished ? "already holds a converted model" : "is not empty",
@@ -128,33 +154,40 @@ Result<Found> inspect(const fs::path& path) {
   }
   if (foreign.empty()) return Found::kInterrupted;
   return make_error(StatusCode::kInvalidArgument, Where{.file = name},
-                    "holds an interrupted conversion and also " + printable(foreign),
+                    std::string("holds an interrupted ") +
+                        (kind == OutputKind::kPack ? "quantization" : "conversion") + " and also " +
+                        printable(foreign),
                     "move that file away, or name another output directory");
 }
 
 }  // namespace
 
-Result<bool> OutputDirectory::check(const fs::path& path) {
-  MOE_ASSIGN_OR_RETURN(const Found found, inspect(path));
+std::string quality_file_name(std::uint32_t layer) {
+  const std::string number = std::to_string(layer);
+  return std::string(kQualityStem) + (number.size() < 2 ? "0" : "") + number + ".json";
+}
+
+Result<bool> OutputDirectory::check(const fs::path& path, OutputKind kind) {
+  MOE_ASSIGN_OR_RETURN(const Found found, inspect(path, kind));
   return found == Found::kInterrupted;
 }
 
 fs::path OutputDirectory::marker_path() const { return path_ / kUnfinishedMarker; }
 
-Status OutputDirectory::clear() { return remove_own_files(path_); }
+Status OutputDirectory::clear() { return remove_own_files(path_, kind_); }
 
 Status OutputDirectory::keep_only(const std::set<fs::path>& files) {
-  return remove_own_files(path_, files);
+  return remove_own_files(path_, kind_, files);
 }
 
 Status OutputDirectory::remove_temporary_files() {
   std::string foreign;
-  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path_, foreign));
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path_, kind_, foreign));
   std::set<fs::path> kept;
   for (const fs::path& file : files) {
     if (file.extension() != ".tmp") kept.insert(file);
   }
-  return remove_own_files(path_, kept);
+  return remove_own_files(path_, kind_, kept);
 }
 
 Status OutputDirectory::create_missing() {
@@ -177,7 +210,7 @@ Status OutputDirectory::create_missing() {
 
 Status OutputDirectory::mark(bool exists) {
   const Status taken = make_error(StatusCode::kInvalidArgument, Where{.file = path_.string()},
-                                  "another conversion is writing there");
+                                  "another command is writing there");
   const std::string marker = (path_ / kUnfinishedMarker).string();
   marker_fd_ =
       ::open(marker.c_str(), (exists ? O_RDWR : O_RDWR | O_CREAT | O_EXCL) | O_CLOEXEC, 0644);
@@ -195,12 +228,12 @@ Status OutputDirectory::mark(bool exists) {
   return taken;
 }
 
-Result<OutputDirectory> OutputDirectory::take(const fs::path& path) {
+Result<OutputDirectory> OutputDirectory::take(const fs::path& path, OutputKind kind) {
   fs::path clean = path.lexically_normal();
   if (clean.filename().empty()) clean = clean.parent_path();
   if (clean.empty()) return invalid_argument("no output directory was named");
-  MOE_ASSIGN_OR_RETURN(const Found found, inspect(clean));
-  OutputDirectory output(std::move(clean));
+  MOE_ASSIGN_OR_RETURN(const Found found, inspect(clean, kind));
+  OutputDirectory output(std::move(clean), kind);
   output.active_ = true;
   MOE_RETURN_IF_ERROR(output.create_missing());
   MOE_RETURN_IF_ERROR(output.mark(found == Found::kInterrupted));
@@ -210,6 +243,7 @@ Result<OutputDirectory> OutputDirectory::take(const fs::path& path) {
 
 OutputDirectory::OutputDirectory(OutputDirectory&& other) noexcept
     : path_(std::move(other.path_)),
+      kind_(other.kind_),
       created_(std::move(other.created_)),
       marker_fd_(std::exchange(other.marker_fd_, -1)),
       active_(std::exchange(other.active_, false)),
@@ -219,9 +253,11 @@ OutputDirectory::~OutputDirectory() {
   if (active_ && !keep_) {
     std::error_code ignored;
     if (marker_fd_ >= 0) {
-      (void)remove_own_files(path_);
-      fs::remove(path_ / kDefaultPackName, ignored);
-      fs::remove(path_ / kSavedHeadersDirectory, ignored);
+      (void)remove_own_files(path_, kind_);
+      if (kind_ == OutputKind::kModel) {
+        fs::remove(path_ / kDefaultPackName, ignored);
+        fs::remove(path_ / kSavedHeadersDirectory, ignored);
+      }
       fs::remove(path_ / kUnfinishedMarker, ignored);
     }
     // Only empty directories go.
@@ -245,10 +281,16 @@ Result<fs::path> OutputDirectory::add_directory(const std::string& name) {
 
 Status OutputDirectory::finish() {
   std::error_code error;
-  fs::remove_all(path_ / kSavedHeadersDirectory, error);
+  std::string foreign;
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path_, kind_, foreign));
+  for (const fs::path& file : files) {
+    if (!file.filename().string().starts_with(kQualityStem)) continue;
+    fs::remove(file, error);
+  }
+  if (kind_ == OutputKind::kModel) fs::remove_all(path_ / kSavedHeadersDirectory, error);
   if (error) {
-    return make_error(StatusCode::kIo, Where{.file = (path_ / kSavedHeadersDirectory).string()},
-                      "cannot remove it: " + error.message());
+    return make_error(StatusCode::kIo, Where{.file = path_.string()},
+                      "cannot remove the files of an unfinished state: " + error.message());
   }
   fs::remove(path_ / kUnfinishedMarker, error);
   if (error) {

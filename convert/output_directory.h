@@ -1,7 +1,9 @@
-// The directory a conversion writes to: taken only when nothing of others is in it. A conversion
-// that fails leaves it as it was found, or with what is finished, for the next run to continue.
+// The directory a conversion or a quantization writes to: taken only when nothing of others is in
+// it. A conversion that fails leaves it as it was found, or with what is finished, for the next run
+// to continue.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -13,6 +15,15 @@ namespace moepack {
 
 // Below the output while a conversion with --reclaim runs: headers of the source's shards.
 constexpr const char* kSavedHeadersDirectory = "moepack.headers";
+// In a pack while it is being quantized: what is known about the quality of a finished layer.
+// "moepack.quality_00.json".
+std::string quality_file_name(std::uint32_t layer);
+
+// What will be written: which files are the command's own, and how it is called in messages.
+enum class OutputKind : std::uint8_t {
+  kModel,  // a model directory, by a conversion
+  kPack,   // one expert pack, by a quantization
+};
 
 class OutputDirectory {
  public:
@@ -20,10 +31,12 @@ class OutputDirectory {
   // holds an interrupted conversion. Anything else in it: kInvalidArgument and nothing is touched.
   // While the object lives no second conversion can take the directory. No file is removed yet:
   // call clear() or keep_only() before writing.
-  static Result<OutputDirectory> take(const std::filesystem::path& path);
+  static Result<OutputDirectory> take(const std::filesystem::path& path,
+                                      OutputKind kind = OutputKind::kModel);
   // Looks whether take() would succeed, without changing anything. True: an interrupted conversion
   // is there.
-  static Result<bool> check(const std::filesystem::path& path);
+  static Result<bool> check(const std::filesystem::path& path,
+                            OutputKind kind = OutputKind::kModel);
 
   OutputDirectory(OutputDirectory&& other) noexcept;
   OutputDirectory& operator=(OutputDirectory&&) = delete;
@@ -55,11 +68,13 @@ class OutputDirectory {
   Status finish();
 
  private:
-  explicit OutputDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  OutputDirectory(std::filesystem::path path, OutputKind kind)
+      : path_(std::move(path)), kind_(kind) {}
   Status create_missing();
   Status mark(bool exists);
 
   std::filesystem::path path_;
+  OutputKind kind_;
   std::vector<std::filesystem::path> created_;  // directories, outermost first
   int marker_fd_ = -1;                          // holds the lock
   bool active_ = false;

@@ -2,6 +2,7 @@
 
 #include <system_error>
 
+#include "convert/quality_ledger_reader.h"
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/pack_manifest.h"
@@ -11,53 +12,90 @@ namespace {
 
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 
-// Follows the path of keys: report, one of the lists, their strings.
+// Follows the path of keys: report, one of the lists, their strings; the ledger reads itself.
 class ReportVisitor final : public JsonVisitor {
  public:
   PackReport take() { return std::move(report_); }
 
-  Status on_null() override { return Status::ok(); }
-  Status on_bool(bool /*value*/) override { return Status::ok(); }
-  Status on_unsigned(std::uint64_t /*value*/) override { return Status::ok(); }
-  Status on_number(double /*value*/) override { return Status::ok(); }
-  Status on_string(std::string& value) override {
-    if (depth_ == 3 && list_ != nullptr) list_->push_back(std::move(value));
-    return Status::ok();
+  Status on_null() override {
+    if (in_ledger_) ledger_.scalar_null();
+    return value_read();
   }
-  Status begin_object() override {
-    ++depth_;
-    return Status::ok();
+  Status on_bool(bool /*value*/) override {
+    if (in_ledger_) ledger_.scalar_bool();
+    return value_read();
+  }
+  Status on_unsigned(std::uint64_t value) override {
+    if (in_ledger_) ledger_.scalar_unsigned(value);
+    return value_read();
+  }
+  Status on_number(double value) override {
+    if (in_ledger_) ledger_.scalar_number(value);
+    return value_read();
+  }
+  Status on_string(std::string& value) override {
+    if (in_ledger_) {
+      ledger_.scalar_string(value);
+    } else if (depth_ == 3 && list_ != nullptr) {
+      list_->push_back(std::move(value));
+    }
+    return value_read();
   }
   Status on_key(std::string& key) override {
+    if (in_ledger_) {
+      ledger_.key(key);
+      return Status::ok();
+    }
     if (depth_ == 1) in_report_ = key == "report";
     if (depth_ == 2 && in_report_) {
       next_ = key == "skipped_tensors" ? &report_.skipped_tensors
               : key == "notes"         ? &report_.notes
                                        : nullptr;
+      in_ledger_ = key == "ledger";
     }
     return Status::ok();
   }
+  Status begin_object() override { return enter(false); }
   Status end_object() override { return leave(); }
-  Status begin_array() override {
-    if (++depth_ == 3 && in_report_) list_ = next_;
-    return Status::ok();
-  }
-  Status end_array() override {
-    if (depth_ == 3) list_ = nullptr;
-    return leave();
-  }
+  Status begin_array() override { return enter(true); }
+  Status end_array() override { return leave(); }
 
  private:
+  Status enter(bool is_array) {
+    ++depth_;
+    if (in_ledger_) {
+      ledger_.begin(is_array);
+    } else if (is_array && depth_ == 3 && in_report_) {
+      list_ = next_;
+    }
+    return Status::ok();
+  }
   Status leave() {
-    if (--depth_ == 1) next_ = nullptr;
+    --depth_;
+    if (in_ledger_) {
+      ledger_.end();
+      return value_read();
+    }
+    if (depth_ == 2) list_ = nullptr;
+    if (depth_ == 1) next_ = nullptr;
+    return Status::ok();
+  }
+  // After the last event of a value.
+  Status value_read() {
+    if (in_ledger_ && ledger_.is_done()) {
+      report_.ledger = ledger_.take();
+      in_ledger_ = false;
+    }
     return Status::ok();
   }
 
   PackReport report_;
   int depth_ = 0;  // 1: in the document's object, 2: in the report, 3: in one of its lists
   bool in_report_ = false;
+  bool in_ledger_ = false;                    // the value of report.ledger is being read
   std::vector<std::string>* next_ = nullptr;  // of the key at depth 2
   std::vector<std::string>* list_ = nullptr;  // of the list that is open
+  QualityLedgerReader ledger_;
 };
 
 }  // namespace

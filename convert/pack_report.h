@@ -3,10 +3,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "convert/quality_ledger.h"
 #include "formats/status.h"
 
 namespace moepack {
@@ -14,10 +16,11 @@ namespace moepack {
 struct PackReport {
   std::vector<std::string> skipped_tensors;
   std::vector<std::string> notes;
+  std::optional<QualityLedger> ledger;  // its layers that are as they should be
 };
 
-// The strings in the lists report.skipped_tensors and report.notes of the text of a layout.json.
-// kCorrupt when it is no JSON. Builds no tree.
+// The strings in the lists report.skipped_tensors and report.notes of the text of a layout.json,
+// and report.ledger. kCorrupt when it is no JSON. Builds no tree.
 Result<PackReport> parse_pack_report(std::string_view text, const std::string& file);
 // Of `directory`/layout.json; empty where there is no such file.
 Result<PackReport> read_pack_report(const std::filesystem::path& directory);

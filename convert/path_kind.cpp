@@ -58,7 +58,11 @@ Result<PathKind> find_path_kind(const fs::path& path) {
                               : std::string("is neither a file nor a directory"),
                         "check the path and its permissions");
   }
-  if (has(path, kResidentManifestName) || has(path, kUnfinishedMarker)) return PathKind::kModel;
+  const bool is_unfinished = has(path, kUnfinishedMarker);
+  if (is_unfinished && path.filename().string().starts_with(kDefaultPackName)) {
+    return undescribed_pack_error(path);
+  }
+  if (has(path, kResidentManifestName) || is_unfinished) return PathKind::kModel;
   MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(path));
   if (kind == PackKind::kUndescribed) return undescribed_pack_error(path);
   if (kind != PackKind::kNone) return PathKind::kPack;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/engine_config.h"
+#include "convert/layout_table.h"
 #include "convert/resident_plan.h"
 #include "formats/bytes.h"
 
@@ -94,42 +95,6 @@ WeightFormat target_of(const WeightFormat& source, const ConvertOptions& options
   }
   return target;
 }
-
-// Hands out indices of distinct layouts in order of first use.
-class LayoutTable {
- public:
-  std::uint32_t index_of(const ExpertLayout& layout) {
-    const auto it = std::find(layouts_.begin(), layouts_.end(), layout);
-    const auto index = static_cast<std::size_t>(it - layouts_.begin());
-    if (it == layouts_.end()) {
-      layouts_.push_back(layout);
-      uses_.push_back(0);
-    }
-    ++uses_[index];
-    return static_cast<std::uint32_t>(index);
-  }
-
-  // Puts the layout of most records first, where the manifest states the default.
-  void store(PackManifest& pack) {
-    const auto usual =
-        static_cast<std::uint32_t>(std::max_element(uses_.begin(), uses_.end()) - uses_.begin());
-    std::swap(layouts_[0], layouts_[usual]);
-    for (LayerEntry& layer : pack.layers) {
-      for (ExpertEntry& expert : layer.experts) {
-        if (expert.layout == usual) {
-          expert.layout = 0;
-        } else if (expert.layout == 0) {
-          expert.layout = usual;
-        }
-      }
-    }
-    pack.layouts = std::move(layouts_);
-  }
-
- private:
-  std::vector<ExpertLayout> layouts_;
-  std::vector<std::size_t> uses_;
-};
 
 Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig& config,
                                    const ConvertOptions& options, std::uint32_t layer,

@@ -33,7 +33,9 @@ Status check_unlisted_packs(const std::filesystem::path& model, const std::strin
   for (const std::string& name : names) {
     if (!std::filesystem::is_directory(model / name, error)) continue;
     MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(model / name));
-    if (kind == PackKind::kUndescribed) return undescribed_pack_error(model / name);
+    if (kind == PackKind::kUndescribed || kind == PackKind::kUnfinished) {
+      return undescribed_pack_error(model / name);
+    }
     if (kind == PackKind::kLz4) return read_pack_directory(model / name, {}).status();
   }
   return Status::ok();
@@ -100,7 +102,9 @@ Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) 
     if (!described) continue;
     // An unreadable manifest is listed: whoever opens the pack says what is wrong with it.
     const auto kind = detect_pack(entry.path());
-    if (kind.is_ok() && kind.value() == PackKind::kLz4) continue;
+    if (kind.is_ok() && (kind.value() == PackKind::kLz4 || kind.value() == PackKind::kUnfinished)) {
+      continue;
+    }
     packs.push_back(entry.path().filename().string());
   }
   std::sort(packs.begin(), packs.end());

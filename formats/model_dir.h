@@ -23,7 +23,8 @@ struct ModelDir {
 };
 
 // Names of the directories inside `model` that hold a pack with a manifest, ours or flash-moe's
-// (formats/pack_directory.h), sorted. LZ4 packs are never among them.
+// (formats/pack_directory.h), sorted. LZ4 packs and unfinished ones are
+// never among them.
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
 
 // The directory name of the pack that `wanted` means: "NAME" for packed_experts_NAME or a

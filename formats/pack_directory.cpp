@@ -83,6 +83,7 @@ Result<PackManifest> read_flashmoe(const fs::path& directory, const PackDimensio
 
 Result<PackKind> detect_pack(const fs::path& directory) {
   const std::string name = name_of(directory);
+  if (is_there(directory / kUnfinishedMarker)) return PackKind::kUnfinished;
   const bool has_layout = is_there(directory / kPackManifestName);
   const bool has_tiered = is_there(directory / kTieredManifestName);
   if (has_layout) {
@@ -109,6 +110,7 @@ Result<PackManifest> read_pack_directory(const fs::path& directory, const PackDi
     case PackKind::kLz4:
       return lz4_error(path);
     case PackKind::kUndescribed:
+    case PackKind::kUnfinished:
       return undescribed_pack_error(directory);
     case PackKind::kNone:
       return not_found(Where{.file = path}, "holds neither a manifest nor layer files",
@@ -143,6 +145,11 @@ Status check_foreign_layer_files(const fs::path& directory, const PackManifest& 
 }
 
 Status undescribed_pack_error(const fs::path& directory) {
+  if (is_there(directory / kUnfinishedMarker)) {
+    return not_found(Where{.file = directory.string()},
+                     "is not finished: making it was interrupted",
+                     "run the command that makes it again to continue, or remove the directory");
+  }
   const std::string path = directory.string();
   return not_found(
       Where{.file = path}, "holds layer files but no manifest",

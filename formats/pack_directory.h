@@ -17,6 +17,7 @@ enum class PackKind {
   kFlashMoe,     // layout.json or tiered_manifest.json of the flash-moe engines
   kUndescribed,  // layer files without a manifest
   kLz4,          // flash-moe's compressed packs, told by the directory's name
+  kUnfinished,   // a quantization that was interrupted, or is running
 };
 
 // Looks at names and, for layout.json, at its text. kIo, kCorrupt: it cannot be read.
@@ -38,7 +39,7 @@ Status check_foreign_layer_files(const std::filesystem::path& directory,
                                  const PackManifest& manifest, const PackDimensions& dims,
                                  std::string_view manifest_name);
 
-// The error of a directory without a manifest.
+// The error of a directory without a manifest, or of an unfinished pack.
 Status undescribed_pack_error(const std::filesystem::path& directory);
 
 }  // namespace moepack

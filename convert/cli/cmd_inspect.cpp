@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/progress.h"
+#include "convert/cli/quality_output.h"
 #include "convert/inspect.h"
 #include "formats/checksum.h"
 #include "formats/format_json.h"
@@ -17,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 struct InspectFlags {
   std::string path;
+  std::size_t worst = kDefaultWorst;
   bool tensors = false;
   bool json = false;
 };
@@ -80,24 +82,26 @@ Json checkpoint_json(const CheckpointSummary& c) {
 }
 
 Json pack_json(const PackSummary& p) {
-  return {{"name", p.name},
-          {"num_layers", p.num_layers},
-          {"num_experts", p.num_experts},
-          {"hidden_size", p.hidden_size},
-          {"expert_width", p.expert_width},
-          {"page_size", p.page_size},
-          {"expert_size", p.expert_size},
-          {"expert_stride", p.expert_stride},
-          {"num_layouts", p.num_layouts},
-          {"bytes", p.bytes},
-          {"formats", formats_json(p.formats)},
-          {"has_checksums", p.has_checksums},
-          {"source", p.source.name},
-          {"fingerprint", checksum_text(p.source.fingerprint)},
-          {"method", p.source.method},
-          {"skipped_tensors", p.skipped_tensors},
-          {"notes", p.notes},
-          {"layers", layers_json(p.layers, false)}};
+  Json json{{"name", p.name},
+            {"num_layers", p.num_layers},
+            {"num_experts", p.num_experts},
+            {"hidden_size", p.hidden_size},
+            {"expert_width", p.expert_width},
+            {"page_size", p.page_size},
+            {"expert_size", p.expert_size},
+            {"expert_stride", p.expert_stride},
+            {"num_layouts", p.num_layouts},
+            {"bytes", p.bytes},
+            {"formats", formats_json(p.formats)},
+            {"has_checksums", p.has_checksums},
+            {"source", p.source.name},
+            {"fingerprint", checksum_text(p.source.fingerprint)},
+            {"method", p.source.method},
+            {"skipped_tensors", p.skipped_tensors},
+            {"notes", p.notes}};
+  if (p.quality.has_value()) json["quality"] = quality_json(*p.quality);
+  json["layers"] = layers_json(p.layers, false);
+  return json;
 }
 
 Json inspection_json(const Inspection& found) {
@@ -231,6 +235,7 @@ void print_pack(const PackSummary& p) {
   print_names("  skipped tensors: ", p.skipped_tensors);
   for (const std::string& note : p.notes) std::cout << "  note: " << printable(note, 1024) << "\n";
   print_layers(p.layers);
+  if (p.quality.has_value()) print_quality(*p.quality);
 }
 
 Status print_text(const Inspection& found, bool tensors) {
@@ -256,7 +261,7 @@ Status print_text(const Inspection& found, bool tensors) {
 }
 
 Status run(const InspectFlags& flags) {
-  MOE_ASSIGN_OR_RETURN(const Inspection found, inspect_path(flags.path));
+  MOE_ASSIGN_OR_RETURN(const Inspection found, inspect_path(flags.path, flags.worst));
   return flags.json ? print_json(found, flags.tensors) : print_text(found, flags.tensors);
 }
 
@@ -272,6 +277,10 @@ void register_inspect(CLI::App& app, Action& action) {
       ->required();
   command->add_flag("--tensors", flags->tensors,
                     "List every tensor: name, type, shape, file, offset, bytes");
+  command
+      ->add_option("--worst", flags->worst,
+                   "How many of the worst matrices of a pack to list, where it says")
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->callback([flags, &action] {
     action = [flags] {

@@ -1,0 +1,55 @@
+// What a quantization knows about the inputs of the experts, whoever recorded it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/calibration.h"
+#include "formats/model_config.h"
+#include "formats/pack_manifest.h"
+#include "formats/resident_manifest.h"
+#include "quant/expert_statistics.h"
+
+namespace moepack {
+
+// One layer in memory. Any number of threads.
+class LayerStatistics {
+ public:
+  virtual ~LayerStatistics() = default;
+  // Calibration tokens that chose the expert.
+  virtual std::uint64_t samples(std::uint32_t expert) const = 0;
+  virtual Result<InputStatistics> gate_up(std::uint32_t expert) const = 0;
+  // is_known is false where the calibration cannot tell.
+  virtual Result<InputStatistics> down(std::uint32_t expert,
+                                       const ExpertMatrices& weights) const = 0;
+};
+
+class CalibrationInput {
+ public:
+  virtual ~CalibrationInput() = default;
+
+  // A directory that `moepack calibrate` wrote. kInvalidArgument: made with another model than the
+  // one whose experts have `source` and whose residents are `residents` (nullptr: none).
+  static Result<std::unique_ptr<CalibrationInput>> open(const std::filesystem::path& path,
+                                                        const ModelConfig& config,
+                                                        const PackSource& source,
+                                                        const ResidentManifest* residents);
+
+  // "8 layers x 65,536 tokens"; for people.
+  virtual std::string description() const = 0;
+  // Tells calibrations apart: equal contents, equal number.
+  virtual std::uint64_t digest() const = 0;
+  // Of one layer while it is in memory.
+  virtual std::uint64_t layer_bytes() const = 0;
+  // Tokens that chose each expert, where that is known without reading the layer; else empty.
+  virtual std::vector<std::uint64_t> samples(std::uint32_t layer) const = 0;
+  // What the ledger's reader should know; a sentence each.
+  virtual std::vector<std::string> notes() const { return {}; }
+  // Reads a layer. `threads`: for the statistics that all of its experts share.
+  virtual Result<std::unique_ptr<LayerStatistics>> layer(std::uint32_t layer,
+                                                         std::size_t threads) const = 0;
+};
+
+}  // namespace moepack

@@ -1,0 +1,302 @@
+#include "convert/quantize.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <set>
+#include <system_error>
+
+#include "convert/journal.h"
+#include "convert/output_directory.h"
+#include "convert/pack_report.h"
+#include "convert/pack_summary.h"
+#include "convert/parallel.h"
+#include "convert/quantize_estimate.h"
+#include "convert/quantize_layer.h"
+#include "convert/quantize_plan.h"
+#include "convert/read_back.h"
+#include "formats/json_fields.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An expert with fewer calibration tokens is named.
+constexpr std::uint64_t kFewTokens = 64;
+
+// Threads that pay: one expert each.
+std::size_t thread_count_for(const QuantizeOptions& options, const QuantizePlan& plan) {
+  return std::min<std::size_t>(bounded_thread_count(options.threads), plan.pack.num_experts);
+}
+
+std::uint64_t free_space(const fs::path& directory) {
+  std::error_code error;
+  const fs::space_info space = fs::space(directory, error);
+  return error ? 0 : space.available;
+}
+
+void find_starved(const QuantizePlan& plan, QuantizeReport& report) {
+  if (plan.calibration == nullptr) return;
+  std::vector<std::pair<std::uint64_t, std::string>> found;
+  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
+    const std::vector<std::uint64_t> samples = plan.calibration->samples(l);
+    for (std::size_t e = 0; e < samples.size(); ++e) {
+      if (samples[e] >= kFewTokens) continue;
+      found.emplace_back(samples[e], "layer " + std::to_string(l) + " expert " + std::to_string(e) +
+                                         ": " + std::to_string(samples[e]) +
+                                         (samples[e] == 1 ? " token" : " tokens"));
+    }
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (auto& [count, text] : found) report.starved.push_back(std::move(text));
+}
+
+QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& plan) {
+  QuantizeReport report;
+  report.pack = plan.directory.filename().string();
+  report.source = plan.weights.description();
+  if (plan.calibration != nullptr) report.calibration = plan.calibration->description();
+  report.formats = pack_formats(plan.pack);
+  report.bits_per_weight = pack_bits_per_weight(plan.pack);
+  report.num_layers = plan.pack.num_layers;
+  report.num_experts = plan.pack.num_experts;
+  report.expert_size = plan.pack.layouts.front().record_bytes;
+  report.pack_bytes = plan.pack_bytes;
+  report.needed_bytes = plan.total_bytes;
+  report.free_bytes = free_space(options.model);
+  report.threads = thread_count_for(options, plan);
+  report.memory_bytes = report.threads * plan.worker_bytes;
+  if (plan.calibration != nullptr) report.memory_bytes += plan.calibration->layer_bytes();
+  report.notes = plan.notes;
+  find_starved(plan, report);
+  return report;
+}
+
+std::string describe(const QuantizeOptions& options, const QuantizePlan& plan) {
+  return std::string(quant_method_name(options.method)) + " " + pack_formats(plan.pack) + " of " +
+         plan.pack.source.name;
+}
+
+// One quantization under way.
+class Quantization {
+ public:
+  Quantization(const QuantizeOptions& options, QuantizePlan& plan, OutputDirectory& output,
+               ConversionJournal journal)
+      : options_(options),
+        plan_(plan),
+        output_(output),
+        journal_(std::move(journal)),
+        qualities_(plan.pack.num_layers) {}
+
+  Status prepare();
+  Status run(const ProgressCallback& callback);
+  std::uint64_t space_needed() const;
+  std::size_t layers_resumed() const { return layers_resumed_; }
+  std::size_t layers_left() const { return plan_.pack.num_layers - journal_.layers_done(); }
+  QualityLedger ledger() const;
+
+ private:
+  fs::path quality_path(std::uint32_t layer) const {
+    return output_.path() / quality_file_name(layer);
+  }
+  Status open_journal();
+  bool take_layer(std::uint32_t layer);
+  bool take_quality(std::uint32_t layer);
+  std::vector<std::uint32_t> layers_to_do() const;
+  QualityLedger ledger_of(std::vector<LayerQuality> layers) const;
+  Status run_layer(std::uint32_t layer, ProgressCounter& progress);
+  Status write_manifest();
+
+  const QuantizeOptions& options_;
+  QuantizePlan& plan_;
+  OutputDirectory& output_;
+  ConversionJournal journal_;
+  std::vector<LayerQuality> qualities_;  // [layers]; those that are done
+  std::size_t layers_resumed_ = 0;
+};
+
+Status Quantization::open_journal() {
+  if (journal_.is_empty()) return journal_.start(plan_.digest, describe(options_, plan_));
+  if (journal_.plan() == plan_.digest) return Status::ok();
+  if (options_.restart) return journal_.start(plan_.digest, describe(options_, plan_));
+  const std::string there = output_.path().string();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = there},
+                    "holds an interrupted quantization, " + printable(journal_.what()) +
+                        ", with another source, calibration or other options",
+                    "give the same ones to continue it, --restart to drop it, or another --name");
+}
+
+bool Quantization::take_quality(std::uint32_t l) {
+  const fs::path path = quality_path(l);
+  const auto text = read_text_file(path, std::uint64_t{64} << 20);
+  if (!text.is_ok()) return false;
+  auto report = parse_pack_report(text.value(), path.string());
+  if (!report.is_ok() || !report.value().ledger.has_value()) return false;
+  std::vector<LayerQuality>& layers = report.value().ledger->layers;
+  if (layers.size() != 1 || layers.front().layer != l) return false;
+  qualities_[l] = std::move(layers.front());
+  return true;
+}
+
+bool Quantization::take_layer(std::uint32_t l) {
+  LayerEntry& layer = plan_.pack.layers[l];
+  const std::vector<std::uint64_t>& sums = *journal_.layer_checksums(l);
+  std::error_code error;
+  if (sums.size() != layer.experts.size() ||
+      fs::file_size(output_.path() / layer.file, error) != layer.file_size || error) {
+    return false;
+  }
+  for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
+  const std::size_t threads = bounded_thread_count(options_.threads);
+  return take_quality(l) && check_layer_file(output_.path(), plan_.pack, l, threads).is_ok();
+}
+
+// Takes over what an earlier run finished and reads back whole, and removes the rest.
+Status Quantization::prepare() {
+  MOE_RETURN_IF_ERROR(open_journal());
+  std::set<fs::path> kept;
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) == nullptr) continue;
+    if (!take_layer(l)) {
+      journal_.forget_layer(l);
+      continue;
+    }
+    kept.insert(output_.path() / plan_.pack.layers[l].file);
+    kept.insert(quality_path(l));
+  }
+  layers_resumed_ = journal_.layers_done();
+  return output_.keep_only(kept);
+}
+
+std::vector<std::uint32_t> Quantization::layers_to_do() const {
+  std::vector<std::uint32_t> layers;
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    const bool wanted =
+        options_.layers.empty() ||
+        std::find(options_.layers.begin(), options_.layers.end(), l) != options_.layers.end();
+    if (wanted && journal_.layer_checksums(l) == nullptr) layers.push_back(l);
+  }
+  return layers;
+}
+
+std::uint64_t Quantization::space_needed() const {
+  std::uint64_t bytes = plan_.total_bytes - plan_.pack_bytes;
+  for (std::uint32_t l : layers_to_do()) bytes += plan_.pack.layers[l].file_size;
+  return bytes;
+}
+
+QualityLedger Quantization::ledger_of(std::vector<LayerQuality> layers) const {
+  QualityLedger ledger;
+  ledger.error = plan_.calibration != nullptr ? QuantError::kOutput : QuantError::kWeight;
+  ledger.layers = std::move(layers);
+  return ledger;
+}
+
+QualityLedger Quantization::ledger() const {
+  std::vector<LayerQuality> done;
+  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) != nullptr) done.push_back(qualities_[l]);
+  }
+  return ledger_of(std::move(done));
+}
+
+Status Quantization::run_layer(std::uint32_t l, ProgressCounter& progress) {
+  const std::size_t threads = thread_count_for(options_, plan_);
+  std::unique_ptr<LayerStatistics> statistics;
+  if (plan_.calibration != nullptr) {
+    MOE_ASSIGN_OR_RETURN(statistics, plan_.calibration->layer(l, threads));
+  }
+  const LayerJob job{.weights = plan_.weights,
+                     .statistics = statistics.get(),
+                     .method = options_.method,
+                     .layer = l};
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, quantize_layer(job, output_.path(), threads, plan_.pack,
+                                                       qualities_[l], progress));
+  MOE_RETURN_IF_ERROR(file.commit());
+  MOE_RETURN_IF_ERROR(write_text_file(
+      quality_path(l),
+      "{\"report\": {\"ledger\": " + ledger_json(ledger_of({qualities_[l]})) + "}}\n"));
+  std::vector<std::uint64_t> sums;
+  for (const ExpertEntry& expert : plan_.pack.layers[l].experts) sums.push_back(expert.checksum);
+  MOE_RETURN_IF_ERROR(journal_.add_layer(l, std::move(sums)));
+  progress.layer_done();
+  return Status::ok();
+}
+
+Status Quantization::write_manifest() {
+  std::string notes;
+  for (const std::string& note : plan_.notes) {
+    notes += (notes.empty() ? "" : ", ") + json_quote(note);
+  }
+  // As read back, so that a continued quantization writes the same text.
+  QualityLedger ledger = this->ledger();
+  plan_.pack.report_json = "{\"notes\": [" + notes + "],\n\"ledger\": " + ledger_json(ledger) + "}";
+  return write_pack_manifest(output_.path(), plan_.pack);
+}
+
+Status Quantization::run(const ProgressCallback& callback) {
+  // What is finished stays, whatever ends this run.
+  output_.keep();
+  ConvertProgress start;
+  start.layers_total = plan_.pack.num_layers;
+  start.layers_done = static_cast<std::uint32_t>(layers_resumed_);
+  for (std::uint32_t l : layers_to_do()) {
+    for (std::uint32_t e = 0; e < plan_.pack.num_experts; ++e) {
+      start.bytes_total += plan_.weights.bytes(l, e);
+    }
+  }
+  ProgressCounter progress(start, callback);
+  for (std::uint32_t l : layers_to_do()) {
+    const Status status = run_layer(l, progress);
+    if (status.is_ok()) continue;
+    if (journal_.layers_done() == 0) output_.discard();
+    return status;
+  }
+  if (layers_left() > 0) return Status::ok();
+  MOE_RETURN_IF_ERROR(write_manifest());
+  return output_.finish();
+}
+
+}  // namespace
+
+Result<QuantizeReport> plan_quantization(const QuantizeOptions& options) {
+  use_one_blas_thread();
+  MOE_ASSIGN_OR_RETURN(const QuantizePlan plan, make_quantize_plan(options));
+  MOE_RETURN_IF_ERROR(OutputDirectory::check(plan.directory, OutputKind::kPack).status());
+  QuantizeReport report = report_of(options, plan);
+  report.estimated_seconds = estimate_quantize_seconds(plan, options, report.threads);
+  return report;
+}
+
+Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
+                                      const ProgressCallback& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  use_one_blas_thread();
+  MOE_ASSIGN_OR_RETURN(QuantizePlan plan, make_quantize_plan(options));
+  QuantizeReport report = report_of(options, plan);
+  MOE_ASSIGN_OR_RETURN(OutputDirectory output,
+                       OutputDirectory::take(plan.directory, OutputKind::kPack));
+  MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
+                       ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
+  Quantization quantization(options, plan, output, std::move(journal));
+  MOE_RETURN_IF_ERROR(quantization.prepare());
+  report.layers_resumed = quantization.layers_resumed();
+  report.needed_bytes = quantization.space_needed();
+  if (report.free_bytes != 0 && report.needed_bytes > report.free_bytes) {
+    return make_error(StatusCode::kIo, Where{.file = plan.directory.string()},
+                      "the pack needs " + std::to_string(report.needed_bytes) +
+                          " bytes, but only " + std::to_string(report.free_bytes) +
+                          " are free there",
+                      "free some space");
+  }
+  MOE_RETURN_IF_ERROR(quantization.run(progress));
+  report.layers_left = quantization.layers_left();
+  report.finished = report.layers_left == 0;
+  report.ledger = quantization.ledger();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+}  // namespace moepack

@@ -1,0 +1,197 @@
+#include "convert/quantize_layer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "convert/expert_name.h"
+#include "convert/parallel.h"
+#include "convert/record_stream.h"
+
+namespace moepack {
+namespace {
+
+// What one thread holds.
+struct Worker {
+  BlockDecoder decoder;
+  ExpertMatrices expert;
+  AlignedBuffer output;
+};
+
+Status read_expert(const LayerJob& job, std::uint32_t e, Worker& worker) {
+  for (Projection p : kAllProjections) {
+    Matrix& out = p == Projection::kGate ? worker.expert.gate
+                  : p == Projection::kUp ? worker.expert.up
+                                         : worker.expert.down;
+    MOE_RETURN_IF_ERROR(read_matrix(job.weights.of(job.layer, e, p), expert_name(job.layer, e, p),
+                                    worker.decoder, out));
+  }
+  return Status::ok();
+}
+
+Status append_matrix(const AffineMatrix& q, const ProjectionLayout& part, RecordStream& record) {
+  std::vector<std::byte> scales(part.bytes.scales);
+  std::vector<std::byte> biases(part.bytes.biases);
+  MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(part.bytes.weight));
+  write_affine_matrix(q, {.codes = codes, .scales = scales, .biases = biases});
+  for (const std::vector<std::byte>& values : {std::cref(scales), std::cref(biases)}) {
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(values.size()));
+    std::copy(values.begin(), values.end(), out.begin());
+  }
+  return record.flush_full();
+}
+
+// Which matrices were measured by their weights alone; by projection and expert, each written by
+// one thread.
+using MeasuredByWeights = std::array<std::vector<std::uint8_t>, kProjections>;
+
+struct LayerNotes {
+  LayerQuality& quality;
+  MeasuredByWeights by_weights;
+
+  void add(const QuantizedMatrix& q, std::uint32_t e, Projection p) {
+    ProjectionQuality& columns = quality.of(p);
+    columns.method[e] = static_cast<std::uint8_t>(q.method);
+    columns.before[e] = q.before;
+    columns.after[e] = q.after;
+    by_weights[static_cast<std::size_t>(p)][e] = q.is_output_error ? 0 : 1;
+  }
+};
+
+// The three matrices of one expert, in the order of the record.
+class ExpertQuantizer {
+ public:
+  ExpertQuantizer(const LayerJob& job, const ExpertLayout& layout, std::uint32_t expert,
+                  LayerNotes& notes)
+      : job_(job), layout_(layout), expert_(expert), notes_(notes) {}
+
+  Status run(Worker& worker, RecordStream& record) {
+    const ExpertMatrices& w = worker.expert;
+    {
+      InputStatistics inputs;
+      if (job_.statistics != nullptr) {
+        MOE_ASSIGN_OR_RETURN(inputs, job_.statistics->gate_up(expert_));
+      }
+      const std::optional<GptqFactor> factor = factor_of(inputs);
+      MOE_RETURN_IF_ERROR(write(Projection::kGate, w.gate, inputs, factor, record));
+      MOE_RETURN_IF_ERROR(write(Projection::kUp, w.up, inputs, factor, record));
+    }
+    InputStatistics inputs;
+    if (job_.statistics != nullptr) {
+      MOE_ASSIGN_OR_RETURN(inputs, job_.statistics->down(expert_, w));
+    }
+    return write(Projection::kDown, w.down, inputs, factor_of(inputs), record);
+  }
+
+ private:
+  std::optional<GptqFactor> factor_of(const InputStatistics& inputs) const {
+    if (!inputs.is_known || job_.method != QuantMethod::kGptq) return std::nullopt;
+    return factor_hessian(inputs.hessian, kGptqDamping);
+  }
+
+  Status write(Projection p, const Matrix& w, const InputStatistics& inputs,
+               const std::optional<GptqFactor>& factor, RecordStream& record) {
+    const ProjectionLayout& part = layout_.of(p);
+    const MatrixFormat format{.bits = qformat_info(part.format.id).bits,
+                              .group_size = part.format.group_size};
+    const QuantizedMatrix q = quantize_matrix(job_.method, w, part.rows, format, inputs,
+                                              factor.has_value() ? &*factor : nullptr);
+    notes_.add(q, expert_, p);
+    return append_matrix(q.values, part, record);
+  }
+
+  const LayerJob& job_;
+  const ExpertLayout& layout_;
+  std::uint32_t expert_;
+  LayerNotes& notes_;
+};
+
+LayerNotes prepare(const LayerJob& job, std::uint32_t num_experts, LayerQuality& quality) {
+  quality.layer = job.layer;
+  quality.samples.clear();
+  for (std::uint32_t e = 0; job.statistics != nullptr && e < num_experts; ++e) {
+    quality.samples.push_back(job.statistics->samples(e));
+  }
+  LayerNotes notes{.quality = quality, .by_weights = {}};
+  for (ProjectionQuality& p : quality.projections) {
+    p.method.assign(num_experts, 0);
+    p.before.assign(num_experts, 0);
+    p.after.assign(num_experts, 0);
+    p.weight_error.clear();
+  }
+  for (std::vector<std::uint8_t>& flags : notes.by_weights) flags.assign(num_experts, 0);
+  return notes;
+}
+
+// In a ledger of output errors, the experts that have none.
+void finish(const LayerJob& job, LayerNotes& notes) {
+  if (job.statistics == nullptr) return;
+  for (Projection p : kAllProjections) {
+    const std::vector<std::uint8_t>& flags = notes.by_weights[static_cast<std::size_t>(p)];
+    for (std::uint32_t e = 0; e < flags.size(); ++e) {
+      if (flags[e] != 0) notes.quality.of(p).weight_error.push_back(e);
+    }
+  }
+}
+
+}  // namespace
+
+Status read_matrix(const StoredMatrix& stored, const std::string& name, BlockDecoder& decoder,
+                   Matrix& out) {
+  const auto rows = static_cast<std::size_t>(stored.rows);
+  const auto cols = static_cast<std::size_t>(stored.cols);
+  out.resize(static_cast<Eigen::Index>(padded_rows(rows)), static_cast<Eigen::Index>(cols));
+  out.bottomRows(out.rows() - static_cast<Eigen::Index>(rows)).setZero();
+  const auto stride = static_cast<std::size_t>(out.rows());
+  for (std::uint64_t begin = 0; begin < stored.elements(); begin += kDecodeBlock) {
+    const std::uint64_t count = std::min(kDecodeBlock, stored.elements() - begin);
+    MOE_ASSIGN_OR_RETURN(const DecodedBlock block, decoder.decode(stored, begin, count));
+    std::size_t row = begin / cols;
+    std::size_t col = begin % cols;
+    for (float value : block.values) {
+      if (!std::isfinite(value)) {
+        return corrupt(
+            Where{.file = stored.weight.file->path(),
+                  .tensor = name,
+                  .offset = stored.weight.offset + weight_byte(stored.format, row * cols + col)},
+            "holds a value that is not finite, at row " + std::to_string(row) + ", column " +
+                std::to_string(col),
+            "download the file again, or start from another source with --from");
+      }
+      out.data()[col * stride + row] = value;
+      if (++col == cols) {
+        col = 0;
+        ++row;
+      }
+    }
+  }
+  return Status::ok();
+}
+
+Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::path& directory,
+                                  std::size_t threads, PackManifest& pack, LayerQuality& quality,
+                                  ProgressCounter& progress) {
+  LayerEntry& entry = pack.layers[job.layer];
+  LayerNotes notes = prepare(job, pack.num_experts, quality);
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(directory / entry.file));
+  MOE_RETURN_IF_ERROR(file.resize(entry.file_size));
+  file.write_directly();
+  std::vector<Worker> workers(threads);
+  const auto run = [&](std::size_t item, std::size_t w) -> Status {
+    const auto e = static_cast<std::uint32_t>(item);
+    Worker& worker = workers[w];
+    worker.expert.hidden = pack.hidden_size;
+    worker.expert.width = pack.expert_width;
+    MOE_RETURN_IF_ERROR(read_expert(job, e, worker));
+    RecordStream record(file, entry.experts[e].offset, worker.output);
+    ExpertQuantizer quantizer(job, pack.layout_of(job.layer, e), e, notes);
+    MOE_RETURN_IF_ERROR(quantizer.run(worker, record));
+    MOE_ASSIGN_OR_RETURN(entry.experts[e].checksum, record.finish());
+    progress.add_bytes(job.weights.bytes(job.layer, e));
+    return Status::ok();
+  };
+  MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, threads, run));
+  finish(job, notes);
+  return file;
+}
+
+}  // namespace moepack

@@ -1,0 +1,174 @@
+#include "convert/quantize_plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "convert/layout_table.h"
+#include "formats/bytes.h"
+#include "formats/checksum.h"
+#include "formats/flashmoe_resident.h"
+#include "formats/model_dir.h"
+#include "quant/tile.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Grows whenever the same input gives other bytes.
+constexpr int kQuantizerVersion = 1;
+
+using Formats = std::array<WeightFormat, kProjections>;
+
+Result<WeightFormat> format_of(std::uint32_t bits, std::uint32_t group_size) {
+  const auto id = affine_qformat(bits);
+  if (!id.has_value() || !is_valid_group_size(group_size)) {
+    return invalid_argument("there is no affine format of " + std::to_string(bits) +
+                                " bits in groups of " + std::to_string(group_size),
+                            "take 2, 3, 4, 5, 6 or 8 bits and groups of 32, 64 or 128");
+  }
+  return WeightFormat{.id = *id, .group_size = group_size, .scale_type = DType::kBf16};
+}
+
+Result<Formats> formats_of(const QuantizeOptions& options, std::uint32_t layer) {
+  std::uint32_t gate_up = options.gate_up_bits;
+  std::uint32_t down = options.down_bits;
+  for (const LayerBits& other : options.layer_bits) {
+    if (other.layer == layer) gate_up = down = other.bits;
+  }
+  MOE_ASSIGN_OR_RETURN(const WeightFormat wide, format_of(gate_up, options.group_size));
+  MOE_ASSIGN_OR_RETURN(const WeightFormat narrow, format_of(down, options.group_size));
+  return Formats{wide, wide, narrow};
+}
+
+Status check_layers(const QuantizeOptions& options, const ModelConfig& config) {
+  std::vector<std::uint32_t> named = options.layers;
+  for (const LayerBits& bits : options.layer_bits) named.push_back(bits.layer);
+  for (std::uint32_t layer : named) {
+    if (layer < config.num_layers) continue;
+    return invalid_argument("there is no layer " + std::to_string(layer) + ", the model has " +
+                                std::to_string(config.num_layers),
+                            "number them from 0");
+  }
+  return Status::ok();
+}
+
+Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
+  const ModelConfig& config = plan.config;
+  PackManifest& pack = plan.pack;
+  pack.num_layers = config.num_layers;
+  pack.num_experts = config.num_experts;
+  pack.hidden_size = config.hidden_size;
+  pack.expert_width = config.expert_width;
+  pack.page_size = plan.weights.page_size();
+  pack.source = plan.weights.source();
+  pack.source.method = quant_method_name(options.method);
+  LayoutTable layouts;
+  for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+    MOE_ASSIGN_OR_RETURN(const Formats formats, formats_of(options, l));
+    const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
+    if (!layout.has_value()) {
+      return invalid_argument("experts of " + std::to_string(config.expert_width) + " x " +
+                                  std::to_string(config.hidden_size) +
+                                  " are no whole number of groups of " +
+                                  std::to_string(options.group_size),
+                              "give a smaller --group-size");
+    }
+    LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
+    for (std::uint32_t e = 0; e < config.num_experts; ++e) {
+      layer.experts.push_back(
+          {.offset = layer.file_size, .layout = layouts.index_of(*layout), .checksum = 0});
+      const auto next =
+          checked_add(layer.file_size, align_up(layout->record_bytes, pack.page_size));
+      if (!next.has_value()) return invalid_argument("a layer file would be too large");
+      layer.file_size = *next;
+    }
+    plan.pack_bytes += layer.file_size;
+    pack.layers.push_back(std::move(layer));
+  }
+  layouts.store(pack);
+  return Status::ok();
+}
+
+// The directory's name that --name means.
+Result<std::string> pack_directory_name(const std::string& name) {
+  const std::string prefix = kDefaultPackName;
+  if (!name.empty() && is_plain_file_name(prefix + "_" + name)) {
+    return name.starts_with(prefix) ? name : prefix + "_" + name;
+  }
+  return invalid_argument("\"" + printable(name) + "\" cannot be the name of a pack",
+                          "give --name letters, digits, _ and -, as in --name gptq_2bit");
+}
+
+Status open_calibration(const QuantizeOptions& options, QuantizePlan& plan) {
+  if (!options.calibration.has_value()) {
+    if (options.method != QuantMethod::kGptq) return Status::ok();
+    return invalid_argument("gptq needs to know the inputs of the experts",
+                            "run moepack calibrate and give --calibration, or take --method grid");
+  }
+  std::optional<ResidentManifest> residents;
+  if (auto read = read_model_residents(options.model, plan.config); read.is_ok()) {
+    residents = std::move(read).value();
+  }
+  MOE_ASSIGN_OR_RETURN(
+      plan.calibration,
+      CalibrationInput::open(*options.calibration, plan.config, plan.weights.source(),
+                             residents.has_value() ? &*residents : nullptr));
+  const bool used = options.method == QuantMethod::kGrid || options.method == QuantMethod::kGptq;
+  if (!used) {
+    plan.notes.push_back(std::string(quant_method_name(options.method)) +
+                         " does not look at the calibration; only the errors are measured with it");
+  }
+  for (std::string& note : plan.calibration->notes()) plan.notes.push_back(std::move(note));
+  return Status::ok();
+}
+
+void note_second_rounding(QuantizePlan& plan) {
+  if (plan.weights.bits_per_weight() >= 16) return;
+  plan.notes.push_back("starts from experts that were rounded before, " +
+                       plan.weights.description() +
+                       ": give --from an unquantized checkpoint where there is one");
+}
+
+// One thread: the expert's weights, twice over while codes are chosen; a Hessian and its factor.
+std::uint64_t worker_bytes(const ModelConfig& config, bool calibrated) {
+  const std::uint64_t hidden = config.hidden_size;
+  const std::uint64_t width = config.expert_width;
+  const std::uint64_t matrix = padded_rows(std::max(hidden, width)) * std::min(hidden, width) * 4;
+  const std::uint64_t widest = std::max(hidden, width);
+  const std::uint64_t hessians = calibrated ? 3 * widest * widest * 4 + 1024 * widest * 4 : 0;
+  return 3 * matrix + 4 * matrix + hessians;
+}
+
+std::uint64_t plan_digest(const QuantizePlan& plan) {
+  PackManifest pack = plan.pack;
+  pack.source.name.clear();
+  std::string text = pack_manifest_text(pack);
+  text += "quantizer " + std::to_string(kQuantizerVersion) + "\n";
+  text += "bits of the source " + std::to_string(plan.weights.bits_per_weight()) + "\n";
+  if (plan.calibration != nullptr) {
+    text += "calibration " + checksum_text(plan.calibration->digest()) + "\n";
+  }
+  return checksum(std::as_bytes(std::span(text)));
+}
+
+}  // namespace
+
+Result<QuantizePlan> make_quantize_plan(const QuantizeOptions& options) {
+  QuantizePlan plan;
+  MOE_ASSIGN_OR_RETURN(const std::string name, pack_directory_name(options.name));
+  plan.directory = options.model / name;
+  MOE_ASSIGN_OR_RETURN(ParsedConfig config, read_model_config(options.model / "config.json"));
+  plan.config = std::move(config.model);
+  MOE_RETURN_IF_ERROR(check_layers(options, plan.config));
+  MOE_ASSIGN_OR_RETURN(plan.weights, ExpertWeights::open(options.model, plan.config, options.from));
+  MOE_RETURN_IF_ERROR(open_calibration(options, plan));
+  MOE_RETURN_IF_ERROR(plan_layers(options, plan));
+  note_second_rounding(plan);
+  plan.worker_bytes = worker_bytes(plan.config, plan.calibration != nullptr);
+  plan.total_bytes = plan.pack_bytes + 2 * pack_manifest_text(plan.pack).size();
+  plan.digest = plan_digest(plan);
+  return plan;
+}
+
+}  // namespace moepack

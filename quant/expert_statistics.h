@@ -1,0 +1,38 @@
+// The input statistics of one expert's three matrices from the recorded inputs of its layer.
+#pragma once
+
+#include <functional>
+
+#include "quant/layer_inputs.h"
+
+namespace moepack {
+
+// One expert's weights as float32; rows padded to whole tiles (quant/tile.h).
+struct ExpertMatrices {
+  std::size_t hidden = 0;
+  std::size_t width = 0;
+  Matrix gate;  // [padded width, hidden]
+  Matrix up;    // [padded width, hidden]
+  Matrix down;  // [padded hidden, width]
+};
+
+// Runs work(i) for every i < count, in any order and from any threads.
+using ParallelFor =
+    std::function<void(std::size_t count, const std::function<void(std::size_t)>& work)>;
+
+// The mean of x x^T over tokens from all over the layer, in the upper triangle: what the Hessians
+// of gate and up lean on. `tokens`: at most so many are taken. Panels of columns are shared out by
+// `parallel`; the result does not depend on how.
+Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens, const ParallelFor& parallel);
+
+// Of gate and up.
+InputStatistics gate_up_statistics(const LayerInputs& inputs, const Matrix& layer_hessian,
+                                   std::uint32_t expert);
+
+// Of down, whose inputs are computed with the expert's own weights. Its Hessian leans on what the
+// expert makes of tokens from all over the layer; hidden units of different experts have nothing in
+// common.
+InputStatistics down_statistics(const LayerInputs& inputs, const ExpertMatrices& weights,
+                                std::uint32_t expert);
+
+}  // namespace moepack

@@ -1,0 +1,79 @@
+#include "quant/linear_algebra.h"
+
+#include <cblas.h>
+
+#include <cassert>
+
+extern "C" {
+// LAPACK, as OpenBLAS implements it. Source: LAPACK users' guide, routines SPOTRF and STRTRI.
+void spotrf_(const char* uplo, const int* n, float* a, const int* lda, int* info);
+void strtri_(const char* uplo, const char* diag, const int* n, float* a, const int* lda, int* info);
+}
+
+namespace moepack {
+namespace {
+
+int size_of(Eigen::Index n) { return static_cast<int>(n); }
+
+// out += factor a b^T.
+void add_scaled_product(float factor, const Eigen::Ref<const Matrix>& a,
+                        const Eigen::Ref<const Matrix>& b, Eigen::Ref<Matrix> out) {
+  assert(out.rows() == a.rows() && out.cols() == b.rows() && a.cols() == b.cols());
+  cblas_sgemm(CblasColMajor, CblasNoTrans, CblasTrans, size_of(a.rows()), size_of(b.rows()),
+              size_of(a.cols()), factor, a.data(), size_of(a.outerStride()), b.data(),
+              size_of(b.outerStride()), 1.0F, out.data(), size_of(out.outerStride()));
+}
+
+}  // namespace
+
+void use_one_blas_thread() { openblas_set_num_threads(1); }
+
+void add_gram(const Eigen::Ref<const Matrix>& x, Matrix& upper) {
+  assert(upper.rows() == x.rows() && upper.cols() == x.rows());
+  cblas_ssyrk(CblasColMajor, CblasUpper, CblasNoTrans, size_of(x.rows()), size_of(x.cols()), 1.0F,
+              x.data(), size_of(x.outerStride()), 1.0F, upper.data(), size_of(upper.rows()));
+}
+
+void mirror_upper(Matrix& square) {
+  constexpr Eigen::Index kBlock = 64;
+  const Eigen::Index n = square.rows();
+  for (Eigen::Index j = 0; j < n; j += kBlock) {
+    const Eigen::Index columns = std::min(kBlock, n - j);
+    for (Eigen::Index i = 0; i < j; i += kBlock) {
+      square.block(j, i, columns, kBlock) = square.block(i, j, kBlock, columns).transpose();
+    }
+    for (Eigen::Index k = j; k < j + columns; ++k) {
+      for (Eigen::Index i = j; i < k; ++i) square(k, i) = square(i, k);
+    }
+  }
+}
+
+bool invert_cholesky(Matrix& a) {
+  const int n = size_of(a.rows());
+  int info = 0;
+  spotrf_("U", &n, a.data(), &n, &info);
+  if (info != 0) return false;
+  strtri_("U", "N", &n, a.data(), &n, &info);
+  // A matrix that is not finite passes through both.
+  return info == 0 && a.diagonal().allFinite();
+}
+
+void multiply(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
+              Eigen::Ref<Matrix> out) {
+  assert(out.rows() == a.rows() && out.cols() == b.cols() && a.cols() == b.rows());
+  cblas_sgemm(CblasColMajor, CblasNoTrans, CblasNoTrans, size_of(a.rows()), size_of(b.cols()),
+              size_of(a.cols()), 1.0F, a.data(), size_of(a.outerStride()), b.data(),
+              size_of(b.outerStride()), 0.0F, out.data(), size_of(out.outerStride()));
+}
+
+void add_product(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
+                 Eigen::Ref<Matrix> out) {
+  add_scaled_product(1.0F, a, b, out);
+}
+
+void subtract_product(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
+                      Eigen::Ref<Matrix> out) {
+  add_scaled_product(-1.0F, a, b, out);
+}
+
+}  // namespace moepack

@@ -1,0 +1,47 @@
+// One matrix to an affine format, by one of the methods.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "quant/gptq.h"
+#include "quant/input_statistics.h"
+
+namespace moepack {
+
+enum class QuantMethod : std::uint8_t {  // in the order of the ledger's list of methods
+  kRtn,                                  // minimum and maximum of each group
+  kClip,                                 // flash-moe's search
+  kGrid,  // two-sided search, weighted by the inputs where they are known
+  kGptq,  // kGrid, then GPTQ and refinement; kGrid where that is better on held-out inputs
+};
+
+// "rtn", "clip", "grid", "gptq".
+std::string_view quant_method_name(QuantMethod method);
+std::optional<QuantMethod> quant_method_from_name(std::string_view name);
+
+struct QuantizedMatrix {
+  AffineMatrix values;
+  QuantMethod method;  // what was kept
+  bool is_output_error;
+  float before;  // relative error of kRtn in the same format (convert/quality_ledger.h)
+  float after;   // of `values`
+};
+
+struct MatrixFormat {
+  std::uint32_t bits = 4;
+  std::size_t group_size = 64;
+};
+
+// w: [padded rows, cols], `rows` of them real; finite. `inputs` may be unknown; kGptq then is
+// kGrid. `factor`: of inputs.hessian, shared by the matrices that read the same inputs; nullptr: no
+// kGptq (the Hessian cannot be factored).
+QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, std::size_t rows,
+                                const MatrixFormat& format, const InputStatistics& inputs,
+                                const GptqFactor* factor);
+
+// Damping at which factor_hessian starts.
+constexpr float kGptqDamping = 0.01F;
+
+}  // namespace moepack
