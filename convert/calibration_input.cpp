@@ -32,8 +32,9 @@ class RecordedLayer : public LayerStatistics {
   Result<InputStatistics> gate_up(std::uint32_t expert) const override {
     return gate_up_statistics(inputs_, common_, expert);
   }
-  Result<InputStatistics> down(std::uint32_t expert, const ExpertMatrices& weights) const override {
-    return down_statistics(inputs_, weights, expert);
+  Result<DownProblem> down(std::uint32_t expert, const ExpertMatrices& weights,
+                           const Matrix& stored_gate, const Matrix& stored_up) const override {
+    return down_problem(inputs_, weights, stored_gate, stored_up, expert);
   }
 
  private:

@@ -21,9 +21,10 @@ class LayerStatistics {
   // Calibration tokens that chose the expert.
   virtual std::uint64_t samples(std::uint32_t expert) const = 0;
   virtual Result<InputStatistics> gate_up(std::uint32_t expert) const = 0;
-  // is_known is false where the calibration cannot tell.
-  virtual Result<InputStatistics> down(std::uint32_t expert,
-                                       const ExpertMatrices& weights) const = 0;
+  // Given gate and up as they will be stored. The inputs are unknown where the calibration cannot
+  // tell; the target then is empty.
+  virtual Result<DownProblem> down(std::uint32_t expert, const ExpertMatrices& weights,
+                                   const Matrix& stored_gate, const Matrix& stored_up) const = 0;
 };
 
 class CalibrationInput {

@@ -50,8 +50,8 @@ double matrix_seconds(const QuantizeOptions& options, std::size_t rows, std::siz
   }
   double seconds = seconds_since(start) / sharing;
   start = Clock::now();
-  quantize_matrix(options.method, w, rows, {.bits = bits, .group_size = options.group_size}, inputs,
-                  factor.has_value() ? &*factor : nullptr);
+  quantize_matrix(options.method, w, w, rows, {.bits = bits, .group_size = options.group_size},
+                  inputs, factor.has_value() ? &*factor : nullptr);
   return seconds + seconds_since(start);
 }
 

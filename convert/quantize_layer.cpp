@@ -66,20 +66,24 @@ class ExpertQuantizer {
 
   Status run(Worker& worker, RecordStream& record) {
     const ExpertMatrices& w = worker.expert;
+    Matrix gate;
+    Matrix up;
     {
       InputStatistics inputs;
       if (job_.statistics != nullptr) {
         MOE_ASSIGN_OR_RETURN(inputs, job_.statistics->gate_up(expert_));
       }
       const std::optional<GptqFactor> factor = factor_of(inputs);
-      MOE_RETURN_IF_ERROR(write(Projection::kGate, w.gate, inputs, factor, record));
-      MOE_RETURN_IF_ERROR(write(Projection::kUp, w.up, inputs, factor, record));
+      MOE_RETURN_IF_ERROR(write(Projection::kGate, w.gate, w.gate, inputs, factor, record, gate));
+      MOE_RETURN_IF_ERROR(write(Projection::kUp, w.up, w.up, inputs, factor, record, up));
     }
-    InputStatistics inputs;
+    DownProblem problem;
     if (job_.statistics != nullptr) {
-      MOE_ASSIGN_OR_RETURN(inputs, job_.statistics->down(expert_, w));
+      MOE_ASSIGN_OR_RETURN(problem, job_.statistics->down(expert_, w, gate, up));
     }
-    return write(Projection::kDown, w.down, inputs, factor_of(inputs), record);
+    const InputStatistics& inputs = problem.inputs;
+    const Matrix& target = inputs.is_known ? problem.target : w.down;
+    return write(Projection::kDown, w.down, target, inputs, factor_of(inputs), record, gate);
   }
 
  private:
@@ -88,14 +92,17 @@ class ExpertQuantizer {
     return factor_hessian(inputs.hessian, kGptqDamping);
   }
 
-  Status write(Projection p, const Matrix& w, const InputStatistics& inputs,
-               const std::optional<GptqFactor>& factor, RecordStream& record) {
+  // `stored`: the matrix as it will be read.
+  Status write(Projection p, const Matrix& w, const Matrix& target, const InputStatistics& inputs,
+               const std::optional<GptqFactor>& factor, RecordStream& record, Matrix& stored) {
     const ProjectionLayout& part = layout_.of(p);
     const MatrixFormat format{.bits = qformat_info(part.format.id).bits,
                               .group_size = part.format.group_size};
-    const QuantizedMatrix q = quantize_matrix(job_.method, w, part.rows, format, inputs,
+    const QuantizedMatrix q = quantize_matrix(job_.method, w, target, part.rows, format, inputs,
                                               factor.has_value() ? &*factor : nullptr);
     notes_.add(q, expert_, p);
+    stored_minus(q.values, w, stored);
+    stored += w;
     return append_matrix(q.values, part, record);
   }
 

@@ -2,10 +2,16 @@
 // model, and how the router chose. Written by `moepack calibrate`, read by the quantizer.
 //
 //   CALIB/calibration.json     the manifest below; written last, so that a directory with it is
-//   whole CALIB/layer_00.bin.zst …   one file a layer, zstd frames one after another; decompressed:
-//       inputs   bf16 [tokens, hidden_size]       output of the post-attention norm, each token
-//       once experts  u16  [tokens, experts_per_token] by falling router weight weights  f32
-//       [tokens, experts_per_token] as the runtime uses them (they sum to 1)
+//                               whole
+//   CALIB/layer_00.bin.zst …    one file a layer, zstd frames one after another; decompressed:
+//       inputs   bf16 [tokens, hidden_size]         output of the post-attention norm, each token
+//                                                   once; in byte planes, see below
+//       experts  u16  [tokens, experts_per_token]   by falling router weight
+//       weights  f32  [tokens, experts_per_token]   as the runtime uses them (they sum to 1)
+//
+// Byte planes: of every 524,288 inputs (the last run is shorter) first all low bytes, then all high
+// bytes. On trained models' activations zstd level 1 leaves 67.7 % of that and 77.7 % of plain
+// values (small-moe, layer 4, 296,656 tokens); higher levels gain nothing.
 //
 // Schema and an example: docs/calibration-format.md.
 #pragma once
@@ -73,5 +79,7 @@ Result<LayerActivations> read_layer_activations(const std::filesystem::path& dir
 Result<CalibrationLayer> write_layer_activations(const std::filesystem::path& directory,
                                                  std::uint32_t layer, std::uint32_t num_experts,
                                                  const LayerActivations& activations);
+// The size that the layer's file would have; for estimates.
+Result<std::uint64_t> compressed_layer_size(const LayerActivations& activations);
 
 }  // namespace moepack

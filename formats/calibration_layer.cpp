@@ -29,11 +29,12 @@ bool is_valid_weight(float weight) {
 
 class FrameWriter {
  public:
-  FrameWriter(AtomicFile& file, int level) : file_(file), encoder_(level) {}
+  // Without a file the bytes are only counted.
+  FrameWriter(AtomicFile* file, int level) : file_(file), encoder_(level) {}
 
   Status write(std::span<const std::byte> block) {
     MOE_ASSIGN_OR_RETURN(const std::span<const std::byte> frame, encoder_.encode(block));
-    MOE_RETURN_IF_ERROR(file_.write_at(size_, frame));
+    if (file_ != nullptr) MOE_RETURN_IF_ERROR(file_->write_at(size_, frame));
     sum_.add(frame);
     size_ += frame.size();
     return Status::ok();
@@ -50,7 +51,7 @@ class FrameWriter {
   std::uint64_t checksum() const { return sum_.finish(); }
 
  private:
-  AtomicFile& file_;
+  AtomicFile* file_;
   ZstdFrameEncoder encoder_;
   ChecksumStream sum_;
   std::uint64_t size_ = 0;
@@ -81,6 +82,12 @@ Status write_inputs(FrameWriter& writer, std::span<const std::uint16_t> inputs) 
     inputs = inputs.subspan(count);
   }
   return Status::ok();
+}
+
+Status write_layer(FrameWriter& writer, const LayerActivations& activations) {
+  MOE_RETURN_IF_ERROR(write_inputs(writer, activations.inputs));
+  MOE_RETURN_IF_ERROR(writer.write_all(std::as_bytes(std::span(activations.experts))));
+  return writer.write_all(std::as_bytes(std::span(activations.weights)));
 }
 
 // ---- reading ----
@@ -209,19 +216,27 @@ Result<CalibrationLayer> write_layer_activations(const std::filesystem::path& di
   entry.file = calibration_file_name(layer);
   MOE_ASSIGN_OR_RETURN(entry.samples, count_samples(layer, num_experts, activations));
   MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(directory / entry.file));
-  FrameWriter writer(file, kCompressionLevel);
-  MOE_RETURN_IF_ERROR(write_inputs(writer, activations.inputs));
-  MOE_RETURN_IF_ERROR(writer.write_all(std::as_bytes(std::span(activations.experts))));
-  MOE_RETURN_IF_ERROR(writer.write_all(std::as_bytes(std::span(activations.weights))));
+  FrameWriter writer(&file, kCompressionLevel);
+  MOE_RETURN_IF_ERROR(write_layer(writer, activations));
   MOE_RETURN_IF_ERROR(file.commit());
   entry.file_size = writer.size();
   entry.checksum = writer.checksum();
   return entry;
 }
 
+Result<std::uint64_t> compressed_layer_size(const LayerActivations& activations) {
+  FrameWriter writer(nullptr, kCompressionLevel);
+  MOE_RETURN_IF_ERROR(write_layer(writer, activations));
+  return writer.size();
+}
+
 Result<LayerActivations> read_layer_activations(const std::filesystem::path& directory,
                                                 const CalibrationManifest& manifest,
                                                 std::uint32_t layer) {
+  if (layer >= manifest.layers.size()) {
+    return invalid_argument("the calibration has " + std::to_string(manifest.layers.size()) +
+                            " layers, not one of number " + std::to_string(layer));
+  }
   const CalibrationLayer& entry = manifest.layers[layer];
   MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / entry.file));
   MOE_RETURN_IF_ERROR(check_file(file, entry));

@@ -19,6 +19,8 @@ constexpr std::size_t kFewHeldOut = 16;
 constexpr std::size_t kBorrowedHeldOut = 64;
 // Columns of the layer's Hessian that one task adds to.
 constexpr Eigen::Index kPanelColumns = 128;
+// On the diagonal, as a share of its mean, where the target of down is solved for.
+constexpr float kTargetDamping = 1e-3F;
 constexpr double kPriorPhase = 0.25;
 constexpr double kHeldOutPhase = 0.75;
 
@@ -58,43 +60,79 @@ void for_blocks(const LayerInputs& inputs, std::span<const InputSample> samples,
   }
 }
 
-// Inputs without their weights' square roots, for what is not linear.
-std::vector<InputSample> unweighted(std::span<const InputSample> samples) {
-  std::vector<InputSample> out(samples.begin(), samples.end());
-  for (InputSample& s : out) s.weight = 1;
-  return out;
-}
+// The inputs of down for some tokens, by the original gate and up and by the stored ones, each
+// times the square root of its weight.
+struct DownInputs {
+  Matrix original;
+  Matrix stored;
+};
 
-// The inputs of down for some tokens, each times the square root of its weight.
-void down_inputs(const LayerInputs& inputs, const ExpertMatrices& weights,
-                 std::span<const InputSample> samples, Matrix& out) {
-  Matrix x;
-  inputs.gather(unweighted(samples), x);
-  swiglu_outputs(weights.gate, weights.up, weights.width, x, out);
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    out.col(static_cast<Eigen::Index>(i)) *= std::sqrt(samples[i].weight);
+class DownCollector {
+ public:
+  DownCollector(const LayerInputs& inputs, const ExpertMatrices& weights, const Matrix& stored_gate,
+                const Matrix& stored_up)
+      : inputs_(inputs), weights_(weights), gate_(stored_gate), up_(stored_up) {}
+
+  DownInputs of(std::span<const InputSample> samples) const {
+    // Weights come last: the network in between is not linear.
+    std::vector<InputSample> plain(samples.begin(), samples.end());
+    for (InputSample& s : plain) s.weight = 1;
+    Matrix x;
+    inputs_.gather(plain, x);
+    DownInputs out;
+    swiglu_outputs(weights_.gate, weights_.up, weights_.width, x, out.original);
+    swiglu_outputs(gate_, up_, weights_.width, x, out.stored);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const float factor = std::sqrt(samples[i].weight);
+      out.original.col(static_cast<Eigen::Index>(i)) *= factor;
+      out.stored.col(static_cast<Eigen::Index>(i)) *= factor;
+    }
+    return out;
   }
-}
 
-void add_down(const LayerInputs& inputs, const ExpertMatrices& weights,
-              std::span<const InputSample> samples, GramSum& sum) {
-  Matrix u;
-  for (std::size_t at = 0; at < samples.size(); at += kBlockTokens) {
-    const auto block = samples.subspan(at, std::min(kBlockTokens, samples.size() - at));
-    down_inputs(inputs, weights, block, u);
+  // Means of stored stored^T (upper triangle) and original stored^T; their weight.
+  double means(std::span<const InputSample> samples, Matrix& hessian, Matrix& cross) const {
+    const auto width = static_cast<Eigen::Index>(weights_.width);
+    GramSum sum(weights_.width);
+    cross = Matrix::Zero(width, width);
+    for (std::size_t at = 0; at < samples.size(); at += kBlockTokens) {
+      const auto block = samples.subspan(at, std::min(kBlockTokens, samples.size() - at));
+      const DownInputs u = of(block);
+      sum.add(u.stored, weight_of(block));
+      add_product(u.original, u.stored, cross);
+    }
+    if (sum.weight() > 0) cross *= static_cast<float>(1.0 / sum.weight());
+    hessian = sum.mean();
+    return sum.weight();
+  }
+
+ private:
+  static double weight_of(std::span<const InputSample> samples) {
     double weight = 0;
-    for (const InputSample& s : block) weight += static_cast<double>(s.weight);
-    sum.add(u, weight);
+    for (const InputSample& s : samples) weight += static_cast<double>(s.weight);
+    return weight;
   }
-}
 
-InputStatistics finish(GramSum& own, double samples, const Matrix& prior) {
-  InputStatistics out;
-  out.is_known = true;
-  out.hessian = own.mean();
-  shrink(out.hessian, own.weight() > 0 ? samples : 0, prior, kPriorStrength);
-  mirror_upper(out.hessian);
-  return out;
+  const LayerInputs& inputs_;
+  const ExpertMatrices& weights_;
+  const Matrix& gate_;
+  const Matrix& up_;
+};
+
+// down * cross * (hessian + a little)^-1; `down` itself where that cannot be formed.
+Matrix nearest_weights(const Matrix& down, const Matrix& hessian, const Matrix& cross) {
+  Matrix inverse = hessian;
+  inverse.diagonal().array() += kTargetDamping * hessian.diagonal().mean();
+  // With hessian = C^T C its inverse is C^-1 C^-T.
+  if (!invert_cholesky(inverse)) return down;
+  inverse.triangularView<Eigen::StrictlyLower>().setZero();
+  Matrix step(down.rows(), down.cols());
+  Matrix half(down.rows(), down.cols());
+  multiply(down, cross, half);
+  multiply(half, inverse, step);
+  half.setZero();
+  add_product(step, inverse, half);
+  return half;
 }
 
 }  // namespace
@@ -122,22 +160,40 @@ InputStatistics gate_up_statistics(const LayerInputs& inputs, const Matrix& laye
   GramSum sum(inputs.hidden_size());
   const std::span<const InputSample> training = inputs.training(expert);
   for_blocks(inputs, training, [&](auto, const Matrix& x, double weight) { sum.add(x, weight); });
-  InputStatistics out = finish(sum, static_cast<double>(training.size()), layer_hessian);
+  InputStatistics out;
+  out.is_known = true;
   out.samples = inputs.samples(expert);
+  out.hessian = sum.mean();
+  const double own = sum.weight() > 0 ? static_cast<double>(training.size()) : 0;
+  shrink(out.hessian, own, layer_hessian, kPriorStrength);
+  mirror_upper(out.hessian);
   inputs.gather(judges(inputs, expert), out.held_out);
   return out;
 }
 
-InputStatistics down_statistics(const LayerInputs& inputs, const ExpertMatrices& weights,
-                                std::uint32_t expert) {
-  GramSum prior(weights.width);
-  add_down(inputs, weights, inputs.spread(kPriorTokens, kPriorPhase), prior);
-  GramSum sum(weights.width);
+DownProblem down_problem(const LayerInputs& inputs, const ExpertMatrices& weights,
+                         const Matrix& stored_gate, const Matrix& stored_up, std::uint32_t expert) {
+  const DownCollector collector(inputs, weights, stored_gate, stored_up);
   const std::span<const InputSample> training = inputs.training(expert);
-  add_down(inputs, weights, training, sum);
-  InputStatistics out = finish(sum, static_cast<double>(training.size()), prior.mean());
-  out.samples = inputs.samples(expert);
-  down_inputs(inputs, weights, judges(inputs, expert), out.held_out);
+  DownProblem out;
+  Matrix cross;
+  const double weight = collector.means(training, out.inputs.hessian, cross);
+  Matrix prior;
+  Matrix prior_cross;
+  collector.means(inputs.spread(kPriorTokens, kPriorPhase), prior, prior_cross);
+  const double own = weight > 0 ? static_cast<double>(training.size()) : 0;
+  shrink(out.inputs.hessian, own, prior, kPriorStrength);
+  mirror_upper(out.inputs.hessian);
+  const double total = own + kPriorStrength;
+  cross = static_cast<float>(own / total) * cross +
+          static_cast<float>(kPriorStrength / total) * prior_cross;
+  out.target = nearest_weights(weights.down, out.inputs.hessian, cross);
+  out.inputs.is_known = true;
+  out.inputs.samples = inputs.samples(expert);
+  DownInputs judging = collector.of(judges(inputs, expert));
+  out.inputs.wanted.resize(weights.down.rows(), judging.original.cols());
+  multiply(weights.down, judging.original, out.inputs.wanted);
+  out.inputs.held_out = std::move(judging.stored);
   return out;
 }
 

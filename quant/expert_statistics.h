@@ -29,10 +29,19 @@ Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens, const Parall
 InputStatistics gate_up_statistics(const LayerInputs& inputs, const Matrix& layer_hessian,
                                    std::uint32_t expert);
 
-// Of down, whose inputs are computed with the expert's own weights. Its Hessian leans on what the
-// expert makes of tokens from all over the layer; hidden units of different experts have nothing in
-// common.
-InputStatistics down_statistics(const LayerInputs& inputs, const ExpertMatrices& weights,
-                                std::uint32_t expert);
+// What down is to be quantized for.
+struct DownProblem {
+  InputStatistics inputs;  // that the stored gate and up give
+  // [padded hidden, width]: the weights that come nearest, for these inputs, to what the original
+  // expert gives; quantizing them makes up for a part of what gate and up have lost.
+  Matrix target;
+};
+
+// `stored_gate`, `stored_up`: as they will be read, shapes as in `weights`. Both the Hessian and
+// the target lean on what the expert makes of tokens from all over the layer; hidden units of
+// different experts have nothing in common.
+// Source: the asymmetric target of GPTAQ (arXiv 2504.02692), within one expert.
+DownProblem down_problem(const LayerInputs& inputs, const ExpertMatrices& weights,
+                         const Matrix& stored_gate, const Matrix& stored_up, std::uint32_t expert);
 
 }  // namespace moepack

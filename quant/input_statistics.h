@@ -15,6 +15,8 @@ struct InputStatistics {
   // [n, k]: inputs that the Hessian has not seen, each times the square root of its weight. Empty:
   // there are none, the Hessian itself is the judge.
   Matrix held_out;
+  // [rows, k]: what the matrix should give for held_out. Empty: what its original weights give.
+  Matrix wanted;
 };
 
 // Adds up weighted x x^T.

@@ -24,15 +24,22 @@ std::vector<float> importance_of(QuantMethod method, const InputStatistics& inpu
   return {inputs.hessian.diagonal().begin(), inputs.hessian.diagonal().end()};
 }
 
-// Of whatever the error is measured by.
-double energy(const Matrix& m, const InputStatistics& inputs) {
-  return inputs.is_known ? output_energy(m, inputs) : static_cast<double>(m.squaredNorm());
+// What the error is relative to.
+double whole_energy(const Matrix& w, const InputStatistics& inputs) {
+  if (!inputs.is_known) return static_cast<double>(w.squaredNorm());
+  if (inputs.wanted.size() > 0) return static_cast<double>(inputs.wanted.squaredNorm());
+  return output_energy(w, inputs);
 }
 
 double error_energy(const AffineMatrix& q, const Matrix& w, const InputStatistics& inputs) {
   Matrix off;
   stored_minus(q, w, off);
-  return energy(off, inputs);
+  if (!inputs.is_known) return static_cast<double>(off.squaredNorm());
+  if (inputs.wanted.size() == 0) return output_energy(off, inputs);
+  off += w;
+  Matrix outputs(off.rows(), inputs.held_out.cols());
+  multiply(off, inputs.held_out, outputs);
+  return static_cast<double>((outputs - inputs.wanted).squaredNorm());
 }
 
 float relative(double error, double whole) {
@@ -52,11 +59,11 @@ std::optional<QuantMethod> quant_method_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, std::size_t rows,
-                                const MatrixFormat& format, const InputStatistics& inputs,
-                                const GptqFactor* factor) {
+QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, const Matrix& target,
+                                std::size_t rows, const MatrixFormat& format,
+                                const InputStatistics& inputs, const GptqFactor* factor) {
   const auto cols = static_cast<std::size_t>(w.cols());
-  const double whole = energy(w, inputs);
+  const double whole = whole_energy(w, inputs);
   AffineMatrix plain(rows, cols, format.bits, format.group_size);
   choose_grid(GridMethod::kMinMax, w, {}, plain);
   const double before = error_energy(plain, w, inputs);
@@ -73,8 +80,9 @@ QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, std::size_t
   out.after = relative(error, whole);
   if (!compensate) return out;
   AffineMatrix q = out.values;
-  gptq_codes(w, *factor, q);
-  refine(w, inputs.hessian, {}, q);
+  if (&target != &w) choose_grid(grid_of(simple), target, importance_of(simple, inputs), q);
+  gptq_codes(target, *factor, q);
+  refine(target, inputs.hessian, {}, q);
   const double compensated = error_energy(q, w, inputs);
   if (!(compensated < error)) return out;
   out.values = std::move(q);

@@ -25,8 +25,9 @@ struct QuantizedMatrix {
   AffineMatrix values;
   QuantMethod method;  // what was kept
   bool is_output_error;
-  float before;  // relative error of kRtn in the same format (convert/quality_ledger.h)
-  float after;   // of `values`
+  // Relative errors (convert/quality_ledger.h) of kRtn in the same format, and of `values`.
+  float before;
+  float after;
 };
 
 struct MatrixFormat {
@@ -34,14 +35,15 @@ struct MatrixFormat {
   std::size_t group_size = 64;
 };
 
-// w: [padded rows, cols], `rows` of them real; finite. `inputs` may be unknown; kGptq then is
-// kGrid. `factor`: of inputs.hessian, shared by the matrices that read the same inputs; nullptr: no
-// kGptq (the Hessian cannot be factored).
-QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, std::size_t rows,
-                                const MatrixFormat& format, const InputStatistics& inputs,
-                                const GptqFactor* factor);
+// w: [padded rows, cols], `rows` of them real; finite. `target`: what kGptq comes near to, w itself
+// or the weights that suit the inputs better (quant/expert_statistics.h). `inputs` may be unknown;
+// kGptq then is kGrid. `factor`: of inputs.hessian, shared by the matrices that read the same
+// inputs; nullptr: no kGptq (the Hessian cannot be factored).
+QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, const Matrix& target,
+                                std::size_t rows, const MatrixFormat& format,
+                                const InputStatistics& inputs, const GptqFactor* factor);
 
 // Damping at which factor_hessian starts.
-constexpr float kGptqDamping = 0.01F;
+constexpr float kGptqDamping = 0.1F;
 
 }  // namespace moepack

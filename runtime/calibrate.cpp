@@ -8,6 +8,7 @@
 #include "formats/checksum.h"
 #include "formats/dtype.h"
 #include "formats/model_dir.h"
+#include "runtime/calibrate_probe.h"
 #include "runtime/calibration_output.h"
 #include "runtime/memory_plan.h"
 
@@ -83,6 +84,16 @@ std::uint64_t free_space(const std::filesystem::path& path) {
   while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
   const std::filesystem::space_info info = std::filesystem::space(at, error);
   return error ? 0 : info.available;
+}
+
+// Compression may make room that cannot be counted on: what is certain not to fit is refused.
+Status check_space(const CalibrateReport& report) {
+  const std::uint64_t layers_left = report.manifest.num_layers - report.layers_resumed;
+  const std::uint64_t least = layers_left * report.layer_bytes / 2;
+  if (report.free_bytes == 0 || least <= report.free_bytes) return Status::ok();
+  return {StatusCode::kIo, "the calibration takes more than " + std::to_string(least) + " bytes, " +
+                               std::to_string(report.free_bytes) +
+                               " are free; free some space or give a smaller --max-tokens"};
 }
 
 Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_t> tokens) {
@@ -243,6 +254,16 @@ Result<CalibrateReport> plan_calibration(const CalibrateOptions& options,
                        CalibrationOutput::check(options.output, job.wanted, options.restart));
   job.report.layers_resumed = static_cast<std::uint32_t>(resumed);
   job.report.kernels = job.corpus.kernels->name;
+  CalibrateReport& report = job.report;
+  const auto layers_left = static_cast<std::uint32_t>(report.manifest.num_layers - resumed);
+  MOE_ASSIGN_OR_RETURN(const CalibrateEstimate estimate,
+                       estimate_calibration(job.model, job.corpus,
+                                            std::span(job.tokens).first(job.windows.front().count),
+                                            report.manifest.tokens, layers_left));
+  report.estimated_seconds = estimate.seconds;
+  report.total_bytes = static_cast<std::uint64_t>(estimate.compressed_share *
+                                                  static_cast<double>(report.manifest.num_layers) *
+                                                  static_cast<double>(report.layer_bytes));
   return std::move(job.report);
 }
 
@@ -255,6 +276,7 @@ Result<CalibrateReport> calibrate(const CalibrateOptions& options,
                        CalibrationOutput::take(options.output, job.wanted, options.restart));
   CalibrateReport& report = job.report;
   report.layers_resumed = static_cast<std::uint32_t>(output.state().layers.size());
+  MOE_RETURN_IF_ERROR(check_space(report));
   auto corpus = CorpusForward::open(job.model, job.corpus);
   Status status = corpus.status();
   if (status.is_ok()) {

@@ -29,7 +29,8 @@ std::size_t chunk_of(const CorpusOptions& options) {
   return std::min<std::size_t>(kChunkTokens, options.context);
 }
 
-std::uint64_t cache_bytes(const PackManifest& pack) {
+std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options) {
+  if (options.cache_bytes != 0) return options.cache_bytes;
   std::uint64_t largest = 0;
   std::uint64_t layer_bytes = 0;
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
@@ -42,6 +43,16 @@ std::uint64_t cache_bytes(const PackManifest& pack) {
     layer_bytes = std::max(layer_bytes, bytes);
   }
   return std::max(largest, std::min(layer_bytes, std::max(kCacheBytes, kCacheRecords * largest)));
+}
+
+bool occurs(const ModelConfig& config, LayerType type) {
+  return std::find(config.layer_types.begin(), config.layer_types.end(), type) !=
+         config.layer_types.end();
+}
+
+Result<LayerState> window_state(const ModelConfig& config, LayerType type, std::uint64_t context) {
+  if (!occurs(config, type)) return LayerState();
+  return LayerState::create(config, type, context);
 }
 
 bool all_finite(const float* values, std::size_t count) {
@@ -58,10 +69,10 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
   CorpusMemory memory;
   memory.resident_bytes = model.residents.data_size;
   for (const LayerType type : kLayerTypes) {
-    memory.state_bytes += layer_state_bytes(c, type, options.context);
+    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context);
   }
   memory.scratch_bytes = chunk_of(options) * activation_bytes(c);
-  memory.cache_bytes = cache_bytes(model.pack);
+  memory.cache_bytes = cache_bytes(model.pack, options);
   // Hidden states and, one after the other, what is recorded (bf16) and the sums of the experts
   // (float32).
   memory.per_token_bytes =
@@ -102,13 +113,13 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
   MOE_ASSIGN_OR_RETURN(ModelWeights weights,
                        load_model_weights(model.path, model.config, model.residents));
   MOE_ASSIGN_OR_RETURN(LayerState attention,
-                       LayerState::create(model.config, kLayerTypes[0], options.context));
+                       window_state(model.config, kLayerTypes[0], options.context));
   MOE_ASSIGN_OR_RETURN(LayerState delta,
-                       LayerState::create(model.config, kLayerTypes[1], options.context));
-  MOE_ASSIGN_OR_RETURN(
-      std::unique_ptr<ExpertStore> store,
-      ExpertStore::open(model.pack_path, model.pack,
-                        {.cache_bytes = cache_bytes(model.pack), .io_threads = kIoThreads}));
+                       window_state(model.config, kLayerTypes[1], options.context));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<ExpertStore> store,
+                       ExpertStore::open(model.pack_path, model.pack,
+                                         {.cache_bytes = cache_bytes(model.pack, options),
+                                          .io_threads = kIoThreads}));
   auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(attention),
                                      std::move(delta), std::move(store), options);
   return std::unique_ptr<CorpusForward>(new CorpusForward(std::move(impl)));
@@ -202,6 +213,10 @@ Status CorpusForward::add_experts(std::uint32_t layer,
   }
   for (std::size_t i = 0; i < sums.size(); ++i) s.hidden[i] += sums[i];
   return Status::ok();
+}
+
+void CorpusForward::set_routing(std::vector<Assignment> routing) {
+  impl_->routing = std::move(routing);
 }
 
 ExpertStoreStats CorpusForward::expert_stats() const { return impl_->store->stats(); }

@@ -29,7 +29,8 @@ struct TokenWindow {
 struct CorpusOptions {
   const Kernels* kernels = nullptr;
   std::uint32_t threads = 1;
-  std::uint64_t context = 512;  // most tokens of a window
+  std::uint64_t context = 512;    // most tokens of a window
+  std::uint64_t cache_bytes = 0;  // for expert records; 0: a few of the largest
 };
 
 // What a calibration takes, as pure arithmetic: bytes.
@@ -80,6 +81,9 @@ class CorpusForward {
   Status mix(std::uint32_t layer, const ExpertInputsSink& sink);
   // Second half, with the routing of mix(). `done` is told how many uses of experts were computed.
   Status add_experts(std::uint32_t layer, const std::function<void(std::size_t)>& done);
+
+  // Takes another routing than that of mix(), for measuring.
+  void set_routing(std::vector<Assignment> routing);
 
   ExpertStoreStats expert_stats() const;
   std::string_view kernels_name() const;

@@ -215,8 +215,10 @@ Result<CalibrateReport> run(const CalibrateFlags& flags) {
 
 void add_flags(CLI::App& command, CalibrateFlags& flags) {
   add_model_flags(command, flags.engine);
-  CLI::Option* texts = command.add_option("-f,--file", flags.texts,
-                                          "Text to calibrate with; may be given several times");
+  CLI::Option* texts = command
+                           .add_option("-f,--file", flags.texts,
+                                       "Text to calibrate with; may be given several times")
+                           ->allow_extra_args(false);  // what follows is the model
   command
       .add_option("--token-ids", flags.token_ids,
                   "Calibrate with these ids: raw little-endian int32, or a JSON list")

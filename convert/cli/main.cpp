@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
   try {
     return moepack::cli::parse_and_run(argc, argv);
   } catch (const std::bad_alloc&) {
-    std::cerr << "moepack: out of memory; lower --cache-mb, --chunk or -c\n";
+    std::cerr << "moepack: out of memory; lower --cache-mb, --chunk, -c or --max-tokens\n";
   } catch (const std::exception& error) {
     std::cerr << "moepack: internal error: " << error.what() << "\n";
   }
