@@ -1,8 +1,15 @@
 #include "convert/calibration_input.h"
 
+#include <algorithm>
+#include <cmath>
+#include <system_error>
+
+#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
+#include "formats/flashmoe_activations.h"
+#include "formats/hessian_directory.h"
 
 namespace moepack {
 namespace {
@@ -76,6 +83,129 @@ class RecordedCalibration : public CalibrationInput {
   CalibrationManifest manifest_;
 };
 
+// An activation dump of the flash-moe engines.
+class DumpedCalibration : public CalibrationInput {
+ public:
+  DumpedCalibration(fs::path path, FlashMoeActivations dump, const ModelConfig& config)
+      : path_(std::move(path)),
+        dump_(std::move(dump)),
+        num_experts_(config.num_experts),
+        hidden_size_(config.hidden_size),
+        num_layers_(config.num_layers) {}
+
+  std::string description() const override {
+    return path_.string() + " (activation dump, " + std::to_string(dump_.tokens(0)) + " tokens)";
+  }
+  std::uint64_t digest() const override {
+    const auto sum = checksum_of_file(path_);
+    return sum.is_ok() ? sum.value() : 0;
+  }
+  std::uint64_t layer_bytes() const override {
+    std::uint64_t most = 0;
+    for (std::uint32_t l = 0; l < num_layers_; ++l) most = std::max(most, dump_.tokens(l));
+    return most * (2 * hidden_size_ + std::uint64_t{14} * dump_.experts_per_token());
+  }
+  std::vector<std::uint64_t> samples(std::uint32_t /*layer*/) const override { return {}; }
+  std::vector<std::string> notes() const override {
+    return {
+        "the activation dump does not tell the router's weights: all tokens of an expert count "
+        "the same"};
+  }
+  Result<std::unique_ptr<LayerStatistics>> layer(std::uint32_t layer,
+                                                 std::size_t threads) const override {
+    MOE_ASSIGN_OR_RETURN(LayerActivations activations, dump_.read_layer(layer));
+    auto read = std::make_unique<RecordedLayer>(std::move(activations), num_experts_);
+    read->find_common_hessian(threads);
+    return std::unique_ptr<LayerStatistics>(std::move(read));
+  }
+
+ private:
+  fs::path path_;
+  FlashMoeActivations dump_;
+  std::uint32_t num_experts_;
+  std::uint64_t hidden_size_;
+  std::uint32_t num_layers_;
+};
+
+// One layer of flash-moe's Hessians: of gate and up alone, without inputs to judge by.
+class HessianLayer : public LayerStatistics {
+ public:
+  HessianLayer(const HessianDirectory& hessians, std::uint32_t layer)
+      : hessians_(hessians), layer_(layer) {}
+
+  std::uint64_t samples(std::uint32_t expert) const override {
+    return hessians_.samples(layer_, expert);
+  }
+  Result<InputStatistics> gate_up(std::uint32_t expert) const override {
+    InputStatistics out;
+    if (!hessians_.has(layer_, expert)) return out;
+    MOE_ASSIGN_OR_RETURN(const std::vector<float> sum, hessians_.read(layer_, expert));
+    out.is_known = true;
+    out.samples = hessians_.samples(layer_, expert);
+    const auto n = static_cast<Eigen::Index>(std::lround(std::sqrt(sum.size())));
+    out.hessian = Eigen::Map<const Matrix>(sum.data(), n, n) / static_cast<float>(out.samples);
+    mirror_upper(out.hessian);
+    return out;
+  }
+  Result<DownProblem> down(std::uint32_t /*expert*/, const ExpertMatrices& /*weights*/,
+                           const Matrix& /*stored_gate*/,
+                           const Matrix& /*stored_up*/) const override {
+    return DownProblem{};
+  }
+
+ private:
+  const HessianDirectory& hessians_;
+  std::uint32_t layer_;
+};
+
+class HessianCalibration : public CalibrationInput {
+ public:
+  HessianCalibration(fs::path path, HessianDirectory hessians, const ModelConfig& config)
+      : path_(std::move(path)),
+        hessians_(std::move(hessians)),
+        num_experts_(config.num_experts),
+        hidden_size_(config.hidden_size) {}
+
+  std::string description() const override { return path_.string() + " (Hessians)"; }
+  std::uint64_t digest() const override {
+    ChecksumStream sum;
+    std::error_code error;
+    std::vector<fs::path> files;
+    for (fs::recursive_directory_iterator at(path_, error), end; !error && at != end;
+         at.increment(error)) {
+      if (at->is_regular_file(error)) files.push_back(at->path());
+    }
+    std::sort(files.begin(), files.end());
+    for (const fs::path& file : files) {
+      const auto one = checksum_of_file(file);
+      const std::uint64_t value = one.is_ok() ? one.value() : 0;
+      sum.add(std::as_bytes(std::span(&value, 1)));
+    }
+    return sum.finish();
+  }
+  std::uint64_t layer_bytes() const override { return hidden_size_ * hidden_size_ * 4; }
+  std::vector<std::uint64_t> samples(std::uint32_t layer) const override {
+    std::vector<std::uint64_t> out(num_experts_);
+    for (std::uint32_t e = 0; e < num_experts_; ++e) out[e] = hessians_.samples(layer, e);
+    return out;
+  }
+  std::vector<std::string> notes() const override {
+    return {
+        "Hessians tell nothing of the inputs of down_proj: it gets the unweighted grid, and "
+        "errors of gate and up are measured by the same Hessians"};
+  }
+  Result<std::unique_ptr<LayerStatistics>> layer(std::uint32_t layer,
+                                                 std::size_t /*threads*/) const override {
+    return std::unique_ptr<LayerStatistics>(std::make_unique<HessianLayer>(hessians_, layer));
+  }
+
+ private:
+  fs::path path_;
+  HessianDirectory hessians_;
+  std::uint32_t num_experts_;
+  std::uint64_t hidden_size_;
+};
+
 Status check_dimension(const std::string& file, const char* what, std::uint64_t found,
                        std::uint64_t expected) {
   if (found == expected) return Status::ok();
@@ -111,6 +241,24 @@ Status check_model(const CalibrationManifest& calibration, const std::string& fi
 Result<std::unique_ptr<CalibrationInput>> CalibrationInput::open(
     const fs::path& path, const ModelConfig& config, const PackSource& source,
     const ResidentManifest* residents) {
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) {
+    MOE_ASSIGN_OR_RETURN(FlashMoeActivations dump,
+                         FlashMoeActivations::open(path, {.num_layers = config.num_layers,
+                                                          .num_experts = config.num_experts,
+                                                          .hidden_size = config.hidden_size}));
+    return std::unique_ptr<CalibrationInput>(
+        std::make_unique<DumpedCalibration>(path, std::move(dump), config));
+  }
+  const bool has_manifest = fs::exists(path / kCalibrationManifestName, ignored);
+  if (!has_manifest && fs::is_directory(path / "layer_00", ignored)) {
+    MOE_ASSIGN_OR_RETURN(HessianDirectory hessians,
+                         HessianDirectory::open(path, {.num_layers = config.num_layers,
+                                                       .num_experts = config.num_experts,
+                                                       .hidden_size = config.hidden_size}));
+    return std::unique_ptr<CalibrationInput>(
+        std::make_unique<HessianCalibration>(path, std::move(hessians), config));
+  }
   MOE_ASSIGN_OR_RETURN(CalibrationManifest manifest, read_calibration_manifest(path));
   const std::string file = (path / kCalibrationManifestName).string();
   MOE_RETURN_IF_ERROR(check_model(manifest, file, config, source, residents));
