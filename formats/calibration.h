@@ -1,8 +1,7 @@
 // A calibration: what the routed experts of every layer were given when a text ran through the
 // model, and how the router chose. Written by `moepack calibrate`, read by the quantizer.
 //
-//   CALIB/calibration.json     the manifest below; written last, so that a directory with it is
-//                               whole
+//   CALIB/calibration.json      the manifest below; written last: a directory with it is whole
 //   CALIB/layer_00.bin.zst …    one file a layer, zstd frames one after another; decompressed:
 //       inputs   bf16 [tokens, hidden_size]         output of the post-attention norm, each token
 //                                                   once; in byte planes, see below

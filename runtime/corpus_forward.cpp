@@ -20,8 +20,6 @@ constexpr std::uint32_t kIoThreads = 4;
 // Every expert is read once: the cache holds what is read at once.
 constexpr std::uint64_t kCacheBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kCacheRecords = 8;
-// A token's routing: an assignment, its place while they are sorted.
-constexpr std::uint64_t kRoutingBytes = sizeof(Assignment);
 
 constexpr std::array kLayerTypes{LayerType::kFullAttention, LayerType::kLinearAttention};
 
@@ -76,7 +74,7 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
   // Hidden states and, one after the other, what is recorded (bf16) and the sums of the experts
   // (float32).
   memory.per_token_bytes =
-      2 * sizeof(float) * std::uint64_t{c.hidden_size} + c.experts_per_token * kRoutingBytes;
+      2 * sizeof(float) * std::uint64_t{c.hidden_size} + c.experts_per_token * sizeof(Assignment);
   return memory;
 }
 
