@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -14,12 +15,31 @@
 #include "quant/grid.h"
 #include "quant/refine.h"
 #include "quant/tile.h"
-#include "tests/support/random_matrix.h"
 
 namespace moepack {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+Matrix normal_matrix(std::size_t rows, std::size_t cols, float size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, size);
+  Matrix m(static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols));
+  for (float& x : m.reshaped()) x = normal(random);
+  return m;
+}
+
+// Of inputs that share a few directions.
+Matrix random_hessian(std::size_t cols) {
+  const std::size_t samples = cols + cols / 4;
+  const std::size_t shared = cols / 8;
+  Matrix x = normal_matrix(cols, samples, 1, 2);
+  add_product(normal_matrix(cols, shared, 0.2F, 3), normal_matrix(samples, shared, 1, 4), x);
+  Matrix h = Matrix::Zero(x.rows(), x.rows());
+  add_gram(x, h);
+  mirror_upper(h);
+  return h / static_cast<float>(samples);
+}
 
 double seconds_of(const std::function<void()>& work) {
   const auto start = Clock::now();
@@ -69,8 +89,8 @@ double median(std::vector<double> values) {
 
 void run(std::size_t rows, std::size_t cols, std::uint32_t bits, int repeats) {
   use_one_blas_thread();
-  const Matrix w = testing::random_weights(rows, cols, 1);
-  const Matrix h = testing::hessian_of(testing::random_inputs(cols, cols + cols / 4, 2));
+  const Matrix w = normal_matrix(padded_rows(rows), cols, 0.02F, 1);
+  const Matrix h = random_hessian(cols);
   std::printf("[%zu, %zu], %u bits, kernels %.*s\n", rows, cols, bits,
               static_cast<int>(tile_kernels().name.size()), tile_kernels().name.data());
   std::vector<double> ratios, speedups;

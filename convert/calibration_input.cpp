@@ -47,7 +47,7 @@ class RecordedLayer : public LayerStatistics {
  private:
   LayerActivations activations_;
   LayerInputs inputs_;
-  Matrix common_;
+  LayerHessian common_;
 };
 
 class RecordedCalibration : public CalibrationInput {

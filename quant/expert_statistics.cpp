@@ -6,8 +6,6 @@
 namespace moepack {
 namespace {
 
-// How many samples the layer's Hessian counts as.
-constexpr double kPriorStrength = 256;
 // Tokens of the layer that make up the prior of down.
 constexpr std::size_t kPriorTokens = 512;
 // Tokens gathered at once.
@@ -21,8 +19,6 @@ constexpr std::size_t kBorrowedHeldOut = 64;
 constexpr Eigen::Index kPanelColumns = 128;
 // On the diagonal, as a share of its mean, where the target of down is solved for.
 constexpr float kTargetDamping = 1e-3F;
-constexpr double kPriorPhase = 0.25;
-constexpr double kHeldOutPhase = 0.75;
 
 // Evenly from all of them.
 std::vector<InputSample> thinned(std::span<const InputSample> samples, std::size_t most) {
@@ -42,7 +38,7 @@ std::vector<InputSample> judges(const LayerInputs& inputs, std::uint32_t expert)
     for (const InputSample& s : out)
       mean += static_cast<double>(s.weight) / static_cast<double>(out.size());
   }
-  for (InputSample s : inputs.spread(kBorrowedHeldOut, kHeldOutPhase)) {
+  for (InputSample s : inputs.layer_held_out(kBorrowedHeldOut)) {
     s.weight = static_cast<float>(mean);
     out.push_back(s);
   }
@@ -137,36 +133,38 @@ Matrix nearest_weights(const Matrix& down, const Matrix& hessian, const Matrix& 
 
 }  // namespace
 
-Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens, const ParallelFor& parallel) {
+LayerHessian layer_hessian(const LayerInputs& inputs, std::size_t tokens,
+                           const ParallelFor& parallel) {
   const auto width = static_cast<Eigen::Index>(inputs.hidden_size());
   const Eigen::Index panels = (width + kPanelColumns - 1) / kPanelColumns;
-  Matrix sum = Matrix::Zero(width, width);
-  double total = 0;
-  for_blocks(inputs, inputs.spread(tokens, kPriorPhase), [&](auto, const Matrix& x, double weight) {
+  LayerHessian out{.mean = Matrix::Zero(width, width), .samples = 0};
+  for_blocks(inputs, inputs.layer_training(tokens), [&](auto, const Matrix& x, double weight) {
     parallel(static_cast<std::size_t>(panels), [&](std::size_t panel) {
       const auto begin = static_cast<Eigen::Index>(panel) * kPanelColumns;
       const Eigen::Index count = std::min(kPanelColumns, width - begin);
       add_product(x.topRows(begin + count), x.middleRows(begin, count),
-                  sum.block(0, begin, begin + count, count));
+                  out.mean.block(0, begin, begin + count, count));
     });
-    total += weight;
+    out.samples += weight;
   });
-  if (total > 0) sum *= static_cast<float>(1.0 / total);
-  return sum;
+  if (out.samples > 0) out.mean *= static_cast<float>(1.0 / out.samples);
+  return out;
 }
 
-InputStatistics gate_up_statistics(const LayerInputs& inputs, const Matrix& layer_hessian,
+InputStatistics gate_up_statistics(const LayerInputs& inputs, const LayerHessian& layer,
                                    std::uint32_t expert) {
   GramSum sum(inputs.hidden_size());
   const std::span<const InputSample> training = inputs.training(expert);
   for_blocks(inputs, training, [&](auto, const Matrix& x, double weight) { sum.add(x, weight); });
+  const double own = sum.weight() > 0 ? static_cast<double>(training.size()) : 0;
+  const Shrinkage shrunk = shrinkage(own, layer.samples, inputs.hidden_size());
   InputStatistics out;
   out.is_known = true;
   out.samples = inputs.samples(expert);
   out.hessian = sum.mean();
-  const double own = sum.weight() > 0 ? static_cast<double>(training.size()) : 0;
-  shrink(out.hessian, own, layer_hessian, kPriorStrength);
+  blend(out.hessian, layer.mean, shrunk);
   mirror_upper(out.hessian);
+  draw_to_diagonal(out.hessian, out.hessian.diagonal(), shrunk);
   inputs.gather(judges(inputs, expert), out.held_out);
   return out;
 }
@@ -175,18 +173,23 @@ DownProblem down_problem(const LayerInputs& inputs, const ExpertMatrices& weight
                          const Matrix& stored_gate, const Matrix& stored_up, std::uint32_t expert) {
   const DownCollector collector(inputs, weights, stored_gate, stored_up);
   const std::span<const InputSample> training = inputs.training(expert);
+  const std::vector<InputSample> common = inputs.layer_training(kPriorTokens);
   DownProblem out;
   Matrix cross;
-  const double weight = collector.means(training, out.inputs.hessian, cross);
   Matrix prior;
   Matrix prior_cross;
-  collector.means(inputs.spread(kPriorTokens, kPriorPhase), prior, prior_cross);
+  const double weight = collector.means(training, out.inputs.hessian, cross);
+  collector.means(common, prior, prior_cross);
   const double own = weight > 0 ? static_cast<double>(training.size()) : 0;
-  shrink(out.inputs.hessian, own, prior, kPriorStrength);
+  const Shrinkage shrunk = shrinkage(own, static_cast<double>(common.size()), weights.width);
+  blend(out.inputs.hessian, prior, shrunk);
+  blend(cross, prior_cross, shrunk);
   mirror_upper(out.inputs.hessian);
-  const double total = own + kPriorStrength;
-  cross = static_cast<float>(own / total) * cross +
-          static_cast<float>(kPriorStrength / total) * prior_cross;
+  // On the diagonal the stored inputs count as the original ones: without samples the target is
+  // down itself.
+  const Matrix diagonal = out.inputs.hessian.diagonal();
+  draw_to_diagonal(out.inputs.hessian, diagonal, shrunk);
+  draw_to_diagonal(cross, diagonal, shrunk);
   out.target = nearest_weights(weights.down, out.inputs.hessian, cross);
   out.inputs.is_known = true;
   out.inputs.samples = inputs.samples(expert);

@@ -20,13 +20,19 @@ struct ExpertMatrices {
 using ParallelFor =
     std::function<void(std::size_t count, const std::function<void(std::size_t)>& work)>;
 
-// The mean of x x^T over tokens from all over the layer, in the upper triangle: what the Hessians
-// of gate and up lean on. `tokens`: at most so many are taken. Panels of columns are shared out by
-// `parallel`; the result does not depend on how.
-Matrix layer_hessian(const LayerInputs& inputs, std::size_t tokens, const ParallelFor& parallel);
+// What the Hessians of gate and up lean on: the mean of x x^T over tokens from all over the layer.
+struct LayerHessian {
+  Matrix mean;         // upper triangle
+  double samples = 0;  // tokens
+};
+
+// `tokens`: at most so many are taken. Panels of columns are shared out by `parallel`; the result
+// does not depend on how.
+LayerHessian layer_hessian(const LayerInputs& inputs, std::size_t tokens,
+                           const ParallelFor& parallel);
 
 // Of gate and up.
-InputStatistics gate_up_statistics(const LayerInputs& inputs, const Matrix& layer_hessian,
+InputStatistics gate_up_statistics(const LayerInputs& inputs, const LayerHessian& layer,
                                    std::uint32_t expert);
 
 // What down is to be quantized for.

@@ -4,6 +4,14 @@
 #include <cmath>
 
 namespace moepack {
+namespace {
+
+// How many samples a prior counts as.
+constexpr double kPriorStrength = 256;
+// How many samples the diagonal counts as, for each column of the matrix.
+constexpr double kDiagonalStrength = 4;
+
+}  // namespace
 
 GramSum::GramSum(std::size_t n)
     : sum_(Matrix::Zero(static_cast<Eigen::Index>(n), static_cast<Eigen::Index>(n))) {}
@@ -20,14 +28,27 @@ const Matrix& GramSum::mean() {
   return sum_;
 }
 
-void shrink(Matrix& own, double samples, const Matrix& prior, double strength) {
-  const double total = samples + strength;
-  if (!(total > 0)) return;
-  const auto keep = static_cast<float>(samples / total);
-  const auto lean = static_cast<float>(strength / total);
-  for (Eigen::Index j = 0; j < own.cols(); ++j) {
-    own.col(j).head(j + 1) = keep * own.col(j).head(j + 1) + lean * prior.col(j).head(j + 1);
-  }
+Shrinkage shrinkage(double samples, double prior_samples, std::size_t width) {
+  Shrinkage out;
+  out.own = samples / (samples + kPriorStrength);
+  out.prior = 1 - out.own;
+  // The samples that a mean of the two is worth.
+  const double variance = (samples > 0 ? out.own * out.own / samples : 0) +
+                          (prior_samples > 0 ? out.prior * out.prior / prior_samples : 0);
+  const double pull = kDiagonalStrength * static_cast<double>(width) * variance;
+  out.diagonal = variance > 0 ? pull / (1 + pull) : 1;
+  return out;
+}
+
+void blend(Matrix& own, const Matrix& prior, const Shrinkage& shrinkage) {
+  const auto a = static_cast<float>(shrinkage.own);
+  const auto b = static_cast<float>(shrinkage.prior);
+  own = a * own + b * prior;
+}
+
+void draw_to_diagonal(Matrix& m, const Matrix& diagonal, const Shrinkage& shrinkage) {
+  m *= static_cast<float>(1 - shrinkage.diagonal);
+  m.diagonal() += static_cast<float>(shrinkage.diagonal) * diagonal.col(0);
 }
 
 double output_energy(const Matrix& m, const InputStatistics& inputs) {

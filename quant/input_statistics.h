@@ -35,9 +35,24 @@ class GramSum {
   bool is_mean_ = false;
 };
 
-// own <- (samples * own + strength * prior) / (samples + strength), upper triangles: a Hessian of
-// few samples leans on one of many.
-void shrink(Matrix& own, double samples, const Matrix& prior, double strength);
+// How far a Hessian of few samples is drawn to one of many, and both to their diagonal: off the
+// diagonal an estimate from k samples is noise of the order of 1 / sqrt(k), and GPTQ would make use
+// of the noise.
+struct Shrinkage {
+  double own = 1;       // share of the samples' own mean
+  double prior = 0;     // share of the prior's; own + prior = 1
+  double diagonal = 0;  // share that off-diagonal elements lose
+};
+
+// `samples` of its own against the `prior_samples` of a prior; `width`: of the matrix.
+// Sources: shrinkage to a common covariance (Friedman, Regularized Discriminant Analysis, 1989) and
+// to the diagonal (Ledoit and Wolf, 2004); strengths measured, docs/decisions.md.
+Shrinkage shrinkage(double samples, double prior_samples, std::size_t width);
+
+// own <- the mean of own and prior. Whole matrices, or both upper triangles.
+void blend(Matrix& own, const Matrix& prior, const Shrinkage& shrinkage);
+// m <- (1 - s.diagonal) m + s.diagonal * diag(diagonal): all of a square matrix.
+void draw_to_diagonal(Matrix& m, const Matrix& diagonal, const Shrinkage& shrinkage);
 
 // tr(m H m^T): by held-out inputs where there are some, else by the Hessian. m: [rows, n].
 double output_energy(const Matrix& m, const InputStatistics& inputs);

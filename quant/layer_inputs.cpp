@@ -8,7 +8,9 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kHeldOutEvery = 10;
+constexpr std::uint64_t kLongestRun = 64;
+// Runs that a layer has at least, if it has as many tokens.
+constexpr std::uint64_t kFewestRuns = 60;
 
 // An output's error enters the layer's times the router's weight, and counts by its square.
 float error_weight(float router_weight) { return router_weight * router_weight; }
@@ -16,23 +18,26 @@ float error_weight(float router_weight) { return router_weight * router_weight; 
 }  // namespace
 
 LayerInputs::LayerInputs(const LayerActivations& activations, std::uint32_t num_experts)
-    : activations_(&activations), ranges_(num_experts) {
-  const std::size_t uses = activations.experts.size();
-  std::vector<std::size_t> count(num_experts);
-  for (std::uint16_t e : activations.experts) ++count[e];
+    : activations_(&activations),
+      run_(std::clamp<std::uint64_t>(activations.tokens / kFewestRuns, 1, kLongestRun)),
+      samples_(activations.experts.size()),
+      ranges_(num_experts) {
+  const std::uint32_t top_k = activations.experts_per_token;
+  std::vector<std::size_t> training(num_experts);
+  std::vector<std::size_t> held(num_experts);
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    ++(is_held_out(i / top_k) ? held : training)[activations.experts[i]];
+  }
   std::size_t next = 0;
   for (std::size_t e = 0; e < num_experts; ++e) {
-    ranges_[e] = {next, next + count[e] - count[e] / kHeldOutEvery, next + count[e]};
-    next += count[e];
+    ranges_[e] = {next, next + training[e], next + training[e] + held[e]};
+    next = ranges_[e].end;
   }
-  samples_.resize(uses);
   std::vector<Range> at(ranges_);
-  std::fill(count.begin(), count.end(), 0);
-  for (std::size_t i = 0; i < uses; ++i) {
-    const std::uint16_t e = activations.experts[i];
-    const bool held = ++count[e] % kHeldOutEvery == 0;
-    std::size_t& place = held ? at[e].held_out : at[e].begin;
-    samples_[place++] = {.token = static_cast<std::uint32_t>(i / activations.experts_per_token),
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    Range& range = at[activations.experts[i]];
+    std::size_t& place = is_held_out(i / top_k) ? range.held_out : range.begin;
+    samples_[place++] = {.token = static_cast<std::uint32_t>(i / top_k),
                          .weight = error_weight(activations.weights[i])};
   }
 }
@@ -47,16 +52,23 @@ std::span<const InputSample> LayerInputs::held_out(std::uint32_t expert) const {
   return std::span(samples_).subspan(r.held_out, r.end - r.held_out);
 }
 
-std::vector<InputSample> LayerInputs::spread(std::size_t count, double phase) const {
-  const std::uint64_t tokens = activations_->tokens;
-  count = std::min<std::uint64_t>(count, tokens);
-  std::vector<InputSample> out(count);
-  const double step = count == 0 ? 0 : static_cast<double>(tokens) / static_cast<double>(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const double at = (static_cast<double>(i) + phase) * step;
-    out[i].token = static_cast<std::uint32_t>(std::min(at, static_cast<double>(tokens - 1)));
+std::vector<InputSample> LayerInputs::spread(std::size_t count, bool held_out) const {
+  std::vector<std::uint32_t> tokens;
+  for (std::uint64_t t = 0; t < activations_->tokens; ++t) {
+    if (is_held_out(t) == held_out) tokens.push_back(static_cast<std::uint32_t>(t));
   }
+  count = std::min(count, tokens.size());
+  std::vector<InputSample> out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i].token = tokens[i * tokens.size() / count];
   return out;
+}
+
+std::vector<InputSample> LayerInputs::layer_training(std::size_t count) const {
+  return spread(count, false);
+}
+
+std::vector<InputSample> LayerInputs::layer_held_out(std::size_t count) const {
+  return spread(count, true);
 }
 
 double LayerInputs::gather(std::span<const InputSample> samples, Matrix& x) const {

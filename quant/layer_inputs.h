@@ -21,15 +21,16 @@ class LayerInputs {
   // `activations` outlives the object.
   LayerInputs(const LayerActivations& activations, std::uint32_t num_experts);
 
-  // The tokens that chose an expert, in order; every tenth is held out from the Hessian.
+  // The tokens that chose an expert, in order. A tenth of the layer's tokens, in runs because
+  // neighbours are alike, is held out from all Hessians.
   std::span<const InputSample> training(std::uint32_t expert) const;
   std::span<const InputSample> held_out(std::uint32_t expert) const;
   std::uint64_t samples(std::uint32_t expert) const {
     return training(expert).size() + held_out(expert).size();
   }
-  // At most `count` tokens from all over the layer, weight 1; `phase` in [0, 1) moves the choice,
-  // so that two choices of different phase share no token as long as the layer has enough.
-  std::vector<InputSample> spread(std::size_t count, double phase) const;
+  // At most `count` tokens from all over the layer, weight 1, whichever expert they chose.
+  std::vector<InputSample> layer_training(std::size_t count) const;
+  std::vector<InputSample> layer_held_out(std::size_t count) const;
 
   // x: [hidden_size, samples], each column times the square root of its weight. Returns the sum of
   // the weights.
@@ -37,12 +38,17 @@ class LayerInputs {
   std::size_t hidden_size() const { return activations_->hidden_size; }
 
  private:
+  static constexpr std::uint64_t kRuns = 10;  // one of so many is held out
+  bool is_held_out(std::uint64_t token) const { return token / run_ % kRuns == kRuns - 1; }
+  std::vector<InputSample> spread(std::size_t count, bool held_out) const;
+
   struct Range {
     std::size_t begin = 0;
     std::size_t held_out = 0;  // where the held-out samples begin
     std::size_t end = 0;
   };
   const LayerActivations* activations_;
+  std::uint64_t run_;                 // tokens of a run
   std::vector<InputSample> samples_;  // by expert: training, then held out
   std::vector<Range> ranges_;
 };
