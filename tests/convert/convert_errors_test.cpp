@@ -342,7 +342,7 @@ TEST(OutputDirectory, TwoConversionsCannotShareADirectory) {
   ASSERT_OK_AND_ASSIGN(OutputDirectory first, OutputDirectory::take(dir / "model"));
   test::write_file(dir / "model" / "model_weights.bin", "first's");
   expect_error(OutputDirectory::take(dir / "model").status(), StatusCode::kInvalidArgument,
-               {"another conversion"});
+               {"another command"});
   EXPECT_EQ(test::read_file(dir / "model" / "model_weights.bin"), "first's");
   ASSERT_OK(first.finish());
   EXPECT_FALSE(std::filesystem::exists(dir / "model" / kUnfinishedMarker));
