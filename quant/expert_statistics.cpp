@@ -17,8 +17,8 @@ constexpr std::size_t kFewHeldOut = 16;
 constexpr std::size_t kBorrowedHeldOut = 64;
 // Columns of the layer's Hessian that one task adds to.
 constexpr Eigen::Index kPanelColumns = 128;
-// On the diagonal, as a share of its mean, where the target of down is solved for.
-constexpr float kTargetDamping = 1e-3F;
+// On the diagonals, as a share of the mean, where the target of down is solved for.
+constexpr float kTargetDamping = 0.01F;
 
 // Evenly from all of them.
 std::vector<InputSample> thinned(std::span<const InputSample> samples, std::size_t most) {
@@ -115,10 +115,13 @@ class DownCollector {
   const Matrix& up_;
 };
 
-// down * cross * (hessian + a little)^-1; `down` itself where that cannot be formed.
-Matrix nearest_weights(const Matrix& down, const Matrix& hessian, const Matrix& cross) {
+// down * (cross + a little) * (hessian + a little)^-1, so that columns of little input stay as they
+// are; `down` itself where that cannot be formed.
+Matrix nearest_weights(const Matrix& down, const Matrix& hessian, Matrix cross) {
+  const float little = kTargetDamping * hessian.diagonal().mean();
   Matrix inverse = hessian;
-  inverse.diagonal().array() += kTargetDamping * hessian.diagonal().mean();
+  inverse.diagonal().array() += little;
+  cross.diagonal().array() += little;
   // With hessian = C^T C its inverse is C^-1 C^-T.
   if (!invert_cholesky(inverse)) return down;
   inverse.triangularView<Eigen::StrictlyLower>().setZero();
