@@ -419,7 +419,7 @@ def main():
         (Path(scratch) / "text").write_text(TEXT)
         t.succeeds("convert", args.checkpoint, "-o", t.model, "--quiet")
         t.succeeds("calibrate", t.model, "-f", Path(scratch) / "text", "-o", t.calibration, "-c",
-                   128, "--max-tokens", 1024, "--quiet")
+                   128, "--max-tokens", 512, "--quiet")
         t.every = args.every
         t.rounding()
         t.mixture()
