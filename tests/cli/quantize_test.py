@@ -227,6 +227,10 @@ class Tester:
         path.write_bytes(dump[:-3])
         self.refuses("a truncated dump", ["dump.bin", "record"], "--method", "gptq", "--bits", 3,
                      "--calibration", path)
+        at = 8 + 4 + 4 * 5  # input 5 of the first expert of the first record
+        path.write_bytes(dump[:at] + struct.pack("<f", float("nan")) + dump[at + 4:])
+        self.refuses("NaN in a dump", ["dump.bin", "record 0", "layer 0", "offset"], "--method",
+                     "gptq", "--bits", 3, "--calibration", path)
         self.hessians(width, experts, sums)
 
     def hessians(self, width, experts, sums):
