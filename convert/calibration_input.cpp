@@ -4,7 +4,6 @@
 #include <cmath>
 #include <system_error>
 
-#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
@@ -19,6 +18,16 @@ namespace fs = std::filesystem;
 // Tokens that make up a layer's common Hessian: enough for any width met so far.
 constexpr std::size_t kLayerTokens = 16384;
 
+// Name below `root`, size and time of change: files of others may be too large to be read just to
+// be recognised.
+void add_identity(const fs::path& file, const fs::path& root, ChecksumStream& sum) {
+  std::error_code error;
+  const std::string text =
+      file.lexically_relative(root).string() + "\n" + std::to_string(fs::file_size(file, error)) +
+      "\n" + std::to_string(fs::last_write_time(file, error).time_since_epoch().count());
+  sum.add(std::as_bytes(std::span(text)));
+}
+
 class RecordedLayer : public LayerStatistics {
  public:
   RecordedLayer(LayerActivations activations, std::uint32_t num_experts)
@@ -26,13 +35,16 @@ class RecordedLayer : public LayerStatistics {
   RecordedLayer(const RecordedLayer&) = delete;
   RecordedLayer& operator=(const RecordedLayer&) = delete;
 
-  void find_common_hessian(std::size_t threads) {
+  Status find_common_hessian(std::size_t threads) {
+    Status status;
     common_ = layer_hessian(inputs_, kLayerTokens, [&](std::size_t count, const auto& work) {
-      (void)parallel_items(count, threads, [&](std::size_t item, std::size_t) {
+      const Status done = parallel_items(count, threads, [&](std::size_t item, std::size_t) {
         work(item);
         return Status::ok();
       });
+      if (status.is_ok()) status = done;
     });
+    return status;
   }
 
   std::uint64_t samples(std::uint32_t expert) const override { return inputs_.samples(expert); }
@@ -52,8 +64,8 @@ class RecordedLayer : public LayerStatistics {
 
 class RecordedCalibration : public CalibrationInput {
  public:
-  RecordedCalibration(fs::path directory, CalibrationManifest manifest)
-      : directory_(std::move(directory)), manifest_(std::move(manifest)) {}
+  RecordedCalibration(fs::path directory, CalibrationManifest manifest, std::string note)
+      : directory_(std::move(directory)), manifest_(std::move(manifest)), note_(std::move(note)) {}
 
   std::string description() const override {
     return directory_.string() + " (" + std::to_string(manifest_.tokens) + " tokens)";
@@ -64,23 +76,28 @@ class RecordedCalibration : public CalibrationInput {
   }
   std::uint64_t layer_bytes() const override {
     return manifest_.tokens *
-           (2 * manifest_.hidden_size + std::uint64_t{14} * manifest_.experts_per_token);
+               (2 * manifest_.hidden_size + std::uint64_t{14} * manifest_.experts_per_token) +
+           4 * manifest_.hidden_size * manifest_.hidden_size;
   }
   std::vector<std::uint64_t> samples(std::uint32_t layer) const override {
     return manifest_.layers[layer].samples;
+  }
+  std::vector<std::string> notes() const override {
+    return note_.empty() ? std::vector<std::string>() : std::vector<std::string>{note_};
   }
   Result<std::unique_ptr<LayerStatistics>> layer(std::uint32_t layer,
                                                  std::size_t threads) const override {
     MOE_ASSIGN_OR_RETURN(LayerActivations activations,
                          read_layer_activations(directory_, manifest_, layer));
     auto read = std::make_unique<RecordedLayer>(std::move(activations), manifest_.num_experts);
-    read->find_common_hessian(threads);
+    MOE_RETURN_IF_ERROR(read->find_common_hessian(threads));
     return std::unique_ptr<LayerStatistics>(std::move(read));
   }
 
  private:
   fs::path directory_;
   CalibrationManifest manifest_;
+  std::string note_;
 };
 
 // An activation dump of the flash-moe engines.
@@ -97,8 +114,9 @@ class DumpedCalibration : public CalibrationInput {
     return path_.string() + " (activation dump, " + std::to_string(dump_.tokens(0)) + " tokens)";
   }
   std::uint64_t digest() const override {
-    const auto sum = checksum_of_file(path_);
-    return sum.is_ok() ? sum.value() : 0;
+    ChecksumStream sum;
+    add_identity(path_, path_.parent_path(), sum);
+    return sum.finish();
   }
   std::uint64_t layer_bytes() const override {
     std::uint64_t most = 0;
@@ -115,7 +133,7 @@ class DumpedCalibration : public CalibrationInput {
                                                  std::size_t threads) const override {
     MOE_ASSIGN_OR_RETURN(LayerActivations activations, dump_.read_layer(layer));
     auto read = std::make_unique<RecordedLayer>(std::move(activations), num_experts_);
-    read->find_common_hessian(threads);
+    MOE_RETURN_IF_ERROR(read->find_common_hessian(threads));
     return std::unique_ptr<LayerStatistics>(std::move(read));
   }
 
@@ -145,6 +163,8 @@ class HessianLayer : public LayerStatistics {
     const auto n = static_cast<Eigen::Index>(std::lround(std::sqrt(sum.size())));
     out.hessian = Eigen::Map<const Matrix>(sum.data(), n, n) / static_cast<float>(out.samples);
     mirror_upper(out.hessian);
+    draw_to_diagonal(out.hessian, out.hessian.diagonal(),
+                     shrinkage_alone(static_cast<double>(out.samples), out.hessian.rows()));
     return out;
   }
   Result<DownProblem> down(std::uint32_t /*expert*/, const ExpertMatrices& /*weights*/,
@@ -163,12 +183,12 @@ class HessianCalibration : public CalibrationInput {
   HessianCalibration(fs::path path, HessianDirectory hessians, const ModelConfig& config)
       : path_(std::move(path)),
         hessians_(std::move(hessians)),
+        num_layers_(config.num_layers),
         num_experts_(config.num_experts),
         hidden_size_(config.hidden_size) {}
 
   std::string description() const override { return path_.string() + " (Hessians)"; }
   std::uint64_t digest() const override {
-    ChecksumStream sum;
     std::error_code error;
     std::vector<fs::path> files;
     for (fs::recursive_directory_iterator at(path_, error), end; !error && at != end;
@@ -176,11 +196,8 @@ class HessianCalibration : public CalibrationInput {
       if (at->is_regular_file(error)) files.push_back(at->path());
     }
     std::sort(files.begin(), files.end());
-    for (const fs::path& file : files) {
-      const auto one = checksum_of_file(file);
-      const std::uint64_t value = one.is_ok() ? one.value() : 0;
-      sum.add(std::as_bytes(std::span(&value, 1)));
-    }
+    ChecksumStream sum;
+    for (const fs::path& file : files) add_identity(file, path_, sum);
     return sum.finish();
   }
   std::uint64_t layer_bytes() const override { return hidden_size_ * hidden_size_ * 4; }
@@ -202,6 +219,7 @@ class HessianCalibration : public CalibrationInput {
  private:
   fs::path path_;
   HessianDirectory hessians_;
+  std::uint32_t num_layers_;
   std::uint32_t num_experts_;
   std::uint64_t hidden_size_;
 };
@@ -217,7 +235,7 @@ Status check_dimension(const std::string& file, const char* what, std::uint64_t 
 
 Status check_model(const CalibrationManifest& calibration, const std::string& file,
                    const ModelConfig& config, const PackSource& source,
-                   const ResidentManifest* residents) {
+                   const ResidentManifest* residents, std::string& note) {
   MOE_RETURN_IF_ERROR(check_dimension(file, "layers", calibration.num_layers, config.num_layers));
   MOE_RETURN_IF_ERROR(
       check_dimension(file, "experts", calibration.num_experts, config.num_experts));
@@ -225,12 +243,25 @@ Status check_model(const CalibrationManifest& calibration, const std::string& fi
       check_dimension(file, "hidden size", calibration.hidden_size, config.hidden_size));
   MOE_RETURN_IF_ERROR(
       check_dimension(file, "expert width", calibration.expert_width, config.expert_width));
-  const bool same_source =
-      calibration.source_fingerprint != 0 && calibration.source_fingerprint == source.fingerprint;
-  const bool same_residents = calibration.residents_checksum != 0 && residents != nullptr &&
-                              residents->has_checksum &&
-                              calibration.residents_checksum == residents->checksum;
-  if (same_source || same_residents) return Status::ok();
+  const std::uint64_t here =
+      residents != nullptr && residents->has_checksum ? residents->checksum : 0;
+  if (calibration.experts_per_token != config.experts_per_token) {
+    return check_dimension(file, "experts per token", calibration.experts_per_token,
+                           config.experts_per_token);
+  }
+  // The bytes of the resident tensors tell models of one shape apart; a checkpoint's fingerprint,
+  // of its headers, does not always.
+  const bool both_residents = calibration.residents_checksum != 0 && here != 0;
+  const bool both_sources = calibration.source_fingerprint != 0 && source.fingerprint != 0;
+  if (!both_residents && !both_sources) {
+    note =
+        "neither the calibration nor the model says what it was made from: nobody checked that "
+        "they belong together";
+    return Status::ok();
+  }
+  const bool same = both_residents ? calibration.residents_checksum == here
+                                   : calibration.source_fingerprint == source.fingerprint;
+  if (same) return Status::ok();
   return make_error(StatusCode::kInvalidArgument, Where{.file = file},
                     "was made with another model (" + printable(calibration.model) + ")",
                     "run moepack calibrate on this model");
@@ -247,6 +278,12 @@ Result<std::unique_ptr<CalibrationInput>> CalibrationInput::open(
                          FlashMoeActivations::open(path, {.num_layers = config.num_layers,
                                                           .num_experts = config.num_experts,
                                                           .hidden_size = config.hidden_size}));
+    for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+      if (dump.tokens(l) > 0) continue;
+      const std::string name = path.string();
+      return not_found(Where{.file = name}, "holds no record of layer " + std::to_string(l),
+                       "let the engine run all layers when it collects activations");
+    }
     return std::unique_ptr<CalibrationInput>(
         std::make_unique<DumpedCalibration>(path, std::move(dump), config));
   }
@@ -261,9 +298,10 @@ Result<std::unique_ptr<CalibrationInput>> CalibrationInput::open(
   }
   MOE_ASSIGN_OR_RETURN(CalibrationManifest manifest, read_calibration_manifest(path));
   const std::string file = (path / kCalibrationManifestName).string();
-  MOE_RETURN_IF_ERROR(check_model(manifest, file, config, source, residents));
+  std::string note;
+  MOE_RETURN_IF_ERROR(check_model(manifest, file, config, source, residents, note));
   return std::unique_ptr<CalibrationInput>(
-      std::make_unique<RecordedCalibration>(path, std::move(manifest)));
+      std::make_unique<RecordedCalibration>(path, std::move(manifest), std::move(note)));
 }
 
 }  // namespace moepack

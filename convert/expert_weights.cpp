@@ -2,8 +2,10 @@
 
 #include <system_error>
 
+#include "convert/file_blocks.h"
 #include "convert/options.h"
 #include "convert/pack_summary.h"
+#include "formats/checksum.h"
 #include "formats/model_dir.h"
 
 namespace moepack {
@@ -46,7 +48,8 @@ Result<ExpertWeights> ExpertWeights::of_checkpoint(const fs::path& path,
   MOE_RETURN_IF_ERROR(check_pack_fits(config, pack, path));
   weights.source_ = pack.source;
   weights.bits_per_weight_ = pack_bits_per_weight(pack);
-  weights.description_ = "checkpoint " + path.string() + " (" + pack_formats(pack) + ")";
+  weights.formats_ = pack_formats(pack);
+  weights.description_ = "checkpoint " + path.string() + " (" + weights.formats_ + ")";
   return weights;
 }
 
@@ -65,7 +68,8 @@ Result<ExpertWeights> ExpertWeights::of_pack(const fs::path& model, const std::s
   weights.source_ = pack.source;
   weights.page_size_ = pack.page_size;
   weights.bits_per_weight_ = pack_bits_per_weight(pack);
-  weights.description_ = "pack " + name + " (" + pack_formats(pack) + ")";
+  weights.formats_ = pack_formats(pack);
+  weights.description_ = "pack " + name + " (" + weights.formats_ + ")";
   return weights;
 }
 
@@ -103,6 +107,29 @@ StoredMatrix ExpertWeights::of(std::uint32_t layer, std::uint32_t expert,
   const PackManifest& pack = pack_->manifest;
   return stored_matrix(pack.layout_of(layer, expert).of(projection), pack_->files[layer],
                        pack.layers[layer].experts[expert].offset);
+}
+
+Status ExpertWeights::check(std::uint32_t layer, std::uint32_t expert,
+                            std::vector<std::byte>& buffer) const {
+  if (pack_ == nullptr || !pack_->manifest.has_checksums) return Status::ok();
+  const ExpertEntry& entry = pack_->manifest.layers[layer].experts[expert];
+  const std::uint64_t end = entry.offset + pack_->manifest.layout_of(layer, expert).record_bytes;
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t found,
+                       checksum_of_range(pack_->files[layer], entry.offset, end, buffer));
+  if (found == entry.checksum) return Status::ok();
+  return corrupt(Where{.file = pack_->files[layer].path(), .offset = entry.offset},
+                 "expert " + std::to_string(expert) + " has checksum " + checksum_text(found) +
+                     ", the manifest says " + checksum_text(entry.checksum),
+                 "convert the model again, or start from another source with --from");
+}
+
+std::uint64_t ExpertWeights::digest() const {
+  PackManifest manifest = pack_ != nullptr ? pack_->manifest : plan_->pack;
+  manifest.source.name.clear();
+  manifest.report_json.clear();
+  const std::string text =
+      (pack_ != nullptr ? "pack\n" : "checkpoint\n") + pack_manifest_text(manifest);
+  return checksum(std::as_bytes(std::span(text)));
 }
 
 std::uint64_t ExpertWeights::bytes(std::uint32_t layer, std::uint32_t expert) const {

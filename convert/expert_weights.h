@@ -26,6 +26,14 @@ class ExpertWeights {
 
   // Borrowed from this object.
   StoredMatrix of(std::uint32_t layer, std::uint32_t expert, Projection projection) const;
+  // Compares an expert's record with its checksum; ok where there is none (checkpoints, packs of
+  // other engines). kCorrupt with file, expert and offset. `buffer` may be used again.
+  Status check(std::uint32_t layer, std::uint32_t expert, std::vector<std::byte>& buffer) const;
+  // Tells apart what the weights are read from: the headers of a checkpoint, the manifest of a pack
+  // with its checksums.
+  std::uint64_t digest() const;
+  // "bf16".
+  const std::string& formats() const { return formats_; }
   // Bytes of one expert.
   std::uint64_t bytes(std::uint32_t layer, std::uint32_t expert) const;
 
@@ -51,6 +59,7 @@ class ExpertWeights {
   std::unique_ptr<ConvertPlan> plan_;  // of checkpoint_
   std::unique_ptr<Pack> pack_;
   std::string description_;
+  std::string formats_;
   PackSource source_;
   std::uint64_t page_size_ = kDefaultPageSize;
   double bits_per_weight_ = 0;

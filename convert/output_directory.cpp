@@ -285,9 +285,11 @@ Status OutputDirectory::finish() {
   MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> files, own_files(path_, kind_, foreign));
   for (const fs::path& file : files) {
     if (!file.filename().string().starts_with(kQualityStem)) continue;
-    fs::remove(file, error);
+    if (!error) fs::remove(file, error);
   }
-  if (kind_ == OutputKind::kModel) fs::remove_all(path_ / kSavedHeadersDirectory, error);
+  if (kind_ == OutputKind::kModel && !error) {
+    fs::remove_all(path_ / kSavedHeadersDirectory, error);
+  }
   if (error) {
     return make_error(StatusCode::kIo, Where{.file = path_.string()},
                       "cannot remove the files of an unfinished state: " + error.message());

@@ -26,7 +26,7 @@ struct ProjectionQuality {
   std::vector<std::uint8_t> method;  // index into QualityLedger::methods: what the pack holds
   std::vector<float> before;         // error of plain rounding (rtn) in the same format
   std::vector<float> after;          // error of what the pack holds
-  // Only in an output ledger: experts that saw no held-out token, ascending; their `before` and
+  // Only in an output ledger: experts whose inputs are not known, ascending; their `before` and
   // `after` are weight errors.
   std::vector<std::uint32_t> weight_error;
 };

@@ -36,11 +36,12 @@ std::uint64_t free_space(const fs::path& directory) {
   return error ? 0 : space.available;
 }
 
-void find_starved(const QuantizePlan& plan, QuantizeReport& report) {
-  if (plan.calibration == nullptr) return;
+// Names the experts with few tokens, fewest first.
+void name_starved(std::span<const std::vector<std::uint64_t>> samples_of_layers,
+                  QuantizeReport& report) {
   std::vector<std::pair<std::uint64_t, std::string>> found;
-  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
-    const std::vector<std::uint64_t> samples = plan.calibration->samples(l);
+  for (std::size_t l = 0; l < samples_of_layers.size(); ++l) {
+    const std::vector<std::uint64_t>& samples = samples_of_layers[l];
     for (std::size_t e = 0; e < samples.size(); ++e) {
       if (samples[e] >= kFewTokens) continue;
       found.emplace_back(samples[e], "layer " + std::to_string(l) + " expert " + std::to_string(e) +
@@ -51,6 +52,25 @@ void find_starved(const QuantizePlan& plan, QuantizeReport& report) {
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& [count, text] : found) report.starved.push_back(std::move(text));
+}
+
+// Beforehand, where the calibration tells without being read.
+void name_starved(const QuantizePlan& plan, QuantizeReport& report) {
+  std::vector<std::vector<std::uint64_t>> samples;
+  for (std::uint32_t l = 0; plan.calibration != nullptr && l < plan.pack.num_layers; ++l) {
+    samples.push_back(plan.calibration->samples(l));
+  }
+  name_starved(samples, report);
+}
+
+// Afterwards, of the layers that are done.
+void name_starved(const QualityLedger& ledger, QuantizeReport& report) {
+  std::vector<std::vector<std::uint64_t>> samples;
+  for (const LayerQuality& layer : ledger.layers) {
+    samples.resize(layer.layer + 1);
+    samples[layer.layer] = layer.samples;
+  }
+  name_starved(samples, report);
 }
 
 QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& plan) {
@@ -70,7 +90,7 @@ QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& pla
   report.memory_bytes = report.threads * plan.worker_bytes;
   if (plan.calibration != nullptr) report.memory_bytes += plan.calibration->layer_bytes();
   report.notes = plan.notes;
-  find_starved(plan, report);
+  name_starved(plan, report);
   return report;
 }
 
@@ -256,7 +276,16 @@ Status Quantization::run(const ProgressCallback& callback) {
   }
   if (layers_left() > 0) return Status::ok();
   MOE_RETURN_IF_ERROR(write_manifest());
+  MOE_RETURN_IF_ERROR(journal_.add_completion());
   return output_.finish();
+}
+
+Result<QuantizeReport> report_of_finished(const QuantizePlan& plan, QuantizeReport report) {
+  MOE_ASSIGN_OR_RETURN(PackReport written, read_pack_report(plan.directory));
+  if (written.ledger.has_value()) report.ledger = std::move(*written.ledger);
+  report.layers_resumed = plan.pack.num_layers;
+  report.finished = true;
+  return report;
 }
 
 }  // namespace
@@ -280,10 +309,16 @@ Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
                        OutputDirectory::take(plan.directory, OutputKind::kPack));
   MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
                        ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
+  // Killed between the last manifest and the removal of the marker.
+  if (journal.is_complete() && journal.plan() == plan.digest) {
+    MOE_RETURN_IF_ERROR(output.finish());
+    return report_of_finished(plan, std::move(report));
+  }
   Quantization quantization(options, plan, output, std::move(journal));
   MOE_RETURN_IF_ERROR(quantization.prepare());
   report.layers_resumed = quantization.layers_resumed();
   report.needed_bytes = quantization.space_needed();
+  report.free_bytes = free_space(options.model);
   if (report.free_bytes != 0 && report.needed_bytes > report.free_bytes) {
     return make_error(StatusCode::kIo, Where{.file = plan.directory.string()},
                       "the pack needs " + std::to_string(report.needed_bytes) +
@@ -295,6 +330,7 @@ Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
   report.layers_left = quantization.layers_left();
   report.finished = report.layers_left == 0;
   report.ledger = quantization.ledger();
+  if (report.starved.empty()) name_starved(report.ledger, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;
 }

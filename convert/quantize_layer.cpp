@@ -14,10 +14,12 @@ namespace {
 struct Worker {
   BlockDecoder decoder;
   ExpertMatrices expert;
+  std::vector<std::byte> bytes;
   AlignedBuffer output;
 };
 
 Status read_expert(const LayerJob& job, std::uint32_t e, Worker& worker) {
+  MOE_RETURN_IF_ERROR(job.weights.check(job.layer, e, worker.bytes));
   for (Projection p : kAllProjections) {
     Matrix& out = p == Projection::kGate ? worker.expert.gate
                   : p == Projection::kUp ? worker.expert.up
@@ -73,6 +75,7 @@ class ExpertQuantizer {
       if (job_.statistics != nullptr) {
         MOE_ASSIGN_OR_RETURN(inputs, job_.statistics->gate_up(expert_));
       }
+      MOE_RETURN_IF_ERROR(check_finite(inputs));
       const std::optional<GptqFactor> factor = factor_of(inputs);
       MOE_RETURN_IF_ERROR(write(Projection::kGate, w.gate, w.gate, inputs, factor, record, gate));
       MOE_RETURN_IF_ERROR(write(Projection::kUp, w.up, w.up, inputs, factor, record, up));
@@ -82,11 +85,23 @@ class ExpertQuantizer {
       MOE_ASSIGN_OR_RETURN(problem, job_.statistics->down(expert_, w, gate, up));
     }
     const InputStatistics& inputs = problem.inputs;
+    MOE_RETURN_IF_ERROR(check_finite(inputs));
     const Matrix& target = inputs.is_known ? problem.target : w.down;
     return write(Projection::kDown, w.down, target, inputs, factor_of(inputs), record, gate);
   }
 
  private:
+  // Recorded inputs are finite; their squares need not be.
+  Status check_finite(const InputStatistics& inputs) const {
+    if (inputs.hessian.allFinite() && inputs.held_out.allFinite() && inputs.wanted.allFinite()) {
+      return Status::ok();
+    }
+    return corrupt(Where{},
+                   "layer " + std::to_string(job_.layer) + ", expert " + std::to_string(expert_) +
+                       ": the squares of its calibrated inputs overflow",
+                   "look for values beyond 1e18 in the model, and make the calibration again");
+  }
+
   std::optional<GptqFactor> factor_of(const InputStatistics& inputs) const {
     if (!inputs.is_known || job_.method != QuantMethod::kGptq) return std::nullopt;
     return factor_hessian(inputs.hessian, kGptqDamping);

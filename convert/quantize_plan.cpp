@@ -1,7 +1,7 @@
 #include "convert/quantize_plan.h"
 
 #include <algorithm>
-#include <set>
+#include <system_error>
 
 #include "convert/layout_table.h"
 #include "formats/bytes.h"
@@ -125,8 +125,7 @@ Status open_calibration(const QuantizeOptions& options, QuantizePlan& plan) {
 
 void note_second_rounding(QuantizePlan& plan) {
   if (plan.weights.bits_per_weight() >= 16) return;
-  plan.notes.push_back("starts from experts that were rounded before, " +
-                       plan.weights.description() +
+  plan.notes.push_back("starts from experts that were rounded before, " + plan.weights.formats() +
                        ": give --from an unquantized checkpoint where there is one");
 }
 
@@ -145,7 +144,7 @@ std::uint64_t plan_digest(const QuantizePlan& plan) {
   pack.source.name.clear();
   std::string text = pack_manifest_text(pack);
   text += "quantizer " + std::to_string(kQuantizerVersion) + "\n";
-  text += "bits of the source " + std::to_string(plan.weights.bits_per_weight()) + "\n";
+  text += "weights " + checksum_text(plan.weights.digest()) + "\n";
   if (plan.calibration != nullptr) {
     text += "calibration " + checksum_text(plan.calibration->digest()) + "\n";
   }
@@ -158,6 +157,12 @@ Result<QuantizePlan> make_quantize_plan(const QuantizeOptions& options) {
   QuantizePlan plan;
   MOE_ASSIGN_OR_RETURN(const std::string name, pack_directory_name(options.name));
   plan.directory = options.model / name;
+  std::error_code ignored;
+  if (fs::exists(options.model / kUnfinishedMarker, ignored)) {
+    const std::string model = options.model.string();
+    return corrupt(Where{.file = model}, "is a conversion that was not finished",
+                   "run the same moepack convert again");
+  }
   MOE_ASSIGN_OR_RETURN(ParsedConfig config, read_model_config(options.model / "config.json"));
   plan.config = std::move(config.model);
   MOE_RETURN_IF_ERROR(check_layers(options, plan.config));

@@ -23,7 +23,7 @@ void GramSum::add(const Eigen::Ref<const Matrix>& x, double weight) {
 }
 
 const Matrix& GramSum::mean() {
-  if (!is_mean_ && weight_ > 0) sum_ *= static_cast<float>(1.0 / weight_);
+  if (!is_mean_ && weight() > 0) sum_ *= static_cast<float>(1.0 / weight_);
   is_mean_ = true;
   return sum_;
 }
@@ -38,6 +38,11 @@ Shrinkage shrinkage(double samples, double prior_samples, std::size_t width) {
   const double pull = kDiagonalStrength * static_cast<double>(width) * variance;
   out.diagonal = variance > 0 ? pull / (1 + pull) : 1;
   return out;
+}
+
+Shrinkage shrinkage_alone(double samples, Eigen::Index width) {
+  const double pull = kDiagonalStrength * static_cast<double>(width) / samples;
+  return {.own = 1, .prior = 0, .diagonal = samples > 0 ? pull / (1 + pull) : 1};
 }
 
 void blend(Matrix& own, const Matrix& prior, const Shrinkage& shrinkage) {

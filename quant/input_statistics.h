@@ -25,7 +25,8 @@ class GramSum {
   explicit GramSum(std::size_t n);
   // x: [n, k], a column times the square root of its weight; `weight` the sum of the weights.
   void add(const Eigen::Ref<const Matrix>& x, double weight);
-  double weight() const { return weight_; }
+  // 0 also where it is so small that its reciprocal would overflow.
+  double weight() const { return weight_ > 1e-30 ? weight_ : 0; }
   // sum / weight in the upper triangle, the lower one undefined; zero where nothing was added.
   const Matrix& mean();
 
@@ -48,6 +49,9 @@ struct Shrinkage {
 // Sources: shrinkage to a common covariance (Friedman, Regularized Discriminant Analysis, 1989) and
 // to the diagonal (Ledoit and Wolf, 2004); strengths measured, docs/decisions.md.
 Shrinkage shrinkage(double samples, double prior_samples, std::size_t width);
+
+// Of a Hessian that has no prior.
+Shrinkage shrinkage_alone(double samples, Eigen::Index width);
 
 // own <- the mean of own and prior. Whole matrices, or both upper triangles.
 void blend(Matrix& own, const Matrix& prior, const Shrinkage& shrinkage);

@@ -84,7 +84,8 @@ QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, const Matri
   gptq_codes(target, *factor, q);
   refine(target, inputs.hessian, {}, q);
   const double compensated = error_energy(q, w, inputs);
-  if (!(compensated < error)) return out;
+  // Less than nothing: a Hessian that is none.
+  if (!(compensated < error) || compensated < 0) return out;
   out.values = std::move(q);
   out.method = QuantMethod::kGptq;
   out.after = relative(compensated, whole);

@@ -285,8 +285,10 @@ Result<CalibrateReport> calibrate(const CalibrateOptions& options,
     report.kernels = corpus.value()->kernels_name();
   }
   if (!status.is_ok()) {
-    // Wrong inputs stay wrong; what the operating system refused may go well the next time.
-    if (status.code() != StatusCode::kIo) output.discard();
+    // Finished layers stay: what is wrong with a later one may be repaired. Without any, wrong
+    // inputs stay wrong.
+    const bool has_layers = !output.state().layers.empty();
+    if (status.code() != StatusCode::kIo && !has_layers) output.discard();
     return status;
   }
   for (const CalibrationLayer& layer : report.manifest.layers) {

@@ -1,5 +1,6 @@
 #include "convert/cli/cmd_quantize.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -69,6 +70,10 @@ Result<QuantizeOptions> options_of(const QuantizeFlags& flags) {
   options.method = *quant_method_from_name(flags.method);
   options.gate_up_bits = flags.gate_up_bits != 0 ? flags.gate_up_bits : flags.bits;
   options.down_bits = flags.down_bits != 0 ? flags.down_bits : flags.bits;
+  if (flags.bits != 0 && flags.gate_up_bits != 0 && flags.down_bits != 0) {
+    return invalid_argument("--bits has no matrix left to apply to",
+                            "leave it out, or --gate-up-bits or --down-bits");
+  }
   if (options.gate_up_bits == 0 || options.down_bits == 0) {
     return invalid_argument("no width was given for some of the matrices",
                             "give --bits, or both --gate-up-bits and --down-bits");
@@ -87,27 +92,32 @@ Result<QuantizeOptions> options_of(const QuantizeFlags& flags) {
 struct LedgerSums {
   std::array<double, kProjections> before{};
   std::array<double, kProjections> after{};
+  std::array<std::size_t, kProjections> measured{};  // matrices that the means are of
   std::vector<std::size_t> by_method;
 };
 
 LedgerSums sums_of(const QualityLedger& ledger) {
   LedgerSums sums;
   sums.by_method.resize(ledger.methods.size());
-  double experts = 0;
   for (const LayerQuality& layer : ledger.layers) {
-    experts += static_cast<double>(layer.of(Projection::kGate).method.size());
     for (std::size_t p = 0; p < kProjections; ++p) {
       const ProjectionQuality& columns = layer.projections[p];
       for (std::size_t e = 0; e < columns.method.size(); ++e) {
+        ++sums.by_method[columns.method[e]];
+        // In a ledger of output errors, errors of weights do not count.
+        const auto& others = columns.weight_error;
+        if (std::binary_search(others.begin(), others.end(), static_cast<std::uint32_t>(e)))
+          continue;
         sums.before[p] += static_cast<double>(columns.before[e]);
         sums.after[p] += static_cast<double>(columns.after[e]);
-        ++sums.by_method[columns.method[e]];
+        ++sums.measured[p];
       }
     }
   }
-  for (std::size_t p = 0; experts > 0 && p < kProjections; ++p) {
-    sums.before[p] /= experts;
-    sums.after[p] /= experts;
+  for (std::size_t p = 0; p < kProjections; ++p) {
+    if (sums.measured[p] == 0) continue;
+    sums.before[p] /= static_cast<double>(sums.measured[p]);
+    sums.after[p] /= static_cast<double>(sums.measured[p]);
   }
   return sums;
 }
@@ -116,6 +126,7 @@ nlohmann::ordered_json errors_json(const LedgerSums& sums) {
   nlohmann::ordered_json out;
   for (Projection p : kAllProjections) {
     const auto i = static_cast<std::size_t>(p);
+    if (sums.measured[i] == 0) continue;
     out[std::string(projection_name(p))] = {{"mean_before", sums.before[i]},
                                             {"mean_after", sums.after[i]}};
   }
@@ -163,8 +174,7 @@ void print_json(const QuantizeReport& report, const QuantizeFlags& flags) {
 void print_starved(const QuantizeReport& report) {
   constexpr std::size_t kShown = 8;
   if (report.starved.empty()) return;
-  std::cerr << "experts with few calibration tokens, which lean on their layer: "
-            << report.starved.size() << "\n";
+  std::cerr << "experts with few calibration tokens: " << report.starved.size() << "\n";
   for (std::size_t i = 0; i < report.starved.size() && i < kShown; ++i) {
     std::cerr << "  " << report.starved[i] << "\n";
   }
@@ -190,6 +200,7 @@ void print_outcome(const QuantizeReport& report) {
             << " error, plain rounding -> this pack:";
   for (Projection p : kAllProjections) {
     const auto i = static_cast<std::size_t>(p);
+    if (sums.measured[i] == 0) continue;
     std::array<char, 64> text{};
     std::snprintf(text.data(), text.size(), " %.4f -> %.4f", sums.before[i], sums.after[i]);
     std::cerr << (p == Projection::kGate ? " " : ", ") << projection_name(p) << text.data();

@@ -360,6 +360,10 @@ class Tester:
         self.refuses("another model", ["another model"], *gptq, self.broken(
             "other", self.edit(source_fingerprint="0123456789abcdef",
                                residents_checksum="0123456789abcdef")))
+        self.refuses("a sibling of the same shape", ["another model"], *gptq, self.broken(
+            "sibling", self.edit(residents_checksum="0123456789abcdef")))
+        self.refuses("fewer experts a token", ["experts per token"], *gptq,
+                     self.broken("top_k", self.edit(experts_per_token=2)))
         self.refuses("fewer experts", ["experts"], *gptq,
                      self.broken("experts", self.edit(num_experts=11)))
         self.refuses("another width", ["calibration.json"], *gptq,
@@ -391,7 +395,27 @@ class Tester:
                     "a name that is taken")
         self.sources()
 
+    def damaged_pack(self):
+        """A source pack with a flipped bit; another source than the interrupted one had."""
+        copy = self.scratch / "damaged"
+        shutil.copytree(self.model, copy)
+        with open(copy / "packed_experts" / "layer_01.bin", "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)
+            file.seek(5000)
+            file.write(bytes([byte[0] ^ 1]))
+        rtn = ("--method", "rtn", "--bits", 2, "--from", "packed_experts")
+        result = self.quantize("flip", *rtn, model=copy)
+        self.expect(result.returncode == 2 and "layer_01.bin" in result.stderr and
+                    "checksum" in result.stderr, f"a damaged source: {result.stderr}")
+        result = self.quantize("flip", "--method", "rtn", "--bits", 2, "--from", "rtn8", model=copy)
+        self.expect(result.returncode == 2 and "--restart" in result.stderr,
+                    f"continued from another source: {result.stderr}")
+        (copy / "moepack.unfinished").touch()
+        self.refuses("an unfinished model", ["not finished"], *rtn, model=copy)
+
     def sources(self):
+        self.damaged_pack()
         tensors = read_tensors(self.checkpoint)
         missing = {n: t for n, t in tensors.items() if "layers.1.mlp.switch_mlp.down_proj" not in n}
         write_checkpoint(self.checkpoint, self.scratch / "missing", missing)
