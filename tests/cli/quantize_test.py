@@ -362,7 +362,7 @@ class Tester:
                                residents_checksum="0123456789abcdef")))
         self.refuses("a sibling of the same shape", ["another model"], *gptq, self.broken(
             "sibling", self.edit(residents_checksum="0123456789abcdef")))
-        self.refuses("fewer experts a token", ["experts per token"], *gptq,
+        self.refuses("fewer experts a token", ["calibration.json"], *gptq,
                      self.broken("top_k", self.edit(experts_per_token=2)))
         self.refuses("fewer experts", ["experts"], *gptq,
                      self.broken("experts", self.edit(num_experts=11)))
