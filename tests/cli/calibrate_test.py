@@ -308,14 +308,17 @@ class Tester:
         self.fails("finished", self.calibrate(), ["already holds a calibration"], left=False)
         self.expect(tree_hash(self.output) == before, "a finished calibration changed")
         self.clear()
-        damaged = self.scratch / "damaged"
+        damaged = self.scratch / "damaged" / self.model.name
         shutil.copytree(self.model, damaged)
         pack = damaged / "packed_experts" / "layer_02.bin"
         data = bytearray(pack.read_bytes())
         for at in range(5000, len(data), 4096):  # every expert
             data[at] ^= 1
         pack.write_bytes(data)
-        self.fails("damaged expert", self.calibrate(model=damaged), ["layer_02.bin", "checksum"])
+        self.fails("damaged expert", self.calibrate(model=damaged), ["layer_02.bin", "checksum"],
+                   left=False)
+        self.expect((self.output / STATE).exists(), "damaged expert: finished layers are lost")
+        self.completes("continued with the sound model", before)
 
 
 def decode_q8(tensors, module):
