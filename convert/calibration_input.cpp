@@ -35,6 +35,14 @@ class RecordedLayer : public LayerStatistics {
   RecordedLayer(const RecordedLayer&) = delete;
   RecordedLayer& operator=(const RecordedLayer&) = delete;
 
+  static Result<std::unique_ptr<LayerStatistics>> make(LayerActivations activations,
+                                                       std::uint32_t num_experts,
+                                                       std::size_t threads) {
+    auto layer = std::make_unique<RecordedLayer>(std::move(activations), num_experts);
+    MOE_RETURN_IF_ERROR(layer->find_common_hessian(threads));
+    return std::unique_ptr<LayerStatistics>(std::move(layer));
+  }
+
   Status find_common_hessian(std::size_t threads) {
     Status status;
     common_ = layer_hessian(inputs_, kLayerTokens, [&](std::size_t count, const auto& work) {
@@ -89,9 +97,7 @@ class RecordedCalibration : public CalibrationInput {
                                                  std::size_t threads) const override {
     MOE_ASSIGN_OR_RETURN(LayerActivations activations,
                          read_layer_activations(directory_, manifest_, layer));
-    auto read = std::make_unique<RecordedLayer>(std::move(activations), manifest_.num_experts);
-    MOE_RETURN_IF_ERROR(read->find_common_hessian(threads));
-    return std::unique_ptr<LayerStatistics>(std::move(read));
+    return RecordedLayer::make(std::move(activations), manifest_.num_experts, threads);
   }
 
  private:
@@ -132,9 +138,7 @@ class DumpedCalibration : public CalibrationInput {
   Result<std::unique_ptr<LayerStatistics>> layer(std::uint32_t layer,
                                                  std::size_t threads) const override {
     MOE_ASSIGN_OR_RETURN(LayerActivations activations, dump_.read_layer(layer));
-    auto read = std::make_unique<RecordedLayer>(std::move(activations), num_experts_);
-    MOE_RETURN_IF_ERROR(read->find_common_hessian(threads));
-    return std::unique_ptr<LayerStatistics>(std::move(read));
+    return RecordedLayer::make(std::move(activations), num_experts_, threads);
   }
 
  private:
@@ -183,7 +187,6 @@ class HessianCalibration : public CalibrationInput {
   HessianCalibration(fs::path path, HessianDirectory hessians, const ModelConfig& config)
       : path_(std::move(path)),
         hessians_(std::move(hessians)),
-        num_layers_(config.num_layers),
         num_experts_(config.num_experts),
         hidden_size_(config.hidden_size) {}
 
@@ -219,7 +222,6 @@ class HessianCalibration : public CalibrationInput {
  private:
   fs::path path_;
   HessianDirectory hessians_;
-  std::uint32_t num_layers_;
   std::uint32_t num_experts_;
   std::uint64_t hidden_size_;
 };
@@ -245,10 +247,8 @@ Status check_model(const CalibrationManifest& calibration, const std::string& fi
       check_dimension(file, "expert width", calibration.expert_width, config.expert_width));
   const std::uint64_t here =
       residents != nullptr && residents->has_checksum ? residents->checksum : 0;
-  if (calibration.experts_per_token != config.experts_per_token) {
-    return check_dimension(file, "experts per token", calibration.experts_per_token,
-                           config.experts_per_token);
-  }
+  MOE_RETURN_IF_ERROR(check_dimension(file, "experts per token", calibration.experts_per_token,
+                                      config.experts_per_token));
   // The bytes of the resident tensors tell models of one shape apart; a checkpoint's fingerprint,
   // of its headers, does not always.
   const bool both_residents = calibration.residents_checksum != 0 && here != 0;

@@ -4,12 +4,12 @@
 #include <future>
 #include <system_error>
 
-#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/read_back.h"
 #include "convert/resident.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
+#include "formats/file_blocks.h"
 
 namespace moepack {
 namespace {

@@ -10,6 +10,7 @@
 #include "convert/plan.h"
 #include "formats/bytes.h"
 #include "formats/checkpoint.h"
+#include "formats/file.h"
 
 namespace moepack {
 namespace {
@@ -46,21 +47,6 @@ std::string resident_formats(const ResidentManifest& resident) {
   return format_list(bytes);
 }
 
-// `path`, or the lowest directory above it that exists.
-fs::path existing_parent(const fs::path& path) {
-  std::error_code error;
-  fs::path at = fs::absolute(path, error);
-  while (!fs::exists(at, error) && at.has_relative_path()) at = at.parent_path();
-  return at;
-}
-
-// Of the file system that holds `path`, whose last parts need not exist; 0 when unknown.
-std::uint64_t free_space(const fs::path& path) {
-  std::error_code error;
-  const fs::space_info space = fs::space(existing_parent(path), error);
-  return error ? 0 : space.available;
-}
-
 ConvertReport report_of(const ModelConfig& config, const std::string& source,
                         const ConvertPlan& plan, const ConvertOptions& options) {
   ConvertReport report;
@@ -77,7 +63,7 @@ ConvertReport report_of(const ModelConfig& config, const std::string& source,
   report.resident_bytes = plan.resident_bytes;
   report.total_bytes = plan.total_bytes;
   report.source_bytes = plan.source_bytes;
-  report.free_bytes = free_space(options.output);
+  report.free_bytes = free_space(options.output).value_or(0);
   report.skipped_tensors = plan.skipped;
   report.kept_tensors = plan.kept;
   report.absent_files = plan.absent_companions;
@@ -87,8 +73,7 @@ ConvertReport report_of(const ModelConfig& config, const std::string& source,
 }
 
 Status check_space(const ConvertReport& report, const fs::path& output) {
-  std::error_code unknown;
-  (void)fs::space(existing_parent(output), unknown);
+  const bool unknown = !free_space(output).has_value();
   if (unknown || report.needed_bytes <= report.free_bytes) return Status::ok();
   return make_error(StatusCode::kIo, Where{.file = output.string()},
                     "the conversion needs " + std::to_string(report.needed_bytes) +
@@ -171,7 +156,7 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   report.needed_bytes = conversion->space_needed();
   report.read_bytes = conversion->bytes_to_read();
   report.layers_resumed = conversion->layers_resumed();
-  report.free_bytes = free_space(options.output);
+  report.free_bytes = free_space(options.output).value_or(0);
   MOE_RETURN_IF_ERROR(check_space(report, options.output));
   MOE_RETURN_IF_ERROR(conversion->run(progress));
   report.layers_left = conversion->layers_left();

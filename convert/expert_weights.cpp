@@ -2,10 +2,10 @@
 
 #include <system_error>
 
-#include "convert/file_blocks.h"
 #include "convert/options.h"
 #include "convert/pack_summary.h"
 #include "formats/checksum.h"
+#include "formats/file_blocks.h"
 #include "formats/model_dir.h"
 
 namespace moepack {

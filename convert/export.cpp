@@ -101,14 +101,13 @@ Status check_space(const Plan& plan, const fs::path& output) {
     needed +=
         plan.experts.record_bytes * plan.model->pack.num_experts * plan.model->pack.num_layers;
   }
-  std::error_code error;
-  const fs::space_info space = fs::space(output, error);
-  if (error || space.available >= needed) return Status::ok();
+  const std::optional<std::uint64_t> free = free_space(output);
+  if (!free.has_value() || *free >= needed) return Status::ok();
   const std::string name = output.string();
-  return make_error(StatusCode::kIo, Where{.file = name},
-                    "has " + std::to_string(space.available) + " bytes free, " +
-                        std::to_string(needed) + " are needed",
-                    "free some or name another place");
+  return make_error(
+      StatusCode::kIo, Where{.file = name},
+      "has " + std::to_string(*free) + " bytes free, " + std::to_string(needed) + " are needed",
+      "free some or name another place");
 }
 
 Status write_companions(const ExportOptions& options, const Plan& plan, ExportDirectory& directory,

@@ -53,20 +53,7 @@ Result<ExportDirectory> ExportDirectory::take(const fs::path& path) {
   MOE_RETURN_IF_ERROR(check_free(clean));
   ExportDirectory directory(clean);
   directory.active_ = true;
-  std::vector<fs::path> missing;
-  std::error_code error;
-  for (fs::path at = clean; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
-    missing.push_back(at);
-    if (!at.has_relative_path()) break;
-  }
-  std::reverse(missing.begin(), missing.end());
-  for (const fs::path& at : missing) {
-    if (!fs::create_directory(at, error) && error) {
-      return make_error(StatusCode::kIo, Where{.file = at.string()},
-                        "cannot create the directory: " + error.message());
-    }
-    directory.created_.push_back(at);
-  }
+  MOE_RETURN_IF_ERROR(create_directories(clean, directory.created_));
   MOE_RETURN_IF_ERROR(create_marker(clean / kUnfinishedMarker));
   directory.created_.push_back(clean / kUnfinishedMarker);
   return directory;

@@ -5,11 +5,11 @@
 #include <system_error>
 
 #include "convert/engine_config.h"
-#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/progress_counter.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
+#include "formats/file_blocks.h"
 #include "formats/flashmoe_resident.h"
 #include "formats/model_dir.h"
 #include "formats/pack_directory.h"
@@ -193,10 +193,7 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
                      "stands in no model directory: there is no config.json beside it",
                      "name the model with --model");
   }
-  if (is_there(plan.model / kUnfinishedMarker)) {
-    return corrupt(Where{.file = plan.model.string()}, "is a conversion that was not finished",
-                   "run the same moepack convert again");
-  }
+  MOE_RETURN_IF_ERROR(check_model_finished(plan.model));
   MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(plan.model / "config.json"));
   plan.config = std::move(parsed.model);
   if (!plan.whole_model) {

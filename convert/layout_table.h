@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "formats/bytes.h"
 #include "formats/pack_manifest.h"
+#include "formats/status.h"
 
 namespace moepack {
 
@@ -23,6 +25,15 @@ class LayoutTable {
     }
     ++uses_[index];
     return static_cast<std::uint32_t>(index);
+  }
+
+  // Appends a record of this layout to `layer`, at the next multiple of the page size.
+  Status place(const ExpertLayout& layout, std::uint64_t page_size, LayerEntry& layer) {
+    layer.experts.push_back({.offset = layer.file_size, .layout = index_of(layout), .checksum = 0});
+    const auto next = checked_add(layer.file_size, align_up(layout.record_bytes, page_size));
+    if (!next.has_value()) return invalid_argument("a layer file would be too large");
+    layer.file_size = *next;
+    return Status::ok();
   }
 
   // Puts the layout of most records first, where the manifest states the default.

@@ -190,24 +190,6 @@ Status OutputDirectory::remove_temporary_files() {
   return remove_own_files(path_, kind_, kept);
 }
 
-Status OutputDirectory::create_missing() {
-  std::vector<fs::path> missing;
-  std::error_code error;
-  for (fs::path at = path_; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
-    missing.push_back(at);
-    if (!at.has_relative_path()) break;
-  }
-  for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
-    if (!fs::create_directory(*it, error) && error) {
-      return make_error(StatusCode::kIo, Where{.file = it->string()},
-                        "cannot create the directory: " + error.message());
-    }
-    created_.push_back(*it);
-    MOE_RETURN_IF_ERROR(sync_directory(it->parent_path()));
-  }
-  return Status::ok();
-}
-
 Status OutputDirectory::mark(bool exists) {
   const Status taken = make_error(StatusCode::kInvalidArgument, Where{.file = path_.string()},
                                   "another command is writing there");
@@ -235,7 +217,7 @@ Result<OutputDirectory> OutputDirectory::take(const fs::path& path, OutputKind k
   MOE_ASSIGN_OR_RETURN(const Found found, inspect(clean, kind));
   OutputDirectory output(std::move(clean), kind);
   output.active_ = true;
-  MOE_RETURN_IF_ERROR(output.create_missing());
+  MOE_RETURN_IF_ERROR(create_directories(output.path_, output.created_));
   MOE_RETURN_IF_ERROR(output.mark(found == Found::kInterrupted));
   output.keep_ = found == Found::kInterrupted;
   return output;

@@ -70,7 +70,6 @@ class OutputDirectory {
  private:
   OutputDirectory(std::filesystem::path path, OutputKind kind)
       : path_(std::move(path)), kind_(kind) {}
-  Status create_missing();
   Status mark(bool exists);
 
   std::filesystem::path path_;

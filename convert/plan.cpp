@@ -145,11 +145,7 @@ Status plan_experts(const ModelConfig& config, const ConvertOptions& options, Co
     for (std::uint32_t e = 0; e < config.num_experts; ++e) {
       MOE_ASSIGN_OR_RETURN(const ExpertLayout layout,
                            expert_layout(plan.experts, config, options, l, e));
-      layer.experts.push_back(
-          {.offset = layer.file_size, .layout = layouts.index_of(layout), .checksum = 0});
-      const auto next = checked_add(layer.file_size, align_up(layout.record_bytes, pack.page_size));
-      if (!next.has_value()) return invalid_argument("a layer file would be too large");
-      layer.file_size = *next;
+      MOE_RETURN_IF_ERROR(layouts.place(layout, pack.page_size, layer));
       plan.source_bytes += plan.experts.bytes(l, e);
       for (Projection p : kAllProjections) {
         const WeightFormat& from = plan.experts.of(l, e, p).format;

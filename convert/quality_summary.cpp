@@ -83,7 +83,7 @@ void summarize_samples(const std::vector<const LayerQuality*>& layers, QualitySu
     return static_cast<std::uint64_t>(std::lower_bound(samples.begin(), samples.end(), limit) -
                                       samples.begin());
   };
-  out.starved_experts = below(kStarvedSamples);
+  out.starved_experts = below(kStarvedTokens);
   out.unseen_experts = below(1);
 }
 

@@ -8,13 +8,10 @@
 #include <vector>
 
 #include "convert/quality_ledger.h"
+#include "formats/calibration.h"
 #include "formats/pack_manifest.h"
 
 namespace moepack {
-
-// An expert with fewer calibration tokens than this is called starved: flash-moe's limit, below
-// which it forms no Hessian.
-constexpr std::uint64_t kStarvedSamples = 64;
 
 struct MethodCount {
   std::string method;
@@ -47,7 +44,7 @@ struct QualitySummary {
   std::uint64_t samples_min = 0;           // of all experts of all layers
   double samples_median = 0;
   std::uint64_t samples_max = 0;
-  std::uint64_t starved_experts = 0;                  // fewer than kStarvedSamples, unseen included
+  std::uint64_t starved_experts = 0;                  // fewer than kStarvedTokens, unseen included
   std::uint64_t unseen_experts = 0;                   // no token at all
   std::array<MeanQuality, kProjections> projections;  // matrices with the ledger's kind of error
   // Matrices of an output ledger that saw no held-out token: weight errors, a mean of their own.

@@ -22,18 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An expert with fewer calibration tokens is named.
-constexpr std::uint64_t kFewTokens = 64;
-
 // Threads that pay: one expert each.
 std::size_t thread_count_for(const QuantizeOptions& options, const QuantizePlan& plan) {
   return std::min<std::size_t>(bounded_thread_count(options.threads), plan.pack.num_experts);
-}
-
-std::uint64_t free_space(const fs::path& directory) {
-  std::error_code error;
-  const fs::space_info space = fs::space(directory, error);
-  return error ? 0 : space.available;
 }
 
 // Names the experts with few tokens, fewest first.
@@ -43,7 +34,7 @@ void name_starved(std::span<const std::vector<std::uint64_t>> samples_of_layers,
   for (std::size_t l = 0; l < samples_of_layers.size(); ++l) {
     const std::vector<std::uint64_t>& samples = samples_of_layers[l];
     for (std::size_t e = 0; e < samples.size(); ++e) {
-      if (samples[e] >= kFewTokens) continue;
+      if (samples[e] >= kStarvedTokens) continue;
       found.emplace_back(samples[e], "layer " + std::to_string(l) + " expert " + std::to_string(e) +
                                          ": " + std::to_string(samples[e]) +
                                          (samples[e] == 1 ? " token" : " tokens"));
@@ -85,7 +76,7 @@ QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& pla
   report.expert_size = plan.pack.layouts.front().record_bytes;
   report.pack_bytes = plan.pack_bytes;
   report.needed_bytes = plan.total_bytes;
-  report.free_bytes = free_space(options.model);
+  report.free_bytes = free_space(options.model).value_or(0);
   report.threads = thread_count_for(options, plan);
   report.memory_bytes = report.threads * plan.worker_bytes;
   if (plan.calibration != nullptr) report.memory_bytes += plan.calibration->layer_bytes();
@@ -282,7 +273,10 @@ Status Quantization::run(const ProgressCallback& callback) {
 
 Result<QuantizeReport> report_of_finished(const QuantizePlan& plan, QuantizeReport report) {
   MOE_ASSIGN_OR_RETURN(PackReport written, read_pack_report(plan.directory));
-  if (written.ledger.has_value()) report.ledger = std::move(*written.ledger);
+  if (written.ledger.has_value()) {
+    report.ledger = std::move(*written.ledger);
+    report.quality = summarize_quality(report.ledger, plan.pack, 0);
+  }
   report.layers_resumed = plan.pack.num_layers;
   report.finished = true;
   return report;
@@ -318,7 +312,7 @@ Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
   MOE_RETURN_IF_ERROR(quantization.prepare());
   report.layers_resumed = quantization.layers_resumed();
   report.needed_bytes = quantization.space_needed();
-  report.free_bytes = free_space(options.model);
+  report.free_bytes = free_space(options.model).value_or(0);
   if (report.free_bytes != 0 && report.needed_bytes > report.free_bytes) {
     return make_error(StatusCode::kIo, Where{.file = plan.directory.string()},
                       "the pack needs " + std::to_string(report.needed_bytes) +
@@ -330,6 +324,7 @@ Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
   report.layers_left = quantization.layers_left();
   report.finished = report.layers_left == 0;
   report.ledger = quantization.ledger();
+  report.quality = summarize_quality(report.ledger, plan.pack, 0);
   if (report.starved.empty()) name_starved(report.ledger, report);
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return report;

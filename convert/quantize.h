@@ -10,6 +10,7 @@
 
 #include "convert/options.h"
 #include "convert/quality_ledger.h"
+#include "convert/quality_summary.h"
 #include "formats/status.h"
 #include "quant/quantize_matrix.h"
 
@@ -54,6 +55,7 @@ struct QuantizeReport {
   // By number of calibration tokens, fewest first: "layer 3 expert 7: 12 tokens".
   std::vector<std::string> starved;
   QualityLedger ledger;
+  QualitySummary quality;  // of the ledger
   std::size_t layers_resumed = 0;
   std::size_t layers_left = 0;
   bool finished = false;

@@ -201,7 +201,6 @@ Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::pa
   const auto run = [&](std::size_t item, std::size_t w) -> Status {
     const auto e = static_cast<std::uint32_t>(item);
     Worker& worker = workers[w];
-    worker.expert.hidden = pack.hidden_size;
     worker.expert.width = pack.expert_width;
     MOE_RETURN_IF_ERROR(read_expert(job, e, worker));
     RecordStream record(file, entry.experts[e].offset, worker.output);

@@ -1,7 +1,6 @@
 #include "convert/quantize_plan.h"
 
 #include <algorithm>
-#include <system_error>
 
 #include "convert/layout_table.h"
 #include "formats/bytes.h"
@@ -76,12 +75,7 @@ Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
     }
     LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
     for (std::uint32_t e = 0; e < config.num_experts; ++e) {
-      layer.experts.push_back(
-          {.offset = layer.file_size, .layout = layouts.index_of(*layout), .checksum = 0});
-      const auto next =
-          checked_add(layer.file_size, align_up(layout->record_bytes, pack.page_size));
-      if (!next.has_value()) return invalid_argument("a layer file would be too large");
-      layer.file_size = *next;
+      MOE_RETURN_IF_ERROR(layouts.place(*layout, pack.page_size, layer));
     }
     plan.pack_bytes += layer.file_size;
     pack.layers.push_back(std::move(layer));
@@ -157,12 +151,7 @@ Result<QuantizePlan> make_quantize_plan(const QuantizeOptions& options) {
   QuantizePlan plan;
   MOE_ASSIGN_OR_RETURN(const std::string name, pack_directory_name(options.name));
   plan.directory = options.model / name;
-  std::error_code ignored;
-  if (fs::exists(options.model / kUnfinishedMarker, ignored)) {
-    const std::string model = options.model.string();
-    return corrupt(Where{.file = model}, "is a conversion that was not finished",
-                   "run the same moepack convert again");
-  }
+  MOE_RETURN_IF_ERROR(check_model_finished(options.model));
   MOE_ASSIGN_OR_RETURN(ParsedConfig config, read_model_config(options.model / "config.json"));
   plan.config = std::move(config.model);
   MOE_RETURN_IF_ERROR(check_layers(options, plan.config));

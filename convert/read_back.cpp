@@ -2,10 +2,10 @@
 
 #include <vector>
 
-#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
+#include "formats/file_blocks.h"
 
 namespace moepack {
 Status check_layer_file(const std::filesystem::path& directory, const PackManifest& pack,

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/transcode.h"
 #include "formats/file.h"
+#include "formats/file_blocks.h"
 
 namespace moepack {
 namespace {

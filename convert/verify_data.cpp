@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <set>
 
-#include "convert/file_blocks.h"
 #include "convert/parallel.h"
 #include "convert/tensor_names.h"
 #include "formats/bytes.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
+#include "formats/file_blocks.h"
 #include "formats/format_json.h"
 
 namespace moepack {

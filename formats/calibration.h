@@ -28,6 +28,9 @@ namespace moepack {
 
 constexpr std::uint32_t kCalibrationFormatVersion = 1;
 constexpr const char* kCalibrationManifestName = "calibration.json";
+// An expert with fewer calibration tokens than this is called starved: it leans on the others'
+// inputs when it is quantized. flash-moe's limit, below which it forms no Hessian.
+constexpr std::uint64_t kStarvedTokens = 64;
 
 struct CalibrationLayer {
   std::string file;                    // base name, "layer_00.bin.zst"

@@ -244,6 +244,40 @@ Status sync_directory(const std::filesystem::path& directory) {
   return Status::ok();
 }
 
+Status create_directories(const std::filesystem::path& path,
+                          std::vector<std::filesystem::path>& created) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (std::filesystem::path at = path; !at.empty() && !std::filesystem::exists(at, error);
+       at = at.parent_path()) {
+    missing.push_back(at);
+    if (!at.has_relative_path()) break;
+  }
+  for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
+    if (!std::filesystem::create_directory(*it, error) && error) {
+      return make_error(StatusCode::kIo, Where{.file = it->string()},
+                        "cannot create the directory: " + error.message());
+    }
+    created.push_back(*it);
+    MOE_RETURN_IF_ERROR(sync_directory(it->parent_path()));
+  }
+  return Status::ok();
+}
+
+std::filesystem::path existing_parent(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::absolute(path, error);
+  while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  return at;
+}
+
+std::optional<std::uint64_t> free_space(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(existing_parent(path), error);
+  if (error) return std::nullopt;
+  return space.available;
+}
+
 Result<AlignedBuffer> AlignedBuffer::allocate(std::size_t size_bytes, std::size_t alignment) {
   AlignedBuffer buffer;
   void* memory = nullptr;

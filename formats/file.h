@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -100,6 +101,15 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::uint6
 Status write_text_file(const std::filesystem::path& path, std::string_view text);
 // Makes a rename or creation inside `directory` durable.
 Status sync_directory(const std::filesystem::path& directory);
+// Creates `path` and the directories above it that are missing, durably. Each is appended to
+// `created`, outermost first, also when a later one fails.
+Status create_directories(const std::filesystem::path& path,
+                          std::vector<std::filesystem::path>& created);
+
+// `path`, or the lowest directory above it that exists.
+std::filesystem::path existing_parent(const std::filesystem::path& path);
+// Bytes that can still be written to the file system of existing_parent(path); nullopt: unknown.
+std::optional<std::uint64_t> free_space(const std::filesystem::path& path);
 
 // Uninitialized memory with an alignment, for direct I/O and SIMD. Owns; move-only.
 class AlignedBuffer {

@@ -111,14 +111,19 @@ Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) 
   return packs;
 }
 
-Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name) {
-  ModelDir dir{.path = model, .config = {}, .residents = {}, .pack_path = {}, .pack = {}};
+Status check_model_finished(const std::filesystem::path& model) {
   std::error_code ignored;
   if (std::filesystem::exists(model / kUnfinishedMarker, ignored)) {
     const std::string name = model.string();
     return corrupt(Where{.file = name}, "is a conversion that was not finished",
                    "run the same moepack convert again");
   }
+  return Status::ok();
+}
+
+Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name) {
+  ModelDir dir{.path = model, .config = {}, .residents = {}, .pack_path = {}, .pack = {}};
+  MOE_RETURN_IF_ERROR(check_model_finished(model));
   MOE_ASSIGN_OR_RETURN(const std::string pack, choose_pack(model, pack_name));
   MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(model / "config.json"));
   dir.config = std::move(parsed.model);

@@ -37,6 +37,9 @@ Result<std::string> choose_pack(const std::filesystem::path& model, const std::s
 Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
                        const std::filesystem::path& pack_path);
 
+// kCorrupt where a conversion to `model` was not finished.
+Status check_model_finished(const std::filesystem::path& model);
+
 // Reads the configuration and both manifests and checks them against each other. `pack_name` as
 // choose_pack takes it; a pack that is meant but has no manifest is named, with what to do.
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name);

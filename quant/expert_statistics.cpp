@@ -52,7 +52,7 @@ void for_blocks(const LayerInputs& inputs, std::span<const InputSample> samples,
   for (std::size_t at = 0; at < samples.size(); at += kBlockTokens) {
     const auto block = samples.subspan(at, std::min(kBlockTokens, samples.size() - at));
     const double weight = inputs.gather(block, x);
-    use(block, x, weight);
+    use(x, weight);
   }
 }
 
@@ -141,7 +141,7 @@ LayerHessian layer_hessian(const LayerInputs& inputs, std::size_t tokens,
   const auto width = static_cast<Eigen::Index>(inputs.hidden_size());
   const Eigen::Index panels = (width + kPanelColumns - 1) / kPanelColumns;
   LayerHessian out{.mean = Matrix::Zero(width, width), .samples = 0};
-  for_blocks(inputs, inputs.layer_training(tokens), [&](auto, const Matrix& x, double weight) {
+  for_blocks(inputs, inputs.layer_training(tokens), [&](const Matrix& x, double weight) {
     parallel(static_cast<std::size_t>(panels), [&](std::size_t panel) {
       const auto begin = static_cast<Eigen::Index>(panel) * kPanelColumns;
       const Eigen::Index count = std::min(kPanelColumns, width - begin);
@@ -158,7 +158,7 @@ InputStatistics gate_up_statistics(const LayerInputs& inputs, const LayerHessian
                                    std::uint32_t expert) {
   GramSum sum(inputs.hidden_size());
   const std::span<const InputSample> training = inputs.training(expert);
-  for_blocks(inputs, training, [&](auto, const Matrix& x, double weight) { sum.add(x, weight); });
+  for_blocks(inputs, training, [&](const Matrix& x, double weight) { sum.add(x, weight); });
   const double own = sum.weight() > 0 ? static_cast<double>(training.size()) : 0;
   const Shrinkage shrunk = shrinkage(own, layer.samples, inputs.hidden_size());
   InputStatistics out;

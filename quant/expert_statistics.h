@@ -9,7 +9,6 @@ namespace moepack {
 
 // One expert's weights as float32; rows padded to whole tiles (quant/tile.h).
 struct ExpertMatrices {
-  std::size_t hidden = 0;
   std::size_t width = 0;
   Matrix gate;  // [padded width, hidden]
   Matrix up;    // [padded width, hidden]

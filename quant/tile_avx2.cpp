@@ -75,14 +75,6 @@ MOE_SIMD_INLINE bool any_nonzero(const Lanes& x) {
   return (_mm256_movemask_ps(_mm256_cmp_ps(x.a, zero, _CMP_NEQ_UQ)) |
           _mm256_movemask_ps(_mm256_cmp_ps(x.b, zero, _CMP_NEQ_UQ))) != 0;
 }
-MOE_SIMD_INLINE double sum_lanes(const Lanes& x) {
-  std::array<float, kTileRows> v;
-  store(v.data(), x);
-  double sum = 0;
-  for (std::size_t i = 0; i < kTileRows; ++i) sum += static_cast<double>(v[i]);
-  return sum;
-}
-
 #include "quant/tile_body.inc"
 
 }  // namespace

@@ -53,14 +53,6 @@ MOE_SIMD_INLINE Lanes select_equal(const Lanes& x, const Lanes& y, const Lanes& 
 MOE_SIMD_INLINE bool any_nonzero(const Lanes& x) {
   return _mm512_cmp_ps_mask(x.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) != 0;
 }
-MOE_SIMD_INLINE double sum_lanes(const Lanes& x) {
-  std::array<float, kTileRows> v;
-  store(v.data(), x);
-  double sum = 0;
-  for (std::size_t i = 0; i < kTileRows; ++i) sum += static_cast<double>(v[i]);
-  return sum;
-}
-
 #include "quant/tile_body.inc"
 
 }  // namespace

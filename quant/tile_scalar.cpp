@@ -74,12 +74,6 @@ inline bool any_nonzero(const Lanes& a) {
   }
   return false;
 }
-inline double sum_lanes(const Lanes& a) {
-  double sum = 0;
-  for (float value : a.v) sum += double{value};
-  return sum;
-}
-
 #include "quant/tile_body.inc"
 
 }  // namespace

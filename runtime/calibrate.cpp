@@ -78,14 +78,6 @@ Status check_memory(const CorpusMemory& memory, std::uint64_t tokens, std::uint6
                    : "give --max-tokens " + std::to_string(fitting) + " or less");
 }
 
-std::uint64_t free_space(const std::filesystem::path& path) {
-  std::error_code error;
-  std::filesystem::path at = std::filesystem::absolute(path, error);
-  while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
-  const std::filesystem::space_info info = std::filesystem::space(at, error);
-  return error ? 0 : info.available;
-}
-
 // Compression may make room that cannot be counted on: what is certain not to fit is refused.
 Status check_space(const CalibrateReport& report) {
   const std::uint64_t layers_left = report.manifest.num_layers - report.layers_resumed;
@@ -125,7 +117,7 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   report.layer_bytes = count * (2 * config.hidden_size + 6ULL * config.experts_per_token);
   report.needed_bytes =
       config.num_layers * report.layer_bytes + 2 * count * config.hidden_size * sizeof(float);
-  report.free_bytes = free_space(options.output);
+  report.free_bytes = free_space(options.output).value_or(0);
   report.manifest.model = options.model.lexically_normal().filename().string();
   report.manifest.source_fingerprint = job.model.pack.source.fingerprint;
   report.manifest.residents_checksum = job.model.residents.checksum;

@@ -16,9 +16,6 @@
 
 namespace moepack {
 
-// An expert that saw fewer tokens leans on the other experts' activations when it is quantized.
-constexpr std::uint64_t kStarvedTokens = 64;
-
 struct CalibrateOptions {
   std::filesystem::path model;
   std::string pack;  // as open_model_dir takes it

@@ -12,6 +12,7 @@
 
 #include "formats/checksum.h"
 #include "formats/file.h"
+#include "formats/file_blocks.h"
 
 namespace moepack {
 namespace {
@@ -105,13 +106,13 @@ Status check_sum(const File& file, std::uint64_t size, std::uint64_t expected,
                                  "give --restart to begin anew");
   if (file.size() != size) return damaged;
   ChecksumStream sum;
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(kBlockBytes, size));
-  for (std::uint64_t at = 0; at < size; at += kBlockBytes) {
-    const auto block = std::span(buffer).first(std::min<std::uint64_t>(kBlockBytes, size - at));
-    MOE_RETURN_IF_ERROR(file.read_at(at, block));
-    sum.add(block);
-    if (take) take(at, block);
-  }
+  std::vector<std::byte> buffer;
+  MOE_RETURN_IF_ERROR(for_each_block(file, 0, size, buffer,
+                                     [&](std::uint64_t at, std::span<const std::byte> block) {
+                                       sum.add(block);
+                                       if (take) take(at, block);
+                                       return Status::ok();
+                                     }));
   return sum.finish() == expected ? Status::ok() : damaged;
 }
 
@@ -135,24 +136,6 @@ Result<std::size_t> CalibrationOutput::check(const fs::path& path, const Calibra
                                              bool restart) {
   MOE_ASSIGN_OR_RETURN(const CalibrationState state, find_state(path, wanted, restart));
   return state.layers.size();
-}
-
-Status CalibrationOutput::create_missing() {
-  std::vector<fs::path> missing;
-  std::error_code error;
-  for (fs::path at = path_; !at.empty() && !fs::exists(at, error); at = at.parent_path()) {
-    missing.push_back(at);
-    if (!at.has_relative_path()) break;
-  }
-  for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
-    if (!fs::create_directory(*it, error) && error) {
-      return make_error(StatusCode::kIo, Where{.file = it->string()},
-                        "cannot create the directory: " + error.message());
-    }
-    created_.push_back(*it);
-    MOE_RETURN_IF_ERROR(sync_directory(it->parent_path()));
-  }
-  return Status::ok();
 }
 
 Status CalibrationOutput::lock() {
@@ -182,7 +165,7 @@ Result<CalibrationOutput> CalibrationOutput::take(const fs::path& path,
   if (clean.empty()) return invalid_argument("no output directory was named");
   MOE_RETURN_IF_ERROR(find_state(clean, wanted, restart).status());
   CalibrationOutput output(std::move(clean));
-  MOE_RETURN_IF_ERROR(output.create_missing());
+  MOE_RETURN_IF_ERROR(create_directories(output.path_, output.created_));
   MOE_RETURN_IF_ERROR(output.lock());
   // Again under the lock: another run may have come in between.
   MOE_ASSIGN_OR_RETURN(output.state_, find_state(output.path_, wanted, restart));

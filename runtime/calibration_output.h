@@ -51,7 +51,6 @@ class CalibrationOutput {
 
  private:
   explicit CalibrationOutput(std::filesystem::path path) : path_(std::move(path)) {}
-  Status create_missing();
   Status lock();
   Status check_layers() const;
   void remove_all() const;

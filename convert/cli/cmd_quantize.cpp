@@ -88,48 +88,22 @@ Result<QuantizeOptions> options_of(const QuantizeFlags& flags) {
   return options;
 }
 
-// Mean errors over a ledger's matrices, and how many of them each method made.
-struct LedgerSums {
-  std::array<double, kProjections> before{};
-  std::array<double, kProjections> after{};
-  std::array<std::size_t, kProjections> measured{};  // matrices that the means are of
-  std::vector<std::size_t> by_method;
-};
-
-LedgerSums sums_of(const QualityLedger& ledger) {
-  LedgerSums sums;
-  sums.by_method.resize(ledger.methods.size());
-  for (const LayerQuality& layer : ledger.layers) {
-    for (std::size_t p = 0; p < kProjections; ++p) {
-      const ProjectionQuality& columns = layer.projections[p];
-      for (std::size_t e = 0; e < columns.method.size(); ++e) {
-        ++sums.by_method[columns.method[e]];
-        // In a ledger of output errors, errors of weights do not count.
-        const auto& others = columns.weight_error;
-        if (std::binary_search(others.begin(), others.end(), static_cast<std::uint32_t>(e)))
-          continue;
-        sums.before[p] += static_cast<double>(columns.before[e]);
-        sums.after[p] += static_cast<double>(columns.after[e]);
-        ++sums.measured[p];
-      }
-    }
-  }
-  for (std::size_t p = 0; p < kProjections; ++p) {
-    if (sums.measured[p] == 0) continue;
-    sums.before[p] /= static_cast<double>(sums.measured[p]);
-    sums.after[p] /= static_cast<double>(sums.measured[p]);
-  }
-  return sums;
-}
-
-nlohmann::ordered_json errors_json(const LedgerSums& sums) {
+nlohmann::ordered_json errors_json(const QualitySummary& quality) {
   nlohmann::ordered_json out;
   for (Projection p : kAllProjections) {
-    const auto i = static_cast<std::size_t>(p);
-    if (sums.measured[i] == 0) continue;
-    out[std::string(projection_name(p))] = {{"mean_before", sums.before[i]},
-                                            {"mean_after", sums.after[i]}};
+    const MeanQuality& mean = quality.projections[static_cast<std::size_t>(p)];
+    if (mean.matrices == 0) continue;
+    out[std::string(projection_name(p))] = {{"mean_before", mean.before},
+                                            {"mean_after", mean.after}};
   }
+  return out;
+}
+
+// All methods, also those that made nothing.
+nlohmann::ordered_json methods_json(const QuantizeReport& report) {
+  nlohmann::ordered_json out;
+  for (const std::string& method : report.ledger.methods) out[method] = 0;
+  for (const MethodCount& count : report.quality.methods) out[count.method] = count.projections;
   return out;
 }
 
@@ -155,17 +129,12 @@ void print_json(const QuantizeReport& report, const QuantizeFlags& flags) {
   if (flags.dry_run) {
     json["estimated_seconds"] = report.estimated_seconds;
   } else {
-    const LedgerSums sums = sums_of(report.ledger);
-    nlohmann::ordered_json methods;
-    for (std::size_t m = 0; m < sums.by_method.size(); ++m) {
-      methods[report.ledger.methods[m]] = sums.by_method[m];
-    }
     json["finished"] = report.finished;
     json["layers_resumed"] = report.layers_resumed;
     json["layers_left"] = report.layers_left;
     json["error"] = quant_error_name(report.ledger.error);
-    json["errors"] = errors_json(sums);
-    json["matrices_by_method"] = methods;
+    json["errors"] = errors_json(report.quality);
+    json["matrices_by_method"] = methods_json(report);
     json["seconds"] = report.seconds;
   }
   std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -195,20 +164,18 @@ void print_outcome(const QuantizeReport& report) {
     std::cerr << "continued an interrupted quantization: " << report.layers_resumed
               << " layers were finished\n";
   }
-  const LedgerSums sums = sums_of(report.ledger);
   std::cerr << "mean relative " << quant_error_name(report.ledger.error)
             << " error, plain rounding -> this pack:";
   for (Projection p : kAllProjections) {
-    const auto i = static_cast<std::size_t>(p);
-    if (sums.measured[i] == 0) continue;
+    const MeanQuality& mean = report.quality.projections[static_cast<std::size_t>(p)];
+    if (mean.matrices == 0) continue;
     std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), " %.4f -> %.4f", sums.before[i], sums.after[i]);
+    std::snprintf(text.data(), text.size(), " %.4f -> %.4f", mean.before, mean.after);
     std::cerr << (p == Projection::kGate ? " " : ", ") << projection_name(p) << text.data();
   }
   std::cerr << "\nmatrices by method:";
-  for (std::size_t m = 0; m < sums.by_method.size(); ++m) {
-    if (sums.by_method[m] == 0) continue;
-    std::cerr << " " << report.ledger.methods[m] << " " << sums.by_method[m];
+  for (const MethodCount& count : report.quality.methods) {
+    std::cerr << " " << count.method << " " << count.projections;
   }
   std::cerr << "\n" << report.pack << ": ";
   if (report.finished) {

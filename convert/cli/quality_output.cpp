@@ -120,7 +120,7 @@ void print_quality(const QualitySummary& q) {
   if (q.has_samples) {
     std::cout << "    calibration tokens an expert: least " << q.samples_min << ", median "
               << formatted("%.12g", q.samples_median) << ", most " << q.samples_max << "; "
-              << q.starved_experts << " experts saw fewer than " << kStarvedSamples << ", "
+              << q.starved_experts << " experts saw fewer than " << kStarvedTokens << ", "
               << q.unseen_experts << " none\n";
   }
   print_means(q);

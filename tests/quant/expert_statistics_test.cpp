@@ -46,7 +46,7 @@ const ParallelFor kSerial = [](std::size_t count, const std::function<void(std::
 };
 
 ExpertMatrices random_expert() {
-  ExpertMatrices w{.hidden = kHidden, .width = kWidth, .gate = {}, .up = {}, .down = {}};
+  ExpertMatrices w{.width = kWidth, .gate = {}, .up = {}, .down = {}};
   w.gate = 4 * testing::random_weights(kWidth, kHidden, 3);
   w.up = 4 * testing::random_weights(kWidth, kHidden, 4);
   w.down = testing::random_weights(kHidden, kWidth, 5);

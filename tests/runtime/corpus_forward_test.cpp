@@ -9,6 +9,7 @@
 #include "formats/checksum.h"
 #include "runtime/calibrate.h"
 #include "tests/support/converted_model.h"
+#include "tests/support/relative_error.h"
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
@@ -38,18 +39,6 @@ struct Passed : ForwardObserver {
   std::vector<std::vector<float>> router;
   std::vector<std::vector<float>> hidden;
 };
-
-double relative_error(std::span<const float> ours, std::span<const float> reference) {
-  if (ours.size() != reference.size()) return INFINITY;
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double d = double{ours[i]} - double{reference[i]};
-    difference += d * d;
-    norm += double{reference[i]} * double{reference[i]};
-  }
-  return std::sqrt(difference / norm);
-}
 
 void expect_equals_engine(const std::filesystem::path& model, const EngineOptions& engine_options,
                           std::size_t tokens, std::uint32_t context,
@@ -89,7 +78,7 @@ void expect_equals_engine(const std::filesystem::path& model, const EngineOption
     std::size_t uses = 0;
     ASSERT_OK(corpus->add_experts(layer, [&](std::size_t count) { uses += count; }));
     EXPECT_EQ(uses, wanted.size());
-    const double error = relative_error(corpus->hidden(), passed.hidden[layer]);
+    const double error = test::relative_error(corpus->hidden(), passed.hidden[layer]);
     EXPECT_LE(error, kTolerance) << "layer " << layer;
     if (layer + 1 == config.num_layers) std::printf("hidden states: relative error %.2e\n", error);
   }

@@ -10,26 +10,13 @@
 #include <vector>
 
 #include "tests/support/converted_model.h"
+#include "tests/support/relative_error.h"
 #include "tests/support/test_models.h"
 
 namespace moepack {
 namespace {
 
 constexpr double kTolerance = 3e-6;
-
-// ‖ours - reference‖ / ‖reference‖ in double.
-double relative_error(std::span<const float> ours, std::span<const float> reference) {
-  EXPECT_EQ(ours.size(), reference.size());
-  if (ours.size() != reference.size()) return INFINITY;
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    const double d = double{ours[i]} - double{reference[i]};
-    difference += d * d;
-    norm += double{reference[i]} * double{reference[i]};
-  }
-  return std::sqrt(difference / norm);
-}
 
 // Keeps everything that passes, chunk after chunk.
 class Recorder final : public ForwardObserver {
@@ -90,7 +77,7 @@ void expect_slices(const std::vector<std::vector<float>>& ours, std::span<const 
   std::size_t at = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) {
     ASSERT_LE(at + ours[i].size(), reference.size()) << what << " " << i;
-    const double error = relative_error(ours[i], reference.subspan(at, ours[i].size()));
+    const double error = test::relative_error(ours[i], reference.subspan(at, ours[i].size()));
     ASSERT_LE(error, kTolerance) << "first departure: " << what << " " << i;
     at += ours[i].size();
   }
@@ -118,7 +105,7 @@ void expect_matches(const std::filesystem::path& checkpoint,
     expect_slices(recorder.hidden, golden.hidden,
                   "hidden state (0: embedding, i: layer i-1, last: final norm)");
   }
-  const double error = relative_error(logits, golden.logits);
+  const double error = test::relative_error(logits, golden.logits);
   std::printf("logits: relative error %.2e\n", error);
   EXPECT_LE(error, kTolerance);
 }

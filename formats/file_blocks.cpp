@@ -1,4 +1,4 @@
-#include "convert/file_blocks.h"
+#include "formats/file_blocks.h"
 
 #include "formats/checksum.h"
 
