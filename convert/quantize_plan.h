@@ -3,6 +3,7 @@
 
 #include "convert/quantize.h"
 #include "convert/quantize_inputs.h"
+#include "convert/reusable_packs.h"
 #include "formats/pack_manifest.h"
 
 namespace moepack {
@@ -13,7 +14,10 @@ struct QuantizePlan : QuantizeInputs {
   std::uint64_t pack_bytes = 0;     // of all layer files
   std::uint64_t total_bytes = 0;    // with the manifest, estimated
   std::uint64_t worker_bytes = 0;   // memory of one thread
-  std::uint64_t digest = 0;         // of everything that decides about the bytes
+  std::uint64_t recipe = 0;         // PackReport::recipe
+  ReusablePacks reuse;
+  std::vector<std::uint32_t> reused;  // [layers]: experts that are taken over
+  std::uint64_t digest = 0;           // of everything that decides about the bytes
 };
 
 // kInvalidArgument: options that contradict each other or the shapes.
