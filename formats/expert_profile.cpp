@@ -8,6 +8,7 @@
 
 #include "formats/bytes.h"
 #include "formats/checksum.h"
+#include "formats/expert_ids.h"
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
@@ -117,18 +118,7 @@ Status parse_weights(const JsonFields& fields, std::string_view key, const Layer
 Status parse_ranks(const JsonFields& fields, std::uint32_t num_experts, LayerProfile& layer) {
   MOE_RETURN_IF_ERROR(fields.allow_only({"ranks"}));
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* list, fields.array("ranks"));
-  std::vector<bool> seen(num_experts);
-  for (std::size_t i = 0; i < list->size(); ++i) {
-    const nlohmann::json& node = (*list)[i];
-    const std::string key = "ranks[" + std::to_string(i) + "]";
-    if (!node.is_number_unsigned() || node.get<std::uint64_t>() >= num_experts) {
-      return fields.error(key, "must be an expert below " + std::to_string(num_experts));
-    }
-    const auto id = node.get<std::uint32_t>();
-    if (seen[id]) return fields.error(key, "repeats expert " + std::to_string(id));
-    seen[id] = true;
-    layer.ranks.push_back(id);
-  }
+  MOE_ASSIGN_OR_RETURN(layer.ranks, parse_expert_ids(fields, "ranks", *list, num_experts));
   return Status::ok();
 }
 
@@ -278,6 +268,11 @@ std::string expert_profile_text(const ExpertProfile& p) {
 
 Result<ExpertProfile> parse_expert_profile(std::string_view text, const std::string& file) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
+  return parse_expert_profile_tree(json, file);
+}
+
+Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
+                                                const std::string& file) {
   MOE_ASSIGN_OR_RETURN(const JsonFields root, JsonFields::of(json, file));
   MOE_RETURN_IF_ERROR(check_head(root));
   MOE_RETURN_IF_ERROR(

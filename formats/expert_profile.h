@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "formats/status.h"
 
 namespace moepack {
@@ -30,8 +32,8 @@ struct ExpertShape {
 std::string to_string(const ExpertShape& shape);
 
 // Most layers times experts of a profile or a list of experts: no file asks for more memory than
-// this many counts. Ten times the largest models there are.
-constexpr std::uint64_t kMaxProfiledExperts = std::uint64_t{1} << 21;
+// this many counts. Eight times the largest models there are.
+constexpr std::uint64_t kMaxProfiledExperts = std::uint64_t{1} << 18;
 // kCorrupt with `file` unless both numbers are at least 1 and their product at most the maximum.
 Status check_expert_shape(const ExpertShape& shape, std::string_view file);
 
@@ -73,6 +75,8 @@ std::string expert_profile_text(const ExpertProfile& profile);
 // Checked reading (fuzz target): unknown keys, counts that do not add up, weights without a use are
 // refused. `file` names it in errors.
 Result<ExpertProfile> parse_expert_profile(std::string_view text, const std::string& file);
+Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
+                                                const std::string& file);
 Result<ExpertProfile> read_expert_profile(const std::filesystem::path& path);
 
 // Longest text of a profile or a list of experts that is read: 16 MiB.

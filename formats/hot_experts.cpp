@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/expert_ids.h"
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
@@ -24,27 +25,6 @@ Result<std::uint32_t> dimension(const JsonFields& root, const char* key, std::ui
                     "the list is of another model");
 }
 
-Status parse_list(const JsonFields& lists, const std::string& key, const nlohmann::json& list,
-                  std::uint32_t num_experts, std::vector<std::uint32_t>& ids) {
-  if (!list.is_array()) return lists.error(key, "must be a list of experts");
-  std::vector<bool> seen(num_experts);
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::string place = key + "[" + std::to_string(i) + "]";
-    if (!list[i].is_number_unsigned()) return lists.error(place, "must be the number of an expert");
-    const auto id = list[i].get<std::uint64_t>();
-    if (id >= num_experts) {
-      return lists.error(
-          place,
-          "is expert " + std::to_string(id) + ", the model has " + std::to_string(num_experts),
-          "the list is of another model");
-    }
-    if (seen[id]) return lists.error(place, "repeats expert " + std::to_string(id));
-    seen[id] = true;
-    ids.push_back(static_cast<std::uint32_t>(id));
-  }
-  return Status::ok();
-}
-
 Status parse_lists(const JsonFields& root, HotExperts& hot) {
   MOE_ASSIGN_OR_RETURN(const JsonFields lists, root.object("hot_experts"));
   for (const auto& [key, list] : root.find("hot_experts")->items()) {
@@ -55,7 +35,8 @@ Status parse_lists(const JsonFields& root, HotExperts& hot) {
           "is no layer of the model, which has " + std::to_string(hot.shape.num_layers),
           "the list is of another model");
     }
-    MOE_RETURN_IF_ERROR(parse_list(lists, key, list, hot.shape.num_experts, hot.layers[*layer]));
+    MOE_ASSIGN_OR_RETURN(hot.layers[*layer],
+                         parse_expert_ids(lists, key, list, hot.shape.num_experts));
   }
   return Status::ok();
 }
