@@ -159,25 +159,6 @@ Status parse_layers(const JsonFields& root, ExpertProfile& profile) {
   return Status::ok();
 }
 
-Status check_same_model(const ExpertProfile& a, const ExpertProfile& b) {
-  if (a.shape != b.shape) {
-    return invalid_argument("the profiles are of different models: " + to_string(a.shape) +
-                            " and " + to_string(b.shape));
-  }
-  const auto differ = [](std::uint64_t x, std::uint64_t y) { return x != 0 && y != 0 && x != y; };
-  if (differ(a.experts_per_token, b.experts_per_token)) {
-    return invalid_argument(
-        "the profiles are of different models: " + std::to_string(a.experts_per_token) + " and " +
-        std::to_string(b.experts_per_token) + " experts a token");
-  }
-  const bool same_source =
-      a.source_fingerprint != 0 && a.source_fingerprint == b.source_fingerprint;
-  if (a.model.empty() || b.model.empty() || a.model == b.model || same_source) return Status::ok();
-  return invalid_argument(
-      "the profiles are of different models: " + printable(a.model) + " and " + printable(b.model),
-      "if they are one model under two names, make \"model\" the same in both");
-}
-
 Status add_layer(const LayerProfile& other, bool weighted, std::uint32_t index,
                  LayerProfile& layer) {
   const auto uses = checked_add(layer_uses(layer), layer_uses(other));
@@ -297,6 +278,25 @@ Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
 Result<ExpertProfile> read_expert_profile(const std::filesystem::path& path) {
   MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxProfileBytes));
   return parse_expert_profile(text, path.string());
+}
+
+Status check_same_model(const ExpertProfile& a, const ExpertProfile& b) {
+  if (a.shape != b.shape) {
+    return invalid_argument("the profiles are of different models: " + to_string(a.shape) +
+                            " and " + to_string(b.shape));
+  }
+  const auto differ = [](std::uint64_t x, std::uint64_t y) { return x != 0 && y != 0 && x != y; };
+  if (differ(a.experts_per_token, b.experts_per_token)) {
+    return invalid_argument(
+        "the profiles are of different models: " + std::to_string(a.experts_per_token) + " and " +
+        std::to_string(b.experts_per_token) + " experts a token");
+  }
+  const bool same_source =
+      a.source_fingerprint != 0 && a.source_fingerprint == b.source_fingerprint;
+  if (a.model.empty() || b.model.empty() || a.model == b.model || same_source) return Status::ok();
+  return invalid_argument(
+      "the profiles are of different models: " + printable(a.model) + " and " + printable(b.model),
+      "if they are one model under two names, make \"model\" the same in both");
 }
 
 Result<ExpertProfile> add_profiles(const ExpertProfile& a, const ExpertProfile& b) {

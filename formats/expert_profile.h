@@ -82,10 +82,12 @@ Result<ExpertProfile> read_expert_profile(const std::filesystem::path& path);
 // Longest text of a profile or a list of experts that is read: 16 MiB.
 constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{16} << 20;
 
+// kInvalidArgument where `a` and `b` are of models that differ in shape, number of experts per
+// token or name, of what is known; names may differ when the source is known to be the same.
+Status check_same_model(const ExpertProfile& a, const ExpertProfile& b);
 // The counts of both together. Weights remain where both have them, `tokens` where both know it.
-// kInvalidArgument: models of different shape, number of experts per token or name (names may
-// differ when the source is known to be the same), sums beyond 64 bits; kUnsupported: ranks without
-// counts, which cannot be added.
+// kInvalidArgument: other models (check_same_model), sums beyond 64 bits; kUnsupported: ranks
+// without counts, which cannot be added.
 Result<ExpertProfile> add_profiles(const ExpertProfile& a, const ExpertProfile& b);
 
 }  // namespace moepack

@@ -30,10 +30,7 @@ Status parse_lists(const JsonFields& root, HotExperts& hot) {
   for (const auto& [key, list] : root.find("hot_experts")->items()) {
     const auto layer = parse_index(key, hot.shape.num_layers);
     if (!layer.has_value()) {
-      return lists.error(
-          printable(key, 64),
-          "is no layer of the model, which has " + std::to_string(hot.shape.num_layers),
-          "the list is of another model");
+      return beyond_model(lists, key, key, "layer", hot.shape.num_layers);
     }
     MOE_ASSIGN_OR_RETURN(hot.layers[*layer],
                          parse_expert_ids(lists, key, list, hot.shape.num_experts));
@@ -85,6 +82,19 @@ bool HotExperts::is_hot(std::uint32_t layer, std::uint32_t expert) const {
   return std::find(ids.begin(), ids.end(), expert) != ids.end();
 }
 
+std::vector<std::uint32_t> experts_covering(const LayerProfile& layer, double threshold) {
+  std::vector<std::uint32_t> ids;
+  if (layer.counts.empty()) return ids;
+  const auto uses = static_cast<double>(layer_uses(layer));
+  std::uint64_t covered = 0;
+  for (const std::uint32_t id : used_experts(layer)) {
+    covered += layer.counts[id];
+    ids.push_back(id);
+    if (static_cast<double>(covered) / uses >= threshold) break;
+  }
+  return ids;
+}
+
 Result<HotExperts> select_hot_by_coverage(const ExpertProfile& profile, double threshold) {
   if (!(threshold > 0 && threshold <= 1)) {
     return invalid_argument("a coverage must lie above 0 and not above 1");
@@ -97,14 +107,7 @@ Result<HotExperts> select_hot_by_coverage(const ExpertProfile& profile, double t
   HotExperts hot = empty_lists(profile);
   hot.threshold = threshold;
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
-    const LayerProfile& layer = profile.layers[i];
-    const auto uses = static_cast<double>(layer_uses(layer));
-    std::uint64_t covered = 0;
-    for (const std::uint32_t id : used_experts(layer)) {
-      covered += layer.counts[id];
-      hot.layers[i].push_back(id);
-      if (static_cast<double>(covered) / uses >= threshold) break;
-    }
+    hot.layers[i] = experts_covering(profile.layers[i], threshold);
   }
   return hot;
 }

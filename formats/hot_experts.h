@@ -32,10 +32,12 @@ struct HotExperts {
   bool is_hot(std::uint32_t layer, std::uint32_t expert) const;  // searches the layer's list
 };
 
-// Of each layer the fewest experts, most used first and equally used ones by id, whose counts make
-// up at least `threshold` of the layer's uses: count / uses compared as doubles, as
-// profile_experts.py does. A layer without uses has none. kInvalidArgument unless
-// 0 < threshold <= 1; kUnsupported for ranks without counts.
+// The fewest experts, most used first and equally used ones by id, whose counts make up at least
+// `threshold` of the layer's uses: the share compared as a double, as profile_experts.py does. None
+// of a layer without uses or counts.
+std::vector<std::uint32_t> experts_covering(const LayerProfile& layer, double threshold);
+// These of every layer. kInvalidArgument unless 0 < threshold <= 1; kUnsupported for ranks without
+// counts.
 Result<HotExperts> select_hot_by_coverage(const ExpertProfile& profile, double threshold);
 // Of each layer the `count` most used, fewer where fewer were used. Ranks suffice.
 // kInvalidArgument unless 1 <= count <= num_experts.

@@ -54,17 +54,6 @@ CalibrationState wanted_state(const Job& job, const CalibrateOptions& options) {
   return state;
 }
 
-Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && static_cast<std::uint32_t>(tokens[i]) < vocabulary) continue;
-    return invalid_argument("token id " + std::to_string(tokens[i]) + " at index " +
-                                std::to_string(i) + " is not in the vocabulary of " +
-                                std::to_string(vocabulary),
-                            "use ids made by this model's tokenizer");
-  }
-  return Status::ok();
-}
-
 Status check_memory(const CorpusMemory& memory, std::uint64_t tokens, std::uint64_t available) {
   if (available == 0) return Status::ok();
   const std::uint64_t usable = available - available / kReserveDivisor;

@@ -12,6 +12,7 @@
 #include "convert/cli/cmd_inspect.h"
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
+#include "convert/cli/cmd_profile.h"
 #include "convert/cli/cmd_quantize.h"
 #include "convert/cli/cmd_run.h"
 #include "convert/cli/cmd_verify.h"
@@ -33,6 +34,7 @@ int parse_and_run(int argc, char** argv) {
   register_verify(app, action);
   register_import(app, action);
   register_calibrate(app, action);
+  register_profile(app, action);
   register_quantize(app, action);
   register_run(app, action);
   register_logits(app, action);
