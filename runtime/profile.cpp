@@ -193,20 +193,22 @@ class Profiler {
 std::vector<TextWindow> choose_text_windows(std::span<const std::uint64_t> text_tokens,
                                             std::uint32_t context, std::uint64_t max_tokens) {
   std::vector<TextWindow> all;
+  std::vector<TextWindow> whole;
   std::uint64_t tokens = 0;
   for (std::size_t t = 0; t < text_tokens.size(); ++t) {
     for (std::uint64_t first = 0; first < text_tokens[t]; first += context) {
       all.push_back({t, first, std::min<std::uint64_t>(context, text_tokens[t] - first)});
+      if (all.back().count == context) whole.push_back(all.back());
     }
     tokens += text_tokens[t];
   }
   if (max_tokens == 0 || tokens <= max_tokens) return all;
-  // Short windows at the ends of texts may leave fewer tokens than wanted.
+  const std::uint64_t wanted = div_up(max_tokens, context);
+  const bool spread = wanted < whole.size();
   std::vector<TextWindow> chosen;
-  const std::uint64_t wanted = std::min<std::uint64_t>(all.size(), div_up(max_tokens, context));
   std::uint64_t left = max_tokens;
-  for (std::uint64_t i = 0; i < wanted; ++i) {
-    TextWindow window = all[i * all.size() / wanted];
+  for (std::uint64_t i = 0; left > 0; ++i) {
+    TextWindow window = spread ? whole[i * whole.size() / wanted] : all[i];
     window.count = std::min(window.count, left);
     left -= window.count;
     chosen.push_back(window);

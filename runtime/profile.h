@@ -53,8 +53,8 @@ struct TextWindow {
 };
 
 // Windows of `context` tokens, each text's from its start, a shorter last one included. Where the
-// texts (given by their tokens) are longer than `max_tokens` (0: all): windows spread evenly over
-// all, the last one cut to the rest.
+// texts (given by their tokens) are longer than `max_tokens` (0: all): whole windows spread evenly
+// over all, the last one cut to the rest. Of one text: those of choose_windows.
 std::vector<TextWindow> choose_text_windows(std::span<const std::uint64_t> text_tokens,
                                             std::uint32_t context, std::uint64_t max_tokens);
 
@@ -62,8 +62,9 @@ std::vector<TextWindow> choose_text_windows(std::span<const std::uint64_t> text_
 Result<ProfileReport> plan_profile(const ProfileOptions& options,
                                    std::span<const std::vector<std::int32_t>> texts);
 
-// As many windows as `ram_bytes` holds go through the model together. The counts do not depend on
-// that, nor on the number of threads.
+// As many windows as `ram_bytes` holds go through the model together. The result does not depend on
+// the number of threads; on the batches it does through rounding, as products of few tokens may be
+// rounded in another way (never with the reference kernels).
 Result<ProfileReport> profile_experts(const ProfileOptions& options,
                                       std::span<const std::vector<std::int32_t>> texts,
                                       const std::function<void(const ProfileProgress&)>& progress);

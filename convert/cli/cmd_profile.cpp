@@ -51,6 +51,7 @@ struct Outcome {
   ExpertProfile profile;
   std::optional<HotExperts> hot;
   std::optional<ProfileReport> run;
+  std::vector<std::string> notes;  // about inputs, one line each
 };
 
 Status check_flags(const ProfileFlags& flags) {
@@ -93,7 +94,7 @@ Result<ExpertProfile> known_model(const ProfileFlags& flags) {
 // Sums profiles and says which of them does not fit.
 class Sum {
  public:
-  Sum(ExpertProfile known, bool quiet) : known_(std::move(known)), quiet_(quiet) {}
+  explicit Sum(ExpertProfile known) : known_(std::move(known)) {}
 
   const ExpertShape& shape() const { return known_.shape; }
 
@@ -116,9 +117,7 @@ class Sum {
 
   Status add_file(const std::string& file) {
     MOE_ASSIGN_OR_RETURN(ProfileInput input, read_profile_input(file, known_.shape));
-    for (const std::string& note : input.notes) {
-      if (!quiet_) std::cerr << printable(file) << ": " << note << "\n";
-    }
+    for (const std::string& note : input.notes) notes_.push_back(printable(file) + ": " + note);
     return add(file, std::move(input.profile));
   }
 
@@ -127,6 +126,8 @@ class Sum {
     return sum_.has_value() ? add_profiles(*sum_, profile).status()
                             : check_same_model(known_, profile);
   }
+
+  const std::vector<std::string>& notes() const { return notes_; }
 
   ExpertProfile take() {
     ExpertProfile profile = std::move(*sum_);
@@ -140,7 +141,7 @@ class Sum {
  private:
   ExpertProfile known_;
   std::optional<ExpertProfile> sum_;
-  bool quiet_;
+  std::vector<std::string> notes_;
 };
 
 Result<std::vector<std::vector<std::int32_t>>> read_texts(const ProfileFlags& flags) {
@@ -206,7 +207,7 @@ Result<Outcome> run(const ProfileFlags& flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
   MOE_RETURN_IF_ERROR(check_outputs(flags));
   MOE_ASSIGN_OR_RETURN(ExpertProfile known, known_model(flags));
-  Sum sum(std::move(known), flags.quiet);
+  Sum sum(std::move(known));
   Outcome outcome;
   if (!flags.calibration.empty()) {
     MOE_ASSIGN_OR_RETURN(ExpertProfile profile, profile_of_calibration(flags.calibration));
@@ -218,6 +219,7 @@ Result<Outcome> run(const ProfileFlags& flags) {
     MOE_RETURN_IF_ERROR(sum.add(flags.engine.model, outcome.run->profile));
   }
   outcome.profile = sum.take();
+  outcome.notes = sum.notes();
   MOE_ASSIGN_OR_RETURN(outcome.hot, select_hot(flags, outcome.profile));
   if (flags.dry_run) return outcome;
   if (!flags.hot_experts.empty()) {
@@ -272,6 +274,7 @@ void print_run(const ProfileReport& run, const ProfileFlags& flags) {
 
 void print_summary(const Outcome& outcome, const ProfileFlags& flags) {
   const ExpertProfile& p = outcome.profile;
+  for (const std::string& note : outcome.notes) std::cerr << note << "\n";
   if (outcome.run.has_value()) print_run(*outcome.run, flags);
   if (flags.dry_run && outcome.run.has_value()) return;
   std::cerr << (p.model.empty() ? "unnamed model" : printable(p.model)) << ": "
@@ -315,7 +318,8 @@ void print_json(const Outcome& outcome, const ProfileFlags& flags) {
             {"experts_per_token", p.experts_per_token},
             {"tokens", p.tokens},
             {"has_counts", p.has_counts()},
-            {"has_weights", p.has_weights()}};
+            {"has_weights", p.has_weights()},
+            {"notes", outcome.notes}};
   if (outcome.run.has_value()) {
     const ProfileReport& run = *outcome.run;
     json["run"] = {{"text_tokens", run.text_tokens},   {"tokens", run.profile.tokens},

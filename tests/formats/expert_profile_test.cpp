@@ -155,7 +155,7 @@ TEST(AddProfiles, RefusesOthers) {
   refused(b, {"m and n"});
   b = a;
   b.tokens = 0;
-  b.layers[1].counts[0] = std::numeric_limits<std::uint64_t>::max() - 19;
+  b.layers[1].counts[0] = std::numeric_limits<std::uint64_t>::max() - 18;
   for (std::size_t e = 1; e < 4; ++e) b.layers[1].counts[e] = 3;
   refused(b, {"layer 1", "64 bits"});  // though every single count fits
   b = a;
