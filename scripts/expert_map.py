@@ -196,11 +196,18 @@ def use_colour(share, most):
     """Of a share of the layer's uses; sqrt, so that seldom used ones can be told apart."""
     if share == 0:
         return UNUSED
-    place = (share / most) ** 0.5 * (len(USE_STOPS) - 1)
+    place = (min(share, most) / most) ** 0.5 * (len(USE_STOPS) - 1)
     low = min(int(place), len(USE_STOPS) - 2)
     mixed = [round(a + (b - a) * (place - low))
              for a, b in zip(USE_STOPS[low], USE_STOPS[low + 1])]
     return "#{:02x}{:02x}{:02x}".format(*mixed)
+
+
+def largest_shown(shares):
+    """The share at the end of the colours: of a hundred used experts the most used one lies beyond,
+    so that a few of them do not make all others look alike."""
+    used = sorted(share for line in shares for share in line if share > 0)
+    return used[len(used) - 1 - len(used) // 100] if used else 1.0
 
 
 def bits_colour(bits):
@@ -330,12 +337,14 @@ def draw(shares, bits, names, title, is_sorted):
     picture.heading(title, f"{layers} layers of {experts} experts"
                     + "".join(f"; {name}" for name in names if name))
     if shares is not None:
-        most = max(max(line) for line in shares) or 1.0
+        most = largest_shown(shares)
+        beyond = " or more" if max(map(max, shares)) > most else ""
         picture.panel("use", "Share of its layer's uses",
                       [[use_colour(s, most) for s in line] for line in shares], x_label)
         steps = [most * part ** 2 for part in (0.05, 0.25, 0.5, 0.75, 1)]
         picture.legend("use-legend", [(UNUSED, "not used")]
-                       + [(use_colour(s, most), percent(s)) for s in steps])
+                       + [(use_colour(s, most), percent(s)) for s in steps[:-1]]
+                       + [(use_colour(most, most), percent(most) + beyond)])
     if bits is not None:
         for projection in PROJECTIONS:
             picture.panel(projection, f"Bits of {projection}",

@@ -180,6 +180,13 @@ def large(t):
     rows = [[2 + (e + l) % 3 for e in range(512)] for l in range(60)]
     root, panels = t.draw(path, "--allocation", t.write("a.json", allocation(rows)), "--sort")
     t.expect(len(panels) == 4, "panels")
+    # One expert that is used much more than all others leaves them their colours.
+    layers = [[97 - e % 97 for e in range(512)] for _ in range(2)]
+    layers[0][0] = 10**4
+    root, panels = t.draw(t.write("outlier.json", profile(layers)))
+    second = {of_colour(panels["use"], (e, 1)) for e in range(97)}
+    t.expect(len(second) > 60 and "or more" in " ".join(root.itertext()),
+             f"one outlier leaves {len(second)} colours")
     t.expect(512 <= int(root.get("width")) <= 2000 and int(root.get("height")) <= 2500,
              f"size {root.get('width')} x {root.get('height')}")
     t.expect(t.output.stat().st_size < 4 << 20, "larger than 4 MiB")
