@@ -32,8 +32,8 @@ struct ExpertShape {
 std::string to_string(const ExpertShape& shape);
 
 // Most layers times experts of a profile or a list of experts: no file asks for more memory than
-// this many counts. Eight times the largest models there are.
-constexpr std::uint64_t kMaxProfiledExperts = std::uint64_t{1} << 18;
+// this many counts. Four times the largest models there are.
+constexpr std::uint64_t kMaxProfiledExperts = std::uint64_t{1} << 17;
 // kCorrupt with `file` unless both numbers are at least 1 and their product at most the maximum.
 Status check_expert_shape(const ExpertShape& shape, std::string_view file);
 
@@ -79,8 +79,9 @@ Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
                                                 const std::string& file);
 Result<ExpertProfile> read_expert_profile(const std::filesystem::path& path);
 
-// Longest text of a profile or a list of experts that is read: 16 MiB.
-constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{16} << 20;
+// Longest text of a profile or a list of experts that is read. kMaxProfiledExperts counts of 15
+// digits with their weights fit.
+constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{8} << 20;
 
 // kInvalidArgument where `a` and `b` are of models that differ in shape, number of experts per
 // token or name, of what is known; names may differ when the source is known to be the same.

@@ -102,7 +102,7 @@ Result<ProfileInput> read_profile_input(const std::filesystem::path& path,
   MOE_RETURN_IF_ERROR(file.read_at(0, head_bytes));
   const BinaryHead head = binary_head(head_bytes);
   if (is_counts_binary(head, file.size())) {
-    // As long as its own head says and no longer: at most 8 MiB.
+    // As long as its own head says and no longer: at most 512 KiB.
     std::vector<std::byte> bytes(std::min(file.size(), head.size + 1));
     MOE_RETURN_IF_ERROR(file.read_at(0, bytes));
     return parse_counts_binary(bytes, file.path(), known);

@@ -93,6 +93,9 @@ TEST_F(ForeignProfile, DamagedDumps) {
     const Status status = read("ok\n" + std::string(line) + "\n", {1, 8}).status();
     test::expect_error(status, StatusCode::kCorrupt, {"input", "offset"});
   }
+  // Counted from the start of the file: 3 bytes, and "FREQ_DUMP layer=0: 0:".
+  test::expect_error(read("ok\nFREQ_DUMP layer=0: 0:x\n", {1, 8}).status(), StatusCode::kCorrupt,
+                     {"offset 24:"});
   test::expect_error(read("FREQ_DUMP layer=0: 0:4", {1, 8}).status(), StatusCode::kCorrupt,
                      {"cut off"});
 }
