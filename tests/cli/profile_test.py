@@ -133,8 +133,10 @@ class Tester:
         self.expect(threads == data, "3 threads: other bytes")
         # Batches: exact with the reference kernels.
         common = (self.model, "--token-ids", ids, "-c", 16, "--backend", "reference")
-        whole, _, _ = self.profile(*common)
+        whole, _, at_once = self.profile(*common)
         batched, _, report = self.profile(*common, "--ram-mb", 1)
+        saved = at_once["run"]["memory_bytes"] - report["run"]["memory_bytes"]
+        self.expect(saved >= 1100 * (8 * 256 + 16 * 3) - (1 << 20), "a batch exceeds --ram-mb")
         self.expect(batched == whole and report["run"]["batches"] == 3,
                     f"{report['run']['batches']} batches: other numbers")
         return found
