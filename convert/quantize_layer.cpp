@@ -1,9 +1,8 @@
 #include "convert/quantize_layer.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "convert/expert_name.h"
+#include "convert/expert_matrices.h"
 #include "convert/parallel.h"
 #include "convert/record_stream.h"
 
@@ -12,23 +11,10 @@ namespace {
 
 // What one thread holds.
 struct Worker {
-  BlockDecoder decoder;
+  ExpertReader reader;
   ExpertMatrices expert;
-  std::vector<std::byte> bytes;
   AlignedBuffer output;
 };
-
-Status read_expert(const LayerJob& job, std::uint32_t e, Worker& worker) {
-  MOE_RETURN_IF_ERROR(job.weights.check(job.layer, e, worker.bytes));
-  for (Projection p : kAllProjections) {
-    Matrix& out = p == Projection::kGate ? worker.expert.gate
-                  : p == Projection::kUp ? worker.expert.up
-                                         : worker.expert.down;
-    MOE_RETURN_IF_ERROR(read_matrix(job.weights.of(job.layer, e, p), expert_name(job.layer, e, p),
-                                    worker.decoder, out));
-  }
-  return Status::ok();
-}
 
 Status append_matrix(const AffineMatrix& q, const ProjectionLayout& part, RecordStream& record) {
   std::vector<std::byte> scales(part.bytes.scales);
@@ -157,38 +143,6 @@ void finish(const LayerJob& job, LayerNotes& notes) {
 
 }  // namespace
 
-Status read_matrix(const StoredMatrix& stored, const std::string& name, BlockDecoder& decoder,
-                   Matrix& out) {
-  const auto rows = static_cast<std::size_t>(stored.rows);
-  const auto cols = static_cast<std::size_t>(stored.cols);
-  out.resize(static_cast<Eigen::Index>(padded_rows(rows)), static_cast<Eigen::Index>(cols));
-  out.bottomRows(out.rows() - static_cast<Eigen::Index>(rows)).setZero();
-  const auto stride = static_cast<std::size_t>(out.rows());
-  for (std::uint64_t begin = 0; begin < stored.elements(); begin += kDecodeBlock) {
-    const std::uint64_t count = std::min(kDecodeBlock, stored.elements() - begin);
-    MOE_ASSIGN_OR_RETURN(const DecodedBlock block, decoder.decode(stored, begin, count));
-    std::size_t row = begin / cols;
-    std::size_t col = begin % cols;
-    for (float value : block.values) {
-      if (!std::isfinite(value)) {
-        return corrupt(
-            Where{.file = stored.weight.file->path(),
-                  .tensor = name,
-                  .offset = stored.weight.offset + weight_byte(stored.format, row * cols + col)},
-            "holds a value that is not finite, at row " + std::to_string(row) + ", column " +
-                std::to_string(col),
-            "download the file again, or start from another source with --from");
-      }
-      out.data()[col * stride + row] = value;
-      if (++col == cols) {
-        col = 0;
-        ++row;
-      }
-    }
-  }
-  return Status::ok();
-}
-
 Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::path& directory,
                                   std::size_t threads, PackManifest& pack, LayerQuality& quality,
                                   ProgressCounter& progress) {
@@ -201,8 +155,7 @@ Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::pa
   const auto run = [&](std::size_t item, std::size_t w) -> Status {
     const auto e = static_cast<std::uint32_t>(item);
     Worker& worker = workers[w];
-    worker.expert.width = pack.expert_width;
-    MOE_RETURN_IF_ERROR(read_expert(job, e, worker));
+    MOE_RETURN_IF_ERROR(worker.reader.read(job.weights, job.layer, e, worker.expert));
     RecordStream record(file, entry.experts[e].offset, worker.output);
     ExpertQuantizer quantizer(job, pack.layout_of(job.layer, e), e, notes);
     MOE_RETURN_IF_ERROR(quantizer.run(worker, record));

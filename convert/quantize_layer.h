@@ -18,11 +18,6 @@ struct LayerJob {
   std::uint32_t layer;
 };
 
-// Reads a matrix whole, as float32 with padded rows. kCorrupt: a value that is not finite, with
-// where it stands. `name`: for that message.
-Status read_matrix(const StoredMatrix& stored, const std::string& name, BlockDecoder& decoder,
-                   Matrix& out);
-
 // Writes layer_NN.bin into `directory` as `pack` says, fills in its checksums and `quality`.
 // Experts are shared among the threads; the bytes do not depend on their number. The file is
 // complete but neither synced nor under its name: commit() it.

@@ -5,8 +5,6 @@
 #include "convert/layout_table.h"
 #include "formats/bytes.h"
 #include "formats/checksum.h"
-#include "formats/flashmoe_resident.h"
-#include "formats/model_dir.h"
 #include "quant/tile.h"
 
 namespace moepack {
@@ -94,35 +92,6 @@ Result<std::string> pack_directory_name(const std::string& name) {
                           "give --name letters, digits, _ and -, as in --name gptq_2bit");
 }
 
-Status open_calibration(const QuantizeOptions& options, QuantizePlan& plan) {
-  if (!options.calibration.has_value()) {
-    if (options.method != QuantMethod::kGptq) return Status::ok();
-    return invalid_argument("gptq needs to know the inputs of the experts",
-                            "run moepack calibrate and give --calibration, or take --method grid");
-  }
-  std::optional<ResidentManifest> residents;
-  if (auto read = read_model_residents(options.model, plan.config); read.is_ok()) {
-    residents = std::move(read).value();
-  }
-  MOE_ASSIGN_OR_RETURN(
-      plan.calibration,
-      CalibrationInput::open(*options.calibration, plan.config, plan.weights.source(),
-                             residents.has_value() ? &*residents : nullptr));
-  const bool used = options.method == QuantMethod::kGrid || options.method == QuantMethod::kGptq;
-  if (!used) {
-    plan.notes.push_back(std::string(quant_method_name(options.method)) +
-                         " does not look at the calibration; only the errors are measured with it");
-  }
-  for (std::string& note : plan.calibration->notes()) plan.notes.push_back(std::move(note));
-  return Status::ok();
-}
-
-void note_second_rounding(QuantizePlan& plan) {
-  if (plan.weights.bits_per_weight() >= 16) return;
-  plan.notes.push_back("starts from experts that were rounded before, " + plan.weights.formats() +
-                       ": give --from an unquantized checkpoint where there is one");
-}
-
 // One thread: the expert's weights, twice over while codes are chosen; a Hessian and its factor.
 std::uint64_t worker_bytes(const ModelConfig& config, bool calibrated) {
   const std::uint64_t hidden = config.hidden_size;
@@ -151,14 +120,11 @@ Result<QuantizePlan> make_quantize_plan(const QuantizeOptions& options) {
   QuantizePlan plan;
   MOE_ASSIGN_OR_RETURN(const std::string name, pack_directory_name(options.name));
   plan.directory = options.model / name;
-  MOE_RETURN_IF_ERROR(check_model_finished(options.model));
-  MOE_ASSIGN_OR_RETURN(ParsedConfig config, read_model_config(options.model / "config.json"));
-  plan.config = std::move(config.model);
+  MOE_ASSIGN_OR_RETURN(
+      static_cast<QuantizeInputs&>(plan),
+      open_quantize_inputs(options.model, options.from, options.method, options.calibration));
   MOE_RETURN_IF_ERROR(check_layers(options, plan.config));
-  MOE_ASSIGN_OR_RETURN(plan.weights, ExpertWeights::open(options.model, plan.config, options.from));
-  MOE_RETURN_IF_ERROR(open_calibration(options, plan));
   MOE_RETURN_IF_ERROR(plan_layers(options, plan));
-  note_second_rounding(plan);
   plan.worker_bytes = worker_bytes(plan.config, plan.calibration != nullptr);
   plan.total_bytes = plan.pack_bytes + 2 * pack_manifest_text(plan.pack).size();
   plan.digest = plan_digest(plan);

@@ -224,6 +224,22 @@ Status CorpusForward::add_experts(std::uint32_t layer,
   return Status::ok();
 }
 
+Status CorpusForward::logits(std::uint64_t first, std::size_t tokens, std::vector<float>& out) {
+  Impl& s = *impl_;
+  const std::size_t width = s.config.hidden_size;
+  const std::uint64_t rows = s.hidden.size() / width;
+  if (first > rows || tokens > rows - first) {
+    return invalid_argument("the corpus has only " + std::to_string(rows) + " tokens");
+  }
+  std::vector<float> normed(tokens * width);
+  out.resize(tokens * s.config.vocab_size);
+  Compute& compute = s.layers.compute();
+  rms_norm(compute, s.hidden.data() + first * width, s.weights.final_norm, s.config.rms_norm_eps,
+           tokens, width, normed.data());
+  compute.matmul(s.weights.lm_head, normed.data(), tokens, out.data());
+  return Status::ok();
+}
+
 void CorpusForward::set_routing(std::vector<Assignment> routing) {
   impl_->routing = std::move(routing);
 }

@@ -20,6 +20,7 @@ struct CalibrateFlags {
   std::string token_ids;
   std::string output;
   std::uint64_t max_tokens = 0;
+  std::uint64_t probe_tokens = CalibrateOptions().probe_tokens;
   std::uint32_t context = 512;
   bool dry_run = false;
   bool restart = false;
@@ -84,6 +85,7 @@ Result<CalibrateOptions> options_of(const CalibrateFlags& flags) {
   options.output = flags.output;
   options.context = flags.context;
   options.max_tokens = flags.max_tokens;
+  options.probe_tokens = flags.probe_tokens;
   options.restart = flags.restart;
   return options;
 }
@@ -120,6 +122,9 @@ void print_json(const CalibrateReport& report, const CalibrateFlags& flags) {
                                 {"min_tokens", spread.min},
                                 {"median_tokens", spread.median},
                                 {"max_tokens", spread.max}});
+    }
+    for (const DivergenceResponse& r : m.response) {
+      json["divergence_response"].push_back({r.per_energy, r.per_amplitude});
     }
     json["starved_below"] = kStarvedTokens;
     json["starved"] = nlohmann::ordered_json::array();
@@ -222,6 +227,11 @@ void add_flags(CLI::App& command, CalibrateFlags& flags) {
       .add_option("-c,--ctx-size", flags.context,
                   "Tokens of a window; each starts from a fresh state")
       ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{1} << 24))
+      ->capture_default_str();
+  command
+      .add_option("--probe-tokens", flags.probe_tokens,
+                  "Measure with at most so many tokens how much an error in each layer changes the "
+                  "predictions, for moepack sensitivity; 0: do not")
       ->capture_default_str();
   command.add_flag("--restart", flags.restart,
                    "Drop an interrupted calibration, of whatever it is");

@@ -15,6 +15,7 @@
 #include "convert/cli/cmd_profile.h"
 #include "convert/cli/cmd_quantize.h"
 #include "convert/cli/cmd_run.h"
+#include "convert/cli/cmd_sensitivity.h"
 #include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
 
@@ -36,6 +37,7 @@ int parse_and_run(int argc, char** argv) {
   register_calibrate(app, action);
   register_profile(app, action);
   register_quantize(app, action);
+  register_sensitivity(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
