@@ -86,6 +86,12 @@ Result<LayerActivations> read_layer_activations(const std::filesystem::path& dir
                                                 const CalibrationManifest& manifest,
                                                 std::uint32_t layer);
 
+// The same without the inputs, which are passed over unseen: `inputs` is empty, and no more memory
+// than 6 bytes a use is taken.
+Result<LayerActivations> read_layer_routing(const std::filesystem::path& directory,
+                                            const CalibrationManifest& manifest,
+                                            std::uint32_t layer);
+
 // Compresses and writes one layer file (AtomicFile); the returned entry has everything filled in.
 Result<CalibrationLayer> write_layer_activations(const std::filesystem::path& directory,
                                                  std::uint32_t layer, std::uint32_t num_experts,

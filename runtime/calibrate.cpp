@@ -57,17 +57,6 @@ CalibrationState wanted_state(const Job& job, const CalibrateOptions& options) {
   return state;
 }
 
-Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && static_cast<std::uint32_t>(tokens[i]) < vocabulary) continue;
-    return invalid_argument("token id " + std::to_string(tokens[i]) + " at index " +
-                                std::to_string(i) + " is not in the vocabulary of " +
-                                std::to_string(vocabulary),
-                            "use ids made by this model's tokenizer");
-  }
-  return Status::ok();
-}
-
 // Compression may make room that cannot be counted on: what is certain not to fit is refused.
 Status check_space(const CalibrateReport& report) {
   const std::uint64_t layers_left = report.manifest.num_layers - report.layers_resumed;

@@ -10,7 +10,6 @@
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
 #include "runtime/calibrate.h"
-#include "runtime/tokenizer.h"
 
 namespace moepack::cli {
 namespace {
@@ -70,21 +69,9 @@ Result<std::vector<std::int32_t>> read_tokens(const CalibrateFlags& flags) {
     return invalid_argument("there is nothing to calibrate with",
                             "give -f TEXT or --token-ids FILE");
   }
-  const std::filesystem::path model = flags.engine.model;
-  MOE_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
+  MOE_ASSIGN_OR_RETURN(const auto texts, tokenize_files(flags.engine.model, flags.texts));
   std::vector<std::int32_t> tokens;
-  for (const std::string& file : flags.texts) {
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text(file));
-    const auto ids = tokenizer.encode(text);
-    if (!ids.is_ok()) {
-      return make_error(ids.status().code(), Where{.file = file}, ids.status().message());
-    }
-    if (ids.value().empty()) {
-      return make_error(StatusCode::kInvalidArgument, Where{.file = file}, "is empty",
-                        "give a text with words");
-    }
-    tokens.insert(tokens.end(), ids.value().begin(), ids.value().end());
-  }
+  for (const auto& ids : texts) tokens.insert(tokens.end(), ids.begin(), ids.end());
   return tokens;
 }
 

@@ -12,6 +12,7 @@
 #include "convert/cli/cmd_inspect.h"
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
+#include "convert/cli/cmd_profile.h"
 #include "convert/cli/cmd_quantize.h"
 #include "convert/cli/cmd_run.h"
 #include "convert/cli/cmd_sensitivity.h"
@@ -34,6 +35,7 @@ int parse_and_run(int argc, char** argv) {
   register_verify(app, action);
   register_import(app, action);
   register_calibrate(app, action);
+  register_profile(app, action);
   register_quantize(app, action);
   register_sensitivity(app, action);
   register_run(app, action);
