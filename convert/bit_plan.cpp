@@ -41,18 +41,66 @@ double expert_error(const SensitivityTable& t, std::size_t layer, std::size_t ex
   return sum;
 }
 
+std::vector<LayerExpertBits> same_bits(const SensitivityTable& t, const BitTriple& triple) {
+  LayerExpertBits layer;
+  for (std::size_t p = 0; p < kProjections; ++p) {
+    layer[p].assign(t.num_experts, static_cast<std::uint8_t>(triple[p]));
+  }
+  return std::vector<LayerExpertBits>(t.num_layers, layer);
+}
+
+// Those of which no other is as small and loses less. `bytes`: of an expert, by triple.
+std::vector<UniformPack> uniform_packs(const SensitivityTable& t,
+                                       const std::vector<BitTriple>& triples,
+                                       const std::vector<std::uint64_t>& bytes) {
+  const std::uint64_t experts = std::uint64_t{t.num_layers} * t.num_experts;
+  std::vector<UniformPack> all;
+  for (std::size_t i = 0; i < triples.size(); ++i) {
+    all.push_back(
+        {triples[i], bytes[i] * experts, predicted_divergence(t, same_bits(t, triples[i]))});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const UniformPack& a, const UniformPack& b) {
+    return a.bytes != b.bytes ? a.bytes < b.bytes : a.divergence < b.divergence;
+  });
+  std::vector<UniformPack> best;
+  for (const UniformPack& pack : all) {
+    if (best.empty() || pack.divergence < best.back().divergence) best.push_back(pack);
+  }
+  return best;
+}
+
+// Between two sizes the logarithm of the loss is taken to be straight, as it nearly is.
+double uniform_at(const std::vector<UniformPack>& packs, std::uint64_t bytes) {
+  const auto above = std::find_if(packs.begin(), packs.end(),
+                                  [&](const UniformPack& u) { return u.bytes >= bytes; });
+  if (above == packs.end()) return packs.back().divergence;
+  if (above == packs.begin() || above->bytes == bytes) return above->divergence;
+  const auto below = above - 1;
+  const double at =
+      static_cast<double>(bytes - below->bytes) / static_cast<double>(above->bytes - below->bytes);
+  if (!(above->divergence > 0)) return below->divergence;
+  return below->divergence * std::pow(above->divergence / below->divergence, at);
+}
+
+Result<std::vector<std::uint64_t>> bytes_of(const SensitivityTable& t,
+                                            const std::vector<BitTriple>& triples) {
+  std::vector<std::uint64_t> out;
+  for (const BitTriple& triple : triples) {
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t bytes, stored_bytes(t, triple));
+    out.push_back(bytes);
+  }
+  return out;
+}
+
 class Planner {
  public:
   Planner(const SensitivityTable& table, std::uint64_t budget)
       : table_(table), budget_(budget), triples_(all_triples(table)) {}
 
   Result<BitPlan> run() {
-    for (const BitTriple& triple : triples_) {
-      MOE_ASSIGN_OR_RETURN(const std::uint64_t bytes, stored_bytes(table_, triple));
-      bytes_.push_back(bytes);
-    }
+    MOE_ASSIGN_OR_RETURN(bytes_, bytes_of(table_, triples_));
     MOE_RETURN_IF_ERROR(check_budget());
-    uniform();
+    uniform_ = uniform_packs(table_, triples_, bytes_);
     std::vector<double> gains = gains_at(start());
     BitPlan best;
     bool found = false;
@@ -64,7 +112,7 @@ class Planner {
       found = true;
     }
     best.uniform = uniform_;
-    best.bits.forecast.uniform_divergence = uniform_at(best.bits.forecast.pack_bytes);
+    best.bits.forecast.uniform_divergence = uniform_at(uniform_, best.bits.forecast.pack_bytes);
     return best;
   }
 
@@ -92,51 +140,13 @@ class Planner {
                             remedy);
   }
 
-  std::vector<LayerExpertBits> same(const BitTriple& triple) const {
-    LayerExpertBits layer;
-    for (std::size_t p = 0; p < kProjections; ++p) {
-      layer[p].assign(table_.num_experts, static_cast<std::uint8_t>(triple[p]));
-    }
-    return std::vector<LayerExpertBits>(table_.num_layers, layer);
-  }
-
-  // Those of which no other is as small and loses less.
-  void uniform() {
-    std::vector<UniformPack> all;
-    for (std::size_t i = 0; i < triples_.size(); ++i) {
-      all.push_back(
-          {triples_[i], bytes_[i] * experts(), predicted_divergence(table_, same(triples_[i]))});
-    }
-    std::stable_sort(all.begin(), all.end(), [](const UniformPack& a, const UniformPack& b) {
-      return a.bytes != b.bytes ? a.bytes < b.bytes : a.divergence < b.divergence;
-    });
-    for (const UniformPack& pack : all) {
-      if (uniform_.empty() || pack.divergence < uniform_.back().divergence) {
-        uniform_.push_back(pack);
-      }
-    }
-  }
-
-  // Between two sizes the logarithm of the loss is taken to be straight, as it nearly is.
-  double uniform_at(std::uint64_t bytes) const {
-    const auto above = std::find_if(uniform_.begin(), uniform_.end(),
-                                    [&](const UniformPack& u) { return u.bytes >= bytes; });
-    if (above == uniform_.end()) return uniform_.back().divergence;
-    if (above == uniform_.begin() || above->bytes == bytes) return above->divergence;
-    const auto below = above - 1;
-    const double at = static_cast<double>(bytes - below->bytes) /
-                      static_cast<double>(above->bytes - below->bytes);
-    if (!(above->divergence > 0)) return below->divergence;
-    return below->divergence * std::pow(above->divergence / below->divergence, at);
-  }
-
   // The best uniform pack that fits.
   std::vector<LayerExpertBits> start() const {
     const UniformPack* pack = &uniform_.front();
     for (const UniformPack& u : uniform_) {
       if (u.bytes <= budget_) pack = &u;
     }
-    return same(pack->bits);
+    return same_bits(table_, pack->bits);
   }
 
   // Nats per unit of squared error, at the size that errors have with these widths.
@@ -172,7 +182,7 @@ class Planner {
     const Allocation allocation = *allocate(items, budget_);  // check_budget
     BitPlan plan;
     plan.layer_gain = gains;
-    plan.bits.layers = same(triples_.front());
+    plan.bits.layers = same_bits(table_, triples_.front());
     for (std::size_t i = 0; i < items.size(); ++i) {
       const BitTriple& triple = triples_[allocation.choice[i]];
       for (std::size_t p = 0; p < kProjections; ++p) {
@@ -207,7 +217,40 @@ class Planner {
   std::vector<UniformPack> uniform_;
 };
 
+bool is_measured(const SensitivityTable& t, const ExpertBits& bits) {
+  if (!t.is_finished() || t.num_layers != bits.num_layers || t.num_experts != bits.num_experts ||
+      t.group_size != bits.group_size || (!bits.method.empty() && t.method != bits.method)) {
+    return false;
+  }
+  for (const LayerExpertBits& layer : bits.layers) {
+    for (const auto& projection : layer) {
+      for (const std::uint8_t width : projection) {
+        if (width_index(t, width) == t.bits.size()) return false;
+      }
+    }
+  }
+  return true;
+}
+
 }  // namespace
+
+AllocationForecast forecast_of(const SensitivityTable& t, const ExpertBits& bits) {
+  AllocationForecast out;
+  const std::vector<BitTriple> triples = all_triples(t);
+  const auto bytes = bytes_of(t, triples);
+  if (!bytes.is_ok() || !is_measured(t, bits)) return out;
+  for (const LayerExpertBits& layer : bits.layers) {
+    for (std::size_t e = 0; e < t.num_experts; ++e) {
+      const BitTriple triple{layer[0][e], layer[1][e], layer[2][e]};
+      const auto at = std::find(triples.begin(), triples.end(), triple) - triples.begin();
+      out.pack_bytes += bytes.value()[static_cast<std::size_t>(at)];
+    }
+  }
+  out.bits_per_weight = 8 * static_cast<double>(out.pack_bytes) / weights_of(t);
+  out.divergence = predicted_divergence(t, bits.layers);
+  out.uniform_divergence = uniform_at(uniform_packs(t, triples, bytes.value()), out.pack_bytes);
+  return out;
+}
 
 double predicted_divergence(const SensitivityTable& t, const std::vector<LayerExpertBits>& bits) {
   double sum = 0;

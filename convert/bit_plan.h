@@ -35,6 +35,10 @@ struct BitPlan {
 double predicted_divergence(const SensitivityTable& table,
                             const std::vector<LayerExpertBits>& bits);
 
+// Size and predicted loss of a pack with these widths; all 0 where the table is not finished, is of
+// another model or quantizer, or has not measured one of the widths.
+AllocationForecast forecast_of(const SensitivityTable& table, const ExpertBits& bits);
+
 // Bytes of an expert's record with its padding; kInvalidArgument: the shape cannot be stored.
 Result<std::uint64_t> stored_bytes(const SensitivityTable& table, const BitTriple& bits);
 

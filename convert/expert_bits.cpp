@@ -102,6 +102,20 @@ Result<LayerExpertBits> parse_layer(const JsonFields& fields, std::size_t index,
 
 }  // namespace
 
+ExpertBits hot_and_cold_bits(const HotExperts& hot, std::uint32_t hot_bits, std::uint32_t cold_bits,
+                             std::uint32_t group_size) {
+  ExpertBits out;
+  out.num_layers = hot.shape.num_layers;
+  out.num_experts = hot.shape.num_experts;
+  out.group_size = group_size;
+  for (const std::vector<std::uint32_t>& ids : hot.layers) {
+    std::vector<std::uint8_t> bits(out.num_experts, static_cast<std::uint8_t>(cold_bits));
+    for (const std::uint32_t id : ids) bits[id] = static_cast<std::uint8_t>(hot_bits);
+    out.layers.push_back({bits, bits, bits});
+  }
+  return out;
+}
+
 std::string expert_bits_text(const ExpertBits& b) {
   std::string text = "{\n  \"format\": " + json_quote(kFormatName) +
                      ",\n  \"format_version\": " + std::to_string(kAllocationFormatVersion) +

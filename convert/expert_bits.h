@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/expert_layout.h"
+#include "formats/hot_experts.h"
 #include "formats/status.h"
 
 namespace moepack {
@@ -47,6 +48,10 @@ struct ExpertBits {
     return layers[layer][static_cast<std::size_t>(p)][expert];
   }
 };
+
+// Hot experts in one width, all others in another.
+ExpertBits hot_and_cold_bits(const HotExperts& hot, std::uint32_t hot_bits, std::uint32_t cold_bits,
+                             std::uint32_t group_size);
 
 // Deterministic.
 std::string expert_bits_text(const ExpertBits& bits);

@@ -16,6 +16,7 @@
 #include "convert/cli/cmd_quantize.h"
 #include "convert/cli/cmd_run.h"
 #include "convert/cli/cmd_sensitivity.h"
+#include "convert/cli/cmd_tier.h"
 #include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
 
@@ -38,6 +39,7 @@ int parse_and_run(int argc, char** argv) {
   register_profile(app, action);
   register_quantize(app, action);
   register_sensitivity(app, action);
+  register_tier(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
