@@ -299,6 +299,11 @@ class Tester:
         self.fails("another name", ["other.json", "other", "model"], self.model, "--token-ids", ids,
                    "--add", path, *out)
         self.fails("another name", ["other.json"], "--add", good, "--add", path, *out)
+        other = read_profile(good)
+        other.update(experts_per_token=2, tokens=0)
+        path = self.write("other.json", other)  # no line of progress before the error
+        self.fails("another K", ["experts a token"], self.model, "--token-ids", ids, "--add", path,
+                   *out)
         for name, text in (("cut", good.read_text()[:-3]), ("empty", "")):
             self.fails(name, ["cut.json"], "--add", self.write("cut.json", text), *out)
         for path in (self.output, self.hot):
