@@ -5,8 +5,9 @@ For every pack: bits, bits per expert weight and size (from its layout.json), pe
 divergence from the base pack on a text (`moepack perplexity`), and tool calls
 (scripts/score_toolcalls.py). The base pack's row comes first.
 
-A recipe has one pack a line: its name, then arguments of `moepack quantize`; `#` begins a comment,
-{calibration} stands for --calibration. The pack NAME lies in MODEL/packed_experts_NAME; only packs
+A recipe has one pack a line: its name, then arguments of `moepack quantize`, or `tier` and arguments
+of `moepack tier`; `#` begins a comment, {calibration} stands for --calibration and {work} for --work.
+The pack NAME lies in MODEL/packed_experts_NAME; only packs
 that are missing are made. Without a recipe the packs named by --packs are measured as they are.
 
 Results are kept in WORK/results.json under the checksums of both layout.json and of the texts, so an
@@ -227,12 +228,14 @@ class Bench:
         for word in recipe:
             if "{calibration}" in word and not self.arguments.calibration:
                 raise TableError(f"{name}: needs --calibration DIR")
-            words.append(word.replace("{calibration}", self.arguments.calibration or ""))
+            word = word.replace("{calibration}", self.arguments.calibration or "")
+            words.append(word.replace("{work}", str(self.work)))
+        verb = words.pop(0) if words[:1] == ["tier"] else "quantize"
         if self.arguments.source:
             words += ["--from", self.arguments.source]
-        command = [self.arguments.moepack, "quantize", self.model, *words, "--name", name]
+        command = [self.arguments.moepack, verb, self.model, *words, "--name", name]
         start = time.monotonic()
-        run(command, f"{name}: quantize {' '.join(words)}", sys.stderr)
+        run(command, f"{name}: {verb} {' '.join(words)}", sys.stderr)
         seconds = time.monotonic() - start
         key = file_checksum(pack_directory(self.model, name) / "layout.json")
         self.results.put("seconds|" + key, seconds)

@@ -248,7 +248,10 @@ TEST(CalibrationManifestText, RoundTripAndDrill) {
       .file = "layer_00.bin.zst", .file_size = 99, .checksum = 0xabc, .samples = {3, 3, 3, 3, 2}};
   CalibrationLayer next = layer;
   next.file = "layer_01.bin.zst";
-  const std::string text = calibration_manifest_text(manifest_of(a, {layer, next}));
+  CalibrationManifest manifest = manifest_of(a, {layer, next});
+  manifest.response = {{.per_energy = 0.25, .per_amplitude = 0},
+                       {.per_energy = 3, .per_amplitude = 7.5}};
+  const std::string text = calibration_manifest_text(manifest);
   const auto parse = [](std::string_view t) {
     return parse_calibration_manifest(t, "calibration.json").status();
   };
@@ -258,17 +261,22 @@ TEST(CalibrationManifestText, RoundTripAndDrill) {
   EXPECT_EQ(read.model, "toy \"model\"");
   EXPECT_EQ(read.layers[1].samples, layer.samples);
   test::drill_truncation(text.substr(0, text.size() - 1), parse);  // but the last newline
-  // Every number is checked, or stands for itself and comes back changed.
-  test::for_each_number_edit(text, [&](const std::string& edited, std::size_t at) {
+  // Every integer is checked, or stands for itself and comes back changed.
+  const std::string integers = calibration_manifest_text(manifest_of(a, {layer, next}));
+  test::for_each_number_edit(integers, [&](const std::string& edited, std::size_t at) {
     const auto other = parse_calibration_manifest(edited, "calibration.json");
     if (!other.is_ok()) return;
-    EXPECT_NE(calibration_manifest_text(other.value()), text) << "number at " << at;
+    EXPECT_NE(calibration_manifest_text(other.value()), integers) << "number at " << at;
   });
   const auto replaced = [&](std::string_view from, std::string_view to) {
     std::string edited = text;
     edited.replace(edited.find(from), from.size(), to);
     return parse(edited);
   };
+  EXPECT_EQ(read.response[1].per_amplitude, 7.5);
+  for (const char* other : {"[3, -7.5]", "[3]", "[3, null]", "[3, 7.5], [0, 0]", "3, 7.5"}) {
+    expect_error(replaced("[3, 7.5]", other), StatusCode::kCorrupt, {"divergence_response"});
+  }
   expect_error(replaced("layer_01.bin.zst", "../../passwd"), StatusCode::kCorrupt, {"layers[1]"});
   expect_error(replaced("[3, 3, 3, 3, 2]", "[3, 3, 3, 3]"), StatusCode::kCorrupt, {"samples"});
   expect_error(replaced("[3, 3, 3, 3, 2]", "[3, 3, 3, 3, 1]"), StatusCode::kCorrupt, {"samples"});
