@@ -86,8 +86,10 @@ double estimate_quantize_seconds(const QuantizePlan& plan, const QuantizeOptions
     const double tokens = uses / static_cast<double>(plan.config.num_experts) + kProbeTokens;
     expert += tokens * token_seconds(hidden, width);
   }
-  const double experts =
+  double experts =
       static_cast<double>(plan.config.num_layers) * static_cast<double>(plan.config.num_experts);
+  // Taking records over costs next to nothing.
+  for (const std::uint32_t reused : plan.reused) experts -= static_cast<double>(reused);
   return expert * experts / static_cast<double>(threads);
 }
 
