@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdio>
+#include <charconv>
 #include <numeric>
 #include <optional>
 
@@ -69,10 +69,14 @@ std::string number_text(GgufValueType type, std::uint64_t raw) {
   if (type == GgufValueType::kBool) return raw != 0 ? "true" : "false";
   if (is_signed_integer(type)) return std::to_string(sign_extended(raw, row_of(type).bytes));
   if (is_integer(type)) return std::to_string(raw);
+  // The shortest digits that give the number back.
   std::array<char, 40> text{};
-  std::snprintf(text.data(), text.size(), type == GgufValueType::kF32 ? "%.9g" : "%.17g",
-                to_real(type, raw).value_or(0));
-  return text.data();
+  char* end = text.data() + text.size();
+  end = type == GgufValueType::kF32
+            ? std::to_chars(text.data(), end, std::bit_cast<float>(static_cast<std::uint32_t>(raw)))
+                  .ptr
+            : std::to_chars(text.data(), end, std::bit_cast<double>(raw)).ptr;
+  return {text.data(), end};
 }
 
 std::string key_text(const GgufEntry& entry) { return "key " + printable(entry.key, 128); }

@@ -122,6 +122,24 @@ Status GgufTensor::read(std::uint64_t begin, std::span<std::byte> out) const {
   return Status::ok();
 }
 
+// The limits of one file hold for all parts together.
+Status GgufModel::add_part(GgufFile part) {
+  std::uint64_t tensors = part.tensors().size();
+  std::uint64_t keys = part.metadata().entries().size();
+  for (const GgufFile& other : parts_) {
+    tensors += other.tensors().size();
+    keys += other.metadata().entries().size();
+  }
+  if (tensors > kMaxGgufTensors || keys > kMaxGgufKeys) {
+    return corrupt({.file = part.file().path()},
+                   "with this part the model has " + std::to_string(tensors) + " tensors and " +
+                       std::to_string(keys) + " keys; at most " + std::to_string(kMaxGgufTensors) +
+                       " and " + std::to_string(kMaxGgufKeys) + " are read");
+  }
+  parts_.push_back(std::move(part));
+  return Status::ok();
+}
+
 Status GgufModel::open_parts(const fs::path& path) {
   MOE_ASSIGN_OR_RETURN(GgufFile given, GgufFile::open(path));
   MOE_ASSIGN_OR_RETURN(const SplitKeys keys, split_keys(given));
@@ -139,7 +157,7 @@ Status GgufModel::open_parts(const fs::path& path) {
     const std::string prefix = name.substr(0, name.size() - suffix.size());
     for (std::uint64_t i = 0; i < keys.count; ++i) {
       if (i == keys.number) {
-        parts_.push_back(std::move(given));
+        MOE_RETURN_IF_ERROR(add_part(std::move(given)));
         continue;
       }
       const fs::path other = path.parent_path() / (prefix + part_suffix(i, keys.count));
@@ -152,16 +170,11 @@ Status GgufModel::open_parts(const fs::path& path) {
       }
       MOE_ASSIGN_OR_RETURN(GgufFile part, GgufFile::open(other));
       MOE_RETURN_IF_ERROR(check_part(part, i, keys, file));
-      parts_.push_back(std::move(part));
+      MOE_RETURN_IF_ERROR(add_part(std::move(part)));
     }
   }
   std::uint64_t tensors = 0;
   for (const GgufFile& part : parts_) tensors += part.tensors().size();
-  if (tensors > kMaxGgufTensors) {
-    return corrupt({.file = file}, "the model has " + std::to_string(tensors) +
-                                       " tensors, at most " + std::to_string(kMaxGgufTensors) +
-                                       " are read");
-  }
   if (keys.tensors.value_or(tensors) != tensors) {
     return corrupt({.file = file, .offset = parts_.front().metadata().find(kTensorsKey)->offset},
                    "key split.tensors.count is " + std::to_string(*keys.tensors) + ", the " +

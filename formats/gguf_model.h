@@ -54,6 +54,7 @@ class GgufModel {
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:
+  Status add_part(GgufFile part);
   Status open_parts(const std::filesystem::path& path);
   Status merge_tensors();
 

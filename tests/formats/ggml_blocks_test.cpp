@@ -177,6 +177,32 @@ TEST(GgmlBlocks, GridsAreGgmls) {
   }
 }
 
+// Scale bytes that the goldens leave out. Values by the formulas of E8M0 and of ggml's unsigned
+// E4M3 (0x7f is zero there, bit 7 is not looked at); gguf-py gives the same for all 256.
+TEST(GgmlBlocks, ByteScalesAtTheirLimits) {
+  const auto first_value = [](QFormatId id, int scale, int codes) {
+    const QFormatInfo& info = qformat_info(id);
+    std::string block(info.block_bytes, static_cast<char>(codes));
+    const std::size_t scales = id == QFormatId::kNvfp4 ? 4 : 1;
+    block.replace(0, scales, scales, static_cast<char>(scale));
+    std::vector<float> values(info.block_values);
+    decode_row(view_of(block, info, 1), 0, values);
+    return values[0];
+  };
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 0, 0x22), 0x1p-127F);  // code 2 is 1.0
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 1, 0x99), -0x1p-127F);
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 127, 0x77), 6.0F);
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 254, 0x22), 0x1p127F);
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 255, 0x11), 0x1p127F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x00, 0x22), 0.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x01, 0x22), 0x1p-9F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x08, 0x22), 0x1p-6F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x7e, 0x22), 448.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x7f, 0x22), 0.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0xfe, 0x22), 448.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0xff, 0x22), 480.0F);
+}
+
 TEST(GgmlBlocks, SizesFollowFromTheTable) {
   EXPECT_EQ(matrix_bytes({.id = QFormatId::kIq3Xxs}, 1024, 4096)->total(), 1605632U);
   EXPECT_EQ(matrix_bytes({.id = QFormatId::kIq4Xs}, 4096, 1024)->total(), 2228224U);

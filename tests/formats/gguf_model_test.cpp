@@ -103,6 +103,18 @@ TEST_F(GgufModelTest, ForeignPartsAreRefused) {
   foreign(GgufWriter().split(3, 3, 3), {"m-00002-of", "split.no is 3"});
 }
 
+// Memory is bounded for the parts together, not for each.
+TEST_F(GgufModelTest, PartsShareTheLimits) {
+  GgufWriter many;
+  many.split(0, 2, 0);
+  for (std::uint64_t i = 0; i < kMaxGgufKeys - 5; ++i) many.u16("k" + std::to_string(i), 1);
+  write_file(part(1, 2), many.bytes());
+  write_file(part(2, 2), GgufWriter().split(1, 2, 0).bytes());
+  expect_error(GgufModel::open(part(1, 2)).status(), StatusCode::kCorrupt,
+               {"m-00002-of-00002.gguf", "65537 keys"});
+  EXPECT_OK(GgufFile::open(part(1, 2)));
+}
+
 TEST_F(GgufModelTest, SplitKeysAreWholeNumbers) {
   const auto with = [&](const GgufWriter& writer) {
     write_file(part(1), writer.bytes());

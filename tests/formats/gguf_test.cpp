@@ -224,6 +224,20 @@ TEST_F(GgufTest, ValuesAreChecked) {
   }
 }
 
+// The limits that hold even where the file is long enough: a sparse one of four gibibytes.
+TEST_F(GgufTest, LengthsHaveLimits) {
+  const GgufWriter w;
+  constexpr std::uint64_t kTooLong = (std::uint64_t{1} << 30) + 1;
+  const auto refused_sparse = [&](const GgufWriter& writer, std::string_view part) {
+    write_file(path(), writer.bytes());
+    std::filesystem::resize_file(path(), std::uint64_t{1} << 32);
+    expect_error(GgufFile::open(path()).status(), StatusCode::kCorrupt, {"m.gguf", "key k", part});
+  };
+  refused_sparse(GgufWriter().key("k", 8, w.number(kTooLong)), "at most 1073741824");
+  refused_sparse(GgufWriter().array("k", 8, 1, w.number(kTooLong)), "at most 1073741824");
+  refused_sparse(GgufWriter().array("k", 0, kTooLong, ""), "1073741825 u8 elements");
+}
+
 TEST_F(GgufTest, AlignmentIsAPowerOfTwoOfTypeU32) {
   for (const std::uint32_t value : {0U, 1U, 4U, 24U, 33U, ~0U}) {
     refused(GgufWriter().u32("general.alignment", value),
