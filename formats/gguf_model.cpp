@@ -140,46 +140,49 @@ Status GgufModel::add_part(GgufFile part) {
   return Status::ok();
 }
 
+Status GgufModel::open_other_parts(const fs::path& path, const GgufFile& given) {
+  MOE_ASSIGN_OR_RETURN(const SplitKeys keys, split_keys(given));
+  const std::string file = given.file().path();
+  const std::string name = path.filename().string();
+  const std::string suffix = part_suffix(keys.number, keys.count);
+  if (keys.count > 1 && !name.ends_with(suffix)) {
+    return corrupt({.file = file},
+                   "is " + part_text(keys) + " by its keys, so its name must end in " + suffix,
+                   "give the parts their names back");
+  }
+  for (std::uint64_t i = 0; i < keys.count; ++i) {
+    if (i == keys.number) continue;
+    const std::string prefix = name.substr(0, name.size() - suffix.size());
+    const fs::path other = path.parent_path() / (prefix + part_suffix(i, keys.count));
+    std::error_code ignored;
+    if (!fs::exists(other, ignored)) {
+      return not_found(
+          {.file = other.string()},
+          "this part of the model is missing, " + printable(file, 4096) + " is " + part_text(keys),
+          "download all parts into one directory");
+    }
+    MOE_ASSIGN_OR_RETURN(GgufFile part, GgufFile::open(other));
+    MOE_RETURN_IF_ERROR(check_part(part, i, keys, file));
+    MOE_RETURN_IF_ERROR(add_part(std::move(part)));
+  }
+  return Status::ok();
+}
+
 Status GgufModel::open_parts(const fs::path& path) {
   MOE_ASSIGN_OR_RETURN(GgufFile given, GgufFile::open(path));
   MOE_ASSIGN_OR_RETURN(const SplitKeys keys, split_keys(given));
-  const std::string file = given.file().path();
-  if (keys.count == 1) {
-    parts_.push_back(std::move(given));
-  } else {
-    const std::string name = path.filename().string();
-    const std::string suffix = part_suffix(keys.number, keys.count);
-    if (!name.ends_with(suffix)) {
-      return corrupt({.file = file},
-                     "is " + part_text(keys) + " by its keys, so its name must end in " + suffix,
-                     "give the parts their names back");
-    }
-    const std::string prefix = name.substr(0, name.size() - suffix.size());
-    for (std::uint64_t i = 0; i < keys.count; ++i) {
-      if (i == keys.number) {
-        MOE_RETURN_IF_ERROR(add_part(std::move(given)));
-        continue;
-      }
-      const fs::path other = path.parent_path() / (prefix + part_suffix(i, keys.count));
-      std::error_code ignored;
-      if (!fs::exists(other, ignored)) {
-        return not_found({.file = other.string()},
-                         "this part of the model is missing, " + printable(file, 4096) + " is " +
-                             part_text(keys),
-                         "download all parts into one directory");
-      }
-      MOE_ASSIGN_OR_RETURN(GgufFile part, GgufFile::open(other));
-      MOE_RETURN_IF_ERROR(check_part(part, i, keys, file));
-      MOE_RETURN_IF_ERROR(add_part(std::move(part)));
-    }
-  }
+  MOE_RETURN_IF_ERROR(open_other_parts(path, given));
+  MOE_RETURN_IF_ERROR(add_part(std::move(given)));
+  std::rotate(parts_.begin() + static_cast<std::ptrdiff_t>(keys.number), std::prev(parts_.end()),
+              parts_.end());
   std::uint64_t tensors = 0;
   for (const GgufFile& part : parts_) tensors += part.tensors().size();
   if (keys.tensors.value_or(tensors) != tensors) {
-    return corrupt({.file = file, .offset = parts_.front().metadata().find(kTensorsKey)->offset},
-                   "key split.tensors.count is " + std::to_string(*keys.tensors) + ", the " +
-                       std::to_string(keys.count) + " parts hold " + std::to_string(tensors),
-                   "download all parts of one model again");
+    return corrupt(
+        {.file = path.string(), .offset = parts_.front().metadata().find(kTensorsKey)->offset},
+        "key split.tensors.count is " + std::to_string(*keys.tensors) + ", the " +
+            std::to_string(keys.count) + " parts hold " + std::to_string(tensors),
+        "download all parts of one model again");
   }
   return Status::ok();
 }

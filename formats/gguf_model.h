@@ -55,6 +55,8 @@ class GgufModel {
 
  private:
   Status add_part(GgufFile part);
+  // Those beside `given`, which lies at `path`.
+  Status open_other_parts(const std::filesystem::path& path, const GgufFile& given);
   Status open_parts(const std::filesystem::path& path);
   Status merge_tensors();
 

@@ -230,9 +230,11 @@ def check_experts(runner):
                           if t.name == "blk.3.ffn_down_exps.weight" else t for t in tensors],
         "fused and separate": tensors + moe_tensors(False)[1:2],
         "no experts": tensors[:1]}
-    for what, changed in wrong.items():
-        path = runner.scratch / "wrong.gguf"
-        path.write_bytes(gguf.Writer(alignment=64).write(MOE_KEYS, changed))
+    path = runner.scratch / "wrong.gguf"
+    for what, changed in [*wrong.items(), ("other experts without their number",
+                                           wrong["other experts"])]:
+        keys = MOE_KEYS if "without" not in what else MOE_KEYS[2:]
+        path.write_bytes(gguf.Writer(alignment=64).write(keys, changed))
         runner.expect(what, "index", path, {2}, ("wrong.gguf",))
         runner.expect(what, "inspect", path, {0})
     path.write_bytes(gguf.Writer(alignment=64, big_endian=True).write(MOE_KEYS, tensors))
@@ -396,11 +398,13 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-gguf-") as scratch_name:
         runner = GgufRunner(args.program, Path(scratch_name), args.every)
+        runner.every = 1
         check_types(runner, args.golden)
         check_experts(runner)
         check_split(runner)
-        check_damage(runner)
         check_huge(runner)
+        runner.every = args.every
+        check_damage(runner)
         if os.environ.get("MOEPACK_TEST_MODELS"):
             check_models(runner, Path(os.environ["MOEPACK_TEST_MODELS"]))
         else:
