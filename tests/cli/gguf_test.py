@@ -228,6 +228,11 @@ def check_experts(runner):
                            if t.name == "blk.3.ffn_down_exps.weight" else t for t in tensors],
         "other experts": [gguf.Tensor(t.name, [t.ne[0], t.ne[1] * 3, 1], t.type, t.data)
                           if t.name == "blk.3.ffn_down_exps.weight" else t for t in tensors],
+        "four dimensions": [gguf.Tensor(t.name, [*t.ne[:2], 1, t.ne[2]], t.type, t.data)
+                            if t.name == "blk.3.ffn_down_exps.weight" else t for t in tensors],
+        "fused of one dimension": [t for t in moe_tensors(True) if "gate_up" not in t.name]
+        + [gguf.Tensor(f"blk.{layer}.ffn_gate_up_exps.weight", [3], 0, bytes(12))
+           for layer in (1, 3)],
         "fused and separate": tensors + moe_tensors(False)[1:2],
         "no experts": tensors[:1]}
     path = runner.scratch / "wrong.gguf"
