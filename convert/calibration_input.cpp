@@ -56,6 +56,7 @@ class RecordedLayer : public LayerStatistics {
   }
 
   std::uint64_t samples(std::uint32_t expert) const override { return inputs_.samples(expert); }
+  std::optional<ExpertUse> use(std::uint32_t expert) const override { return inputs_.use(expert); }
   Result<InputStatistics> gate_up(std::uint32_t expert) const override {
     return gate_up_statistics(inputs_, common_, expert);
   }
@@ -90,6 +91,7 @@ class RecordedCalibration : public CalibrationInput {
   std::vector<std::uint64_t> samples(std::uint32_t layer) const override {
     return manifest_.layers[layer].samples;
   }
+  std::vector<DivergenceResponse> response() const override { return manifest_.response; }
   std::vector<std::string> notes() const override {
     return note_.empty() ? std::vector<std::string>() : std::vector<std::string>{note_};
   }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ class LayerStatistics {
   virtual ~LayerStatistics() = default;
   // Calibration tokens that chose the expert.
   virtual std::uint64_t samples(std::uint32_t expert) const = 0;
+  // nullopt: the calibration does not tell.
+  virtual std::optional<ExpertUse> use(std::uint32_t /*expert*/) const { return std::nullopt; }
   virtual Result<InputStatistics> gate_up(std::uint32_t expert) const = 0;
   // Given gate and up as they will be stored. The inputs are unknown where the calibration cannot
   // tell; the target then is empty.
@@ -48,6 +51,8 @@ class CalibrationInput {
   virtual std::uint64_t layer_bytes() const = 0;
   // Tokens that chose each expert, where that is known without reading the layer; else empty.
   virtual std::vector<std::uint64_t> samples(std::uint32_t layer) const = 0;
+  // What an error in each layer does to the predictions; empty where that was not measured.
+  virtual std::vector<DivergenceResponse> response() const { return {}; }
   // What the ledger's reader should know; a sentence each.
   virtual std::vector<std::string> notes() const { return {}; }
   // Reads a layer. `threads`: for the statistics that all of its experts share.

@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "convert/quality_ledger_reader.h"
+#include "formats/checksum.h"
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/pack_manifest.h"
@@ -38,6 +39,8 @@ class ReportVisitor final : public JsonVisitor {
       ledger_.scalar_string(value);
     } else if (depth_ == 3 && list_ != nullptr) {
       list_->push_back(std::move(value));
+    } else if (depth_ == 2 && is_recipe_) {
+      report_.recipe = parse_checksum(value).value_or(0);
     }
     return value_read();
   }
@@ -46,12 +49,16 @@ class ReportVisitor final : public JsonVisitor {
       ledger_.key(key);
       return Status::ok();
     }
-    if (depth_ == 1) in_report_ = key == "report";
+    if (depth_ == 1) {
+      in_report_ = key == "report";
+      is_recipe_ = false;
+    }
     if (depth_ == 2 && in_report_) {
       next_ = key == "skipped_tensors" ? &report_.skipped_tensors
               : key == "notes"         ? &report_.notes
                                        : nullptr;
       in_ledger_ = key == "ledger";
+      is_recipe_ = key == "recipe";
     }
     return Status::ok();
   }
@@ -92,6 +99,7 @@ class ReportVisitor final : public JsonVisitor {
   PackReport report_;
   int depth_ = 0;  // 1: in the document's object, 2: in the report, 3: in one of its lists
   bool in_report_ = false;
+  bool is_recipe_ = false;                    // the value of report.recipe is next
   bool in_ledger_ = false;                    // the value of report.ledger is being read
   std::vector<std::string>* next_ = nullptr;  // of the key at depth 2
   std::vector<std::string>* list_ = nullptr;  // of the list that is open

@@ -16,6 +16,9 @@ namespace moepack {
 struct PackReport {
   std::vector<std::string> skipped_tensors;
   std::vector<std::string> notes;
+  // Tells apart what quantized records were made from and how: equal recipes and layouts, equal
+  // records. 0: not known.
+  std::uint64_t recipe = 0;
   std::optional<QualityLedger> ledger;  // its layers that are as they should be
 };
 

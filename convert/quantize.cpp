@@ -15,6 +15,7 @@
 #include "convert/quantize_layer.h"
 #include "convert/quantize_plan.h"
 #include "convert/read_back.h"
+#include "formats/flashmoe_pack.h"
 #include "formats/json_fields.h"
 
 namespace moepack {
@@ -73,6 +74,7 @@ QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& pla
   report.bits_per_weight = pack_bits_per_weight(plan.pack);
   report.num_layers = plan.pack.num_layers;
   report.num_experts = plan.pack.num_experts;
+  report.records_reused = std::accumulate(plan.reused.begin(), plan.reused.end(), std::uint64_t{0});
   report.expert_size = plan.pack.layouts.front().record_bytes;
   report.pack_bytes = plan.pack_bytes;
   report.needed_bytes = plan.total_bytes;
@@ -146,6 +148,10 @@ bool Quantization::take_quality(std::uint32_t l) {
   auto report = parse_pack_report(text.value(), path.string());
   if (!report.is_ok() || !report.value().ledger.has_value()) return false;
   std::vector<LayerQuality>& layers = report.value().ledger->layers;
+  if (layers.empty() && plan_.reused[l] > 0) {
+    qualities_[l] = {.layer = l, .samples = {}, .projections = {}};
+    return true;
+  }
   if (layers.size() != 1 || layers.front().layer != l) return false;
   qualities_[l] = std::move(layers.front());
   return true;
@@ -208,27 +214,42 @@ QualityLedger Quantization::ledger_of(std::vector<LayerQuality> layers) const {
 QualityLedger Quantization::ledger() const {
   std::vector<LayerQuality> done;
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
-    if (journal_.layer_checksums(l) != nullptr) done.push_back(qualities_[l]);
+    const bool is_there = journal_.layer_checksums(l) != nullptr && qualities_[l].is_known();
+    if (is_there) done.push_back(qualities_[l]);
   }
   return ledger_of(std::move(done));
 }
 
 Status Quantization::run_layer(std::uint32_t l, ProgressCounter& progress) {
   const std::size_t threads = thread_count_for(options_, plan_);
+  LayerJob job{.weights = plan_.weights,
+               .statistics = nullptr,
+               .reuse = plan_.reuse,
+               .method = options_.method,
+               .error = ledger_of({}).error,
+               .samples = {},
+               .layer = l};
   std::unique_ptr<LayerStatistics> statistics;
   if (plan_.calibration != nullptr) {
-    MOE_ASSIGN_OR_RETURN(statistics, plan_.calibration->layer(l, threads));
+    job.samples = plan_.calibration->samples(l);
+    const bool needed = plan_.reused[l] < plan_.pack.num_experts || job.samples.empty();
+    if (needed) {
+      MOE_ASSIGN_OR_RETURN(statistics, plan_.calibration->layer(l, threads));
+      job.statistics = statistics.get();
+      job.samples.resize(plan_.pack.num_experts);
+      for (std::uint32_t e = 0; e < plan_.pack.num_experts; ++e) {
+        job.samples[e] = statistics->samples(e);
+      }
+    }
   }
-  const LayerJob job{.weights = plan_.weights,
-                     .statistics = statistics.get(),
-                     .method = options_.method,
-                     .layer = l};
   MOE_ASSIGN_OR_RETURN(AtomicFile file, quantize_layer(job, output_.path(), threads, plan_.pack,
                                                        qualities_[l], progress));
   MOE_RETURN_IF_ERROR(file.commit());
+  std::vector<LayerQuality> known;
+  if (qualities_[l].is_known()) known.push_back(qualities_[l]);
   MOE_RETURN_IF_ERROR(write_text_file(
       quality_path(l),
-      "{\"report\": {\"ledger\": " + ledger_json(ledger_of({qualities_[l]})) + "}}\n"));
+      "{\"report\": {\"ledger\": " + ledger_json(ledger_of(std::move(known))) + "}}\n"));
   std::vector<std::uint64_t> sums;
   for (const ExpertEntry& expert : plan_.pack.layers[l].experts) sums.push_back(expert.checksum);
   MOE_RETURN_IF_ERROR(journal_.add_layer(l, std::move(sums)));
@@ -243,7 +264,17 @@ Status Quantization::write_manifest() {
   }
   // As read back, so that a continued quantization writes the same text.
   QualityLedger ledger = this->ledger();
-  plan_.pack.report_json = "{\"notes\": [" + notes + "],\n\"ledger\": " + ledger_json(ledger) + "}";
+  // With records of unknown origin the pack has no recipe: nobody may take them for its own.
+  const bool is_pure = plan_.reuse.named_text().empty();
+  const std::string recipe =
+      is_pure ? "\"recipe\": " + json_quote(checksum_text(plan_.recipe)) + ",\n" : "";
+  plan_.pack.report_json =
+      "{" + recipe + "\"notes\": [" + notes + "],\n\"ledger\": " + ledger_json(ledger) + "}";
+  const std::string tiers =
+      options_.expert_bits.has_value() ? flashmoe_tiered_text(plan_.pack) : "";
+  if (!tiers.empty()) {
+    MOE_RETURN_IF_ERROR(write_text_file(output_.path() / kTieredManifestName, tiers));
+  }
   return write_pack_manifest(output_.path(), plan_.pack);
 }
 

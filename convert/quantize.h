@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/expert_bits.h"
 #include "convert/options.h"
 #include "convert/quality_ledger.h"
 #include "convert/quality_summary.h"
@@ -29,7 +30,11 @@ struct QuantizeOptions {
   std::uint32_t gate_up_bits = 4;  // 2, 3, 4, 5, 6 or 8
   std::uint32_t down_bits = 4;
   std::vector<LayerBits> layer_bits;  // where they differ; the last of a layer counts
-  std::uint32_t group_size = 64;      // 32, 64 or 128
+  // Of every matrix, instead of the three above; records are then taken over from packs of the
+  // model that were quantized in the same way.
+  std::optional<ExpertBits> expert_bits;
+  std::vector<std::string> reuse;  // with expert_bits: other packs to take records from
+  std::uint32_t group_size = 64;   // 32, 64 or 128
   std::optional<std::filesystem::path> calibration;
   std::string name;  // of the pack: packed_experts_NAME
   unsigned threads = 0;
@@ -45,7 +50,8 @@ struct QuantizeReport {
   double bits_per_weight = 0;
   std::uint32_t num_layers = 0;
   std::uint32_t num_experts = 0;
-  std::uint64_t expert_size = 0;  // of the usual record
+  std::uint64_t records_reused = 0;  // taken over from other packs
+  std::uint64_t expert_size = 0;     // of the usual record
   std::uint64_t pack_bytes = 0;
   std::uint64_t needed_bytes = 0;
   std::uint64_t free_bytes = 0;

@@ -1,9 +1,8 @@
 #include "convert/quantize_layer.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "convert/expert_name.h"
+#include "convert/expert_matrices.h"
 #include "convert/parallel.h"
 #include "convert/record_stream.h"
 
@@ -12,23 +11,10 @@ namespace {
 
 // What one thread holds.
 struct Worker {
-  BlockDecoder decoder;
+  ExpertReader reader;
   ExpertMatrices expert;
-  std::vector<std::byte> bytes;
   AlignedBuffer output;
 };
-
-Status read_expert(const LayerJob& job, std::uint32_t e, Worker& worker) {
-  MOE_RETURN_IF_ERROR(job.weights.check(job.layer, e, worker.bytes));
-  for (Projection p : kAllProjections) {
-    Matrix& out = p == Projection::kGate ? worker.expert.gate
-                  : p == Projection::kUp ? worker.expert.up
-                                         : worker.expert.down;
-    MOE_RETURN_IF_ERROR(read_matrix(job.weights.of(job.layer, e, p), expert_name(job.layer, e, p),
-                                    worker.decoder, out));
-  }
-  return Status::ok();
-}
 
 Status append_matrix(const AffineMatrix& q, const ProjectionLayout& part, RecordStream& record) {
   std::vector<std::byte> scales(part.bytes.scales);
@@ -49,6 +35,32 @@ using MeasuredByWeights = std::array<std::vector<std::uint8_t>, kProjections>;
 struct LayerNotes {
   LayerQuality& quality;
   MeasuredByWeights by_weights;
+  std::vector<std::uint8_t> is_unknown;  // [experts]
+
+  // What the ledger of another pack says, where it measures what this one does.
+  void take_over(const LayerJob& job, const ReusablePacks::Record& record, std::uint32_t e) {
+    const QualityLedger* ledger = job.reuse.ledger(record);
+    const LayerQuality* there = job.reuse.quality(record);
+    is_unknown[e] = there == nullptr ? 1 : 0;
+    if (there == nullptr) return;
+    const std::vector<std::string> names = QualityLedger().methods;
+    for (const Projection p : kAllProjections) {
+      const ProjectionQuality& from = there->of(p);
+      const auto name = std::find(names.begin(), names.end(), ledger->methods[from.method[e]]);
+      const bool by_weight =
+          ledger->error == QuantError::kWeight ||
+          std::binary_search(from.weight_error.begin(), from.weight_error.end(), e);
+      if (name == names.end() || (job.error == QuantError::kWeight && !by_weight)) {
+        is_unknown[e] = 1;
+        return;
+      }
+      ProjectionQuality& to = quality.of(p);
+      to.method[e] = static_cast<std::uint8_t>(name - names.begin());
+      to.before[e] = from.before[e];
+      to.after[e] = from.after[e];
+      by_weights[static_cast<std::size_t>(p)][e] = by_weight ? 1 : 0;
+    }
+  }
 
   void add(const QuantizedMatrix& q, std::uint32_t e, Projection p) {
     ProjectionQuality& columns = quality.of(p);
@@ -129,11 +141,9 @@ class ExpertQuantizer {
 
 LayerNotes prepare(const LayerJob& job, std::uint32_t num_experts, LayerQuality& quality) {
   quality.layer = job.layer;
-  quality.samples.clear();
-  for (std::uint32_t e = 0; job.statistics != nullptr && e < num_experts; ++e) {
-    quality.samples.push_back(job.statistics->samples(e));
-  }
-  LayerNotes notes{.quality = quality, .by_weights = {}};
+  quality.samples = job.samples;
+  LayerNotes notes{
+      .quality = quality, .by_weights = {}, .is_unknown = std::vector<std::uint8_t>(num_experts)};
   for (ProjectionQuality& p : quality.projections) {
     p.method.assign(num_experts, 0);
     p.before.assign(num_experts, 0);
@@ -144,9 +154,15 @@ LayerNotes prepare(const LayerJob& job, std::uint32_t num_experts, LayerQuality&
   return notes;
 }
 
-// In a ledger of output errors, the experts that have none.
+// Names, in a ledger of output errors, the experts that have none; drops a layer of which not
+// everything is known.
 void finish(const LayerJob& job, LayerNotes& notes) {
-  if (job.statistics == nullptr) return;
+  const auto& unknown = notes.is_unknown;
+  if (std::find(unknown.begin(), unknown.end(), 1) != unknown.end()) {
+    notes.quality = {.layer = job.layer, .samples = {}, .projections = {}};
+    return;
+  }
+  if (job.error == QuantError::kWeight) return;
   for (Projection p : kAllProjections) {
     const std::vector<std::uint8_t>& flags = notes.by_weights[static_cast<std::size_t>(p)];
     for (std::uint32_t e = 0; e < flags.size(); ++e) {
@@ -156,38 +172,6 @@ void finish(const LayerJob& job, LayerNotes& notes) {
 }
 
 }  // namespace
-
-Status read_matrix(const StoredMatrix& stored, const std::string& name, BlockDecoder& decoder,
-                   Matrix& out) {
-  const auto rows = static_cast<std::size_t>(stored.rows);
-  const auto cols = static_cast<std::size_t>(stored.cols);
-  out.resize(static_cast<Eigen::Index>(padded_rows(rows)), static_cast<Eigen::Index>(cols));
-  out.bottomRows(out.rows() - static_cast<Eigen::Index>(rows)).setZero();
-  const auto stride = static_cast<std::size_t>(out.rows());
-  for (std::uint64_t begin = 0; begin < stored.elements(); begin += kDecodeBlock) {
-    const std::uint64_t count = std::min(kDecodeBlock, stored.elements() - begin);
-    MOE_ASSIGN_OR_RETURN(const DecodedBlock block, decoder.decode(stored, begin, count));
-    std::size_t row = begin / cols;
-    std::size_t col = begin % cols;
-    for (float value : block.values) {
-      if (!std::isfinite(value)) {
-        return corrupt(
-            Where{.file = stored.weight.file->path(),
-                  .tensor = name,
-                  .offset = stored.weight.offset + weight_byte(stored.format, row * cols + col)},
-            "holds a value that is not finite, at row " + std::to_string(row) + ", column " +
-                std::to_string(col),
-            "download the file again, or start from another source with --from");
-      }
-      out.data()[col * stride + row] = value;
-      if (++col == cols) {
-        col = 0;
-        ++row;
-      }
-    }
-  }
-  return Status::ok();
-}
 
 Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::path& directory,
                                   std::size_t threads, PackManifest& pack, LayerQuality& quality,
@@ -201,8 +185,16 @@ Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::pa
   const auto run = [&](std::size_t item, std::size_t w) -> Status {
     const auto e = static_cast<std::uint32_t>(item);
     Worker& worker = workers[w];
-    worker.expert.width = pack.expert_width;
-    MOE_RETURN_IF_ERROR(read_expert(job, e, worker));
+    ReusablePacks::Record there;
+    if (job.reuse.find(job.layer, e, pack.layout_of(job.layer, e), there)) {
+      RecordStream copy(file, entry.experts[e].offset, worker.output);
+      MOE_RETURN_IF_ERROR(job.reuse.copy(there, copy));
+      MOE_ASSIGN_OR_RETURN(entry.experts[e].checksum, copy.finish());
+      notes.take_over(job, there, e);
+      progress.add_bytes(job.weights.bytes(job.layer, e));
+      return Status::ok();
+    }
+    MOE_RETURN_IF_ERROR(worker.reader.read(job.weights, job.layer, e, worker.expert));
     RecordStream record(file, entry.experts[e].offset, worker.output);
     ExpertQuantizer quantizer(job, pack.layout_of(job.layer, e), e, notes);
     MOE_RETURN_IF_ERROR(quantizer.run(worker, record));

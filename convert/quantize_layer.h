@@ -7,25 +7,26 @@
 #include "convert/expert_weights.h"
 #include "convert/progress_counter.h"
 #include "convert/quality_ledger.h"
+#include "convert/reusable_packs.h"
 #include "quant/quantize_matrix.h"
 
 namespace moepack {
 
 struct LayerJob {
   const ExpertWeights& weights;
-  const LayerStatistics* statistics;  // nullptr without calibration
+  // nullptr without calibration, or where every expert is taken over.
+  const LayerStatistics* statistics;
+  const ReusablePacks& reuse;
   QuantMethod method;
+  QuantError error;                    // that the ledger holds
+  std::vector<std::uint64_t> samples;  // [experts]; empty without calibration
   std::uint32_t layer;
 };
 
-// Reads a matrix whole, as float32 with padded rows. kCorrupt: a value that is not finite, with
-// where it stands. `name`: for that message.
-Status read_matrix(const StoredMatrix& stored, const std::string& name, BlockDecoder& decoder,
-                   Matrix& out);
-
-// Writes layer_NN.bin into `directory` as `pack` says, fills in its checksums and `quality`.
-// Experts are shared among the threads; the bytes do not depend on their number. The file is
-// complete but neither synced nor under its name: commit() it.
+// Takes over the records that `reuse` has, and quantizes the others: writes layer_NN.bin into
+// `directory` as `pack` says, fills in its checksums and `quality`. Experts are shared among the
+// threads; the bytes do not depend on their number. The file is complete but neither synced nor
+// under its name: commit() it.
 Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::path& directory,
                                   std::size_t threads, PackManifest& pack, LayerQuality& quality,
                                   ProgressCounter& progress);

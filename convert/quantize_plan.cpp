@@ -5,8 +5,6 @@
 #include "convert/layout_table.h"
 #include "formats/bytes.h"
 #include "formats/checksum.h"
-#include "formats/flashmoe_resident.h"
-#include "formats/model_dir.h"
 #include "quant/tile.h"
 
 namespace moepack {
@@ -29,7 +27,17 @@ Result<WeightFormat> format_of(std::uint32_t bits, std::uint32_t group_size) {
   return WeightFormat{.id = *id, .group_size = group_size, .scale_type = DType::kBf16};
 }
 
-Result<Formats> formats_of(const QuantizeOptions& options, std::uint32_t layer) {
+Result<Formats> formats_of(const QuantizeOptions& options, std::uint32_t layer,
+                           std::uint32_t expert) {
+  if (options.expert_bits.has_value()) {
+    Formats formats;
+    for (const Projection p : kAllProjections) {
+      MOE_ASSIGN_OR_RETURN(
+          formats[static_cast<std::size_t>(p)],
+          format_of(options.expert_bits->of(layer, expert, p), options.group_size));
+    }
+    return formats;
+  }
   std::uint32_t gate_up = options.gate_up_bits;
   std::uint32_t down = options.down_bits;
   for (const LayerBits& other : options.layer_bits) {
@@ -52,6 +60,14 @@ Status check_layers(const QuantizeOptions& options, const ModelConfig& config) {
   return Status::ok();
 }
 
+Status no_whole_groups(const QuantizeOptions& options, const ModelConfig& config) {
+  return invalid_argument("experts of " + std::to_string(config.expert_width) + " x " +
+                              std::to_string(config.hidden_size) +
+                              " are no whole number of groups of " +
+                              std::to_string(options.group_size),
+                          "give a smaller --group-size");
+}
+
 Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
   const ModelConfig& config = plan.config;
   PackManifest& pack = plan.pack;
@@ -64,17 +80,11 @@ Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
   pack.source.method = quant_method_name(options.method);
   LayoutTable layouts;
   for (std::uint32_t l = 0; l < config.num_layers; ++l) {
-    MOE_ASSIGN_OR_RETURN(const Formats formats, formats_of(options, l));
-    const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
-    if (!layout.has_value()) {
-      return invalid_argument("experts of " + std::to_string(config.expert_width) + " x " +
-                                  std::to_string(config.hidden_size) +
-                                  " are no whole number of groups of " +
-                                  std::to_string(options.group_size),
-                              "give a smaller --group-size");
-    }
     LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
     for (std::uint32_t e = 0; e < config.num_experts; ++e) {
+      MOE_ASSIGN_OR_RETURN(const Formats formats, formats_of(options, l, e));
+      const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
+      if (!layout.has_value()) return no_whole_groups(options, config);
       MOE_RETURN_IF_ERROR(layouts.place(*layout, pack.page_size, layer));
     }
     plan.pack_bytes += layer.file_size;
@@ -94,35 +104,6 @@ Result<std::string> pack_directory_name(const std::string& name) {
                           "give --name letters, digits, _ and -, as in --name gptq_2bit");
 }
 
-Status open_calibration(const QuantizeOptions& options, QuantizePlan& plan) {
-  if (!options.calibration.has_value()) {
-    if (options.method != QuantMethod::kGptq) return Status::ok();
-    return invalid_argument("gptq needs to know the inputs of the experts",
-                            "run moepack calibrate and give --calibration, or take --method grid");
-  }
-  std::optional<ResidentManifest> residents;
-  if (auto read = read_model_residents(options.model, plan.config); read.is_ok()) {
-    residents = std::move(read).value();
-  }
-  MOE_ASSIGN_OR_RETURN(
-      plan.calibration,
-      CalibrationInput::open(*options.calibration, plan.config, plan.weights.source(),
-                             residents.has_value() ? &*residents : nullptr));
-  const bool used = options.method == QuantMethod::kGrid || options.method == QuantMethod::kGptq;
-  if (!used) {
-    plan.notes.push_back(std::string(quant_method_name(options.method)) +
-                         " does not look at the calibration; only the errors are measured with it");
-  }
-  for (std::string& note : plan.calibration->notes()) plan.notes.push_back(std::move(note));
-  return Status::ok();
-}
-
-void note_second_rounding(QuantizePlan& plan) {
-  if (plan.weights.bits_per_weight() >= 16) return;
-  plan.notes.push_back("starts from experts that were rounded before, " + plan.weights.formats() +
-                       ": give --from an unquantized checkpoint where there is one");
-}
-
 // One thread: the expert's weights, twice over while codes are chosen; a Hessian and its factor.
 std::uint64_t worker_bytes(const ModelConfig& config, bool calibrated) {
   const std::uint64_t hidden = config.hidden_size;
@@ -133,16 +114,63 @@ std::uint64_t worker_bytes(const ModelConfig& config, bool calibrated) {
   return 3 * matrix + 4 * matrix + hessians;
 }
 
-std::uint64_t plan_digest(const QuantizePlan& plan) {
-  PackManifest pack = plan.pack;
-  pack.source.name.clear();
-  std::string text = pack_manifest_text(pack);
-  text += "quantizer " + std::to_string(kQuantizerVersion) + "\n";
-  text += "weights " + checksum_text(plan.weights.digest()) + "\n";
+std::uint64_t sum_of(const std::string& text) { return checksum(std::as_bytes(std::span(text))); }
+
+std::uint64_t recipe_of(const QuantizePlan& plan) {
+  std::string text = "quantizer " + std::to_string(kQuantizerVersion) + "\n" +
+                     plan.pack.source.method + " of weights " +
+                     checksum_text(plan.weights.digest()) + "\n";
   if (plan.calibration != nullptr) {
     text += "calibration " + checksum_text(plan.calibration->digest()) + "\n";
   }
-  return checksum(std::as_bytes(std::span(text)));
+  return sum_of(text);
+}
+
+// Packs of the same recipe hold the bytes that quantizing gives: only the named ones count.
+std::uint64_t plan_digest(const QuantizePlan& plan) {
+  PackManifest pack = plan.pack;
+  pack.source.name.clear();
+  return sum_of(pack_manifest_text(pack) + "recipe " + checksum_text(plan.recipe) + "\n" +
+                plan.reuse.named_text());
+}
+
+Status find_reusable(const QuantizeOptions& options, QuantizePlan& plan) {
+  if (!options.expert_bits.has_value()) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(plan.reuse,
+                       ReusablePacks::open({.model = options.model,
+                                            .not_this = plan.directory,
+                                            .recipe = plan.recipe,
+                                            .named = options.reuse,
+                                            .fingerprint = plan.weights.source().fingerprint},
+                                           plan.config));
+  ReusablePacks::Record ignored;
+  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
+    for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+      if (plan.reuse.find(l, e, plan.pack.layout_of(l, e), ignored)) ++plan.reused[l];
+    }
+  }
+  return Status::ok();
+}
+
+// An allocation is of this model, as far as it says.
+Status check_expert_bits(const QuantizeOptions& options, const QuantizePlan& plan) {
+  if (!options.expert_bits.has_value()) return Status::ok();
+  const ExpertBits& bits = *options.expert_bits;
+  if (bits.num_layers != plan.config.num_layers || bits.num_experts != plan.config.num_experts) {
+    return invalid_argument("the widths are of another model, with " +
+                                std::to_string(bits.num_layers) + " layers of " +
+                                std::to_string(bits.num_experts) + " experts; this one has " +
+                                std::to_string(plan.config.num_layers) + " of " +
+                                std::to_string(plan.config.num_experts),
+                            "make them with this model");
+  }
+  const std::uint64_t here = plan.weights.source().fingerprint;
+  if (bits.source_fingerprint == 0 || here == 0 || bits.source_fingerprint == here) {
+    return Status::ok();
+  }
+  return invalid_argument(
+      "the widths were chosen for another model (" + printable(bits.model) + ") of the same shape",
+      "run moepack sensitivity on this model");
 }
 
 }  // namespace
@@ -151,16 +179,17 @@ Result<QuantizePlan> make_quantize_plan(const QuantizeOptions& options) {
   QuantizePlan plan;
   MOE_ASSIGN_OR_RETURN(const std::string name, pack_directory_name(options.name));
   plan.directory = options.model / name;
-  MOE_RETURN_IF_ERROR(check_model_finished(options.model));
-  MOE_ASSIGN_OR_RETURN(ParsedConfig config, read_model_config(options.model / "config.json"));
-  plan.config = std::move(config.model);
+  MOE_ASSIGN_OR_RETURN(
+      static_cast<QuantizeInputs&>(plan),
+      open_quantize_inputs(options.model, options.from, options.method, options.calibration));
   MOE_RETURN_IF_ERROR(check_layers(options, plan.config));
-  MOE_ASSIGN_OR_RETURN(plan.weights, ExpertWeights::open(options.model, plan.config, options.from));
-  MOE_RETURN_IF_ERROR(open_calibration(options, plan));
+  MOE_RETURN_IF_ERROR(check_expert_bits(options, plan));
   MOE_RETURN_IF_ERROR(plan_layers(options, plan));
-  note_second_rounding(plan);
   plan.worker_bytes = worker_bytes(plan.config, plan.calibration != nullptr);
   plan.total_bytes = plan.pack_bytes + 2 * pack_manifest_text(plan.pack).size();
+  plan.recipe = recipe_of(plan);
+  plan.reused.resize(plan.pack.num_layers);
+  MOE_RETURN_IF_ERROR(find_reusable(options, plan));
   plan.digest = plan_digest(plan);
   return plan;
 }

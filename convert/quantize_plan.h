@@ -1,30 +1,23 @@
 // What a quantization will write, before anything is written.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include "convert/calibration_input.h"
-#include "convert/expert_weights.h"
 #include "convert/quantize.h"
-#include "formats/model_config.h"
+#include "convert/quantize_inputs.h"
+#include "convert/reusable_packs.h"
 #include "formats/pack_manifest.h"
 
 namespace moepack {
 
-struct QuantizePlan {
-  ModelConfig config;
-  ExpertWeights weights;
-  std::unique_ptr<CalibrationInput> calibration;  // nullptr without
-  PackManifest pack;                              // complete but for checksums and report
-  std::filesystem::path directory;                // of the pack
-  std::vector<std::string> notes;
-  std::uint64_t pack_bytes = 0;    // of all layer files
-  std::uint64_t total_bytes = 0;   // with the manifest, estimated
-  std::uint64_t worker_bytes = 0;  // memory of one thread
-  std::uint64_t digest = 0;        // of everything that decides about the bytes
+struct QuantizePlan : QuantizeInputs {
+  PackManifest pack;                // complete but for checksums and report
+  std::filesystem::path directory;  // of the pack
+  std::uint64_t pack_bytes = 0;     // of all layer files
+  std::uint64_t total_bytes = 0;    // with the manifest, estimated
+  std::uint64_t worker_bytes = 0;   // memory of one thread
+  std::uint64_t recipe = 0;         // PackReport::recipe
+  ReusablePacks reuse;
+  std::vector<std::uint32_t> reused;  // [layers]: experts that are taken over
+  std::uint64_t digest = 0;           // of everything that decides about the bytes
 };
 
 // kInvalidArgument: options that contradict each other or the shapes.

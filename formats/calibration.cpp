@@ -1,5 +1,8 @@
 #include "formats/calibration.h"
 
+#include <array>
+#include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "formats/bytes.h"
@@ -42,6 +45,45 @@ Status parse_dimensions(const JsonFields& root, CalibrationManifest& m) {
   return Status::ok();
 }
 
+std::string response_text(const std::vector<DivergenceResponse>& response) {
+  std::string text = "  \"divergence_response\": [";
+  for (std::size_t l = 0; l < response.size(); ++l) {
+    std::array<char, 64> pair{};
+    std::snprintf(pair.data(), pair.size(), "[%.6g, %.6g]", response[l].per_energy,
+                  response[l].per_amplitude);
+    text += (l == 0 ? "" : ", ") + std::string(pair.data());
+  }
+  return text + "],\n";
+}
+
+// A number of a response, or -1.
+double response_number(const nlohmann::json& node) {
+  const double value = node.is_number() ? node.get<double>() : -1;
+  return value >= 0 && std::isfinite(value) ? value : -1;
+}
+
+Status parse_response(const JsonFields& root, CalibrationManifest& m) {
+  const char* key = "divergence_response";
+  if (!root.has(key)) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json* pairs, root.array(key));
+  if (pairs->size() != m.num_layers) {
+    return root.error(key, "has " + std::to_string(pairs->size()) + " entries, num_layers is " +
+                               std::to_string(m.num_layers));
+  }
+  for (const nlohmann::json& pair : *pairs) {
+    DivergenceResponse response{.per_energy = -1, .per_amplitude = -1};
+    if (pair.is_array() && pair.size() == 2) {
+      response = {.per_energy = response_number(pair[0]),
+                  .per_amplitude = response_number(pair[1])};
+    }
+    if (response.per_energy < 0 || response.per_amplitude < 0) {
+      return root.error(key, "must hold pairs of numbers that are not negative");
+    }
+    m.response.push_back(response);
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 std::string calibration_manifest_text(const CalibrationManifest& m) {
@@ -63,6 +105,7 @@ std::string calibration_manifest_text(const CalibrationManifest& m) {
   number("expert_width", m.expert_width);
   number("tokens", m.tokens);
   number("context", m.context);
+  if (!m.response.empty()) text += response_text(m.response);
   text += "  \"layers\": [";
   std::string_view separator = "\n    ";
   for (const CalibrationLayer& layer : m.layers) {
@@ -81,12 +124,13 @@ Result<CalibrationManifest> parse_calibration_manifest(std::string_view text,
   MOE_RETURN_IF_ERROR(
       root.allow_only({"format_version", "model", "source_fingerprint", "residents_checksum",
                        "num_layers", "num_experts", "experts_per_token", "hidden_size",
-                       "expert_width", "tokens", "context", "layers"}));
+                       "expert_width", "tokens", "context", "divergence_response", "layers"}));
   CalibrationManifest m;
   MOE_ASSIGN_OR_RETURN(m.model, root.string("model"));
   MOE_ASSIGN_OR_RETURN(m.source_fingerprint, root.checksum("source_fingerprint"));
   MOE_ASSIGN_OR_RETURN(m.residents_checksum, root.checksum("residents_checksum"));
   MOE_RETURN_IF_ERROR(parse_dimensions(root, m));
+  MOE_RETURN_IF_ERROR(parse_response(root, m));
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* layers, root.array("layers"));
   if (layers->size() != m.num_layers) {
     return root.error("layers", "has " + std::to_string(layers->size()) +

@@ -39,6 +39,14 @@ struct CalibrationLayer {
   std::vector<std::uint64_t> samples;  // [num_experts]: tokens that chose each expert
 };
 
+// What an error in the outputs of one layer's experts does to the predictions: a mean squared error
+// of e a token, summed over hidden units, gives a KL divergence of the next token of
+// per_energy * e + per_amplitude * sqrt(e) nats (runtime/divergence_response.h).
+struct DivergenceResponse {
+  double per_energy = 0;
+  double per_amplitude = 0;
+};
+
 struct CalibrationManifest {
   std::string model;                     // base name of the model directory
   std::uint64_t source_fingerprint = 0;  // of the pack's source (PackSource); 0: unknown
@@ -48,9 +56,10 @@ struct CalibrationManifest {
   std::uint32_t experts_per_token = 0;
   std::uint64_t hidden_size = 0;
   std::uint64_t expert_width = 0;
-  std::uint64_t tokens = 0;              // rows of every layer
-  std::uint32_t context = 0;             // tokens of a window; each started from a fresh state
-  std::vector<CalibrationLayer> layers;  // [num_layers]
+  std::uint64_t tokens = 0;                  // rows of every layer
+  std::uint32_t context = 0;                 // tokens of a window; each started from a fresh state
+  std::vector<DivergenceResponse> response;  // [num_layers], or empty: not measured
+  std::vector<CalibrationLayer> layers;      // [num_layers]
 };
 
 // One layer in memory: tokens * (2 * hidden_size + 6 * experts_per_token) bytes.
@@ -76,6 +85,12 @@ Result<CalibrationManifest> read_calibration_manifest(const std::filesystem::pat
 Result<LayerActivations> read_layer_activations(const std::filesystem::path& directory,
                                                 const CalibrationManifest& manifest,
                                                 std::uint32_t layer);
+
+// The same without the inputs, which are passed over unseen: `inputs` is empty, and no more memory
+// than 6 bytes a use is taken.
+Result<LayerActivations> read_layer_routing(const std::filesystem::path& directory,
+                                            const CalibrationManifest& manifest,
+                                            std::uint32_t layer);
 
 // Compresses and writes one layer file (AtomicFile); the returned entry has everything filled in.
 Result<CalibrationLayer> write_layer_activations(const std::filesystem::path& directory,

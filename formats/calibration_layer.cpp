@@ -144,6 +144,16 @@ Status read_inputs(ZstdFrameReader& reader, const LayerPlace& place, std::uint64
   return Status::ok();
 }
 
+Status skip_bytes(ZstdFrameReader& reader, std::uint64_t count) {
+  std::vector<std::byte> block(std::min<std::uint64_t>(count, kZstdFrameBytes));
+  for (std::uint64_t left = count; left > 0;) {
+    const std::size_t now = std::min<std::uint64_t>(left, block.size());
+    MOE_RETURN_IF_ERROR(reader.read(std::span(block).first(now)));
+    left -= now;
+  }
+  return Status::ok();
+}
+
 template <typename T>
 Status read_values(ZstdFrameReader& reader, std::uint64_t count, std::vector<T>& out) {
   while (out.size() < count) {
@@ -230,9 +240,11 @@ Result<std::uint64_t> compressed_layer_size(const LayerActivations& activations)
   return writer.size();
 }
 
-Result<LayerActivations> read_layer_activations(const std::filesystem::path& directory,
-                                                const CalibrationManifest& manifest,
-                                                std::uint32_t layer) {
+namespace {
+
+Result<LayerActivations> read_layer(const std::filesystem::path& directory,
+                                    const CalibrationManifest& manifest, std::uint32_t layer,
+                                    bool with_inputs) {
   if (layer >= manifest.layers.size()) {
     return invalid_argument("the calibration has " + std::to_string(manifest.layers.size()) +
                             " layers, not one of number " + std::to_string(layer));
@@ -250,17 +262,32 @@ Result<LayerActivations> read_layer_activations(const std::filesystem::path& dir
   const std::uint64_t uses = a.tokens * a.experts_per_token;
   const std::uint64_t contents = 2 * values + 6 * uses;
   if (contents / kPlausibleRatio <= file.size()) {
-    a.inputs.reserve(values);
+    if (with_inputs) a.inputs.reserve(values);
     a.experts.reserve(uses);
     a.weights.reserve(uses);
   }
   ZstdFrameReader reader(file);
-  MOE_RETURN_IF_ERROR(read_inputs(reader, place, a.hidden_size, values, a.inputs));
+  MOE_RETURN_IF_ERROR(with_inputs ? read_inputs(reader, place, a.hidden_size, values, a.inputs)
+                                  : skip_bytes(reader, 2 * values));
   MOE_RETURN_IF_ERROR(read_values(reader, uses, a.experts));
   MOE_RETURN_IF_ERROR(read_values(reader, uses, a.weights));
   MOE_RETURN_IF_ERROR(reader.finish());
   MOE_RETURN_IF_ERROR(check_routing(place, a, entry));
   return a;
+}
+
+}  // namespace
+
+Result<LayerActivations> read_layer_activations(const std::filesystem::path& directory,
+                                                const CalibrationManifest& manifest,
+                                                std::uint32_t layer) {
+  return read_layer(directory, manifest, layer, true);
+}
+
+Result<LayerActivations> read_layer_routing(const std::filesystem::path& directory,
+                                            const CalibrationManifest& manifest,
+                                            std::uint32_t layer) {
+  return read_layer(directory, manifest, layer, false);
 }
 
 }  // namespace moepack

@@ -57,6 +57,10 @@ Result<PackManifest> uniform_pack(const PackDimensions& dims, const ExpertLayout
 // largest page size that they keep.
 void place_without_padding(PackManifest& manifest);
 
+// The text of a tiered_manifest.json that describes `pack`; "" where it cannot: an expert of other
+// widths than 4 or 2 bits in groups of 64, or of mixed ones, or records with padding between them.
+std::string flashmoe_tiered_text(const PackManifest& pack);
+
 // Q3 as flash-moe first wrote it: IQ3_XXS (outlier layers: IQ4_XS) gate and up with a 4-bit affine
 // down. It shares its file names with today's Q3; the size of a record tells it.
 bool is_abandoned_q3_record(const PackDimensions& dims, std::uint64_t record_bytes);

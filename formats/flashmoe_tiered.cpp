@@ -72,7 +72,52 @@ Status parse_layer(const nlohmann::json& value, const std::string& file, const s
   return fields.expect_number("file_size", end, "the sum of its records");
 }
 
+// 4 or 2 where a record is one of theirs, else 0.
+std::uint32_t tier_of(const ExpertLayout& layout) {
+  const WeightFormat& first = layout.projections[0].format;
+  for (const ProjectionLayout& part : layout.projections) {
+    if (!(part.format == first)) return 0;
+  }
+  for (const std::uint32_t bits : {4U, 2U}) {
+    if (first == WeightFormat{.id = *affine_qformat(bits), .group_size = 64}) return bits;
+  }
+  return 0;
+}
+
 }  // namespace
+
+std::string flashmoe_tiered_text(const PackManifest& pack) {
+  std::array<std::uint64_t, 5> sizes{};  // by bits
+  for (const std::uint32_t bits : {4U, 2U}) {
+    const WeightFormat format{.id = *affine_qformat(bits), .group_size = 64};
+    const auto layout =
+        make_expert_layout(pack.hidden_size, pack.expert_width, {format, format, format});
+    if (!layout.has_value()) return "";
+    sizes[bits] = layout->record_bytes;
+  }
+  std::string layers;
+  for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
+    std::string experts;
+    std::uint64_t end = 0;
+    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+      const std::uint32_t bits = tier_of(pack.layout_of(l, e));
+      if (bits == 0 || pack.layers[l].experts[e].offset != end) return "";
+      experts += (e == 0 ? "" : ", ") + std::string("{\"offset\": ") + std::to_string(end) +
+                 ", \"size\": " + std::to_string(sizes[bits]) +
+                 ", \"bits\": " + std::to_string(bits) + "}";
+      end += sizes[bits];
+    }
+    if (pack.layers[l].file_size != end) return "";
+    layers += (l == 0 ? "\n    \"" : ",\n    \"") + std::to_string(l) + "\": {\"experts\": [" +
+              experts + "], \"file_size\": " + std::to_string(end) + "}";
+  }
+  return "{\n  \"expert_size_4bit\": " + std::to_string(sizes[4]) +
+         ",\n  \"expert_size_2bit\": " + std::to_string(sizes[2]) +
+         ",\n  \"num_layers\": " + std::to_string(pack.num_layers) +
+         ",\n  \"num_experts\": " + std::to_string(pack.num_experts) +
+         ",\n  \"threshold\": null,\n  \"gptq_source\": null,\n  \"layers\": {" + layers +
+         "\n  }\n}\n";
+}
 
 Result<PackManifest> parse_flashmoe_tiered(std::string_view text, const std::string& file,
                                            const PackDimensions& dims) {

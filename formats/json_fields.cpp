@@ -1,6 +1,8 @@
 #include "formats/json_fields.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 
 #include <nlohmann/json.hpp>
 
@@ -32,6 +34,12 @@ std::optional<std::uint32_t> parse_index(std::string_view key, std::uint32_t cou
 
 std::string json_quote(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string json_number(double value) {
+  std::array<char, 40> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end.ptr};
 }
 
 Result<JsonFields> JsonFields::of(const nlohmann::json& node, std::string_view file,

@@ -68,5 +68,7 @@ Status json_error(StatusCode code, std::string_view file, std::string_view path,
                   std::string_view what, std::string_view remedy = {});
 // A JSON string literal of `text`; bytes that are not UTF-8 become U+FFFD.
 std::string json_quote(std::string_view text);
+// The shortest decimal that reads back as `value`, which is finite.
+std::string json_number(double value);
 
 }  // namespace moepack

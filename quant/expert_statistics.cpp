@@ -45,6 +45,12 @@ std::vector<InputSample> judges(const LayerInputs& inputs, std::uint32_t expert)
   return out;
 }
 
+std::vector<float> weights_of(std::span<const InputSample> samples) {
+  std::vector<float> out;
+  for (const InputSample& s : samples) out.push_back(s.weight);
+  return out;
+}
+
 // Calls use(x, weight) for blocks of samples.
 template <typename Use>
 void for_blocks(const LayerInputs& inputs, std::span<const InputSample> samples, const Use& use) {
@@ -168,7 +174,9 @@ InputStatistics gate_up_statistics(const LayerInputs& inputs, const LayerHessian
   blend(out.hessian, layer.mean, shrunk);
   mirror_upper(out.hessian);
   draw_to_diagonal(out.hessian, out.hessian.diagonal(), shrunk);
-  inputs.gather(judges(inputs, expert), out.held_out);
+  const std::vector<InputSample> judging = judges(inputs, expert);
+  inputs.gather(judging, out.held_out);
+  out.held_out_weights = weights_of(judging);
   return out;
 }
 
@@ -196,10 +204,12 @@ DownProblem down_problem(const LayerInputs& inputs, const ExpertMatrices& weight
   out.target = nearest_weights(weights.down, out.inputs.hessian, cross);
   out.inputs.is_known = true;
   out.inputs.samples = inputs.samples(expert);
-  DownInputs judging = collector.of(judges(inputs, expert));
-  out.inputs.wanted.resize(weights.down.rows(), judging.original.cols());
-  multiply(weights.down, judging.original, out.inputs.wanted);
-  out.inputs.held_out = std::move(judging.stored);
+  const std::vector<InputSample> judging = judges(inputs, expert);
+  DownInputs judged = collector.of(judging);
+  out.inputs.wanted.resize(weights.down.rows(), judged.original.cols());
+  multiply(weights.down, judged.original, out.inputs.wanted);
+  out.inputs.held_out = std::move(judged.stored);
+  out.inputs.held_out_weights = weights_of(judging);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "quant/linear_algebra.h"
 
@@ -15,6 +16,7 @@ struct InputStatistics {
   // [n, k]: inputs that the Hessian has not seen, each times the square root of its weight. Empty:
   // there are none, the Hessian itself is the judge.
   Matrix held_out;
+  std::vector<float> held_out_weights;  // [k]
   // [rows, k]: what the matrix should give for held_out. Empty: what its original weights give.
   Matrix wanted;
 };

@@ -52,6 +52,14 @@ std::span<const InputSample> LayerInputs::held_out(std::uint32_t expert) const {
   return std::span(samples_).subspan(r.held_out, r.end - r.held_out);
 }
 
+ExpertUse LayerInputs::use(std::uint32_t expert) const {
+  double weight = 0;
+  const Range& r = ranges_[expert];
+  for (std::size_t i = r.begin; i < r.end; ++i) weight += static_cast<double>(samples_[i].weight);
+  const auto tokens = static_cast<double>(activations_->tokens);
+  return {.share = static_cast<double>(samples(expert)) / tokens, .weight = weight / tokens};
+}
+
 std::vector<InputSample> LayerInputs::spread(std::size_t count, bool held_out) const {
   std::vector<std::uint32_t> tokens;
   for (std::uint64_t t = 0; t < activations_->tokens; ++t) {

@@ -16,6 +16,11 @@ struct InputSample {
   float weight = 1;  // of its error
 };
 
+struct ExpertUse {
+  double share = 0;   // of the tokens chose it
+  double weight = 0;  // square of its router weight, 0 where it was not chosen
+};
+
 class LayerInputs {
  public:
   // `activations` outlives the object.
@@ -28,6 +33,8 @@ class LayerInputs {
   std::uint64_t samples(std::uint32_t expert) const {
     return training(expert).size() + held_out(expert).size();
   }
+  // How much of the layer's output an expert is, averaged over all of the layer's tokens.
+  ExpertUse use(std::uint32_t expert) const;
   // At most `count` tokens from all over the layer, weight 1, whichever expert they chose.
   std::vector<InputSample> layer_training(std::size_t count) const;
   std::vector<InputSample> layer_held_out(std::size_t count) const;

@@ -10,6 +10,7 @@
 #include "formats/model_dir.h"
 #include "runtime/calibrate_probe.h"
 #include "runtime/calibration_output.h"
+#include "runtime/divergence_response.h"
 #include "runtime/memory_plan.h"
 
 namespace moepack {
@@ -28,8 +29,10 @@ double seconds_since(Clock::time_point start) {
 struct Job {
   ModelDir model;
   CorpusOptions corpus;
-  std::vector<std::int32_t> tokens;  // of the windows, one after another
-  std::vector<TokenWindow> windows;  // of `tokens`
+  std::vector<std::int32_t> tokens;        // of the windows, one after another
+  std::vector<TokenWindow> windows;        // of `tokens`
+  std::vector<std::int32_t> probe_tokens;  // some of `tokens`
+  std::vector<TokenWindow> probe_windows;  // of `probe_tokens`
   CalibrationState wanted;
   CalibrateReport report;
 };
@@ -54,30 +57,6 @@ CalibrationState wanted_state(const Job& job, const CalibrateOptions& options) {
   return state;
 }
 
-Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && static_cast<std::uint32_t>(tokens[i]) < vocabulary) continue;
-    return invalid_argument("token id " + std::to_string(tokens[i]) + " at index " +
-                                std::to_string(i) + " is not in the vocabulary of " +
-                                std::to_string(vocabulary),
-                            "use ids made by this model's tokenizer");
-  }
-  return Status::ok();
-}
-
-Status check_memory(const CorpusMemory& memory, std::uint64_t tokens, std::uint64_t available) {
-  if (available == 0) return Status::ok();
-  const std::uint64_t usable = available - available / kReserveDivisor;
-  if (memory.total_bytes(tokens) <= usable) return Status::ok();
-  const std::uint64_t fitting =
-      usable > memory.fixed_bytes() ? (usable - memory.fixed_bytes()) / memory.per_token_bytes : 0;
-  return invalid_argument(
-      std::to_string(tokens) + " tokens take " + std::to_string(memory.total_bytes(tokens)) +
-          " bytes of memory, " + std::to_string(usable) + " can be used",
-      fitting == 0 ? "this model's resident tensors alone need more memory"
-                   : "give --max-tokens " + std::to_string(fitting) + " or less");
-}
-
 // Compression may make room that cannot be counted on: what is certain not to fit is refused.
 Status check_space(const CalibrateReport& report) {
   const std::uint64_t layers_left = report.manifest.num_layers - report.layers_resumed;
@@ -86,6 +65,44 @@ Status check_space(const CalibrateReport& report) {
   return {StatusCode::kIo, "the calibration takes more than " + std::to_string(least) + " bytes, " +
                                std::to_string(report.free_bytes) +
                                " are free; free some space or give a smaller --max-tokens"};
+}
+
+Status check_memory(const Job& job, const CorpusMemory& memory, std::uint64_t available) {
+  if (available == 0) return Status::ok();
+  const std::uint64_t usable = available - available / kReserveDivisor;
+  const std::uint64_t fitting =
+      usable > memory.fixed_bytes() ? (usable - memory.fixed_bytes()) / memory.per_token_bytes : 0;
+  const std::uint64_t tokens = job.tokens.size();
+  const std::uint64_t copies =
+      response_tokens(job.model.config.num_layers, job.probe_tokens.size());
+  if (std::max(tokens, copies) <= fitting) return Status::ok();
+  const std::string remedy =
+      tokens > fitting
+          ? "--max-tokens " + std::to_string(fitting)
+          : "--probe-tokens " + std::to_string(fitting / (copies / job.probe_tokens.size()));
+  return invalid_argument(std::to_string(std::max(tokens, copies)) + " tokens take " +
+                              std::to_string(memory.total_bytes(std::max(tokens, copies))) +
+                              " bytes of memory, " + std::to_string(usable) + " can be used",
+                          fitting == 0 ? "this model's resident tensors alone need more memory"
+                                       : "give " + remedy + " or less");
+}
+
+// Copies the windows of `tokens` that choose_windows names, one after another.
+std::vector<TokenWindow> take_windows(std::span<const std::int32_t> tokens, std::uint32_t context,
+                                      std::uint64_t max_tokens, std::vector<std::int32_t>& taken) {
+  std::vector<TokenWindow> windows;
+  for (const TokenWindow& w : choose_windows(tokens.size(), context, max_tokens)) {
+    const auto of_text = tokens.subspan(w.first, w.count);
+    windows.push_back({taken.size(), w.count});
+    taken.insert(taken.end(), of_text.begin(), of_text.end());
+  }
+  return windows;
+}
+
+// Of all that is in memory at once.
+std::uint64_t most_tokens(const Job& job) {
+  return std::max<std::uint64_t>(
+      job.tokens.size(), response_tokens(job.model.config.num_layers, job.probe_tokens.size()));
 }
 
 Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_t> tokens) {
@@ -99,11 +116,13 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   const ModelConfig& config = job.model.config;
   MOE_RETURN_IF_ERROR(check_tokens(tokens, config.vocab_size));
   job.corpus.threads = options.threads;
+  job.windows = take_windows(tokens, options.context, options.max_tokens, job.tokens);
+  if (options.probe_tokens > 0) {
+    job.probe_windows =
+        take_windows(job.tokens, options.context, options.probe_tokens, job.probe_tokens);
+  }
   job.corpus.context = 0;  // of the longest window
-  for (const TokenWindow& w : choose_windows(tokens.size(), options.context, options.max_tokens)) {
-    const auto of_text = tokens.subspan(w.first, w.count);
-    job.windows.push_back({job.tokens.size(), w.count});
-    job.tokens.insert(job.tokens.end(), of_text.begin(), of_text.end());
+  for (const TokenWindow& w : job.windows) {
     job.corpus.context = std::max<std::uint64_t>(job.corpus.context, w.count);
   }
   const std::uint64_t count = job.tokens.size();
@@ -111,9 +130,9 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   report.text_tokens = tokens.size();
   report.windows = job.windows.size();
   const CorpusMemory memory = corpus_memory(job.model, job.corpus);
-  report.memory_bytes = memory.total_bytes(count);
+  report.memory_bytes = memory.total_bytes(most_tokens(job));
   report.available_bytes = available_memory_bytes();
-  MOE_RETURN_IF_ERROR(check_memory(memory, count, report.available_bytes));
+  MOE_RETURN_IF_ERROR(check_memory(job, memory, report.available_bytes));
   report.layer_bytes = count * (2 * config.hidden_size + 6ULL * config.experts_per_token);
   report.needed_bytes =
       config.num_layers * report.layer_bytes + 2 * count * config.hidden_size * sizeof(float);
@@ -156,6 +175,27 @@ class Recorder {
   LayerActivations layer_;
 };
 
+// Tokens times layers that measuring the response of the first `layers` takes.
+std::uint64_t probe_work(const Job& job, std::uint64_t layers) {
+  return job.probe_tokens.size() * layers * layers;
+}
+
+Status measure_response(Job& job, const std::function<void(const CalibrateProgress&)>& progress) {
+  CalibrationManifest& m = job.report.manifest;
+  if (job.probe_tokens.empty()) return Status::ok();
+  const auto tell = [&](std::uint32_t layers) {
+    if (!progress) return;
+    progress({.tokens_done = m.num_layers * m.tokens + probe_work(job, layers),
+              .tokens_total = m.num_layers * m.tokens + probe_work(job, m.num_layers),
+              .layers_done = m.num_layers,
+              .layers_total = m.num_layers});
+  };
+  MOE_ASSIGN_OR_RETURN(m.response,
+                       measure_divergence_response(job.model, job.corpus, job.probe_tokens,
+                                                   job.probe_windows, tell));
+  return Status::ok();
+}
+
 class Calibrator {
  public:
   Calibrator(Job& job, CorpusForward& corpus, CalibrationOutput& output,
@@ -170,7 +210,7 @@ class Calibrator {
       MOE_RETURN_IF_ERROR(run_layer(layer));
     }
     job_.report.manifest.layers = output_.state().layers;
-    return output_.finish(job_.report.manifest);
+    return Status::ok();
   }
 
  private:
@@ -212,7 +252,7 @@ class Calibrator {
     if (!progress_) return;
     const CalibrationManifest& m = job_.report.manifest;
     progress_({.tokens_done = layer * m.tokens + (mixed + computed) / 2,
-               .tokens_total = m.num_layers * m.tokens,
+               .tokens_total = m.num_layers * m.tokens + probe_work(job_, m.num_layers),
                .layers_done = layer,
                .layers_total = m.num_layers});
   }
@@ -222,6 +262,16 @@ class Calibrator {
   CalibrationOutput& output_;
   const std::function<void(const CalibrateProgress&)>& progress_;
 };
+
+Status record_layers(Job& job, CalibrationOutput& output,
+                     const std::function<void(const CalibrateProgress&)>& progress) {
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<CorpusForward> corpus,
+                       CorpusForward::open(job.model, job.corpus));
+  const Status status = Calibrator(job, *corpus, output, progress).run();
+  job.report.read_bytes = corpus->expert_stats().bytes_read;
+  job.report.kernels = corpus->kernels_name();
+  return status;
+}
 
 }  // namespace
 
@@ -248,10 +298,13 @@ Result<CalibrateReport> plan_calibration(const CalibrateOptions& options,
   job.report.kernels = job.corpus.kernels->name;
   CalibrateReport& report = job.report;
   const auto layers_left = static_cast<std::uint32_t>(report.manifest.num_layers - resumed);
-  MOE_ASSIGN_OR_RETURN(const CalibrateEstimate estimate,
-                       estimate_calibration(job.model, job.corpus,
-                                            std::span(job.tokens).first(job.windows.front().count),
-                                            report.manifest.tokens, layers_left));
+  MOE_ASSIGN_OR_RETURN(
+      const CalibrateEstimate estimate,
+      estimate_calibration(job.model, job.corpus,
+                           std::span(job.tokens).first(job.windows.front().count),
+                           {.tokens = report.manifest.tokens,
+                            .layers_left = layers_left,
+                            .probe_work = probe_work(job, report.manifest.num_layers)}));
   report.estimated_seconds = estimate.seconds;
   report.total_bytes = static_cast<std::uint64_t>(estimate.compressed_share *
                                                   static_cast<double>(report.manifest.num_layers) *
@@ -269,13 +322,9 @@ Result<CalibrateReport> calibrate(const CalibrateOptions& options,
   CalibrateReport& report = job.report;
   report.layers_resumed = static_cast<std::uint32_t>(output.state().layers.size());
   MOE_RETURN_IF_ERROR(check_space(report));
-  auto corpus = CorpusForward::open(job.model, job.corpus);
-  Status status = corpus.status();
-  if (status.is_ok()) {
-    status = Calibrator(job, *corpus.value(), output, progress).run();
-    report.read_bytes = corpus.value()->expert_stats().bytes_read;
-    report.kernels = corpus.value()->kernels_name();
-  }
+  Status status = record_layers(job, output, progress);
+  if (status.is_ok()) status = measure_response(job, progress);
+  if (status.is_ok()) status = output.finish(report.manifest);
   if (!status.is_ok()) {
     // Finished layers stay: what is wrong with a later one may be repaired. Without any, wrong
     // inputs stay wrong.

@@ -23,9 +23,10 @@ struct CalibrateOptions {
   CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
   std::uint32_t threads = 1;
   std::filesystem::path output;
-  std::uint32_t context = 512;   // tokens of a window
-  std::uint64_t max_tokens = 0;  // 0: all
-  bool restart = false;          // drop an unfinished calibration of something else
+  std::uint32_t context = 512;        // tokens of a window
+  std::uint64_t max_tokens = 0;       // 0: all
+  std::uint64_t probe_tokens = 1024;  // at most so many measure the response; 0: none do
+  bool restart = false;               // drop an unfinished calibration of something else
 };
 
 struct CalibrateProgress {

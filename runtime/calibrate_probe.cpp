@@ -120,14 +120,15 @@ std::uint64_t layer_record_bytes(const PackManifest& pack, std::uint32_t layer) 
 
 Result<CalibrateEstimate> estimate_calibration(const ModelDir& model, const CorpusOptions& options,
                                                std::span<const std::int32_t> tokens,
-                                               std::uint64_t total, std::uint32_t layers_left) {
+                                               const CalibrateWork& work) {
   tokens = tokens.first(std::min(kProbeTokens, tokens.size()));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<CorpusForward> corpus,
                        CorpusForward::open(model, options));
   Probe probe(model, *corpus, tokens);
   const ModelConfig& c = model.config;
   CalibrateEstimate estimate;
-  const auto count = static_cast<double>(total);
+  const auto count = static_cast<double>(work.tokens);
+  const double probe_count = static_cast<double>(work.probe_work) / c.num_layers;
   double share = 0;
   for (const LayerType type : {LayerType::kFullAttention, LayerType::kLinearAttention}) {
     const auto it = std::find(c.layer_types.begin(), c.layer_types.end(), type);
@@ -137,10 +138,11 @@ Result<CalibrateEstimate> estimate_calibration(const ModelDir& model, const Corp
     for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
       if (c.layer_types[layer] != type) continue;
       share += cost.share / c.num_layers;
-      if (layer < c.num_layers - layers_left) continue;
-      estimate.seconds +=
-          count * (cost.mix + cost.shared + cost.write + c.experts_per_token * cost.use) +
-          cost.read * static_cast<double>(layer_record_bytes(model.pack, layer));
+      const double token = cost.mix + cost.shared + c.experts_per_token * cost.use;
+      const double pass = cost.read * static_cast<double>(layer_record_bytes(model.pack, layer));
+      if (work.probe_work > 0) estimate.seconds += probe_count * token + pass;
+      if (layer < c.num_layers - work.layers_left) continue;
+      estimate.seconds += count * (token + cost.write) + pass;
     }
   }
   estimate.compressed_share = share;

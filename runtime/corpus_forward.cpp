@@ -62,6 +62,17 @@ bool all_finite(const float* values, std::size_t count) {
 
 }  // namespace
 
+Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && static_cast<std::uint32_t>(tokens[i]) < vocabulary) continue;
+    return invalid_argument("token id " + std::to_string(tokens[i]) + " at index " +
+                                std::to_string(i) + " is not in the vocabulary of " +
+                                std::to_string(vocabulary),
+                            "use ids made by this model's tokenizer");
+  }
+  return Status::ok();
+}
+
 CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) {
   const ModelConfig& c = model.config;
   CorpusMemory memory;
@@ -210,6 +221,22 @@ Status CorpusForward::add_experts(std::uint32_t layer,
                        sums.data() + first * width);
   }
   for (std::size_t i = 0; i < sums.size(); ++i) s.hidden[i] += sums[i];
+  return Status::ok();
+}
+
+Status CorpusForward::logits(std::uint64_t first, std::size_t tokens, std::vector<float>& out) {
+  Impl& s = *impl_;
+  const std::size_t width = s.config.hidden_size;
+  const std::uint64_t rows = s.hidden.size() / width;
+  if (first > rows || tokens > rows - first) {
+    return invalid_argument("the corpus has only " + std::to_string(rows) + " tokens");
+  }
+  std::vector<float> normed(tokens * width);
+  out.resize(tokens * s.config.vocab_size);
+  Compute& compute = s.layers.compute();
+  rms_norm(compute, s.hidden.data() + first * width, s.weights.final_norm, s.config.rms_norm_eps,
+           tokens, width, normed.data());
+  compute.matmul(s.weights.lm_head, normed.data(), tokens, out.data());
   return Status::ok();
 }
 

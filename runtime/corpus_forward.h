@@ -50,6 +50,9 @@ struct CorpusMemory {
 };
 CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options);
 
+// kInvalidArgument with index and id for a token that is not in a vocabulary of this size.
+Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary);
+
 // What the experts of a layer were given: of one piece of a window. Valid during the call.
 struct ExpertInputs {
   std::uint64_t first_token = 0;  // in the corpus
@@ -70,7 +73,8 @@ class CorpusForward {
 
   // Takes the corpus and sets hidden() to the embeddings. Windows follow each other from token 0.
   Status start(std::span<const std::int32_t> tokens, std::vector<TokenWindow> windows);
-  // The same with room for the hidden states alone, which the caller fills.
+  // The same with room for the hidden states alone, which the caller fills. Those there are stay:
+  // between two layers, windows may be added behind the others.
   void resume(std::uint64_t tokens, std::vector<TokenWindow> windows);
 
   // float32 [tokens, H]: the residual stream.
@@ -81,6 +85,9 @@ class CorpusForward {
   Status mix(std::uint32_t layer, const ExpertInputsSink& sink);
   // Second half, with the routing of mix(). `done` is told how many uses of experts were computed.
   Status add_experts(std::uint32_t layer, const std::function<void(std::size_t)>& done);
+
+  // After the last layer: the logits of `tokens` rows of hidden() from `first` on, [tokens, V].
+  Status logits(std::uint64_t first, std::size_t tokens, std::vector<float>& out);
 
   // Takes another routing than that of mix(), for measuring.
   void set_routing(std::vector<Assignment> routing);

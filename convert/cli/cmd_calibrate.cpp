@@ -10,7 +10,6 @@
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
 #include "runtime/calibrate.h"
-#include "runtime/tokenizer.h"
 
 namespace moepack::cli {
 namespace {
@@ -21,6 +20,7 @@ struct CalibrateFlags {
   std::string token_ids;
   std::string output;
   std::uint64_t max_tokens = 0;
+  std::uint64_t probe_tokens = CalibrateOptions().probe_tokens;
   std::uint32_t context = 512;
   bool dry_run = false;
   bool restart = false;
@@ -69,21 +69,9 @@ Result<std::vector<std::int32_t>> read_tokens(const CalibrateFlags& flags) {
     return invalid_argument("there is nothing to calibrate with",
                             "give -f TEXT or --token-ids FILE");
   }
-  const std::filesystem::path model = flags.engine.model;
-  MOE_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
+  MOE_ASSIGN_OR_RETURN(const auto texts, tokenize_files(flags.engine.model, flags.texts));
   std::vector<std::int32_t> tokens;
-  for (const std::string& file : flags.texts) {
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text(file));
-    const auto ids = tokenizer.encode(text);
-    if (!ids.is_ok()) {
-      return make_error(ids.status().code(), Where{.file = file}, ids.status().message());
-    }
-    if (ids.value().empty()) {
-      return make_error(StatusCode::kInvalidArgument, Where{.file = file}, "is empty",
-                        "give a text with words");
-    }
-    tokens.insert(tokens.end(), ids.value().begin(), ids.value().end());
-  }
+  for (const auto& ids : texts) tokens.insert(tokens.end(), ids.begin(), ids.end());
   return tokens;
 }
 
@@ -97,6 +85,7 @@ Result<CalibrateOptions> options_of(const CalibrateFlags& flags) {
   options.output = flags.output;
   options.context = flags.context;
   options.max_tokens = flags.max_tokens;
+  options.probe_tokens = flags.probe_tokens;
   options.restart = flags.restart;
   return options;
 }
@@ -133,6 +122,9 @@ void print_json(const CalibrateReport& report, const CalibrateFlags& flags) {
                                 {"min_tokens", spread.min},
                                 {"median_tokens", spread.median},
                                 {"max_tokens", spread.max}});
+    }
+    for (const DivergenceResponse& r : m.response) {
+      json["divergence_response"].push_back({r.per_energy, r.per_amplitude});
     }
     json["starved_below"] = kStarvedTokens;
     json["starved"] = nlohmann::ordered_json::array();
@@ -235,6 +227,11 @@ void add_flags(CLI::App& command, CalibrateFlags& flags) {
       .add_option("-c,--ctx-size", flags.context,
                   "Tokens of a window; each starts from a fresh state")
       ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{1} << 24))
+      ->capture_default_str();
+  command
+      .add_option("--probe-tokens", flags.probe_tokens,
+                  "Measure with at most so many tokens how much an error in each layer changes the "
+                  "predictions, for moepack sensitivity; 0: do not")
       ->capture_default_str();
   command.add_flag("--restart", flags.restart,
                    "Drop an interrupted calibration, of whatever it is");

@@ -12,8 +12,10 @@
 #include "convert/cli/cmd_inspect.h"
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_perplexity.h"
+#include "convert/cli/cmd_profile.h"
 #include "convert/cli/cmd_quantize.h"
 #include "convert/cli/cmd_run.h"
+#include "convert/cli/cmd_sensitivity.h"
 #include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
 
@@ -33,7 +35,9 @@ int parse_and_run(int argc, char** argv) {
   register_verify(app, action);
   register_import(app, action);
   register_calibrate(app, action);
+  register_profile(app, action);
   register_quantize(app, action);
+  register_sensitivity(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);

@@ -6,6 +6,7 @@
 #include "formats/bytes.h"
 #include "formats/file.h"
 #include "formats/json.h"
+#include "runtime/tokenizer.h"
 
 namespace moepack::cli {
 namespace {
@@ -30,6 +31,25 @@ Result<std::vector<std::int32_t>> ids_from_json(const std::string& text, const s
 
 Result<std::string> read_text(const std::filesystem::path& path) {
   return read_text_file(path, kMaxInputBytes);
+}
+
+Result<std::vector<std::vector<std::int32_t>>> tokenize_files(
+    const std::filesystem::path& model, const std::vector<std::string>& files) {
+  MOE_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
+  std::vector<std::vector<std::int32_t>> texts;
+  for (const std::string& file : files) {
+    MOE_ASSIGN_OR_RETURN(const std::string text, read_text(file));
+    auto ids = tokenizer.encode(text);
+    if (!ids.is_ok()) {
+      return make_error(ids.status().code(), Where{.file = file}, ids.status().message());
+    }
+    if (ids.value().empty()) {
+      return make_error(StatusCode::kInvalidArgument, Where{.file = file}, "is empty",
+                        "give a text with words");
+    }
+    texts.push_back(std::move(ids).value());
+  }
+  return texts;
 }
 
 Result<std::vector<std::int32_t>> read_token_ids(const std::filesystem::path& path) {

@@ -16,4 +16,9 @@ Result<std::vector<std::int32_t>> read_token_ids(const std::filesystem::path& pa
 // A whole text file.
 Result<std::string> read_text(const std::filesystem::path& path);
 
+// Ids of each text by the tokenizer of the model directory; special tokens in texts are recognised.
+// An empty text is an error.
+Result<std::vector<std::vector<std::int32_t>>> tokenize_files(
+    const std::filesystem::path& model, const std::vector<std::string>& files);
+
 }  // namespace moepack::cli

@@ -1,0 +1,37 @@
+// What an expert's output loses when its matrices are quantized, by projection and width: measured
+// on some rows of each, with the method and the inputs that the real quantization has.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "quant/expert_statistics.h"
+#include "quant/quantize_matrix.h"
+
+namespace moepack {
+
+struct DamageOptions {
+  QuantMethod method = QuantMethod::kGptq;
+  std::span<const std::uint32_t> bits;  // widths to measure
+  std::size_t group_size = 64;
+  std::size_t rows = 64;  // of each matrix; 0: all
+};
+
+// Mean squared errors of the expert's output, summed over hidden units, of held-out tokens that
+// chose it, each counted by the square of its router weight.
+struct ExpertDamage {
+  double output = 0;  // of the output itself
+  // [gate, up, down][width]: error with this matrix alone quantized. That of gate and up is what
+  // down leaves when it is fitted to the inputs it then gets (expert_statistics.h). Errors of the
+  // three are independent of each other: they add up.
+  std::array<std::vector<double>, 3> error;
+};
+
+// `inputs`: of gate and up; `problem`: of down, for gate and up as they are. Both known, with
+// held-out tokens or without.
+ExpertDamage expert_damage(const ExpertMatrices& weights, const InputStatistics& inputs,
+                           const DownProblem& problem, const DamageOptions& options);
+
+}  // namespace moepack
