@@ -118,6 +118,12 @@ std::size_t rank_of(std::string_view component) {
   return rank;
 }
 
+Status missing_projection(const GgufModel& model, std::uint32_t layer, const std::string& name) {
+  return corrupt({.file = model.parts().front().file().path()},
+                 "blk." + std::to_string(layer) + " has experts without " + name,
+                 "the file is incomplete");
+}
+
 Status check_layer(const GgufModel& model, GgufExpertLayer& layer,
                    std::optional<std::uint64_t> expected_experts) {
   auto& components = layer.components;
@@ -129,14 +135,12 @@ Status check_layer(const GgufModel& model, GgufExpertLayer& layer,
                                              printable(components[i - 1].tensor->info->name) +
                                              ": fused and separate");
   }
-  const std::string block = "blk." + std::to_string(layer.layer);
   for (Projection p : kAllProjections) {
     const std::string name = component_name(p, kParts[0]);
     const bool there = std::any_of(components.begin(), components.end(),
                                    [&](const auto& c) { return c.name == name; });
     if (there) continue;
-    return corrupt({.file = model.parts().front().file().path()},
-                   block + " has experts without " + name, "the file is incomplete");
+    return missing_projection(model, layer.layer, name);
   }
   if (expected_experts.has_value() && *expected_experts != layer.num_experts) {
     return misfit(*components.front().tensor, "holds " + std::to_string(layer.num_experts) +
