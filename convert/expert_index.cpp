@@ -3,36 +3,15 @@
 #include <array>
 
 #include "convert/expert_name.h"
+#include "convert/gguf_expert_index.h"
+#include "convert/path_kind.h"
 #include "convert/plan.h"
+#include "convert/text_sink.h"
 #include "formats/format_json.h"
 #include "formats/json_fields.h"
 
 namespace moepack {
 namespace {
-
-// Collects text and hands it on in large pieces.
-class TextSink {
- public:
-  explicit TextSink(const ByteSink& sink) : sink_(sink) {}
-
-  Status add(const std::string& text) {
-    buffer_ += text;
-    return buffer_.size() < kFlushBytes ? Status::ok() : flush();
-  }
-  Status flush() {
-    MOE_RETURN_IF_ERROR(sink_(std::as_bytes(std::span(buffer_))));
-    bytes_ += buffer_.size();
-    buffer_.clear();
-    return Status::ok();
-  }
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  static constexpr std::size_t kFlushBytes = std::size_t{1} << 18;
-  const ByteSink& sink_;
-  std::string buffer_;
-  std::uint64_t bytes_ = 0;
-};
 
 const TensorSlice& slice_of(const SourceMatrix& matrix, TensorPart part) {
   switch (part) {
@@ -171,6 +150,7 @@ Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text)
 
 Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& source,
                                               const ByteSink& sink) {
+  if (is_gguf_file(source)) return write_gguf_expert_index(source, sink);
   MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
   MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(checkpoint, ConvertOptions{}));
   ExpertIndexSummary summary{.directory = checkpoint.directory().string(),

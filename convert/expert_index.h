@@ -20,8 +20,9 @@ struct ExpertIndexSummary {
   std::uint64_t index_bytes = 0;   // of the text
 };
 
-// Streams the text of the index of `source` (as Checkpoint::open takes it). The same checkpoint and
-// path give the same text. Errors are those of make_plan.
+// Streams the text of the index of `source` (as Checkpoint::open takes it, or a GGUF file). The
+// same checkpoint and path give the same text. Errors are those of make_plan, of a GGUF file those
+// of write_gguf_expert_index.
 Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& source,
                                               const ByteSink& sink);
 

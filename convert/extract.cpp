@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "convert/expert_name.h"
+#include "convert/extract_gguf.h"
 #include "convert/model_files.h"
+#include "convert/nearest_names.h"
 #include "convert/path_kind.h"
 #include "convert/plan.h"
 #include "convert/stored_matrix.h"
@@ -77,52 +79,10 @@ Found resident_component(const ResidentTensor& tensor, TensorPart part,
   return found;
 }
 
-// Remembers the names most like the wanted one: longest common ends.
-class NearestNames {
- public:
-  explicit NearestNames(std::string_view wanted) : wanted_(wanted) {}
-
-  void add(std::string_view name) {
-    const std::size_t most = std::min(name.size(), wanted_.size());
-    const auto front =
-        std::mismatch(name.begin(), name.begin() + static_cast<long>(most), wanted_.begin()).first -
-        name.begin();
-    const auto back =
-        std::mismatch(name.rbegin(), name.rbegin() + static_cast<long>(most), wanted_.rbegin())
-            .first -
-        name.rbegin();
-    const auto score = static_cast<std::size_t>(front + back);
-    if (best_.size() == kShown && score <= best_.back().first) return;
-    const auto at = std::find_if(best_.begin(), best_.end(),
-                                 [&](const auto& other) { return other.first < score; });
-    best_.insert(at, {score, std::string(name)});
-    if (best_.size() > kShown) best_.pop_back();
-  }
-
-  std::string text() const {
-    std::string text;
-    for (const auto& [score, name] : best_) text += (text.empty() ? "" : ", ") + printable(name);
-    return text;
-  }
-
- private:
-  static constexpr std::size_t kShown = 3;
-  std::string_view wanted_;
-  std::vector<std::pair<std::size_t, std::string>> best_;
-};
-
 std::string expert_hint(std::uint32_t layers, std::uint32_t experts) {
   return "experts are called model.layers.L.mlp.experts.E.gate_proj, up_proj or down_proj, with L "
          "below " +
          std::to_string(layers) + " and E below " + std::to_string(experts);
-}
-
-Status no_such_tensor(const std::string& place, const std::string& wanted,
-                      const NearestNames& nearest, const std::string& hint) {
-  std::string remedy = nearest.text();
-  if (!remedy.empty()) remedy = "the nearest names are " + remedy;
-  if (!hint.empty()) remedy += (remedy.empty() ? "" : "; ") + hint;
-  return not_found(Where{.file = place, .tensor = wanted}, "there is no such tensor", remedy);
 }
 
 // Keeps everything open that a Found points into.
@@ -130,8 +90,7 @@ class Extraction {
  public:
   explicit Extraction(const ExtractOptions& options) : options_(options) {}
 
-  Result<Found> find() {
-    MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(options_.path));
+  Result<Found> find(PathKind kind) {
     switch (kind) {
       case PathKind::kPack:
         return in_lone_pack();
@@ -337,8 +296,10 @@ Status copy_decoded(const StoredMatrix& matrix, const ByteSink& sink) {
 }  // namespace
 
 Result<ExtractedTensor> extract_tensor(const ExtractOptions& options, const ByteSink& sink) {
+  MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(options.path));
+  if (kind == PathKind::kGguf) return extract_gguf_tensor(options, sink);
   Extraction extraction(options);
-  MOE_ASSIGN_OR_RETURN(const Found found, extraction.find());
+  MOE_ASSIGN_OR_RETURN(const Found found, extraction.find(kind));
   ExtractedTensor out{.name = found.name,
                       .dtype = std::string(dtype_name(found.dtype)),
                       .shape = found.shape,

@@ -1,4 +1,5 @@
-// One tensor out of a checkpoint, a model directory or a pack, as it is stored or decoded.
+// One tensor out of a checkpoint, a GGUF file, a model directory or a pack, as it is stored or
+// decoded.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,9 @@ namespace moepack {
 
 struct ExtractOptions {
   std::filesystem::path path;  // as find_path_kind tells them apart
-  // A checkpoint's own name, or a canonical one ("model.layers.0.self_attn.q_proj",
-  // "model.layers.3.mlp.experts.17.gate_proj"), with or without .weight.
+  // A checkpoint's or GGUF file's own name, or (not of single files) a canonical one
+  // ("model.layers.0.self_attn.q_proj", "model.layers.3.mlp.experts.17.gate_proj"), with or without
+  // .weight.
   std::string tensor;
   std::string pack;     // of a model directory: as choose_pack takes it
   bool as_f32 = false;  // decoded, little-endian float32, row-major

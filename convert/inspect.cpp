@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
 #include <system_error>
 
 #include "convert/expert_name.h"
+#include "convert/format_tally.h"
+#include "convert/inspect_gguf.h"
 #include "convert/model_files.h"
 #include "convert/pack_report.h"
 #include "convert/plan.h"
@@ -24,27 +25,6 @@ namespace fs = std::filesystem;
 constexpr std::array<const char*, 5> kCompanions{"config.json", "tokenizer.json",
                                                  "tokenizer_config.json", "chat_template.jinja",
                                                  "generation_config.json"};
-
-class Tally {
- public:
-  void add(const std::string& format, std::uint64_t bytes) {
-    FormatTally& entry = entries_[format];
-    entry.format = format;
-    ++entry.tensors;
-    entry.bytes += bytes;
-  }
-  // Most bytes first.
-  std::vector<FormatTally> sorted() const {
-    std::vector<FormatTally> list;
-    for (const auto& [format, entry] : entries_) list.push_back(entry);
-    std::stable_sort(list.begin(), list.end(),
-                     [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-    return list;
-  }
-
- private:
-  std::map<std::string, FormatTally> entries_;
-};
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
@@ -64,7 +44,7 @@ std::vector<LayerSummary> expert_layers(const PackManifest& pack) {
   std::vector<LayerSummary> layers;
   for (const LayerEntry& layer : pack.layers) {
     LayerSummary summary;
-    Tally formats;
+    FormatTallies formats;
     std::set<std::uint64_t> sizes;
     for (const ExpertEntry& expert : layer.experts) {
       const ExpertLayout& layout = pack.layouts[expert.layout];
@@ -82,7 +62,7 @@ std::vector<LayerSummary> expert_layers(const PackManifest& pack) {
 }
 
 std::vector<FormatTally> expert_formats(const PackManifest& pack) {
-  Tally formats;
+  FormatTallies formats;
   for (const LayerEntry& layer : pack.layers) {
     for (const ExpertEntry& expert : layer.experts) {
       for (const ProjectionLayout& part : pack.layouts[expert.layout].projections) {
@@ -94,7 +74,7 @@ std::vector<FormatTally> expert_formats(const PackManifest& pack) {
 }
 
 std::vector<FormatTally> resident_formats(const ResidentManifest& residents) {
-  Tally formats;
+  FormatTallies formats;
   for (const ResidentTensor& t : residents.tensors)
     formats.add(to_string(t.format), t.bytes.total());
   return formats.sorted();
@@ -120,7 +100,7 @@ void add_plan(const ConvertPlan& plan, CheckpointSummary& summary) {
 
 CheckpointSummary summarize(const Checkpoint& checkpoint) {
   CheckpointSummary summary;
-  Tally dtypes;
+  FormatTallies dtypes;
   std::set<const SafetensorsFile*> files;
   for (const TensorRef& tensor : checkpoint.tensors()) {
     dtypes.add(std::string(dtype_name(tensor.info->dtype)), tensor.info->size);
@@ -349,6 +329,8 @@ Result<Inspection> inspect_path(const fs::path& path, std::size_t num_worst) {
     MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_lone_pack(path));
     MOE_ASSIGN_OR_RETURN(PackSummary summary, summarize_pack(path, pack, num_worst));
     out.packs.push_back(std::move(summary));
+  } else if (out.kind == PathKind::kGguf) {
+    MOE_ASSIGN_OR_RETURN(out.gguf, summarize_gguf(path));
   } else if (out.kind == PathKind::kModel) {
     MOE_RETURN_IF_ERROR(inspect_model(path, num_worst, out));
   } else {
@@ -365,6 +347,7 @@ Status list_tensors(const fs::path& path, const TensorVisitor& visit) {
     return Status::ok();
   }
   if (kind == PathKind::kModel) return list_model(path, visit);
+  if (kind == PathKind::kGguf) return list_gguf_tensors(path, visit);
   MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open_tensors(path));
   for (const TensorRef& tensor : checkpoint.tensors()) {
     visit({.name = tensor.info->name,

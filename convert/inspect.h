@@ -1,4 +1,4 @@
-// What is in a checkpoint, a safetensors file, a model directory or a pack. Reads headers,
+// What is in a checkpoint, a safetensors or GGUF file, a model directory or a pack. Reads headers,
 // manifests and config.json; no weights.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/format_tally.h"
 #include "convert/path_kind.h"
 #include "convert/quality_summary.h"
 #include "formats/model_config.h"
@@ -17,13 +18,6 @@
 #include "formats/status.h"
 
 namespace moepack {
-
-// Tensors of one dtype ("BF16") or weight format ("q4 g64").
-struct FormatTally {
-  std::string format;
-  std::uint64_t tensors = 0;
-  std::uint64_t bytes = 0;
-};
 
 struct LayerSummary {
   std::string attention;          // "linear_attention", "full_attention"; "" when unknown
@@ -79,12 +73,43 @@ struct CheckpointSummary {
   std::string problem;
 };
 
+struct GgufKeySummary {
+  std::string key;
+  std::string type;  // "u32", "string"; of an array that of its elements
+  bool is_array = false;
+  std::uint64_t count = 1;  // elements
+  std::string value;        // for people: one line, cut where it is long
+};
+
+struct GgufLayerSummary {
+  std::uint32_t layer = 0;
+  std::uint64_t num_experts = 0;
+  std::string expert_formats;  // most bytes first, joined by ", "
+  std::uint64_t expert_bytes = 0;
+};
+
+struct GgufSummary {
+  std::uint32_t version = 0;
+  bool is_big_endian = false;
+  std::vector<std::string> files;  // the parts in order
+  std::uint64_t num_tensors = 0;
+  std::uint64_t bytes = 0;  // of the tensors
+  std::uint64_t fingerprint = 0;
+  std::string architecture;  // "" when the file does not say
+  std::string name;
+  std::vector<FormatTally> types;        // as ggml calls them, most bytes first
+  std::vector<GgufKeySummary> metadata;  // in the order of the file
+  std::vector<GgufLayerSummary> layers;  // those with routed experts
+  std::string problem;                   // why there are no layers, when that is wrong
+};
+
 struct Inspection {
   PathKind kind = PathKind::kCheckpoint;
   std::string path;         // that was looked into: of a cache, the snapshot
   bool unfinished = false;  // a model whose conversion was not finished
   std::optional<ModelConfig> config;
   std::optional<CheckpointSummary> checkpoint;  // of checkpoints and safetensors files
+  std::optional<GgufSummary> gguf;              // of GGUF files
   std::optional<ResidentSummary> residents;     // of models
   std::vector<PackSummary> packs;               // of models and packs
   std::vector<std::string> absent_files;        // companions that a model lacks
@@ -100,7 +125,7 @@ Result<Inspection> inspect_path(const std::filesystem::path& path,
 
 struct ListedTensor {
   std::string name;
-  std::string dtype;   // as safetensors names it
+  std::string dtype;   // as safetensors names it, in GGUF files as ggml does
   std::string format;  // "q4 g64", of a weight whose format is known; else ""
   std::vector<std::uint64_t> shape;
   std::string file;
@@ -109,8 +134,8 @@ struct ListedTensor {
 };
 using TensorVisitor = std::function<void(const ListedTensor&)>;
 
-// Every tensor, one after another: those of a checkpoint by name, the residents of a model, then
-// the components of every expert of every pack.
+// Every tensor, one after another: those of a checkpoint or GGUF file by name, the residents of a
+// model, then the components of every expert of every pack.
 Status list_tensors(const std::filesystem::path& path, const TensorVisitor& visit);
 
 // "q4 g64, bf16".

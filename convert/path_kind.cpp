@@ -10,6 +10,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kGgufExtension = ".gguf";
+
 bool has(const fs::path& directory, const char* name) {
   std::error_code ignored;
   return fs::exists(directory / name, ignored);
@@ -27,11 +29,18 @@ std::string_view path_kind_name(PathKind kind) {
       return "checkpoint";
     case PathKind::kSafetensors:
       return "safetensors";
+    case PathKind::kGguf:
+      return "gguf";
     case PathKind::kModel:
       return "model";
     default:
       return "pack";
   }
+}
+
+bool is_gguf_file(const fs::path& path) {
+  std::error_code ignored;
+  return path.extension() == kGgufExtension && fs::is_regular_file(path, ignored);
 }
 
 Result<PathKind> find_path_kind(const fs::path& path) {
@@ -43,10 +52,7 @@ Result<PathKind> find_path_kind(const fs::path& path) {
   }
   if (status.type() == fs::file_type::regular) {
     const std::string extension = path.extension().string();
-    if (extension == ".gguf") {
-      return make_error(StatusCode::kUnsupported, Where{.file = name},
-                        "GGUF files cannot be read yet");
-    }
+    if (extension == kGgufExtension) return PathKind::kGguf;
     if (extension == ".json" || extension == ".bin") {
       return not_readable(name, "is one file of a model", "name the directory that holds it");
     }

@@ -54,7 +54,9 @@ Status no_weights(const fs::path& directory) {
   }
   if (!other.empty()) {
     return unsupported({.file = name}, "holds " + other + " files and no safetensors",
-                       "download the safetensors form of the model");
+                       other == ".gguf"
+                           ? "name one of the GGUF files, or download the model as safetensors"
+                           : "download the safetensors form of the model");
   }
   return not_found({.file = name},
                    std::string(kSingleName) + " and " + std::string(kIndexName) + " are missing",

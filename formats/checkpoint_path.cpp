@@ -37,6 +37,14 @@ std::vector<std::string> folders_in(const fs::path& path, std::string_view prefi
   return names;
 }
 
+bool holds_gguf(const fs::path& path) {
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() == ".gguf") return true;
+  }
+  return false;
+}
+
 std::string list_of(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), kMaxListed); ++i) {
@@ -110,6 +118,10 @@ Result<fs::path> resolve_checkpoint_directory(const fs::path& path) {
                         "the cache holds several models: " + list_of(models),
                         "name one of them: " + printable((root / models.front()).string(), 4096));
     }
+  }
+  if (holds_gguf(path)) {
+    return not_found({.file = name}, "config.json is missing, and there are GGUF files",
+                     "name one of the GGUF files");
   }
   return not_found({.file = name}, "config.json is missing",
                    "name a directory with config.json and safetensors, or a HuggingFace cache");

@@ -8,7 +8,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::array<QFormatInfo, 12> kFormats{{
+constexpr std::array<QFormatInfo, 34> kFormats{{
     {QFormatId::kF32, "f32", QKind::kPlain, 32, DType::kF32},
     {QFormatId::kF16, "f16", QKind::kPlain, 16, DType::kF16},
     {QFormatId::kBf16, "bf16", QKind::kPlain, 16, DType::kBf16},
@@ -18,9 +18,31 @@ constexpr std::array<QFormatInfo, 12> kFormats{{
     {QFormatId::kQ5, "q5", QKind::kAffine, 5, DType::kU32},
     {QFormatId::kQ6, "q6", QKind::kAffine, 6, DType::kU32},
     {QFormatId::kQ8, "q8", QKind::kAffine, 8, DType::kU32},
+    {QFormatId::kQ40, "q4_0", QKind::kBlock, 0, DType::kU8, 32, 18},
+    {QFormatId::kQ41, "q4_1", QKind::kBlock, 0, DType::kU8, 32, 20},
+    {QFormatId::kQ50, "q5_0", QKind::kBlock, 0, DType::kU8, 32, 22},
+    {QFormatId::kQ51, "q5_1", QKind::kBlock, 0, DType::kU8, 32, 24},
+    {QFormatId::kQ80, "q8_0", QKind::kBlock, 0, DType::kU8, 32, 34},
+    {QFormatId::kQ2K, "q2_k", QKind::kBlock, 0, DType::kU8, 256, 84},
+    {QFormatId::kQ3K, "q3_k", QKind::kBlock, 0, DType::kU8, 256, 110},
+    {QFormatId::kQ4K, "q4_k", QKind::kBlock, 0, DType::kU8, 256, 144},
     {QFormatId::kQ5K, "q5_k", QKind::kBlock, 0, DType::kU8, 256, 176},
+    {QFormatId::kQ6K, "q6_k", QKind::kBlock, 0, DType::kU8, 256, 210},
+    {QFormatId::kIq2Xxs, "iq2_xxs", QKind::kBlock, 0, DType::kU8, 256, 66},
+    {QFormatId::kIq2Xs, "iq2_xs", QKind::kBlock, 0, DType::kU8, 256, 74},
     {QFormatId::kIq3Xxs, "iq3_xxs", QKind::kBlock, 0, DType::kU8, 256, 98},
+    {QFormatId::kIq1S, "iq1_s", QKind::kBlock, 0, DType::kU8, 256, 50},
+    {QFormatId::kIq4Nl, "iq4_nl", QKind::kBlock, 0, DType::kU8, 32, 18},
+    {QFormatId::kIq3S, "iq3_s", QKind::kBlock, 0, DType::kU8, 256, 110},
+    {QFormatId::kIq2S, "iq2_s", QKind::kBlock, 0, DType::kU8, 256, 82},
     {QFormatId::kIq4Xs, "iq4_xs", QKind::kBlock, 0, DType::kU8, 256, 136},
+    {QFormatId::kIq1M, "iq1_m", QKind::kBlock, 0, DType::kU8, 256, 56},
+    {QFormatId::kTq10, "tq1_0", QKind::kBlock, 0, DType::kU8, 256, 54},
+    {QFormatId::kTq20, "tq2_0", QKind::kBlock, 0, DType::kU8, 256, 66},
+    {QFormatId::kMxfp4, "mxfp4", QKind::kBlock, 0, DType::kU8, 32, 17},
+    {QFormatId::kNvfp4, "nvfp4", QKind::kBlock, 0, DType::kU8, 64, 36},
+    {QFormatId::kQ10, "q1_0", QKind::kBlock, 0, DType::kU8, 128, 18},
+    {QFormatId::kQ20, "q2_0", QKind::kBlock, 0, DType::kU8, 64, 18},
 }};
 
 }  // namespace

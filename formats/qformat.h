@@ -14,6 +14,7 @@
 
 namespace moepack {
 
+// Of ggml's types the names lose their underscores: kQ40 is Q4_0, kQ4K is Q4_K.
 enum class QFormatId : std::uint8_t {  // never renumber
   kF32 = MOE_QFORMAT_F32,
   kF16 = MOE_QFORMAT_F16,
@@ -24,9 +25,31 @@ enum class QFormatId : std::uint8_t {  // never renumber
   kQ5 = MOE_QFORMAT_Q5,
   kQ6 = MOE_QFORMAT_Q6,
   kQ8 = MOE_QFORMAT_Q8,
+  kQ40 = MOE_QFORMAT_Q4_0,
+  kQ41 = MOE_QFORMAT_Q4_1,
+  kQ50 = MOE_QFORMAT_Q5_0,
+  kQ51 = MOE_QFORMAT_Q5_1,
+  kQ80 = MOE_QFORMAT_Q8_0,
+  kQ2K = MOE_QFORMAT_Q2_K,
+  kQ3K = MOE_QFORMAT_Q3_K,
+  kQ4K = MOE_QFORMAT_Q4_K,
   kQ5K = MOE_QFORMAT_Q5_K,
+  kQ6K = MOE_QFORMAT_Q6_K,
+  kIq2Xxs = MOE_QFORMAT_IQ2_XXS,
+  kIq2Xs = MOE_QFORMAT_IQ2_XS,
   kIq3Xxs = MOE_QFORMAT_IQ3_XXS,
+  kIq1S = MOE_QFORMAT_IQ1_S,
+  kIq4Nl = MOE_QFORMAT_IQ4_NL,
+  kIq3S = MOE_QFORMAT_IQ3_S,
+  kIq2S = MOE_QFORMAT_IQ2_S,
   kIq4Xs = MOE_QFORMAT_IQ4_XS,
+  kIq1M = MOE_QFORMAT_IQ1_M,
+  kTq10 = MOE_QFORMAT_TQ1_0,
+  kTq20 = MOE_QFORMAT_TQ2_0,
+  kMxfp4 = MOE_QFORMAT_MXFP4,
+  kNvfp4 = MOE_QFORMAT_NVFP4,
+  kQ10 = MOE_QFORMAT_Q1_0,
+  kQ20 = MOE_QFORMAT_Q2_0,
 };
 
 enum class QKind : std::uint8_t {

@@ -18,9 +18,31 @@
 
 /* Blocks of ggml: 64 + ggml's own type number. A block holds consecutive inputs of one row with all
    that belongs to them. */
+#define MOE_QFORMAT_Q4_0 66
+#define MOE_QFORMAT_Q4_1 67
+#define MOE_QFORMAT_Q5_0 70
+#define MOE_QFORMAT_Q5_1 71
+#define MOE_QFORMAT_Q8_0 72
+#define MOE_QFORMAT_Q2_K 74
+#define MOE_QFORMAT_Q3_K 75
+#define MOE_QFORMAT_Q4_K 76
 #define MOE_QFORMAT_Q5_K 77
+#define MOE_QFORMAT_Q6_K 78
+#define MOE_QFORMAT_IQ2_XXS 80
+#define MOE_QFORMAT_IQ2_XS 81
 #define MOE_QFORMAT_IQ3_XXS 82
+#define MOE_QFORMAT_IQ1_S 83
+#define MOE_QFORMAT_IQ4_NL 84
+#define MOE_QFORMAT_IQ3_S 85
+#define MOE_QFORMAT_IQ2_S 86
 #define MOE_QFORMAT_IQ4_XS 87
+#define MOE_QFORMAT_IQ1_M 93
+#define MOE_QFORMAT_TQ1_0 98
+#define MOE_QFORMAT_TQ2_0 99
+#define MOE_QFORMAT_MXFP4 103
+#define MOE_QFORMAT_NVFP4 104
+#define MOE_QFORMAT_Q1_0 105
+#define MOE_QFORMAT_Q2_0 106
 
 /* Rows of affine codes are stored in 32-bit words, so a row holds a multiple of this many codes. */
 #define MOE_AFFINE_ROW_MULTIPLE 32

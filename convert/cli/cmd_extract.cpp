@@ -52,7 +52,7 @@ void register_extract(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("extract", "Write one tensor to a file");
   command
       ->add_option("path", flags->path,
-                   "Checkpoint, safetensors file, model directory or pack directory")
+                   "Checkpoint, safetensors or GGUF file, model directory or pack directory")
       ->required();
   command
       ->add_option("tensor", flags->tensor,

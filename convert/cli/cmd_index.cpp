@@ -49,9 +49,9 @@ void register_index(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("index", "Write where every expert of a checkpoint lies, as JSON");
   command
-      ->add_option(
-          "source", flags->source,
-          "Checkpoint: a directory with config.json and safetensors, or a HuggingFace cache")
+      ->add_option("source", flags->source,
+                   "Checkpoint (a directory with config.json and safetensors, or a HuggingFace "
+                   "cache) or GGUF file")
       ->required();
   command->add_option("-o,--output", flags->output, "File to write; -: stdout")->required();
   command->add_flag("--json", flags->json, "Print a summary as one JSON object on stdout");

@@ -104,11 +104,40 @@ Json pack_json(const PackSummary& p) {
   return json;
 }
 
+Json gguf_json(const GgufSummary& g) {
+  Json json{{"version", g.version},
+            {"byte_order", g.is_big_endian ? "big" : "little"},
+            {"architecture", g.architecture},
+            {"name", g.name},
+            {"files", g.files},
+            {"num_tensors", g.num_tensors},
+            {"bytes", g.bytes},
+            {"fingerprint", checksum_text(g.fingerprint)},
+            {"types", formats_json(g.types)}};
+  if (!g.problem.empty()) json["problem"] = g.problem;
+  json["layers"] = Json::array();
+  for (const GgufLayerSummary& layer : g.layers) {
+    json["layers"].push_back({{"layer", layer.layer},
+                              {"num_experts", layer.num_experts},
+                              {"expert_format", layer.expert_formats},
+                              {"expert_bytes", layer.expert_bytes}});
+  }
+  json["metadata"] = Json::array();
+  for (const GgufKeySummary& key : g.metadata) {
+    Json entry{{"key", key.key}, {"type", key.type}};
+    if (key.is_array) entry["count"] = key.count;
+    entry["value"] = key.value;
+    json["metadata"].push_back(std::move(entry));
+  }
+  return json;
+}
+
 Json inspection_json(const Inspection& found) {
   Json json{{"kind", path_kind_name(found.kind)}, {"path", found.path}};
   if (found.kind == PathKind::kModel) json["unfinished"] = found.unfinished;
   if (found.config.has_value()) json["config"] = config_json(*found.config);
   if (found.checkpoint.has_value()) json["checkpoint"] = checkpoint_json(*found.checkpoint);
+  if (found.gguf.has_value()) json["gguf"] = gguf_json(*found.gguf);
   if (found.residents.has_value()) {
     const ResidentSummary& r = *found.residents;
     json["residents"] = Json{{"model", r.model},
@@ -218,6 +247,25 @@ void print_checkpoint(const CheckpointSummary& c) {
   print_layers(c.layers);
 }
 
+void print_gguf(const GgufSummary& g) {
+  std::cout << "GGUF version " << g.version << (g.is_big_endian ? ", big-endian" : "") << ", "
+            << (g.architecture.empty() ? "architecture unknown" : printable(g.architecture));
+  if (!g.name.empty()) std::cout << ", " << printable(g.name);
+  std::cout << "\ntensors: " << g.num_tensors << " in " << g.files.size()
+            << (g.files.size() == 1 ? " file, " : " files, ") << format_bytes(g.bytes) << " ("
+            << tally_text(g.types) << ")\nfingerprint: " << checksum_text(g.fingerprint) << "\n";
+  if (!g.problem.empty()) std::cout << "experts: " << g.problem << "\n";
+  for (const GgufLayerSummary& layer : g.layers) {
+    std::cout << "  layer " << layer.layer << ": " << layer.num_experts << " experts, "
+              << layer.expert_formats << ", " << format_bytes(layer.expert_bytes) << "\n";
+  }
+  std::cout << "metadata:\n";
+  for (const GgufKeySummary& key : g.metadata) {
+    std::cout << "  " << printable(key.key) << ": " << key.value;
+    std::cout << (key.is_array ? "\n" : " (" + key.type + ")\n");
+  }
+}
+
 void print_pack(const PackSummary& p) {
   std::cout << "pack " << printable(p.name) << ": " << p.num_layers << " layers x " << p.num_experts
             << " experts, hidden size " << p.hidden_size << ", expert width " << p.expert_width
@@ -243,6 +291,7 @@ Status print_text(const Inspection& found, bool tensors) {
             << (found.unfinished ? ", unfinished: its conversion was interrupted\n" : "\n");
   if (found.config.has_value()) print_config(*found.config);
   if (found.checkpoint.has_value()) print_checkpoint(*found.checkpoint);
+  if (found.gguf.has_value()) print_gguf(*found.gguf);
   if (found.residents.has_value()) {
     const ResidentSummary& r = *found.residents;
     std::cout << "resident tensors: " << r.num_tensors << ", " << format_bytes(r.bytes) << " ("
@@ -269,11 +318,11 @@ Status run(const InspectFlags& flags) {
 
 void register_inspect(CLI::App& app, Action& action) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* command =
-      app.add_subcommand("inspect", "Say what is in a checkpoint, a model directory or a pack");
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Say what is in a checkpoint, a GGUF file, a model directory or a pack");
   command
       ->add_option("path", flags->path,
-                   "Checkpoint, safetensors file, model directory or pack directory")
+                   "Checkpoint, safetensors or GGUF file, model directory or pack directory")
       ->required();
   command->add_flag("--tensors", flags->tensors,
                     "List every tensor: name, type, shape, file, offset, bytes");

@@ -437,9 +437,9 @@ def resident_refusals(s):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--grid", required=True, help="iq3_xxs_grid.json of tests/golden/ggml")
+    parser.add_argument("--grid", required=True, help="codebooks.json of tests/golden/ggml")
     args = parser.parse_args()
-    grid = json.loads(Path(args.grid).read_text())
+    grid = json.loads(Path(args.grid).read_text())["iq3_xxs"]["packed"]
     with tempfile.TemporaryDirectory(prefix="moepack-flashmoe-") as scratch:
         suite = Suite(args.program, Path(scratch), grid)
         expected = uniform_cases(suite)

@@ -7,21 +7,32 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "formats/bytes.h"
 #include "formats/file.h"
+#include "formats/json.h"
 #include "formats/qcodec.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {
 namespace {
 
+// All block formats, with the base name of their files under tests/golden/ggml.
 struct Golden {
   QFormatId id;
-  const char* file;  // base name under tests/golden/ggml
+  std::string file;
 };
-constexpr Golden kGoldens[] = {
-    {QFormatId::kQ5K, "q5_K"}, {QFormatId::kIq3Xxs, "iq3_xxs"}, {QFormatId::kIq4Xs, "iq4_xs"}};
+std::vector<Golden> goldens() {
+  std::vector<Golden> all;
+  for (const QFormatInfo& info : qformats()) {
+    if (info.kind != QKind::kBlock) continue;
+    std::string file(info.name);
+    if (file.ends_with("_k")) file.back() = 'K';
+    all.push_back({info.id, file});
+  }
+  return all;
+}
 
 std::string read_golden(const std::string& name) {
   const std::filesystem::path path =
@@ -39,17 +50,29 @@ QMatrixView view_of(const std::string& bytes, const QFormatInfo& info, std::uint
           .weight = reinterpret_cast<const std::byte*>(bytes.data())};
 }
 
-TEST(GgmlBlocks, EveryTypeHasAGolden) {
-  std::size_t blocks = 0;
-  for (const QFormatInfo& info : qformats()) blocks += info.kind == QKind::kBlock ? 1 : 0;
-  EXPECT_EQ(blocks, std::size(kGoldens));
+// The table against the index that was written beside the values.
+TEST(GgmlBlocks, TheTableHoldsTheTypesOfTheGoldens) {
+  const auto index = parse_json(read_golden("index.json"), {.file = "index.json"});
+  ASSERT_OK(index);
+  EXPECT_EQ(index.value().size(), 25U);
+  EXPECT_EQ(index.value().size(), goldens().size());
+  for (const Golden& golden : goldens()) {
+    const QFormatInfo& info = qformat_info(golden.id);
+    ASSERT_TRUE(index.value().contains(golden.file)) << golden.file;
+    const nlohmann::json& entry = index.value()[golden.file];
+    EXPECT_EQ(static_cast<std::uint32_t>(info.id), 64 + entry["id"].get<std::uint32_t>());
+    EXPECT_EQ(info.block_values, entry["block_elems"].get<std::uint32_t>()) << info.name;
+    EXPECT_EQ(info.block_bytes, entry["block_bytes"].get<std::uint32_t>()) << info.name;
+    EXPECT_EQ(read_golden(golden.file + ".bin").size(),
+              entry["n_blocks"].get<std::size_t>() * info.block_bytes);
+  }
 }
 
 TEST(GgmlBlocks, DecodeAsGgmlDoes) {
-  for (const Golden& golden : kGoldens) {
+  for (const Golden& golden : goldens()) {
     const QFormatInfo& info = qformat_info(golden.id);
-    const std::string bytes = read_golden(std::string(golden.file) + ".bin");
-    const std::string expected = read_golden(std::string(golden.file) + ".f32");
+    const std::string bytes = read_golden(golden.file + ".bin");
+    const std::string expected = read_golden(golden.file + ".f32");
     ASSERT_EQ(bytes.size() % info.block_bytes, 0U);
     ASSERT_EQ(expected.size(), bytes.size() / info.block_bytes * info.block_values * 4);
     for (std::uint64_t per_row : {1U, 4U}) {
@@ -68,9 +91,9 @@ TEST(GgmlBlocks, DecodeAsGgmlDoes) {
 }
 
 TEST(GgmlBlocks, PartsOfARowAreTheRows) {
-  for (const Golden& golden : kGoldens) {
+  for (const Golden& golden : goldens()) {
     const QFormatInfo& info = qformat_info(golden.id);
-    const std::string bytes = read_golden(std::string(golden.file) + ".bin");
+    const std::string bytes = read_golden(golden.file + ".bin");
     const QMatrixView w = view_of(bytes, info, 4);
     std::vector<float> row(w.cols);
     decode_row(w, 3, row);
@@ -80,6 +103,104 @@ TEST(GgmlBlocks, PartsOfARowAreTheRows) {
       ASSERT_EQ(part[i], row[info.block_values + i]) << info.name << " at " << i;
     }
   }
+}
+
+// Puts entry `index` of its grid into the first group of a block that is otherwise zero, with
+// scales that leave the digits' values multiplied by a power of two, and no sign set.
+struct GridCase {
+  const char* grid;  // of codebooks.json
+  QFormatId id;
+  float scale;   // of the values
+  float offset;  // added before scaling
+  void (*place)(std::byte* block, std::uint32_t index);
+};
+
+void put(std::byte* at, std::uint32_t value) { *at = static_cast<std::byte>(value & 255U); }
+
+const GridCase kGridCases[] = {
+    {"iq2_xxs", QFormatId::kIq2Xxs, 0.125F, 0,
+     [](std::byte* block, std::uint32_t index) { put(block + 2, index); }},
+    {"iq2_xs", QFormatId::kIq2Xs, 0.125F, 0,
+     [](std::byte* block, std::uint32_t index) {
+       put(block + 2, index);
+       put(block + 3, index >> 8);
+     }},
+    {"iq2_s", QFormatId::kIq2S, 0.125F, 0,
+     [](std::byte* block, std::uint32_t index) {
+       put(block + 2, index);
+       put(block + 66, index >> 8);
+     }},
+    {"iq3_xxs", QFormatId::kIq3Xxs, 0.25F, 0,
+     [](std::byte* block, std::uint32_t index) { put(block + 2, index); }},
+    {"iq3_s", QFormatId::kIq3S, 1, 0,
+     [](std::byte* block, std::uint32_t index) {
+       put(block + 2, index);
+       put(block + 66, index >> 8);
+     }},
+    {"iq1_s", QFormatId::kIq1S, 1, 0.125F,
+     [](std::byte* block, std::uint32_t index) {
+       put(block + 2, index);
+       put(block + 34, index >> 8);
+     }},
+    {"iq1_s", QFormatId::kIq1M, 1, 0.125F,
+     [](std::byte* block, std::uint32_t index) {
+       put(block, index);
+       put(block + 32, index >> 8);
+       put(block + 53, 0xc0);  // 1.0 as binary16, a quarter in the top four bits of each scale
+       put(block + 55, 0x30);
+     }},
+};
+
+// Every entry of every grid; the goldens above meet a part of them.
+TEST(GgmlBlocks, GridsAreGgmls) {
+  const auto books = parse_json(read_golden("codebooks.json"), {.file = "codebooks.json"});
+  ASSERT_OK(books);
+  for (const GridCase& c : kGridCases) {
+    const nlohmann::json& book = books.value()[c.grid];
+    const QFormatInfo& info = qformat_info(c.id);
+    const std::uint32_t bits = book["bits_per_digit"];
+    for (std::uint32_t index = 0; index < book["packed"].size(); ++index) {
+      std::string block(info.block_bytes, '\0');
+      auto* bytes = reinterpret_cast<std::byte*>(block.data());
+      if (c.id != QFormatId::kIq1M) store_le<std::uint16_t>(bytes, 0x3c00);  // d = 1
+      c.place(bytes, index);
+      std::vector<float> values(info.block_values);
+      decode_row(view_of(block, info, 1), 0, values);
+      const auto packed = book["packed"][index].get<std::uint32_t>();
+      for (std::uint32_t j = 0; j < (bits == 2 ? 8U : 4U); ++j) {
+        const std::uint32_t digit = (packed >> (bits * j)) & ((1U << bits) - 1U);
+        const auto value = book["value_of_digit"][std::to_string(digit)].get<float>();
+        ASSERT_EQ(values[j], (value + c.offset) * c.scale)
+            << info.name << " entry " << index << " weight " << j;
+      }
+    }
+  }
+}
+
+// Scale bytes that the goldens leave out. Values by the formulas of E8M0 and of ggml's unsigned
+// E4M3 (0x7f is zero there, bit 7 is not looked at); gguf-py gives the same for all 256.
+TEST(GgmlBlocks, ByteScalesAtTheirLimits) {
+  const auto first_value = [](QFormatId id, int scale, int codes) {
+    const QFormatInfo& info = qformat_info(id);
+    std::string block(info.block_bytes, static_cast<char>(codes));
+    const std::size_t scales = id == QFormatId::kNvfp4 ? 4 : 1;
+    block.replace(0, scales, scales, static_cast<char>(scale));
+    std::vector<float> values(info.block_values);
+    decode_row(view_of(block, info, 1), 0, values);
+    return values[0];
+  };
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 0, 0x22), 0x1p-127F);  // code 2 is 1.0
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 1, 0x99), -0x1p-127F);
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 127, 0x77), 6.0F);
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 254, 0x22), 0x1p127F);
+  EXPECT_EQ(first_value(QFormatId::kMxfp4, 255, 0x11), 0x1p127F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x00, 0x22), 0.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x01, 0x22), 0x1p-9F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x08, 0x22), 0x1p-6F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x7e, 0x22), 448.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0x7f, 0x22), 0.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0xfe, 0x22), 448.0F);
+  EXPECT_EQ(first_value(QFormatId::kNvfp4, 0xff, 0x22), 480.0F);
 }
 
 TEST(GgmlBlocks, SizesFollowFromTheTable) {

@@ -106,7 +106,7 @@ Product multiply(const Kernels& kernels, const QMatrixView& w, GuardedFloats& x,
 
 std::vector<std::uint64_t> awkward_cols(const WeightFormat& format) {
   const std::vector<std::uint64_t> all =
-      is_block(format) ? std::vector<std::uint64_t>{256, 512, 768, 1280}
+      is_block(format) ? std::vector<std::uint64_t>{32, 96, 128, 256, 512, 544, 640, 768, 1280}
       : is_affine(format)
           ? std::vector<std::uint64_t>{32, 64, 96, 128, 160, 256, 288, 320, 544, 640, 1056, 1152}
           : std::vector<std::uint64_t>{1, 7, 8, 15, 31, 33, 96, 511, 513, 1056};

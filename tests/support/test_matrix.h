@@ -102,17 +102,61 @@ class TestMatrix {
     const QFormatInfo& info = qformat_info(format.id);
     std::vector<std::byte> bytes =
         random_codes(matrix_bytes(format, rows, cols).value().weight, random);
-    const std::size_t scales = format.id == QFormatId::kQ5K ? 2 : 1;
     const std::uint64_t row_blocks = cols / info.block_values;
     for (std::uint64_t block = 0; block < rows * row_blocks; ++block) {
       const float scale =
           block / row_blocks % 5 == 4 ? 0.0F : 0.1F * magnitude(DType::kF16, values);
-      for (std::size_t i = 0; i < scales; ++i) {
-        store_le(bytes.data() + block * info.block_bytes + 2 * i,
-                 f32_to_f16(scale * uniform(random)));
-      }
+      set_block_scales(format.id, bytes.data() + block * info.block_bytes, scale, uniform, random);
     }
     return bytes;
+  }
+
+  // Replaces what scales a block by random numbers up to `scale`.
+  static void set_block_scales(QFormatId id, std::byte* block, float scale,
+                               std::uniform_real_distribution<float>& uniform,
+                               std::mt19937& random) {
+    const auto half = [&] { return f32_to_f16(scale * uniform(random)); };
+    if (id == QFormatId::kMxfp4) {  // a power of two; there is no zero
+      const int exponent = scale > 0 ? std::ilogb(scale) : -127;
+      block[0] = static_cast<std::byte>(std::clamp(127 + exponent, 0, 254));
+    } else if (id == QFormatId::kNvfp4) {  // unsigned, from 2^-9 to 448
+      const int exponent = scale > 0 ? std::clamp(std::ilogb(scale) + 7, 0, 14) : -1;
+      for (std::size_t i = 0; i < 4; ++i) {
+        const auto mantissa = static_cast<int>(random() % 8);
+        block[i] = static_cast<std::byte>(exponent < 0 ? 0 : exponent * 8 + mantissa);
+      }
+    } else if (id == QFormatId::kIq1M) {  // a quarter in the top four bits of each of four words
+      const std::uint16_t d = half();
+      for (std::size_t i = 0; i < 4; ++i) {
+        const auto low = std::to_integer<std::uint32_t>(block[49 + 2 * i]) & 15U;
+        block[49 + 2 * i] = static_cast<std::byte>(low | ((d >> (4 * i)) & 15U) << 4);
+      }
+    } else {
+      for (std::size_t offset : half_offsets(id)) store_le(block + offset, half());
+    }
+  }
+
+  // Where the binary16 scales of a block stand.
+  static std::vector<std::size_t> half_offsets(QFormatId id) {
+    switch (id) {
+      case QFormatId::kQ41:
+      case QFormatId::kQ51:
+      case QFormatId::kQ4K:
+      case QFormatId::kQ5K:
+        return {0, 2};
+      case QFormatId::kQ2K:
+        return {80, 82};
+      case QFormatId::kQ3K:
+        return {108};
+      case QFormatId::kQ6K:
+        return {208};
+      case QFormatId::kTq10:
+        return {52};
+      case QFormatId::kTq20:
+        return {64};
+      default:
+        return {0};
+    }
   }
 
   static std::vector<std::byte> random_codes(std::uint64_t size, std::mt19937& random) {
