@@ -99,17 +99,13 @@ class Planner {
 
   Result<BitPlan> run() {
     MOE_ASSIGN_OR_RETURN(bytes_, bytes_of(table_, triples_));
-    MOE_RETURN_IF_ERROR(check_budget());
+    MOE_RETURN_IF_ERROR(check_budget(table_, budget_));
     uniform_ = uniform_packs(table_, triples_, bytes_);
-    std::vector<double> gains = gains_at(start());
-    BitPlan best;
-    bool found = false;
+    BitPlan best = plan_of(start());
     for (int round = 0; round < kMostRounds; ++round) {
-      BitPlan plan = allocate_with(gains);
-      if (found && !(plan.bits.forecast.divergence < best.bits.forecast.divergence)) break;
-      gains = gains_at(plan.bits.layers);
+      BitPlan plan = allocate_with(gains_at(best.bits.layers));
+      if (!(plan.bits.forecast.divergence < best.bits.forecast.divergence)) break;
       best = std::move(plan);
-      found = true;
     }
     best.uniform = uniform_;
     best.bits.forecast.uniform_divergence = uniform_at(uniform_, best.bits.forecast.pack_bytes);
@@ -117,29 +113,6 @@ class Planner {
   }
 
  private:
-  std::uint64_t experts() const { return std::uint64_t{table_.num_layers} * table_.num_experts; }
-
-  Status check_budget() const {
-    const auto [least, most] = std::minmax_element(bytes_.begin(), bytes_.end());
-    const auto in_bits = [&](std::uint64_t bytes) {
-      return std::to_string(8 * static_cast<double>(bytes * experts()) / weights_of(table_));
-    };
-    const char* remedy = "ask for a size between, or measure with other --bits";
-    if (budget_ < *least * experts()) {
-      return invalid_argument("the target of " + std::to_string(budget_) +
-                                  " bytes is too small: the smallest widths take " +
-                                  std::to_string(*least * experts()) + ", " + in_bits(*least) +
-                                  " bits a weight",
-                              remedy);
-    }
-    if (budget_ <= *most * experts()) return Status::ok();
-    return invalid_argument("the target of " + std::to_string(budget_) +
-                                " bytes is too large: the largest widths take " +
-                                std::to_string(*most * experts()) + ", " + in_bits(*most) +
-                                " bits a weight",
-                            remedy);
-  }
-
   // The best uniform pack that fits.
   std::vector<LayerExpertBits> start() const {
     const UniformPack* pack = &uniform_.front();
@@ -149,13 +122,14 @@ class Planner {
     return same_bits(table_, pack->bits);
   }
 
-  // Nats per unit of squared error, at the size that errors have with these widths.
+  // What a little more squared error costs, with these widths.
   std::vector<double> gains_at(const std::vector<LayerExpertBits>& bits) const {
     std::vector<double> gains;
     for (std::size_t l = 0; l < table_.num_layers; ++l) {
       const double error = layer_error(l, bits[l]);
       const DivergenceResponse& response = table_.layers[l].response;
-      gains.push_back(error > 0 ? divergence_of(response, error) / error : response.per_energy);
+      const double root = error > 0 ? response.per_amplitude / (2 * std::sqrt(error)) : 0;
+      gains.push_back(response.per_energy + root);
     }
     return gains;
   }
@@ -179,21 +153,23 @@ class Planner {
         items.push_back(std::move(choices));
       }
     }
-    const Allocation allocation = *allocate(items, budget_);  // check_budget
-    BitPlan plan;
-    plan.layer_gain = gains;
-    plan.bits.layers = same_bits(table_, triples_.front());
+    const Allocation allocation = *allocate(items, budget_);  // fits: check_budget
+    std::vector<LayerExpertBits> layers = same_bits(table_, triples_.front());
     for (std::size_t i = 0; i < items.size(); ++i) {
       const BitTriple& triple = triples_[allocation.choice[i]];
       for (std::size_t p = 0; p < kProjections; ++p) {
-        plan.bits.layers[i / table_.num_experts][p][i % table_.num_experts] =
+        layers[i / table_.num_experts][p][i % table_.num_experts] =
             static_cast<std::uint8_t>(triple[p]);
       }
     }
-    for (std::size_t l = 0; l < table_.num_layers; ++l) {
-      plan.layer_divergence.push_back(
-          divergence_of(table_.layers[l].response, layer_error(l, plan.bits.layers[l])));
-    }
+    BitPlan plan = plan_of(std::move(layers));
+    if (allocation.cost > 0) plan.gap = 1 - allocation.bound / allocation.cost;
+    return plan;
+  }
+
+  // With everything but what uniform packs lose.
+  BitPlan plan_of(std::vector<LayerExpertBits> layers) const {
+    BitPlan plan;
     ExpertBits& b = plan.bits;
     b.model = table_.model;
     b.source_fingerprint = table_.source_fingerprint;
@@ -202,11 +178,20 @@ class Planner {
     b.num_experts = table_.num_experts;
     b.group_size = table_.group_size;
     b.target_bytes = budget_;
-    b.forecast.pack_bytes = allocation.size;
-    b.forecast.bits_per_weight = 8 * static_cast<double>(allocation.size) / weights_of(table_);
+    b.layers = std::move(layers);
+    for (std::size_t l = 0; l < table_.num_layers; ++l) {
+      const LayerExpertBits& bits = b.layers[l];
+      plan.layer_divergence.push_back(
+          divergence_of(table_.layers[l].response, layer_error(l, bits)));
+      for (std::size_t e = 0; e < table_.num_experts; ++e) {
+        const BitTriple triple{bits[0][e], bits[1][e], bits[2][e]};
+        const auto at = std::find(triples_.begin(), triples_.end(), triple) - triples_.begin();
+        b.forecast.pack_bytes += bytes_[static_cast<std::size_t>(at)];
+      }
+    }
+    b.forecast.bits_per_weight =
+        8 * static_cast<double>(b.forecast.pack_bytes) / weights_of(table_);
     b.forecast.divergence = predicted_divergence(table_, b.layers);
-    plan.bound = allocation.cost > 0 ? b.forecast.divergence * allocation.bound / allocation.cost
-                                     : b.forecast.divergence;
     return plan;
   }
 
@@ -284,8 +269,32 @@ Result<BitPlan> plan_bits(const SensitivityTable& table, std::uint64_t budget) {
   return Planner(table, budget).run();
 }
 
+Status check_budget(const SensitivityTable& t, std::uint64_t budget) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> bytes, bytes_of(t, all_triples(t)));
+  const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+  const std::uint64_t experts = std::uint64_t{t.num_layers} * t.num_experts;
+  const auto stated = [&](std::uint64_t expert) {
+    return std::to_string(expert * experts) + ", " +
+           std::to_string(8 * static_cast<double>(expert * experts) / weights_of(t)) +
+           " bits a weight";
+  };
+  const char* remedy = "ask for a size between, or measure with other --bits";
+  if (budget < *least * experts) {
+    return invalid_argument("the target of " + std::to_string(budget) +
+                                " bytes is too small: the smallest widths take " + stated(*least),
+                            remedy);
+  }
+  if (budget <= *most * experts) return Status::ok();
+  return invalid_argument("the target of " + std::to_string(budget) +
+                              " bytes is too large: the largest widths take " + stated(*most),
+                          remedy);
+}
+
 std::uint64_t bytes_of_bits_per_weight(const SensitivityTable& table, double bits_per_weight) {
-  return static_cast<std::uint64_t>(std::floor(bits_per_weight * weights_of(table) / 8));
+  // More than any model has would not fit the integer.
+  constexpr double kMost = 1e18;
+  return static_cast<std::uint64_t>(
+      std::clamp(bits_per_weight * weights_of(table) / 8, 0.0, kMost));
 }
 
 }  // namespace moepack

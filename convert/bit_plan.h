@@ -23,10 +23,8 @@ struct UniformPack {
 
 struct BitPlan {
   ExpertBits bits;  // with its forecast
-  // Predicted loss that certainly cannot be undercut with these layers' weights per error: how far
-  // the allocation may be from the optimum.
-  double bound = 0;
-  std::vector<double> layer_gain;        // [layers]: nats per unit of squared error that were used
+  // How far the last round's knapsack may be from its best solution, relative; 0: solved exactly.
+  double gap = 0;
   std::vector<double> layer_divergence;  // [layers]: predicted
   std::vector<UniformPack> uniform;      // those that no other beats in both, by size
 };
@@ -42,9 +40,14 @@ AllocationForecast forecast_of(const SensitivityTable& table, const ExpertBits& 
 // Bytes of an expert's record with its padding; kInvalidArgument: the shape cannot be stored.
 Result<std::uint64_t> stored_bytes(const SensitivityTable& table, const BitTriple& bits);
 
+// Layers' losses are concave in their errors, so that the choice is made in rounds, each with the
+// losses' tangents at the errors of the round before: no round is worse than the one before it.
 // Layer files of at most `budget` bytes, padding included. `table` is finished. kInvalidArgument:
 // not even the smallest widths fit, or the budget is more than the largest take.
 Result<BitPlan> plan_bits(const SensitivityTable& table, std::uint64_t budget);
+
+// kInvalidArgument as of plan_bits; of a table without layers, too.
+Status check_budget(const SensitivityTable& table, std::uint64_t budget);
 
 // Bytes that a target of so many bits a weight stands for.
 std::uint64_t bytes_of_bits_per_weight(const SensitivityTable& table, double bits_per_weight);

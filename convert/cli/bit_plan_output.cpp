@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <map>
@@ -136,17 +137,20 @@ std::string gain_warning(const AllocationForecast& forecast) {
       100 * forecast.gain());
 }
 
+std::string forecast_text(const AllocationForecast& f) {
+  return formatted(
+      "predicted KL divergence %.4g nats, uniform packs of this size %.4g (%.1f %% %s)",
+      f.divergence, f.uniform_divergence, 100 * std::abs(f.gain()), f.gain() < 0 ? "more" : "less");
+}
+
 void print_bit_plan(const BitPlan& plan, const std::string& file) {
   const AllocationForecast& f = plan.bits.forecast;
   std::cerr << (file.empty() ? "allocation" : file) << ": " << format_bytes(f.pack_bytes) << " of "
             << format_bytes(plan.bits.target_bytes)
-            << formatted(
-                   ", %.4g bits a weight; predicted KL divergence %.4g nats, uniform packs of "
-                   "this size %.4g (%.1f %% less)\n",
-                   f.bits_per_weight, f.divergence, f.uniform_divergence, 100 * f.gain());
-  const double gap = f.divergence > 0 ? 1 - plan.bound / f.divergence : 0;
-  if (gap > 1e-6) {
-    std::cerr << formatted("the choice is within %.2g %% of the best one\n", 100 * gap);
+            << formatted(", %.4g bits a weight; ", f.bits_per_weight) << forecast_text(f) << "\n";
+  if (plan.gap > 1e-6) {
+    std::cerr << formatted("the last round's choice is within %.2g %% of its best one\n",
+                           100 * plan.gap);
   }
   const std::string warning = gain_warning(f);
   if (!warning.empty()) std::cerr << "note: " << warning << "\n";
@@ -156,7 +160,7 @@ void explain_sensitivity(const SensitivityTable& table, const std::optional<BitP
   explain_layers(table, plan);
   explain_projections(table);
   const std::vector<Ranked> ranked = rank_experts(table, plan);
-  const std::size_t count = std::min(kNamed, ranked.size());
+  const std::size_t count = std::min(kNamed, ranked.size() / 2);
   std::cout << "experts that lose most and least when they alone have the smallest widths:\n";
   for (std::size_t i = 0; i < count; ++i) print_expert(ranked[i], plan.has_value());
   std::cout << "  …\n";
@@ -172,7 +176,7 @@ nlohmann::ordered_json bit_plan_json(const BitPlan& plan) {
                               {"pack_bytes", f.pack_bytes},
                               {"bits_per_weight", f.bits_per_weight},
                               {"predicted_divergence", f.divergence},
-                              {"lower_bound", plan.bound},
+                              {"gap", plan.gap},
                               {"uniform_divergence", f.uniform_divergence},
                               {"predicted_gain", f.gain()}};
   for (std::size_t l = 0; l < plan.bits.layers.size(); ++l) {

@@ -14,6 +14,9 @@ namespace moepack::cli {
 // "" nowhere.
 void print_bit_plan(const BitPlan& plan, const std::string& file);
 
+// "predicted KL divergence … nats, uniform packs of this size …".
+std::string forecast_text(const AllocationForecast& forecast);
+
 // A forecast whose gain is not worth a mixed pack; "" where it is.
 std::string gain_warning(const AllocationForecast& forecast);
 

@@ -226,11 +226,7 @@ void print_summary(const Outcome& outcome, const TierFlags& flags) {
   for (const std::string& note : outcome.tiers.notes) std::cerr << "note: " << note << "\n";
   for (const std::string& note : r.notes) std::cerr << "note: " << note << "\n";
   if (f.pack_bytes > 0) {
-    std::snprintf(
-        text.data(), text.size(),
-        "predicted KL divergence %.4g nats, uniform packs of this size %.4g (%.1f %% less)",
-        f.divergence, f.uniform_divergence, 100 * f.gain());
-    std::cerr << text.data() << "\n";
+    std::cerr << forecast_text(f) << "\n";
     const std::string warning = gain_warning(f);
     if (!warning.empty()) std::cerr << "note: " << warning << "\n";
   }
