@@ -275,6 +275,9 @@ Status Quantization::write_manifest() {
   if (!tiers.empty()) {
     MOE_RETURN_IF_ERROR(write_text_file(output_.path() / kTieredManifestName, tiers));
   }
+  if (!options_.hot_experts.empty()) {
+    MOE_RETURN_IF_ERROR(write_text_file(output_.path() / kHotExpertsName, options_.hot_experts));
+  }
   return write_pack_manifest(output_.path(), plan_.pack);
 }
 

@@ -13,7 +13,6 @@
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
 #include "convert/quantize.h"
-#include "formats/file.h"
 #include "formats/flashmoe_pack.h"
 #include "formats/foreign_profile.h"
 #include "formats/hot_experts.h"
@@ -134,6 +133,7 @@ Result<QuantizeOptions> options_of(const TierFlags& flags, const Tiers& tiers) {
   options.from = flags.from;
   options.method = *quant_method_from_name(flags.method);
   options.expert_bits = tiers.bits;
+  options.hot_experts = tiers.hot_text;
   options.reuse = flags.reuse;
   options.group_size = tiers.bits.group_size;
   if (!flags.calibration.empty()) options.calibration = flags.calibration;
@@ -168,9 +168,6 @@ Result<Outcome> run(const TierFlags& flags) {
   const fs::path pack = fs::path(flags.model) / outcome.report.pack;
   std::error_code ignored;
   outcome.has_tiered_manifest = fs::exists(pack / kTieredManifestName, ignored);
-  if (!outcome.tiers.hot_text.empty()) {
-    MOE_RETURN_IF_ERROR(write_text_file(pack / "hot_experts.json", outcome.tiers.hot_text));
-  }
   return outcome;
 }
 
