@@ -14,6 +14,9 @@
 
 namespace moepack {
 
+// Where measurements lie in a model directory unless told otherwise.
+constexpr const char* kSensitivityName = "sensitivity.json";
+
 struct SensitivityOptions {
   std::filesystem::path model;
   std::string from;  // as ExpertWeights::open takes it

@@ -67,6 +67,17 @@ std::uint64_t budget_of(const SensitivityFlags& flags, const SensitivityTable& t
   return bytes_of_bits_per_weight(table, flags.target_bpw);
 }
 
+// Such a target in bytes fits 64 bits; NaN passes none of the library's own checks of a range.
+CLI::Validator target_number(double most) {
+  return CLI::Validator(
+      [most](const std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && value > 0 && value <= most;
+        return good ? std::string() : text + " is no possible target";
+      },
+      "POSITIVE");
+}
+
 void print_json(const SensitivityReport& report, const std::optional<BitPlan>& plan,
                 const SensitivityFlags& flags) {
   const SensitivityTable& t = report.table;
@@ -136,7 +147,7 @@ Result<std::optional<BitPlan>> allocate(const SensitivityReport& report,
 }
 
 int run(SensitivityFlags flags) {
-  if (flags.measurements.empty()) flags.measurements = flags.model + "/sensitivity.json";
+  if (flags.measurements.empty()) flags.measurements = flags.model + "/" + kSensitivityName;
   const Result<SensitivityReport> report = measure(flags);
   if (!report.is_ok()) return fail(report.status());
   const Result<std::optional<BitPlan>> plan = allocate(report.value(), flags);
@@ -181,11 +192,11 @@ void add_how(CLI::App& command, SensitivityFlags& flags) {
                          .add_option("--target-bpw", flags.target_bpw,
                                      "Choose widths: at most so many bits an expert weight, with "
                                      "scales and padding")
-                         ->check(CLI::PositiveNumber);
+                         ->check(target_number(64));
   command
       .add_option("--target-gb", flags.target_gb,
                   "Choose widths: at most so many GB (1e9 bytes) of experts")
-      ->check(CLI::PositiveNumber)
+      ->check(target_number(1e9))
       ->excludes(bpw);
   command.add_option("-o,--output", flags.output, "Write the chosen widths here, for moepack tier");
   command.add_flag("--explain", flags.explain,

@@ -13,6 +13,7 @@
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
 #include "convert/quantize.h"
+#include "convert/sensitivity.h"
 #include "formats/flashmoe_pack.h"
 #include "formats/foreign_profile.h"
 #include "formats/hot_experts.h"
@@ -102,7 +103,7 @@ Result<HotExperts> hot_of(const TierFlags& flags, Tiers& tiers) {
 
 // The measurements that a forecast needs, where there are some.
 void forecast(const TierFlags& flags, Tiers& tiers) {
-  const fs::path file = flags.measurements.empty() ? fs::path(flags.model) / "sensitivity.json"
+  const fs::path file = flags.measurements.empty() ? fs::path(flags.model) / kSensitivityName
                                                    : fs::path(flags.measurements);
   const auto table = read_sensitivity(file);
   ExpertBits wanted = tiers.bits;
