@@ -207,6 +207,9 @@ bool is_measured(const SensitivityTable& t, const ExpertBits& bits) {
       t.group_size != bits.group_size || (!bits.method.empty() && t.method != bits.method)) {
     return false;
   }
+  const bool other = t.source_fingerprint != 0 && bits.source_fingerprint != 0 &&
+                     t.source_fingerprint != bits.source_fingerprint;
+  if (other) return false;
   for (const LayerExpertBits& layer : bits.layers) {
     for (const auto& projection : layer) {
       for (const std::uint8_t width : projection) {

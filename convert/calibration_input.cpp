@@ -80,7 +80,10 @@ class RecordedCalibration : public CalibrationInput {
     return directory_.string() + " (" + std::to_string(manifest_.tokens) + " tokens)";
   }
   std::uint64_t digest() const override {
-    const std::string text = calibration_manifest_text(manifest_);
+    // The response says nothing about the inputs.
+    CalibrationManifest recorded = manifest_;
+    recorded.response.clear();
+    const std::string text = calibration_manifest_text(recorded);
     return checksum(std::as_bytes(std::span(text)));
   }
   std::uint64_t layer_bytes() const override {

@@ -62,8 +62,13 @@ Status parse_head(const JsonFields& root, ExpertBits& bits) {
     return root.error("format", "is no allocation of bits",
                       "give the file that moepack sensitivity -o wrote");
   }
-  MOE_RETURN_IF_ERROR(
-      root.expect_number("format_version", kAllocationFormatVersion, "this moepack reads"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
+  if (version != kAllocationFormatVersion) {
+    return json_error(StatusCode::kUnsupported, root.file(), root.path_of("format_version"),
+                      "is " + std::to_string(version) + ", this moepack reads " +
+                          std::to_string(kAllocationFormatVersion),
+                      "use the moepack that wrote it or allocate again");
+  }
   MOE_RETURN_IF_ERROR(root.allow_only({"format", "format_version", "model", "source_fingerprint",
                                        "method", "num_layers", "num_experts", "group_size",
                                        "target_bytes", "forecast", "layers"}));

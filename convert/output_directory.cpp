@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "formats/file.h"
+#include "formats/flashmoe_pack.h"
+#include "formats/hot_experts.h"
 #include "formats/pack_manifest.h"
 #include "formats/resident_manifest.h"
 
@@ -52,7 +54,9 @@ bool is_own_pack_file(const std::string& file) {
 // What a quantization puts beside the files of a pack.
 bool is_own_work_file(const std::string& file) {
   const std::string name = without_tmp(file);
-  if (name == kUnfinishedMarker) return true;
+  if (name == kUnfinishedMarker || name == kTieredManifestName || name == kHotExpertsName) {
+    return true;
+  }
   return name.starts_with(kQualityStem) && name.ends_with(".json") &&
          is_number(std::string_view(name).substr(kQualityStem.size(),
                                                  name.size() - kQualityStem.size() - 5));

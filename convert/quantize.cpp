@@ -83,6 +83,7 @@ QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& pla
   report.memory_bytes = report.threads * plan.worker_bytes;
   if (plan.calibration != nullptr) report.memory_bytes += plan.calibration->layer_bytes();
   report.notes = plan.notes;
+  for (const std::string& note : plan.reuse.notes()) report.notes.push_back(note);
   name_starved(plan, report);
   return report;
 }
@@ -274,6 +275,9 @@ Status Quantization::write_manifest() {
       options_.expert_bits.has_value() ? flashmoe_tiered_text(plan_.pack) : "";
   if (!tiers.empty()) {
     MOE_RETURN_IF_ERROR(write_text_file(output_.path() / kTieredManifestName, tiers));
+  }
+  if (!options_.hot_experts.empty()) {
+    MOE_RETURN_IF_ERROR(write_text_file(output_.path() / kHotExpertsName, options_.hot_experts));
   }
   return write_pack_manifest(output_.path(), plan_.pack);
 }

@@ -12,9 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Grows whenever the same input gives other bytes.
-constexpr int kQuantizerVersion = 1;
-
 using Formats = std::array<WeightFormat, kProjections>;
 
 Result<WeightFormat> format_of(std::uint32_t bits, std::uint32_t group_size) {
@@ -127,11 +124,11 @@ std::uint64_t recipe_of(const QuantizePlan& plan) {
 }
 
 // Packs of the same recipe hold the bytes that quantizing gives: only the named ones count.
-std::uint64_t plan_digest(const QuantizePlan& plan) {
+std::uint64_t plan_digest(const QuantizeOptions& options, const QuantizePlan& plan) {
   PackManifest pack = plan.pack;
   pack.source.name.clear();
   return sum_of(pack_manifest_text(pack) + "recipe " + checksum_text(plan.recipe) + "\n" +
-                plan.reuse.named_text());
+                plan.reuse.named_text() + options.hot_experts);
 }
 
 Status find_reusable(const QuantizeOptions& options, QuantizePlan& plan) {
@@ -190,7 +187,7 @@ Result<QuantizePlan> make_quantize_plan(const QuantizeOptions& options) {
   plan.recipe = recipe_of(plan);
   plan.reused.resize(plan.pack.num_layers);
   MOE_RETURN_IF_ERROR(find_reusable(options, plan));
-  plan.digest = plan_digest(plan);
+  plan.digest = plan_digest(options, plan);
   return plan;
 }
 

@@ -14,6 +14,21 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
 
+// The reader of ledgers knows nothing of the pack that one stands in.
+bool fits(const LayerQuality& layer, const PackManifest& pack, std::size_t methods) {
+  if (layer.layer >= pack.num_layers) return false;
+  for (const ProjectionQuality& columns : layer.projections) {
+    const bool whole = columns.method.size() == pack.num_experts &&
+                       columns.before.size() == pack.num_experts &&
+                       columns.after.size() == pack.num_experts;
+    if (!whole) return false;
+    for (const std::uint8_t method : columns.method) {
+      if (method >= methods) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<ReusablePacks> ReusablePacks::open(const Options& options, const ModelConfig& config) {
@@ -32,7 +47,9 @@ Result<ReusablePacks> ReusablePacks::open(const Options& options, const ModelCon
     if (skip) continue;
     const auto report = read_pack_report(options.model / name);
     if (!report.is_ok() || report.value().recipe != options.recipe) continue;
-    MOE_RETURN_IF_ERROR(out.add(options, name, false, config));
+    // Nobody asked for it, and it only saves time.
+    const Status added = out.add(options, name, false, config);
+    if (!added.is_ok()) out.notes_.push_back("records cannot be taken over: " + added.message());
   }
   return out;
 }
@@ -52,15 +69,17 @@ Status ReusablePacks::add(const Options& options, const std::string& name, bool 
                       "was made from another model (" + printable(pack->manifest.source.name) + ")",
                       "take records from packs of this model");
   }
-  for (const LayerEntry& layer : pack->manifest.layers) {
-    MOE_ASSIGN_OR_RETURN(File file, File::open(directory / layer.file));
-    pack->files.push_back(std::move(file));
-  }
+  pack->directory = directory;
   MOE_ASSIGN_OR_RETURN(PackReport report, read_pack_report(directory));
   if (report.ledger.has_value()) {
     pack->has_ledger = true;
     pack->ledger = std::move(*report.ledger);
+    std::erase_if(pack->ledger.layers, [&](const LayerQuality& layer) {
+      return !fits(layer, pack->manifest, pack->ledger.methods.size());
+    });
   }
+  // A named pack of the recipe is like the others.
+  if (report.recipe != 0 && report.recipe == options.recipe) pack->is_named = false;
   packs_.push_back(std::move(pack));
   return Status::ok();
 }
@@ -78,7 +97,8 @@ bool ReusablePacks::find(std::uint32_t layer, std::uint32_t expert, const Expert
 Status ReusablePacks::copy(const Record& record, RecordStream& out) const {
   const Pack& pack = *packs_[record.pack];
   const ExpertEntry& entry = pack.manifest.layers[record.layer].experts[record.expert];
-  const File& file = pack.files[record.layer];
+  MOE_ASSIGN_OR_RETURN(const File file,
+                       File::open(pack.directory / pack.manifest.layers[record.layer].file));
   const std::uint64_t size = pack.manifest.layout_of(record.layer, record.expert).record_bytes;
   ChecksumStream sum;
   for (std::uint64_t done = 0; done < size;) {

@@ -44,7 +44,8 @@ class ReusablePacks {
   const LayerQuality* quality(const Record& record) const;
   const QualityLedger* ledger(const Record& record) const;
 
-  const std::string& name(std::uint32_t pack) const { return packs_[pack]->name; }
+  // Packs of the recipe that could not be opened; a sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
   // Of the named packs: what the bytes of a result depend on.
   std::string named_text() const;
 
@@ -53,7 +54,7 @@ class ReusablePacks {
     std::string name;  // of the directory
     bool is_named = false;
     PackManifest manifest;
-    std::vector<File> files;  // [layers]
+    std::filesystem::path directory;
     QualityLedger ledger;
     bool has_ledger = false;
   };
@@ -61,6 +62,7 @@ class ReusablePacks {
              const ModelConfig& config);
 
   std::vector<std::unique_ptr<Pack>> packs_;
+  std::vector<std::string> notes_;
 };
 
 }  // namespace moepack

@@ -12,6 +12,7 @@
 #include "convert/quantize_inputs.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
+#include "formats/model_dir.h"
 #include "quant/expert_damage.h"
 #include "quant/tile.h"
 
@@ -50,19 +51,28 @@ Status check_options(const SensitivityOptions& options, const QuantizeInputs& in
                                 std::to_string(options.group_size),
                             "give --group-size 32, 64 or 128");
   }
-  if (!inputs.calibration->response().empty()) return Status::ok();
+  const std::vector<DivergenceResponse> response = inputs.calibration->response();
+  const bool says_something =
+      std::any_of(response.begin(), response.end(), [](const DivergenceResponse& r) {
+        return r.per_energy > 0 || r.per_amplitude > 0;
+      });
+  if (says_something) return Status::ok();
   const std::string name = options.calibration.string();
   return make_error(StatusCode::kInvalidArgument, Where{.file = name},
                     "does not say what errors of each layer do to the predictions",
-                    "make it with this moepack's calibrate, without --probe-tokens 0");
+                    "make it with this moepack's calibrate and enough --probe-tokens");
 }
 
 std::uint64_t plan_digest(const Job& job, const SensitivityOptions& options) {
-  std::string text = "sensitivity " + std::to_string(kSensitivityVersion) + " rows " +
+  std::string text = "sensitivity " + std::to_string(kSensitivityVersion) + " quantizer " +
+                     std::to_string(kQuantizerVersion) + " rows " +
                      std::to_string(options.rows) + " weights " +
                      checksum_text(job.inputs.weights.digest()) + " calibration " +
                      checksum_text(job.inputs.calibration->digest()) + "\n";
   text += sensitivity_text(job.table);
+  for (const DivergenceResponse& r : job.inputs.calibration->response()) {
+    text += std::to_string(r.per_energy) + " " + std::to_string(r.per_amplitude) + "\n";
+  }
   return checksum(std::as_bytes(std::span(text)));
 }
 
@@ -84,10 +94,16 @@ Result<Job> prepare(const SensitivityOptions& options) {
   const std::set<std::uint32_t> widths(options.bits.begin(), options.bits.end());
   t.bits.assign(widths.begin(), widths.end());
   t.plan = plan_digest(job, options);
-  t.model = fs::absolute(options.model).lexically_normal().filename().string();
-  if (t.model.empty()) t.model = options.model.parent_path().filename().string();
+  t.model = model_directory_name(options.model);
   job.threads = std::min<std::size_t>(bounded_thread_count(options.threads), t.num_experts);
   return job;
+}
+
+// Everything but the layers, and the name, which may change.
+std::string head_of(SensitivityTable table) {
+  table.layers.clear();
+  table.model.clear();
+  return sensitivity_text(table);
 }
 
 // Layers that an earlier run measured.
@@ -96,8 +112,8 @@ Status take_measured(const SensitivityOptions& options, SensitivityTable& table)
   if (!fs::exists(options.measurements, ignored)) return Status::ok();
   const auto found = read_sensitivity(options.measurements);
   const std::string name = options.measurements.string();
-  if (!found.is_ok()) return found.status();
-  if (found.value().plan == table.plan) {
+  if (!found.is_ok()) return options.restart ? Status::ok() : found.status();
+  if (head_of(found.value()) == head_of(table)) {
     table.layers = found.value().layers;
     return Status::ok();
   }
@@ -105,13 +121,6 @@ Status take_measured(const SensitivityOptions& options, SensitivityTable& table)
   return make_error(StatusCode::kInvalidArgument, Where{.file = name},
                     "holds measurements of another model, calibration, method or other widths",
                     "give --measurements another file, or --restart to replace them");
-}
-
-// Of an expert without uses nothing would be lost: count one more token than there were.
-double use_weight(const ExpertUse& use, std::uint64_t samples) {
-  const double tokens = use.share > 0 ? static_cast<double>(samples) / use.share : 0;
-  const double typical = samples > 0 ? use.weight / use.share : 0;
-  return use.weight + (tokens > 0 ? typical / tokens : 0);
 }
 
 class LayerMeasure {
@@ -173,7 +182,8 @@ class LayerMeasure {
                                                .group_size = options_.group_size,
                                                .rows = options_.rows});
     const ExpertUse use = statistics_->use(e).value_or(ExpertUse{});
-    const double weight = use_weight(use, statistics_->samples(e));
+    // Of an expert without uses nothing would be lost: count one more than there were.
+    const double weight = use.weight + use.one_more;
     out_.share[e] = use.share;
     for (std::size_t p = 0; p < kProjections; ++p) {
       for (std::size_t k = 0; k < job_.table.bits.size(); ++k) {
@@ -216,6 +226,7 @@ std::uint64_t memory_of(const Job& job) {
 Result<SensitivityReport> begin(const SensitivityOptions& options, Job& job) {
   use_one_blas_thread();
   MOE_ASSIGN_OR_RETURN(job, prepare(options));
+  if (options.check) MOE_RETURN_IF_ERROR(options.check(job.table));
   MOE_RETURN_IF_ERROR(take_measured(options, job.table));
   SensitivityReport report;
   report.source = job.inputs.weights.description();

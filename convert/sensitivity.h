@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,9 @@
 #include "quant/quantize_matrix.h"
 
 namespace moepack {
+
+// Where measurements lie in a model directory unless told otherwise.
+constexpr const char* kSensitivityName = "sensitivity.json";
 
 struct SensitivityOptions {
   std::filesystem::path model;
@@ -25,6 +29,8 @@ struct SensitivityOptions {
   std::filesystem::path measurements;  // file to keep them in, and to take them from
   unsigned threads = 0;
   bool restart = false;  // drop measurements of something else
+  // Called with the table's head before anything is measured; an error ends it there. May be empty.
+  std::function<Status(const SensitivityTable&)> check;
 };
 
 struct SensitivityReport {

@@ -71,8 +71,13 @@ Status parse_head(const JsonFields& root, SensitivityTable& t) {
     return root.error("format", "is no table of sensitivities",
                       "give a file that moepack sensitivity measured");
   }
-  MOE_RETURN_IF_ERROR(
-      root.expect_number("format_version", kSensitivityFormatVersion, "this moepack reads"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
+  if (version != kSensitivityFormatVersion) {
+    return json_error(StatusCode::kUnsupported, root.file(), root.path_of("format_version"),
+                      "is " + std::to_string(version) + ", this moepack reads " +
+                          std::to_string(kSensitivityFormatVersion),
+                      "use the moepack that wrote it or measure again");
+  }
   MOE_RETURN_IF_ERROR(root.allow_only(
       {"format", "format_version", "model", "source_fingerprint", "plan", "method", "num_layers",
        "num_experts", "hidden_size", "expert_width", "group_size", "page_size", "bits", "layers"}));
@@ -109,6 +114,9 @@ Result<LayerSensitivity> parse_layer(const JsonFields& fields, const Sensitivity
   MOE_ASSIGN_OR_RETURN(layer.share, numbers(fields, "share", t.num_experts));
   for (const Projection p : kAllProjections) {
     MOE_ASSIGN_OR_RETURN(const JsonFields widths, fields.object(projection_name(p)));
+    if (fields.find(projection_name(p))->size() > t.bits.size()) {
+      return fields.error(projection_name(p), "has other widths than \"bits\"");
+    }
     for (const std::uint32_t bits : t.bits) {
       MOE_ASSIGN_OR_RETURN(std::vector<double> errors,
                            numbers(widths, std::to_string(bits), t.num_experts));

@@ -11,10 +11,12 @@
 #include "convert/import.h"
 #include "convert/model_files.h"
 #include "convert/parallel.h"
+#include "convert/sensitivity.h"
 #include "convert/verify_data.h"
 #include "convert/verify_source.h"
 #include "formats/file.h"
 #include "formats/flashmoe_resident.h"
+#include "formats/hot_experts.h"
 #include "formats/json.h"
 #include "formats/model_dir.h"
 #include "formats/tokenizer_json.h"
@@ -116,7 +118,7 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
                     std::vector<std::string>& notes) {
   for (const OpenPack& pack : model.packs) {
     std::set<std::string, std::less<>> known{kPackManifestName, kTieredManifestName,
-                                             kKeptLayoutName};
+                                             kKeptLayoutName, kHotExpertsName};
     for (const LayerEntry& layer : pack.manifest.layers) known.insert(layer.file);
     note_other_files(pack.path, known, notes);
     if (!pack.manifest.has_checksums) {
@@ -131,7 +133,7 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
     return;
   }
   std::set<std::string, std::less<>> known(kModelFiles.begin(), kModelFiles.end());
-  known.insert({"gguf", kKeptResidentName});
+  known.insert({"gguf", kKeptResidentName, kSensitivityName});
   for (const ResidentData::Part& part : model.data.parts()) {
     known.insert(fs::path(part.file.path()).filename().string());
   }

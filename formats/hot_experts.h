@@ -22,6 +22,8 @@
 
 namespace moepack {
 
+constexpr const char* kHotExpertsName = "hot_experts.json";
+
 struct HotExperts {
   ExpertShape shape;
   std::optional<double> threshold;  // share of a layer's uses that its list covers; absent: unknown

@@ -111,6 +111,12 @@ Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) 
   return packs;
 }
 
+std::string model_directory_name(const std::filesystem::path& model) {
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::absolute(model, ignored).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 Status check_model_finished(const std::filesystem::path& model) {
   std::error_code ignored;
   if (std::filesystem::exists(model / kUnfinishedMarker, ignored)) {

@@ -37,6 +37,9 @@ Result<std::string> choose_pack(const std::filesystem::path& model, const std::s
 Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
                        const std::filesystem::path& pack_path);
 
+// The directory's own name, also of "model/" and ".".
+std::string model_directory_name(const std::filesystem::path& model);
+
 // kCorrupt where a conversion to `model` was not finished.
 Status check_model_finished(const std::filesystem::path& model);
 

@@ -39,7 +39,9 @@ LayerInputs::LayerInputs(const LayerActivations& activations, std::uint32_t num_
     std::size_t& place = is_held_out(i / top_k) ? range.held_out : range.begin;
     samples_[place++] = {.token = static_cast<std::uint32_t>(i / top_k),
                          .weight = error_weight(activations.weights[i])};
+    mean_weight_ += static_cast<double>(error_weight(activations.weights[i]));
   }
+  if (!samples_.empty()) mean_weight_ /= static_cast<double>(samples_.size());
 }
 
 std::span<const InputSample> LayerInputs::training(std::uint32_t expert) const {
@@ -57,7 +59,9 @@ ExpertUse LayerInputs::use(std::uint32_t expert) const {
   const Range& r = ranges_[expert];
   for (std::size_t i = r.begin; i < r.end; ++i) weight += static_cast<double>(samples_[i].weight);
   const auto tokens = static_cast<double>(activations_->tokens);
-  return {.share = static_cast<double>(samples(expert)) / tokens, .weight = weight / tokens};
+  return {.share = static_cast<double>(samples(expert)) / tokens,
+          .weight = weight / tokens,
+          .one_more = mean_weight_ / tokens};
 }
 
 std::vector<InputSample> LayerInputs::spread(std::size_t count, bool held_out) const {

@@ -43,6 +43,9 @@ QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, const Matri
                                 std::size_t rows, const MatrixFormat& format,
                                 const InputStatistics& inputs, const GptqFactor* factor);
 
+// Grows whenever the same input gives other codes.
+constexpr int kQuantizerVersion = 1;
+
 // Damping at which factor_hessian starts.
 constexpr float kGptqDamping = 0.1F;
 

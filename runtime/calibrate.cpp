@@ -137,7 +137,7 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   report.needed_bytes =
       config.num_layers * report.layer_bytes + 2 * count * config.hidden_size * sizeof(float);
   report.free_bytes = free_space(options.output).value_or(0);
-  report.manifest.model = options.model.lexically_normal().filename().string();
+  report.manifest.model = model_directory_name(options.model);
   report.manifest.source_fingerprint = job.model.pack.source.fingerprint;
   report.manifest.residents_checksum = job.model.residents.checksum;
   report.manifest.num_layers = config.num_layers;

@@ -18,7 +18,7 @@ constexpr std::array kErrorShares{0.03, 0.003};
 // One in so many tokens at the start of a window has too little context to be scored.
 constexpr std::uint64_t kUnscored = 8;
 // Positions whose logits are held at once.
-constexpr std::size_t kPositions = 8;
+constexpr std::size_t kPositions = 64;
 
 // sum p0 (ln p0 - ln p).
 Result<double> divergence(std::span<const float> base, std::span<const float> logits) {
@@ -103,7 +103,7 @@ class ResponseProbe {
     const double there = small.divergence / small.error;
     const double slope = (there - here) / (1 / std::sqrt(small.error) - 1 / root);
     out.per_amplitude = std::clamp(slope, 0.0, here * root);
-    out.per_energy = here - out.per_amplitude / root;
+    out.per_energy = std::max(0.0, here - out.per_amplitude / root);
     return out;
   }
 

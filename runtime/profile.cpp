@@ -101,7 +101,7 @@ Result<Job> prepare(const ProfileOptions& options,
   report.batches = job.batch_ends.size();
   report.read_bytes = report.batches * record_bytes(job.model.pack);
   ExpertProfile& profile = report.profile;
-  profile.model = options.model.lexically_normal().filename().string();
+  profile.model = model_directory_name(options.model);
   profile.source_fingerprint = job.model.pack.source.fingerprint;
   profile.shape = {config.num_layers, config.num_experts};
   profile.experts_per_token = config.experts_per_token;

@@ -86,7 +86,7 @@ Result<ExpertProfile> known_model(const ProfileFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const ModelDir model, open_model_dir(path, flags.engine.pack));
   const ExpertShape shape{model.config.num_layers, model.config.num_experts};
   MOE_ASSIGN_OR_RETURN(known.shape, settle_shape(shape, flags.shape, path.string()));
-  known.model = path.lexically_normal().filename().string();
+  known.model = model_directory_name(path);
   known.source_fingerprint = model.pack.source.fingerprint;
   return known;
 }

@@ -10,6 +10,7 @@
 
 #include "convert/bit_plan.h"
 #include "convert/cli/bit_plan_output.h"
+#include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/sensitivity.h"
 #include "formats/file.h"
@@ -43,6 +44,11 @@ bool has_target(const SensitivityFlags& flags) {
   return flags.target_bpw > 0 || flags.target_gb > 0;
 }
 
+std::uint64_t budget_of(const SensitivityFlags& flags, const SensitivityTable& table) {
+  if (flags.target_gb > 0) return static_cast<std::uint64_t>(flags.target_gb * 1e9);
+  return bytes_of_bits_per_weight(table, flags.target_bpw);
+}
+
 Result<SensitivityOptions> options_of(const SensitivityFlags& flags) {
   if (!flags.output.empty() && !has_target(flags)) {
     return invalid_argument("without a target there is no allocation to write",
@@ -59,12 +65,22 @@ Result<SensitivityOptions> options_of(const SensitivityFlags& flags) {
   options.measurements = flags.measurements;
   options.threads = flags.threads;
   options.restart = flags.restart;
+  options.check = [flags](const SensitivityTable& head) -> Status {
+    if (!has_target(flags)) return Status::ok();
+    return check_budget(head, budget_of(flags, head));
+  };
   return options;
 }
 
-std::uint64_t budget_of(const SensitivityFlags& flags, const SensitivityTable& table) {
-  if (flags.target_gb > 0) return static_cast<std::uint64_t>(flags.target_gb * 1e9);
-  return bytes_of_bits_per_weight(table, flags.target_bpw);
+// Such a target in bytes fits 64 bits; NaN passes none of the library's own checks of a range.
+CLI::Validator target_number(double most) {
+  return CLI::Validator(
+      [most](const std::string& text) {
+        double value = 0;
+        const bool good = CLI::detail::lexical_cast(text, value) && value > 0 && value <= most;
+        return good ? std::string() : text + " is no possible target";
+      },
+      "POSITIVE");
 }
 
 void print_json(const SensitivityReport& report, const std::optional<BitPlan>& plan,
@@ -135,8 +151,17 @@ Result<std::optional<BitPlan>> allocate(const SensitivityReport& report,
   return std::optional<BitPlan>(std::move(plan));
 }
 
+// An error that would come after all the work comes first.
+Status check_outputs(const SensitivityFlags& flags) {
+  for (const std::string& path : {flags.output, flags.measurements}) {
+    if (!path.empty()) MOE_RETURN_IF_ERROR(Output::open(path).status());
+  }
+  return Status::ok();
+}
+
 int run(SensitivityFlags flags) {
-  if (flags.measurements.empty()) flags.measurements = flags.model + "/sensitivity.json";
+  if (flags.measurements.empty()) flags.measurements = flags.model + "/" + kSensitivityName;
+  if (const Status status = check_outputs(flags); !status.is_ok()) return fail(status);
   const Result<SensitivityReport> report = measure(flags);
   if (!report.is_ok()) return fail(report.status());
   const Result<std::optional<BitPlan>> plan = allocate(report.value(), flags);
@@ -181,11 +206,11 @@ void add_how(CLI::App& command, SensitivityFlags& flags) {
                          .add_option("--target-bpw", flags.target_bpw,
                                      "Choose widths: at most so many bits an expert weight, with "
                                      "scales and padding")
-                         ->check(CLI::PositiveNumber);
+                         ->check(target_number(64));
   command
       .add_option("--target-gb", flags.target_gb,
                   "Choose widths: at most so many GB (1e9 bytes) of experts")
-      ->check(CLI::PositiveNumber)
+      ->check(target_number(1e9))
       ->excludes(bpw);
   command.add_option("-o,--output", flags.output, "Write the chosen widths here, for moepack tier");
   command.add_flag("--explain", flags.explain,

@@ -13,11 +13,13 @@
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
 #include "convert/quantize.h"
-#include "formats/file.h"
+#include "convert/sensitivity.h"
 #include "formats/flashmoe_pack.h"
 #include "formats/foreign_profile.h"
 #include "formats/hot_experts.h"
 #include "formats/model_config.h"
+#include "formats/model_dir.h"
+#include "formats/pack_directory.h"
 
 namespace moepack::cli {
 namespace {
@@ -85,10 +87,41 @@ Result<Tiers> tiers_of_allocation(const TierFlags& flags) {
   return tiers;
 }
 
-Result<HotExperts> hot_of(const TierFlags& flags, Tiers& tiers) {
-  MOE_ASSIGN_OR_RETURN(const ParsedConfig config,
-                       read_model_config(fs::path(flags.model) / "config.json"));
-  const ExpertShape shape{config.model.num_layers, config.model.num_experts};
+// What any pack of the model says it was made from; 0: none says.
+std::uint64_t model_fingerprint(const fs::path& model, const ModelConfig& config) {
+  const auto packs = list_packs(model);
+  if (!packs.is_ok()) return 0;
+  for (const std::string& name : packs.value()) {
+    const auto pack = read_pack_directory(model / name, pack_dimensions(config));
+    if (pack.is_ok() && pack.value().source.fingerprint != 0) {
+      return pack.value().source.fingerprint;
+    }
+  }
+  return 0;
+}
+
+// Profiles of other models of the same shape are told by name or source; one that counts nothing
+// says nothing.
+Status check_profile(const TierFlags& flags, const ModelConfig& config,
+                     const ExpertProfile& profile) {
+  ExpertProfile known;
+  known.model = model_directory_name(flags.model);
+  known.source_fingerprint = model_fingerprint(flags.model, config);
+  known.shape = {config.num_layers, config.num_experts};
+  known.experts_per_token = config.experts_per_token;
+  const Status same = check_same_model(known, profile);
+  if (!same.is_ok()) return make_error(same.code(), Where{.file = flags.profile}, same.message());
+  for (std::size_t l = 0; profile.has_counts() && l < profile.layers.size(); ++l) {
+    if (layer_uses(profile.layers[l]) > 0) continue;
+    return make_error(StatusCode::kInvalidArgument, Where{.file = flags.profile},
+                      "counts no use of any expert in layer " + std::to_string(l),
+                      "profile a text with all layers");
+  }
+  return Status::ok();
+}
+
+Result<HotExperts> hot_of(const TierFlags& flags, const ModelConfig& config, Tiers& tiers) {
+  const ExpertShape shape{config.num_layers, config.num_experts};
   if (!flags.hot_experts.empty()) return read_hot_experts(flags.hot_experts, shape);
   MOE_ASSIGN_OR_RETURN(ProfileInput input, read_profile_input(flags.profile, shape));
   for (const std::string& note : input.notes) tiers.notes.push_back(note);
@@ -98,33 +131,42 @@ Result<HotExperts> hot_of(const TierFlags& flags, Tiers& tiers) {
                           "; this one has " + to_string(shape),
                       "run moepack profile on this model");
   }
+  MOE_RETURN_IF_ERROR(check_profile(flags, config, input.profile));
   return select_hot_by_coverage(input.profile, flags.coverage);
 }
 
 // The measurements that a forecast needs, where there are some.
-void forecast(const TierFlags& flags, Tiers& tiers) {
-  const fs::path file = flags.measurements.empty() ? fs::path(flags.model) / "sensitivity.json"
+Status forecast(const TierFlags& flags, const ModelConfig& config, Tiers& tiers) {
+  const fs::path file = flags.measurements.empty() ? fs::path(flags.model) / kSensitivityName
                                                    : fs::path(flags.measurements);
   const auto table = read_sensitivity(file);
+  if (!flags.measurements.empty() && !table.is_ok()) return table.status();
   ExpertBits wanted = tiers.bits;
   wanted.method = flags.method;
-  if (table.is_ok()) tiers.bits.forecast = forecast_of(table.value(), wanted);
-  if (tiers.bits.forecast.pack_bytes > 0) return;
+  wanted.source_fingerprint = model_fingerprint(flags.model, config);
+  const bool is_ours = table.is_ok() && table.value().hidden_size == config.hidden_size &&
+                       table.value().expert_width == config.expert_width;
+  if (is_ours) tiers.bits.forecast = forecast_of(table.value(), wanted);
+  if (tiers.bits.forecast.pack_bytes > 0) return Status::ok();
   tiers.notes.push_back("what this gains over a uniform pack is not known: " + file.string() +
-                        (table.is_ok() ? " has not measured these widths" : " cannot be read") +
+                        (table.is_ok() ? " has not measured these widths of this model"
+                                       : " cannot be read") +
                         " (moepack sensitivity)");
+  return Status::ok();
 }
 
 Result<Tiers> tiers_of_list(const TierFlags& flags) {
   Tiers tiers;
-  MOE_ASSIGN_OR_RETURN(HotExperts hot, hot_of(flags, tiers));
+  MOE_ASSIGN_OR_RETURN(const ParsedConfig config,
+                       read_model_config(fs::path(flags.model) / "config.json"));
+  MOE_ASSIGN_OR_RETURN(const HotExperts hot, hot_of(flags, config.model, tiers));
   if (hot.heuristic) {
     tiers.notes.push_back("the list of hot experts was not made from any measurement");
   }
   tiers.bits = hot_and_cold_bits(hot, flags.hot_bits, flags.cold_bits,
                                  flags.group_size != 0 ? flags.group_size : 64);
   tiers.hot_text = hot_experts_text(hot);
-  forecast(flags, tiers);
+  MOE_RETURN_IF_ERROR(forecast(flags, config.model, tiers));
   return tiers;
 }
 
@@ -134,6 +176,7 @@ Result<QuantizeOptions> options_of(const TierFlags& flags, const Tiers& tiers) {
   options.from = flags.from;
   options.method = *quant_method_from_name(flags.method);
   options.expert_bits = tiers.bits;
+  options.hot_experts = tiers.hot_text;
   options.reuse = flags.reuse;
   options.group_size = tiers.bits.group_size;
   if (!flags.calibration.empty()) options.calibration = flags.calibration;
@@ -168,9 +211,6 @@ Result<Outcome> run(const TierFlags& flags) {
   const fs::path pack = fs::path(flags.model) / outcome.report.pack;
   std::error_code ignored;
   outcome.has_tiered_manifest = fs::exists(pack / kTieredManifestName, ignored);
-  if (!outcome.tiers.hot_text.empty()) {
-    MOE_RETURN_IF_ERROR(write_text_file(pack / "hot_experts.json", outcome.tiers.hot_text));
-  }
   return outcome;
 }
 
@@ -246,8 +286,9 @@ void add_what(CLI::App& command, TierFlags& flags) {
   command.add_option("model,-m,--model", flags.model, "Model directory")->required();
   command.add_option("--name", flags.name, "Name of the new pack: packed_experts_NAME")
       ->capture_default_str();
-  command.add_option("--allocation", flags.allocation,
-                     "The widths of every matrix, as moepack sensitivity -o wrote them");
+  CLI::Option* allocation =
+      command.add_option("--allocation", flags.allocation,
+                         "The widths of every matrix, as moepack sensitivity -o wrote them");
   command.add_option("--hot-experts", flags.hot_experts,
                      "A list of hot experts (hot_experts.json); all others are cold");
   command.add_option("--profile", flags.profile,
@@ -257,13 +298,16 @@ void add_what(CLI::App& command, TierFlags& flags) {
       .add_option("--coverage", flags.coverage,
                   "Of each layer the fewest experts that take this share of its uses")
       ->check(CLI::Range(0.0, 1.0))
+      ->excludes(allocation)
       ->capture_default_str();
   const auto widths = CLI::IsMember({2, 3, 4, 5, 6, 8});
   command.add_option("--hot-bits", flags.hot_bits, "Bits of hot experts")
       ->check(widths)
+      ->excludes(allocation)
       ->capture_default_str();
   command.add_option("--cold-bits", flags.cold_bits, "Bits of cold experts")
       ->check(widths)
+      ->excludes(allocation)
       ->capture_default_str();
   command.add_option("--measurements", flags.measurements,
                      "What moepack sensitivity measured, to predict the gain of a list (default: "
