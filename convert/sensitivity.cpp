@@ -52,10 +52,9 @@ Status check_options(const SensitivityOptions& options, const QuantizeInputs& in
                             "give --group-size 32, 64 or 128");
   }
   const std::vector<DivergenceResponse> response = inputs.calibration->response();
-  const bool says_something =
-      std::any_of(response.begin(), response.end(), [](const DivergenceResponse& r) {
-        return r.per_energy > 0 || r.per_amplitude > 0;
-      });
+  const bool says_something = std::any_of(
+      response.begin(), response.end(),
+      [](const DivergenceResponse& r) { return r.per_energy > 0 || r.per_amplitude > 0; });
   if (says_something) return Status::ok();
   const std::string name = options.calibration.string();
   return make_error(StatusCode::kInvalidArgument, Where{.file = name},
@@ -65,9 +64,8 @@ Status check_options(const SensitivityOptions& options, const QuantizeInputs& in
 
 std::uint64_t plan_digest(const Job& job, const SensitivityOptions& options) {
   std::string text = "sensitivity " + std::to_string(kSensitivityVersion) + " quantizer " +
-                     std::to_string(kQuantizerVersion) + " rows " +
-                     std::to_string(options.rows) + " weights " +
-                     checksum_text(job.inputs.weights.digest()) + " calibration " +
+                     std::to_string(kQuantizerVersion) + " rows " + std::to_string(options.rows) +
+                     " weights " + checksum_text(job.inputs.weights.digest()) + " calibration " +
                      checksum_text(job.inputs.calibration->digest()) + "\n";
   text += sensitivity_text(job.table);
   for (const DivergenceResponse& r : job.inputs.calibration->response()) {

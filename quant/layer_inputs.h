@@ -17,8 +17,8 @@ struct InputSample {
 };
 
 struct ExpertUse {
-  double share = 0;   // of the tokens chose it
-  double weight = 0;  // square of its router weight, 0 where it was not chosen
+  double share = 0;     // of the tokens chose it
+  double weight = 0;    // square of its router weight, 0 where it was not chosen
   double one_more = 0;  // what one more use with the layer's usual weight would add to `weight`
 };
 
@@ -56,7 +56,7 @@ class LayerInputs {
     std::size_t end = 0;
   };
   const LayerActivations* activations_;
-  double mean_weight_ = 0;  // of all uses
+  double mean_weight_ = 0;            // of all uses
   std::uint64_t run_;                 // tokens of a run
   std::vector<InputSample> samples_;  // by expert: training, then held out
   std::vector<Range> ranges_;

@@ -148,10 +148,10 @@ Status forecast(const TierFlags& flags, const ModelConfig& config, Tiers& tiers)
                        table.value().expert_width == config.expert_width;
   if (is_ours) tiers.bits.forecast = forecast_of(table.value(), wanted);
   if (tiers.bits.forecast.pack_bytes > 0) return Status::ok();
-  tiers.notes.push_back("what this gains over a uniform pack is not known: " + file.string() +
-                        (table.is_ok() ? " has not measured these widths of this model"
-                                       : " cannot be read") +
-                        " (moepack sensitivity)");
+  tiers.notes.push_back(
+      "what this gains over a uniform pack is not known: " + file.string() +
+      (table.is_ok() ? " has not measured these widths of this model" : " cannot be read") +
+      " (moepack sensitivity)");
   return Status::ok();
 }
 
