@@ -141,7 +141,10 @@ def main_with(kind, tests, parser):
     with tempfile.TemporaryDirectory(prefix="moepack-bits-") as scratch:
         tester = kind(args, Path(scratch))
         for test in tests:
-            test(tester)
+            try:
+                test(tester)
+            except (OSError, LookupError, ValueError) as error:  # after what failed before
+                tester.failures.append(f"{test.__name__}: {error!r}")
         for failure in tester.failures:
             print("FAILED:", failure)
         print(f"{tester.runs} runs, {len(tester.failures)} failures")
