@@ -101,9 +101,10 @@ def correlation(a, b):
 
 
 def perplexity(arguments, *flags):
-    done = subprocess.run([arguments.moepack, "perplexity", arguments.model, *flags, "--json",
-                           "--quiet"], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([arguments.moepack, "perplexity", arguments.model, *flags, "--json"],
+                          capture_output=True, text=True, check=False)
     if done.returncode != 0:
+        print(done.stderr, file=sys.stderr, end="")
         sys.exit(2)
     return json.loads(done.stdout)
 
