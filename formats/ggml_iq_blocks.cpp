@@ -109,7 +109,7 @@ void decode_iq3_s(const std::byte* block, float* out) {
     for (std::size_t i = 0; i < 32; ++i) {
       const std::uint32_t entry =
           byte_at(block + 2, 8 * sub + i / 4) | (bits_at(block + 66, sub, i / 4, 1) << 8);
-      const std::uint32_t digit = (kIq3SGrid[entry] >> (3 * (i % 4))) & 7U;
+      const std::uint32_t digit = (std::uint32_t{kIq3SGrid[entry]} >> (3 * (i % 4))) & 7U;
       out[32 * sub + i] = with_sign(scale * static_cast<float>(2 * digit + 1),
                                     byte_at(block + 74, 4 * sub + i / 8), i % 8);
     }
