@@ -364,7 +364,9 @@ def check_huge(runner):
     os.truncate(path, (len(head) + 31) // 32 * 32 + (4 << 36))
     before = runner.most_kib
     runner.expect("a vocabulary and a tensor of 275 GB", "inspect", path, {0})
-    runner.check(runner.most_kib <= max(before, 80 * 1024), f"{runner.most_kib} KiB")
+    # The sanitizers, whose runs are sampled, keep freed memory and shadows of everything.
+    most = (320 if runner.sampled else 80) * 1024
+    runner.check(runner.most_kib <= max(before, most), f"{runner.most_kib} KiB")
 
 
 def check_models(runner, root):
@@ -403,6 +405,7 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-gguf-") as scratch_name:
         runner = GgufRunner(args.program, Path(scratch_name), args.every)
+        runner.sampled = args.every > 1
         runner.every = 1
         check_types(runner, args.golden)
         check_experts(runner)
