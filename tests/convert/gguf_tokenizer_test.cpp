@@ -2,8 +2,9 @@
 // from, and files with one thing wrong each.
 #include "convert/gguf_tokenizer.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -17,6 +18,7 @@
 #include "convert/gguf_vocabulary.h"
 #include "formats/tokenizer_json.h"
 #include "tests/support/gguf_writer.h"
+#include "tests/support/memory_file.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/status_matchers.h"
@@ -89,6 +91,13 @@ Result<std::vector<NamedText>> rebuild(const std::string& bytes) {
   return gguf_tokenizer_files(model);
 }
 Result<std::vector<NamedText>> rebuild(const Tiny& tiny) { return rebuild(tiny.bytes()); }
+
+// The same without a directory, for many.
+Result<std::vector<NamedText>> rebuild_in_memory(std::string_view bytes) {
+  const test::MemoryFile memory(bytes);
+  MOE_ASSIGN_OR_RETURN(const GgufModel model, GgufModel::open(memory.path()));
+  return gguf_tokenizer_files(model);
+}
 
 const std::string& text_of(const std::vector<NamedText>& files, std::string_view name) {
   static const std::string kNone = "no such file";
@@ -442,7 +451,7 @@ TEST(GgufTokenizer, EveryTruncationIsAnError) {
   Tiny tiny;
   tiny.more = add_specials;
   test::drill_truncation(tiny.bytes(),
-                         [](std::string_view cut) { return rebuild(std::string(cut)).status(); },
+                         [](std::string_view cut) { return rebuild_in_memory(cut).status(); },
                          {.refuses_extra_byte = false});
 }
 
@@ -456,7 +465,7 @@ TEST(GgufTokenizer, DamagedBytesNeverGiveUnreadableFiles) {
     for (const int value : {0, 1, 0x20, 0x7f, 0x80, 0xff}) {
       std::string damaged = valid;
       damaged[at] = static_cast<char>(value);
-      const auto files = rebuild(damaged);
+      const auto files = rebuild_in_memory(damaged);
       if (!files.is_ok()) {
         const std::string message = files.status().message();
         ASSERT_FALSE(message.empty());
@@ -484,39 +493,53 @@ std::uint64_t peak_memory_kib() {
 }
 #endif
 
-// The size of the largest published vocabularies.
-TEST(GgufTokenizer, LargeVocabulariesCostTensOfMegabytes) {
-  constexpr std::size_t kLetters = 64;  // single characters; all other tokens are pairs of earlier
-  constexpr std::size_t kTokens = 250'000;
-  const test::TempDir dir;
-  {
-    Tiny tiny;
-    tiny.tokens.clear();
-    tiny.merges.clear();
-    for (std::size_t i = 0; i < kLetters; ++i) {
-      tiny.tokens.emplace_back(1, static_cast<char>('0' + i));
-    }
-    for (std::size_t i = 0; tiny.tokens.size() < kTokens; ++i) {
-      const std::string left = tiny.tokens[i / kLetters];
-      const std::string right = tiny.tokens[i % kLetters];
-      tiny.merges.push_back(left + " " + right);
-      tiny.tokens.push_back(left + right);
-    }
-    tiny.types.assign(kTokens, 1);
-    test::write_file(dir / "m.gguf", tiny.bytes());
+// The size of the largest published vocabularies: single characters, and pairs of earlier tokens.
+constexpr std::size_t kLetters = 64;
+constexpr std::size_t kManyTokens = 250'000;
+
+void write_large_file(const std::filesystem::path& path) {
+  Tiny tiny;
+  tiny.tokens.clear();
+  tiny.merges.clear();
+  for (std::size_t i = 0; i < kLetters; ++i) {
+    tiny.tokens.emplace_back(1, static_cast<char>('0' + i));
   }
+  for (std::size_t i = 0; tiny.tokens.size() < kManyTokens; ++i) {
+    const std::string left = tiny.tokens[i / kLetters];
+    const std::string right = tiny.tokens[i % kLetters];
+    tiny.merges.push_back(left + " " + right);
+    tiny.tokens.push_back(left + right);
+  }
+  tiny.types.assign(kManyTokens, 1);
+  test::write_file(path, tiny.bytes());
+}
+
+TEST(GgufTokenizer, LargeVocabulariesCostTensOfMegabytes) {
+  const test::TempDir dir;
+  // Written by a child, so that the memory this takes is not taken for the reader's.
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    write_large_file(dir / "m.gguf");
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const std::uint64_t before = peak_memory_kib();
 #endif
   ASSERT_OK_AND_ASSIGN(const GgufModel model, GgufModel::open(dir / "m.gguf"));
   ASSERT_OK_AND_ASSIGN(const std::vector<NamedText> files, gguf_tokenizer_files(model));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(peak_memory_kib() - before, 60U << 10);
+  const std::uint64_t used = peak_memory_kib() - before;
+  RecordProperty("peak_kib", std::to_string(used));
+  EXPECT_LT(used, 60U << 10);
 #endif
   ASSERT_OK_AND_ASSIGN(const TokenizerSpec spec,
                        parse_tokenizer_json(text_of(files, "tokenizer.json"), "t.json"));
-  EXPECT_EQ(spec.vocab.size(), kTokens);
-  EXPECT_EQ(spec.merges.size(), kTokens - kLetters);
+  EXPECT_EQ(spec.vocab.size(), kManyTokens);
+  EXPECT_EQ(spec.merges.size(), kManyTokens - kLetters);
 }
 
 // A GGUF file against the HuggingFace files of the model that it was made from.
