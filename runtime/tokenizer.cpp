@@ -7,12 +7,12 @@
 #include <limits>
 
 #include "formats/tokenizer_json.h"
+#include "formats/utf8.h"
 #include "runtime/tokenizer_added.h"
 #include "runtime/tokenizer_bpe.h"
 #include "runtime/tokenizer_nfc.h"
 #include "runtime/tokenizer_split.h"
 #include "runtime/tokenizer_vocab.h"
-#include "runtime/utf8.h"
 
 namespace moepack {
 namespace {

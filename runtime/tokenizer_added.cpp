@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "formats/utf8.h"
 #include "runtime/tokenizer_unicode.h"
-#include "runtime/utf8.h"
 
 namespace moepack {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <utf8proc.h>
 
+#include "formats/utf8.h"
 #include "runtime/tokenizer_unicode.h"
-#include "runtime/utf8.h"
 
 namespace moepack {
 namespace {

@@ -11,9 +11,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "formats/utf8.h"
 #include "runtime/tokenizer_regex.h"
 #include "runtime/tokenizer_unicode.h"
-#include "runtime/utf8.h"
 
 namespace moepack {
 namespace {

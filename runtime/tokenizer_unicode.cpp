@@ -6,7 +6,7 @@
 
 #include <utf8proc.h>
 
-#include "runtime/utf8.h"
+#include "formats/utf8.h"
 
 namespace moepack {
 namespace {

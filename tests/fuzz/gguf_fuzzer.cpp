@@ -1,6 +1,4 @@
 // The input is a whole GGUF file. What opens is asked for everything that it says it has.
-#include <sys/mman.h>
-#include <unistd.h>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -8,23 +6,9 @@
 #include <vector>
 
 #include "formats/gguf_model.h"
+#include "tests/support/memory_file.h"
 
 namespace {
-
-// An anonymous file with a path, so that the real reader opens it.
-class MemoryFile {
- public:
-  MemoryFile(const std::uint8_t* data, std::size_t size) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (fd_ < 0 || write(fd_, data, size) != static_cast<ssize_t>(size)) std::abort();
-  }
-  ~MemoryFile() { close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
-
- private:
-  int fd_;
-};
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -67,7 +51,7 @@ void read_tensors(const moepack::GgufModel& model, std::size_t size) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const MemoryFile memory(data, size);
+  const moepack::test::MemoryFile memory({reinterpret_cast<const char*>(data), size});
   const auto file = moepack::GgufFile::open(memory.path());
   if (!file.is_ok()) {
     check_message(file.status());

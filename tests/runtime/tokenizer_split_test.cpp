@@ -11,11 +11,11 @@
 #include <utf8proc.h>
 #include <nlohmann/json.hpp>
 
+#include "formats/utf8.h"
 #include "runtime/tokenizer_added.h"
 #include "runtime/tokenizer_nfc.h"
 #include "runtime/tokenizer_regex.h"
 #include "runtime/tokenizer_unicode.h"
-#include "runtime/utf8.h"
 #include "tests/support/crc32.h"
 #include "tests/support/status_matchers.h"
 

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "convert/gguf_tokenizer.h"
 #include "tests/support/crc32.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_models.h"
@@ -139,8 +140,7 @@ TEST(TokenizerGolden, ToolCallPromptsOfTheDemoModel) {
   expect_samples(demo(), test::demo_mlx_model() / "golden/toolcalls.jsonl", true, "prompt", 64);
 }
 
-void expect_model(const std::filesystem::path& model) {
-  ASSERT_OK_AND_ASSIGN(const Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
+void expect_golden(const Tokenizer& tokenizer, const std::filesystem::path& model) {
   expect_samples(tokenizer, model / "golden/tokenizer.json", false, "text", 56);
   expect_samples(tokenizer, model / "golden/greedy.json", false, "prompt", 3);
   expect_samples(tokenizer, model / "golden/toolcalls.jsonl", true, "prompt", 64);
@@ -149,9 +149,30 @@ void expect_model(const std::filesystem::path& model) {
   EXPECT_EQ(encode(tokenizer, tokenizer.decode(ids)), ids);
 }
 
+void expect_model(const std::filesystem::path& model) {
+  ASSERT_OK_AND_ASSIGN(const Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
+  expect_golden(tokenizer, model);
+}
+
 TEST(TokenizerGolden, SmallMoe) {
   MOE_REQUIRE_MODEL(model, "small-moe");
   expect_model(model);
+}
+
+// What llama.cpp's conversion kept of the same tokenizer gives the same ids.
+TEST(TokenizerGolden, SmallMoeRebuiltFromGguf) {
+  MOE_REQUIRE_MODEL(model, "small-moe");
+  for (const char* name :
+       {"small-moe-Q4_K_M.gguf", "small-moe-Q3-gguf/small-moe-Q3-00002-of-00003.gguf"}) {
+    SCOPED_TRACE(name);
+    MOE_REQUIRE_MODEL(path, name);
+    ASSERT_OK_AND_ASSIGN(const GgufModel gguf, GgufModel::open(path));
+    ASSERT_OK_AND_ASSIGN(const std::vector<NamedText> files, gguf_tokenizer_files(gguf));
+    ASSERT_EQ(files.front().name, "tokenizer.json");
+    ASSERT_OK_AND_ASSIGN(const Tokenizer tokenizer,
+                         Tokenizer::parse(files.front().text, files.front().name));
+    expect_golden(tokenizer, model);
+  }
 }
 
 TEST(TokenizerGolden, DemoMoe) {
