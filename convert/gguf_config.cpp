@@ -50,7 +50,9 @@ class Keys {
     return number(key);
   }
   Result<double> real(std::string_view key) const {
-    return metadata_.real(prefix_ + std::string(key));
+    MOE_ASSIGN_OR_RETURN(const double value, metadata_.real(prefix_ + std::string(key)));
+    if (!std::isfinite(value)) return error(key, "is not finite");
+    return value;
   }
   Result<std::vector<std::int64_t>> numbers(std::string_view key) const {
     const GgufEntry* entry = metadata_.find(prefix_ + std::string(key));

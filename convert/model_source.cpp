@@ -4,6 +4,7 @@
 #include <system_error>
 
 #include "convert/gguf_config.h"
+#include "convert/gguf_tokenizer.h"
 #include "convert/path_kind.h"
 
 namespace moepack {
@@ -91,6 +92,14 @@ Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>&
   std::vector<Companion> found;
   if (gguf_ != nullptr) {
     found.push_back({.name = "config.json", .file = {}, .text = config_text_});
+    MOE_ASSIGN_OR_RETURN(std::vector<NamedText> texts, gguf_tokenizer_files(*gguf_));
+    for (NamedText& text : texts) {
+      if (text.name.find('/') != std::string::npos) {
+        absent.push_back(text.name);  // a model directory has one chat template
+        continue;
+      }
+      found.push_back({.name = std::move(text.name), .file = {}, .text = std::move(text.text)});
+    }
     return found;
   }
   for (const char* name : kCompanions) {

@@ -47,8 +47,9 @@ class ModelSource {
   // kUnsupported for a big-endian GGUF file, whose bytes cannot be used where they lie.
   Status check_usable_in_place() const;
 
-  // In a fixed order; files that a checkpoint lacks go to `absent`. From GGUF: rebuilt from the
-  // metadata, with the errors of that. Costs the memory of the tokenizer's text.
+  // In a fixed order; files that a checkpoint lacks go to `absent`, and so do the chat templates of
+  // a GGUF model but for the default one. From GGUF: rebuilt from the metadata, with the errors of
+  // that. Costs the memory of the tokenizer's text.
   Result<std::vector<Companion>> companions(std::vector<std::string>& absent) const;
 
  private:

@@ -47,6 +47,15 @@ struct Classified {
   std::vector<std::string> skipped;
 };
 
+// A block that is left out must be one that predicts: then it joins an embedding and a state.
+Status check_skipped(const GgufModel& gguf, const TensorName& name, const GgufTensor& tensor) {
+  const std::string block = "blk." + std::to_string(name.layer) + ".";
+  if (name.role != TensorRole::kSkipped) return Status::ok();
+  if (gguf.find(block + "nextn.eh_proj.weight") != nullptr) return Status::ok();
+  return corrupt(tensor.where(), "is of a block beyond the layers that the metadata count, and " +
+                                     block + "nextn.eh_proj.weight is missing");
+}
+
 Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& source,
                 Classified& sorted) {
   switch (name.role) {
@@ -74,8 +83,9 @@ Result<Classified> classify(const ModelSource& source) {
     const std::uint32_t layers = source.config().model.num_layers;
     for (const GgufTensor& tensor : gguf->tensors()) {
       MOE_RETURN_IF_ERROR(tensor.check_readable());
-      MOE_RETURN_IF_ERROR(classify(classify_gguf_tensor(names, tensor.info->name, layers),
-                                   SourceTensor(tensor), source, sorted));
+      TensorName name = classify_gguf_tensor(names, tensor.info->name, layers);
+      MOE_RETURN_IF_ERROR(check_skipped(*gguf, name, tensor));
+      MOE_RETURN_IF_ERROR(classify(std::move(name), SourceTensor(tensor), source, sorted));
     }
     return sorted;
   }

@@ -81,8 +81,8 @@ TensorName classify_tensor(const ArchitectureNames& names, std::string_view sour
 // nullptr when no table covers that general.architecture of a GGUF file.
 const ArchitectureNames* find_gguf_architecture(std::string_view name);
 std::string supported_gguf_architectures();  // "a, b"
-// A tensor of a GGUF file, by llama.cpp's names. Blocks from `num_layers` on, the file's count
-// without those that predict further tokens, are skipped.
+// A tensor of a GGUF file, by llama.cpp's names. Blocks from `num_layers` on are those that predict
+// further tokens: skipped.
 TensorName classify_gguf_tensor(const ArchitectureNames& names, std::string_view name,
                                 std::uint32_t num_layers);
 // "blk.3." + rule.gguf_name for layers' rules, rule.gguf_name for the model's.
