@@ -101,6 +101,42 @@ class Extraction {
     }
   }
 
+  // A canonical name in a source that uses others; nullopt when it means nothing, or the source is
+  // of no kind that can be converted.
+  Result<std::optional<Found>> canonical() {
+    const auto expert = parse_expert_name(options_.tensor);
+    const bool could_be = expert.has_value() || options_.tensor.starts_with("model.") ||
+                          options_.tensor.starts_with("lm_head");
+    if (!could_be) return std::optional<Found>();
+    auto opened = ModelSource::open(options_.path);
+    if (!opened.is_ok()) return std::optional<Found>();
+    source_.emplace(std::move(opened).value());
+    MOE_RETURN_IF_ERROR(source_->check_usable_in_place());
+    const auto plan = make_plan(*source_, ConvertOptions{});
+    if (!plan.is_ok()) return std::optional<Found>();
+    const PackManifest& pack = plan.value().pack;
+    if (expert.has_value() && expert->layer < pack.num_layers &&
+        expert->expert < pack.num_experts) {
+      const StoredMatrix matrix =
+          stored_matrix(plan.value().experts.of(expert->layer, expert->expert, expert->projection));
+      if (expert->part != TensorPart::kWeight && !is_affine(matrix.format)) {
+        return std::optional<Found>();
+      }
+      const std::array<std::uint64_t, 2> shape{matrix.rows, matrix.cols};
+      return std::optional<Found>(
+          component_of(expert_name(expert->layer, expert->expert, expert->projection), expert->part,
+                       matrix, shape));
+    }
+    const ResidentManifest& residents = plan.value().resident;
+    for (std::size_t i = 0; i < residents.tensors.size(); ++i) {
+      const auto part = resident_part(residents.tensors[i], options_.tensor);
+      if (!part.has_value()) continue;
+      return std::optional<Found>(resident_component(
+          residents.tensors[i], *part, stored_matrix(plan.value().resident_sources[i])));
+    }
+    return std::optional<Found>();
+  }
+
  private:
   Result<Found> in_lone_pack() {
     MOE_ASSIGN_OR_RETURN(const PackManifest pack, read_lone_pack(options_.path));
@@ -230,41 +266,6 @@ class Extraction {
     return Status::ok();
   }
 
-  // A canonical name in a checkpoint that uses others; nullopt when it means nothing, or the
-  // checkpoint is of no kind that can be converted.
-  Result<std::optional<Found>> canonical() {
-    const auto expert = parse_expert_name(options_.tensor);
-    const bool could_be = expert.has_value() || options_.tensor.starts_with("model.") ||
-                          options_.tensor.starts_with("lm_head");
-    if (!could_be) return std::optional<Found>();
-    auto opened = ModelSource::open(options_.path);
-    if (!opened.is_ok()) return std::optional<Found>();
-    source_.emplace(std::move(opened).value());
-    const auto plan = make_plan(*source_, ConvertOptions{});
-    if (!plan.is_ok()) return std::optional<Found>();
-    const PackManifest& pack = plan.value().pack;
-    if (expert.has_value() && expert->layer < pack.num_layers &&
-        expert->expert < pack.num_experts) {
-      const StoredMatrix matrix =
-          stored_matrix(plan.value().experts.of(expert->layer, expert->expert, expert->projection));
-      if (expert->part != TensorPart::kWeight && !is_affine(matrix.format)) {
-        return std::optional<Found>();
-      }
-      const std::array<std::uint64_t, 2> shape{matrix.rows, matrix.cols};
-      return std::optional<Found>(
-          component_of(expert_name(expert->layer, expert->expert, expert->projection), expert->part,
-                       matrix, shape));
-    }
-    const ResidentManifest& residents = plan.value().resident;
-    for (std::size_t i = 0; i < residents.tensors.size(); ++i) {
-      const auto part = resident_part(residents.tensors[i], options_.tensor);
-      if (!part.has_value()) continue;
-      return std::optional<Found>(resident_component(
-          residents.tensors[i], *part, stored_matrix(plan.value().resident_sources[i])));
-    }
-    return std::optional<Found>();
-  }
-
   const ExtractOptions& options_;
   std::optional<Checkpoint> checkpoint_;
   std::optional<ModelSource> source_;
@@ -294,13 +295,8 @@ Status copy_decoded(const StoredMatrix& matrix, const ByteSink& sink) {
   return Status::ok();
 }
 
-}  // namespace
-
-Result<ExtractedTensor> extract_tensor(const ExtractOptions& options, const ByteSink& sink) {
-  MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(options.path));
-  if (kind == PathKind::kGguf) return extract_gguf_tensor(options, sink);
-  Extraction extraction(options);
-  MOE_ASSIGN_OR_RETURN(const Found found, extraction.find(kind));
+Result<ExtractedTensor> write_found(const Found& found, const ExtractOptions& options,
+                                    const ByteSink& sink) {
   ExtractedTensor out{.name = found.name,
                       .dtype = std::string(dtype_name(found.dtype)),
                       .shape = found.shape,
@@ -321,6 +317,20 @@ Result<ExtractedTensor> extract_tensor(const ExtractOptions& options, const Byte
   out.bytes = found.matrix->elements() * sizeof(float);
   MOE_RETURN_IF_ERROR(copy_decoded(*found.matrix, sink));
   return out;
+}
+
+}  // namespace
+
+Result<ExtractedTensor> extract_tensor(const ExtractOptions& options, const ByteSink& sink) {
+  MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(options.path));
+  Extraction extraction(options);
+  if (kind != PathKind::kGguf) {
+    MOE_ASSIGN_OR_RETURN(const Found found, extraction.find(kind));
+    return write_found(found, options, sink);
+  }
+  MOE_ASSIGN_OR_RETURN(const auto found, extraction.canonical());
+  return found.has_value() ? write_found(*found, options, sink)
+                           : extract_gguf_tensor(options, sink);
 }
 
 }  // namespace moepack

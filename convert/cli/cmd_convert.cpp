@@ -165,7 +165,8 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
   command
       .add_option(
           "source", flags.source,
-          "Checkpoint: a directory with config.json and safetensors, or a HuggingFace cache")
+          "Checkpoint: a directory with config.json and safetensors, a HuggingFace cache, or a "
+          "GGUF file (of a split one, any part)")
       ->required();
   command
       .add_option("-o,--output", flags.output,
