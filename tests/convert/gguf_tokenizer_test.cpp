@@ -328,6 +328,11 @@ TEST(GgufTokenizer, RefusesByNameWhatItCannotRebuild) {
       {[](Tiny& t) { t.tokens[0] = std::string(kMaxTokenizerKeyBytes, 'a'); },
        {"tokenizer.ggml.tokens", "at most 16777216"}},
       {[](Tiny& t) {
+         t.tokens[0] = std::string(kMaxTokenizerKeyBytes - 200, '\1');
+         t.merges = {};
+       },
+       {"tokenizer.json would have more than"}},
+      {[](Tiny& t) {
          t.more = [](GgufWriter& w) {
            w.text("tokenizer.chat_template", std::string(kMaxTokenizerKeyBytes, 'a'));
          };
