@@ -18,16 +18,19 @@ namespace fs = std::filesystem;
 
 // Everything that decides about the bytes of finished files: the source's headers, the options, the
 // companions. Not the source's name, so that it may be moved between runs.
-Result<std::uint64_t> plan_digest(const Checkpoint& checkpoint, const ConvertPlan& plan) {
+Result<std::uint64_t> plan_digest(const ConvertPlan& plan) {
   PackManifest pack = plan.pack;
   ResidentManifest resident = plan.resident;
   pack.source.name.clear();
   pack.report_json.clear();
   resident.model.clear();
   std::string text = pack_manifest_text(pack) + resident_manifest_text(resident);
-  for (const std::string& name : plan.companions) {
-    MOE_ASSIGN_OR_RETURN(const std::uint64_t sum, checksum_of_file(checkpoint.directory() / name));
-    text += name + " " + checksum_text(sum) + "\n";
+  for (const Companion& companion : plan.companions) {
+    std::uint64_t sum = checksum(std::as_bytes(std::span(companion.text)));
+    if (!companion.file.empty()) {
+      MOE_ASSIGN_OR_RETURN(sum, checksum_of_file(companion.file));
+    }
+    text += companion.name + " " + checksum_text(sum) + "\n";
   }
   return checksum(std::as_bytes(std::span(text)));
 }
@@ -61,7 +64,7 @@ struct Conversion::Commit {
   }
 };
 
-Result<std::unique_ptr<Conversion>> Conversion::prepare(const Checkpoint& checkpoint,
+Result<std::unique_ptr<Conversion>> Conversion::prepare(const ModelSource& source,
                                                         ConvertPlan& plan,
                                                         const ConvertOptions& options,
                                                         OutputDirectory& output) {
@@ -74,7 +77,7 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(const Checkpoint& checkp
   MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
                        ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
   std::unique_ptr<Conversion> conversion(
-      new Conversion(checkpoint, plan, options, output, std::move(journal)));
+      new Conversion(source, plan, options, output, std::move(journal)));
   MOE_RETURN_IF_ERROR(conversion->open_journal());
   conversion->take_finished();
   MOE_RETURN_IF_ERROR(conversion->check_same_weights());
@@ -84,7 +87,8 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(const Checkpoint& checkp
 }
 
 bool Conversion::is_source_incomplete() const {
-  const auto shards = checkpoint_.shards();
+  if (source_.checkpoint() == nullptr) return false;
+  const auto shards = source_.checkpoint()->shards();
   return std::any_of(shards.begin(), shards.end(),
                      [](const auto& shard) { return !shard->has_data(); });
 }
@@ -94,17 +98,24 @@ Status Conversion::start_journal() {
   return journal_.start(digest_, describe(plan_));
 }
 
-Status Conversion::open_journal() {
-  MOE_ASSIGN_OR_RETURN(digest_, plan_digest(checkpoint_, plan_));
-  const std::string there = output_.path().string();
-  for (const auto& shard : checkpoint_.shards()) {
+// Shards may only be missing where the journal says that they were packed.
+Status Conversion::check_missing_shards() const {
+  if (source_.checkpoint() == nullptr) return Status::ok();
+  for (const auto& shard : source_.checkpoint()->shards()) {
     const std::string name = fs::path(shard->file().path()).filename().string();
     if (shard->has_data() || journal_.removed_shards().contains(name)) continue;
-    return corrupt(Where{.file = there},
+    return corrupt(Where{.file = output_.path().string()},
                    "source shard " + printable(name) + " is gone, and the journal (" +
                        kUnfinishedMarker + ") does not say that it was packed",
                    "download that shard again; nothing was changed here");
   }
+  return Status::ok();
+}
+
+Status Conversion::open_journal() {
+  MOE_ASSIGN_OR_RETURN(digest_, plan_digest(plan_));
+  MOE_RETURN_IF_ERROR(check_missing_shards());
+  const std::string there = output_.path().string();
   if (journal_.is_empty()) return start_journal();
   if (journal_.plan() == digest_) return Status::ok();
   // What is there belongs to someone: from here on only an explicit wish removes it.
@@ -195,8 +206,8 @@ Status Conversion::check_same_weights() {
 
 Status Conversion::start_reclaiming() {
   MOE_ASSIGN_OR_RETURN(const fs::path headers, output_.add_directory(kSavedHeadersDirectory));
-  MOE_ASSIGN_OR_RETURN(
-      reclaimer_, ShardReclaimer::create(checkpoint_, plan_, &journal_, headers, output_.path()));
+  MOE_ASSIGN_OR_RETURN(reclaimer_, ShardReclaimer::create(*source_.checkpoint(), plan_, &journal_,
+                                                          headers, output_.path()));
   return reclaimer_->save_headers();
 }
 
@@ -268,8 +279,10 @@ Status Conversion::run(const ProgressCallback& callback) {
 
 Status Conversion::write_everything(const ProgressCallback& callback) {
   ProgressCounter progress(starting_point(), callback);
-  for (const std::string& name : plan_.companions) {
-    MOE_RETURN_IF_ERROR(copy_whole_file(checkpoint_.directory() / name, output_.path() / name));
+  for (const Companion& companion : plan_.companions) {
+    const fs::path path = output_.path() / companion.name;
+    MOE_RETURN_IF_ERROR(companion.file.empty() ? write_text_file(path, companion.text)
+                                               : copy_whole_file(companion.file, path));
   }
   MOE_RETURN_IF_ERROR(write_residents(progress));
   MOE_RETURN_IF_ERROR(write_layers(progress));

@@ -24,8 +24,7 @@ class Conversion {
   // not finished. kInvalidArgument: an interrupted conversion of something else is there
   // (options.restart drops it), or options.layers names a layer that does not exist. kCorrupt: the
   // journal is damaged and shards of the source are gone; nothing is touched then.
-  static Result<std::unique_ptr<Conversion>> prepare(const Checkpoint& checkpoint,
-                                                     ConvertPlan& plan,
+  static Result<std::unique_ptr<Conversion>> prepare(const ModelSource& source, ConvertPlan& plan,
                                                      const ConvertOptions& options,
                                                      OutputDirectory& output);
   Conversion(const Conversion&) = delete;
@@ -46,13 +45,14 @@ class Conversion {
 
  private:
   struct Commit;
-  Conversion(const Checkpoint& checkpoint, ConvertPlan& plan, const ConvertOptions& options,
+  Conversion(const ModelSource& source, ConvertPlan& plan, const ConvertOptions& options,
              OutputDirectory& output, ConversionJournal journal)
-      : checkpoint_(checkpoint),
+      : source_(source),
         plan_(plan),
         options_(options),
         output_(output),
         journal_(std::move(journal)) {}
+  Status check_missing_shards() const;
   Status open_journal();
   Status start_journal();
   bool is_source_incomplete() const;
@@ -71,7 +71,7 @@ class Conversion {
   std::vector<std::uint32_t> layers_to_do() const;
   ConvertProgress starting_point() const;
 
-  const Checkpoint& checkpoint_;
+  const ModelSource& source_;
   ConvertPlan& plan_;
   const ConvertOptions& options_;
   OutputDirectory& output_;

@@ -9,7 +9,6 @@
 #include "convert/parallel.h"
 #include "convert/plan.h"
 #include "formats/bytes.h"
-#include "formats/checkpoint.h"
 #include "formats/file.h"
 
 namespace moepack {
@@ -81,12 +80,19 @@ Status check_space(const ConvertReport& report, const fs::path& output) {
                     "free some space or name another output directory");
 }
 
+Status check_reclaim(const ModelSource& source, const ConvertOptions& options) {
+  if (!options.reclaim || source.checkpoint() != nullptr) return Status::ok();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = source.path().string()},
+                    "is a GGUF model, of which --reclaim removes nothing",
+                    "leave --reclaim out; it works shard by shard on safetensors");
+}
+
 // What a dry run says about space: nothing of an interrupted conversion is counted.
-std::uint64_t space_for_all(const Checkpoint& checkpoint, const ConvertPlan& plan,
+std::uint64_t space_for_all(const ModelSource& source, const ConvertPlan& plan,
                             const ConvertOptions& options) {
   if (!options.reclaim) return plan.total_bytes;
-  const auto reclaimer =
-      ShardReclaimer::create(checkpoint, plan, nullptr, {}, existing_parent(options.output));
+  const auto reclaimer = ShardReclaimer::create(*source.checkpoint(), plan, nullptr, {},
+                                                existing_parent(options.output));
   if (!reclaimer.is_ok()) return plan.total_bytes;
   std::vector<ShardReclaimer::Step> steps{
       {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes}};
@@ -126,12 +132,13 @@ Result<ConvertReport> report_of_finished(const ConvertOptions& options) {
 
 Result<ConvertReport> plan_conversion(const ConvertOptions& options) {
   MOE_RETURN_IF_ERROR(OutputDirectory::check(options.output).status());
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                       Checkpoint::open(options.source, options.output / kSavedHeadersDirectory));
-  MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(checkpoint, options));
-  ConvertReport report =
-      report_of(checkpoint.config().model, checkpoint.directory().string(), plan, options);
-  report.needed_bytes = space_for_all(checkpoint, plan, options);
+  MOE_ASSIGN_OR_RETURN(const ModelSource source,
+                       ModelSource::open(options.source, options.output / kSavedHeadersDirectory));
+  MOE_RETURN_IF_ERROR(check_reclaim(source, options));
+  MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
+  MOE_RETURN_IF_ERROR(add_companions(source, plan));
+  ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
+  report.needed_bytes = space_for_all(source, plan, options);
   MOE_ASSIGN_OR_RETURN(report.estimated_seconds,
                        estimate_seconds(plan, existing_parent(options.output), report.threads));
   return report;
@@ -141,18 +148,19 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
                                          const ProgressCallback& progress) {
   const auto start = std::chrono::steady_clock::now();
   MOE_ASSIGN_OR_RETURN(const bool interrupted, OutputDirectory::check(options.output));
-  auto opened = Checkpoint::open(options.source, options.output / kSavedHeadersDirectory);
+  auto opened = ModelSource::open(options.source, options.output / kSavedHeadersDirectory);
   if (!opened.is_ok() && interrupted) {
     MOE_ASSIGN_OR_RETURN(const bool finished, finish_complete_one(options.output));
     if (finished) return report_of_finished(options);
   }
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, std::move(opened));
-  MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(checkpoint, options));
-  ConvertReport report =
-      report_of(checkpoint.config().model, checkpoint.directory().string(), plan, options);
+  MOE_ASSIGN_OR_RETURN(const ModelSource source, std::move(opened));
+  MOE_RETURN_IF_ERROR(check_reclaim(source, options));
+  MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
+  MOE_RETURN_IF_ERROR(add_companions(source, plan));
+  ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
   MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(options.output));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Conversion> conversion,
-                       Conversion::prepare(checkpoint, plan, options, output));
+                       Conversion::prepare(source, plan, options, output));
   report.needed_bytes = conversion->space_needed();
   report.read_bytes = conversion->bytes_to_read();
   report.layers_resumed = conversion->layers_resumed();

@@ -24,12 +24,10 @@ const TensorSlice& slice_of(const SourceMatrix& matrix, TensorPart part) {
   }
 }
 
-std::uint64_t file_offset(const TensorSlice& slice) {
-  return slice.tensor->info->offset + slice.begin;
-}
+std::uint64_t file_offset(const TensorSlice& slice) { return slice.tensor.offset() + slice.begin; }
 
 std::string file_name(const TensorSlice& slice) {
-  return std::filesystem::path(slice.tensor->shard->file().path()).filename().string();
+  return std::filesystem::path(slice.tensor.file().path()).filename().string();
 }
 
 // `"file": …, "abs_offset": …`
@@ -51,7 +49,7 @@ class ComponentIndex {
 
   bool any() const {
     for (std::uint32_t e = 0; e < num_experts_; ++e) {
-      if (slice(e).tensor != nullptr) return true;
+      if (slice(e).tensor) return true;
     }
     return false;
   }
@@ -59,8 +57,8 @@ class ComponentIndex {
   // The experts lie in one tensor at equal distances.
   bool is_stacked() const {
     const TensorSlice& first = slice(0);
-    if (first.tensor == nullptr || first.tensor->info->shape.size() != 3) return false;
-    const std::uint64_t stride = first.tensor->info->size / num_experts_;
+    if (!first.tensor || first.tensor.shape().size() != 3) return false;
+    const std::uint64_t stride = first.tensor.size() / num_experts_;
     for (std::uint32_t e = 0; e < num_experts_; ++e) {
       const TensorSlice& other = slice(e);
       if (other.tensor != first.tensor || other.bytes != first.bytes ||
@@ -75,25 +73,25 @@ class ComponentIndex {
     const TensorSlice& first = slice(0);
     std::vector<std::uint64_t> shape = matrix_shape(0);
     shape.insert(shape.begin(), num_experts_);
-    const std::uint64_t total = first.tensor->info->size;
+    const std::uint64_t total = first.tensor.size();
     return "{" + place_members(first) +
            ", \"expert_stride\": " + std::to_string(total / num_experts_) +
            ", \"expert_size\": " + std::to_string(first.bytes) +
            ", \"total_size\": " + std::to_string(total) + ", \"shape\": " + shape_text(shape) +
-           ", \"dtype\": " + json_quote(dtype_name(first.tensor->info->dtype)) + "}";
+           ", \"dtype\": " + json_quote(dtype_name(first.tensor.dtype())) + "}";
   }
 
   // Sizes, shape and type are those of all experts, or stand with each where they differ.
   Status write_single(TextSink& text) const {
     bool uniform = true;
     for (std::uint32_t e = 0; e < num_experts_; ++e) {
-      uniform = uniform && slice(e).tensor != nullptr && form_members(e) == form_members(0);
+      uniform = uniform && slice(e).tensor && form_members(e) == form_members(0);
     }
     MOE_RETURN_IF_ERROR(
         text.add("{" + (uniform ? form_members(0) + ", " : std::string()) + "\"experts\": ["));
     for (std::uint32_t e = 0; e < num_experts_; ++e) {
       std::string entry = e == 0 ? "\n      " : ",\n      ";
-      if (slice(e).tensor == nullptr) {
+      if (!slice(e).tensor) {
         entry += "null";
       } else {
         entry += "{" + place_members(slice(e)) + (uniform ? "" : ", " + form_members(e)) + "}";
@@ -118,7 +116,7 @@ class ComponentIndex {
   std::string form_members(std::uint32_t expert) const {
     return "\"expert_size\": " + std::to_string(slice(expert).bytes) +
            ", \"shape\": " + shape_text(matrix_shape(expert)) +
-           ", \"dtype\": " + json_quote(dtype_name(slice(expert).tensor->info->dtype));
+           ", \"dtype\": " + json_quote(dtype_name(slice(expert).tensor.dtype()));
   }
 
   const ExpertSource& source_;
@@ -151,9 +149,9 @@ Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text)
 Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& source,
                                               const ByteSink& sink) {
   if (is_gguf_file(source)) return write_gguf_expert_index(source, sink);
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(source));
-  MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(checkpoint, ConvertOptions{}));
-  ExpertIndexSummary summary{.directory = checkpoint.directory().string(),
+  MOE_ASSIGN_OR_RETURN(const ModelSource model, ModelSource::open(source));
+  MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(model, ConvertOptions{}));
+  ExpertIndexSummary summary{.directory = model.path().string(),
                              .num_layers = plan.pack.num_layers,
                              .num_experts = plan.pack.num_experts};
   TextSink text(sink);

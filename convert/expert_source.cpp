@@ -26,29 +26,29 @@ const SourceModule& fused_module(const LayerModules& layer) {
 
 class Builder {
  public:
-  Builder(const ModelConfig& config, const DeclaredFormats& declared, const std::string& directory)
-      : config_(config), declared_(declared), directory_(directory), layers_(config.num_layers) {}
+  Builder(const ModelConfig& config, const DeclaredFormats& declared, const SourceNaming& naming)
+      : config_(config), declared_(declared), naming_(naming), layers_(config.num_layers) {}
 
   Status collect(std::span<const ExpertTensor> tensors) {
     for (const ExpertTensor& entry : tensors) {
       const TensorName& name = entry.name;
       if (name.layer >= config_.num_layers) {
-        return corrupt(entry.tensor->where(), "is of layer " + std::to_string(name.layer) +
-                                                  ", but config.json gives " +
-                                                  std::to_string(config_.num_layers) + " layers");
+        return corrupt(entry.tensor.where(), "is of layer " + std::to_string(name.layer) +
+                                                 ", but " + naming_.configured_by() + " gives " +
+                                                 std::to_string(config_.num_layers) + " layers");
       }
       LayerModules& layer = layers_[name.layer];
       const auto matrix = static_cast<std::size_t>(name.matrix);
       if (!name.expert.has_value()) {
-        MOE_RETURN_IF_ERROR(layer.stacked[matrix].add(name.part, *entry.tensor));
+        MOE_RETURN_IF_ERROR(layer.stacked[matrix].add(name.part, entry.tensor));
         continue;
       }
       if (*name.expert >= config_.num_experts) {
-        return corrupt(entry.tensor->where(), "is of expert " + std::to_string(*name.expert) +
-                                                  ", but config.json gives " +
-                                                  std::to_string(config_.num_experts) + " experts");
+        return corrupt(entry.tensor.where(), "is of expert " + std::to_string(*name.expert) +
+                                                 ", but config.json gives " +
+                                                 std::to_string(config_.num_experts) + " experts");
       }
-      MOE_RETURN_IF_ERROR(layer.single[*name.expert][matrix].add(name.part, *entry.tensor));
+      MOE_RETURN_IF_ERROR(layer.single[*name.expert][matrix].add(name.part, entry.tensor));
     }
     return Status::ok();
   }
@@ -79,13 +79,12 @@ class Builder {
   Result<WeightFormat> format_of(const SourceModule& module,
                                  std::span<const std::uint64_t> shape) const {
     MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module, shape));
-    MOE_RETURN_IF_ERROR(declared_.check(*module.weight, format));
+    MOE_RETURN_IF_ERROR(declared_.check(module.weight, format));
     return format;
   }
 
-  Status missing(std::uint32_t layer, const std::string& rest) const {
-    const std::string name = "model.layers." + std::to_string(layer) + ".mlp." + rest;
-    return not_found(Where{.file = directory_, .tensor = name},
+  Status missing(std::uint32_t layer, std::uint32_t expert, Projection p) const {
+    return not_found(Where{.file = naming_.place(), .tensor = naming_.expert(layer, expert, p)},
                      "is missing, and no stacked or fused tensor holds it",
                      "the checkpoint is incomplete; download it again");
   }
@@ -94,15 +93,14 @@ class Builder {
     const LayerModules& modules = layers_[layer];
     const SourceModule& alone = stacked_module(modules, p);
     const SourceModule& fused = fused_module(modules);
-    if (alone.weight != nullptr) return format_of(alone, stacked_shape(p, 1)).status();
-    if (p != Projection::kDown && fused.weight != nullptr) {
+    if (alone.weight) return format_of(alone, stacked_shape(p, 1)).status();
+    if (p != Projection::kDown && fused.weight) {
       return format_of(fused, stacked_shape(p, 2)).status();
     }
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
       const auto it = modules.single.find(e);
-      if (it != modules.single.end() && it->second[index_of(p)].weight != nullptr) continue;
-      return missing(layer, "experts." + std::to_string(e) + "." + std::string(projection_name(p)) +
-                                ".weight");
+      if (it != modules.single.end() && it->second[index_of(p)].weight) continue;
+      return missing(layer, e, p);
     }
     return Status::ok();
   }
@@ -111,18 +109,18 @@ class Builder {
     const LayerModules& modules = layers_[layer];
     const SourceModule& alone = stacked_module(modules, p);
     const SourceModule& fused = fused_module(modules);
-    const bool use_fused = p != Projection::kDown && fused.weight != nullptr;
-    if (use_fused && alone.weight != nullptr) {
-      return corrupt(alone.weight->where(),
-                     "means the same as tensor " + printable(fused.weight->info->name));
+    const bool use_fused = p != Projection::kDown && fused.weight;
+    if (use_fused && alone.weight) {
+      return corrupt(alone.weight.where(),
+                     "means the same as tensor " + printable(fused.weight.name()));
     }
-    if (!use_fused && alone.weight == nullptr) return resolve_single(layer, p, out);
+    if (!use_fused && !alone.weight) return resolve_single(layer, p, out);
     for (const auto& [id, expert] : modules.single) {
       const SourceModule& module = expert[index_of(p)];
-      if (module.weight == nullptr) continue;
-      return corrupt(module.weight->where(),
+      if (!module.weight) continue;
+      return corrupt(module.weight.where(),
                      "means the same as a part of tensor " +
-                         printable((use_fused ? fused : alone).weight->info->name));
+                         printable((use_fused ? fused : alone).weight.name()));
     }
     const std::uint64_t stacked_rows = use_fused ? 2 * rows(p) : rows(p);
     const SourceModule& module = use_fused ? fused : alone;
@@ -153,7 +151,7 @@ class Builder {
 
   const ModelConfig& config_;
   const DeclaredFormats& declared_;
-  const std::string& directory_;
+  const SourceNaming& naming_;
   std::vector<LayerModules> layers_;
 };
 
@@ -161,8 +159,8 @@ class Builder {
 
 Result<ExpertSource> ExpertSource::build(const ModelConfig& config, const DeclaredFormats& declared,
                                          std::span<const ExpertTensor> tensors,
-                                         const std::string& directory) {
-  Builder builder(config, declared, directory);
+                                         const SourceNaming& naming) {
+  Builder builder(config, declared, naming);
   MOE_RETURN_IF_ERROR(builder.collect(tensors));
   ExpertSource source;
   source.num_experts_ = config.num_experts;
@@ -174,7 +172,7 @@ bool ExpertSource::has_data(std::uint32_t layer, std::uint32_t expert) const {
   for (Projection p : kAllProjections) {
     const SourceMatrix& matrix = of(layer, expert, p);
     for (const TensorSlice* slice : {&matrix.weight, &matrix.scales, &matrix.biases}) {
-      if (slice->tensor != nullptr && !slice->tensor->shard->has_data()) return false;
+      if (slice->tensor && !slice->tensor.has_data()) return false;
     }
   }
   return true;

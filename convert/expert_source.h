@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "convert/source_matrix.h"
+#include "convert/source_naming.h"
 #include "convert/tensor_names.h"
 #include "formats/expert_layout.h"
 
@@ -13,18 +14,17 @@ namespace moepack {
 
 struct ExpertTensor {
   TensorName name;  // role kExpert
-  const TensorRef* tensor = nullptr;
+  SourceTensor tensor;
 };
 
 class ExpertSource {
  public:
   // Finds all experts x projections x layers among `tensors`. A tensor that is missing, one that
-  // stands twice (stacked and single), a shape or format that contradicts config.json, or a layer
-  // or expert beyond the configuration is refused, naming the tensor. `directory` stands in errors
-  // about what is missing.
+  // stands twice (stacked and single), a shape or format that contradicts the configuration, or a
+  // layer or expert beyond it is refused, naming the tensor.
   static Result<ExpertSource> build(const ModelConfig& config, const DeclaredFormats& declared,
                                     std::span<const ExpertTensor> tensors,
-                                    const std::string& directory);
+                                    const SourceNaming& naming);
 
   const SourceMatrix& of(std::uint32_t layer, std::uint32_t expert, Projection projection) const {
     return matrices_[(std::size_t{layer} * num_experts_ + expert) * kProjections +

@@ -4,6 +4,7 @@
 
 #include "convert/options.h"
 #include "convert/pack_summary.h"
+#include "convert/path_kind.h"
 #include "formats/checksum.h"
 #include "formats/file_blocks.h"
 #include "formats/model_dir.h"
@@ -28,9 +29,13 @@ std::optional<fs::path> recorded_checkpoint(const fs::path& model, const PackSou
   if (source.fingerprint == 0 || !is_plain_file_name(source.name)) return std::nullopt;
   const fs::path beside = fs::absolute(model / "").lexically_normal().parent_path().parent_path();
   for (const fs::path& path : {beside / source.name, fs::path(source.name)}) {
-    if (!is_folder(path)) continue;
-    const auto checkpoint = Checkpoint::open_tensors(path);
-    if (checkpoint.is_ok() && checkpoint.value().fingerprint() == source.fingerprint) return path;
+    if (is_gguf_file(path)) {
+      const auto gguf = GgufModel::open(path);
+      if (gguf.is_ok() && gguf.value().fingerprint() == source.fingerprint) return path;
+    } else if (is_folder(path)) {
+      const auto checkpoint = Checkpoint::open_tensors(path);
+      if (checkpoint.is_ok() && checkpoint.value().fingerprint() == source.fingerprint) return path;
+    }
   }
   return std::nullopt;
 }
@@ -40,9 +45,10 @@ std::optional<fs::path> recorded_checkpoint(const fs::path& model, const PackSou
 Result<ExpertWeights> ExpertWeights::of_checkpoint(const fs::path& path,
                                                    const ModelConfig& config) {
   ExpertWeights weights;
-  MOE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path));
-  weights.checkpoint_ = std::make_unique<Checkpoint>(std::move(checkpoint));
-  MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(*weights.checkpoint_, ConvertOptions{}));
+  MOE_ASSIGN_OR_RETURN(ModelSource model, ModelSource::open(path));
+  MOE_RETURN_IF_ERROR(model.check_usable_in_place());
+  weights.model_ = std::make_unique<ModelSource>(std::move(model));
+  MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(*weights.model_, ConvertOptions{}));
   weights.plan_ = std::make_unique<ConvertPlan>(std::move(plan));
   const PackManifest& pack = weights.plan_->pack;
   MOE_RETURN_IF_ERROR(check_pack_fits(config, pack, path));
@@ -81,7 +87,7 @@ Result<ExpertWeights> ExpertWeights::open(const fs::path& model, const ModelConf
       if (name != wanted && name != std::string(kDefaultPackName) + "_" + wanted) continue;
       return of_pack(model, name, config);
     }
-    if (is_folder(wanted)) return of_checkpoint(wanted, config);
+    if (is_folder(wanted) || is_gguf_file(wanted)) return of_checkpoint(wanted, config);
     return not_found(Where{.file = wanted},
                      "is neither a checkpoint nor a pack of " + printable(model.string()),
                      "give --from the directory of the checkpoint, or the name of a pack");

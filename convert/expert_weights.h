@@ -17,10 +17,10 @@ namespace moepack {
 
 class ExpertWeights {
  public:
-  // `wanted`: the path of a checkpoint, or a pack of `model` as choose_pack takes it. "": the
-  // checkpoint that the packs of `model` were made from, where it lies beside the model or in the
-  // working directory under its recorded name and has the recorded fingerprint; else the pack with
-  // most bits a weight. kInvalidArgument: the source is another model's.
+  // `wanted`: the path of a checkpoint or GGUF file, or a pack of `model` as choose_pack takes it.
+  // "": the checkpoint that the packs of `model` were made from, where it lies beside the model or
+  // in the working directory under its recorded name and has the recorded fingerprint; else the
+  // pack with most bits a weight. kInvalidArgument: the source is another model's.
   static Result<ExpertWeights> open(const std::filesystem::path& model, const ModelConfig& config,
                                     const std::string& wanted);
 
@@ -55,8 +55,8 @@ class ExpertWeights {
   static Result<ExpertWeights> of_pack(const std::filesystem::path& model, const std::string& name,
                                        const ModelConfig& config);
 
-  std::unique_ptr<Checkpoint> checkpoint_;
-  std::unique_ptr<ConvertPlan> plan_;  // of checkpoint_
+  std::unique_ptr<ModelSource> model_;
+  std::unique_ptr<ConvertPlan> plan_;  // of model_
   std::unique_ptr<Pack> pack_;
   std::string description_;
   std::string formats_;

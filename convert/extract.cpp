@@ -237,10 +237,10 @@ class Extraction {
     const bool could_be = expert.has_value() || options_.tensor.starts_with("model.") ||
                           options_.tensor.starts_with("lm_head");
     if (!could_be) return std::optional<Found>();
-    auto opened = Checkpoint::open(options_.path);
+    auto opened = ModelSource::open(options_.path);
     if (!opened.is_ok()) return std::optional<Found>();
-    checkpoint_.emplace(std::move(opened).value());
-    const auto plan = make_plan(*checkpoint_, ConvertOptions{});
+    source_.emplace(std::move(opened).value());
+    const auto plan = make_plan(*source_, ConvertOptions{});
     if (!plan.is_ok()) return std::optional<Found>();
     const PackManifest& pack = plan.value().pack;
     if (expert.has_value() && expert->layer < pack.num_layers &&
@@ -267,6 +267,7 @@ class Extraction {
 
   const ExtractOptions& options_;
   std::optional<Checkpoint> checkpoint_;
+  std::optional<ModelSource> source_;
   std::optional<File> file_;  // a layer's
   ResidentData residents_;
 };

@@ -120,7 +120,7 @@ Status inspect_checkpoint(const fs::path& path, Inspection& out) {
     out.checkpoint = summarize(file);
     return Status::ok();
   }
-  auto opened = Checkpoint::open(path);
+  auto opened = ModelSource::open(path);
   if (opened.status().code() == StatusCode::kUnsupported) {
     // Another kind of model, most likely: the tensors can be listed all the same.
     MOE_ASSIGN_OR_RETURN(const Checkpoint other, Checkpoint::open_tensors(path));
@@ -129,11 +129,11 @@ Status inspect_checkpoint(const fs::path& path, Inspection& out) {
     out.checkpoint->problem = opened.status().message();
     return Status::ok();
   }
-  MOE_ASSIGN_OR_RETURN(const Checkpoint checkpoint, std::move(opened));
-  out.path = checkpoint.directory().string();
-  out.config = checkpoint.config().model;
-  out.checkpoint = summarize(checkpoint);
-  const auto plan = make_plan(checkpoint, ConvertOptions{});
+  MOE_ASSIGN_OR_RETURN(const ModelSource source, std::move(opened));
+  out.path = source.path().string();
+  out.config = source.config().model;
+  out.checkpoint = summarize(*source.checkpoint());
+  const auto plan = make_plan(source, ConvertOptions{});
   if (plan.is_ok()) {
     add_plan(plan.value(), *out.checkpoint);
     out.notes = plan.value().notes;

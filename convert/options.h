@@ -13,7 +13,7 @@
 namespace moepack {
 
 struct ConvertOptions {
-  std::filesystem::path source;  // anything Checkpoint::open takes
+  std::filesystem::path source;  // anything ModelSource::open takes
   std::filesystem::path output;  // a directory that does not exist, is empty, or holds nothing but
                                  // an interrupted conversion
   // nullopt: as in the source; else bf16 or an affine format.

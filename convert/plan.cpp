@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <optional>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -17,9 +19,6 @@ namespace moepack {
 namespace {
 
 constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 24;
-constexpr std::array<const char*, 5> kCompanions{"config.json", "tokenizer.json",
-                                                 "tokenizer_config.json", "chat_template.jinja",
-                                                 "generation_config.json"};
 
 Status check_options(const ConvertOptions& options) {
   for (const auto& [format, what] : {std::pair{options.expert_format, "experts"},
@@ -48,28 +47,54 @@ struct Classified {
   std::vector<std::string> skipped;
 };
 
-Result<Classified> classify(const ArchitectureNames& names, const Checkpoint& checkpoint) {
+Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& source,
+                Classified& sorted) {
+  switch (name.role) {
+    case TensorRole::kExpert:
+      sorted.experts.push_back({std::move(name), tensor});
+      return Status::ok();
+    case TensorRole::kResident:
+      sorted.residents.push_back({std::move(name), tensor});
+      return Status::ok();
+    case TensorRole::kSkipped:
+      sorted.skipped.push_back(tensor.name());
+      return Status::ok();
+    default:
+      return unsupported(tensor.where(),
+                         "is not a tensor of model type " + source.config().model.model_type +
+                             " that is known here",
+                         "leaving it out could change the model's answers");
+  }
+}
+
+Result<Classified> classify(const ModelSource& source) {
+  const ArchitectureNames& names = source.names();
   Classified sorted;
-  for (const TensorRef& tensor : checkpoint.tensors()) {
-    TensorName name = classify_tensor(names, tensor.info->name);
-    switch (name.role) {
-      case TensorRole::kExpert:
-        sorted.experts.push_back({std::move(name), &tensor});
-        break;
-      case TensorRole::kResident:
-        sorted.residents.push_back({std::move(name), &tensor});
-        break;
-      case TensorRole::kSkipped:
-        sorted.skipped.push_back(tensor.info->name);
-        break;
-      default:
-        return unsupported(tensor.where(),
-                           "is not a tensor of model type " + checkpoint.config().model.model_type +
-                               " that is known here",
-                           "leaving it out could change the model's answers");
+  if (const GgufModel* gguf = source.gguf(); gguf != nullptr) {
+    const std::uint32_t layers = source.config().model.num_layers;
+    for (const GgufTensor& tensor : gguf->tensors()) {
+      MOE_RETURN_IF_ERROR(tensor.check_readable());
+      MOE_RETURN_IF_ERROR(classify(classify_gguf_tensor(names, tensor.info->name, layers),
+                                   SourceTensor(tensor), source, sorted));
     }
+    return sorted;
+  }
+  for (const TensorRef& tensor : source.checkpoint()->tensors()) {
+    MOE_RETURN_IF_ERROR(
+        classify(classify_tensor(names, tensor.info->name), SourceTensor(tensor), source, sorted));
   }
   return sorted;
+}
+
+// llama.cpp's converter adds the 1 to norms, stores -exp(A_log) and brings V heads into tiled order
+// (its conversion/qwen.py). All of it is kept as it is: the columns of linear_attn.out_proj could
+// not be put back where a block spans several heads.
+std::optional<ResidentConventions> conventions_of(const ModelSource& source) {
+  if (source.gguf() == nullptr) return std::nullopt;
+  return ResidentConventions{.norm = ResidentConventions::Norm::kPlain,
+                             .v_heads = ResidentConventions::VHeads::kTiled,
+                             .a_log = ResidentConventions::ALog::kNegExp,
+                             .conv1d = ResidentConventions::Conv1d::kC1T};
 }
 
 // The group sizes that divide both inputs of an expert, "32, 64", or "none".
@@ -109,7 +134,7 @@ Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig
     const SourceMatrix& matrix = source.of(layer, expert, p);
     const WeightFormat& format = formats[static_cast<std::size_t>(p)];
     if (matrix_bytes(format, matrix.rows, matrix.cols).has_value()) continue;
-    return make_error(StatusCode::kInvalidArgument, matrix.weight.tensor->where(),
+    return make_error(StatusCode::kInvalidArgument, matrix.weight.tensor.where(),
                       "its " + std::to_string(matrix.cols) + " inputs are no whole number of " +
                           to_string(format) + " groups",
                       "group sizes that fit all experts: " + fitting_groups(config));
@@ -149,7 +174,7 @@ Status plan_experts(const ModelConfig& config, const ConvertOptions& options, Co
       plan.source_bytes += plan.experts.bytes(l, e);
       for (Projection p : kAllProjections) {
         const WeightFormat& from = plan.experts.of(l, e, p).format;
-        if (is_affine(from) && from != layout.of(p).format) {
+        if (qformat_info(from.id).kind != QKind::kPlain && from != layout.of(p).format) {
           rounded_twice.insert(to_string(from) + " to " + to_string(layout.of(p).format));
         }
       }
@@ -165,23 +190,6 @@ Status plan_experts(const ModelConfig& config, const ConvertOptions& options, Co
   return Status::ok();
 }
 
-// The name a person knows the checkpoint by: in HuggingFace's cache the directory's own name is a
-// commit, and the model's stands two levels up.
-std::string source_name(const std::filesystem::path& directory) {
-  std::filesystem::path path = directory.lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();
-  if (path.filename() == "." || path.filename() == "..") {
-    std::error_code error;
-    const auto absolute = std::filesystem::canonical(path, error);
-    if (!error) path = absolute;
-  }
-  if (path.parent_path().filename() != "snapshots") return path.filename().string();
-  std::string name = path.parent_path().parent_path().filename().string();
-  constexpr std::string_view kPrefix = "models--";
-  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  return name;
-}
-
 std::string report_json(const ConvertPlan& plan) {
   nlohmann::ordered_json report;
   report["skipped_tensors"] = plan.skipped;
@@ -189,57 +197,50 @@ std::string report_json(const ConvertPlan& plan) {
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-void find_companions(const std::filesystem::path& directory, ConvertPlan& plan) {
-  for (const char* name : kCompanions) {
-    std::error_code error;
-    const std::uint64_t size = std::filesystem::file_size(directory / name, error);
-    if (error) {
-      plan.absent_companions.emplace_back(name);
-    } else {
-      plan.companions.emplace_back(name);
-      plan.total_bytes += size;
-    }
-  }
-}
-
 }  // namespace
 
-Result<ConvertPlan> make_plan(const Checkpoint& checkpoint, const ConvertOptions& options) {
+Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options) {
   MOE_RETURN_IF_ERROR(check_options(options));
-  const ModelConfig& config = checkpoint.config().model;
-  const std::string directory = checkpoint.directory().string();
-  const ArchitectureNames* names = find_architecture(config.model_type);
-  if (names == nullptr) {
-    return unsupported(Where{.file = directory},
-                       "model type " + printable(config.model_type) + " cannot be converted yet");
-  }
-  MOE_ASSIGN_OR_RETURN(Classified tensors, classify(*names, checkpoint));
-  const DeclaredFormats declared(*names, checkpoint.config().quantization);
+  const ModelConfig& config = source.config().model;
+  const SourceNaming naming = source.naming();
+  MOE_ASSIGN_OR_RETURN(Classified tensors, classify(source));
+  const DeclaredFormats declared(source.names(), source.config().quantization);
   ConvertPlan plan;
   MOE_ASSIGN_OR_RETURN(plan.experts,
-                       ExpertSource::build(config, declared, tensors.experts, directory));
-  MOE_ASSIGN_OR_RETURN(
-      ResidentPlan residents,
-      plan_residents(*names, config, declared, tensors.residents, options, directory));
+                       ExpertSource::build(config, declared, tensors.experts, naming));
+  MOE_ASSIGN_OR_RETURN(ResidentPlan residents,
+                       plan_residents(source.names(), config, declared, tensors.residents, options,
+                                      naming, conventions_of(source)));
   plan.skipped = std::move(tensors.skipped);
   plan.kept = std::move(residents.kept);
   plan.resident = std::move(residents.manifest);
   plan.resident_sources = std::move(residents.sources);
   MOE_RETURN_IF_ERROR(plan_experts(config, options, plan));
 
-  for (const SourceMatrix& source : plan.resident_sources) plan.source_bytes += source.bytes();
+  for (const SourceMatrix& matrix : plan.resident_sources) plan.source_bytes += matrix.bytes();
   plan.resident_bytes = plan.resident.data_size;
-  plan.resident.model = source_name(checkpoint.directory());
+  plan.resident.model = source.name();
   plan.resident.config_json = engine_config_json(config);
   plan.pack.source = {.name = plan.resident.model,
-                      .fingerprint = checkpoint.fingerprint(),
+                      .fingerprint = source.fingerprint(),
                       .method = method_of(plan, options)};
   plan.pack.report_json = report_json(plan);
   plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
-  find_companions(checkpoint.directory(), plan);
   plan.total_bytes +=
       pack_manifest_text(plan.pack).size() + resident_manifest_text(plan.resident).size();
   return plan;
+}
+
+Status add_companions(const ModelSource& source, ConvertPlan& plan) {
+  MOE_ASSIGN_OR_RETURN(plan.companions, source.companions(plan.absent_companions));
+  for (const Companion& companion : plan.companions) {
+    std::error_code error;
+    plan.total_bytes += companion.file.empty() ? companion.text.size()
+                                               : std::filesystem::file_size(companion.file, error);
+    if (!error) continue;
+    return make_error(StatusCode::kIo, Where{.file = companion.file.string()}, error.message());
+  }
+  return Status::ok();
 }
 
 }  // namespace moepack

@@ -1,5 +1,5 @@
 // What a conversion will write, byte for byte in size, before anything is written. Reads headers
-// and config.json only.
+// and small files only.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "convert/expert_source.h"
+#include "convert/model_source.h"
 #include "convert/options.h"
-#include "formats/checkpoint.h"
 #include "formats/pack_manifest.h"
 #include "formats/resident_manifest.h"
 
@@ -21,10 +21,10 @@ struct ConvertPlan {
   ResidentManifest resident;
   std::vector<SourceMatrix> resident_sources;
 
-  std::vector<std::string> skipped;  // source names of tensors that are left out, sorted
-  std::vector<std::string> kept;     // residents that stay as they are for want of a fitting group
-  std::vector<std::string> notes;    // what the user should know, one sentence each
-  std::vector<std::string> companions;         // files to copy: config.json, tokenizer.json, …
+  std::vector<std::string> skipped;   // source names of tensors that are left out, sorted
+  std::vector<std::string> kept;      // residents that stay as they are for want of a fitting group
+  std::vector<std::string> notes;     // what the user should know, one sentence each
+  std::vector<Companion> companions;  // config.json, tokenizer.json, …: add_companions
   std::vector<std::string> absent_companions;  // those that the source lacks
 
   std::uint64_t expert_bytes = 0;    // of all layer files
@@ -36,6 +36,9 @@ struct ConvertPlan {
 
 // kInvalidArgument: options that contradict each other or the shapes; otherwise the errors of
 // names, shapes and formats, each naming the tensor.
-Result<ConvertPlan> make_plan(const Checkpoint& checkpoint, const ConvertOptions& options);
+Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options);
+
+// Adds the small files and their sizes, which only a conversion needs.
+Status add_companions(const ModelSource& source, ConvertPlan& plan);
 
 }  // namespace moepack

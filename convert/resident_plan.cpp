@@ -16,57 +16,53 @@ struct Module {
 
 using Modules = std::map<std::string, Module>;  // by canonical name, so sorted
 
-std::string source_name(const std::string& module, const ResidentRule& rule) {
-  return rule.has_weight_suffix ? module + ".weight" : module;
-}
-
-Result<Modules> collect(const ModelConfig& config, std::span<const ResidentSource> tensors) {
+Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
+                        std::span<const ResidentSource> tensors) {
   Modules modules;
   for (const ResidentSource& entry : tensors) {
     const ResidentRule& rule = *entry.name.rule;
     if (rule.scope != LayerScope::kModel) {
       if (entry.name.layer >= config.num_layers) {
-        return corrupt(entry.tensor->where(), "is of layer " + std::to_string(entry.name.layer) +
-                                                  ", but config.json gives " +
-                                                  std::to_string(config.num_layers) + " layers");
+        return corrupt(entry.tensor.where(), "is of layer " + std::to_string(entry.name.layer) +
+                                                 ", but " + naming.configured_by() + " gives " +
+                                                 std::to_string(config.num_layers) + " layers");
       }
       if (!applies_to_layer(rule, config, entry.name.layer)) {
-        return corrupt(entry.tensor->where(),
-                       "belongs to the other kind of attention than "
-                       "config.json gives layer " +
-                           std::to_string(entry.name.layer));
+        return corrupt(entry.tensor.where(), "belongs to the other kind of attention than " +
+                                                 naming.configured_by() + " gives layer " +
+                                                 std::to_string(entry.name.layer));
       }
     }
     Module& module = modules[entry.name.module];
     module.rule = &rule;
-    MOE_RETURN_IF_ERROR(module.tensors.add(entry.name.part, *entry.tensor));
+    MOE_RETURN_IF_ERROR(module.tensors.add(entry.name.part, entry.tensor));
   }
   return modules;
 }
 
 Status require(const Modules& modules, const ResidentRule& rule, const ModelConfig& config,
-               std::uint32_t layer, const std::string& directory) {
+               std::uint32_t layer, const SourceNaming& naming) {
   const std::vector<std::uint64_t> shape = rule.shape(config);
   if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return Status::ok();
-  const std::string module = resident_module(rule, layer);
-  const auto it = modules.find(module);
-  if (it != modules.end() && it->second.tensors.weight != nullptr) return Status::ok();
-  return not_found(Where{.file = directory, .tensor = source_name(module, rule)},
-                   "is missing; config.json gives it the shape " + shape_text(shape),
-                   "the checkpoint is incomplete; download it again");
+  const auto it = modules.find(resident_module(rule, layer));
+  if (it != modules.end() && it->second.tensors.weight) return Status::ok();
+  return not_found(
+      Where{.file = naming.place(), .tensor = naming.resident(rule, layer)},
+      "is missing; " + naming.configured_by() + " gives it the shape " + shape_text(shape),
+      "the checkpoint is incomplete; download it again");
 }
 
 Status require_all(const ArchitectureNames& names, const ModelConfig& config,
-                   const Modules& modules, const std::string& directory) {
+                   const Modules& modules, const SourceNaming& naming) {
   for (const ResidentRule& rule : names.residents) {
     if (rule.scope == LayerScope::kModel) {
       if (rule.name == names.output_head && config.tie_word_embeddings) continue;
-      MOE_RETURN_IF_ERROR(require(modules, rule, config, 0, directory));
+      MOE_RETURN_IF_ERROR(require(modules, rule, config, 0, naming));
       continue;
     }
     for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
       if (!applies_to_layer(rule, config, layer)) continue;
-      MOE_RETURN_IF_ERROR(require(modules, rule, config, layer, directory));
+      MOE_RETURN_IF_ERROR(require(modules, rule, config, layer, naming));
     }
   }
   return Status::ok();
@@ -76,34 +72,34 @@ Status require_all(const ArchitectureNames& names, const ModelConfig& config,
 // writes [channels, taps, 1] and adds the 1 to the norms in the same pass.
 Result<ResidentConventions> detect_conventions(const ArchitectureNames& names,
                                                const Modules& modules, const ModelConfig& config,
-                                               const std::string& directory) {
-  const TensorRef* first = nullptr;
+                                               const SourceNaming& naming) {
+  SourceTensor first;
   ResidentConventions conventions;
   for (const auto& [name, module] : modules) {
-    if (module.rule->name != names.conv1d || module.tensors.weight == nullptr) continue;
-    const TensorRef& tensor = *module.tensors.weight;
+    if (module.rule->name != names.conv1d || !module.tensors.weight) continue;
+    const SourceTensor& tensor = module.tensors.weight;
     const std::vector<std::uint64_t> c1t = module.rule->shape(config);
     const std::vector<std::uint64_t> ct1{c1t[0], c1t[2], c1t[1]};
-    const bool is_c1t = tensor.info->shape == c1t;
-    if ((!is_c1t && tensor.info->shape != ct1) || c1t == ct1) {
-      return corrupt(tensor.where(), "shape " + shape_text(tensor.info->shape) +
-                                         ", but config.json gives " + shape_text(c1t) + " or " +
-                                         shape_text(ct1));
+    const std::vector<std::uint64_t> shape(tensor.shape().begin(), tensor.shape().end());
+    const bool is_c1t = shape == c1t;
+    if ((!is_c1t && shape != ct1) || c1t == ct1) {
+      return corrupt(tensor.where(), "shape " + shape_text(shape) + ", but config.json gives " +
+                                         shape_text(c1t) + " or " + shape_text(ct1));
     }
     const auto found =
         is_c1t ? ResidentConventions::Conv1d::kC1T : ResidentConventions::Conv1d::kCT1;
-    if (first != nullptr && found != conventions.conv1d) {
-      return corrupt(tensor.where(), "shape " + shape_text(tensor.info->shape) +
+    if (first && found != conventions.conv1d) {
+      return corrupt(tensor.where(), "shape " + shape_text(shape) +
                                          " is of another convention than that of tensor " +
-                                         printable(first->info->name));
+                                         printable(first.name()));
     }
     conventions.conv1d = found;
     conventions.norm =
         is_c1t ? ResidentConventions::Norm::kOnePlus : ResidentConventions::Norm::kPlain;
-    first = &tensor;
+    first = tensor;
   }
-  if (first == nullptr) {
-    return unsupported(Where{.file = directory},
+  if (!first) {
+    return unsupported(Where{.file = naming.place()},
                        "no conv1d tensor tells whether norms hold w or 1 + w");
   }
   return conventions;
@@ -135,13 +131,13 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   if (shape.size() == 3 && conventions.conv1d == ResidentConventions::Conv1d::kCT1) {
     std::swap(shape[1], shape[2]);
   }
-  if (module.tensors.weight == nullptr) {
-    const TensorRef* orphan =
-        module.tensors.scales != nullptr ? module.tensors.scales : module.tensors.biases;
-    return not_found(orphan->where(), "its .weight is missing");
+  if (!module.tensors.weight) {
+    const SourceTensor& orphan =
+        module.tensors.scales ? module.tensors.scales : module.tensors.biases;
+    return not_found(orphan.where(), "its .weight is missing");
   }
   MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module.tensors, shape));
-  MOE_RETURN_IF_ERROR(declared.check(*module.tensors.weight, format));
+  MOE_RETURN_IF_ERROR(declared.check(module.tensors.weight, format));
   ResidentTensor tensor;
   tensor.name = name;
   tensor.has_weight_suffix = rule.has_weight_suffix;
@@ -157,7 +153,7 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
     bytes = matrix_bytes(format, tensor.rows, tensor.cols);
   }
   if (!bytes.has_value()) {
-    return corrupt(module.tensors.weight->where(),
+    return corrupt(module.tensors.weight.where(),
                    "shape " + shape_text(tensor.shape) + " cannot be held in " + to_string(format));
   }
   tensor.bytes = *bytes;
@@ -178,12 +174,17 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
 Result<ResidentPlan> plan_residents(const ArchitectureNames& names, const ModelConfig& config,
                                     const DeclaredFormats& declared,
                                     std::span<const ResidentSource> tensors,
-                                    const ConvertOptions& options, const std::string& directory) {
-  MOE_ASSIGN_OR_RETURN(const Modules modules, collect(config, tensors));
-  MOE_RETURN_IF_ERROR(require_all(names, config, modules, directory));
+                                    const ConvertOptions& options, const SourceNaming& naming,
+                                    const std::optional<ResidentConventions>& conventions) {
+  MOE_ASSIGN_OR_RETURN(const Modules modules, collect(config, naming, tensors));
+  MOE_RETURN_IF_ERROR(require_all(names, config, modules, naming));
   ResidentPlan plan;
-  MOE_ASSIGN_OR_RETURN(plan.manifest.conventions,
-                       detect_conventions(names, modules, config, directory));
+  if (conventions.has_value()) {
+    plan.manifest.conventions = *conventions;
+  } else {
+    MOE_ASSIGN_OR_RETURN(plan.manifest.conventions,
+                         detect_conventions(names, modules, config, naming));
+  }
   for (const auto& [name, module] : modules) {
     MOE_RETURN_IF_ERROR(
         add_tensor(name, module, config, declared, options, plan.manifest.conventions, plan));

@@ -1,18 +1,20 @@
 // Which resident tensors a model has, in which format and where each will lie.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "convert/options.h"
 #include "convert/source_matrix.h"
+#include "convert/source_naming.h"
 #include "formats/resident_manifest.h"
 
 namespace moepack {
 
 struct ResidentSource {
   TensorName name;  // role kResident
-  const TensorRef* tensor = nullptr;
+  SourceTensor tensor;
 };
 
 struct ResidentPlan {
@@ -21,11 +23,13 @@ struct ResidentPlan {
   std::vector<std::string> kept;      // canonical names that the group size does not fit
 };
 
-// Every tensor that the architecture's table asks for must be there with the shape that
-// config.json gives; one of another layer type is refused. Errors name the tensor.
+// Every tensor that the architecture's table asks for must be there with the shape that the
+// configuration gives; one of another layer type is refused. Errors name the tensor. `conventions`:
+// those of the kind of source, nullopt where the shape of conv1d tells them.
 Result<ResidentPlan> plan_residents(const ArchitectureNames& names, const ModelConfig& config,
                                     const DeclaredFormats& declared,
                                     std::span<const ResidentSource> tensors,
-                                    const ConvertOptions& options, const std::string& directory);
+                                    const ConvertOptions& options, const SourceNaming& naming,
+                                    const std::optional<ResidentConventions>& conventions);
 
 }  // namespace moepack

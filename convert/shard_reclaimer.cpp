@@ -19,7 +19,7 @@ using ShardSet = std::set<const SafetensorsFile*>;
 
 void add_shards(const SourceMatrix& matrix, ShardSet& shards) {
   for (const TensorSlice* slice : {&matrix.weight, &matrix.scales, &matrix.biases}) {
-    if (slice->tensor != nullptr) shards.insert(slice->tensor->shard);
+    if (slice->tensor) shards.insert(slice->tensor.shard());
   }
 }
 

@@ -1,5 +1,5 @@
-// Where the bytes of a source matrix lie and in which weight format they are: plain floats, or
-// MLX's affine codes whose width and group follow from the shapes.
+// Where the bytes of a source matrix lie and in which weight format they are: plain floats, ggml's
+// blocks, or MLX's affine codes whose width and group follow from the shapes.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 #include <string>
 #include <vector>
 
+#include "convert/source_tensor.h"
 #include "convert/tensor_names.h"
-#include "formats/checkpoint.h"
 #include "formats/model_config.h"
 #include "formats/qformat.h"
 #include "formats/status.h"
 
 namespace moepack {
 
-// Bytes [begin, begin + bytes) of a tensor. The tensor lives as long as its Checkpoint.
+// Bytes [begin, begin + bytes) of a tensor.
 struct TensorSlice {
-  const TensorRef* tensor = nullptr;
+  SourceTensor tensor;
   std::uint64_t begin = 0;
   std::uint64_t bytes = 0;
 };
@@ -35,14 +35,14 @@ struct SourceMatrix {
   std::uint64_t bytes() const { return weight.bytes + scales.bytes + biases.bytes; }
 };
 
-// The tensors of one source module, by component; nullptr where there is none.
+// The tensors of one source module, by component; empty where there is none.
 struct SourceModule {
-  const TensorRef* weight = nullptr;
-  const TensorRef* scales = nullptr;
-  const TensorRef* biases = nullptr;
+  SourceTensor weight;
+  SourceTensor scales;
+  SourceTensor biases;
 
   // kCorrupt when the component is there already: two source names mean the same tensor.
-  Status add(TensorPart part, const TensorRef& tensor);
+  Status add(TensorPart part, const SourceTensor& tensor);
 };
 
 // What config.json says about quantization, by canonical module name.
@@ -52,7 +52,7 @@ class DeclaredFormats {
                   const std::optional<QuantizationConfig>& quantization);
 
   // kCorrupt when the declaration for the module of `weight` contradicts what its shapes gave.
-  Status check(const TensorRef& weight, const WeightFormat& found) const;
+  Status check(const SourceTensor& weight, const WeightFormat& found) const;
 
  private:
   const ArchitectureNames* names_;
@@ -60,7 +60,7 @@ class DeclaredFormats {
   std::map<std::string, std::optional<WeightFormat>, std::less<>> overrides_;
 };
 
-// The format of a module whose logical shape (from config.json) is `shape`, the input last.
+// The format of a module whose logical shape (by the configuration) is `shape`, the input last.
 // kCorrupt: shapes that contradict the configuration or each other, naming the tensor and both;
 // kUnsupported: a dtype that cannot be converted.
 Result<WeightFormat> infer_format(const SourceModule& module, std::span<const std::uint64_t> shape);

@@ -8,9 +8,9 @@ namespace moepack {
 namespace {
 
 FileRange file_range(const TensorSlice& slice) {
-  if (slice.tensor == nullptr) return {};
-  return {.file = &slice.tensor->shard->file(),
-          .offset = slice.tensor->info->offset + slice.begin,
+  if (!slice.tensor) return {};
+  return {.file = &slice.tensor.file(),
+          .offset = slice.tensor.offset() + slice.begin,
           .bytes = slice.bytes};
 }
 

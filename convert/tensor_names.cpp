@@ -51,72 +51,76 @@ constexpr LayerScope kLinear = LayerScope::kLinearAttention;
 constexpr LayerScope kFull = LayerScope::kFullAttention;
 
 const std::array<ResidentRule, 25> kQwen35Residents{{
-    {"model.embed_tokens", kModel, Rounding::kAsAsked, true, vocabulary},
-    {"model.norm", kModel, Rounding::kNever, true, hidden},
-    {"lm_head", kModel, Rounding::kAsAsked, true, vocabulary},
+    {"model.embed_tokens", "token_embd.weight", kModel, Rounding::kAsAsked, true, vocabulary},
+    {"model.norm", "output_norm.weight", kModel, Rounding::kNever, true, hidden},
+    {"lm_head", "output.weight", kModel, Rounding::kAsAsked, true, vocabulary},
 
-    {"input_layernorm", kEvery, Rounding::kNever, true, hidden},
-    {"post_attention_layernorm", kEvery, Rounding::kNever, true, hidden},
-    {"mlp.gate", kEvery, Rounding::kAtLeast8, true,
+    {"input_layernorm", "attn_norm.weight", kEvery, Rounding::kNever, true, hidden},
+    {"post_attention_layernorm", "post_attention_norm.weight", kEvery, Rounding::kNever, true,
+     hidden},
+    {"mlp.gate", "ffn_gate_inp.weight", kEvery, Rounding::kAtLeast8, true,
      [](const ModelConfig& c) {
        return Shape{c.num_experts, c.hidden_size};
      }},
-    {"mlp.shared_expert_gate", kEvery, Rounding::kAtLeast8, true,
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp.weight", kEvery, Rounding::kAtLeast8, true,
      [](const ModelConfig& c) {
        return Shape{1, c.hidden_size};
      }},
-    {"mlp.shared_expert.gate_proj", kEvery, Rounding::kAsAsked, true,
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp.weight", kEvery, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{c.shared_expert_width, c.hidden_size};
      }},
-    {"mlp.shared_expert.up_proj", kEvery, Rounding::kAsAsked, true,
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp.weight", kEvery, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{c.shared_expert_width, c.hidden_size};
      }},
-    {"mlp.shared_expert.down_proj", kEvery, Rounding::kAsAsked, true,
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp.weight", kEvery, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{c.hidden_size, c.shared_expert_width};
      }},
 
-    {"linear_attn.in_proj_qkv", kLinear, Rounding::kAsAsked, true,
+    {"linear_attn.in_proj_qkv", "attn_qkv.weight", kLinear, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{2 * key_rows(c) + value_rows(c), c.hidden_size};
      }},
-    {"linear_attn.in_proj_z", kLinear, Rounding::kAsAsked, true,
+    {"linear_attn.in_proj_z", "attn_gate.weight", kLinear, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{value_rows(c), c.hidden_size};
      }},
-    {"linear_attn.in_proj_b", kLinear, Rounding::kAsAsked, true, value_heads_by_hidden},
-    {"linear_attn.in_proj_a", kLinear, Rounding::kAsAsked, true, value_heads_by_hidden},
-    {"linear_attn.conv1d", kLinear, Rounding::kNever, true,
+    {"linear_attn.in_proj_b", "ssm_beta.weight", kLinear, Rounding::kAsAsked, true,
+     value_heads_by_hidden},
+    {"linear_attn.in_proj_a", "ssm_alpha.weight", kLinear, Rounding::kAsAsked, true,
+     value_heads_by_hidden},
+    {"linear_attn.conv1d", "ssm_conv1d.weight", kLinear, Rounding::kNever, true,
      [](const ModelConfig& c) {
        return Shape{2 * key_rows(c) + value_rows(c), 1, c.linear_conv_taps};
      }},
-    {"linear_attn.A_log", kLinear, Rounding::kNever, false, value_heads},
-    {"linear_attn.dt_bias", kLinear, Rounding::kNever, false, value_heads},
-    {"linear_attn.norm", kLinear, Rounding::kNever, true,
+    {"linear_attn.A_log", "ssm_a", kLinear, Rounding::kNever, false, value_heads},
+    {"linear_attn.dt_bias", "ssm_dt.bias", kLinear, Rounding::kNever, false, value_heads},
+    {"linear_attn.norm", "ssm_norm.weight", kLinear, Rounding::kNever, true,
      [](const ModelConfig& c) { return Shape{c.linear_value_dim}; }},
-    {"linear_attn.out_proj", kLinear, Rounding::kAsAsked, true,
+    {"linear_attn.out_proj", "ssm_out.weight", kLinear, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{c.hidden_size, value_rows(c)};
      }},
 
-    {"self_attn.q_proj", kFull, Rounding::kAsAsked, true,
+    {"self_attn.q_proj", "attn_q.weight", kFull, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{2 * query_rows(c), c.hidden_size};
      }},
-    {"self_attn.k_proj", kFull, Rounding::kAsAsked, true, keys},
-    {"self_attn.v_proj", kFull, Rounding::kAsAsked, true, keys},
-    {"self_attn.o_proj", kFull, Rounding::kAsAsked, true,
+    {"self_attn.k_proj", "attn_k.weight", kFull, Rounding::kAsAsked, true, keys},
+    {"self_attn.v_proj", "attn_v.weight", kFull, Rounding::kAsAsked, true, keys},
+    {"self_attn.o_proj", "attn_output.weight", kFull, Rounding::kAsAsked, true,
      [](const ModelConfig& c) {
        return Shape{c.hidden_size, query_rows(c)};
      }},
-    {"self_attn.q_norm", kFull, Rounding::kNever, true, head},
-    {"self_attn.k_norm", kFull, Rounding::kNever, true, head},
+    {"self_attn.q_norm", "attn_q_norm.weight", kFull, Rounding::kNever, true, head},
+    {"self_attn.k_norm", "attn_k_norm.weight", kFull, Rounding::kNever, true, head},
 }};
 
 const ArchitectureNames kQwen35{
     .model_types = kQwen35Types,
+    .gguf_architecture = "qwen35moe",
     .prefixes = kQwen35Prefixes,
     .skipped = kQwen35Skipped,
     .residents = kQwen35Residents,
@@ -167,6 +171,14 @@ std::optional<ExpertMatrix> expert_matrix(std::string_view name) {
   return std::nullopt;
 }
 
+std::optional<ExpertMatrix> gguf_expert_matrix(std::string_view name) {
+  if (name == "ffn_gate_exps.weight") return ExpertMatrix::kGate;
+  if (name == "ffn_up_exps.weight") return ExpertMatrix::kUp;
+  if (name == "ffn_down_exps.weight") return ExpertMatrix::kDown;
+  if (name == "ffn_gate_up_exps.weight") return ExpertMatrix::kGateUp;
+  return std::nullopt;
+}
+
 // `rest`: what follows "model.layers.N.". True when it names a tensor of routed experts.
 bool classify_expert(std::string_view rest, TensorName& out) {
   bool stacked = take_prefix(rest, "mlp.switch_mlp.");
@@ -206,6 +218,12 @@ bool classify_resident(const ArchitectureNames& names, std::string_view name, bo
 
 }  // namespace
 
+const ArchitectureNames* find_gguf_architecture(std::string_view name) {
+  return name == kQwen35.gguf_architecture ? &kQwen35 : nullptr;
+}
+
+std::string supported_gguf_architectures() { return std::string(kQwen35.gguf_architecture); }
+
 const ArchitectureNames* find_architecture(std::string_view model_type) {
   const auto& types = kQwen35.model_types;
   return std::find(types.begin(), types.end(), model_type) != types.end() ? &kQwen35 : nullptr;
@@ -218,6 +236,40 @@ std::optional<std::string> canonical_name(const ArchitectureNames& names,
     return std::string(rule.canonical) + std::string(source_name.substr(rule.source.size()));
   }
   return std::nullopt;
+}
+
+TensorName classify_gguf_tensor(const ArchitectureNames& names, std::string_view name,
+                                std::uint32_t num_layers) {
+  TensorName out;
+  std::string_view rest = name;
+  const bool in_layer = take_prefix(rest, "blk.");
+  if (in_layer) {
+    const auto layer = take_index(rest);
+    if (!layer.has_value()) return out;
+    out.layer = *layer;
+    if (*layer >= num_layers) {
+      out.role = TensorRole::kSkipped;
+      return out;
+    }
+    if (const auto matrix = gguf_expert_matrix(rest); matrix.has_value()) {
+      out.role = TensorRole::kExpert;
+      out.matrix = *matrix;
+      return out;
+    }
+  }
+  for (const ResidentRule& rule : names.residents) {
+    if (rule.gguf_name != rest || (rule.scope != LayerScope::kModel) != in_layer) continue;
+    out.role = TensorRole::kResident;
+    out.rule = &rule;
+    out.module = resident_module(rule, out.layer);
+    return out;
+  }
+  return TensorName{};
+}
+
+std::string gguf_tensor_name(const ResidentRule& rule, std::uint32_t layer) {
+  if (rule.scope == LayerScope::kModel) return std::string(rule.gguf_name);
+  return "blk." + std::to_string(layer) + "." + std::string(rule.gguf_name);
 }
 
 TensorName classify_tensor(const ArchitectureNames& names, std::string_view source_name) {

@@ -39,7 +39,8 @@ enum class Rounding : std::uint8_t {
 };
 
 struct ResidentRule {
-  std::string_view name;  // below "model.layers.N." for the scopes of layers
+  std::string_view name;       // below "model.layers.N." for the scopes of layers
+  std::string_view gguf_name;  // llama.cpp's, below "blk.N." for the scopes of layers
   LayerScope scope;
   Rounding rounding;
   bool has_weight_suffix;  // false: the tensor is called `name` itself
@@ -54,6 +55,7 @@ struct PrefixRule {
 
 struct ArchitectureNames {
   std::span<const std::string_view> model_types;
+  std::string_view gguf_architecture;         // general.architecture of GGUF files
   std::span<const PrefixRule> prefixes;       // the first that fits is taken
   std::span<const std::string_view> skipped;  // prefixes of source names
   std::span<const ResidentRule> residents;
@@ -75,6 +77,16 @@ struct TensorName {
 const ArchitectureNames* find_architecture(std::string_view model_type);
 
 TensorName classify_tensor(const ArchitectureNames& names, std::string_view source_name);
+
+// nullptr when no table covers that general.architecture of a GGUF file.
+const ArchitectureNames* find_gguf_architecture(std::string_view name);
+std::string supported_gguf_architectures();  // "a, b"
+// A tensor of a GGUF file, by llama.cpp's names. Blocks from `num_layers` on, the file's count
+// without those that predict further tokens, are skipped.
+TensorName classify_gguf_tensor(const ArchitectureNames& names, std::string_view name,
+                                std::uint32_t num_layers);
+// "blk.3." + rule.gguf_name for layers' rules, rule.gguf_name for the model's.
+std::string gguf_tensor_name(const ResidentRule& rule, std::uint32_t layer);
 
 // `source_name` with the wrapper's prefix replaced; nullopt when no prefix fits.
 std::optional<std::string> canonical_name(const ArchitectureNames& names,

@@ -16,9 +16,9 @@ constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 // Reads rows [begin, end) of a component of `rows` rows; nothing for an absent component.
 Status read_component(const TensorSlice& slice, std::uint64_t rows, std::uint64_t begin,
                       std::uint64_t end, std::span<std::byte> out) {
-  if (slice.tensor == nullptr) return Status::ok();
+  if (!slice.tensor) return Status::ok();
   const std::uint64_t row_bytes = slice.bytes / rows;
-  return slice.tensor->read(slice.begin + begin * row_bytes, out.first((end - begin) * row_bytes));
+  return slice.tensor.read(slice.begin + begin * row_bytes, out.first((end - begin) * row_bytes));
 }
 
 // Without an early exit, so that compilers make it wide.
@@ -58,7 +58,7 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
     return Status::ok();
   }
   if (!all_finite(row_)) {
-    return corrupt(source.weight.tensor->where(),
+    return corrupt(source.weight.tensor.where(),
                    "row " + std::to_string(row) + " holds a value that is not finite",
                    "such weights cannot be rounded; use the format of the source");
   }

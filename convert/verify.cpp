@@ -155,22 +155,23 @@ std::uint64_t pack_bytes(const PackManifest& pack) {
 
 // The source, opened once for all packs.
 struct OpenSource {
-  Checkpoint checkpoint;
+  ModelSource model;
   ConvertPlan plan;
 };
 
 Result<std::unique_ptr<OpenSource>> open_source(const VerifyOptions& options) {
   if (!options.against.has_value()) return std::unique_ptr<OpenSource>();
   auto source = std::make_unique<OpenSource>();
-  MOE_ASSIGN_OR_RETURN(source->checkpoint, Checkpoint::open(*options.against));
-  MOE_ASSIGN_OR_RETURN(source->plan, make_plan(source->checkpoint, ConvertOptions{}));
+  MOE_ASSIGN_OR_RETURN(source->model, ModelSource::open(*options.against));
+  MOE_RETURN_IF_ERROR(source->model.check_usable_in_place());
+  MOE_ASSIGN_OR_RETURN(source->plan, make_plan(source->model, ConvertOptions{}));
   return source;
 }
 
 Status compare_with_source(const OpenSource& source, const VerifyOptions& options,
                            const OpenModel& model, DifferenceLog& log, ProgressCounter& progress,
                            VerifyReport& report) {
-  const SourceComparison with{.source = source.checkpoint,
+  const SourceComparison with{.source = source.model,
                               .plan = source.plan,
                               .threads = report.threads,
                               .log = log,
@@ -201,7 +202,7 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
     layers += pack.manifest.num_layers;
     const std::uint64_t fingerprint = pack.manifest.source.fingerprint;
     const bool compared =
-        source != nullptr && (fingerprint == 0 || fingerprint == source->checkpoint.fingerprint());
+        source != nullptr && (fingerprint == 0 || fingerprint == source->model.fingerprint());
     if (!compared) continue;
     bytes += source->plan.source_bytes;
     layers += pack.manifest.num_layers;

@@ -16,7 +16,7 @@ namespace moepack {
 
 struct VerifyOptions {
   std::filesystem::path path;                    // a model directory or the directory of one pack
-  std::optional<std::filesystem::path> against;  // the source, as Checkpoint::open takes it
+  std::optional<std::filesystem::path> against;  // the source, as ModelSource::open takes it
   std::string pack;                              // of a model: as choose_pack takes it; "": all
   unsigned threads = 0;                          // 0: one per processor
 };

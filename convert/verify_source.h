@@ -15,7 +15,7 @@ namespace moepack {
 
 // What a comparison needs and where its findings go.
 struct SourceComparison {
-  const Checkpoint& source;
+  const ModelSource& source;
   const ConvertPlan& plan;  // of the source with everything as it is
   std::size_t threads;
   DifferenceLog& log;

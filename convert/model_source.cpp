@@ -1,0 +1,109 @@
+#include "convert/model_source.h"
+
+#include <array>
+#include <system_error>
+
+#include "convert/gguf_config.h"
+#include "convert/path_kind.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 5> kCompanions{"config.json", "tokenizer.json",
+                                                 "tokenizer_config.json", "chat_template.jinja",
+                                                 "generation_config.json"};
+
+// In HuggingFace's cache the directory's own name is a commit, and the model's stands two levels
+// up.
+std::string checkpoint_name(const fs::path& directory) {
+  fs::path path = directory.lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  if (path.filename() == "." || path.filename() == "..") {
+    std::error_code error;
+    const auto absolute = fs::canonical(path, error);
+    if (!error) path = absolute;
+  }
+  if (path.parent_path().filename() != "snapshots") return path.filename().string();
+  std::string name = path.parent_path().parent_path().filename().string();
+  constexpr std::string_view kPrefix = "models--";
+  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
+  return name;
+}
+
+}  // namespace
+
+Status ModelSource::open_gguf(const fs::path& path) {
+  MOE_ASSIGN_OR_RETURN(GgufModel model, GgufModel::open(path));
+  gguf_ = std::make_unique<GgufModel>(std::move(model));
+  MOE_ASSIGN_OR_RETURN(names_, gguf_architecture(*gguf_));
+  MOE_ASSIGN_OR_RETURN(config_text_, gguf_config_text(*gguf_, *names_));
+  MOE_ASSIGN_OR_RETURN(config_, parse_model_config(config_text_, this->path().string()));
+  return Status::ok();
+}
+
+Status ModelSource::open_checkpoint(const fs::path& path, const fs::path& saved_headers) {
+  MOE_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::open(path, saved_headers));
+  checkpoint_ = std::make_unique<Checkpoint>(std::move(checkpoint));
+  config_ = checkpoint_->config();
+  names_ = find_architecture(config_.model.model_type);
+  if (names_ != nullptr) return Status::ok();
+  return unsupported(
+      Where{.file = this->path().string()},
+      "model type " + printable(config_.model.model_type) + " cannot be converted yet");
+}
+
+Result<ModelSource> ModelSource::open(const fs::path& path, const fs::path& saved_headers) {
+  ModelSource source;
+  MOE_RETURN_IF_ERROR(is_gguf_file(path) ? source.open_gguf(path)
+                                         : source.open_checkpoint(path, saved_headers));
+  return source;
+}
+
+SourceNaming ModelSource::naming() const { return {path().string(), gguf_ != nullptr}; }
+
+fs::path ModelSource::path() const {
+  return gguf_ != nullptr ? fs::path(gguf_->parts().front().file().path())
+                          : checkpoint_->directory();
+}
+
+std::string ModelSource::name() const {
+  return gguf_ != nullptr ? path().filename().string() : checkpoint_name(path());
+}
+
+std::uint64_t ModelSource::fingerprint() const {
+  return gguf_ != nullptr ? gguf_->fingerprint() : checkpoint_->fingerprint();
+}
+
+Status ModelSource::check_usable_in_place() const {
+  if (gguf_ == nullptr) return Status::ok();
+  for (const GgufFile& part : gguf_->parts()) {
+    if (!part.is_big_endian()) continue;
+    return unsupported(Where{.file = part.file().path()},
+                       "is a big-endian file, which only convert and extract read",
+                       "convert it and use the model directory");
+  }
+  return Status::ok();
+}
+
+Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>& absent) const {
+  std::vector<Companion> found;
+  if (gguf_ != nullptr) {
+    found.push_back({.name = "config.json", .file = {}, .text = config_text_});
+    return found;
+  }
+  for (const char* name : kCompanions) {
+    const fs::path file = path() / name;
+    std::error_code error;
+    (void)fs::file_size(file, error);
+    if (error) {
+      absent.emplace_back(name);
+    } else {
+      found.push_back({.name = name, .file = file, .text = {}});
+    }
+  }
+  return found;
+}
+
+}  // namespace moepack
