@@ -18,6 +18,8 @@ constexpr std::string_view kPrefix = "tokenizer.ggml.";
 constexpr std::string_view kTemplate = "tokenizer.chat_template";
 constexpr std::string_view kTemplateNames = "tokenizer.chat_templates";
 constexpr std::size_t kMaxTemplateName = 128;
+// Control characters in made-up tokens take six bytes each; the largest real files have 30 MiB.
+constexpr std::size_t kMaxJsonBytes = std::size_t{64} << 20;
 
 std::string ggml_key(std::string_view name) { return std::string(kPrefix) + std::string(name); }
 
@@ -69,10 +71,18 @@ class Lines {
   bool first_ = true;
 };
 
-std::string tokenizer_text(const GgufVocabulary& vocabulary, const GgufPreTokenizer& pre) {
+// `file` names the GGUF file in errors.
+Result<std::string> tokenizer_text(const GgufVocabulary& vocabulary, const GgufPreTokenizer& pre,
+                                   const std::string& file) {
   std::string out = R"({"version": "1.0", "truncation": null, "padding": null, "added_tokens": [)";
+  const auto too_long = [&] {
+    return unsupported(Where{.file = file}, "tokenizer.json would have more than " +
+                                                std::to_string(kMaxJsonBytes) +
+                                                " bytes, as no real one has");
+  };
   Lines added(out);
   for (std::uint32_t id = 0; id < vocabulary.size(); ++id) {
+    if (out.size() > kMaxJsonBytes) return too_long();
     const GgufTokenKind kind = vocabulary.kind(id);
     if (kind == GgufTokenKind::kControl || kind == GgufTokenKind::kUserDefined) {
       added.add(added_token_json(vocabulary, id));
@@ -88,12 +98,14 @@ std::string tokenizer_text(const GgufVocabulary& vocabulary, const GgufPreTokeni
       "\"byte_fallback\": false, \"ignore_merges\": false,\n\"vocab\": {";
   Lines vocab(out);
   for (std::uint32_t id = 0; id < vocabulary.size(); ++id) {
+    if (out.size() > kMaxJsonBytes) return too_long();
     if (!vocabulary.in_model(id)) continue;
     vocab.add(json_string(vocabulary.text(id)) + ": " + std::to_string(id));
   }
   out += "},\n\"merges\": [";
   Lines merges(out);
   for (const GgufMerge& merge : vocabulary.merges()) {
+    if (out.size() > kMaxJsonBytes) return too_long();
     merges.add("[" + json_string(vocabulary.text(merge.left)) + ", " +
                json_string(vocabulary.text(merge.right)) + "]");
   }
@@ -145,7 +157,7 @@ Result<std::string> tokenizer_config_text(const GgufMetadata& metadata,
     MOE_ASSIGN_OR_RETURN(const bool value, metadata.boolean(add_bos));
     config["add_bos_token"] = value;
   }
-  // Keys without a token are null where HuggingFace writes them so.
+  // An id may stand for nothing: then only generation_config.json has it.
   const auto put = [&](const char* key, const std::optional<std::uint32_t>& id) {
     const bool has_text = id.has_value() && vocabulary.kind(*id) != GgufTokenKind::kAbsent;
     config[key] = has_text ? Json(vocabulary.text(*id)) : Json();
@@ -266,7 +278,8 @@ Result<std::vector<NamedText>> gguf_tokenizer_files(const GgufModel& model) {
   MOE_ASSIGN_OR_RETURN(const SpecialIds ids, read_special_ids(metadata, vocabulary));
 
   std::vector<NamedText> files;
-  files.push_back({"tokenizer.json", tokenizer_text(vocabulary, pre)});
+  MOE_ASSIGN_OR_RETURN(std::string tokenizer, tokenizer_text(vocabulary, pre, file));
+  files.push_back({"tokenizer.json", std::move(tokenizer)});
   MOE_ASSIGN_OR_RETURN(std::string config, tokenizer_config_text(metadata, vocabulary, ids));
   files.push_back({"tokenizer_config.json", std::move(config)});
   files.push_back({"generation_config.json", generation_config_text(ids)});

@@ -27,7 +27,8 @@ struct NamedText {
 //   chat_template.jinja    if the file has tokenizer.chat_template
 //   additional_chat_templates/NAME.jinja  of tokenizer.chat_template.NAME; NAME has letters, digits
 //                          and '_' only
-// The same keys give the same bytes. Memory: see kMaxTokenizerKeyBytes.
+// The same keys give the same bytes. Memory: 17 MiB for 250,000 tokens and as many merges; bounded
+// by kMaxTokenizerKeyBytes and, for tokenizer.json, 64 MiB, beyond which it is kUnsupported.
 //
 // kUnsupported, naming the key: tokenizer.ggml.model other than "gpt2", an unknown
 // tokenizer.ggml.pre, and what GgufVocabulary::read and gguf_pre_tokenizer refuse. kCorrupt: ids of

@@ -328,6 +328,11 @@ TEST(GgufTokenizer, RefusesByNameWhatItCannotRebuild) {
       {[](Tiny& t) { t.tokens[0] = std::string(kMaxTokenizerKeyBytes, 'a'); },
        {"tokenizer.ggml.tokens", "at most 16777216"}},
       {[](Tiny& t) {
+         t.tokens[0] = std::string(kMaxTokenizerKeyBytes - 200, '\1');
+         t.merges = {};
+       },
+       {"tokenizer.json would have more than"}},
+      {[](Tiny& t) {
          t.more = [](GgufWriter& w) {
            w.text("tokenizer.chat_template", std::string(kMaxTokenizerKeyBytes, 'a'));
          };
@@ -372,6 +377,7 @@ TEST(GgufTokenizer, WhatContradictsItselfIsCorrupt) {
   const Case cases[] = {
       {[](Tiny& t) { t.types.pop_back(); },
        {"tokenizer.ggml.token_type", "8 elements for 9 tokens", "offset"}},
+      {[](Tiny& t) { t.types.push_back(1); }, {"token_type", "10 elements for 9 tokens"}},
       {[](Tiny& t) { t.types[4] = 0; }, {"token_type", "element 4", "\"\\xc4\\xa0a\"", "type 0"}},
       {[](Tiny& t) { t.types[4] = 7; }, {"element 4", "type 7"}},
       {[](Tiny& t) { t.types[4] = -1; }, {"element 4", "type -1"}},
@@ -383,9 +389,9 @@ TEST(GgufTokenizer, WhatContradictsItselfIsCorrupt) {
       {[](Tiny& t) { t.tokens = t.merges = {}, t.types = {}; }, {"tokens", "no elements"}},
       {[](Tiny& t) { t.merges[1] = "Ġa"; }, {"tokenizer.ggml.merges", "element 1", "\"a b\""}},
       {[](Tiny& t) { t.merges[1] = "Ġ a b"; }, {"merges", "element 1", "offset"}},
-      {[](Tiny& t) { t.merges[1] = " a"; }, {"merges", "element 1"}},
-      {[](Tiny& t) { t.merges[1] = "a "; }, {"merges", "element 1"}},
-      {[](Tiny& t) { t.merges[1] = ""; }, {"merges", "element 1"}},
+      {[](Tiny& t) { t.merges[1] = " a"; }, {"merges", "element 1", "not \"a b\""}},
+      {[](Tiny& t) { t.merges[1] = "a "; }, {"merges", "element 1", "not \"a b\""}},
+      {[](Tiny& t) { t.merges[1] = ""; }, {"merges", "element 1", "not \"a b\""}},
       {[](Tiny& t) { t.merges[1] = "x a"; }, {"merges", "element 1", "token \"x\"", "offset"}},
       {[](Tiny& t) { t.merges[0] = "a x"; }, {"merges", "element 0", "token \"x\""}},
       {[](Tiny& t) { t.merges[0] = "b a"; }, {"merges", "element 0", "token \"ba\""}},

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <random>
 #include <set>
 #include <sstream>
@@ -18,6 +19,8 @@
 
 #include "convert/gguf_tokenizer.h"
 #include "tests/support/crc32.h"
+#include "tests/support/gguf_writer.h"
+#include "tests/support/memory_file.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_models.h"
 
@@ -102,6 +105,45 @@ TEST(TokenizerGolden, EveryVariantGivesTheReferencesIds) {
       EXPECT_EQ(encode(tokenizer, text), sample[1].get<Ids>()) << sample[0].dump();
     }
   }
+}
+
+// The pre-tokenizer that a GGUF file's tokenizer.ggml.pre stands for.
+json pre_tokenizer_of(std::string_view name) {
+  test::GgufWriter writer;
+  writer.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", name);
+  writer.array("tokenizer.ggml.tokens", 8, 1, writer.string("a"));
+  writer.array("tokenizer.ggml.token_type", 5, 1, writer.number(std::int32_t{1}));
+  writer.array("tokenizer.ggml.merges", 8, 0, "");
+  const test::MemoryFile file(writer.bytes());
+  const auto model = GgufModel::open(file.path());
+  EXPECT_OK(model);
+  if (!model.is_ok()) return {};
+  const auto files = gguf_tokenizer_files(model.value());
+  EXPECT_OK(files);
+  if (!files.is_ok()) return {};
+  return json::parse(files.value().front().text)["pre_tokenizer"];
+}
+
+TEST(TokenizerGolden, PreTokenizersOfGgufFilesGiveTheReferencesIds) {
+  const std::map<std::string, std::string> pre_of{{"as it is", "qwen35"},
+                                                  {"Qwen2, merges as strings", "qwen2"},
+                                                  {"GPT-4o", "gpt-4o"},
+                                                  {"DeepSeek-V3", "deepseek-v3"}};
+  std::size_t tested = 0;
+  for (const json& variant : golden("variants.json")) {
+    const auto pre = pre_of.find(variant["name"].get<std::string>());
+    if (pre == pre_of.end()) continue;
+    SCOPED_TRACE(pre->second);
+    json data = apply(variant);
+    data["pre_tokenizer"] = pre_tokenizer_of(pre->second);
+    const Tokenizer tokenizer = make(data);
+    for (const json& sample : variant["samples"]) {
+      const auto text = sample[0].get<std::string>();
+      EXPECT_EQ(encode(tokenizer, text), sample[1].get<Ids>()) << sample[0].dump();
+    }
+    ++tested;
+  }
+  EXPECT_EQ(tested, pre_of.size());
 }
 
 TEST(TokenizerGolden, LongTextsGiveTheReferencesIds) {
