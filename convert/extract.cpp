@@ -31,6 +31,10 @@ struct Found {
   std::optional<StoredMatrix> matrix;
 };
 
+FileRange file_range(const TensorRef& tensor) {
+  return {.file = &tensor.shard->file(), .offset = tensor.info->offset, .bytes = tensor.info->size};
+}
+
 StoredMatrix plain_matrix(QFormatId id, const FileRange& range) {
   const std::uint64_t element = qformat_info(id).bits / 8;
   return {.format = {.id = id},
@@ -205,7 +209,7 @@ class Extraction {
   Result<Found> source_tensor(const TensorRef& tensor) {
     const TensorInfo& info = *tensor.info;
     Found found{.name = info.name,
-                .range = {&tensor.shard->file(), info.offset, info.size},
+                .range = file_range(tensor),
                 .dtype = info.dtype,
                 .shape = info.shape,
                 .logical_shape = info.shape,
@@ -256,13 +260,12 @@ class Extraction {
                                          to_string(format) + " that config.json gives");
     }
     found.logical_shape.back() = found.shape.back() * 32 / bits;
-    found.matrix =
-        StoredMatrix{.format = format,
-                     .rows = 1,
-                     .cols = elements,
-                     .weight = found.range,
-                     .scales = {&scales->shard->file(), scales->info->offset, scales->info->size},
-                     .biases = {&biases->shard->file(), biases->info->offset, biases->info->size}};
+    found.matrix = StoredMatrix{.format = format,
+                                .rows = 1,
+                                .cols = elements,
+                                .weight = found.range,
+                                .scales = file_range(*scales),
+                                .biases = file_range(*biases)};
     return Status::ok();
   }
 
@@ -278,7 +281,7 @@ Status copy_range(const FileRange& range, const ByteSink& sink) {
   for (std::uint64_t at = 0; at < range.bytes; at += buffer.size()) {
     const std::span<std::byte> part =
         std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), range.bytes - at));
-    MOE_RETURN_IF_ERROR(range.file->read_at(range.offset + at, part));
+    MOE_RETURN_IF_ERROR(range.read(at, part));
     MOE_RETURN_IF_ERROR(sink(part));
   }
   return Status::ok();

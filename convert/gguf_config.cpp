@@ -254,8 +254,8 @@ Result<const ArchitectureNames*> gguf_architecture(const GgufModel& model) {
 
 Result<std::string> gguf_config_text(const GgufModel& model, const ArchitectureNames& names) {
   const Keys keys(model, names.gguf_architecture);
-  Json config{{"architectures", {"Qwen3_5MoeForCausalLM"}},
-              {"model_type", "qwen3_5_moe_text"},
+  Json config{{"architectures", {names.model_class}},
+              {"model_type", names.text_model_type},
               {"hidden_act", "silu"}};
   MOE_ASSIGN_OR_RETURN(config["vocab_size"], vocabulary_size(keys));
   MOE_ASSIGN_OR_RETURN(config["hidden_size"], keys.number("embedding_length"));

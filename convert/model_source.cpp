@@ -62,7 +62,7 @@ Result<ModelSource> ModelSource::open(const fs::path& path, const fs::path& save
   return source;
 }
 
-SourceNaming ModelSource::naming() const { return {path().string(), gguf_ != nullptr}; }
+SourceNaming ModelSource::naming() const { return {path().string(), gguf_ != nullptr, *names_}; }
 
 fs::path ModelSource::path() const {
   return gguf_ != nullptr ? fs::path(gguf_->parts().front().file().path())

@@ -65,6 +65,11 @@ Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& 
     case TensorRole::kResident:
       sorted.residents.push_back({std::move(name), tensor});
       return Status::ok();
+    case TensorRole::kFused:
+      for (TensorName& part : split_fused(source.names(), name)) {
+        sorted.residents.push_back({std::move(part), tensor});
+      }
+      return Status::ok();
     case TensorRole::kSkipped:
       sorted.skipped.push_back(tensor.name());
       return Status::ok();
@@ -96,13 +101,15 @@ Result<Classified> classify(const ModelSource& source) {
   return sorted;
 }
 
-// llama.cpp's converter adds the 1 to norms, stores -exp(A_log) and brings V heads into tiled order
-// (its conversion/qwen.py). All of it is kept as it is: the columns of linear_attn.out_proj could
-// not be put back where a block spans several heads.
+// llama.cpp's converter adds the 1 to norms, stores -exp(A_log) and, for some models, brings V
+// heads into tiled order (its conversion/qwen.py). All of it is kept as it is: the columns of
+// linear_attn.out_proj could not be put back where a block spans several heads.
 std::optional<ResidentConventions> conventions_of(const ModelSource& source) {
   if (source.gguf() == nullptr) return std::nullopt;
   return ResidentConventions{.norm = ResidentConventions::Norm::kPlain,
-                             .v_heads = ResidentConventions::VHeads::kTiled,
+                             .v_heads = source.names().gguf_tiles_v_heads
+                                            ? ResidentConventions::VHeads::kTiled
+                                            : ResidentConventions::VHeads::kGrouped,
                              .a_log = ResidentConventions::ALog::kNegExp,
                              .conv1d = ResidentConventions::Conv1d::kC1T};
 }

@@ -12,6 +12,8 @@ namespace {
 struct Module {
   SourceModule tensors;
   const ResidentRule* rule = nullptr;
+  const FusedRule* fused = nullptr;  // the tensors hold more than this module
+  const FusedPart* fused_part = nullptr;
 };
 
 using Modules = std::map<std::string, Module>;  // by canonical name, so sorted
@@ -35,6 +37,8 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
     }
     Module& module = modules[entry.name.module];
     module.rule = &rule;
+    module.fused = entry.name.fused;
+    module.fused_part = entry.name.fused_part;
     MOE_RETURN_IF_ERROR(module.tensors.add(entry.name.part, entry.tensor));
   }
   return modules;
@@ -136,7 +140,9 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
         module.tensors.scales ? module.tensors.scales : module.tensors.biases;
     return not_found(orphan.where(), "its .weight is missing");
   }
-  MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module.tensors, shape));
+  const std::vector<std::uint64_t> stored =
+      module.fused == nullptr ? shape : module.fused->shape(config);
+  MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module.tensors, stored));
   MOE_RETURN_IF_ERROR(declared.check(module.tensors.weight, format));
   ResidentTensor tensor;
   tensor.name = name;
@@ -163,8 +169,10 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
     take_space(tensor.bytes.scales, tensor.scales_offset, end);
     take_space(tensor.bytes.biases, tensor.biases_offset, end);
   }
+  const std::uint64_t rows = module.fused == nullptr ? tensor.rows : stored.front();
+  const SourceMatrix whole = slice_matrix(module.tensors, format, 0, rows, tensor.cols, 0, rows);
   plan.sources.push_back(
-      slice_matrix(module.tensors, format, 0, tensor.rows, tensor.cols, 0, tensor.rows));
+      module.fused == nullptr ? whole : gather_rows(whole, module.fused_part->rows(config)));
   plan.manifest.tensors.push_back(std::move(tensor));
   return Status::ok();
 }

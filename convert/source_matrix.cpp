@@ -160,4 +160,14 @@ SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format
   return matrix;
 }
 
+SourceMatrix gather_rows(const SourceMatrix& whole, RowRuns runs) {
+  SourceMatrix matrix = whole;
+  matrix.rows = count_rows(runs);
+  for (TensorSlice* slice : {&matrix.weight, &matrix.scales, &matrix.biases}) {
+    slice->bytes = slice->bytes / whole.rows * matrix.rows;
+  }
+  matrix.runs = std::make_shared<const RowRuns>(std::move(runs));
+  return matrix;
+}
+
 }  // namespace moepack

@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "convert/row_gather.h"
 #include "convert/source_tensor.h"
 #include "convert/tensor_names.h"
 #include "formats/model_config.h"
@@ -23,7 +25,7 @@ struct TensorSlice {
   std::uint64_t bytes = 0;
 };
 
-// y = W x with W [rows, cols]; each component is contiguous and row-major.
+// y = W x with W [rows, cols]; each component is row-major, and contiguous unless there are `runs`.
 struct SourceMatrix {
   WeightFormat format;
   std::uint64_t rows = 0;
@@ -31,6 +33,9 @@ struct SourceMatrix {
   TensorSlice weight;
   TensorSlice scales;  // affine only
   TensorSlice biases;  // affine only
+  // nullptr, or which rows of its tensors make the matrix; slices then begin at 0 and count only
+  // the bytes of these rows.
+  std::shared_ptr<const RowRuns> runs = nullptr;
 
   std::uint64_t bytes() const { return weight.bytes + scales.bytes + biases.bytes; }
 };
@@ -70,5 +75,7 @@ Result<WeightFormat> infer_format(const SourceModule& module, std::span<const st
 SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format,
                           std::uint64_t index, std::uint64_t rows, std::uint64_t cols,
                           std::uint64_t row_begin, std::uint64_t row_count);
+// The rows `runs` of `whole`, which they must not leave.
+SourceMatrix gather_rows(const SourceMatrix& whole, RowRuns runs);
 
 }  // namespace moepack

@@ -3,6 +3,13 @@
 namespace moepack {
 
 std::string SourceNaming::resident(const ResidentRule& rule, std::uint32_t layer) const {
+  for (const FusedRule& fused : names_.fused) {
+    const bool holds = fused.parts[0].rule == rule.name || fused.parts[1].rule == rule.name;
+    if (!holds || (is_gguf_ && !fused.usual_in_gguf)) continue;
+    const std::string number = std::to_string(layer);
+    return is_gguf_ ? "blk." + number + "." + std::string(fused.gguf_name)
+                    : "model.layers." + number + "." + std::string(fused.name) + ".weight";
+  }
   if (is_gguf_) return gguf_tensor_name(rule, layer);
   const std::string module = resident_module(rule, layer);
   return rule.has_weight_suffix ? module + ".weight" : module;

@@ -11,8 +11,9 @@ namespace moepack {
 
 class SourceNaming {
  public:
-  // `place`: the checkpoint's directory, or the GGUF file.
-  SourceNaming(std::string place, bool is_gguf) : place_(std::move(place)), is_gguf_(is_gguf) {}
+  // `place`: the checkpoint's directory, or the GGUF file. `names` outlives the object.
+  SourceNaming(std::string place, bool is_gguf, const ArchitectureNames& names)
+      : place_(std::move(place)), is_gguf_(is_gguf), names_(names) {}
 
   const std::string& place() const { return place_; }
   // Where the model's dimensions come from: "config.json".
@@ -23,6 +24,7 @@ class SourceNaming {
  private:
   std::string place_;
   bool is_gguf_;
+  const ArchitectureNames& names_;
 };
 
 }  // namespace moepack

@@ -7,38 +7,52 @@
 namespace moepack {
 namespace {
 
-FileRange file_range(const TensorSlice& slice) {
+FileRange file_range(const SourceMatrix& source, const TensorSlice& slice) {
   if (!slice.tensor) return {};
   return {.file = &slice.tensor.file(),
           .offset = slice.tensor.offset() + slice.begin,
-          .bytes = slice.bytes};
+          .bytes = slice.bytes,
+          .runs = source.runs,
+          .row_bytes = slice.bytes / source.rows};
 }
 
 Status read_part(const FileRange& range, std::uint64_t begin, std::uint64_t bytes,
                  std::vector<std::byte>& out) {
   out.resize(bytes);
   if (bytes == 0) return Status::ok();
-  return range.file->read_at(range.offset + begin, out);
+  return range.read(begin, out);
 }
 
 }  // namespace
+
+Status FileRange::read(std::uint64_t begin, std::span<std::byte> out) const {
+  if (runs == nullptr) return file->read_at(offset + begin, out);
+  return RowGather(*runs, row_bytes)
+      .for_each_piece(begin, out.size(),
+                      [&](std::uint64_t from, std::uint64_t at, std::uint64_t size) {
+                        return file->read_at(offset + from, out.subspan(at, size));
+                      });
+}
 
 StoredMatrix stored_matrix(const SourceMatrix& source) {
   return {.format = source.format,
           .rows = source.rows,
           .cols = source.cols,
-          .weight = file_range(source.weight),
-          .scales = file_range(source.scales),
-          .biases = file_range(source.biases)};
+          .weight = file_range(source, source.weight),
+          .scales = file_range(source, source.scales),
+          .biases = file_range(source, source.biases)};
 }
 
 StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::uint64_t offset) {
   return {.format = part.format,
           .rows = part.rows,
           .cols = part.cols,
-          .weight = {&file, offset + part.offset, part.bytes.weight},
-          .scales = {&file, offset + part.scales_offset(), part.bytes.scales},
-          .biases = {&file, offset + part.biases_offset(), part.bytes.biases}};
+          .weight = {.file = &file, .offset = offset + part.offset, .bytes = part.bytes.weight},
+          .scales = {.file = &file,
+                     .offset = offset + part.scales_offset(),
+                     .bytes = part.bytes.scales},
+          .biases = {
+              .file = &file, .offset = offset + part.biases_offset(), .bytes = part.bytes.biases}};
 }
 
 std::uint64_t weight_byte(const WeightFormat& format, std::uint64_t index) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,11 +13,17 @@
 
 namespace moepack {
 
-// Bytes [offset, offset + bytes) of a file that outlives it.
+// Bytes of a file that outlives it: [offset, offset + bytes), or with `runs` those rows of what
+// begins at `offset`.
 struct FileRange {
   const File* file = nullptr;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
+  std::shared_ptr<const RowRuns> runs = nullptr;
+  std::uint64_t row_bytes = 0;  // with `runs`
+
+  // Fills `out` with bytes [begin, begin + out.size()) of the range. Any number of threads.
+  Status read(std::uint64_t begin, std::span<std::byte> out) const;
 };
 
 struct StoredMatrix {

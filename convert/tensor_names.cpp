@@ -118,15 +118,83 @@ const std::array<ResidentRule, 25> kQwen35Residents{{
     {"self_attn.k_norm", "attn_k_norm.weight", kFull, Rounding::kNever, true, head},
 }};
 
-const ArchitectureNames kQwen35{
-    .model_types = kQwen35Types,
-    .gguf_architecture = "qwen35moe",
+// Qwen3-Next: the same but for two projections of GatedDeltaNet, of which each holds two of the
+// others, K head by K head: [q, k, v of its V heads, z of these] and [b, a of its V heads].
+constexpr std::array<std::string_view, 1> kQwen3NextTypes{"qwen3_next"};
+
+std::uint64_t values_of_key(const ModelConfig& c) {
+  return c.linear_value_heads / c.linear_key_heads * std::uint64_t{c.linear_value_dim};
+}
+std::uint64_t qkvz_of_key(const ModelConfig& c) {
+  return 2 * std::uint64_t{c.linear_key_dim} + 2 * values_of_key(c);
+}
+
+RowRuns qkv_rows(const ModelConfig& c) {
+  const std::uint64_t dk = c.linear_key_dim;
+  const std::uint64_t heads = c.linear_key_heads;
+  return {{0, dk, qkvz_of_key(c), heads},
+          {dk, dk, qkvz_of_key(c), heads},
+          {2 * dk, values_of_key(c), qkvz_of_key(c), heads}};
+}
+RowRuns z_rows(const ModelConfig& c) {
+  return {{2 * std::uint64_t{c.linear_key_dim} + values_of_key(c), values_of_key(c), qkvz_of_key(c),
+           c.linear_key_heads}};
+}
+RowRuns b_rows(const ModelConfig& c) {
+  const std::uint64_t ratio = c.linear_value_heads / c.linear_key_heads;
+  return {{0, ratio, 2 * ratio, c.linear_key_heads}};
+}
+RowRuns a_rows(const ModelConfig& c) {
+  const std::uint64_t ratio = c.linear_value_heads / c.linear_key_heads;
+  return {{ratio, ratio, 2 * ratio, c.linear_key_heads}};
+}
+
+const std::array<FusedRule, 2> kQwen3NextFused{{
+    {"linear_attn.in_proj_qkvz",
+     "ssm_in.weight",
+     false,
+     [](const ModelConfig& c) {
+       return Shape{c.linear_key_heads * qkvz_of_key(c), c.hidden_size};
+     },
+     {{{"linear_attn.in_proj_qkv", qkv_rows}, {"linear_attn.in_proj_z", z_rows}}}},
+    {"linear_attn.in_proj_ba",
+     "ssm_ba.weight",
+     true,
+     [](const ModelConfig& c) {
+       return Shape{2 * std::uint64_t{c.linear_value_heads}, c.hidden_size};
+     },
+     {{{"linear_attn.in_proj_b", b_rows}, {"linear_attn.in_proj_a", a_rows}}}},
+}};
+
+const ArchitectureNames kQwen3Next{
+    .model_types = kQwen3NextTypes,
+    .text_model_type = "qwen3_next",
+    .model_class = "Qwen3NextForCausalLM",
+    .gguf_architecture = "qwen3next",
+    .gguf_tiles_v_heads = false,
     .prefixes = kQwen35Prefixes,
     .skipped = kQwen35Skipped,
     .residents = kQwen35Residents,
+    .fused = kQwen3NextFused,
     .output_head = "lm_head",
     .conv1d = "linear_attn.conv1d",
 };
+
+const ArchitectureNames kQwen35{
+    .model_types = kQwen35Types,
+    .text_model_type = "qwen3_5_moe_text",
+    .model_class = "Qwen3_5MoeForCausalLM",
+    .gguf_architecture = "qwen35moe",
+    .gguf_tiles_v_heads = true,
+    .prefixes = kQwen35Prefixes,
+    .skipped = kQwen35Skipped,
+    .residents = kQwen35Residents,
+    .fused = {},
+    .output_head = "lm_head",
+    .conv1d = "linear_attn.conv1d",
+};
+
+const std::array<const ArchitectureNames*, 2> kArchitectures{&kQwen35, &kQwen3Next};
 
 // Removes a decimal number without leading zeros and the dot behind it.
 std::optional<std::uint32_t> take_index(std::string_view& text) {
@@ -213,20 +281,39 @@ bool classify_resident(const ArchitectureNames& names, std::string_view name, bo
     out.part = rule.has_weight_suffix ? *part : TensorPart::kWeight;
     return true;
   }
+  for (const FusedRule& rule : names.fused) {
+    if (!in_layer || stem != rule.name || !part.has_value()) continue;
+    out.role = TensorRole::kFused;
+    out.fused = &rule;
+    out.part = *part;
+    return true;
+  }
   return false;
 }
 
 }  // namespace
 
 const ArchitectureNames* find_gguf_architecture(std::string_view name) {
-  return name == kQwen35.gguf_architecture ? &kQwen35 : nullptr;
+  for (const ArchitectureNames* names : kArchitectures) {
+    if (names->gguf_architecture == name) return names;
+  }
+  return nullptr;
 }
 
-std::string supported_gguf_architectures() { return std::string(kQwen35.gguf_architecture); }
+std::string supported_gguf_architectures() {
+  std::string list;
+  for (const ArchitectureNames* names : kArchitectures) {
+    list += (list.empty() ? "" : ", ") + std::string(names->gguf_architecture);
+  }
+  return list;
+}
 
 const ArchitectureNames* find_architecture(std::string_view model_type) {
-  const auto& types = kQwen35.model_types;
-  return std::find(types.begin(), types.end(), model_type) != types.end() ? &kQwen35 : nullptr;
+  for (const ArchitectureNames* names : kArchitectures) {
+    const auto& types = names->model_types;
+    if (std::find(types.begin(), types.end(), model_type) != types.end()) return names;
+  }
+  return nullptr;
 }
 
 std::optional<std::string> canonical_name(const ArchitectureNames& names,
@@ -264,7 +351,27 @@ TensorName classify_gguf_tensor(const ArchitectureNames& names, std::string_view
     out.module = resident_module(rule, out.layer);
     return out;
   }
+  for (const FusedRule& rule : names.fused) {
+    if (!in_layer || rule.gguf_name != rest) continue;
+    out.role = TensorRole::kFused;
+    out.fused = &rule;
+    return out;
+  }
   return TensorName{};
+}
+
+std::array<TensorName, 2> split_fused(const ArchitectureNames& names, const TensorName& fused) {
+  std::array<TensorName, 2> parts{fused, fused};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const FusedPart& part = fused.fused->parts[i];
+    const auto rule = std::find_if(names.residents.begin(), names.residents.end(),
+                                   [&](const ResidentRule& r) { return r.name == part.rule; });
+    parts[i].role = TensorRole::kResident;
+    parts[i].rule = &*rule;
+    parts[i].fused_part = &part;
+    parts[i].module = resident_module(*rule, fused.layer);
+  }
+  return parts;
 }
 
 std::string gguf_tensor_name(const ResidentRule& rule, std::uint32_t layer) {

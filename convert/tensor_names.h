@@ -3,6 +3,7 @@
 // stacked experts) is told by names alone, never by model_type.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -10,12 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/row_gather.h"
 #include "formats/model_config.h"
 
 namespace moepack {
 
 enum class TensorRole : std::uint8_t {
   kResident,  // kept in memory by the runtime
+  kFused,     // holds the rows of several residents: split_fused
   kExpert,    // belongs to routed experts
   kSkipped,   // of a part that is not run (vision tower, multi-token prediction)
   kUnknown,
@@ -48,6 +51,20 @@ struct ResidentRule {
   std::vector<std::uint64_t> (*shape)(const ModelConfig&);
 };
 
+// One resident within a fused tensor of a linear-attention layer.
+struct FusedPart {
+  std::string_view rule;  // ResidentRule::name
+  RowRuns (*rows)(const ModelConfig&);
+};
+
+struct FusedRule {
+  std::string_view name;       // as ResidentRule's
+  std::string_view gguf_name;  // as ResidentRule's
+  bool usual_in_gguf;          // false: only old files have it
+  std::vector<std::uint64_t> (*shape)(const ModelConfig&);
+  std::array<FusedPart, 2> parts;
+};
+
 struct PrefixRule {
   std::string_view source;
   std::string_view canonical;
@@ -55,10 +72,14 @@ struct PrefixRule {
 
 struct ArchitectureNames {
   std::span<const std::string_view> model_types;
+  std::string_view text_model_type;           // what config.json calls the bare text model
+  std::string_view model_class;               // of transformers, for that config.json
   std::string_view gguf_architecture;         // general.architecture of GGUF files
+  bool gguf_tiles_v_heads;                    // llama.cpp's converter reorders V heads
   std::span<const PrefixRule> prefixes;       // the first that fits is taken
   std::span<const std::string_view> skipped;  // prefixes of source names
   std::span<const ResidentRule> residents;
+  std::span<const FusedRule> fused;
   std::string_view output_head;  // may be absent when embeddings are tied
   std::string_view conv1d;       // the rule whose shape tells the conventions
 };
@@ -69,6 +90,8 @@ struct TensorName {
   std::string module;                  // canonical, without .weight, .scales, .biases
   std::uint32_t layer = 0;             // of experts and layers' residents
   const ResidentRule* rule = nullptr;  // residents
+  const FusedRule* fused = nullptr;    // fused tensors, and residents within them
+  const FusedPart* fused_part = nullptr;
   ExpertMatrix matrix = ExpertMatrix::kGate;
   std::optional<std::uint32_t> expert;  // nullopt: all experts in one tensor
 };
@@ -77,6 +100,9 @@ struct TensorName {
 const ArchitectureNames* find_architecture(std::string_view model_type);
 
 TensorName classify_tensor(const ArchitectureNames& names, std::string_view source_name);
+
+// The residents within a tensor of role kFused.
+std::array<TensorName, 2> split_fused(const ArchitectureNames& names, const TensorName& fused);
 
 // nullptr when no table covers that general.architecture of a GGUF file.
 const ArchitectureNames* find_gguf_architecture(std::string_view name);

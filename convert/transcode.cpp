@@ -13,12 +13,18 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
-// Reads rows [begin, end) of a component of `rows` rows; nothing for an absent component.
-Status read_component(const TensorSlice& slice, std::uint64_t rows, std::uint64_t begin,
+// Reads rows [begin, end) of a component of `source`; nothing for an absent component.
+Status read_component(const SourceMatrix& source, const TensorSlice& slice, std::uint64_t begin,
                       std::uint64_t end, std::span<std::byte> out) {
   if (!slice.tensor) return Status::ok();
-  const std::uint64_t row_bytes = slice.bytes / rows;
-  return slice.tensor.read(slice.begin + begin * row_bytes, out.first((end - begin) * row_bytes));
+  const std::uint64_t row_bytes = slice.bytes / source.rows;
+  const std::uint64_t first = begin * row_bytes;
+  const std::uint64_t size = (end - begin) * row_bytes;
+  if (source.runs == nullptr) return slice.tensor.read(slice.begin + first, out.first(size));
+  return RowGather(*source.runs, row_bytes)
+      .for_each_piece(first, size, [&](std::uint64_t from, std::uint64_t at, std::uint64_t bytes) {
+        return slice.tensor.read(from, out.subspan(at, bytes));
+      });
 }
 
 // Without an early exit, so that compilers make it wide.
@@ -43,9 +49,9 @@ Status Transcoder::read_rows(const SourceMatrix& source, std::uint64_t row_begin
   weight_.resize(source.weight.bytes / source.rows * count);
   scales_.resize(source.scales.bytes / source.rows * count);
   biases_.resize(source.biases.bytes / source.rows * count);
-  MOE_RETURN_IF_ERROR(read_component(source.weight, source.rows, row_begin, row_end, weight_));
-  MOE_RETURN_IF_ERROR(read_component(source.scales, source.rows, row_begin, row_end, scales_));
-  return read_component(source.biases, source.rows, row_begin, row_end, biases_);
+  MOE_RETURN_IF_ERROR(read_component(source, source.weight, row_begin, row_end, weight_));
+  MOE_RETURN_IF_ERROR(read_component(source, source.scales, row_begin, row_end, scales_));
+  return read_component(source, source.biases, row_begin, row_end, biases_);
 }
 
 Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& target,
@@ -73,9 +79,9 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
 Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
                        std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
   if (source.format == target) {
-    MOE_RETURN_IF_ERROR(read_component(source.weight, source.rows, row_begin, row_end, out.weight));
-    MOE_RETURN_IF_ERROR(read_component(source.scales, source.rows, row_begin, row_end, out.scales));
-    return read_component(source.biases, source.rows, row_begin, row_end, out.biases);
+    MOE_RETURN_IF_ERROR(read_component(source, source.weight, row_begin, row_end, out.weight));
+    MOE_RETURN_IF_ERROR(read_component(source, source.scales, row_begin, row_end, out.scales));
+    return read_component(source, source.biases, row_begin, row_end, out.biases);
   }
   row_.resize(source.cols);
   const std::uint64_t row_bytes = std::max<std::uint64_t>(1, source.bytes() / source.rows);

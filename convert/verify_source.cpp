@@ -69,8 +69,8 @@ Status compare_range(const FileRange& here, const FileRange& there, TensorPart p
     const std::size_t size = std::min(kBlockBytes, here.bytes - at);
     const auto a = std::span(worker.bytes_here).first(size);
     const auto b = std::span(worker.bytes_there).first(size);
-    MOE_RETURN_IF_ERROR(here.file->read_at(here.offset + at, a));
-    MOE_RETURN_IF_ERROR(there.file->read_at(there.offset + at, b));
+    MOE_RETURN_IF_ERROR(here.read(at, a));
+    MOE_RETURN_IF_ERROR(there.read(at, b));
     if (std::memcmp(a.data(), b.data(), size) == 0) continue;
     const auto pair = std::mismatch(a.begin(), a.end(), b.begin());
     finding.offset = here.offset + at + static_cast<std::uint64_t>(pair.first - a.begin());

@@ -39,5 +39,6 @@ Result<std::optional<QuantizationConfig>> read_quantization(const ConfigReader& 
 
 // Families: each fills every field of ModelConfig but model_type and eos_token_ids.
 Status read_qwen3_5_moe_config(const ConfigReader& text, ModelConfig& model);
+Status read_qwen3_next_config(const ConfigReader& text, ModelConfig& model);
 
 }  // namespace moepack

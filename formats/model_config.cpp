@@ -20,8 +20,9 @@ struct Family {
   Status (*read)(const ConfigReader& text, ModelConfig& model);
 };
 
-constexpr std::array<Family, 1> kFamilies{{
+constexpr std::array<Family, 2> kFamilies{{
     {"qwen3_5_moe", "qwen3_5_moe_text", read_qwen3_5_moe_config},
+    {"qwen3_next", "qwen3_next", read_qwen3_next_config},
 }};
 
 const Family* find_family(std::string_view model_type) {
@@ -62,7 +63,8 @@ std::string supported_model_types() {
   std::string list;
   for (const Family& family : kFamilies) {
     if (!list.empty()) list += ", ";
-    list += std::string(family.wrapper_type) + ", " + std::string(family.text_type);
+    list += family.wrapper_type;
+    if (family.text_type != family.wrapper_type) list += ", " + std::string(family.text_type);
   }
   return list;
 }

@@ -29,11 +29,14 @@ class Tester(Runner):
         self.model = gguf_model.Model()
         self.config = self.model.config
         self.vocabulary = gguf_model.byte_vocabulary(self.config["vocab_size"])
-        twin = scratch / "twin"
-        twin.mkdir()
-        (twin / "config.json").write_text(json.dumps(self.config))
-        files.write_tensors(twin / files.SHARD, self.model.twin)
+        self.write_twin("twin", self.model)
         self.ids.write_text(json.dumps([i * 7 % 256 for i in range(40)]))
+
+    def write_twin(self, name, model):
+        path = self.scratch / name
+        path.mkdir()
+        (path / "config.json").write_text(json.dumps(model.config))
+        files.write_tensors(path / files.SHARD, model.twin)
 
     def check(self, good, what):
         self.runs += 1
@@ -147,6 +150,37 @@ def check_directory(test, model, source, wanted):
     second = {p.relative_to(again): p.read_bytes() for p in again.rglob("*") if p.is_file()}
     test.check(first == second, "seven threads write other bytes")
     shutil.rmtree(again)
+
+
+def check_qwen3_next(test):
+    """Fused projections of GatedDeltaNet, in safetensors and in both forms of GGUF files."""
+    config = dict(gguf_model.CONFIG, model_type="qwen3_next", linear_num_value_heads=6,
+                  linear_num_key_heads=3, linear_key_head_dim=16, linear_value_head_dim=128,
+                  norm_topk_prob=True)
+    for legacy in (False, True):
+        model = gguf_model.Model(config, legacy=legacy)
+        name = f"next.{legacy}"
+        test.write_twin(name, model)
+        path = test.write(name + ".gguf", model.keys(test.vocabulary), model.gguf)
+        for source, out in ((test.scratch / name, "a"), (path, "b")):
+            test.succeeds("convert", source, "-o", test.scratch / out, "--quiet")
+            test.succeeds("verify", test.scratch / out, "--against", source, "--quiet")
+        error = relative_error(test.logits(test.scratch / "b"), test.logits(test.scratch / "a"))
+        test.check(error <= TOLERANCE, f"{name}: logits are off by {error}")
+        for fused in ("ssm_ba", "ssm_in"):
+            less = [t for t in model.gguf if fused not in t.name]
+            if len(less) == len(model.gguf):
+                continue
+            test.write("bad.gguf", model.keys(test.vocabulary), less)
+            test.expect(f"{name} without {fused}", "convert", test.scratch / "bad.gguf", {2}, (
+                "bad.gguf", "ssm_ba" if fused == "ssm_ba" else "attn_qkv"))
+        both = model.gguf + [gguf.Tensor("blk.0.attn_qkv.weight" if legacy else "blk.0.ssm_in.weight",
+                                         [64, 864 if legacy else 1632], 0,
+                                         bytes(64 * 4 * (864 if legacy else 1632)))]
+        test.write("bad.gguf", model.keys(test.vocabulary), both)
+        test.expect(f"{name} with both", "convert", test.scratch / "bad.gguf", {2}, ("bad.gguf",))
+        for out in ("a", "b"):
+            shutil.rmtree(test.scratch / out)
 
 
 def check_rounding(test):
@@ -284,6 +318,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="moepack-gguf-") as scratch_name:
         test = Tester(args.program, Path(scratch_name), args.every)
         check_same_logits(test)
+        check_qwen3_next(test)
         check_rounding(test)
         check_refusals(test)
     for failure in test.failures[:30]:

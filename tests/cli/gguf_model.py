@@ -1,4 +1,4 @@
-"""A Qwen3.5-MoE checkpoint as a GGUF file, written from the description of llama.cpp's converter;
+"""A Qwen3.5-MoE or Qwen3-Next checkpoint as a GGUF file, written from the description of llama.cpp's converter;
 shares no code with the project.
 
 `Model` draws random weights, quantizes the matrices with block formats that differ from tensor to
@@ -118,6 +118,7 @@ class Heads:
     """The order of V heads: HuggingFace's old = g * r + j stands at j * key_heads + g in GGUF."""
 
     def __init__(self, config):
+        self.reorders = config["model_type"] != "qwen3_next"
         self.keys = config["linear_num_key_heads"]
         self.values = config["linear_num_value_heads"]
         self.key_dim = config["linear_key_head_dim"]
@@ -125,6 +126,8 @@ class Heads:
 
     def place(self, old):
         ratio = self.values // self.keys
+        if not self.reorders:
+            return old
         g, j = divmod(old, ratio)
         return j * self.keys + g
 
@@ -155,6 +158,31 @@ class Heads:
             first = 2 * self.keys * self.key_dim * cols
             return values[:first] + way(values[first:], self.dim * cols)
         return way(values, unit * cols)
+
+
+    def split_qkvz(self, values, cols):
+        """Rows [q all, k all, v all] and [z all] of rows that stand K head by K head."""
+        ratio = self.values // self.keys
+        sizes = [n * cols for n in (self.key_dim, self.key_dim, ratio * self.dim, ratio * self.dim)]
+        parts = [[], [], [], []]
+        at = 0
+        for _ in range(self.keys):
+            for part, size in zip(parts, sizes):
+                part += values[at:at + size]
+                at += size
+        return parts[0] + parts[1] + parts[2], parts[3]
+
+    def join_qkvz(self, qkv, z, cols):
+        ratio = self.values // self.keys
+        key, value = self.key_dim * cols, ratio * self.dim * cols
+        out = []
+        for head in range(self.keys):
+            out += qkv[head * key:(head + 1) * key]
+            out += qkv[(self.keys + head) * key:(self.keys + head + 1) * key]
+            start = 2 * self.keys * key + head * value
+            out += qkv[start:start + value]
+            out += z[head * value:(head + 1) * value]
+        return out
 
 
 REORDERED = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d", "A_log", "dt_bias",
@@ -197,6 +225,11 @@ def random_tensors(c, seed=1):
               "conv1d.weight": [2 * keys + values, 1, c["linear_conv_kernel_dim"]],
               "A_log": [c["linear_num_value_heads"]], "dt_bias": [c["linear_num_value_heads"]],
               "norm.weight": [c["linear_value_head_dim"]], "out_proj.weight": [hidden, values]}
+    if c["model_type"] == "qwen3_next":
+        for name in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"):
+            del linear[name + ".weight"]
+        linear["in_proj_qkvz.weight"] = [2 * keys + 2 * values, hidden]
+        linear["in_proj_ba.weight"] = [2 * c["linear_num_value_heads"], hidden]
     full = {"q_proj.weight": [2 * heads, hidden], "k_proj.weight": [kv, hidden],
             "v_proj.weight": [kv, hidden], "o_proj.weight": [hidden, heads],
             "q_norm.weight": [c["head_dim"]], "k_norm.weight": [c["head_dim"]]}
@@ -225,8 +258,10 @@ def random_tensors(c, seed=1):
 
 
 class Model:
-    def __init__(self, config=None, seed=3):
+    def __init__(self, config=None, seed=3, legacy=False):
+        """`legacy`: as files made before attn_qkv and attn_gate (qwen3next)."""
         config = config or CONFIG
+        self.legacy = legacy
         self.config = config
         self.heads = Heads(config)
         self.source = random.Random(seed)
@@ -248,6 +283,13 @@ class Model:
         layer, rest = name.removeprefix(PREFIX + "layers.").split(".", 1)
         if rest.startswith("mlp.experts."):
             return self.add_experts(name, int(layer), shape, values)
+        if rest == "linear_attn.in_proj_qkvz.weight" and not self.legacy:
+            return self.add_qkvz(name, layer, shape, values)
+        fused = {"linear_attn.in_proj_qkvz.weight": ("ssm_in.weight", Q8_0),
+                 "linear_attn.in_proj_ba.weight": ("ssm_ba.weight", Q8_0)}
+        if rest in fused:
+            return self.add_plain(name, f"blk.{layer}.{fused[rest][0]}", shape, fused[rest][1],
+                                  values)
         target, kind = RESIDENTS[rest]
         target = f"blk.{layer}.{target}"
         if any(part in rest for part in REORDERED):
@@ -263,6 +305,16 @@ class Model:
         data, decoded = encode(kind, values, self.source)
         self.keep(name, shape, decoded)
         self.put(target, shape if "shared_expert_gate" not in name else shape[1:], kind, data)
+
+    def add_qkvz(self, name, layer, shape, values):
+        rows, cols = shape
+        qkv, z = self.heads.split_qkvz(values, cols)
+        decoded = []
+        for target, kind, part in (("attn_qkv", Q8_0, qkv), ("attn_gate", Q4_0, z)):
+            data, kept = encode(kind, part, self.source)
+            decoded.append(kept)
+            self.put(f"blk.{layer}.{target}.weight", [len(part) // cols, cols], kind, data)
+        self.keep(name, shape, self.heads.join_qkvz(*decoded, cols))
 
     def add_reordered(self, name, target, shape, kind, values):
         tiled = self.heads.change(name, shape, values, self.heads.tiled)
@@ -305,8 +357,9 @@ class Model:
     def keys(self, vocabulary, extra_blocks=0):
         """`vocabulary`: [(token text, type)]."""
         c = self.config
-        a = "qwen35moe."
-        keys = [("general.architecture", gguf.STRING, "qwen35moe"),
+        architecture = "qwen3next" if c["model_type"] == "qwen3_next" else "qwen35moe"
+        a = architecture + "."
+        keys = [("general.architecture", gguf.STRING, architecture),
                 ("general.name", gguf.STRING, "tiny"),
                 (a + "block_count", gguf.U32, c["num_hidden_layers"] + extra_blocks),
                 (a + "context_length", gguf.U32, c["max_position_embeddings"]),
@@ -319,7 +372,6 @@ class Model:
                 (a + "rope.freq_base", gguf.F32, c["rope_parameters"]["rope_theta"]),
                 (a + "rope.dimension_count", gguf.U32,
                  int(c["head_dim"] * c["rope_parameters"]["partial_rotary_factor"])),
-                (a + "rope.dimension_sections", (gguf.ARRAY, gguf.I32), [2, 1, 1, 0]),
                 (a + "expert_count", gguf.U32, c["num_experts"]),
                 (a + "expert_used_count", gguf.U32, c["num_experts_per_tok"]),
                 (a + "expert_feed_forward_length", gguf.U32, c["moe_intermediate_size"]),
@@ -332,10 +384,13 @@ class Model:
                 (a + "ssm.inner_size", gguf.U32,
                  c["linear_num_value_heads"] * c["linear_value_head_dim"]),
                 (a + "full_attention_interval", gguf.U32, 4)]
+        if architecture == "qwen35moe":
+            keys.append((a + "rope.dimension_sections", (gguf.ARRAY, gguf.I32), [2, 1, 1, 0]))
         if extra_blocks:
             keys.append((a + "nextn_predict_layers", gguf.U32, extra_blocks))
         keys += [("tokenizer.ggml.model", gguf.STRING, "gpt2"),
-                 ("tokenizer.ggml.pre", gguf.STRING, "qwen35"),
+                 ("tokenizer.ggml.pre", gguf.STRING,
+                  "qwen35" if architecture == "qwen35moe" else "qwen2"),
                  ("tokenizer.ggml.tokens", (gguf.ARRAY, gguf.STRING), [t for t, _ in vocabulary]),
                  ("tokenizer.ggml.token_type", (gguf.ARRAY, gguf.I32), [t for _, t in vocabulary]),
                  ("tokenizer.ggml.merges", (gguf.ARRAY, gguf.STRING), ["h e", "he l"]),

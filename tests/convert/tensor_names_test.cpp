@@ -1,5 +1,9 @@
 #include "convert/tensor_names.h"
 
+#include <set>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace moepack {
@@ -14,6 +18,88 @@ TEST(TensorNames, KnowsItsArchitecturesOnly) {
   EXPECT_NE(find_architecture("qwen3_5_moe_text"), nullptr);
   EXPECT_EQ(find_architecture("qwen3_moe"), nullptr);
   EXPECT_EQ(find_architecture(""), nullptr);
+  EXPECT_NE(find_architecture("qwen3_next"), nullptr);
+  EXPECT_EQ(find_gguf_architecture("qwen35moe"), find_architecture("qwen3_5_moe"));
+  EXPECT_EQ(find_gguf_architecture("qwen3next"), find_architecture("qwen3_next"));
+  EXPECT_EQ(find_gguf_architecture("qwen3moe"), nullptr);
+}
+
+TEST(TensorNames, EveryResidentHasOneNameInGguf) {
+  std::set<std::string> seen;
+  for (const ResidentRule& rule : names().residents) {
+    const std::string name = gguf_tensor_name(rule, 3);
+    EXPECT_TRUE(seen.insert(name).second) << name;
+    const TensorName found = classify_gguf_tensor(names(), name, 4);
+    EXPECT_EQ(found.role, TensorRole::kResident) << name;
+    EXPECT_EQ(found.rule, &rule) << name;
+    EXPECT_EQ(found.module, resident_module(rule, 3)) << name;
+    if (rule.scope == LayerScope::kModel) continue;
+    EXPECT_EQ(classify_gguf_tensor(names(), name, 3).role, TensorRole::kSkipped) << name;
+    const std::string outside = name.substr(name.find('.', 4) + 1);
+    EXPECT_EQ(classify_gguf_tensor(names(), outside, 4).role, TensorRole::kUnknown) << outside;
+  }
+  for (const char* name :
+       {"blk.3.ffn_gate_exps.weigh", "blk.03.attn_q.weight", "blk.x.attn_q.weight",
+        "blk.3.ssm_ba.weight", "blk.3.", "", "blk.3.ffn_gate_exps.scale"}) {
+    EXPECT_EQ(classify_gguf_tensor(names(), name, 4).role, TensorRole::kUnknown) << name;
+  }
+}
+
+// Two K heads of 2 rows with two V heads of 3 rows each: [q q k k v v v v v v z z z z z z] twice.
+TEST(TensorNames, FusedTensorsFallApartHeadByHead) {
+  const ArchitectureNames& next = *find_architecture("qwen3_next");
+  ModelConfig config;
+  config.linear_key_heads = 2;
+  config.linear_value_heads = 4;
+  config.linear_key_dim = 2;
+  config.linear_value_dim = 3;
+  const TensorName fused = classify_tensor(next, "model.layers.5.linear_attn.in_proj_qkvz.weight");
+  ASSERT_EQ(fused.role, TensorRole::kFused);
+  const auto parts = split_fused(next, fused);
+  EXPECT_EQ(parts[0].module, "model.layers.5.linear_attn.in_proj_qkv");
+  EXPECT_EQ(parts[1].module, "model.layers.5.linear_attn.in_proj_z");
+  std::vector<std::uint64_t> rows[2];
+  for (int i = 0; i < 2; ++i) {
+    const RowRuns runs = parts[static_cast<std::size_t>(i)].fused_part->rows(config);
+    const Status done = RowGather(runs, 1).for_each_piece(
+        0, count_rows(runs), [&](std::uint64_t from, std::uint64_t at, std::uint64_t size) {
+          EXPECT_EQ(at, rows[i].size());
+          for (std::uint64_t j = 0; j < size; ++j) rows[i].push_back(from + j);
+          return Status::ok();
+        });
+    EXPECT_TRUE(done.is_ok());
+  }
+  EXPECT_EQ(rows[0], (std::vector<std::uint64_t>{0, 1, 16, 17, 2,  3,  18, 19, 4,  5,
+                                                 6, 7, 8,  9,  20, 21, 22, 23, 24, 25}));
+  EXPECT_EQ(rows[1], (std::vector<std::uint64_t>{10, 11, 12, 13, 14, 15, 26, 27, 28, 29, 30, 31}));
+}
+
+// Any window of a gathered matrix is what the whole one has there.
+TEST(RowGather, EveryWindowIsCutFromTheWhole) {
+  const RowRuns runs{{5, 2, 7, 3}, {0, 1, 3, 2}};
+  const RowGather gather(runs, 3);
+  const auto read = [&](std::uint64_t begin, std::uint64_t size) {
+    std::vector<std::uint64_t> bytes(size, 1000);
+    EXPECT_TRUE(gather
+                    .for_each_piece(begin, size,
+                                    [&](std::uint64_t from, std::uint64_t at, std::uint64_t n) {
+                                      for (std::uint64_t j = 0; j < n; ++j)
+                                        bytes[at + j] = from + j;
+                                      return Status::ok();
+                                    })
+                    .is_ok());
+    return bytes;
+  };
+  const std::vector<std::uint64_t> whole = read(0, 24);
+  EXPECT_EQ(whole.front(), 15U);
+  EXPECT_EQ(whole.back(), 11U);
+  for (std::size_t begin = 0; begin <= whole.size(); ++begin) {
+    for (std::size_t end = begin; end <= whole.size(); ++end) {
+      EXPECT_EQ(read(begin, end - begin),
+                std::vector<std::uint64_t>(whole.begin() + static_cast<std::ptrdiff_t>(begin),
+                                           whole.begin() + static_cast<std::ptrdiff_t>(end)));
+    }
+  }
 }
 
 TEST(TensorNames, EveryPrefixLeadsToOneCanonicalName) {

@@ -402,15 +402,16 @@ TEST(CheckpointModels, FamilyHub) {
 }
 
 TEST(CheckpointModels, OthersOpen) {
-  for (const char* name : {"demo-moe", "demo-moe-mlx-4bit", "families/qwen3_5_moe_text"}) {
+  for (const char* name :
+       {"demo-moe", "demo-moe-mlx-4bit", "families/qwen3_5_moe_text", "families/qwen3_next"}) {
     MOE_REQUIRE_MODEL(model, name);
     EXPECT_OK(Checkpoint::open(model));
   }
 }
 
 TEST(CheckpointModels, OtherFamiliesAreRefusedByName) {
-  for (const char* type : {"deepseek_v3", "glm4_moe", "gpt_oss", "minimax_m2", "mixtral", "olmoe",
-                           "qwen3_moe", "qwen3_next"}) {
+  for (const char* type :
+       {"deepseek_v3", "glm4_moe", "gpt_oss", "minimax_m2", "mixtral", "olmoe", "qwen3_moe"}) {
     MOE_REQUIRE_MODEL(model, "families/" + std::string(type));
     expect_error(Checkpoint::open(model).status(), StatusCode::kUnsupported,
                  {"config.json", type, "qwen3_5_moe"});

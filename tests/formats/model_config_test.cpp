@@ -76,6 +76,22 @@ TEST(ModelConfig, ReadsEveryFieldFlatAndNested) {
   EXPECT_FALSE(two.model.tie_word_embeddings);
 }
 
+TEST(ModelConfig, Qwen3NextHasDefaultsOfItsOwn) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed,
+                       parse_model_config(R"({"model_type":"qwen3_next"})", kFile));
+  const ModelConfig& m = parsed.model;
+  EXPECT_EQ(m.model_type, "qwen3_next");
+  EXPECT_EQ(m.vocab_size, 151936U);
+  EXPECT_EQ(m.num_layers, 48U);
+  EXPECT_EQ(m.num_experts, 512U);
+  EXPECT_EQ(m.experts_per_token, 10U);
+  EXPECT_EQ(m.rope_theta, 1e4);
+  EXPECT_EQ(m.rotary_dim, 64U);
+  EXPECT_EQ(m.max_position_embeddings, 32768U);
+  expect_error(parse({{"model_type", "qwen3_next"}, {"norm_topk_prob", false}}).status(),
+               StatusCode::kUnsupported, {"norm_topk_prob"});
+}
+
 // The published 35B-A3B, which leaves out what equals the defaults.
 TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
   for (const char* text :

@@ -132,6 +132,11 @@ TEST(Golden, FamilyHubWrapper) {
   expect_matches(model);
 }
 
+TEST(Golden, FamilyQwen3Next) {
+  MOE_REQUIRE_MODEL(model, "families/qwen3_next");
+  expect_matches(model);
+}
+
 // Not promised by the reference bar, but the SIMD kernels keep float32 activations, so they must
 // pass it too.
 TEST(Golden, FastBackendOnSmall) {
