@@ -35,13 +35,14 @@ std::string checkpoint_name(const fs::path& directory) {
 
 }  // namespace
 
-Status ModelSource::open_gguf(const fs::path& path) {
-  MOE_ASSIGN_OR_RETURN(GgufModel model, GgufModel::open(path));
-  gguf_ = std::make_unique<GgufModel>(std::move(model));
-  MOE_ASSIGN_OR_RETURN(names_, gguf_architecture(*gguf_));
-  MOE_ASSIGN_OR_RETURN(config_text_, gguf_config_text(*gguf_, *names_));
-  MOE_ASSIGN_OR_RETURN(config_, parse_model_config(config_text_, this->path().string()));
-  return Status::ok();
+Result<ModelSource> ModelSource::of(GgufModel model) {
+  ModelSource source;
+  source.gguf_ = std::make_unique<GgufModel>(std::move(model));
+  MOE_ASSIGN_OR_RETURN(source.names_, gguf_architecture(*source.gguf_));
+  MOE_ASSIGN_OR_RETURN(source.config_text_, gguf_config_text(*source.gguf_, *source.names_));
+  MOE_ASSIGN_OR_RETURN(source.config_,
+                       parse_model_config(source.config_text_, source.path().string()));
+  return source;
 }
 
 Status ModelSource::open_checkpoint(const fs::path& path, const fs::path& saved_headers) {
@@ -56,9 +57,12 @@ Status ModelSource::open_checkpoint(const fs::path& path, const fs::path& saved_
 }
 
 Result<ModelSource> ModelSource::open(const fs::path& path, const fs::path& saved_headers) {
+  if (is_gguf_file(path)) {
+    MOE_ASSIGN_OR_RETURN(GgufModel model, GgufModel::open(path));
+    return of(std::move(model));
+  }
   ModelSource source;
-  MOE_RETURN_IF_ERROR(is_gguf_file(path) ? source.open_gguf(path)
-                                         : source.open_checkpoint(path, saved_headers));
+  MOE_RETURN_IF_ERROR(source.open_checkpoint(path, saved_headers));
   return source;
 }
 

@@ -30,6 +30,7 @@ class ModelSource {
   // `saved_headers`. Heads only. Errors: those of the two, and for GGUF those of gguf_config.h.
   static Result<ModelSource> open(const std::filesystem::path& path,
                                   const std::filesystem::path& saved_headers = {});
+  static Result<ModelSource> of(GgufModel model);
 
   const ParsedConfig& config() const { return config_; }
   // The tensors' table for this model; never null.
@@ -53,7 +54,6 @@ class ModelSource {
   Result<std::vector<Companion>> companions(std::vector<std::string>& absent) const;
 
  private:
-  Status open_gguf(const std::filesystem::path& path);
   Status open_checkpoint(const std::filesystem::path& path,
                          const std::filesystem::path& saved_headers);
 

@@ -1,0 +1,55 @@
+// The input is a whole GGUF file: its configuration is read, and what can be planned is read too.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "convert/plan.h"
+#include "convert/transcode.h"
+#include "tests/support/memory_file.h"
+
+namespace {
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+void check_message(const moepack::Status& status) {
+  if (status.is_ok()) return;
+  require(!status.message().empty() && status.message().find('\n') == std::string::npos);
+}
+
+// Every row of the matrix, as a conversion without rounding reads it.
+void read_matrix(const moepack::SourceMatrix& source, std::size_t size) {
+  const auto bytes = moepack::matrix_bytes(source.format, source.rows, source.cols);
+  require(bytes.has_value() && bytes->weight == source.weight.bytes && bytes->weight <= size);
+  std::vector<std::byte> out(bytes->weight);
+  moepack::Transcoder transcoder;
+  check_message(transcoder.run(source, source.format, 0, source.rows,
+                               {.weight = out, .scales = {}, .biases = {}}));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const moepack::test::MemoryFile memory({reinterpret_cast<const char*>(data), size});
+  auto model = moepack::GgufModel::open(memory.path());
+  if (!model.is_ok()) return 0;  // fuzz_gguf
+  const auto source = moepack::ModelSource::of(std::move(model).value());
+  check_message(source.status());
+  if (!source.is_ok()) return 0;
+  const auto plan = moepack::make_plan(source.value(), {});
+  check_message(plan.status());
+  if (!plan.is_ok()) return 0;
+  require(plan.value().source_bytes <= size);
+  for (const auto& matrix : plan.value().resident_sources) read_matrix(matrix, size);
+  const moepack::PackManifest& pack = plan.value().pack;
+  for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
+    for (moepack::Projection p : moepack::kAllProjections) {
+      read_matrix(plan.value().experts.of(layer, pack.num_experts - 1, p), size);
+    }
+  }
+  return 0;
+}
