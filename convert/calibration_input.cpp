@@ -4,6 +4,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "convert/imatrix_calibration.h"
 #include "convert/parallel.h"
 #include "formats/checksum.h"
 #include "formats/file.h"
@@ -278,6 +279,7 @@ Result<std::unique_ptr<CalibrationInput>> CalibrationInput::open(
     const fs::path& path, const ModelConfig& config, const PackSource& source,
     const ResidentManifest* residents) {
   std::error_code ignored;
+  if (is_imatrix_file(path)) return open_imatrix(path, config);
   if (fs::is_regular_file(path, ignored)) {
     MOE_ASSIGN_OR_RETURN(FlashMoeActivations dump,
                          FlashMoeActivations::open(path, {.num_layers = config.num_layers,

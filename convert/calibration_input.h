@@ -36,8 +36,9 @@ class CalibrationInput {
 
   // A directory that `moepack calibrate` wrote; a file or a directory of flash-moe's, which do not
   // say what they were made with: an activation dump (formats/flashmoe_activations.h), Hessians
-  // (formats/hessian_directory.h). kInvalidArgument: made with another model than the one whose
-  // experts have `source` and whose residents are `residents` (nullptr: none).
+  // (formats/hessian_directory.h); an importance matrix of llama.cpp (formats/imatrix.h).
+  // kInvalidArgument: made with another model than the one whose experts have `source` and whose
+  // residents are `residents` (nullptr: none).
   static Result<std::unique_ptr<CalibrationInput>> open(const std::filesystem::path& path,
                                                         const ModelConfig& config,
                                                         const PackSource& source,
