@@ -78,6 +78,44 @@ TEST(PerplexityGolden, SmallBf16Text) {
   expect_ppl(test::fast_options(model), tokens, false, 9.27300, kFastTolerance);
 }
 
+// A GGUF model of small-moe against small-moe itself, both on the fast backend. Expected: what a
+// float64 program that shares no code with this project makes of the two files.
+void expect_gguf(const std::filesystem::path& gguf, double ppl, double kld, double same_top,
+                 double same_top_tolerance) {
+  MOE_REQUIRE_MODEL(checkpoint, "small-moe");
+  MOE_REQUIRE_MODEL(text, "../text/eval.txt");
+  const test::TempDir base_dir;
+  const test::TempDir dir;
+  const std::filesystem::path base = test::convert_for_test(checkpoint, base_dir);
+  const std::filesystem::path model = test::convert_for_test(gguf, dir);
+  ASSERT_FALSE(base.empty() || model.empty());
+  // By the tokenizer that was rebuilt from the file's keys.
+  const std::vector<std::int32_t> tokens = text_tokens(model, text);
+  EXPECT_EQ(tokens, text_tokens(checkpoint, text));
+  ASSERT_OK_AND_ASSIGN(const auto base_engine, Engine::open(test::fast_options(base)));
+  ASSERT_OK_AND_ASSIGN(const auto engine, Engine::open(test::fast_options(model)));
+  ASSERT_OK_AND_ASSIGN(const KlReport report,
+                       compare_models(tokens, {.context = 512}, base_engine->window_forward(),
+                                      engine->window_forward()));
+  const KlSummary& found = report.summary;
+  std::printf("ppl %.5f, expected %.4f; mean KLD %.6f, expected %.5f; same top %.3f %%\n",
+              found.ppl.value, ppl, found.kld.value, kld, 100 * found.same_top.value);
+  EXPECT_NEAR(found.ppl.value / ppl, 1.0, kReferenceTolerance);
+  EXPECT_NEAR(found.kld.value / kld, 1.0, 0.02);
+  EXPECT_NEAR(found.same_top.value, same_top, same_top_tolerance);
+}
+
+TEST(PerplexityGolden, SmallGgufOfIqBlocks) {
+  MOE_REQUIRE_MODEL(gguf, "small-moe-Q3-gguf/small-moe-Q3-00001-of-00003.gguf");
+  expect_gguf(gguf, 9.4012, 0.02888, 0.916, 0.002);
+}
+
+TEST(PerplexityGolden, SmallGgufOfKBlocks) {
+  MOE_REQUIRE_MODEL(gguf, "small-moe-Q4_K_M.gguf");
+  // The same top token is llama.cpp's figure, whose activations are rounded.
+  expect_gguf(gguf, 9.4122, 0.02953, 0.9151, 0.004);
+}
+
 TEST(PerplexityGolden, FastBackendStaysWithTheReference) {
   MOE_REQUIRE_MODEL(checkpoint, "small-moe");
   const test::TempDir dir;
