@@ -238,6 +238,13 @@ Result<std::uint64_t> vocabulary_size(const Keys& keys) {
   if (shape.size() != 2) {
     return corrupt(embedding->where(), "shape " + shape_text(shape) + " is no matrix");
   }
+  const GgufEntry* tokens = keys.model().metadata().find("tokenizer.ggml.tokens");
+  if (tokens != nullptr && tokens->count > shape.front()) {
+    return corrupt(Where{.file = keys.file(), .offset = tokens->offset},
+                   "key tokenizer.ggml.tokens lists " + std::to_string(tokens->count) +
+                       " tokens, but token_embd.weight has " + std::to_string(shape.front()) +
+                       " rows");
+  }
   return shape.front();
 }
 

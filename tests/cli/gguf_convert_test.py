@@ -245,6 +245,9 @@ def bad_keys(keys):
     yield "an infinite rope", changed(keys, a + "rope.freq_base", math.inf), ()
     yield "no rope", changed(keys, a + "rope.freq_base", 0.0), ()
     yield "an eps of 0", changed(keys, a + "attention.layer_norm_rms_epsilon", 0.0), ()
+    more = dict((k[0], k[2]) for k in keys)["tokenizer.ggml.tokens"] + ["one", "more"]
+    yield "more tokens than rows", changed(keys, "tokenizer.ggml.tokens", more), (
+        "tokenizer.ggml.tokens",)
     yield "an end beyond", changed(keys, "tokenizer.ggml.eos_token_id", 320), ()
     for name, kind, value in ((a + "rope.scaling.type", gguf.STRING, "yarn"),
                               (a + "expert_gating_func", gguf.U32, 2),
