@@ -60,9 +60,11 @@ class KernelTwin : public testing::TestWithParam<Table> {
     kernels_ = found.value();
   }
 
-  // Reference: one regime. SIMD: affine products of few tokens take a path of their own.
+  // Reference: one regime. SIMD: products of few tokens with affine codes or blocks take a path of
+  // their own.
   bool same_regime(const WeightFormat& format, std::size_t a, std::size_t b) const {
-    return GetParam() == Table::kReference || !is_affine(format) || (a <= 6) == (b <= 6);
+    const bool is_plain = qformat_info(format.id).kind == QKind::kPlain;
+    return GetParam() == Table::kReference || is_plain || (a <= 6) == (b <= 6);
   }
 
   const Kernels* kernels_ = nullptr;
