@@ -15,8 +15,8 @@ namespace {
 
 // clang-format off
 #include "runtime/cpu/simd_avx2.inc"
-#include "runtime/cpu/simd_blocks_avx2.inc"
-#include "runtime/cpu/simd_blocks_grid.inc"
+#include "runtime/cpu/simd_grid.inc"
+#include "runtime/cpu/simd_grid_avx2.inc"
 // clang-format on
 
 }  // namespace

@@ -21,8 +21,8 @@ namespace {
 
 // clang-format off
 #include "runtime/cpu/simd_avx512.inc"
-#include "runtime/cpu/simd_blocks_avx512.inc"
-#include "runtime/cpu/simd_blocks_grid.inc"
+#include "runtime/cpu/simd_grid.inc"
+#include "runtime/cpu/simd_grid_avx512.inc"
 // clang-format on
 
 }  // namespace
