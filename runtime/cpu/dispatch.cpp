@@ -9,7 +9,8 @@
 namespace moepack {
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
-  return std::max(fused_scratch_floats(cols), kRowBlock * kColTile) + kScratchAlignFloats;
+  return std::max({fused_scratch_floats(cols), block_scratch_floats(cols), kRowBlock * kColTile}) +
+         kScratchAlignFloats;
 }
 
 std::string_view cpu_level_name(CpuLevel level) {

@@ -41,6 +41,39 @@ constexpr std::size_t fused_scratch_floats(std::uint64_t cols) {
          2 * kFusedRows * group_stride(cols);
 }
 
+// ---- ggml's blocks, few tokens ------------------------------------------------------------------
+// Bytes of codes are used as 32-bit lanes, four codes a lane and plane of bits: a unit is four
+// vectors of codes. A call rearranges its inputs likewise. Scratch, per token:
+//   units [div_up(cols, kMaxUnit) * kMaxUnit / unit] of five vectors: the inputs that meet byte
+//         0, 1, 2, 3 of the lanes, scaled to undo the byte's position, and their sums unscaled,
+//         times the factor of the format
+//   sums  [div_up(cols, kSuperBlock), kBlockSums]  of the inputs of sub-blocks, negated
+constexpr std::size_t kMaxUnit = 4 * kMaxLanes;
+constexpr std::size_t kSuperBlock = 256;  // weights in the blocks of K- and I-quants
+constexpr std::size_t kBlockSums = 16;
+constexpr std::size_t block_units_floats(std::uint64_t cols) {
+  return align_up(cols, kMaxUnit) / 4 * 5;
+}
+constexpr std::size_t block_input_floats(std::uint64_t cols) {
+  return block_units_floats(cols) + div_up(cols, kSuperBlock) * kBlockSums;
+}
+constexpr std::size_t block_scratch_floats(std::uint64_t cols) {
+  return kMaxFusedTokens * block_input_floats(cols);
+}
+
+// One call of Kernels::matmul with its scratch aligned.
+struct MatmulCall {
+  const QMatrixView& w;
+  const float* x;
+  std::size_t x_stride;
+  std::size_t tokens;
+  std::uint64_t row_begin;
+  std::uint64_t row_end;
+  float* y;
+  std::size_t y_stride;
+  float* scratch;
+};
+
 // How a whole code block is brought into `Lanes` lanes of 32 bits for fused products: lane l holds
 // codes l*kPerLane …, so that one gather serves kPerLane vectors. Masked where they stand, the
 // codes of vector k are integers code * 2^position; the inputs they meet are arranged in the same

@@ -237,11 +237,67 @@ inline ExactWeight exact_weight(const QMatrixView& w, std::uint64_t row, std::ui
   return {code * scale + bias, std::fabs(code * scale) + std::fabs(bias)};
 }
 
+// The bytes of a block that hold nothing but codes counted from the type's smallest value: with
+// zeros there, a block decodes to what its type adds to scale * code. Empty where nothing is added.
+struct CodeBytes {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+inline CodeBytes offset_codes(QFormatId id) {
+  switch (id) {
+    case QFormatId::kQ40:
+    case QFormatId::kIq4Nl:
+      return {2, 18};
+    case QFormatId::kQ41:
+      return {4, 20};
+    case QFormatId::kQ50:
+      return {2, 22};
+    case QFormatId::kQ51:
+      return {4, 24};
+    case QFormatId::kQ2K:
+      return {16, 80};
+    case QFormatId::kQ3K:
+      return {0, 96};
+    case QFormatId::kQ4K:
+      return {16, 144};
+    case QFormatId::kQ5K:
+      return {16, 176};
+    case QFormatId::kQ6K:
+      return {0, 192};
+    case QFormatId::kIq4Xs:
+      return {8, 136};
+    default:
+      return {};
+  }
+}
+
+// A row of blocks: weights, and |scale * code| + |what is added|.
+inline void exact_block_row(const QMatrixView& w, std::uint64_t row,
+                            std::vector<ExactWeight>& out) {
+  const QFormatInfo& info = qformat_info(w.format.id);
+  const CodeBytes codes = offset_codes(w.format.id);
+  const std::uint64_t row_bytes = w.cols / info.block_values * info.block_bytes;
+  std::vector<float> decoded(w.cols);
+  decode_row(w, row, decoded);
+  const std::byte* from = w.weight + row * row_bytes;
+  std::vector<std::byte> cleared(from, from + row_bytes);
+  for (std::uint64_t at = 0; at < row_bytes; at += info.block_bytes) {
+    for (std::size_t i = codes.begin; i < codes.end; ++i) cleared[at + i] = std::byte{0};
+  }
+  std::vector<float> added(w.cols);
+  decode_row({w.format, 1, w.cols, cleared.data(), nullptr, nullptr}, 0, added);
+  for (std::uint64_t c = 0; c < w.cols; ++c) {
+    const auto value = static_cast<double>(decoded[c]);
+    const double bias = codes.end == 0 ? 0.0 : static_cast<double>(added[c]);
+    out[c] = {value, std::fabs(value - bias) + std::fabs(bias)};
+  }
+}
+
 // Products of all rows with all tokens: [tokens, rows].
 struct ExactProduct {
   std::vector<double> value;
   std::vector<double> magnitude;  // sum of |terms|, what rounding errors are proportional to
-  double largest_scale = 0;       // of an affine matrix
+  double largest_scale = 0;       // of an affine matrix; of blocks 16 times the largest magnitude
 };
 inline double largest_scale(const QMatrixView& w) {
   double largest = 0;
@@ -261,10 +317,10 @@ inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::siz
   std::vector<ExactWeight> row(w.cols);
   for (std::uint64_t r = 0; r < w.rows; ++r) {
     if (is_block(w.format)) {
-      std::vector<float> decoded(w.cols);
-      decode_row(w, r, decoded);
-      for (std::uint64_t c = 0; c < w.cols; ++c) {
-        row[c] = {static_cast<double>(decoded[c]), std::fabs(static_cast<double>(decoded[c]))};
+      exact_block_row(w, r, row);
+      // Inputs are scaled by up to 2^-28 to undo where a code of four bits stands.
+      for (const ExactWeight& weight : row) {
+        product.largest_scale = std::max(product.largest_scale, 16 * weight.magnitude);
       }
     } else {
       for (std::uint64_t c = 0; c < w.cols; ++c) row[c] = exact_weight(w, r, c);

@@ -1,0 +1,35 @@
+// Products and decoders of ggml's block formats with SIMD, for the tables of their instruction set.
+// A family of formats and an instruction set make one source file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/bytes.h"
+#include "formats/qformat.h"
+#include "runtime/cpu/kernel_layout.h"
+#include "runtime/kernels.h"
+
+namespace moepack {
+
+struct BlockKernel {
+  QFormatId id{};
+  // The product of at most kMaxFusedTokens tokens, straight from the blocks. `scratch` is aligned
+  // and has block_scratch_floats(cols) floats.
+  void (*multiply)(const MatmulCall& call) = nullptr;
+  // Columns [first, first + count) of `row`, both multiples of the block: decode_row's bits.
+  void (*decode)(const QMatrixView& w, std::uint64_t row, std::size_t first, std::size_t count,
+                 float* out) = nullptr;
+};
+
+#if defined(__x86_64__)
+// nullptr where the family has no such format.
+const BlockKernel* avx2_legacy_blocks(QFormatId id);
+const BlockKernel* avx2_k_blocks(QFormatId id);
+const BlockKernel* avx2_grid_blocks(QFormatId id);
+const BlockKernel* avx512_legacy_blocks(QFormatId id);
+const BlockKernel* avx512_k_blocks(QFormatId id);
+const BlockKernel* avx512_grid_blocks(QFormatId id);
+#endif
+
+}  // namespace moepack

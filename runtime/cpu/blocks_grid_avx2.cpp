@@ -1,0 +1,33 @@
+// IQ2 and IQ3 with AVX2.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "formats/ggml_grids.h"
+#include "runtime/cpu/block_kernels.h"
+
+namespace moepack {
+namespace {
+
+// clang-format off
+#include "runtime/cpu/simd_avx2.inc"
+#include "runtime/cpu/simd_grid.inc"
+#include "runtime/cpu/simd_grid_avx2.inc"
+// clang-format on
+
+}  // namespace
+
+const BlockKernel* avx2_grid_blocks(QFormatId id) {
+  for (const BlockKernel& kernel : kKernels) {
+    if (kernel.id == id) return &kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace moepack
+
+#endif

@@ -1,0 +1,33 @@
+// K-quants and IQ4_XS with AVX2.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "runtime/cpu/block_kernels.h"
+
+namespace moepack {
+namespace {
+
+// clang-format off
+#include "runtime/cpu/simd_avx2.inc"
+#include "runtime/cpu/simd_blocks_avx2.inc"
+#include "runtime/cpu/simd_blocks.inc"
+#include "runtime/cpu/simd_blocks_k.inc"
+// clang-format on
+
+}  // namespace
+
+const BlockKernel* avx2_k_blocks(QFormatId id) {
+  for (const BlockKernel& kernel : kKernels) {
+    if (kernel.id == id) return &kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace moepack
+
+#endif

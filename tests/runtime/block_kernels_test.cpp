@@ -1,0 +1,217 @@
+// SIMD kernels of ggml's blocks at the edges of their fields: decoding against the scalar decoders
+// bit for bit, products against the same in double. What random blocks of every shape show stands
+// in kernel_twin_test.cpp.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "formats/qcodec.h"
+#include "runtime/cpu/block_kernels.h"
+#include "runtime/kernels.h"
+#include "tests/support/guarded_bytes.h"
+#include "tests/support/test_matrix.h"
+
+#if defined(__x86_64__)
+
+namespace moepack {
+namespace {
+
+using test::exact_product;
+using test::ExactProduct;
+using test::GuardedBytes;
+
+constexpr QFormatId kWithKernels[] = {
+    QFormatId::kQ40,    QFormatId::kQ41,   QFormatId::kQ50,  QFormatId::kQ51,    QFormatId::kQ80,
+    QFormatId::kQ2K,    QFormatId::kQ3K,   QFormatId::kQ4K,  QFormatId::kQ5K,    QFormatId::kQ6K,
+    QFormatId::kIq2Xxs, QFormatId::kIq2Xs, QFormatId::kIq2S, QFormatId::kIq3Xxs, QFormatId::kIq3S,
+    QFormatId::kIq4Nl,  QFormatId::kIq4Xs, QFormatId::kMxfp4};
+
+const BlockKernel* find_kernel(CpuLevel level, QFormatId id) {
+  const bool wide = level == CpuLevel::kAvx512;
+  const BlockKernel* kernel = wide ? avx512_legacy_blocks(id) : avx2_legacy_blocks(id);
+  if (kernel == nullptr) kernel = wide ? avx512_k_blocks(id) : avx2_k_blocks(id);
+  if (kernel == nullptr) kernel = wide ? avx512_grid_blocks(id) : avx2_grid_blocks(id);
+  return kernel;
+}
+
+// Where the binary16 numbers of a block stand; none for MXFP4.
+std::vector<std::size_t> half_fields(QFormatId id) {
+  switch (id) {
+    case QFormatId::kMxfp4:
+      return {};
+    case QFormatId::kQ41:
+    case QFormatId::kQ51:
+    case QFormatId::kQ4K:
+    case QFormatId::kQ5K:
+      return {0, 2};
+    case QFormatId::kQ2K:
+      return {80, 82};
+    case QFormatId::kQ3K:
+      return {108};
+    case QFormatId::kQ6K:
+      return {208};
+    default:
+      return {0};
+  }
+}
+
+// How the bytes around the scales are filled.
+enum class Fill { kZeros, kOnes, kRandom };
+
+// A row of blocks; block i has the scale number `step` * i + `first` in each of its fields (MXFP4:
+// its low byte).
+GuardedBytes make_blocks(QFormatId id, std::size_t count, Fill fill, std::uint32_t first,
+                         std::uint32_t step) {
+  const QFormatInfo& info = qformat_info(id);
+  GuardedBytes bytes(count * info.block_bytes);
+  std::mt19937 random(first + 77 * step);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes.data()[i] = fill == Fill::kZeros  ? std::byte{0}
+                      : fill == Fill::kOnes ? std::byte{0xff}
+                                            : static_cast<std::byte>(random() & 0xffU);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::byte* block = bytes.data() + i * info.block_bytes;
+    const auto number = static_cast<std::uint32_t>(first + step * i);
+    if (id == QFormatId::kMxfp4) block[0] = static_cast<std::byte>(number & 0xffU);
+    for (std::size_t at : half_fields(id)) {
+      store_le(block + at, static_cast<std::uint16_t>(number + 0x1234U * at));
+    }
+  }
+  return bytes;
+}
+
+class BlockKernels : public testing::TestWithParam<CpuLevel> {
+ protected:
+  void SetUp() override {
+    const Result<const Kernels*> found = cpu_kernels(GetParam());
+    if (!found.is_ok()) GTEST_SKIP() << "SKIPPED: " << found.status().message();
+    kernels_ = found.value();
+  }
+  const Kernels* kernels_ = nullptr;
+};
+
+TEST_P(BlockKernels, ExistForTheseFormatsAlone) {
+  for (const QFormatInfo& info : qformats()) {
+    const bool expected = std::find(std::begin(kWithKernels), std::end(kWithKernels), info.id) !=
+                          std::end(kWithKernels);
+    const BlockKernel* kernel = find_kernel(GetParam(), info.id);
+    ASSERT_EQ(kernel != nullptr, expected) << info.name;
+    if (kernel != nullptr) {
+      EXPECT_EQ(kernel->id, info.id);
+    }
+  }
+}
+
+bool same_bits(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) ||
+         std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+}
+
+// Scales through the whole range of their type: zeros, subnormal numbers, negative ones, infinity
+// and what is no number. A row ends at a guard page.
+TEST_P(BlockKernels, DecodeWhatTheScalarDecodersDo) {
+  constexpr std::uint32_t kStep = 7;
+  for (QFormatId id : kWithKernels) {
+    const QFormatInfo& info = qformat_info(id);
+    const BlockKernel* kernel = find_kernel(GetParam(), id);
+    const std::size_t count = 512 / info.block_values;
+    std::vector<float> scalar(512);
+    for (Fill fill : {Fill::kZeros, Fill::kOnes, Fill::kRandom}) {
+      for (std::uint32_t first = 0; first < 65536; first += kStep * 16) {
+        const GuardedBytes bytes = make_blocks(id, count, fill, first, kStep);
+        const QMatrixView w{{.id = id}, 1, 512, bytes.data(), nullptr, nullptr};
+        test::GuardedFloats decoded(512);
+        decode_row(w, 0, scalar);
+        kernel->decode(w, 0, 0, 512, decoded.data());
+        for (std::size_t c = 0; c < 512; ++c) {
+          ASSERT_TRUE(same_bits(decoded[c], scalar[c]))
+              << info.name << " scale " << first << " weight " << c << ": " << decoded[c]
+              << " for " << scalar[c];
+        }
+      }
+    }
+  }
+}
+
+// Columns in the middle of a row, and an odd number of the blocks that AVX-512 takes in pairs.
+TEST_P(BlockKernels, DecodeAnyColumns) {
+  for (QFormatId id : kWithKernels) {
+    const std::uint64_t block = qformat_info(id).block_values;
+    const std::uint64_t cols = 7 * block;
+    const GuardedBytes bytes = make_blocks(id, 14, Fill::kRandom, 0x2c00, 3);
+    const QMatrixView w{{.id = id}, 2, cols, bytes.data(), nullptr, nullptr};
+    std::vector<float> scalar(cols);
+    decode_row(w, 1, scalar);
+    for (std::uint64_t first = 0; first < cols; first += block) {
+      for (std::uint64_t count = block; first + count <= cols; count += block) {
+        test::GuardedFloats decoded(count);
+        find_kernel(GetParam(), id)->decode(w, 1, first, count, decoded.data());
+        for (std::size_t c = 0; c < count; ++c) {
+          ASSERT_TRUE(same_bits(decoded[c], scalar[first + c]))
+              << qformat_info(id).name << " [" << first << ", +" << count << ") at " << c;
+        }
+      }
+    }
+  }
+}
+
+// The bound of runtime/kernels.h, with all codes and scales at an end of their range, and inputs
+// of very different sizes.
+TEST_P(BlockKernels, ProductsOfExtremeFields) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  for (QFormatId id : kWithKernels) {
+    const QFormatInfo& info = qformat_info(id);
+    const std::size_t cols = std::max<std::size_t>(info.block_values, 96);
+    const std::size_t row_blocks = cols / info.block_values;
+    const bool is_power = id == QFormatId::kMxfp4;
+    for (Fill fill : {Fill::kZeros, Fill::kOnes, Fill::kRandom}) {
+      // Binary16: +-0, the smallest and largest subnormal, +-1, +-the largest number but one.
+      for (std::uint32_t scale : {0x0000U, 0x8000U, 0x0001U, 0x03ffU, 0x3c00U, 0xbc00U, 0x7bfeU,
+                                  0xfbfeU}) {
+        const std::size_t rows = 3;
+        GuardedBytes bytes = make_blocks(id, rows * row_blocks, fill, scale, 0);
+        for (std::size_t i = 0; i < rows * row_blocks; ++i) {
+          std::byte* block = bytes.data() + i * info.block_bytes;
+          if (is_power) block[0] = static_cast<std::byte>((scale >> 8) * 240 / 255);
+          for (std::size_t at : half_fields(id)) {
+            store_le(block + at, static_cast<std::uint16_t>(scale));
+          }
+        }
+        const QMatrixView w{{.id = id}, rows, cols, bytes.data(), nullptr, nullptr};
+        test::GuardedFloats x(2 * cols);
+        for (std::size_t i = 0; i < 2 * cols; ++i) {
+          x[i] = std::ldexp(uniform(random), static_cast<int>(random() % 40) - 36);
+        }
+        const ExactProduct exact = exact_product(w, x.data(), cols, 2);
+        test::GuardedFloats y(2 * rows);
+        test::GuardedFloats scratch(matmul_scratch_floats(cols), NAN);
+        kernels_->matmul(w, x.data(), cols, 2, 0, rows, y.data(), rows, scratch.span());
+        const auto n = static_cast<double>(cols);
+        for (std::size_t i = 0; i < 2 * rows; ++i) {
+          ASSERT_NEAR(static_cast<double>(y[i]), exact.value[i],
+                      (n / 8 + 32) * 0x1p-24 * exact.magnitude[i] +
+                          n * (0x1p-149 + 0x1p-126 * exact.largest_scale))
+              << info.name << " scale " << scale << " fill " << static_cast<int>(fill);
+        }
+      }
+    }
+  }
+}
+
+std::string level_name(const testing::TestParamInfo<CpuLevel>& info) {
+  return std::string(cpu_level_name(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(Simd, BlockKernels, testing::Values(CpuLevel::kAvx2, CpuLevel::kAvx512),
+                         level_name);
+
+}  // namespace
+}  // namespace moepack
+
+#endif
