@@ -132,7 +132,7 @@ void print_json(const CalibrateReport& report, const CalibrateFlags& flags) {
       json["starved"].push_back({{"layer", s.layer}, {"expert", s.expert}, {"tokens", s.tokens}});
     }
   }
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void print_plan(const CalibrateReport& report, const CalibrateFlags& flags) {
@@ -237,8 +237,7 @@ void add_flags(CLI::App& command, CalibrateFlags& flags) {
                    "Drop an interrupted calibration, of whatever it is");
   command.add_flag("--dry-run", flags.dry_run,
                    "Check everything, print sizes, memory and an estimate of the time");
-  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
-  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+  add_report_flags(command, flags.json, flags.quiet);
 }
 
 }  // namespace
@@ -248,15 +247,7 @@ void register_calibrate(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("calibrate", "Record what the experts of every layer are given by a text");
   add_flags(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Result<CalibrateReport> report = run(*flags);
-      if (!report.is_ok()) return fail(report.status());
-      if (!flags->quiet) print_summary(report.value(), *flags);
-      if (flags->json) print_json(report.value(), *flags);
-      return kExitOk;
-    };
-  });
+  set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 
 }  // namespace moepack::cli

@@ -8,6 +8,7 @@
 
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
+#include "convert/cli/quantizer_flags.h"
 #include "convert/convert.h"
 
 namespace moepack::cli {
@@ -82,7 +83,7 @@ void print_json(const ConvertReport& report, const ConvertFlags& flags) {
     json["seconds"] = report.seconds;
     json["gb_per_s"] = gigabytes_per_second(report);
   }
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 // One line: how many, and the first few names.
@@ -156,9 +157,7 @@ Result<ConvertReport> run(const ConvertFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const ConvertOptions options, options_of(flags));
   if (flags.dry_run) return plan_conversion(options);
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return convert_checkpoint(options, [&line](const ConvertProgress& p) {
-    line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
-  });
+  return convert_checkpoint(options, line.callback());
 }
 
 void add_flags(CLI::App& command, ConvertFlags& flags) {
@@ -177,8 +176,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
                   "Format of the experts; source: their bytes unchanged")
       ->check(CLI::IsMember({"source", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
       ->capture_default_str();
-  command.add_option("--group-size", flags.group_size, "Inputs that share a scale, of q formats")
-      ->check(CLI::IsMember({32, 64, 128}))
+  add_group_size(command, flags.group_size, "Inputs that share a scale, of q formats")
       ->capture_default_str();
   command
       .add_option(
@@ -190,21 +188,15 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
       .add_option("--page-size", flags.page_size,
                   "Records start at multiples of this many bytes; 1: no padding")
       ->capture_default_str();
-  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--layers", flags.layers,
-                  "Convert only these layers now, as in 0-4,7; the others wait for a later run")
-      ->capture_default_str();
+  add_threads(command, flags.threads);
+  add_layers(command, flags.layers, "Convert");
   command.add_flag("--restart", flags.restart,
                    "Drop an interrupted conversion of another source or with other options");
   command.add_flag("--reclaim", flags.reclaim,
                    "Remove each source shard once all its tensors are packed and read back");
   command.add_flag("--dry-run", flags.dry_run,
                    "Check everything, print sizes and an estimate of the time; leave nothing");
-  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
-  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+  add_report_flags(command, flags.json, flags.quiet);
 }
 
 }  // namespace
@@ -213,15 +205,7 @@ void register_convert(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ConvertFlags>();
   CLI::App* command = app.add_subcommand("convert", "Turn a checkpoint into a model directory");
   add_flags(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Result<ConvertReport> report = run(*flags);
-      if (!report.is_ok()) return fail(report.status());
-      if (!flags->quiet) print_summary(report.value(), *flags);
-      if (flags->json) print_json(report.value(), *flags);
-      return kExitOk;
-    };
-  });
+  set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 
 }  // namespace moepack::cli

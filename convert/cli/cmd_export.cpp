@@ -68,7 +68,7 @@ void print_json(const ExportReport& report, const ExportFlags& flags) {
   json["copied_files"] = report.copied_files;
   json["notes"] = report.notes;
   json["seconds"] = report.seconds;
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void print_weights(const ExportReport& report) {
@@ -106,9 +106,7 @@ void print_summary(const ExportReport& report, const ExportFlags& flags) {
 
 Result<ExportReport> run(const ExportFlags& flags) {
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return export_model(options_of(flags), [&line](const ConvertProgress& p) {
-    line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
-  });
+  return export_model(options_of(flags), line.callback());
 }
 
 void add_flags(CLI::App& command, ExportFlags& flags) {
@@ -135,11 +133,8 @@ void add_flags(CLI::App& command, ExportFlags& flags) {
                   "What vocab.bin holds: raw bytes, or text in the byte-level alphabet")
       ->check(CLI::IsMember({"raw", "bpe"}))
       ->capture_default_str();
-  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
-  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+  add_threads(command, flags.threads);
+  add_report_flags(command, flags.json, flags.quiet);
 }
 
 }  // namespace
@@ -149,15 +144,7 @@ void register_export(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("export", "Write a directory that the flash-moe engines run");
   add_flags(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Result<ExportReport> report = run(*flags);
-      if (!report.is_ok()) return fail(report.status());
-      if (!flags->quiet) print_summary(report.value(), *flags);
-      if (flags->json) print_json(report.value(), *flags);
-      return kExitOk;
-    };
-  });
+  set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 
 }  // namespace moepack::cli

@@ -33,12 +33,13 @@ Status run(const ExtractFlags& flags) {
           [&out](std::span<const std::byte> bytes) { return out.write(bytes); }));
   MOE_RETURN_IF_ERROR(out.commit());
   if (flags.json) {
-    std::cout << nlohmann::ordered_json{{"name", tensor.name},   {"dtype", tensor.dtype},
-                                        {"shape", tensor.shape}, {"bytes", tensor.bytes},
-                                        {"file", tensor.file},   {"offset", tensor.offset},
-                                        {"output", flags.output}}
-                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-              << "\n";
+    print_json_line(nlohmann::ordered_json{{"name", tensor.name},
+                                           {"dtype", tensor.dtype},
+                                           {"shape", tensor.shape},
+                                           {"bytes", tensor.bytes},
+                                           {"file", tensor.file},
+                                           {"offset", tensor.offset},
+                                           {"output", flags.output}});
   }
   std::cerr << printable(tensor.name) << ": " << tensor.dtype << " " << shape_text(tensor.shape)
             << ", " << format_bytes(tensor.bytes) << "\n";
@@ -64,12 +65,7 @@ void register_extract(CLI::App& app, Action& action) {
                     "Decoded, as little-endian float32; else the stored bytes");
   command->add_option("--pack", flags->pack, "Expert pack of a model directory");
   command->add_flag("--json", flags->json, "Print one JSON object on stdout");
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Status status = run(*flags);
-      return status.is_ok() ? kExitOk : fail(status);
-    };
-  });
+  set_action(*command, action, flags, run);
 }
 
 }  // namespace moepack::cli

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/progress.h"
+#include "convert/cli/quantizer_flags.h"
 #include "convert/import.h"
 
 namespace moepack::cli {
@@ -70,7 +71,7 @@ void print_json(const ImportReport& report, const ImportFlags& flags) {
                               {"bytes_read", flags.dry_run ? 0 : report.bytes_read},
                               {"threads", report.threads}};
   if (!flags.dry_run) json["seconds"] = report.seconds;
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void print_summary(const ImportReport& report, const ImportFlags& flags) {
@@ -105,9 +106,7 @@ Result<ImportReport> run(const ImportFlags& flags) {
                             "give --expert-format too");
   }
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return import_packs(options, [&line](const ConvertProgress& p) {
-    line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
-  });
+  return import_packs(options, line.callback());
 }
 
 void add_flags(CLI::App& command, ImportFlags& flags) {
@@ -121,18 +120,14 @@ void add_flags(CLI::App& command, ImportFlags& flags) {
                      "Format of the experts, for a pack without a manifest");
   command.add_option("--down-format", flags.down_format,
                      "Format of their down projections, where it differs");
-  command.add_option("--group-size", flags.group_size, "Inputs that share a scale, of q formats")
-      ->check(CLI::IsMember({32, 64, 128}))
+  add_group_size(command, flags.group_size, "Inputs that share a scale, of q formats")
       ->capture_default_str();
   command.add_option("--scale-dtype", flags.scale_dtype, "Type of the scales, of q formats")
       ->check(CLI::IsMember({"bf16", "f16"}))
       ->capture_default_str();
-  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+  add_threads(command, flags.threads);
   command.add_flag("--dry-run", flags.dry_run, "Check everything but the data; write nothing");
-  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
-  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+  add_report_flags(command, flags.json, flags.quiet);
 }
 
 }  // namespace
@@ -142,15 +137,7 @@ void register_import(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("import", "Adopt packs and weights of the flash-moe engines");
   add_flags(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Result<ImportReport> report = run(*flags);
-      if (!report.is_ok()) return fail(report.status());
-      if (!flags->quiet) print_summary(report.value(), *flags);
-      if (flags->json) print_json(report.value(), *flags);
-      return kExitOk;
-    };
-  });
+  set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 
 }  // namespace moepack::cli

@@ -28,14 +28,12 @@ Status run(const IndexFlags& flags) {
                        }));
   MOE_RETURN_IF_ERROR(out.commit());
   if (flags.json) {
-    std::cout << nlohmann::ordered_json{{"source", index.directory},
-                                        {"output", flags.output},
-                                        {"num_layers", index.num_layers},
-                                        {"num_experts", index.num_experts},
-                                        {"expert_bytes", index.expert_bytes},
-                                        {"index_bytes", index.index_bytes}}
-                     .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-              << "\n";
+    print_json_line(nlohmann::ordered_json{{"source", index.directory},
+                                           {"output", flags.output},
+                                           {"num_layers", index.num_layers},
+                                           {"num_experts", index.num_experts},
+                                           {"expert_bytes", index.expert_bytes},
+                                           {"index_bytes", index.index_bytes}});
   }
   std::cerr << printable(flags.output, 4096) << ": " << index.num_layers << " layers x "
             << index.num_experts << " experts, " << format_bytes(index.expert_bytes) << "\n";
@@ -55,12 +53,7 @@ void register_index(CLI::App& app, Action& action) {
       ->required();
   command->add_option("-o,--output", flags->output, "File to write; -: stdout")->required();
   command->add_flag("--json", flags->json, "Print a summary as one JSON object on stdout");
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Status status = run(*flags);
-      return status.is_ok() ? kExitOk : fail(status);
-    };
-  });
+  set_action(*command, action, flags, run);
 }
 
 }  // namespace moepack::cli

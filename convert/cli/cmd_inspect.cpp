@@ -331,12 +331,7 @@ void register_inspect(CLI::App& app, Action& action) {
                    "How many of the worst matrices of a pack to list, where it says")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Status status = run(*flags);
-      return status.is_ok() ? kExitOk : fail(status);
-    };
-  });
+  set_action(*command, action, flags, run);
 }
 
 }  // namespace moepack::cli

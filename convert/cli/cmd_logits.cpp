@@ -29,12 +29,10 @@ Status run(const LogitsFlags& flags) {
   MOE_RETURN_IF_ERROR(out.commit());
   const std::uint32_t vocab = engine->config().vocab_size;
   if (flags.json) {
-    std::cout << nlohmann::ordered_json{{"tokens", ids.size()},
-                                        {"vocab_size", vocab},
-                                        {"kernels", engine->kernels_name()},
-                                        {"output", flags.output}}
-                     .dump()
-              << "\n";
+    print_json_line(nlohmann::ordered_json{{"tokens", ids.size()},
+                                           {"vocab_size", vocab},
+                                           {"kernels", engine->kernels_name()},
+                                           {"output", flags.output}});
   }
   std::cerr << flags.output << ": float32 [" << ids.size() << ", " << vocab << "]\n";
   return Status::ok();
@@ -54,12 +52,7 @@ void register_logits(CLI::App& app, Action& action) {
   command->add_option("-o,--output", flags->output, "float32 [tokens, vocabulary], little-endian")
       ->required();
   command->add_flag("--json", flags->json, "Print one JSON object on stdout");
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Status status = run(*flags);
-      return status.is_ok() ? kExitOk : fail(status);
-    };
-  });
+  set_action(*command, action, flags, run);
 }
 
 }  // namespace moepack::cli

@@ -99,7 +99,7 @@ void print(const PerplexityFlags& flags, const PerplexityReport& report, const E
                                 {"tokens_scored", report.tokens_scored},
                                 {"windows", report.windows}};
   object.update(json_head(flags, engine, seconds));
-  std::cout << object.dump() << "\n";
+  print_json_line(object);
 }
 
 void print(const PerplexityFlags& flags, const KlReport& report, const Engine& engine,
@@ -112,7 +112,7 @@ void print(const PerplexityFlags& flags, const KlReport& report, const Engine& e
   for (const NamedNumber& number : kl_report_numbers(report)) object[number.key] = number.value;
   object["tokens_scored"] = report.summary.tokens_scored;
   object.update(json_head(flags, engine, seconds));
-  std::cout << object.dump() << "\n";
+  print_json_line(object);
 }
 
 Result<KlReport> compare_with_model(const PerplexityFlags& flags,
@@ -208,12 +208,7 @@ void register_perplexity(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("perplexity", "Score a text; compare two models token by token");
   add_flags(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Status status = run(*flags);
-      return status.is_ok() ? kExitOk : fail(status);
-    };
-  });
+  set_action(*command, action, flags, run);
 }
 
 }  // namespace moepack::cli

@@ -330,7 +330,7 @@ void print_json(const Outcome& outcome, const ProfileFlags& flags) {
   }
   if (outcome.hot.has_value()) json["total_hot"] = outcome.hot->total_hot();
   if (!flags.dry_run || !outcome.run.has_value()) json["layers"] = layers_json(outcome);
-  std::cout << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void add_sources(CLI::App& command, ProfileFlags& flags) {
@@ -400,15 +400,7 @@ void register_profile(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ProfileFlags>();
   CLI::App* command = app.add_subcommand("profile", "Count how often each expert is used");
   add_flags(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Result<Outcome> outcome = run(*flags);
-      if (!outcome.is_ok()) return fail(outcome.status());
-      if (!flags->quiet) print_summary(outcome.value(), *flags);
-      if (flags->json) print_json(outcome.value(), *flags);
-      return kExitOk;
-    };
-  });
+  set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 
 }  // namespace moepack::cli

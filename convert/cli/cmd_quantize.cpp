@@ -10,6 +10,7 @@
 
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
+#include "convert/cli/quantizer_flags.h"
 #include "convert/quantize.h"
 
 namespace moepack::cli {
@@ -137,7 +138,7 @@ void print_json(const QuantizeReport& report, const QuantizeFlags& flags) {
     json["matrices_by_method"] = methods_json(report);
     json["seconds"] = report.seconds;
   }
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void print_starved(const QuantizeReport& report) {
@@ -207,9 +208,7 @@ Result<QuantizeReport> run(const QuantizeFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const QuantizeOptions options, options_of(flags));
   if (flags.dry_run) return plan_quantization(options);
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return quantize_model(options, [&line](const ConvertProgress& p) {
-    line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
-  });
+  return quantize_model(options, line.callback());
 }
 
 void add_what(CLI::App& command, QuantizeFlags& flags) {
@@ -218,40 +217,29 @@ void add_what(CLI::App& command, QuantizeFlags& flags) {
   command.add_option("--from", flags.from,
                      "Where the weights come from: a checkpoint's directory or a pack of the model;"
                      " else the recorded checkpoint if it is found, else the pack with most bits");
-  command
-      .add_option("--method", flags.method,
-                  "rtn: plain rounding; clip: the range shrunk; grid: both ends searched; gptq: "
-                  "errors made up for by later codes")
-      ->check(CLI::IsMember({"rtn", "clip", "grid", "gptq"}))
-      ->capture_default_str();
-  const auto widths = CLI::IsMember({2, 3, 4, 5, 6, 8});
-  command.add_option("--bits", flags.bits, "Bits of every code")->check(widths);
+  add_method(command, flags.method,
+             "rtn: plain rounding; clip: the range shrunk; grid: both ends searched; gptq: "
+             "errors made up for by later codes");
+  command.add_option("--bits", flags.bits, "Bits of every code")->check(known_widths());
   command.add_option("--gate-up-bits", flags.gate_up_bits, "Bits of gate_proj and up_proj")
-      ->check(widths);
-  command.add_option("--down-bits", flags.down_bits, "Bits of down_proj")->check(widths);
+      ->check(known_widths());
+  command.add_option("--down-bits", flags.down_bits, "Bits of down_proj")->check(known_widths());
   command.add_option("--layer-bits", flags.layer_bits,
                      "Layers with a width of their own, as in 0-1=4,47=3");
-  command.add_option("--group-size", flags.group_size, "Inputs that share a scale and a bias")
-      ->check(CLI::IsMember({32, 64, 128}))
+  add_group_size(command, flags.group_size, "Inputs that share a scale and a bias")
       ->capture_default_str();
   command.add_option("--calibration", flags.calibration,
                      "What moepack calibrate recorded; gptq needs it, grid is better with it");
 }
 
 void add_how(CLI::App& command, QuantizeFlags& flags) {
-  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--layers", flags.layers,
-                  "Quantize only these layers now, as in 0-4,7; the others wait for a later run")
-      ->capture_default_str();
+  add_threads(command, flags.threads);
+  add_layers(command, flags.layers, "Quantize");
   command.add_flag("--restart", flags.restart,
                    "Drop an interrupted quantization of this name with other options");
   command.add_flag("--dry-run", flags.dry_run,
                    "Check everything, print sizes and an estimate of the time; leave nothing");
-  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
-  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+  add_report_flags(command, flags.json, flags.quiet);
 }
 
 }  // namespace
@@ -262,15 +250,7 @@ void register_quantize(CLI::App& app, Action& action) {
       app.add_subcommand("quantize", "Make an expert pack of 2 to 8 bits for a model");
   add_what(*command, *flags);
   add_how(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Result<QuantizeReport> report = run(*flags);
-      if (!report.is_ok()) return fail(report.status());
-      if (!flags->quiet) print_summary(report.value(), *flags);
-      if (flags->json) print_json(report.value(), *flags);
-      return kExitOk;
-    };
-  });
+  set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 
 }  // namespace moepack::cli

@@ -97,10 +97,6 @@ void print_statistics(const GenerateResult& result, const Engine& engine) {
 }
 
 // JSON that stands on one line even where a text is not UTF-8 (it always is, after decoding).
-std::string json_line(const nlohmann::ordered_json& object) {
-  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
 Status run_one(const RunFlags& flags) {
   std::string prompt = flags.prompt;
   if (!flags.prompt_file.empty()) {
@@ -113,7 +109,7 @@ Status run_one(const RunFlags& flags) {
                        generate(*session.engine, *session.tokenizer, ids, session.options,
                                 flags.json ? std::function<void(std::string_view)>() : stream));
   if (flags.json) {
-    std::cout << json_line(to_json(result, *session.engine)) << "\n";
+    print_json_line(to_json(result, *session.engine));
   } else {
     std::cout << std::endl;
   }
@@ -142,7 +138,8 @@ Status run_many(const RunFlags& flags) {
                          generate(*session.engine, *session.tokenizer, ids, session.options, {}));
     nlohmann::ordered_json object{{"prompt", prompt}};
     object.update(to_json(result, *session.engine));
-    std::cout << json_line(object) << std::endl;
+    print_json_line(object);
+    std::cout << std::flush;
   }
   return Status::ok();
 }
@@ -183,12 +180,8 @@ void register_run(CLI::App& app, Action& action) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command = app.add_subcommand("run", "Continue a text");
   add_flags(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Status status = flags->prompts_file.empty() ? run_one(*flags) : run_many(*flags);
-      return status.is_ok() ? kExitOk : fail(status);
-    };
-  });
+  set_action(*command, action, flags,
+             [](const RunFlags& f) { return f.prompts_file.empty() ? run_one(f) : run_many(f); });
 }
 
 }  // namespace moepack::cli

@@ -12,6 +12,7 @@
 #include "convert/cli/bit_plan_output.h"
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
+#include "convert/cli/quantizer_flags.h"
 #include "convert/sensitivity.h"
 #include "formats/file.h"
 
@@ -107,7 +108,7 @@ void print_json(const SensitivityReport& report, const std::optional<BitPlan>& p
     json["output"] = flags.output;
     json["allocation"] = bit_plan_json(*plan);
   }
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void print_summary(const SensitivityReport& report, const std::optional<BitPlan>& plan,
@@ -136,9 +137,7 @@ Result<SensitivityReport> measure(const SensitivityFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const SensitivityOptions options, options_of(flags));
   if (flags.dry_run) return plan_sensitivity(options);
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return measure_sensitivity(options, [&line](const ConvertProgress& p) {
-    line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
-  });
+  return measure_sensitivity(options, line.callback());
 }
 
 Result<std::optional<BitPlan>> allocate(const SensitivityReport& report,
@@ -180,19 +179,14 @@ void add_what(CLI::App& command, SensitivityFlags& flags) {
       .add_option("--calibration", flags.calibration,
                   "What moepack calibrate recorded of this model")
       ->required();
-  command.add_option("--from", flags.from, "Where the weights come from, as for moepack quantize");
-  command
-      .add_option("--method", flags.method,
-                  "The quantizer to measure with, as for moepack quantize")
-      ->check(CLI::IsMember({"rtn", "clip", "grid", "gptq"}))
-      ->capture_default_str();
+  add_from(command, flags.from);
+  add_method(command, flags.method, "The quantizer to measure with, as for moepack quantize");
   command.add_option("--bits", flags.bits, "Widths to choose from, as in 2,3,4")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
+      ->check(known_widths())
       ->capture_default_str();
-  command.add_option("--group-size", flags.group_size, "Inputs that share a scale and a bias")
-      ->check(CLI::IsMember({32, 64, 128}))
+  add_group_size(command, flags.group_size, "Inputs that share a scale and a bias")
       ->capture_default_str();
   command.add_option("--rows", flags.rows, "Rows of each matrix to quantize for measuring; 0: all")
       ->capture_default_str();
@@ -215,14 +209,11 @@ void add_how(CLI::App& command, SensitivityFlags& flags) {
   command.add_option("-o,--output", flags.output, "Write the chosen widths here, for moepack tier");
   command.add_flag("--explain", flags.explain,
                    "Print what each layer and width loses, and why experts got their bits");
-  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+  add_threads(command, flags.threads);
   command.add_flag("--restart", flags.restart, "Replace measurements of something else");
   command.add_flag("--dry-run", flags.dry_run,
                    "Check everything, print memory and an estimate of the time; write nothing");
-  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
-  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+  add_report_flags(command, flags.json, flags.quiet);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "convert/cli/bit_plan_output.h"
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
+#include "convert/cli/quantizer_flags.h"
 #include "convert/quantize.h"
 #include "convert/sensitivity.h"
 #include "formats/flashmoe_pack.h"
@@ -204,9 +205,7 @@ Result<Outcome> run(const TierFlags& flags) {
     return outcome;
   }
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  MOE_ASSIGN_OR_RETURN(outcome.report, quantize_model(options, [&line](const ConvertProgress& p) {
-                         line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
-                       }));
+  MOE_ASSIGN_OR_RETURN(outcome.report, quantize_model(options, line.callback()));
   if (!outcome.report.finished) return outcome;
   const fs::path pack = fs::path(flags.model) / outcome.report.pack;
   std::error_code ignored;
@@ -250,7 +249,7 @@ void print_json(const Outcome& outcome, const TierFlags& flags) {
     json["tiered_manifest"] = outcome.has_tiered_manifest;
     json["seconds"] = r.seconds;
   }
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void print_summary(const Outcome& outcome, const TierFlags& flags) {
@@ -300,13 +299,12 @@ void add_what(CLI::App& command, TierFlags& flags) {
       ->check(CLI::Range(0.0, 1.0))
       ->excludes(allocation)
       ->capture_default_str();
-  const auto widths = CLI::IsMember({2, 3, 4, 5, 6, 8});
   command.add_option("--hot-bits", flags.hot_bits, "Bits of hot experts")
-      ->check(widths)
+      ->check(known_widths())
       ->excludes(allocation)
       ->capture_default_str();
   command.add_option("--cold-bits", flags.cold_bits, "Bits of cold experts")
-      ->check(widths)
+      ->check(known_widths())
       ->excludes(allocation)
       ->capture_default_str();
   command.add_option("--measurements", flags.measurements,
@@ -315,14 +313,10 @@ void add_what(CLI::App& command, TierFlags& flags) {
 }
 
 void add_how(CLI::App& command, TierFlags& flags) {
-  command.add_option("--from", flags.from, "Where the weights come from, as for moepack quantize");
-  command.add_option("--method", flags.method, "The quantizer, as for moepack quantize")
-      ->check(CLI::IsMember({"rtn", "clip", "grid", "gptq"}))
-      ->capture_default_str();
-  command
-      .add_option("--group-size", flags.group_size,
-                  "Inputs that share a scale and a bias (default: the allocation's, or 64)")
-      ->check(CLI::IsMember({32, 64, 128}));
+  add_from(command, flags.from);
+  add_method(command, flags.method, "The quantizer, as for moepack quantize");
+  add_group_size(command, flags.group_size,
+                 "Inputs that share a scale and a bias (default: the allocation's, or 64)");
   command.add_option("--calibration", flags.calibration, "What moepack calibrate recorded");
   command
       .add_option("--reuse", flags.reuse,
@@ -330,19 +324,13 @@ void add_how(CLI::App& command, TierFlags& flags) {
                   "made with; packs made with the same weights, calibration and method are used "
                   "anyhow")
       ->allow_extra_args(false);
-  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--layers", flags.layers,
-                  "Make only these layers now, as in 0-4,7; the others wait for a later run")
-      ->capture_default_str();
+  add_threads(command, flags.threads);
+  add_layers(command, flags.layers, "Make");
   command.add_flag("--restart", flags.restart,
                    "Drop an interrupted pack of this name with other options");
   command.add_flag("--dry-run", flags.dry_run,
                    "Check everything, print sizes, predictions and an estimate of the time");
-  command.add_flag("--json", flags.json, "Print one JSON object on stdout");
-  command.add_flag("--quiet", flags.quiet, "No progress and no summary on stderr");
+  add_report_flags(command, flags.json, flags.quiet);
 }
 
 }  // namespace
@@ -353,15 +341,7 @@ void register_tier(CLI::App& app, Action& action) {
       app.add_subcommand("tier", "Make an expert pack of mixed widths: by an allocation or a list");
   add_what(*command, *flags);
   add_how(*command, *flags);
-  command->callback([flags, &action] {
-    action = [flags] {
-      const Result<Outcome> outcome = run(*flags);
-      if (!outcome.is_ok()) return fail(outcome.status());
-      if (!flags->quiet) print_summary(outcome.value(), *flags);
-      if (flags->json) print_json(outcome.value(), *flags);
-      return kExitOk;
-    };
-  });
+  set_reporting_action(*command, action, flags, run, print_summary, print_json);
 }
 
 }  // namespace moepack::cli

@@ -77,7 +77,7 @@ void print_json(const VerifyReport& report, const VerifyFlags& flags) {
   json["notes"] = report.notes;
   json["threads"] = report.threads;
   json["seconds"] = report.seconds;
-  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  print_json_line(json);
 }
 
 void print_differences(const VerifyReport& report) {
@@ -122,9 +122,7 @@ Result<VerifyReport> run(const VerifyFlags& flags) {
       .path = flags.model, .against = std::nullopt, .pack = flags.pack, .threads = flags.threads};
   if (!flags.against.empty()) options.against = flags.against;
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return verify_model(options, [&line](const ConvertProgress& p) {
-    line.update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
-  });
+  return verify_model(options, line.callback());
 }
 
 }  // namespace
@@ -139,11 +137,8 @@ void register_verify(CLI::App& app, Action& action) {
   command->add_option("--against", flags->against,
                       "Compare every expert and resident tensor with this checkpoint");
   command->add_option("--pack", flags->pack, "Only this expert pack of the model; else all");
-  command->add_option("-t,--threads", flags->threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command->add_flag("--json", flags->json, "Print one JSON object on stdout");
-  command->add_flag("--quiet", flags->quiet, "No progress and no summary on stderr");
+  add_threads(*command, flags->threads);
+  add_report_flags(*command, flags->json, flags->quiet);
   command->callback([flags, &action] {
     action = [flags] {
       const Result<VerifyReport> report = run(*flags);

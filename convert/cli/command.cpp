@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 namespace moepack::cli {
@@ -9,6 +10,21 @@ namespace moepack::cli {
 int fail(const Status& status) {
   std::cerr << "moepack: " << status.message() << "\n";
   return kExitError;
+}
+
+void print_json_line(const nlohmann::ordered_json& json) {
+  std::cout << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+}
+
+void add_report_flags(CLI::App& command, bool& json, bool& quiet) {
+  command.add_flag("--json", json, "Print one JSON object on stdout");
+  command.add_flag("--quiet", quiet, "No progress and no summary on stderr");
+}
+
+void add_threads(CLI::App& command, std::uint32_t& threads) {
+  command.add_option("-t,--threads", threads, "Threads; 0: one per processor")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
 }
 
 void add_model_flags(CLI::App& command, EngineFlags& flags) {
@@ -22,9 +38,7 @@ void add_model_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--cpu", flags.cpu,
                   "Instruction set of the cpu backend: auto, scalar, avx2, avx512")
       ->capture_default_str();
-  command.add_option("-t,--threads", flags.threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+  add_threads(command, flags.threads);
 }
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {

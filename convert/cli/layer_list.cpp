@@ -39,4 +39,11 @@ Result<std::vector<std::uint32_t>> parse_layers(const std::string& text) {
   return std::vector<std::uint32_t>(layers.begin(), layers.end());
 }
 
+void add_layers(CLI::App& command, std::string& layers, const std::string& verb) {
+  command
+      .add_option("--layers", layers,
+                  verb + " only these layers now, as in 0-4,7; the others wait for a later run")
+      ->capture_default_str();
+}
+
 }  // namespace moepack::cli

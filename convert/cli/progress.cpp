@@ -63,6 +63,12 @@ void ProgressLine::update(std::uint64_t bytes_done, std::uint64_t bytes_total,
   update_amount(format_bytes, bytes_done, bytes_total, layers_done, layers_total);
 }
 
+ProgressCallback ProgressLine::callback() {
+  return [this](const ConvertProgress& p) {
+    update(p.bytes_done, p.bytes_total, p.layers_done, p.layers_total);
+  };
+}
+
 void ProgressLine::update_tokens(std::uint64_t tokens_done, std::uint64_t tokens_total,
                                  std::uint32_t layers_done, std::uint32_t layers_total) {
   {

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <string>
 
+#include "convert/options.h"
+
 namespace moepack::cli {
 
 // "1.2 GB", "640 kB": decimal units, as everywhere in reports.
@@ -29,7 +31,9 @@ class ProgressLine {
   // Thread-safe. A terminal's line is rewritten at most ten times a second.
   void update(std::uint64_t bytes_done, std::uint64_t bytes_total, std::uint32_t layers_done,
               std::uint32_t layers_total);
-  // The same of a calibration; tokens are counted once a layer.
+  // For the jobs of the library: updates this line, which outlives it.
+  ProgressCallback callback();
+  // update() of a calibration; tokens are counted once a layer.
   void update_tokens(std::uint64_t tokens_done, std::uint64_t tokens_total,
                      std::uint32_t layers_done, std::uint32_t layers_total);
   // Removes a terminal's line, so that other text can follow.

@@ -1,30 +1,15 @@
 """What the tests of moepack sensitivity and moepack tier share: a model with a calibration, runs
 with faults, and sizes of records counted from their definition (docs/pack-format.md)."""
-import hashlib
 import json
 import math
-import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-TIMEOUT = 300
+from cli_runner import CliRunner, conclude, options
+
 TEXT = "".join(f"fn f{i}(x: u32) -> u32 {{ x * {i} + {i * i} }}\n" for i in range(400))
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
-
-
-def tree_hash(directory):
-    digest = hashlib.sha256()
-    for path in sorted(directory.rglob("*")):
-        digest.update(str(path.relative_to(directory)).encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
-
-
-def listing(directory):
-    return sorted(str(p.relative_to(directory)) for p in directory.rglob("*"))
 
 
 def record_bytes(shape, bits, page):
@@ -49,14 +34,12 @@ def near(a, b, tolerance=1e-4):
     return abs(a - b) <= tolerance * max(abs(a), abs(b))
 
 
-class Tester:
+class Tester(CliRunner):
     def __init__(self, args, scratch):
-        self.program, self.shim, self.every = args.program, args.shim, args.every
-        self.scratch = scratch
+        super().__init__(args.program, scratch, args.shim)
+        self.every = args.every
         self.model = scratch / "model"
         self.calibration = scratch / "calibration"
-        self.failures = []
-        self.runs = 0
         (scratch / "text").write_text(TEXT)
         (scratch / "ids").write_text(json.dumps([i * 37 % 4000 + 11 for i in range(40)]))
         self.succeeds("convert", args.checkpoint, "-o", self.model, "--quiet")
@@ -66,40 +49,10 @@ class Tester:
         self.succeeds("calibrate", self.model, "-f", self.scratch / "text", "-o", output, "-c", 128,
                       "--max-tokens", 512, "--quiet", *flags)
 
-    def expect(self, condition, text):
-        if not condition:
-            self.failures.append(text)
-
-    def run(self, *args, fault=None):
-        env = dict(os.environ)
-        if fault is not None:
-            env.update(LD_PRELOAD=str(self.shim), MOEPACK_FAULT=fault)
-        self.runs += 1
-        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
-                              errors="replace", env=env, timeout=TIMEOUT, check=False)
-
-    def succeeds(self, *args):
-        result = self.run(*args)
-        self.expect(result.returncode == 0, f"{' '.join(map(str, args))}: {result.stderr.strip()}")
-        return result
-
     def report(self, *args):
         """Of a run that succeeds, its JSON; {} where it failed."""
         result = self.succeeds(*args, "--json")
         return json.loads(result.stdout) if result.returncode == 0 else {}
-
-    def refuses(self, what, needles, *args):
-        """Exit 2, one line with every needle, nothing left behind or changed."""
-        before = listing(self.scratch)
-        result = self.run(*args)
-        lines = result.stderr.strip().splitlines()
-        self.expect(result.returncode == 2, f"{what}: exit {result.returncode}: {result.stderr}")
-        self.expect(len(lines) == 1 and lines[0].startswith("moepack: ") and not result.stdout,
-                    f"{what}: not one line: {result.stderr}")
-        for needle in needles:
-            self.expect(needle in result.stderr, f"{what}: no '{needle}' in {result.stderr.strip()}")
-        after = listing(self.scratch)
-        self.expect(after == before, f"{what}: left {sorted(set(after) ^ set(before))[:5]}")
 
     def copy(self, source, name, change):
         target = self.scratch / name
@@ -120,8 +73,7 @@ class Tester:
         counts = self.scratch / "counts"
         result = self.run(*args, fault=f"count:{counts}")
         self.expect(result.returncode == 0, f"counting: {result.stderr.strip()}")
-        calls = {name: int(n) for name, n in (x.split() for x in counts.read_text().splitlines())}
-        counts.unlink()
+        calls = self.counted(counts)
         self.expect(calls.get("rename", 0) > 0 and calls.get("sync", 0) > 0, f"operations: {calls}")
         moments = [(op, n) for op in ("sync", "rename", "unlink")
                    for n in range(1, calls.get(op, 0) + 1)]
@@ -131,13 +83,9 @@ class Tester:
         return moments[::self.every], failing[::self.every]
 
 
-def main_with(kind, tests, parser):
+def main_with(kind, tests):
     """Runs `tests` of a Tester of this kind; exit status."""
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    parser.add_argument("--shim")
-    parser.add_argument("--every", type=int, default=1, help="only every Nth interruption")
-    args = parser.parse_args()
+    args = options(shim=True, every=True).parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-bits-") as scratch:
         tester = kind(args, Path(scratch))
         for test in tests:
@@ -145,7 +93,4 @@ def main_with(kind, tests, parser):
                 test(tester)
             except (OSError, LookupError, ValueError) as error:  # after what failed before
                 tester.failures.append(f"{test.__name__}: {error!r}")
-        for failure in tester.failures:
-            print("FAILED:", failure)
-        print(f"{tester.runs} runs, {len(tester.failures)} failures")
-        return 1 if tester.failures else 0
+        return conclude(tester.failures, f"{tester.runs} runs, ")

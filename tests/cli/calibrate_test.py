@@ -5,9 +5,7 @@ models are, against router logits of another program; interruptions at every mom
 A preloaded library (tests/support/fault_shim.cpp) kills the command after syncs, renames and
 removals, and makes writes fail. Every continued run must give the bytes of an undisturbed one.
 """
-import argparse
 import array
-import hashlib
 import json
 import math
 import os
@@ -20,17 +18,9 @@ from pathlib import Path
 
 import calibration_files
 import checkpoint_files
+from cli_runner import CliRunner, conclude, options, tree_hash
 
-TIMEOUT = 120
 STATE = "calibration.unfinished"
-
-
-def tree_hash(directory):
-    digest = hashlib.sha256()
-    for path in sorted(directory.rglob("*")):
-        digest.update(str(path.relative_to(directory)).encode() + b"\0")
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
 
 
 def softmax_top(logits, top_k):
@@ -42,27 +32,15 @@ def softmax_top(logits, top_k):
     return [(e, exps[e] / total) for e in order]
 
 
-class Tester:
+class Tester(CliRunner):
+    TIMEOUT = 120
+
     def __init__(self, args, scratch):
-        self.program, self.shim, self.checkpoint = args.program, args.shim, args.checkpoint
-        self.scratch = scratch
+        super().__init__(args.program, scratch, args.shim)
+        self.checkpoint = args.checkpoint
         self.model = scratch / "model"
         self.output = scratch / "calibration"
         self.ids = scratch / "ids.json"
-        self.failures = []
-        self.count = 0
-
-    def expect(self, condition, text):
-        self.count += 1
-        if not condition:
-            self.failures.append(text)
-
-    def run(self, *args, fault=None):
-        env = dict(os.environ)
-        if fault is not None:
-            env.update(LD_PRELOAD=str(self.shim), MOEPACK_FAULT=fault)
-        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
-                              errors="replace", env=env, timeout=TIMEOUT, check=False)
 
     def calibrate(self, *flags, fault=None, output=None, model=None, ids=None, threads=2):
         source = [] if ids is False else ["--token-ids", ids or self.ids]
@@ -73,11 +51,8 @@ class Tester:
         shutil.rmtree(self.output, ignore_errors=True)
 
     def fails(self, name, result, parts, left=None):
-        """Exit code 2, one line with `parts`, nothing left behind."""
-        lines = [x for x in result.stderr.splitlines() if x.startswith("moepack:")]
-        good = result.returncode == 2 and len(lines) == 1 and not result.stdout
-        good = good and all(part in lines[0] for part in parts)
-        self.expect(good, f"{name}: exit {result.returncode}: {result.stderr.strip()[:400]}")
+        """An error, and nothing left behind."""
+        self.is_error(name, result, parts)
         left = self.output if left is None else left
         self.expect(left is False or not left.exists(), f"{name}: left something behind")
 
@@ -198,8 +173,7 @@ class Tester:
         counts = self.scratch / "counts"
         self.clear()
         self.calibrate(fault=f"count:{counts}")
-        calls = {name: int(n) for name, n in
-                 (line.split() for line in counts.read_text().splitlines())}
+        calls = self.counted(counts)
         points = 0
         for op in ("sync", "rename", "unlink"):
             for n in range(1, calls[op] + 1):
@@ -335,11 +309,7 @@ def decode_q8(tensors, module):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", required=True, type=Path)
-    parser.add_argument("--shim", type=Path, help="without it nothing is killed")
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    args = parser.parse_args()
+    args = options(__doc__, shim=True).parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-calibrate-") as scratch:
         test = Tester(args, Path(scratch))
         converted = test.run("convert", args.checkpoint, "-o", test.model, "--quiet")
@@ -356,13 +326,11 @@ def main():
         if args.shim is not None:
             points = test.kills(expected)
             test.other_plans(expected)
-        for failure in test.failures:
-            print("FAILED:", failure)
-        print(f"{test.count} checks, {points} kills and failing calls, router weights to "
-              f"{worst:.4f}, {'a full disk' if disk else 'SKIPPED: full disk, no mounting'}, "
-              f"{'golden routing' if golden else 'SKIPPED: golden routing, no models'}; "
-              f"{len(test.failures)} failures")
-        return 1 if test.failures else 0
+        return conclude(
+            test.failures,
+            f"{test.checks} checks, {points} kills and failing calls, router weights to "
+            f"{worst:.4f}, {'a full disk' if disk else 'SKIPPED: full disk, no mounting'}, "
+            f"{'golden routing' if golden else 'SKIPPED: golden routing, no models'}; ")
 
 
 if __name__ == "__main__":

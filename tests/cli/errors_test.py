@@ -4,14 +4,14 @@
 The checkpoint in the repository is damaged field by field, converted and run; every case states
 what the message must name.
 """
-import argparse
 import json
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from cli_runner import CliRunner, conclude, options
 
 SHARD = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -28,38 +28,19 @@ def write_header(path, header, body):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-class Cases:
-    """Runs cases and remembers the failures."""
+class Cases(CliRunner):
+    TIMEOUT = 120
 
     def __init__(self, program, checkpoint, scratch):
-        self.program = program
+        super().__init__(program, scratch)
         self.checkpoint = checkpoint
-        self.scratch = scratch
-        self.failures = []
         self.count = 0
 
-    def run(self, *args):
-        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
-                              errors="replace", timeout=120, check=False)
-
     def check(self, name, result, names, left_over=None):
-        """One case: exit code, the one line, what it names, nothing left behind."""
+        """One case: an error, and nothing left behind."""
         self.count += 1
-        problems = []
-        lines = [line for line in result.stderr.splitlines() if line.startswith("moepack:")]
-        if result.returncode != 2:
-            problems.append(f"exit code {result.returncode}")
-        if len(lines) != 1 or not result.stderr.rstrip().endswith(lines[0] if lines else "-"):
-            problems.append(f"{len(lines)} error lines")
-        if result.stdout:
-            problems.append("text on stdout")
-        for part in names:
-            if not lines or part not in lines[0]:
-                problems.append(f"does not name {part!r}")
-        if left_over is not None and left_over.exists():
-            problems.append(f"left {left_over.name} behind")
-        if problems:
-            self.failures.append(f"{name}: {'; '.join(problems)}\n    {result.stderr.strip()[:600]}")
+        self.is_error(name, result, names)
+        self.expect(left_over is None or not left_over.exists(), f"{name}: left {left_over} behind")
 
     def convert_damaged(self, name, damage, names, *flags):
         source = self.scratch / "source"
@@ -363,10 +344,7 @@ def tokenizer_cases(cases, model):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    args = parser.parse_args()
+    args = options().parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-errors-") as scratch_name:
         scratch = Path(scratch_name)
         cases = Cases(args.program, args.checkpoint, scratch)
@@ -380,10 +358,8 @@ def main():
         usage_cases(cases)
         model_cases(cases, model)
         tokenizer_cases(cases, model)
-    for failure in cases.failures:
-        print("FAILED", failure)
-    print(f"{cases.count} damaged inputs, {len(cases.failures)} failures")
-    return 1 if cases.failures or cases.count < 100 else 0
+    cases.expect(cases.count >= 100, "too few cases")
+    return conclude(cases.failures, f"{cases.count} damaged inputs, ")
 
 
 if __name__ == "__main__":

@@ -11,33 +11,22 @@ import argparse
 import json
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import flashmoe_fixtures as fixtures
+from cli_runner import CliRunner, conclude
 
 TOKENS = [(i * 37 + 11) % 320 for i in range(24)]
 
 
-class Suite:
+class Suite(CliRunner):
     def __init__(self, program, scratch, grid):
-        self.program, self.scratch = program, scratch
+        super().__init__(program, scratch)
         self.model = fixtures.Model(grid)
-        self.failures, self.checks = [], 0
         self.ids = scratch / "ids.json"
         self.ids.write_text(json.dumps(TOKENS))
-
-    def expect(self, condition, what):
-        self.checks += 1
-        if not condition:
-            self.failures.append(what)
-        return condition
-
-    def run(self, *args):
-        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
-                              errors="replace", timeout=300, check=False)
 
     def logits(self, model, *flags):
         out = self.scratch / "logits.f32"
@@ -80,7 +69,7 @@ class Suite:
             self.expect(self.logits(path) == expected, f"{name}: other logits")
         else:
             done = self.run("logits", path, "--token-ids", self.ids, "-o", self.scratch / "none")
-            self.check_error(f"{name} without import", done, [pack, "moepack import"])
+            self.is_error(f"{name} without import", done, [pack, "moepack import"])
         done = self.run("import", path / pack, "--json", *(import_flags or []))
         if not self.expect(done.returncode == 0, f"{name}: import: {done.stderr.strip()}"):
             return path
@@ -100,24 +89,16 @@ class Suite:
                     f"{name}: a second import changed something")
         return path
 
-    def check_error(self, name, done, parts):
-        lines = [line for line in done.stderr.splitlines() if line.startswith("moepack:")]
-        problems = [] if done.returncode == 2 else [f"exit code {done.returncode}"]
-        if len(lines) != 1 or done.stderr.count("\n") != 1 or done.stdout:
-            problems.append("not one line")
-        problems += [f"does not name {p!r}" for p in parts if not lines or p not in lines[0]]
-        self.expect(not problems, f"{name}: {'; '.join(problems)}\n    {done.stderr.strip()[:500]}")
-
     def check_refused(self, name, path, parts, *flags):
         """The model does not run, and import says the same and writes nothing."""
         out = self.scratch / "refused.f32"
         done = self.run("logits", path, "--token-ids", self.ids, "-o", out, *flags)
-        self.check_error(name, done, parts)
+        self.is_error(name, done, parts)
         self.expect(not out.exists(), f"{name}: left logits behind")
 
     def check_import_refused(self, name, pack, parts, *flags):
         before = {f.name: f.read_bytes() for f in pack.iterdir()}
-        self.check_error(f"{name} (import)", self.run("import", pack, *flags), parts)
+        self.is_error(f"{name} (import)", self.run("import", pack, *flags), parts)
         self.expect(before == {f.name: f.read_bytes() for f in pack.iterdir()},
                     f"{name}: a refused import changed the pack")
 
@@ -391,7 +372,7 @@ def resident_refusals(s):
         shutil.copytree(base, path)
         change(path)
         s.check_refused("weights: " + name, path, parts)
-        s.check_error(f"weights: {name} (import)", s.run("import", path), parts)
+        s.is_error(f"weights: {name} (import)", s.run("import", path), parts)
         s.expect(not (path / "model_weights.flash-moe.json").exists(), f"{name}: wrote something")
 
     def tensor(name, key, value):
@@ -451,10 +432,7 @@ def main():
         tiered_manifest_refusals(suite)
         q3_manifest_refusals(suite)
         resident_refusals(suite)
-    for failure in suite.failures:
-        print("FAILED", failure)
-    print(f"flash-moe: {suite.checks} checks, {len(suite.failures)} failed")
-    return 1 if suite.failures else 0
+    return conclude(suite.failures, f"flash-moe: {suite.checks} checks, ")
 
 
 if __name__ == "__main__":

@@ -5,32 +5,20 @@ The demo checkpoint is written in three layouts (stacked experts, one tensor per
 files, fused gate and up); whatever the layout, the bytes that the index points at and those that
 extract writes are those of the original.
 """
-import argparse
 import json
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import checkpoint_files as files
+from cli_runner import CliRunner, conclude, options
 
 
-class Checks:
-    def __init__(self, program):
-        self.program = program
-        self.count = 0
-        self.failures = []
-
-    def expect(self, good, what):
-        self.count += 1
-        if not good:
-            self.failures.append(what)
-
-    def run(self, *args, binary=False):
-        return subprocess.run([self.program, *map(str, args)], capture_output=True,
-                              text=not binary, timeout=120, check=False)
+class Checks(CliRunner):
+    TIMEOUT = 120
+    BAD_UTF8 = "strict"
 
 
 def check_index(checks, layout, source, original, experts_of):
@@ -192,14 +180,11 @@ def check_stdout_and_errors(checks, source, model, scratch, original):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    args = parser.parse_args()
-    checks = Checks(args.program)
+    args = options().parse_args()
     original = files.read_tensors(args.checkpoint)
     with tempfile.TemporaryDirectory(prefix="moepack-index-") as scratch_name:
         scratch = Path(scratch_name)
+        checks = Checks(args.program, scratch)
         layouts = {"stacked": (original, 1),
                    "single": (files.one_tensor_per_expert(original), 3),
                    "fused": (files.fused_gate_up(original), 2)}
@@ -215,10 +200,7 @@ def main():
         check_extract_f32(checks, source, model, original)
         check_stdout_and_errors(checks, source, model, scratch, original)
         shutil.rmtree(model)
-    for failure in checks.failures[:20]:
-        print("FAILED", failure)
-    print(f"{checks.count} checks, {len(checks.failures)} failures")
-    return 1 if checks.failures else 0
+    return conclude(checks.failures, f"{checks.checks} checks, ")
 
 
 if __name__ == "__main__":

@@ -3,20 +3,17 @@
 where the trained models are, from router logits of another program; sums of runs; lists of hot
 experts against a computation of the definition; other engines' formats; errors.
 """
-import argparse
 import array
 import json
 import math
 import os
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import calibration_files
-
-TIMEOUT = 300
+from cli_runner import CliRunner, conclude, options
 
 
 def read_profile(path):
@@ -39,24 +36,12 @@ def covering(counts, threshold):
     return hot
 
 
-class Tester:
+class Tester(CliRunner):
     def __init__(self, args, scratch):
-        self.program, self.checkpoint = args.program, args.checkpoint
-        self.scratch = scratch
+        super().__init__(args.program, scratch)
         self.model = scratch / "model"
         self.output = scratch / "out.json"
         self.hot = scratch / "hot.json"
-        self.failures = []
-        self.count = 0
-
-    def expect(self, condition, text):
-        self.count += 1
-        if not condition:
-            self.failures.append(text)
-
-    def run(self, *args):
-        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
-                              errors="replace", timeout=TIMEOUT, check=False)
 
     def ids(self, name, count, step):
         path = self.scratch / name
@@ -84,16 +69,9 @@ class Tester:
         return read_profile(output), output.read_bytes(), json.loads(done.stdout)
 
     def fails(self, name, parts, *args):
-        """Exit code 2, one line with `parts`, nothing left behind."""
         for path in (self.output, self.hot):
             path.unlink(missing_ok=True)
-        before = sorted(self.scratch.rglob("*"))
-        done = self.run("profile", *args)
-        lines = done.stderr.splitlines()
-        self.expect(done.returncode == 2 and len(lines) == 1 and lines[0].startswith("moepack: ")
-                    and not done.stdout and all(part in lines[0] for part in parts),
-                    f"{name}: exit {done.returncode}: {done.stderr.strip()[:300]}")
-        self.expect(sorted(self.scratch.rglob("*")) == before, f"{name}: left something behind")
+        self.refuses(name, parts, "profile", *args)
 
     # ---- what is counted ----
 
@@ -315,10 +293,7 @@ class Tester:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", required=True, type=Path)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    args = parser.parse_args()
+    args = options(__doc__).parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-profile-") as scratch:
         test = Tester(args, Path(scratch))
         converted = test.run("convert", args.checkpoint, "-o", test.model, "--quiet")
@@ -329,12 +304,8 @@ def main():
         test.hot_experts(profile)
         test.foreign()
         test.errors()
-        for failure in test.failures:
-            print("FAILED:", failure)
-        print(f"{test.count} checks, "
-              f"{'golden counts' if golden else 'SKIPPED: golden counts, no models'}; "
-              f"{len(test.failures)} failures")
-        return 1 if test.failures else 0
+        skipped = "golden counts" if golden else "SKIPPED: golden counts, no models"
+        return conclude(test.failures, f"{test.checks} checks, {skipped}; ")
 
 
 if __name__ == "__main__":

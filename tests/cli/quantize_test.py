@@ -1,21 +1,17 @@
 #!/usr/bin/env python3
 """moepack quantize: its codes against a rounding written here, the same bytes whatever the threads
 and interruptions, and one clear line for everything that cannot work."""
-import argparse
-import hashlib
 import json
-import os
 import random
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from checkpoint_files import read_tensors, write_checkpoint
+from cli_runner import CliRunner, conclude, options, tree_hash
 
-TIMEOUT = 300
 TEXT = "".join(f"fn f{i}(x: u32) -> u32 {{ x * {i} + {i * i} }}\n" for i in range(400))
 
 
@@ -79,40 +75,12 @@ def round_group(values, bits):
     return scale, bias, codes
 
 
-def hash_of(directory):
-    digest = hashlib.sha256()
-    for path in sorted(directory.rglob("*")):
-        digest.update(str(path.relative_to(directory)).encode() + b"\0")
-        if path.is_file():
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-class Tester:
-    def __init__(self, program, shim, checkpoint, scratch):
-        self.program, self.shim, self.checkpoint, self.scratch = program, shim, checkpoint, scratch
+class Tester(CliRunner):
+    def __init__(self, args, scratch):
+        super().__init__(args.program, scratch, args.shim)
+        self.checkpoint, self.every = args.checkpoint, args.every
         self.model = scratch / "model"
         self.calibration = scratch / "calibration"
-        self.failures = []
-        self.runs = 0
-        self.every = 1
-
-    def expect(self, condition, text):
-        if not condition:
-            self.failures.append(text)
-
-    def run(self, *args, fault=None):
-        env = dict(os.environ)
-        if fault is not None:
-            env.update(LD_PRELOAD=str(self.shim), MOEPACK_FAULT=fault)
-        self.runs += 1
-        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
-                              errors="replace", env=env, timeout=TIMEOUT, check=False)
-
-    def succeeds(self, *args):
-        result = self.run(*args)
-        self.expect(result.returncode == 0, f"{' '.join(map(str, args))}: {result.stderr.strip()}")
-        return result
 
     def quantize(self, name, *args, model=None, fault=None):
         return self.run("quantize", model or self.model, "--name", name, "--quiet", *args,
@@ -124,17 +92,9 @@ class Tester:
     def drop(self, name):
         shutil.rmtree(self.pack(name), ignore_errors=True)
 
-    def refuses(self, what, needles, *args, name="refused", model=None):
-        """Exit 2, one line with every needle, nothing left behind."""
-        result = self.quantize(name, *args, model=model)
-        lines = result.stderr.strip().splitlines()
-        self.expect(result.returncode == 2, f"{what}: exit {result.returncode}: {result.stderr}")
-        self.expect(len(lines) == 1 and lines[0].startswith("moepack: "),
-                    f"{what}: not one line: {result.stderr}")
-        for needle in needles:
-            self.expect(needle in result.stderr, f"{what}: no '{needle}' in {result.stderr.strip()}")
-        self.expect(not ((model or self.model) / f"packed_experts_{name}").exists(),
-                    f"{what}: something is left")
+    def refuses(self, what, needles, *args, model=None):
+        super().refuses(what, needles, "quantize", model or self.model, "--name", "refused",
+                        "--quiet", *args)
 
     # ---- what it writes ----
 
@@ -169,8 +129,7 @@ class Tester:
         self.succeeds("quantize", self.model, "--method", "clip", "--gate-up-bits", 2,
                       "--down-bits", 3, "--layer-bits", "0=8,2-3=5", "--name", "mixed", "--quiet")
         layout = json.loads((self.pack("mixed") / "layout.json").read_text())
-        listed = subprocess.run([self.program, "inspect", self.pack("mixed"), "--json"],
-                                capture_output=True, text=True, check=False)
+        listed = self.run("inspect", self.pack("mixed"), "--json")
         found = [layer["expert_format"] for layer in
                  json.loads(listed.stdout)["packs"][0]["layers"]]
         self.expect(found == ["q8 g64", "q2 g64, q3 g64", "q5 g64", "q5 g64"], f"mixture: {found}")
@@ -272,7 +231,7 @@ class Tester:
         for threads in (1, 2, 5) if self.shim else (1, 3):
             self.drop("same")
             self.expect(self.gptq("same", "-t", threads).returncode == 0, f"gptq -t {threads}")
-            hashes.add(hash_of(self.pack("same")))
+            hashes.add(tree_hash(self.pack("same")))
         self.expect(len(hashes) == 1, "other threads, other bytes")
         return hashes.pop()
 
@@ -280,19 +239,18 @@ class Tester:
         self.drop("same")
         counts = self.scratch / "counts"
         self.gptq("same", fault=f"count:{counts}")
-        return {name: int(calls) for name, calls in
-                (line.split() for line in counts.read_text().splitlines())}
+        return self.counted(counts)
 
     def continues(self, name, expected):
         if (self.pack("same") / "layout.json").exists() and \
                 not (self.pack("same") / "moepack.unfinished").exists():
-            self.expect(hash_of(self.pack("same")) == expected, f"{name}: finished, another hash")
+            self.expect(tree_hash(self.pack("same")) == expected, f"{name}: finished, another hash")
             return
         result = self.run("perplexity", self.model, "--pack", "same", "-f", self.scratch / "text")
         self.expect(result.returncode == 2, f"{name}: an unfinished pack runs")
         result = self.gptq("same")
         self.expect(result.returncode == 0, f"{name}: next run: {result.stderr.strip()}")
-        self.expect(hash_of(self.pack("same")) == expected, f"{name}: another hash")
+        self.expect(tree_hash(self.pack("same")) == expected, f"{name}: another hash")
 
     def interruptions(self, expected):
         if self.shim is None:
@@ -435,30 +393,21 @@ class Tester:
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    parser.add_argument("--shim")
-    parser.add_argument("--every", type=int, default=1, help="only every Nth interruption")
-    args = parser.parse_args()
+    args = options(shim=True, every=True).parse_args()
     random.seed(4)
     with tempfile.TemporaryDirectory(prefix="moepack-quantize-") as scratch:
-        t = Tester(args.program, args.shim, args.checkpoint, Path(scratch))
+        t = Tester(args, Path(scratch))
         (Path(scratch) / "text").write_text(TEXT)
         t.succeeds("convert", args.checkpoint, "-o", t.model, "--quiet")
         t.succeeds("calibrate", t.model, "-f", Path(scratch) / "text", "-o", t.calibration, "-c",
                    128, "--max-tokens", 512, "--quiet")
-        t.every = args.every
         t.rounding()
         t.mixture()
         t.foreign()
         t.ledger()
         t.interruptions(t.undisturbed())
         t.refusals()
-        for failure in t.failures:
-            print("FAILED:", failure)
-        print(f"{t.runs} runs, {len(t.failures)} failures")
-        return 1 if t.failures else 0
+        return conclude(t.failures, f"{t.runs} runs, ")
 
 
 if __name__ == "__main__":

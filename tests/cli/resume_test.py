@@ -5,8 +5,6 @@ directory is byte for byte the one of an undisturbed run.
 A preloaded library (tests/support/fault_shim.cpp) kills the converter after every sync, rename and
 removal and at random moments, and makes reads and writes fail. A small tmpfs is a full disk.
 """
-import argparse
-import hashlib
 import json
 import os
 import random
@@ -17,9 +15,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from cli_runner import CliRunner, conclude, options, tree_hash
+
 SHARD = "model.safetensors"
 RANDOM_KILLS = 50
-TIMEOUT = 120
 
 
 def read_shard(path):
@@ -61,35 +60,17 @@ def split_checkpoint(single, target):
     return len(groups)
 
 
-def tree_hash(directory):
-    digest = hashlib.sha256()
-    for path in sorted(directory.rglob("*")):
-        digest.update(str(path.relative_to(directory)).encode() + b"\0")
-        if path.is_file():
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()
+class Tester(CliRunner):
+    TIMEOUT = 120
 
-
-class Tester:
-    def __init__(self, program, shim, source, scratch):
-        self.program, self.shim, self.source, self.scratch = program, shim, source, scratch
+    def __init__(self, args, source, scratch):
+        super().__init__(args.program, scratch, args.shim)
+        self.source = source
         self.output = scratch / "model"
-        self.failures = []
-        self.runs = 0
 
     def convert(self, *flags, fault=None, source=None, output=None, threads=2):
-        env = dict(os.environ)
-        if fault is not None:
-            env.update(LD_PRELOAD=str(self.shim), MOEPACK_FAULT=fault)
-        self.runs += 1
-        return subprocess.run(
-            [self.program, "convert", source or self.source, "-o", output or self.output,
-             "-t", str(threads), "--quiet", *flags],
-            capture_output=True, text=True, errors="replace", env=env, timeout=TIMEOUT, check=False)
-
-    def expect(self, condition, text):
-        if not condition:
-            self.failures.append(text)
+        return self.run("convert", source or self.source, "-o", output or self.output, "-t", threads,
+                        "--quiet", *flags, fault=fault)
 
     def clear(self):
         shutil.rmtree(self.output, ignore_errors=True)
@@ -104,8 +85,7 @@ class Tester:
         self.clear()
         counts = self.scratch / "counts"
         self.convert(*flags, fault=f"count:{counts}", source=source)
-        return {name: int(calls) for name, calls in
-                (line.split() for line in counts.read_text().splitlines())}
+        return self.counted(counts)
 
     def completes(self, name, expected, *flags, source=None):
         """The next run finishes what is there; a directory without a marker is finished or free."""
@@ -121,9 +101,8 @@ class Tester:
         """What a kill leaves is refused by readers, unless the conversion was finished."""
         if not (self.output / "moepack.unfinished").exists():
             return
-        result = subprocess.run(
-            [self.program, "logits", self.output, "--token-ids", self.scratch / "ids.json",
-             "-o", self.scratch / "logits.f32"], capture_output=True, text=True, check=False)
+        result = self.run("logits", self.output, "--token-ids", self.scratch / "ids.json", "-o",
+                          self.scratch / "logits.f32")
         self.expect(result.returncode == 2 and "not finished" in result.stderr,
                     f"{name}: readers take it: {result.stderr.strip()}")
 
@@ -447,17 +426,15 @@ class Tester:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", required=True, type=Path)
-    parser.add_argument("--shim", required=True, type=Path)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    args = parser.parse_args()
+    args = options(__doc__, shim=True).parse_args()
+    if args.shim is None:
+        sys.exit("resume_test: --shim is missing")
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
         (scratch / "ids.json").write_text("[1, 2, 3]")
         source = scratch / "source"
         shutil.copytree(args.checkpoint, source, ignore=shutil.ignore_patterns("golden"))
-        test = Tester(args.program, args.shim, source, scratch)
+        test = Tester(args, source, scratch)
         expected = test.undisturbed()
         test.expect(test.undisturbed(threads=1) == expected, "one thread: another hash")
         counts = test.count()
@@ -474,12 +451,11 @@ def main():
         test.finished_but_for_the_marker(expected, counts)
         test.odd_outputs()
         reclaims = test.reclaim(expected)
-        for failure in test.failures:
-            print("FAILED:", failure)
-        print(f"{kills} kills, {errors} failing calls, {reclaims} kills with --reclaim, "
-              f"{'a full disk' if disk else 'SKIPPED: no full disk, mounting is not permitted'}; "
-              f"{test.runs} runs, {len(test.failures)} failures")
-        return 1 if test.failures else 0
+        return conclude(
+            test.failures,
+            f"{kills} kills, {errors} failing calls, {reclaims} kills with --reclaim, "
+            f"{'a full disk' if disk else 'SKIPPED: no full disk, mounting is not permitted'}; "
+            f"{test.runs} runs, ")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 """moepack sensitivity: the same measurements whatever the threads and interruptions, allocations
 whose sizes and predictions are counted here from the measurements, and one clear line for
 everything that cannot work."""
-import argparse
 import json
 import shutil
 import sys
@@ -259,4 +258,4 @@ def flip_middle(directory):
 if __name__ == "__main__":
     T = SensitivityTester
     sys.exit(main_with(T, (T.contents, T.resumed, T.threads, T.targets, T.explained,
-                           T.interruptions, T.refusals), argparse.ArgumentParser()))
+                           T.interruptions, T.refusals)))

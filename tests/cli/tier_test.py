@@ -2,13 +2,12 @@
 """moepack tier: the widths that were asked for, expert by expert; the same bytes whether records are
 taken from other packs or not, and after every interruption; flash-moe's manifest beside ours; one
 clear line for everything that cannot work."""
-import argparse
 import json
 import shutil
 import sys
 
-from bits_fixtures import (PROJECTIONS, Tester, divergence, listing, main_with, near, record_bytes,
-                           tree_hash)
+from bits_fixtures import PROJECTIONS, Tester, divergence, main_with, near, record_bytes
+from cli_runner import listing, tree_hash
 
 SHAPE = (256, 256)
 LAYERS, EXPERTS = 4, 12
@@ -380,4 +379,4 @@ class TierTester(Tester):
 if __name__ == "__main__":
     T = TierTester
     sys.exit(main_with(T, (T.allocated, T.listed_widths, T.profiled, T.other_widths, T.reused,
-                           T.interruptions, T.poor_list, T.refusals), argparse.ArgumentParser()))
+                           T.interruptions, T.poor_list, T.refusals)))

@@ -5,34 +5,21 @@ Models are damaged behind the program's back, with manifests kept consistent whe
 that only the comparison in question can tell. Bytes and error figures are computed here from the
 files.
 """
-import argparse
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import checkpoint_files as files
+from cli_runner import CliRunner, conclude, options
 
 LAYOUT = "packed_experts/layout.json"
 
 
-class Checks:
-    def __init__(self, program, scratch):
-        self.program = program
-        self.scratch = scratch
-        self.count = 0
-        self.failures = []
-
-    def expect(self, good, what):
-        self.count += 1
-        if not good:
-            self.failures.append(what)
-
-    def run(self, *args):
-        return subprocess.run([self.program, *map(str, args)], capture_output=True, text=True,
-                              timeout=120, check=False)
+class Checks(CliRunner):
+    TIMEOUT = 120
+    BAD_UTF8 = "strict"
 
     def convert(self, source, name, *flags):
         done = self.run("convert", source, "-o", self.scratch / name, "--quiet", *flags)
@@ -281,10 +268,7 @@ def foreign_cases(checks, source, model):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--checkpoint", required=True, type=Path)
-    args = parser.parse_args()
+    args = options().parse_args()
     original = files.read_tensors(args.checkpoint)
     with tempfile.TemporaryDirectory(prefix="moepack-verify-") as scratch_name:
         scratch = Path(scratch_name)
@@ -301,10 +285,7 @@ def main():
         foreign_cases(checks, source, model)
         fused = checks.convert(other, "from_fused")
         checks.verify("fused source", 0, [], fused, "--against", other, stderr=["byte for byte"])
-    for failure in checks.failures[:20]:
-        print("FAILED", failure)
-    print(f"{checks.count} checks, {len(checks.failures)} failures")
-    return 1 if checks.failures else 0
+    return conclude(checks.failures, f"{checks.checks} checks, ")
 
 
 if __name__ == "__main__":
