@@ -56,6 +56,13 @@ ConvertReport report_of(const ModelConfig& config, const std::string& source,
   report.num_layers = plan.pack.num_layers;
   report.num_experts = plan.pack.num_experts;
   report.expert_size = plan.pack.layouts.front().record_bytes;
+  const auto [smallest, largest] = std::minmax_element(
+      plan.pack.layouts.begin(), plan.pack.layouts.end(),
+      [](const auto& a, const auto& b) { return a.record_bytes < b.record_bytes; });
+  if (smallest->record_bytes != largest->record_bytes) {
+    report.smallest_expert = smallest->record_bytes;
+    report.largest_expert = largest->record_bytes;
+  }
   report.page_size = plan.pack.page_size;
   report.expert_stride = align_up(report.expert_size, report.page_size);
   report.expert_bytes = plan.expert_bytes;

@@ -18,7 +18,10 @@ struct ConvertReport {
   std::string resident_format;  // as expert_format, most bytes first
   std::uint32_t num_layers = 0;
   std::uint32_t num_experts = 0;
-  std::uint64_t expert_size = 0;    // bytes of the usual record
+  std::uint64_t expert_size = 0;  // bytes of the first record
+  // Of the smallest and the largest record, where they differ from layer to layer; else 0.
+  std::uint64_t smallest_expert = 0;
+  std::uint64_t largest_expert = 0;
   std::uint64_t expert_stride = 0;  // the same padded to the page
   std::uint64_t page_size = 0;
   std::uint64_t expert_bytes = 0;    // all layer files

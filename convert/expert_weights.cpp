@@ -88,9 +88,9 @@ Result<ExpertWeights> ExpertWeights::open(const fs::path& model, const ModelConf
       return of_pack(model, name, config);
     }
     if (is_folder(wanted) || is_gguf_file(wanted)) return of_checkpoint(wanted, config);
-    return not_found(Where{.file = wanted},
-                     "is neither a checkpoint nor a pack of " + printable(model.string()),
-                     "give --from the directory of the checkpoint, or the name of a pack");
+    return not_found(
+        Where{.file = wanted}, "is neither a checkpoint nor a pack of " + printable(model.string()),
+        "give --from the directory of the checkpoint, a GGUF file, or the name of a pack");
   }
   std::optional<ExpertWeights> best;
   for (const std::string& name : packs) {

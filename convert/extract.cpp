@@ -113,11 +113,11 @@ class Extraction {
                           options_.tensor.starts_with("lm_head");
     if (!could_be) return std::optional<Found>();
     auto opened = ModelSource::open(options_.path);
-    if (!opened.is_ok()) return std::optional<Found>();
+    if (!opened.is_ok()) return not_converted(opened.status());
     source_.emplace(std::move(opened).value());
     MOE_RETURN_IF_ERROR(source_->check_usable_in_place());
     const auto plan = make_plan(*source_, ConvertOptions{});
-    if (!plan.is_ok()) return std::optional<Found>();
+    if (!plan.is_ok()) return not_converted(plan.status());
     const PackManifest& pack = plan.value().pack;
     if (expert.has_value() && expert->layer < pack.num_layers &&
         expert->expert < pack.num_experts) {
@@ -269,6 +269,13 @@ class Extraction {
     return Status::ok();
   }
 
+  // Tensors of a checkpoint can be had by the names it uses; those of GGUF files never look like
+  // canonical ones.
+  Result<std::optional<Found>> not_converted(const Status& status) const {
+    if (is_gguf_file(options_.path)) return status;
+    return std::optional<Found>();
+  }
+
   const ExtractOptions& options_;
   std::optional<Checkpoint> checkpoint_;
   std::optional<ModelSource> source_;
@@ -306,6 +313,9 @@ Result<ExtractedTensor> write_found(const Found& found, const ExtractOptions& op
                       .bytes = found.range.bytes,
                       .file = found.range.file->path(),
                       .offset = found.range.offset};
+  if (found.range.runs != nullptr) {
+    out.offset += found.range.runs->front().first * found.range.row_bytes;
+  }
   if (!options.as_f32) {
     MOE_RETURN_IF_ERROR(copy_range(found.range, sink));
     return out;

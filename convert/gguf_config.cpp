@@ -1,7 +1,9 @@
 #include "convert/gguf_config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -23,6 +25,8 @@ double shortest(double value) {
   return decimal;
 }
 
+constexpr std::uint64_t kMaxDimension = 1U << 24;
+constexpr std::uint64_t kMaxContext = 1U << 30;
 // Of a list with one entry a layer.
 constexpr std::uint64_t kMaxValues = 1U << 16;
 
@@ -49,10 +53,16 @@ class Keys {
     if (!has(key)) return fallback;
     return number(key);
   }
+  // A size of the model: from 1 to `most`.
+  Result<std::uint64_t> dimension(std::string_view key, std::uint64_t most = kMaxDimension) const {
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t value, number(key));
+    if (value >= 1 && value <= most) return value;
+    return error(key, "is " + std::to_string(value) + ", not from 1 to " + std::to_string(most));
+  }
   Result<double> real(std::string_view key) const {
     MOE_ASSIGN_OR_RETURN(const double value, metadata_.real(prefix_ + std::string(key)));
-    if (!std::isfinite(value)) return error(key, "is not finite");
-    return value;
+    if (std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max())) return value;
+    return error(key, "is no finite float32");  // NaN too
   }
   Result<std::vector<std::int64_t>> numbers(std::string_view key) const {
     const GgufEntry* entry = metadata_.find(prefix_ + std::string(key));
@@ -62,9 +72,10 @@ class Keys {
     return metadata_.numbers(prefix_ + std::string(key));
   }
   // Ok when the key is absent or holds `expected`.
+  // Also 0, "not set", passes.
   Status require_number(std::string_view key, std::uint64_t expected) const {
     MOE_ASSIGN_OR_RETURN(const std::uint64_t value, number(key, expected));
-    if (value == expected) return Status::ok();
+    if (value == expected || value == 0) return Status::ok();
     return unsupported(Where{.file = file()},
                        "key " + prefix_ + std::string(key) + " is " + std::to_string(value) +
                            ", which asks for a computation that is not known here");
@@ -111,7 +122,8 @@ Result<std::uint64_t> count_layers(const Keys& keys) {
 Result<Json> layer_types(const Keys& keys, std::uint64_t layers) {
   std::vector<bool> is_linear(layers);
   if (keys.has("attention.recurrent_layers")) {
-    MOE_ASSIGN_OR_RETURN(const auto list, keys.numbers("attention.recurrent_layers"));
+    MOE_ASSIGN_OR_RETURN(auto list, keys.numbers("attention.recurrent_layers"));
+    if (list.size() == 1) list.resize(layers, list.front());
     if (list.size() < layers) {
       return keys.error("attention.recurrent_layers", "lists " + std::to_string(list.size()) +
                                                           " layers of " + std::to_string(layers));
@@ -136,23 +148,37 @@ double rotary_factor(std::uint64_t rotated, std::uint64_t head_dim) {
   return factor;
 }
 
+// Without a type llama.cpp scales positions by a factor that is not 0 or 1.
+Status check_rope_scaling(const Keys& keys) {
+  for (const char* key : {"rope.scaling.factor", "rope.scale_linear"}) {
+    if (!keys.has(key)) continue;
+    MOE_ASSIGN_OR_RETURN(const double factor, keys.real(key));
+    if (factor == 0 || factor == 1) continue;
+    return unsupported(Where{.file = keys.file()}, "key " + std::string(key) + " is " +
+                                                       std::to_string(factor) +
+                                                       ", and scaled positions are not known here");
+  }
+  return keys.require_text("rope.scaling.type", "none");
+}
+
 Status add_attention(const Keys& keys, Json& config) {
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t heads, keys.number("attention.head_count"));
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t kv_heads, keys.number("attention.head_count_kv"));
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t head_dim, keys.number("attention.key_length"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t heads, keys.dimension("attention.head_count"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t kv_heads,
+                       keys.dimension("attention.head_count_kv", heads));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t head_dim, keys.dimension("attention.key_length"));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t value_dim,
                        keys.number("attention.value_length", head_dim));
-  if (head_dim == 0 || value_dim != head_dim) {
+  if (value_dim != head_dim) {
     return keys.error(
         "attention.value_length",
         "is " + std::to_string(value_dim) + ", attention.key_length " + std::to_string(head_dim));
   }
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t rotated, keys.number("rope.dimension_count"));
-  if (rotated > head_dim) {
-    return keys.error("rope.dimension_count", "is above attention.key_length");
-  }
-  MOE_RETURN_IF_ERROR(keys.require_text("rope.scaling.type", "none"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t rotated,
+                       keys.dimension("rope.dimension_count", head_dim));
+  if (rotated % 2 != 0) return keys.error("rope.dimension_count", "is odd");
+  MOE_RETURN_IF_ERROR(check_rope_scaling(keys));
   MOE_ASSIGN_OR_RETURN(const double theta, keys.real("rope.freq_base"));
+  if (!(theta > 1)) return keys.error("rope.freq_base", "is not above 1");
   config["num_attention_heads"] = heads;
   config["num_key_value_heads"] = kv_heads;
   config["head_dim"] = head_dim;
@@ -163,6 +189,11 @@ Status add_attention(const Keys& keys, Json& config) {
     // Positions of text are the same in all sections; the list is for other programs.
     MOE_ASSIGN_OR_RETURN(std::vector<std::int64_t> sections,
                          keys.numbers("rope.dimension_sections"));
+    const bool fits =
+        sections.size() <= 4 && std::all_of(sections.begin(), sections.end(), [&](std::int64_t n) {
+          return n >= 0 && static_cast<std::uint64_t>(n) <= rotated;
+        });
+    if (!fits) return keys.error("rope.dimension_sections", "is no list of up to four sizes");
     if (sections.size() > 3) sections.resize(3);
     rope["mrope_section"] = sections;
     rope["mrope_interleaved"] = true;
@@ -172,37 +203,45 @@ Status add_attention(const Keys& keys, Json& config) {
 }
 
 Status add_linear_attention(const Keys& keys, Json& config) {
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t value_heads, keys.number("ssm.time_step_rank"));
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t inner, keys.number("ssm.inner_size"));
-  if (value_heads == 0 || inner % value_heads != 0) {
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t value_heads, keys.dimension("ssm.time_step_rank"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t inner, keys.dimension("ssm.inner_size"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t key_heads, keys.dimension("ssm.group_count"));
+  if (value_heads % key_heads != 0) {
+    return keys.error("ssm.time_step_rank", "is " + std::to_string(value_heads) +
+                                                ", no multiple of ssm.group_count " +
+                                                std::to_string(key_heads));
+  }
+  if (inner % value_heads != 0) {
     return keys.error("ssm.inner_size", "is " + std::to_string(inner) +
                                             ", no multiple of ssm.time_step_rank " +
                                             std::to_string(value_heads));
   }
-  MOE_ASSIGN_OR_RETURN(config["linear_num_key_heads"], keys.number("ssm.group_count"));
+  config["linear_num_key_heads"] = key_heads;
   config["linear_num_value_heads"] = value_heads;
-  MOE_ASSIGN_OR_RETURN(config["linear_key_head_dim"], keys.number("ssm.state_size"));
+  MOE_ASSIGN_OR_RETURN(config["linear_key_head_dim"], keys.dimension("ssm.state_size"));
   config["linear_value_head_dim"] = inner / value_heads;
-  MOE_ASSIGN_OR_RETURN(config["linear_conv_kernel_dim"], keys.number("ssm.conv_kernel"));
+  MOE_ASSIGN_OR_RETURN(config["linear_conv_kernel_dim"], keys.dimension("ssm.conv_kernel", 256));
   return Status::ok();
 }
 
 // The width of the shared expert, by its key or, where writers leave that out, by its tensor.
 Result<std::uint64_t> shared_width(const Keys& keys) {
-  if (keys.has("expert_shared_feed_forward_length")) {
-    return keys.number("expert_shared_feed_forward_length");
-  }
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t width,
+                       keys.number("expert_shared_feed_forward_length", 0));
+  if (width != 0) return keys.dimension("expert_shared_feed_forward_length");
   const GgufTensor* gate = keys.model().find("blk.0.ffn_gate_shexp.weight");
   if (gate == nullptr || gate->info->shape.size() != 2) {
-    return keys.number("expert_shared_feed_forward_length");  // its error
+    return keys.dimension("expert_shared_feed_forward_length");  // its error
   }
   return gate->info->shape.front();
 }
 
 Status add_experts(const Keys& keys, Json& config) {
-  MOE_ASSIGN_OR_RETURN(config["num_experts"], keys.number("expert_count"));
-  MOE_ASSIGN_OR_RETURN(config["num_experts_per_tok"], keys.number("expert_used_count"));
-  MOE_ASSIGN_OR_RETURN(config["moe_intermediate_size"], keys.number("expert_feed_forward_length"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t experts, keys.dimension("expert_count", 1U << 16));
+  config["num_experts"] = experts;
+  MOE_ASSIGN_OR_RETURN(config["num_experts_per_tok"], keys.dimension("expert_used_count", experts));
+  MOE_ASSIGN_OR_RETURN(config["moe_intermediate_size"],
+                       keys.dimension("expert_feed_forward_length"));
   MOE_ASSIGN_OR_RETURN(config["shared_expert_intermediate_size"], shared_width(keys));
   MOE_RETURN_IF_ERROR(keys.require_number("leading_dense_block_count", 0));
   MOE_RETURN_IF_ERROR(keys.require_number("expert_group_count", 1));
@@ -216,11 +255,11 @@ Status add_experts(const Keys& keys, Json& config) {
 }
 
 // One id or a list, as config.json has them.
-Status add_end_of_text(const GgufModel& model, Json& config) {
+Status add_end_of_text(const GgufModel& model, std::uint64_t vocabulary, Json& config) {
   std::vector<std::uint64_t> ids;
   for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
     if (!model.metadata().has(key)) continue;
-    MOE_ASSIGN_OR_RETURN(const std::uint64_t id, model.metadata().number(key));
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t id, model.metadata().number(key, vocabulary - 1));
     if (ids.empty() || ids.front() != id) ids.push_back(id);
   }
   if (ids.size() == 1) config["eos_token_id"] = ids.front();
@@ -264,19 +303,24 @@ Result<std::string> gguf_config_text(const GgufModel& model, const ArchitectureN
   Json config{{"architectures", {names.model_class}},
               {"model_type", names.text_model_type},
               {"hidden_act", "silu"}};
-  MOE_ASSIGN_OR_RETURN(config["vocab_size"], vocabulary_size(keys));
-  MOE_ASSIGN_OR_RETURN(config["hidden_size"], keys.number("embedding_length"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t vocabulary, vocabulary_size(keys));
+  config["vocab_size"] = vocabulary;
+  MOE_ASSIGN_OR_RETURN(config["hidden_size"], keys.dimension("embedding_length"));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t layers, count_layers(keys));
   config["num_hidden_layers"] = layers;
   MOE_ASSIGN_OR_RETURN(config["layer_types"], layer_types(keys, layers));
-  MOE_ASSIGN_OR_RETURN(config["max_position_embeddings"], keys.number("context_length"));
+  MOE_ASSIGN_OR_RETURN(config["max_position_embeddings"],
+                       keys.dimension("context_length", kMaxContext));
   MOE_ASSIGN_OR_RETURN(const double eps, keys.real("attention.layer_norm_rms_epsilon"));
+  if (!(eps > 0 && eps < 1)) {
+    return keys.error("attention.layer_norm_rms_epsilon", "is not between 0 and 1");
+  }
   config["rms_norm_eps"] = shortest(eps);
   config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
   MOE_RETURN_IF_ERROR(add_attention(keys, config));
   MOE_RETURN_IF_ERROR(add_linear_attention(keys, config));
   MOE_RETURN_IF_ERROR(add_experts(keys, config));
-  MOE_RETURN_IF_ERROR(add_end_of_text(model, config));
+  MOE_RETURN_IF_ERROR(add_end_of_text(model, vocabulary, config));
   return config.dump(2, ' ', true) + "\n";
 }
 

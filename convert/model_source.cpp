@@ -1,5 +1,6 @@
 #include "convert/model_source.h"
 
+#include <algorithm>
 #include <array>
 #include <system_error>
 
@@ -85,27 +86,18 @@ Status ModelSource::check_usable_in_place() const {
   if (gguf_ == nullptr) return Status::ok();
   for (const GgufFile& part : gguf_->parts()) {
     if (!part.is_big_endian()) continue;
-    return unsupported(Where{.file = part.file().path()},
-                       "is a big-endian file, which only convert and extract read",
-                       "convert it and use the model directory");
+    return unsupported(
+        Where{.file = part.file().path()},
+        "is a big-endian file: convert reads it, and extract by the file's own names",
+        "convert it and use the model directory");
   }
   return Status::ok();
 }
 
-Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>& absent) const {
+Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>& absent,
+                                                       std::vector<std::string>& notes) const {
+  if (gguf_ != nullptr) return rebuilt_companions(absent, notes);
   std::vector<Companion> found;
-  if (gguf_ != nullptr) {
-    found.push_back({.name = "config.json", .file = {}, .text = config_text_});
-    MOE_ASSIGN_OR_RETURN(std::vector<NamedText> texts, gguf_tokenizer_files(*gguf_));
-    for (NamedText& text : texts) {
-      if (text.name.find('/') != std::string::npos) {
-        absent.push_back(text.name);  // a model directory has one chat template
-        continue;
-      }
-      found.push_back({.name = std::move(text.name), .file = {}, .text = std::move(text.text)});
-    }
-    return found;
-  }
   for (const char* name : kCompanions) {
     const fs::path file = path() / name;
     std::error_code error;
@@ -115,6 +107,30 @@ Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>&
     } else {
       found.push_back({.name = name, .file = file, .text = {}});
     }
+  }
+  return found;
+}
+
+Result<std::vector<Companion>> ModelSource::rebuilt_companions(
+    std::vector<std::string>& absent, std::vector<std::string>& notes) const {
+  std::vector<Companion> found;
+  found.push_back({.name = "config.json", .file = {}, .text = config_text_});
+  MOE_ASSIGN_OR_RETURN(std::vector<NamedText> texts, gguf_tokenizer_files(*gguf_));
+  std::size_t other_templates = 0;
+  for (NamedText& text : texts) {
+    if (text.name.find('/') != std::string::npos) {
+      ++other_templates;  // a model directory has one chat template
+      continue;
+    }
+    found.push_back({.name = std::move(text.name), .file = {}, .text = std::move(text.text)});
+  }
+  for (const char* name : kCompanions) {
+    const auto is_it = [&](const Companion& companion) { return companion.name == name; };
+    if (std::none_of(found.begin(), found.end(), is_it)) absent.emplace_back(name);
+  }
+  if (other_templates > 0) {
+    notes.push_back("chat templates with names of their own are left out: " +
+                    std::to_string(other_templates));
   }
   return found;
 }

@@ -48,12 +48,15 @@ class ModelSource {
   // kUnsupported for a big-endian GGUF file, whose bytes cannot be used where they lie.
   Status check_usable_in_place() const;
 
-  // In a fixed order; files that a checkpoint lacks go to `absent`, and so do the chat templates of
-  // a GGUF model but for the default one. From GGUF: rebuilt from the metadata, with the errors of
-  // that. Costs the memory of the tokenizer's text.
-  Result<std::vector<Companion>> companions(std::vector<std::string>& absent) const;
+  // In a fixed order; those that the source lacks go to `absent`. From GGUF: rebuilt from the
+  // metadata, with the errors of that; chat templates but for the default one are left out with a
+  // note. Costs the memory of the tokenizer's text.
+  Result<std::vector<Companion>> companions(std::vector<std::string>& absent,
+                                            std::vector<std::string>& notes) const;
 
  private:
+  Result<std::vector<Companion>> rebuilt_companions(std::vector<std::string>& absent,
+                                                    std::vector<std::string>& notes) const;
   Status open_checkpoint(const std::filesystem::path& path,
                          const std::filesystem::path& saved_headers);
 

@@ -173,6 +173,18 @@ std::string method_of(const ConvertPlan& plan, const ConvertOptions& options) {
   return *options.expert_format == QFormatId::kBf16 ? "bf16" : "mlx-affine";
 }
 
+// More would be no model but a file made to exhaust memory; the largest known have 30,000.
+constexpr std::uint64_t kMaxExperts = 1U << 17;
+
+Status check_expert_count(const ModelConfig& config, const SourceNaming& naming) {
+  const std::uint64_t experts = std::uint64_t{config.num_layers} * config.num_experts;
+  if (experts <= kMaxExperts) return Status::ok();
+  return unsupported(Where{.file = naming.place()},
+                     naming.configured_by() + " gives " + std::to_string(experts) +
+                         " experts in all layers, at most " + std::to_string(kMaxExperts) +
+                         " are handled");
+}
+
 Status plan_experts(const ModelConfig& config, const ConvertOptions& options, ConvertPlan& plan) {
   PackManifest& pack = plan.pack;
   pack.num_layers = config.num_layers;
@@ -220,6 +232,7 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
   MOE_RETURN_IF_ERROR(check_options(options));
   const ModelConfig& config = source.config().model;
   const SourceNaming naming = source.naming();
+  MOE_RETURN_IF_ERROR(check_expert_count(config, naming));
   MOE_ASSIGN_OR_RETURN(Classified tensors, classify(source));
   const DeclaredFormats declared(source.names(), source.config().quantization);
   ConvertPlan plan;
@@ -249,7 +262,7 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
 }
 
 Status add_companions(const ModelSource& source, ConvertPlan& plan) {
-  MOE_ASSIGN_OR_RETURN(plan.companions, source.companions(plan.absent_companions));
+  MOE_ASSIGN_OR_RETURN(plan.companions, source.companions(plan.absent_companions, plan.notes));
   for (const Companion& companion : plan.companions) {
     std::error_code error;
     plan.total_bytes += companion.file.empty() ? companion.text.size()

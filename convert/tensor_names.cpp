@@ -325,6 +325,22 @@ std::optional<std::string> canonical_name(const ArchitectureNames& names,
   return std::nullopt;
 }
 
+// A block that predicts further tokens: a layer with attention, and what joins it to the trunk.
+static bool is_of_prediction_block(const ArchitectureNames& names, std::string_view rest) {
+  constexpr std::array<std::string_view, 6> kJoints{"nextn.eh_proj.weight",
+                                                    "nextn.enorm.weight",
+                                                    "nextn.hnorm.weight",
+                                                    "nextn.shared_head_norm.weight",
+                                                    "nextn.shared_head_head.weight",
+                                                    "nextn.embed_tokens.weight"};
+  const auto has_name = [&](const ResidentRule& rule) {
+    return rule.scope != LayerScope::kModel && rule.gguf_name == rest;
+  };
+  return std::find(kJoints.begin(), kJoints.end(), rest) != kJoints.end() ||
+         gguf_expert_matrix(rest).has_value() ||
+         std::any_of(names.residents.begin(), names.residents.end(), has_name);
+}
+
 TensorName classify_gguf_tensor(const ArchitectureNames& names, std::string_view name,
                                 std::uint32_t num_layers) {
   TensorName out;
@@ -335,7 +351,7 @@ TensorName classify_gguf_tensor(const ArchitectureNames& names, std::string_view
     if (!layer.has_value()) return out;
     out.layer = *layer;
     if (*layer >= num_layers) {
-      out.role = TensorRole::kSkipped;
+      out.role = is_of_prediction_block(names, rest) ? TensorRole::kSkipped : TensorRole::kUnknown;
       return out;
     }
     if (const auto matrix = gguf_expert_matrix(rest); matrix.has_value()) {

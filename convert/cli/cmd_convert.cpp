@@ -71,6 +71,10 @@ void print_json(const ConvertReport& report, const ConvertFlags& flags) {
                               {"absent_files", report.absent_files},
                               {"notes", report.notes},
                               {"threads", report.threads}};
+  if (report.largest_expert != 0) {
+    json["smallest_expert"] = report.smallest_expert;
+    json["largest_expert"] = report.largest_expert;
+  }
   if (flags.dry_run) {
     json["estimated_seconds"] = report.estimated_seconds;
   } else {
@@ -135,9 +139,12 @@ void print_outcome(const ConvertReport& report, const ConvertFlags& flags) {
 
 void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
   std::cerr << report.num_layers << " layers x " << report.num_experts << " experts, "
-            << report.expert_format << ", " << report.expert_size << " bytes each";
-  if (report.expert_stride != report.expert_size) {
-    std::cerr << " in " << report.expert_stride;
+            << report.expert_format << ", ";
+  if (report.largest_expert != 0) {
+    std::cerr << report.smallest_expert << " to " << report.largest_expert << " bytes each";
+  } else {
+    std::cerr << report.expert_size << " bytes each";
+    if (report.expert_stride != report.expert_size) std::cerr << " in " << report.expert_stride;
   }
   std::cerr << ": " << format_bytes(report.expert_bytes) << "\nresident tensors, "
             << report.resident_format << ": " << format_bytes(report.resident_bytes) << "\n";

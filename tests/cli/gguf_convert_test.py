@@ -188,10 +188,19 @@ def check_rounding(test):
     rounding = ["--expert-format", "q4", "--group-size", "32", "--quiet"]
     for source, model in (("tiny.gguf", "a"), ("twin", "b")):
         test.succeeds("convert", test.scratch / source, "-o", test.scratch / model, *rounding)
-    records = [b"".join(p.read_bytes() for p in sorted((test.scratch / m).glob(
-        "packed_experts/layer_*.bin"))) for m in ("a", "b")]
-    # Scales follow the source's type: float16 where that is, bfloat16 else.
-    test.check(len(records[0]) == len(records[1]) > 0, "rounded packs differ in size")
+    output = test.scratch / "part"
+    for layer, kinds in enumerate(gguf_model.EXPERTS):
+        for projection, kind in zip(("gate_proj", "up_proj", "down_proj"), kinds):
+            if kind == gguf_model.F16:
+                continue  # scales follow the source's type, and the twin has none of float16
+            for part in ("weight", "scales", "biases"):
+                name = f"model.layers.{layer}.mlp.experts.2.{projection}.{part}"
+                found = []
+                for model in ("a", "b"):
+                    test.succeeds("extract", test.scratch / model, name, "-o", output)
+                    found.append(output.read_bytes())
+                    output.unlink()
+                test.check(found[0] == found[1] and found[0], f"{name}: rounded differently")
     error = relative_error(test.logits(test.scratch / "a"), test.logits(test.scratch / "b"))
     test.check(error < 0.05, f"rounded: logits are off by {error}")
     test.succeeds("verify", test.scratch / "a", "--against", test.scratch / "tiny.gguf", "--quiet")
@@ -209,6 +218,14 @@ def changed(keys, name, value, kind=None):
     found = [k for k in keys if k[0] == name]
     assert found, name
     return [(n, kind or k, value) if n == name else (n, k, v) for n, k, v in keys]
+
+
+# Values that are possible, but not with these tensors.
+BY_TENSOR = {("block_count", 4), ("block_count", 6), ("embedding_length", 32),
+             ("attention.head_count", 3), ("attention.head_count_kv", 2),
+             ("expert_count", 3), ("expert_count", 5), ("expert_feed_forward_length", 95),
+             ("expert_shared_feed_forward_length", 31), ("ssm.conv_kernel", 3),
+             ("ssm.state_size", 33), ("full_attention_interval", 3)}
 
 
 def bad_keys(keys):
@@ -232,7 +249,8 @@ def bad_keys(keys):
             "ssm.group_count": [0, 3, 0xFFFFFFFF], "ssm.time_step_rank": [0, 3, 5, 0xFFFFFFFF],
             "ssm.inner_size": [0, 255, 0xFFFFFFFF], "full_attention_interval": [0, 3]}.items():
         for value in values:
-            yield f"{name} = {value}", changed(keys, a + name, value), ()
+            yield f"{name} = {value}", changed(keys, a + name, value), (
+                name if (name, value) not in BY_TENSOR else "tensor ",)
     yield "a list of counts", changed(keys, a + "attention.head_count", [2, 3],
                                       (gguf.ARRAY, gguf.U32)), ("attention.head_count",)
     yield "a negative count", changed(keys, a + "attention.head_count", -2, gguf.I32), (
@@ -242,14 +260,20 @@ def bad_keys(keys):
     yield "an endless list", changed(keys, a + "attention.head_count", [1] * 70000,
                                      (gguf.ARRAY, gguf.U8)), ("attention.head_count",)
     yield "another architecture", changed(keys, "general.architecture", "gpt-oss"), ("gpt-oss",)
-    yield "an infinite rope", changed(keys, a + "rope.freq_base", math.inf), ()
-    yield "no rope", changed(keys, a + "rope.freq_base", 0.0), ()
-    yield "an eps of 0", changed(keys, a + "attention.layer_norm_rms_epsilon", 0.0), ()
+    for name, values in (("rope.freq_base", (math.inf, 0.0, 1.0, 1e300)),
+                         ("attention.layer_norm_rms_epsilon", (0.0, 1.0, math.nan, 1e300))):
+        for value in values:
+            yield f"{name} {value}", changed(keys, a + name, value, gguf.F64), (a + name,)
+    for sections in ([-5, 1, 1], [1] * 5, [1, 99]):
+        yield f"rope sections {sections}", changed(keys, a + "rope.dimension_sections", sections), (
+            "rope.dimension_sections",)
     more = dict((k[0], k[2]) for k in keys)["tokenizer.ggml.tokens"] + ["one", "more"]
     yield "more tokens than rows", changed(keys, "tokenizer.ggml.tokens", more), (
         "tokenizer.ggml.tokens",)
     yield "an end beyond", changed(keys, "tokenizer.ggml.eos_token_id", 320), ()
     for name, kind, value in ((a + "rope.scaling.type", gguf.STRING, "yarn"),
+                              (a + "rope.scaling.factor", gguf.F32, 4.0),
+                              (a + "rope.scale_linear", gguf.F32, 0.5),
                               (a + "expert_gating_func", gguf.U32, 2),
                               (a + "expert_group_count", gguf.U32, 8),
                               (a + "leading_dense_block_count", gguf.U32, 1),
@@ -259,7 +283,8 @@ def bad_keys(keys):
                               (a + "attention.recurrent_layers", (gguf.ARRAY, gguf.BOOL), [1]),
                               (a + "attention.recurrent_layers", (gguf.ARRAY, gguf.BOOL),
                                [1, 1, 1, 1, 1])):
-        yield f"{name} = {value}", keys + [(name, kind, value)], ()
+        names = () if "recurrent" in name or "nextn" in name else (name.removeprefix(a),)
+        yield f"{name} = {value}", keys + [(name, kind, value)], names
 
 
 def bad_tensors(tensors):
@@ -293,6 +318,31 @@ def bad_tensors(tensors):
         gate.name,)
 
 
+def check_exhausting(test):
+    """Small files that claim much: refused before memory is taken for it."""
+    config = dict(gguf_model.CONFIG, vocab_size=2, hidden_size=1,
+                  moe_intermediate_size=1, shared_expert_intermediate_size=1, num_experts=65536,
+                  num_hidden_layers=3, layer_types=["linear_attention"] * 3, head_dim=8,
+                  num_attention_heads=1, linear_num_key_heads=1, linear_num_value_heads=1,
+                  linear_key_head_dim=1, linear_value_head_dim=1)
+    keys = gguf_model.Model.keys_of(config, [("a", 1), ("b", 1)])
+    tensors = [gguf.Tensor(f"blk.{layer}.ffn_{matrix}_exps.weight", [1, 1, 65536], 0,
+                           bytes(4 * 65536)) for layer in range(3) for matrix in
+               ("gate", "up", "down")]
+    tensors.append(gguf.Tensor("token_embd.weight", [1, 2], 0, bytes(8)))
+    path = test.write("bad.gguf", keys, tensors)
+    test.damages += 1
+    test.expect("200,000 experts of one weight", "convert", path, {2}, ("bad.gguf", "experts"))
+    more = [gguf.Tensor(f"blk.5.nextn.{i}", [1], 0, bytes(4)) for i in range(3)]
+    more.append(gguf.Tensor("blk.5.nextn.eh_proj.weight", [128, 64], 0, bytes(128 * 64 * 4)))
+    test.write("bad.gguf", test.model.keys(test.vocabulary, extra_blocks=1), test.model.gguf + more)
+    test.damages += 1
+    test.expect("unknown tensors beside a block that predicts", "convert", path, {2},
+                ("bad.gguf", "blk.5.nextn.0"))
+    most = (400 if test.every > 1 else 80) * 1024  # the sanitizers' runs are sampled
+    test.check(test.most_kib <= most, f"{test.most_kib} KiB")
+
+
 def check_refusals(test):
     keys = test.model.keys(test.vocabulary)
     path = test.scratch / "bad.gguf"
@@ -324,6 +374,7 @@ def main():
         check_qwen3_next(test)
         check_rounding(test)
         check_refusals(test)
+        check_exhausting(test)
     for failure in test.failures[:30]:
         print("FAILED", failure)
     print(f"{test.damages} damaged models, {test.runs} runs and checks, "

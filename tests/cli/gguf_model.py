@@ -355,8 +355,11 @@ class Model:
                      stacked[which])
 
     def keys(self, vocabulary, extra_blocks=0):
+        return self.keys_of(self.config, vocabulary, extra_blocks)
+
+    @staticmethod
+    def keys_of(c, vocabulary, extra_blocks=0):
         """`vocabulary`: [(token text, type)]."""
-        c = self.config
         architecture = "qwen3next" if c["model_type"] == "qwen3_next" else "qwen35moe"
         a = architecture + "."
         keys = [("general.architecture", gguf.STRING, architecture),
