@@ -1,6 +1,5 @@
 #include "convert/gguf_config.h"
 
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -8,20 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/format_json.h"
+#include "formats/number_text.h"
 
 namespace moepack {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A float32 by its shortest decimal, so that 1e-6 is written like that.
-double shortest(double value) {
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(value)).ptr;
-  double decimal = value;
-  (void)std::from_chars(text, end, decimal);
-  return decimal;
-}
 
 // Of a list with one entry a layer.
 constexpr std::uint64_t kMaxValues = 1U << 16;
@@ -157,7 +148,7 @@ Status add_attention(const Keys& keys, Json& config) {
   config["num_key_value_heads"] = kv_heads;
   config["head_dim"] = head_dim;
   Json rope{{"rope_type", "default"},
-            {"rope_theta", shortest(theta)},
+            {"rope_theta", shortest_decimal(static_cast<float>(theta))},
             {"partial_rotary_factor", rotary_factor(rotated, head_dim)}};
   if (keys.has("rope.dimension_sections")) {
     // Positions of text are the same in all sections; the list is for other programs.
@@ -264,7 +255,7 @@ Result<std::string> gguf_config_text(const GgufModel& model, const ArchitectureN
   MOE_ASSIGN_OR_RETURN(config["layer_types"], layer_types(keys, layers));
   MOE_ASSIGN_OR_RETURN(config["max_position_embeddings"], keys.number("context_length"));
   MOE_ASSIGN_OR_RETURN(const double eps, keys.real("attention.layer_norm_rms_epsilon"));
-  config["rms_norm_eps"] = shortest(eps);
+  config["rms_norm_eps"] = shortest_decimal(static_cast<float>(eps));
   config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
   MOE_RETURN_IF_ERROR(add_attention(keys, config));
   MOE_RETURN_IF_ERROR(add_linear_attention(keys, config));
