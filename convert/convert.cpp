@@ -1,7 +1,6 @@
 #include "convert/convert.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 
 #include "convert/conversion.h"
@@ -9,6 +8,7 @@
 #include "convert/parallel.h"
 #include "convert/plan.h"
 #include "formats/bytes.h"
+#include "formats/elapsed.h"
 #include "formats/file.h"
 
 namespace moepack {
@@ -153,7 +153,7 @@ Result<ConvertReport> plan_conversion(const ConvertOptions& options) {
 
 Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
                                          const ProgressCallback& progress) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   MOE_ASSIGN_OR_RETURN(const bool interrupted, OutputDirectory::check(options.output));
   auto opened = ModelSource::open(options.source, options.output / kSavedHeadersDirectory);
   if (!opened.is_ok() && interrupted) {
@@ -178,7 +178,7 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   report.finished = report.layers_left == 0;
   report.removed_shards = conversion->removed_shards();
   report.kept_shards = conversion->never_removed_shards();
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   return report;
 }
 

@@ -1,21 +1,11 @@
 #include "convert/engine_config.h"
 
-#include <array>
-#include <charconv>
-#include <cstdlib>
-
 #include <nlohmann/json.hpp>
+
+#include "formats/number_text.h"
 
 namespace moepack {
 namespace {
-
-// The float as it was written: 1e-06, not 9.99999997e-07.
-double shortest(float value) {
-  std::array<char, 32> text{};
-  const auto end = std::to_chars(text.data(), text.data() + text.size() - 1, value);
-  *end.ptr = '\0';
-  return std::strtod(text.data(), nullptr);
-}
 
 // Layer i is full attention exactly where (i + 1) % interval == 0; 0: there is no such interval.
 std::size_t attention_interval(const ModelConfig& config) {
@@ -38,7 +28,7 @@ std::string engine_config_json(const ModelConfig& c) {
       {"num_key_value_heads", c.num_kv_heads},
       {"head_dim", c.head_dim},
       {"vocab_size", c.vocab_size},
-      {"rms_norm_eps", shortest(c.rms_norm_eps)},
+      {"rms_norm_eps", shortest_decimal(c.rms_norm_eps)},
       {"num_experts", c.num_experts},
       {"num_experts_per_tok", c.experts_per_token},
       {"moe_intermediate_size", c.expert_width},

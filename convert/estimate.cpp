@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <numeric>
 #include <vector>
 
 #include "convert/pack.h"
 #include "convert/parallel.h"
 #include "formats/bytes.h"
+#include "formats/elapsed.h"
 #include "formats/file.h"
 
 namespace moepack {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr double kProbeSeconds = 2;
 // Enough to see the disk behind the system's cache.
@@ -25,10 +23,6 @@ std::uint64_t probe_limit(const std::filesystem::path& directory) {
   std::error_code error;
   const auto space = std::filesystem::space(directory, error);
   return error ? 0 : std::min<std::uint64_t>(kProbeBytes, space.available / 4);
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace

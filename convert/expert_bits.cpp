@@ -1,13 +1,13 @@
 #include "convert/expert_bits.h"
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "formats/checksum.h"
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
+#include "formats/number_text.h"
 
 namespace moepack {
 namespace {
@@ -15,12 +15,6 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
 constexpr const char* kFormatName = "moepack.allocation";
 constexpr std::uint32_t kMost = 1U << 16;
-
-std::string number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
 
 std::string layer_text(const LayerExpertBits& layer, std::size_t index) {
   std::string text = "    {\"layer\": " + std::to_string(index);
@@ -133,9 +127,9 @@ std::string expert_bits_text(const ExpertBits& b) {
                      ",\n  \"target_bytes\": " + std::to_string(b.target_bytes) + ",\n";
   if (b.forecast.pack_bytes > 0) {
     text += "  \"forecast\": {\"pack_bytes\": " + std::to_string(b.forecast.pack_bytes) +
-            ", \"bits_per_weight\": " + number(b.forecast.bits_per_weight) +
-            ", \"divergence\": " + number(b.forecast.divergence) +
-            ", \"uniform_divergence\": " + number(b.forecast.uniform_divergence) + "},\n";
+            ", \"bits_per_weight\": " + six_digits(b.forecast.bits_per_weight) +
+            ", \"divergence\": " + six_digits(b.forecast.divergence) +
+            ", \"uniform_divergence\": " + six_digits(b.forecast.uniform_divergence) + "},\n";
   }
   text += "  \"layers\": [";
   for (std::size_t l = 0; l < b.layers.size(); ++l) {

@@ -1,7 +1,6 @@
 #include "convert/export.h"
 
 #include <array>
-#include <chrono>
 #include <optional>
 #include <system_error>
 
@@ -10,6 +9,7 @@
 #include "convert/export_experts.h"
 #include "convert/export_weights.h"
 #include "convert/parallel.h"
+#include "formats/elapsed.h"
 #include "formats/file.h"
 
 namespace moepack {
@@ -156,7 +156,7 @@ Status write_all(const ExportOptions& options, const Plan& plan, const ProgressC
 }  // namespace
 
 Result<ExportReport> export_model(const ExportOptions& options, const ProgressCallback& progress) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   ExportReport report;
   report.model = options.model.string();
   if (options.tokenizer_only && options.without_tokenizer) {
@@ -166,7 +166,7 @@ Result<ExportReport> export_model(const ExportOptions& options, const ProgressCa
   if (!options.tokenizer_only) MOE_RETURN_IF_ERROR(plan_model(options, plan, report));
   MOE_RETURN_IF_ERROR(plan_tokenizer(options, plan, report));
   MOE_RETURN_IF_ERROR(write_all(options, plan, progress, report));
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   return report;
 }
 

@@ -1,7 +1,6 @@
 #include "convert/gguf_config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -10,20 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/format_json.h"
+#include "formats/number_text.h"
 
 namespace moepack {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// A float32 by its shortest decimal, so that 1e-6 is written like that.
-double shortest(double value) {
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(value)).ptr;
-  double decimal = value;
-  (void)std::from_chars(text, end, decimal);
-  return decimal;
-}
 
 constexpr std::uint64_t kMaxDimension = 1U << 24;
 constexpr std::uint64_t kMaxContext = 1U << 30;
@@ -183,7 +174,7 @@ Status add_attention(const Keys& keys, Json& config) {
   config["num_key_value_heads"] = kv_heads;
   config["head_dim"] = head_dim;
   Json rope{{"rope_type", "default"},
-            {"rope_theta", shortest(theta)},
+            {"rope_theta", shortest_decimal(static_cast<float>(theta))},
             {"partial_rotary_factor", rotary_factor(rotated, head_dim)}};
   if (keys.has("rope.dimension_sections")) {
     // Positions of text are the same in all sections; the list is for other programs.
@@ -315,7 +306,7 @@ Result<std::string> gguf_config_text(const GgufModel& model, const ArchitectureN
   if (!(eps > 0 && eps < 1)) {
     return keys.error("attention.layer_norm_rms_epsilon", "is not between 0 and 1");
   }
-  config["rms_norm_eps"] = shortest(eps);
+  config["rms_norm_eps"] = shortest_decimal(static_cast<float>(eps));
   config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
   MOE_RETURN_IF_ERROR(add_attention(keys, config));
   MOE_RETURN_IF_ERROR(add_linear_attention(keys, config));

@@ -1,13 +1,13 @@
 #include "convert/import.h"
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 
 #include "convert/engine_config.h"
 #include "convert/parallel.h"
 #include "convert/progress_counter.h"
 #include "formats/checksum.h"
+#include "formats/elapsed.h"
 #include "formats/file.h"
 #include "formats/file_blocks.h"
 #include "formats/flashmoe_resident.h"
@@ -223,7 +223,7 @@ void report_residents(const ResidentManifest& manifest, ImportReport& report) {
 }  // namespace
 
 Result<ImportReport> import_packs(const ImportOptions& options, const ProgressCallback& progress) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   MOE_ASSIGN_OR_RETURN(const ImportPlan plan, find_packs(options));
   const PackDimensions dims = pack_dimensions(plan.config);
   ImportReport report;
@@ -268,7 +268,7 @@ Result<ImportReport> import_packs(const ImportOptions& options, const ProgressCa
   if (report.has_residents && !report.residents_were_native) {
     MOE_RETURN_IF_ERROR(adopt_residents(plan.model, plan.config, residents, counter));
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   return report;
 }
 

@@ -1,7 +1,6 @@
 #include "convert/quantize.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <set>
 #include <system_error>
@@ -15,6 +14,7 @@
 #include "convert/quantize_layer.h"
 #include "convert/quantize_plan.h"
 #include "convert/read_back.h"
+#include "formats/elapsed.h"
 #include "formats/flashmoe_pack.h"
 #include "formats/json_fields.h"
 
@@ -330,7 +330,7 @@ Result<QuantizeReport> plan_quantization(const QuantizeOptions& options) {
 
 Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
                                       const ProgressCallback& progress) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   use_one_blas_thread();
   MOE_ASSIGN_OR_RETURN(QuantizePlan plan, make_quantize_plan(options));
   QuantizeReport report = report_of(options, plan);
@@ -361,7 +361,7 @@ Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
   report.ledger = quantization.ledger();
   report.quality = summarize_quality(report.ledger, plan.pack, 0);
   if (report.starved.empty()) name_starved(report.ledger, report);
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   return report;
 }
 

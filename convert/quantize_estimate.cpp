@@ -1,23 +1,17 @@
 #include "convert/quantize_estimate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <random>
 
+#include "formats/elapsed.h"
 #include "quant/quantize_matrix.h"
 
 namespace moepack {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Tokens whose products are timed.
 constexpr Eigen::Index kProbeTokens = 512;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 Matrix random_matrix(std::size_t rows, std::size_t cols, unsigned seed) {
   std::mt19937 random(seed);

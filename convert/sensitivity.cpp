@@ -1,7 +1,6 @@
 #include "convert/sensitivity.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <set>
 #include <system_error>
@@ -11,6 +10,7 @@
 #include "convert/progress_counter.h"
 #include "convert/quantize_inputs.h"
 #include "formats/checksum.h"
+#include "formats/elapsed.h"
 #include "formats/file.h"
 #include "formats/model_dir.h"
 #include "quant/expert_damage.h"
@@ -20,12 +20,6 @@ namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // Grows whenever the same input gives other numbers.
 constexpr int kSensitivityVersion = 1;
 

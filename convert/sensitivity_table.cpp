@@ -1,13 +1,13 @@
 #include "convert/sensitivity_table.h"
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "formats/checksum.h"
 #include "formats/file.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
+#include "formats/number_text.h"
 
 namespace moepack {
 namespace {
@@ -17,23 +17,19 @@ constexpr const char* kFormatName = "moepack.sensitivity";
 constexpr std::uint32_t kMostLayers = 1U << 16;
 constexpr std::uint64_t kMostWidth = std::uint64_t{1} << 24;
 
-std::string number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
-
 std::string list(const std::vector<double>& values) {
   std::string text = "[";
-  for (std::size_t i = 0; i < values.size(); ++i) text += (i == 0 ? "" : ", ") + number(values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + six_digits(values[i]);
+  }
   return text + "]";
 }
 
 std::string layer_text(const SensitivityTable& table, std::size_t l) {
   const LayerSensitivity& layer = table.layers[l];
   std::string text = "    {\"layer\": " + std::to_string(l) + ",\n     \"response\": [" +
-                     number(layer.response.per_energy) + ", " +
-                     number(layer.response.per_amplitude) +
+                     six_digits(layer.response.per_energy) + ", " +
+                     six_digits(layer.response.per_amplitude) +
                      "],\n     \"share\": " + list(layer.share);
   for (const Projection p : kAllProjections) {
     text += ",\n     \"" + std::string(projection_name(p)) + "\": {";

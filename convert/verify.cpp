@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <set>
 #include <system_error>
 
@@ -14,6 +13,7 @@
 #include "convert/sensitivity.h"
 #include "convert/verify_data.h"
 #include "convert/verify_source.h"
+#include "formats/elapsed.h"
 #include "formats/file.h"
 #include "formats/flashmoe_resident.h"
 #include "formats/hot_experts.h"
@@ -215,7 +215,7 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
 }  // namespace
 
 Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCallback& callback) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   VerifyReport report;
   MOE_ASSIGN_OR_RETURN(report.kind, find_path_kind(options.path));
   if (report.kind != PathKind::kModel && report.kind != PathKind::kPack) {
@@ -253,7 +253,7 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
   }
   report.differences = log.kept();
   report.num_differences = log.count();
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.seconds = seconds_since(start);
   return report;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -13,17 +12,12 @@
 #include "convert/stored_matrix.h"
 #include "formats/checksum.h"
 #include "formats/format_json.h"
+#include "formats/number_text.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 19;
-
-std::string number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
-}
 
 struct Worker {
   BlockDecoder here;
@@ -138,16 +132,16 @@ std::optional<Difference> judge(const Place& place, const Finding& finding, Comp
                       to_string(place.here.format) + " rounds, the first at row " +
                       std::to_string(error.first_element / place.here.cols) + ", column " +
                       std::to_string(error.first_element % place.here.cols);
-    difference.expected =
-        number(static_cast<double>(error.first_source)) + " +- " + number(error.first_limit);
-    difference.found = number(static_cast<double>(error.first_stored));
+    difference.expected = six_digits(static_cast<double>(error.first_source)) + " +- " +
+                          six_digits(error.first_limit);
+    difference.found = six_digits(static_cast<double>(error.first_stored));
     return difference;
   }
   if (mode == Compare::kLoosely && !(error.relative_rms() <= kMaxRelativeRms)) {
     difference.offset = place.here.weight.offset;
     difference.what = "the relative error of its values";
-    difference.expected = "below " + number(kMaxRelativeRms);
-    difference.found = number(error.relative_rms());
+    difference.expected = "below " + six_digits(kMaxRelativeRms);
+    difference.found = six_digits(error.relative_rms());
     return difference;
   }
   return std::nullopt;

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "formats/bytes.h"
@@ -11,6 +10,7 @@
 #include "formats/checksum.h"
 #include "formats/file.h"
 #include "formats/json.h"
+#include "formats/number_text.h"
 #include "formats/pack_manifest.h"
 
 namespace moepack {
@@ -48,10 +48,8 @@ Status parse_dimensions(const JsonFields& root, CalibrationManifest& m) {
 std::string response_text(const std::vector<DivergenceResponse>& response) {
   std::string text = "  \"divergence_response\": [";
   for (std::size_t l = 0; l < response.size(); ++l) {
-    std::array<char, 64> pair{};
-    std::snprintf(pair.data(), pair.size(), "[%.6g, %.6g]", response[l].per_energy,
-                  response[l].per_amplitude);
-    text += (l == 0 ? "" : ", ") + std::string(pair.data());
+    text += (l == 0 ? "[" : ", [") + six_digits(response[l].per_energy) + ", " +
+            six_digits(response[l].per_amplitude) + "]";
   }
   return text + "],\n";
 }

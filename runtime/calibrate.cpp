@@ -1,12 +1,12 @@
 #include "runtime/calibrate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <system_error>
 
 #include "formats/bytes.h"
 #include "formats/checksum.h"
 #include "formats/dtype.h"
+#include "formats/elapsed.h"
 #include "formats/model_dir.h"
 #include "runtime/calibrate_probe.h"
 #include "runtime/calibration_output.h"
@@ -16,14 +16,8 @@
 namespace moepack {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Of the available memory, so that something is left for everything else.
 constexpr std::uint64_t kReserveDivisor = 16;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Everything that is settled before anything is computed.
 struct Job {

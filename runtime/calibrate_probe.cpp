@@ -1,24 +1,18 @@
 #include "runtime/calibrate_probe.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <vector>
 
 #include "formats/calibration.h"
 #include "formats/dtype.h"
+#include "formats/elapsed.h"
 
 namespace moepack {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::size_t kProbeTokens = 512;
 constexpr std::uint32_t kProbeExperts = 4;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Of one token, or one expert's read, in one layer.
 struct LayerCost {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <limits>
@@ -14,12 +13,11 @@
 
 #include "formats/bytes.h"
 #include "formats/checksum.h"
+#include "formats/elapsed.h"
 #include "formats/file.h"
 
 namespace moepack {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kRecordAlignment = 4096;
 
@@ -93,7 +91,7 @@ void ExpertStore::Impl::read_loop() {
     entry.status = std::move(status);
     entry.loading = false;
     if (--in_flight == 0) {
-      stats.read_seconds += std::chrono::duration<double>(Clock::now() - busy_since).count();
+      stats.read_seconds += seconds_since(busy_since);
     }
     work_done.notify_all();
   }

@@ -1,22 +1,16 @@
 #include "runtime/generate.h"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "formats/elapsed.h"
 #include "formats/file.h"
 #include "formats/json.h"
 
 namespace moepack {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 24;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double rate(std::size_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;

@@ -1,16 +1,14 @@
 #include "runtime/profile.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "formats/bytes.h"
+#include "formats/elapsed.h"
 #include "formats/model_dir.h"
 #include "runtime/memory_plan.h"
 
 namespace moepack {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Of the available memory, so that something is left for everything else.
 constexpr std::uint64_t kReserveDivisor = 16;
@@ -232,7 +230,7 @@ Result<ProfileReport> profile_experts(const ProfileOptions& options,
   MOE_RETURN_IF_ERROR(Profiler(job, *corpus, progress).run(texts));
   job.report.read_bytes = corpus->expert_stats().bytes_read;
   job.report.kernels = corpus->kernels_name();
-  job.report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  job.report.seconds = seconds_since(start);
   return std::move(job.report);
 }
 

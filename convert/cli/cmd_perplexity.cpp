@@ -1,12 +1,12 @@
 #include "convert/cli/cmd_perplexity.h"
 
-#include <chrono>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "convert/cli/token_input.h"
+#include "formats/elapsed.h"
 #include "runtime/kl_format.h"
 #include "runtime/kl_scoring.h"
 #include "runtime/perplexity.h"
@@ -14,8 +14,6 @@
 
 namespace moepack::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct PerplexityFlags {
   EngineFlags engine;
@@ -144,7 +142,7 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
   MOE_ASSIGN_OR_RETURN(
       KlReport report,
       score_against_base(base, flags.windows, engine->window_forward(), kl_progress()));
-  print(flags, report, *engine, std::chrono::duration<double>(Clock::now() - start).count());
+  print(flags, report, *engine, seconds_since(start));
   return report;
 }
 
@@ -155,7 +153,7 @@ Status run(PerplexityFlags flags) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                        open_engine(flags.engine, flags.context));
   const Clock::time_point start = Clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const auto seconds = [&] { return seconds_since(start); };
   if (flags.compares_models()) {
     MOE_ASSIGN_OR_RETURN(const KlReport report, compare_with_model(flags, tokens, *engine));
     print(flags, report, *engine, seconds());

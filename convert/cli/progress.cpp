@@ -10,10 +10,6 @@ namespace {
 
 constexpr const char* kEraseLine = "\r\x1b[K";
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 }  // namespace
 
 std::string format_bytes(std::uint64_t bytes) {

@@ -2,12 +2,12 @@
 // and time left; elsewhere one line per layer.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
 
 #include "convert/options.h"
+#include "formats/elapsed.h"
 
 namespace moepack::cli {
 
@@ -40,7 +40,6 @@ class ProgressLine {
   void clear();
 
  private:
-  using Clock = std::chrono::steady_clock;
   // Writes an amount with its unit, "1.2 GB".
   using Format = std::string (*)(std::uint64_t);
 

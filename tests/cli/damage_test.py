@@ -80,6 +80,11 @@ class Runner:
                 "logits": ("logits", path, "--token-ids", self.ids, "-o", output, "-t", "2",
                            "--cache-mb", "4")}[command]
 
+    def check(self, good, what):
+        self.runs += 1
+        if not good:
+            self.failures.append(what)
+
     def expect(self, damage, command, path, wanted, names=(), against=None):
         """One command on one damaged input. `wanted`: the exit codes allowed."""
         if damage != "undamaged" and (self.runs + self.skipped) % self.every != 0:

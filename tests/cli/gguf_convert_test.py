@@ -38,11 +38,6 @@ class Tester(Runner):
         (path / "config.json").write_text(json.dumps(model.config))
         files.write_tensors(path / files.SHARD, model.twin)
 
-    def check(self, good, what):
-        self.runs += 1
-        if not good:
-            self.failures.append(what)
-
     def succeeds(self, *args):
         code, out, err, _, _ = self.run(False, *args)
         self.check(code == 0, f"{args}: exit code {code}: {err}")

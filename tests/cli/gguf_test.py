@@ -60,11 +60,6 @@ class GgufRunner(Runner):
                 "extract": ("extract", path, "blk.1.ffn_up_exps.weight", "-o", output, "--f32")
                 }[command]
 
-    def check(self, good, what):
-        self.runs += 1
-        if not good:
-            self.failures.append(what)
-
     def output_of(self, *args):
         """The bytes that a command wrote to -o, and its exit code 0 checked."""
         output = self.scratch / "written"

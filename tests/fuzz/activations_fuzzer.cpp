@@ -1,21 +1,17 @@
 // An activation dump of the flash-moe engines: what opens is read, layer by layer.
-#include <sys/mman.h>
-#include <unistd.h>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <string>
 
 #include "formats/flashmoe_activations.h"
+#include "tests/fuzz/require.h"
+#include "tests/support/memory_file.h"
 
 namespace {
 
+using moepack::test::require;
+
 constexpr moepack::ActivationDumpDimensions kDims{
     .num_layers = 3, .num_experts = 5, .hidden_size = 2};
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
 
 void read_layers(const moepack::FlashMoeActivations& dump, std::size_t size) {
   std::uint64_t records = 0;
@@ -34,11 +30,8 @@ void read_layers(const moepack::FlashMoeActivations& dump, std::size_t size) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const int fd = ::memfd_create("dump", 0);
-  require(fd >= 0 && ::write(fd, data, size) == static_cast<ssize_t>(size));
-  const auto dump =
-      moepack::FlashMoeActivations::open("/proc/self/fd/" + std::to_string(fd), kDims);
+  const moepack::test::MemoryFile memory({reinterpret_cast<const char*>(data), size});
+  const auto dump = moepack::FlashMoeActivations::open(memory.path(), kDims);
   if (dump.is_ok()) read_layers(dump.value(), size);
-  ::close(fd);
   return 0;
 }

@@ -3,19 +3,17 @@
 // with.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "convert/bit_plan.h"
 #include "convert/expert_bits.h"
 #include "convert/sensitivity_table.h"
+#include "tests/fuzz/require.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using moepack::test::require;
 
 void check_bits(const moepack::ExpertBits& bits) {
   require(bits.layers.size() == bits.num_layers);

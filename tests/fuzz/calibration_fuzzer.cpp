@@ -5,7 +5,6 @@
 #include <unistd.h>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -13,12 +12,11 @@
 #include "formats/calibration.h"
 #include "formats/calibration_state.h"
 #include "formats/checksum.h"
+#include "tests/fuzz/require.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using moepack::test::require;
 
 // What a reader accepts must survive being written and read again.
 template <typename Parse, typename Text>

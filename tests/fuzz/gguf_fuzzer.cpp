@@ -1,23 +1,17 @@
 // The input is a whole GGUF file. What opens is asked for everything that it says it has.
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "formats/gguf_model.h"
+#include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-void check_message(const moepack::Status& status) {
-  if (status.is_ok()) return;
-  require(!status.message().empty() && status.message().find('\n') == std::string::npos);
-}
+using moepack::test::check_message;
+using moepack::test::require;
 
 void ask_for_metadata(const moepack::GgufMetadata& metadata, std::size_t size) {
   for (const moepack::GgufEntry& entry : metadata.entries()) {

@@ -3,14 +3,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "convert/journal.h"
 #include "formats/checksum.h"
+#include "tests/fuzz/require.h"
 
 namespace {
+
+using moepack::test::require;
 
 // An odd first byte: each line of the rest gets its checksum, so that it is taken for whole.
 std::string journal_text(std::string_view input) {
@@ -26,10 +28,6 @@ std::string journal_text(std::string_view input) {
     rest.remove_prefix(end + 1);
   }
   return text;
-}
-
-void require(bool condition) {
-  if (!condition) std::abort();
 }
 
 }  // namespace

@@ -1,21 +1,18 @@
 // Hessians of the flash-moe tools: a first byte of '{' makes the input a counts.json, anything else
 // an .npy file.
-#include <sys/mman.h>
-#include <unistd.h>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/hessian_directory.h"
 #include "formats/npy.h"
+#include "tests/fuzz/require.h"
+#include "tests/support/memory_file.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+using moepack::test::require;
 
 void read_counts(std::string_view text) {
   const auto counts = moepack::parse_hessian_counts(text, 100, "fuzz");
@@ -23,10 +20,9 @@ void read_counts(std::string_view text) {
   for (const auto& [expert, samples] : counts.value()) require(expert < 100 && samples > 0);
 }
 
-void read_array(std::span<const std::byte> bytes) {
-  const int fd = ::memfd_create("npy", 0);
-  require(fd >= 0 && ::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
-  const auto file = moepack::NpyFile::open("/proc/self/fd/" + std::to_string(fd));
+void read_array(std::string_view bytes) {
+  const moepack::test::MemoryFile memory(bytes);
+  const auto file = moepack::NpyFile::open(memory.path());
   if (file.is_ok()) {
     const moepack::NpyArray& array = file.value().array();
     require(array.elements <= bytes.size());
@@ -36,7 +32,6 @@ void read_array(std::span<const std::byte> bytes) {
       (void)moepack::check_hessian(values, array.shape[0], "fuzz");
     }
   }
-  ::close(fd);
 }
 
 }  // namespace
@@ -46,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (text.starts_with('{')) {
     read_counts(text);
   } else {
-    read_array(std::as_bytes(std::span(data, size)));
+    read_array(text);
   }
   return 0;
 }

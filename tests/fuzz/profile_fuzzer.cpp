@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,14 +12,13 @@
 #include "formats/foreign_profile.h"
 #include "formats/freq_dump.h"
 #include "formats/hot_experts.h"
+#include "tests/fuzz/require.h"
 
 namespace {
 
-constexpr moepack::ExpertShape kShape{3, 8};
+using moepack::test::require;
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
+constexpr moepack::ExpertShape kShape{3, 8};
 
 // What a reader accepts must survive being written and read again, and keep its promises.
 void check_profile(const moepack::ExpertProfile& profile) {
