@@ -70,6 +70,42 @@ struct Matrix {
   std::size_t bytes() const { return weight.size() + 2 * scales.size(); }
 };
 
+// Where the binary16 scales of a block stand; formats without one do not mind.
+std::vector<std::size_t> half_fields(QFormatId id) {
+  switch (id) {
+    case QFormatId::kQ41:
+    case QFormatId::kQ51:
+    case QFormatId::kQ4K:
+    case QFormatId::kQ5K:
+      return {0, 2};
+    case QFormatId::kQ2K:
+      return {80, 82};
+    case QFormatId::kQ3K:
+      return {108};
+    case QFormatId::kQ6K:
+      return {208};
+    case QFormatId::kTq10:
+      return {52};
+    case QFormatId::kTq20:
+      return {64};
+    default:
+      return {0};
+  }
+}
+
+// Random codes and scales near 1/16.
+void fill_blocks(const QFormatInfo& info, std::vector<std::byte>& weight) {
+  std::mt19937_64 random(1);
+  for (std::size_t i = 0; i + 8 <= weight.size(); i += 8) store_le(weight.data() + i, random());
+  const std::vector<std::size_t> fields = half_fields(info.id);
+  for (std::size_t block = 0; block < weight.size(); block += info.block_bytes) {
+    for (std::size_t at : fields) {
+      const auto mantissa = static_cast<std::uint16_t>(random() & 0x7fU);
+      store_le(weight.data() + block + at, static_cast<std::uint16_t>(0x2c00U | mantissa));
+    }
+  }
+}
+
 // Random codes with small scales, `rows` as many as fill `bytes`.
 Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   Matrix matrix;
@@ -88,6 +124,7 @@ Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   for (std::size_t i = 0; i + 2 <= all.scales; i += 2) {
     store_le(matrix.scales.data() + i, static_cast<std::uint16_t>(0x3c00U + (random() & 0x7fU)));
   }
+  if (is_block(format)) fill_blocks(qformat_info(format.id), matrix.weight);
   matrix.view = {
       format, rows, kCols, matrix.weight.data(), matrix.scales.data(), matrix.scales.data()};
   return matrix;

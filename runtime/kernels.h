@@ -5,12 +5,15 @@
 // order that depends on the shape alone, never on the number of tokens in the call, on the row
 // range or on threads, so reference output is bitwise independent of all three. In a SIMD table
 // results never depend on the row range or on threads either, and in plain formats (F32, F16, BF16)
-// not on the number of tokens, nor in ggml's blocks; affine products have two regimes, up to six
-// tokens (formed from the codes, sum of scale * (sum of code * x) + bias * (sum of x)) and more
-// (from decoded weights), and agree to rounding between the two, bitwise within each. Between
-// tables results agree to rounding: every element is within (cols / 8 + 32) * 2^-24 * sum_c (|scale
-// * code| + |bias|) * |x[c]| of the exact product, plus cols * (2^-149 + 2^-126 * largest |scale|)
-// where numbers become subnormal.
+// not on the number of tokens. Affine products and those of ggml's blocks have two regimes, up to
+// six tokens (formed from the codes, sum of scale * (sum of code * x) + bias * (sum of x)) and more
+// (from decoded weights), and agree to rounding between the two, bitwise within each. Inputs stay
+// float32. Between tables results agree to rounding: every element is within (cols / 8 + 32) *
+// 2^-24 * sum_c (|scale * code| + |bias|) * |x[c]| of the exact product, plus cols * (2^-149 +
+// 2^-126 * largest |scale|) where numbers become subnormal. In blocks, codes count from the
+// smallest value of their type and bias is what is added to scale * code (Q4_0: -8 * scale, Q4_K:
+// the minimum); largest |scale| is 16 times the largest |scale * code| + |bias| there. Blocks
+// without a kernel of their own are decoded by the scalar decoder for any number of tokens.
 #pragma once
 
 #include <cstddef>

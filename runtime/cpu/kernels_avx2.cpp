@@ -1,4 +1,5 @@
-// The AVX2 table: what products of affine codes need of this level; the kernels stand in simd_*.inc.
+// The AVX2 table: what products of affine codes need of this level; the kernels stand in
+// simd_*.inc.
 #if defined(__x86_64__)
 
 #include <immintrin.h>

@@ -131,8 +131,8 @@ TEST_P(BlockKernels, DecodeWhatTheScalarDecodersDo) {
         kernel->decode(w, 0, 0, 512, decoded.data());
         for (std::size_t c = 0; c < 512; ++c) {
           ASSERT_TRUE(same_bits(decoded[c], scalar[c]))
-              << info.name << " scale " << first << " weight " << c << ": " << decoded[c]
-              << " for " << scalar[c];
+              << info.name << " scale " << first << " weight " << c << ": " << decoded[c] << " for "
+              << scalar[c];
         }
       }
     }
@@ -173,8 +173,8 @@ TEST_P(BlockKernels, ProductsOfExtremeFields) {
     const bool is_power = id == QFormatId::kMxfp4;
     for (Fill fill : {Fill::kZeros, Fill::kOnes, Fill::kRandom}) {
       // Binary16: +-0, the smallest and largest subnormal, +-1, +-the largest number but one.
-      for (std::uint32_t scale : {0x0000U, 0x8000U, 0x0001U, 0x03ffU, 0x3c00U, 0xbc00U, 0x7bfeU,
-                                  0xfbfeU}) {
+      for (std::uint32_t scale :
+           {0x0000U, 0x8000U, 0x0001U, 0x03ffU, 0x3c00U, 0xbc00U, 0x7bfeU, 0xfbfeU}) {
         const std::size_t rows = 3;
         GuardedBytes bytes = make_blocks(id, rows * row_blocks, fill, scale, 0);
         for (std::size_t i = 0; i < rows * row_blocks; ++i) {
