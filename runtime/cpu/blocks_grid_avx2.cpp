@@ -16,7 +16,7 @@ namespace {
 // clang-format off
 #include "runtime/cpu/simd_avx2.inc"
 #include "runtime/cpu/simd_grid.inc"
-#include "runtime/cpu/simd_grid_avx2.inc"
+#include "runtime/cpu/simd_grid_formats.inc"
 // clang-format on
 
 }  // namespace

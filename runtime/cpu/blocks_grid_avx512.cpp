@@ -1,4 +1,4 @@
-// IQ2 and IQ3 with AVX-512.
+// IQ2 and IQ3 with AVX-512VL: eight lanes, see docs/decisions.md.
 #if defined(__x86_64__)
 
 #if !defined(__clang__)
@@ -16,13 +16,17 @@
 #include "formats/ggml_grids.h"
 #include "runtime/cpu/block_kernels.h"
 
+#define MOE_SIMD __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
+#define MOE_SIMD_INLINE MOE_SIMD __attribute__((always_inline)) inline
+#define MOE_HAS_TERNARY
+
 namespace moepack {
 namespace {
 
 // clang-format off
-#include "runtime/cpu/simd_avx512.inc"
+#include "runtime/cpu/simd_avx2.inc"
 #include "runtime/cpu/simd_grid.inc"
-#include "runtime/cpu/simd_grid_avx512.inc"
+#include "runtime/cpu/simd_grid_formats.inc"
 // clang-format on
 
 }  // namespace
