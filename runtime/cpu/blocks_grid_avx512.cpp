@@ -17,7 +17,7 @@
 #include "runtime/cpu/block_kernels.h"
 
 #define MOE_SIMD __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
-#define MOE_SIMD_INLINE MOE_SIMD __attribute__((always_inline)) inline
+#define MOE_SIMD_INLINE MOE_SIMD MOE_INLINE
 #define MOE_HAS_TERNARY
 
 namespace moepack {

@@ -9,6 +9,14 @@
 #include "formats/bytes.h"
 #include "runtime/kernels.h"
 
+// What keeps vectors in registers. The sanitizers' builds go without: checks of every load, copied
+// into every caller, take compilers minutes a file.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MOE_INLINE __attribute__((noinline)) inline
+#else
+#define MOE_INLINE __attribute__((always_inline)) inline
+#endif
+
 namespace moepack {
 
 // Affine products of at most this many tokens are formed without decoding the weights, two tokens
