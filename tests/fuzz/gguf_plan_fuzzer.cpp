@@ -2,24 +2,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "convert/plan.h"
 #include "convert/transcode.h"
+#include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 
 namespace {
 
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-void check_message(const moepack::Status& status) {
-  if (status.is_ok()) return;
-  require(!status.message().empty() && status.message().find('\n') == std::string::npos);
-}
+using moepack::test::check_message;
+using moepack::test::require;
 
 // Every row of the matrix, as a conversion without rounding reads it.
 void read_matrix(const moepack::SourceMatrix& source, std::size_t size) {

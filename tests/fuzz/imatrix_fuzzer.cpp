@@ -3,24 +3,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 
 #include "formats/imatrix.h"
+#include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 
-namespace {
-
-void require(bool condition) {
-  if (!condition) std::abort();
-}
-
-void check_message(const moepack::Status& status) {
-  if (status.is_ok()) return;
-  require(!status.message().empty() && status.message().find('\n') == std::string::npos);
-}
-
-}  // namespace
+using moepack::test::check_message;
+using moepack::test::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const moepack::test::MemoryFile memory({reinterpret_cast<const char*>(data), size});

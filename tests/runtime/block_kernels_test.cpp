@@ -39,25 +39,8 @@ const BlockKernel* find_kernel(CpuLevel level, QFormatId id) {
   return kernel;
 }
 
-// Where the binary16 numbers of a block stand; none for MXFP4.
-std::vector<std::size_t> half_fields(QFormatId id) {
-  switch (id) {
-    case QFormatId::kMxfp4:
-      return {};
-    case QFormatId::kQ41:
-    case QFormatId::kQ51:
-    case QFormatId::kQ4K:
-    case QFormatId::kQ5K:
-      return {0, 2};
-    case QFormatId::kQ2K:
-      return {80, 82};
-    case QFormatId::kQ3K:
-      return {108};
-    case QFormatId::kQ6K:
-      return {208};
-    default:
-      return {0};
-  }
+std::vector<std::size_t> scale_fields(QFormatId id) {
+  return id == QFormatId::kMxfp4 ? std::vector<std::size_t>() : test::half_fields(id);
 }
 
 // How the bytes around the scales are filled.
@@ -79,7 +62,7 @@ GuardedBytes make_blocks(QFormatId id, std::size_t count, Fill fill, std::uint32
     std::byte* block = bytes.data() + i * info.block_bytes;
     const auto number = static_cast<std::uint32_t>(first + step * i);
     if (id == QFormatId::kMxfp4) block[0] = static_cast<std::byte>(number & 0xffU);
-    for (std::size_t at : half_fields(id)) {
+    for (std::size_t at : scale_fields(id)) {
       store_le(block + at, static_cast<std::uint16_t>(number + 0x1234U * at));
     }
   }
@@ -180,7 +163,7 @@ TEST_P(BlockKernels, ProductsOfExtremeFields) {
         for (std::size_t i = 0; i < rows * row_blocks; ++i) {
           std::byte* block = bytes.data() + i * info.block_bytes;
           if (is_power) block[0] = static_cast<std::byte>((scale >> 8) * 240 / 255);
-          for (std::size_t at : half_fields(id)) {
+          for (std::size_t at : scale_fields(id)) {
             store_le(block + at, static_cast<std::uint16_t>(scale));
           }
         }

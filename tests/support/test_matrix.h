@@ -14,6 +14,7 @@
 #include "formats/qcodec.h"
 #include "formats/qformat.h"
 #include "tests/support/guarded_bytes.h"
+#include "tests/support/half_fields.h"
 
 namespace moepack::test {
 
@@ -132,30 +133,7 @@ class TestMatrix {
         block[49 + 2 * i] = static_cast<std::byte>(low | ((d >> (4 * i)) & 15U) << 4);
       }
     } else {
-      for (std::size_t offset : half_offsets(id)) store_le(block + offset, half());
-    }
-  }
-
-  // Where the binary16 scales of a block stand.
-  static std::vector<std::size_t> half_offsets(QFormatId id) {
-    switch (id) {
-      case QFormatId::kQ41:
-      case QFormatId::kQ51:
-      case QFormatId::kQ4K:
-      case QFormatId::kQ5K:
-        return {0, 2};
-      case QFormatId::kQ2K:
-        return {80, 82};
-      case QFormatId::kQ3K:
-        return {108};
-      case QFormatId::kQ6K:
-        return {208};
-      case QFormatId::kTq10:
-        return {52};
-      case QFormatId::kTq20:
-        return {64};
-      default:
-        return {0};
+      for (std::size_t offset : half_fields(id)) store_le(block + offset, half());
     }
   }
 
