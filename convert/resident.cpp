@@ -59,27 +59,34 @@ Status write_block(const SourceMatrix& source, const ResidentTensor& tensor, con
 
 }  // namespace
 
-Status write_resident_data(std::span<const SourceMatrix> sources,
-                           const std::filesystem::path& directory, std::size_t threads,
-                           ResidentManifest& manifest, ProgressCounter& progress) {
-  const std::filesystem::path path = directory / kResidentDataName;
+Result<std::uint64_t> write_matrices(std::span<const SourceMatrix> sources,
+                                     std::span<const ResidentTensor> tensors,
+                                     std::uint64_t data_size, const std::filesystem::path& path,
+                                     std::size_t threads, ProgressCounter& progress) {
   MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   // Sets the padding between components to zero.
-  MOE_RETURN_IF_ERROR(file.resize(manifest.data_size));
+  MOE_RETURN_IF_ERROR(file.resize(data_size));
   const std::vector<Block> blocks = split_into_blocks(sources);
   std::vector<Worker> workers(threads);
   const auto convert_block = [&](std::size_t item, std::size_t worker) -> Status {
     const Block& block = blocks[item];
     const SourceMatrix& source = sources[block.tensor];
-    MOE_RETURN_IF_ERROR(
-        write_block(source, manifest.tensors[block.tensor], block, workers[worker], file));
+    MOE_RETURN_IF_ERROR(write_block(source, tensors[block.tensor], block, workers[worker], file));
     progress.add_bytes(source.bytes() / source.rows * (block.end - block.begin));
     return Status::ok();
   };
   MOE_RETURN_IF_ERROR(parallel_items(blocks.size(), threads, convert_block));
   MOE_RETURN_IF_ERROR(file.commit());
   // Over the finished file, in order, because tensors are written out of order.
-  MOE_ASSIGN_OR_RETURN(manifest.checksum, checksum_of_file(path));
+  return checksum_of_file(path);
+}
+
+Status write_resident_data(std::span<const SourceMatrix> sources,
+                           const std::filesystem::path& directory, std::size_t threads,
+                           ResidentManifest& manifest, ProgressCounter& progress) {
+  MOE_ASSIGN_OR_RETURN(manifest.checksum,
+                       write_matrices(sources, manifest.tensors, manifest.data_size,
+                                      directory / kResidentDataName, threads, progress));
   return Status::ok();
 }
 

@@ -64,7 +64,7 @@ std::uint64_t weight_byte(const WeightFormat& format, std::uint64_t index) {
 
 Result<DecodedBlock> BlockDecoder::decode(const StoredMatrix& matrix, std::uint64_t begin,
                                           std::uint64_t count) {
-  assert(begin % kDecodeBlock == 0 && count > 0 && count <= kDecodeBlock);
+  assert(count > 0 && count <= kDecodeBlock);
   assert(begin + count <= matrix.elements());
   const std::uint64_t first = weight_byte(matrix.format, begin);
   MOE_RETURN_IF_ERROR(

@@ -9,6 +9,7 @@
 #include "convert/model_files.h"
 #include "convert/plan.h"
 #include "convert/progress_counter.h"
+#include "convert/same_weights.h"
 #include "convert/verify.h"
 
 namespace moepack {
@@ -22,10 +23,6 @@ struct SourceComparison {
   ProgressCounter& progress;
   std::vector<ComparedFormat>& compared;
 };
-
-// The relative RMS that no quantizer of any method should reach: an expert of random bytes or of
-// another index has 1.41, one of zeros 1.
-constexpr double kMaxRelativeRms = 0.95;
 
 // False: the pack was made from another checkpoint, and its difference stands in the log. True also
 // for packs of other engines, which do not say what they were made from.

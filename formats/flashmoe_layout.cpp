@@ -8,14 +8,15 @@
 #include "formats/bytes.h"
 #include "formats/flashmoe_pack.h"
 #include "formats/format_json.h"
+#include "formats/ggml_types.h"
 #include "formats/json.h"
 #include "formats/json_fields.h"
 #include "formats/layout_components.h"
+#include "formats/q3_keys.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::string_view kQ3Format = "q3_streamed_experts";
 constexpr std::size_t kMaxComponents = 9;
 
 using Formats = std::array<WeightFormat, kProjections>;
@@ -161,18 +162,6 @@ Result<Formats> formats_from_shapes(const JsonFields& root, const ComponentList&
 
 // ---- d: ggml's blocks by name -------------------------------------------------------------------
 
-// Upper-case names as ggml prints them.
-std::optional<QFormatId> block_format_from_name(std::string_view name) {
-  for (const QFormatInfo& info : qformats()) {
-    if (info.kind != QKind::kBlock) continue;
-    const bool same =
-        std::equal(name.begin(), name.end(), info.name.begin(), info.name.end(),
-                   [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
-    if (same) return info.id;
-  }
-  return std::nullopt;
-}
-
 // The record that `fields` describes: the whole pack's, or that of an outlier layer.
 Result<ExpertLayout> parse_q3_record(const JsonFields& fields, const std::string& file,
                                      const PackDimensions& dims) {
@@ -186,13 +175,13 @@ Result<ExpertLayout> parse_q3_record(const JsonFields& fields, const std::string
     MOE_ASSIGN_OR_RETURN(const JsonFields* weight,
                          find_component(fields, "components", components, name));
     MOE_ASSIGN_OR_RETURN(const std::string quant, weight->string("quant"));
-    const auto id = block_format_from_name(quant);
-    if (!id.has_value()) {
+    const auto type = ggml_type_from_name(quant);
+    if (!type.has_value() || type->block_values == 1) {
       return json_error(StatusCode::kUnsupported, file, weight->path_of("quant"),
                         "\"" + printable(quant, 32) + "\" is no block format known here",
                         "a newer moepack may read it");
     }
-    formats[static_cast<std::size_t>(p)] = {.id = *id};
+    formats[static_cast<std::size_t>(p)] = {.id = *type->format};
   }
   return checked_layout(fields, "components", "expert_size", components, dims, formats);
 }

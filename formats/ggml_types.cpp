@@ -114,6 +114,28 @@ std::optional<GgmlType> find_ggml_type(std::uint32_t id) {
   return std::nullopt;
 }
 
+std::optional<GgmlType> ggml_type_of(QFormatId format) {
+  const auto id = static_cast<std::uint32_t>(format);
+  if (id >= kFirstBlockFormat) return find_ggml_type(id - kFirstBlockFormat);
+  for (const ScalarRow& row : kScalars) {
+    if (plain_qformat(row.storage) == format) return find_ggml_type(row.id);
+  }
+  return std::nullopt;
+}
+
+std::optional<GgmlType> ggml_type_from_name(std::string_view name) {
+  for (const ScalarRow& row : kScalars) {
+    const auto type = find_ggml_type(row.id);
+    if (ggml_type_name(*type) == name) return type;
+  }
+  for (const QFormatInfo& info : qformats()) {
+    if (info.kind != QKind::kBlock) continue;
+    const auto type = ggml_type_of(info.id);
+    if (ggml_type_name(*type) == name) return type;
+  }
+  return std::nullopt;
+}
+
 std::string ggml_type_name(const GgmlType& type) {
   for (const ActivationRow& row : kActivations) {
     if (row.id == type.id) return std::string(row.name);

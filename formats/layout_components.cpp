@@ -3,6 +3,7 @@
 #include <array>
 
 #include "formats/format_json.h"
+#include "formats/q3_keys.h"
 
 namespace moepack {
 
@@ -13,7 +14,8 @@ std::vector<LayoutComponent> layout_components(const ExpertLayout& layout) {
     const std::string name(projection_name(p));
     const std::array<std::uint64_t, 2> shape{part.rows, part.cols};
     components.push_back({name + ".weight", part.offset, part.bytes.weight,
-                          qformat_info(part.format.id).storage, weight_shape(part.format, shape)});
+                          qformat_info(part.format.id).storage, weight_shape(part.format, shape),
+                          quant_name(part.format)});
     if (!is_affine(part.format)) continue;
     const auto groups = scales_shape(part.format, shape);
     components.push_back({name + ".scales", part.scales_offset(), part.bytes.scales,

@@ -15,6 +15,7 @@ struct LayoutComponent {
   std::uint64_t size = 0;
   DType dtype = DType::kU8;
   std::vector<std::uint64_t> shape;  // as safetensors would state it: codes count 32-bit words
+  std::string quant = {};            // ggml's name of the type, of blocks: "IQ3_XXS"
 };
 
 // Gate, up, down; of each the weight and, where its format has them, scales and biases.

@@ -127,8 +127,10 @@ Status check_model_finished(const std::filesystem::path& model) {
   return Status::ok();
 }
 
-Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name) {
-  ModelDir dir{.path = model, .config = {}, .residents = {}, .pack_path = {}, .pack = {}};
+Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name,
+                                std::span<const OverlayGroup> overlays) {
+  ModelDir dir;
+  dir.path = model;
   MOE_RETURN_IF_ERROR(check_model_finished(model));
   MOE_ASSIGN_OR_RETURN(const std::string pack, choose_pack(model, pack_name));
   MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, read_model_config(model / "config.json"));
@@ -137,6 +139,7 @@ Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::s
   dir.pack_path = model / pack;
   MOE_ASSIGN_OR_RETURN(dir.pack, read_pack_directory(dir.pack_path, pack_dimensions(dir.config)));
   MOE_RETURN_IF_ERROR(check_pack_fits(dir.config, dir.pack, dir.pack_path));
+  MOE_ASSIGN_OR_RETURN(dir.overlays, read_resident_overlays(model, dir.config, overlays));
   return dir;
 }
 

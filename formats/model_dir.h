@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "formats/pack_directory.h"
 #include "formats/pack_manifest.h"
 #include "formats/resident_manifest.h"
+#include "formats/resident_overlay.h"
 #include "formats/status.h"
 
 namespace moepack {
@@ -20,6 +22,7 @@ struct ModelDir {
   ResidentManifest residents;
   std::filesystem::path pack_path;
   PackManifest pack;
+  std::vector<ResidentOverlay> overlays;  // those that were asked for
 };
 
 // Names of the directories inside `model` that hold a pack with a manifest, ours or flash-moe's
@@ -43,8 +46,10 @@ std::string model_directory_name(const std::filesystem::path& model);
 // kCorrupt where a conversion to `model` was not finished.
 Status check_model_finished(const std::filesystem::path& model);
 
-// Reads the configuration and both manifests and checks them against each other. `pack_name` as
+// Reads the configuration and the manifests and checks them against each other. `pack_name` as
 // choose_pack takes it; a pack that is meant but has no manifest is named, with what to do.
-Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name);
+// `overlays`: what is to stand in for the model's own residents.
+Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name,
+                                std::span<const OverlayGroup> overlays = {});
 
 }  // namespace moepack

@@ -14,6 +14,7 @@
 #include "formats/json.h"
 #include "formats/json_fields.h"
 #include "formats/layout_components.h"
+#include "formats/q3_keys.h"
 
 namespace moepack {
 namespace {
@@ -43,9 +44,10 @@ std::string layout_members(const ExpertLayout& layout, std::uint64_t page_size,
   text += indent + "},\n" + indent + "\"components\": [";
   std::string_view separator = "\n";
   for (const LayoutComponent& c : layout_components(layout)) {
+    const std::string quant = c.quant.empty() ? "" : ", \"quant\": " + json_quote(c.quant);
     text += separator;
     text += indent + "  {\"name\": " + json_quote(c.name) + ", " +
-            number_member("offset", c.offset) + ", " + number_member("size", c.size) +
+            number_member("offset", c.offset) + ", " + number_member("size", c.size) + quant +
             ", \"dtype\": " + json_quote(dtype_name(c.dtype)) +
             ", \"shape\": " + shape_text(c.shape) + "}";
     separator = ",\n";
@@ -104,10 +106,17 @@ Status check_component(const JsonFields& fields, const LayoutComponent& expected
   if (name != expected.name) {
     return fields.error("name", "is \"" + printable(name) + "\", must be " + expected.name);
   }
-  MOE_RETURN_IF_ERROR(fields.allow_only({"name", "offset", "size", "dtype", "shape"}));
+  MOE_RETURN_IF_ERROR(fields.allow_only({"name", "offset", "size", "quant", "dtype", "shape"}));
   const std::string why = "the format of " + expected.name;
   MOE_RETURN_IF_ERROR(fields.expect_number("offset", expected.offset, why));
   MOE_RETURN_IF_ERROR(fields.expect_number("size", expected.size, why));
+  if (fields.has("quant")) {
+    MOE_ASSIGN_OR_RETURN(const std::string quant, fields.string("quant"));
+    if (quant != expected.quant) {
+      return fields.error("quant", "is \"" + printable(quant, 32) + "\", but " + why + " is " +
+                                       (expected.quant.empty() ? "no block" : expected.quant));
+    }
+  }
   MOE_ASSIGN_OR_RETURN(const std::string dtype, fields.string("dtype"));
   if (dtype != dtype_name(expected.dtype)) {
     return fields.error("dtype", "is \"" + printable(dtype) + "\", but " + why + " gives " +
@@ -346,6 +355,7 @@ std::string pack_manifest_text(const PackManifest& manifest) {
   text += "  " + number_member("hidden_size", manifest.hidden_size) + ",\n";
   text += "  " + number_member("expert_width", manifest.expert_width) + ",\n";
   text += "  " + number_member("page_size", manifest.page_size) + ",\n";
+  text += q3_members(manifest, "  ");
   text += layout_members(manifest.layouts.front(), manifest.page_size, "  ") + ",\n";
   if (manifest.layouts.size() > 1) {
     text += "  \"layouts\": [";
@@ -375,10 +385,10 @@ Result<PackManifest> parse_pack_manifest(std::string_view text, const std::strin
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
   MOE_ASSIGN_OR_RETURN(const JsonFields root, JsonFields::of(json, file));
   MOE_RETURN_IF_ERROR(check_version(root));
-  MOE_RETURN_IF_ERROR(
-      root.allow_only({"format_version", "num_layers", "num_experts", "hidden_size", "expert_width",
-                       "page_size", "expert_size", "expert_stride", "formats", "components",
-                       "layouts", "layers", "source", "report"}));
+  MOE_RETURN_IF_ERROR(root.allow_only({"format_version", "num_layers", "num_experts", "hidden_size",
+                                       "expert_width", "page_size", "format", "default_format",
+                                       "outlier_layers", "expert_size", "expert_stride", "formats",
+                                       "components", "layouts", "layers", "source", "report"}));
   PackManifest manifest;
   MOE_ASSIGN_OR_RETURN(manifest.num_layers, root.number32("num_layers", 1, 1U << 16));
   MOE_ASSIGN_OR_RETURN(manifest.num_experts, root.number32("num_experts", 1, 1U << 20));
@@ -391,6 +401,7 @@ Result<PackManifest> parse_pack_manifest(std::string_view text, const std::strin
   }
   MOE_RETURN_IF_ERROR(parse_layouts(root, file, manifest));
   MOE_RETURN_IF_ERROR(parse_layers(root, file, manifest));
+  MOE_RETURN_IF_ERROR(check_q3_members(root, manifest));
   MOE_ASSIGN_OR_RETURN(const JsonFields source, root.object("source"));
   MOE_RETURN_IF_ERROR(source.allow_only({"name", "fingerprint", "method"}));
   MOE_ASSIGN_OR_RETURN(manifest.source.name, source.string("name"));

@@ -35,8 +35,12 @@ std::uint64_t text_sum(const std::string& text) { return checksum(std::as_bytes(
 
 // Digests of everything that the bytes of the result depend on.
 CalibrationState wanted_state(const Job& job, const CalibrateOptions& options) {
-  const std::uint64_t model =
-      text_sum(pack_manifest_text(job.model.pack) + resident_manifest_text(job.model.residents));
+  std::string manifests =
+      pack_manifest_text(job.model.pack) + resident_manifest_text(job.model.residents);
+  for (const ResidentOverlay& overlay : job.model.overlays) {
+    manifests += resident_overlay_text(overlay);
+  }
+  const std::uint64_t model = text_sum(manifests);
   const std::uint64_t text = checksum(std::as_bytes(std::span(job.tokens)));
   CalibrationState state;
   state.what =
@@ -106,7 +110,7 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   if (tokens.empty()) return invalid_argument("the text is empty", "give -f a text with words");
   Job job;
   MOE_ASSIGN_OR_RETURN(job.corpus.kernels, backend_kernels(options.backend, options.cpu_level));
-  MOE_ASSIGN_OR_RETURN(job.model, open_model_dir(options.model, options.pack));
+  MOE_ASSIGN_OR_RETURN(job.model, open_model_dir(options.model, options.pack, options.overlays));
   const ModelConfig& config = job.model.config;
   MOE_RETURN_IF_ERROR(check_tokens(tokens, config.vocab_size));
   job.corpus.threads = options.threads;

@@ -9,6 +9,7 @@
 #include "runtime/layer_forward.h"
 #include "runtime/memory_plan.h"
 #include "runtime/model_state.h"
+#include "runtime/resident_tensors.h"
 
 namespace moepack {
 namespace {
@@ -76,7 +77,7 @@ Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabula
 CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) {
   const ModelConfig& c = model.config;
   CorpusMemory memory;
-  memory.resident_bytes = model.residents.data_size;
+  memory.resident_bytes = resident_memory(model);
   for (const LayerType type : kLayerTypes) {
     if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context);
   }
@@ -120,7 +121,7 @@ CorpusForward::~CorpusForward() = default;
 Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model,
                                                            const CorpusOptions& options) {
   MOE_ASSIGN_OR_RETURN(ModelWeights weights,
-                       load_model_weights(model.path, model.config, model.residents));
+                       load_model_weights(model));
   MOE_ASSIGN_OR_RETURN(LayerState attention,
                        window_state(model.config, kLayerTypes[0], options.context));
   MOE_ASSIGN_OR_RETURN(LayerState delta,

@@ -11,8 +11,8 @@ constexpr float kL2Epsilon = 1e-6F;
 
 }  // namespace
 
-DeltaNet::DeltaNet(const ModelConfig& config, bool tiled_v_heads, std::size_t max_tokens)
-    : config_(config), tiled_v_heads_(tiled_v_heads), channels_(conv_channels(config)) {
+DeltaNet::DeltaNet(const ModelConfig& config, std::size_t max_tokens)
+    : config_(config), channels_(conv_channels(config)) {
   const std::size_t value = std::size_t{config.linear_value_heads} * config.linear_value_dim;
   const std::size_t window = config.linear_conv_taps == 0 ? 0 : config.linear_conv_taps - 1;
   raw_.resize((window + max_tokens) * channels_);
@@ -71,7 +71,7 @@ void DeltaNet::recur(Compute& compute, const DeltaNetWeights& weights, LayerStat
   const std::size_t heads = config_.linear_value_heads;
   compute.pool().parallel_for(heads, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t h = begin; h < end; ++h) {
-      const std::size_t key_head = tiled_v_heads_ ? h % key_heads : h / (heads / key_heads);
+      const std::size_t key_head = weights.tiled_v_heads ? h % key_heads : h / (heads / key_heads);
       float* s = state.delta.data() + h * dk * dv;
       for (std::size_t t = 0; t < tokens; ++t) {
         const float* row = qkv_.data() + t * channels_;

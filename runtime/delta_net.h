@@ -14,8 +14,8 @@ namespace moepack {
 
 class DeltaNet {
  public:
-  // Scratch for `max_tokens` tokens a call. `tiled_v_heads`: ModelWeights::tiled_v_heads.
-  DeltaNet(const ModelConfig& config, bool tiled_v_heads, std::size_t max_tokens);
+  // Scratch for `max_tokens` tokens a call.
+  DeltaNet(const ModelConfig& config, std::size_t max_tokens);
 
   // out[t] = out_proj(delta_net(u[t])), advancing `state` by `tokens`. u, out: [tokens, H]; out
   // must not be u.
@@ -31,7 +31,6 @@ class DeltaNet {
   void gate_output(Compute& compute, const DeltaNetWeights& weights, std::size_t tokens);
 
   ModelConfig config_;
-  bool tiled_v_heads_;
   std::size_t channels_;
   std::vector<float> raw_;    // [taps - 1 + tokens, channels]: the conv's window, then new inputs
   std::vector<float> qkv_;    // [tokens, channels]: after convolution and silu

@@ -7,6 +7,7 @@
 #include "runtime/layer_forward.h"
 #include "runtime/model_state.h"
 #include "runtime/model_weights.h"
+#include "runtime/resident_tensors.h"
 
 namespace moepack {
 namespace {
@@ -111,18 +112,18 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
     return invalid_argument("threads, context and chunk must be at least 1");
   }
   MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(options.backend, options.cpu_level));
-  MOE_ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model, options.pack));
+  MOE_ASSIGN_OR_RETURN(const ModelDir dir,
+                       open_model_dir(options.model, options.pack, options.overlays));
   EngineOptions fitted = options;
   fitted.chunk_tokens =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(options.chunk_tokens, options.context));
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
-                       plan_memory(dir.config, dir.residents, dir.pack,
+                       plan_memory(dir.config, resident_memory(dir), dir.pack,
                                    {.context = fitted.context,
                                     .chunk_tokens = fitted.chunk_tokens,
                                     .cache_bytes = fitted.cache_bytes,
                                     .available_bytes = available_memory_bytes()}));
-  MOE_ASSIGN_OR_RETURN(ModelWeights weights,
-                       load_model_weights(dir.path, dir.config, dir.residents));
+  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir));
   MOE_ASSIGN_OR_RETURN(ModelState state, ModelState::create(dir.config, fitted.context));
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertStore> store,

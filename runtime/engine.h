@@ -6,8 +6,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "formats/model_config.h"
+#include "formats/resident_overlay.h"
 #include "formats/status.h"
 #include "runtime/expert_store.h"
 #include "runtime/kernels.h"
@@ -30,6 +32,7 @@ Result<const Kernels*> backend_kernels(Backend backend, CpuLevel level);
 struct EngineOptions {
   std::filesystem::path model;
   std::string pack;  // as open_model_dir takes it
+  std::vector<OverlayGroup> overlays;
   Backend backend = Backend::kCpu;
   CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
   std::uint32_t threads = 1;

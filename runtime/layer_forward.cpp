@@ -25,7 +25,7 @@ LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weight
       max_tokens_(max_tokens),
       compute_(kernels, threads, widest_input(config)),
       attention_(config, max_tokens, context, compute_.pool().size()),
-      delta_(config, weights.tiled_v_heads, max_tokens),
+      delta_(config, max_tokens),
       moe_(config, max_tokens) {
   normed_.resize(max_tokens * width_);
   mixed_.resize(max_tokens * width_);

@@ -43,10 +43,10 @@ std::uint64_t activation_bytes(const ModelConfig& config) {
   return activation_floats(config) * sizeof(float);
 }
 
-Result<MemoryPlan> plan_memory(const ModelConfig& config, const ResidentManifest& residents,
+Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
                                const PackManifest& pack, const MemoryRequest& request) {
   MemoryPlan plan;
-  plan.resident_bytes = residents.data_size;
+  plan.resident_bytes = resident_bytes;
   const StateBytes state = state_bytes(config, request.context);
   plan.key_value_bytes = state.key_value;
   plan.recurrent_bytes = state.recurrent;

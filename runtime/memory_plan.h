@@ -6,13 +6,12 @@
 
 #include "formats/model_config.h"
 #include "formats/pack_manifest.h"
-#include "formats/resident_manifest.h"
 #include "formats/status.h"
 
 namespace moepack {
 
 struct MemoryPlan {
-  std::uint64_t resident_bytes = 0;     // model_weights.bin
+  std::uint64_t resident_bytes = 0;     // model_weights.bin and overlays
   std::uint64_t key_value_bytes = 0;    // at the full context
   std::uint64_t recurrent_bytes = 0;    // GatedDeltaNet states
   std::uint64_t scratch_bytes = 0;      // activations of one chunk of tokens
@@ -33,8 +32,8 @@ struct MemoryRequest {
   std::uint64_t available_bytes = 0;  // memory that may be used; 0: unknown
 };
 
-// kInvalidArgument when the cache budget is below the floor, naming the flag to change.
-Result<MemoryPlan> plan_memory(const ModelConfig& config, const ResidentManifest& residents,
+// `resident_bytes`: resident_memory() of the model. kInvalidArgument when the cache budget is below the floor, naming the flag to change.
+Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
                                const PackManifest& pack, const MemoryRequest& request);
 
 // Scratch for the activations of one token, in bytes.

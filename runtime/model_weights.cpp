@@ -1,30 +1,61 @@
 #include "runtime/model_weights.h"
 
-#include <algorithm>
 #include <cmath>
+#include <utility>
 
-#include "formats/checksum.h"
 #include "formats/qcodec.h"
-#include "formats/resident_files.h"
+#include "runtime/resident_tensors.h"
+#include "runtime/v_head_order.h"
 
 namespace moepack {
 namespace {
+
+using VHeads = ResidentConventions::VHeads;
 
 // Finds tensors by name and checks their shapes. Keeps the first error, so that binding reads as a
 // list; callers look at status() at the end.
 class Binder {
  public:
-  Binder(const ResidentManifest& manifest, const std::byte* data, std::string file)
-      : manifest_(manifest), data_(data), file_(std::move(file)) {}
+  Binder(const ModelDir& model, const ResidentTensors& tensors)
+      : model_(model),
+        tensors_(tensors),
+        key_heads_(model.config.linear_key_heads),
+        value_heads_(model.config.linear_value_heads) {}
+
+  bool has(const std::string& name) const { return tensors_.find(name) != nullptr; }
 
   QMatrixView matrix(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
-    const ResidentTensor* tensor = find(name, rows, cols);
-    if (tensor == nullptr) return {};
-    QMatrixView view{.format = tensor->format, .rows = rows, .cols = cols};
-    view.weight = data_ + tensor->weight_offset;
-    if (tensor->bytes.scales != 0) view.scales = data_ + tensor->scales_offset;
-    if (tensor->bytes.biases != 0) view.biases = data_ + tensor->biases_offset;
+    const LoadedTensor* found = find(name, rows, cols);
+    if (found == nullptr) return {};
+    const ResidentTensor& tensor = *found->tensor;
+    QMatrixView view{.format = tensor.format, .rows = rows, .cols = cols};
+    view.weight = found->data + tensor.weight_offset;
+    if (tensor.bytes.scales != 0) view.scales = found->data + tensor.scales_offset;
+    if (tensor.bytes.biases != 0) view.biases = found->data + tensor.biases_offset;
     return view;
+  }
+
+  // Rows from `first` on belong to the V heads; they are brought into `order` where they lie.
+  QMatrixView v_matrix(const std::string& name, std::uint64_t rows, std::uint64_t cols,
+                       std::uint64_t first, VHeads order) {
+    const LoadedTensor* found = find(name, rows, cols);
+    if (found == nullptr) return {};
+    const ResidentTensor& tensor = *found->tensor;
+    for (const auto& [offset, bytes] : {std::pair{tensor.weight_offset, tensor.bytes.weight},
+                                        std::pair{tensor.scales_offset, tensor.bytes.scales},
+                                        std::pair{tensor.biases_offset, tensor.bytes.biases}}) {
+      const std::uint64_t row_bytes = bytes / rows;
+      reorder_v_heads(
+          std::span(found->data + offset + first * row_bytes, bytes - first * row_bytes),
+          key_heads_, value_heads_, found->v_heads, order);
+    }
+    return matrix(name, rows, cols);
+  }
+
+  // The V-head order that a tensor has.
+  VHeads v_heads(const std::string& name) const {
+    const LoadedTensor* found = tensors_.find(name);
+    return found == nullptr ? model_.residents.conventions.v_heads : found->v_heads;
   }
 
   // All elements of a tensor of rows x cols, as float32.
@@ -38,10 +69,20 @@ class Binder {
     return out;
   }
 
+  // The same; from row `first` on they belong to the V heads and come in `order`.
+  std::vector<float> v_values(const std::string& name, std::uint64_t rows, std::uint64_t cols,
+                              std::uint64_t first, VHeads order) {
+    std::vector<float> out = values(name, rows, cols);
+    if (out.empty()) return out;
+    reorder_v_heads(std::span(out).subspan(first * cols), key_heads_, value_heads_, v_heads(name),
+                    order);
+    return out;
+  }
+
   // A norm's factor under the model's convention.
   std::vector<float> norm(const std::string& name, std::uint64_t size) {
     std::vector<float> out = values(name, 1, size);
-    if (manifest_.conventions.norm == ResidentConventions::Norm::kOnePlus) {
+    if (model_.residents.conventions.norm == ResidentConventions::Norm::kOnePlus) {
       for (float& w : out) w += 1.0F;
     }
     return out;
@@ -50,35 +91,36 @@ class Binder {
   const Status& status() const { return status_; }
 
  private:
-  const ResidentTensor* find(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
-    const auto found = std::lower_bound(
-        manifest_.tensors.begin(), manifest_.tensors.end(), name,
-        [](const ResidentTensor& t, const std::string& wanted) { return t.name < wanted; });
-    if (found == manifest_.tensors.end() || found->name != name) {
-      fail(not_found(Where{.file = file_, .tensor = name}, "is missing",
+  const LoadedTensor* find(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
+    const LoadedTensor* found = tensors_.find(name);
+    if (found == nullptr) {
+      const std::string file = (model_.path / kResidentManifestName).string();
+      fail(not_found(Where{.file = file, .tensor = name}, "is missing",
                      "convert the checkpoint again"));
       return nullptr;
     }
-    if (found->rows != rows || found->cols != cols) {
+    const ResidentTensor& tensor = *found->tensor;
+    if (tensor.rows != rows || tensor.cols != cols) {
       // conv1d may state its unit dimension in either place: [C, 1, T] or [C, T, 1].
-      if (found->rows * found->cols != rows * cols ||
-          qformat_info(found->format.id).kind != QKind::kPlain || found->shape.size() != 3) {
-        fail(corrupt(Where{.file = file_, .tensor = name},
-                     "is " + std::to_string(found->rows) + " x " + std::to_string(found->cols) +
+      if (tensor.rows * tensor.cols != rows * cols ||
+          qformat_info(tensor.format.id).kind != QKind::kPlain || tensor.shape.size() != 3) {
+        fail(corrupt(Where{.file = found->file, .tensor = name},
+                     "is " + std::to_string(tensor.rows) + " x " + std::to_string(tensor.cols) +
                          ", config.json asks for " + std::to_string(rows) + " x " +
                          std::to_string(cols)));
         return nullptr;
       }
     }
-    return &*found;
+    return found;
   }
   void fail(Status status) {
     if (status_.is_ok()) status_ = std::move(status);
   }
 
-  const ResidentManifest& manifest_;
-  const std::byte* data_;
-  std::string file_;
+  const ModelDir& model_;
+  const ResidentTensors& tensors_;
+  std::size_t key_heads_;
+  std::size_t value_heads_;
   Status status_;
 };
 
@@ -102,19 +144,23 @@ DeltaNetWeights bind_delta(Binder& bind, const ModelConfig& c, const ResidentCon
   const std::uint64_t key = std::uint64_t{c.linear_key_heads} * c.linear_key_dim;
   const std::uint64_t value = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
   const std::uint64_t channels = 2 * key + value;
+  const std::uint64_t heads = c.linear_value_heads;
+  const VHeads order = bind.v_heads(p + "out_proj");
   DeltaNetWeights w;
-  w.in_qkv = bind.matrix(p + "in_proj_qkv", channels, c.hidden_size);
-  w.in_z = bind.matrix(p + "in_proj_z", value, c.hidden_size);
-  w.in_b = bind.matrix(p + "in_proj_b", c.linear_value_heads, c.hidden_size);
-  w.in_a = bind.matrix(p + "in_proj_a", c.linear_value_heads, c.hidden_size);
+  w.tiled_v_heads = order == VHeads::kTiled;
+  w.in_qkv = bind.v_matrix(p + "in_proj_qkv", channels, c.hidden_size, 2 * key, order);
+  w.in_z = bind.v_matrix(p + "in_proj_z", value, c.hidden_size, 0, order);
+  w.in_b = bind.v_matrix(p + "in_proj_b", heads, c.hidden_size, 0, order);
+  w.in_a = bind.v_matrix(p + "in_proj_a", heads, c.hidden_size, 0, order);
   w.out = bind.matrix(p + "out_proj", c.hidden_size, value);
   w.norm = bind.values(p + "norm", 1, c.linear_value_dim);  // plain in every source
-  w.dt_bias = bind.values(p + "dt_bias", 1, c.linear_value_heads);
-  w.decay_rate = bind.values(p + "A_log", 1, c.linear_value_heads);
+  w.dt_bias = bind.v_values(p + "dt_bias", 1, heads, 0, order);
+  w.decay_rate = bind.v_values(p + "A_log", 1, heads, 0, order);
   if (how.a_log == ResidentConventions::ALog::kLog) {
     for (float& a : w.decay_rate) a = -std::exp(a);
   }
-  const std::vector<float> by_channel = bind.values(p + "conv1d", channels, c.linear_conv_taps);
+  const std::vector<float> by_channel =
+      bind.v_values(p + "conv1d", channels, c.linear_conv_taps, 2 * key, order);
   w.conv.resize(by_channel.size());
   for (std::size_t i = 0; i < by_channel.size(); ++i) {
     const std::size_t channel = i / c.linear_conv_taps;
@@ -155,51 +201,23 @@ LayerWeights bind_layer(Binder& bind, const ModelConfig& c, const ResidentConven
   return w;
 }
 
-// The bytes of all files where their logical offsets put them; zeros between files.
-Result<AlignedBuffer> read_data(const std::filesystem::path& directory,
-                                const ResidentManifest& manifest) {
-  MOE_ASSIGN_OR_RETURN(AlignedBuffer data,
-                       AlignedBuffer::allocate(manifest.data_size, kResidentAlignment));
-  ChecksumStream stream;
-  std::string last;
-  std::uint64_t end = 0;
-  for (const ResidentFile& entry : resident_files(manifest)) {
-    MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / entry.name));
-    std::fill_n(data.data() + end, entry.begin - end, std::byte{0});
-    const std::span<std::byte> bytes = data.span().subspan(entry.begin, entry.size);
-    MOE_RETURN_IF_ERROR(file.read_at(0, bytes));
-    if (manifest.has_checksum) stream.add(bytes);
-    end = entry.begin + entry.size;
-    last = file.path();
-  }
-  const std::uint64_t sum = stream.finish();
-  if (manifest.has_checksum && sum != manifest.checksum) {
-    return corrupt(Where{.file = last},
-                   "checksum is " + checksum_text(sum) + ", " + kResidentManifestName + " says " +
-                       checksum_text(manifest.checksum),
-                   "the file is damaged; convert the checkpoint again");
-  }
-  return data;
-}
-
 }  // namespace
 
-Result<ModelWeights> load_model_weights(const std::filesystem::path& directory,
-                                        const ModelConfig& config,
-                                        const ResidentManifest& manifest) {
+Result<ModelWeights> load_model_weights(const ModelDir& model) {
+  const ModelConfig& config = model.config;
+  MOE_ASSIGN_OR_RETURN(ResidentTensors tensors, ResidentTensors::load(model));
+  Binder bind(model, tensors);
   ModelWeights weights;
-  MOE_ASSIGN_OR_RETURN(weights.data, read_data(directory, manifest));
-  Binder bind(manifest, weights.data.data(), (directory / kResidentManifestName).string());
   weights.embedding = bind.matrix("model.embed_tokens", config.vocab_size, config.hidden_size);
-  weights.lm_head = config.tie_word_embeddings
-                        ? weights.embedding
-                        : bind.matrix("lm_head", config.vocab_size, config.hidden_size);
+  const bool is_tied = config.tie_word_embeddings && !bind.has("lm_head");
+  weights.lm_head =
+      is_tied ? weights.embedding : bind.matrix("lm_head", config.vocab_size, config.hidden_size);
   weights.final_norm = bind.norm("model.norm", config.hidden_size);
-  weights.tiled_v_heads = manifest.conventions.v_heads == ResidentConventions::VHeads::kTiled;
   for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    weights.layers.push_back(bind_layer(bind, config, manifest.conventions, layer));
+    weights.layers.push_back(bind_layer(bind, config, model.residents.conventions, layer));
   }
   MOE_RETURN_IF_ERROR(bind.status());
+  weights.data = tensors.take_buffers();
   return weights;
 }
 

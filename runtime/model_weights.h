@@ -6,8 +6,8 @@
 
 #include "formats/file.h"
 #include "formats/model_config.h"
+#include "formats/model_dir.h"
 #include "formats/qformat.h"
-#include "formats/resident_manifest.h"
 #include "formats/status.h"
 
 namespace moepack {
@@ -34,6 +34,7 @@ struct DeltaNetWeights {
   std::vector<float> decay_rate;  // [nv]: -exp(A_log)
   std::vector<float> dt_bias;     // [nv]
   std::vector<float> norm;        // [dv]
+  bool tiled_v_heads = false;     // V head h uses K head h % nk instead of h / (nv / nk)
 };
 
 struct MoeWeights {
@@ -55,18 +56,17 @@ struct LayerWeights {
 };
 
 struct ModelWeights {
-  AlignedBuffer data;             // of all resident files; the views point into it
-  QMatrixView embedding;          // [V, H]
-  QMatrixView lm_head;            // [V, H]; the embedding itself when tied
-  std::vector<float> final_norm;  // [H]
+  std::vector<AlignedBuffer> data;  // of all resident files; the views point into it
+  QMatrixView embedding;            // [V, H]
+  QMatrixView lm_head;              // [V, H]; the embedding itself when tied
+  std::vector<float> final_norm;    // [H]
   std::vector<LayerWeights> layers;
-  bool tiled_v_heads = false;  // V head h uses K head h % nk instead of h / (nv / nk)
 };
 
-// Reads the data files of `directory` whole, checks their checksum if there is one and binds every
-// tensor that `config` asks for. A missing tensor or a wrong shape is named with what was expected.
-Result<ModelWeights> load_model_weights(const std::filesystem::path& directory,
-                                        const ModelConfig& config,
-                                        const ResidentManifest& manifest);
+// Reads the data files of `model` and of its overlays and binds every tensor that the configuration
+// asks for. The matrices of a linear-attention layer are brought into the V-head order of its
+// out_proj, whose columns cannot be moved in every format; rows can. A missing tensor or a wrong
+// shape is named with what was expected.
+Result<ModelWeights> load_model_weights(const ModelDir& model);
 
 }  // namespace moepack

@@ -81,7 +81,7 @@ Result<Job> prepare(const ProfileOptions& options,
   if (job.windows.empty())
     return invalid_argument("the text is empty", "give -f a text with words");
   MOE_ASSIGN_OR_RETURN(job.corpus.kernels, backend_kernels(options.backend, options.cpu_level));
-  MOE_ASSIGN_OR_RETURN(job.model, open_model_dir(options.model, options.pack));
+  MOE_ASSIGN_OR_RETURN(job.model, open_model_dir(options.model, options.pack, options.overlays));
   const ModelConfig& config = job.model.config;
   for (const std::vector<std::int32_t>& text : texts) {
     MOE_RETURN_IF_ERROR(check_tokens(text, config.vocab_size));

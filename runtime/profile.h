@@ -19,6 +19,7 @@ namespace moepack {
 struct ProfileOptions {
   std::filesystem::path model;
   std::string pack;  // as open_model_dir takes it
+  std::vector<OverlayGroup> overlays;
   Backend backend = Backend::kCpu;
   CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
   std::uint32_t threads = 1;

@@ -79,6 +79,7 @@ Result<CalibrateOptions> options_of(const CalibrateFlags& flags) {
   CalibrateOptions options;
   options.model = flags.engine.model;
   options.pack = flags.engine.pack;
+  MOE_ASSIGN_OR_RETURN(options.overlays, overlay_groups(flags.engine));
   MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.engine.backend));
   MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.engine.cpu));
   options.threads = thread_count(flags.engine.threads);

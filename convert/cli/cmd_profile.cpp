@@ -155,6 +155,7 @@ Result<ProfileOptions> options_of(const ProfileFlags& flags) {
   ProfileOptions options;
   options.model = flags.engine.model;
   options.pack = flags.engine.pack;
+  MOE_ASSIGN_OR_RETURN(options.overlays, overlay_groups(flags.engine));
   MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.engine.backend));
   MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.engine.cpu));
   options.threads = thread_count(flags.engine.threads);

@@ -31,6 +31,11 @@ void add_model_flags(CLI::App& command, EngineFlags& flags) {
   command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
   command.add_option("--pack", flags.pack,
                      "Expert pack: NAME of packed_experts_NAME, or a directory's whole name");
+  command
+      .add_option("--overlay", flags.overlays,
+                  "Take these residents from MODEL/gguf instead: embedding, lm_head, attention, "
+                  "linear_attention, shared_experts, separated by commas; all: those there are")
+      ->delimiter(',');
   command.add_option("--backend", flags.backend, "auto, reference or cpu")
       ->envname("MOEPACK_BACKEND")
       ->capture_default_str();
@@ -56,10 +61,26 @@ std::uint32_t thread_count(std::uint32_t flag) {
   return flag != 0 ? flag : std::max(1U, std::thread::hardware_concurrency());
 }
 
+Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags) {
+  std::vector<OverlayGroup> groups;
+  for (const std::string& name : flags.overlays) {
+    if (name == "all") return list_overlay_groups(flags.model);
+    const auto group = overlay_group_from_name(name);
+    if (!group.has_value()) {
+      return invalid_argument("--overlay " + printable(name) + " is no group of tensors",
+                              "known are embedding, lm_head, attention, linear_attention, "
+                              "shared_experts and all");
+    }
+    if (std::find(groups.begin(), groups.end(), *group) == groups.end()) groups.push_back(*group);
+  }
+  return groups;
+}
+
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
   EngineOptions options;
   options.model = flags.model;
   options.pack = flags.pack;
+  MOE_ASSIGN_OR_RETURN(options.overlays, overlay_groups(flags));
   MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.backend));
   MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.cpu));
   options.threads = thread_count(flags.threads);

@@ -61,6 +61,7 @@ void add_threads(CLI::App& command, std::uint32_t& threads);
 struct EngineFlags {
   std::string model;
   std::string pack;
+  std::vector<std::string> overlays;
   std::string backend = "auto";
   std::string cpu = "auto";
   std::uint32_t threads = 0;    // 0: one per processor
@@ -69,14 +70,16 @@ struct EngineFlags {
   std::uint32_t chunk_tokens = 512;
 };
 
-// Adds -m/positional MODEL, --pack, --backend, --cpu, -t to `command`.
+// Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, EngineFlags& flags);
-// Adds -m/positional MODEL, --pack, --backend, --cpu, -t, --cache-mb, --chunk to `command`.
+// The same and --cache-mb, --chunk.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 
 // `flag` as -t gives it; 0: one per processor.
 std::uint32_t thread_count(std::uint32_t flag);
 
+// The groups that --overlay names, each once; "all": those that the model has.
+Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags);
 // Checks the flags and opens the engine with a context of at least `context` tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);
 

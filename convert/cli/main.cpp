@@ -11,6 +11,7 @@
 #include "convert/cli/cmd_index.h"
 #include "convert/cli/cmd_inspect.h"
 #include "convert/cli/cmd_logits.h"
+#include "convert/cli/cmd_overlay.h"
 #include "convert/cli/cmd_perplexity.h"
 #include "convert/cli/cmd_profile.h"
 #include "convert/cli/cmd_quantize.h"
@@ -40,6 +41,7 @@ int parse_and_run(int argc, char** argv) {
   register_quantize(app, action);
   register_sensitivity(app, action);
   register_tier(app, action);
+  register_overlay(app, action);
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);

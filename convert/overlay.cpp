@@ -1,0 +1,311 @@
+#include "convert/overlay.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+#include <system_error>
+
+#include "convert/journal.h"
+#include "convert/output_directory.h"
+#include "convert/overlay_files.h"
+#include "convert/pack.h"
+#include "convert/pack_summary.h"
+#include "convert/parallel.h"
+#include "convert/read_back.h"
+#include "formats/checksum.h"
+#include "formats/elapsed.h"
+#include "formats/json_fields.h"
+#include "formats/q3_keys.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+// All that was found out before anything is written.
+struct OverlayJob {
+  ModelSource source;
+  ConvertPlan plan;  // of the GGUF file; its pack is the one that is written
+  OverlaidModel model;
+  std::vector<PlannedOverlay> overlays;
+  std::vector<PlannedOverlay*> to_write;  // of overlays: those that are not there
+  fs::path pack;                          // the directory; "" without experts
+  std::uint64_t digest = 0;               // of the pack
+  OverlayReport report;
+};
+
+std::uint64_t text_sum(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
+
+Status plan_pack(const OverlayOptions& options, OverlayJob& job) {
+  PackManifest& pack = job.plan.pack;
+  const std::string name = std::string(kDefaultPackName) + "_" + options.name;
+  if (!is_plain_file_name(name)) {
+    return invalid_argument("\"" + printable(options.name) + "\" cannot name a pack");
+  }
+  pack.source.method = kOverlayMethod;
+  MOE_ASSIGN_OR_RETURN(const std::string compared, check_same_experts(job.plan, job.model, name));
+  if (compared.empty()) {
+    job.report.notes.emplace_back(
+        "the model has no other pack: whether the experts are its own was not checked");
+  }
+  job.pack = options.model / name;
+  MOE_RETURN_IF_ERROR(OutputDirectory::check(job.pack, OutputKind::kPack).status());
+  job.digest = text_sum(pack_manifest_text(pack));
+  job.report.pack = name;
+  job.report.pack_formats = pack_formats(pack);
+  job.report.pack_bytes = job.plan.expert_bytes;
+  job.report.num_layers = pack.num_layers;
+  job.report.is_engine_pack = !q3_members(pack, "").empty();
+  if (!job.report.is_engine_pack) {
+    job.report.notes.emplace_back(
+        "the flash-moe engines cannot read this pack: not all experts of a layer are in the same "
+        "blocks");
+  }
+  return Status::ok();
+}
+
+std::string types_of(const ResidentOverlay& overlay) {
+  std::set<std::string> names;
+  for (const OverlayTensor& entry : overlay.tensors) {
+    names.emplace(qformat_info(entry.tensor.format.id).name);
+  }
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+// Groups of which every file is there are left alone, the others written whole.
+Status plan_files(const OverlayOptions& options, OverlayJob& job) {
+  std::set<OverlayGroup> incomplete;
+  for (PlannedOverlay& planned : job.overlays) {
+    MOE_ASSIGN_OR_RETURN(const bool there, is_overlay_there(job.model, options.replace, planned));
+    if (!there) incomplete.insert(planned.overlay.group);
+  }
+  for (PlannedOverlay& planned : job.overlays) {
+    const ResidentOverlay& overlay = planned.overlay;
+    const bool wanted = incomplete.contains(overlay.group);
+    if (wanted) job.to_write.push_back(&planned);
+    job.report.overlays.push_back(
+        {.file = std::string(kOverlayDirectory) + "/" + overlay.data_name(),
+         .group = std::string(overlay_group_name(overlay.group)),
+         .types = types_of(overlay),
+         .matrices = overlay.tensors.size(),
+         .bytes = overlay.data_size,
+         .kept = !wanted});
+    for (const OverlayTensor& entry : overlay.tensors) {
+      if (overlay.group != OverlayGroup::kLinearAttention ||
+          entry.v_heads == job.model.residents.conventions.v_heads) {
+        continue;
+      }
+      job.report.notes.push_back(
+          "blocks of " + entry.tensor.name +
+          " span several V heads: it keeps its order, and the layers with such a matrix run in "
+          "that; the flash-moe engines cannot");
+      break;
+    }
+  }
+  return Status::ok();
+}
+
+Result<OverlayJob> prepare(const OverlayOptions& options) {
+  if (!options.experts && options.groups.empty()) {
+    return invalid_argument("no tensors were asked for", "give --tensors");
+  }
+  OverlayJob job;
+  MOE_ASSIGN_OR_RETURN(job.model, open_overlaid_model(options.model));
+  MOE_ASSIGN_OR_RETURN(job.source, ModelSource::open(options.gguf));
+  if (job.source.gguf() == nullptr) {
+    const std::string path = options.gguf.string();
+    return make_error(StatusCode::kInvalidArgument, Where{.file = path}, "is no GGUF file",
+                      "overlays are taken from GGUF files");
+  }
+  MOE_RETURN_IF_ERROR(job.source.check_usable_in_place());
+  MOE_RETURN_IF_ERROR(check_same_model(job.source, job.model));
+  ConvertOptions as_it_is;
+  as_it_is.page_size = options.page_size;
+  MOE_ASSIGN_OR_RETURN(job.plan, make_plan(job.source, as_it_is));
+  job.report.source = job.source.path().string();
+  job.report.threads = bounded_thread_count(options.threads);
+  MOE_ASSIGN_OR_RETURN(job.overlays,
+                       plan_resident_overlays(job.source, job.plan, job.model.residents.conventions,
+                                              options.groups));
+  MOE_RETURN_IF_ERROR(check_same_residents(job.overlays, job.model));
+  if (options.experts) MOE_RETURN_IF_ERROR(plan_pack(options, job));
+  return job;
+}
+
+// The pack, layer by layer, with a journal of what is finished.
+class PackJob {
+ public:
+  PackJob(const OverlayOptions& options, OverlayJob& job, OutputDirectory& output,
+          ConversionJournal journal)
+      : options_(options), job_(job), output_(output), journal_(std::move(journal)) {}
+
+  Status prepare();
+  Status run(ProgressCounter& progress);
+  std::size_t layers_done() const { return journal_.layers_done(); }
+  std::uint64_t bytes_left() const;
+
+ private:
+  PackManifest& pack() { return job_.plan.pack; }
+  Status open_journal();
+  bool take_layer(std::uint32_t layer);
+  Status run_layer(std::uint32_t layer, std::vector<PackWorker>& workers,
+                   ProgressCounter& progress);
+
+  const OverlayOptions& options_;
+  OverlayJob& job_;
+  OutputDirectory& output_;
+  ConversionJournal journal_;
+};
+
+Status PackJob::open_journal() {
+  const std::string what = "experts " + job_.report.pack_formats + " of " + pack().source.name;
+  if (journal_.is_empty()) return journal_.start(job_.digest, what);
+  if (journal_.plan() == job_.digest) return Status::ok();
+  if (options_.restart) return journal_.start(job_.digest, what);
+  const std::string there = output_.path().string();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = there},
+                    "holds an interrupted pack of something else, " + printable(journal_.what()),
+                    "give the same call to continue it, --restart to drop it, or another --name");
+}
+
+bool PackJob::take_layer(std::uint32_t l) {
+  LayerEntry& layer = pack().layers[l];
+  const std::vector<std::uint64_t>& sums = *journal_.layer_checksums(l);
+  std::error_code error;
+  if (sums.size() != layer.experts.size() ||
+      fs::file_size(output_.path() / layer.file, error) != layer.file_size || error) {
+    return false;
+  }
+  for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
+  return check_layer_file(output_.path(), pack(), l, job_.report.threads).is_ok();
+}
+
+// Takes over what an earlier run finished and reads back whole, and removes the rest.
+Status PackJob::prepare() {
+  MOE_RETURN_IF_ERROR(open_journal());
+  std::set<fs::path> kept;
+  for (std::uint32_t l = 0; l < pack().num_layers; ++l) {
+    if (journal_.layer_checksums(l) == nullptr) continue;
+    if (take_layer(l)) {
+      kept.insert(output_.path() / pack().layers[l].file);
+    } else {
+      journal_.forget_layer(l);
+    }
+  }
+  return output_.keep_only(kept);
+}
+
+std::uint64_t PackJob::bytes_left() const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t l = 0; l < job_.plan.pack.num_layers; ++l) {
+    if (journal_.layer_checksums(l) == nullptr) bytes += job_.plan.pack.layers[l].file_size;
+  }
+  return bytes;
+}
+
+Status PackJob::run_layer(std::uint32_t l, std::vector<PackWorker>& workers,
+                          ProgressCounter& progress) {
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, write_layer_file(job_.plan.experts, output_.path(), l,
+                                                         workers, pack(), progress));
+  MOE_RETURN_IF_ERROR(file.commit());
+  std::vector<std::uint64_t> sums;
+  for (const ExpertEntry& expert : pack().layers[l].experts) sums.push_back(expert.checksum);
+  MOE_RETURN_IF_ERROR(journal_.add_layer(l, std::move(sums)));
+  progress.layer_done();
+  return Status::ok();
+}
+
+Status PackJob::run(ProgressCounter& progress) {
+  // What is finished stays, whatever ends this run.
+  output_.keep();
+  std::vector<PackWorker> workers(job_.report.threads);
+  for (std::uint32_t l = 0; l < pack().num_layers; ++l) {
+    if (journal_.layer_checksums(l) != nullptr) continue;
+    const Status status = run_layer(l, workers, progress);
+    if (status.is_ok()) continue;
+    if (journal_.layers_done() == 0) output_.discard();
+    return status;
+  }
+  MOE_RETURN_IF_ERROR(write_pack_manifest(output_.path(), pack()));
+  MOE_RETURN_IF_ERROR(journal_.add_completion());
+  return output_.finish();
+}
+
+Status check_space(const OverlayOptions& options, OverlayReport& report) {
+  report.free_bytes = free_space(options.model).value_or(0);
+  if (report.free_bytes == 0 || report.needed_bytes <= report.free_bytes) return Status::ok();
+  const std::string path = options.model.string();
+  return make_error(StatusCode::kIo, Where{.file = path},
+                    std::to_string(report.needed_bytes) + " bytes are needed, but only " +
+                        std::to_string(report.free_bytes) + " are free there",
+                    "free some space");
+}
+
+std::uint64_t bytes_to_write(const OverlayJob& job) {
+  std::uint64_t bytes = 0;
+  for (const PlannedOverlay* planned : job.to_write) bytes += planned->overlay.data_size;
+  return bytes;
+}
+
+ConvertProgress starting_point(const OverlayJob& job, std::uint64_t layers_done,
+                               std::uint64_t pack_bytes) {
+  ConvertProgress start;
+  start.bytes_total = bytes_to_write(job) + pack_bytes;
+  start.layers_total = job.pack.empty() ? 0 : job.plan.pack.num_layers;
+  start.layers_done = static_cast<std::uint32_t>(layers_done);
+  return start;
+}
+
+Status write_files_alone(const OverlayOptions& options, OverlayJob& job,
+                         const ProgressCallback& callback) {
+  job.report.needed_bytes = bytes_to_write(job);
+  MOE_RETURN_IF_ERROR(check_space(options, job.report));
+  ProgressCounter progress(starting_point(job, 0, 0), callback);
+  return write_overlay_files(options.model, job.to_write, job.report.threads, progress);
+}
+
+Status write_all(const OverlayOptions& options, OverlayJob& job, const ProgressCallback& callback) {
+  if (job.pack.empty()) return write_files_alone(options, job, callback);
+  MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(job.pack, OutputKind::kPack));
+  MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
+                       ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
+  // Killed between the last manifest and the removal of the marker.
+  if (journal.is_complete() && journal.plan() == job.digest) {
+    job.report.layers_resumed = job.plan.pack.num_layers;
+    MOE_RETURN_IF_ERROR(output.finish());
+    return write_files_alone(options, job, callback);
+  }
+  PackJob pack(options, job, output, std::move(journal));
+  MOE_RETURN_IF_ERROR(pack.prepare());
+  job.report.layers_resumed = pack.layers_done();
+  job.report.needed_bytes = bytes_to_write(job) + pack.bytes_left();
+  MOE_RETURN_IF_ERROR(check_space(options, job.report));
+  ProgressCounter progress(starting_point(job, pack.layers_done(), pack.bytes_left()), callback);
+  MOE_RETURN_IF_ERROR(
+      write_overlay_files(options.model, job.to_write, job.report.threads, progress));
+  return pack.run(progress);
+}
+
+}  // namespace
+
+Result<OverlayReport> plan_overlay(const OverlayOptions& options) {
+  MOE_ASSIGN_OR_RETURN(OverlayJob job, prepare(options));
+  MOE_RETURN_IF_ERROR(plan_files(options, job));
+  job.report.needed_bytes = bytes_to_write(job) + job.report.pack_bytes;
+  job.report.free_bytes = free_space(options.model).value_or(0);
+  return std::move(job.report);
+}
+
+Result<OverlayReport> overlay_model(const OverlayOptions& options,
+                                    const ProgressCallback& progress) {
+  const auto start = Clock::now();
+  MOE_ASSIGN_OR_RETURN(OverlayJob job, prepare(options));
+  MOE_RETURN_IF_ERROR(plan_files(options, job));
+  MOE_RETURN_IF_ERROR(write_all(options, job, progress));
+  job.report.seconds = seconds_since(start);
+  return std::move(job.report);
+}
+
+}  // namespace moepack
