@@ -9,9 +9,11 @@
 
 #include "convert/import.h"
 #include "convert/model_files.h"
+#include "convert/overlay.h"
 #include "convert/parallel.h"
 #include "convert/sensitivity.h"
 #include "convert/verify_data.h"
+#include "convert/verify_overlay.h"
 #include "convert/verify_source.h"
 #include "formats/elapsed.h"
 #include "formats/file.h"
@@ -44,6 +46,7 @@ struct OpenModel {
   std::optional<ModelConfig> config;          // nullopt: a lone pack
   std::optional<ResidentManifest> residents;  // nullopt: a lone pack
   ResidentData data;                          // of the residents
+  std::vector<ResidentOverlay> overlays;
   std::vector<OpenPack> packs;
 };
 
@@ -67,6 +70,8 @@ Result<OpenModel> open_model(const VerifyOptions& options) {
   model.config = config.model;
   MOE_ASSIGN_OR_RETURN(model.residents, read_model_residents(path, config.model));
   MOE_ASSIGN_OR_RETURN(model.data, ResidentData::open(path, *model.residents));
+  MOE_ASSIGN_OR_RETURN(model.overlays,
+                       read_resident_overlays(path, *model.config, list_overlay_groups(path)));
   MOE_ASSIGN_OR_RETURN(std::vector<std::string> names, list_packs(path));
   if (!options.pack.empty() || names.empty()) {
     MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(path, options.pack));
@@ -133,7 +138,7 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
     return;
   }
   std::set<std::string, std::less<>> known(kModelFiles.begin(), kModelFiles.end());
-  known.insert({"gguf", kKeptResidentName, kSensitivityName});
+  known.insert({kOverlayDirectory, kKeptResidentName, kSensitivityName});
   for (const ResidentData::Part& part : model.data.parts()) {
     known.insert(fs::path(part.file.path()).filename().string());
   }
@@ -142,6 +147,15 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
         "the resident tensors have no checksum: flipped bits cannot be seen; moepack import adds "
         "it");
   }
+  std::set<std::string, std::less<>> overlay_files;
+  for (const ResidentOverlay& overlay : model.overlays) {
+    overlay_files.insert({overlay.data_name(), overlay.manifest_name()});
+    if (!overlay.has_checksum) {
+      notes.push_back("overlay " + overlay.data_name() +
+                      " has no checksum: flipped bits cannot be seen");
+    }
+  }
+  note_other_files(options.path / kOverlayDirectory, overlay_files, notes);
   const auto packs = list_packs(options.path);
   if (packs.is_ok()) known.insert(packs.value().begin(), packs.value().end());
   note_other_files(options.path, known, notes);
@@ -168,6 +182,29 @@ Result<std::unique_ptr<OpenSource>> open_source(const VerifyOptions& options) {
   return source;
 }
 
+// A model put together from several sources: what is not of the given one is no difference.
+bool is_mixed(const OpenModel& model) {
+  return !model.overlays.empty() ||
+         std::any_of(model.packs.begin(), model.packs.end(), [](const OpenPack& pack) {
+           return pack.manifest.source.method == kOverlayMethod;
+         });
+}
+
+Status compare_overlays_of(const SourceComparison& with, const VerifyOptions& options,
+                           const OpenModel& model, VerifyReport& report, bool& any) {
+  std::vector<ResidentOverlay> of_source;
+  for (const ResidentOverlay& overlay : model.overlays) {
+    if (is_of_source(with, overlay)) {
+      of_source.push_back(overlay);
+    } else {
+      report.notes.push_back("overlay " + overlay.data_name() +
+                             " is of another source: not compared");
+    }
+  }
+  any = any || !of_source.empty();
+  return compare_overlays(with, options.path, model.residents->conventions, of_source);
+}
+
 Status compare_with_source(const OpenSource& source, const VerifyOptions& options,
                            const OpenModel& model, DifferenceLog& log, ProgressCounter& progress,
                            VerifyReport& report) {
@@ -178,24 +215,42 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
                               .progress = progress,
                               .compared = report.compared};
   bool any = false;
+  bool of_base = false;  // the residents are of this source too
+  std::vector<const OpenPack*> others;
   for (std::size_t i = 0; i < model.packs.size(); ++i) {
     const OpenPack& pack = model.packs[i];
-    if (!fingerprint_matches(with, pack.path, pack.manifest)) continue;
+    if (!fingerprint_matches(with, pack.manifest)) {
+      others.push_back(&pack);
+      continue;
+    }
     if (pack.manifest.source.fingerprint == 0) {
       report.notes.push_back("pack " + printable(pack.name) +
                              " does not say what it was made from: compared all the same");
     }
     any = true;
+    of_base = of_base || pack.manifest.source.method != kOverlayMethod;
     report.packs[i].compared = true;
     MOE_RETURN_IF_ERROR(compare_experts(with, pack.path, pack.manifest));
   }
-  if (!any || !model.residents.has_value()) return Status::ok();
+  if (model.residents.has_value()) {
+    MOE_RETURN_IF_ERROR(compare_overlays_of(with, options, model, report, any));
+  }
+  for (const OpenPack* pack : others) {
+    if (any && is_mixed(model)) {
+      report.notes.push_back("pack " + printable(pack->name) +
+                             " is of another source: not compared");
+    } else {
+      log_fingerprint(with, pack->path, pack->manifest);
+    }
+  }
+  if (!of_base || !model.residents.has_value()) return Status::ok();
   return compare_residents(with, options.path, *model.residents, model.data);
 }
 
 ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
                            const ProgressCallback& callback) {
   std::uint64_t bytes = model.residents.has_value() ? model.residents->data_size : 0;
+  for (const ResidentOverlay& overlay : model.overlays) bytes += overlay.data_size;
   std::uint32_t layers = 0;
   for (const OpenPack& pack : model.packs) {
     bytes += pack_bytes(pack.manifest);
@@ -237,6 +292,12 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
     MOE_RETURN_IF_ERROR(check_resident_data(model.data, *model.residents, log, progress));
     report.resident_tensors = model.residents->tensors.size();
     report.resident_bytes = model.residents->data_size;
+  }
+  for (const ResidentOverlay& overlay : model.overlays) {
+    MOE_RETURN_IF_ERROR(check_overlay(options.path, overlay, log, progress));
+    report.overlays.push_back({.name = overlay.data_name(),
+                               .matrices = overlay.tensors.size(),
+                               .bytes = overlay.data_size});
   }
   for (const OpenPack& pack : model.packs) {
     MOE_RETURN_IF_ERROR(check_records(pack.path, pack.manifest, report.threads, log, progress));

@@ -29,9 +29,15 @@ struct VerifiedPack {
   bool compared = false;  // with the source
 };
 
+struct VerifiedOverlay {
+  std::string name;  // of its data file
+  std::uint64_t matrices = 0;
+  std::uint64_t bytes = 0;
+};
+
 // All matrices that have one format in the source and one here.
 struct ComparedFormat {
-  std::string part;  // "experts of PACK", "residents"
+  std::string part;  // "experts of PACK", "overlay GROUP", "residents"
   std::string source_format;
   std::string format;
   bool copied = false;  // compared byte for byte; else decoded
@@ -46,6 +52,7 @@ struct ComparedFormat {
 struct VerifyReport {
   PathKind kind = PathKind::kModel;
   std::vector<VerifiedPack> packs;
+  std::vector<VerifiedOverlay> overlays;
   std::uint64_t resident_tensors = 0;
   std::uint64_t resident_bytes = 0;
   std::vector<ComparedFormat> compared;

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <tuple>
 
 #include "convert/expert_name.h"
+#include "convert/overlay.h"
 #include "convert/parallel.h"
+#include "convert/range_compare.h"
 #include "convert/rounding_error.h"
 #include "convert/stored_matrix.h"
 #include "formats/checksum.h"
@@ -17,13 +18,10 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 19;
-
 struct Worker {
   BlockDecoder here;
   BlockDecoder there;
-  std::vector<std::byte> bytes_here;
-  std::vector<std::byte> bytes_there;
+  RangeComparer bytes;
 };
 
 // How two matrices of the same place are compared.
@@ -35,7 +33,8 @@ enum class Method : std::uint8_t { kRounds, kForeign, kOther };
 Method method_of(const PackManifest& pack) {
   const std::string& method = pack.source.method;
   if (pack.source.fingerprint == 0) return Method::kForeign;
-  const bool rounds = method == "copy" || method == "bf16" || method == "mlx-affine";
+  const bool rounds =
+      method == "copy" || method == "bf16" || method == "mlx-affine" || method == kOverlayMethod;
   return rounds ? Method::kRounds : Method::kOther;
 }
 
@@ -48,30 +47,15 @@ Compare mode_of(const StoredMatrix& here, const StoredMatrix& there, Method meth
 // What was found about a piece of a matrix.
 struct Finding {
   RoundingError error;
-  // The first byte that differs, in the file here.
-  std::optional<std::uint64_t> offset;
+  std::optional<ByteDifference> byte;  // the first that differs
   TensorPart part = TensorPart::kWeight;
-  std::byte expected{};
-  std::byte found{};
 };
 
 Status compare_range(const FileRange& here, const FileRange& there, TensorPart part, Worker& worker,
                      Finding& finding) {
-  worker.bytes_here.resize(std::min(kBlockBytes, here.bytes));
-  worker.bytes_there.resize(worker.bytes_here.size());
-  for (std::uint64_t at = 0; at < here.bytes && !finding.offset.has_value(); at += kBlockBytes) {
-    const std::size_t size = std::min(kBlockBytes, here.bytes - at);
-    const auto a = std::span(worker.bytes_here).first(size);
-    const auto b = std::span(worker.bytes_there).first(size);
-    MOE_RETURN_IF_ERROR(here.read(at, a));
-    MOE_RETURN_IF_ERROR(there.read(at, b));
-    if (std::memcmp(a.data(), b.data(), size) == 0) continue;
-    const auto pair = std::mismatch(a.begin(), a.end(), b.begin());
-    finding.offset = here.offset + at + static_cast<std::uint64_t>(pair.first - a.begin());
-    finding.part = part;
-    finding.found = *pair.first;
-    finding.expected = *pair.second;
-  }
+  if (finding.byte.has_value()) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(finding.byte, worker.bytes.compare(here, there));
+  finding.part = part;
   return Status::ok();
 }
 
@@ -116,12 +100,12 @@ std::optional<Difference> judge(const Place& place, const Finding& finding, Comp
   difference.layer = place.layer;
   difference.expert = place.expert;
   difference.tensor = place.name;
-  if (finding.offset.has_value()) {
+  if (finding.byte.has_value()) {
     if (is_affine(place.here.format)) difference.tensor += part_suffix(finding.part);
-    difference.offset = finding.offset;
+    difference.offset = finding.byte->offset;
     difference.what = "differs from the source's bytes";
-    difference.expected = std::to_string(std::to_integer<int>(finding.expected));
-    difference.found = std::to_string(std::to_integer<int>(finding.found));
+    difference.expected = std::to_string(std::to_integer<int>(finding.byte->expected));
+    difference.found = std::to_string(std::to_integer<int>(finding.byte->found));
     return difference;
   }
   const RoundingError& error = finding.error;
@@ -283,18 +267,18 @@ std::vector<Piece> cut_into_pieces(const std::vector<ResidentPair>& pairs) {
 
 }  // namespace
 
-bool fingerprint_matches(const SourceComparison& with, const std::filesystem::path& directory,
-                         const PackManifest& pack) {
-  if (pack.source.fingerprint == 0 || pack.source.fingerprint == with.source.fingerprint()) {
-    return true;
-  }
+bool fingerprint_matches(const SourceComparison& with, const PackManifest& pack) {
+  return pack.source.fingerprint == 0 || pack.source.fingerprint == with.source.fingerprint();
+}
+
+void log_fingerprint(const SourceComparison& with, const std::filesystem::path& directory,
+                     const PackManifest& pack) {
   with.log.next_part();
   with.log.add(0, manifest_difference((directory / kPackManifestName).string(),
                                       "source.fingerprint is that of another checkpoint, " +
                                           pack.source.name + "; the pack is not compared",
                                       checksum_text(with.source.fingerprint()),
                                       checksum_text(pack.source.fingerprint)));
-  return false;
 }
 
 Status compare_experts(const SourceComparison& with, const std::filesystem::path& directory,

@@ -24,10 +24,12 @@ struct SourceComparison {
   std::vector<ComparedFormat>& compared;
 };
 
-// False: the pack was made from another checkpoint, and its difference stands in the log. True also
-// for packs of other engines, which do not say what they were made from.
-bool fingerprint_matches(const SourceComparison& with, const std::filesystem::path& directory,
-                         const PackManifest& pack);
+// False: the pack was made from another checkpoint. True also for packs of other engines, which do
+// not say what they were made from.
+bool fingerprint_matches(const SourceComparison& with, const PackManifest& pack);
+// That as a difference.
+void log_fingerprint(const SourceComparison& with, const std::filesystem::path& directory,
+                     const PackManifest& pack);
 
 // Every projection of every expert. In the source's format, written by a method that copies such
 // bytes (as other engines' do): equal bytes. Otherwise decoded: within the limits of rounding

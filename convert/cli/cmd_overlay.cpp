@@ -128,6 +128,7 @@ void add_flags(CLI::App& command, OverlayFlags& flags) {
                   "What to take, separated by commas: experts, embedding, lm_head, attention, "
                   "linear_attention, shared_experts")
       ->delimiter(',')
+      ->allow_extra_args(false)  // what follows may be MODEL
       ->required();
   command.add_option("--name", flags.name, "Name of the expert pack: packed_experts_NAME")
       ->capture_default_str();

@@ -67,6 +67,10 @@ void print_json(const VerifyReport& report, const VerifyFlags& flags) {
                              {"has_checksums", p.has_checksums},
                              {"compared", p.compared}});
   }
+  json["overlays"] = Json::array();
+  for (const VerifiedOverlay& o : report.overlays) {
+    json["overlays"].push_back({{"name", o.name}, {"matrices", o.matrices}, {"bytes", o.bytes}});
+  }
   json["resident_tensors"] = report.resident_tensors;
   json["resident_bytes"] = report.resident_bytes;
   if (!flags.against.empty()) {
@@ -90,6 +94,10 @@ void print_summary(const VerifyReport& report, const VerifyFlags& flags) {
   for (const VerifiedPack& p : report.packs) {
     std::cerr << "pack " << printable(p.name) << ": " << p.records << " records, "
               << format_bytes(p.bytes) << (p.has_checksums ? "" : ", no checksums") << "\n";
+  }
+  for (const VerifiedOverlay& o : report.overlays) {
+    std::cerr << "overlay " << printable(o.name) << ": " << o.matrices << " matrices, "
+              << format_bytes(o.bytes) << "\n";
   }
   if (report.kind == PathKind::kModel) {
     std::cerr << "resident tensors: " << report.resident_tensors << ", "

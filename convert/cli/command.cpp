@@ -35,7 +35,8 @@ void add_model_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--overlay", flags.overlays,
                   "Take these residents from MODEL/gguf instead: embedding, lm_head, attention, "
                   "linear_attention, shared_experts, separated by commas; all: those there are")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);  // what follows may be MODEL
   command.add_option("--backend", flags.backend, "auto, reference or cpu")
       ->envname("MOEPACK_BACKEND")
       ->capture_default_str();
