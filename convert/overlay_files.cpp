@@ -1,6 +1,6 @@
 #include "convert/overlay_files.h"
 
-#include <algorithm>
+#include <set>
 #include <system_error>
 
 #include "convert/resident.h"
@@ -21,7 +21,6 @@ class Staging {
     MOE_RETURN_IF_ERROR(create_directories(overlays, staging.created_));
     staging.path_ = overlays / kStagingName;
     std::error_code error;
-    fs::remove_all(staging.path_, error);  // of a run that was killed
     fs::create_directory(staging.path_, error);
     if (!error) return staging;
     return make_error(StatusCode::kIo, Where{.file = staging.path_.string()}, error.message());
@@ -79,11 +78,51 @@ Status remove_file(const fs::path& path) {
   return make_error(StatusCode::kIo, Where{.file = path.string()}, error.message());
 }
 
-Status move_file(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  if (!error) return Status::ok();
-  return make_error(StatusCode::kIo, Where{.file = to.string()}, error.message());
+// Renames files; until keep() the destructor takes back those that replaced nothing.
+class Publication {
+ public:
+  Publication() = default;
+  Publication(const Publication&) = delete;
+  Publication& operator=(const Publication&) = delete;
+  ~Publication() {
+    std::error_code ignored;
+    for (const fs::path& path : added_) fs::remove(path, ignored);
+  }
+
+  Status move(const fs::path& from, const fs::path& to) {
+    std::error_code error;
+    if (!fs::exists(to, error)) added_.push_back(to);
+    fs::rename(from, to, error);
+    if (!error) return Status::ok();
+    return make_error(StatusCode::kIo, Where{.file = to.string()}, error.message());
+  }
+  void keep() { added_.clear(); }
+
+ private:
+  std::vector<fs::path> added_;
+};
+
+// The manifest first: with it alone, or with older data, nobody takes the file for whole.
+Status publish(std::span<PlannedOverlay*> planned, const fs::path& staging,
+               const fs::path& directory) {
+  Publication publication;
+  std::set<std::string> stems;
+  for (const PlannedOverlay* file : planned) {
+    stems.insert(file->overlay.stem);
+    for (const std::string& name : {file->overlay.manifest_name(), file->overlay.data_name()}) {
+      MOE_RETURN_IF_ERROR(publication.move(staging / name, directory / name));
+    }
+  }
+  for (const PlannedOverlay* file : planned) {
+    for (const std::string& stem : overlay_stems(file->overlay.group)) {
+      if (stems.contains(stem)) continue;
+      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".bin")));
+      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".json")));
+    }
+  }
+  MOE_RETURN_IF_ERROR(sync_directory(directory));
+  publication.keep();
+  return Status::ok();
 }
 
 }  // namespace
@@ -94,9 +133,8 @@ Result<bool> is_overlay_there(const OverlaidModel& model, bool replace, PlannedO
   bool same = false;
   for (const std::string& stem : overlay_stems(overlay.group)) {
     std::error_code ignored;
-    const bool is_there = fs::exists(directory / (stem + ".json"), ignored) ||
-                          fs::exists(directory / (stem + ".bin"), ignored);
-    if (!is_there) continue;
+    // A manifest alone is what a run left that was killed while it put its files in place.
+    if (!fs::exists(directory / (stem + ".bin"), ignored)) continue;
     const auto found = read_resident_overlay(model.path, stem, model.config);
     if (stem == overlay.stem && found.is_ok() && same_contents(overlay, found.value())) {
       overlay.checksum = found.value().checksum;
@@ -116,28 +154,15 @@ Result<bool> is_overlay_there(const OverlaidModel& model, bool replace, PlannedO
 
 Status write_overlay_files(const fs::path& model, std::span<PlannedOverlay*> planned,
                            std::size_t threads, ProgressCounter& progress) {
-  if (planned.empty()) return Status::ok();
   const fs::path directory = model / kOverlayDirectory;
+  std::error_code ignored;
+  fs::remove_all(directory / kStagingName, ignored);  // of a run that was killed
+  if (planned.empty()) return Status::ok();
   MOE_ASSIGN_OR_RETURN(const Staging staging, Staging::create(directory));
   for (PlannedOverlay* file : planned) {
     MOE_RETURN_IF_ERROR(write_one(*file, staging.path(), threads, progress));
   }
-  for (const PlannedOverlay* file : planned) {
-    for (const std::string& stem : overlay_stems(file->overlay.group)) {
-      const bool is_new = std::any_of(planned.begin(), planned.end(), [&](const PlannedOverlay* p) {
-        return p != file && p->overlay.stem == stem;
-      });
-      if (is_new) continue;
-      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".json")));
-      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".bin")));
-    }
-  }
-  for (const PlannedOverlay* file : planned) {
-    for (const std::string& name : {file->overlay.data_name(), file->overlay.manifest_name()}) {
-      MOE_RETURN_IF_ERROR(move_file(staging.path() / name, directory / name));
-    }
-  }
-  return sync_directory(directory);
+  return publish(planned, staging.path(), directory);
 }
 
 }  // namespace moepack

@@ -144,7 +144,8 @@ Result<OverlayTensor> parse_entry(const JsonFields& entry, std::string_view stem
   return out;
 }
 
-// Sorts by offset; each matrix once, no byte twice.
+// Sorts by offset; each matrix once, no byte twice. In our own files each begins at the next
+// multiple of 64 behind the one before, and the last ends the file.
 Status check_entries(const JsonFields& root, ResidentOverlay& overlay) {
   std::sort(overlay.tensors.begin(), overlay.tensors.end(),
             [](const OverlayTensor& a, const OverlayTensor& b) {
@@ -160,18 +161,21 @@ Status check_entries(const JsonFields& root, ResidentOverlay& overlay) {
       return root.error("entries", what + " overlaps the matrix before it, which ends at byte " +
                                        std::to_string(end));
     }
-    end = t.weight_offset + t.bytes.weight;
-    if (overlay.data_size != 0 && end > overlay.data_size) {
-      return root.error("entries", what + " ends at byte " + std::to_string(end) +
-                                       ", behind data_size, " + std::to_string(overlay.data_size));
+    if (overlay.has_checksum && t.weight_offset != align_up(end, kResidentAlignment)) {
+      return root.error("entries", what + " leaves a gap to the matrix before it, which ends at " +
+                                       "byte " + std::to_string(end));
     }
+    end = t.weight_offset + t.bytes.weight;
   }
-  return Status::ok();
+  if (!overlay.has_checksum || end == overlay.data_size) return Status::ok();
+  return root.error("data_size", "is " + std::to_string(overlay.data_size) +
+                                     ", but the last matrix ends at byte " + std::to_string(end));
 }
 
 // What moepack writes beside the engines' keys.
 Status parse_own_members(const JsonFields& root, ResidentOverlay& overlay) {
-  overlay.has_checksum = root.has("format_version");
+  const bool is_engines = !overlay_group_from_name(overlay.stem).has_value();
+  overlay.has_checksum = root.has("format_version") || !is_engines;
   if (!overlay.has_checksum) return Status::ok();
   MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
   if (version != kOverlayFormatVersion) {

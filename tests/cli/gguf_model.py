@@ -258,16 +258,18 @@ def random_tensors(c, seed=1):
 
 
 class Model:
-    def __init__(self, config=None, seed=3, legacy=False):
-        """`legacy`: as files made before attn_qkv and attn_gate (qwen3next)."""
+    def __init__(self, config=None, seed=3, legacy=False, types=None, weights=1):
+        """`legacy`: as files made before attn_qkv and attn_gate (qwen3next). `types`: of residents
+        that are not as RESIDENTS says. `weights`: the seed of what is quantized."""
         config = config or CONFIG
+        self.types = types or {}
         self.legacy = legacy
         self.config = config
         self.heads = Heads(config)
         self.source = random.Random(seed)
         self.gguf = []  # of gguf.Tensor
         self.twin = {}  # name: (dtype, shape, bytes), as checkpoint_files writes them
-        for name, (shape, values) in random_tensors(config).items():
+        for name, (shape, values) in random_tensors(config, weights).items():
             self.add(name, shape, values)
 
     def keep(self, name, shape, values):
@@ -291,6 +293,7 @@ class Model:
             return self.add_plain(name, f"blk.{layer}.{fused[rest][0]}", shape, fused[rest][1],
                                   values)
         target, kind = RESIDENTS[rest]
+        kind = self.types.get(rest, kind)
         target = f"blk.{layer}.{target}"
         if any(part in rest for part in REORDERED):
             return self.add_reordered(name, target, shape, kind, values)

@@ -239,5 +239,53 @@ TEST(PackManifest, LayerFileNamesAreTheEngines) {
   EXPECT_EQ(layer_file_name(100), "layer_100.bin");
 }
 
+// Blocks of ggml: the keys of the flash-moe engines stand beside ours, layer 1 an outlier.
+PackManifest of_blocks(std::uint64_t page_size) {
+  const WeightFormat iq3{.id = QFormatId::kIq3Xxs};
+  PackManifest m = uniform(page_size, 512, 256, iq3);
+  m.layouts = {make_expert_layout(512, 256, {iq3, iq3, {.id = QFormatId::kIq4Xs}}).value(),
+               make_expert_layout(512, 256, {iq3, {.id = QFormatId::kQ4K}, {.id = QFormatId::kQ5K}})
+                   .value()};
+  for (ExpertEntry& expert : m.layers[1].experts) expert.layout = 1;
+  place(m);
+  return m;
+}
+
+TEST(PackManifest, PacksOfBlocksHaveTheEnginesKeys) {
+  for (const std::uint64_t page_size : {1U, 4096U}) {
+    const std::string text = pack_manifest_text(of_blocks(page_size));
+    for (const char* part :
+         {R"("format": "q3_streamed_experts")", R"("default_format": "q3_gguf_iq3_xxs_iq4_xs")",
+          R"("1": {"format": "q3_outlier_iq3_xxs_q4_k_q5_k", "expert_size": 214016, "components")",
+          R"({"name": "up_proj.weight", "quant": "Q4_K", "offset": 50176, "size": 73728})",
+          R"("size": 50176, "quant": "IQ3_XXS", "dtype": "U8")"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " is missing in\n" << text;
+    }
+    ASSERT_OK_AND_ASSIGN(const PackManifest back, parse_pack_manifest(text, "layout.json"));
+    EXPECT_EQ(pack_manifest_text(back), text);
+  }
+  PackManifest mixed = of_blocks(4096);
+  mixed.layers[2].experts[3].layout = 1;
+  place(mixed);
+  EXPECT_EQ(pack_manifest_text(mixed).find("q3_streamed"), std::string::npos);
+  EXPECT_EQ(pack_manifest_text(uniform()).find("q3_streamed"), std::string::npos);
+}
+
+TEST(PackManifest, EnginesKeysMustAgree) {
+  const std::string text = pack_manifest_text(of_blocks(4096));
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string out = text;
+    const std::size_t at = out.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return parse_pack_manifest(out.replace(at, from.size(), to), "layout.json").status();
+  };
+  expect_error(edited("q3_streamed_experts", "q4_streamed_experts"), StatusCode::kCorrupt,
+               {"format"});
+  expect_error(edited("q3_outlier_iq3", "q3_outlier_iq2"), StatusCode::kCorrupt,
+               {"outlier_layers"});
+  expect_error(edited("\"quant\": \"IQ3_XXS\", \"dtype\"", "\"quant\": \"IQ3_S\", \"dtype\""),
+               StatusCode::kCorrupt, {"components[0].quant", "IQ3_S", "IQ3_XXS"});
+}
+
 }  // namespace
 }  // namespace moepack

@@ -1,0 +1,33 @@
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "formats/resident_overlay.h"
+#include "tests/fuzz/require.h"
+
+// The first byte chooses the file's name. What the reader accepts of our own files must survive
+// being written and read again; no matrix leaves what its size and offset say.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using moepack::test::require;
+  constexpr std::uint32_t kLayers = 7;
+  if (size == 0) return 0;
+  const auto group = moepack::kOverlayGroups[data[0] % moepack::kOverlayGroups.size()];
+  const auto stems = moepack::overlay_stems(group);
+  const std::string& stem = stems[data[0] / moepack::kOverlayGroups.size() % stems.size()];
+  const std::string_view text(reinterpret_cast<const char*>(data + 1), size - 1);
+  const auto overlay = moepack::parse_resident_overlay(text, "fuzz", stem, kLayers);
+  if (!overlay.is_ok()) {
+    moepack::test::check_message(overlay.status());
+    return 0;
+  }
+  for (const moepack::OverlayTensor& entry : overlay.value().tensors) {
+    require(entry.layer < kLayers && entry.role->group == group);
+    require(entry.tensor.weight_offset + entry.tensor.bytes.weight > entry.tensor.weight_offset);
+  }
+  if (!overlay.value().has_checksum) return 0;
+  const std::string once = moepack::resident_overlay_text(overlay.value());
+  const auto again = moepack::parse_resident_overlay(once, "fuzz", stem, kLayers);
+  require(again.is_ok() && moepack::resident_overlay_text(again.value()) == once);
+  return 0;
+}
