@@ -200,6 +200,28 @@ void note_written_layers(const fs::path& model, std::vector<std::string>& notes)
                   " layer files are complete; moepack convert goes on from there");
 }
 
+Result<std::vector<OverlaySummary>> summarize_overlays(const fs::path& path,
+                                                       const ModelConfig& config) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<ResidentOverlay> overlays,
+                       read_resident_overlays(path, config, list_overlay_groups(path)));
+  std::vector<OverlaySummary> out;
+  for (const ResidentOverlay& overlay : overlays) {
+    OverlaySummary summary{.name = overlay.data_name(),
+                           .group = std::string(overlay_group_name(overlay.group)),
+                           .matrices = overlay.tensors.size(),
+                           .bytes = overlay.data_size,
+                           .formats = {},
+                           .source = overlay.source.name};
+    FormatTallies formats;
+    for (const OverlayTensor& entry : overlay.tensors) {
+      formats.add(to_string(entry.tensor.format), entry.tensor.bytes.weight);
+    }
+    summary.formats = formats.sorted();
+    out.push_back(std::move(summary));
+  }
+  return out;
+}
+
 Status inspect_model(const fs::path& path, std::size_t num_worst, Inspection& out) {
   out.unfinished = is_there(path / kUnfinishedMarker);
   // Of an unfinished model anything may be missing.
@@ -217,6 +239,9 @@ Status inspect_model(const fs::path& path, std::size_t num_worst, Inspection& ou
     auto residents = summarize_residents(path, out.config.value_or(ModelConfig{}));
     if (!passed(residents.status())) return residents.status();
     if (residents.is_ok()) out.residents = std::move(residents).value();
+  }
+  if (out.config.has_value()) {
+    MOE_ASSIGN_OR_RETURN(out.overlays, summarize_overlays(path, *out.config));
   }
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(path));
   const PackDimensions dims = pack_dimensions(out.config.value_or(ModelConfig{}));

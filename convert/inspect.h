@@ -57,6 +57,16 @@ struct ResidentSummary {
   ResidentConventions conventions;
 };
 
+// One file of MODEL/gguf.
+struct OverlaySummary {
+  std::string name;   // of the data file
+  std::string group;  // as --overlay takes it
+  std::uint64_t matrices = 0;
+  std::uint64_t bytes = 0;
+  std::vector<FormatTally> formats;
+  std::string source;  // "" where it does not say
+};
+
 struct CheckpointSummary {
   std::uint64_t num_files = 0;
   std::uint64_t bytes = 0;  // of the tensors
@@ -111,6 +121,7 @@ struct Inspection {
   std::optional<CheckpointSummary> checkpoint;  // of checkpoints and safetensors files
   std::optional<GgufSummary> gguf;              // of GGUF files
   std::optional<ResidentSummary> residents;     // of models
+  std::vector<OverlaySummary> overlays;         // of models
   std::vector<PackSummary> packs;               // of models and packs
   std::vector<std::string> absent_files;        // companions that a model lacks
   std::vector<std::string> notes;

@@ -1,7 +1,7 @@
 #include "convert/overlay.h"
 
 #include <algorithm>
-#include <bit>
+#include <optional>
 #include <set>
 #include <system_error>
 
@@ -29,39 +29,51 @@ struct OverlayJob {
   OverlaidModel model;
   std::vector<PlannedOverlay> overlays;
   std::vector<PlannedOverlay*> to_write;  // of overlays: those that are not there
-  fs::path pack;                          // the directory; "" without experts
+  fs::path pack;                          // the directory; "" when none is to be written
   std::uint64_t digest = 0;               // of the pack
   OverlayReport report;
 };
 
 std::uint64_t text_sum(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
+// True when the pack is there, finished, with the layouts and the source that are planned.
+bool is_pack_there(const fs::path& directory, PackManifest planned) {
+  auto there = read_pack_manifest(directory);
+  if (!there.is_ok()) return false;
+  PackManifest& found = there.value();
+  if (found.layers.size() != planned.layers.size()) return false;
+  for (std::size_t l = 0; l < found.layers.size(); ++l) {
+    for (ExpertEntry& expert : found.layers[l].experts) expert.checksum = 0;
+  }
+  found.report_json = planned.report_json;
+  return pack_manifest_text(found) == pack_manifest_text(planned);
+}
+
 Status plan_pack(const OverlayOptions& options, OverlayJob& job) {
   PackManifest& pack = job.plan.pack;
   const std::string name = std::string(kDefaultPackName) + "_" + options.name;
-  if (!is_plain_file_name(name)) {
+  if (options.name.empty() || !is_plain_file_name(name)) {
     return invalid_argument("\"" + printable(options.name) + "\" cannot name a pack");
   }
   pack.source.method = kOverlayMethod;
-  MOE_ASSIGN_OR_RETURN(const std::string compared, check_same_experts(job.plan, job.model, name));
-  if (compared.empty()) {
-    job.report.notes.emplace_back(
-        "the model has no other pack: whether the experts are its own was not checked");
+  MOE_ASSIGN_OR_RETURN(const std::string unchecked, check_same_experts(job.plan, job.model, name));
+  if (!unchecked.empty()) {
+    job.report.notes.push_back(unchecked + ": whether the experts are its own was not checked");
   }
-  job.pack = options.model / name;
-  MOE_RETURN_IF_ERROR(OutputDirectory::check(job.pack, OutputKind::kPack).status());
   job.digest = text_sum(pack_manifest_text(pack));
   job.report.pack = name;
   job.report.pack_formats = pack_formats(pack);
   job.report.pack_bytes = job.plan.expert_bytes;
   job.report.num_layers = pack.num_layers;
-  job.report.is_engine_pack = !q3_members(pack, "").empty();
-  if (!job.report.is_engine_pack) {
-    job.report.notes.emplace_back(
-        "the flash-moe engines cannot read this pack: not all experts of a layer are in the same "
-        "blocks");
+  const std::string problem = q3_problem(pack);
+  job.report.is_engine_pack = problem.empty();
+  if (!problem.empty()) {
+    job.report.notes.push_back("the flash-moe engines cannot run this pack: " + problem);
   }
-  return Status::ok();
+  job.report.is_pack_kept = is_pack_there(options.model / name, pack);
+  if (job.report.is_pack_kept) return Status::ok();
+  job.pack = options.model / name;
+  return OutputDirectory::check(job.pack, OutputKind::kPack).status();
 }
 
 std::string types_of(const ResidentOverlay& overlay) {
@@ -234,12 +246,13 @@ Status PackJob::run(ProgressCounter& progress) {
 }
 
 Status check_space(const OverlayOptions& options, OverlayReport& report) {
-  report.free_bytes = free_space(options.model).value_or(0);
-  if (report.free_bytes == 0 || report.needed_bytes <= report.free_bytes) return Status::ok();
+  const std::optional<std::uint64_t> free = free_space(options.model);
+  report.free_bytes = free.value_or(0);
+  if (!free.has_value() || report.needed_bytes <= *free) return Status::ok();
   const std::string path = options.model.string();
   return make_error(StatusCode::kIo, Where{.file = path},
                     std::to_string(report.needed_bytes) + " bytes are needed, but only " +
-                        std::to_string(report.free_bytes) + " are free there",
+                        std::to_string(*free) + " are free there",
                     "free some space");
 }
 
@@ -258,24 +271,33 @@ ConvertProgress starting_point(const OverlayJob& job, std::uint64_t layers_done,
   return start;
 }
 
+// The files of MODEL/gguf; `directory` is absent where no group was asked for.
+Status write_files(OverlayJob& job, std::optional<OverlayDirectory>& directory,
+                   ProgressCounter& progress) {
+  if (!directory.has_value()) return Status::ok();
+  return directory->write(job.to_write, job.report.threads, progress);
+}
+
 Status write_files_alone(const OverlayOptions& options, OverlayJob& job,
+                         std::optional<OverlayDirectory>& directory,
                          const ProgressCallback& callback) {
   job.report.needed_bytes = bytes_to_write(job);
   MOE_RETURN_IF_ERROR(check_space(options, job.report));
   ProgressCounter progress(starting_point(job, 0, 0), callback);
-  return write_overlay_files(options.model, job.to_write, job.report.threads, progress);
+  return write_files(job, directory, progress);
 }
 
-Status write_all(const OverlayOptions& options, OverlayJob& job, const ProgressCallback& callback) {
-  if (job.pack.empty()) return write_files_alone(options, job, callback);
+Status write_all(const OverlayOptions& options, OverlayJob& job,
+                 std::optional<OverlayDirectory>& directory, const ProgressCallback& callback) {
+  if (job.pack.empty()) return write_files_alone(options, job, directory, callback);
   MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(job.pack, OutputKind::kPack));
   MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
                        ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
   // Killed between the last manifest and the removal of the marker.
   if (journal.is_complete() && journal.plan() == job.digest) {
     job.report.layers_resumed = job.plan.pack.num_layers;
-    MOE_RETURN_IF_ERROR(output.finish());
-    return write_files_alone(options, job, callback);
+    MOE_RETURN_IF_ERROR(write_files_alone(options, job, directory, callback));
+    return output.finish();
   }
   PackJob pack(options, job, output, std::move(journal));
   MOE_RETURN_IF_ERROR(pack.prepare());
@@ -283,8 +305,7 @@ Status write_all(const OverlayOptions& options, OverlayJob& job, const ProgressC
   job.report.needed_bytes = bytes_to_write(job) + pack.bytes_left();
   MOE_RETURN_IF_ERROR(check_space(options, job.report));
   ProgressCounter progress(starting_point(job, pack.layers_done(), pack.bytes_left()), callback);
-  MOE_RETURN_IF_ERROR(
-      write_overlay_files(options.model, job.to_write, job.report.threads, progress));
+  MOE_RETURN_IF_ERROR(write_files(job, directory, progress));
   return pack.run(progress);
 }
 
@@ -293,7 +314,7 @@ Status write_all(const OverlayOptions& options, OverlayJob& job, const ProgressC
 Result<OverlayReport> plan_overlay(const OverlayOptions& options) {
   MOE_ASSIGN_OR_RETURN(OverlayJob job, prepare(options));
   MOE_RETURN_IF_ERROR(plan_files(options, job));
-  job.report.needed_bytes = bytes_to_write(job) + job.report.pack_bytes;
+  job.report.needed_bytes = bytes_to_write(job) + (job.pack.empty() ? 0 : job.report.pack_bytes);
   job.report.free_bytes = free_space(options.model).value_or(0);
   return std::move(job.report);
 }
@@ -302,8 +323,13 @@ Result<OverlayReport> overlay_model(const OverlayOptions& options,
                                     const ProgressCallback& progress) {
   const auto start = Clock::now();
   MOE_ASSIGN_OR_RETURN(OverlayJob job, prepare(options));
+  std::optional<OverlayDirectory> directory;
+  if (!job.overlays.empty()) {
+    MOE_ASSIGN_OR_RETURN(OverlayDirectory taken, OverlayDirectory::take(options.model));
+    directory.emplace(std::move(taken));
+  }
   MOE_RETURN_IF_ERROR(plan_files(options, job));
-  MOE_RETURN_IF_ERROR(write_all(options, job, progress));
+  MOE_RETURN_IF_ERROR(write_all(options, job, directory, progress));
   job.report.seconds = seconds_since(start);
   return std::move(job.report);
 }

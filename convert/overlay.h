@@ -31,7 +31,7 @@ struct OverlayOptions {
 struct WrittenOverlay {
   std::string file;  // "gguf/full_attn_q8_0.bin"
   std::string group;
-  std::string types;  // "Q6_K, Q8_0"
+  std::string types;  // "q6_k, q8_0"
   std::uint64_t matrices = 0;
   std::uint64_t bytes = 0;
   bool kept = false;  // was there already, from the same file
@@ -43,7 +43,8 @@ struct OverlayReport {
   std::string pack;  // directory; "" without experts
   std::string pack_formats;
   std::uint64_t pack_bytes = 0;
-  bool is_engine_pack = false;  // its manifest has the flash-moe engines' keys
+  bool is_pack_kept = false;    // was there already, whole, from the same file
+  bool is_engine_pack = false;  // the flash-moe engines can run it
   std::uint32_t num_layers = 0;
   std::size_t layers_resumed = 0;
   std::uint64_t needed_bytes = 0;

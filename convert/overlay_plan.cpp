@@ -52,7 +52,7 @@ class OverlayPlanner {
     const std::uint32_t layers = has_layers(group) ? source_.config().model.num_layers : 1;
     for (std::uint32_t layer = 0; layer < layers; ++layer) {
       for (const OverlayRole& role : overlay_roles()) {
-        if (role.group == group) add(role, layer);
+        if (role.group == group) MOE_RETURN_IF_ERROR(add(role, layer));
       }
     }
     if (planned_.size() > before) return Status::ok();
@@ -66,7 +66,7 @@ class OverlayPlanner {
   std::vector<PlannedOverlay> take() { return std::move(planned_); }
 
  private:
-  void add(const OverlayRole& role, std::uint32_t layer);
+  Status add(const OverlayRole& role, std::uint32_t layer);
   PlannedOverlay& file_of(const OverlayRole& role, const WeightFormat& format);
 
   const ModelSource& source_;
@@ -92,19 +92,23 @@ PlannedOverlay& OverlayPlanner::file_of(const OverlayRole& role, const WeightFor
 }
 
 // Nothing where the layer has no such matrix; the plan saw to it that none is missing.
-void OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
+Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
   const std::string name = overlay_module(role, layer);
   const std::vector<ResidentTensor>& tensors = plan_.resident.tensors;
   const auto found =
       std::lower_bound(tensors.begin(), tensors.end(), name,
                        [](const ResidentTensor& t, const std::string& n) { return t.name < n; });
-  if (found == tensors.end() || found->name != name) return;
+  if (found == tensors.end() || found->name != name) return Status::ok();
   SourceMatrix matrix = plan_.resident_sources[static_cast<std::size_t>(found - tensors.begin())];
   PlannedOverlay& planned = file_of(role, found->format);
   OverlayTensor entry{.role = &role, .layer = layer, .tensor = *found, .v_heads = to_};
   entry.tensor.weight_offset = align_up(planned.overlay.data_size, kResidentAlignment);
   planned.overlay.data_size = entry.tensor.weight_offset + entry.tensor.bytes.weight;
   const HeadPlace place = head_place(role, source_.config().model);
+  if (place.axis != HeadAxis::kNone && matrix.runs != nullptr && from_ != to_) {
+    return unsupported(matrix.weight.tensor.where(),
+                       "holds rows of several matrices, whose V heads cannot be moved as well");
+  }
   if (place.axis == HeadAxis::kRows) matrix = heads_.rows(matrix, place.first, place.head_rows);
   if (place.axis == HeadAxis::kColumns) {
     std::optional<SourceMatrix> moved = heads_.columns(matrix);
@@ -113,6 +117,7 @@ void OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
   }
   planned.overlay.tensors.push_back(std::move(entry));
   planned.sources.push_back(std::move(matrix));
+  return Status::ok();
 }
 
 Status other_model(const Where& where, const std::string& what) {
@@ -229,6 +234,14 @@ Status check_same_residents(std::span<const PlannedOverlay> overlays, const Over
                              entry.v_heads != model.residents.conventions.v_heads)) {
         continue;
       }
+      if (own->rows != entry.tensor.rows || own->cols != entry.tensor.cols) {
+        const std::string file = (model.path / kResidentManifestName).string();
+        return corrupt(Where{.file = file, .tensor = own->name},
+                       "is " + std::to_string(own->rows) + " x " + std::to_string(own->cols) +
+                           ", config.json asks for " + std::to_string(entry.tensor.rows) + " x " +
+                           std::to_string(entry.tensor.cols),
+                       "convert the checkpoint again");
+      }
       const SourceMatrix& source = planned.sources[i];
       MOE_ASSIGN_OR_RETURN(
           const double difference,
@@ -242,18 +255,22 @@ Status check_same_residents(std::span<const PlannedOverlay> overlays, const Over
 Result<std::string> check_same_experts(const ConvertPlan& plan, const OverlaidModel& model,
                                        const std::string& except) {
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> names, list_packs(model.path));
+  std::string problem = "the model has no other pack";
   for (const std::string& name : names) {
     if (name == except) continue;
     const auto pack = read_pack_directory(model.path / name, pack_dimensions(model.config));
-    if (!pack.is_ok()) continue;
+    if (!pack.is_ok()) {
+      problem = "pack " + printable(name) + " cannot be read (" + pack.status().message() + ")";
+      continue;
+    }
     MOE_RETURN_IF_ERROR(check_pack_fits(model.config, pack.value(), model.path / name));
     WeightSampler sampler;
     for (std::uint32_t layer = 0; layer < pack.value().num_layers; ++layer) {
       MOE_RETURN_IF_ERROR(check_layer(plan, model.path / name, pack.value(), layer, sampler));
     }
-    return name;
+    return std::string();
   }
-  return std::string();
+  return problem;
 }
 
 }  // namespace moepack

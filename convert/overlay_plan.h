@@ -39,8 +39,8 @@ Status check_same_model(const ModelSource& source, const OverlaidModel& model);
 // kInvalidArgument unless samples of the matrices differ from the model's own by no more than
 // roundings of the same weights do, naming the first that does.
 Status check_same_residents(std::span<const PlannedOverlay> overlays, const OverlaidModel& model);
-// The same for experts, against the first pack of the model that can be read, but for `except`. Its
-// name; "" when there is none to compare with.
+// The same for experts, against the first pack of the model that can be read, but for `except`. Why
+// there is none to compare with, or "".
 Result<std::string> check_same_experts(const ConvertPlan& plan, const OverlaidModel& model,
                                        const std::string& except);
 

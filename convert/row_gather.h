@@ -56,6 +56,7 @@ class RowGather {
         at += part;
       }
       run_begin = run_end;
+      if (at == size) break;
     }
     return Status::ok();
   }

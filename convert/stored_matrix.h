@@ -57,10 +57,10 @@ struct DecodedBlock {
 // Holds the buffers of one thread.
 class BlockDecoder {
  public:
-  // Elements [begin, begin + count) in row-major order, 0 < count <= kDecodeBlock; begin and the end
-  // stand between groups, blocks and bytes: at a row's, or begin at a multiple of kDecodeBlock. Rows need no care: in every format they follow each other without a gap, and a
-  // group of affine codes or a block starts at a whole byte, so any of them in a row are a matrix
-  // of their own.
+  // Elements [begin, begin + count) in row-major order, 0 < count <= kDecodeBlock; begin and the
+  // end stand between groups, blocks and bytes: at a row's, or begin at a multiple of kDecodeBlock.
+  // Rows need no care: in every format they follow each other without a gap, and a group of affine
+  // codes or a block starts at a whole byte, so any of them in a row are a matrix of their own.
   Result<DecodedBlock> decode(const StoredMatrix& matrix, std::uint64_t begin, std::uint64_t count);
 
  private:

@@ -112,7 +112,7 @@ void note_other_files(const fs::path& directory, const std::set<std::string, std
   }
   std::sort(found.begin(), found.end());
   for (const std::string& name : found) {
-    const bool left_over = name.ends_with(".tmp");
+    const bool left_over = name.ends_with(".tmp") || name.starts_with("moepack.");
     notes.push_back(printable((directory / name).string(), 4096) +
                     (left_over ? ": left over by an interrupted command; remove it"
                                : ": is no part of the model"));
@@ -182,12 +182,11 @@ Result<std::unique_ptr<OpenSource>> open_source(const VerifyOptions& options) {
   return source;
 }
 
+bool is_overlay(const OpenPack& pack) { return pack.manifest.source.method == kOverlayMethod; }
+
 // A model put together from several sources: what is not of the given one is no difference.
 bool is_mixed(const OpenModel& model) {
-  return !model.overlays.empty() ||
-         std::any_of(model.packs.begin(), model.packs.end(), [](const OpenPack& pack) {
-           return pack.manifest.source.method == kOverlayMethod;
-         });
+  return !model.overlays.empty() || std::any_of(model.packs.begin(), model.packs.end(), is_overlay);
 }
 
 Status compare_overlays_of(const SourceComparison& with, const VerifyOptions& options,
@@ -205,6 +204,26 @@ Status compare_overlays_of(const SourceComparison& with, const VerifyOptions& op
   return compare_overlays(with, options.path, model.residents->conventions, of_source);
 }
 
+// Residents are of the source that a pack which is no overlay is of; where there is none, of the
+// one that their manifest names.
+Status compare_residents_of(const SourceComparison& with, const VerifyOptions& options,
+                            const OpenModel& model, VerifyReport& report, bool& any) {
+  bool has_own = false;
+  bool matches = false;
+  for (const OpenPack& pack : model.packs) {
+    if (is_overlay(pack)) continue;
+    has_own = true;
+    matches = matches || fingerprint_matches(with, pack.manifest);
+  }
+  if (!has_own) matches = model.residents->model == with.source.name();
+  if (matches) {
+    any = true;
+    return compare_residents(with, options.path, *model.residents, model.data);
+  }
+  if (any) report.notes.emplace_back("the resident tensors are of another source: not compared");
+  return Status::ok();
+}
+
 Status compare_with_source(const OpenSource& source, const VerifyOptions& options,
                            const OpenModel& model, DifferenceLog& log, ProgressCounter& progress,
                            VerifyReport& report) {
@@ -215,7 +234,6 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
                               .progress = progress,
                               .compared = report.compared};
   bool any = false;
-  bool of_base = false;  // the residents are of this source too
   std::vector<const OpenPack*> others;
   for (std::size_t i = 0; i < model.packs.size(); ++i) {
     const OpenPack& pack = model.packs[i];
@@ -228,12 +246,12 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
                              " does not say what it was made from: compared all the same");
     }
     any = true;
-    of_base = of_base || pack.manifest.source.method != kOverlayMethod;
     report.packs[i].compared = true;
     MOE_RETURN_IF_ERROR(compare_experts(with, pack.path, pack.manifest));
   }
   if (model.residents.has_value()) {
     MOE_RETURN_IF_ERROR(compare_overlays_of(with, options, model, report, any));
+    MOE_RETURN_IF_ERROR(compare_residents_of(with, options, model, report, any));
   }
   for (const OpenPack* pack : others) {
     if (any && is_mixed(model)) {
@@ -243,8 +261,7 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
       log_fingerprint(with, pack->path, pack->manifest);
     }
   }
-  if (!of_base || !model.residents.has_value()) return Status::ok();
-  return compare_residents(with, options.path, *model.residents, model.data);
+  return Status::ok();
 }
 
 ProgressCounter count_work(const OpenModel& model, const OpenSource* source,

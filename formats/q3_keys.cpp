@@ -84,6 +84,18 @@ std::string q3_members(const PackManifest& manifest, const std::string& indent) 
   return text + indent + "\"outlier_layers\": {" + outliers + "\n" + indent + "},\n";
 }
 
+std::string q3_problem(const PackManifest& manifest) {
+  if (q3_members(manifest, "").empty()) {
+    return "not all experts of a layer are in the same blocks";
+  }
+  const auto is_known = [](const ExpertLayout& layout) {
+    const std::string name = formats_name(layout);
+    return name == "iq3_xxs_iq4_xs" || name == "iq4_xs_q5_k";
+  };
+  if (std::all_of(manifest.layouts.begin(), manifest.layouts.end(), is_known)) return "";
+  return "they know records of IQ3_XXS with IQ4_XS and of IQ4_XS with Q5_K only";
+}
+
 Status check_q3_members(const JsonFields& root, const PackManifest& manifest) {
   const bool any =
       std::any_of(kKeys.begin(), kKeys.end(), [&](std::string_view key) { return root.has(key); });

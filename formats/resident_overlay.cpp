@@ -62,6 +62,11 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// One of them alone too: reading it says what is missing.
+bool has_files(const fs::path& directory, const std::string& stem) {
+  return is_there(directory / (stem + ".bin")) || is_there(directory / (stem + ".json"));
+}
+
 // ---- writing ----
 
 std::string entry_line(const ResidentOverlay& overlay, const OverlayTensor& entry) {
@@ -114,7 +119,9 @@ Status parse_matrix(const JsonFields& entry, ResidentTensor& tensor) {
   }
   tensor.format = {.id = *found->format};
   const auto bytes = matrix_bytes(tensor.format, tensor.rows, tensor.cols);
-  if (!bytes.has_value()) return entry.error("shape", "cannot be held in " + type);
+  if (!bytes.has_value() || bytes->weight > kMaxDataBytes) {
+    return entry.error("shape", "cannot be held in " + type);
+  }
   tensor.bytes = *bytes;
   MOE_RETURN_IF_ERROR(entry.expect_number("size", bytes->weight, "shape and tensor_type"));
   MOE_ASSIGN_OR_RETURN(tensor.weight_offset,
@@ -319,6 +326,11 @@ Result<ResidentOverlay> read_resident_overlay(const fs::path& model, const std::
                                               const ModelConfig& config) {
   const fs::path directory = model / kOverlayDirectory;
   MOE_ASSIGN_OR_RETURN(ResidentOverlay overlay, read_manifest(directory, stem, config));
+  const std::string data = (directory / overlay.data_name()).string();
+  if (!is_there(data)) {
+    return not_found(Where{.file = data}, "is missing beside " + overlay.manifest_name(),
+                     "make the overlay again with moepack overlay, or remove that file");
+  }
   MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / overlay.data_name()));
   if (!overlay.has_checksum && has_layers(overlay.group)) overlay.data_size = file.size();
   const auto wrong_size = [&](const std::string& expected) {
@@ -330,10 +342,13 @@ Result<ResidentOverlay> read_resident_overlay(const fs::path& model, const std::
     const std::string who = overlay.has_checksum ? overlay.manifest_name() : "config.json";
     return wrong_size(who + " gives " + std::to_string(overlay.data_size));
   }
-  const ResidentTensor& last = overlay.tensors.back().tensor;
-  const std::uint64_t end = last.weight_offset + last.bytes.weight;
-  if (end <= file.size()) return overlay;
-  return wrong_size("but " + last.name + " ends at byte " + std::to_string(end));
+  for (const OverlayTensor& entry : overlay.tensors) {
+    const ResidentTensor& t = entry.tensor;
+    if (t.bytes.weight <= file.size() && t.weight_offset <= file.size() - t.bytes.weight) continue;
+    return wrong_size("but " + t.name + " ends at byte " +
+                      std::to_string(t.weight_offset + t.bytes.weight));
+  }
+  return overlay;
 }
 
 Result<std::vector<ResidentOverlay>> read_resident_overlays(const fs::path& model,
@@ -345,9 +360,7 @@ Result<std::vector<ResidentOverlay>> read_resident_overlays(const fs::path& mode
     const std::size_t before = overlays.size();
     std::set<std::string> names;
     for (const std::string& stem : overlay_stems(group)) {
-      if (!is_there(directory / (stem + ".bin")) && !is_there(directory / (stem + ".json"))) {
-        continue;
-      }
+      if (!has_files(directory, stem)) continue;
       MOE_ASSIGN_OR_RETURN(ResidentOverlay overlay, read_resident_overlay(model, stem, config));
       for (const OverlayTensor& entry : overlay.tensors) {
         if (names.insert(entry.tensor.name).second) continue;
@@ -365,8 +378,12 @@ Result<std::vector<ResidentOverlay>> read_resident_overlays(const fs::path& mode
       there += (there.empty() ? "it has: " : ", ") + std::string(overlay_group_name(other));
     }
     const std::string path = directory.string();
-    return not_found(Where{.file = path},
-                     "has no overlay " + std::string(overlay_group_name(group)),
+    const std::string what = "has no overlay " + std::string(overlay_group_name(group));
+    if (is_there(directory / kOverlayComplete) || is_there(directory / kOverlayMoving)) {
+      return not_found(Where{.file = path}, what + ", but files of an interrupted moepack overlay",
+                       "give the same command again to put them in place");
+    }
+    return not_found(Where{.file = path}, what,
                      there.empty() ? "make one with moepack overlay" : there);
   }
   return overlays;
@@ -377,7 +394,7 @@ std::vector<OverlayGroup> list_overlay_groups(const fs::path& model) {
   for (OverlayGroup group : kOverlayGroups) {
     const std::vector<std::string> stems = overlay_stems(group);
     const bool any = std::any_of(stems.begin(), stems.end(), [&](const std::string& stem) {
-      return is_there(model / kOverlayDirectory / (stem + ".bin"));
+      return has_files(model / kOverlayDirectory, stem);
     });
     if (any) groups.push_back(group);
   }

@@ -25,6 +25,9 @@ namespace moepack {
 
 constexpr const char* kOverlayDirectory = "gguf";
 constexpr std::uint32_t kOverlayFormatVersion = 1;
+// Directories in it while files that are complete are put in place (convert/overlay_files.h).
+constexpr const char* kOverlayComplete = "moepack.complete";
+constexpr const char* kOverlayMoving = "moepack.moving";
 
 enum class OverlayGroup : std::uint8_t {
   kEmbedding,

@@ -5,6 +5,7 @@
 
 #include "formats/bytes.h"
 #include "formats/checksum.h"
+#include "formats/file_blocks.h"
 #include "formats/dtype.h"
 #include "formats/elapsed.h"
 #include "formats/model_dir.h"
@@ -34,11 +35,15 @@ struct Job {
 std::uint64_t text_sum(const std::string& text) { return checksum(std::as_bytes(std::span(text))); }
 
 // Digests of everything that the bytes of the result depend on.
-CalibrationState wanted_state(const Job& job, const CalibrateOptions& options) {
+Result<CalibrationState> wanted_state(const Job& job, const CalibrateOptions& options) {
   std::string manifests =
       pack_manifest_text(job.model.pack) + resident_manifest_text(job.model.residents);
   for (const ResidentOverlay& overlay : job.model.overlays) {
     manifests += resident_overlay_text(overlay);
+    if (overlay.has_checksum) continue;
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t sum,
+                         checksum_of_file(options.model / kOverlayDirectory / overlay.data_name()));
+    manifests += checksum_text(sum);
   }
   const std::uint64_t model = text_sum(manifests);
   const std::uint64_t text = checksum(std::as_bytes(std::span(job.tokens)));
@@ -145,7 +150,7 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   report.manifest.expert_width = config.expert_width;
   report.manifest.tokens = count;
   report.manifest.context = options.context;
-  job.wanted = wanted_state(job, options);
+  MOE_ASSIGN_OR_RETURN(job.wanted, wanted_state(job, options));
   return job;
 }
 

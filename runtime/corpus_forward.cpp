@@ -120,8 +120,7 @@ CorpusForward::~CorpusForward() = default;
 
 Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model,
                                                            const CorpusOptions& options) {
-  MOE_ASSIGN_OR_RETURN(ModelWeights weights,
-                       load_model_weights(model));
+  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(model));
   MOE_ASSIGN_OR_RETURN(LayerState attention,
                        window_state(model.config, kLayerTypes[0], options.context));
   MOE_ASSIGN_OR_RETURN(LayerState delta,

@@ -32,7 +32,8 @@ struct MemoryRequest {
   std::uint64_t available_bytes = 0;  // memory that may be used; 0: unknown
 };
 
-// `resident_bytes`: resident_memory() of the model. kInvalidArgument when the cache budget is below the floor, naming the flag to change.
+// `resident_bytes`: resident_memory() of the model. kInvalidArgument when the cache budget is below
+// the floor, naming the flag to change.
 Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
                                const PackManifest& pack, const MemoryRequest& request);
 

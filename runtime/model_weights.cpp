@@ -16,13 +16,16 @@ using VHeads = ResidentConventions::VHeads;
 // list; callers look at status() at the end.
 class Binder {
  public:
-  Binder(const ModelDir& model, const ResidentTensors& tensors)
+  Binder(const ModelDir& model, ResidentTensors& tensors)
       : model_(model),
         tensors_(tensors),
         key_heads_(model.config.linear_key_heads),
         value_heads_(model.config.linear_value_heads) {}
 
-  bool has(const std::string& name) const { return tensors_.find(name) != nullptr; }
+  bool is_overlaid(const std::string& name) {
+    const LoadedTensor* found = tensors_.find(name);
+    return found != nullptr && found->is_overlay;
+  }
 
   QMatrixView matrix(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
     const LoadedTensor* found = find(name, rows, cols);
@@ -38,7 +41,7 @@ class Binder {
   // Rows from `first` on belong to the V heads; they are brought into `order` where they lie.
   QMatrixView v_matrix(const std::string& name, std::uint64_t rows, std::uint64_t cols,
                        std::uint64_t first, VHeads order) {
-    const LoadedTensor* found = find(name, rows, cols);
+    LoadedTensor* found = find(name, rows, cols);
     if (found == nullptr) return {};
     const ResidentTensor& tensor = *found->tensor;
     for (const auto& [offset, bytes] : {std::pair{tensor.weight_offset, tensor.bytes.weight},
@@ -49,11 +52,12 @@ class Binder {
           std::span(found->data + offset + first * row_bytes, bytes - first * row_bytes),
           key_heads_, value_heads_, found->v_heads, order);
     }
+    found->v_heads = order;
     return matrix(name, rows, cols);
   }
 
   // The V-head order that a tensor has.
-  VHeads v_heads(const std::string& name) const {
+  VHeads v_heads(const std::string& name) {
     const LoadedTensor* found = tensors_.find(name);
     return found == nullptr ? model_.residents.conventions.v_heads : found->v_heads;
   }
@@ -91,8 +95,8 @@ class Binder {
   const Status& status() const { return status_; }
 
  private:
-  const LoadedTensor* find(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
-    const LoadedTensor* found = tensors_.find(name);
+  LoadedTensor* find(const std::string& name, std::uint64_t rows, std::uint64_t cols) {
+    LoadedTensor* found = tensors_.find(name);
     if (found == nullptr) {
       const std::string file = (model_.path / kResidentManifestName).string();
       fail(not_found(Where{.file = file, .tensor = name}, "is missing",
@@ -107,7 +111,8 @@ class Binder {
         fail(corrupt(Where{.file = found->file, .tensor = name},
                      "is " + std::to_string(tensor.rows) + " x " + std::to_string(tensor.cols) +
                          ", config.json asks for " + std::to_string(rows) + " x " +
-                         std::to_string(cols)));
+                         std::to_string(cols),
+                     found->is_overlay ? "make the overlay again with moepack overlay" : ""));
         return nullptr;
       }
     }
@@ -118,7 +123,7 @@ class Binder {
   }
 
   const ModelDir& model_;
-  const ResidentTensors& tensors_;
+  ResidentTensors& tensors_;
   std::size_t key_heads_;
   std::size_t value_heads_;
   Status status_;
@@ -209,7 +214,7 @@ Result<ModelWeights> load_model_weights(const ModelDir& model) {
   Binder bind(model, tensors);
   ModelWeights weights;
   weights.embedding = bind.matrix("model.embed_tokens", config.vocab_size, config.hidden_size);
-  const bool is_tied = config.tie_word_embeddings && !bind.has("lm_head");
+  const bool is_tied = config.tie_word_embeddings && !bind.is_overlaid("lm_head");
   weights.lm_head =
       is_tied ? weights.embedding : bind.matrix("lm_head", config.vocab_size, config.hidden_size);
   weights.final_norm = bind.norm("model.norm", config.hidden_size);

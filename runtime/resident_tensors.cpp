@@ -122,7 +122,7 @@ Status ResidentTensors::load_base(const ModelDir& model) {
       reader.check(manifest.checksum, last, kResidentManifestName, "convert the checkpoint again"));
   const std::string file = (model.path / kResidentManifestName).string();
   for (const ResidentTensor& t : manifest.tensors) {
-    tensors_[t.name] = {&t, data.data(), manifest.conventions.v_heads, file};
+    tensors_[t.name] = {&t, data.data(), manifest.conventions.v_heads, file, false};
   }
   buffers_.push_back(std::move(data));
   return Status::ok();
@@ -139,7 +139,7 @@ Status ResidentTensors::load_overlay(const ModelDir& model, const ResidentOverla
                                    "make the overlay again with moepack overlay"));
   const std::string manifest = (directory / overlay.manifest_name()).string();
   for (const OverlayTensor& entry : overlay.tensors) {
-    tensors_[entry.tensor.name] = {&entry.tensor, data.data(), entry.v_heads, manifest};
+    tensors_[entry.tensor.name] = {&entry.tensor, data.data(), entry.v_heads, manifest, true};
   }
   buffers_.push_back(std::move(data));
   return Status::ok();
@@ -154,7 +154,7 @@ Result<ResidentTensors> ResidentTensors::load(const ModelDir& model) {
   return loaded;
 }
 
-const LoadedTensor* ResidentTensors::find(std::string_view name) const {
+LoadedTensor* ResidentTensors::find(std::string_view name) {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second;
 }

@@ -18,6 +18,7 @@ struct LoadedTensor {
   std::byte* data = nullptr;               // what the tensor's offsets count from
   ResidentConventions::VHeads v_heads = ResidentConventions::VHeads::kGrouped;
   std::string file;  // the manifest, for messages
+  bool is_overlay = false;
 };
 
 // Memory that the residents of `model` take, overlays included.
@@ -31,7 +32,7 @@ class ResidentTensors {
   static Result<ResidentTensors> load(const ModelDir& model);
 
   // nullptr when the model has none of that name.
-  const LoadedTensor* find(std::string_view name) const;
+  LoadedTensor* find(std::string_view name);
   // The memory that the tensors' data points into.
   std::vector<AlignedBuffer> take_buffers() { return std::move(buffers_); }
 

@@ -146,6 +146,17 @@ Json inspection_json(const Inspection& found) {
                              {"formats", formats_json(r.formats)},
                              {"has_checksum", r.has_checksum}};
   }
+  if (found.kind == PathKind::kModel) {
+    json["overlays"] = Json::array();
+    for (const OverlaySummary& overlay : found.overlays) {
+      json["overlays"].push_back({{"file", overlay.name},
+                                  {"group", overlay.group},
+                                  {"matrices", overlay.matrices},
+                                  {"bytes", overlay.bytes},
+                                  {"formats", formats_json(overlay.formats)},
+                                  {"source", overlay.source}});
+    }
+  }
   if (found.kind == PathKind::kModel || found.kind == PathKind::kPack) {
     json["packs"] = Json::array();
     for (const PackSummary& pack : found.packs) json["packs"].push_back(pack_json(pack));
@@ -297,6 +308,12 @@ Status print_text(const Inspection& found, bool tensors) {
     std::cout << "resident tensors: " << r.num_tensors << ", " << format_bytes(r.bytes) << " ("
               << tally_text(r.formats) << ")"
               << (r.has_checksum ? "\n" : ", no checksum; moepack import adds it\n");
+  }
+  for (const OverlaySummary& overlay : found.overlays) {
+    std::cout << "overlay " << overlay.group << ": " << printable(overlay.name) << ", "
+              << overlay.matrices << " matrices, " << format_bytes(overlay.bytes) << " ("
+              << tally_text(overlay.formats) << ")"
+              << (overlay.source.empty() ? "" : ", from " + printable(overlay.source)) << "\n";
   }
   for (const PackSummary& pack : found.packs) print_pack(pack);
   print_names("absent files: ", found.absent_files);

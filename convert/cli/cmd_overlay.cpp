@@ -75,6 +75,7 @@ void print_json(const OverlayReport& report, const OverlayFlags& flags) {
   if (!report.pack.empty()) {
     json.update({{"pack_formats", report.pack_formats},
                  {"pack_bytes", report.pack_bytes},
+                 {"pack_kept", report.is_pack_kept},
                  {"engine_pack", report.is_engine_pack},
                  {"num_layers", report.num_layers},
                  {"layers_resumed", report.layers_resumed}});
@@ -97,6 +98,7 @@ void print_summary(const OverlayReport& report, const OverlayFlags& flags) {
   if (!report.pack.empty()) {
     std::cerr << "pack " << printable(report.pack) << ": " << report.num_layers << " layers, "
               << report.pack_formats << ", " << format_bytes(report.pack_bytes);
+    if (report.is_pack_kept) std::cerr << ", was there already";
     if (report.layers_resumed > 0) {
       std::cerr << "; finished by an earlier run: " << report.layers_resumed;
     }
@@ -137,7 +139,8 @@ void add_flags(CLI::App& command, OverlayFlags& flags) {
                   "Expert records start at multiples of this many bytes, a power of two; 1: no "
                   "padding")
       ->capture_default_str();
-  command.add_flag("--replace", flags.replace, "Put overlays in the place of those there are");
+  command.add_flag("--replace", flags.replace,
+                   "Put resident overlays in the place of those there are");
   command.add_flag("--restart", flags.restart, "Drop an interrupted pack of another file");
   command.add_flag("--dry-run", flags.dry_run, "Check everything, write nothing");
   add_threads(command, flags.threads);

@@ -64,17 +64,24 @@ std::uint32_t thread_count(std::uint32_t flag) {
 
 Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags) {
   std::vector<OverlayGroup> groups;
+  bool all = false;
   for (const std::string& name : flags.overlays) {
-    if (name == "all") return list_overlay_groups(flags.model);
     const auto group = overlay_group_from_name(name);
-    if (!group.has_value()) {
+    if (!group.has_value() && name != "all") {
       return invalid_argument("--overlay " + printable(name) + " is no group of tensors",
                               "known are embedding, lm_head, attention, linear_attention, "
                               "shared_experts and all");
     }
-    if (std::find(groups.begin(), groups.end(), *group) == groups.end()) groups.push_back(*group);
+    all = all || !group.has_value();
+    if (group.has_value() && std::find(groups.begin(), groups.end(), *group) == groups.end()) {
+      groups.push_back(*group);
+    }
   }
-  return groups;
+  if (!all) return groups;
+  groups = list_overlay_groups(flags.model);
+  if (!groups.empty()) return groups;
+  return not_found(Where{.file = flags.model}, "has no overlays",
+                   "make some with moepack overlay, or leave --overlay out");
 }
 
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
