@@ -311,7 +311,8 @@ Status print_text(const Inspection& found, bool tensors) {
   }
   for (const OverlaySummary& overlay : found.overlays) {
     std::cout << "overlay " << overlay.group << ": " << printable(overlay.name) << ", "
-              << overlay.matrices << " matrices, " << format_bytes(overlay.bytes) << " ("
+              << overlay.matrices << (overlay.matrices == 1 ? " matrix, " : " matrices, ")
+              << format_bytes(overlay.bytes) << " ("
               << tally_text(overlay.formats) << ")"
               << (overlay.source.empty() ? "" : ", from " + printable(overlay.source)) << "\n";
   }

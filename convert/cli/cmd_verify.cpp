@@ -96,7 +96,8 @@ void print_summary(const VerifyReport& report, const VerifyFlags& flags) {
               << format_bytes(p.bytes) << (p.has_checksums ? "" : ", no checksums") << "\n";
   }
   for (const VerifiedOverlay& o : report.overlays) {
-    std::cerr << "overlay " << printable(o.name) << ": " << o.matrices << " matrices, "
+    std::cerr << "overlay " << printable(o.name) << ": " << o.matrices
+              << (o.matrices == 1 ? " matrix, " : " matrices, ")
               << format_bytes(o.bytes) << "\n";
   }
   if (report.kind == PathKind::kModel) {
