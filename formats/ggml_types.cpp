@@ -114,6 +114,16 @@ std::optional<GgmlType> find_ggml_type(std::uint32_t id) {
   return std::nullopt;
 }
 
+std::optional<GgmlType> ggml_type_of(QFormatId format) {
+  if (qformat_info(format).kind == QKind::kBlock) {
+    return find_ggml_type(static_cast<std::uint32_t>(format) - kFirstBlockFormat);
+  }
+  for (const ScalarRow& row : kScalars) {
+    if (plain_qformat(row.storage) == format) return find_ggml_type(row.id);
+  }
+  return std::nullopt;
+}
+
 std::string ggml_type_name(const GgmlType& type) {
   for (const ActivationRow& row : kActivations) {
     if (row.id == type.id) return std::string(row.name);

@@ -23,6 +23,8 @@ struct GgmlType {
 
 // nullopt for a number that stands for nothing: beyond the table, or a type that was removed.
 std::optional<GgmlType> find_ggml_type(std::uint32_t id);
+// nullopt for formats that ggml does not have: the affine ones.
+std::optional<GgmlType> ggml_type_of(QFormatId format);
 // As ggml prints it: "Q4_K", "BF16".
 std::string ggml_type_name(const GgmlType& type);
 // What is known of a number that find_ggml_type does not know ("was removed from ggml", "is
