@@ -2,8 +2,8 @@
 // consecutive inputs, which is what a group of 32, 64 or 128 affine codes has once, twice or four
 // times over.
 //
-// A block's scale and minimum are float16. A bfloat16 of 2^-17 or more in magnitude (and below 2^16)
-// is one; smaller ones only if their last bits are zero.
+// A block's scale and minimum are float16. A bfloat16 of 2^-17 or more in magnitude (and below
+// 2^16) is one; smaller ones only if their last bits are zero.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ std::optional<InexactGroup> find_inexact_group(const QMatrixView& matrix, std::u
 
 // Writes row `row` of `matrix` as blocks of `target` (Q4_1 or Q5_1, wide enough for the codes):
 // out.size() bytes, matrix_bytes({target}, 1, cols) of them. Every value that decode_row gives of
-// the blocks is bit for bit that of the affine row, but for the sign of a zero. Else the first group
-// that it is not so for; `out` is then undefined. Pure; any number of threads.
+// the blocks is bit for bit that of the affine row, but for the sign of a zero. Else the first
+// group that it is not so for; `out` is then undefined. Pure; any number of threads.
 std::optional<InexactGroup> encode_affine_blocks(const QMatrixView& matrix, std::uint64_t row,
                                                  QFormatId target, std::span<std::byte> out);
 

@@ -204,8 +204,8 @@ Result<GgufOutput> GgufHead::create(const std::filesystem::path& path) const {
   MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   MOE_RETURN_IF_ERROR(file.resize(start + data_size_));
   std::uint64_t at = 0;
-  for (const std::string_view part : {std::string_view(head), std::string_view(keys_),
-                                      std::string_view(tensor_infos)}) {
+  for (const std::string_view part :
+       {std::string_view(head), std::string_view(keys_), std::string_view(tensor_infos)}) {
     MOE_RETURN_IF_ERROR(file.write_at(at, std::as_bytes(std::span(part))));
     at += part.size();
   }

@@ -80,8 +80,7 @@ class GgufHead {
   // Appends a tensor behind those before it. kInvalidArgument: a name that stands already or has
   // not 1 to 63 bytes, no or more than four dimensions, one of 0, rows that are no whole blocks, a
   // size that overflows.
-  Status add_tensor(std::string_view name, const GgmlType& type,
-                    std::vector<std::uint64_t> shape);
+  Status add_tensor(std::string_view name, const GgmlType& type, std::vector<std::uint64_t> shape);
   std::span<const GgufOutputTensor> tensors() const { return tensors_; }
   // Of the whole file, bytes.
   std::uint64_t file_size() const;
