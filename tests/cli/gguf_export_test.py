@@ -429,6 +429,26 @@ def check_mlx(test):
     test.same_logits("mlx", model, "mlx.gguf", exact=False)
 
 
+def check_special_tokens(test):
+    """Ids that end a text: eos, then those that llama.cpp does not know by name."""
+    copy = Copy(test, test.scratch / "even.floats")
+    (copy.path / "generation_config.json").write_text('{"eos_token_id": [256, 257, 259, 258]}')
+    (copy.path / "tokenizer_config.json").write_text(json.dumps(
+        {"bos_token": {"content": "<|im_start|>"}, "pad_token": None, "add_bos_token": False,
+         "chat_template": "{{ messages }}"}))
+    result = test.succeeds("export", "--gguf", copy.path, "-o", test.scratch / "special.gguf")
+    test.expect("ids that end a text, 1" in result.stderr, f"no note: {result.stderr}")
+    metadata, _ = gguf.read_head(test.scratch / "special.gguf")
+    found = {k.removeprefix("tokenizer.").removeprefix("ggml."): v for k, v in metadata.items()
+             if "token_id" in k or "add_bos" in k or "template" in k}
+    test.expect(found == {"bos_token_id": 257, "eos_token_id": 256, "eot_token_id": 257,
+                          "eom_token_id": 259, "add_bos_token": 0,
+                          "chat_template": "{{ messages }}"}, f"special tokens {found}")
+    (copy.path / "tokenizer_config.json").write_text('{"eos_token": "no such"}')
+    test.refuses("no such token", ("tokenizer_config.json", "eos_token", "no such"), "export",
+                 "--gguf", copy.path, "-o", test.scratch / "out")
+
+
 def check_report(test):
     out = test.scratch / "report.gguf"
     result = test.succeeds("export", "--gguf", test.scratch / "q2", "-o", out, "--json", "--quiet")
@@ -618,6 +638,7 @@ def main():
             check_affine(test)
             check_tiers(test)
             check_mlx(test)
+            check_special_tokens(test)
             check_report(test)
             check_refusals(test)
             check_faults(test)
