@@ -51,6 +51,7 @@ std::vector<GgufTypeTally> tally(const GgufHead& head) {
     type.bytes += tensor.size;
   }
   std::vector<GgufTypeTally> types;
+  types.reserve(by_type.size());
   for (auto& [name, type] : by_type) types.push_back(std::move(type));
   std::stable_sort(types.begin(), types.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });

@@ -180,7 +180,8 @@ std::string GgufHead::infos() const {
   for (const GgufOutputTensor& tensor : tensors_) {
     append_string(out, tensor.name);
     append_number(out, static_cast<std::uint32_t>(tensor.shape.size()));
-    for (auto it = tensor.shape.rbegin(); it != tensor.shape.rend(); ++it) append_number(out, *it);
+    // The contiguous dimension comes first in the file.
+    for (std::size_t i = tensor.shape.size(); i-- > 0;) append_number(out, tensor.shape[i]);
     append_number(out, tensor.type.id);
     append_number(out, tensor.offset);
   }
