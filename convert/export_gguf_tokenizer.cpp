@@ -98,7 +98,7 @@ Result<std::vector<std::string>> merge_lines(const TokenizerSpec& spec, const st
       return unsupported(Where{.file = file}, "merge " + std::to_string(lines.size()) +
                                                   " holds a space, which GGUF separates them by");
     }
-    lines.push_back(left + " " + right);
+    lines.emplace_back(left).append(" ").append(right);
   }
   return lines;
 }

@@ -115,11 +115,23 @@ std::optional<GgmlType> find_ggml_type(std::uint32_t id) {
 }
 
 std::optional<GgmlType> ggml_type_of(QFormatId format) {
-  if (qformat_info(format).kind == QKind::kBlock) {
-    return find_ggml_type(static_cast<std::uint32_t>(format) - kFirstBlockFormat);
-  }
+  const auto id = static_cast<std::uint32_t>(format);
+  if (id >= kFirstBlockFormat) return find_ggml_type(id - kFirstBlockFormat);
   for (const ScalarRow& row : kScalars) {
     if (plain_qformat(row.storage) == format) return find_ggml_type(row.id);
+  }
+  return std::nullopt;
+}
+
+std::optional<GgmlType> ggml_type_from_name(std::string_view name) {
+  for (const ScalarRow& row : kScalars) {
+    const auto type = find_ggml_type(row.id);
+    if (ggml_type_name(*type) == name) return type;
+  }
+  for (const QFormatInfo& info : qformats()) {
+    if (info.kind != QKind::kBlock) continue;
+    const auto type = ggml_type_of(info.id);
+    if (ggml_type_name(*type) == name) return type;
   }
   return std::nullopt;
 }

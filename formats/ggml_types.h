@@ -23,10 +23,12 @@ struct GgmlType {
 
 // nullopt for a number that stands for nothing: beyond the table, or a type that was removed.
 std::optional<GgmlType> find_ggml_type(std::uint32_t id);
-// nullopt for formats that ggml does not have: the affine ones.
+// The type whose weights are in `format`; nullopt for affine formats.
 std::optional<GgmlType> ggml_type_of(QFormatId format);
 // As ggml prints it: "Q4_K", "BF16".
 std::string ggml_type_name(const GgmlType& type);
+// nullopt for a name that ggml_type_name does not give, or only to what activations are rounded to.
+std::optional<GgmlType> ggml_type_from_name(std::string_view name);
 // What is known of a number that find_ggml_type does not know ("was removed from ggml", "is
 // ik_llama.cpp's IQ4_KS"), for messages.
 std::string describe_unknown_ggml_type(std::uint32_t id);
