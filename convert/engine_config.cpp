@@ -5,20 +5,15 @@
 #include "formats/number_text.h"
 
 namespace moepack {
-namespace {
-
-// Layer i is full attention exactly where (i + 1) % interval == 0; 0: there is no such interval.
-std::size_t attention_interval(const ModelConfig& config) {
-  std::size_t interval = 0;
-  for (std::size_t i = 0; i < config.layer_types.size(); ++i) {
+std::uint32_t attention_interval(const ModelConfig& config) {
+  std::uint32_t interval = 0;
+  for (std::uint32_t i = 0; i < config.layer_types.size(); ++i) {
     const bool full = config.layer_types[i] == LayerType::kFullAttention;
     if (interval == 0 && full) interval = i + 1;
     if (full != (interval != 0 && (i + 1) % interval == 0)) return 0;
   }
   return interval;
 }
-
-}  // namespace
 
 std::string engine_config_json(const ModelConfig& c) {
   nlohmann::json json{
@@ -41,7 +36,7 @@ std::string engine_config_json(const ModelConfig& c) {
       {"partial_rotary_factor", static_cast<double>(c.rotary_dim) / c.head_dim},
       {"rope_theta", c.rope_theta},
   };
-  const std::size_t interval = attention_interval(c);
+  const std::uint32_t interval = attention_interval(c);
   if (interval != 0) json["full_attention_interval"] = interval;
   nlohmann::json types = nlohmann::json::array();
   for (LayerType type : c.layer_types) {

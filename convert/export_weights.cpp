@@ -4,11 +4,10 @@
 #include <cmath>
 
 #include "convert/parallel.h"
+#include "convert/resident_reader.h"
 #include "formats/bytes.h"
-#include "formats/checksum.h"
 #include "formats/file.h"
 #include "formats/qcodec.h"
-#include "formats/resident_files.h"
 #include "quant/affine.h"
 
 namespace moepack {
@@ -49,55 +48,7 @@ struct Rows {
   }
 };
 
-// The model's data files as one range of logical offsets.
-class SourceFiles {
- public:
-  static Result<SourceFiles> open(const ModelDir& model) {
-    SourceFiles source;
-    for (const ResidentFile& part : resident_files(model.residents)) {
-      MOE_ASSIGN_OR_RETURN(File file, File::open(model.path / part.name));
-      source.files_.push_back({std::move(file), part.begin});
-    }
-    return source;
-  }
-
-  // `out` lies in one file.
-  Status read_at(std::uint64_t offset, std::span<std::byte> out) const {
-    std::size_t i = files_.size() - 1;
-    while (files_[i].begin > offset) --i;
-    return files_[i].file.read_at(offset - files_[i].begin, out);
-  }
-  // The sum of all bytes against the manifest's, where it states one.
-  Status verify(const ModelDir& model) const;
-
- private:
-  struct Part {
-    File file;
-    std::uint64_t begin;
-  };
-  std::vector<Part> files_;
-};
-
-Status SourceFiles::verify(const ModelDir& model) const {
-  if (!model.residents.has_checksum) return Status::ok();
-  std::vector<std::byte> buffer(kBlockBytes);
-  ChecksumStream sum;
-  for (const auto& [file, begin] : files_) {
-    for (std::uint64_t at = 0; at < file.size(); at += buffer.size()) {
-      const std::span<std::byte> part =
-          std::span(buffer).first(std::min<std::uint64_t>(buffer.size(), file.size() - at));
-      MOE_RETURN_IF_ERROR(file.read_at(at, part));
-      sum.add(part);
-    }
-  }
-  if (sum.finish() == model.residents.checksum) return Status::ok();
-  return corrupt(Where{.file = files_.front().file.path()},
-                 "checksum is " + checksum_text(sum.finish()) + ", " + kResidentManifestName +
-                     " says " + checksum_text(model.residents.checksum),
-                 "the file is damaged; convert the checkpoint again");
-}
-
-Status read_rows(const SourceFiles& file, const ResidentTensor& source, const Block& block,
+Status read_rows(const ResidentReader& file, const ResidentTensor& source, const Block& block,
                  Rows& rows) {
   rows.resize(source.bytes, source.rows, block.end - block.begin);
   const auto read = [&](std::uint64_t offset, std::uint64_t all, std::vector<std::byte>& out) {
@@ -205,7 +156,7 @@ class ChunkFiles {
 
 Status write_export_weights(const ModelDir& model, const ExportPlan& plan, std::size_t threads,
                             ExportDirectory& directory, ProgressCounter& progress) {
-  MOE_ASSIGN_OR_RETURN(const SourceFiles source, SourceFiles::open(model));
+  MOE_ASSIGN_OR_RETURN(const ResidentReader source, ResidentReader::open(model));
   MOE_RETURN_IF_ERROR(source.verify(model));
   MOE_ASSIGN_OR_RETURN(ChunkFiles files, ChunkFiles::create(plan, directory));
   const std::vector<Block> blocks = split_into_blocks(plan);

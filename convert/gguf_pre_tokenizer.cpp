@@ -1,5 +1,6 @@
 #include "convert/gguf_pre_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 
 namespace moepack {
@@ -40,15 +41,32 @@ constexpr std::array<GgufPreTokenizer, 4> kRows{{{"qwen35", true, kQwen35},
 
 }  // namespace
 
-Result<GgufPreTokenizer> gguf_pre_tokenizer(std::string_view name, const Where& where) {
+std::string gguf_pre_tokenizer_names() {
   std::string known;
   for (const GgufPreTokenizer& row : kRows) {
-    if (row.name == name) return row;
     known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return known;
+}
+
+std::optional<GgufPreTokenizer> find_gguf_pre_tokenizer(
+    std::span<const std::string_view> patterns) {
+  for (const GgufPreTokenizer& row : kRows) {
+    if (std::equal(row.patterns.begin(), row.patterns.end(), patterns.begin(), patterns.end())) {
+      return row;
+    }
+  }
+  return std::nullopt;
+}
+
+Result<GgufPreTokenizer> gguf_pre_tokenizer(std::string_view name, const Where& where) {
+  for (const GgufPreTokenizer& row : kRows) {
+    if (row.name == name) return row;
   }
   return unsupported(where,
                      "tokenizer.ggml.pre is \"" + printable(name, 64) +
-                         "\"; the pre-tokenizers whose rules are known are " + known,
+                         "\"; the pre-tokenizers whose rules are known are " +
+                         gguf_pre_tokenizer_names(),
                      "convert the model's HuggingFace checkpoint instead");
 }
 

@@ -6,6 +6,7 @@
 // them before use. llama.cpp itself does not normalize; HuggingFace does where a row says so.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,5 +26,8 @@ struct GgufPreTokenizer {
 // kUnsupported, naming the known ones: no row has this name. `where` names the file and the value's
 // offset.
 Result<GgufPreTokenizer> gguf_pre_tokenizer(std::string_view name, const Where& where);
+// The row that cuts text by these patterns; nullopt: none. What normalizes is not asked for.
+std::optional<GgufPreTokenizer> find_gguf_pre_tokenizer(std::span<const std::string_view> patterns);
+std::string gguf_pre_tokenizer_names();  // "a, b"
 
 }  // namespace moepack

@@ -239,12 +239,19 @@ std::optional<ExpertMatrix> expert_matrix(std::string_view name) {
   return std::nullopt;
 }
 
+// By ExpertMatrix.
+constexpr std::array<std::string_view, kExpertMatrices> kGgufExperts{
+    "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight",
+    "ffn_gate_up_exps.weight"};
+
 std::optional<ExpertMatrix> gguf_expert_matrix(std::string_view name) {
-  if (name == "ffn_gate_exps.weight") return ExpertMatrix::kGate;
-  if (name == "ffn_up_exps.weight") return ExpertMatrix::kUp;
-  if (name == "ffn_down_exps.weight") return ExpertMatrix::kDown;
-  if (name == "ffn_gate_up_exps.weight") return ExpertMatrix::kGateUp;
-  return std::nullopt;
+  const auto* const at = std::find(kGgufExperts.begin(), kGgufExperts.end(), name);
+  if (at == kGgufExperts.end()) return std::nullopt;
+  return static_cast<ExpertMatrix>(at - kGgufExperts.begin());
+}
+
+std::string in_gguf_block(std::uint32_t layer, std::string_view name) {
+  return "blk." + std::to_string(layer) + "." + std::string(name);
 }
 
 // `rest`: what follows "model.layers.N.". True when it names a tensor of routed experts.
@@ -392,7 +399,15 @@ std::array<TensorName, 2> split_fused(const ArchitectureNames& names, const Tens
 
 std::string gguf_tensor_name(const ResidentRule& rule, std::uint32_t layer) {
   if (rule.scope == LayerScope::kModel) return std::string(rule.gguf_name);
-  return "blk." + std::to_string(layer) + "." + std::string(rule.gguf_name);
+  return in_gguf_block(layer, rule.gguf_name);
+}
+
+std::string gguf_tensor_name(const FusedRule& rule, std::uint32_t layer) {
+  return in_gguf_block(layer, rule.gguf_name);
+}
+
+std::string gguf_tensor_name(ExpertMatrix matrix, std::uint32_t layer) {
+  return in_gguf_block(layer, kGgufExperts[static_cast<std::size_t>(matrix)]);
 }
 
 TensorName classify_tensor(const ArchitectureNames& names, std::string_view source_name) {

@@ -113,6 +113,9 @@ TensorName classify_gguf_tensor(const ArchitectureNames& names, std::string_view
                                 std::uint32_t num_layers);
 // "blk.3." + rule.gguf_name for layers' rules, rule.gguf_name for the model's.
 std::string gguf_tensor_name(const ResidentRule& rule, std::uint32_t layer);
+std::string gguf_tensor_name(const FusedRule& rule, std::uint32_t layer);
+// All experts of the layer: "blk.3.ffn_gate_exps.weight".
+std::string gguf_tensor_name(ExpertMatrix matrix, std::uint32_t layer);
 
 // `source_name` with the wrapper's prefix replaced; nullopt when no prefix fits.
 std::optional<std::string> canonical_name(const ArchitectureNames& names,

@@ -7,6 +7,7 @@
 
 #include "convert/cli/progress.h"
 #include "convert/export.h"
+#include "convert/export_gguf.h"
 
 namespace moepack::cli {
 namespace {
@@ -18,6 +19,7 @@ struct ExportFlags {
   double split_gb = 0;
   std::string split_names = "writer";
   std::string vocab_bytes = "raw";
+  bool gguf = false;
   bool tokenizer_only = false;
   bool no_tokenizer = false;
   std::uint32_t threads = 0;
@@ -104,15 +106,93 @@ void print_summary(const ExportReport& report, const ExportFlags& flags) {
   for (const std::string& note : report.notes) std::cerr << "note: " << note << "\n";
 }
 
-Result<ExportReport> run(const ExportFlags& flags) {
+nlohmann::ordered_json gguf_json(const GgufExportReport& report, const ExportFlags& flags) {
+  nlohmann::ordered_json types = nlohmann::ordered_json::array();
+  for (const GgufTypeTally& type : report.types) {
+    types.push_back({{"type", type.type}, {"tensors", type.tensors}, {"bytes", type.bytes}});
+  }
+  nlohmann::ordered_json blocks = nlohmann::ordered_json::array();
+  for (const auto& [what, tensors] : report.blocks) {
+    blocks.push_back({{"what", what}, {"tensors", tensors}});
+  }
+  return {{"model", report.model},
+          {"output", flags.output},
+          {"pack", report.pack},
+          {"architecture", report.architecture},
+          {"file_size", report.file_size},
+          {"num_tensors", report.num_tensors},
+          {"types", types},
+          {"affine_blocks", blocks},
+          {"notes", report.notes},
+          {"seconds", report.seconds}};
+}
+
+void print_gguf_summary(const GgufExportReport& report) {
+  std::cerr << report.architecture << ": " << report.num_tensors << " tensors, "
+            << format_bytes(report.file_size) << "\n";
+  for (const GgufTypeTally& type : report.types) {
+    std::cerr << "  " << type.type << ": " << type.tensors << " tensors, "
+              << format_bytes(type.bytes) << "\n";
+  }
+  for (const auto& [what, tensors] : report.blocks) {
+    std::cerr << "stored " << what << ": " << tensors << " tensors\n";
+  }
+  for (const std::string& note : report.notes) std::cerr << "note: " << note << "\n";
+}
+
+// What was written: a directory or a GGUF file.
+struct Outcome {
+  ExportReport directory;
+  GgufExportReport gguf;
+};
+
+Status check_gguf_flags(const ExportFlags& flags) {
+  const char* other = nullptr;
+  if (flags.split_gb != 0) other = "--split";
+  if (flags.split_names != "writer") other = "--split-names";
+  if (flags.vocab_bytes != "raw") other = "--vocab-bytes";
+  if (flags.tokenizer_only) other = "--tokenizer-only";
+  if (flags.no_tokenizer) other = "--no-tokenizer";
+  if (other == nullptr) return Status::ok();
+  return invalid_argument(std::string(other) + " is for the flash-moe engines' directory",
+                          "leave out one of --gguf and " + std::string(other));
+}
+
+Result<Outcome> run(const ExportFlags& flags) {
+  Outcome outcome;
+  if (flags.gguf) MOE_RETURN_IF_ERROR(check_gguf_flags(flags));
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return export_model(options_of(flags), line.callback());
+  if (flags.gguf) {
+    MOE_ASSIGN_OR_RETURN(outcome.gguf, export_gguf({.model = flags.model,
+                                                    .pack = flags.pack,
+                                                    .output = flags.output,
+                                                    .threads = flags.threads},
+                                                   line.callback()));
+  } else {
+    MOE_ASSIGN_OR_RETURN(outcome.directory, export_model(options_of(flags), line.callback()));
+  }
+  return outcome;
+}
+
+void print_outcome(const Outcome& outcome, const ExportFlags& flags) {
+  if (flags.gguf) return print_gguf_summary(outcome.gguf);
+  print_summary(outcome.directory, flags);
+}
+
+void print_outcome_json(const Outcome& outcome, const ExportFlags& flags) {
+  if (flags.gguf) return print_json_line(gguf_json(outcome.gguf, flags));
+  print_json(outcome.directory, flags);
 }
 
 void add_flags(CLI::App& command, ExportFlags& flags) {
   command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
-  command.add_option("-o,--output", flags.output, "Directory to write; must not exist or be empty")
+  command
+      .add_option("-o,--output", flags.output,
+                  "Directory to write; must not exist or be empty. With --gguf a file that does "
+                  "not exist")
       ->required();
+  command.add_flag("--gguf", flags.gguf,
+                   "Write one GGUF file, for llama.cpp; what it cannot hold exactly is refused");
   command.add_option("--pack", flags.pack, "Expert pack of the model: NAME or packed_experts_NAME");
   command
       .add_option("--split", flags.split_gb,
@@ -141,10 +221,10 @@ void add_flags(CLI::App& command, ExportFlags& flags) {
 
 void register_export(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ExportFlags>();
-  CLI::App* command =
-      app.add_subcommand("export", "Write a directory that the flash-moe engines run");
+  CLI::App* command = app.add_subcommand(
+      "export", "Write a directory that the flash-moe engines run, or a GGUF file");
   add_flags(*command, *flags);
-  set_reporting_action(*command, action, flags, run, print_summary, print_json);
+  set_reporting_action(*command, action, flags, run, print_outcome, print_outcome_json);
 }
 
 }  // namespace moepack::cli
