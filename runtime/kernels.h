@@ -27,7 +27,7 @@
 namespace moepack {
 
 struct Kernels {
-  std::string_view name;  // "reference", "scalar", "avx2", "avx512"
+  std::string_view name;  // "reference", or a CpuLevel's
 
   // y[t][r] = sum_c w[r][c] * x[t][c] for t < tokens and r in [row_begin, row_end).
   // x: [tokens, w.cols], x_stride >= w.cols; y: [tokens, w.rows], y_stride >= w.rows (indexed by
@@ -68,8 +68,9 @@ std::size_t matmul_scratch_floats(std::uint64_t cols);
 const Kernels& reference_kernels();
 
 // Instruction sets a CPU backend can use, best last.
-enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512 };
-std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", "avx512"
+// kAvx512Vnni: with products of bytes (VNNI) and permutations of bytes (VBMI).
+enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };
+std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
 // What this processor and operating system support.
 CpuLevel detect_cpu_level();
 // The SIMD table of `level`; kUnsupported when this machine cannot run it. kScalar: the reference

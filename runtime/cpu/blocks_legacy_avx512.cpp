@@ -27,12 +27,7 @@ namespace {
 
 }  // namespace
 
-const BlockKernel* avx512_legacy_blocks(QFormatId id) {
-  for (const BlockKernel& kernel : kKernels) {
-    if (kernel.id == id) return &kernel;
-  }
-  return nullptr;
-}
+const BlockKernel* avx512_legacy_blocks(QFormatId id) { return find_kernel(kKernels, id); }
 
 }  // namespace moepack
 
