@@ -51,7 +51,6 @@ const BlockKernel* avx512_k_blocks(QFormatId id);
 const BlockKernel* avx512_grid_blocks(QFormatId id);
 const DigitKernel* legacy_digits(QFormatId id);
 const DigitKernel* k_digits(QFormatId id);
-const DigitKernel* grid_digits(QFormatId id);
 #endif
 
 }  // namespace moepack

@@ -11,8 +11,7 @@ namespace {
 
 const DigitKernel* find_digit_kernel(QFormatId id) {
   const DigitKernel* kernel = legacy_digits(id);
-  if (kernel == nullptr) kernel = k_digits(id);
-  return kernel != nullptr ? kernel : grid_digits(id);
+  return kernel != nullptr ? kernel : k_digits(id);
 }
 
 void matmul(const QMatrixView& w, const float* x, std::size_t x_stride, std::size_t tokens,

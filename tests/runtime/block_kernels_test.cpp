@@ -191,8 +191,7 @@ TEST_P(BlockKernels, ProductsOfExtremeFields) {
 
 const DigitKernel* find_digits(QFormatId id) {
   const DigitKernel* kernel = legacy_digits(id);
-  if (kernel == nullptr) kernel = k_digits(id);
-  return kernel != nullptr ? kernel : grid_digits(id);
+  return kernel != nullptr ? kernel : k_digits(id);
 }
 
 class BlockDigits : public testing::Test {
