@@ -223,15 +223,15 @@ class BlockDigits : public testing::Test {
   const Kernels* floats_ = nullptr;
 };
 
-constexpr QFormatId kInIntegers[] = {
-    QFormatId::kQ40,   QFormatId::kQ41, QFormatId::kQ50, QFormatId::kQ51, QFormatId::kIq4Nl,
-    QFormatId::kMxfp4, QFormatId::kQ2K, QFormatId::kQ3K, QFormatId::kQ4K, QFormatId::kQ5K,
-    QFormatId::kQ6K,   QFormatId::kIq4Xs};
+constexpr QFormatId kInIntegers[] = {QFormatId::kQ40, QFormatId::kQ41,   QFormatId::kQ50,
+                                     QFormatId::kQ51, QFormatId::kIq4Nl, QFormatId::kMxfp4,
+                                     QFormatId::kQ2K, QFormatId::kQ3K,   QFormatId::kQ4K,
+                                     QFormatId::kQ5K, QFormatId::kQ6K,   QFormatId::kIq4Xs};
 
 TEST_F(BlockDigits, ExistForTheseFormatsAlone) {
   for (const QFormatInfo& info : qformats()) {
-    const bool expected = std::find(std::begin(kInIntegers), std::end(kInIntegers), info.id) !=
-                          std::end(kInIntegers);
+    const bool expected =
+        std::find(std::begin(kInIntegers), std::end(kInIntegers), info.id) != std::end(kInIntegers);
     EXPECT_EQ(find_digits(info.id) != nullptr, expected) << info.name;
   }
 }
@@ -257,7 +257,8 @@ TEST_F(BlockDigits, KeepTheBoundForMixedMagnitudes) {
         if (variant == 0) x[i] = std::ldexp(value, static_cast<int>(random() % 40) - 36);
         if (variant == 1) x[i] = i / 32 % 3 == 0 ? 0.0F : value;
         if (variant == 2) x[i] = i % 96 == 5 ? 1e6F : value;
-        if (variant == 3) x[i] = std::copysign(1.98F + 0.0001F * static_cast<float>(i % 200), value);
+        if (variant == 3)
+          x[i] = std::copysign(1.98F + 0.0001F * static_cast<float>(i % 200), value);
       }
       const ExactProduct exact = exact_product(matrix.view(), x.data(), kDigitCols, 2);
       const std::vector<float> y = multiply(*kernels_, matrix.view(), x, 2);
@@ -266,6 +267,31 @@ TEST_F(BlockDigits, KeepTheBoundForMixedMagnitudes) {
         ASSERT_NEAR(static_cast<double>(y[i]), exact.value[i],
                     test::product_bound(exact, i, kDigitCols, true))
             << qformat_info(id).name << " variant " << variant << " at " << i;
+      }
+    }
+  }
+}
+
+// All codes and inputs at an end of their range: the largest sums that 32 bits must hold.
+TEST_F(BlockDigits, HoldTheLargestSums) {
+  const float largest = 1.0F + 8306687.0F * 0x1p-23F;  // the next number counts as the next power
+  for (QFormatId id : kInIntegers) {
+    const QFormatInfo& info = qformat_info(id);
+    const std::size_t count = kDigitCols / info.block_values;
+    for (Fill fill : {Fill::kZeros, Fill::kOnes}) {
+      GuardedBytes bytes = make_blocks(id, count, fill, 127, 0);
+      for (std::size_t i = 0; i < count; ++i) {
+        for (std::size_t at : scale_fields(id)) {
+          store_le(bytes.data() + i * info.block_bytes + at, std::uint16_t{0x3c00});
+        }
+      }
+      const QMatrixView w{{.id = id}, 1, kDigitCols, bytes.data(), nullptr, nullptr};
+      for (float value : {largest, -largest, std::nextafter(largest, 2.0F), 2.0F}) {
+        test::GuardedFloats x(kDigitCols, value);
+        const ExactProduct exact = exact_product(w, x.data(), kDigitCols, 1);
+        EXPECT_NEAR(static_cast<double>(multiply(*kernels_, w, x, 1)[0]), exact.value[0],
+                    test::product_bound(exact, 0, kDigitCols, true))
+            << info.name << " " << value << " fill " << static_cast<int>(fill);
       }
     }
   }
@@ -327,7 +353,8 @@ TEST_F(BlockDigits, LeaveUnfitInputsToTheFloatKernels) {
 std::string level_name(const testing::TestParamInfo<CpuLevel>& info) {
   return std::string(cpu_level_name(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(Simd, BlockKernels, testing::Values(CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni),
+INSTANTIATE_TEST_SUITE_P(Simd, BlockKernels,
+                         testing::Values(CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni),
                          level_name);
 
 }  // namespace

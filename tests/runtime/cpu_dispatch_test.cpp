@@ -9,7 +9,8 @@ namespace {
 
 // Registers of a processor with everything, under a system that saves all of its state.
 CpuidReport full_report() {
-  return {.leaf1_ecx = 0xffffffffU, .leaf7_ebx = 0xffffffffU, .leaf7_ecx = 0xffffffffU, .xcr0 = 0xe7};
+  return {
+      .leaf1_ecx = 0xffffffffU, .leaf7_ebx = 0xffffffffU, .leaf7_ecx = 0xffffffffU, .xcr0 = 0xe7};
 }
 
 TEST(CpuDetect, TakesTheBestLevelThatProcessorAndSystemSupport) {
@@ -64,9 +65,9 @@ TEST(CpuDetect, AgreesWithTheCompiler) {
   EXPECT_EQ(level >= CpuLevel::kAvx512,
             __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                 __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0);
-  EXPECT_EQ(level >= CpuLevel::kAvx512Vnni,
-            level >= CpuLevel::kAvx512 && __builtin_cpu_supports("avx512vnni") != 0 &&
-                __builtin_cpu_supports("avx512vbmi") != 0);
+  EXPECT_EQ(level >= CpuLevel::kAvx512Vnni, level >= CpuLevel::kAvx512 &&
+                                                __builtin_cpu_supports("avx512vnni") != 0 &&
+                                                __builtin_cpu_supports("avx512vbmi") != 0);
 }
 #endif
 

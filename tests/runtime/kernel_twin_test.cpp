@@ -126,8 +126,7 @@ void expect_close(const Product& product, const ExactProduct& exact, std::uint64
     for (std::uint64_t r = 0; r < w.rows; ++r) {
       const std::size_t at = t * exact_rows + r;
       const auto got = static_cast<double>(product.y[t * product.stride + r]);
-      ASSERT_NEAR(got, exact.value[at],
-                  product_bound(exact, at, w.cols, in_integers))
+      ASSERT_NEAR(got, exact.value[at], product_bound(exact, at, w.cols, in_integers))
           << what << " [" << w.rows << ", " << w.cols << "] token " << t << " of " << tokens
           << " row " << r;
     }
@@ -151,7 +150,8 @@ TEST_P(KernelTwin, MatmulOfEveryFormatAndAwkwardShape) {
         for (std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 33U}) {
           const Product product =
               multiply(*kernels_, w, x, x_stride, tokens, 0, rows, rows + seed % 3);
-          expect_close(product, exact, kMaxRows, w, tokens, in_integers(format, tokens), to_string(format));
+          expect_close(product, exact, kMaxRows, w, tokens, in_integers(format, tokens),
+                       to_string(format));
           if (HasFatalFailure()) return;
         }
       }
@@ -171,7 +171,8 @@ TEST_P(KernelTwin, MatmulReadsNothingBeyondItsOperands) {
           const ExactProduct exact = exact_product(matrix.view(), x.data(), cols, tokens);
           const Product product =
               multiply(*kernels_, matrix.view(), x, cols, tokens, 0, rows, rows);
-          expect_close(product, exact, rows, matrix.view(), tokens, in_integers(format, tokens), to_string(format));
+          expect_close(product, exact, rows, matrix.view(), tokens, in_integers(format, tokens),
+                       to_string(format));
           if (HasFatalFailure()) return;
         }
       }
@@ -192,7 +193,8 @@ TEST_P(KernelTwin, MatmulOfSubnormalAndHugeValues) {
       const ExactProduct exact = exact_product(matrix.view(), x.data(), cols, 5);
       for (std::size_t tokens : {1U, 5U}) {
         const Product product = multiply(*kernels_, matrix.view(), x, cols, tokens, 0, 9, 9);
-        expect_close(product, exact, 9, matrix.view(), tokens, in_integers(format, tokens), to_string(format));
+        expect_close(product, exact, 9, matrix.view(), tokens, in_integers(format, tokens),
+                     to_string(format));
         if (HasFatalFailure()) return;
       }
     }

@@ -278,7 +278,7 @@ struct ExactProduct {
   // The same with the largest input of its block in the place of each: what rounding inputs to
   // block-wise integers is proportional to.
   std::vector<double> peak;
-  double largest_scale = 0;       // of an affine matrix; of blocks 16 times the largest magnitude
+  double largest_scale = 0;  // of an affine matrix; of blocks 16 times the largest magnitude
 };
 // Inputs that share a power of two where products are formed in integers (runtime/kernels.h).
 inline std::uint64_t unit_inputs(QFormatId id) {
