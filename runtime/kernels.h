@@ -17,7 +17,7 @@
 // by the scalar decoder for any number of tokens.
 //
 // Inputs stay float32, with one exception: up to six tokens and Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to
-// Q6_K, IQ4_NL, IQ4_XS or MXFP4, the table avx512vnni rounds each input to a multiple of a power of
+// Q5_K, IQ4_NL, IQ4_XS or MXFP4, the table avx512vnni rounds each input to a multiple of a power of
 // two that fits the largest of its block of inputs (32 of them, 256 for Q2_K and Q3_K; blocks begin
 // at column 0). That adds 2.01 * 2^-24 * sum_c (|scale * code| + |bias|) * m[c] to the bound, m[c]
 // being the largest |x| in the block of c: 24 bits of the largest input, where float32 has 24 of

@@ -1,19 +1,8 @@
 // K-quants and IQ4_XS in integers, with AVX-512 VNNI.
 #if defined(__x86_64__)
 
-#if !defined(__clang__)
-// gcc 12 takes the "undefined" operands inside its own intrinsics for mistakes (gcc bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
-#include <immintrin.h>
-
-#include <array>
-#include <bit>
-#include <cstring>
-
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/simd_intrinsics.h"
 
 namespace moepack {
 namespace {

@@ -1,13 +1,8 @@
 // Blocks of 32 weights with AVX2.
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#include <array>
-#include <bit>
-#include <cstring>
-
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/simd_intrinsics.h"
 
 namespace moepack {
 namespace {

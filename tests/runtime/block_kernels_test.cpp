@@ -226,7 +226,7 @@ class BlockDigits : public testing::Test {
 constexpr QFormatId kInIntegers[] = {QFormatId::kQ40, QFormatId::kQ41,   QFormatId::kQ50,
                                      QFormatId::kQ51, QFormatId::kIq4Nl, QFormatId::kMxfp4,
                                      QFormatId::kQ2K, QFormatId::kQ3K,   QFormatId::kQ4K,
-                                     QFormatId::kQ5K, QFormatId::kQ6K,   QFormatId::kIq4Xs};
+                                     QFormatId::kQ5K, QFormatId::kIq4Xs};
 
 TEST_F(BlockDigits, ExistForTheseFormatsAlone) {
   for (const QFormatInfo& info : qformats()) {
@@ -286,7 +286,8 @@ TEST_F(BlockDigits, HoldTheLargestSums) {
         }
       }
       const QMatrixView w{{.id = id}, 1, kDigitCols, bytes.data(), nullptr, nullptr};
-      for (float value : {largest, -largest, std::nextafter(largest, 2.0F), 2.0F}) {
+      for (float value :
+           {largest, -largest, std::nextafter(largest, 2.0F), std::nextafter(2.0F, 0.0F)}) {
         test::GuardedFloats x(kDigitCols, value);
         const ExactProduct exact = exact_product(w, x.data(), kDigitCols, 1);
         EXPECT_NEAR(static_cast<double>(multiply(*kernels_, w, x, 1)[0]), exact.value[0],
