@@ -7,13 +7,22 @@
 // results never depend on the row range or on threads either, and in plain formats (F32, F16, BF16)
 // not on the number of tokens. Affine products and those of ggml's blocks have two regimes, up to
 // six tokens (formed from the codes, sum of scale * (sum of code * x) + bias * (sum of x)) and more
-// (from decoded weights), and agree to rounding between the two, bitwise within each. Inputs stay
-// float32. Between tables results agree to rounding: every element is within (cols / 8 + 32) *
-// 2^-24 * sum_c (|scale * code| + |bias|) * |x[c]| of the exact product, plus cols * (2^-149 +
-// 2^-126 * largest |scale|) where numbers become subnormal. In blocks, codes count from the
-// smallest value of their type and bias is what is added to scale * code (Q4_0: -8 * scale, Q4_K:
-// the minimum); largest |scale| is 16 times the largest |scale * code| + |bias| there. Blocks
-// without a kernel of their own are decoded by the scalar decoder for any number of tokens.
+// (from decoded weights), and agree to rounding between the two, bitwise within each. Between
+// tables results agree to rounding: every element is within (cols / 8 + 32) * 2^-24 * sum_c (|scale
+// * code|
+// + |bias|) * |x[c]| of the exact product, plus cols * (2^-149 + 2^-126 * largest |scale|) where
+// numbers become subnormal. In blocks, codes count from the smallest value of their type and bias
+// is what is added to scale * code (Q4_0: -8 * scale, Q4_K: the minimum); largest |scale| is 16
+// times the largest |scale * code| + |bias| there. Blocks without a kernel of their own are decoded
+// by the scalar decoder for any number of tokens.
+//
+// Inputs stay float32, with one exception: up to six tokens and Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to
+// Q5_K, IQ4_NL, IQ4_XS or MXFP4, the table avx512vnni rounds each input to a multiple of a power of
+// two that fits the largest of its block of inputs (32 of them, 256 for Q2_K and Q3_K; blocks begin
+// at column 0). That adds 2.01 * 2^-24 * sum_c (|scale * code| + |bias|) * m[c] to the bound, m[c]
+// being the largest |x| in the block of c: 24 bits of the largest input, where float32 has 24 of
+// each. A token with an input that is not finite, or with a block of inputs whose largest is below
+// 2^-60 but not zero, is not rounded: it takes avx512's way and has avx512's bits.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +36,7 @@
 namespace moepack {
 
 struct Kernels {
-  std::string_view name;  // "reference", "scalar", "avx2", "avx512"
+  std::string_view name;  // "reference", or a CpuLevel's
 
   // y[t][r] = sum_c w[r][c] * x[t][c] for t < tokens and r in [row_begin, row_end).
   // x: [tokens, w.cols], x_stride >= w.cols; y: [tokens, w.rows], y_stride >= w.rows (indexed by
@@ -68,8 +77,9 @@ std::size_t matmul_scratch_floats(std::uint64_t cols);
 const Kernels& reference_kernels();
 
 // Instruction sets a CPU backend can use, best last.
-enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512 };
-std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", "avx512"
+// kAvx512Vnni: with products of bytes (VNNI) and permutations of bytes (VBMI).
+enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };
+std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
 // What this processor and operating system support.
 CpuLevel detect_cpu_level();
 // The SIMD table of `level`; kUnsupported when this machine cannot run it. kScalar: the reference

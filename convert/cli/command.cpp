@@ -42,7 +42,7 @@ void add_model_flags(CLI::App& command, EngineFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--cpu", flags.cpu,
-                  "Instruction set of the cpu backend: auto, scalar, avx2, avx512")
+                  "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni")
       ->capture_default_str();
   add_threads(command, flags.threads);
 }

@@ -2,6 +2,7 @@
 // A family of formats and an instruction set make one source file.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,6 +23,24 @@ struct BlockKernel {
                  float* out) = nullptr;
 };
 
+// A product in integers (simd_digits.inc).
+struct DigitKernel {
+  QFormatId id{};
+  // The product of at most kMaxFusedTokens tokens. False, and nothing is written: an input is not
+  // finite, or a block of inputs is not zero but all below 2^-60. `scratch` is aligned and has
+  // digit_scratch_floats(cols) floats.
+  bool (*multiply)(const MatmulCall& call) = nullptr;
+};
+
+// The kernel of `id` in a table of them; nullptr: there is none.
+template <class Kernel, std::size_t Count>
+const Kernel* find_kernel(const std::array<Kernel, Count>& kernels, QFormatId id) {
+  for (const Kernel& kernel : kernels) {
+    if (kernel.id == id) return &kernel;
+  }
+  return nullptr;
+}
+
 #if defined(__x86_64__)
 // nullptr where the family has no such format.
 const BlockKernel* avx2_legacy_blocks(QFormatId id);
@@ -30,6 +49,8 @@ const BlockKernel* avx2_grid_blocks(QFormatId id);
 const BlockKernel* avx512_legacy_blocks(QFormatId id);
 const BlockKernel* avx512_k_blocks(QFormatId id);
 const BlockKernel* avx512_grid_blocks(QFormatId id);
+const DigitKernel* legacy_digits(QFormatId id);
+const DigitKernel* k_digits(QFormatId id);
 #endif
 
 }  // namespace moepack

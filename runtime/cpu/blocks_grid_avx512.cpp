@@ -1,20 +1,9 @@
 // IQ2 and IQ3 with AVX-512VL: eight lanes, see docs/decisions.md.
 #if defined(__x86_64__)
 
-#if !defined(__clang__)
-// gcc 12 takes the "undefined" operands inside its own intrinsics for mistakes (gcc bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
-#include <immintrin.h>
-
-#include <array>
-#include <bit>
-#include <cstring>
-
 #include "formats/ggml_grids.h"
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/simd_intrinsics.h"
 
 #define MOE_SIMD __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")))
 #define MOE_SIMD_INLINE MOE_SIMD MOE_INLINE
@@ -31,12 +20,7 @@ namespace {
 
 }  // namespace
 
-const BlockKernel* avx512_grid_blocks(QFormatId id) {
-  for (const BlockKernel& kernel : kKernels) {
-    if (kernel.id == id) return &kernel;
-  }
-  return nullptr;
-}
+const BlockKernel* avx512_grid_blocks(QFormatId id) { return find_kernel(kKernels, id); }
 
 }  // namespace moepack
 

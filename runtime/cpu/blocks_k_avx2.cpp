@@ -1,13 +1,8 @@
 // K-quants and IQ4_XS with AVX2.
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#include <array>
-#include <bit>
-#include <cstring>
-
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/simd_intrinsics.h"
 
 namespace moepack {
 namespace {
@@ -21,12 +16,7 @@ namespace {
 
 }  // namespace
 
-const BlockKernel* avx2_k_blocks(QFormatId id) {
-  for (const BlockKernel& kernel : kKernels) {
-    if (kernel.id == id) return &kernel;
-  }
-  return nullptr;
-}
+const BlockKernel* avx2_k_blocks(QFormatId id) { return find_kernel(kKernels, id); }
 
 }  // namespace moepack
 

@@ -1,19 +1,8 @@
 // K-quants and IQ4_XS with AVX-512.
 #if defined(__x86_64__)
 
-#if !defined(__clang__)
-// gcc 12 takes the "undefined" operands inside its own intrinsics for mistakes (gcc bug 105593).
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
-#include <immintrin.h>
-
-#include <array>
-#include <bit>
-#include <cstring>
-
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/simd_intrinsics.h"
 
 namespace moepack {
 namespace {
@@ -27,12 +16,7 @@ namespace {
 
 }  // namespace
 
-const BlockKernel* avx512_k_blocks(QFormatId id) {
-  for (const BlockKernel& kernel : kKernels) {
-    if (kernel.id == id) return &kernel;
-  }
-  return nullptr;
-}
+const BlockKernel* avx512_k_blocks(QFormatId id) { return find_kernel(kKernels, id); }
 
 }  // namespace moepack
 

@@ -17,6 +17,8 @@ constexpr std::uint32_t kLeaf7Avx512f = 1U << 16;
 constexpr std::uint32_t kLeaf7Avx512dq = 1U << 17;
 constexpr std::uint32_t kLeaf7Avx512bw = 1U << 30;
 constexpr std::uint32_t kLeaf7Avx512vl = 1U << 31;
+constexpr std::uint32_t kLeaf7EcxAvx512vbmi = 1U << 1;
+constexpr std::uint32_t kLeaf7EcxAvx512vnni = 1U << 11;
 
 // XMM and YMM; for AVX-512 also the mask registers and both halves of ZMM.
 constexpr std::uint64_t kXcr0Avx = 0x06;
@@ -38,7 +40,10 @@ CpuidReport read_cpuid() {
   std::uint32_t edx = 0;
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return report;
   report.leaf1_ecx = ecx;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) report.leaf7_ebx = ebx;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
+    report.leaf7_ebx = ebx;
+    report.leaf7_ecx = ecx;
+  }
   if (has_all(report.leaf1_ecx, kLeaf1Osxsave)) {
     std::uint32_t low = 0;
     std::uint32_t high = 0;
@@ -56,7 +61,9 @@ CpuLevel level_from_cpuid(const CpuidReport& report) {
   const bool avx512 =
       has_all(report.leaf7_ebx, kLeaf7Avx512f | kLeaf7Avx512dq | kLeaf7Avx512bw | kLeaf7Avx512vl) &&
       has_all(report.xcr0, kXcr0Avx512);
-  return avx512 ? CpuLevel::kAvx512 : CpuLevel::kAvx2;
+  if (!avx512) return CpuLevel::kAvx2;
+  const bool vnni = has_all(report.leaf7_ecx, kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi);
+  return vnni ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
 }
 
 }  // namespace moepack

@@ -11,6 +11,7 @@ namespace moepack {
 struct CpuidReport {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
+  std::uint32_t leaf7_ecx = 0;
   std::uint64_t xcr0 = 0;  // 0 unless leaf1_ecx has OSXSAVE
 };
 

@@ -9,12 +9,15 @@
 namespace moepack {
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
-  return std::max({fused_scratch_floats(cols), block_scratch_floats(cols), kRowBlock * kColTile}) +
+  return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),
+                   digit_scratch_floats(cols), kRowBlock * kColTile}) +
          kScratchAlignFloats;
 }
 
 std::string_view cpu_level_name(CpuLevel level) {
   switch (level) {
+    case CpuLevel::kAvx512Vnni:
+      return "avx512vnni";
     case CpuLevel::kAvx512:
       return "avx512";
     case CpuLevel::kAvx2:
@@ -36,6 +39,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
         "choose --cpu " + std::string(cpu_level_name(detect_cpu_level())) + " or auto");
   }
 #if defined(__x86_64__)
+  if (level == CpuLevel::kAvx512Vnni) return &avx512vnni_kernels();
   if (level == CpuLevel::kAvx512) return &avx512_kernels();
   if (level == CpuLevel::kAvx2) return &avx2_kernels();
 #endif
@@ -49,11 +53,12 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
 
 Result<CpuLevel> parse_cpu_level(std::string_view name) {
   if (name == "auto") return detect_cpu_level();
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+  for (CpuLevel level :
+       {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni}) {
     if (name == cpu_level_name(level)) return level;
   }
   return invalid_argument("no CPU level is called \"" + printable(name, 32) + "\"",
-                          "use auto, scalar, avx2 or avx512");
+                          "use auto, scalar, avx2, avx512 or avx512vnni");
 }
 
 }  // namespace moepack

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "formats/bytes.h"
 #include "runtime/kernels.h"
@@ -69,6 +70,19 @@ constexpr std::size_t block_scratch_floats(std::uint64_t cols) {
   return kMaxFusedTokens * block_input_floats(cols);
 }
 
+// ---- ggml's blocks, few tokens, in integers -----------------------------------------------------
+// Scratch: per token records of inputs (simd_digits.inc), at most ten vectors for 128 inputs; then,
+// for one token at a time, the units of 32 inputs each and their inverses, read in whole vectors.
+constexpr std::size_t digit_record_floats(std::uint64_t cols) {
+  return align_up(cols, 128) / 128 * 10 * kMaxLanes;
+}
+constexpr std::size_t digit_units(std::uint64_t cols) {
+  return align_up(div_up(cols, 32), kMaxLanes) + kMaxLanes;
+}
+constexpr std::size_t digit_scratch_floats(std::uint64_t cols) {
+  return kMaxFusedTokens * digit_record_floats(align_up(cols, kSuperBlock)) + 2 * digit_units(cols);
+}
+
 // One call of Kernels::matmul with its scratch aligned.
 struct MatmulCall {
   const QMatrixView& w;
@@ -81,6 +95,12 @@ struct MatmulCall {
   std::size_t y_stride;
   float* scratch;
 };
+
+// Vectors that cross cache lines cost twice: kernels work in whole lines of scratch.
+inline float* align_scratch(std::span<float> scratch) {
+  const auto at = reinterpret_cast<std::uintptr_t>(scratch.data());
+  return reinterpret_cast<float*>(align_up(at, kScratchAlignFloats * sizeof(float)));
+}
 
 // How a whole code block is brought into `Lanes` lanes of 32 bits for fused products: lane l holds
 // codes l*kPerLane …, so that one gather serves kPerLane vectors. Masked where they stand, the

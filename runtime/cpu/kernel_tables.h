@@ -9,6 +9,7 @@ namespace moepack {
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512vnni_kernels();
 #endif
 
 }  // namespace moepack

@@ -32,7 +32,7 @@ constexpr QFormatId kWithKernels[] = {
     QFormatId::kIq4Nl,  QFormatId::kIq4Xs, QFormatId::kMxfp4};
 
 const BlockKernel* find_kernel(CpuLevel level, QFormatId id) {
-  const bool wide = level == CpuLevel::kAvx512;
+  const bool wide = level >= CpuLevel::kAvx512;
   const BlockKernel* kernel = wide ? avx512_legacy_blocks(id) : avx2_legacy_blocks(id);
   if (kernel == nullptr) kernel = wide ? avx512_k_blocks(id) : avx2_k_blocks(id);
   if (kernel == nullptr) kernel = wide ? avx512_grid_blocks(id) : avx2_grid_blocks(id);
@@ -176,12 +176,175 @@ TEST_P(BlockKernels, ProductsOfExtremeFields) {
         test::GuardedFloats y(2 * rows);
         test::GuardedFloats scratch(matmul_scratch_floats(cols), NAN);
         kernels_->matmul(w, x.data(), cols, 2, 0, rows, y.data(), rows, scratch.span());
-        const auto n = static_cast<double>(cols);
+        const bool in_integers = GetParam() == CpuLevel::kAvx512Vnni;
         for (std::size_t i = 0; i < 2 * rows; ++i) {
           ASSERT_NEAR(static_cast<double>(y[i]), exact.value[i],
-                      (n / 8 + 32) * 0x1p-24 * exact.magnitude[i] +
-                          n * (0x1p-149 + 0x1p-126 * exact.largest_scale))
+                      test::product_bound(exact, i, cols, in_integers))
               << info.name << " scale " << scale << " fill " << static_cast<int>(fill);
+        }
+      }
+    }
+  }
+}
+
+// ---- Products in integers -----------------------------------------------------------------------
+
+const DigitKernel* find_digits(QFormatId id) {
+  const DigitKernel* kernel = legacy_digits(id);
+  return kernel != nullptr ? kernel : k_digits(id);
+}
+
+class BlockDigits : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Result<const Kernels*> found = cpu_kernels(CpuLevel::kAvx512Vnni);
+    if (!found.is_ok()) GTEST_SKIP() << "SKIPPED: " << found.status().message();
+    kernels_ = found.value();
+    floats_ = cpu_kernels(CpuLevel::kAvx512).value();
+  }
+
+  static std::vector<float> multiply(const Kernels& kernels, const QMatrixView& w,
+                                     test::GuardedFloats& x, std::size_t tokens) {
+    std::vector<float> y(tokens * w.rows);
+    test::GuardedFloats scratch(matmul_scratch_floats(w.cols), NAN);
+    kernels.matmul(w, x.data(), w.cols, tokens, 0, w.rows, y.data(), w.rows, scratch.span());
+    return y;
+  }
+
+  // The integer kernel's own answer: whether it takes these inputs.
+  static bool takes(QFormatId id, const QMatrixView& w, test::GuardedFloats& x) {
+    std::vector<float> y(w.rows);
+    std::vector<float> scratch(matmul_scratch_floats(w.cols));
+    return find_digits(id)->multiply(
+        {w, x.data(), w.cols, 1, 0, w.rows, y.data(), w.rows, align_scratch(scratch)});
+  }
+
+  const Kernels* kernels_ = nullptr;
+  const Kernels* floats_ = nullptr;
+};
+
+constexpr QFormatId kInIntegers[] = {QFormatId::kQ40, QFormatId::kQ41,   QFormatId::kQ50,
+                                     QFormatId::kQ51, QFormatId::kIq4Nl, QFormatId::kMxfp4,
+                                     QFormatId::kQ2K, QFormatId::kQ3K,   QFormatId::kQ4K,
+                                     QFormatId::kQ5K, QFormatId::kIq4Xs};
+
+TEST_F(BlockDigits, ExistForTheseFormatsAlone) {
+  for (const QFormatInfo& info : qformats()) {
+    const bool expected =
+        std::find(std::begin(kInIntegers), std::end(kInIntegers), info.id) != std::end(kInIntegers);
+    EXPECT_EQ(find_digits(info.id) != nullptr, expected) << info.name;
+  }
+}
+
+constexpr std::size_t kDigitCols = 768;
+
+test::TestMatrix digit_matrix(QFormatId id, std::uint32_t seed) {
+  return {{.id = id}, 5, kDigitCols, test::Values::kUsual, 0, seed};
+}
+
+// Sizes of inputs over 40 powers of two within a block, whole blocks of zeros, and the largest
+// numbers before the integers' next power: each within the bound, and an outlier spoils no other
+// block.
+TEST_F(BlockDigits, KeepTheBoundForMixedMagnitudes) {
+  std::mt19937 random(21);
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  for (QFormatId id : kInIntegers) {
+    const test::TestMatrix matrix = digit_matrix(id, 31);
+    for (int variant = 0; variant < 4; ++variant) {
+      test::GuardedFloats x(2 * kDigitCols);
+      for (std::size_t i = 0; i < 2 * kDigitCols; ++i) {
+        const float value = uniform(random);
+        if (variant == 0) x[i] = std::ldexp(value, static_cast<int>(random() % 40) - 36);
+        if (variant == 1) x[i] = i / 32 % 3 == 0 ? 0.0F : value;
+        if (variant == 2) x[i] = i % 96 == 5 ? 1e6F : value;
+        if (variant == 3)
+          x[i] = std::copysign(1.98F + 0.0001F * static_cast<float>(i % 200), value);
+      }
+      const ExactProduct exact = exact_product(matrix.view(), x.data(), kDigitCols, 2);
+      const std::vector<float> y = multiply(*kernels_, matrix.view(), x, 2);
+      ASSERT_TRUE(takes(id, matrix.view(), x)) << qformat_info(id).name << " " << variant;
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        ASSERT_NEAR(static_cast<double>(y[i]), exact.value[i],
+                    test::product_bound(exact, i, kDigitCols, true))
+            << qformat_info(id).name << " variant " << variant << " at " << i;
+      }
+    }
+  }
+}
+
+// All codes and inputs at an end of their range: the largest sums that 32 bits must hold.
+TEST_F(BlockDigits, HoldTheLargestSums) {
+  const float largest = 1.0F + 8306687.0F * 0x1p-23F;  // the next number counts as the next power
+  for (QFormatId id : kInIntegers) {
+    const QFormatInfo& info = qformat_info(id);
+    const std::size_t count = kDigitCols / info.block_values;
+    for (Fill fill : {Fill::kZeros, Fill::kOnes}) {
+      GuardedBytes bytes = make_blocks(id, count, fill, 127, 0);
+      for (std::size_t i = 0; i < count; ++i) {
+        for (std::size_t at : scale_fields(id)) {
+          store_le(bytes.data() + i * info.block_bytes + at, std::uint16_t{0x3c00});
+        }
+      }
+      const QMatrixView w{{.id = id}, 1, kDigitCols, bytes.data(), nullptr, nullptr};
+      for (float value :
+           {largest, -largest, std::nextafter(largest, 2.0F), std::nextafter(2.0F, 0.0F)}) {
+        test::GuardedFloats x(kDigitCols, value);
+        const ExactProduct exact = exact_product(w, x.data(), kDigitCols, 1);
+        EXPECT_NEAR(static_cast<double>(multiply(*kernels_, w, x, 1)[0]), exact.value[0],
+                    test::product_bound(exact, 0, kDigitCols, true))
+            << info.name << " " << value << " fill " << static_cast<int>(fill);
+      }
+    }
+  }
+}
+
+// Inputs that are small integers are represented without an error, and so are their sums: with
+// scales that are powers of two the product is exact.
+TEST_F(BlockDigits, AreExactForSmallIntegers) {
+  std::mt19937 random(22);
+  for (QFormatId id : {QFormatId::kQ40, QFormatId::kQ50, QFormatId::kIq4Nl}) {
+    GuardedBytes bytes = make_blocks(id, 24, Fill::kRandom, 0x3c00, 0);
+    for (std::size_t i = 0; i < 24; ++i) {
+      store_le(bytes.data() + i * qformat_info(id).block_bytes, std::uint16_t{0x3c00});
+    }
+    const QMatrixView w{{.id = id}, 1, kDigitCols, bytes.data(), nullptr, nullptr};
+    test::GuardedFloats x(kDigitCols);
+    for (float& value : x.span()) value = static_cast<float>(static_cast<int>(random() % 15) - 7);
+    EXPECT_EQ(static_cast<double>(multiply(*kernels_, w, x, 1)[0]),
+              exact_product(w, x.data(), kDigitCols, 1).value[0])
+        << qformat_info(id).name;
+  }
+}
+
+// What no integer can stand for: the whole token takes the way of the float kernels, to the bit,
+// and the tokens beside it do not notice.
+TEST_F(BlockDigits, LeaveUnfitInputsToTheFloatKernels) {
+  std::mt19937 random(23);
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  for (QFormatId id : kInIntegers) {
+    const test::TestMatrix matrix = digit_matrix(id, 33);
+    const QMatrixView& w = matrix.view();
+    for (float bad : {NAN, -NAN, INFINITY, -INFINITY, 0x1p-61F, 1e-42F}) {
+      for (std::size_t where : {std::size_t{0}, std::size_t{300}, kDigitCols - 1}) {
+        test::GuardedFloats x(3 * kDigitCols);
+        for (float& value : x.span()) value = uniform(random);
+        const std::vector<float> without = multiply(*kernels_, w, x, 3);
+        // A small input is only unfit where its block has no other.
+        const std::size_t block = where / test::unit_inputs(id) * test::unit_inputs(id);
+        for (std::size_t i = 0; i < test::unit_inputs(id); ++i) x[kDigitCols + block + i] = 0;
+        x[kDigitCols + where] = bad;
+        test::GuardedFloats alone(kDigitCols);
+        std::copy_n(x.data() + kDigitCols, kDigitCols, alone.data());
+        ASSERT_FALSE(takes(id, w, alone)) << qformat_info(id).name << " " << bad;
+        const std::vector<float> expected = multiply(*floats_, w, alone, 1);
+        const std::vector<float> y = multiply(*kernels_, w, x, 3);
+        for (std::size_t r = 0; r < w.rows; ++r) {
+          ASSERT_TRUE(same_bits(y[r], without[r])) << qformat_info(id).name << " token 0";
+          ASSERT_TRUE(same_bits(y[w.rows + r], expected[r])) << qformat_info(id).name << " " << bad;
+          ASSERT_TRUE(same_bits(y[2 * w.rows + r], without[2 * w.rows + r])) << "token 2";
+          if (std::isnan(bad)) {
+            ASSERT_TRUE(std::isnan(y[w.rows + r]));
+          }
         }
       }
     }
@@ -191,7 +354,8 @@ TEST_P(BlockKernels, ProductsOfExtremeFields) {
 std::string level_name(const testing::TestParamInfo<CpuLevel>& info) {
   return std::string(cpu_level_name(info.param));
 }
-INSTANTIATE_TEST_SUITE_P(Simd, BlockKernels, testing::Values(CpuLevel::kAvx2, CpuLevel::kAvx512),
+INSTANTIATE_TEST_SUITE_P(Simd, BlockKernels,
+                         testing::Values(CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni),
                          level_name);
 
 }  // namespace

@@ -9,12 +9,13 @@ namespace {
 
 // Registers of a processor with everything, under a system that saves all of its state.
 CpuidReport full_report() {
-  return {.leaf1_ecx = 0xffffffffU, .leaf7_ebx = 0xffffffffU, .xcr0 = 0xe7};
+  return {
+      .leaf1_ecx = 0xffffffffU, .leaf7_ebx = 0xffffffffU, .leaf7_ecx = 0xffffffffU, .xcr0 = 0xe7};
 }
 
 TEST(CpuDetect, TakesTheBestLevelThatProcessorAndSystemSupport) {
   EXPECT_EQ(level_from_cpuid({}), CpuLevel::kScalar);
-  EXPECT_EQ(level_from_cpuid(full_report()), CpuLevel::kAvx512);
+  EXPECT_EQ(level_from_cpuid(full_report()), CpuLevel::kAvx512Vnni);
 }
 
 TEST(CpuDetect, EveryBitOfAvx512IsNeeded) {
@@ -22,6 +23,14 @@ TEST(CpuDetect, EveryBitOfAvx512IsNeeded) {
     CpuidReport report = full_report();
     report.leaf7_ebx &= ~(1U << bit);
     EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx2) << bit;
+  }
+}
+
+TEST(CpuDetect, EveryBitOfVnniIsNeeded) {
+  for (unsigned bit : {1U, 11U}) {  // VBMI, VNNI
+    CpuidReport report = full_report();
+    report.leaf7_ecx &= ~(1U << bit);
+    EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx512) << bit;
   }
 }
 
@@ -56,11 +65,15 @@ TEST(CpuDetect, AgreesWithTheCompiler) {
   EXPECT_EQ(level >= CpuLevel::kAvx512,
             __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
                 __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0);
+  EXPECT_EQ(level >= CpuLevel::kAvx512Vnni, level >= CpuLevel::kAvx512 &&
+                                                __builtin_cpu_supports("avx512vnni") != 0 &&
+                                                __builtin_cpu_supports("avx512vbmi") != 0);
 }
 #endif
 
 TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512}) {
+  for (CpuLevel level :
+       {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni}) {
     const Result<const Kernels*> kernels = cpu_kernels(level);
     if (level <= detect_cpu_level()) {
       ASSERT_OK(kernels);
@@ -79,6 +92,7 @@ TEST(CpuKernels, LevelsAreParsedByName) {
   EXPECT_EQ(parse_cpu_level("scalar").value(), CpuLevel::kScalar);
   EXPECT_EQ(parse_cpu_level("avx2").value(), CpuLevel::kAvx2);
   EXPECT_EQ(parse_cpu_level("avx512").value(), CpuLevel::kAvx512);
+  EXPECT_EQ(parse_cpu_level("avx512vnni").value(), CpuLevel::kAvx512Vnni);
   test::expect_error(parse_cpu_level("neon\n").status(), StatusCode::kInvalidArgument,
                      {"neon", "avx2"});
 }

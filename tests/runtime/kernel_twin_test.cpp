@@ -24,31 +24,23 @@ using test::exact_product;
 using test::ExactProduct;
 using test::fitting_cols;
 using test::GuardedFloats;
+using test::product_bound;
 using test::TestMatrix;
 using test::Values;
 
 constexpr double kUnit = 0x1p-24;  // half an ulp of 1: the relative error of one rounding
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Rounding errors of a sum are at most (roundings on the longest path) * kUnit * (sum of |terms|).
-// The longest path of any table and regime: a chain of n/8 fused multiply-adds over eight lanes
-// (reference: n/16 of two roundings), then trees, group sums, column tiles and the weight's own two
-// roundings, all together below 32. Subnormal products add up to 2^-149 each, inputs that become
-// subnormal when they are scaled up to 2^-126 times the scale (runtime/kernels.h).
-double product_bound(std::uint64_t cols, double magnitude, double largest_scale) {
-  const auto n = static_cast<double>(cols);
-  return (n / 8 + 32) * kUnit * magnitude + n * (0x1p-149 + 0x1p-126 * largest_scale);
-}
-
-enum class Table { kReference, kAvx2, kAvx512 };
+enum class Table { kReference, kAvx2, kAvx512, kAvx512Vnni };
 
 Result<const Kernels*> find_table(Table table) {
   if (table == Table::kReference) return &reference_kernels();
+  if (table == Table::kAvx512Vnni) return cpu_kernels(CpuLevel::kAvx512Vnni);
   return cpu_kernels(table == Table::kAvx2 ? CpuLevel::kAvx2 : CpuLevel::kAvx512);
 }
 
 std::string table_name(const testing::TestParamInfo<Table>& info) {
-  constexpr const char* kNames[] = {"Reference", "Avx2", "Avx512"};
+  constexpr const char* kNames[] = {"Reference", "Avx2", "Avx512", "Avx512Vnni"};
   return kNames[static_cast<std::size_t>(info.param)];
 }
 
@@ -65,6 +57,11 @@ class KernelTwin : public testing::TestWithParam<Table> {
   bool same_regime(const WeightFormat& format, std::size_t a, std::size_t b) const {
     const bool is_plain = qformat_info(format.id).kind == QKind::kPlain;
     return GetParam() == Table::kReference || is_plain || (a <= 6) == (b <= 6);
+  }
+
+  // Whether inputs may be rounded to block-wise integers.
+  bool in_integers(const WeightFormat& format, std::size_t tokens) const {
+    return GetParam() == Table::kAvx512Vnni && is_block(format) && tokens <= 6;
   }
 
   const Kernels* kernels_ = nullptr;
@@ -119,14 +116,17 @@ std::vector<std::uint64_t> awkward_cols(const WeightFormat& format) {
   return fit;
 }
 
+// The longest path of roundings of any table and regime: a chain of n/8 fused multiply-adds over
+// eight lanes (reference: n/16 of two roundings), then trees, group sums, column tiles and the
+// weight's own two roundings, all together below 32.
 void expect_close(const Product& product, const ExactProduct& exact, std::uint64_t exact_rows,
-                  const QMatrixView& w, std::size_t tokens, const std::string& what) {
+                  const QMatrixView& w, std::size_t tokens, bool in_integers,
+                  const std::string& what) {
   for (std::size_t t = 0; t < tokens; ++t) {
     for (std::uint64_t r = 0; r < w.rows; ++r) {
       const std::size_t at = t * exact_rows + r;
       const auto got = static_cast<double>(product.y[t * product.stride + r]);
-      ASSERT_NEAR(got, exact.value[at],
-                  product_bound(w.cols, exact.magnitude[at], exact.largest_scale))
+      ASSERT_NEAR(got, exact.value[at], product_bound(exact, at, w.cols, in_integers))
           << what << " [" << w.rows << ", " << w.cols << "] token " << t << " of " << tokens
           << " row " << r;
     }
@@ -150,7 +150,8 @@ TEST_P(KernelTwin, MatmulOfEveryFormatAndAwkwardShape) {
         for (std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 33U}) {
           const Product product =
               multiply(*kernels_, w, x, x_stride, tokens, 0, rows, rows + seed % 3);
-          expect_close(product, exact, kMaxRows, w, tokens, to_string(format));
+          expect_close(product, exact, kMaxRows, w, tokens, in_integers(format, tokens),
+                       to_string(format));
           if (HasFatalFailure()) return;
         }
       }
@@ -170,7 +171,8 @@ TEST_P(KernelTwin, MatmulReadsNothingBeyondItsOperands) {
           const ExactProduct exact = exact_product(matrix.view(), x.data(), cols, tokens);
           const Product product =
               multiply(*kernels_, matrix.view(), x, cols, tokens, 0, rows, rows);
-          expect_close(product, exact, rows, matrix.view(), tokens, to_string(format));
+          expect_close(product, exact, rows, matrix.view(), tokens, in_integers(format, tokens),
+                       to_string(format));
           if (HasFatalFailure()) return;
         }
       }
@@ -191,7 +193,8 @@ TEST_P(KernelTwin, MatmulOfSubnormalAndHugeValues) {
       const ExactProduct exact = exact_product(matrix.view(), x.data(), cols, 5);
       for (std::size_t tokens : {1U, 5U}) {
         const Product product = multiply(*kernels_, matrix.view(), x, cols, tokens, 0, 9, 9);
-        expect_close(product, exact, 9, matrix.view(), tokens, to_string(format));
+        expect_close(product, exact, 9, matrix.view(), tokens, in_integers(format, tokens),
+                     to_string(format));
         if (HasFatalFailure()) return;
       }
     }
@@ -457,7 +460,8 @@ TEST_P(KernelTwin, GatedDeltaStep) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, KernelTwin,
-                         testing::Values(Table::kReference, Table::kAvx2, Table::kAvx512),
+                         testing::Values(Table::kReference, Table::kAvx2, Table::kAvx512,
+                                         Table::kAvx512Vnni),
                          table_name);
 
 // In the reference, the number of tokens and the row range never show, in any format.

@@ -275,8 +275,25 @@ inline void exact_block_row(const QMatrixView& w, std::uint64_t row,
 struct ExactProduct {
   std::vector<double> value;
   std::vector<double> magnitude;  // sum of |terms|, what rounding errors are proportional to
-  double largest_scale = 0;       // of an affine matrix; of blocks 16 times the largest magnitude
+  // The same with the largest input of its block in the place of each: what rounding inputs to
+  // block-wise integers is proportional to.
+  std::vector<double> peak;
+  double largest_scale = 0;  // of an affine matrix; of blocks 16 times the largest magnitude
 };
+// Inputs that share a power of two where products are formed in integers (runtime/kernels.h).
+inline std::uint64_t unit_inputs(QFormatId id) {
+  return id == QFormatId::kQ2K || id == QFormatId::kQ3K ? 256 : 32;
+}
+// The largest size in each input's block, for inputs [0, cols).
+inline std::vector<double> block_peaks(const float* x, std::uint64_t cols, std::uint64_t block) {
+  std::vector<double> peaks(cols);
+  for (std::uint64_t c = 0; c < cols; ++c) {
+    double& first = peaks[c / block * block];
+    first = std::max(first, std::fabs(static_cast<double>(x[c])));
+  }
+  for (std::uint64_t c = 0; c < cols; ++c) peaks[c] = peaks[c / block * block];
+  return peaks;
+}
 inline double largest_scale(const QMatrixView& w) {
   double largest = 0;
   const std::uint64_t count = is_affine(w.format) ? w.rows * (w.cols / w.format.group_size) : 0;
@@ -291,6 +308,11 @@ inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::siz
   ExactProduct product;
   product.value.resize(tokens * w.rows);
   product.magnitude.resize(tokens * w.rows);
+  product.peak.resize(tokens * w.rows);
+  std::vector<std::vector<double>> peaks;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    peaks.push_back(block_peaks(x + t * x_stride, w.cols, unit_inputs(w.format.id)));
+  }
   product.largest_scale = largest_scale(w);
   std::vector<ExactWeight> row(w.cols);
   for (std::uint64_t r = 0; r < w.rows; ++r) {
@@ -306,16 +328,28 @@ inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::siz
     for (std::size_t t = 0; t < tokens; ++t) {
       double value = 0;
       double magnitude = 0;
+      double peak = 0;
       for (std::uint64_t c = 0; c < w.cols; ++c) {
         const auto input = static_cast<double>(x[t * x_stride + c]);
         value += row[c].value * input;
         magnitude += row[c].magnitude * std::fabs(input);
+        peak += row[c].magnitude * peaks[t][c];
       }
       product.value[t * w.rows + r] = value;
+      product.peak[t * w.rows + r] = peak;
       product.magnitude[t * w.rows + r] = magnitude;
     }
   }
   return product;
+}
+
+// The bound of runtime/kernels.h on the error of element `at`; of products in integers, or not.
+inline double product_bound(const ExactProduct& exact, std::size_t at, std::uint64_t cols,
+                            bool in_integers) {
+  const auto n = static_cast<double>(cols);
+  const double inputs = in_integers ? 2.01 * 0x1p-24 * exact.peak[at] : 0.0;
+  return (n / 8 + 32) * 0x1p-24 * exact.magnitude[at] + inputs +
+         n * (0x1p-149 + 0x1p-126 * exact.largest_scale);
 }
 
 }  // namespace moepack::test
