@@ -4,7 +4,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "convert/v_head_rows.h"
 #include "formats/affine_blocks.h"
 #include "formats/format_json.h"
 
@@ -15,46 +17,6 @@ std::uint64_t product(const std::vector<std::uint64_t>& shape) {
   std::uint64_t all = 1;
   for (std::uint64_t n : shape) all *= n;
   return all;
-}
-
-// ---- V heads ------------------------------------------------------------------------------------
-
-// Where V heads lie in a tensor of GatedDeltaNet.
-struct HeadOrder {
-  std::string_view rule;  // ResidentRule::name
-  bool in_columns;
-  bool behind_keys;  // rows of queries and keys stand before those of the heads
-  bool is_scalar;    // one row a head; else one for each of its dimensions
-};
-constexpr std::array<HeadOrder, 8> kHeadOrders{{
-    {"linear_attn.in_proj_qkv", false, true, false},
-    {"linear_attn.in_proj_z", false, false, false},
-    {"linear_attn.in_proj_b", false, false, true},
-    {"linear_attn.in_proj_a", false, false, true},
-    {"linear_attn.conv1d", false, true, false},
-    {"linear_attn.A_log", false, false, true},
-    {"linear_attn.dt_bias", false, false, true},
-    {"linear_attn.out_proj", true, false, false},
-}};
-
-const HeadOrder* find_head_order(std::string_view rule) {
-  const auto* const at = std::find_if(kHeadOrders.begin(), kHeadOrders.end(),
-                                      [&](const HeadOrder& order) { return order.rule == rule; });
-  return at == kHeadOrders.end() ? nullptr : at;
-}
-
-// Rows in tiled order out of rows in grouped order: new head j * n_k + g is old head g * r + j.
-RowRuns tiled_rows(const ModelConfig& c, const HeadOrder& order) {
-  const std::uint64_t unit = order.is_scalar ? 1 : c.linear_value_dim;
-  const std::uint64_t ratio = c.linear_value_heads / c.linear_key_heads;
-  const std::uint64_t first =
-      order.behind_keys ? 2 * std::uint64_t{c.linear_key_heads} * c.linear_key_dim : 0;
-  RowRuns runs;
-  if (first > 0) runs.push_back({0, first, first, 1});
-  for (std::uint64_t j = 0; j < ratio; ++j) {
-    runs.push_back({first + j * unit, unit, ratio * unit, c.linear_key_heads});
-  }
-  return runs;
 }
 
 // ---- residents ----------------------------------------------------------------------------------
@@ -145,15 +107,17 @@ Status ResidentPlanner::choose_form(const ResidentRule& rule, GgufResident& resi
 }
 
 Status ResidentPlanner::reorder(const ResidentRule& rule, GgufResident& resident) const {
-  const HeadOrder* order = find_head_order(rule.name);
-  if (order == nullptr) return Status::ok();
   const ModelConfig& config = model_.config;
+  const auto place = v_head_place(rule.name, config);
+  if (!place.has_value()) return Status::ok();
   if (cannot_group_) {
     return refuse(*resident.source, "has tiled V heads, llama.cpp groups those of this model");
   }
   if (!tiles_) return Status::ok();
-  if (!order->in_columns) {
-    resident.gather = tiled_rows(config, *order);
+  RowRuns runs = v_head_runs(*place, config, ResidentConventions::VHeads::kGrouped,
+                             ResidentConventions::VHeads::kTiled);
+  if (!place->in_columns) {
+    resident.gather = std::move(runs);
     return Status::ok();
   }
   const std::uint32_t block = qformat_info(resident.target).block_values;
@@ -163,7 +127,7 @@ Status ResidentPlanner::reorder(const ResidentRule& rule, GgufResident& resident
                       std::to_string(config.linear_value_dim) + ", which must be reordered",
                   "export the model that it was quantized from");
   }
-  resident.columns = tiled_rows(config, *order);
+  resident.columns = std::move(runs);
   return Status::ok();
 }
 
@@ -189,17 +153,19 @@ Result<GgufResident> ResidentPlanner::plan_one(const ResidentRule& rule, std::ui
   }
   MOE_RETURN_IF_ERROR(choose_form(rule, resident));
   // Channels and heads are rows, whatever the shape; memory is the same.
-  const HeadOrder* order = find_head_order(rule.name);
-  resident.rows = shape.size() > 1 || order != nullptr ? shape[0] : 1;
+  const bool has_heads = v_head_place(rule.name, model_.config).has_value();
+  resident.rows = shape.size() > 1 || has_heads ? shape[0] : 1;
   resident.cols = product(shape) / resident.rows;
   MOE_RETURN_IF_ERROR(reorder(rule, resident));
   return resident;
 }
 
 Status ResidentPlanner::add_rule(const ResidentRule& rule, std::uint32_t layer) {
-  const bool is_tied = rule.name == names_.output_head && model_.config.tie_word_embeddings &&
-                       by_name_.find(rule.name) == by_name_.end();
-  if (is_tied || is_fused_part(rule)) return Status::ok();
+  if (rule.name == names_.output_head && model_.config.tie_word_embeddings) {
+    used_.insert(std::string(rule.name));  // of no use, if it is there at all
+    return Status::ok();
+  }
+  if (is_fused_part(rule)) return Status::ok();
   MOE_ASSIGN_OR_RETURN(GgufResident resident, plan_one(rule, layer));
   std::vector<std::uint64_t> shape = rule.shape(model_.config);
   if (rule.name == names_.conv1d) shape = {shape[0], shape[2]};

@@ -8,13 +8,12 @@
 #include "convert/journal.h"
 #include "convert/output_directory.h"
 #include "convert/overlay_files.h"
-#include "convert/pack.h"
+#include "convert/overlay_pack.h"
 #include "convert/pack_summary.h"
 #include "convert/parallel.h"
-#include "convert/read_back.h"
 #include "formats/checksum.h"
 #include "formats/elapsed.h"
-#include "formats/json_fields.h"
+#include "formats/pack_directory.h"
 #include "formats/q3_keys.h"
 
 namespace moepack {
@@ -38,6 +37,8 @@ std::uint64_t text_sum(std::string_view text) { return checksum(std::as_bytes(st
 
 // True when the pack is there, finished, with the layouts and the source that are planned.
 bool is_pack_there(const fs::path& directory, PackManifest planned) {
+  const auto kind = detect_pack(directory);
+  if (!kind.is_ok() || kind.value() != PackKind::kNative) return false;
   auto there = read_pack_manifest(directory);
   if (!there.is_ok()) return false;
   PackManifest& found = there.value();
@@ -146,105 +147,6 @@ Result<OverlayJob> prepare(const OverlayOptions& options) {
   return job;
 }
 
-// The pack, layer by layer, with a journal of what is finished.
-class PackJob {
- public:
-  PackJob(const OverlayOptions& options, OverlayJob& job, OutputDirectory& output,
-          ConversionJournal journal)
-      : options_(options), job_(job), output_(output), journal_(std::move(journal)) {}
-
-  Status prepare();
-  Status run(ProgressCounter& progress);
-  std::size_t layers_done() const { return journal_.layers_done(); }
-  std::uint64_t bytes_left() const;
-
- private:
-  PackManifest& pack() { return job_.plan.pack; }
-  Status open_journal();
-  bool take_layer(std::uint32_t layer);
-  Status run_layer(std::uint32_t layer, std::vector<PackWorker>& workers,
-                   ProgressCounter& progress);
-
-  const OverlayOptions& options_;
-  OverlayJob& job_;
-  OutputDirectory& output_;
-  ConversionJournal journal_;
-};
-
-Status PackJob::open_journal() {
-  const std::string what = "experts " + job_.report.pack_formats + " of " + pack().source.name;
-  if (journal_.is_empty()) return journal_.start(job_.digest, what);
-  if (journal_.plan() == job_.digest) return Status::ok();
-  if (options_.restart) return journal_.start(job_.digest, what);
-  const std::string there = output_.path().string();
-  return make_error(StatusCode::kInvalidArgument, Where{.file = there},
-                    "holds an interrupted pack of something else, " + printable(journal_.what()),
-                    "give the same call to continue it, --restart to drop it, or another --name");
-}
-
-bool PackJob::take_layer(std::uint32_t l) {
-  LayerEntry& layer = pack().layers[l];
-  const std::vector<std::uint64_t>& sums = *journal_.layer_checksums(l);
-  std::error_code error;
-  if (sums.size() != layer.experts.size() ||
-      fs::file_size(output_.path() / layer.file, error) != layer.file_size || error) {
-    return false;
-  }
-  for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
-  return check_layer_file(output_.path(), pack(), l, job_.report.threads).is_ok();
-}
-
-// Takes over what an earlier run finished and reads back whole, and removes the rest.
-Status PackJob::prepare() {
-  MOE_RETURN_IF_ERROR(open_journal());
-  std::set<fs::path> kept;
-  for (std::uint32_t l = 0; l < pack().num_layers; ++l) {
-    if (journal_.layer_checksums(l) == nullptr) continue;
-    if (take_layer(l)) {
-      kept.insert(output_.path() / pack().layers[l].file);
-    } else {
-      journal_.forget_layer(l);
-    }
-  }
-  return output_.keep_only(kept);
-}
-
-std::uint64_t PackJob::bytes_left() const {
-  std::uint64_t bytes = 0;
-  for (std::uint32_t l = 0; l < job_.plan.pack.num_layers; ++l) {
-    if (journal_.layer_checksums(l) == nullptr) bytes += job_.plan.pack.layers[l].file_size;
-  }
-  return bytes;
-}
-
-Status PackJob::run_layer(std::uint32_t l, std::vector<PackWorker>& workers,
-                          ProgressCounter& progress) {
-  MOE_ASSIGN_OR_RETURN(AtomicFile file, write_layer_file(job_.plan.experts, output_.path(), l,
-                                                         workers, pack(), progress));
-  MOE_RETURN_IF_ERROR(file.commit());
-  std::vector<std::uint64_t> sums;
-  for (const ExpertEntry& expert : pack().layers[l].experts) sums.push_back(expert.checksum);
-  MOE_RETURN_IF_ERROR(journal_.add_layer(l, std::move(sums)));
-  progress.layer_done();
-  return Status::ok();
-}
-
-Status PackJob::run(ProgressCounter& progress) {
-  // What is finished stays, whatever ends this run.
-  output_.keep();
-  std::vector<PackWorker> workers(job_.report.threads);
-  for (std::uint32_t l = 0; l < pack().num_layers; ++l) {
-    if (journal_.layer_checksums(l) != nullptr) continue;
-    const Status status = run_layer(l, workers, progress);
-    if (status.is_ok()) continue;
-    if (journal_.layers_done() == 0) output_.discard();
-    return status;
-  }
-  MOE_RETURN_IF_ERROR(write_pack_manifest(output_.path(), pack()));
-  MOE_RETURN_IF_ERROR(journal_.add_completion());
-  return output_.finish();
-}
-
 Status check_space(const OverlayOptions& options, OverlayReport& report) {
   const std::optional<std::uint64_t> free = free_space(options.model);
   report.free_bytes = free.value_or(0);
@@ -299,8 +201,8 @@ Status write_all(const OverlayOptions& options, OverlayJob& job,
     MOE_RETURN_IF_ERROR(write_files_alone(options, job, directory, callback));
     return output.finish();
   }
-  PackJob pack(options, job, output, std::move(journal));
-  MOE_RETURN_IF_ERROR(pack.prepare());
+  OverlayPack pack(job.plan, output, std::move(journal), job.report.threads);
+  MOE_RETURN_IF_ERROR(pack.prepare(job.digest, options.restart));
   job.report.layers_resumed = pack.layers_done();
   job.report.needed_bytes = bytes_to_write(job) + pack.bytes_left();
   MOE_RETURN_IF_ERROR(check_space(options, job.report));

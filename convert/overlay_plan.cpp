@@ -19,24 +19,6 @@ namespace {
 constexpr std::uint64_t kSampledRows = 8;
 constexpr std::uint64_t kSampledExperts = 2;
 
-// Where a matrix of linear attention has its V heads.
-enum class HeadAxis : std::uint8_t { kNone, kRows, kColumns };
-
-struct HeadPlace {
-  HeadAxis axis = HeadAxis::kNone;
-  std::uint64_t first = 0;      // row
-  std::uint64_t head_rows = 1;  // of a head
-};
-
-HeadPlace head_place(const OverlayRole& role, const ModelConfig& c) {
-  if (role.group != OverlayGroup::kLinearAttention) return {};
-  const std::uint64_t key = std::uint64_t{c.linear_key_heads} * c.linear_key_dim;
-  if (role.role == "qkv") return {HeadAxis::kRows, 2 * key, c.linear_value_dim};
-  if (role.role == "gate") return {HeadAxis::kRows, 0, c.linear_value_dim};
-  if (role.role == "out") return {HeadAxis::kColumns, 0, 1};
-  return {HeadAxis::kRows, 0, 1};
-}
-
 class OverlayPlanner {
  public:
   OverlayPlanner(const ModelSource& source, const ConvertPlan& plan,
@@ -104,14 +86,13 @@ Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
   OverlayTensor entry{.role = &role, .layer = layer, .tensor = *found, .v_heads = to_};
   entry.tensor.weight_offset = align_up(planned.overlay.data_size, kResidentAlignment);
   planned.overlay.data_size = entry.tensor.weight_offset + entry.tensor.bytes.weight;
-  const HeadPlace place = head_place(role, source_.config().model);
-  if (place.axis != HeadAxis::kNone && matrix.runs != nullptr && from_ != to_) {
+  const auto place = v_head_place(role.module, source_.config().model);
+  if (place.has_value() && matrix.runs != nullptr && !heads_.changes_nothing()) {
     return unsupported(matrix.weight.tensor.where(),
                        "holds rows of several matrices, whose V heads cannot be moved as well");
   }
-  if (place.axis == HeadAxis::kRows) matrix = heads_.rows(matrix, place.first, place.head_rows);
-  if (place.axis == HeadAxis::kColumns) {
-    std::optional<SourceMatrix> moved = heads_.columns(matrix);
+  if (place.has_value()) {
+    std::optional<SourceMatrix> moved = heads_.gather(matrix, *place);
     if (!moved.has_value()) entry.v_heads = from_;
     if (moved.has_value()) matrix = std::move(*moved);
   }

@@ -397,6 +397,14 @@ def check_tied(test, model):
     without = test.convert("without", config,
                            {n: t for n, t in model.twin.items() if n != "lm_head.weight"})
     test.expect(test.logits(base) == test.logits(without), "a tied head is not the embedding")
+    tokenized = test.scratch / "exported.gguf"
+    test.succeeds("convert", test.scratch / "tiny.gguf", "-o", test.scratch / "names", "--quiet")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(test.scratch / "names" / name, base / name)
+    test.succeeds("export", "--gguf", base, "-o", tokenized, "--quiet")
+    test.succeeds("convert", tokenized, "-o", test.scratch / "tied again", "--quiet")
+    error = relative_error(test.logits(test.scratch / "tied again"), test.logits(without))
+    test.expect(error <= TOLERANCE, f"a tied head, exported: off by {error}")
     test.succeeds(*test.overlay(base, test.scratch / "tiny.gguf", ("lm_head",)), "--quiet")
     error = relative_error(test.logits(base, "--overlay", "lm_head"),
                            test.wanted(model, model.twin, (), model.config))
