@@ -8,13 +8,13 @@
 // not on the number of tokens. Affine products and those of ggml's blocks have two regimes, up to
 // six tokens (formed from the codes, sum of scale * (sum of code * x) + bias * (sum of x)) and more
 // (from decoded weights), and agree to rounding between the two, bitwise within each. Between
-// tables results agree to rounding: every element is within (cols / 8 + 32) * 2^-24 * sum_c (|scale
-// * code|
-// + |bias|) * |x[c]| of the exact product, plus cols * (2^-149 + 2^-126 * largest |scale|) where
-// numbers become subnormal. In blocks, codes count from the smallest value of their type and bias
-// is what is added to scale * code (Q4_0: -8 * scale, Q4_K: the minimum); largest |scale| is 16
-// times the largest |scale * code| + |bias| there. Blocks without a kernel of their own are decoded
-// by the scalar decoder for any number of tokens.
+// tables results agree to rounding: every element is within
+//   (cols / 8 + 32) * 2^-24 * sum_c (|scale * code| + |bias|) * |x[c]|
+// of the exact product, plus cols * (2^-149 + 2^-126 * largest |scale|) where numbers become
+// subnormal. In blocks, codes count from the smallest value of their type and bias is what is added
+// to scale * code (Q4_0: -8 * scale, Q4_K: the minimum); largest |scale| is 16 times the largest
+// |scale * code| + |bias| there. Blocks without a kernel of their own are decoded by the scalar
+// decoder for any number of tokens.
 //
 // Inputs stay float32, with one exception: up to six tokens and Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to
 // Q5_K, IQ4_NL, IQ4_XS or MXFP4, the table avx512vnni rounds each input to a multiple of a power of
