@@ -144,14 +144,8 @@ bool Conversion::take_residents() {
 }
 
 bool Conversion::take_layer(std::uint32_t l) {
-  LayerEntry& layer = plan_.pack.layers[l];
-  const fs::path pack = output_.path() / kDefaultPackName;
-  const std::vector<std::uint64_t>& sums = *journal_.layer_checksums(l);
-  if (sums.size() != layer.experts.size() || !has_size(pack / layer.file, layer.file_size)) {
-    return false;
-  }
-  for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
-  return check_layer_file(pack, plan_.pack, l, bounded_thread_count(options_.threads)).is_ok();
+  return take_layer_file(output_.path() / kDefaultPackName, plan_.pack, l,
+                         *journal_.layer_checksums(l), bounded_thread_count(options_.threads));
 }
 
 void Conversion::take_finished() {

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <set>
-#include <system_error>
 
 #include "convert/pack_summary.h"
 #include "convert/read_back.h"
@@ -23,24 +22,12 @@ Status OverlayPack::open_journal(std::uint64_t digest, bool restart) {
                     "give the same call to continue it, --restart to drop it, or another --name");
 }
 
-bool OverlayPack::take_layer(std::uint32_t l) {
-  LayerEntry& layer = plan_.pack.layers[l];
-  const std::vector<std::uint64_t>& sums = *journal_.layer_checksums(l);
-  std::error_code error;
-  if (sums.size() != layer.experts.size() ||
-      fs::file_size(output_.path() / layer.file, error) != layer.file_size || error) {
-    return false;
-  }
-  for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
-  return check_layer_file(output_.path(), plan_.pack, l, threads_).is_ok();
-}
-
 Status OverlayPack::prepare(std::uint64_t digest, bool restart) {
   MOE_RETURN_IF_ERROR(open_journal(digest, restart));
   std::set<fs::path> kept;
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
     if (journal_.layer_checksums(l) == nullptr) continue;
-    if (take_layer(l)) {
+    if (take_layer_file(output_.path(), plan_.pack, l, *journal_.layer_checksums(l), threads_)) {
       kept.insert(output_.path() / plan_.pack.layers[l].file);
     } else {
       journal_.forget_layer(l);

@@ -33,7 +33,6 @@ class OverlayPack {
 
  private:
   Status open_journal(std::uint64_t digest, bool restart);
-  bool take_layer(std::uint32_t layer);
   Status run_layer(std::uint32_t layer, std::vector<PackWorker>& workers,
                    ProgressCounter& progress);
 

@@ -19,6 +19,14 @@ namespace {
 constexpr std::uint64_t kSampledRows = 8;
 constexpr std::uint64_t kSampledExperts = 2;
 
+// nullptr when there is none of that name.
+const ResidentTensor* find_resident(const ResidentManifest& residents, const std::string& name) {
+  const auto found =
+      std::lower_bound(residents.tensors.begin(), residents.tensors.end(), name,
+                       [](const ResidentTensor& t, const std::string& n) { return t.name < n; });
+  return found == residents.tensors.end() || found->name != name ? nullptr : &*found;
+}
+
 class OverlayPlanner {
  public:
   OverlayPlanner(const ModelSource& source, const ConvertPlan& plan,
@@ -76,12 +84,10 @@ PlannedOverlay& OverlayPlanner::file_of(const OverlayRole& role, const WeightFor
 // Nothing where the layer has no such matrix; the plan saw to it that none is missing.
 Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
   const std::string name = overlay_module(role, layer);
-  const std::vector<ResidentTensor>& tensors = plan_.resident.tensors;
-  const auto found =
-      std::lower_bound(tensors.begin(), tensors.end(), name,
-                       [](const ResidentTensor& t, const std::string& n) { return t.name < n; });
-  if (found == tensors.end() || found->name != name) return Status::ok();
-  SourceMatrix matrix = plan_.resident_sources[static_cast<std::size_t>(found - tensors.begin())];
+  const ResidentTensor* found = find_resident(plan_.resident, name);
+  if (found == nullptr) return Status::ok();
+  SourceMatrix matrix =
+      plan_.resident_sources[static_cast<std::size_t>(found - plan_.resident.tensors.data())];
   PlannedOverlay& planned = file_of(role, found->format);
   OverlayTensor entry{.role = &role, .layer = layer, .tensor = *found, .v_heads = to_};
   entry.tensor.weight_offset = align_up(planned.overlay.data_size, kResidentAlignment);
@@ -104,13 +110,6 @@ Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
 Status other_model(const Where& where, const std::string& what) {
   return make_error(StatusCode::kInvalidArgument, where, what,
                     "the file is of another model; take one that was made from the same weights");
-}
-
-const ResidentTensor* find_resident(const ResidentManifest& residents, const std::string& name) {
-  const auto found =
-      std::lower_bound(residents.tensors.begin(), residents.tensors.end(), name,
-                       [](const ResidentTensor& t, const std::string& n) { return t.name < n; });
-  return found == residents.tensors.end() || found->name != name ? nullptr : &*found;
 }
 
 Status check_difference(double difference, const SourceTensor& tensor, const std::string& name) {

@@ -1,5 +1,6 @@
 #include "convert/read_back.h"
 
+#include <system_error>
 #include <vector>
 
 #include "convert/parallel.h"
@@ -26,6 +27,19 @@ Status check_layer_file(const std::filesystem::path& directory, const PackManife
                           " was written",
                       "the disk does not keep what is written to it");
   });
+}
+
+bool take_layer_file(const std::filesystem::path& directory, PackManifest& pack,
+                     std::uint32_t layer, const std::vector<std::uint64_t>& sums,
+                     std::size_t threads) {
+  LayerEntry& entry = pack.layers[layer];
+  std::error_code error;
+  if (sums.size() != entry.experts.size() ||
+      std::filesystem::file_size(directory / entry.file, error) != entry.file_size || error) {
+    return false;
+  }
+  for (std::size_t e = 0; e < sums.size(); ++e) entry.experts[e].checksum = sums[e];
+  return check_layer_file(directory, pack, layer, threads).is_ok();
 }
 
 }  // namespace moepack
