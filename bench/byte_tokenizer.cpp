@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/byte_alphabet.h"
-#include "formats/file.h"
+#include "formats/base/file.h"
+#include "formats/config/byte_alphabet.h"
 
 namespace moepack::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 
 namespace moepack::bench {
 

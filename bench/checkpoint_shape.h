@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/model_config.h"
+#include "formats/config/model_config.h"
 
 namespace moepack::bench {
 

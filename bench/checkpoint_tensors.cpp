@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "formats/checksum.h"
+#include "formats/base/checksum.h"
 
 namespace moepack::bench {
 namespace {

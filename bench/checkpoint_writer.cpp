@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "convert/parallel.h"
-#include "formats/bytes.h"
-#include "formats/file.h"
-#include "formats/json_fields.h"
-#include "formats/safetensors.h"
+#include "convert/job/parallel.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
+#include "formats/base/json_fields.h"
+#include "formats/checkpoint/safetensors.h"
 
 namespace moepack::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/random_values.h"
-#include "formats/status.h"
+#include "formats/base/status.h"
 
 namespace moepack::bench {
 

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "formats/bytes.h"
-#include "runtime/kernels.h"
-#include "runtime/thread_pool.h"
+#include "formats/base/bytes.h"
+#include "runtime/model/kernels.h"
+#include "runtime/model/thread_pool.h"
 
 namespace moepack {
 namespace {

@@ -9,8 +9,8 @@
 #include "bench/checkpoint_shape.h"
 #include "bench/checkpoint_tensors.h"
 #include "bench/checkpoint_writer.h"
-#include "convert/parallel.h"
-#include "formats/file.h"
+#include "convert/job/parallel.h"
+#include "formats/base/file.h"
 
 namespace moepack::bench {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/dtype.h"
+#include "formats/base/dtype.h"
 
 namespace moepack::bench {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "formats/flashmoe_resident.h"
+#include "formats/flashmoe/flashmoe_resident.h"
 
 namespace moepack {
 namespace {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "formats/model_config.h"
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "formats/pack/pack_manifest.h"
+#include "formats/pack/resident_manifest.h"
+#include "formats/pack/resident_overlay.h"
 #include "formats/pack_directory.h"
-#include "formats/pack_manifest.h"
-#include "formats/resident_manifest.h"
-#include "formats/resident_overlay.h"
-#include "formats/status.h"
 
 namespace moepack {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <system_error>
 
-#include "formats/bytes.h"
-#include "formats/file.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
 
 namespace moepack {
 namespace {

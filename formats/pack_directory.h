@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "formats/flashmoe_pack.h"
-#include "formats/pack_manifest.h"
-#include "formats/status.h"
+#include "formats/base/status.h"
+#include "formats/flashmoe/flashmoe_pack.h"
+#include "formats/pack/pack_manifest.h"
 
 namespace moepack {
 

@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cmath>
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 #include "quant/affine_group.h"
 
 namespace moepack {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "formats/qformat.h"
+#include "formats/weights/qformat.h"
 
 namespace moepack {
 

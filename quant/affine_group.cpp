@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 
 namespace moepack {
 namespace {

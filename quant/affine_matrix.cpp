@@ -2,8 +2,8 @@
 
 #include <cassert>
 
-#include "formats/bytes.h"
-#include "formats/dtype.h"
+#include "formats/base/bytes.h"
+#include "formats/base/dtype.h"
 #include "quant/affine_group.h"
 #include "quant/tile.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "formats/dtype.h"
+#include "formats/base/dtype.h"
 
 namespace moepack {
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "formats/calibration.h"
+#include "formats/calibration/calibration.h"
 #include "quant/input_statistics.h"
 
 namespace moepack {

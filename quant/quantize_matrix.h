@@ -25,7 +25,7 @@ struct QuantizedMatrix {
   AffineMatrix values;
   QuantMethod method;  // what was kept
   bool is_output_error;
-  // Relative errors (convert/quality_ledger.h) of kRtn in the same format, and of `values`.
+  // Relative errors (convert/report/quality_ledger.h) of kRtn in the same format, and of `values`.
   float before;
   float after;
 };

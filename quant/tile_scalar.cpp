@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "formats/dtype.h"
+#include "formats/base/dtype.h"
 #include "quant/tile.h"
 
 #define MOE_SIMD

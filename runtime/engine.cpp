@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "formats/model_dir.h"
-#include "runtime/compute.h"
-#include "runtime/layer_forward.h"
-#include "runtime/model_state.h"
-#include "runtime/model_weights.h"
-#include "runtime/resident_tensors.h"
+#include "runtime/model/compute.h"
+#include "runtime/model/layer_forward.h"
+#include "runtime/model/model_state.h"
+#include "runtime/model/model_weights.h"
+#include "runtime/model/resident_tensors.h"
 
 namespace moepack {
 namespace {

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "formats/model_config.h"
-#include "formats/resident_overlay.h"
-#include "formats/status.h"
-#include "runtime/expert_store.h"
-#include "runtime/kernels.h"
-#include "runtime/logits_sink.h"
-#include "runtime/memory_plan.h"
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "formats/pack/resident_overlay.h"
+#include "runtime/model/expert_store.h"
+#include "runtime/model/kernels.h"
+#include "runtime/model/memory_plan.h"
+#include "runtime/score/logits_sink.h"
 
 namespace moepack {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "formats/elapsed.h"
-#include "formats/file.h"
-#include "formats/json.h"
+#include "formats/base/elapsed.h"
+#include "formats/base/file.h"
+#include "formats/base/json.h"
 
 namespace moepack {
 namespace {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
-#include "runtime/tokenizer.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 namespace moepack {
 

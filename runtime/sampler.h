@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 
 namespace moepack {
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Fails when an include or a link points up the layers (docs/architecture.md).
 
-Every include of the project's own headers is written from the root ("formats/status.h"), names a
-file that exists, and follows an arrow of ALLOWED. CMake targets follow the same arrows.
+Every include of the project's own headers is written from the root ("formats/base/status.h"), names a
+file that exists, and follows an arrow of ALLOWED; inside a library it follows an arrow of ROOMS.
+CMake targets follow the arrows of ALLOWED too.
 """
 
 import argparse
@@ -24,8 +25,46 @@ ALLOWED = {
     "tests": {"tests", "convert/cli", "convert", "runtime", "quant", "formats", "shaders"},
     "bench": {"bench", "convert/cli", "convert", "runtime", "quant", "formats", "shaders"},
 }
+# Which other rooms (folders) of its library the files of a room may include. A room of these
+# libraries that is not named here is an error, and so is a circle.
+ROOMS = {
+    "formats": {
+        "formats/base": set(),
+        "formats/weights": {"formats/base"},
+        "formats/gguf": {"formats/base", "formats/weights"},
+        "formats/config": {"formats/base", "formats/weights"},
+        "formats/checkpoint": {"formats/base", "formats/config"},
+        "formats/pack": {"formats/base", "formats/weights", "formats/config"},
+        "formats/calibration": {"formats/base", "formats/weights", "formats/gguf", "formats/pack"},
+        "formats/flashmoe": {"formats/base", "formats/weights", "formats/config", "formats/pack",
+                             "formats/calibration"},
+        "formats": {"formats/base", "formats/config", "formats/pack", "formats/flashmoe"},
+    },
+    "runtime": {
+        "runtime/tokenizer": set(),
+        "runtime/model": set(),
+        "runtime/cpu": {"runtime/model"},
+        "runtime/score": {"runtime/model"},
+        "runtime": {"runtime/tokenizer", "runtime/model", "runtime/score"},
+        "runtime/corpus": {"runtime/model", "runtime/score", "runtime"},
+    },
+    "convert": {
+        "convert/job": set(),
+        "convert/source": set(),
+        "convert/report": set(),
+        "convert/pack": {"convert/job", "convert/source"},
+        "convert/quantize": {"convert/job", "convert/source", "convert/report", "convert/pack"},
+        "convert/overlay": {"convert/job", "convert/source", "convert/report", "convert/pack"},
+        "convert/inspect": {"convert/job", "convert/source", "convert/report", "convert/pack"},
+        "convert/export/flashmoe": {"convert/job", "convert/pack"},
+        "convert/export/gguf": {"convert/job", "convert/source", "convert/pack",
+                                "convert/export/flashmoe"},
+        "convert/verify": {"convert/job", "convert/source", "convert/pack", "convert/overlay",
+                           "convert/quantize", "convert/export/flashmoe"},
+    },
+}
 # Shaders are compiled by glslang: of formats they can read nothing but numbers.
-SHADER_HEADERS = {"formats/qformat_defs.h"}
+SHADER_HEADERS = {"formats/weights/qformat_defs.h"}
 # Headers that the build makes; they exist in no checkout.
 GENERATED = re.compile(r"^shaders/[a-z0-9_]+_spv\.h$")
 
@@ -50,6 +89,30 @@ def layer_of(path):
     return first if first in ALLOWED and "/" in path else None
 
 
+def check_room(path, layer, name):
+    """An arrow between two folders of one library; returns what is wrong with it, or None."""
+    rooms = ROOMS.get(layer)
+    room, other = os.path.dirname(path), os.path.dirname(name)
+    if rooms is None or layer_of(name) != layer or room == other:
+        return None
+    if room not in rooms:
+        return f"the room {room} is not named in ROOMS"
+    return None if other in rooms[room] else f'"{name}": {room} must not include {other}'
+
+
+def check_rooms_have_no_circle():
+    """Every room of ROOMS can be put below the rooms that may include it."""
+    problems = []
+    for layer, rooms in ROOMS.items():
+        placed = set()
+        while ready := [r for r in rooms if r not in placed and rooms[r] <= placed]:
+            placed.update(ready)
+        if len(placed) < len(rooms):
+            circle = ", ".join(sorted(set(rooms) - placed))
+            problems.append(f"scripts/check_layers.py: {layer}: a circle, or a room unknown: {circle}")
+    return problems
+
+
 def check_include(path, layer, target, root):
     """One include operand; returns what is wrong with it, or None."""
     match = re.match(r'^(?:"([^"]+)"|<([^>]+)>)', target)
@@ -60,7 +123,7 @@ def check_include(path, layer, target, root):
     if own is None:
         if match.group(1) is None:
             return None
-        return f'"{name}": write includes from the root, as "formats/status.h"; libraries in <>'
+        return f'"{name}": write includes from the root, as "formats/base/status.h"; libraries in <>'
     if match.group(2) is not None:
         return f'<{name}>: the project\'s own headers stand in quotes'
     if os.path.normpath(name) != name:
@@ -69,6 +132,9 @@ def check_include(path, layer, target, root):
         return None
     if own not in ALLOWED[layer]:
         return f'"{name}": {layer} must not include {own}'
+    problem = check_room(path, layer, name)
+    if problem is not None:
+        return problem
     if not GENERATED.match(name) and not os.path.isfile(os.path.join(root, name)):
         return f'"{name}" does not exist'
     return None
@@ -106,7 +172,7 @@ def check_links(root, path):
 
 
 def check(root):
-    problems = []
+    problems = check_rooms_have_no_circle()
     for path in project_files(root):
         if path.endswith(CPP_SUFFIXES + GLSL_SUFFIXES):
             problems += check_source(root, path)

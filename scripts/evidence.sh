@@ -122,7 +122,7 @@ run_golden() {
 
 # The project's own C++ sources, relative to the root, separated by NUL.
 cpp_sources() {
-  git ls-files -z -- '*.h' '*.cpp'
+  git ls-files -z -- '*.h' '*.cpp' '*.inc'
 }
 
 parts=()

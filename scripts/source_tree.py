@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-CPP_SUFFIXES = (".h", ".cpp")
+CPP_SUFFIXES = (".h", ".cpp", ".inc")
 GLSL_SUFFIXES = (".comp", ".glsl")
 
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "convert/bit_plan.h"
-#include "convert/sensitivity_table.h"
+#include "convert/quantize/bit_plan.h"
+#include "convert/quantize/sensitivity_table.h"
 
 namespace moepack::cli {
 

@@ -9,7 +9,7 @@
 
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
-#include "runtime/calibrate.h"
+#include "runtime/corpus/calibrate.h"
 
 namespace moepack::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
-#include "convert/convert.h"
+#include "convert/pack/convert.h"
 
 namespace moepack::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/progress.h"
-#include "convert/export.h"
-#include "convert/export_gguf.h"
+#include "convert/export/flashmoe/export.h"
+#include "convert/export/gguf/export_gguf.h"
 
 namespace moepack::cli {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
-#include "convert/extract.h"
-#include "formats/format_json.h"
+#include "convert/inspect/extract.h"
+#include "formats/weights/format_json.h"
 
 namespace moepack::cli {
 namespace {

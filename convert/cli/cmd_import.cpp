@@ -8,7 +8,7 @@
 
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
-#include "convert/import.h"
+#include "convert/export/flashmoe/import.h"
 
 namespace moepack::cli {
 namespace {

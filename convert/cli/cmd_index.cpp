@@ -6,7 +6,7 @@
 
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
-#include "convert/expert_index.h"
+#include "convert/inspect/expert_index.h"
 
 namespace moepack::cli {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "convert/cli/progress.h"
 #include "convert/cli/quality_output.h"
-#include "convert/inspect.h"
-#include "formats/checksum.h"
-#include "formats/format_json.h"
+#include "convert/inspect/inspect.h"
+#include "formats/base/checksum.h"
+#include "formats/weights/format_json.h"
 
 namespace moepack::cli {
 namespace {
@@ -312,8 +312,7 @@ Status print_text(const Inspection& found, bool tensors) {
   for (const OverlaySummary& overlay : found.overlays) {
     std::cout << "overlay " << overlay.group << ": " << printable(overlay.name) << ", "
               << overlay.matrices << (overlay.matrices == 1 ? " matrix, " : " matrices, ")
-              << format_bytes(overlay.bytes) << " ("
-              << tally_text(overlay.formats) << ")"
+              << format_bytes(overlay.bytes) << " (" << tally_text(overlay.formats) << ")"
               << (overlay.source.empty() ? "" : ", from " + printable(overlay.source)) << "\n";
   }
   for (const PackSummary& pack : found.packs) print_pack(pack);

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/token_input.h"
-#include "formats/file.h"
+#include "formats/base/file.h"
 
 namespace moepack::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/progress.h"
-#include "convert/overlay.h"
+#include "convert/overlay/overlay.h"
 
 namespace moepack::cli {
 namespace {

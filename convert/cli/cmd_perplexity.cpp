@@ -6,11 +6,11 @@
 #include <sstream>
 
 #include "convert/cli/token_input.h"
-#include "formats/elapsed.h"
-#include "runtime/kl_format.h"
-#include "runtime/kl_scoring.h"
-#include "runtime/perplexity.h"
-#include "runtime/tokenizer.h"
+#include "formats/base/elapsed.h"
+#include "runtime/score/kl_format.h"
+#include "runtime/score/kl_scoring.h"
+#include "runtime/score/perplexity.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 namespace moepack::cli {
 namespace {

@@ -11,12 +11,12 @@
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
-#include "formats/calibration_profile.h"
-#include "formats/expert_counts.h"
-#include "formats/foreign_profile.h"
-#include "formats/hot_experts.h"
+#include "formats/calibration/calibration_profile.h"
+#include "formats/calibration/expert_counts.h"
+#include "formats/calibration/foreign_profile.h"
+#include "formats/calibration/hot_experts.h"
 #include "formats/model_dir.h"
-#include "runtime/profile.h"
+#include "runtime/corpus/profile.h"
 
 namespace moepack::cli {
 namespace {

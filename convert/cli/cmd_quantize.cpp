@@ -11,7 +11,7 @@
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
-#include "convert/quantize.h"
+#include "convert/quantize/quantize.h"
 
 namespace moepack::cli {
 namespace {

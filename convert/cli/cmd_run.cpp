@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "convert/cli/token_input.h"
-#include "formats/json.h"
+#include "formats/base/json.h"
 #include "runtime/generate.h"
 
 namespace moepack::cli {

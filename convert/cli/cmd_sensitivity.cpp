@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "convert/bit_plan.h"
 #include "convert/cli/bit_plan_output.h"
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
-#include "convert/sensitivity.h"
-#include "formats/file.h"
+#include "convert/quantize/bit_plan.h"
+#include "convert/quantize/sensitivity.h"
+#include "formats/base/file.h"
 
 namespace moepack::cli {
 namespace {

@@ -8,17 +8,17 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "convert/bit_plan.h"
 #include "convert/cli/bit_plan_output.h"
 #include "convert/cli/layer_list.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
-#include "convert/quantize.h"
-#include "convert/sensitivity.h"
-#include "formats/flashmoe_pack.h"
-#include "formats/foreign_profile.h"
-#include "formats/hot_experts.h"
-#include "formats/model_config.h"
+#include "convert/quantize/bit_plan.h"
+#include "convert/quantize/quantize.h"
+#include "convert/quantize/sensitivity.h"
+#include "formats/calibration/foreign_profile.h"
+#include "formats/calibration/hot_experts.h"
+#include "formats/config/model_config.h"
+#include "formats/flashmoe/flashmoe_pack.h"
 #include "formats/model_dir.h"
 #include "formats/pack_directory.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/progress.h"
-#include "convert/verify.h"
+#include "convert/verify/verify.h"
 
 namespace moepack::cli {
 namespace {
@@ -97,8 +97,7 @@ void print_summary(const VerifyReport& report, const VerifyFlags& flags) {
   }
   for (const VerifiedOverlay& o : report.overlays) {
     std::cerr << "overlay " << printable(o.name) << ": " << o.matrices
-              << (o.matrices == 1 ? " matrix, " : " matrices, ")
-              << format_bytes(o.bytes) << "\n";
+              << (o.matrices == 1 ? " matrix, " : " matrices, ") << format_bytes(o.bytes) << "\n";
   }
   if (report.kind == PathKind::kModel) {
     std::cerr << "resident tensors: " << report.resident_tensors << ", "

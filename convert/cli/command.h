@@ -9,7 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 #include "runtime/engine.h"
 
 namespace moepack::cli {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 
 namespace moepack::cli {
 

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include "convert/options.h"
-#include "formats/elapsed.h"
+#include "convert/job/options.h"
+#include "formats/base/elapsed.h"
 
 namespace moepack::cli {
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "convert/quality_summary.h"
+#include "convert/report/quality_summary.h"
 
 namespace moepack::cli {
 

@@ -3,10 +3,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "formats/bytes.h"
-#include "formats/file.h"
-#include "formats/json.h"
-#include "runtime/tokenizer.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
+#include "formats/base/json.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 namespace moepack::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 
 namespace moepack::cli {
 

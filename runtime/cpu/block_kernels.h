@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "formats/bytes.h"
-#include "formats/qformat.h"
+#include "formats/base/bytes.h"
+#include "formats/weights/qformat.h"
 #include "runtime/cpu/kernel_layout.h"
-#include "runtime/kernels.h"
+#include "runtime/model/kernels.h"
 
 namespace moepack {
 

@@ -1,7 +1,7 @@
 // IQ2 and IQ3 with AVX2.
 #if defined(__x86_64__)
 
-#include "formats/ggml_grids.h"
+#include "formats/weights/ggml_grids.h"
 #include "runtime/cpu/block_kernels.h"
 #include "runtime/cpu/simd_intrinsics.h"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "runtime/kernels.h"
+#include "runtime/model/kernels.h"
 
 namespace moepack {
 

@@ -4,7 +4,7 @@
 #include "runtime/cpu/cpu_detect.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
-#include "runtime/kernels.h"
+#include "runtime/model/kernels.h"
 
 namespace moepack {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
-#include "formats/bytes.h"
-#include "runtime/kernels.h"
+#include "formats/base/bytes.h"
+#include "runtime/model/kernels.h"
 
 // What keeps vectors in registers. The sanitizers' builds go without: checks of every load, copied
 // into every caller, take compilers minutes a file.

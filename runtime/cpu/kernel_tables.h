@@ -1,8 +1,8 @@
 // The SIMD tables, for dispatch alone: calling through one needs its CpuLevel. Everybody else uses
-// cpu_kernels() in runtime/kernels.h.
+// cpu_kernels() in runtime/model/kernels.h.
 #pragma once
 
-#include "runtime/kernels.h"
+#include "runtime/model/kernels.h"
 
 namespace moepack {
 

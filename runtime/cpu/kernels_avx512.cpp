@@ -14,8 +14,8 @@
 #include <cassert>
 #include <cstring>
 
-#include "formats/bytes.h"
-#include "formats/ggml_blocks.h"
+#include "formats/base/bytes.h"
+#include "formats/weights/ggml_blocks.h"
 #include "runtime/cpu/block_kernels.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"

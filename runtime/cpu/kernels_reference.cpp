@@ -2,8 +2,8 @@
 #include <cassert>
 #include <cmath>
 
-#include "formats/qcodec.h"
-#include "runtime/kernels.h"
+#include "formats/weights/qcodec.h"
+#include "runtime/model/kernels.h"
 
 namespace moepack {
 namespace {

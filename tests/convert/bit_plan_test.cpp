@@ -1,6 +1,6 @@
 // Widths chosen from tables made by hand: sizes and predictions as counted here, the choice against
 // every other one.
-#include "convert/bit_plan.h"
+#include "convert/quantize/bit_plan.h"
 
 #include <algorithm>
 #include <cmath>

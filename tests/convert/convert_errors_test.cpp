@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "convert/convert.h"
-#include "convert/output_directory.h"
+#include "convert/job/output_directory.h"
+#include "convert/pack/convert.h"
 #include "tests/convert/model_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"

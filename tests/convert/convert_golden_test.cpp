@@ -1,8 +1,8 @@
 // Conversions of checkpoints that other programs wrote.
 #include <gtest/gtest.h>
 
-#include "convert/convert.h"
-#include "formats/pack_manifest.h"
+#include "convert/pack/convert.h"
+#include "formats/pack/pack_manifest.h"
 #include "tests/convert/model_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"

@@ -1,14 +1,14 @@
-#include "convert/convert.h"
+#include "convert/pack/convert.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
 
-#include "formats/checksum.h"
-#include "formats/pack_manifest.h"
-#include "formats/qcodec.h"
-#include "formats/resident_manifest.h"
+#include "formats/base/checksum.h"
+#include "formats/pack/pack_manifest.h"
+#include "formats/pack/resident_manifest.h"
+#include "formats/weights/qcodec.h"
 #include "quant/affine.h"
 #include "tests/convert/model_files.h"
 #include "tests/support/status_matchers.h"

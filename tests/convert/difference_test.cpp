@@ -1,4 +1,4 @@
-#include "convert/difference.h"
+#include "convert/verify/difference.h"
 
 #include <gtest/gtest.h>
 

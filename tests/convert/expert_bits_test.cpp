@@ -1,5 +1,5 @@
 // Allocations of bits, against a text written here from the description of the format.
-#include "convert/expert_bits.h"
+#include "convert/quantize/expert_bits.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Tokenizer files rebuilt from GGUF keys: against the HuggingFace files that a GGUF file was made
 // from, and files with one thing wrong each.
-#include "convert/gguf_tokenizer.h"
+#include "convert/source/gguf_tokenizer.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "convert/gguf_vocabulary.h"
-#include "formats/tokenizer_json.h"
+#include "convert/source/gguf_vocabulary.h"
+#include "formats/config/tokenizer_json.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_file.h"
 #include "tests/support/reader_drill.h"

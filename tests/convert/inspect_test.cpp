@@ -1,11 +1,11 @@
-#include "convert/inspect.h"
+#include "convert/inspect/inspect.h"
 
 #include <fstream>
 
 #include <gtest/gtest.h>
 
-#include "convert/convert.h"
-#include "convert/pack_report.h"
+#include "convert/pack/convert.h"
+#include "convert/report/pack_report.h"
 #include "tests/convert/model_files.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"

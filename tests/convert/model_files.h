@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 #include "tests/support/safetensors_writer.h"
 
 namespace moepack::test {

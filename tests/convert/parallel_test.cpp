@@ -1,4 +1,4 @@
-#include "convert/parallel.h"
+#include "convert/job/parallel.h"
 
 #include <atomic>
 #include <new>

@@ -1,5 +1,5 @@
 // The ledger of a pack: its text against text written by hand, its reading of text from anywhere.
-#include "convert/quality_ledger.h"
+#include "convert/report/quality_ledger.h"
 
 #include <cmath>
 #include <limits>
@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "convert/pack_report.h"
-#include "convert/quality_summary.h"
+#include "convert/report/pack_report.h"
+#include "convert/report/quality_summary.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {

@@ -1,12 +1,12 @@
-#include "convert/rounding_error.h"
+#include "convert/verify/rounding_error.h"
 
 #include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes.h"
-#include "formats/qcodec.h"
+#include "formats/base/bytes.h"
+#include "formats/weights/qcodec.h"
 #include "quant/affine.h"
 
 namespace moepack {

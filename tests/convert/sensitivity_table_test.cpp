@@ -1,5 +1,5 @@
 // Tables of sensitivities, against a text written here from the description of the format.
-#include "convert/sensitivity_table.h"
+#include "convert/quantize/sensitivity_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "convert/tensor_names.h"
+#include "convert/source/tensor_names.h"
 
 #include <set>
 #include <string>

@@ -1,5 +1,5 @@
 // Blocks made of affine codes decode to the same float32 values; what float16 cannot hold is found.
-#include "formats/affine_blocks.h"
+#include "formats/weights/affine_blocks.h"
 
 #include <random>
 #include <string>
@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes.h"
-#include "formats/qcodec.h"
+#include "formats/base/bytes.h"
+#include "formats/weights/qcodec.h"
 
 namespace moepack {
 namespace {

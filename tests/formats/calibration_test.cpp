@@ -1,4 +1,4 @@
-#include "formats/calibration.h"
+#include "formats/calibration/calibration.h"
 
 #include <gtest/gtest.h>
 #include <zstd.h>
@@ -6,9 +6,9 @@
 #include <functional>
 #include <limits>
 
-#include "formats/calibration_state.h"
-#include "formats/checksum.h"
-#include "formats/file.h"
+#include "formats/base/checksum.h"
+#include "formats/base/file.h"
+#include "formats/calibration/calibration_state.h"
 #include "tests/support/number_mutation.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"

@@ -1,4 +1,4 @@
-#include "formats/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 
 #include <array>
 #include <string>
@@ -7,8 +7,8 @@
 #include <xxhash.h>
 #include <nlohmann/json.hpp>
 
-#include "formats/bytes.h"
-#include "formats/shard_index.h"
+#include "formats/base/bytes.h"
+#include "formats/checkpoint/shard_index.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/status_matchers.h"

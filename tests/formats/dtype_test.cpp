@@ -1,4 +1,4 @@
-#include "formats/dtype.h"
+#include "formats/base/dtype.h"
 
 #include <cmath>
 #include <limits>

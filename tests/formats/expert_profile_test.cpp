@@ -1,12 +1,12 @@
 // Profiles of expert use and lists of hot experts, against texts written here from their
 // descriptions (docs/profile-format.md; flash-moe's hot_experts.json).
-#include "formats/expert_profile.h"
+#include "formats/calibration/expert_profile.h"
 
 #include <limits>
 
 #include <gtest/gtest.h>
 
-#include "formats/hot_experts.h"
+#include "formats/calibration/hot_experts.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,5 +1,5 @@
 // Activation dumps written here byte by byte from flash-moe's description of its records.
-#include "formats/flashmoe_activations.h"
+#include "formats/flashmoe/flashmoe_activations.h"
 
 #include <cstring>
 #include <fstream>

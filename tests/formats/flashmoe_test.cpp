@@ -7,9 +7,9 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/file.h"
-#include "formats/flashmoe_pack.h"
-#include "formats/flashmoe_resident.h"
+#include "formats/base/file.h"
+#include "formats/flashmoe/flashmoe_pack.h"
+#include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/pack_directory.h"
 #include "tests/support/flashmoe_model.h"
 #include "tests/support/number_mutation.h"

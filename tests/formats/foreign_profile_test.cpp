@@ -1,13 +1,13 @@
 // Other engines' counts of expert use, written here from their descriptions.
-#include "formats/foreign_profile.h"
+#include "formats/calibration/foreign_profile.h"
 
 #include <cstring>
 #include <fstream>
 
 #include <gtest/gtest.h>
 
-#include "formats/freq_dump.h"
-#include "formats/hot_experts.h"
+#include "formats/calibration/freq_dump.h"
+#include "formats/calibration/hot_experts.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"

@@ -1,5 +1,5 @@
 // ggml's blocks against what ggml itself makes of them (tests/golden/ggml), bit for bit.
-#include "formats/ggml_blocks.h"
+#include "formats/weights/ggml_blocks.h"
 
 #include <bit>
 #include <filesystem>
@@ -9,10 +9,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "formats/bytes.h"
-#include "formats/file.h"
-#include "formats/json.h"
-#include "formats/qcodec.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
+#include "formats/base/json.h"
+#include "formats/weights/qcodec.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {

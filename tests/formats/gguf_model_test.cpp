@@ -1,5 +1,5 @@
 // Split files, and tensor data in either byte order.
-#include "formats/gguf_model.h"
+#include "formats/gguf/gguf_model.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "formats/gguf.h"
+#include "formats/gguf/gguf.h"
 
 #include <cstring>
 #include <string>

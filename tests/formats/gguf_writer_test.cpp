@@ -1,5 +1,5 @@
 // Files that the writer makes, read by the reader that was tested with files of a third program.
-#include "formats/gguf_writer.h"
+#include "formats/gguf/gguf_writer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/gguf_model.h"
+#include "formats/gguf/gguf_model.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,5 +1,5 @@
 // Hessians in flash-moe's layout, written here from its description.
-#include "formats/hessian_directory.h"
+#include "formats/calibration/hessian_directory.h"
 
 #include <cmath>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "formats/json.h"
+#include "formats/base/json.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "formats/model_config.h"
+#include "formats/config/model_config.h"
 
 #include <string>
 

@@ -1,5 +1,5 @@
 // .npy headers as NumPy 1 and 2 write them (bytes from NumPy's documentation of the format).
-#include "formats/npy.h"
+#include "formats/calibration/npy.h"
 
 #include <cmath>
 #include <cstring>

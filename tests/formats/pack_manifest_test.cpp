@@ -1,9 +1,9 @@
-#include "formats/pack_manifest.h"
+#include "formats/pack/pack_manifest.h"
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes.h"
-#include "formats/file.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
 #include "tests/support/number_mutation.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"

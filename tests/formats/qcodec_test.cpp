@@ -1,11 +1,11 @@
-#include "formats/qcodec.h"
+#include "formats/weights/qcodec.h"
 
 #include <bit>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes.h"
+#include "formats/base/bytes.h"
 #include "tests/support/test_matrix.h"
 
 namespace moepack {

@@ -1,12 +1,12 @@
-#include "formats/qformat.h"
+#include "formats/weights/qformat.h"
 
 #include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "formats/expert_layout.h"
-#include "formats/qcodec.h"
+#include "formats/weights/expert_layout.h"
+#include "formats/weights/qcodec.h"
 
 namespace moepack {
 namespace {

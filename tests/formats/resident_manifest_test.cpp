@@ -1,9 +1,9 @@
-#include "formats/resident_manifest.h"
+#include "formats/pack/resident_manifest.h"
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes.h"
-#include "formats/file.h"
+#include "formats/base/bytes.h"
+#include "formats/base/file.h"
 #include "tests/support/number_mutation.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"

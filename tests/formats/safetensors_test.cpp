@@ -1,12 +1,12 @@
-#include "formats/safetensors.h"
+#include "formats/checkpoint/safetensors.h"
 
 #include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "formats/bytes.h"
-#include "formats/checksum.h"
+#include "formats/base/bytes.h"
+#include "formats/base/checksum.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/status_matchers.h"

@@ -1,4 +1,4 @@
-#include "formats/tokenizer_json.h"
+#include "formats/config/tokenizer_json.h"
 
 #include <functional>
 #include <string>

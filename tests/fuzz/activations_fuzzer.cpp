@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "formats/flashmoe_activations.h"
+#include "formats/flashmoe/flashmoe_activations.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 

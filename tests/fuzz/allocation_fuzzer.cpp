@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "convert/bit_plan.h"
-#include "convert/expert_bits.h"
-#include "convert/sensitivity_table.h"
+#include "convert/quantize/bit_plan.h"
+#include "convert/quantize/expert_bits.h"
+#include "convert/quantize/sensitivity_table.h"
 #include "tests/fuzz/require.h"
 
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "formats/calibration.h"
-#include "formats/calibration_state.h"
-#include "formats/checksum.h"
+#include "formats/base/checksum.h"
+#include "formats/calibration/calibration.h"
+#include "formats/calibration/calibration_state.h"
 #include "tests/fuzz/require.h"
 
 namespace {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "formats/model_config.h"
+#include "formats/config/model_config.h"
 #include "tests/fuzz/require.h"
 
 using moepack::test::require;

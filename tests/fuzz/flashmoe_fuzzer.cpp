@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/flashmoe_pack.h"
-#include "formats/flashmoe_resident.h"
+#include "formats/flashmoe/flashmoe_pack.h"
+#include "formats/flashmoe/flashmoe_resident.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/flashmoe_model.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/gguf_model.h"
+#include "formats/gguf/gguf_model.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "convert/plan.h"
-#include "convert/transcode.h"
+#include "convert/pack/plan.h"
+#include "convert/pack/transcode.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 

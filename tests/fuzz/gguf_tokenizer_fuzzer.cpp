@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "convert/gguf_tokenizer.h"
-#include "formats/tokenizer_json.h"
+#include "convert/source/gguf_tokenizer.h"
+#include "formats/config/tokenizer_json.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 

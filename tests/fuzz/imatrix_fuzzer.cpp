@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "formats/imatrix.h"
+#include "formats/calibration/imatrix.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 

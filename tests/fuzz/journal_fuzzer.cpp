@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "convert/journal.h"
-#include "formats/checksum.h"
+#include "convert/job/journal.h"
+#include "formats/base/checksum.h"
 #include "tests/fuzz/require.h"
 
 namespace {

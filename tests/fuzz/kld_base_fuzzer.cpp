@@ -3,8 +3,8 @@
 #include <cstring>
 #include <vector>
 
-#include "runtime/kl_stats.h"
-#include "runtime/kld_base.h"
+#include "runtime/score/kl_stats.h"
+#include "runtime/score/kld_base.h"
 
 // Opens the bytes as a base file and decodes every row; whatever decodes must go through the
 // statistics.

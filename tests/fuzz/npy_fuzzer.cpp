@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/hessian_directory.h"
-#include "formats/npy.h"
+#include "formats/calibration/hessian_directory.h"
+#include "formats/calibration/npy.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "convert/pack_report.h"
-#include "convert/quality_summary.h"
+#include "convert/report/pack_report.h"
+#include "convert/report/quality_summary.h"
 
 namespace {
 

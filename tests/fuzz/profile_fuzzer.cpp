@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "formats/expert_profile.h"
-#include "formats/foreign_profile.h"
-#include "formats/freq_dump.h"
-#include "formats/hot_experts.h"
+#include "formats/calibration/expert_profile.h"
+#include "formats/calibration/foreign_profile.h"
+#include "formats/calibration/freq_dump.h"
+#include "formats/calibration/hot_experts.h"
 #include "tests/fuzz/require.h"
 
 namespace {

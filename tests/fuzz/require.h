@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 
 namespace moepack::test {
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "formats/resident_manifest.h"
+#include "formats/pack/resident_manifest.h"
 
 // What the reader accepts must survive being written and read again.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

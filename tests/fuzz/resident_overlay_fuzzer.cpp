@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/resident_overlay.h"
+#include "formats/pack/resident_overlay.h"
 #include "tests/fuzz/require.h"
 
 // The first byte chooses the file's name. What the reader accepts of our own files must survive

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "formats/safetensors.h"
+#include "formats/checkpoint/safetensors.h"
 #include "tests/fuzz/require.h"
 #include "tests/support/memory_file.h"
 

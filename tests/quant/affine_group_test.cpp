@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/qcodec.h"
+#include "formats/weights/qcodec.h"
 
 namespace moepack {
 namespace {

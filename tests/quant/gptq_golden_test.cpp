@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/file.h"
+#include "formats/base/file.h"
 #include "tests/support/random_matrix.h"
 #include "tests/support/status_matchers.h"
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/dtype.h"
+#include "formats/base/dtype.h"
 #include "tests/support/random_matrix.h"
 
 namespace moepack {

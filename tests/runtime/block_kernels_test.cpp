@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/qcodec.h"
+#include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
-#include "runtime/kernels.h"
+#include "runtime/model/kernels.h"
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/test_matrix.h"
 
@@ -144,8 +144,8 @@ TEST_P(BlockKernels, DecodeAnyColumns) {
   }
 }
 
-// The bound of runtime/kernels.h, with all codes and scales at an end of their range, and inputs
-// of very different sizes.
+// The bound of runtime/model/kernels.h, with all codes and scales at an end of their range, and
+// inputs of very different sizes.
 TEST_P(BlockKernels, ProductsOfExtremeFields) {
   std::mt19937 random(11);
   std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);

@@ -1,13 +1,13 @@
 // The layer-major forward against the token-major one: same hidden states, same routing, same
 // inputs of the experts. And what it must not depend on.
-#include "runtime/corpus_forward.h"
+#include "runtime/corpus/corpus_forward.h"
 
 #include <gtest/gtest.h>
 #include <algorithm>
 #include <cmath>
 
-#include "formats/checksum.h"
-#include "runtime/calibrate.h"
+#include "formats/base/checksum.h"
+#include "runtime/corpus/calibrate.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/test_models.h"

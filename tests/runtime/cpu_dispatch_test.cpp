@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/cpu/cpu_detect.h"
-#include "runtime/kernels.h"
+#include "runtime/model/kernels.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {

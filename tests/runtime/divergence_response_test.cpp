@@ -1,10 +1,10 @@
 // What errors behind a layer do to the predictions: properties that hold for every model.
-#include "runtime/divergence_response.h"
+#include "runtime/corpus/divergence_response.h"
 
 #include <gtest/gtest.h>
 #include <cmath>
 
-#include "runtime/calibrate.h"
+#include "runtime/corpus/calibrate.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"

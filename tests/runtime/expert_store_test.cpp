@@ -1,11 +1,11 @@
-#include "runtime/expert_store.h"
+#include "runtime/model/expert_store.h"
 
 #include <gtest/gtest.h>
 #include <cstring>
 #include <fstream>
 #include <vector>
 
-#include "formats/checksum.h"
+#include "formats/base/checksum.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,5 +1,5 @@
 // Every kernel table against the same operation in double, on awkward shapes, and the promises of
-// runtime/kernels.h about what a result may depend on.
+// runtime/model/kernels.h about what a result may depend on.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,8 +11,8 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/qcodec.h"
-#include "runtime/kernels.h"
+#include "formats/weights/qcodec.h"
+#include "runtime/model/kernels.h"
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/test_matrix.h"
 

@@ -1,12 +1,12 @@
-#include "runtime/kl_stats.h"
+#include "runtime/score/kl_stats.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "runtime/kl_format.h"
-#include "runtime/kl_scoring.h"
+#include "runtime/score/kl_format.h"
+#include "runtime/score/kl_scoring.h"
 #include "tests/runtime/synthetic_forward.h"
 #include "tests/support/status_matchers.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/kld_base.h"
+#include "runtime/score/kld_base.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <limits>
 
-#include "formats/bytes.h"
-#include "runtime/kl_scoring.h"
+#include "formats/base/bytes.h"
+#include "runtime/score/kl_scoring.h"
 #include "tests/runtime/synthetic_forward.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "runtime/kl_scoring.h"
-#include "runtime/perplexity.h"
-#include "runtime/tokenizer.h"
+#include "runtime/score/kl_scoring.h"
+#include "runtime/score/perplexity.h"
+#include "runtime/tokenizer/tokenizer.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 

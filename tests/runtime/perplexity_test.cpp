@@ -1,4 +1,4 @@
-#include "runtime/perplexity.h"
+#include "runtime/score/perplexity.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "runtime/router.h"
+#include "runtime/model/router.h"
 
 #include <gtest/gtest.h>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/logits_sink.h"
+#include "runtime/score/logits_sink.h"
 
 namespace moepack::test {
 

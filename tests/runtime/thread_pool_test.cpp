@@ -1,4 +1,4 @@
-#include "runtime/thread_pool.h"
+#include "runtime/model/thread_pool.h"
 
 #include <atomic>
 #include <chrono>

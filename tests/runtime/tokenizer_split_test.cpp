@@ -1,5 +1,5 @@
 // Pre-token splits and normalization by themselves: small errors there hide behind equal ids.
-#include "runtime/tokenizer_split.h"
+#include "runtime/tokenizer/tokenizer_split.h"
 
 #include <chrono>
 #include <cstdint>
@@ -11,11 +11,11 @@
 #include <utf8proc.h>
 #include <nlohmann/json.hpp>
 
-#include "formats/utf8.h"
-#include "runtime/tokenizer_added.h"
-#include "runtime/tokenizer_nfc.h"
-#include "runtime/tokenizer_regex.h"
-#include "runtime/tokenizer_unicode.h"
+#include "formats/base/utf8.h"
+#include "runtime/tokenizer/tokenizer_added.h"
+#include "runtime/tokenizer/tokenizer_nfc.h"
+#include "runtime/tokenizer/tokenizer_regex.h"
+#include "runtime/tokenizer/tokenizer_unicode.h"
 #include "tests/support/crc32.h"
 #include "tests/support/status_matchers.h"
 

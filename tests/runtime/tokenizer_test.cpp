@@ -1,6 +1,6 @@
 // The tokenizer against ids that HuggingFace's `tokenizers` computed (tests/golden/tokenizer,
 // tests/golden/demo-moe-mlx-4bit, the models), and against its own promises.
-#include "runtime/tokenizer.h"
+#include "runtime/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "convert/gguf_tokenizer.h"
+#include "convert/source/gguf_tokenizer.h"
 #include "tests/support/crc32.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_file.h"

@@ -1,4 +1,4 @@
-#include "runtime/v_head_order.h"
+#include "runtime/model/v_head_order.h"
 
 #include <gtest/gtest.h>
 

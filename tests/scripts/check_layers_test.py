@@ -13,8 +13,8 @@ class CheckLayersTest(PlantedTreeTest):
         self.assert_clean()
 
     def test_every_forbidden_arrow(self):
-        headers = {"formats": "formats/status.h", "quant": "quant/rtn.h",
-                   "runtime": "runtime/engine.h", "convert": "convert/plan.h",
+        headers = {"formats": "formats/base/status.h", "quant": "quant/rtn.h",
+                   "runtime": "runtime/engine.h", "convert": "convert/pack/plan.h",
                    "convert/cli": "convert/cli/table.h"}
         forbidden = {"formats": ["quant", "runtime", "convert", "convert/cli"],
                      "quant": ["runtime", "convert", "convert/cli"],
@@ -27,6 +27,17 @@ class CheckLayersTest(PlantedTreeTest):
                     planted = f"{layer}/planted.{'comp' if layer == 'shaders' else 'h'}"
                     self.assert_found({planted: f'// first\n#include "{headers[target]}"\n'},
                                       f"{planted}:2", f"{layer} must not include {target}")
+
+    def test_every_forbidden_arrow_between_rooms(self):
+        for path, header in (("formats/base/planted.h", "formats/weights/qformat_defs.h"),
+                             ("formats/base/planted.inc", "formats/weights/qformat_defs.h")):
+            with self.subTest(path=path):
+                self.assert_found({path: f'// first\n#include "{header}"\n'}, f"{path}:2",
+                                  "formats/base must not include formats/weights")
+
+    def test_rooms_are_named(self):
+        self.assert_found({"formats/attic/planted.h": '#include "formats/base/status.h"\n'},
+                          "formats/attic is not named in ROOMS")
 
     def test_nothing_hides_an_include(self):
         for line in ("  #  include   \"runtime/engine.h\"", "/* a */ \n#include \"runtime/engine.h\"",

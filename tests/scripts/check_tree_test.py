@@ -24,7 +24,7 @@ class CheckTreeTest(PlantedTreeTest):
         self.assert_found({"tests/quant/status_test.cpp": ""}, "tests/quant/status_test.cpp")
         self.assert_found({"tests/scripts/lost_test.py": ""}, "tests/scripts/lost_test.py")
         self.assert_found({"formats/lost.cpp": "",
-                           "formats/CMakeLists.txt": "add(status.cpp) # lost.cpp\n"}, "lost.cpp")
+                           "formats/CMakeLists.txt": "add(base/status.cpp) # lost.cpp\n"}, "lost.cpp")
 
     def test_lists_may_name_the_folder(self):
         here = "${CMAKE_CURRENT_SOURCE_DIR}/"
@@ -40,7 +40,7 @@ class CheckTreeTest(PlantedTreeTest):
     def test_machine_paths(self):
         for text in (f'open("{WORK}models")', f"cd {WORK}main", f"{WORK}x", "cp a /ro" "ot/x",
                      f"models={BESIDE}/models"):
-            for name in ("docs/a.md", "scripts/a.sh", "formats/status.h"):
+            for name in ("docs/a.md", "scripts/a.sh", "formats/base/status.h"):
                 with self.subTest(text=text, name=name):
                     self.assert_found({name: f"\n{text}\n"}, f"{name}:2")
 

@@ -9,18 +9,18 @@ SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "
 sys.path.insert(0, SCRIPTS)
 
 CLEAN = {
-    "formats/CMakeLists.txt": "add_library(moepack_formats STATIC\n  status.cpp\n)\n",
-    "formats/status.h": "#pragma once\n#include <string>\n",
-    "formats/status.cpp": '#include "formats/status.h"\nint f() {\n  return 1;\n}\n',
-    "formats/qformat_defs.h": "#define MOE_A 1\n",
+    "formats/CMakeLists.txt": "add_library(moepack_formats STATIC\n  base/status.cpp\n)\n",
+    "formats/base/status.h": "#pragma once\n#include <string>\n",
+    "formats/base/status.cpp": '#include "formats/base/status.h"\nint f() {\n  return 1;\n}\n',
+    "formats/weights/qformat_defs.h": "#define MOE_A 1\n",
     "quant/CMakeLists.txt": "add_library(moepack_quant INTERFACE)\n"
                             "target_link_libraries(moepack_quant INTERFACE moepack_formats)\n",
-    "quant/rtn.h": '#pragma once\n#include "formats/status.h"\n',
-    "runtime/engine.h": '#pragma once\n#include "formats/status.h"\n',
-    "convert/plan.h": '#pragma once\n#include "quant/rtn.h"\n',
-    "convert/cli/table.h": '#pragma once\n#include "runtime/engine.h"\n#include "convert/plan.h"\n',
+    "quant/rtn.h": '#pragma once\n#include "formats/base/status.h"\n',
+    "runtime/engine.h": '#pragma once\n#include "formats/base/status.h"\n',
+    "convert/pack/plan.h": '#pragma once\n#include "quant/rtn.h"\n',
+    "convert/cli/table.h": '#pragma once\n#include "runtime/engine.h"\n#include "convert/pack/plan.h"\n',
     "shaders/CMakeLists.txt": "shader(copy.comp)\n",
-    "shaders/copy.comp": '#include "formats/qformat_defs.h"\nvoid main() {}\n',
+    "shaders/copy.comp": '#include "formats/weights/qformat_defs.h"\nvoid main() {}\n',
     "tests/CMakeLists.txt": "t(formats/status_test.cpp)\n",
     "tests/formats/status_test.cpp": '#include "convert/cli/table.h"\n// golden/demo\n',
     "tests/golden/demo/weights.bin": "x",

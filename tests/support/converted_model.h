@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "convert/convert.h"
+#include "convert/pack/convert.h"
 #include "runtime/engine.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"

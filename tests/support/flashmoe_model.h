@@ -2,8 +2,8 @@
 // its manifests lie in tests/fuzz/corpus/flashmoe.
 #pragma once
 
-#include "formats/flashmoe_pack.h"
-#include "formats/model_config.h"
+#include "formats/config/model_config.h"
+#include "formats/flashmoe/flashmoe_pack.h"
 
 namespace moepack::test {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "formats/qformat.h"
+#include "formats/weights/qformat.h"
 
 namespace moepack::test {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <random>
 
-#include "formats/calibration.h"
-#include "formats/dtype.h"
+#include "formats/base/dtype.h"
+#include "formats/calibration/calibration.h"
 #include "quant/expert_statistics.h"
 #include "tests/support/random_matrix.h"
 

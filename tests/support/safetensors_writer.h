@@ -13,8 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/bytes.h"
-#include "formats/dtype.h"
+#include "formats/base/bytes.h"
+#include "formats/base/dtype.h"
 
 namespace moepack::test {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/status.h"
+#include "formats/base/status.h"
 
 namespace moepack::test {
 

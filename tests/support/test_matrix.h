@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "formats/bytes.h"
-#include "formats/dtype.h"
-#include "formats/qcodec.h"
-#include "formats/qformat.h"
+#include "formats/base/bytes.h"
+#include "formats/base/dtype.h"
+#include "formats/weights/qcodec.h"
+#include "formats/weights/qformat.h"
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/half_fields.h"
 
@@ -280,7 +280,7 @@ struct ExactProduct {
   std::vector<double> peak;
   double largest_scale = 0;  // of an affine matrix; of blocks 16 times the largest magnitude
 };
-// Inputs that share a power of two where products are formed in integers (runtime/kernels.h).
+// Inputs that share a power of two where products are formed in integers (runtime/model/kernels.h).
 inline std::uint64_t unit_inputs(QFormatId id) {
   return id == QFormatId::kQ2K || id == QFormatId::kQ3K ? 256 : 32;
 }
@@ -343,7 +343,8 @@ inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::siz
   return product;
 }
 
-// The bound of runtime/kernels.h on the error of element `at`; of products in integers, or not.
+// The bound of runtime/model/kernels.h on the error of element `at`; of products in integers, or
+// not.
 inline double product_bound(const ExactProduct& exact, std::size_t at, std::uint64_t cols,
                             bool in_integers) {
   const auto n = static_cast<double>(cols);

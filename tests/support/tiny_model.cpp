@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "formats/bytes.h"
-#include "formats/checksum.h"
-#include "formats/qformat.h"
+#include "formats/base/bytes.h"
+#include "formats/base/checksum.h"
+#include "formats/weights/qformat.h"
 #include "quant/affine.h"
 
 namespace moepack::test {

@@ -15,7 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "formats/dtype.h"
+#include "formats/base/dtype.h"
 #include "tests/support/safetensors_writer.h"
 
 namespace moepack::test {

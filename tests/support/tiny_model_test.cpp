@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/checkpoint.h"
-#include "formats/qcodec.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/weights/qcodec.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,0 +1,172 @@
+#include "convert/inspect/expert_index.h"
+
+#include <array>
+
+#include "convert/inspect/gguf_expert_index.h"
+#include "convert/job/text_sink.h"
+#include "convert/pack/plan.h"
+#include "convert/source/expert_name.h"
+#include "convert/source/path_kind.h"
+#include "formats/base/json_fields.h"
+#include "formats/weights/format_json.h"
+
+namespace moepack {
+namespace {
+
+const TensorSlice& slice_of(const SourceMatrix& matrix, TensorPart part) {
+  switch (part) {
+    case TensorPart::kWeight:
+      return matrix.weight;
+    case TensorPart::kScales:
+      return matrix.scales;
+    default:
+      return matrix.biases;
+  }
+}
+
+std::uint64_t file_offset(const TensorSlice& slice) { return slice.tensor.offset() + slice.begin; }
+
+std::string file_name(const TensorSlice& slice) {
+  return std::filesystem::path(slice.tensor.file().path()).filename().string();
+}
+
+// `"file": …, "abs_offset": …`
+std::string place_members(const TensorSlice& slice) {
+  return "\"file\": " + json_quote(file_name(slice)) +
+         ", \"abs_offset\": " + std::to_string(file_offset(slice));
+}
+
+// One component of one projection in one layer, over all experts.
+class ComponentIndex {
+ public:
+  ComponentIndex(const ExpertSource& source, std::uint32_t layer, std::uint32_t num_experts,
+                 Projection projection, TensorPart part)
+      : source_(source),
+        layer_(layer),
+        num_experts_(num_experts),
+        projection_(projection),
+        part_(part) {}
+
+  bool any() const {
+    for (std::uint32_t e = 0; e < num_experts_; ++e) {
+      if (slice(e).tensor) return true;
+    }
+    return false;
+  }
+
+  // The experts lie in one tensor at equal distances.
+  bool is_stacked() const {
+    const TensorSlice& first = slice(0);
+    if (!first.tensor || first.tensor.shape().size() != 3) return false;
+    const std::uint64_t stride = first.tensor.size() / num_experts_;
+    for (std::uint32_t e = 0; e < num_experts_; ++e) {
+      const TensorSlice& other = slice(e);
+      if (other.tensor != first.tensor || other.bytes != first.bytes ||
+          other.begin != first.begin + e * stride) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::string stacked_entry() const {
+    const TensorSlice& first = slice(0);
+    std::vector<std::uint64_t> shape = matrix_shape(0);
+    shape.insert(shape.begin(), num_experts_);
+    const std::uint64_t total = first.tensor.size();
+    return "{" + place_members(first) +
+           ", \"expert_stride\": " + std::to_string(total / num_experts_) +
+           ", \"expert_size\": " + std::to_string(first.bytes) +
+           ", \"total_size\": " + std::to_string(total) + ", \"shape\": " + shape_text(shape) +
+           ", \"dtype\": " + json_quote(dtype_name(first.tensor.dtype())) + "}";
+  }
+
+  // Sizes, shape and type are those of all experts, or stand with each where they differ.
+  Status write_single(TextSink& text) const {
+    bool uniform = true;
+    for (std::uint32_t e = 0; e < num_experts_; ++e) {
+      uniform = uniform && slice(e).tensor && form_members(e) == form_members(0);
+    }
+    MOE_RETURN_IF_ERROR(
+        text.add("{" + (uniform ? form_members(0) + ", " : std::string()) + "\"experts\": ["));
+    for (std::uint32_t e = 0; e < num_experts_; ++e) {
+      std::string entry = e == 0 ? "\n      " : ",\n      ";
+      if (!slice(e).tensor) {
+        entry += "null";
+      } else {
+        entry += "{" + place_members(slice(e)) + (uniform ? "" : ", " + form_members(e)) + "}";
+      }
+      MOE_RETURN_IF_ERROR(text.add(entry));
+    }
+    return text.add("]}");
+  }
+
+ private:
+  const SourceMatrix& matrix(std::uint32_t expert) const {
+    return source_.of(layer_, expert, projection_);
+  }
+  const TensorSlice& slice(std::uint32_t expert) const { return slice_of(matrix(expert), part_); }
+  // As stored: codes count 32-bit words.
+  std::vector<std::uint64_t> matrix_shape(std::uint32_t expert) const {
+    const SourceMatrix& m = matrix(expert);
+    const std::array<std::uint64_t, 2> logical{m.rows, m.cols};
+    return part_ == TensorPart::kWeight ? weight_shape(m.format, logical)
+                                        : scales_shape(m.format, logical);
+  }
+  std::string form_members(std::uint32_t expert) const {
+    return "\"expert_size\": " + std::to_string(slice(expert).bytes) +
+           ", \"shape\": " + shape_text(matrix_shape(expert)) +
+           ", \"dtype\": " + json_quote(dtype_name(slice(expert).tensor.dtype()));
+  }
+
+  const ExpertSource& source_;
+  std::uint32_t layer_;
+  std::uint32_t num_experts_;
+  Projection projection_;
+  TensorPart part_;
+};
+
+Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text) {
+  MOE_RETURN_IF_ERROR(
+      text.add((layer == 0 ? "\n  " : ",\n  ") + json_quote(std::to_string(layer)) + ": {"));
+  std::string separator = "\n    ";
+  for (Projection p : kAllProjections) {
+    for (TensorPart part : {TensorPart::kWeight, TensorPart::kScales, TensorPart::kBiases}) {
+      const ComponentIndex component(plan.experts, layer, plan.pack.num_experts, p, part);
+      if (!component.any()) continue;
+      const std::string key = std::string(projection_name(p)) + std::string(part_suffix(part));
+      MOE_RETURN_IF_ERROR(text.add(separator + json_quote(key) + ": "));
+      MOE_RETURN_IF_ERROR(component.is_stacked() ? text.add(component.stacked_entry())
+                                                 : component.write_single(text));
+      separator = ",\n    ";
+    }
+  }
+  return text.add("}");
+}
+
+}  // namespace
+
+Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& source,
+                                              const ByteSink& sink) {
+  if (is_gguf_file(source)) return write_gguf_expert_index(source, sink);
+  MOE_ASSIGN_OR_RETURN(const ModelSource model, ModelSource::open(source));
+  MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(model, ConvertOptions{}));
+  ExpertIndexSummary summary{.directory = model.path().string(),
+                             .num_layers = plan.pack.num_layers,
+                             .num_experts = plan.pack.num_experts};
+  TextSink text(sink);
+  MOE_RETURN_IF_ERROR(
+      text.add("{\"model_path\": " + json_quote(summary.directory) + ", \"expert_reads\": {"));
+  for (std::uint32_t layer = 0; layer < summary.num_layers; ++layer) {
+    MOE_RETURN_IF_ERROR(write_layer(plan, layer, text));
+    for (std::uint32_t e = 0; e < summary.num_experts; ++e) {
+      summary.expert_bytes += plan.experts.bytes(layer, e);
+    }
+  }
+  MOE_RETURN_IF_ERROR(text.add("\n}}\n"));
+  MOE_RETURN_IF_ERROR(text.flush());
+  summary.index_bytes = text.bytes();
+  return summary;
+}
+
+}  // namespace moepack

@@ -1,0 +1,74 @@
+// What an unfinished conversion has finished so far: the contents of kUnfinishedMarker.
+//
+// A text file, one record a line: XXH3-64 of the rest as 16 hex digits, a space, a JSON object. The
+// first line states what is being converted, each later one a file that is complete and synced:
+//   {"journal": 1, "plan": "9c1f…", "what": "Qwen3.5-35B-A3B, experts q4 g64, …"}
+//   {"resident": "19d7…"}                     XXH3-64 of model_weights.bin
+//   {"layer": 3, "checksums": "fc6b…0a12…"}   of the records, 16 digits each
+//   {"removing": "model-00001-of-00003.safetensors"}   a source shard, before it is removed
+//   {"complete": true}                        everything, manifests included
+// Lines are appended and synced; a torn last line, as a crash leaves it, counts as absent.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "formats/base/status.h"
+
+namespace moepack {
+
+class ConversionJournal {
+ public:
+  // Reads what `fd` (open for reading and writing, kept open by the caller) holds; the file may be
+  // empty. `file` names it in errors. A damaged line ends the journal there.
+  static Result<ConversionJournal> open(int fd, const std::string& file);
+
+  // True when nothing is recorded, not even the plan.
+  bool is_empty() const { return !plan_.has_value(); }
+  // Digest of the plan that the recorded work belongs to, and what it was in words.
+  std::uint64_t plan() const { return plan_.value_or(0); }
+  const std::string& what() const { return what_; }
+  std::optional<std::uint64_t> resident_checksum() const { return resident_; }
+  // nullptr when the layer is not recorded.
+  const std::vector<std::uint64_t>* layer_checksums(std::uint32_t layer) const;
+  std::size_t layers_done() const { return layers_.size(); }
+  // Base names of source shards that were removed, or were about to be.
+  const std::set<std::string>& removed_shards() const { return removed_; }
+  // Nothing is left to do but to remove the marker.
+  bool is_complete() const { return complete_; }
+
+  // Forgets everything and states a new plan.
+  Status start(std::uint64_t plan, const std::string& what);
+  // Each appends one line and syncs it; the change to this object comes last.
+  Status add_resident(std::uint64_t checksum);
+  Status add_layer(std::uint32_t layer, std::vector<std::uint64_t> checksums);
+  Status add_removal(const std::string& shard);
+  Status add_completion();
+  // A recorded file is not there any more. Only in memory: the record stays and is found wanting
+  // again.
+  void forget_resident() { resident_.reset(); }
+  void forget_layer(std::uint32_t layer) { layers_.erase(layer); }
+
+ private:
+  ConversionJournal(int fd, std::string file) : fd_(fd), file_(std::move(file)) {}
+  Status read_lines();
+  bool apply(const std::string& json_text);
+  Status append(const std::string& json_text);
+  Status cut(std::uint64_t size);
+
+  int fd_;
+  std::string file_;
+  std::uint64_t size_ = 0;  // bytes of whole lines
+  std::optional<std::uint64_t> plan_;
+  std::string what_;
+  std::optional<std::uint64_t> resident_;
+  std::map<std::uint32_t, std::vector<std::uint64_t>> layers_;
+  std::set<std::string> removed_;
+  bool complete_ = false;
+};
+
+}  // namespace moepack

@@ -1,0 +1,202 @@
+#include "convert/overlay/overlay_files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "convert/pack/resident.h"
+#include "formats/base/file.h"
+#include "formats/base/file_blocks.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kUnfinished = "moepack.unfinished";
+
+Status io_error(const fs::path& path, const std::error_code& error) {
+  return make_error(StatusCode::kIo, Where{.file = path.string()}, error.message(),
+                    "run the same command again when that is mended");
+}
+
+Status rename_path(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  return error ? io_error(to, error) : sync_directory(to.parent_path());
+}
+
+Status remove_file(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  return error ? io_error(path, error) : Status::ok();
+}
+
+// What `other` says but for the checksum.
+bool same_contents(const ResidentOverlay& planned, ResidentOverlay other) {
+  other.checksum = planned.checksum;
+  return other.has_checksum && resident_overlay_text(planned) == resident_overlay_text(other);
+}
+
+// As they lie in the file: a row for each row of the source.
+std::vector<ResidentTensor> stored_tensors(const PlannedOverlay& planned) {
+  std::vector<ResidentTensor> tensors;
+  for (std::size_t i = 0; i < planned.sources.size(); ++i) {
+    ResidentTensor tensor = planned.overlay.tensors[i].tensor;
+    tensor.rows = planned.sources[i].rows;
+    tensor.cols = planned.sources[i].cols;
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+Status write_one(PlannedOverlay& planned, const fs::path& directory, std::size_t threads,
+                 ProgressCounter& progress) {
+  ResidentOverlay& overlay = planned.overlay;
+  MOE_ASSIGN_OR_RETURN(overlay.checksum,
+                       write_matrices(planned.sources, stored_tensors(planned), overlay.data_size,
+                                      directory / overlay.data_name(), threads, progress));
+  return write_text_file(directory / overlay.manifest_name(), resident_overlay_text(overlay));
+}
+
+// The stems of the files in `directory`.
+Result<std::set<std::string>> stems_in(const fs::path& directory) {
+  std::set<std::string> stems;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    stems.insert(at->path().stem().string());
+  }
+  if (error) return io_error(directory, error);
+  return stems;
+}
+
+// Removes from `directory` all files of the groups that `stems` belong to.
+Status remove_groups(const fs::path& directory, const std::set<std::string>& stems) {
+  for (OverlayGroup group : kOverlayGroups) {
+    const std::vector<std::string> of_group = overlay_stems(group);
+    const bool any = std::any_of(of_group.begin(), of_group.end(),
+                                 [&](const std::string& stem) { return stems.contains(stem); });
+    if (!any) continue;
+    for (const std::string& stem : of_group) {
+      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".json")));
+      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".bin")));
+    }
+  }
+  return sync_directory(directory);
+}
+
+// Data first, so that no manifest stands over other data.
+Status move_up(const fs::path& from, const fs::path& to) {
+  MOE_ASSIGN_OR_RETURN(const std::set<std::string> stems, stems_in(from));
+  for (const char* extension : {".bin", ".json"}) {
+    for (const std::string& stem : stems) {
+      const std::string name = stem + extension;
+      std::error_code error;
+      if (!fs::exists(from / name, error)) continue;
+      fs::rename(from / name, to / name, error);
+      if (error) return io_error(to / name, error);
+    }
+  }
+  MOE_RETURN_IF_ERROR(sync_directory(to));
+  std::error_code error;
+  fs::remove(from, error);
+  return error ? io_error(from, error) : Status::ok();
+}
+
+}  // namespace
+
+Result<bool> is_overlay_there(const OverlaidModel& model, bool replace, PlannedOverlay& planned) {
+  const fs::path directory = model.path / kOverlayDirectory;
+  ResidentOverlay& overlay = planned.overlay;
+  bool there = false;
+  for (const std::string& stem : overlay_stems(overlay.group)) {
+    std::error_code ignored;
+    const fs::path data = directory / (stem + ".bin");
+    if (replace ||
+        (!fs::exists(data, ignored) && !fs::exists(directory / (stem + ".json"), ignored))) {
+      continue;
+    }
+    const auto found = read_resident_overlay(model.path, stem, model.config);
+    if (stem == overlay.stem && found.is_ok() && same_contents(overlay, found.value())) {
+      MOE_ASSIGN_OR_RETURN(overlay.checksum, checksum_of_file(data));
+      there = overlay.checksum == found.value().checksum;  // else damaged: written again
+      continue;
+    }
+    const bool of_same_source = found.is_ok() && found.value().has_checksum &&
+                                found.value().source.fingerprint == overlay.source.fingerprint;
+    if (stem != overlay.stem && of_same_source) continue;
+    const std::string file = data.string();
+    return make_error(
+        StatusCode::kInvalidArgument, Where{.file = file},
+        found.is_ok() ? "is there already, with other contents"
+                      : "is there already and cannot be read (" + found.status().message() + ")",
+        "give --replace to put the new one in its place");
+  }
+  return there;
+}
+
+Status OverlayDirectory::lock() {
+  lock_fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_fd_ < 0) return io_error(path_, {errno, std::generic_category()});
+  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return Status::ok();
+  ::close(std::exchange(lock_fd_, -1));  // the destructor leaves the other's files alone
+  return make_error(StatusCode::kInvalidArgument, Where{.file = path_.string()},
+                    "another command is writing there");
+}
+
+Result<OverlayDirectory> OverlayDirectory::take(const fs::path& model) {
+  OverlayDirectory directory(model / kOverlayDirectory);
+  MOE_RETURN_IF_ERROR(create_directories(directory.path_, directory.created_));
+  MOE_RETURN_IF_ERROR(directory.lock());
+  MOE_RETURN_IF_ERROR(directory.publish());
+  std::error_code ignored;
+  fs::remove_all(directory.path_ / kUnfinished, ignored);  // of a run that was killed
+  return directory;
+}
+
+OverlayDirectory::OverlayDirectory(OverlayDirectory&& other) noexcept
+    : path_(std::move(other.path_)),
+      created_(std::move(other.created_)),
+      lock_fd_(std::exchange(other.lock_fd_, -1)) {}
+
+OverlayDirectory::~OverlayDirectory() {
+  if (lock_fd_ < 0) return;
+  std::error_code ignored;
+  fs::remove_all(path_ / kUnfinished, ignored);
+  // Only while they are empty.
+  for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
+  ::close(lock_fd_);
+}
+
+// From wherever it stopped; nothing where there is nothing to put in place.
+Status OverlayDirectory::publish() {
+  std::error_code ignored;
+  if (fs::exists(path_ / kOverlayComplete, ignored)) {
+    MOE_ASSIGN_OR_RETURN(const std::set<std::string> stems, stems_in(path_ / kOverlayComplete));
+    MOE_RETURN_IF_ERROR(remove_groups(path_, stems));
+    MOE_RETURN_IF_ERROR(rename_path(path_ / kOverlayComplete, path_ / kOverlayMoving));
+  }
+  if (!fs::exists(path_ / kOverlayMoving, ignored)) return Status::ok();
+  return move_up(path_ / kOverlayMoving, path_);
+}
+
+Status OverlayDirectory::write(std::span<PlannedOverlay*> planned, std::size_t threads,
+                               ProgressCounter& progress) {
+  if (planned.empty()) return Status::ok();
+  const fs::path unfinished = path_ / kUnfinished;
+  std::error_code error;
+  fs::create_directory(unfinished, error);
+  if (error) return io_error(unfinished, error);
+  for (PlannedOverlay* file : planned) {
+    MOE_RETURN_IF_ERROR(write_one(*file, unfinished, threads, progress));
+  }
+  MOE_RETURN_IF_ERROR(rename_path(unfinished, path_ / kOverlayComplete));
+  return publish();
+}
+
+}  // namespace moepack

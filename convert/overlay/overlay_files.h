@@ -1,0 +1,49 @@
+// MODEL/gguf while overlays are written to it: all files of a call appear together, or none.
+//
+// They are written into gguf/moepack.unfinished. Complete and synced, that directory is renamed to
+// moepack.complete, older files of the groups are removed, it is renamed to moepack.moving, and the
+// files move up. Whatever interrupts this, the next call finishes it or drops the unfinished files;
+// until then the groups are missing, never mixed.
+#pragma once
+
+#include <filesystem>
+#include <span>
+
+#include "convert/job/progress_counter.h"
+#include "convert/overlay/overlay_plan.h"
+#include "formats/base/status.h"
+
+namespace moepack {
+
+// True when the file of `planned` is there already, by its manifest and the checksum of its bytes;
+// that is filled in then. With `replace` no file counts as there. kInvalidArgument: files of its
+// group from elsewhere are there, and `replace` is false.
+Result<bool> is_overlay_there(const OverlaidModel& model, bool replace, PlannedOverlay& planned);
+
+class OverlayDirectory {
+ public:
+  // Creates the directory if there is none, and finishes what an earlier call left. While the
+  // object lives no other call can take it: kInvalidArgument.
+  static Result<OverlayDirectory> take(const std::filesystem::path& model);
+  OverlayDirectory(OverlayDirectory&& other) noexcept;
+  OverlayDirectory& operator=(OverlayDirectory&&) = delete;
+  OverlayDirectory(const OverlayDirectory&) = delete;
+  OverlayDirectory& operator=(const OverlayDirectory&) = delete;
+  // Removes what is not complete, and the directory if it was created and is empty.
+  ~OverlayDirectory();
+
+  // Writes the files, all of each group that is among them, in place of the groups' older ones;
+  // fills in the checksums.
+  Status write(std::span<PlannedOverlay*> planned, std::size_t threads, ProgressCounter& progress);
+
+ private:
+  explicit OverlayDirectory(std::filesystem::path path) : path_(std::move(path)) {}
+  Status lock();
+  Status publish();
+
+  std::filesystem::path path_;
+  std::vector<std::filesystem::path> created_;
+  int lock_fd_ = -1;  // of the directory
+};
+
+}  // namespace moepack

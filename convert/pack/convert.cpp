@@ -1,0 +1,185 @@
+#include "convert/pack/convert.h"
+
+#include <algorithm>
+#include <map>
+
+#include "convert/job/parallel.h"
+#include "convert/pack/conversion.h"
+#include "convert/pack/estimate.h"
+#include "convert/pack/plan.h"
+#include "formats/base/bytes.h"
+#include "formats/base/elapsed.h"
+#include "formats/base/file.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Format names by falling number of bytes.
+std::string format_list(const std::map<std::string, std::uint64_t>& bytes) {
+  std::vector<std::pair<std::uint64_t, std::string>> order;
+  for (const auto& [name, count] : bytes) order.emplace_back(count, name);
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  std::string text;
+  for (const auto& [count, name] : order) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string expert_formats(const PackManifest& pack) {
+  std::map<std::string, std::uint64_t> bytes;
+  for (const LayerEntry& layer : pack.layers) {
+    for (const ExpertEntry& expert : layer.experts) {
+      for (const ProjectionLayout& part : pack.layouts[expert.layout].projections) {
+        bytes[to_string(part.format)] += part.bytes.total();
+      }
+    }
+  }
+  return format_list(bytes);
+}
+
+std::string resident_formats(const ResidentManifest& resident) {
+  std::map<std::string, std::uint64_t> bytes;
+  for (const ResidentTensor& t : resident.tensors) bytes[to_string(t.format)] += t.bytes.total();
+  return format_list(bytes);
+}
+
+ConvertReport report_of(const ModelConfig& config, const std::string& source,
+                        const ConvertPlan& plan, const ConvertOptions& options) {
+  ConvertReport report;
+  report.source = source;
+  report.model_type = config.model_type;
+  report.expert_format = expert_formats(plan.pack);
+  report.resident_format = resident_formats(plan.resident);
+  report.num_layers = plan.pack.num_layers;
+  report.num_experts = plan.pack.num_experts;
+  report.expert_size = plan.pack.layouts.front().record_bytes;
+  const auto [smallest, largest] = std::minmax_element(
+      plan.pack.layouts.begin(), plan.pack.layouts.end(),
+      [](const auto& a, const auto& b) { return a.record_bytes < b.record_bytes; });
+  if (smallest->record_bytes != largest->record_bytes) {
+    report.smallest_expert = smallest->record_bytes;
+    report.largest_expert = largest->record_bytes;
+  }
+  report.page_size = plan.pack.page_size;
+  report.expert_stride = align_up(report.expert_size, report.page_size);
+  report.expert_bytes = plan.expert_bytes;
+  report.resident_bytes = plan.resident_bytes;
+  report.total_bytes = plan.total_bytes;
+  report.source_bytes = plan.source_bytes;
+  report.free_bytes = free_space(options.output).value_or(0);
+  report.skipped_tensors = plan.skipped;
+  report.kept_tensors = plan.kept;
+  report.absent_files = plan.absent_companions;
+  report.notes = plan.notes;
+  report.threads = bounded_thread_count(options.threads);
+  return report;
+}
+
+Status check_space(const ConvertReport& report, const fs::path& output) {
+  const bool unknown = !free_space(output).has_value();
+  if (unknown || report.needed_bytes <= report.free_bytes) return Status::ok();
+  return make_error(StatusCode::kIo, Where{.file = output.string()},
+                    "the conversion needs " + std::to_string(report.needed_bytes) +
+                        " bytes, but only " + std::to_string(report.free_bytes) + " are free there",
+                    "free some space or name another output directory");
+}
+
+Status check_reclaim(const ModelSource& source, const ConvertOptions& options) {
+  if (!options.reclaim || source.checkpoint() != nullptr) return Status::ok();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = source.path().string()},
+                    "is a GGUF model, of which --reclaim removes nothing",
+                    "leave --reclaim out; it works shard by shard on safetensors");
+}
+
+// What a dry run says about space: nothing of an interrupted conversion is counted.
+std::uint64_t space_for_all(const ModelSource& source, const ConvertPlan& plan,
+                            const ConvertOptions& options) {
+  if (!options.reclaim) return plan.total_bytes;
+  const auto reclaimer = ShardReclaimer::create(*source.checkpoint(), plan, nullptr, {},
+                                                existing_parent(options.output));
+  if (!reclaimer.is_ok()) return plan.total_bytes;
+  std::vector<ShardReclaimer::Step> steps{
+      {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes}};
+  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
+    steps.push_back({l, plan.pack.layers[l].file_size});
+  }
+  return reclaimer.value().space_needed(steps);
+}
+
+// A conversion that was killed between its last manifest and the removal of the marker, whose
+// source may be gone (--reclaim).
+Result<bool> finish_complete_one(const fs::path& path) {
+  MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(path));
+  MOE_ASSIGN_OR_RETURN(const ConversionJournal journal,
+                       ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
+  if (!journal.is_complete()) return false;
+  MOE_RETURN_IF_ERROR(output.finish());
+  return true;
+}
+
+Result<ConvertReport> report_of_finished(const ConvertOptions& options) {
+  ConvertPlan plan;
+  MOE_ASSIGN_OR_RETURN(plan.pack, read_pack_manifest(options.output / kDefaultPackName));
+  MOE_ASSIGN_OR_RETURN(plan.resident, read_resident_manifest(options.output));
+  MOE_ASSIGN_OR_RETURN(const ParsedConfig config,
+                       read_model_config(options.output / "config.json"));
+  for (const LayerEntry& layer : plan.pack.layers) plan.expert_bytes += layer.file_size;
+  plan.resident_bytes = plan.resident.data_size;
+  plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
+  ConvertReport report = report_of(config.model, plan.pack.source.name, plan, options);
+  report.layers_resumed = plan.pack.num_layers;
+  report.finished = true;
+  return report;
+}
+
+}  // namespace
+
+Result<ConvertReport> plan_conversion(const ConvertOptions& options) {
+  MOE_RETURN_IF_ERROR(OutputDirectory::check(options.output).status());
+  MOE_ASSIGN_OR_RETURN(const ModelSource source,
+                       ModelSource::open(options.source, options.output / kSavedHeadersDirectory));
+  MOE_RETURN_IF_ERROR(check_reclaim(source, options));
+  MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
+  MOE_RETURN_IF_ERROR(add_companions(source, plan));
+  ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
+  report.needed_bytes = space_for_all(source, plan, options);
+  MOE_ASSIGN_OR_RETURN(report.estimated_seconds,
+                       estimate_seconds(plan, existing_parent(options.output), report.threads));
+  return report;
+}
+
+Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
+                                         const ProgressCallback& progress) {
+  const auto start = Clock::now();
+  MOE_ASSIGN_OR_RETURN(const bool interrupted, OutputDirectory::check(options.output));
+  auto opened = ModelSource::open(options.source, options.output / kSavedHeadersDirectory);
+  if (!opened.is_ok() && interrupted) {
+    MOE_ASSIGN_OR_RETURN(const bool finished, finish_complete_one(options.output));
+    if (finished) return report_of_finished(options);
+  }
+  MOE_ASSIGN_OR_RETURN(const ModelSource source, std::move(opened));
+  MOE_RETURN_IF_ERROR(check_reclaim(source, options));
+  MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
+  MOE_RETURN_IF_ERROR(add_companions(source, plan));
+  ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
+  MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(options.output));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Conversion> conversion,
+                       Conversion::prepare(source, plan, options, output));
+  report.needed_bytes = conversion->space_needed();
+  report.read_bytes = conversion->bytes_to_read();
+  report.layers_resumed = conversion->layers_resumed();
+  report.free_bytes = free_space(options.output).value_or(0);
+  MOE_RETURN_IF_ERROR(check_space(report, options.output));
+  MOE_RETURN_IF_ERROR(conversion->run(progress));
+  report.layers_left = conversion->layers_left();
+  report.finished = report.layers_left == 0;
+  report.removed_shards = conversion->removed_shards();
+  report.kept_shards = conversion->never_removed_shards();
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+}  // namespace moepack

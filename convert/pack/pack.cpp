@@ -1,0 +1,79 @@
+#include "convert/pack/pack.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "convert/job/parallel.h"
+#include "convert/job/record_stream.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+
+// The rows of one projection, block by block; its scales and biases wait until all codes are out,
+// as the record orders them.
+Status write_projection(const SourceMatrix& source, const ProjectionLayout& part,
+                        PackWorker& worker, RecordStream& record) {
+  const std::uint64_t code_row = part.bytes.weight / part.rows;
+  const std::uint64_t scale_row = part.bytes.scales / part.rows;
+  const std::uint64_t source_row = source.bytes() / source.rows;
+  const std::uint64_t block =
+      std::max<std::uint64_t>(1, kBlockBytes / std::max({code_row, source_row, std::uint64_t{1}}));
+  worker.scales.resize(part.bytes.scales);
+  worker.biases.resize(part.bytes.biases);
+  for (std::uint64_t begin = 0; begin < part.rows; begin += block) {
+    const std::uint64_t end = std::min(part.rows, begin + block);
+    const auto rows_of = [&](std::vector<std::byte>& all) {
+      return std::span(all).subspan(scale_row * begin, scale_row * (end - begin));
+    };
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(code_row * (end - begin)));
+    const MatrixSpans out{
+        .weight = codes, .scales = rows_of(worker.scales), .biases = rows_of(worker.biases)};
+    MOE_RETURN_IF_ERROR(worker.transcoder.run(source, part.format, begin, end, out));
+    MOE_RETURN_IF_ERROR(record.flush_full());
+  }
+  for (const std::vector<std::byte>& values :
+       {std::cref(worker.scales), std::cref(worker.biases)}) {
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(values.size()));
+    std::copy(values.begin(), values.end(), out.begin());
+  }
+  return record.flush_full();
+}
+
+}  // namespace
+
+Result<std::uint64_t> write_record(const ExpertSource& source, const ExpertLayout& layout,
+                                   std::uint32_t layer, std::uint32_t expert, AtomicFile& file,
+                                   std::uint64_t offset, PackWorker& worker) {
+  RecordStream record(file, offset, worker.output);
+  for (Projection p : kAllProjections) {
+    MOE_RETURN_IF_ERROR(
+        write_projection(source.of(layer, expert, p), layout.of(p), worker, record));
+  }
+  return record.finish();
+}
+
+Result<AtomicFile> write_layer_file(const ExpertSource& source,
+                                    const std::filesystem::path& directory, std::uint32_t layer,
+                                    std::vector<PackWorker>& workers, PackManifest& pack,
+                                    ProgressCounter& progress) {
+  LayerEntry& entry = pack.layers[layer];
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(directory / entry.file));
+  // Sets the padding behind the records to zero.
+  MOE_RETURN_IF_ERROR(file.resize(entry.file_size));
+  file.write_directly();
+  const auto pack_expert = [&](std::size_t item, std::size_t w) -> Status {
+    const auto expert = static_cast<std::uint32_t>(item);
+    const ExpertLayout& layout = pack.layout_of(layer, expert);
+    ExpertEntry& record = entry.experts[expert];
+    MOE_ASSIGN_OR_RETURN(record.checksum, write_record(source, layout, layer, expert, file,
+                                                       record.offset, workers[w]));
+    progress.add_bytes(source.bytes(layer, expert));
+    return Status::ok();
+  };
+  MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, workers.size(), pack_expert));
+  return file;
+}
+
+}  // namespace moepack

@@ -1,0 +1,276 @@
+#include "convert/pack/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/pack/engine_config.h"
+#include "convert/pack/layout_table.h"
+#include "convert/pack/resident_plan.h"
+#include "formats/base/bytes.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 24;
+
+Status check_options(const ConvertOptions& options) {
+  for (const auto& [format, what] : {std::pair{options.expert_format, "experts"},
+                                     std::pair{options.resident_format, "resident tensors"}}) {
+    if (!format.has_value() || *format == QFormatId::kBf16) continue;
+    if (qformat_info(*format).kind == QKind::kAffine) continue;
+    return invalid_argument(std::string(what) + " cannot be converted to " +
+                            std::string(qformat_info(*format).name));
+  }
+  if (!is_valid_group_size(options.group_size)) {
+    return invalid_argument(
+        "a group size of " + std::to_string(options.group_size) + " does not exist",
+        "use 32, 64 or 128");
+  }
+  if (!std::has_single_bit(options.page_size) || options.page_size > kMaxPageSize) {
+    return invalid_argument(
+        "a page size of " + std::to_string(options.page_size) + " bytes does not work",
+        "use a power of two up to " + std::to_string(kMaxPageSize) + ", 1 for no padding");
+  }
+  return Status::ok();
+}
+
+struct Classified {
+  std::vector<ExpertTensor> experts;
+  std::vector<ResidentSource> residents;
+  std::vector<std::string> skipped;
+};
+
+// A block that is left out must be one that predicts: then it joins an embedding and a state.
+Status check_skipped(const GgufModel& gguf, const TensorName& name, const GgufTensor& tensor) {
+  const std::string block = "blk." + std::to_string(name.layer) + ".";
+  if (name.role != TensorRole::kSkipped) return Status::ok();
+  if (gguf.find(block + "nextn.eh_proj.weight") != nullptr) return Status::ok();
+  return corrupt(tensor.where(), "is of a block beyond the layers that the metadata count, and " +
+                                     block + "nextn.eh_proj.weight is missing");
+}
+
+Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& source,
+                Classified& sorted) {
+  switch (name.role) {
+    case TensorRole::kExpert:
+      sorted.experts.push_back({std::move(name), tensor});
+      return Status::ok();
+    case TensorRole::kResident:
+      sorted.residents.push_back({std::move(name), tensor});
+      return Status::ok();
+    case TensorRole::kFused:
+      for (TensorName& part : split_fused(source.names(), name)) {
+        sorted.residents.push_back({std::move(part), tensor});
+      }
+      return Status::ok();
+    case TensorRole::kSkipped:
+      sorted.skipped.push_back(tensor.name());
+      return Status::ok();
+    default:
+      return unsupported(tensor.where(),
+                         "is not a tensor of model type " + source.config().model.model_type +
+                             " that is known here",
+                         "leaving it out could change the model's answers");
+  }
+}
+
+Result<Classified> classify(const ModelSource& source) {
+  const ArchitectureNames& names = source.names();
+  Classified sorted;
+  if (const GgufModel* gguf = source.gguf(); gguf != nullptr) {
+    const std::uint32_t layers = source.config().model.num_layers;
+    for (const GgufTensor& tensor : gguf->tensors()) {
+      MOE_RETURN_IF_ERROR(tensor.check_readable());
+      TensorName name = classify_gguf_tensor(names, tensor.info->name, layers);
+      MOE_RETURN_IF_ERROR(check_skipped(*gguf, name, tensor));
+      MOE_RETURN_IF_ERROR(classify(std::move(name), SourceTensor(tensor), source, sorted));
+    }
+    return sorted;
+  }
+  for (const TensorRef& tensor : source.checkpoint()->tensors()) {
+    MOE_RETURN_IF_ERROR(
+        classify(classify_tensor(names, tensor.info->name), SourceTensor(tensor), source, sorted));
+  }
+  return sorted;
+}
+
+// llama.cpp's converter adds the 1 to norms, stores -exp(A_log) and, for some models, brings V
+// heads into tiled order (its conversion/qwen.py). All of it is kept as it is: the columns of
+// linear_attn.out_proj could not be put back where a block spans several heads.
+std::optional<ResidentConventions> conventions_of(const ModelSource& source) {
+  if (source.gguf() == nullptr) return std::nullopt;
+  return ResidentConventions{.norm = ResidentConventions::Norm::kPlain,
+                             .v_heads = source.names().gguf_tiles_v_heads
+                                            ? ResidentConventions::VHeads::kTiled
+                                            : ResidentConventions::VHeads::kGrouped,
+                             .a_log = ResidentConventions::ALog::kNegExp,
+                             .conv1d = ResidentConventions::Conv1d::kC1T};
+}
+
+// The group sizes that divide both inputs of an expert, "32, 64", or "none".
+std::string fitting_groups(const ModelConfig& config) {
+  std::string text;
+  for (std::uint64_t group : {32U, 64U, 128U}) {
+    if (config.hidden_size % group != 0 || config.expert_width % group != 0) continue;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(group);
+  }
+  return text.empty() ? "none; use --expert-format bf16 or source" : text;
+}
+
+WeightFormat target_of(const WeightFormat& source, const ConvertOptions& options) {
+  if (!options.expert_format.has_value()) return source;
+  WeightFormat target{.id = *options.expert_format};
+  if (!is_affine(target)) return target;
+  target.group_size = options.group_size;
+  if (is_affine(source)) {
+    target.scale_type = source.scale_type;
+  } else if (source.id == QFormatId::kF16) {
+    target.scale_type = DType::kF16;
+  }
+  return target;
+}
+
+Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig& config,
+                                   const ConvertOptions& options, std::uint32_t layer,
+                                   std::uint32_t expert) {
+  std::array<WeightFormat, kProjections> formats;
+  for (Projection p : kAllProjections) {
+    formats[static_cast<std::size_t>(p)] = target_of(source.of(layer, expert, p).format, options);
+  }
+  const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
+  if (layout.has_value()) return *layout;
+  for (Projection p : kAllProjections) {
+    const SourceMatrix& matrix = source.of(layer, expert, p);
+    const WeightFormat& format = formats[static_cast<std::size_t>(p)];
+    if (matrix_bytes(format, matrix.rows, matrix.cols).has_value()) continue;
+    return make_error(StatusCode::kInvalidArgument, matrix.weight.tensor.where(),
+                      "its " + std::to_string(matrix.cols) + " inputs are no whole number of " +
+                          to_string(format) + " groups",
+                      "group sizes that fit all experts: " + fitting_groups(config));
+  }
+  return make_error(StatusCode::kInvalidArgument, {}, "an expert is too large");
+}
+
+std::string method_of(const ConvertPlan& plan, const ConvertOptions& options) {
+  bool copied = true;
+  for (std::uint32_t layer = 0; layer < plan.pack.num_layers; ++layer) {
+    for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+      for (Projection p : kAllProjections) {
+        copied = copied &&
+                 plan.experts.of(layer, e, p).format == plan.pack.layout_of(layer, e).of(p).format;
+      }
+    }
+  }
+  if (copied) return "copy";
+  return *options.expert_format == QFormatId::kBf16 ? "bf16" : "mlx-affine";
+}
+
+// More would be no model but a file made to exhaust memory; the largest known have 30,000.
+constexpr std::uint64_t kMaxExperts = 1U << 17;
+
+Status check_expert_count(const ModelConfig& config, const SourceNaming& naming) {
+  const std::uint64_t experts = std::uint64_t{config.num_layers} * config.num_experts;
+  if (experts <= kMaxExperts) return Status::ok();
+  return unsupported(Where{.file = naming.place()},
+                     naming.configured_by() + " gives " + std::to_string(experts) +
+                         " experts in all layers, at most " + std::to_string(kMaxExperts) +
+                         " are handled");
+}
+
+Status plan_experts(const ModelConfig& config, const ConvertOptions& options, ConvertPlan& plan) {
+  PackManifest& pack = plan.pack;
+  pack.num_layers = config.num_layers;
+  pack.num_experts = config.num_experts;
+  pack.hidden_size = config.hidden_size;
+  pack.expert_width = config.expert_width;
+  pack.page_size = options.page_size;
+  LayoutTable layouts;
+  std::set<std::string> rounded_twice;
+  for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+    LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
+    for (std::uint32_t e = 0; e < config.num_experts; ++e) {
+      MOE_ASSIGN_OR_RETURN(const ExpertLayout layout,
+                           expert_layout(plan.experts, config, options, l, e));
+      MOE_RETURN_IF_ERROR(layouts.place(layout, pack.page_size, layer));
+      plan.source_bytes += plan.experts.bytes(l, e);
+      for (Projection p : kAllProjections) {
+        const WeightFormat& from = plan.experts.of(l, e, p).format;
+        if (qformat_info(from.id).kind != QKind::kPlain && from != layout.of(p).format) {
+          rounded_twice.insert(to_string(from) + " to " + to_string(layout.of(p).format));
+        }
+      }
+    }
+    plan.expert_bytes += layer.file_size;
+    pack.layers.push_back(std::move(layer));
+  }
+  layouts.store(pack);
+  for (const std::string& change : rounded_twice) {
+    plan.notes.push_back("experts that were rounded before are changed again, " + change +
+                         ": start from the unquantized checkpoint where there is one");
+  }
+  return Status::ok();
+}
+
+std::string report_json(const ConvertPlan& plan) {
+  nlohmann::ordered_json report;
+  report["skipped_tensors"] = plan.skipped;
+  if (!plan.notes.empty()) report["notes"] = plan.notes;
+  return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options) {
+  MOE_RETURN_IF_ERROR(check_options(options));
+  const ModelConfig& config = source.config().model;
+  const SourceNaming naming = source.naming();
+  MOE_RETURN_IF_ERROR(check_expert_count(config, naming));
+  MOE_ASSIGN_OR_RETURN(Classified tensors, classify(source));
+  const DeclaredFormats declared(source.names(), source.config().quantization);
+  ConvertPlan plan;
+  MOE_ASSIGN_OR_RETURN(plan.experts,
+                       ExpertSource::build(config, declared, tensors.experts, naming));
+  MOE_ASSIGN_OR_RETURN(ResidentPlan residents,
+                       plan_residents(source.names(), config, declared, tensors.residents, options,
+                                      naming, conventions_of(source)));
+  plan.skipped = std::move(tensors.skipped);
+  plan.kept = std::move(residents.kept);
+  plan.resident = std::move(residents.manifest);
+  plan.resident_sources = std::move(residents.sources);
+  MOE_RETURN_IF_ERROR(plan_experts(config, options, plan));
+
+  for (const SourceMatrix& matrix : plan.resident_sources) plan.source_bytes += matrix.bytes();
+  plan.resident_bytes = plan.resident.data_size;
+  plan.resident.model = source.name();
+  plan.resident.config_json = engine_config_json(config);
+  plan.pack.source = {.name = plan.resident.model,
+                      .fingerprint = source.fingerprint(),
+                      .method = method_of(plan, options)};
+  plan.pack.report_json = report_json(plan);
+  plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
+  plan.total_bytes +=
+      pack_manifest_text(plan.pack).size() + resident_manifest_text(plan.resident).size();
+  return plan;
+}
+
+Status add_companions(const ModelSource& source, ConvertPlan& plan) {
+  MOE_ASSIGN_OR_RETURN(plan.companions, source.companions(plan.absent_companions, plan.notes));
+  for (const Companion& companion : plan.companions) {
+    std::error_code error;
+    plan.total_bytes += companion.file.empty() ? companion.text.size()
+                                               : std::filesystem::file_size(companion.file, error);
+    if (!error) continue;
+    return make_error(StatusCode::kIo, Where{.file = companion.file.string()}, error.message());
+  }
+  return Status::ok();
+}
+
+}  // namespace moepack

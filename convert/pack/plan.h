@@ -1,0 +1,44 @@
+// What a conversion will write, byte for byte in size, before anything is written. Reads headers
+// and small files only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "convert/job/options.h"
+#include "convert/source/expert_source.h"
+#include "convert/source/model_source.h"
+#include "formats/pack/pack_manifest.h"
+#include "formats/pack/resident_manifest.h"
+
+namespace moepack {
+
+struct ConvertPlan {
+  ExpertSource experts;
+  PackManifest pack;  // complete but for the checksums
+  // Complete but for the checksum; residents[i] is the source of resident.tensors[i].
+  ResidentManifest resident;
+  std::vector<SourceMatrix> resident_sources;
+
+  std::vector<std::string> skipped;   // source names of tensors that are left out, sorted
+  std::vector<std::string> kept;      // residents that stay as they are for want of a fitting group
+  std::vector<std::string> notes;     // what the user should know, one sentence each
+  std::vector<Companion> companions;  // config.json, tokenizer.json, …: add_companions
+  std::vector<std::string> absent_companions;  // those that the source lacks
+
+  std::uint64_t expert_bytes = 0;    // of all layer files
+  std::uint64_t resident_bytes = 0;  // of model_weights.bin
+  std::uint64_t source_bytes = 0;    // to be read
+  // Everything on disk, manifests estimated from their skeletons.
+  std::uint64_t total_bytes = 0;
+};
+
+// kInvalidArgument: options that contradict each other or the shapes; otherwise the errors of
+// names, shapes and formats, each naming the tensor.
+Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options);
+
+// Adds the small files and their sizes, which only a conversion needs.
+Status add_companions(const ModelSource& source, ConvertPlan& plan);
+
+}  // namespace moepack

@@ -1,0 +1,203 @@
+#include "convert/pack/resident_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "formats/base/bytes.h"
+#include "formats/weights/format_json.h"
+
+namespace moepack {
+namespace {
+
+struct Module {
+  SourceModule tensors;
+  const ResidentRule* rule = nullptr;
+  const FusedRule* fused = nullptr;  // the tensors hold more than this module
+  const FusedPart* fused_part = nullptr;
+};
+
+using Modules = std::map<std::string, Module>;  // by canonical name, so sorted
+
+Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
+                        std::span<const ResidentSource> tensors) {
+  Modules modules;
+  for (const ResidentSource& entry : tensors) {
+    const ResidentRule& rule = *entry.name.rule;
+    if (rule.scope != LayerScope::kModel) {
+      if (entry.name.layer >= config.num_layers) {
+        return corrupt(entry.tensor.where(), "is of layer " + std::to_string(entry.name.layer) +
+                                                 ", but " + naming.configured_by() + " gives " +
+                                                 std::to_string(config.num_layers) + " layers");
+      }
+      if (!applies_to_layer(rule, config, entry.name.layer)) {
+        return corrupt(entry.tensor.where(), "belongs to the other kind of attention than " +
+                                                 naming.configured_by() + " gives layer " +
+                                                 std::to_string(entry.name.layer));
+      }
+    }
+    Module& module = modules[entry.name.module];
+    module.rule = &rule;
+    module.fused = entry.name.fused;
+    module.fused_part = entry.name.fused_part;
+    MOE_RETURN_IF_ERROR(module.tensors.add(entry.name.part, entry.tensor));
+  }
+  return modules;
+}
+
+Status require(const Modules& modules, const ResidentRule& rule, const ModelConfig& config,
+               std::uint32_t layer, const SourceNaming& naming) {
+  const std::vector<std::uint64_t> shape = rule.shape(config);
+  if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return Status::ok();
+  const auto it = modules.find(resident_module(rule, layer));
+  if (it != modules.end() && it->second.tensors.weight) return Status::ok();
+  return not_found(
+      Where{.file = naming.place(), .tensor = naming.resident(rule, layer)},
+      "is missing; " + naming.configured_by() + " gives it the shape " + shape_text(shape),
+      "the checkpoint is incomplete; download it again");
+}
+
+Status require_all(const ArchitectureNames& names, const ModelConfig& config,
+                   const Modules& modules, const SourceNaming& naming) {
+  for (const ResidentRule& rule : names.residents) {
+    if (rule.scope == LayerScope::kModel) {
+      if (rule.name == names.output_head && config.tie_word_embeddings) continue;
+      MOE_RETURN_IF_ERROR(require(modules, rule, config, 0, naming));
+      continue;
+    }
+    for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
+      if (!applies_to_layer(rule, config, layer)) continue;
+      MOE_RETURN_IF_ERROR(require(modules, rule, config, layer, naming));
+    }
+  }
+  return Status::ok();
+}
+
+// transformers writes conv1d as [channels, 1, taps] and norms as w with y = (1 + w) x; mlx-lm
+// writes [channels, taps, 1] and adds the 1 to the norms in the same pass.
+Result<ResidentConventions> detect_conventions(const ArchitectureNames& names,
+                                               const Modules& modules, const ModelConfig& config,
+                                               const SourceNaming& naming) {
+  SourceTensor first;
+  ResidentConventions conventions;
+  for (const auto& [name, module] : modules) {
+    if (module.rule->name != names.conv1d || !module.tensors.weight) continue;
+    const SourceTensor& tensor = module.tensors.weight;
+    const std::vector<std::uint64_t> c1t = module.rule->shape(config);
+    const std::vector<std::uint64_t> ct1{c1t[0], c1t[2], c1t[1]};
+    const std::vector<std::uint64_t> shape(tensor.shape().begin(), tensor.shape().end());
+    const bool is_c1t = shape == c1t;
+    if ((!is_c1t && shape != ct1) || c1t == ct1) {
+      return corrupt(tensor.where(), "shape " + shape_text(shape) + ", but config.json gives " +
+                                         shape_text(c1t) + " or " + shape_text(ct1));
+    }
+    const auto found =
+        is_c1t ? ResidentConventions::Conv1d::kC1T : ResidentConventions::Conv1d::kCT1;
+    if (first && found != conventions.conv1d) {
+      return corrupt(tensor.where(), "shape " + shape_text(shape) +
+                                         " is of another convention than that of tensor " +
+                                         printable(first.name()));
+    }
+    conventions.conv1d = found;
+    conventions.norm =
+        is_c1t ? ResidentConventions::Norm::kOnePlus : ResidentConventions::Norm::kPlain;
+    first = tensor;
+  }
+  if (!first) {
+    return unsupported(Where{.file = naming.place()},
+                       "no conv1d tensor tells whether norms hold w or 1 + w");
+  }
+  return conventions;
+}
+
+// The format to store: the source's, or the one asked for as far as the rule allows it.
+WeightFormat target_format(const ResidentRule& rule, const WeightFormat& source,
+                           const ConvertOptions& options) {
+  if (!options.resident_format.has_value() || rule.rounding == Rounding::kNever) return source;
+  QFormatId id = *options.resident_format;
+  if (id == QFormatId::kBf16) return {.id = id};
+  if (rule.rounding == Rounding::kAtLeast8 && qformat_info(id).bits < 8) id = QFormatId::kQ8;
+  const DType scale_type = is_affine(source)              ? source.scale_type
+                           : source.id == QFormatId::kF16 ? DType::kF16
+                                                          : DType::kBf16;
+  return {.id = id, .group_size = options.group_size, .scale_type = scale_type};
+}
+
+void take_space(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& end) {
+  offset = end;
+  end = align_up(end + bytes, kResidentAlignment);
+}
+
+Status add_tensor(const std::string& name, const Module& module, const ModelConfig& config,
+                  const DeclaredFormats& declared, const ConvertOptions& options,
+                  const ResidentConventions& conventions, ResidentPlan& plan) {
+  const ResidentRule& rule = *module.rule;
+  std::vector<std::uint64_t> shape = rule.shape(config);
+  if (shape.size() == 3 && conventions.conv1d == ResidentConventions::Conv1d::kCT1) {
+    std::swap(shape[1], shape[2]);
+  }
+  if (!module.tensors.weight) {
+    const SourceTensor& orphan =
+        module.tensors.scales ? module.tensors.scales : module.tensors.biases;
+    return not_found(orphan.where(), "its .weight is missing");
+  }
+  const std::vector<std::uint64_t> stored =
+      module.fused == nullptr ? shape : module.fused->shape(config);
+  MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module.tensors, stored));
+  MOE_RETURN_IF_ERROR(declared.check(module.tensors.weight, format));
+  ResidentTensor tensor;
+  tensor.name = name;
+  tensor.has_weight_suffix = rule.has_weight_suffix;
+  tensor.rows = 1;
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) tensor.rows *= shape[i];
+  tensor.cols = shape.back();
+  tensor.shape = std::move(shape);
+  tensor.format = target_format(rule, format, options);
+  auto bytes = matrix_bytes(tensor.format, tensor.rows, tensor.cols);
+  if (!bytes.has_value()) {
+    plan.kept.push_back(name);
+    tensor.format = format;
+    bytes = matrix_bytes(format, tensor.rows, tensor.cols);
+  }
+  if (!bytes.has_value()) {
+    return corrupt(module.tensors.weight.where(),
+                   "shape " + shape_text(tensor.shape) + " cannot be held in " + to_string(format));
+  }
+  tensor.bytes = *bytes;
+  std::uint64_t& end = plan.manifest.data_size;
+  take_space(tensor.bytes.weight, tensor.weight_offset, end);
+  if (is_affine(tensor.format)) {
+    take_space(tensor.bytes.scales, tensor.scales_offset, end);
+    take_space(tensor.bytes.biases, tensor.biases_offset, end);
+  }
+  const std::uint64_t rows = module.fused == nullptr ? tensor.rows : stored.front();
+  const SourceMatrix whole = slice_matrix(module.tensors, format, 0, rows, tensor.cols, 0, rows);
+  plan.sources.push_back(
+      module.fused == nullptr ? whole : gather_rows(whole, module.fused_part->rows(config)));
+  plan.manifest.tensors.push_back(std::move(tensor));
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<ResidentPlan> plan_residents(const ArchitectureNames& names, const ModelConfig& config,
+                                    const DeclaredFormats& declared,
+                                    std::span<const ResidentSource> tensors,
+                                    const ConvertOptions& options, const SourceNaming& naming,
+                                    const std::optional<ResidentConventions>& conventions) {
+  MOE_ASSIGN_OR_RETURN(const Modules modules, collect(config, naming, tensors));
+  MOE_RETURN_IF_ERROR(require_all(names, config, modules, naming));
+  ResidentPlan plan;
+  if (conventions.has_value()) {
+    plan.manifest.conventions = *conventions;
+  } else {
+    MOE_ASSIGN_OR_RETURN(plan.manifest.conventions,
+                         detect_conventions(names, modules, config, naming));
+  }
+  for (const auto& [name, module] : modules) {
+    MOE_RETURN_IF_ERROR(
+        add_tensor(name, module, config, declared, options, plan.manifest.conventions, plan));
+  }
+  return plan;
+}
+
+}  // namespace moepack

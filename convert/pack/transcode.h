@@ -1,0 +1,40 @@
+// Rows of a source matrix in the format that is to be stored.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "convert/source/source_matrix.h"
+
+namespace moepack {
+
+// Where rows go, as sized by matrix_bytes(target, rows, cols).
+struct MatrixSpans {
+  std::span<std::byte> weight;
+  std::span<std::byte> scales;
+  std::span<std::byte> biases;
+};
+
+// Holds the buffers of one thread: up to about a mebibyte of source rows and one row of floats.
+class Transcoder {
+ public:
+  // Fills `out` with rows [row_begin, row_end) of `source` in `target`. The same format: the bytes
+  // unchanged. bf16: each value rounded to nearest. Affine: MLX's rule (quant/affine.h); a row with
+  // a value that is not finite is kCorrupt.
+  Status run(const SourceMatrix& source, const WeightFormat& target, std::uint64_t row_begin,
+             std::uint64_t row_end, const MatrixSpans& out);
+
+ private:
+  Status read_rows(const SourceMatrix& source, std::uint64_t row_begin, std::uint64_t row_end);
+  Status encode_row(const SourceMatrix& source, const WeightFormat& target, std::uint64_t row,
+                    std::uint64_t out_row, const MatrixSpans& out) const;
+
+  std::vector<std::byte> weight_;
+  std::vector<std::byte> scales_;
+  std::vector<std::byte> biases_;
+  std::vector<float> row_;
+};
+
+}  // namespace moepack

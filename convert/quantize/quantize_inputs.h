@@ -1,0 +1,30 @@
+// What a quantization, or its measuring, reads: the model, its experts' weights, a calibration.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/quantize/calibration_input.h"
+#include "convert/quantize/expert_weights.h"
+#include "formats/config/model_config.h"
+#include "quant/quantize_matrix.h"
+
+namespace moepack {
+
+struct QuantizeInputs {
+  ModelConfig config;
+  ExpertWeights weights;
+  std::unique_ptr<CalibrationInput> calibration;  // nullptr without
+  std::vector<std::string> notes;                 // what the user should know; a sentence each
+};
+
+// `from`: as ExpertWeights::open takes it. kInvalidArgument: the method needs a calibration and has
+// none, or one of another model.
+Result<QuantizeInputs> open_quantize_inputs(
+    const std::filesystem::path& model, const std::string& from, QuantMethod method,
+    const std::optional<std::filesystem::path>& calibration);
+
+}  // namespace moepack

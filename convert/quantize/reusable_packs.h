@@ -1,0 +1,68 @@
+// Packs of the same model whose records can be taken over into another one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "convert/job/record_stream.h"
+#include "convert/report/quality_ledger.h"
+#include "formats/base/file.h"
+#include "formats/config/model_config.h"
+#include "formats/pack/pack_manifest.h"
+
+namespace moepack {
+
+class ReusablePacks {
+ public:
+  struct Options {
+    std::filesystem::path model;
+    std::filesystem::path not_this;  // directory of the pack in the making
+    // Packs with this recipe (PackReport::recipe) hold what quantizing would give; 0: none do.
+    std::uint64_t recipe = 0;
+    std::vector<std::string> named;  // taken whatever they hold, as choose_pack takes them
+    std::uint64_t fingerprint = 0;   // of the weights' source; 0: unknown
+  };
+  // kInvalidArgument, kNotFound: a named pack is another model's, or not there.
+  static Result<ReusablePacks> open(const Options& options, const ModelConfig& config);
+
+  // The record of an expert in exactly this layout.
+  struct Record {
+    std::uint32_t pack = 0;
+    std::uint32_t expert = 0;
+    std::uint32_t layer = 0;
+  };
+  // Named packs come first; false where no pack has it.
+  bool find(std::uint32_t layer, std::uint32_t expert, const ExpertLayout& layout,
+            Record& record) const;
+  // Appends its bytes to `out`, and compares them with their checksum. kCorrupt with file, expert
+  // and offset. From any thread.
+  Status copy(const Record& record, RecordStream& out) const;
+  // What its ledger says of the record's layer; nullptr where it has none.
+  const LayerQuality* quality(const Record& record) const;
+  const QualityLedger* ledger(const Record& record) const;
+
+  // Packs of the recipe that could not be opened; a sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
+  // Of the named packs: what the bytes of a result depend on.
+  std::string named_text() const;
+
+ private:
+  struct Pack {
+    std::string name;  // of the directory
+    bool is_named = false;
+    PackManifest manifest;
+    std::filesystem::path directory;
+    QualityLedger ledger;
+    bool has_ledger = false;
+  };
+  Status add(const Options& options, const std::string& name, bool is_named,
+             const ModelConfig& config);
+
+  std::vector<std::unique_ptr<Pack>> packs_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace moepack

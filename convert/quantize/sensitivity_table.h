@@ -1,0 +1,57 @@
+// What every expert's matrices lose at every width, and what that does to the predictions: the
+// measurements that an allocation of bits is made from. Schema: docs/allocation-format.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/calibration/calibration.h"
+#include "formats/weights/expert_layout.h"
+
+namespace moepack {
+
+constexpr std::uint32_t kSensitivityFormatVersion = 1;
+
+struct LayerSensitivity {
+  DivergenceResponse response;
+  std::vector<double> share;  // [experts]: of all tokens, those that chose the expert
+  // [projection][width][expert]: mean squared error that the matrix adds to the layer's output of a
+  // token, summed over hidden units, over all tokens.
+  std::array<std::vector<std::vector<double>>, kProjections> error;
+};
+
+struct SensitivityTable {
+  std::string model;                     // base name of the model directory
+  std::uint64_t source_fingerprint = 0;  // of the weights' source; 0: unknown
+  std::uint64_t plan = 0;                // tells apart what it was measured on and how
+  std::string method;                    // quantizer's
+  std::uint32_t num_layers = 0;
+  std::uint32_t num_experts = 0;
+  std::uint64_t hidden_size = 0;
+  std::uint64_t expert_width = 0;
+  std::uint32_t group_size = 0;
+  std::uint64_t page_size = 0;
+  std::vector<std::uint32_t> bits;  // widths, ascending
+  // From layer 0; fewer than num_layers while the measuring is not finished.
+  std::vector<LayerSensitivity> layers;
+
+  bool is_finished() const { return layers.size() == num_layers; }
+};
+
+// Deterministic.
+std::string sensitivity_text(const SensitivityTable& table);
+// Checked (fuzz target). `file` names it in errors.
+Result<SensitivityTable> parse_sensitivity(std::string_view text, const std::string& file);
+Result<SensitivityTable> read_sensitivity(const std::filesystem::path& file);
+
+// KLD in nats that a mean squared error of `error` in the layer's output gives.
+double divergence_of(const DivergenceResponse& response, double error);
+// The same of an error that only a `share` of the tokens have, on the mean over all of them.
+double divergence_of(const DivergenceResponse& response, double error, double share);
+
+}  // namespace moepack

@@ -1,0 +1,31 @@
+// The `report` of a layout.json: what the conversion had to say to people. The runtime ignores it,
+// so anything may stand there; what is not understood is passed over.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/report/quality_ledger.h"
+#include "formats/base/status.h"
+
+namespace moepack {
+
+struct PackReport {
+  std::vector<std::string> skipped_tensors;
+  std::vector<std::string> notes;
+  // Tells apart what quantized records were made from and how: equal recipes and layouts, equal
+  // records. 0: not known.
+  std::uint64_t recipe = 0;
+  std::optional<QualityLedger> ledger;  // its layers that are as they should be
+};
+
+// The strings in the lists report.skipped_tensors and report.notes of the text of a layout.json,
+// and report.ledger. kCorrupt when it is no JSON. Builds no tree.
+Result<PackReport> parse_pack_report(std::string_view text, const std::string& file);
+// Of `directory`/layout.json; empty where there is no such file.
+Result<PackReport> read_pack_report(const std::filesystem::path& directory);
+
+}  // namespace moepack

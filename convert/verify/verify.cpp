@@ -1,0 +1,338 @@
+#include "convert/verify/verify.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+#include "convert/export/flashmoe/import.h"
+#include "convert/job/parallel.h"
+#include "convert/overlay/overlay.h"
+#include "convert/quantize/sensitivity.h"
+#include "convert/source/model_files.h"
+#include "convert/verify/verify_data.h"
+#include "convert/verify/verify_overlay.h"
+#include "convert/verify/verify_source.h"
+#include "formats/base/elapsed.h"
+#include "formats/base/file.h"
+#include "formats/base/json.h"
+#include "formats/calibration/hot_experts.h"
+#include "formats/config/tokenizer_json.h"
+#include "formats/flashmoe/flashmoe_resident.h"
+#include "formats/model_dir.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxCompanionBytes = std::uint64_t{64} << 20;
+
+constexpr std::array<std::string_view, 9> kModelFiles{
+    "config.json",         "tokenizer.json",         "tokenizer_config.json",
+    "chat_template.jinja", "generation_config.json", kResidentManifestName,
+    kResidentDataName,     "tokenizer.bin",          "vocab.bin"};
+
+struct OpenPack {
+  std::string name;
+  fs::path path;
+  PackManifest manifest;
+};
+
+// All that is to be verified, with manifests read and checked against each other.
+struct OpenModel {
+  std::optional<ModelConfig> config;          // nullopt: a lone pack
+  std::optional<ResidentManifest> residents;  // nullopt: a lone pack
+  ResidentData data;                          // of the residents
+  std::vector<ResidentOverlay> overlays;
+  std::vector<OpenPack> packs;
+};
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+Result<OpenModel> open_lone_pack(const fs::path& path) {
+  OpenModel model;
+  MOE_ASSIGN_OR_RETURN(PackManifest pack, read_lone_pack(path));
+  model.packs.push_back({path.lexically_normal().filename().string(), path, std::move(pack)});
+  return model;
+}
+
+Result<OpenModel> open_model(const VerifyOptions& options) {
+  const fs::path& path = options.path;
+  if (is_there(path / kUnfinishedMarker)) return open_model_dir(path, options.pack).status();
+  OpenModel model;
+  MOE_ASSIGN_OR_RETURN(const ParsedConfig config, read_model_config(path / "config.json"));
+  model.config = config.model;
+  MOE_ASSIGN_OR_RETURN(model.residents, read_model_residents(path, config.model));
+  MOE_ASSIGN_OR_RETURN(model.data, ResidentData::open(path, *model.residents));
+  MOE_ASSIGN_OR_RETURN(model.overlays,
+                       read_resident_overlays(path, *model.config, list_overlay_groups(path)));
+  MOE_ASSIGN_OR_RETURN(std::vector<std::string> names, list_packs(path));
+  if (!options.pack.empty() || names.empty()) {
+    MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(path, options.pack));
+    names = {name};
+  }
+  for (const std::string& name : names) {
+    MOE_ASSIGN_OR_RETURN(PackManifest pack,
+                         read_pack_directory(path / name, pack_dimensions(config.model)));
+    MOE_RETURN_IF_ERROR(check_pack_fits(*model.config, pack, path / name));
+    model.packs.push_back({name, path / name, std::move(pack)});
+  }
+  return model;
+}
+
+Status check_companions(const fs::path& path, std::vector<std::string>& notes) {
+  if (is_there(path / "tokenizer.json")) {
+    MOE_RETURN_IF_ERROR(load_tokenizer_json(path / "tokenizer.json").status());
+  } else {
+    notes.emplace_back("tokenizer.json is absent: texts cannot be run");
+  }
+  for (const char* name : {"tokenizer_config.json", "generation_config.json"}) {
+    const fs::path file = path / name;
+    if (!is_there(file)) continue;
+    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMaxCompanionBytes));
+    MOE_RETURN_IF_ERROR(parse_json(text, Where{.file = file.string()}).status());
+  }
+  return Status::ok();
+}
+
+// Names in `directory` that neither `known` nor a pack accounts for.
+void note_other_files(const fs::path& directory, const std::set<std::string, std::less<>>& known,
+                      std::vector<std::string>& notes) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    std::string name = at->path().filename().string();
+    if (known.count(name) == 0) found.push_back(std::move(name));
+  }
+  std::sort(found.begin(), found.end());
+  for (const std::string& name : found) {
+    const bool left_over = name.ends_with(".tmp") || name.starts_with("moepack.");
+    notes.push_back(printable((directory / name).string(), 4096) +
+                    (left_over ? ": left over by an interrupted command; remove it"
+                               : ": is no part of the model"));
+  }
+}
+
+void note_leftovers(const VerifyOptions& options, const OpenModel& model,
+                    std::vector<std::string>& notes) {
+  for (const OpenPack& pack : model.packs) {
+    std::set<std::string, std::less<>> known{kPackManifestName, kTieredManifestName,
+                                             kKeptLayoutName, kHotExpertsName};
+    for (const LayerEntry& layer : pack.manifest.layers) known.insert(layer.file);
+    note_other_files(pack.path, known, notes);
+    if (!pack.manifest.has_checksums) {
+      notes.push_back("pack " + printable(pack.name) +
+                      " has no checksums: flipped bits cannot be seen; moepack import adds them");
+    }
+  }
+  if (!model.residents.has_value()) {
+    if (is_there(fs::absolute(options.path).lexically_normal().parent_path() / kUnfinishedMarker)) {
+      notes.emplace_back("the pack belongs to a model whose conversion was not finished");
+    }
+    return;
+  }
+  std::set<std::string, std::less<>> known(kModelFiles.begin(), kModelFiles.end());
+  known.insert({kOverlayDirectory, kKeptResidentName, kSensitivityName});
+  for (const ResidentData::Part& part : model.data.parts()) {
+    known.insert(fs::path(part.file.path()).filename().string());
+  }
+  if (!model.residents->has_checksum) {
+    notes.emplace_back(
+        "the resident tensors have no checksum: flipped bits cannot be seen; moepack import adds "
+        "it");
+  }
+  std::set<std::string, std::less<>> overlay_files;
+  for (const ResidentOverlay& overlay : model.overlays) {
+    overlay_files.insert({overlay.data_name(), overlay.manifest_name()});
+    if (!overlay.has_checksum) {
+      notes.push_back("overlay " + overlay.data_name() +
+                      " has no checksum: flipped bits cannot be seen");
+    }
+  }
+  note_other_files(options.path / kOverlayDirectory, overlay_files, notes);
+  const auto packs = list_packs(options.path);
+  if (packs.is_ok()) known.insert(packs.value().begin(), packs.value().end());
+  note_other_files(options.path, known, notes);
+}
+
+std::uint64_t pack_bytes(const PackManifest& pack) {
+  std::uint64_t bytes = 0;
+  for (const LayerEntry& layer : pack.layers) bytes += layer.file_size;
+  return bytes;
+}
+
+// The source, opened once for all packs.
+struct OpenSource {
+  ModelSource model;
+  ConvertPlan plan;
+};
+
+Result<std::unique_ptr<OpenSource>> open_source(const VerifyOptions& options) {
+  if (!options.against.has_value()) return std::unique_ptr<OpenSource>();
+  auto source = std::make_unique<OpenSource>();
+  MOE_ASSIGN_OR_RETURN(source->model, ModelSource::open(*options.against));
+  MOE_RETURN_IF_ERROR(source->model.check_usable_in_place());
+  MOE_ASSIGN_OR_RETURN(source->plan, make_plan(source->model, ConvertOptions{}));
+  return source;
+}
+
+bool is_overlay(const OpenPack& pack) { return pack.manifest.source.method == kOverlayMethod; }
+
+// A model put together from several sources: what is not of the given one is no difference.
+bool is_mixed(const OpenModel& model) {
+  return !model.overlays.empty() || std::any_of(model.packs.begin(), model.packs.end(), is_overlay);
+}
+
+Status compare_overlays_of(const SourceComparison& with, const VerifyOptions& options,
+                           const OpenModel& model, VerifyReport& report, bool& any) {
+  std::vector<ResidentOverlay> of_source;
+  for (const ResidentOverlay& overlay : model.overlays) {
+    if (is_of_source(with, overlay)) {
+      of_source.push_back(overlay);
+    } else {
+      report.notes.push_back("overlay " + overlay.data_name() +
+                             " is of another source: not compared");
+    }
+  }
+  any = any || !of_source.empty();
+  return compare_overlays(with, options.path, model.residents->conventions, of_source);
+}
+
+// Residents are of the source that a pack which is no overlay is of; where there is none, of the
+// one that their manifest names.
+Status compare_residents_of(const SourceComparison& with, const VerifyOptions& options,
+                            const OpenModel& model, VerifyReport& report, bool& any) {
+  bool has_own = false;
+  bool matches = false;
+  for (const OpenPack& pack : model.packs) {
+    if (is_overlay(pack)) continue;
+    has_own = true;
+    matches = matches || fingerprint_matches(with, pack.manifest);
+  }
+  if (!has_own) matches = model.residents->model == with.source.name();
+  if (matches) {
+    any = true;
+    return compare_residents(with, options.path, *model.residents, model.data);
+  }
+  if (any) report.notes.emplace_back("the resident tensors are of another source: not compared");
+  return Status::ok();
+}
+
+Status compare_with_source(const OpenSource& source, const VerifyOptions& options,
+                           const OpenModel& model, DifferenceLog& log, ProgressCounter& progress,
+                           VerifyReport& report) {
+  const SourceComparison with{.source = source.model,
+                              .plan = source.plan,
+                              .threads = report.threads,
+                              .log = log,
+                              .progress = progress,
+                              .compared = report.compared};
+  bool any = false;
+  std::vector<const OpenPack*> others;
+  for (std::size_t i = 0; i < model.packs.size(); ++i) {
+    const OpenPack& pack = model.packs[i];
+    if (!fingerprint_matches(with, pack.manifest)) {
+      others.push_back(&pack);
+      continue;
+    }
+    if (pack.manifest.source.fingerprint == 0) {
+      report.notes.push_back("pack " + printable(pack.name) +
+                             " does not say what it was made from: compared all the same");
+    }
+    any = true;
+    report.packs[i].compared = true;
+    MOE_RETURN_IF_ERROR(compare_experts(with, pack.path, pack.manifest));
+  }
+  if (model.residents.has_value()) {
+    MOE_RETURN_IF_ERROR(compare_overlays_of(with, options, model, report, any));
+    MOE_RETURN_IF_ERROR(compare_residents_of(with, options, model, report, any));
+  }
+  for (const OpenPack* pack : others) {
+    if (any && is_mixed(model)) {
+      report.notes.push_back("pack " + printable(pack->name) +
+                             " is of another source: not compared");
+    } else {
+      log_fingerprint(with, pack->path, pack->manifest);
+    }
+  }
+  return Status::ok();
+}
+
+ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
+                           const ProgressCallback& callback) {
+  std::uint64_t bytes = model.residents.has_value() ? model.residents->data_size : 0;
+  for (const ResidentOverlay& overlay : model.overlays) bytes += overlay.data_size;
+  std::uint32_t layers = 0;
+  for (const OpenPack& pack : model.packs) {
+    bytes += pack_bytes(pack.manifest);
+    layers += pack.manifest.num_layers;
+    const std::uint64_t fingerprint = pack.manifest.source.fingerprint;
+    const bool compared =
+        source != nullptr && (fingerprint == 0 || fingerprint == source->model.fingerprint());
+    if (!compared) continue;
+    bytes += source->plan.source_bytes;
+    layers += pack.manifest.num_layers;
+  }
+  return {ConvertProgress{
+              .bytes_done = 0, .bytes_total = bytes, .layers_done = 0, .layers_total = layers},
+          callback};
+}
+
+}  // namespace
+
+Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCallback& callback) {
+  const auto start = Clock::now();
+  VerifyReport report;
+  MOE_ASSIGN_OR_RETURN(report.kind, find_path_kind(options.path));
+  if (report.kind != PathKind::kModel && report.kind != PathKind::kPack) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = options.path.string()},
+                      "is no model directory and no pack",
+                      "make one with moepack convert; moepack inspect looks at checkpoints");
+  }
+  MOE_ASSIGN_OR_RETURN(const OpenModel model, report.kind == PathKind::kPack
+                                                  ? open_lone_pack(options.path)
+                                                  : open_model(options));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenSource> source, open_source(options));
+  report.threads = bounded_thread_count(options.threads);
+
+  DifferenceLog log;
+  ProgressCounter progress = count_work(model, source.get(), callback);
+  if (model.residents.has_value()) {
+    MOE_RETURN_IF_ERROR(check_companions(options.path, report.notes));
+    check_resident_names(options.path, *model.config, *model.residents, log);
+    MOE_RETURN_IF_ERROR(check_resident_data(model.data, *model.residents, log, progress));
+    report.resident_tensors = model.residents->tensors.size();
+    report.resident_bytes = model.residents->data_size;
+  }
+  for (const ResidentOverlay& overlay : model.overlays) {
+    MOE_RETURN_IF_ERROR(check_overlay(options.path, overlay, log, progress));
+    report.overlays.push_back({.name = overlay.data_name(),
+                               .matrices = overlay.tensors.size(),
+                               .bytes = overlay.data_size});
+  }
+  for (const OpenPack& pack : model.packs) {
+    MOE_RETURN_IF_ERROR(check_records(pack.path, pack.manifest, report.threads, log, progress));
+    report.packs.push_back(
+        {.name = pack.name,
+         .records = std::uint64_t{pack.manifest.num_layers} * pack.manifest.num_experts,
+         .bytes = pack_bytes(pack.manifest),
+         .has_checksums = pack.manifest.has_checksums,
+         .compared = false});
+  }
+  note_leftovers(options, model, report.notes);
+  if (source != nullptr) {
+    MOE_RETURN_IF_ERROR(compare_with_source(*source, options, model, log, progress, report));
+  }
+  report.differences = log.kept();
+  report.num_differences = log.count();
+  report.seconds = seconds_since(start);
+  return report;
+}
+
+}  // namespace moepack

@@ -1,0 +1,50 @@
+// Strict JSON for bytes from outside. Over the library (nlohmann-json) it adds: duplicate keys and
+// deep nesting are refused, and every error is a Status with the file and the byte position.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "formats/base/status.h"
+
+namespace moepack {
+
+constexpr int kMaxJsonDepth = 64;
+
+// Receives a document event by event, so that a header of any size needs no tree.
+// A Status that is not ok ends the parse and is returned as it is.
+class JsonVisitor {
+ public:
+  virtual ~JsonVisitor() = default;
+  virtual Status on_null() = 0;
+  virtual Status on_bool(bool value) = 0;
+  // Non-negative integers that fit; larger, negative, fractional or exponent forms are on_number.
+  virtual Status on_unsigned(std::uint64_t value) = 0;
+  virtual Status on_number(double value) = 0;
+  virtual Status on_string(std::string& value) = 0;  // may be moved from
+  virtual Status begin_object() = 0;
+  virtual Status on_key(std::string& key) = 0;  // may be moved from
+  virtual Status end_object() = 0;
+  virtual Status begin_array() = 0;
+  virtual Status end_array() = 0;
+
+ protected:
+  // Bytes consumed so far, for error messages: a little behind the token being reported.
+  std::uint64_t position() const { return position_; }
+
+ private:
+  friend Status visit_json(std::string_view, const Where&, JsonVisitor&);
+  friend class JsonEventAdapter;
+  std::uint64_t position_ = 0;
+};
+
+// `where.file` names the file; `where.offset` (0 if absent) is where `text` starts in it.
+Status visit_json(std::string_view text, const Where& where, JsonVisitor& visitor);
+
+// The whole document as a tree: for configuration-sized files only.
+Result<nlohmann::json> parse_json(std::string_view text, const Where& where);
+
+}  // namespace moepack

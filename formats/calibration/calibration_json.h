@@ -1,0 +1,25 @@
+// One layer's entry of a calibration as JSON: of the manifest, and of the state of an unfinished
+// one.
+#pragma once
+
+#include <string>
+
+#include "formats/base/json_fields.h"
+#include "formats/calibration/calibration.h"
+
+namespace moepack {
+
+constexpr std::uint32_t kMaxCalibrationLayers = 1U << 16;
+constexpr std::uint32_t kMaxCalibrationExperts = 1U << 16;  // ids are u16
+
+// "layer_00.bin.zst".
+std::string calibration_file_name(std::uint32_t layer);
+
+// A JSON object on one line.
+std::string calibration_layer_text(const CalibrationLayer& layer);
+// Member `index` of the array "layers" of `root`: its file name must be that of the layer, and the
+// samples num_experts numbers that add up to `uses`.
+Result<CalibrationLayer> parse_calibration_layer(const JsonFields& root, std::uint32_t index,
+                                                 std::uint32_t num_experts, std::uint64_t uses);
+
+}  // namespace moepack

@@ -1,0 +1,107 @@
+#include "formats/config/model_config.h"
+
+#include <array>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/base/file.h"
+#include "formats/base/json.h"
+#include "formats/config/config_parts.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
+
+struct Family {
+  std::string_view wrapper_type;  // model_type of the form with a nested text_config
+  std::string_view text_type;     // model_type of text_config, and of the flat form
+  Status (*read)(const ConfigReader& text, ModelConfig& model);
+};
+
+constexpr std::array<Family, 2> kFamilies{{
+    {"qwen3_5_moe", "qwen3_5_moe_text", read_qwen3_5_moe_config},
+    {"qwen3_next", "qwen3_next", read_qwen3_next_config},
+}};
+
+const Family* find_family(std::string_view model_type) {
+  for (const Family& family : kFamilies) {
+    if (model_type == family.wrapper_type || model_type == family.text_type) return &family;
+  }
+  return nullptr;
+}
+
+Result<std::string> read_model_type(const ConfigReader& outer) {
+  MOE_ASSIGN_OR_RETURN(const auto type, outer.optional_text("model_type"));
+  if (type.has_value()) return *type;
+  return outer.error("model_type", "is missing");
+}
+
+// A wrapper and its text model may both state it; then they must agree.
+Status read_outer_tie(const ConfigReader& outer, const ConfigReader& text, ModelConfig& model) {
+  constexpr std::string_view kKey = "tie_word_embeddings";
+  MOE_ASSIGN_OR_RETURN(const auto tied, outer.optional_flag(kKey));
+  if (!tied.has_value()) return Status::ok();
+  if (text.has(kKey) && model.tie_word_embeddings != *tied) {
+    return outer.error(kKey, "is not what text_config says");
+  }
+  model.tie_word_embeddings = *tied;
+  return Status::ok();
+}
+
+Status check_text_type(const ConfigReader& text, const Family& family) {
+  MOE_ASSIGN_OR_RETURN(const auto type, text.optional_text("model_type"));
+  if (!type.has_value() || *type == family.text_type) return Status::ok();
+  return text.unsupported_value(
+      "model_type", "\"" + printable(*type, 64) + "\" in a " + std::string(family.wrapper_type));
+}
+
+}  // namespace
+
+std::string supported_model_types() {
+  std::string list;
+  for (const Family& family : kFamilies) {
+    if (!list.empty()) list += ", ";
+    list += family.wrapper_type;
+    if (family.text_type != family.wrapper_type) list += ", " + std::string(family.text_type);
+  }
+  return list;
+}
+
+Result<ParsedConfig> parse_model_config(std::string_view text, const std::string& file) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json document, parse_json(text, {.file = file}));
+  if (!document.is_object()) {
+    return corrupt({.file = file}, "is not a JSON object", "download config.json again");
+  }
+  const ConfigReader outer(document, "", file);
+  MOE_ASSIGN_OR_RETURN(const std::string model_type, read_model_type(outer));
+  const Family* family = find_family(model_type);
+  if (family == nullptr) {
+    return unsupported({.file = file},
+                       "model_type \"" + printable(model_type, 64) + "\" is not supported",
+                       "supported are " + supported_model_types());
+  }
+
+  ParsedConfig parsed;
+  parsed.model.model_type = family->text_type;
+  MOE_ASSIGN_OR_RETURN(const auto nested, outer.object("text_config"));
+  const ConfigReader& body = nested.has_value() ? *nested : outer;
+  if (nested.has_value()) MOE_RETURN_IF_ERROR(check_text_type(body, *family));
+  MOE_RETURN_IF_ERROR(family->read(body, parsed.model));
+  MOE_RETURN_IF_ERROR(read_eos_token_ids(outer, parsed.model));
+  if (nested.has_value()) {
+    MOE_RETURN_IF_ERROR(read_outer_tie(outer, body, parsed.model));
+    MOE_RETURN_IF_ERROR(read_eos_token_ids(body, parsed.model));
+  }
+  MOE_ASSIGN_OR_RETURN(parsed.quantization,
+                       read_quantization(outer, nested.has_value() ? &*nested : nullptr));
+  return parsed;
+}
+
+Result<ParsedConfig> read_model_config(const std::filesystem::path& path) {
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  return parse_model_config(text, path.string());
+}
+
+}  // namespace moepack

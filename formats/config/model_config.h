@@ -1,0 +1,95 @@
+// What config.json says about a model, checked and with defaults filled in. One struct for every
+// family; fields that a family lacks stay 0. A family is a file formats/config_FAMILY.cpp and a row
+// of the table in model_config.cpp.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/weights/qformat.h"
+
+namespace moepack {
+
+enum class LayerType : std::uint8_t { kLinearAttention, kFullAttention };
+
+struct ModelConfig {
+  std::string model_type;  // of the text model, e.g. "qwen3_5_moe_text"
+
+  std::uint32_t vocab_size = 0;
+  std::uint32_t hidden_size = 0;
+  std::uint32_t num_layers = 0;
+  std::vector<LayerType> layer_types;  // [num_layers]
+  float rms_norm_eps = 0;
+  bool tie_word_embeddings = false;
+  std::uint32_t max_position_embeddings = 0;
+
+  // Mixture of experts.
+  std::uint32_t num_experts = 0;
+  std::uint32_t experts_per_token = 0;
+  std::uint32_t expert_width = 0;         // moe_intermediate_size
+  std::uint32_t shared_expert_width = 0;  // 0: no shared expert
+
+  // Full attention.
+  std::uint32_t num_heads = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;
+  std::uint32_t rotary_dim = 0;  // leading dimensions of a head that RoPE rotates; even
+  double rope_theta = 0;
+
+  // GatedDeltaNet.
+  std::uint32_t linear_key_heads = 0;
+  std::uint32_t linear_value_heads = 0;
+  std::uint32_t linear_key_dim = 0;    // of one head
+  std::uint32_t linear_value_dim = 0;  // of one head
+  std::uint32_t linear_conv_taps = 0;
+
+  // Ids that end a text: eos_token_id of config.json (number or list), then those that only its
+  // text_config names; without repeats, each below vocab_size.
+  std::vector<std::int32_t> eos_token_ids;
+};
+
+// MLX's `quantization` block: the default and the modules that depart from it.
+// The scale_type of these formats is always BF16: config.json does not state it, the tensors do.
+struct QuantizationConfig {
+  struct Entry {
+    std::string module;                  // e.g. "language_model.model.layers.0.mlp.gate"
+    std::optional<WeightFormat> format;  // nullopt: explicitly not quantized (false)
+
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  WeightFormat default_format;
+  std::vector<Entry> overrides;  // sorted by module
+
+  // The format of `module` if it is quantized, which only its tensors can tell (MLX's rule: it has
+  // `.scales`); nullopt when the configuration says that it is not.
+  std::optional<WeightFormat> format_of(std::string_view module) const;
+
+  friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
+};
+
+struct ParsedConfig {
+  ModelConfig model;
+  std::optional<QuantizationConfig> quantization;
+};
+
+// Reads the text of a config.json (nested `text_config` or flat). `file` names it in errors, which
+// also name the key. Keys that are absent or null take the defaults of the family, as transformers
+// does; unknown keys are ignored.
+// kUnsupported: unknown model types (the message lists the known ones), settings whose math is not
+// implemented, quantizations other than MLX's affine one.
+// kCorrupt: dimensions that are no whole numbers in a sane range, numbers that contradict each
+// other (heads not divisible, experts per token above the number of experts, layer_types of the
+// wrong length, one setting stated twice with different values, ...).
+Result<ParsedConfig> parse_model_config(std::string_view text, const std::string& file);
+// The same from a file.
+Result<ParsedConfig> read_model_config(const std::filesystem::path& path);
+
+// The model_type values that parse_model_config accepts, for messages and help: "a, b".
+std::string supported_model_types();
+
+}  // namespace moepack

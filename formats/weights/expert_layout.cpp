@@ -1,0 +1,49 @@
+#include "formats/weights/expert_layout.h"
+
+#include "formats/base/bytes.h"
+
+namespace moepack {
+
+std::string_view projection_name(Projection projection) {
+  switch (projection) {
+    case Projection::kGate:
+      return "gate_proj";
+    case Projection::kUp:
+      return "up_proj";
+    default:
+      return "down_proj";
+  }
+}
+
+QMatrixView ExpertLayout::view(Projection p, const std::byte* record) const {
+  const ProjectionLayout& part = of(p);
+  QMatrixView view{.format = part.format, .rows = part.rows, .cols = part.cols};
+  view.weight = record + part.offset;
+  if (part.bytes.scales != 0) view.scales = record + part.scales_offset();
+  if (part.bytes.biases != 0) view.biases = record + part.biases_offset();
+  return view;
+}
+
+std::optional<ExpertLayout> make_expert_layout(
+    std::uint64_t hidden, std::uint64_t expert_width,
+    const std::array<WeightFormat, kProjections>& formats) {
+  ExpertLayout layout;
+  std::uint64_t offset = 0;
+  for (Projection p : kAllProjections) {
+    const auto index = static_cast<std::size_t>(p);
+    const bool is_down = p == Projection::kDown;
+    const std::uint64_t rows = is_down ? hidden : expert_width;
+    const std::uint64_t cols = is_down ? expert_width : hidden;
+    const auto bytes = matrix_bytes(formats[index], rows, cols);
+    if (!bytes.has_value()) return std::nullopt;
+    layout.projections[index] = ProjectionLayout{
+        .format = formats[index], .rows = rows, .cols = cols, .offset = offset, .bytes = *bytes};
+    const auto next = checked_add(offset, bytes->total());
+    if (!next.has_value()) return std::nullopt;
+    offset = *next;
+  }
+  layout.record_bytes = offset;
+  return layout;
+}
+
+}  // namespace moepack

@@ -1,0 +1,22 @@
+// ggml's block formats (MIT licence there; formats and tables are facts, the code is our own): what
+// the bytes of a block mean. Every value equals that of ggml's dequantize_row_* bit for bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "formats/weights/qformat.h"
+
+namespace moepack {
+
+// Writes one block of info.block_values weights from info.block_bytes bytes at any alignment.
+using GgmlBlockDecoder = void (*)(const std::byte* block, float* out);
+// `id` must be of kind kBlock.
+GgmlBlockDecoder block_decoder(QFormatId id);
+
+// Columns [first, first + out.size()) of row `row`; both numbers are multiples of the block.
+void decode_block_columns(const QMatrixView& matrix, std::uint64_t row, std::uint64_t first,
+                          std::span<float> out);
+
+}  // namespace moepack

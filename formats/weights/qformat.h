@@ -1,0 +1,130 @@
+// The weight formats: one table, and the sizes that follow from it. Adding a format is a row here,
+// its definition in formats/weights/qcodec.cpp (blocks: formats/weights/ggml_blocks.cpp) and
+// kernels; nothing else knows sizes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/base/dtype.h"
+#include "formats/weights/qformat_defs.h"
+
+namespace moepack {
+
+// Of ggml's types the names lose their underscores: kQ40 is Q4_0, kQ4K is Q4_K.
+enum class QFormatId : std::uint8_t {  // never renumber
+  kF32 = MOE_QFORMAT_F32,
+  kF16 = MOE_QFORMAT_F16,
+  kBf16 = MOE_QFORMAT_BF16,
+  kQ2 = MOE_QFORMAT_Q2,
+  kQ3 = MOE_QFORMAT_Q3,
+  kQ4 = MOE_QFORMAT_Q4,
+  kQ5 = MOE_QFORMAT_Q5,
+  kQ6 = MOE_QFORMAT_Q6,
+  kQ8 = MOE_QFORMAT_Q8,
+  kQ40 = MOE_QFORMAT_Q4_0,
+  kQ41 = MOE_QFORMAT_Q4_1,
+  kQ50 = MOE_QFORMAT_Q5_0,
+  kQ51 = MOE_QFORMAT_Q5_1,
+  kQ80 = MOE_QFORMAT_Q8_0,
+  kQ2K = MOE_QFORMAT_Q2_K,
+  kQ3K = MOE_QFORMAT_Q3_K,
+  kQ4K = MOE_QFORMAT_Q4_K,
+  kQ5K = MOE_QFORMAT_Q5_K,
+  kQ6K = MOE_QFORMAT_Q6_K,
+  kIq2Xxs = MOE_QFORMAT_IQ2_XXS,
+  kIq2Xs = MOE_QFORMAT_IQ2_XS,
+  kIq3Xxs = MOE_QFORMAT_IQ3_XXS,
+  kIq1S = MOE_QFORMAT_IQ1_S,
+  kIq4Nl = MOE_QFORMAT_IQ4_NL,
+  kIq3S = MOE_QFORMAT_IQ3_S,
+  kIq2S = MOE_QFORMAT_IQ2_S,
+  kIq4Xs = MOE_QFORMAT_IQ4_XS,
+  kIq1M = MOE_QFORMAT_IQ1_M,
+  kTq10 = MOE_QFORMAT_TQ1_0,
+  kTq20 = MOE_QFORMAT_TQ2_0,
+  kMxfp4 = MOE_QFORMAT_MXFP4,
+  kNvfp4 = MOE_QFORMAT_NVFP4,
+  kQ10 = MOE_QFORMAT_Q1_0,
+  kQ20 = MOE_QFORMAT_Q2_0,
+};
+
+enum class QKind : std::uint8_t {
+  kPlain,   // one float after another
+  kAffine,  // packed codes, and scales and biases in arrays of their own
+  kBlock,   // ggml's blocks: consecutive inputs of a row with their scales
+            // (formats/weights/ggml_blocks.h)
+};
+
+struct QFormatInfo {
+  QFormatId id;
+  std::string_view name;  // as in manifests and on the command line: "bf16", "q4"
+  QKind kind;
+  std::uint32_t bits;              // of one stored element or code; 0 for blocks
+  DType storage;                   // how a manifest calls the weight component: BF16, U32, U8 …
+  std::uint32_t block_values = 0;  // weights in a block; 0: not a block format
+  std::uint32_t block_bytes = 0;
+};
+
+// All rows, in order of id.
+std::span<const QFormatInfo> qformats();
+const QFormatInfo& qformat_info(QFormatId id);
+std::optional<QFormatId> qformat_from_name(std::string_view name);
+// The plain format of a float dtype; nullopt for other dtypes.
+std::optional<QFormatId> plain_qformat(DType dtype);
+// Affine format of a code width (2, 3, 4, 5, 6, 8); nullopt for other widths.
+std::optional<QFormatId> affine_qformat(std::uint32_t bits);
+
+// A format with its parameters: everything needed to decode a row, given its bytes.
+struct WeightFormat {
+  QFormatId id = QFormatId::kBf16;
+  std::uint32_t group_size = 0;     // affine: 32, 64 or 128; else 0
+  DType scale_type = DType::kBf16;  // affine: BF16 or F16, of scales and biases; else BF16
+
+  friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
+};
+
+inline bool is_affine(const WeightFormat& format) {
+  return qformat_info(format.id).kind == QKind::kAffine;
+}
+inline bool is_block(const WeightFormat& format) {
+  return qformat_info(format.id).kind == QKind::kBlock;
+}
+inline bool is_valid_group_size(std::uint32_t group) {
+  return group == 32 || group == 64 || group == 128;
+}
+// For people: "bf16", "q4 g64".
+std::string to_string(const WeightFormat& format);
+
+// Bytes of the components of a [rows, cols] matrix. scales and biases are 0 unless affine.
+struct MatrixBytes {
+  std::uint64_t weight = 0;
+  std::uint64_t scales = 0;
+  std::uint64_t biases = 0;
+  std::uint64_t total() const { return weight + scales + biases; }
+
+  friend bool operator==(const MatrixBytes&, const MatrixBytes&) = default;
+};
+
+// nullopt when the format cannot hold such a matrix (cols not a multiple of the group or of
+// MOE_AFFINE_ROW_MULTIPLE, or of the block; a zero dimension) or a size overflows.
+std::optional<MatrixBytes> matrix_bytes(const WeightFormat& format, std::uint64_t rows,
+                                        std::uint64_t cols);
+
+// A matrix in memory, row-major, y = W x with rows = outputs and cols = inputs. Borrowed: whoever
+// made the view keeps the bytes alive. No alignment is promised (sources start at odd offsets).
+//   weight: [rows, cols*bits/8] bytes, of blocks [rows, cols/block_values*block_bytes]; scales,
+//   biases: [rows, cols/group_size] of scale_type.
+struct QMatrixView {
+  WeightFormat format;
+  std::uint64_t rows = 0;
+  std::uint64_t cols = 0;
+  const std::byte* weight = nullptr;
+  const std::byte* scales = nullptr;
+  const std::byte* biases = nullptr;
+};
+
+}  // namespace moepack

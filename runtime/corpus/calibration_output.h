@@ -1,0 +1,68 @@
+// The directory that a calibration writes to: taken only when nothing of others is in it, continued
+// where it was interrupted. formats/calibration/calibration_state.h says what stands in it until it
+// is whole.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/calibration/calibration.h"
+#include "formats/calibration/calibration_state.h"
+
+namespace moepack {
+
+class CalibrationOutput {
+ public:
+  // Looks whether take() would succeed, without changing anything. Gives the number of finished
+  // layers that it would continue from.
+  static Result<std::size_t> check(const std::filesystem::path& path,
+                                   const CalibrationState& wanted, bool restart);
+  // Creates `path`, or takes an empty directory or an unfinished calibration with the same plan as
+  // `wanted` (its layers: none). Of another plan: kInvalidArgument and nothing is touched, unless
+  // `restart`, which drops it. Finished layers must read back as they were written. While the
+  // object lives no second calibration can take the directory.
+  static Result<CalibrationOutput> take(const std::filesystem::path& path,
+                                        const CalibrationState& wanted, bool restart);
+
+  CalibrationOutput(CalibrationOutput&& other) noexcept;
+  CalibrationOutput& operator=(CalibrationOutput&&) = delete;
+  CalibrationOutput(const CalibrationOutput&) = delete;
+  CalibrationOutput& operator=(const CalibrationOutput&) = delete;
+  // Without finish(): leaves an unfinished calibration with at least one finished layer for the
+  // next run, unless discard() was called; else removes everything that was written and the
+  // directories that take() created.
+  ~CalibrationOutput();
+
+  const std::filesystem::path& path() const { return path_; }
+  const CalibrationState& state() const { return state_; }
+
+  // The hidden states after the finished layers. kCorrupt when they are not what was written.
+  Status read_residual(std::span<float> hidden) const;
+  // Enters a layer whose file was committed. `hidden`: the states after it; empty after the last
+  // layer. Durable when it returns.
+  Status add_layer(CalibrationLayer layer, std::span<const float> hidden);
+  // Writes the manifest, then removes everything that served to continue.
+  Status finish(const CalibrationManifest& manifest);
+  // The destructor removes everything, unless layers of an earlier run are there.
+  void discard() { discard_ = true; }
+
+ private:
+  explicit CalibrationOutput(std::filesystem::path path) : path_(std::move(path)) {}
+  Status lock();
+  Status check_layers() const;
+  void remove_all() const;
+
+  std::filesystem::path path_;
+  std::vector<std::filesystem::path> created_;  // directories, outermost first
+  CalibrationState state_;
+  std::size_t layers_found_ = 0;
+  int lock_fd_ = -1;
+  bool active_ = false;
+  bool discard_ = false;
+};
+
+}  // namespace moepack

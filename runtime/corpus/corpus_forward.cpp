@@ -1,0 +1,252 @@
+#include "runtime/corpus/corpus_forward.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "runtime/model/layer_forward.h"
+#include "runtime/model/memory_plan.h"
+#include "runtime/model/model_state.h"
+#include "runtime/model/resident_tensors.h"
+
+namespace moepack {
+namespace {
+
+// Tokens computed at once; part of the result's definition, because a product of few tokens may be
+// rounded in another way.
+constexpr std::size_t kChunkTokens = 512;
+constexpr std::uint32_t kIoThreads = 4;
+// Every expert is read once: the cache holds what is read at once.
+constexpr std::uint64_t kCacheBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kCacheRecords = 8;
+
+constexpr std::array kLayerTypes{LayerType::kFullAttention, LayerType::kLinearAttention};
+
+std::size_t chunk_of(const CorpusOptions& options) {
+  return std::min<std::size_t>(kChunkTokens, options.context);
+}
+
+std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options) {
+  if (options.cache_bytes != 0) return options.cache_bytes;
+  std::uint64_t largest = 0;
+  std::uint64_t layer_bytes = 0;
+  for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+      const std::uint64_t record = pack.layout_of(l, e).record_bytes;
+      largest = std::max(largest, record);
+      bytes += record;
+    }
+    layer_bytes = std::max(layer_bytes, bytes);
+  }
+  return std::max(largest, std::min(layer_bytes, std::max(kCacheBytes, kCacheRecords * largest)));
+}
+
+bool occurs(const ModelConfig& config, LayerType type) {
+  return std::find(config.layer_types.begin(), config.layer_types.end(), type) !=
+         config.layer_types.end();
+}
+
+Result<LayerState> window_state(const ModelConfig& config, LayerType type, std::uint64_t context) {
+  if (!occurs(config, type)) return LayerState();
+  return LayerState::create(config, type, context);
+}
+
+bool all_finite(const float* values, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!std::isfinite(values[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && static_cast<std::uint32_t>(tokens[i]) < vocabulary) continue;
+    return invalid_argument("token id " + std::to_string(tokens[i]) + " at index " +
+                                std::to_string(i) + " is not in the vocabulary of " +
+                                std::to_string(vocabulary),
+                            "use ids made by this model's tokenizer");
+  }
+  return Status::ok();
+}
+
+CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) {
+  const ModelConfig& c = model.config;
+  CorpusMemory memory;
+  memory.resident_bytes = resident_memory(model);
+  for (const LayerType type : kLayerTypes) {
+    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context);
+  }
+  memory.scratch_bytes = chunk_of(options) * activation_bytes(c);
+  memory.cache_bytes = cache_bytes(model.pack, options);
+  // Hidden states and, one after the other, what is recorded (bf16) and the sums of the experts
+  // (float32).
+  memory.per_token_bytes =
+      2 * sizeof(float) * std::uint64_t{c.hidden_size} + c.experts_per_token * sizeof(Assignment);
+  return memory;
+}
+
+struct CorpusForward::Impl {
+  Impl(const ModelDir& dir, ModelWeights model_weights, LayerState attention_state,
+       LayerState delta_state, std::unique_ptr<ExpertStore> expert_store,
+       const CorpusOptions& options)
+      : config(dir.config),
+        weights(std::move(model_weights)),
+        states{std::move(attention_state), std::move(delta_state)},
+        store(std::move(expert_store)),
+        layers(config, weights, *options.kernels, options.threads, chunk_of(options),
+               options.context) {}
+
+  Status check_finite(std::uint32_t layer, std::uint64_t first, std::size_t tokens,
+                      std::span<const float> inputs, std::span<const float> logits) const;
+  Status mix_window(std::uint32_t layer, const TokenWindow& window, const ExpertInputsSink& sink);
+
+  const ModelConfig& config;
+  ModelWeights weights;
+  std::array<LayerState, kLayerTypes.size()> states;  // of one window, by the layer's type
+  std::unique_ptr<ExpertStore> store;
+  LayerForward layers;
+  std::vector<TokenWindow> windows;
+  std::vector<float> hidden;        // [tokens, H]
+  std::vector<Assignment> routing;  // [tokens * K] of the layer
+};
+
+CorpusForward::CorpusForward(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CorpusForward::~CorpusForward() = default;
+
+Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model,
+                                                           const CorpusOptions& options) {
+  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(model));
+  MOE_ASSIGN_OR_RETURN(LayerState attention,
+                       window_state(model.config, kLayerTypes[0], options.context));
+  MOE_ASSIGN_OR_RETURN(LayerState delta,
+                       window_state(model.config, kLayerTypes[1], options.context));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<ExpertStore> store,
+                       ExpertStore::open(model.pack_path, model.pack,
+                                         {.cache_bytes = cache_bytes(model.pack, options),
+                                          .io_threads = kIoThreads}));
+  auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(attention),
+                                     std::move(delta), std::move(store), options);
+  return std::unique_ptr<CorpusForward>(new CorpusForward(std::move(impl)));
+}
+
+Status CorpusForward::start(std::span<const std::int32_t> tokens,
+                            std::vector<TokenWindow> windows) {
+  resume(tokens.size(), std::move(windows));
+  return impl_->layers.embed(tokens, impl_->hidden.data());
+}
+
+void CorpusForward::resume(std::uint64_t tokens, std::vector<TokenWindow> windows) {
+  impl_->windows = std::move(windows);
+  impl_->hidden.resize(tokens * impl_->config.hidden_size);
+}
+
+std::span<float> CorpusForward::hidden() { return impl_->hidden; }
+
+Status CorpusForward::Impl::check_finite(std::uint32_t layer, std::uint64_t first,
+                                         std::size_t tokens, std::span<const float> inputs,
+                                         std::span<const float> logits) const {
+  const std::size_t width = config.hidden_size;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const bool good = all_finite(inputs.data() + t * width, width) &&
+                      all_finite(logits.data() + t * config.num_experts, config.num_experts);
+    if (good) continue;
+    return corrupt(Where{},
+                   "layer " + std::to_string(layer) + ", token " + std::to_string(first + t) +
+                       ": an activation is not finite",
+                   "the model is damaged (moepack verify), or its numbers overflow");
+  }
+  return Status::ok();
+}
+
+Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& window,
+                                       const ExpertInputsSink& sink) {
+  LayerState& state = states[config.layer_types[layer] == kLayerTypes[0] ? 0 : 1];
+  state.reset();
+  for (std::uint64_t done = 0; done < window.count; done += layers.max_tokens()) {
+    const std::size_t tokens = std::min<std::uint64_t>(layers.max_tokens(), window.count - done);
+    const std::uint64_t first = window.first + done;
+    const std::span<const float> logits =
+        layers.mix(layer, state, done, tokens, hidden.data() + first * config.hidden_size);
+    const std::span<const float> inputs = layers.expert_inputs();
+    MOE_RETURN_IF_ERROR(check_finite(layer, first, tokens, inputs, logits));
+    const std::vector<Assignment> chosen =
+        route(logits.data(), tokens, config.num_experts, config.experts_per_token);
+    MOE_RETURN_IF_ERROR(sink({first, tokens, inputs, chosen}));
+    for (Assignment use : chosen) {
+      use.token += static_cast<std::uint32_t>(first);
+      routing.push_back(use);
+    }
+  }
+  return Status::ok();
+}
+
+Status CorpusForward::mix(std::uint32_t layer, const ExpertInputsSink& sink) {
+  Impl& s = *impl_;
+  s.routing.clear();
+  s.routing.reserve(s.hidden.size() / s.config.hidden_size * s.config.experts_per_token);
+  for (const TokenWindow& window : s.windows) {
+    MOE_RETURN_IF_ERROR(s.mix_window(layer, window, sink));
+  }
+  return Status::ok();
+}
+
+Status CorpusForward::add_experts(std::uint32_t layer,
+                                  const std::function<void(std::size_t)>& done) {
+  Impl& s = *impl_;
+  const std::size_t width = s.config.hidden_size;
+  std::sort(s.routing.begin(), s.routing.end(), [](const Assignment& a, const Assignment& b) {
+    return a.expert != b.expert ? a.expert < b.expert : a.token < b.token;
+  });
+  const TokenInput input = [&](std::uint32_t token, float* out) {
+    s.layers.expert_input(layer, s.hidden.data() + token * width, out);
+  };
+  Compute& compute = s.layers.compute();
+  MixtureOfExperts& experts = s.layers.experts();
+  std::vector<float> sums(s.hidden.size());
+  MOE_RETURN_IF_ERROR(
+      experts.add_routed(compute, layer, *s.store, s.routing, input, sums.data(), done));
+  std::vector<float> inputs(s.layers.max_tokens() * width);
+  const std::uint64_t total = s.hidden.size() / width;
+  for (std::uint64_t first = 0; first < total; first += s.layers.max_tokens()) {
+    const std::size_t tokens = std::min<std::uint64_t>(s.layers.max_tokens(), total - first);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      input(static_cast<std::uint32_t>(first + t), inputs.data() + t * width);
+    }
+    experts.add_shared(compute, s.weights.layers[layer].moe, inputs.data(), tokens,
+                       sums.data() + first * width);
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) s.hidden[i] += sums[i];
+  return Status::ok();
+}
+
+Status CorpusForward::logits(std::uint64_t first, std::size_t tokens, std::vector<float>& out) {
+  Impl& s = *impl_;
+  const std::size_t width = s.config.hidden_size;
+  const std::uint64_t rows = s.hidden.size() / width;
+  if (first > rows || tokens > rows - first) {
+    return invalid_argument("the corpus has only " + std::to_string(rows) + " tokens");
+  }
+  std::vector<float> normed(tokens * width);
+  out.resize(tokens * s.config.vocab_size);
+  Compute& compute = s.layers.compute();
+  rms_norm(compute, s.hidden.data() + first * width, s.weights.final_norm, s.config.rms_norm_eps,
+           tokens, width, normed.data());
+  compute.matmul(s.weights.lm_head, normed.data(), tokens, out.data());
+  return Status::ok();
+}
+
+void CorpusForward::set_routing(std::vector<Assignment> routing) {
+  impl_->routing = std::move(routing);
+}
+
+ExpertStoreStats CorpusForward::expert_stats() const { return impl_->store->stats(); }
+std::string_view CorpusForward::kernels_name() const {
+  return impl_->layers.compute().kernels().name;
+}
+
+}  // namespace moepack

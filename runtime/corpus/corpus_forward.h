@@ -1,0 +1,104 @@
+// A model over a whole corpus, layer by layer: every token through layer L before layer L + 1, so
+// that each expert is read once. The corpus is a list of windows, each from a fresh state.
+//
+// What it computes is what Engine::forward computes of each window, but for the order in which a
+// token's experts are added up (here by id, there by rank): equal to rounding. It depends neither
+// on the number of threads nor on the memory there is.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/model_dir.h"
+#include "runtime/model/expert_store.h"
+#include "runtime/model/kernels.h"
+#include "runtime/model/model_weights.h"
+#include "runtime/model/router.h"
+
+namespace moepack {
+
+struct TokenWindow {
+  std::uint64_t first = 0;  // index of its first token in the corpus
+  std::uint64_t count = 0;
+};
+
+struct CorpusOptions {
+  const Kernels* kernels = nullptr;
+  std::uint32_t threads = 1;
+  std::uint64_t context = 512;    // most tokens of a window
+  std::uint64_t cache_bytes = 0;  // for expert records; 0: a few of the largest
+};
+
+// What a calibration takes, as pure arithmetic: bytes.
+struct CorpusMemory {
+  std::uint64_t resident_bytes = 0;   // model_weights.bin
+  std::uint64_t state_bytes = 0;      // of one window
+  std::uint64_t scratch_bytes = 0;    // of one chunk of tokens
+  std::uint64_t cache_bytes = 0;      // expert records of one batch
+  std::uint64_t per_token_bytes = 0;  // hidden states, inputs or sums of experts, routing
+
+  std::uint64_t fixed_bytes() const {
+    return resident_bytes + state_bytes + scratch_bytes + cache_bytes;
+  }
+  std::uint64_t total_bytes(std::uint64_t tokens) const {
+    return fixed_bytes() + tokens * per_token_bytes;
+  }
+};
+CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options);
+
+// kInvalidArgument with index and id for a token that is not in a vocabulary of this size.
+Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary);
+
+// What the experts of a layer were given: of one piece of a window. Valid during the call.
+struct ExpertInputs {
+  std::uint64_t first_token = 0;  // in the corpus
+  std::size_t tokens = 0;
+  std::span<const float> inputs;        // [tokens, H]: output of the post-attention norm
+  std::span<const Assignment> routing;  // [tokens * K], token counted within the piece
+};
+using ExpertInputsSink = std::function<Status(const ExpertInputs&)>;
+
+class CorpusForward {
+ public:
+  // `model` outlives the object.
+  static Result<std::unique_ptr<CorpusForward>> open(const ModelDir& model,
+                                                     const CorpusOptions& options);
+  ~CorpusForward();
+  CorpusForward(const CorpusForward&) = delete;
+  CorpusForward& operator=(const CorpusForward&) = delete;
+
+  // Takes the corpus and sets hidden() to the embeddings. Windows follow each other from token 0.
+  Status start(std::span<const std::int32_t> tokens, std::vector<TokenWindow> windows);
+  // The same with room for the hidden states alone, which the caller fills. Those there are stay:
+  // between two layers, windows may be added behind the others.
+  void resume(std::uint64_t tokens, std::vector<TokenWindow> windows);
+
+  // float32 [tokens, H]: the residual stream.
+  std::span<float> hidden();
+
+  // First half of a layer, for all windows; everything the experts get goes to `sink` in order.
+  // NaN or infinity in the inputs or the router's logits: kCorrupt with layer and token.
+  Status mix(std::uint32_t layer, const ExpertInputsSink& sink);
+  // Second half, with the routing of mix(). `done` is told how many uses of experts were computed.
+  Status add_experts(std::uint32_t layer, const std::function<void(std::size_t)>& done);
+
+  // After the last layer: the logits of `tokens` rows of hidden() from `first` on, [tokens, V].
+  Status logits(std::uint64_t first, std::size_t tokens, std::vector<float>& out);
+
+  // Takes another routing than that of mix(), for measuring.
+  void set_routing(std::vector<Assignment> routing);
+
+  ExpertStoreStats expert_stats() const;
+  std::string_view kernels_name() const;
+
+ private:
+  struct Impl;
+  explicit CorpusForward(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moepack

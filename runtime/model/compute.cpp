@@ -1,0 +1,59 @@
+#include "runtime/model/compute.h"
+
+#include <algorithm>
+
+#include "formats/base/bytes.h"
+
+namespace moepack {
+namespace {
+
+// Multiply-adds below which a task costs less than handing it over.
+constexpr std::uint64_t kTaskWork = 64 * 1024;
+
+}  // namespace
+
+Compute::Compute(const Kernels& kernels, std::size_t threads, std::uint64_t max_cols)
+    : kernels_(&kernels), pool_(threads) {
+  scratch_.resize(pool_.size());
+  for (std::vector<float>& scratch : scratch_) scratch.resize(matmul_scratch_floats(max_cols));
+}
+
+std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {
+  const std::uint64_t per_row = std::max<std::uint64_t>(1, w.cols * tokens);
+  // Whole blocks of the kernels: a task of single rows takes several times as long.
+  return align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kMatmulRows);
+}
+
+void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y) {
+  if (tokens == 0) return;
+  pool_.parallel_for(
+      w.rows, row_grain(w, tokens), [&](std::size_t begin, std::size_t end, std::size_t worker) {
+        kernels_->matmul(w, x, w.cols, tokens, begin, end, y, w.rows, scratch_[worker]);
+      });
+}
+
+void rms_norm(Compute& compute, const float* x, std::span<const float> factor, float eps,
+              std::size_t rows, std::size_t width, float* out) {
+  for (std::size_t r = 0; r < rows; ++r) {
+    const float* in = x + r * width;
+    const float sum = compute.kernels().dot(in, in, width);
+    const float scale = 1.0F / std::sqrt(sum / static_cast<float>(width) + eps);
+    float* to = out + r * width;
+    for (std::size_t i = 0; i < width; ++i) to[i] = in[i] * scale * factor[i];
+  }
+}
+
+float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
+
+void softmax(float* x, std::size_t n) {
+  const float top = *std::max_element(x, x + n);
+  double sum = 0.0;
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] = std::exp(x[i] - top);
+    sum += x[i];
+  }
+  const auto scale = static_cast<float>(1.0 / sum);
+  for (std::size_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+}  // namespace moepack

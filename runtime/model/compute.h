@@ -1,0 +1,51 @@
+// What every step of the forward pass computes with: one kernel table, one thread pool, and scratch
+// for each thread.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "formats/weights/qformat.h"
+#include "runtime/model/kernels.h"
+#include "runtime/model/thread_pool.h"
+
+namespace moepack {
+
+class Compute {
+ public:
+  // `max_cols`: the widest matrix that will be multiplied.
+  Compute(const Kernels& kernels, std::size_t threads, std::uint64_t max_cols);
+
+  const Kernels& kernels() const { return *kernels_; }
+  ThreadPool& pool() { return pool_; }
+  // Scratch of one worker of the pool, for Kernels::matmul.
+  std::span<float> scratch(std::size_t worker) { return scratch_[worker]; }
+
+  // y[t] = W x[t] for all rows, shared among the threads. x: [tokens, W.cols], y: [tokens, W.rows],
+  // both contiguous.
+  void matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y);
+
+  // Rows per task such that a task is worth handing to a thread.
+  std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
+
+ private:
+  const Kernels* kernels_;
+  ThreadPool pool_;
+  std::vector<std::vector<float>> scratch_;
+};
+
+// out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * factor, rows of `width`. out may be x.
+// Source: RMSNorm, arXiv 1910.07467.
+void rms_norm(Compute& compute, const float* x, std::span<const float> factor, float eps,
+              std::size_t rows, std::size_t width, float* out);
+
+inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
+// log(1 + exp(x)) without overflow (x itself above 20, as PyTorch computes it).
+float softplus(float x);
+// In place over n values; the sum in double.
+void softmax(float* x, std::size_t n);
+
+}  // namespace moepack

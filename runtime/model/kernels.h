@@ -1,0 +1,91 @@
+// The compute kernels of one CPU backend, as a table of pure functions: no allocation, no I/O, no
+// failure, no globals. Shapes are row-major; `stride` counts floats between consecutive rows.
+//
+// The reference table is scalar C++ and defines the results: each output element is summed in an
+// order that depends on the shape alone, never on the number of tokens in the call, on the row
+// range or on threads, so reference output is bitwise independent of all three. In a SIMD table
+// results never depend on the row range or on threads either, and in plain formats (F32, F16, BF16)
+// not on the number of tokens. Affine products and those of ggml's blocks have two regimes, up to
+// six tokens (formed from the codes, sum of scale * (sum of code * x) + bias * (sum of x)) and more
+// (from decoded weights), and agree to rounding between the two, bitwise within each. Between
+// tables results agree to rounding: every element is within
+//   (cols / 8 + 32) * 2^-24 * sum_c (|scale * code| + |bias|) * |x[c]|
+// of the exact product, plus cols * (2^-149 + 2^-126 * largest |scale|) where numbers become
+// subnormal. In blocks, codes count from the smallest value of their type and bias is what is added
+// to scale * code (Q4_0: -8 * scale, Q4_K: the minimum); largest |scale| is 16 times the largest
+// |scale * code| + |bias| there. Blocks without a kernel of their own are decoded by the scalar
+// decoder for any number of tokens.
+//
+// Inputs stay float32, with one exception: up to six tokens and Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to
+// Q5_K, IQ4_NL, IQ4_XS or MXFP4, the table avx512vnni rounds each input to a multiple of a power of
+// two that fits the largest of its block of inputs (32 of them, 256 for Q2_K and Q3_K; blocks begin
+// at column 0). That adds 2.01 * 2^-24 * sum_c (|scale * code| + |bias|) * m[c] to the bound, m[c]
+// being the largest |x| in the block of c: 24 bits of the largest input, where float32 has 24 of
+// each. A token with an input that is not finite, or with a block of inputs whose largest is below
+// 2^-60 but not zero, is not rounded: it takes avx512's way and has avx512's bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "formats/base/status.h"
+#include "formats/weights/qformat.h"
+
+namespace moepack {
+
+struct Kernels {
+  std::string_view name;  // "reference", or a CpuLevel's
+
+  // y[t][r] = sum_c w[r][c] * x[t][c] for t < tokens and r in [row_begin, row_end).
+  // x: [tokens, w.cols], x_stride >= w.cols; y: [tokens, w.rows], y_stride >= w.rows (indexed by
+  // the absolute row). scratch: at least matmul_scratch_floats(w.cols) floats, of this call alone.
+  void (*matmul)(const QMatrixView& w, const float* x, std::size_t x_stride, std::size_t tokens,
+                 std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
+                 std::span<float> scratch);
+
+  // sum_i a[i] * b[i]. Its order of summation depends on n alone.
+  float (*dot)(const float* a, const float* b, std::size_t n);
+  // y[i] += a * x[i].
+  void (*axpy)(float a, const float* x, float* y, std::size_t n);
+  // out[i] = silu(gate[i]) * up[i], silu(x) = x * sigmoid(x). out may alias gate or up. Within
+  // 3 * 2^-23 of the exact value, relatively; where exp(-gate) overflows, 0 (off by < 3e-37 *
+  // |up|).
+  void (*swiglu)(const float* gate, const float* up, float* out, std::size_t n);
+
+  // One token of the gated delta rule for one V head (Gated Delta Networks, arXiv 2412.06464, as
+  // transformers' torch_recurrent_gated_delta_rule computes it):
+  //   S *= decay;  u = S^T k;  S += k (beta (v - u))^T;  out = S^T q
+  // state: [key_dim, value_dim], updated in place; q, k: [key_dim] already normalised (q scaled);
+  // v, out: [value_dim]. decay = exp(g), 0 < decay <= 1. value_dim <= 1024. state and out overlap
+  // nothing else.
+  void (*gated_delta_step)(float* state, const float* q, const float* k, const float* v,
+                           float decay, float beta, std::size_t key_dim, std::size_t value_dim,
+                           float* out);
+};
+
+constexpr std::size_t kMaxDeltaValueDim = 1024;
+
+// Rows that the kernels take together.
+constexpr std::size_t kMatmulRows = 8;
+
+// Floats of scratch that matmul needs for matrices of `cols` inputs, in every table; grows with
+// `cols`, so that the widest matrix's scratch serves all.
+std::size_t matmul_scratch_floats(std::uint64_t cols);
+
+const Kernels& reference_kernels();
+
+// Instruction sets a CPU backend can use, best last.
+// kAvx512Vnni: with products of bytes (VNNI) and permutations of bytes (VBMI).
+enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };
+std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
+// What this processor and operating system support.
+CpuLevel detect_cpu_level();
+// The SIMD table of `level`; kUnsupported when this machine cannot run it. kScalar: the reference
+// functions under the name "scalar".
+Result<const Kernels*> cpu_kernels(CpuLevel level);
+// "auto" or a level's name; kInvalidArgument otherwise.
+Result<CpuLevel> parse_cpu_level(std::string_view name);
+
+}  // namespace moepack

@@ -1,0 +1,217 @@
+#include "runtime/model/moe.h"
+
+#include <algorithm>
+
+namespace moepack {
+namespace {
+
+// Of add_routed.
+constexpr std::size_t kRowsPerTask = 16;
+constexpr std::size_t kColumnsPerTask = 64;
+
+// One piece of work: some rows of one projection of one expert.
+struct RowTask {
+  std::size_t group = 0;
+  std::uint64_t row_begin = 0;
+  std::uint64_t row_end = 0;
+};
+
+}  // namespace
+
+MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, std::size_t max_tokens)
+    : config_(config) {
+  const std::size_t uses = max_tokens * config.experts_per_token;
+  logits_.resize(max_tokens * config.num_experts);
+  place_of_.resize(uses);
+  gathered_.resize(uses * config.hidden_size);
+  results_.resize(uses * config.hidden_size);
+  gate_.resize(uses * config.expert_width);
+  up_.resize(uses * config.expert_width);
+  shared_gate_.resize(max_tokens * config.shared_expert_width);
+  shared_up_.resize(max_tokens * config.shared_expert_width);
+  shared_out_.resize(config.shared_expert_width == 0 ? 0 : max_tokens * config.hidden_size);
+  shared_weight_.resize(max_tokens);
+}
+
+std::span<const float> MixtureOfExperts::route_logits(Compute& compute, const MoeWeights& weights,
+                                                      const float* u, std::size_t tokens) {
+  compute.matmul(weights.router, u, tokens, logits_.data());
+  return std::span(logits_).first(tokens * config_.num_experts);
+}
+
+// Groups the tokens by the expert they chose and gathers their inputs.
+void MixtureOfExperts::sort_by_expert(const float* u, std::size_t tokens) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::uint32_t top_k = config_.experts_per_token;
+  sorted_ = route(logits_.data(), tokens, config_.num_experts, top_k);
+  std::sort(sorted_.begin(), sorted_.end(), [](const Assignment& a, const Assignment& b) {
+    return a.expert != b.expert ? a.expert < b.expert : a.token < b.token;
+  });
+  groups_.clear();
+  for (std::size_t i = 0; i < sorted_.size(); ++i) {
+    const Assignment& use = sorted_[i];
+    if (groups_.empty() || groups_.back().expert != use.expert) {
+      groups_.push_back({.expert = use.expert, .first = i, .count = 0});
+    }
+    ++groups_.back().count;
+    place_of_[std::size_t{use.token} * top_k + use.slot] = i;
+    std::copy_n(u + use.token * hidden, hidden, gathered_.data() + i * hidden);
+  }
+}
+
+// Gate, up and down of the groups whose residency is `resident`, all of them together so that many
+// small experts keep every thread busy.
+void MixtureOfExperts::compute_groups(Compute& compute, std::span<const Group> groups,
+                                      std::span<const ExpertHandle> handles, bool resident) {
+  const Kernels& kernels = compute.kernels();
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t width = config_.expert_width;
+  std::vector<RowTask> tasks;
+  const auto split = [&](Projection projection) {
+    tasks.clear();
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      if (handles[g].was_resident != resident) continue;
+      const QMatrixView w = handles[g].layout->view(projection, handles[g].record);
+      const std::uint64_t grain = compute.row_grain(w, groups[g].count);
+      for (std::uint64_t row = 0; row < w.rows; row += grain) {
+        tasks.push_back({g, row, std::min(w.rows, row + grain)});
+      }
+    }
+  };
+  split(Projection::kGate);
+  compute.pool().parallel_for(
+      tasks.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+        for (std::size_t i = begin; i < end; ++i) {
+          const RowTask& task = tasks[i];
+          const Group& group = groups[task.group];
+          const ExpertHandle& expert = handles[task.group];
+          const float* x = gathered_.data() + group.first * hidden;
+          float* gate = gate_.data() + group.first * width;
+          float* up = up_.data() + group.first * width;
+          kernels.matmul(expert.layout->view(Projection::kGate, expert.record), x, hidden,
+                         group.count, task.row_begin, task.row_end, gate, width,
+                         compute.scratch(worker));
+          kernels.matmul(expert.layout->view(Projection::kUp, expert.record), x, hidden,
+                         group.count, task.row_begin, task.row_end, up, width,
+                         compute.scratch(worker));
+          const std::size_t rows = task.row_end - task.row_begin;
+          for (std::size_t t = 0; t < group.count; ++t) {
+            float* g = gate + t * width + task.row_begin;
+            kernels.swiglu(g, up + t * width + task.row_begin, g, rows);
+          }
+        }
+      });
+  split(Projection::kDown);
+  compute.pool().parallel_for(
+      tasks.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+        for (std::size_t i = begin; i < end; ++i) {
+          const RowTask& task = tasks[i];
+          const Group& group = groups[task.group];
+          const ExpertHandle& expert = handles[task.group];
+          kernels.matmul(expert.layout->view(Projection::kDown, expert.record),
+                         gate_.data() + group.first * width, width, group.count, task.row_begin,
+                         task.row_end, results_.data() + group.first * hidden, hidden,
+                         compute.scratch(worker));
+        }
+      });
+}
+
+Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
+                                   std::span<const Group> groups) {
+  std::vector<std::uint32_t> experts;
+  experts.reserve(groups.size());
+  for (const Group& group : groups) experts.push_back(group.expert);
+  MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, experts));
+  compute_groups(compute, groups, batch.handles(), true);
+  MOE_RETURN_IF_ERROR(batch.wait());
+  compute_groups(compute, groups, batch.handles(), false);
+  return Status::ok();
+}
+
+void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t top_k = config_.experts_per_token;
+  compute.pool().parallel_for(tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
+    for (std::size_t t = begin; t < end; ++t) {
+      for (std::size_t k = 0; k < top_k; ++k) {
+        const std::size_t place = place_of_[t * top_k + k];
+        compute.kernels().axpy(sorted_[place].weight, results_.data() + place * hidden,
+                               out + t * hidden, hidden);
+      }
+    }
+  });
+}
+
+void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, const float* u,
+                                  std::size_t tokens, float* out) {
+  if (!weights.has_shared) return;
+  const std::size_t width = config_.shared_expert_width;
+  const std::size_t hidden = config_.hidden_size;
+  compute.matmul(weights.shared_gate, u, tokens, shared_gate_.data());
+  compute.matmul(weights.shared_up, u, tokens, shared_up_.data());
+  compute.kernels().swiglu(shared_gate_.data(), shared_up_.data(), shared_gate_.data(),
+                           tokens * width);
+  compute.matmul(weights.shared_down, shared_gate_.data(), tokens, shared_out_.data());
+  compute.matmul(weights.shared_expert_gate, u, tokens, shared_weight_.data());
+  for (std::size_t t = 0; t < tokens; ++t) {
+    compute.kernels().axpy(sigmoid(shared_weight_[t]), shared_out_.data() + t * hidden,
+                           out + t * hidden, hidden);
+  }
+}
+
+// All of groups_, as many at once as the store can hold.
+Status MixtureOfExperts::run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer) {
+  const std::size_t at_once = store.max_batch(layer);
+  for (std::size_t first = 0; first < groups_.size(); first += at_once) {
+    const std::size_t count = std::min(at_once, groups_.size() - first);
+    MOE_RETURN_IF_ERROR(run_batch(compute, store, layer, std::span(groups_).subspan(first, count)));
+  }
+  return Status::ok();
+}
+
+Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
+                                 ExpertStore& store, const float* u, std::size_t tokens,
+                                 float* out) {
+  sort_by_expert(u, tokens);
+  MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
+  combine(compute, tokens, out);
+  add_shared(compute, weights, u, tokens, out);
+  return Status::ok();
+}
+
+Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, ExpertStore& store,
+                                    std::span<const Assignment> sorted, const TokenInput& input,
+                                    float* out, const std::function<void(std::size_t)>& done) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t at_once = place_of_.size();  // rows of the scratch
+  for (std::size_t first = 0; first < sorted.size(); first += at_once) {
+    const auto uses = sorted.subspan(first, std::min(at_once, sorted.size() - first));
+    groups_.clear();
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (groups_.empty() || groups_.back().expert != uses[i].expert) {
+        groups_.push_back({.expert = uses[i].expert, .first = i, .count = 0});
+      }
+      ++groups_.back().count;
+    }
+    compute.pool().parallel_for(uses.size(), kRowsPerTask,
+                                [&](std::size_t begin, std::size_t end, std::size_t) {
+                                  for (std::size_t i = begin; i < end; ++i) {
+                                    input(uses[i].token, gathered_.data() + i * hidden);
+                                  }
+                                });
+    MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
+    // A token may appear several times: threads share the columns, so that each sum keeps its
+    // order.
+    compute.pool().parallel_for(
+        hidden, kColumnsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
+          for (std::size_t i = 0; i < uses.size(); ++i) {
+            compute.kernels().axpy(uses[i].weight, results_.data() + i * hidden + begin,
+                                   out + std::size_t{uses[i].token} * hidden + begin, end - begin);
+          }
+        });
+    done(uses.size());
+  }
+  return Status::ok();
+}
+
+}  // namespace moepack

@@ -1,0 +1,239 @@
+#include "runtime/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <functional>
+#include <limits>
+
+#include "formats/base/utf8.h"
+#include "formats/config/tokenizer_json.h"
+#include "runtime/tokenizer/tokenizer_added.h"
+#include "runtime/tokenizer/tokenizer_bpe.h"
+#include "runtime/tokenizer/tokenizer_nfc.h"
+#include "runtime/tokenizer/tokenizer_split.h"
+#include "runtime/tokenizer/tokenizer_vocab.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::size_t kMaxTextBytes = std::numeric_limits<std::int32_t>::max();
+
+// GPT-2's own pattern (Radford et al. 2019), which ByteLevel applies when use_regex is set.
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+// Remembers where the ids of a word stand in the output of one call. Bounded: one word per slot,
+// the last one stays.
+class WordCache {
+ public:
+  explicit WordCache(std::size_t text_bytes)
+      : slots_(std::clamp<std::size_t>(std::bit_ceil(text_bytes / 16 + 1), 16, 1 << 15)) {}
+
+  // Appends the ids of `word` if it is remembered.
+  bool append(std::string_view word, std::vector<std::int32_t>& ids) {
+    if (word.size() > kMaxWordBytes) return false;
+    const Slot& slot = slot_of(word);
+    if (slot.word != word) return false;
+    for (std::uint32_t i = 0; i < slot.count; ++i) ids.push_back(ids[slot.first + i]);
+    return true;
+  }
+  // The ids from `first` on are those of `word`, whose bytes must outlive the cache.
+  void remember(std::string_view word, std::size_t first, std::size_t count) {
+    if (word.size() > kMaxWordBytes) return;
+    slot_of(word) = {.word = word, .first = first, .count = static_cast<std::uint32_t>(count)};
+  }
+
+ private:
+  static constexpr std::size_t kMaxWordBytes = 64;
+  struct Slot {
+    std::string_view word;
+    std::size_t first = 0;
+    std::uint32_t count = 0;
+  };
+  Slot& slot_of(std::string_view word) {
+    return slots_[std::hash<std::string_view>()(word) & (slots_.size() - 1)];
+  }
+  std::vector<Slot> slots_;
+};
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  Vocabulary vocab;
+  std::unique_ptr<BpeModel> bpe;
+  bool nfc = false;
+  bool add_prefix_space = false;
+  AddedTokenMatcher raw_tokens;         // looked for before normalization
+  AddedTokenMatcher normalized_tokens;  // and after it
+  std::vector<Splitter> splits;
+  std::size_t prefix_stage = 0;  // splits before the prefix space is added
+
+  class Encoder;
+  Status build(const TokenizerSpec& spec, const Where& where);
+  Status add_token(const AddedTokenSpec& token, const Where& where);
+};
+
+// One call of encode().
+class Tokenizer::Impl::Encoder {
+ public:
+  Encoder(const Impl& tokenizer, std::string_view text)
+      : tokenizer_(tokenizer), cache_(text.size()) {
+    ids_.reserve(text.size() / 4 + 16);
+    for (std::size_t stage = 0; stage < tokenizer.splits.size(); ++stage) {
+      sinks_.emplace_back(
+          [this, stage](std::string_view piece) { return add_piece(piece, stage + 1); });
+    }
+  }
+  Encoder(const Encoder&) = delete;
+  Encoder& operator=(const Encoder&) = delete;
+
+  Status add_text(std::string_view text) {
+    return tokenizer_.raw_tokens.find(text, [this](std::int32_t id, std::string_view part) {
+      return id == AddedTokenMatcher::kText ? add_raw(part) : add_id(id);
+    });
+  }
+  std::vector<std::int32_t> take() { return std::move(ids_); }
+
+ private:
+  Status add_id(std::int32_t id) {
+    ids_.push_back(id);
+    return Status::ok();
+  }
+
+  Status add_raw(std::string_view text) {
+    if (tokenizer_.nfc) {
+      owned_.emplace_back();
+      const char* const before = text.data();
+      text = normalize_nfc(text, owned_.back());
+      if (text.data() == before) owned_.pop_back();
+    }
+    return tokenizer_.normalized_tokens.find(text, [this](std::int32_t id, std::string_view part) {
+      return id == AddedTokenMatcher::kText ? add_piece(part, 0) : add_id(id);
+    });
+  }
+
+  // `stage` splits have been applied.
+  Status add_piece(std::string_view piece, std::size_t stage) {
+    if (stage == tokenizer_.prefix_stage && tokenizer_.add_prefix_space && piece[0] != ' ') {
+      piece = owned_.emplace_back(" " + std::string(piece));
+    }
+    if (stage == tokenizer_.splits.size()) return add_word(piece);
+    return tokenizer_.splits[stage].split(piece, scratch_, sinks_[stage]);
+  }
+
+  Status add_word(std::string_view word) {
+    if (cache_.append(word, ids_)) return Status::ok();
+    const std::size_t first = ids_.size();
+    MOE_RETURN_IF_ERROR(tokenizer_.bpe->encode(word, ids_));
+    cache_.remember(word, first, ids_.size() - first);
+    return Status::ok();
+  }
+
+  const Impl& tokenizer_;
+  std::vector<std::int32_t> ids_;
+  WordCache cache_;
+  SplitScratch scratch_;
+  std::deque<std::string> owned_;  // text made here, kept for the cache's sake
+  std::vector<Splitter::Sink> sinks_;
+};
+
+Status Tokenizer::Impl::add_token(const AddedTokenSpec& token, const Where& where) {
+  if (token.content.empty()) return Status::ok();  // stands for its id, never found in text
+  if (!token.normalized) return raw_tokens.add(token.content, token, where);
+  std::string storage;
+  const std::string_view pattern =
+      nfc ? normalize_nfc(token.content, storage) : std::string_view(token.content);
+  return normalized_tokens.add(pattern, token, where);
+}
+
+Status Tokenizer::Impl::build(const TokenizerSpec& spec, const Where& where) {
+  const TokenIndex index(spec);
+  MOE_ASSIGN_OR_RETURN(vocab, Vocabulary::build(spec, index, where));
+  MOE_ASSIGN_OR_RETURN(BpeModel model, BpeModel::build(spec, index, vocab, where));
+  bpe = std::make_unique<BpeModel>(std::move(model));
+  nfc = spec.nfc;
+  add_prefix_space = spec.add_prefix_space;
+  for (const AddedTokenSpec& token : spec.added_tokens) {
+    MOE_RETURN_IF_ERROR(add_token(token, where));
+  }
+  for (const SplitSpec& split : spec.splits) {
+    MOE_ASSIGN_OR_RETURN(Splitter splitter, Splitter::compile(split, where));
+    splits.push_back(std::move(splitter));
+  }
+  prefix_stage = splits.size();
+  if (spec.split_gpt2) {
+    MOE_ASSIGN_OR_RETURN(Splitter splitter,
+                         Splitter::compile(SplitSpec{.pattern = std::string(kGpt2Pattern)}, where));
+    splits.push_back(std::move(splitter));
+  }
+  return Status::ok();
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+Result<Tokenizer> Tokenizer::parse(std::string_view json, const std::string& file) {
+  MOE_ASSIGN_OR_RETURN(const TokenizerSpec spec, parse_tokenizer_json(json, file));
+  auto impl = std::make_unique<Impl>();
+  MOE_RETURN_IF_ERROR(impl->build(spec, Where{.file = file}));
+  return Tokenizer(std::move(impl));
+}
+
+Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
+  MOE_ASSIGN_OR_RETURN(const TokenizerSpec spec, load_tokenizer_json(tokenizer_json));
+  auto impl = std::make_unique<Impl>();
+  const std::string file = tokenizer_json.string();
+  MOE_RETURN_IF_ERROR(impl->build(spec, Where{.file = file}));
+  return Tokenizer(std::move(impl));
+}
+
+Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const {
+  if (text.size() > kMaxTextBytes) return invalid_argument("the text is longer than 2 GiB");
+  const std::size_t invalid = find_invalid_utf8(text);
+  if (invalid != std::string_view::npos) {
+    return corrupt(Where{.file = "text", .tensor = {}, .offset = invalid}, "not valid UTF-8",
+                   "convert the text to UTF-8");
+  }
+  Impl::Encoder encoder(*impl_, text);
+  MOE_RETURN_IF_ERROR(encoder.add_text(text));
+  return encoder.take();
+}
+
+std::int32_t Tokenizer::size() const { return impl_->vocab.size(); }
+
+std::string_view Tokenizer::bytes(std::int32_t id) const { return impl_->vocab.bytes(id); }
+
+bool Tokenizer::is_special(std::int32_t id) const { return impl_->vocab.is_special(id); }
+
+std::int32_t Tokenizer::added_token(std::string_view content) const {
+  return impl_->vocab.added_token(content);
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+  std::string all;
+  for (const std::int32_t id : ids) {
+    if (!skip_special || !is_special(id)) all += bytes(id);
+  }
+  std::string text;
+  append_lossy_utf8(all, true, text);
+  return text;
+}
+
+std::string StreamDecoder::push(std::int32_t id) {
+  pending_ += tokenizer_->bytes(id);
+  std::string text;
+  pending_.erase(0, append_lossy_utf8(pending_, false, text));
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text;
+  append_lossy_utf8(pending_, true, text);
+  pending_.clear();
+  return text;
+}
+
+}  // namespace moepack

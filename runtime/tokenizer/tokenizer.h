@@ -1,0 +1,63 @@
+// Byte-level BPE as HuggingFace's tokenizer.json describes it, exact for any text of any length.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/status.h"
+
+namespace moepack {
+
+class Tokenizer {
+ public:
+  // Refuses, by name, whatever it does not implement (other models, normalizers, pre-tokenizers).
+  static Result<Tokenizer> load(const std::filesystem::path& tokenizer_json);
+  static Result<Tokenizer> parse(std::string_view json, const std::string& file);
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Ids of `text` (UTF-8; invalid bytes: kCorrupt with the offset). Added tokens in the text are
+  // recognised. May be called from any number of threads.
+  Result<std::vector<std::int32_t>> encode(std::string_view text) const;
+
+  // Number of ids: highest id + 1, holes included. Logits beyond it are padding.
+  std::int32_t size() const;
+  // The bytes an id stands for (special tokens: their literal text); empty for unknown ids.
+  std::string_view bytes(std::int32_t id) const;
+  // True for added tokens marked special.
+  bool is_special(std::int32_t id) const;
+  // The id of an added token's exact text, or -1.
+  std::int32_t added_token(std::string_view content) const;
+
+  // All bytes of `ids`; sequences that are not UTF-8 become U+FFFD, one per maximal invalid part,
+  // as HuggingFace's ByteLevel decoder does.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Turns ids into text piece by piece without ever splitting a character: the pieces concatenated
+// (finish() included) equal Tokenizer::decode of the same ids.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  // Complete characters that `id` finishes; may be empty.
+  std::string push(std::int32_t id);
+  // What is left at the end: an incomplete character becomes U+FFFD.
+  std::string finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::string pending_;
+};
+
+}  // namespace moepack

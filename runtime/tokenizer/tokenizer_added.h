@@ -1,0 +1,57 @@
+// Finds added tokens in text, as HuggingFace's AddedVocabulary does.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/config/tokenizer_json.h"
+
+namespace moepack {
+
+// Immutable once filled; find() may be called from any number of threads.
+class AddedTokenMatcher {
+ public:
+  // `pattern` is the text to look for (the content, or its normalized form), not empty. Refuses
+  // texts beyond kMaxBytes and two tokens with one text.
+  Status add(std::string_view pattern, const AddedTokenSpec& token, const Where& where);
+  bool empty() const { return tokens_.empty(); }
+
+  static constexpr std::size_t kMaxBytes = 4096;
+  static constexpr std::int32_t kText = -1;
+  // Receives the stretches of a text in order: an added token's id, or kText and plain text.
+  using Sink = std::function<Status(std::int32_t id, std::string_view text)>;
+  // Leftmost match first, of those the longest. `text` is valid UTF-8 and not empty.
+  Status find(std::string_view text, const Sink& sink) const;
+
+ private:
+  struct Token {
+    std::int32_t id;
+    bool lstrip;
+    bool rstrip;
+    bool single_word;
+  };
+  struct Match {
+    std::size_t begin;
+    std::size_t end;
+    const Token* token;  // null: no match
+  };
+  struct Node {
+    std::int32_t token = -1;  // index into tokens_ of the one that ends here
+  };
+  static std::uint64_t edge(std::uint32_t node, char byte) {
+    return (static_cast<std::uint64_t>(node) << 8) | static_cast<unsigned char>(byte);
+  }
+  Match next_match(std::string_view text, std::size_t from) const;
+
+  std::vector<Token> tokens_;
+  std::vector<Node> nodes_ = {Node{}};  // of the trie; 0 is the root
+  std::unordered_map<std::uint64_t, std::uint32_t> edges_;
+  std::array<bool, 256> starts_{};  // first bytes of all tokens
+};
+
+}  // namespace moepack

@@ -1,0 +1,185 @@
+#include "runtime/tokenizer/tokenizer_bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <limits>
+#include <string>
+
+namespace moepack {
+namespace {
+
+// splitmix64's finalizer (Steele, Lea and Flood 2014).
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+Result<BpeModel> BpeModel::build(const TokenizerSpec& spec, const TokenIndex& index,
+                                 const Vocabulary& vocab, const Where& where) {
+  BpeModel model(vocab);
+  model.byte_ids_.fill(-1);
+  model.ignore_merges_ = spec.ignore_merges;
+  for (const auto& [text, id] : spec.vocab) {
+    if (!vocab.is_byte_level(id)) continue;
+    const std::string_view bytes = vocab.bytes(id);
+    if (bytes.size() == 1) model.byte_ids_[static_cast<unsigned char>(bytes[0])] = id;
+    if (spec.ignore_merges) model.whole_words_.emplace(bytes, id);
+  }
+  MOE_RETURN_IF_ERROR(model.fill_merges(spec, index, where));
+  return model;
+}
+
+Status BpeModel::fill_merges(const TokenizerSpec& spec, const TokenIndex& index,
+                             const Where& where) {
+  if (spec.merges.size() > std::numeric_limits<std::int32_t>::max()) {
+    return unsupported(where, "model.merges has more than 2^31 entries");
+  }
+  merges_.resize(std::bit_ceil(spec.merges.size() * 2 + 2));
+  std::string joined;
+  for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
+    const auto& [left, right] = spec.merges[rank];
+    joined.assign(left).append(right);
+    std::int32_t ids[3];
+    const std::string* texts[3] = {&left, &right, &joined};
+    for (int i = 0; i < 3; ++i) {
+      ids[i] = index.find(*texts[i]);
+      if (ids[i] < 0) {
+        return corrupt(where, "model.merges: entry " + std::to_string(rank) +
+                                  " needs the token \"" + printable(*texts[i], 64) +
+                                  "\", which is not in model.vocab");
+      }
+    }
+    const std::uint64_t pair =
+        pair_of(static_cast<std::uint32_t>(ids[0]), static_cast<std::uint32_t>(ids[1]));
+    // A pair that stands twice has its last rank, as in the reference.
+    merges_[slot_of(pair)] = {.pair = pair,
+                              .rank = static_cast<std::uint32_t>(rank),
+                              .id = static_cast<std::uint32_t>(ids[2])};
+  }
+  return Status::ok();
+}
+
+std::size_t BpeModel::slot_of(std::uint64_t pair) const {
+  const std::size_t mask = merges_.size() - 1;
+  std::size_t slot = static_cast<std::size_t>(mix(pair)) & mask;
+  while (merges_[slot].pair != pair && merges_[slot].pair != kNoPair) slot = (slot + 1) & mask;
+  return slot;
+}
+
+const BpeModel::Merge* BpeModel::find(std::uint32_t left, std::uint32_t right) const {
+  const Merge& merge = merges_[slot_of(pair_of(left, right))];
+  return merge.pair == kNoPair ? nullptr : &merge;
+}
+
+Status BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
+  if (ignore_merges_) {
+    const auto whole = whole_words_.find(word);
+    if (whole != whole_words_.end()) {
+      ids.push_back(whole->second);
+      return Status::ok();
+    }
+  }
+  for (const char byte : word) {
+    const auto value = static_cast<unsigned char>(byte);
+    if (byte_ids_[value] >= 0) continue;
+    return unsupported(Where{}, "the tokenizer's vocabulary has no token for byte " +
+                                    std::to_string(value) + " of the text");
+  }
+  if (word.size() <= kShortWord) {
+    encode_short(word, ids);
+  } else {
+    encode_long(word, ids);
+  }
+  return Status::ok();
+}
+
+// Looks for the lowest rank in all pairs after every merge: quadratic, but the fastest for words.
+void BpeModel::encode_short(std::string_view word, std::vector<std::int32_t>& ids) const {
+  std::array<std::uint32_t, kShortWord> symbols;
+  std::array<const Merge*, kShortWord> pairs;  // pairs[i]: symbols i and i + 1
+  std::size_t count = word.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    symbols[i] = static_cast<std::uint32_t>(byte_ids_[static_cast<unsigned char>(word[i])]);
+  }
+  for (std::size_t i = 0; i + 1 < count; ++i) pairs[i] = find(symbols[i], symbols[i + 1]);
+  while (count > 1) {
+    std::size_t best = count;
+    std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      if (pairs[i] != nullptr && pairs[i]->rank < lowest) {
+        lowest = pairs[i]->rank;
+        best = i;
+      }
+    }
+    if (best == count) break;
+    symbols[best] = pairs[best]->id;
+    --count;
+    for (std::size_t i = best + 1; i < count; ++i) {
+      symbols[i] = symbols[i + 1];
+      pairs[i - 1] = pairs[i];
+    }
+    if (best > 0) pairs[best - 1] = find(symbols[best - 1], symbols[best]);
+    if (best + 1 < count) pairs[best] = find(symbols[best], symbols[best + 1]);
+  }
+  for (std::size_t i = 0; i < count; ++i) ids.push_back(static_cast<std::int32_t>(symbols[i]));
+}
+
+// A queue of candidate pairs, and one number per byte of the word: the id where a symbol starts; at
+// the last byte of a longer symbol kTag and where it starts; kTag elsewhere inside one. So the
+// symbol to the left ends one byte earlier, and the one to the right starts behind the bytes of
+// this one. A queued pair is stale unless the symbols there still have its rank.
+void BpeModel::encode_long(std::string_view word, std::vector<std::int32_t>& ids) const {
+  constexpr std::uint32_t kTag = 1U << 31;
+  const std::size_t size = word.size();
+  std::vector<std::uint32_t> slots(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    slots[i] = static_cast<std::uint32_t>(byte_ids_[static_cast<unsigned char>(word[i])]);
+  }
+  const auto length = [this](std::uint32_t id) {
+    return vocab_->bytes(static_cast<std::int32_t>(id)).size();
+  };
+  const auto entry = [](const Merge& merge, std::size_t at) {
+    return (static_cast<std::uint64_t>(merge.rank) << 32) | at;
+  };
+  std::vector<std::uint64_t> queue;
+  for (std::size_t i = 0; i + 1 < size; ++i) {
+    if (const Merge* merge = find(slots[i], slots[i + 1])) queue.push_back(entry(*merge, i));
+  }
+  std::make_heap(queue.begin(), queue.end(), std::greater<>());
+  const auto push = [&](const Merge* merge, std::size_t at) {
+    if (merge == nullptr) return;
+    queue.push_back(entry(*merge, at));
+    std::push_heap(queue.begin(), queue.end(), std::greater<>());
+  };
+  while (!queue.empty()) {
+    std::pop_heap(queue.begin(), queue.end(), std::greater<>());
+    const std::uint64_t top = queue.back();
+    queue.pop_back();
+    const auto left = static_cast<std::size_t>(top & 0xFFFFFFFFU);
+    if ((slots[left] & kTag) != 0) continue;
+    const std::size_t right = left + length(slots[left]);
+    if (right >= size) continue;
+    const std::size_t end = right + length(slots[right]);
+    const Merge* merge = find(slots[left], slots[right]);
+    if (merge == nullptr || merge->rank != top >> 32) continue;
+
+    slots[right] = kTag;
+    slots[end - 1] = kTag | static_cast<std::uint32_t>(left);
+    slots[left] = merge->id;
+    if (end < size) push(find(slots[left], slots[end]), left);
+    if (left > 0) {
+      const std::uint32_t before = slots[left - 1];
+      const std::size_t previous = (before & kTag) != 0 ? before & ~kTag : left - 1;
+      push(find(slots[previous], slots[left]), previous);
+    }
+  }
+  for (std::size_t i = 0; i < size; i += length(slots[i])) {
+    ids.push_back(static_cast<std::int32_t>(slots[i]));
+  }
+}
+
+}  // namespace moepack

@@ -1,0 +1,30 @@
+// From the regex dialect of tokenizer.json files (Oniguruma, Ruby syntax, UTF-8) to PCRE2's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "formats/base/status.h"
+
+namespace moepack {
+
+// Which characters \p{…}, \d and \w know.
+enum class CategoryData {
+  kComplete,  // those of Unicode 16.0
+  kLibrary,   // those PCRE2 knows: faster, and the same for text without younger characters
+};
+
+// A pattern for PCRE2 with PCRE2_UTF | PCRE2_UCP and newline LF that matches exactly what Oniguruma
+// 6.9.10 matches with `pattern`. Character classes are written out where the two differ: \s is
+// White_Space, and categories are extended.
+// Understood: literals, classes, alternation, groups, (?i:…), look-around, atomic groups, greedy,
+// lazy and possessive quantifiers, ^ $ . \s \S \d \D \w \W \p{…} \P{…}. Everything else is
+// kUnsupported with its position: the two engines would disagree, or nobody has checked.
+// Captures are made non-capturing; the result is only good for finding matches.
+Result<std::string> translate_regex(std::string_view pattern, CategoryData data,
+                                    const Where& where);
+
+// The same for literal text.
+std::string quote_for_regex(std::string_view text);
+
+}  // namespace moepack
