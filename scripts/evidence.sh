@@ -10,6 +10,7 @@
 #   tsan     preset tsan: the unit tests under the thread sanitizer
 #   asan     preset asan: all unit tests under the address and undefined-behaviour sanitizers,
 #            the slow ones included
+#   drills   preset release: the drills of the command, interrupted and damaged at every place
 #   fuzz     preset fuzz: every fuzz target for N seconds (--seconds, default 60)
 #   golden   perplexity of the reference models against other programs' numbers; needs
 #            MOEPACK_TEST_MODELS, the folder that holds the models
@@ -48,6 +49,15 @@ run_tsan() {
 run_asan() {
   build_preset asan
   run_tests asan -LE checks
+}
+
+run_drills() {
+  local status=0
+  (cd "$repo_root" && cmake --preset release -Wno-dev -D MOEPACK_ALL_DRILLS=ON >/dev/null)
+  build_preset release
+  run_tests release -R '^cli\.' || status=1
+  (cd "$repo_root" && cmake --preset release -Wno-dev -D MOEPACK_ALL_DRILLS=OFF >/dev/null)
+  return "$status"
 }
 
 # Each target starts from its committed corpus; new inputs and findings go to build/evidence.
@@ -139,7 +149,7 @@ while (($# > 0)); do
   esac
   shift
 done
-((${#parts[@]} > 0)) || parts=(format tidy scripts clang tsan asan fuzz golden)
+((${#parts[@]} > 0)) || parts=(format tidy scripts drills clang tsan asan fuzz golden)
 
 cd "$repo_root"
 mkdir -p "$evidence_dir"
