@@ -4,6 +4,7 @@
 
 #include "formats/model_dir.h"
 #include "runtime/model/compute.h"
+#include "runtime/model/kernel_support.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/model_state.h"
 #include "runtime/model/model_weights.h"
@@ -114,6 +115,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(options.backend, options.cpu_level));
   MOE_ASSIGN_OR_RETURN(const ModelDir dir,
                        open_model_dir(options.model, options.pack, options.overlays));
+  MOE_RETURN_IF_ERROR(check_kernel_support(*kernels, dir));
   EngineOptions fitted = options;
   fitted.chunk_tokens =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(options.chunk_tokens, options.context));

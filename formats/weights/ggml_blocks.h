@@ -12,7 +12,7 @@ namespace moepack {
 
 // Writes one block of info.block_values weights from info.block_bytes bytes at any alignment.
 using GgmlBlockDecoder = void (*)(const std::byte* block, float* out);
-// `id` must be of kind kBlock.
+// nullptr: not a block format.
 GgmlBlockDecoder block_decoder(QFormatId id);
 
 // Columns [first, first + out.size()) of row `row`; both numbers are multiples of the block.

@@ -38,17 +38,19 @@ void decode_plain(const std::byte* row, std::span<float> out) {
 
 float widen_f32(float value) { return value; }
 
+using PlainDecoder = void (*)(const std::byte*, std::span<float>);
+
+// nullptr: not a plain format.
+PlainDecoder plain_decoder(QFormatId id) {
+  if (id == QFormatId::kF32) return decode_plain<float, widen_f32>;
+  if (id == QFormatId::kF16) return decode_plain<std::uint16_t, f16_to_f32>;
+  if (id == QFormatId::kBf16) return decode_plain<std::uint16_t, bf16_to_f32>;
+  return nullptr;
+}
+
 void decode_plain(const QMatrixView& matrix, std::uint64_t row, std::span<float> out) {
-  const std::uint64_t first = row * matrix.cols;
-  switch (matrix.format.id) {
-    case QFormatId::kF32:
-      return decode_plain<float, widen_f32>(matrix.weight + first * 4, out);
-    case QFormatId::kF16:
-      return decode_plain<std::uint16_t, f16_to_f32>(matrix.weight + first * 2, out);
-    default:
-      assert(matrix.format.id == QFormatId::kBf16);
-      return decode_plain<std::uint16_t, bf16_to_f32>(matrix.weight + first * 2, out);
-  }
+  const std::uint64_t row_bytes = matrix.cols * qformat_info(matrix.format.id).bits / 8;
+  plain_decoder(matrix.format.id)(matrix.weight + row * row_bytes, out);
 }
 
 // Groups are multiples of eight codes, and eight codes fill exactly `Bits` bytes: one window of at
@@ -69,6 +71,7 @@ void decode_group(const std::byte* codes, float scale, float bias, std::span<flo
 
 using GroupDecoder = void (*)(const std::byte*, float, float, std::span<float>);
 
+// nullptr: no such width.
 GroupDecoder group_decoder(std::uint32_t bits) {
   switch (bits) {
     case 2:
@@ -81,10 +84,10 @@ GroupDecoder group_decoder(std::uint32_t bits) {
       return decode_group<5>;
     case 6:
       return decode_group<6>;
-    default:
-      assert(bits == 8);
+    case 8:
       return decode_group<8>;
   }
+  return nullptr;
 }
 
 void decode_affine(const QMatrixView& matrix, std::uint64_t row, std::span<float> out) {
@@ -105,15 +108,29 @@ void decode_affine(const QMatrixView& matrix, std::uint64_t row, std::span<float
 
 }  // namespace
 
+bool can_decode(const WeightFormat& format) {
+  const QFormatInfo& info = qformat_info(format.id);
+  switch (info.kind) {
+    case QKind::kPlain:
+      return plain_decoder(format.id) != nullptr;
+    case QKind::kAffine:
+      return group_decoder(info.bits) != nullptr && is_valid_group_size(format.group_size) &&
+             (format.scale_type == DType::kBf16 || format.scale_type == DType::kF16);
+    case QKind::kBlock:
+      return block_decoder(format.id) != nullptr;
+  }
+  return false;
+}
+
 void decode_row(const QMatrixView& matrix, std::uint64_t row, std::span<float> out) {
-  assert(row < matrix.rows && out.size() >= matrix.cols);
+  assert(row < matrix.rows && out.size() >= matrix.cols && can_decode(matrix.format));
   out = out.first(matrix.cols);
   switch (qformat_info(matrix.format.id).kind) {
     case QKind::kAffine:
       return decode_affine(matrix, row, out);
     case QKind::kBlock:
       return decode_block_columns(matrix, row, 0, out);
-    default:
+    case QKind::kPlain:
       return decode_plain(matrix, row, out);
   }
 }

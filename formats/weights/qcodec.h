@@ -15,6 +15,9 @@ namespace moepack {
 // Sources: MLX's affine packing (LSB-first little-endian bit stream per row), IEEE 754, bfloat16.
 void decode_row(const QMatrixView& matrix, std::uint64_t row, std::span<float> out);
 
+// Whether decode_row knows `format`: its id, and of affine codes the group and the type of scales.
+bool can_decode(const WeightFormat& format);
+
 // Code `index` of a row of `bits`-wide codes packed as a little-endian bit stream. Reads only bytes
 // that hold bits of the code.
 std::uint32_t unpack_code(const std::byte* row, std::uint64_t index, std::uint32_t bits);

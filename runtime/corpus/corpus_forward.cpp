@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/model/kernel_support.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_state.h"
@@ -120,6 +121,7 @@ CorpusForward::~CorpusForward() = default;
 
 Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model,
                                                            const CorpusOptions& options) {
+  MOE_RETURN_IF_ERROR(check_kernel_support(*options.kernels, model));
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(model));
   MOE_ASSIGN_OR_RETURN(LayerState attention,
                        window_state(model.config, kLayerTypes[0], options.context));

@@ -10,6 +10,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/weights/ggml_blocks.h"
+#include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
@@ -133,6 +134,7 @@ const BlockKernel* find_block_kernel(QFormatId id) {
 
 constexpr Kernels kAvx2{
     .name = "avx2",
+    .supports = supports,
     .matmul = matmul,
     .dot = dot,
     .axpy = axpy,

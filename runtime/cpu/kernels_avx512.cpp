@@ -16,6 +16,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/weights/ggml_blocks.h"
+#include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
@@ -135,6 +136,7 @@ const BlockKernel* find_block_kernel(QFormatId id) {
 
 constexpr Kernels kAvx512{
     .name = "avx512",
+    .supports = supports,
     .matmul = matmul,
     .dot = dot,
     .axpy = axpy,

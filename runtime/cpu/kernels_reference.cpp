@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cassert>
 #include <cmath>
@@ -49,34 +50,46 @@ void swiglu(const float* gate, const float* up, float* out, std::size_t n) {
   }
 }
 
-void gated_delta_step(float* __restrict state, const float* __restrict q, const float* __restrict k,
-                      const float* __restrict v, float decay, float beta, std::size_t key_dim,
-                      std::size_t value_dim, float* __restrict out) {
-  assert(value_dim <= kMaxDeltaValueDim);
-  std::array<float, kMaxDeltaValueDim> delta;
-  for (std::size_t j = 0; j < value_dim; ++j) delta[j] = 0.0F;
+// Columns of the state that one pass of the delta rule takes: its intermediate stays on the stack.
+constexpr std::size_t kDeltaColumns = 256;
+
+// `columns` columns of the state, of rows that are `stride` apart; v and out are theirs.
+void delta_columns(float* __restrict state, std::size_t stride, const float* __restrict q,
+                   const float* __restrict k, const float* __restrict v, float decay, float beta,
+                   std::size_t key_dim, std::size_t columns, float* __restrict out) {
+  std::array<float, kDeltaColumns> delta{};
   for (std::size_t i = 0; i < key_dim; ++i) {
-    float* __restrict row = state + i * value_dim;
-    for (std::size_t j = 0; j < value_dim; ++j) {
+    float* __restrict row = state + i * stride;
+    for (std::size_t j = 0; j < columns; ++j) {
       row[j] *= decay;
       delta[j] += row[j] * k[i];
     }
   }
-  for (std::size_t j = 0; j < value_dim; ++j) {
+  for (std::size_t j = 0; j < columns; ++j) {
     delta[j] = beta * (v[j] - delta[j]);
     out[j] = 0.0F;
   }
   for (std::size_t i = 0; i < key_dim; ++i) {
-    float* __restrict row = state + i * value_dim;
-    for (std::size_t j = 0; j < value_dim; ++j) {
+    float* __restrict row = state + i * stride;
+    for (std::size_t j = 0; j < columns; ++j) {
       row[j] += k[i] * delta[j];
       out[j] += row[j] * q[i];
     }
   }
 }
 
+// Columns do not see each other, so taking them in parts changes no bit.
+void gated_delta_step(float* state, const float* q, const float* k, const float* v, float decay,
+                      float beta, std::size_t key_dim, std::size_t value_dim, float* out) {
+  for (std::size_t j = 0; j < value_dim; j += kDeltaColumns) {
+    const std::size_t columns = std::min(kDeltaColumns, value_dim - j);
+    delta_columns(state + j, value_dim, q, k, v + j, decay, beta, key_dim, columns, out + j);
+  }
+}
+
 constexpr Kernels kReference{
     .name = "reference",
+    .supports = can_decode,
     .matmul = matmul,
     .dot = dot,
     .axpy = axpy,

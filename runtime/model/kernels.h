@@ -38,6 +38,10 @@ namespace moepack {
 struct Kernels {
   std::string_view name;  // "reference", or a CpuLevel's
 
+  // Whether matmul takes matrices of `format`. Of any other its results mean nothing, so loading
+  // asks first (runtime/model/kernel_support.h).
+  bool (*supports)(const WeightFormat& format);
+
   // y[t][r] = sum_c w[r][c] * x[t][c] for t < tokens and r in [row_begin, row_end).
   // x: [tokens, w.cols], x_stride >= w.cols; y: [tokens, w.rows], y_stride >= w.rows (indexed by
   // the absolute row). scratch: at least matmul_scratch_floats(w.cols) floats, of this call alone.
@@ -58,14 +62,12 @@ struct Kernels {
   // transformers' torch_recurrent_gated_delta_rule computes it):
   //   S *= decay;  u = S^T k;  S += k (beta (v - u))^T;  out = S^T q
   // state: [key_dim, value_dim], updated in place; q, k: [key_dim] already normalised (q scaled);
-  // v, out: [value_dim]. decay = exp(g), 0 < decay <= 1. value_dim <= 1024. state and out overlap
+  // v, out: [value_dim]. decay = exp(g), 0 <= decay <= 1 (exp underflows). state and out overlap
   // nothing else.
   void (*gated_delta_step)(float* state, const float* q, const float* k, const float* v,
                            float decay, float beta, std::size_t key_dim, std::size_t value_dim,
                            float* out);
 };
-
-constexpr std::size_t kMaxDeltaValueDim = 1024;
 
 // Rows that the kernels take together.
 constexpr std::size_t kMatmulRows = 8;

@@ -448,7 +448,7 @@ class DeltaCase {
 TEST_P(KernelTwin, GatedDeltaStep) {
   std::uint32_t seed = 4000;
   for (std::size_t key_dim : {1U, 3U, 16U, 128U}) {
-    for (std::size_t value_dim : {1U, 7U, 8U, 31U, 32U, 40U, 64U, 128U, 200U, 1024U}) {
+    for (std::size_t value_dim : {1U, 7U, 8U, 31U, 32U, 40U, 64U, 128U, 200U, 257U, 1024U, 1536U}) {
       SCOPED_TRACE(std::to_string(key_dim) + " x " + std::to_string(value_dim));
       DeltaCase state({key_dim, value_dim}, ++seed);
       for (float decay : {1.0F, 0.9F, 1e-6F}) {
@@ -463,6 +463,15 @@ INSTANTIATE_TEST_SUITE_P(Tables, KernelTwin,
                          testing::Values(Table::kReference, Table::kAvx2, Table::kAvx512,
                                          Table::kAvx512Vnni),
                          table_name);
+
+// Every format of the table, so that a new one without a decoder or without kernels is found here.
+TEST_P(KernelTwin, SupportsEveryFormatOfTheTable) {
+  for (const WeightFormat& format : all_weight_formats()) {
+    EXPECT_TRUE(kernels_->supports(format)) << to_string(format);
+  }
+  EXPECT_FALSE(kernels_->supports({QFormatId::kQ4, 48, DType::kBf16}));
+  EXPECT_FALSE(kernels_->supports({QFormatId::kQ4, 64, DType::kF32}));
+}
 
 // In the reference, the number of tokens and the row range never show, in any format.
 TEST(ReferenceKernels, AreBitwiseTheProductOfOneRowAndOneToken) {

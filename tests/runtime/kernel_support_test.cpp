@@ -1,0 +1,59 @@
+// Kernels are asked what they know before a model is computed with them.
+#include "runtime/model/kernel_support.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace moepack {
+namespace {
+
+bool all_but_q4(const WeightFormat& format) { return format.id != QFormatId::kQ4; }
+
+Kernels kernels_without_q4() {
+  Kernels kernels = reference_kernels();
+  kernels.name = "few";
+  kernels.supports = all_but_q4;
+  return kernels;
+}
+
+ModelDir model_of(QFormatId resident, QFormatId expert) {
+  const auto format = [](QFormatId id) {
+    const bool affine = qformat_info(id).kind == QKind::kAffine;
+    return WeightFormat{.id = id, .group_size = affine ? 64U : 0U};
+  };
+  ModelDir model;
+  model.path = "model";
+  model.pack_path = "model/packed_experts";
+  ResidentTensor tensor;
+  tensor.name = "lm_head";
+  tensor.format = format(resident);
+  model.residents.tensors.push_back(tensor);
+  ExpertLayout layout;
+  for (ProjectionLayout& projection : layout.projections) projection.format = format(expert);
+  model.pack.layouts.push_back(layout);
+  return model;
+}
+
+TEST(KernelSupport, TakesWhatTheKernelsKnow) {
+  const ModelDir model = model_of(QFormatId::kBf16, QFormatId::kQ3);
+  EXPECT_TRUE(check_kernel_support(kernels_without_q4(), model).is_ok());
+  EXPECT_TRUE(
+      check_kernel_support(reference_kernels(), model_of(QFormatId::kQ4, QFormatId::kQ4)).is_ok());
+}
+
+TEST(KernelSupport, NamesTheMatrixTheFormatAndTheKernels) {
+  const Status resident =
+      check_kernel_support(kernels_without_q4(), model_of(QFormatId::kQ4, QFormatId::kQ3));
+  EXPECT_EQ(resident.code(), StatusCode::kUnsupported);
+  for (const char* part : {"model", "lm_head", "q4 g64", "few"}) {
+    EXPECT_NE(resident.message().find(part), std::string::npos) << resident.message();
+  }
+  const Status expert =
+      check_kernel_support(kernels_without_q4(), model_of(QFormatId::kBf16, QFormatId::kQ4));
+  EXPECT_EQ(expert.code(), StatusCode::kUnsupported);
+  EXPECT_NE(expert.message().find("packed_experts"), std::string::npos) << expert.message();
+}
+
+}  // namespace
+}  // namespace moepack
