@@ -11,10 +11,10 @@
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "formats/pack/resident_overlay.h"
-#include "runtime/model/expert_store.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/score/logits_sink.h"
+#include "runtime/store/expert_store.h"
 
 namespace moepack {
 

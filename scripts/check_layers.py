@@ -42,11 +42,12 @@ ROOMS = {
     },
     "runtime": {
         "runtime/tokenizer": set(),
-        "runtime/model": set(),
+        "runtime/store": set(),
+        "runtime/model": {"runtime/store"},
         "runtime/cpu": {"runtime/model"},
         "runtime/score": {"runtime/model"},
-        "runtime": {"runtime/tokenizer", "runtime/model", "runtime/score"},
-        "runtime/corpus": {"runtime/model", "runtime/score", "runtime"},
+        "runtime": {"runtime/tokenizer", "runtime/store", "runtime/model", "runtime/score"},
+        "runtime/corpus": {"runtime/store", "runtime/model", "runtime/score", "runtime"},
     },
     "convert": {
         "convert/job": set(),

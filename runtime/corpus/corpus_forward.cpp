@@ -11,6 +11,7 @@
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_state.h"
 #include "runtime/model/resident_tensors.h"
+#include "runtime/store/record_cache.h"
 
 namespace moepack {
 namespace {
@@ -36,7 +37,7 @@ std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
     std::uint64_t bytes = 0;
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
-      const std::uint64_t record = pack.layout_of(l, e).record_bytes;
+      const std::uint64_t record = record_memory_bytes(pack.layout_of(l, e).record_bytes);
       largest = std::max(largest, record);
       bytes += record;
     }

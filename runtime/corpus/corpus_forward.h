@@ -14,10 +14,10 @@
 
 #include "formats/base/status.h"
 #include "formats/model_dir.h"
-#include "runtime/model/expert_store.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/router.h"
+#include "runtime/store/expert_store.h"
 
 namespace moepack {
 

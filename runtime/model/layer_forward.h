@@ -12,12 +12,12 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/compute.h"
 #include "runtime/model/delta_net.h"
-#include "runtime/model/expert_store.h"
 #include "runtime/model/full_attention.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/model_state.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/moe.h"
+#include "runtime/store/expert_store.h"
 
 namespace moepack {
 

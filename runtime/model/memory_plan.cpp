@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/model/model_state.h"
+#include "runtime/store/record_cache.h"
 
 namespace moepack {
 namespace {
@@ -29,7 +30,7 @@ std::uint64_t floor_bytes(const ModelConfig& config, const PackManifest& pack) {
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
     std::vector<std::uint64_t> sizes;
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
-      sizes.push_back(pack.layout_of(layer, e).record_bytes);
+      sizes.push_back(record_memory_bytes(pack.layout_of(layer, e).record_bytes));
     }
     std::sort(sizes.rbegin(), sizes.rend());
     for (std::uint32_t k = 0; k < config.experts_per_token; ++k) floor += sizes[k];
@@ -54,7 +55,7 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident
   plan.cache_floor_bytes = floor_bytes(config, pack);
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
-      plan.pack_bytes += pack.layout_of(layer, e).record_bytes;
+      plan.pack_bytes += record_memory_bytes(pack.layout_of(layer, e).record_bytes);
     }
   }
   if (request.cache_bytes != 0) {

@@ -15,9 +15,9 @@ struct MemoryPlan {
   std::uint64_t key_value_bytes = 0;    // at the full context
   std::uint64_t recurrent_bytes = 0;    // GatedDeltaNet states
   std::uint64_t scratch_bytes = 0;      // activations of one chunk of tokens
-  std::uint64_t cache_bytes = 0;        // expert records
+  std::uint64_t cache_bytes = 0;        // expert records, as RecordCache counts them
   std::uint64_t cache_floor_bytes = 0;  // the experts that one token uses, over all layers
-  std::uint64_t pack_bytes = 0;         // all expert records
+  std::uint64_t pack_bytes = 0;         // all expert records, in memory
 
   std::uint64_t total_bytes() const {
     return resident_bytes + key_value_bytes + recurrent_bytes + scratch_bytes + cache_bytes;

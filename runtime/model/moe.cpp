@@ -59,18 +59,19 @@ void MixtureOfExperts::sort_by_expert(const float* u, std::size_t tokens) {
   }
 }
 
-// Gate, up and down of the groups whose residency is `resident`, all of them together so that many
+// Gate, up and down of the groups whose experts are `ready`, all of them together so that many
 // small experts keep every thread busy.
 void MixtureOfExperts::compute_groups(Compute& compute, std::span<const Group> groups,
-                                      std::span<const ExpertHandle> handles, bool resident) {
+                                      std::span<const ExpertHandle> handles,
+                                      std::span<const ReadyExpert> ready) {
   const Kernels& kernels = compute.kernels();
   const std::size_t hidden = config_.hidden_size;
   const std::size_t width = config_.expert_width;
   std::vector<RowTask> tasks;
   const auto split = [&](Projection projection) {
     tasks.clear();
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      if (handles[g].was_resident != resident) continue;
+    for (const ReadyExpert& expert : ready) {
+      const std::size_t g = expert.index;
       const QMatrixView w = handles[g].layout->view(projection, handles[g].record);
       const std::uint64_t grain = compute.row_grain(w, groups[g].count);
       for (std::uint64_t row = 0; row < w.rows; row += grain) {
@@ -116,16 +117,23 @@ void MixtureOfExperts::compute_groups(Compute& compute, std::span<const Group> g
       });
 }
 
+// Experts are computed as they arrive. Each has rows of its own in results_, so that the order in
+// which they come leaves no trace.
 Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
                                    std::span<const Group> groups) {
   std::vector<std::uint32_t> experts;
   experts.reserve(groups.size());
   for (const Group& group : groups) experts.push_back(group.expert);
   MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, experts));
-  compute_groups(compute, groups, batch.handles(), true);
-  MOE_RETURN_IF_ERROR(batch.wait());
-  compute_groups(compute, groups, batch.handles(), false);
-  return Status::ok();
+  while (true) {
+    const std::vector<ReadyExpert> ready = batch.take_ready();
+    if (ready.empty()) return Status::ok();
+    for (const ReadyExpert& expert : ready) {
+      // Of several failures wait() names the same one in every run.
+      if (!expert.status.is_ok()) return batch.wait();
+    }
+    compute_groups(compute, groups, batch.handles(), ready);
+  }
 }
 
 void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out) {

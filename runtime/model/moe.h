@@ -9,9 +9,9 @@
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "runtime/model/compute.h"
-#include "runtime/model/expert_store.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/router.h"
+#include "runtime/store/expert_store.h"
 
 namespace moepack {
 
@@ -28,8 +28,8 @@ class MixtureOfExperts {
 
   // out[t] += routed experts(u[t]) + gated shared expert(u[t]), with the routing of the last
   // route_logits. u, out: [tokens, H]. Each expert is fetched once for all of its tokens; resident
-  // experts are computed while missing ones are read. The sum over a token's experts is taken in
-  // the order of their rank, whatever order they arrived in.
+  // experts are computed while missing ones are read, and those as they arrive. The sum over a
+  // token's experts is taken in the order of their rank, whatever order they arrived in.
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                  ExpertStore& store, const float* u, std::size_t tokens, float* out);
 
@@ -57,7 +57,7 @@ class MixtureOfExperts {
   Status run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
                    std::span<const Group> groups);
   void compute_groups(Compute& compute, std::span<const Group> groups,
-                      std::span<const ExpertHandle> handles, bool resident);
+                      std::span<const ExpertHandle> handles, std::span<const ReadyExpert> ready);
   void combine(Compute& compute, std::size_t tokens, float* out);
   Status run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer);
 

@@ -1,0 +1,130 @@
+// Experts on the SSD, a part of them in RAM: one expert is one record is one read. A record is
+// looked for in the cache (record_cache.h), else read (record_reader.h), and compared with its
+// checksum after its first read (record_check.h). What a batch needs is pinned while it is used.
+//
+// Thread rule: begin(), max_batch(), stats() and reset_stats() may be called from any thread at any
+// time. A Batch is used by one thread at a time; different batches of one store may be used by
+// different threads at once, and may share experts. There is no thread of the store's own: whoever
+// waits for a batch reaps and checks the records that come in, those of other batches too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/pack/pack_manifest.h"
+#include "runtime/store/eviction_policy.h"
+#include "runtime/store/record_reader.h"
+
+namespace moepack {
+
+struct ExpertStoreOptions {
+  // Budget for records in memory, each counted with its padding (record_memory_bytes()); at least
+  // one record for each of concurrent_batches. It is never exceeded.
+  std::uint64_t cache_bytes = 0;
+  std::uint32_t io_threads = 4;  // concurrent reads
+  // As many batches as this, each of at most max_batch() experts, fit into the budget at once.
+  std::uint32_t concurrent_batches = 1;
+};
+
+struct ExpertStoreStats {
+  std::uint64_t hits = 0;    // experts in memory, or on their way there for another use
+  std::uint64_t misses = 0;  // experts read
+  std::uint64_t bytes_read = 0;
+  double read_seconds = 0;            // wall time during which at least one read was under way
+  std::uint64_t allocated_bytes = 0;  // memory of the cache now; reset_stats() leaves it
+};
+
+// One expert of a batch. `record` is page-aligned memory of layout->record_bytes bytes, owned by
+// the store and valid until the batch ends.
+struct ExpertHandle {
+  const ExpertLayout* layout = nullptr;
+  const std::byte* record = nullptr;
+  bool was_resident = false;
+};
+
+// An expert of a batch whose record is there, or can not be had.
+struct ReadyExpert {
+  std::size_t index = 0;  // into handles()
+  Status status = {};     // not ok: the record holds no expert; file, expert, offset
+};
+
+class ExpertStore {
+ public:
+  // Opens every layer file, to be read by threads, and evicts the least recently used records. The
+  // manifest is copied. kInvalidArgument for a budget that is too small; the errors of
+  // ThreadReader::open.
+  static Result<std::unique_ptr<ExpertStore>> open(const std::filesystem::path& pack_directory,
+                                                   const PackManifest& manifest,
+                                                   const ExpertStoreOptions& options);
+  // The same with a reader of the layer files, in the order of manifest.layers, and a policy.
+  static Result<std::unique_ptr<ExpertStore>> open_with(std::unique_ptr<RecordReader> reader,
+                                                        std::unique_ptr<EvictionPolicy> policy,
+                                                        const std::filesystem::path& pack_directory,
+                                                        const PackManifest& manifest,
+                                                        const ExpertStoreOptions& options);
+  // All batches have ended.
+  ~ExpertStore();
+  ExpertStore(const ExpertStore&) = delete;
+  ExpertStore& operator=(const ExpertStore&) = delete;
+
+  // How many experts of one layer may stand in one batch within the budget (>= 1).
+  std::size_t max_batch(std::uint32_t layer) const;
+
+  // Pins the experts of one layer until it is destroyed, which waits for its reads.
+  class Batch {
+   public:
+    Batch(Batch&& other) noexcept;
+    Batch& operator=(Batch&&) = delete;
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+    ~Batch();
+
+    // In the order of begin()'s experts. record is readable at once where was_resident, else after
+    // next_ready() or take_ready() gave the expert with an ok status, or wait() returned ok.
+    std::span<const ExpertHandle> handles() const { return handles_; }
+
+    // The next expert that can be used: first those that were resident, in the order of handles(),
+    // then the others in the order in which they arrived. Waits while reads are under way; nullopt
+    // when every expert was given. A failed read is the status of its own expert alone.
+    std::optional<ReadyExpert> next_ready();
+    // The same for all experts that can be used now, at least one: a caller with many threads
+    // computes them together. Empty when every expert was given.
+    std::vector<ReadyExpert> take_ready();
+    // Waits for all reads of the batch; the first error in the order of handles() if any. Gives no
+    // expert: next_ready() and take_ready() go on as before.
+    Status wait();
+
+   private:
+    friend class ExpertStore;
+    explicit Batch(ExpertStore* store) : store_(store) {}
+    void collect();
+    ExpertStore* store_;  // null after a move
+    std::vector<ExpertHandle> handles_;
+    std::vector<std::size_t> slots_;    // of the cache, by handle
+    std::vector<std::size_t> pending_;  // handles that were not yet seen to be ready
+    std::deque<ReadyExpert> ready_;     // seen to be ready and not yet given
+  };
+
+  // Starts reading what is missing of `experts`; one that is named twice is read once.
+  // kInvalidArgument for an expert that the pack does not have, and when the budget has no room
+  // beside the batches there are: begin() does not wait for another batch to end. That cannot
+  // happen with at most max_batch(layer) experts in each of at most concurrent_batches batches.
+  Result<Batch> begin(std::uint32_t layer, std::span<const std::uint32_t> experts);
+
+  ExpertStoreStats stats() const;
+  void reset_stats();
+
+ private:
+  struct Impl;
+  explicit ExpertStore(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moepack

@@ -1,0 +1,121 @@
+#include "runtime/store/record_cache.h"
+
+#include <string>
+#include <utility>
+
+#include "formats/base/bytes.h"
+
+namespace moepack {
+
+std::uint64_t record_memory_bytes(std::uint64_t record_bytes) {
+  return align_up(record_bytes, kRecordAlignment);
+}
+
+RecordCache::RecordCache(std::uint64_t budget_bytes, std::unique_ptr<EvictionPolicy> policy)
+    : budget_(budget_bytes), policy_(std::move(policy)) {}
+
+std::optional<RecordCache::Slot> RecordCache::pin(RecordKey key) {
+  const auto found = slots_.find(key);
+  if (found == slots_.end()) return std::nullopt;
+  Entry& entry = entries_[found->second];
+  if (entry.pins++ == 0) pinned_ += entry.buffer.size();
+  policy_->used(key);
+  return found->second;
+}
+
+Result<RecordCache::Slot> RecordCache::add(RecordKey key, std::uint64_t bytes) {
+  MOE_ASSIGN_OR_RETURN(AlignedBuffer buffer, take_buffer(record_memory_bytes(bytes)));
+  Slot slot = entries_.size();
+  if (free_slots_.empty()) {
+    entries_.emplace_back();
+  } else {
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+  }
+  pinned_ += buffer.size();
+  entries_[slot] = {
+      .key = key, .buffer = std::move(buffer), .bytes = bytes, .pins = 1, .forgotten = false};
+  slots_.emplace(key, slot);
+  policy_->used(key);
+  return slot;
+}
+
+void RecordCache::unpin(Slot slot) {
+  Entry& entry = entries_[slot];
+  if (--entry.pins > 0) return;
+  pinned_ -= entry.buffer.size();
+  if (entry.forgotten) release(slot);
+}
+
+void RecordCache::forget(Slot slot) {
+  Entry& entry = entries_[slot];
+  if (entry.forgotten) return;
+  entry.forgotten = true;
+  slots_.erase(entry.key);
+  policy_->removed(entry.key);
+}
+
+std::span<std::byte> RecordCache::memory(Slot slot) {
+  return entries_[slot].buffer.span().first(entries_[slot].bytes);
+}
+
+// A buffer of exactly `size` bytes: a spare one or a new one, after evicting what the budget asks
+// for.
+Result<AlignedBuffer> RecordCache::take_buffer(std::uint64_t size) {
+  if (pinned_ > budget_ || size > budget_ - pinned_) {
+    return invalid_argument("the expert cache of " + std::to_string(budget_) +
+                                " bytes cannot take a record of " + std::to_string(size) +
+                                " bytes beside the " + std::to_string(pinned_) +
+                                " bytes of records in use",
+                            "raise --cache-mb");
+  }
+  while (true) {
+    if (auto same = spare_.find(size); same != spare_.end() && !same->second.empty()) {
+      AlignedBuffer buffer = std::move(same->second.back());
+      same->second.pop_back();
+      return buffer;
+    }
+    if (size <= budget_ - allocated_) {
+      MOE_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::allocate(size, kRecordAlignment));
+      allocated_ += size;
+      return buffer;
+    }
+    // Spares of other sizes give their memory back before anything useful is evicted.
+    if (!free_a_spare() && !evict_one()) {
+      return invalid_argument("the eviction policy of the expert cache gives no record away");
+    }
+  }
+}
+
+bool RecordCache::free_a_spare() {
+  for (auto& [size, buffers] : spare_) {
+    if (buffers.empty()) continue;
+    buffers.pop_back();
+    allocated_ -= size;
+    return true;
+  }
+  return false;
+}
+
+bool RecordCache::evict_one() {
+  const auto may_leave = [this](RecordKey key) {
+    const auto found = slots_.find(key);
+    return found != slots_.end() && entries_[found->second].pins == 0;
+  };
+  const std::optional<RecordKey> key = policy_->victim(may_leave);
+  if (!key.has_value() || !may_leave(*key)) return false;
+  const Slot slot = slots_.at(*key);
+  forget(slot);
+  release(slot);
+  return true;
+}
+
+// Ends an entry that is forgotten and has no pins.
+void RecordCache::release(Slot slot) {
+  AlignedBuffer buffer = std::move(entries_[slot].buffer);
+  entries_[slot] = {};
+  free_slots_.push_back(slot);
+  spare_[buffer.size()].push_back(std::move(buffer));
+}
+
+}  // namespace moepack

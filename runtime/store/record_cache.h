@@ -1,0 +1,84 @@
+// Records in memory within a budget of bytes. The cache does no I/O and does not know what stands
+// in a record: it gives memory under a key, keeps it while it is pinned, and evicts what is not
+// pinned when the budget is used up.
+//
+// Thread rule: no lock of its own. Every call needs the lock of the owner (ExpertStore's mutex);
+// the bytes of a pinned record may be read and written without it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/base/file.h"
+#include "formats/base/status.h"
+#include "runtime/store/eviction_policy.h"
+
+namespace moepack {
+
+// Records start at multiples of this, and their memory is a multiple of it long.
+constexpr std::size_t kRecordAlignment = kDirectUnit;
+
+// What a record of this many bytes takes of the budget.
+std::uint64_t record_memory_bytes(std::uint64_t record_bytes);
+
+class RecordCache {
+ public:
+  // Names an entry while it is pinned. Slots are small numbers and are used again.
+  using Slot = std::size_t;
+
+  RecordCache(std::uint64_t budget_bytes, std::unique_ptr<EvictionPolicy> policy);
+
+  // Counts one pin more on the record of `key`; nullopt when there is none.
+  std::optional<Slot> pin(RecordKey key);
+  // Makes an entry with uninitialized memory for `bytes` bytes, pinned once, and evicts records for
+  // it where the budget asks for that. There must be none of this key. An error leaves the cache
+  // without the entry: kInvalidArgument when pinned records leave no room, kIo when the system
+  // gives no memory.
+  Result<Slot> add(RecordKey key, std::uint64_t bytes);
+  // Counts one pin less. An entry without pins may be evicted; one that was forgotten ends.
+  void unpin(Slot slot);
+  // The key finds this entry no more; its memory stays as long as it is pinned. For a pinned entry
+  // whose bytes turned out to be wrong.
+  void forget(Slot slot);
+
+  // The bytes of a pinned entry. They stay where they are until the last pin goes. Behind the end
+  // the memory goes on to the next multiple of kRecordAlignment.
+  std::span<std::byte> memory(Slot slot);
+
+  std::uint64_t budget_bytes() const { return budget_; }
+  // All memory the cache holds, evicted records' that waits for its next use included.
+  std::uint64_t allocated_bytes() const { return allocated_; }
+  // What can not be evicted now.
+  std::uint64_t pinned_bytes() const { return pinned_; }
+
+ private:
+  struct Entry {
+    RecordKey key = 0;
+    AlignedBuffer buffer;  // of record_memory_bytes(bytes)
+    std::uint64_t bytes = 0;
+    std::size_t pins = 0;
+    bool forgotten = false;
+  };
+
+  Result<AlignedBuffer> take_buffer(std::uint64_t size);
+  bool free_a_spare();
+  bool evict_one();
+  void release(Slot slot);
+
+  std::uint64_t budget_;
+  std::unique_ptr<EvictionPolicy> policy_;
+  std::vector<Entry> entries_;
+  std::vector<Slot> free_slots_;
+  std::unordered_map<RecordKey, Slot> slots_;                // of entries that are not forgotten
+  std::map<std::size_t, std::vector<AlignedBuffer>> spare_;  // by size, of entries that ended
+  std::uint64_t allocated_ = 0;
+  std::uint64_t pinned_ = 0;
+};
+
+}  // namespace moepack

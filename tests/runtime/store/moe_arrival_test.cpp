@@ -1,0 +1,135 @@
+// A layer's output does not depend, to the last bit, on the order in which its experts arrive.
+#include <gtest/gtest.h>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "formats/base/dtype.h"
+#include "runtime/model/moe.h"
+#include "runtime/store/thread_reader.h"
+#include "tests/runtime/store/faulty_reader.h"
+#include "tests/runtime/store/mixed_pack.h"
+
+namespace moepack {
+namespace {
+
+using test::FaultyReader;
+using test::ReapOrder;
+
+constexpr std::size_t kHidden = 64;
+constexpr std::size_t kWidth = 32;
+constexpr std::uint32_t kExperts = 12;
+constexpr std::uint32_t kTopK = 5;
+constexpr std::size_t kMaxTokens = 9;
+
+// One layer of random bf16 experts behind a random router.
+class MoeArrival : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    config_.hidden_size = kHidden;
+    config_.expert_width = kWidth;
+    config_.num_experts = kExperts;
+    config_.experts_per_token = kTopK;
+    config_.shared_expert_width = 0;
+    write_pack();
+    router_ = random_bf16(kExperts * kHidden);
+    weights_.router = {.format = {},
+                       .rows = kExperts,
+                       .cols = kHidden,
+                       .weight = reinterpret_cast<const std::byte*>(router_.data()),
+                       .scales = nullptr,
+                       .biases = nullptr};
+    for (float& value : inputs_) value = normal_(random_);
+  }
+
+  std::vector<std::uint16_t> random_bf16(std::size_t count) {
+    std::vector<std::uint16_t> values(count);
+    for (std::uint16_t& value : values) value = f32_to_bf16(normal_(random_));
+    return values;
+  }
+
+  void write_pack() {
+    const WeightFormat plain{};
+    pack_.num_layers = 1;
+    pack_.num_experts = kExperts;
+    pack_.hidden_size = kHidden;
+    pack_.expert_width = kWidth;
+    pack_.layouts = {*make_expert_layout(kHidden, kWidth, {plain, plain, plain})};
+    LayerEntry layer;
+    layer.file = layer_file_name(0);
+    std::ofstream out(dir_ / layer.file, std::ios::binary);
+    for (std::uint32_t e = 0; e < kExperts; ++e) {
+      const std::vector<std::uint16_t> record = random_bf16(pack_.layouts[0].record_bytes / 2);
+      const auto bytes = std::as_bytes(std::span(record));
+      layer.experts.push_back({.offset = layer.file_size, .checksum = checksum(bytes)});
+      out.write(reinterpret_cast<const char*>(bytes.data()),
+                static_cast<std::streamsize>(bytes.size()));
+      layer.file_size += bytes.size();
+    }
+    pack_.layers.push_back(layer);
+  }
+
+  // The output of a new layer for the first `tokens` inputs; `per_reap` experts arrive at a time.
+  std::vector<float> run(std::size_t tokens, std::uint64_t records, ReapOrder order,
+                         std::uint32_t seed, std::size_t per_reap, std::size_t threads) {
+    auto reader = std::make_unique<FaultyReader>(
+        std::vector<std::filesystem::path>{dir_ / layer_file_name(0)}, order, seed);
+    reader->per_reap = per_reap;
+    if (failing_ < kExperts) {
+      reader->faults[{0, pack_.layers[0].experts[failing_].offset}] = test::ReadFault::kError;
+    }
+    auto store = ExpertStore::open_with(std::move(reader), least_recently_used(), dir_.path(),
+                                        pack_, {.cache_bytes = records * record_memory()});
+    EXPECT_OK(store);
+    Compute compute(reference_kernels(), threads, kHidden);
+    MixtureOfExperts moe(config_, kMaxTokens);
+    std::vector<float> out(tokens * kHidden, 0.0F);
+    (void)moe.route_logits(compute, weights_, inputs_.data(), tokens);
+    status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
+    return out;
+  }
+
+  std::uint64_t record_memory() const { return pack_.layouts[0].record_bytes; }
+
+  test::TempDir dir_;
+  std::mt19937 random_{7};
+  std::normal_distribution<float> normal_{0.0F, 0.3F};
+  ModelConfig config_;
+  PackManifest pack_;
+  std::vector<std::uint16_t> router_;
+  MoeWeights weights_;
+  std::vector<float> inputs_ = std::vector<float>(kMaxTokens * kHidden);
+  std::uint32_t failing_ = kExperts;  // none
+  Status status_;                     // of the last run
+};
+
+TEST_F(MoeArrival, TheOutputIsTheSameInEveryOrder) {
+  for (const std::size_t tokens : {std::size_t{1}, std::size_t{2}, kMaxTokens}) {
+    // All experts arrive at once, in the order of their ids.
+    const std::vector<float> expected =
+        run(tokens, kExperts, ReapOrder::kAsSubmitted, 1, kExperts, 1);
+    ASSERT_OK(status_);
+    ASSERT_NE(expected, std::vector<float>(tokens * kHidden, 0.0F));
+    for (const std::uint64_t records : {1U, 3U, kExperts}) {
+      for (std::uint32_t seed = 1; seed <= 6; ++seed) {
+        const ReapOrder order = seed % 2 == 0 ? ReapOrder::kShuffled : ReapOrder::kLastFirst;
+        const std::vector<float> out =
+            run(tokens, records, order, seed, 1 + seed % 3, 1 + seed % 2);
+        ASSERT_OK(status_);
+        ASSERT_EQ(std::memcmp(out.data(), expected.data(), out.size() * sizeof(float)), 0)
+            << tokens << " tokens, room for " << records << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST_F(MoeArrival, AFailedExpertIsTheErrorOfTheLayer) {
+  failing_ = 0;
+  (void)run(kMaxTokens, kExperts, ReapOrder::kLastFirst, 1, 1, 2);
+  test::expect_error(status_, StatusCode::kIo, {"layer_00.bin", "EIO"});
+}
+
+}  // namespace
+}  // namespace moepack
