@@ -88,6 +88,7 @@ struct ExpertStore::Impl {
   void advance(Lock& lock);
   void drain(Lock& lock);
   void reap(Lock& lock, bool wait);
+  void check_all(Lock& lock);
   void check_one(Lock& lock);
   void take_completion(RecordCompletion completion);
   void finish(Slot slot, Status status);
@@ -175,6 +176,10 @@ void ExpertStore::Impl::advance(Lock& lock) {
 // Makes everything ready that has come in, without waiting for more.
 void ExpertStore::Impl::drain(Lock& lock) {
   if (outstanding > 0 && !reaping) reap(lock, false);
+  check_all(lock);
+}
+
+void ExpertStore::Impl::check_all(Lock& lock) {
   while (!arrived.empty()) check_one(lock);
 }
 
@@ -346,7 +351,10 @@ std::vector<ReadyExpert> ExpertStore::Batch::take_ready() {
     Impl& s = *store_->impl_;
     Impl::Lock lock(s.mutex);
     s.drain(lock);
-    for (collect(); ready_.empty(); collect()) s.advance(lock);
+    for (collect(); ready_.empty(); collect()) {
+      s.advance(lock);
+      s.check_all(lock);
+    }
   }
   std::vector<ReadyExpert> all(std::make_move_iterator(ready_.begin()),
                                std::make_move_iterator(ready_.end()));
