@@ -1,6 +1,7 @@
 // Batches of several threads at once over one store; run by the thread sanitizer too.
 #include <gtest/gtest.h>
 #include <atomic>
+#include <latch>
 #include <optional>
 #include <random>
 #include <set>
@@ -14,11 +15,11 @@ namespace moepack {
 namespace {
 
 using test::kMixedExperts;
-using test::kMixedLayers;
 using test::MixedPack;
 
 constexpr std::uint32_t kThreads = 4;
-constexpr std::uint32_t kBatches = 150;
+constexpr std::uint32_t kBatches = 600;
+constexpr std::uint32_t kLayers = 8;  // four times as many records as the cache holds
 constexpr std::uint32_t kDamagedLayer = 1;
 constexpr std::uint32_t kDamagedExpert = 3;
 
@@ -46,7 +47,7 @@ void use_store(const MixedPack& pack, ExpertStore& store, std::uint64_t budget, 
                Tally& tally) {
   std::mt19937 random(seed);
   for (std::uint32_t i = 0; i < kBatches; ++i) {
-    const std::uint32_t layer = random() % kMixedLayers;
+    const std::uint32_t layer = static_cast<std::uint32_t>(random() % kLayers);
     std::set<std::uint32_t> chosen;
     while (chosen.size() < store.max_batch(layer)) {
       chosen.insert(static_cast<std::uint32_t>(random() % kMixedExperts));
@@ -77,7 +78,7 @@ void use_store(const MixedPack& pack, ExpertStore& store, std::uint64_t budget, 
 }
 
 TEST(ExpertStoreThreads, BatchesOfSeveralThreadsShareTheCache) {
-  const MixedPack pack;
+  const MixedPack pack(kLayers);
   pack.damage(kDamagedLayer, kDamagedExpert);
   const std::uint64_t budget = 2 * kThreads * pack.largest();
   ASSERT_OK_AND_ASSIGN(
@@ -86,9 +87,13 @@ TEST(ExpertStoreThreads, BatchesOfSeveralThreadsShareTheCache) {
                         {.cache_bytes = budget, .io_threads = 3, .concurrent_batches = kThreads}));
   ASSERT_EQ(store->max_batch(0), 2U);
   Tally tally;
+  std::latch start(kThreads);
   std::vector<std::thread> threads;
   for (std::uint32_t t = 0; t < kThreads; ++t) {
-    threads.emplace_back([&, t] { use_store(pack, *store, budget, t + 1, tally); });
+    threads.emplace_back([&, t] {
+      start.arrive_and_wait();
+      use_store(pack, *store, budget, t + 1, tally);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(tally.wrong_bytes, 0U);

@@ -1,5 +1,5 @@
-// A reader that does with its completions what a test asks for: faults, lateness, any order. It
-// works in the thread that calls it, so that a test with one thread is the same in every run.
+// A reader that does with its reads what a test asks for: faults, lateness, any order. It works in
+// the thread that reaps, and no earlier, so that a test with one thread is the same in every run.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class FaultyReader final : public RecordReader {
   Status submit(std::span<const RecordRead> reads) override {
     if (!next_submit.is_ok()) return std::exchange(next_submit, Status::ok());
     submissions.push_back(reads.size());
-    for (const RecordRead& read : reads) held_.push_back(run(read));
+    held_.insert(held_.end(), reads.begin(), reads.end());
     return Status::ok();
   }
 
@@ -56,11 +56,13 @@ class FaultyReader final : public RecordReader {
     EXPECT_FALSE(held_.empty()) << "a wait that would never end";
     while (given.size() < per_reap && !held_.empty()) {
       const auto at = held_.begin() + static_cast<std::ptrdiff_t>(next());
-      given.push_back(std::move(*at));
+      given.push_back(run(*at));
       held_.erase(at);
     }
     return given;
   }
+
+  std::size_t under_way() const { return held_.size(); }
 
  private:
   RecordCompletion run(const RecordRead& read) {
@@ -100,7 +102,7 @@ class FaultyReader final : public RecordReader {
   ReapOrder order_;
   std::mt19937 random_;
   std::vector<File> files_;
-  std::vector<RecordCompletion> held_;
+  std::vector<RecordRead> held_;
 };
 
 }  // namespace moepack::test

@@ -23,16 +23,16 @@ struct MixedPack {
   TempDir dir;
   PackManifest manifest;
 
-  MixedPack() {
+  explicit MixedPack(std::uint32_t layers = kMixedLayers) {
     const WeightFormat plain{};
     const WeightFormat q4{.id = QFormatId::kQ4, .group_size = 32};
-    manifest.num_layers = kMixedLayers;
+    manifest.num_layers = layers;
     manifest.num_experts = kMixedExperts;
     manifest.hidden_size = 64;
     manifest.expert_width = 32;
     manifest.layouts = {*make_expert_layout(64, 32, {plain, plain, plain}),
                         *make_expert_layout(64, 32, {q4, q4, q4})};
-    for (std::uint32_t layer = 0; layer < kMixedLayers; ++layer) {
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
       LayerEntry entry;
       entry.file = layer_file_name(layer);
       std::ofstream out(dir / entry.file, std::ios::binary);
