@@ -52,7 +52,7 @@ TEST(Progress, ALineWhereAllIsDoneAndNoneForMoreOfIt) {
   testing::internal::CaptureStderr();
   {
     ProgressLine line(/*terminal=*/false, /*quiet=*/false);
-    for (const std::uint64_t done : {300, 350, 400, 400}) line.update(done, 400, 4, 4);
+    for (const std::uint64_t done : {300U, 350U, 400U, 400U}) line.update(done, 400, 4, 4);
   }
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
