@@ -366,7 +366,11 @@ def main():
     parser = options(__doc__, shim=True)
     parser.add_argument("--sanitized", action="store_true", help="no limits of memory")
     args = parser.parse_args()
+    args.program, args.checkpoint = args.program.resolve(), args.checkpoint.resolve()
+    args.shim = args.shim and args.shim.resolve()
+    here = os.getcwd()
     with tempfile.TemporaryDirectory(prefix="moepack-outputs-") as scratch:
+        os.chdir(scratch)  # a file named - would be here
         checks = Checks(args, Path(scratch))
         check_special_targets(checks)
         check_links_and_strangers(checks)
@@ -381,6 +385,7 @@ def main():
         check_prompts(checks)
         check_predict(checks)
         check_small_address_space(checks)
+        os.chdir(here)
         return conclude(checks.failures, f"{checks.checks} checks of {checks.runs} runs, ")
 
 
