@@ -88,7 +88,6 @@ double median(std::vector<double> values) {
 }
 
 void run(std::size_t rows, std::size_t cols, std::uint32_t bits, int repeats) {
-  use_one_blas_thread();
   const Matrix w = normal_matrix(padded_rows(rows), cols, 0.02F, 1);
   const Matrix h = random_hessian(cols);
   std::printf("[%zu, %zu], %u bits, kernels %.*s\n", rows, cols, bits,

@@ -1,10 +1,21 @@
 #include "quant/linear_algebra.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
 
 #include <cassert>
+#include <optional>
+#include <string>
+
+#include "formats/base/bytes.h"
 
 extern "C" {
+// OpenBLAS asks this function of its own what OPENBLAS_NUM_THREADS says while it is being loaded,
+// before any code of the program runs, and starts its threads at once; a program's function of the
+// name comes first. Source: driver/others/openblas_env.c and memory.c of OpenBLAS.
+int openblas_num_threads_env();
+int openblas_num_threads_env() { return 1; }
+
 // LAPACK, as OpenBLAS implements it. Source: LAPACK users' guide, routines SPOTRF and STRTRI.
 void spotrf_(const char* uplo, const int* n, float* a, const int* lda, int* info);
 void strtri_(const char* uplo, const char* diag, const int* n, float* a, const int* lda, int* info);
@@ -13,11 +24,24 @@ void strtri_(const char* uplo, const char* diag, const int* n, float* a, const i
 namespace moepack {
 namespace {
 
+// Of a thread that is in a call: 128 MiB on x86-64 (BUFFER_SIZE in OpenBLAS 0.3.21, measured).
+constexpr std::uint64_t kBlasBufferBytes = std::uint64_t{128} << 20;
+
+// Where OpenBLAS was built so that it did not ask openblas_num_threads_env().
+void end_other_threads() {
+  static const bool done = [] {
+    if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
 int size_of(Eigen::Index n) { return static_cast<int>(n); }
 
 // out += factor a b^T.
 void add_scaled_product(float factor, const Eigen::Ref<const Matrix>& a,
                         const Eigen::Ref<const Matrix>& b, Eigen::Ref<Matrix> out) {
+  end_other_threads();
   assert(out.rows() == a.rows() && out.cols() == b.rows() && a.cols() == b.cols());
   cblas_sgemm(CblasColMajor, CblasNoTrans, CblasTrans, size_of(a.rows()), size_of(b.rows()),
               size_of(a.cols()), factor, a.data(), size_of(a.outerStride()), b.data(),
@@ -26,9 +50,25 @@ void add_scaled_product(float factor, const Eigen::Ref<const Matrix>& a,
 
 }  // namespace
 
-void use_one_blas_thread() { openblas_set_num_threads(1); }
+Status check_blas_memory(std::size_t threads, std::uint64_t other_bytes) {
+  const std::optional<std::uint64_t> buffers = checked_mul(threads, kBlasBufferBytes);
+  const auto wanted = buffers.has_value() ? checked_add(*buffers, other_bytes) : std::nullopt;
+  void* const probe =
+      wanted.has_value()
+          ? ::mmap(nullptr, *wanted, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+          : MAP_FAILED;
+  if (probe != MAP_FAILED) {
+    ::munmap(probe, *wanted);
+    return Status::ok();
+  }
+  return make_error(StatusCode::kIo, Where{},
+                    "out of memory: " + std::to_string(threads) +
+                        " threads need more address space than this process may have",
+                    "lower -t, or raise the limit (ulimit -v)");
+}
 
 void add_gram(const Eigen::Ref<const Matrix>& x, Matrix& upper) {
+  end_other_threads();
   assert(upper.rows() == x.rows() && upper.cols() == x.rows());
   cblas_ssyrk(CblasColMajor, CblasUpper, CblasNoTrans, size_of(x.rows()), size_of(x.cols()), 1.0F,
               x.data(), size_of(x.outerStride()), 1.0F, upper.data(), size_of(upper.rows()));
@@ -49,6 +89,7 @@ void mirror_upper(Matrix& square) {
 }
 
 bool invert_cholesky(Matrix& a) {
+  end_other_threads();
   const int n = size_of(a.rows());
   int info = 0;
   spotrf_("U", &n, a.data(), &n, &info);
@@ -60,6 +101,7 @@ bool invert_cholesky(Matrix& a) {
 
 void multiply(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b,
               Eigen::Ref<Matrix> out) {
+  end_other_threads();
   assert(out.rows() == a.rows() && out.cols() == b.cols() && a.cols() == b.rows());
   cblas_sgemm(CblasColMajor, CblasNoTrans, CblasNoTrans, size_of(a.rows()), size_of(b.cols()),
               size_of(a.cols()), 1.0F, a.data(), size_of(a.outerStride()), b.data(),

@@ -1,16 +1,24 @@
 // Dense float32 matrices and the level-3 operations of the quantizer, on OpenBLAS. Column-major.
+// Every call computes in the thread that makes it, and OpenBLAS starts no thread of its own: the
+// quantizer works on many experts at once instead, and results do not depend on the number of
+// threads. The functions may be called from any number of threads.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include <Eigen/Core>
+
+#include "formats/base/status.h"
 
 namespace moepack {
 
 using Matrix = Eigen::MatrixXf;
 
-// From now on every BLAS call of this process runs in the thread that makes it: the quantizer works
-// on many experts at once instead, and results do not depend on the number of threads. Call before
-// any of the functions below are used from several threads.
-void use_one_blas_thread();
+// Whether `threads` threads can be in these functions at once beside `other_bytes` of memory. Each
+// needs a buffer that OpenBLAS takes once and keeps, and where the process may have no more address
+// space OpenBLAS tries for ever instead of failing: ask first. kIo: it does not fit.
+Status check_blas_memory(std::size_t threads, std::uint64_t other_bytes);
 
 // upper += x x^T in the upper triangle (the lower one is not touched). x: [n, k]; upper: [n, n].
 void add_gram(const Eigen::Ref<const Matrix>& x, Matrix& upper);

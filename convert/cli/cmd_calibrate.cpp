@@ -7,6 +7,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
 #include "runtime/corpus/calibrate.h"
@@ -76,6 +78,7 @@ Result<std::vector<std::int32_t>> read_tokens(const CalibrateFlags& flags) {
 }
 
 Result<CalibrateOptions> options_of(const CalibrateFlags& flags) {
+  MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   CalibrateOptions options;
   options.model = flags.engine.model;
   options.pack = flags.engine.pack;
@@ -202,7 +205,8 @@ Result<CalibrateReport> run(const CalibrateFlags& flags) {
   if (flags.dry_run) return plan_calibration(options, tokens);
   ProgressLine line(stderr_is_terminal(), flags.quiet);
   return calibrate(options, tokens, [&line](const CalibrateProgress& p) {
-    line.update_tokens(p.tokens_done, p.tokens_total, p.layers_done, p.layers_total);
+    line.update_tokens(p.tokens_done, p.tokens_total, p.layers_done, p.layers_total,
+                       p.is_response ? "response of layer" : "layer");
   });
 }
 
@@ -223,16 +227,18 @@ void add_flags(CLI::App& command, CalibrateFlags& flags) {
   command
       .add_option("--max-tokens", flags.max_tokens,
                   "At most so many tokens, in windows spread over the text; 0: all")
+      ->check(whole_number(0, kMaxCount))
       ->capture_default_str();
   command
       .add_option("-c,--ctx-size", flags.context,
                   "Tokens of a window; each starts from a fresh state")
-      ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{1} << 24))
+      ->check(whole_number(1, kMaxContext))
       ->capture_default_str();
   command
       .add_option("--probe-tokens", flags.probe_tokens,
                   "Measure with at most so many tokens how much an error in each layer changes the "
                   "predictions, for moepack sensitivity; 0: do not")
+      ->check(whole_number(0, kMaxCount))
       ->capture_default_str();
   command.add_flag("--restart", flags.restart,
                    "Drop an interrupted calibration, of whatever it is");

@@ -3,10 +3,12 @@
 #include <array>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/layer_list.h"
+#include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
 #include "convert/pack/convert.h"
@@ -194,6 +196,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
   command
       .add_option("--page-size", flags.page_size,
                   "Records start at multiples of this many bytes; 1: no padding")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   add_threads(command, flags.threads);
   add_layers(command, flags.layers, "Convert");

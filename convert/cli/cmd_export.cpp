@@ -5,6 +5,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
+#include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/export/flashmoe/export.h"
 #include "convert/export/gguf/export_gguf.h"
@@ -153,6 +156,9 @@ Status check_gguf_flags(const ExportFlags& flags) {
   if (flags.vocab_bytes != "raw") other = "--vocab-bytes";
   if (flags.tokenizer_only) other = "--tokenizer-only";
   if (flags.no_tokenizer) other = "--no-tokenizer";
+  if (flags.output == kStdoutName) {
+    return invalid_argument("a GGUF file cannot go to stdout", "name a file that does not exist");
+  }
   if (other == nullptr) return Status::ok();
   return invalid_argument(std::string(other) + " is for the flash-moe engines' directory",
                           "leave out one of --gguf and " + std::string(other));
@@ -161,6 +167,7 @@ Status check_gguf_flags(const ExportFlags& flags) {
 Result<Outcome> run(const ExportFlags& flags) {
   Outcome outcome;
   if (flags.gguf) MOE_RETURN_IF_ERROR(check_gguf_flags(flags));
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   ProgressLine line(stderr_is_terminal(), flags.quiet);
   if (flags.gguf) {
     MOE_ASSIGN_OR_RETURN(outcome.gguf, export_gguf({.model = flags.model,
@@ -197,7 +204,7 @@ void add_flags(CLI::App& command, ExportFlags& flags) {
   command
       .add_option("--split", flags.split_gb,
                   "Largest weight file in GB (1e9 bytes), for engines with a buffer limit; 0: one")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(real_number(0, 1e9));
   command
       .add_option("--split-names", flags.split_names,
                   "writer: model_weights.bin, model_weights_1.bin, ...; loader: "

@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/output.h"
 #include "convert/cli/token_input.h"
-#include "formats/base/file.h"
 
 namespace moepack::cli {
 namespace {
@@ -18,12 +18,15 @@ struct LogitsFlags {
 };
 
 Status run(const LogitsFlags& flags) {
+  MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
+  if (out.is_stdout() && flags.json) {
+    return invalid_argument("the logits and --json cannot both go to stdout", "name a file");
+  }
   MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, read_token_ids(flags.token_ids));
   if (ids.empty()) return invalid_argument(flags.token_ids + " holds no token ids");
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(flags.engine, ids.size()));
-  MOE_ASSIGN_OR_RETURN(AtomicFile out, AtomicFile::create(flags.output));
-  const LogitsSink sink = [&](std::size_t index, std::span<const float> logits) {
-    return out.write_at(index * logits.size_bytes(), std::as_bytes(logits));
+  const LogitsSink sink = [&](std::size_t, std::span<const float> logits) {
+    return out.write(std::as_bytes(logits));
   };
   MOE_RETURN_IF_ERROR(engine->forward(ids, 0, sink));
   MOE_RETURN_IF_ERROR(out.commit());
@@ -34,7 +37,8 @@ Status run(const LogitsFlags& flags) {
                                            {"kernels", engine->kernels_name()},
                                            {"output", flags.output}});
   }
-  std::cerr << flags.output << ": float32 [" << ids.size() << ", " << vocab << "]\n";
+  std::cerr << printable(flags.output, 4096) << ": float32 [" << ids.size() << ", " << vocab
+            << "]\n";
   return Status::ok();
 }
 
@@ -49,7 +53,9 @@ void register_logits(CLI::App& app, Action& action) {
       ->add_option("--token-ids", flags->token_ids,
                    "Raw little-endian int32 ids, or a JSON list of ids")
       ->required();
-  command->add_option("-o,--output", flags->output, "float32 [tokens, vocabulary], little-endian")
+  command
+      ->add_option("-o,--output", flags->output,
+                   "float32 [tokens, vocabulary], little-endian; -: stdout")
       ->required();
   command->add_flag("--json", flags->json, "Print one JSON object on stdout");
   set_action(*command, action, flags, run);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/overlay/overlay.h"
 
@@ -138,6 +140,7 @@ void add_flags(CLI::App& command, OverlayFlags& flags) {
       .add_option("--page-size", flags.page_size,
                   "Expert records start at multiples of this many bytes, a power of two; 1: no "
                   "padding")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   command.add_flag("--replace", flags.replace,
                    "Put resident overlays in the place of those there are");

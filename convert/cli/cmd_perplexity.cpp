@@ -5,6 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
+#include "convert/cli/output.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/elapsed.h"
 #include "runtime/score/kl_format.h"
@@ -48,6 +51,9 @@ Status check_flags(const PerplexityFlags& flags) {
   if (!flags.base_file.empty() && (flags.all_positions || flags.compares_models())) {
     return invalid_argument(
         "--kl-divergence-base goes with neither --all-positions nor the --base options");
+  }
+  if (!flags.base_file.empty() && !flags.compare_with_file) {
+    return check_named_file("--kl-divergence-base", flags.base_file);
   }
   return Status::ok();
 }
@@ -148,6 +154,7 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
 
 Status run(PerplexityFlags flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
+  MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> tokens, read_tokens(flags));
   if (flags.compare_with_file) return compare_with_base_file(flags, tokens).status();
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
@@ -182,9 +189,10 @@ void add_flags(CLI::App& command, PerplexityFlags& flags) {
                   "Score these ids: raw little-endian int32, or a JSON list")
       ->excludes(text);
   command.add_option("-c,--ctx-size", flags.context, "Tokens of a window")
-      ->check(CLI::Range(std::uint64_t{3}, std::uint64_t{1} << 24))
+      ->check(whole_number(3, kMaxContext))
       ->capture_default_str();
   command.add_option("--chunks", flags.windows, "Score only the first N windows; 0: all")
+      ->check(whole_number(0, kMaxCount))
       ->capture_default_str();
   command.add_flag("--all-positions", flags.all_positions,
                    "Score every token, not only the second half of full windows");

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
@@ -82,6 +84,7 @@ Result<ExpertProfile> known_model(const ProfileFlags& flags) {
   ExpertProfile known;
   known.shape = flags.shape;
   if (flags.engine.model.empty()) return known;
+  MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   const std::filesystem::path path = flags.engine.model;
   MOE_ASSIGN_OR_RETURN(const ModelDir model, open_model_dir(path, flags.engine.pack));
   const ExpertShape shape{model.config.num_layers, model.config.num_experts};
@@ -190,12 +193,6 @@ Result<std::optional<HotExperts>> select_hot(const ProfileFlags& flags,
   return hot;
 }
 
-Status write_text(const std::string& path, const std::string& text) {
-  MOE_ASSIGN_OR_RETURN(Output output, Output::open(path));
-  MOE_RETURN_IF_ERROR(output.write(std::as_bytes(std::span(text))));
-  return output.commit();
-}
-
 // An error that would come after all the work comes first.
 Status check_outputs(const ProfileFlags& flags) {
   for (const std::string& path : {flags.output, flags.hot_experts}) {
@@ -224,10 +221,10 @@ Result<Outcome> run(const ProfileFlags& flags) {
   MOE_ASSIGN_OR_RETURN(outcome.hot, select_hot(flags, outcome.profile));
   if (flags.dry_run) return outcome;
   if (!flags.hot_experts.empty()) {
-    MOE_RETURN_IF_ERROR(write_text(flags.hot_experts, hot_experts_text(*outcome.hot)));
+    MOE_RETURN_IF_ERROR(write_output(flags.hot_experts, hot_experts_text(*outcome.hot)));
   }
   if (!flags.output.empty()) {
-    MOE_RETURN_IF_ERROR(write_text(flags.output, expert_profile_text(outcome.profile)));
+    MOE_RETURN_IF_ERROR(write_output(flags.output, expert_profile_text(outcome.profile)));
   }
   return outcome;
 }
@@ -356,11 +353,11 @@ void add_sources(CLI::App& command, ProfileFlags& flags) {
   command
       .add_option("--num-layers", flags.shape.num_layers,
                   "Layers of the model, where neither it nor a file says so")
-      ->check(CLI::Range(1U, 65536U));
+      ->check(whole_number(1, 65536));
   command
       .add_option("--num-experts", flags.shape.num_experts,
                   "Experts of a layer, where neither the model nor a file says so")
-      ->check(CLI::Range(1U, 65536U));
+      ->check(whole_number(1, 65536));
 }
 
 void add_flags(CLI::App& command, ProfileFlags& flags) {
@@ -372,23 +369,24 @@ void add_flags(CLI::App& command, ProfileFlags& flags) {
       command
           .add_option("--coverage", flags.coverage,
                       "Hot are the fewest experts that take this share of a layer's uses")
-          ->check(CLI::Range(1e-6, 1.0));
+          ->check(real_number(1e-6, 1));
   command.add_option("--top", flags.top, "Hot are the N most used experts of a layer")
-      ->check(CLI::Range(1U, 65536U))
+      ->check(whole_number(1, 65536))
       ->excludes(coverage);
   command
       .add_option("--max-tokens", flags.max_tokens,
                   "At most so many tokens, in windows spread over the texts; 0: all")
+      ->check(whole_number(0, kMaxCount))
       ->capture_default_str();
   command
       .add_option("-c,--ctx-size", flags.context,
                   "Tokens of a window; each starts from a fresh state")
-      ->check(CLI::Range(std::uint32_t{1}, std::uint32_t{1} << 24))
+      ->check(whole_number(1, kMaxContext))
       ->capture_default_str();
   command
       .add_option("--ram-mb", flags.ram_mib,
                   "Memory for the tokens of a batch in MiB; the experts are read once a batch")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24))
+      ->check(whole_number(1, kMaxMebibytes))
       ->capture_default_str();
   command.add_flag("--dry-run", flags.dry_run, "Check everything, print sizes; write nothing");
   command.add_flag("--json", flags.json, "Print one JSON object on stdout");

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/layer_list.h"
+#include "convert/cli/model_path.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
 #include "convert/quantize/quantize.h"
@@ -205,6 +206,7 @@ void print_summary(const QuantizeReport& report, const QuantizeFlags& flags) {
 }
 
 Result<QuantizeReport> run(const QuantizeFlags& flags) {
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   MOE_ASSIGN_OR_RETURN(const QuantizeOptions options, options_of(flags));
   if (flags.dry_run) return plan_quantization(options);
   ProgressLine line(stderr_is_terminal(), flags.quiet);

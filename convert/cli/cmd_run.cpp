@@ -3,11 +3,14 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/json.h"
 #include "runtime/generate.h"
@@ -29,6 +32,11 @@ struct RunFlags {
   bool ignore_eos = false;
 };
 
+// -n as llama.cpp understands it.
+std::uint64_t most_tokens(std::int64_t flag) {
+  return flag < 0 ? std::numeric_limits<std::uint64_t>::max() : static_cast<std::uint64_t>(flag);
+}
+
 // Everything a prompt needs, opened once.
 struct Session {
   std::unique_ptr<Engine> engine;
@@ -38,12 +46,13 @@ struct Session {
 
 Result<Session> open_session(const RunFlags& flags) {
   Session session;
+  MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   const std::filesystem::path model = flags.engine.model;
   MOE_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
   session.tokenizer.emplace(std::move(tokenizer));
   const std::uint64_t context = flags.context != 0 ? flags.context : kDefaultContext;
   MOE_ASSIGN_OR_RETURN(session.engine, open_engine(flags.engine, context));
-  session.options.max_tokens = static_cast<std::uint64_t>(flags.max_tokens);
+  session.options.max_tokens = most_tokens(flags.max_tokens);
   session.options.sampling = flags.sampling;
   if (!flags.ignore_eos) {
     MOE_ASSIGN_OR_RETURN(session.options.stop_ids, read_stop_ids(model, session.engine->config()));
@@ -96,7 +105,6 @@ void print_statistics(const GenerateResult& result, const Engine& engine) {
   std::cerr << out.str();
 }
 
-// JSON that stands on one line even where a text is not UTF-8 (it always is, after decoding).
 Status run_one(const RunFlags& flags) {
   std::string prompt = flags.prompt;
   if (!flags.prompt_file.empty()) {
@@ -117,28 +125,43 @@ Status run_one(const RunFlags& flags) {
   return Status::ok();
 }
 
-// One JSON object a line in, one a line out; every prompt starts from a fresh state.
+// The "prompt" of one line.
+Result<std::string> prompt_of_line(const std::string& line, const std::string& place) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json doc, parse_json(line, Where{.file = place}));
+  const auto found = doc.is_object() ? doc.find("prompt") : doc.end();
+  if (!doc.is_object() || found == doc.end() || !found->is_string()) {
+    return corrupt(Where{.file = place}, "has no text under \"prompt\"");
+  }
+  return found->get<std::string>();
+}
+
+// The answer as one JSON object.
+Result<nlohmann::ordered_json> answer(const std::string& prompt, Session& session) {
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
+  session.engine->reset_stats();
+  MOE_ASSIGN_OR_RETURN(const GenerateResult result,
+                       generate(*session.engine, *session.tokenizer, ids, session.options, {}));
+  nlohmann::ordered_json object{{"prompt", prompt}};
+  object.update(to_json(result, *session.engine));
+  return object;
+}
+
+// One JSON object a line in, one a line out; every prompt starts from a fresh state. The first line
+// that cannot be answered ends it; the answers before it are out.
 Status run_many(const RunFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::string text, read_text(flags.prompts_file));
   MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
   std::istringstream lines(text);
   std::string line;
   for (std::size_t number = 1; std::getline(lines, line); ++number) {
-    if (line.empty()) continue;
-    const std::string file = flags.prompts_file + " line " + std::to_string(number);
-    MOE_ASSIGN_OR_RETURN(const nlohmann::json doc, parse_json(line, Where{.file = file}));
-    const auto found = doc.is_object() ? doc.find("prompt") : doc.end();
-    if (!doc.is_object() || found == doc.end() || !found->is_string()) {
-      return corrupt(Where{.file = file}, "has no text under \"prompt\"");
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string place = flags.prompts_file + " line " + std::to_string(number);
+    MOE_ASSIGN_OR_RETURN(const std::string prompt, prompt_of_line(line, place));
+    const auto object = answer(prompt, session);
+    if (!object.is_ok()) {
+      return make_error(object.status().code(), Where{.file = place}, object.status().message());
     }
-    const std::string prompt = *found;
-    MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
-    session.engine->reset_stats();
-    MOE_ASSIGN_OR_RETURN(const GenerateResult result,
-                         generate(*session.engine, *session.tokenizer, ids, session.options, {}));
-    nlohmann::ordered_json object{{"prompt", prompt}};
-    object.update(to_json(result, *session.engine));
-    print_json_line(object);
+    print_json_line(object.value());
     std::cout << std::flush;
   }
   return Status::ok();
@@ -153,23 +176,32 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   input->add_option("--prompts-file", flags.prompts_file,
                     "JSON lines with \"prompt\"; answers come as JSON lines on stdout");
   input->require_option(1);
-  command.add_option("-n,--predict", flags.max_tokens, "Most new tokens")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+  command
+      .add_option("-n,--predict", flags.max_tokens,
+                  "Most new tokens; -1: until the text ends or the context is full")
+      ->check(whole_number(-1, std::uint64_t{1} << 30))
       ->capture_default_str();
   command.add_option("-c,--ctx-size", flags.context, "Most tokens, prompt included; 0: 4096")
+      ->check(whole_number(0, kMaxContext))
       ->capture_default_str();
   flags.sampling.temperature = 0.0F;
   command.add_option("--temp", flags.sampling.temperature, "Temperature; 0: greedy")
+      ->check(real_number(0, 1000))
       ->capture_default_str();
   command.add_option("--top-k", flags.sampling.top_k, "Keep the k most probable; 0: all")
+      ->check(whole_number(0, std::numeric_limits<std::int32_t>::max()))
       ->capture_default_str();
   command.add_option("--top-p", flags.sampling.top_p, "Keep the most probable up to this sum")
+      ->check(real_number(0, 1))
       ->capture_default_str();
   command
       .add_option("--min-p", flags.sampling.min_p,
                   "Drop what is less probable than this share of the most probable")
+      ->check(real_number(0, 1))
       ->capture_default_str();
-  command.add_option("-s,--seed", flags.sampling.seed, "Seed of the draw")->capture_default_str();
+  command.add_option("-s,--seed", flags.sampling.seed, "Seed of the draw")
+      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+      ->capture_default_str();
   command.add_flag("--ignore-eos", flags.ignore_eos, "Do not stop at the model's end tokens");
   command.add_flag("--json", flags.json, "Print one JSON object on stdout instead of the text");
 }

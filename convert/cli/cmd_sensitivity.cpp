@@ -4,17 +4,19 @@
 #include <cmath>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "convert/cli/bit_plan_output.h"
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
 #include "convert/quantize/bit_plan.h"
 #include "convert/quantize/sensitivity.h"
-#include "formats/base/file.h"
 
 namespace moepack::cli {
 namespace {
@@ -145,22 +147,25 @@ Result<std::optional<BitPlan>> allocate(const SensitivityReport& report,
   if (!has_target(flags) || !report.table.is_finished()) return std::optional<BitPlan>();
   MOE_ASSIGN_OR_RETURN(BitPlan plan, plan_bits(report.table, budget_of(flags, report.table)));
   if (!flags.output.empty() && !flags.dry_run) {
-    MOE_RETURN_IF_ERROR(write_text_file(flags.output, expert_bits_text(plan.bits)));
+    MOE_RETURN_IF_ERROR(write_output(flags.output, expert_bits_text(plan.bits)));
   }
   return std::optional<BitPlan>(std::move(plan));
 }
 
 // An error that would come after all the work comes first.
-Status check_outputs(const SensitivityFlags& flags) {
-  for (const std::string& path : {flags.output, flags.measurements}) {
-    if (!path.empty()) MOE_RETURN_IF_ERROR(Output::open(path).status());
+Status check_paths(const SensitivityFlags& flags) {
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
+  if (flags.output == kStdoutName && (flags.json || flags.explain)) {
+    return invalid_argument("the chosen widths and --json or --explain cannot both go to stdout",
+                            "name a file");
   }
-  return Status::ok();
+  if (!flags.output.empty()) MOE_RETURN_IF_ERROR(Output::open(flags.output).status());
+  return check_named_file("--measurements", flags.measurements);
 }
 
 int run(SensitivityFlags flags) {
   if (flags.measurements.empty()) flags.measurements = flags.model + "/" + kSensitivityName;
-  if (const Status status = check_outputs(flags); !status.is_ok()) return fail(status);
+  if (const Status status = check_paths(flags); !status.is_ok()) return fail(status);
   const Result<SensitivityReport> report = measure(flags);
   if (!report.is_ok()) return fail(report.status());
   const Result<std::optional<BitPlan>> plan = allocate(report.value(), flags);
@@ -189,6 +194,7 @@ void add_what(CLI::App& command, SensitivityFlags& flags) {
   add_group_size(command, flags.group_size, "Inputs that share a scale and a bias")
       ->capture_default_str();
   command.add_option("--rows", flags.rows, "Rows of each matrix to quantize for measuring; 0: all")
+      ->check(whole_number(0, std::numeric_limits<std::uint32_t>::max()))
       ->capture_default_str();
   command.add_option("--measurements", flags.measurements,
                      "File to keep the measurements in, and to continue and take them from "
@@ -206,7 +212,8 @@ void add_how(CLI::App& command, SensitivityFlags& flags) {
                   "Choose widths: at most so many GB (1e9 bytes) of experts")
       ->check(target_number(1e9))
       ->excludes(bpw);
-  command.add_option("-o,--output", flags.output, "Write the chosen widths here, for moepack tier");
+  command.add_option("-o,--output", flags.output,
+                     "Write the chosen widths here, for moepack tier; -: stdout");
   command.add_flag("--explain", flags.explain,
                    "Print what each layer and width loses, and why experts got their bits");
   add_threads(command, flags.threads);

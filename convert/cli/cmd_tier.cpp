@@ -10,6 +10,8 @@
 
 #include "convert/cli/bit_plan_output.h"
 #include "convert/cli/layer_list.h"
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
 #include "convert/quantize/bit_plan.h"
@@ -196,6 +198,7 @@ struct Outcome {
 
 Result<Outcome> run(const TierFlags& flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   Outcome outcome;
   MOE_ASSIGN_OR_RETURN(
       outcome.tiers, flags.allocation.empty() ? tiers_of_list(flags) : tiers_of_allocation(flags));
@@ -296,7 +299,7 @@ void add_what(CLI::App& command, TierFlags& flags) {
   command
       .add_option("--coverage", flags.coverage,
                   "Of each layer the fewest experts that take this share of its uses")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(real_number(0, 1))
       ->excludes(allocation)
       ->capture_default_str();
   command.add_option("--hot-bits", flags.hot_bits, "Bits of hot experts")

@@ -5,6 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "convert/cli/model_path.h"
+#include "convert/cli/number_range.h"
+
 namespace moepack::cli {
 
 int fail(const Status& status) {
@@ -23,7 +26,7 @@ void add_report_flags(CLI::App& command, bool& json, bool& quiet) {
 
 void add_threads(CLI::App& command, std::uint32_t& threads) {
   command.add_option("-t,--threads", threads, "Threads; 0: one per processor")
-      ->check(CLI::Range(0, 1024))
+      ->check(whole_number(0, 1024))
       ->capture_default_str();
 }
 
@@ -52,9 +55,10 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--cache-mb", flags.cache_mib,
                   "Memory for experts in MiB; 0: what the machine can spare")
+      ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
   command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
-      ->check(CLI::Range(1, 65536))
+      ->check(whole_number(1, 65536))
       ->capture_default_str();
 }
 
@@ -85,6 +89,7 @@ Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags) {
 }
 
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   EngineOptions options;
   options.model = flags.model;
   options.pack = flags.pack;

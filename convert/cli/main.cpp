@@ -2,6 +2,9 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <iostream>
+#include <new>
+#include <string_view>
+#include <system_error>
 
 #include "convert/cli/cmd_calibrate.h"
 #include "convert/cli/cmd_convert.h"
@@ -20,6 +23,8 @@
 #include "convert/cli/cmd_tier.h"
 #include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
+#include "convert/cli/command_names.h"
+#include "convert/cli/standard_streams.h"
 
 namespace moepack::cli {
 namespace {
@@ -45,6 +50,11 @@ int parse_and_run(int argc, char** argv) {
   register_run(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
+  const std::string_view first = argc > 1 ? argv[1] : "";
+  if (!first.starts_with('-')) {
+    const Status known = check_command_name(app, first);
+    if (!known.is_ok()) return fail(known);
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -56,16 +66,29 @@ int parse_and_run(int argc, char** argv) {
   return action();
 }
 
+int run_guarded(int argc, char** argv) {
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::cerr << "moepack: out of memory; lower --cache-mb, --chunk, -c or --max-tokens\n";
+  } catch (const std::system_error& error) {
+    // What std::thread throws.
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      std::cerr << "moepack: cannot start a thread: " << error.code().message()
+                << "; lower -t, or raise the limit of processes or of memory (ulimit -u, -v)\n";
+    } else {
+      std::cerr << "moepack: internal error: " << error.what() << "\n";
+    }
+  } catch (const std::exception& error) {
+    std::cerr << "moepack: internal error: " << error.what() << "\n";
+  }
+  return kExitError;
+}
+
 }  // namespace
 }  // namespace moepack::cli
 
 int main(int argc, char** argv) {
-  try {
-    return moepack::cli::parse_and_run(argc, argv);
-  } catch (const std::bad_alloc&) {
-    std::cerr << "moepack: out of memory; lower --cache-mb, --chunk, -c or --max-tokens\n";
-  } catch (const std::exception& error) {
-    std::cerr << "moepack: internal error: " << error.what() << "\n";
-  }
-  return moepack::cli::kExitError;
+  moepack::cli::hold_standard_descriptors();
+  return moepack::cli::finish_stdout(moepack::cli::run_guarded(argc, argv));
 }

@@ -3,7 +3,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <system_error>
+
+#include "formats/base/output_file.h"
 
 namespace moepack::cli {
 namespace {
@@ -17,15 +18,8 @@ Status stdout_error() {
 
 Result<Output> Output::open(const std::filesystem::path& path) {
   Output output;
-  if (path == "-") return output;
-  // The file is renamed into place: a device or a pipe would be replaced, not written to.
-  std::error_code ignored;
-  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = path.string()},
-                      "is not a regular file", "name a file to write, or - for stdout");
-  }
-  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  if (path == kStdoutName) return output;
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, create_output_file(path));
   output.file_.emplace(std::move(file));
   return output;
 }
@@ -43,6 +37,19 @@ Status Output::write(std::span<const std::byte> data) {
 Status Output::commit() {
   if (file_.has_value()) return file_->commit();
   return std::fflush(stdout) == 0 ? Status::ok() : stdout_error();
+}
+
+Status write_output(const std::filesystem::path& path, std::string_view text) {
+  MOE_ASSIGN_OR_RETURN(Output output, Output::open(path));
+  MOE_RETURN_IF_ERROR(output.write(std::as_bytes(std::span(text))));
+  return output.commit();
+}
+
+Status check_named_file(std::string_view option, const std::filesystem::path& path) {
+  if (path == kStdoutName) {
+    return invalid_argument(std::string(option) + " - cannot go to stdout", "name a file to write");
+  }
+  return create_output_file(path).status();
 }
 
 }  // namespace moepack::cli

@@ -5,15 +5,19 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "formats/base/file.h"
 
 namespace moepack::cli {
 
+// What -o takes for stdout.
+constexpr const char* kStdoutName = "-";
+
 // Written from front to back by one thread.
 class Output {
  public:
-  // "-": stdout.
+  // kStdoutName: stdout; else as create_output_file().
   static Result<Output> open(const std::filesystem::path& path);
 
   Status write(std::span<const std::byte> data);
@@ -25,5 +29,11 @@ class Output {
   std::optional<AtomicFile> file_;
   std::uint64_t size_ = 0;
 };
+
+// A whole text through Output.
+Status write_output(const std::filesystem::path& path, std::string_view text);
+// An error where `path`, which `option` gave, cannot be written as a file, before there is any
+// work to lose. stdout is refused.
+Status check_named_file(std::string_view option, const std::filesystem::path& path);
 
 }  // namespace moepack::cli

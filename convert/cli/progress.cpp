@@ -1,6 +1,7 @@
 #include "convert/cli/progress.h"
 
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <iostream>
@@ -56,7 +57,7 @@ void ProgressLine::clear() {
 
 void ProgressLine::update(std::uint64_t bytes_done, std::uint64_t bytes_total,
                           std::uint32_t layers_done, std::uint32_t layers_total) {
-  update_amount(format_bytes, bytes_done, bytes_total, layers_done, layers_total);
+  update_amount(format_bytes, bytes_done, bytes_total, {"layer", layers_done, layers_total});
 }
 
 ProgressCallback ProgressLine::callback() {
@@ -66,29 +67,40 @@ ProgressCallback ProgressLine::callback() {
 }
 
 void ProgressLine::update_tokens(std::uint64_t tokens_done, std::uint64_t tokens_total,
-                                 std::uint32_t layers_done, std::uint32_t layers_total) {
+                                 std::uint32_t layers_done, std::uint32_t layers_total,
+                                 std::string_view stage) {
   {
     const std::lock_guard lock(mutex_);
     if (!begun_) at_start_ = tokens_done;
     begun_ = true;
   }
-  update_amount(format_tokens, tokens_done, tokens_total, layers_done, layers_total);
+  update_amount(format_tokens, tokens_done, tokens_total, {stage, layers_done, layers_total});
+}
+
+bool ProgressLine::is_worth_a_line(std::uint64_t done, std::uint64_t total,
+                                   const Layers& layers) const {
+  if (layers.done != layers_shown_ || layers.stage != stage_shown_) return true;
+  return done >= total && done_shown_ < total;
 }
 
 void ProgressLine::update_amount(Format format, std::uint64_t done, std::uint64_t total,
-                                 std::uint32_t layers_done, std::uint32_t layers_total) {
+                                 const Layers& layers) {
   if (quiet_) return;
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
-  const bool new_layer = layers_done != layers_shown_;
-  if (terminal_ ? now - last_ < std::chrono::milliseconds(100) : !new_layer) return;
+  const bool shown = terminal_ ? now - last_ >= std::chrono::milliseconds(100)
+                               : is_worth_a_line(done, total, layers);
+  if (!shown) return;
   last_ = now;
-  layers_shown_ = layers_done;
+  layers_shown_ = layers.done;
+  stage_shown_ = layers.stage;
+  done_shown_ = done;
   const double seconds = seconds_since(start_);
-  const double rate = seconds > 0 ? static_cast<double>(done - at_start_) / seconds : 0;
-  std::string text = "layer " + std::to_string(layers_done) + "/" + std::to_string(layers_total) +
-                     ", " + format(done) + " of " + format(total);
-  if (rate > 0) {
+  const std::uint64_t own = done - std::min(done, at_start_);
+  const double rate = seconds > 0 ? static_cast<double>(own) / seconds : 0;
+  std::string text = std::string(layers.stage) + " " + std::to_string(layers.done) + "/" +
+                     std::to_string(layers.total) + ", " + format(done) + " of " + format(total);
+  if (rate > 0 && done < total) {  // a total is an estimate, which a report may exceed
     text += ", " + format(static_cast<std::uint64_t>(rate)) + "/s, " +
             format_duration(static_cast<double>(total - done) / rate) + " left";
   }

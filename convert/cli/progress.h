@@ -1,10 +1,11 @@
 // How long jobs show their progress on stderr: on a terminal one line that is rewritten, with rate
-// and time left; elsewhere one line per layer.
+// and time left; elsewhere one line per layer, and one where all is done.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "convert/job/options.h"
 #include "formats/base/elapsed.h"
@@ -33,18 +34,26 @@ class ProgressLine {
               std::uint32_t layers_total);
   // For the jobs of the library: updates this line, which outlives it.
   ProgressCallback callback();
-  // update() of a calibration; tokens are counted once a layer.
+  // update() of a calibration; tokens are counted once a layer. `stage`: what the layers are gone
+  // through for, a word of the program's own.
   void update_tokens(std::uint64_t tokens_done, std::uint64_t tokens_total,
-                     std::uint32_t layers_done, std::uint32_t layers_total);
+                     std::uint32_t layers_done, std::uint32_t layers_total,
+                     std::string_view stage = "layer");
   // Removes a terminal's line, so that other text can follow.
   void clear();
 
  private:
   // Writes an amount with its unit, "1.2 GB".
   using Format = std::string (*)(std::uint64_t);
+  struct Layers {
+    std::string_view stage;
+    std::uint32_t done;
+    std::uint32_t total;
+  };
 
-  void update_amount(Format format, std::uint64_t done, std::uint64_t total,
-                     std::uint32_t layers_done, std::uint32_t layers_total);
+  // Where nothing can be rewritten. Called with the lock held.
+  bool is_worth_a_line(std::uint64_t done, std::uint64_t total, const Layers& layers) const;
+  void update_amount(Format format, std::uint64_t done, std::uint64_t total, const Layers& layers);
 
   bool terminal_;
   bool quiet_;
@@ -53,6 +62,8 @@ class ProgressLine {
   bool begun_ = false;
   std::uint64_t at_start_ = 0;  // done when the first update came: an earlier run's
   std::uint32_t layers_shown_ = 0;
+  std::string_view stage_shown_ = "layer";
+  std::uint64_t done_shown_ = 0;
   bool drawn_ = false;
   std::mutex mutex_;
 };

@@ -320,10 +320,10 @@ Result<QuantizeReport> report_of_finished(const QuantizePlan& plan, QuantizeRepo
 }  // namespace
 
 Result<QuantizeReport> plan_quantization(const QuantizeOptions& options) {
-  use_one_blas_thread();
   MOE_ASSIGN_OR_RETURN(const QuantizePlan plan, make_quantize_plan(options));
   MOE_RETURN_IF_ERROR(OutputDirectory::check(plan.directory, OutputKind::kPack).status());
   QuantizeReport report = report_of(options, plan);
+  MOE_RETURN_IF_ERROR(check_blas_memory(report.threads, report.memory_bytes));
   report.estimated_seconds = estimate_quantize_seconds(plan, options, report.threads);
   return report;
 }
@@ -331,9 +331,9 @@ Result<QuantizeReport> plan_quantization(const QuantizeOptions& options) {
 Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
                                       const ProgressCallback& progress) {
   const auto start = Clock::now();
-  use_one_blas_thread();
   MOE_ASSIGN_OR_RETURN(QuantizePlan plan, make_quantize_plan(options));
   QuantizeReport report = report_of(options, plan);
+  MOE_RETURN_IF_ERROR(check_blas_memory(report.threads, report.memory_bytes));
   MOE_ASSIGN_OR_RETURN(OutputDirectory output,
                        OutputDirectory::take(plan.directory, OutputKind::kPack));
   MOE_ASSIGN_OR_RETURN(ConversionJournal journal,

@@ -11,9 +11,10 @@
 #include "convert/quantize/quantize_inputs.h"
 #include "formats/base/checksum.h"
 #include "formats/base/elapsed.h"
-#include "formats/base/file.h"
+#include "formats/base/output_file.h"
 #include "formats/model_dir.h"
 #include "quant/expert_damage.h"
+#include "quant/linear_algebra.h"
 #include "quant/tile.h"
 
 namespace moepack {
@@ -203,7 +204,7 @@ class LayerMeasure {
 
 // Written through a rename: there is always a whole file.
 Status save(const fs::path& file, const SensitivityTable& table) {
-  return write_text_file(file, sensitivity_text(table));
+  return write_output_text(file, sensitivity_text(table));
 }
 
 std::uint64_t memory_of(const Job& job) {
@@ -216,7 +217,6 @@ std::uint64_t memory_of(const Job& job) {
 }
 
 Result<SensitivityReport> begin(const SensitivityOptions& options, Job& job) {
-  use_one_blas_thread();
   MOE_ASSIGN_OR_RETURN(job, prepare(options));
   if (options.check) MOE_RETURN_IF_ERROR(options.check(job.table));
   MOE_RETURN_IF_ERROR(take_measured(options, job.table));
@@ -226,6 +226,7 @@ Result<SensitivityReport> begin(const SensitivityOptions& options, Job& job) {
   report.notes = job.inputs.notes;
   report.layers_resumed = job.table.layers.size();
   report.memory_bytes = memory_of(job);
+  MOE_RETURN_IF_ERROR(check_blas_memory(job.threads, report.memory_bytes));
   return report;
 }
 

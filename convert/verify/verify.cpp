@@ -268,6 +268,15 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
                            const ProgressCallback& callback) {
   std::uint64_t bytes = model.residents.has_value() ? model.residents->data_size : 0;
   for (const ResidentOverlay& overlay : model.overlays) bytes += overlay.data_size;
+  std::uint64_t resident_source_bytes = 0;
+  std::uint64_t expert_source_bytes = 0;
+  if (source != nullptr) {
+    for (const SourceMatrix& matrix : source->plan.resident_sources) {
+      resident_source_bytes += matrix.bytes();
+    }
+    expert_source_bytes = source->plan.source_bytes - resident_source_bytes;
+  }
+  bool any = false;
   std::uint32_t layers = 0;
   for (const OpenPack& pack : model.packs) {
     bytes += pack_bytes(pack.manifest);
@@ -276,9 +285,11 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
     const bool compared =
         source != nullptr && (fingerprint == 0 || fingerprint == source->model.fingerprint());
     if (!compared) continue;
-    bytes += source->plan.source_bytes;
+    any = true;
+    bytes += expert_source_bytes;
     layers += pack.manifest.num_layers;
   }
+  if (any && model.residents.has_value()) bytes += resident_source_bytes;
   return {ConvertProgress{
               .bytes_done = 0, .bytes_total = bytes, .layers_done = 0, .layers_total = layers},
           callback};

@@ -67,7 +67,6 @@ Status OverlayComparison::compare_bytes(const OverlayTensor& entry, const Source
   const ResidentTensor& t = entry.tensor;
   const FileRange here{.file = &file, .offset = t.weight_offset, .bytes = t.bytes.weight};
   MOE_ASSIGN_OR_RETURN(const auto found, comparer_.compare(here, stored_matrix(source).weight));
-  with_.progress.add_bytes(t.bytes.weight);
   if (!found.has_value()) return Status::ok();
   Difference difference = difference_in(file.path(), t.name, "differs from the source's bytes",
                                         std::to_string(std::to_integer<int>(found->expected)),

@@ -265,6 +265,13 @@ std::vector<Piece> cut_into_pieces(const std::vector<ResidentPair>& pairs) {
   return pieces;
 }
 
+// The matrix's bytes in proportion to its first `elements`: differences add up to all of them.
+std::uint64_t bytes_before(const StoredMatrix& matrix, std::uint64_t elements) {
+  const double all = static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
+  return static_cast<std::uint64_t>(static_cast<double>(matrix.bytes()) *
+                                    (static_cast<double>(elements) / all));
+}
+
 }  // namespace
 
 bool fingerprint_matches(const SourceComparison& with, const PackManifest& pack) {
@@ -342,8 +349,8 @@ Status compare_residents(const SourceComparison& with, const std::filesystem::pa
   const auto run = [&](std::size_t item, std::size_t w) -> Status {
     const Piece& piece = pieces[item];
     const ResidentPair& pair = pairs[piece.pair];
-    with.progress.add_bytes(pair.there.bytes() / pair.there.rows * (piece.end - piece.begin) /
-                            pair.there.cols);
+    with.progress.add_bytes(bytes_before(pair.there, piece.end) -
+                            bytes_before(pair.there, piece.begin));
     if (pair.mode == Compare::kBytes) {
       return compare_matrix(pair.here, pair.there, pair.mode, workers[w], findings[item]);
     }

@@ -99,9 +99,19 @@ void File::drop_cache() const { (void)::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONT
 Result<AtomicFile> AtomicFile::create(const std::filesystem::path& final_path) {
   std::filesystem::path temporary = final_path;
   temporary += ".tmp";
-  const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  // Never through a link, and never into a file that something else may hold open.
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC;
+  int fd = ::open(temporary.c_str(), kFlags, 0644);
+  if (fd < 0 && errno == EEXIST && ::unlink(temporary.c_str()) == 0) {
+    fd = ::open(temporary.c_str(), kFlags, 0644);
+  }
   if (fd < 0) return os_error(temporary.string(), "cannot create", errno);
   return AtomicFile(fd, std::move(temporary), final_path);
+}
+
+AtomicFile AtomicFile::adopt(int fd, std::filesystem::path temporary,
+                             std::filesystem::path final_path) {
+  return AtomicFile(fd, std::move(temporary), std::move(final_path));
 }
 
 Result<AtomicFile> AtomicFile::create_unnamed(const std::filesystem::path& directory) {
@@ -201,16 +211,12 @@ Status AtomicFile::commit() {
   MOE_RETURN_IF_ERROR(sync());
   if (direct_fd_ >= 0) ::close(std::exchange(direct_fd_, -1));
   const int fd = std::exchange(fd_, -1);
-  if (::close(fd) != 0) {
-    const int error = errno;
-    ::unlink(temporary_.c_str());
-    return os_error(temporary_.string(), "cannot close", error);
-  }
-  if (::rename(temporary_.c_str(), final_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary_.c_str());
-    return os_error(final_.string(), "cannot rename into place", error);
-  }
+  // Closed after the rename: until then a lock on the descriptor says that the name is in use.
+  const int rename_error = ::rename(temporary_.c_str(), final_.c_str()) == 0 ? 0 : errno;
+  if (rename_error != 0) ::unlink(temporary_.c_str());
+  const int close_error = ::close(fd) == 0 ? 0 : errno;
+  if (rename_error != 0) return os_error(final_.string(), "cannot rename into place", rename_error);
+  if (close_error != 0) return os_error(final_.string(), "cannot close", close_error);
   return sync_directory(final_.parent_path());
 }
 

@@ -57,7 +57,12 @@ constexpr std::size_t kDirectUnit = 4096;
 // write_at may be called from several threads on disjoint ranges; the rest is single-threaded.
 class AtomicFile {
  public:
+  // A file of a directory that one run has to itself: its temporary name is FINAL.tmp, and what a
+  // killed run left under it is replaced. A path that a user gave is for create_output_file().
   static Result<AtomicFile> create(const std::filesystem::path& final_path);
+  // Takes over `fd`, a new file that the caller made as `temporary`, beside `final_path`.
+  static AtomicFile adopt(int fd, std::filesystem::path temporary,
+                          std::filesystem::path final_path);
   // A scratch file in `directory` that has no name any more and goes with the object; commit() is
   // not for it.
   static Result<AtomicFile> create_unnamed(const std::filesystem::path& directory);
@@ -97,7 +102,7 @@ class AtomicFile {
 
 // Reads a whole small file (configuration, manifest). Larger than `max_bytes`: kCorrupt.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);
-// Writes through AtomicFile.
+// Writes through AtomicFile::create.
 Status write_text_file(const std::filesystem::path& path, std::string_view text);
 // Makes a rename or creation inside `directory` durable.
 Status sync_directory(const std::filesystem::path& directory);

@@ -26,6 +26,8 @@ std::string printable(std::string_view text, std::size_t max_chars) {
 
 Status make_error(StatusCode code, const Where& where, std::string_view what,
                   std::string_view remedy) {
+  // Longer than any sentence and than most lists; a shape from a file may have 100,000 dimensions.
+  constexpr std::size_t kMaxWhat = 2048;
   std::string message;
   if (!where.file.empty()) message += printable(where.file, 4096) + ": ";
   if (!where.tensor.empty()) message += "tensor " + printable(where.tensor);
@@ -34,7 +36,8 @@ Status make_error(StatusCode code, const Where& where, std::string_view what,
     message += "offset " + std::to_string(*where.offset);
   }
   if (!where.tensor.empty() || where.offset.has_value()) message += ": ";
-  message += what;
+  message += what.substr(0, kMaxWhat);
+  if (what.size() > kMaxWhat) message += "...";
   if (!remedy.empty()) {
     message += "; ";
     message += remedy;

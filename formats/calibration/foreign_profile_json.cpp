@@ -169,6 +169,14 @@ Result<ProfileInput> parse_own(const nlohmann::json& json, const std::string& fi
   return input;
 }
 
+// hot_experts.json names experts without saying how often any is used.
+Status hot_list_error(const std::string& file) {
+  return unsupported(Where{.file = file},
+                     "is a list of hot experts, which does not tell how often any is used",
+                     "add the profile that it was chosen from, or give the list to moepack tier "
+                     "--hot-experts");
+}
+
 }  // namespace
 
 Result<ProfileInput> parse_profile_json(std::string_view text, const std::string& file,
@@ -181,6 +189,7 @@ Result<ProfileInput> parse_profile_json(std::string_view text, const std::string
   if (root.has("schema")) return parse_perf_json(root, known);
   if (is_freq_json(json)) return parse_freq_json(json, root, known);
   if (is_counts_json(json)) return parse_counts_json(json, root, known);
+  if (root.has("hot_experts")) return hot_list_error(file);
   return no_profile_error(file);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "formats/base/bytes.h"
+#include "formats/base/output_file.h"
 
 namespace moepack {
 namespace {
@@ -202,7 +203,7 @@ Result<GgufOutput> GgufHead::create(const std::filesystem::path& path) const {
   append_number<std::uint64_t>(head, key_names_.size());
   const std::string tensor_infos = infos();
   const std::uint64_t start = data_start(tensor_infos.size());
-  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, create_output_file(path));
   MOE_RETURN_IF_ERROR(file.resize(start + data_size_));
   std::uint64_t at = 0;
   for (const std::string_view part :

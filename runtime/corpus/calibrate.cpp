@@ -190,8 +190,9 @@ Status measure_response(Job& job, const std::function<void(const CalibrateProgre
     if (!progress) return;
     progress({.tokens_done = m.num_layers * m.tokens + probe_work(job, layers),
               .tokens_total = m.num_layers * m.tokens + probe_work(job, m.num_layers),
-              .layers_done = m.num_layers,
-              .layers_total = m.num_layers});
+              .layers_done = layers,
+              .layers_total = m.num_layers,
+              .is_response = true});
   };
   MOE_ASSIGN_OR_RETURN(m.response,
                        measure_divergence_response(job.model, job.corpus, job.probe_tokens,
@@ -257,7 +258,8 @@ class Calibrator {
     progress_({.tokens_done = layer * m.tokens + (mixed + computed) / 2,
                .tokens_total = m.num_layers * m.tokens + probe_work(job_, m.num_layers),
                .layers_done = layer,
-               .layers_total = m.num_layers});
+               .layers_total = m.num_layers,
+               .is_response = false});
   }
 
   Job& job_;

@@ -35,6 +35,7 @@ struct CalibrateProgress {
   std::uint64_t tokens_total = 0;
   std::uint32_t layers_done = 0;
   std::uint32_t layers_total = 0;
+  bool is_response = false;  // all layers are recorded; now the response of each is measured
 };
 
 struct CalibrateReport {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "formats/base/bytes.h"
+#include "formats/base/output_file.h"
 #include "runtime/score/log_softmax.h"
 
 namespace moepack {
@@ -193,7 +194,7 @@ Result<KldBaseWriter> KldBaseWriter::create(const std::filesystem::path& path, s
   store_le(head.data() + 8, static_cast<std::int32_t>(context));
   store_le(head.data() + 12, static_cast<std::int32_t>(vocab_size));
   store_le(head.data() + 16, static_cast<std::int32_t>(windows));
-  MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
+  MOE_ASSIGN_OR_RETURN(AtomicFile file, create_output_file(path));
   MOE_RETURN_IF_ERROR(file.write_at(0, head));
   MOE_RETURN_IF_ERROR(file.write_at(kHeaderBytes, std::as_bytes(tokens)));
   KldBaseWriter writer(std::move(file));

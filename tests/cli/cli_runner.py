@@ -81,6 +81,8 @@ class CliRunner:
         if not result.stderr.startswith("moepack: ") or result.stderr.count("\n") != 1 or \
                 not result.stderr.endswith("\n"):
             problems.append("not one line")
+        if len(result.stderr) > 8192:
+            problems.append(f"{len(result.stderr)} characters")
         if result.stdout:
             problems.append("text on stdout")
         problems += [f"does not name {n!r}" for n in needles if n not in result.stderr]

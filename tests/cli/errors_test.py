@@ -130,6 +130,12 @@ def safetensors_cases(cases):
         header[gate]["shape"] = [1 << 63, 1 << 63, 0]
     cases.convert_damaged("shape overflow", edit_header(overflow), [SHARD, gate])
 
+    norm = "language_model.model.layers.1.input_layernorm.weight"
+
+    def dimensions(header, body):
+        header[norm]["shape"] += [1] * 100000
+    cases.convert_damaged("100000 dimensions", edit_header(dimensions), ["input_layernorm"])
+
     def past_end(header, body):
         header[gate]["data_offsets"] = [1 << 62, (1 << 62) + 10]
     cases.convert_damaged("offsets past the end", edit_header(past_end), [SHARD])

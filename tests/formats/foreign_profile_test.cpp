@@ -257,9 +257,18 @@ TEST_F(ForeignProfile, CountsBinary) {
 
 TEST_F(ForeignProfile, WhatMatchesNothing) {
   for (const char* text : {"", " ", "{}", "[]", "[1]", "7", "hello\nworld\n", "{\"a\": {\"0\": 1}}",
-                           "{\"hot_experts\": {\"0\": [1]}}", "{\"layers\": {\"0\": [1]}}"}) {
+                           "{\"layers\": {\"0\": [1]}}"}) {
     test::expect_error(read(text, {1, 4}).status(), StatusCode::kUnsupported,
                        {"input", "FREQ_DUMP", "freq-json", "perf JSON", "moepack.profile"});
+  }
+}
+
+TEST_F(ForeignProfile, AListOfHotExpertsIsNoProfileAndSaysWhatItIsFor) {
+  for (const char* text : {R"({"hot_experts": {"0": [1]}})",
+                           R"({"threshold": 0.8, "num_layers": 1, "num_experts": 4, "total_hot": 1,
+                               "total_cold": 3, "hot_experts": {"0": [1]}})"}) {
+    test::expect_error(read(text, {1, 4}).status(), StatusCode::kUnsupported,
+                       {"input", "list of hot experts", "tier --hot-experts"});
   }
 }
 

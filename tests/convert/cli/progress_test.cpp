@@ -48,6 +48,41 @@ TEST(Progress, ATerminalsLineIsRemovedAtTheEnd) {
   EXPECT_TRUE(text.ends_with("\r\x1b[K")) << text;
 }
 
+TEST(Progress, ALineWhereAllIsDoneAndNoneForMoreOfIt) {
+  testing::internal::CaptureStderr();
+  {
+    ProgressLine line(/*terminal=*/false, /*quiet=*/false);
+    for (const std::uint64_t done : {300U, 350U, 400U, 400U}) line.update(done, 400, 4, 4);
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  EXPECT_NE(text.find("400 B of 400 B"), std::string::npos) << text;
+}
+
+TEST(Progress, AReportBeyondTheEstimateTellsNoTimeLeft) {
+  testing::internal::CaptureStderr();
+  {
+    ProgressLine line(/*terminal=*/false, /*quiet=*/false);
+    line.update(500, 400, 1, 4);
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(text, "layer 1/4, 500 B of 400 B\n");
+}
+
+TEST(Progress, AnotherStageOfTheSameLayersHasLinesOfItsOwn) {
+  testing::internal::CaptureStderr();
+  {
+    ProgressLine line(/*terminal=*/false, /*quiet=*/false);
+    line.update_tokens(10, 100, 1, 2);
+    line.update_tokens(20, 100, 2, 2);
+    line.update_tokens(30, 100, 2, 2, "response of layer");
+    line.update_tokens(40, 100, 1, 2, "response of layer");
+  }
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 4) << text;
+  EXPECT_NE(text.find("response of layer 1/2, 40 tokens of 100 tokens"), std::string::npos) << text;
+}
+
 TEST(Progress, QuietIsQuiet) {
   testing::internal::CaptureStderr();
   {

@@ -1,0 +1,15 @@
+// stdin, stdout and stderr as the program found them, and whether what it printed got out.
+#pragma once
+
+namespace moepack::cli {
+
+// Takes those of the descriptors 0, 1 and 2 that are closed, so that no file that is opened later
+// becomes one of them and is read as input or written over by messages. What is read from or
+// written to a closed one fails as before. Call first of all.
+void hold_standard_descriptors();
+
+// Writes out what stdout still holds. `exit_code`, or kExitError, with a message, where anything
+// that was printed on stdout is lost.
+int finish_stdout(int exit_code);
+
+}  // namespace moepack::cli
