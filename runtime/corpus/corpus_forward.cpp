@@ -46,8 +46,8 @@ std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options
 }
 
 bool occurs(const ModelConfig& config, LayerType type) {
-  return std::find(config.layer_types.begin(), config.layer_types.end(), type) !=
-         config.layer_types.end();
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [&](const LayerSpec& layer) { return layer_type(layer) == type; });
 }
 
 Result<LayerState> window_state(const ModelConfig& config, LayerType type, std::uint64_t context) {
@@ -167,7 +167,7 @@ Status CorpusForward::Impl::check_finite(std::uint32_t layer, std::uint64_t firs
 
 Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& window,
                                        const ExpertInputsSink& sink) {
-  LayerState& state = states[config.layer_types[layer] == kLayerTypes[0] ? 0 : 1];
+  LayerState& state = states[config.layer_type(layer) == kLayerTypes[0] ? 0 : 1];
   state.reset();
   for (std::uint64_t done = 0; done < window.count; done += layers.max_tokens()) {
     const std::size_t tokens = std::min<std::uint64_t>(layers.max_tokens(), window.count - done);

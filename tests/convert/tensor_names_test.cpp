@@ -6,10 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include "convert/source/row_gather.h"
+
 namespace moepack {
 namespace {
 
-const ArchitectureNames& names() { return *find_architecture("qwen3_5_moe_text"); }
+const Architecture& names() { return *find_architecture("qwen3_5_moe_text"); }
 
 TensorName classify(std::string_view name) { return classify_tensor(names(), name); }
 
@@ -47,7 +49,7 @@ TEST(TensorNames, EveryResidentHasOneNameInGguf) {
 
 // Two K heads of 2 rows with two V heads of 3 rows each: [q q k k v v v v v v z z z z z z] twice.
 TEST(TensorNames, FusedTensorsFallApartHeadByHead) {
-  const ArchitectureNames& next = *find_architecture("qwen3_next");
+  const Architecture& next = *find_architecture("qwen3_next");
   ModelConfig config;
   config.linear_key_heads = 2;
   config.linear_value_heads = 4;

@@ -45,8 +45,10 @@ void expect_is_flat(const ModelConfig& m) {
   EXPECT_EQ(m.vocab_size, 500U);
   EXPECT_EQ(m.hidden_size, 96U);
   EXPECT_EQ(m.num_layers, 3U);
-  EXPECT_EQ(m.layer_types, (std::vector{LayerType::kLinearAttention, LayerType::kFullAttention,
-                                        LayerType::kLinearAttention}));
+  const ExpertsSpec experts{.has_shared_expert = true};
+  const LayerSpec linear{.mixer = GatedDeltaNetSpec{}, .feed_forward = experts};
+  const LayerSpec full{.mixer = FullAttentionSpec{.has_gate = true}, .feed_forward = experts};
+  EXPECT_EQ(m.layers, (std::vector{linear, full, linear}));
   EXPECT_EQ(m.rms_norm_eps, 1e-5F);
   EXPECT_EQ(m.max_position_embeddings, 777U);
   EXPECT_EQ(m.num_experts, 10U);
@@ -106,7 +108,7 @@ TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
     EXPECT_EQ(m.hidden_size, 2048U);
     ASSERT_EQ(m.num_layers, 40U);
     for (std::size_t i = 0; i < 40; ++i) {
-      EXPECT_EQ(m.layer_types[i] == LayerType::kFullAttention, i % 4 == 3) << i;
+      EXPECT_EQ(m.layer_type(i) == LayerType::kFullAttention, i % 4 == 3) << i;
     }
     EXPECT_EQ(m.num_heads, 16U);
     EXPECT_EQ(m.num_kv_heads, 2U);
@@ -218,12 +220,12 @@ TEST(ModelConfig, LayerTypesComeFromTheListElseTheInterval) {
   json config = flat();
   config["full_attention_interval"] = 3;  // the list says otherwise and wins
   ASSERT_OK_AND_ASSIGN(const ParsedConfig listed, parse(config));
-  EXPECT_EQ(listed.model.layer_types[1], LayerType::kFullAttention);
-  EXPECT_EQ(listed.model.layer_types[2], LayerType::kLinearAttention);
+  EXPECT_EQ(listed.model.layer_type(1), LayerType::kFullAttention);
+  EXPECT_EQ(listed.model.layer_type(2), LayerType::kLinearAttention);
   config.erase("layer_types");
   ASSERT_OK_AND_ASSIGN(const ParsedConfig spaced, parse(config));
-  EXPECT_EQ(spaced.model.layer_types[1], LayerType::kLinearAttention);
-  EXPECT_EQ(spaced.model.layer_types[2], LayerType::kFullAttention);
+  EXPECT_EQ(spaced.model.layer_type(1), LayerType::kLinearAttention);
+  EXPECT_EQ(spaced.model.layer_type(2), LayerType::kFullAttention);
 }
 
 TEST(ModelConfig, RopeIsFoundWhereverVersionsPutIt) {
@@ -380,8 +382,8 @@ TEST(ModelConfigModels, SmallMoe) {
   EXPECT_EQ(parsed.model.rotary_dim, 32U);
   EXPECT_EQ(parsed.model.rope_theta, 100000.0);
   EXPECT_EQ(parsed.model.linear_value_heads, 4U);
-  EXPECT_EQ(parsed.model.layer_types[7], LayerType::kFullAttention);
-  EXPECT_EQ(parsed.model.layer_types[6], LayerType::kLinearAttention);
+  EXPECT_EQ(parsed.model.layer_type(7), LayerType::kFullAttention);
+  EXPECT_EQ(parsed.model.layer_type(6), LayerType::kLinearAttention);
   EXPECT_EQ(parsed.model.eos_token_ids, (std::vector<std::int32_t>{4089}));
 }
 

@@ -189,6 +189,14 @@ std::string manifest_text(const ModelDir& model, const std::map<std::string, Com
   return text + "\n}\n";
 }
 
+Status check_engines_compute(const ModelDir& model) {
+  MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(model.config));
+  if (architecture->runs_in_flashmoe) return Status::ok();
+  const std::string file = (model.path / "config.json").string();
+  return unsupported(Where{.file = file}, "the flash-moe engines do not compute model type " +
+                                              printable(model.config.model_type, 64));
+}
+
 // Grouped and tiled heads are the same where every key head serves one value head.
 Status check_v_heads(const ModelDir& model) {
   if (model.residents.conventions.v_heads == ResidentConventions::VHeads::kGrouped ||
@@ -204,6 +212,7 @@ Status check_v_heads(const ModelDir& model) {
 
 Result<ExportPlan> plan_export(const ModelDir& model, std::uint64_t split_bytes, SplitNames names) {
   ExportPlan plan;
+  MOE_RETURN_IF_ERROR(check_engines_compute(model));
   MOE_RETURN_IF_ERROR(check_v_heads(model));
   MOE_RETURN_IF_ERROR(plan_tensors(model, plan));
   std::map<std::string, Component> components = components_of(plan);
