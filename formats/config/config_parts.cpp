@@ -63,9 +63,28 @@ Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaul
   return Status::ok();
 }
 
+namespace {
+
+// num_experts, under either of its names.
+Status read_num_experts(const ConfigReader& text, const ExpertDefaults& defaults,
+                        ModelConfig& model) {
+  constexpr std::string_view kKey = "num_experts";
+  MOE_RETURN_IF_ERROR(text.dimension(kKey, defaults.num_experts, model.num_experts, kMaxExperts));
+  if (defaults.other_key.empty() || !text.has(defaults.other_key)) return Status::ok();
+  std::uint32_t other = 0;
+  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxExperts));
+  if (text.has(kKey) && other != model.num_experts) {
+    return text.error(defaults.other_key, "is " + std::to_string(other) + ", num_experts " +
+                                              std::to_string(model.num_experts));
+  }
+  model.num_experts = other;
+  return Status::ok();
+}
+
+}  // namespace
+
 Status read_experts(const ConfigReader& text, const ExpertDefaults& defaults, ModelConfig& model) {
-  MOE_RETURN_IF_ERROR(
-      text.dimension("num_experts", defaults.num_experts, model.num_experts, kMaxExperts));
+  MOE_RETURN_IF_ERROR(read_num_experts(text, defaults, model));
   MOE_RETURN_IF_ERROR(
       text.dimension("num_experts_per_tok", defaults.experts_per_token, model.experts_per_token));
   MOE_RETURN_IF_ERROR(text.dimension(defaults.width_key, defaults.width, model.expert_width));
@@ -80,9 +99,17 @@ Status read_experts(const ConfigReader& text, const ExpertDefaults& defaults, Mo
 Status read_attention_heads(const ConfigReader& text, const HeadDefaults& defaults,
                             ModelConfig& model) {
   MOE_RETURN_IF_ERROR(text.dimension("num_attention_heads", defaults.num_heads, model.num_heads));
-  MOE_RETURN_IF_ERROR(
-      text.dimension("num_key_value_heads", defaults.num_kv_heads, model.num_kv_heads));
-  MOE_RETURN_IF_ERROR(text.dimension("head_dim", defaults.head_dim, model.head_dim));
+  const std::uint32_t kv_heads =
+      defaults.num_kv_heads == 0 ? model.num_heads : defaults.num_kv_heads;
+  MOE_RETURN_IF_ERROR(text.dimension("num_key_value_heads", kv_heads, model.num_kv_heads));
+  const bool shares = defaults.head_dim == 0;
+  if (shares && !text.has("head_dim") && model.hidden_size % model.num_heads != 0) {
+    return text.error("num_attention_heads", "is " + std::to_string(model.num_heads) +
+                                                 ", which does not divide hidden_size " +
+                                                 std::to_string(model.hidden_size));
+  }
+  const std::uint32_t head_dim = shares ? model.hidden_size / model.num_heads : defaults.head_dim;
+  MOE_RETURN_IF_ERROR(text.dimension("head_dim", head_dim, model.head_dim));
   if (model.num_heads % model.num_kv_heads != 0) {
     return text.error("num_attention_heads", "is " + std::to_string(model.num_heads) +
                                                  ", no multiple of num_key_value_heads " +

@@ -24,6 +24,9 @@ Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaul
 
 struct ExpertDefaults {
   std::uint32_t num_experts = 0;
+  // Another name of num_experts, as some versions of transformers write it; "": none. A file that
+  // has both must agree with itself.
+  std::string_view other_key = {};
   std::uint32_t experts_per_token = 0;
   std::string_view width_key;  // of an expert's width, which families call differently
   std::uint32_t width = 0;
@@ -33,10 +36,10 @@ Status read_experts(const ConfigReader& text, const ExpertDefaults& defaults, Mo
 
 struct HeadDefaults {
   std::uint32_t num_heads = 0;
-  std::uint32_t num_kv_heads = 0;
-  std::uint32_t head_dim = 0;
+  std::uint32_t num_kv_heads = 0;  // 0: as many as there are heads
+  std::uint32_t head_dim = 0;      // 0: the hidden size shared among the heads
 };
-// Fills num_heads, num_kv_heads and head_dim.
+// Fills num_heads, num_kv_heads and head_dim; hidden_size must be set.
 Status read_attention_heads(const ConfigReader& text, const HeadDefaults& defaults,
                             ModelConfig& model);
 

@@ -176,8 +176,8 @@ Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& w
         layers.mix(layer, state, done, tokens, hidden.data() + first * config.hidden_size);
     const std::span<const float> inputs = layers.expert_inputs();
     MOE_RETURN_IF_ERROR(check_finite(layer, first, tokens, inputs, logits));
-    const std::vector<Assignment> chosen =
-        route(logits.data(), tokens, config.num_experts, config.experts_per_token);
+    const std::vector<Assignment> chosen = route(config.layers[layer].router, logits.data(), tokens,
+                                                 config.num_experts, config.experts_per_token);
     MOE_RETURN_IF_ERROR(sink({first, tokens, inputs, chosen}));
     for (Assignment use : chosen) {
       use.token += static_cast<std::uint32_t>(first);

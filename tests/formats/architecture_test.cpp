@@ -98,6 +98,7 @@ TEST(Architecture, ShapesAgreeWithTheLayers) {
       const auto* spec = std::get_if<FullAttentionSpec>(&layer.mixer);
       if (spec == nullptr) continue;
       const bool per_head = spec->norm == QueryKeyNorm::kPerHead;
+      EXPECT_FALSE(spec->has_gate && !per_head);
       EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
       EXPECT_EQ(rows(ModuleRole::kQueryNorm), per_head ? c.head_dim : queries);
       EXPECT_EQ(rows(ModuleRole::kKeyNorm), per_head ? c.head_dim : keys);
