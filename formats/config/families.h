@@ -9,7 +9,12 @@ namespace moepack {
 
 extern const Architecture kQwen35MoeFamily;
 extern const Architecture kQwen3NextFamily;
+extern const Architecture kQwen3MoeFamily;
 
-inline constexpr std::array<const Architecture*, 2> kFamilies{&kQwen35MoeFamily, &kQwen3NextFamily};
+inline constexpr std::array kFamilies{
+    &kQwen35MoeFamily,
+    &kQwen3NextFamily,
+    &kQwen3MoeFamily,
+};
 
 }  // namespace moepack

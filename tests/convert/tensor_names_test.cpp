@@ -18,7 +18,6 @@ TensorName classify(std::string_view name) { return classify_tensor(names(), nam
 TEST(TensorNames, KnowsItsArchitecturesOnly) {
   EXPECT_NE(find_architecture("qwen3_5_moe"), nullptr);
   EXPECT_NE(find_architecture("qwen3_5_moe_text"), nullptr);
-  EXPECT_EQ(find_architecture("qwen3_moe"), nullptr);
   EXPECT_EQ(find_architecture(""), nullptr);
   EXPECT_NE(find_architecture("qwen3_next"), nullptr);
   EXPECT_EQ(find_gguf_architecture("qwen35moe"), find_architecture("qwen3_5_moe"));
@@ -101,6 +100,22 @@ TEST(RowGather, EveryWindowIsCutFromTheWhole) {
                 std::vector<std::uint64_t>(whole.begin() + static_cast<std::ptrdiff_t>(begin),
                                            whole.begin() + static_cast<std::ptrdiff_t>(end)));
     }
+  }
+}
+
+TEST(TensorNames, FamiliesWithoutAPartDoNotKnowItsTensors) {
+  const Architecture& plain = *find_architecture("qwen3_moe");
+  EXPECT_EQ(classify_tensor(plain, "model.layers.0.self_attn.q_norm.weight").role,
+            TensorRole::kResident);
+  EXPECT_EQ(classify_tensor(plain, "model.layers.0.mlp.experts.5.up_proj.weight").role,
+            TensorRole::kExpert);
+  EXPECT_EQ(classify_tensor(plain, "model.layers.0.mlp.switch_mlp.up_proj.scales").role,
+            TensorRole::kExpert);
+  for (const char* name :
+       {"model.layers.0.mlp.shared_expert.up_proj.weight",
+        "model.layers.0.linear_attn.in_proj_z.weight", "model.layers.0.self_attn.q_proj.bias",
+        "model.visual.x", "mtp.fc.weight", "language_model.model.norm.weight"}) {
+    EXPECT_EQ(classify_tensor(plain, name).role, TensorRole::kUnknown) << name;
   }
 }
 

@@ -94,6 +94,64 @@ TEST(ModelConfig, Qwen3NextHasDefaultsOfItsOwn) {
                StatusCode::kUnsupported, {"norm_topk_prob"});
 }
 
+// As transformers 5 saves it.
+json qwen3_moe() {
+  return json::parse(R"({
+    "model_type": "qwen3_moe", "vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 3,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 40, "num_local_experts": 10,
+    "num_experts_per_tok": 7, "moe_intermediate_size": 64, "intermediate_size": 999,
+    "norm_topk_prob": true, "sliding_window": 4096, "use_sliding_window": false,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 777,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}
+  })");
+}
+
+TEST(ModelConfig, Qwen3MoeIsReadWhole) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(qwen3_moe()));
+  const ModelConfig& m = parsed.model;
+  EXPECT_EQ(m.num_experts, 10U);
+  EXPECT_EQ(m.experts_per_token, 7U);
+  EXPECT_EQ(m.expert_width, 64U);
+  EXPECT_EQ(m.shared_expert_width, 0U);
+  EXPECT_EQ(m.head_dim, 40U);
+  EXPECT_EQ(m.rotary_dim, 40U);
+  EXPECT_EQ(m.rope_theta, 5000.0);
+  EXPECT_EQ(m.layers, std::vector(3, LayerSpec{}));
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig bare, parse({{"model_type", "qwen3_moe"}}));
+  EXPECT_EQ(bare.model.num_layers, 24U);
+  EXPECT_EQ(bare.model.num_experts, 128U);
+  EXPECT_EQ(bare.model.head_dim, 64U);
+  EXPECT_EQ(bare.model.rope_theta, 1e4);
+  EXPECT_EQ(bare.model.layers[23].router, RouterSpec(SoftmaxRouterSpec{.renormalise = false}));
+}
+
+TEST(ModelConfig, Qwen3MoeRefusesWhatItDoesNotCompute) {
+  const auto refused = [](const char* key, const json& value, StatusCode code,
+                          std::string_view part) {
+    json config = qwen3_moe();
+    config[key] = value;
+    expect_error(parse(config).status(), code, {kFile, key, part});
+  };
+  refused("use_sliding_window", true, StatusCode::kUnsupported, "true");
+  refused("attention_bias", true, StatusCode::kUnsupported, "true");
+  refused("mlp_only_layers", json::array({0}), StatusCode::kUnsupported, "a list");
+  refused("decoder_sparse_step", 2, StatusCode::kUnsupported, "2");
+  refused("hidden_act", "gelu", StatusCode::kUnsupported, "gelu");
+  refused("clip_qkv", 8.0, StatusCode::kUnsupported, "8.0");
+  refused("rope_scaling", {{"rope_type", "yarn"}}, StatusCode::kUnsupported, "yarn");
+  refused("num_local_experts", 0, StatusCode::kCorrupt, "0");
+  refused("norm_topk_prob", 1, StatusCode::kCorrupt, "1");
+  json config = qwen3_moe();
+  config["num_experts"] = 11;
+  expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "num_local_experts", "11"});
+  config = qwen3_moe();
+  config.erase("head_dim");  // 96 = 12 * 8
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig shared, parse(config));
+  EXPECT_EQ(shared.model.head_dim, 8U);
+  config["num_attention_heads"] = 20;
+  expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "num_attention_heads", "96"});
+}
+
 // The published 35B-A3B, which leaves out what equals the defaults.
 TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
   for (const char* text :

@@ -137,6 +137,16 @@ TEST(Golden, FamilyQwen3Next) {
   expect_matches(model);
 }
 
+TEST(Golden, FamilyQwen3Moe) {
+  MOE_REQUIRE_MODEL(model, "families/qwen3_moe");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnQwen3Moe) {
+  MOE_REQUIRE_MODEL(model, "families/qwen3_moe");
+  expect_matches(model, test::fast_options);
+}
+
 // Not promised by the reference bar, but the SIMD kernels keep float32 activations, so they must
 // pass it too.
 TEST(Golden, FastBackendOnSmall) {
