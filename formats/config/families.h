@@ -10,11 +10,13 @@ namespace moepack {
 extern const Architecture kQwen35MoeFamily;
 extern const Architecture kQwen3NextFamily;
 extern const Architecture kQwen3MoeFamily;
+extern const Architecture kOlmoeFamily;
 
 inline constexpr std::array kFamilies{
     &kQwen35MoeFamily,
     &kQwen3NextFamily,
     &kQwen3MoeFamily,
+    &kOlmoeFamily,
 };
 
 }  // namespace moepack

@@ -152,6 +152,58 @@ TEST(ModelConfig, Qwen3MoeRefusesWhatItDoesNotCompute) {
   expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "num_attention_heads", "96"});
 }
 
+json olmoe() {
+  return json::parse(R"({
+    "model_type": "olmoe", "vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "num_experts": 10,
+    "num_experts_per_tok": 7, "intermediate_size": 64, "norm_topk_prob": false, "clip_qkv": null,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 777, "rope_theta": 5000.0,
+    "rope_scaling": null
+  })");
+}
+
+TEST(ModelConfig, OlmoeIsReadWhole) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(olmoe()));
+  const ModelConfig& m = parsed.model;
+  EXPECT_EQ(m.num_experts, 10U);
+  EXPECT_EQ(m.expert_width, 64U);
+  EXPECT_EQ(m.head_dim, 8U);
+  EXPECT_EQ(m.rotary_dim, 8U);
+  EXPECT_EQ(m.num_kv_heads, 4U);
+  const LayerSpec layer{.mixer = FullAttentionSpec{.norm = QueryKeyNorm::kWholeWidth},
+                        .router = SoftmaxRouterSpec{.renormalise = false}};
+  EXPECT_EQ(m.layers, std::vector(2, layer));
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig bare, parse({{"model_type", "olmoe"}}));
+  EXPECT_EQ(bare.model.num_layers, 16U);
+  EXPECT_EQ(bare.model.num_experts, 64U);
+  EXPECT_EQ(bare.model.num_kv_heads, 16U);
+  EXPECT_EQ(bare.model.head_dim, 128U);
+  EXPECT_EQ(bare.model.expert_width, 2048U);
+  EXPECT_EQ(bare.model.rms_norm_eps, 1e-5F);
+  EXPECT_EQ(bare.model.layers.front(), layer);
+}
+
+TEST(ModelConfig, OlmoeTakesItsSwitchesAndRefusesOthers) {
+  json config = olmoe();
+  config["clip_qkv"] = 8;
+  config["norm_topk_prob"] = true;
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(config));
+  const LayerSpec& layer = parsed.model.layers.front();
+  EXPECT_EQ(std::get<FullAttentionSpec>(layer.mixer).clip, 8.0F);
+  EXPECT_TRUE(std::get<SoftmaxRouterSpec>(layer.router).renormalise);
+  const auto refused = [](const char* key, const json& value, StatusCode code) {
+    json changed = olmoe();
+    changed[key] = value;
+    expect_error(parse(changed).status(), code, {kFile, key});
+  };
+  for (const json& bad : {json(0), json(-8), json("8"), json(true), json(1e300)}) {
+    refused("clip_qkv", bad, StatusCode::kCorrupt);
+  }
+  refused("sliding_window", 128, StatusCode::kUnsupported);
+  refused("attention_bias", true, StatusCode::kUnsupported);
+  refused("hidden_act", "gelu", StatusCode::kUnsupported);
+}
+
 // The published 35B-A3B, which leaves out what equals the defaults.
 TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
   for (const char* text :
@@ -336,9 +388,11 @@ TEST(ModelConfig, EosIdsOfBothLevelsAreJoined) {
 }
 
 TEST(ModelConfig, OneBadByteIsOneLine) {
-  const std::string whole = nested().dump();
-  test::drill_truncation(
-      whole, [](std::string_view text) { return parse_model_config(text, kFile).status(); });
+  for (const json& config : {nested(), qwen3_moe(), olmoe()}) {
+    test::drill_truncation(config.dump(), [](std::string_view text) {
+      return parse_model_config(text, kFile).status();
+    });
+  }
   expect_error(parse_model_config("[]", kFile).status(), StatusCode::kCorrupt, {kFile, "object"});
   expect_error(parse_model_config(R"({"model_type":"a","model_type":"b"})", kFile).status(),
                StatusCode::kCorrupt, {kFile, "stands twice"});
