@@ -14,9 +14,9 @@ namespace {
 // Frequencies are powers of 1/theta: at 1 or below they would not fall. Published values end at
 // 1e8.
 constexpr double kMaxRopeTheta = 1e15;
-constexpr std::uint32_t kMaxLayers = 4096;
-constexpr std::uint32_t kMaxExperts = 1U << 16;
-constexpr std::uint32_t kMaxContext = 1U << 30;
+constexpr std::uint32_t kMaxConfigLayers = 4096;
+constexpr std::uint32_t kMaxConfigExperts = 1U << 16;
+constexpr std::uint32_t kMaxContextTokens = 1U << 30;
 
 // One number that may stand in several objects. Those that state it must agree.
 Result<double> agreed_number(const std::vector<ConfigReader>& places, std::string_view key,
@@ -50,9 +50,9 @@ Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaul
   MOE_RETURN_IF_ERROR(text.dimension("vocab_size", defaults.vocab_size, model.vocab_size));
   MOE_RETURN_IF_ERROR(text.dimension("hidden_size", defaults.hidden_size, model.hidden_size));
   MOE_RETURN_IF_ERROR(
-      text.dimension("num_hidden_layers", defaults.num_layers, model.num_layers, kMaxLayers));
+      text.dimension("num_hidden_layers", defaults.num_layers, model.num_layers, kMaxConfigLayers));
   MOE_RETURN_IF_ERROR(text.dimension("max_position_embeddings", defaults.max_position_embeddings,
-                                     model.max_position_embeddings, kMaxContext));
+                                     model.max_position_embeddings, kMaxContextTokens));
   MOE_ASSIGN_OR_RETURN(const auto eps, text.optional_number("rms_norm_eps"));
   model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
   if (!(model.rms_norm_eps > 0 && model.rms_norm_eps < 1)) {
@@ -69,10 +69,11 @@ namespace {
 Status read_num_experts(const ConfigReader& text, const ExpertDefaults& defaults,
                         ModelConfig& model) {
   constexpr std::string_view kKey = "num_experts";
-  MOE_RETURN_IF_ERROR(text.dimension(kKey, defaults.num_experts, model.num_experts, kMaxExperts));
+  MOE_RETURN_IF_ERROR(
+      text.dimension(kKey, defaults.num_experts, model.num_experts, kMaxConfigExperts));
   if (defaults.other_key.empty() || !text.has(defaults.other_key)) return Status::ok();
   std::uint32_t other = 0;
-  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxExperts));
+  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxConfigExperts));
   if (text.has(kKey) && other != model.num_experts) {
     return text.error(defaults.other_key, "is " + std::to_string(other) + ", num_experts " +
                                               std::to_string(model.num_experts));
