@@ -43,6 +43,23 @@ Result<LayerType> layer_type_of(const nlohmann::json& value, const ConfigReader&
   return text.error("layer_types", "holds " + ConfigReader::shown(value) + ", not only strings");
 }
 
+// num_experts, under either of its names.
+Status read_num_experts(const ConfigReader& text, const ExpertDefaults& defaults,
+                        ModelConfig& model) {
+  constexpr std::string_view kKey = "num_experts";
+  MOE_RETURN_IF_ERROR(
+      text.dimension(kKey, defaults.num_experts, model.num_experts, kMaxConfigExperts));
+  if (defaults.other_key.empty() || !text.has(defaults.other_key)) return Status::ok();
+  std::uint32_t other = 0;
+  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxConfigExperts));
+  if (text.has(kKey) && other != model.num_experts) {
+    return text.error(defaults.other_key, "is " + std::to_string(other) + ", num_experts " +
+                                              std::to_string(model.num_experts));
+  }
+  model.num_experts = other;
+  return Status::ok();
+}
+
 }  // namespace
 
 Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaults,
@@ -62,27 +79,6 @@ Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaul
   model.tie_word_embeddings = tied.value_or(false);
   return Status::ok();
 }
-
-namespace {
-
-// num_experts, under either of its names.
-Status read_num_experts(const ConfigReader& text, const ExpertDefaults& defaults,
-                        ModelConfig& model) {
-  constexpr std::string_view kKey = "num_experts";
-  MOE_RETURN_IF_ERROR(
-      text.dimension(kKey, defaults.num_experts, model.num_experts, kMaxConfigExperts));
-  if (defaults.other_key.empty() || !text.has(defaults.other_key)) return Status::ok();
-  std::uint32_t other = 0;
-  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxConfigExperts));
-  if (text.has(kKey) && other != model.num_experts) {
-    return text.error(defaults.other_key, "is " + std::to_string(other) + ", num_experts " +
-                                              std::to_string(model.num_experts));
-  }
-  model.num_experts = other;
-  return Status::ok();
-}
-
-}  // namespace
 
 Status read_experts(const ConfigReader& text, const ExpertDefaults& defaults, ModelConfig& model) {
   MOE_RETURN_IF_ERROR(read_num_experts(text, defaults, model));
