@@ -11,8 +11,9 @@ constexpr std::uint32_t kFullAttentionInterval = 4;
 
 Json text_config(const ModelConfig& shape) {
   Json types = Json::array();
-  for (LayerType type : shape.layer_types) {
-    types.push_back(type == LayerType::kFullAttention ? "full_attention" : "linear_attention");
+  for (const LayerSpec& layer : shape.layers) {
+    types.push_back(layer_type(layer) == LayerType::kFullAttention ? "full_attention"
+                                                                   : "linear_attention");
   }
   const double rotary = static_cast<double>(shape.rotary_dim) / shape.head_dim;
   return {
@@ -64,9 +65,9 @@ Json mlx_block(const ModelConfig& shape) {
 
 void set_layers(std::uint32_t num_layers, ModelConfig& shape) {
   shape.num_layers = num_layers;
-  shape.layer_types.assign(num_layers, LayerType::kLinearAttention);
+  shape.layers.assign(num_layers, {.mixer = GatedDeltaNetSpec{}});
   for (std::uint32_t i = kFullAttentionInterval - 1; i < num_layers; i += kFullAttentionInterval) {
-    shape.layer_types[i] = LayerType::kFullAttention;
+    shape.layers[i].mixer = FullAttentionSpec{.has_gate = true};
   }
 }
 

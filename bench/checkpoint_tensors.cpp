@@ -157,7 +157,7 @@ Result<std::vector<TensorSpec>> Builder::build() {
   for (std::uint32_t i = 0; i < shape_.num_layers; ++i) {
     const std::string at = prefix() + "layers." + std::to_string(i) + ".";
     add_norm(at + "input_layernorm", shape_.hidden_size);
-    if (shape_.layer_types[i] == LayerType::kFullAttention) {
+    if (shape_.layer_type(i) == LayerType::kFullAttention) {
       add_full_attention(at + "self_attn.");
     } else {
       add_linear_attention(at + "linear_attn.");

@@ -52,8 +52,7 @@ Json layers_json(const std::vector<LayerSummary>& layers, bool with_residents) {
 }
 
 Json config_json(const ModelConfig& c) {
-  const auto full =
-      std::count(c.layer_types.begin(), c.layer_types.end(), LayerType::kFullAttention);
+  const std::uint32_t full = c.full_attention_layers();
   return {{"model_type", c.model_type},     {"num_layers", c.num_layers},
           {"full_attention_layers", full},  {"hidden_size", c.hidden_size},
           {"vocab_size", c.vocab_size},     {"max_position_embeddings", c.max_position_embeddings},
@@ -233,8 +232,7 @@ void print_layers(const std::vector<LayerSummary>& layers) {
 }
 
 void print_config(const ModelConfig& c) {
-  const auto full =
-      std::count(c.layer_types.begin(), c.layer_types.end(), LayerType::kFullAttention);
+  const std::uint32_t full = c.full_attention_layers();
   std::cout << "model: " << printable(c.model_type) << ", " << c.num_layers << " layers, " << full
             << " of them full attention, hidden size " << c.hidden_size << ", vocabulary "
             << c.vocab_size << "\nexperts: " << c.num_experts << " a layer, " << c.experts_per_token

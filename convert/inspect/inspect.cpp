@@ -33,9 +33,9 @@ bool is_there(const fs::path& path) {
 
 void name_attention(const std::optional<ModelConfig>& config, std::vector<LayerSummary>& layers) {
   if (!config.has_value()) return;
-  for (std::size_t i = 0; i < std::min(layers.size(), config->layer_types.size()); ++i) {
+  for (std::size_t i = 0; i < std::min(layers.size(), config->layers.size()); ++i) {
     layers[i].attention =
-        config->layer_types[i] == LayerType::kFullAttention ? "full_attention" : "linear_attention";
+        config->layer_type(i) == LayerType::kFullAttention ? "full_attention" : "linear_attention";
   }
 }
 

@@ -81,9 +81,11 @@ PlannedOverlay& OverlayPlanner::file_of(const OverlayRole& role, const WeightFor
   return planned_.back();
 }
 
-// Nothing where the layer has no such matrix; the plan saw to it that none is missing.
+// Nothing where the model or the layer has no such matrix; the plan saw to it that none is missing.
 Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
-  const std::string name = overlay_module(role, layer);
+  const ResidentRule* rule = find_rule(source_.names(), role.module);
+  if (rule == nullptr) return Status::ok();
+  const std::string name = resident_module(*rule, layer);
   const ResidentTensor* found = find_resident(plan_.resident, name);
   if (found == nullptr) return Status::ok();
   SourceMatrix matrix =
@@ -92,7 +94,7 @@ Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
   OverlayTensor entry{.role = &role, .layer = layer, .tensor = *found, .v_heads = to_};
   entry.tensor.weight_offset = align_up(planned.overlay.data_size, kResidentAlignment);
   planned.overlay.data_size = entry.tensor.weight_offset + entry.tensor.bytes.weight;
-  const auto place = v_head_place(role.module, source_.config().model);
+  const auto place = v_head_place(*rule, source_.config().model);
   if (place.has_value() && matrix.runs != nullptr && !heads_.changes_nothing()) {
     return unsupported(matrix.weight.tensor.where(),
                        "holds rows of several matrices, whose V heads cannot be moved as well");
@@ -198,7 +200,7 @@ Status check_same_model(const ModelSource& source, const OverlaidModel& model) {
                                                 std::string(d.name) + ", the model has " +
                                                 std::to_string(d.here));
   }
-  if (there.layer_types == here.layer_types) return Status::ok();
+  if (there.layers == here.layers) return Status::ok();
   return other_model(Where{.file = path}, "has full attention in other layers than the model");
 }
 

@@ -7,8 +7,8 @@
 namespace moepack {
 std::uint32_t attention_interval(const ModelConfig& config) {
   std::uint32_t interval = 0;
-  for (std::uint32_t i = 0; i < config.layer_types.size(); ++i) {
-    const bool full = config.layer_types[i] == LayerType::kFullAttention;
+  for (std::uint32_t i = 0; i < config.layers.size(); ++i) {
+    const bool full = config.layer_type(i) == LayerType::kFullAttention;
     if (interval == 0 && full) interval = i + 1;
     if (full != (interval != 0 && (i + 1) % interval == 0)) return 0;
   }
@@ -39,8 +39,9 @@ std::string engine_config_json(const ModelConfig& c) {
   const std::uint32_t interval = attention_interval(c);
   if (interval != 0) json["full_attention_interval"] = interval;
   nlohmann::json types = nlohmann::json::array();
-  for (LayerType type : c.layer_types) {
-    types.push_back(type == LayerType::kFullAttention ? "full_attention" : "linear_attention");
+  for (const LayerSpec& layer : c.layers) {
+    types.push_back(layer_type(layer) == LayerType::kFullAttention ? "full_attention"
+                                                                   : "linear_attention");
   }
   json["layer_types"] = std::move(types);
   return json.dump();

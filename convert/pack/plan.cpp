@@ -82,7 +82,7 @@ Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& 
 }
 
 Result<Classified> classify(const ModelSource& source) {
-  const ArchitectureNames& names = source.names();
+  const Architecture& names = source.names();
   Classified sorted;
   if (const GgufModel* gguf = source.gguf(); gguf != nullptr) {
     const std::uint32_t layers = source.config().model.num_layers;

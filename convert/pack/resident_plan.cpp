@@ -47,7 +47,7 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
 Status require(const Modules& modules, const ResidentRule& rule, const ModelConfig& config,
                std::uint32_t layer, const SourceNaming& naming) {
   const std::vector<std::uint64_t> shape = rule.shape(config);
-  if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return Status::ok();
+  if (!exists_in(rule, config)) return Status::ok();
   const auto it = modules.find(resident_module(rule, layer));
   if (it != modules.end() && it->second.tensors.weight) return Status::ok();
   return not_found(
@@ -56,11 +56,11 @@ Status require(const Modules& modules, const ResidentRule& rule, const ModelConf
       "the checkpoint is incomplete; download it again");
 }
 
-Status require_all(const ArchitectureNames& names, const ModelConfig& config,
-                   const Modules& modules, const SourceNaming& naming) {
+Status require_all(const Architecture& names, const ModelConfig& config, const Modules& modules,
+                   const SourceNaming& naming) {
   for (const ResidentRule& rule : names.residents) {
     if (rule.scope == LayerScope::kModel) {
-      if (rule.name == names.output_head && config.tie_word_embeddings) continue;
+      if (rule.role == ModuleRole::kOutputHead && config.tie_word_embeddings) continue;
       MOE_RETURN_IF_ERROR(require(modules, rule, config, 0, naming));
       continue;
     }
@@ -74,13 +74,14 @@ Status require_all(const ArchitectureNames& names, const ModelConfig& config,
 
 // transformers writes conv1d as [channels, 1, taps] and norms as w with y = (1 + w) x; mlx-lm
 // writes [channels, taps, 1] and adds the 1 to the norms in the same pass.
-Result<ResidentConventions> detect_conventions(const ArchitectureNames& names,
-                                               const Modules& modules, const ModelConfig& config,
+Result<ResidentConventions> detect_conventions(const Architecture& names, const Modules& modules,
+                                               const ModelConfig& config,
                                                const SourceNaming& naming) {
   SourceTensor first;
   ResidentConventions conventions;
+  if (names.norms == NormSource::kFactor) return conventions;
   for (const auto& [name, module] : modules) {
-    if (module.rule->name != names.conv1d || !module.tensors.weight) continue;
+    if (module.rule->role != ModuleRole::kDeltaConv || !module.tensors.weight) continue;
     const SourceTensor& tensor = module.tensors.weight;
     const std::vector<std::uint64_t> c1t = module.rule->shape(config);
     const std::vector<std::uint64_t> ct1{c1t[0], c1t[2], c1t[1]};
@@ -179,7 +180,7 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
 
 }  // namespace
 
-Result<ResidentPlan> plan_residents(const ArchitectureNames& names, const ModelConfig& config,
+Result<ResidentPlan> plan_residents(const Architecture& names, const ModelConfig& config,
                                     const DeclaredFormats& declared,
                                     std::span<const ResidentSource> tensors,
                                     const ConvertOptions& options, const SourceNaming& naming,

@@ -26,7 +26,7 @@ struct ResidentPlan {
 // Every tensor that the architecture's table asks for must be there with the shape that the
 // configuration gives; one of another layer type is refused. Errors name the tensor. `conventions`:
 // those of the kind of source, nullopt where the shape of conv1d tells them.
-Result<ResidentPlan> plan_residents(const ArchitectureNames& names, const ModelConfig& config,
+Result<ResidentPlan> plan_residents(const Architecture& names, const ModelConfig& config,
                                     const DeclaredFormats& declared,
                                     std::span<const ResidentSource> tensors,
                                     const ConvertOptions& options, const SourceNaming& naming,

@@ -280,16 +280,16 @@ Result<std::uint64_t> vocabulary_size(const Keys& keys) {
 
 }  // namespace
 
-Result<const ArchitectureNames*> gguf_architecture(const GgufModel& model) {
+Result<const Architecture*> gguf_architecture(const GgufModel& model) {
   MOE_ASSIGN_OR_RETURN(const std::string name, model.metadata().string("general.architecture"));
-  const ArchitectureNames* names = find_gguf_architecture(name);
+  const Architecture* names = find_gguf_architecture(name);
   if (names != nullptr) return names;
   return unsupported(Where{.file = model.parts().front().file().path()},
                      "architecture " + printable(name, 64) + " cannot be converted yet",
                      "known are: " + supported_gguf_architectures());
 }
 
-Result<std::string> gguf_config_text(const GgufModel& model, const ArchitectureNames& names) {
+Result<std::string> gguf_config_text(const GgufModel& model, const Architecture& names) {
   const Keys keys(model, names.gguf_architecture);
   Json config{{"architectures", {names.model_class}},
               {"model_type", names.text_model_type},

@@ -10,7 +10,7 @@
 namespace moepack {
 
 // The architecture's table; kUnsupported for those that have none, naming the known ones.
-Result<const ArchitectureNames*> gguf_architecture(const GgufModel& model);
+Result<const Architecture*> gguf_architecture(const GgufModel& model);
 
 // The text of a config.json that parse_model_config reads as this model; the same metadata give the
 // same text. Keys are llama.cpp's, ARCHITECTURE.block_count and so on; blocks that predict further
@@ -18,6 +18,6 @@ Result<const ArchitectureNames*> gguf_architecture(const GgufModel& model);
 // token_embd.weight, and without output.weight the embeddings are tied.
 // kNotFound: a key is missing; kCorrupt: one contradicts another or the tensors; kUnsupported: one
 // asks for another computation.
-Result<std::string> gguf_config_text(const GgufModel& model, const ArchitectureNames& names);
+Result<std::string> gguf_config_text(const GgufModel& model, const Architecture& names);
 
 }  // namespace moepack

@@ -34,7 +34,7 @@ class ModelSource {
 
   const ParsedConfig& config() const { return config_; }
   // The tensors' table for this model; never null.
-  const ArchitectureNames& names() const { return *names_; }
+  const Architecture& names() const { return *names_; }
   SourceNaming naming() const;
   // What messages and reports call it: the checkpoint's directory, the GGUF's first part.
   std::filesystem::path path() const;
@@ -64,7 +64,7 @@ class ModelSource {
   std::unique_ptr<GgufModel> gguf_;
   ParsedConfig config_;
   std::string config_text_;  // of a GGUF model
-  const ArchitectureNames* names_ = nullptr;
+  const Architecture* names_ = nullptr;
 };
 
 }  // namespace moepack

@@ -95,7 +95,7 @@ Status SourceModule::add(TensorPart part, const SourceTensor& tensor) {
   return Status::ok();
 }
 
-DeclaredFormats::DeclaredFormats(const ArchitectureNames& names,
+DeclaredFormats::DeclaredFormats(const Architecture& names,
                                  const std::optional<QuantizationConfig>& quantization)
     : names_(&names) {
   if (!quantization.has_value()) return;

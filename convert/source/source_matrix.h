@@ -53,14 +53,13 @@ struct SourceModule {
 // What config.json says about quantization, by canonical module name.
 class DeclaredFormats {
  public:
-  DeclaredFormats(const ArchitectureNames& names,
-                  const std::optional<QuantizationConfig>& quantization);
+  DeclaredFormats(const Architecture& names, const std::optional<QuantizationConfig>& quantization);
 
   // kCorrupt when the declaration for the module of `weight` contradicts what its shapes gave.
   Status check(const SourceTensor& weight, const WeightFormat& found) const;
 
  private:
-  const ArchitectureNames* names_;
+  const Architecture* names_;
   std::optional<WeightFormat> default_;
   std::map<std::string, std::optional<WeightFormat>, std::less<>> overrides_;
 };

@@ -4,7 +4,7 @@ namespace moepack {
 
 std::string SourceNaming::resident(const ResidentRule& rule, std::uint32_t layer) const {
   for (const FusedRule& fused : names_.fused) {
-    const bool holds = fused.parts[0].rule == rule.name || fused.parts[1].rule == rule.name;
+    const bool holds = fused.parts[0].role == rule.role || fused.parts[1].role == rule.role;
     if (!holds || (is_gguf_ && !fused.usual_in_gguf)) continue;
     const std::string number = std::to_string(layer);
     return is_gguf_ ? "blk." + number + "." + std::string(fused.gguf_name)
@@ -17,14 +17,13 @@ std::string SourceNaming::resident(const ResidentRule& rule, std::uint32_t layer
 
 std::string SourceNaming::expert(std::uint32_t layer, std::uint32_t expert,
                                  Projection projection) const {
-  const std::string number = std::to_string(layer);
-  const std::string name(projection_name(projection));
-  if (!is_gguf_) {
-    return "model.layers." + number + ".mlp.experts." + std::to_string(expert) + "." + name +
-           ".weight";
-  }
-  // gate_proj is ffn_gate_exps there.
-  return "blk." + number + ".ffn_" + name.substr(0, name.find('_')) + "_exps.weight";
+  // Projections are in the order of ExpertMatrix.
+  const auto matrix = static_cast<ExpertMatrix>(projection);
+  if (is_gguf_) return gguf_tensor_name(names_, matrix, layer);
+  const ExpertNames& names = *names_.experts;
+  return "model.layers." + std::to_string(layer) + "." + std::string(names.folder) +
+         std::to_string(expert) + "." +
+         std::string(names.matrices[static_cast<std::size_t>(matrix)]) + ".weight";
 }
 
 }  // namespace moepack

@@ -12,7 +12,7 @@ namespace moepack {
 class SourceNaming {
  public:
   // `place`: the checkpoint's directory, or the GGUF file. `names` outlives the object.
-  SourceNaming(std::string place, bool is_gguf, const ArchitectureNames& names)
+  SourceNaming(std::string place, bool is_gguf, const Architecture& names)
       : place_(std::move(place)), is_gguf_(is_gguf), names_(names) {}
 
   const std::string& place() const { return place_; }
@@ -24,7 +24,7 @@ class SourceNaming {
  private:
   std::string place_;
   bool is_gguf_;
-  const ArchitectureNames& names_;
+  const Architecture& names_;
 };
 
 }  // namespace moepack

@@ -1,30 +1,12 @@
 #include "convert/source/v_head_rows.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 
 namespace moepack {
 namespace {
 
 using VHeads = ResidentConventions::VHeads;
-
-struct PlaceRow {
-  std::string_view rule;
-  bool in_columns;
-  bool behind_keys;  // rows of queries and keys stand before those of the heads
-  bool is_scalar;    // one row a head; else one for each of its dimensions
-};
-constexpr std::array<PlaceRow, 8> kPlaces{{
-    {"linear_attn.in_proj_qkv", false, true, false},
-    {"linear_attn.in_proj_z", false, false, false},
-    {"linear_attn.in_proj_b", false, false, true},
-    {"linear_attn.in_proj_a", false, false, true},
-    {"linear_attn.conv1d", false, true, false},
-    {"linear_attn.A_log", false, false, true},
-    {"linear_attn.dt_bias", false, false, true},
-    {"linear_attn.out_proj", true, false, false},
-}};
 
 // The heads alone: one run a key head towards grouped order, towards tiled order one for each of a
 // key head's V heads.
@@ -41,16 +23,6 @@ void add_runs(std::uint64_t first, std::uint64_t unit, const ModelConfig& c, VHe
 }
 
 }  // namespace
-
-std::optional<VHeadPlace> v_head_place(std::string_view rule, const ModelConfig& c) {
-  const auto* const row = std::find_if(kPlaces.begin(), kPlaces.end(),
-                                       [&](const PlaceRow& place) { return place.rule == rule; });
-  if (row == kPlaces.end()) return std::nullopt;
-  const std::uint64_t keys = 2 * std::uint64_t{c.linear_key_heads} * c.linear_key_dim;
-  return VHeadPlace{.in_columns = row->in_columns,
-                    .first = row->behind_keys ? keys : 0,
-                    .unit = row->is_scalar ? 1 : c.linear_value_dim};
-}
 
 RowRuns v_head_runs(const VHeadPlace& place, const ModelConfig& config, VHeads from, VHeads to) {
   RowRuns runs;

@@ -6,21 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "convert/source/source_matrix.h"
-#include "formats/config/model_config.h"
+#include "formats/config/architecture.h"
 #include "formats/pack/resident_manifest.h"
 
 namespace moepack {
-
-struct VHeadPlace {
-  bool in_columns = false;
-  std::uint64_t first = 0;  // row; those before it are of queries and keys
-  std::uint64_t unit = 1;   // rows or columns of a head
-};
-// nullopt for tensors without V heads. `rule`: as ResidentRule::name.
-std::optional<VHeadPlace> v_head_place(std::string_view rule, const ModelConfig& config);
 
 // All rows (or columns) of such a tensor in order `to`, as runs of those in order `from`.
 RowRuns v_head_runs(const VHeadPlace& place, const ModelConfig& config,

@@ -4,11 +4,11 @@
 #include <set>
 
 #include "convert/job/parallel.h"
-#include "convert/source/tensor_names.h"
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "formats/base/file_blocks.h"
+#include "formats/config/architecture.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -185,14 +185,14 @@ Status check_resident_data(const ResidentData& data, const ResidentManifest& man
 
 void check_resident_names(const std::filesystem::path& model, const ModelConfig& config,
                           const ResidentManifest& manifest, DifferenceLog& log) {
-  const ArchitectureNames* names = find_architecture(config.model_type);
+  const Architecture* names = find_architecture(config.model_type);
   if (names == nullptr) return;
   log.next_part();
   const std::string file = (model / kResidentManifestName).string();
   std::set<std::string> known;
   const auto check = [&](const ResidentRule& rule, std::uint32_t layer) {
+    if (!exists_in(rule, config)) return;
     std::vector<std::uint64_t> shape = rule.shape(config);
-    if (std::find(shape.begin(), shape.end(), 0U) != shape.end()) return;
     if (shape.size() == 3 && manifest.conventions.conv1d == ResidentConventions::Conv1d::kCT1) {
       std::swap(shape[1], shape[2]);
     }
@@ -203,7 +203,7 @@ void check_resident_names(const std::filesystem::path& model, const ModelConfig&
                                        return tensor.name < wanted;
                                      });
     if (it == manifest.tensors.end() || it->name != name) {
-      if (rule.name == names->output_head && config.tie_word_embeddings) return;
+      if (rule.role == ModuleRole::kOutputHead && config.tie_word_embeddings) return;
       log.add(0, name_difference(file, name, "the tensor is missing"));
     } else if (it->shape != shape) {
       Difference difference = name_difference(file, name, "the shape that config.json gives");

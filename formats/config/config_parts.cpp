@@ -14,6 +14,9 @@ namespace {
 // Frequencies are powers of 1/theta: at 1 or below they would not fall. Published values end at
 // 1e8.
 constexpr double kMaxRopeTheta = 1e15;
+constexpr std::uint32_t kMaxConfigLayers = 4096;
+constexpr std::uint32_t kMaxConfigExperts = 1U << 16;
+constexpr std::uint32_t kMaxContextTokens = 1U << 30;
 
 // One number that may stand in several objects. Those that state it must agree.
 Result<double> agreed_number(const std::vector<ConfigReader>& places, std::string_view key,
@@ -40,7 +43,81 @@ Result<LayerType> layer_type_of(const nlohmann::json& value, const ConfigReader&
   return text.error("layer_types", "holds " + ConfigReader::shown(value) + ", not only strings");
 }
 
+// num_experts, under either of its names.
+Status read_num_experts(const ConfigReader& text, const ExpertDefaults& defaults,
+                        ModelConfig& model) {
+  constexpr std::string_view kKey = "num_experts";
+  MOE_RETURN_IF_ERROR(
+      text.dimension(kKey, defaults.num_experts, model.num_experts, kMaxConfigExperts));
+  if (defaults.other_key.empty() || !text.has(defaults.other_key)) return Status::ok();
+  std::uint32_t other = 0;
+  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxConfigExperts));
+  if (text.has(kKey) && other != model.num_experts) {
+    return text.error(defaults.other_key, "is " + std::to_string(other) + ", num_experts " +
+                                              std::to_string(model.num_experts));
+  }
+  model.num_experts = other;
+  return Status::ok();
+}
+
 }  // namespace
+
+Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaults,
+                       ModelConfig& model) {
+  MOE_RETURN_IF_ERROR(text.dimension("vocab_size", defaults.vocab_size, model.vocab_size));
+  MOE_RETURN_IF_ERROR(text.dimension("hidden_size", defaults.hidden_size, model.hidden_size));
+  MOE_RETURN_IF_ERROR(
+      text.dimension("num_hidden_layers", defaults.num_layers, model.num_layers, kMaxConfigLayers));
+  MOE_RETURN_IF_ERROR(text.dimension("max_position_embeddings", defaults.max_position_embeddings,
+                                     model.max_position_embeddings, kMaxContextTokens));
+  MOE_ASSIGN_OR_RETURN(const auto eps, text.optional_number("rms_norm_eps"));
+  model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
+  if (!(model.rms_norm_eps > 0 && model.rms_norm_eps < 1)) {
+    return text.error("rms_norm_eps", "is not a float between 0 and 1");
+  }
+  MOE_ASSIGN_OR_RETURN(const auto tied, text.optional_flag("tie_word_embeddings"));
+  model.tie_word_embeddings = tied.value_or(false);
+  return Status::ok();
+}
+
+Status read_experts(const ConfigReader& text, const ExpertDefaults& defaults, ModelConfig& model) {
+  MOE_RETURN_IF_ERROR(read_num_experts(text, defaults, model));
+  MOE_RETURN_IF_ERROR(
+      text.dimension("num_experts_per_tok", defaults.experts_per_token, model.experts_per_token));
+  MOE_RETURN_IF_ERROR(text.dimension(defaults.width_key, defaults.width, model.expert_width));
+  if (model.experts_per_token > model.num_experts) {
+    return text.error("num_experts_per_tok", "is " + std::to_string(model.experts_per_token) +
+                                                 ", above num_experts " +
+                                                 std::to_string(model.num_experts));
+  }
+  return Status::ok();
+}
+
+Status read_attention_heads(const ConfigReader& text, const HeadDefaults& defaults,
+                            ModelConfig& model) {
+  MOE_RETURN_IF_ERROR(text.dimension("num_attention_heads", defaults.num_heads, model.num_heads));
+  const std::uint32_t kv_heads =
+      defaults.num_kv_heads == 0 ? model.num_heads : defaults.num_kv_heads;
+  MOE_RETURN_IF_ERROR(text.dimension("num_key_value_heads", kv_heads, model.num_kv_heads));
+  const bool shares = defaults.head_dim == 0;
+  if (shares && !text.has("head_dim") && model.hidden_size % model.num_heads != 0) {
+    return text.error("num_attention_heads", "is " + std::to_string(model.num_heads) +
+                                                 ", which does not divide hidden_size " +
+                                                 std::to_string(model.hidden_size));
+  }
+  const std::uint32_t head_dim = shares ? model.hidden_size / model.num_heads : defaults.head_dim;
+  MOE_RETURN_IF_ERROR(text.dimension("head_dim", head_dim, model.head_dim));
+  if (model.num_heads % model.num_kv_heads != 0) {
+    return text.error("num_attention_heads", "is " + std::to_string(model.num_heads) +
+                                                 ", no multiple of num_key_value_heads " +
+                                                 std::to_string(model.num_kv_heads));
+  }
+  // q_proj may hold a query and a gate for every head.
+  if (std::uint64_t{model.num_heads} * model.head_dim > kMaxDimension / 2) {
+    return text.error("head_dim", "times num_attention_heads is absurdly large");
+  }
+  return Status::ok();
+}
 
 Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelConfig& model) {
   std::vector<ConfigReader> places;
@@ -74,15 +151,14 @@ Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelCo
 }
 
 Status read_layer_types(const ConfigReader& text, std::uint32_t default_interval,
-                        ModelConfig& model) {
+                        const LayerSpec& full, const LayerSpec& linear, ModelConfig& model) {
   std::uint32_t interval = 0;
   MOE_RETURN_IF_ERROR(text.dimension("full_attention_interval", default_interval, interval));
-  model.layer_types.clear();
+  model.layers.clear();
   const nlohmann::json* list = text.find("layer_types");
   if (list == nullptr) {
     for (std::uint32_t layer = 1; layer <= model.num_layers; ++layer) {
-      model.layer_types.push_back(layer % interval == 0 ? LayerType::kFullAttention
-                                                        : LayerType::kLinearAttention);
+      model.layers.push_back(layer % interval == 0 ? full : linear);
     }
     return Status::ok();
   }
@@ -94,7 +170,7 @@ Status read_layer_types(const ConfigReader& text, std::uint32_t default_interval
   }
   for (const nlohmann::json& value : *list) {
     MOE_ASSIGN_OR_RETURN(const LayerType type, layer_type_of(value, text));
-    model.layer_types.push_back(type);
+    model.layers.push_back(type == LayerType::kFullAttention ? full : linear);
   }
   return Status::ok();
 }

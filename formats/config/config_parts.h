@@ -3,11 +3,45 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "formats/config/config_reader.h"
 #include "formats/config/model_config.h"
 
 namespace moepack {
+
+// What stands for absent keys of the same names.
+struct TextModelDefaults {
+  std::uint32_t vocab_size = 0;
+  std::uint32_t hidden_size = 0;
+  std::uint32_t num_layers = 0;
+  std::uint32_t max_position_embeddings = 0;
+  double rms_norm_eps = 0;
+};
+// Fills those, and tie_word_embeddings.
+Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaults,
+                       ModelConfig& model);
+
+struct ExpertDefaults {
+  std::uint32_t num_experts = 0;
+  // Another name of num_experts, as some versions of transformers write it; "": none. A file that
+  // has both must agree with itself.
+  std::string_view other_key = {};
+  std::uint32_t experts_per_token = 0;
+  std::string_view width_key;  // of an expert's width, which families call differently
+  std::uint32_t width = 0;
+};
+// Fills num_experts, experts_per_token and expert_width.
+Status read_experts(const ConfigReader& text, const ExpertDefaults& defaults, ModelConfig& model);
+
+struct HeadDefaults {
+  std::uint32_t num_heads = 0;
+  std::uint32_t num_kv_heads = 0;  // 0: as many as there are heads
+  std::uint32_t head_dim = 0;      // 0: the hidden size shared among the heads
+};
+// Fills num_heads, num_kv_heads and head_dim; hidden_size must be set.
+Status read_attention_heads(const ConfigReader& text, const HeadDefaults& defaults,
+                            ModelConfig& model);
 
 struct RopeDefaults {
   double theta = 0;
@@ -20,10 +54,10 @@ struct RopeDefaults {
 // kUnsupported.
 Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelConfig& model);
 
-// Fills layer_types (num_layers must be set) from the list of that name, else from
-// full_attention_interval: layer i is full attention iff (i + 1) % interval == 0.
+// Fills layers (num_layers must be set): each is `full` or `linear`, by the list layer_types, else
+// by full_attention_interval: layer i is full attention iff (i + 1) % interval == 0.
 Status read_layer_types(const ConfigReader& text, std::uint32_t default_interval,
-                        ModelConfig& model);
+                        const LayerSpec& full, const LayerSpec& linear, ModelConfig& model);
 
 // Refuses configurations in which some layers have a dense network in place of experts
 // (mlp_only_layers, decoder_sparse_step): kUnsupported.
@@ -36,9 +70,5 @@ Status read_eos_token_ids(const ConfigReader& object, ModelConfig& model);
 // (nullptr when flat). Several blocks must say the same. nullopt when there is none.
 Result<std::optional<QuantizationConfig>> read_quantization(const ConfigReader& outer,
                                                             const ConfigReader* text);
-
-// Families: each fills every field of ModelConfig but model_type and eos_token_ids.
-Status read_qwen3_5_moe_config(const ConfigReader& text, ModelConfig& model);
-Status read_qwen3_next_config(const ConfigReader& text, ModelConfig& model);
 
 }  // namespace moepack

@@ -1,36 +1,19 @@
 #include "formats/config/model_config.h"
 
-#include <array>
+#include <algorithm>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/config/architecture.h"
 #include "formats/config/config_parts.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
-
-struct Family {
-  std::string_view wrapper_type;  // model_type of the form with a nested text_config
-  std::string_view text_type;     // model_type of text_config, and of the flat form
-  Status (*read)(const ConfigReader& text, ModelConfig& model);
-};
-
-constexpr std::array<Family, 2> kFamilies{{
-    {"qwen3_5_moe", "qwen3_5_moe_text", read_qwen3_5_moe_config},
-    {"qwen3_next", "qwen3_next", read_qwen3_next_config},
-}};
-
-const Family* find_family(std::string_view model_type) {
-  for (const Family& family : kFamilies) {
-    if (model_type == family.wrapper_type || model_type == family.text_type) return &family;
-  }
-  return nullptr;
-}
 
 Result<std::string> read_model_type(const ConfigReader& outer) {
   MOE_ASSIGN_OR_RETURN(const auto type, outer.optional_text("model_type"));
@@ -50,21 +33,29 @@ Status read_outer_tie(const ConfigReader& outer, const ConfigReader& text, Model
   return Status::ok();
 }
 
-Status check_text_type(const ConfigReader& text, const Family& family) {
+Status check_text_type(const ConfigReader& text, const Architecture& family) {
   MOE_ASSIGN_OR_RETURN(const auto type, text.optional_text("model_type"));
-  if (!type.has_value() || *type == family.text_type) return Status::ok();
+  if (!type.has_value() || *type == family.text_model_type) return Status::ok();
   return text.unsupported_value(
       "model_type", "\"" + printable(*type, 64) + "\" in a " + std::string(family.wrapper_type));
 }
 
 }  // namespace
 
+std::uint32_t ModelConfig::full_attention_layers() const {
+  const auto attends = [](const LayerSpec& layer) {
+    return moepack::layer_type(layer) == LayerType::kFullAttention;
+  };
+  return static_cast<std::uint32_t>(std::count_if(layers.begin(), layers.end(), attends));
+}
+
 std::string supported_model_types() {
   std::string list;
-  for (const Family& family : kFamilies) {
+  for (const Architecture* family : architectures()) {
     if (!list.empty()) list += ", ";
-    list += family.wrapper_type;
-    if (family.text_type != family.wrapper_type) list += ", " + std::string(family.text_type);
+    list += family->wrapper_type;
+    if (family->text_model_type != family->wrapper_type)
+      list += ", " + std::string(family->text_model_type);
   }
   return list;
 }
@@ -76,7 +67,7 @@ Result<ParsedConfig> parse_model_config(std::string_view text, const std::string
   }
   const ConfigReader outer(document, "", file);
   MOE_ASSIGN_OR_RETURN(const std::string model_type, read_model_type(outer));
-  const Family* family = find_family(model_type);
+  const Architecture* family = find_architecture(model_type);
   if (family == nullptr) {
     return unsupported({.file = file},
                        "model_type \"" + printable(model_type, 64) + "\" is not supported",
@@ -84,11 +75,11 @@ Result<ParsedConfig> parse_model_config(std::string_view text, const std::string
   }
 
   ParsedConfig parsed;
-  parsed.model.model_type = family->text_type;
+  parsed.model.model_type = family->text_model_type;
   MOE_ASSIGN_OR_RETURN(const auto nested, outer.object("text_config"));
   const ConfigReader& body = nested.has_value() ? *nested : outer;
   if (nested.has_value()) MOE_RETURN_IF_ERROR(check_text_type(body, *family));
-  MOE_RETURN_IF_ERROR(family->read(body, parsed.model));
+  MOE_RETURN_IF_ERROR(family->read_config(body, parsed.model));
   MOE_RETURN_IF_ERROR(read_eos_token_ids(outer, parsed.model));
   if (nested.has_value()) {
     MOE_RETURN_IF_ERROR(read_outer_tie(outer, body, parsed.model));

@@ -1,8 +1,9 @@
 // What config.json says about a model, checked and with defaults filled in. One struct for every
-// family; fields that a family lacks stay 0. A family is a file formats/config_FAMILY.cpp and a row
-// of the table in model_config.cpp.
+// family; fields that a family lacks stay 0. What the layers consist of is layer_spec.h; a family
+// is described in its file family_NAME.cpp (architecture.h).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -11,11 +12,10 @@
 #include <vector>
 
 #include "formats/base/status.h"
+#include "formats/config/layer_spec.h"
 #include "formats/weights/qformat.h"
 
 namespace moepack {
-
-enum class LayerType : std::uint8_t { kLinearAttention, kFullAttention };
 
 struct ModelConfig {
   std::string model_type;  // of the text model, e.g. "qwen3_5_moe_text"
@@ -23,7 +23,7 @@ struct ModelConfig {
   std::uint32_t vocab_size = 0;
   std::uint32_t hidden_size = 0;
   std::uint32_t num_layers = 0;
-  std::vector<LayerType> layer_types;  // [num_layers]
+  std::vector<LayerSpec> layers;  // [num_layers]
   float rms_norm_eps = 0;
   bool tie_word_embeddings = false;
   std::uint32_t max_position_embeddings = 0;
@@ -47,6 +47,10 @@ struct ModelConfig {
   std::uint32_t linear_key_dim = 0;    // of one head
   std::uint32_t linear_value_dim = 0;  // of one head
   std::uint32_t linear_conv_taps = 0;
+
+  LayerType layer_type(std::size_t layer) const { return moepack::layer_type(layers[layer]); }
+
+  std::uint32_t full_attention_layers() const;
 
   // Ids that end a text: eos_token_id of config.json (number or list), then those that only its
   // text_config names; without repeats, each below vocab_size.

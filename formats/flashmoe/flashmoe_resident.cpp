@@ -13,6 +13,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/config/architecture.h"
 #include "formats/pack/resident_files.h"
 
 namespace moepack {
@@ -24,60 +25,6 @@ constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
 constexpr std::size_t kMaxRank = 8;
 constexpr const char* kFirstChunkName = "model_weights_0.bin";  // of 003's loader
-
-// ---- What the modules of a layer are ------------------------------------------------------------
-
-enum class Inputs { kPlain, kHidden, kQueries, kLinearValues, kSharedWidth };
-
-struct Module {
-  std::string_view name;   // behind "model.layers.N."; with `top`, the whole name
-  Inputs inputs;           // kPlain: never quantized
-  bool has_weight = true;  // stored as NAME.weight
-  bool top = false;
-};
-
-constexpr std::array<Module, 25> kModules{{
-    {"input_layernorm", Inputs::kPlain},
-    {"post_attention_layernorm", Inputs::kPlain},
-    {"self_attn.q_proj", Inputs::kHidden},
-    {"self_attn.k_proj", Inputs::kHidden},
-    {"self_attn.v_proj", Inputs::kHidden},
-    {"self_attn.o_proj", Inputs::kQueries},
-    {"self_attn.q_norm", Inputs::kPlain},
-    {"self_attn.k_norm", Inputs::kPlain},
-    {"linear_attn.in_proj_qkv", Inputs::kHidden},
-    {"linear_attn.in_proj_z", Inputs::kHidden},
-    {"linear_attn.in_proj_b", Inputs::kHidden},
-    {"linear_attn.in_proj_a", Inputs::kHidden},
-    {"linear_attn.out_proj", Inputs::kLinearValues},
-    {"linear_attn.conv1d", Inputs::kPlain},
-    {"linear_attn.norm", Inputs::kPlain},
-    {"linear_attn.A_log", Inputs::kPlain, false},
-    {"linear_attn.dt_bias", Inputs::kPlain, false},
-    {"mlp.gate", Inputs::kHidden},
-    {"mlp.shared_expert.gate_proj", Inputs::kHidden},
-    {"mlp.shared_expert.up_proj", Inputs::kHidden},
-    {"mlp.shared_expert.down_proj", Inputs::kSharedWidth},
-    {"mlp.shared_expert_gate", Inputs::kHidden},
-    {"model.embed_tokens", Inputs::kHidden, true, true},
-    {"model.norm", Inputs::kPlain, true, true},
-    {"lm_head", Inputs::kHidden, true, true},
-}};
-
-std::uint64_t inputs_of(const ModelConfig& c, Inputs inputs) {
-  switch (inputs) {
-    case Inputs::kHidden:
-      return c.hidden_size;
-    case Inputs::kQueries:
-      return std::uint64_t{c.num_heads} * c.head_dim;
-    case Inputs::kLinearValues:
-      return std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
-    case Inputs::kSharedWidth:
-      return c.shared_expert_width;
-    default:
-      return 0;
-  }
-}
 
 // ---- Entries ------------------------------------------------------------------------------------
 
@@ -144,16 +91,16 @@ class TensorReader {
       : tensors_(tensors), entries_(entries), config_(config) {}
 
   // `name`: canonical, without suffix.
-  Result<ResidentTensor> read(const std::string& name, const Module& module,
+  Result<ResidentTensor> read(const std::string& name, const ResidentRule& rule,
                               const Entry& weight) const {
     ResidentTensor tensor;
     tensor.name = name;
-    tensor.has_weight_suffix = module.has_weight;
+    tensor.has_weight_suffix = rule.has_weight_suffix;
     tensor.weight_offset = weight.offset;
     tensor.shape = weight.shape;
     if (weight.shape.empty() || weight.size == 0) return error(weight, "is empty");
     if (weight.dtype == DType::kU32) {
-      MOE_RETURN_IF_ERROR(read_affine(module, weight, tensor));
+      MOE_RETURN_IF_ERROR(read_affine(rule, weight, tensor));
     } else {
       const auto plain = plain_qformat(weight.dtype);
       if (!plain.has_value()) {
@@ -162,7 +109,7 @@ class TensorReader {
       }
       tensor.format = {.id = *plain};
     }
-    if (name.ends_with("conv1d")) MOE_RETURN_IF_ERROR(check_conv1d(weight, tensor));
+    if (rule.role == ModuleRole::kDeltaConv) MOE_RETURN_IF_ERROR(check_conv1d(weight, tensor));
     tensor.cols = tensor.shape.back();
     tensor.rows = 1;
     for (std::size_t i = 0; i + 1 < tensor.shape.size(); ++i) tensor.rows *= tensor.shape[i];
@@ -186,8 +133,9 @@ class TensorReader {
   }
 
   // Width and group from the shapes and the module's inputs; the shape becomes the logical one.
-  Status read_affine(const Module& module, const Entry& weight, ResidentTensor& tensor) const {
-    const std::uint64_t inputs = inputs_of(config_, module.inputs);
+  Status read_affine(const ResidentRule& rule, const Entry& weight, ResidentTensor& tensor) const {
+    const bool may_be_codes = rule.rounding != Rounding::kNever;
+    const std::uint64_t inputs = may_be_codes ? rule.shape(config_).back() : 0;
     if (inputs == 0 || weight.shape.size() != 2) {
       return error(weight, "holds codes where plain numbers or a matrix must stand");
     }
@@ -237,10 +185,11 @@ class TensorReader {
   const ModelConfig& config_;
 };
 
-// The module that `name` (without suffix) names, nullptr for tensors of other parts of a model.
-// kCorrupt: a layer that the model lacks; kUnsupported: something else inside a layer.
-Result<const Module*> find_module(const JsonFields& tensors, const std::string& key,
-                                  const std::string& name, const ModelConfig& config) {
+// The rule of the module that `name` (without suffix) names, nullptr for tensors of other parts of
+// a model. kCorrupt: a layer that the model lacks; kUnsupported: something else inside a layer.
+Result<const ResidentRule*> find_module(const JsonFields& tensors, const std::string& key,
+                                        const std::string& name, const Architecture& architecture,
+                                        const ModelConfig& config) {
   constexpr std::string_view kLayers = "model.layers.";
   const bool in_layer = name.starts_with(kLayers);
   std::string_view rest = name;
@@ -253,18 +202,21 @@ Result<const Module*> find_module(const JsonFields& tensors, const std::string& 
     }
     rest = dot == std::string::npos ? std::string_view() : rest.substr(dot + 1);
   }
-  for (const Module& module : kModules) {
-    if (module.top != in_layer && module.name == rest && !rest.empty()) return &module;
+  for (const ResidentRule& rule : architecture.residents) {
+    const bool is_top = rule.scope == LayerScope::kModel;
+    if (is_top != in_layer && rule.name == rest && !rest.empty()) return &rule;
   }
+  const ExpertNames& experts = *architecture.experts;
   const bool routed =
-      rest.starts_with("mlp.switch_mlp.") || rest.starts_with("mlp.experts.") || rest.empty();
+      rest.starts_with(experts.stacked) || rest.starts_with(experts.folder) || rest.empty();
   if (!in_layer || routed) return nullptr;
   return json_error(StatusCode::kUnsupported, tensors.file(), tensors.path_of(key),
                     "is not a tensor of this architecture that is known here",
                     "leaving it out could change the model's answers");
 }
 
-Status read_tensors(const JsonFields& tensors, const Entries& entries, const ModelConfig& config,
+Status read_tensors(const JsonFields& tensors, const Entries& entries,
+                    const Architecture& architecture, const ModelConfig& config,
                     ResidentManifest& manifest) {
   constexpr std::string_view kSuffix = ".weight";
   const TensorReader reader(tensors, entries, config);
@@ -272,9 +224,10 @@ Status read_tensors(const JsonFields& tensors, const Entries& entries, const Mod
     if (full.ends_with(".scales") || full.ends_with(".biases")) continue;
     const bool suffixed = full.ends_with(kSuffix);
     const std::string name = suffixed ? full.substr(0, full.size() - kSuffix.size()) : full;
-    MOE_ASSIGN_OR_RETURN(const Module* module, find_module(tensors, entry.key, name, config));
-    if (module == nullptr || module->has_weight != suffixed) continue;
-    MOE_ASSIGN_OR_RETURN(ResidentTensor tensor, reader.read(name, *module, entry));
+    MOE_ASSIGN_OR_RETURN(const ResidentRule* rule,
+                         find_module(tensors, entry.key, name, architecture, config));
+    if (rule == nullptr || rule->has_weight_suffix != suffixed) continue;
+    MOE_ASSIGN_OR_RETURN(ResidentTensor tensor, reader.read(name, *rule, entry));
     manifest.tensors.push_back(std::move(tensor));
   }
   std::sort(manifest.tensors.begin(), manifest.tensors.end(),
@@ -282,16 +235,9 @@ Status read_tensors(const JsonFields& tensors, const Entries& entries, const Mod
   return Status::ok();
 }
 
-// True when a layer of this kind has the module.
-bool layer_has(const Module& module, LayerType type, const ModelConfig& config) {
-  if (module.name.starts_with("self_attn.")) return type == LayerType::kFullAttention;
-  if (module.name.starts_with("linear_attn.")) return type == LayerType::kLinearAttention;
-  return config.shared_expert_width != 0 || !module.name.starts_with("mlp.shared_expert");
-}
-
 // Everything that a run will ask for.
-Status check_complete(const JsonFields& tensors, const ModelConfig& config,
-                      const ResidentManifest& manifest) {
+Status check_complete(const JsonFields& tensors, const Architecture& architecture,
+                      const ModelConfig& config, const ResidentManifest& manifest) {
   std::set<std::string, std::less<>> names;
   for (const ResidentTensor& tensor : manifest.tensors) names.insert(tensor.name);
   const auto check = [&](const std::string& name) -> Status {
@@ -299,16 +245,15 @@ Status check_complete(const JsonFields& tensors, const ModelConfig& config,
     return json_error(StatusCode::kNotFound, tensors.file(), tensors.path_of(name), "is missing",
                       "extract the weights of this checkpoint again");
   };
-  for (const Module& module : kModules) {
-    if (!module.top) continue;
-    if (module.name == "lm_head" && config.tie_word_embeddings) continue;
-    MOE_RETURN_IF_ERROR(check(std::string(module.name)));
+  for (const ResidentRule& rule : architecture.residents) {
+    if (rule.scope != LayerScope::kModel) continue;
+    if (rule.role == ModuleRole::kOutputHead && config.tie_word_embeddings) continue;
+    MOE_RETURN_IF_ERROR(check(resident_module(rule, 0)));
   }
   for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const Module& module : kModules) {
-      if (module.top || !layer_has(module, config.layer_types[layer], config)) continue;
-      MOE_RETURN_IF_ERROR(
-          check("model.layers." + std::to_string(layer) + "." + std::string(module.name)));
+    for (const ResidentRule& rule : architecture.residents) {
+      if (!applies_to_layer(rule, config, layer) || !exists_in(rule, config)) continue;
+      MOE_RETURN_IF_ERROR(check(resident_module(rule, layer)));
     }
   }
   return Status::ok();
@@ -372,6 +317,14 @@ Status measure_files(const JsonFields& tensors, const Entries& entries,
 
 Result<ResidentManifest> parse_flashmoe_resident(std::string_view text, const std::string& file,
                                                  const ModelConfig& config) {
+  MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(config));
+  if (!architecture->runs_in_flashmoe) {
+    return unsupported(Where{.file = file},
+                       "is of the flash-moe engines, which do not compute "
+                       "model type " +
+                           config.model_type,
+                       "convert the checkpoint with moepack convert");
+  }
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
   MOE_ASSIGN_OR_RETURN(const JsonFields root, JsonFields::of(json, file));
   MOE_ASSIGN_OR_RETURN(const JsonFields tensors, root.object("tensors"));
@@ -381,8 +334,8 @@ Result<ResidentManifest> parse_flashmoe_resident(std::string_view text, const st
   MOE_ASSIGN_OR_RETURN(const Entries entries, parse_entries(root, tensors));
   MOE_ASSIGN_OR_RETURN(manifest.files, parse_split(root));
   MOE_RETURN_IF_ERROR(measure_files(tensors, entries, manifest.files));
-  MOE_RETURN_IF_ERROR(read_tensors(tensors, entries, config, manifest));
-  MOE_RETURN_IF_ERROR(check_complete(tensors, config, manifest));
+  MOE_RETURN_IF_ERROR(read_tensors(tensors, entries, *architecture, config, manifest));
+  MOE_RETURN_IF_ERROR(check_complete(tensors, *architecture, config, manifest));
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const ResidentFile& chunk = manifest.files[i];
     if (chunk.size == 0) {

@@ -32,21 +32,21 @@ constexpr OverlayGroup kShared = OverlayGroup::kSharedExperts;
 constexpr QFormatId kQ8 = QFormatId::kQ80;
 
 constexpr std::array<OverlayRole, 15> kRoles{{
-    {kEmbedding, "embedding", "model.embed_tokens", "embedding_q8_0", kQ8},
-    {kHead, "lm_head", "lm_head", "lm_head_q6", QFormatId::kQ6K},
-    {kFull, "q", "self_attn.q_proj", "full_attn_q8_0", kQ8},
-    {kFull, "k", "self_attn.k_proj", "full_attn_q8_0", kQ8},
-    {kFull, "v", "self_attn.v_proj", "full_attn_q8_0", kQ8},
-    {kFull, "o", "self_attn.o_proj", "full_attn_q8_0", kQ8},
-    {kLinear, "qkv", "linear_attn.in_proj_qkv", "attn_qkv_q8_0", kQ8},
-    {kLinear, "gate", "linear_attn.in_proj_z", "linear_q8_0", kQ8},
-    {kLinear, "out", "linear_attn.out_proj", "linear_q8_0", kQ8},
-    {kLinear, "alpha", "linear_attn.in_proj_a", "", kQ8},
-    {kLinear, "beta", "linear_attn.in_proj_b", "", kQ8},
-    {kShared, "gate", "mlp.shared_expert.gate_proj", "shared_q8_0", kQ8},
-    {kShared, "up", "mlp.shared_expert.up_proj", "shared_q8_0", kQ8},
-    {kShared, "down", "mlp.shared_expert.down_proj", "shared_q8_0", kQ8},
-    {kShared, "expert_gate", "mlp.shared_expert_gate", "", kQ8},
+    {kEmbedding, "embedding", ModuleRole::kEmbedding, "embedding_q8_0", kQ8},
+    {kHead, "lm_head", ModuleRole::kOutputHead, "lm_head_q6", QFormatId::kQ6K},
+    {kFull, "q", ModuleRole::kQuery, "full_attn_q8_0", kQ8},
+    {kFull, "k", ModuleRole::kKey, "full_attn_q8_0", kQ8},
+    {kFull, "v", ModuleRole::kValue, "full_attn_q8_0", kQ8},
+    {kFull, "o", ModuleRole::kAttentionOutput, "full_attn_q8_0", kQ8},
+    {kLinear, "qkv", ModuleRole::kDeltaQkv, "attn_qkv_q8_0", kQ8},
+    {kLinear, "gate", ModuleRole::kDeltaZ, "linear_q8_0", kQ8},
+    {kLinear, "out", ModuleRole::kDeltaOut, "linear_q8_0", kQ8},
+    {kLinear, "alpha", ModuleRole::kDeltaAlpha, "", kQ8},
+    {kLinear, "beta", ModuleRole::kDeltaBeta, "", kQ8},
+    {kShared, "gate", ModuleRole::kSharedGate, "shared_q8_0", kQ8},
+    {kShared, "up", ModuleRole::kSharedUp, "shared_q8_0", kQ8},
+    {kShared, "down", ModuleRole::kSharedDown, "shared_q8_0", kQ8},
+    {kShared, "expert_gate", ModuleRole::kSharedExpertGate, "", kQ8},
 }};
 
 // The engines' file of which every entry is one role, which the entries do not state.
@@ -87,13 +87,15 @@ std::string entry_line(const ResidentOverlay& overlay, const OverlayTensor& entr
 
 // ---- reading ----
 
-Result<const OverlayRole*> parse_role(const JsonFields& entry, std::string_view stem) {
+Result<const OverlayRole*> parse_role(const JsonFields& entry, std::string_view stem,
+                                      const Architecture& architecture) {
   std::string name;
   if (stem != kSingleRoleStem) {
     MOE_ASSIGN_OR_RETURN(name, entry.string("role"));
   }
   for (const OverlayRole& role : kRoles) {
-    if (belongs_to(role, stem) && (stem == kSingleRoleStem || role.role == name)) return &role;
+    const bool is_meant = belongs_to(role, stem) && (stem == kSingleRoleStem || role.role == name);
+    if (is_meant && find_rule(architecture, role.module) != nullptr) return &role;
   }
   return entry.error("role", "\"" + printable(name, 64) + "\" is none of " + std::string(stem));
 }
@@ -139,13 +141,13 @@ Status parse_v_heads(const JsonFields& entry, OverlayTensor& out) {
 }
 
 Result<OverlayTensor> parse_entry(const JsonFields& entry, std::string_view stem,
-                                  std::uint32_t num_layers) {
+                                  const Architecture& architecture, std::uint32_t num_layers) {
   OverlayTensor out;
-  MOE_ASSIGN_OR_RETURN(out.role, parse_role(entry, stem));
+  MOE_ASSIGN_OR_RETURN(out.role, parse_role(entry, stem, architecture));
   if (has_layers(out.role->group)) {
     MOE_ASSIGN_OR_RETURN(out.layer, entry.number32("layer", 0, num_layers - 1));
   }
-  out.tensor.name = overlay_module(*out.role, out.layer);
+  out.tensor.name = overlay_module(architecture, *out.role, out.layer);
   MOE_RETURN_IF_ERROR(parse_matrix(entry, out.tensor));
   MOE_RETURN_IF_ERROR(parse_v_heads(entry, out));
   return out;
@@ -202,13 +204,14 @@ Status parse_own_members(const JsonFields& root, ResidentOverlay& overlay) {
 // The engines read embedding and head from the .bin alone.
 Result<ResidentOverlay> bare_overlay(const OverlayRole& role, const ModelConfig& config,
                                      const std::string& file) {
+  MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(config));
   ResidentOverlay overlay;
   overlay.stem = role.engine_stem;
   overlay.group = role.group;
   overlay.has_checksum = false;
   OverlayTensor entry{.role = &role, .layer = 0, .tensor = {}};
   ResidentTensor& t = entry.tensor;
-  t.name = overlay_module(role, 0);
+  t.name = overlay_module(*architecture, role, 0);
   t.format = {.id = role.engine_format};
   t.shape = {config.vocab_size, config.hidden_size};
   t.rows = config.vocab_size;
@@ -244,7 +247,8 @@ Result<ResidentOverlay> read_manifest(const fs::path& directory, const std::stri
     return not_found(Where{.file = path.string()}, "is missing beside " + stem + ".bin",
                      "make the overlay again with moepack overlay");
   }
-  return parse_resident_overlay(text, path.string(), stem, config.num_layers);
+  MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(config));
+  return parse_resident_overlay(text, path.string(), stem, *architecture, config.num_layers);
 }
 
 }  // namespace
@@ -264,9 +268,9 @@ std::optional<OverlayGroup> overlay_group_from_name(std::string_view name) {
 
 std::span<const OverlayRole> overlay_roles() { return kRoles; }
 
-std::string overlay_module(const OverlayRole& role, std::uint32_t layer) {
-  if (!has_layers(role.group)) return std::string(role.module);
-  return "model.layers." + std::to_string(layer) + "." + std::string(role.module);
+std::string overlay_module(const Architecture& architecture, const OverlayRole& role,
+                           std::uint32_t layer) {
+  return resident_module(*find_rule(architecture, role.module), layer);
 }
 
 std::string_view overlay_stem(const OverlayRole& role, const WeightFormat& format) {
@@ -291,7 +295,9 @@ std::string resident_overlay_text(const ResidentOverlay& overlay) {
 }
 
 Result<ResidentOverlay> parse_resident_overlay(std::string_view text, const std::string& file,
-                                               std::string_view stem, std::uint32_t num_layers) {
+                                               std::string_view stem,
+                                               const Architecture& architecture,
+                                               std::uint32_t num_layers) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
   MOE_ASSIGN_OR_RETURN(const JsonFields root, JsonFields::of(json, file));
   ResidentOverlay overlay;
@@ -302,7 +308,7 @@ Result<ResidentOverlay> parse_resident_overlay(std::string_view text, const std:
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string path = root.path_of("entries") + "[" + std::to_string(i) + "]";
     MOE_ASSIGN_OR_RETURN(const JsonFields entry, JsonFields::of((*list)[i], file, path));
-    MOE_ASSIGN_OR_RETURN(OverlayTensor tensor, parse_entry(entry, stem, num_layers));
+    MOE_ASSIGN_OR_RETURN(OverlayTensor tensor, parse_entry(entry, stem, architecture, num_layers));
     overlay.group = tensor.role->group;
     overlay.tensors.push_back(std::move(tensor));
   }

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
-#include "formats/config/model_config.h"
+#include "formats/config/architecture.h"
 #include "formats/pack/pack_manifest.h"
 #include "formats/pack/resident_manifest.h"
 
@@ -48,13 +48,15 @@ std::optional<OverlayGroup> overlay_group_from_name(std::string_view name);
 struct OverlayRole {
   OverlayGroup group;
   std::string_view role;         // in the JSON; flash-moe's qkv has none
-  std::string_view module;       // canonical; below "model.layers.N." but for embedding and head
+  ModuleRole module;             // its name and shape stand in the model's architecture
   std::string_view engine_stem;  // of flash-moe's file; "" where the engines have none
   QFormatId engine_format;       // the only one of that file
 };
 std::span<const OverlayRole> overlay_roles();
-// The matrix's canonical name: "model.layers.3.self_attn.q_proj", "lm_head".
-std::string overlay_module(const OverlayRole& role, std::uint32_t layer);
+// The matrix's canonical name: "model.layers.3.self_attn.q_proj", "lm_head". The architecture must
+// have a module of that role.
+std::string overlay_module(const Architecture& architecture, const OverlayRole& role,
+                           std::uint32_t layer);
 inline bool has_layers(OverlayGroup group) {
   return group != OverlayGroup::kEmbedding && group != OverlayGroup::kLmHead;
 }
@@ -89,11 +91,13 @@ std::string_view overlay_stem(const OverlayRole& role, const WeightFormat& forma
 // Deterministic.
 std::string resident_overlay_text(const ResidentOverlay& overlay);
 // Reads the text alone; data_size stays 0 where it is the engines' own. kCorrupt: roles of no
-// group's file, layers beyond num_layers, one matrix twice, sizes that are not those of shape and
-// type, matrices that overlap or leave a stated data_size. `file` names it in errors; `stem` that
-// file's, of a group's or the engines' name.
+// group's file or not of this architecture, layers beyond num_layers, one matrix twice, sizes that
+// are not those of shape and type, matrices that overlap or leave a stated data_size. `file` names
+// it in errors; `stem` that file's, of a group's or the engines' name.
 Result<ResidentOverlay> parse_resident_overlay(std::string_view text, const std::string& file,
-                                               std::string_view stem, std::uint32_t num_layers);
+                                               std::string_view stem,
+                                               const Architecture& architecture,
+                                               std::uint32_t num_layers);
 
 // The names that the files of a group can have; the group's own last.
 std::vector<std::string> overlay_stems(OverlayGroup group);

@@ -125,12 +125,13 @@ Result<CalibrateEstimate> estimate_calibration(const ModelDir& model, const Corp
   const double probe_count = static_cast<double>(work.probe_work) / c.num_layers;
   double share = 0;
   for (const LayerType type : {LayerType::kFullAttention, LayerType::kLinearAttention}) {
-    const auto it = std::find(c.layer_types.begin(), c.layer_types.end(), type);
-    if (it == c.layer_types.end()) continue;
+    const auto it = std::find_if(c.layers.begin(), c.layers.end(),
+                                 [&](const LayerSpec& layer) { return layer_type(layer) == type; });
+    if (it == c.layers.end()) continue;
     MOE_ASSIGN_OR_RETURN(const LayerCost cost,
-                         probe.measure(static_cast<std::uint32_t>(it - c.layer_types.begin())));
+                         probe.measure(static_cast<std::uint32_t>(it - c.layers.begin())));
     for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
-      if (c.layer_types[layer] != type) continue;
+      if (c.layer_type(layer) != type) continue;
       share += cost.share / c.num_layers;
       const double token = cost.mix + cost.shared + c.experts_per_token * cost.use;
       const double pass = cost.read * static_cast<double>(layer_record_bytes(model.pack, layer));

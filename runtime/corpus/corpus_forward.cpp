@@ -47,8 +47,8 @@ std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options
 }
 
 bool occurs(const ModelConfig& config, LayerType type) {
-  return std::find(config.layer_types.begin(), config.layer_types.end(), type) !=
-         config.layer_types.end();
+  return std::any_of(config.layers.begin(), config.layers.end(),
+                     [&](const LayerSpec& layer) { return layer_type(layer) == type; });
 }
 
 Result<LayerState> window_state(const ModelConfig& config, LayerType type, std::uint64_t context) {
@@ -168,7 +168,7 @@ Status CorpusForward::Impl::check_finite(std::uint32_t layer, std::uint64_t firs
 
 Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& window,
                                        const ExpertInputsSink& sink) {
-  LayerState& state = states[config.layer_types[layer] == kLayerTypes[0] ? 0 : 1];
+  LayerState& state = states[config.layer_type(layer) == kLayerTypes[0] ? 0 : 1];
   state.reset();
   for (std::uint64_t done = 0; done < window.count; done += layers.max_tokens()) {
     const std::size_t tokens = std::min<std::uint64_t>(layers.max_tokens(), window.count - done);
@@ -177,8 +177,8 @@ Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& w
         layers.mix(layer, state, done, tokens, hidden.data() + first * config.hidden_size);
     const std::span<const float> inputs = layers.expert_inputs();
     MOE_RETURN_IF_ERROR(check_finite(layer, first, tokens, inputs, logits));
-    const std::vector<Assignment> chosen =
-        route(logits.data(), tokens, config.num_experts, config.experts_per_token);
+    const std::vector<Assignment> chosen = route(config.layers[layer].router, logits.data(), tokens,
+                                                 config.num_experts, config.experts_per_token);
     MOE_RETURN_IF_ERROR(sink({first, tokens, inputs, chosen}));
     for (Assignment use : chosen) {
       use.token += static_cast<std::uint32_t>(first);

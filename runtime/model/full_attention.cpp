@@ -4,6 +4,14 @@
 #include <cmath>
 
 namespace moepack {
+namespace {
+
+// Into [-bound, bound], in place.
+void limit(float bound, std::size_t count, float* values) {
+  for (std::size_t i = 0; i < count; ++i) values[i] = std::clamp(values[i], -bound, bound);
+}
+
+}  // namespace
 
 FullAttention::FullAttention(const ModelConfig& config, std::size_t max_tokens,
                              std::uint64_t context, std::size_t threads)
@@ -35,36 +43,53 @@ void FullAttention::rotate(float* head, std::size_t position) const {
   }
 }
 
-// Norms and rotates the queries in place and the new keys in the cache.
+// Norms, limits and rotates `heads` heads of one token in place; they lie `stride` values apart.
+void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
+                            std::span<const float> factor, std::size_t position, std::size_t heads,
+                            std::size_t stride, float* first) const {
+  const std::size_t hd = config_.head_dim;
+  if (spec.norm == QueryKeyNorm::kWholeWidth) {
+    rms_norm(compute, first, factor, config_.rms_norm_eps, 1, heads * hd, first);
+  }
+  for (std::size_t h = 0; h < heads; ++h) {
+    float* head = first + h * stride;
+    if (spec.norm == QueryKeyNorm::kPerHead) {
+      rms_norm(compute, head, factor, config_.rms_norm_eps, 1, hd, head);
+    }
+    if (spec.clip.has_value()) limit(*spec.clip, hd, head);
+    rotate(head, position);
+  }
+}
+
+// The queries in place, the new keys and values in the cache.
 void FullAttention::prepare_heads(Compute& compute, const FullAttentionWeights& weights,
                                   LayerState& state, std::size_t position, std::size_t tokens) {
+  const FullAttentionSpec& spec = weights.spec;
   const std::size_t hd = config_.head_dim;
   const std::size_t kv_width = config_.num_kv_heads * hd;
+  const std::size_t stride = query_stride(spec);
   compute.pool().parallel_for(tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t t = begin; t < end; ++t) {
-      for (std::size_t h = 0; h < config_.num_heads; ++h) {
-        float* q = query_gate_.data() + (t * config_.num_heads + h) * 2 * hd;
-        rms_norm(compute, q, weights.q_norm, config_.rms_norm_eps, 1, hd, q);
-        rotate(q, position + t);
-      }
-      for (std::size_t h = 0; h < config_.num_kv_heads; ++h) {
-        float* k = state.key_row(position + t, kv_width) + h * hd;
-        rms_norm(compute, k, weights.k_norm, config_.rms_norm_eps, 1, hd, k);
-        rotate(k, position + t);
+      prepare(compute, spec, weights.q_norm, position + t, config_.num_heads, stride,
+              query_gate_.data() + t * config_.num_heads * stride);
+      prepare(compute, spec, weights.k_norm, position + t, config_.num_kv_heads, hd,
+              state.key_row(position + t, kv_width));
+      if (spec.clip.has_value()) {
+        limit(*spec.clip, kv_width, state.value_row(position + t, kv_width));
       }
     }
   });
 }
 
-void FullAttention::attend(Compute& compute, LayerState& state, std::size_t position,
-                           std::size_t token, std::size_t head, std::vector<float>& scores) {
+void FullAttention::attend(Compute& compute, const FullAttentionSpec& spec, LayerState& state,
+                           std::size_t position, std::size_t token, std::size_t head,
+                           std::vector<float>& scores) {
   const Kernels& kernels = compute.kernels();
   const std::size_t hd = config_.head_dim;
   const std::size_t kv_width = config_.num_kv_heads * hd;
   const std::size_t kv_head = head / (config_.num_heads / config_.num_kv_heads);
   const std::size_t seen = position + token + 1;
-  const float* q = query_gate_.data() + (token * config_.num_heads + head) * 2 * hd;
-  const float* gate = q + hd;
+  const float* q = query_gate_.data() + (token * config_.num_heads + head) * query_stride(spec);
   const float scale = 1.0F / std::sqrt(static_cast<float>(hd));
   for (std::size_t s = 0; s < seen; ++s) {
     scores[s] = kernels.dot(q, state.key_row(s, kv_width) + kv_head * hd, hd) * scale;
@@ -75,6 +100,8 @@ void FullAttention::attend(Compute& compute, LayerState& state, std::size_t posi
   for (std::size_t s = 0; s < seen; ++s) {
     kernels.axpy(scores[s], state.value_row(s, kv_width) + kv_head * hd, out, hd);
   }
+  if (!spec.has_gate) return;
+  const float* gate = q + hd;
   for (std::size_t i = 0; i < hd; ++i) out[i] *= sigmoid(gate[i]);
 }
 
@@ -90,7 +117,7 @@ void FullAttention::forward(Compute& compute, const FullAttentionWeights& weight
   compute.pool().parallel_for(
       tokens * heads, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
         for (std::size_t i = begin; i < end; ++i) {
-          attend(compute, state, position, i / heads, i % heads, scores_[worker]);
+          attend(compute, weights.spec, state, position, i / heads, i % heads, scores_[worker]);
         }
       });
   compute.matmul(weights.o, mixed_.data(), tokens, out);

@@ -51,11 +51,12 @@ std::span<const float> LayerForward::mix(std::uint32_t index, LayerState& state,
   const LayerWeights& layer = weights_.layers[index];
   rms_norm(compute_, hidden, layer.input_norm, config_.rms_norm_eps, tokens, width_,
            normed_.data());
-  if (layer.type == LayerType::kFullAttention) {
-    attention_.forward(compute_, layer.attention, state, position, normed_.data(), tokens,
+  if (const auto* attention = std::get_if<FullAttentionWeights>(&layer.mixer)) {
+    attention_.forward(compute_, *attention, state, position, normed_.data(), tokens,
                        mixed_.data());
   } else {
-    delta_.forward(compute_, layer.delta, state, normed_.data(), tokens, mixed_.data());
+    delta_.forward(compute_, std::get<DeltaNetWeights>(layer.mixer), state, normed_.data(), tokens,
+                   mixed_.data());
   }
   for (std::size_t i = 0; i < tokens * width_; ++i) hidden[i] += mixed_[i];
   rms_norm(compute_, hidden, layer.post_norm, config_.rms_norm_eps, tokens, width_, normed_.data());

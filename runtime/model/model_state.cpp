@@ -41,8 +41,8 @@ void LayerState::reset() {
 Result<ModelState> ModelState::create(const ModelConfig& config, std::uint64_t context) {
   ModelState state;
   state.context_ = context;
-  for (const LayerType type : config.layer_types) {
-    MOE_ASSIGN_OR_RETURN(LayerState layer, LayerState::create(config, type, context));
+  for (const LayerSpec& spec : config.layers) {
+    MOE_ASSIGN_OR_RETURN(LayerState layer, LayerState::create(config, layer_type(spec), context));
     state.layers_.push_back(std::move(layer));
   }
   return state;
@@ -60,7 +60,8 @@ std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::
 
 StateBytes state_bytes(const ModelConfig& config, std::uint64_t context) {
   StateBytes bytes;
-  for (const LayerType type : config.layer_types) {
+  for (const LayerSpec& spec : config.layers) {
+    const LayerType type = layer_type(spec);
     const bool attends = type == LayerType::kFullAttention;
     (attends ? bytes.key_value : bytes.recurrent) += layer_state_bytes(config, type, context);
   }

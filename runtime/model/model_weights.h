@@ -2,6 +2,7 @@
 // and checked against the configuration.
 #pragma once
 
+#include <variant>
 #include <vector>
 
 #include "formats/base/file.h"
@@ -15,12 +16,14 @@ namespace moepack {
 // H hidden size, nq/nkv heads, hd head_dim. Norm vectors hold the factor itself: w or 1 + w,
 // whichever the source meant.
 struct FullAttentionWeights {
-  QMatrixView q;              // [nq * 2 * hd, H]: per head hd rows of query, then hd rows of gate
+  FullAttentionSpec spec;
+  QMatrixView q;              // [nq * hd, H]; with a gate [nq * 2 * hd, H]: per head hd rows of
+                              // query, then hd rows of gate
   QMatrixView k;              // [nkv * hd, H]
   QMatrixView v;              // [nkv * hd, H]
   QMatrixView o;              // [H, nq * hd]
-  std::vector<float> q_norm;  // [hd]
-  std::vector<float> k_norm;  // [hd]
+  std::vector<float> q_norm;  // [hd] or [nq * hd], as spec.norm says
+  std::vector<float> k_norm;  // [hd] or [nkv * hd]
 };
 
 // nk/nv key and value heads of dk/dv, C = 2 nk dk + nv dv channels.
@@ -38,6 +41,7 @@ struct DeltaNetWeights {
 };
 
 struct MoeWeights {
+  RouterSpec routing;
   QMatrixView router;  // [E, H]
   bool has_shared = false;
   QMatrixView shared_gate;         // [shared width, H]
@@ -47,11 +51,9 @@ struct MoeWeights {
 };
 
 struct LayerWeights {
-  LayerType type = LayerType::kFullAttention;
-  std::vector<float> input_norm;   // [H]
-  std::vector<float> post_norm;    // [H]
-  FullAttentionWeights attention;  // of full-attention layers
-  DeltaNetWeights delta;           // of linear-attention layers
+  std::vector<float> input_norm;  // [H]
+  std::vector<float> post_norm;   // [H]
+  std::variant<FullAttentionWeights, DeltaNetWeights> mixer;
   MoeWeights moe;
 };
 

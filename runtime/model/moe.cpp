@@ -40,10 +40,11 @@ std::span<const float> MixtureOfExperts::route_logits(Compute& compute, const Mo
 }
 
 // Groups the tokens by the expert they chose and gathers their inputs.
-void MixtureOfExperts::sort_by_expert(const float* u, std::size_t tokens) {
+void MixtureOfExperts::sort_by_expert(const RouterSpec& routing, const float* u,
+                                      std::size_t tokens) {
   const std::size_t hidden = config_.hidden_size;
   const std::uint32_t top_k = config_.experts_per_token;
-  sorted_ = route(logits_.data(), tokens, config_.num_experts, top_k);
+  sorted_ = route(routing, logits_.data(), tokens, config_.num_experts, top_k);
   std::sort(sorted_.begin(), sorted_.end(), [](const Assignment& a, const Assignment& b) {
     return a.expert != b.expert ? a.expert < b.expert : a.token < b.token;
   });
@@ -180,7 +181,7 @@ Status MixtureOfExperts::run_groups(Compute& compute, ExpertStore& store, std::u
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
-  sort_by_expert(u, tokens);
+  sort_by_expert(weights.routing, u, tokens);
   MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
   combine(compute, tokens, out);
   add_shared(compute, weights, u, tokens, out);

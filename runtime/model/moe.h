@@ -53,7 +53,7 @@ class MixtureOfExperts {
     std::size_t count = 0;
   };
 
-  void sort_by_expert(const float* u, std::size_t tokens);
+  void sort_by_expert(const RouterSpec& routing, const float* u, std::size_t tokens);
   Status run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
                    std::span<const Group> groups);
   void compute_groups(Compute& compute, std::span<const Group> groups,

@@ -7,8 +7,9 @@
 
 namespace moepack {
 
-std::vector<Assignment> route(const float* logits, std::size_t tokens, std::uint32_t experts,
-                              std::uint32_t top_k) {
+std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
+                              std::uint32_t experts, std::uint32_t top_k) {
+  const bool renormalise = std::get<SoftmaxRouterSpec>(spec).renormalise;
   std::vector<Assignment> chosen;
   chosen.reserve(tokens * top_k);
   std::vector<float> p(experts);
@@ -26,7 +27,7 @@ std::vector<Assignment> route(const float* logits, std::size_t tokens, std::uint
       chosen.push_back({.expert = order[k],
                         .token = static_cast<std::uint32_t>(t),
                         .slot = k,
-                        .weight = p[order[k]] / sum});
+                        .weight = renormalise ? p[order[k]] / sum : p[order[k]]});
     }
   }
   return chosen;

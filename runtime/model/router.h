@@ -1,9 +1,11 @@
-// Exact routing: softmax over all experts, the K most probable, renormalised to 1.
+// Exact routing: softmax over all experts, the K most probable, as the layer's RouterSpec says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "formats/config/layer_spec.h"
 
 namespace moepack {
 
@@ -16,8 +18,9 @@ struct Assignment {
 };
 
 // Chooses `top_k` experts for each row of logits [tokens, experts]. Ties go to the lower id.
-// Result: [tokens * top_k], by token, then by falling probability.
-std::vector<Assignment> route(const float* logits, std::size_t tokens, std::uint32_t experts,
-                              std::uint32_t top_k);
+// Result: [tokens * top_k], by token, then by falling probability. A weight is the expert's
+// probability, divided by the sum of those chosen where the router renormalises.
+std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
+                              std::uint32_t experts, std::uint32_t top_k);
 
 }  // namespace moepack

@@ -6,17 +6,18 @@
 
 #include <gtest/gtest.h>
 
+#include "convert/source/row_gather.h"
+
 namespace moepack {
 namespace {
 
-const ArchitectureNames& names() { return *find_architecture("qwen3_5_moe_text"); }
+const Architecture& names() { return *find_architecture("qwen3_5_moe_text"); }
 
 TensorName classify(std::string_view name) { return classify_tensor(names(), name); }
 
 TEST(TensorNames, KnowsItsArchitecturesOnly) {
   EXPECT_NE(find_architecture("qwen3_5_moe"), nullptr);
   EXPECT_NE(find_architecture("qwen3_5_moe_text"), nullptr);
-  EXPECT_EQ(find_architecture("qwen3_moe"), nullptr);
   EXPECT_EQ(find_architecture(""), nullptr);
   EXPECT_NE(find_architecture("qwen3_next"), nullptr);
   EXPECT_EQ(find_gguf_architecture("qwen35moe"), find_architecture("qwen3_5_moe"));
@@ -47,7 +48,7 @@ TEST(TensorNames, EveryResidentHasOneNameInGguf) {
 
 // Two K heads of 2 rows with two V heads of 3 rows each: [q q k k v v v v v v z z z z z z] twice.
 TEST(TensorNames, FusedTensorsFallApartHeadByHead) {
-  const ArchitectureNames& next = *find_architecture("qwen3_next");
+  const Architecture& next = *find_architecture("qwen3_next");
   ModelConfig config;
   config.linear_key_heads = 2;
   config.linear_value_heads = 4;
@@ -99,6 +100,22 @@ TEST(RowGather, EveryWindowIsCutFromTheWhole) {
                 std::vector<std::uint64_t>(whole.begin() + static_cast<std::ptrdiff_t>(begin),
                                            whole.begin() + static_cast<std::ptrdiff_t>(end)));
     }
+  }
+}
+
+TEST(TensorNames, FamiliesWithoutAPartDoNotKnowItsTensors) {
+  const Architecture& plain = *find_architecture("qwen3_moe");
+  EXPECT_EQ(classify_tensor(plain, "model.layers.0.self_attn.q_norm.weight").role,
+            TensorRole::kResident);
+  EXPECT_EQ(classify_tensor(plain, "model.layers.0.mlp.experts.5.up_proj.weight").role,
+            TensorRole::kExpert);
+  EXPECT_EQ(classify_tensor(plain, "model.layers.0.mlp.switch_mlp.up_proj.scales").role,
+            TensorRole::kExpert);
+  for (const char* name :
+       {"model.layers.0.mlp.shared_expert.up_proj.weight",
+        "model.layers.0.linear_attn.in_proj_z.weight", "model.layers.0.self_attn.q_proj.bias",
+        "model.visual.x", "mtp.fc.weight", "language_model.model.norm.weight"}) {
+    EXPECT_EQ(classify_tensor(plain, name).role, TensorRole::kUnknown) << name;
   }
 }
 

@@ -45,8 +45,10 @@ void expect_is_flat(const ModelConfig& m) {
   EXPECT_EQ(m.vocab_size, 500U);
   EXPECT_EQ(m.hidden_size, 96U);
   EXPECT_EQ(m.num_layers, 3U);
-  EXPECT_EQ(m.layer_types, (std::vector{LayerType::kLinearAttention, LayerType::kFullAttention,
-                                        LayerType::kLinearAttention}));
+  const ExpertsSpec experts{.has_shared_expert = true};
+  const LayerSpec linear{.mixer = GatedDeltaNetSpec{}, .feed_forward = experts};
+  const LayerSpec full{.mixer = FullAttentionSpec{.has_gate = true}, .feed_forward = experts};
+  EXPECT_EQ(m.layers, (std::vector{linear, full, linear}));
   EXPECT_EQ(m.rms_norm_eps, 1e-5F);
   EXPECT_EQ(m.max_position_embeddings, 777U);
   EXPECT_EQ(m.num_experts, 10U);
@@ -92,6 +94,116 @@ TEST(ModelConfig, Qwen3NextHasDefaultsOfItsOwn) {
                StatusCode::kUnsupported, {"norm_topk_prob"});
 }
 
+// As transformers 5 saves it.
+json qwen3_moe() {
+  return json::parse(R"({
+    "model_type": "qwen3_moe", "vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 3,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 40, "num_local_experts": 10,
+    "num_experts_per_tok": 7, "moe_intermediate_size": 64, "intermediate_size": 999,
+    "norm_topk_prob": true, "sliding_window": 4096, "use_sliding_window": false,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 777,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}
+  })");
+}
+
+TEST(ModelConfig, Qwen3MoeIsReadWhole) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(qwen3_moe()));
+  const ModelConfig& m = parsed.model;
+  EXPECT_EQ(m.num_experts, 10U);
+  EXPECT_EQ(m.experts_per_token, 7U);
+  EXPECT_EQ(m.expert_width, 64U);
+  EXPECT_EQ(m.shared_expert_width, 0U);
+  EXPECT_EQ(m.head_dim, 40U);
+  EXPECT_EQ(m.rotary_dim, 40U);
+  EXPECT_EQ(m.rope_theta, 5000.0);
+  EXPECT_EQ(m.layers, std::vector(3, LayerSpec{}));
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig bare, parse({{"model_type", "qwen3_moe"}}));
+  EXPECT_EQ(bare.model.num_layers, 24U);
+  EXPECT_EQ(bare.model.num_experts, 128U);
+  EXPECT_EQ(bare.model.head_dim, 64U);
+  EXPECT_EQ(bare.model.rope_theta, 1e4);
+  EXPECT_EQ(bare.model.layers[23].router, RouterSpec(SoftmaxRouterSpec{.renormalise = false}));
+}
+
+TEST(ModelConfig, Qwen3MoeRefusesWhatItDoesNotCompute) {
+  const auto refused = [](const char* key, const json& value, StatusCode code,
+                          std::string_view part) {
+    json config = qwen3_moe();
+    config[key] = value;
+    expect_error(parse(config).status(), code, {kFile, key, part});
+  };
+  refused("use_sliding_window", true, StatusCode::kUnsupported, "true");
+  refused("attention_bias", true, StatusCode::kUnsupported, "true");
+  refused("mlp_only_layers", json::array({0}), StatusCode::kUnsupported, "a list");
+  refused("decoder_sparse_step", 2, StatusCode::kUnsupported, "2");
+  refused("hidden_act", "gelu", StatusCode::kUnsupported, "gelu");
+  refused("clip_qkv", 8.0, StatusCode::kUnsupported, "8.0");
+  refused("rope_scaling", {{"rope_type", "yarn"}}, StatusCode::kUnsupported, "yarn");
+  refused("num_local_experts", 0, StatusCode::kCorrupt, "0");
+  refused("norm_topk_prob", 1, StatusCode::kCorrupt, "1");
+  json config = qwen3_moe();
+  config["num_experts"] = 11;
+  expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "num_local_experts", "11"});
+  config = qwen3_moe();
+  config.erase("head_dim");  // 96 = 12 * 8
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig shared, parse(config));
+  EXPECT_EQ(shared.model.head_dim, 8U);
+  config["num_attention_heads"] = 20;
+  expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, "num_attention_heads", "96"});
+}
+
+json olmoe() {
+  return json::parse(R"({
+    "model_type": "olmoe", "vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "num_experts": 10,
+    "num_experts_per_tok": 7, "intermediate_size": 64, "norm_topk_prob": false, "clip_qkv": null,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 777, "rope_theta": 5000.0,
+    "rope_scaling": null
+  })");
+}
+
+TEST(ModelConfig, OlmoeIsReadWhole) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(olmoe()));
+  const ModelConfig& m = parsed.model;
+  EXPECT_EQ(m.num_experts, 10U);
+  EXPECT_EQ(m.expert_width, 64U);
+  EXPECT_EQ(m.head_dim, 8U);
+  EXPECT_EQ(m.rotary_dim, 8U);
+  EXPECT_EQ(m.num_kv_heads, 4U);
+  const LayerSpec layer{.mixer = FullAttentionSpec{.norm = QueryKeyNorm::kWholeWidth},
+                        .router = SoftmaxRouterSpec{.renormalise = false}};
+  EXPECT_EQ(m.layers, std::vector(2, layer));
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig bare, parse({{"model_type", "olmoe"}}));
+  EXPECT_EQ(bare.model.num_layers, 16U);
+  EXPECT_EQ(bare.model.num_experts, 64U);
+  EXPECT_EQ(bare.model.num_kv_heads, 16U);
+  EXPECT_EQ(bare.model.head_dim, 128U);
+  EXPECT_EQ(bare.model.expert_width, 2048U);
+  EXPECT_EQ(bare.model.rms_norm_eps, 1e-5F);
+  EXPECT_EQ(bare.model.layers.front(), layer);
+}
+
+TEST(ModelConfig, OlmoeTakesItsSwitchesAndRefusesOthers) {
+  json config = olmoe();
+  config["clip_qkv"] = 8;
+  config["norm_topk_prob"] = true;
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(config));
+  const LayerSpec& layer = parsed.model.layers.front();
+  EXPECT_EQ(std::get<FullAttentionSpec>(layer.mixer).clip, 8.0F);
+  EXPECT_TRUE(std::get<SoftmaxRouterSpec>(layer.router).renormalise);
+  const auto refused = [](const char* key, const json& value, StatusCode code) {
+    json changed = olmoe();
+    changed[key] = value;
+    expect_error(parse(changed).status(), code, {kFile, key});
+  };
+  for (const json& bad : {json(0), json(-8), json("8"), json(true), json(1e300)}) {
+    refused("clip_qkv", bad, StatusCode::kCorrupt);
+  }
+  refused("sliding_window", 128, StatusCode::kUnsupported);
+  refused("attention_bias", true, StatusCode::kUnsupported);
+  refused("hidden_act", "gelu", StatusCode::kUnsupported);
+}
+
 // The published 35B-A3B, which leaves out what equals the defaults.
 TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
   for (const char* text :
@@ -106,7 +218,7 @@ TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
     EXPECT_EQ(m.hidden_size, 2048U);
     ASSERT_EQ(m.num_layers, 40U);
     for (std::size_t i = 0; i < 40; ++i) {
-      EXPECT_EQ(m.layer_types[i] == LayerType::kFullAttention, i % 4 == 3) << i;
+      EXPECT_EQ(m.layer_type(i) == LayerType::kFullAttention, i % 4 == 3) << i;
     }
     EXPECT_EQ(m.num_heads, 16U);
     EXPECT_EQ(m.num_kv_heads, 2U);
@@ -218,12 +330,12 @@ TEST(ModelConfig, LayerTypesComeFromTheListElseTheInterval) {
   json config = flat();
   config["full_attention_interval"] = 3;  // the list says otherwise and wins
   ASSERT_OK_AND_ASSIGN(const ParsedConfig listed, parse(config));
-  EXPECT_EQ(listed.model.layer_types[1], LayerType::kFullAttention);
-  EXPECT_EQ(listed.model.layer_types[2], LayerType::kLinearAttention);
+  EXPECT_EQ(listed.model.layer_type(1), LayerType::kFullAttention);
+  EXPECT_EQ(listed.model.layer_type(2), LayerType::kLinearAttention);
   config.erase("layer_types");
   ASSERT_OK_AND_ASSIGN(const ParsedConfig spaced, parse(config));
-  EXPECT_EQ(spaced.model.layer_types[1], LayerType::kLinearAttention);
-  EXPECT_EQ(spaced.model.layer_types[2], LayerType::kFullAttention);
+  EXPECT_EQ(spaced.model.layer_type(1), LayerType::kLinearAttention);
+  EXPECT_EQ(spaced.model.layer_type(2), LayerType::kFullAttention);
 }
 
 TEST(ModelConfig, RopeIsFoundWhereverVersionsPutIt) {
@@ -276,9 +388,11 @@ TEST(ModelConfig, EosIdsOfBothLevelsAreJoined) {
 }
 
 TEST(ModelConfig, OneBadByteIsOneLine) {
-  const std::string whole = nested().dump();
-  test::drill_truncation(
-      whole, [](std::string_view text) { return parse_model_config(text, kFile).status(); });
+  for (const json& config : {nested(), qwen3_moe(), olmoe()}) {
+    test::drill_truncation(config.dump(), [](std::string_view text) {
+      return parse_model_config(text, kFile).status();
+    });
+  }
   expect_error(parse_model_config("[]", kFile).status(), StatusCode::kCorrupt, {kFile, "object"});
   expect_error(parse_model_config(R"({"model_type":"a","model_type":"b"})", kFile).status(),
                StatusCode::kCorrupt, {kFile, "stands twice"});
@@ -380,8 +494,8 @@ TEST(ModelConfigModels, SmallMoe) {
   EXPECT_EQ(parsed.model.rotary_dim, 32U);
   EXPECT_EQ(parsed.model.rope_theta, 100000.0);
   EXPECT_EQ(parsed.model.linear_value_heads, 4U);
-  EXPECT_EQ(parsed.model.layer_types[7], LayerType::kFullAttention);
-  EXPECT_EQ(parsed.model.layer_types[6], LayerType::kLinearAttention);
+  EXPECT_EQ(parsed.model.layer_type(7), LayerType::kFullAttention);
+  EXPECT_EQ(parsed.model.layer_type(6), LayerType::kLinearAttention);
   EXPECT_EQ(parsed.model.eos_token_ids, (std::vector<std::int32_t>{4089}));
 }
 

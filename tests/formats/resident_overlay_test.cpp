@@ -16,6 +16,8 @@ using test::expect_error;
 
 constexpr std::uint32_t kLayers = 4;
 
+const Architecture& family() { return *find_architecture("qwen3_5_moe"); }
+
 const OverlayRole& role_of(OverlayGroup group, std::string_view name) {
   for (const OverlayRole& role : overlay_roles()) {
     if (role.group == group && role.role == name) return role;
@@ -28,7 +30,7 @@ void add(ResidentOverlay& overlay, std::string_view name, std::uint32_t layer, Q
          std::uint64_t rows, std::uint64_t cols) {
   OverlayTensor entry{
       .role = &role_of(overlay.group, name), .layer = layer, .tensor = {}, .v_heads = {}};
-  entry.tensor.name = overlay_module(*entry.role, layer);
+  entry.tensor.name = overlay_module(family(), *entry.role, layer);
   entry.tensor.format = {.id = format};
   entry.tensor.rows = rows;
   entry.tensor.cols = cols;
@@ -53,7 +55,7 @@ ResidentOverlay sample() {
 }
 
 Result<ResidentOverlay> parse(std::string_view text, std::string_view stem = "linear_attention") {
-  return parse_resident_overlay(text, std::string(stem) + ".json", stem, kLayers);
+  return parse_resident_overlay(text, std::string(stem) + ".json", stem, family(), kLayers);
 }
 
 TEST(ResidentOverlay, RoundTrips) {
@@ -139,6 +141,7 @@ TEST(ResidentOverlay, ErrorsNameTheEntry) {
 TEST(ResidentOverlay, MissingGroupsAreNamedWithThoseThereAre) {
   const test::TempDir dir;
   ModelConfig config;
+  config.model_type = "qwen3_5_moe_text";
   config.num_layers = kLayers;
   config.vocab_size = 4;
   config.hidden_size = 64;

@@ -1,6 +1,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <variant>
 
 #include "formats/config/model_config.h"
 #include "tests/fuzz/require.h"
@@ -17,12 +18,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   // What the rest of the program relies on without asking again.
   const moepack::ModelConfig& m = result.value().model;
-  require(m.layer_types.size() == m.num_layers);
+  require(m.layers.size() == m.num_layers);
   require(m.experts_per_token > 0 && m.experts_per_token <= m.num_experts);
   require(m.num_heads % m.num_kv_heads == 0);
-  require(m.linear_value_heads % m.linear_key_heads == 0);
+  for (const moepack::LayerSpec& layer : m.layers) {
+    const bool shared = std::get<moepack::ExpertsSpec>(layer.feed_forward).has_shared_expert;
+    require(shared == (m.shared_expert_width != 0));
+    if (moepack::layer_type(layer) == moepack::LayerType::kFullAttention) continue;
+    require(m.linear_key_heads > 0 && m.linear_value_heads % m.linear_key_heads == 0);
+    require(m.linear_conv_taps > 0);
+  }
   require(m.rotary_dim > 0 && m.rotary_dim % 2 == 0 && m.rotary_dim <= m.head_dim);
-  require(m.hidden_size > 0 && m.vocab_size > 0 && m.expert_width > 0 && m.linear_conv_taps > 0);
+  require(m.hidden_size > 0 && m.vocab_size > 0 && m.expert_width > 0);
   for (const std::int32_t id : m.eos_token_ids) {
     require(id >= 0 && static_cast<std::uint32_t>(id) < m.vocab_size);
   }

@@ -16,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto stems = moepack::overlay_stems(group);
   const std::string& stem = stems[data[0] / moepack::kOverlayGroups.size() % stems.size()];
   const std::string_view text(reinterpret_cast<const char*>(data + 1), size - 1);
-  const auto overlay = moepack::parse_resident_overlay(text, "fuzz", stem, kLayers);
+  const moepack::Architecture& architecture = *moepack::find_architecture("qwen3_5_moe");
+  const auto overlay = moepack::parse_resident_overlay(text, "fuzz", stem, architecture, kLayers);
   if (!overlay.is_ok()) {
     moepack::test::check_message(overlay.status());
     return 0;
@@ -27,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (!overlay.value().has_checksum) return 0;
   const std::string once = moepack::resident_overlay_text(overlay.value());
-  const auto again = moepack::parse_resident_overlay(once, "fuzz", stem, kLayers);
+  const auto again = moepack::parse_resident_overlay(once, "fuzz", stem, architecture, kLayers);
   require(again.is_ok() && moepack::resident_overlay_text(again.value()) == once);
   return 0;
 }

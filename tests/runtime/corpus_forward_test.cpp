@@ -69,8 +69,9 @@ void expect_equals_engine(const std::filesystem::path& model, const EngineOption
       for (const Assignment& use : given.routing) experts.push_back(use.expert);
       return Status::ok();
     }));
-    const std::vector<Assignment> wanted = route(passed.router[layer].data(), ids.size(),
-                                                 config.num_experts, config.experts_per_token);
+    const std::vector<Assignment> wanted =
+        route(config.layers[layer].router, passed.router[layer].data(), ids.size(),
+              config.num_experts, config.experts_per_token);
     ASSERT_EQ(experts.size(), wanted.size());
     for (std::size_t i = 0; i < wanted.size(); ++i) {
       ASSERT_EQ(experts[i], wanted[i].expert) << "layer " << layer << ", use " << i;

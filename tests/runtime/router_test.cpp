@@ -9,7 +9,7 @@ namespace {
 
 TEST(Router, WeightsAreTheRenormalisedProbabilities) {
   const std::vector<float> logits{0.0F, 2.0F, -1.0F, 1.0F, 0.5F};
-  const std::vector<Assignment> chosen = route(logits.data(), 1, 5, 3);
+  const std::vector<Assignment> chosen = route(SoftmaxRouterSpec{}, logits.data(), 1, 5, 3);
   ASSERT_EQ(chosen.size(), 3U);
   EXPECT_EQ(chosen[0].expert, 1U);
   EXPECT_EQ(chosen[1].expert, 3U);
@@ -20,16 +20,29 @@ TEST(Router, WeightsAreTheRenormalisedProbabilities) {
   EXPECT_NEAR(chosen[2].weight, std::exp(0.5) / sum, 1e-6);
 }
 
+TEST(Router, WithoutRenormalisingWeightsAreTheProbabilities) {
+  const std::vector<float> logits{0.0F, 2.0F, -1.0F, 1.0F, 0.5F};
+  const std::vector<Assignment> chosen =
+      route(SoftmaxRouterSpec{.renormalise = false}, logits.data(), 1, 5, 2);
+  ASSERT_EQ(chosen.size(), 2U);
+  EXPECT_EQ(chosen[0].expert, 1U);
+  EXPECT_EQ(chosen[1].expert, 3U);
+  double sum = 0;
+  for (float logit : logits) sum += std::exp(double{logit});
+  EXPECT_NEAR(chosen[0].weight, std::exp(2.0) / sum, 1e-6);
+  EXPECT_NEAR(chosen[1].weight, std::exp(1.0) / sum, 1e-6);
+}
+
 TEST(Router, TiesGoToTheLowerId) {
   const std::vector<float> logits(6, 1.25F);
-  const std::vector<Assignment> chosen = route(logits.data(), 1, 6, 2);
+  const std::vector<Assignment> chosen = route(SoftmaxRouterSpec{}, logits.data(), 1, 6, 2);
   EXPECT_EQ(chosen[0].expert, 0U);
   EXPECT_EQ(chosen[1].expert, 1U);
 }
 
 TEST(Router, ExtremeLogitsStayFinite) {
   const std::vector<float> logits{1e30F, -1e30F, 88.0F, 1000.0F};
-  const std::vector<Assignment> chosen = route(logits.data(), 1, 4, 2);
+  const std::vector<Assignment> chosen = route(SoftmaxRouterSpec{}, logits.data(), 1, 4, 2);
   EXPECT_EQ(chosen[0].expert, 0U);
   EXPECT_EQ(chosen[0].weight, 1.0F);
   EXPECT_EQ(chosen[1].weight, 0.0F);
@@ -37,7 +50,7 @@ TEST(Router, ExtremeLogitsStayFinite) {
 
 TEST(Router, EveryTokenGetsItsOwnRow) {
   const std::vector<float> logits{0, 9, 0, /* token 1 */ 9, 0, 0, /* token 2 */ 0, 0, 9};
-  const std::vector<Assignment> chosen = route(logits.data(), 3, 3, 1);
+  const std::vector<Assignment> chosen = route(SoftmaxRouterSpec{}, logits.data(), 3, 3, 1);
   ASSERT_EQ(chosen.size(), 3U);
   for (std::uint32_t t = 0; t < 3; ++t) EXPECT_EQ(chosen[t].token, t);
   EXPECT_EQ(chosen[0].expert, 1U);

@@ -13,7 +13,9 @@ inline ModelConfig flashmoe_config() {
   c.vocab_size = 320;
   c.hidden_size = 512;
   c.num_layers = 2;
-  c.layer_types = {LayerType::kLinearAttention, LayerType::kFullAttention};
+  const ExpertsSpec experts{.has_shared_expert = true};
+  c.layers = {{.mixer = GatedDeltaNetSpec{}, .feed_forward = experts},
+              {.mixer = FullAttentionSpec{.has_gate = true}, .feed_forward = experts}};
   c.num_experts = 3;
   c.experts_per_token = 2;
   c.expert_width = 256;

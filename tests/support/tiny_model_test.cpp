@@ -40,7 +40,7 @@ TEST(TinyModel, EveryLayoutOpensWhole) {
       const ModelConfig& model = checkpoint.config().model;
       EXPECT_EQ(model.hidden_size, 96U);
       EXPECT_EQ(model.num_experts, 6U);
-      EXPECT_EQ(model.layer_types[3], LayerType::kFullAttention);
+      EXPECT_EQ(model.layer_type(3), LayerType::kFullAttention);
       EXPECT_EQ(checkpoint.config().quantization.has_value(), layout == TinyLayout::kMlx);
     }
   }

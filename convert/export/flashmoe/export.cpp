@@ -77,6 +77,7 @@ void describe_weights(const Plan& plan, ExportReport& report) {
 Status plan_model(const ExportOptions& options, Plan& plan, ExportReport& report) {
   MOE_ASSIGN_OR_RETURN(plan.model, open_model_dir(options.model, options.pack));
   const ModelDir& model = *plan.model;
+  MOE_RETURN_IF_ERROR(check_engines_compute(model));
   MOE_ASSIGN_OR_RETURN(plan.experts, plan_expert_export(model));
   MOE_ASSIGN_OR_RETURN(plan.weights, plan_export(model, options.split_bytes, options.split_names));
   const fs::path config = options.model / "config.json";

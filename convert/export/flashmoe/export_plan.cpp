@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "convert/pack/engine_config.h"
 #include "formats/base/bytes.h"
 #include "formats/base/json_fields.h"
+#include "formats/config/architecture.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -14,9 +16,18 @@ namespace {
 constexpr WeightFormat kEngineMatrix{
     .id = QFormatId::kQ4, .group_size = 64, .scale_type = DType::kBf16};
 
-std::string_view leaf_of(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? name : name.substr(dot + 1);
+// What the module called `name` is for; nullopt when the architecture has none of that name.
+std::optional<ModuleRole> role_of(const Architecture& architecture, std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  const bool in_layer = name.starts_with(kLayers);
+  if (in_layer) {
+    const std::size_t dot = name.find('.', kLayers.size());
+    name = dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
+  }
+  for (const ResidentRule& rule : architecture.residents) {
+    if ((rule.scope != LayerScope::kModel) == in_layer && rule.name == name) return rule.role;
+  }
+  return std::nullopt;
 }
 
 Status refuse(const ModelDir& model, const ResidentTensor& tensor, std::string_view what) {
@@ -42,14 +53,15 @@ Status plan_matrix(const ModelDir& model, ExportTensor& tensor) {
 }
 
 // Everything that is no matrix: norms, conv1d, A_log, dt_bias.
-Status plan_vector(const ModelDir& model, ExportTensor& tensor) {
+Status plan_vector(const ModelDir& model, std::optional<ModuleRole> role, ExportTensor& tensor) {
   const ResidentTensor& source = *tensor.source;
   const ResidentConventions& how = model.residents.conventions;
-  const std::string_view leaf = leaf_of(source.name);
-  const bool is_conv = leaf == "conv1d" && source.shape.size() >= 2;
-  const bool is_norm = leaf.ends_with("norm") && source.shape.size() == 1;
-  const bool is_a_log = leaf == "A_log" && source.shape.size() == 1;
-  const bool is_known = is_conv || is_norm || is_a_log || leaf == "dt_bias";
+  // The norm inside GatedDeltaNet is the factor itself in every convention.
+  const bool follows = role.has_value() && follows_norm_convention(*role);
+  const bool is_norm = (follows || role == ModuleRole::kDeltaNorm) && source.shape.size() == 1;
+  const bool is_conv = role == ModuleRole::kDeltaConv && source.shape.size() >= 2;
+  const bool is_a_log = role == ModuleRole::kDeltaALog && source.shape.size() == 1;
+  const bool is_known = is_conv || is_norm || is_a_log || role == ModuleRole::kDeltaDtBias;
   if (!is_known || is_affine(source.format)) {
     return refuse(model, source,
                   "is a tensor of shape " + shape_text(source.shape) + " in " +
@@ -63,10 +75,9 @@ Status plan_vector(const ModelDir& model, ExportTensor& tensor) {
   const bool is_same = source.format == tensor.format;
   tensor.change = is_a_log ? ExportChange::kWiden : ExportChange::kNarrow;
   if (is_same) tensor.change = ExportChange::kNone;
-  // The norm inside GatedDeltaNet is the factor itself in every convention.
-  const bool is_plain =
-      how.norm == ResidentConventions::Norm::kPlain || source.name.ends_with("linear_attn.norm");
-  if (is_norm && !is_plain) tensor.change = ExportChange::kNormPlusOne;
+  if (follows && how.norm == ResidentConventions::Norm::kOnePlus) {
+    tensor.change = ExportChange::kNormPlusOne;
+  }
   if (is_a_log && how.a_log == ResidentConventions::ALog::kNegExp) {
     tensor.undo_neg_exp = true;
     tensor.change = ExportChange::kWiden;
@@ -76,19 +87,21 @@ Status plan_vector(const ModelDir& model, ExportTensor& tensor) {
   return Status::ok();
 }
 
-Status plan_tensors(const ModelDir& model, ExportPlan& plan) {
+Status plan_tensors(const ModelDir& model, const Architecture& architecture, ExportPlan& plan) {
   const ResidentTensor* embedding = nullptr;
   bool has_head = false;
   for (const ResidentTensor& source : model.residents.tensors) {
     ExportTensor tensor{.source = &source, .name = source.name};
-    const bool is_matrix = source.shape.size() == 2 && leaf_of(source.name) != "conv1d";
-    MOE_RETURN_IF_ERROR(is_matrix ? plan_matrix(model, tensor) : plan_vector(model, tensor));
-    if (source.name == "model.embed_tokens") embedding = &source;
-    has_head = has_head || source.name == "lm_head";
+    const std::optional<ModuleRole> role = role_of(architecture, source.name);
+    const bool is_matrix = source.shape.size() == 2 && role != ModuleRole::kDeltaConv;
+    MOE_RETURN_IF_ERROR(is_matrix ? plan_matrix(model, tensor) : plan_vector(model, role, tensor));
+    if (role == ModuleRole::kEmbedding) embedding = &source;
+    has_head = has_head || role == ModuleRole::kOutputHead;
     plan.tensors.push_back(std::move(tensor));
   }
   if (!has_head && model.config.tie_word_embeddings && embedding != nullptr) {
-    ExportTensor head{.source = embedding, .name = "lm_head"};
+    const ResidentRule* rule = find_rule(architecture, ModuleRole::kOutputHead);
+    ExportTensor head{.source = embedding, .name = std::string(rule->name)};
     MOE_RETURN_IF_ERROR(plan_matrix(model, head));
     plan.tensors.push_back(std::move(head));
   }
@@ -202,10 +215,19 @@ Status check_v_heads(const ModelDir& model) {
 
 }  // namespace
 
+Status check_engines_compute(const ModelDir& model) {
+  MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(model.config));
+  if (architecture->runs_in_flashmoe) return Status::ok();
+  const std::string file = (model.path / "config.json").string();
+  return unsupported(Where{.file = file}, "model type " + model.config.model_type +
+                                              " is not computed by the flash-moe engines");
+}
+
 Result<ExportPlan> plan_export(const ModelDir& model, std::uint64_t split_bytes, SplitNames names) {
   ExportPlan plan;
+  MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(model.config));
   MOE_RETURN_IF_ERROR(check_v_heads(model));
-  MOE_RETURN_IF_ERROR(plan_tensors(model, plan));
+  MOE_RETURN_IF_ERROR(plan_tensors(model, *architecture, plan));
   std::map<std::string, Component> components = components_of(plan);
   MOE_RETURN_IF_ERROR(place(components, split_bytes, names, plan));
   plan.num_components = static_cast<std::uint32_t>(components.size());

@@ -56,6 +56,9 @@ struct ExportPlan {
   std::uint32_t num_components = 0;  // tensors as the engines count them
 };
 
+// kUnsupported: a family that the engines do not compute, by name.
+Status check_engines_compute(const ModelDir& model);
+
 // `split_bytes`: largest size of a file; 0: one file. A tensor's component lies in one file.
 // kInvalidArgument: a component is larger than split_bytes, or kLoader would need a third file;
 // kUnsupported: tensors that the engines cannot represent, named.

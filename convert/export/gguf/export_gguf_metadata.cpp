@@ -99,7 +99,7 @@ std::vector<std::int32_t> rope_sections(const nlohmann::json& config, const Mode
 // Keys of one architecture. The first error is kept.
 class Keys {
  public:
-  Keys(const ArchitectureNames& names, GgufHead& head)
+  Keys(const Architecture& names, GgufHead& head)
       : prefix_(std::string(names.gguf_architecture) + "."), head_(head) {}
 
   void number(std::string_view key, std::uint64_t value) {
@@ -149,8 +149,8 @@ void add_layer_types(const ModelConfig& config, Keys& keys) {
   const std::uint32_t interval = attention_interval(config);
   if (interval != 0) return keys.number("full_attention_interval", interval);
   std::vector<bool> is_linear;
-  for (LayerType type : config.layer_types) {
-    is_linear.push_back(type == LayerType::kLinearAttention);
+  for (const LayerSpec& layer : config.layers) {
+    is_linear.push_back(layer_type(layer) == LayerType::kLinearAttention);
   }
   keys.list("attention.recurrent_layers", is_linear);
 }
@@ -168,7 +168,7 @@ Status check_computable(const ModelDir& model) {
 
 }  // namespace
 
-Status add_model_keys(const ModelDir& model, const ArchitectureNames& names, GgufHead& head) {
+Status add_model_keys(const ModelDir& model, const Architecture& names, GgufHead& head) {
   MOE_RETURN_IF_ERROR(check_computable(model));
   const fs::path path = model.path / "config.json";
   MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));

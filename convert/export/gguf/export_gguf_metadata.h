@@ -12,6 +12,6 @@ namespace moepack {
 // src/models/qwen35moe.cpp and qwen3next.cpp ask for them. general.file_type says what most weights
 // of `head` are stored in, so its tensors come first.
 // kUnsupported: something that llama.cpp computes in another way.
-Status add_model_keys(const ModelDir& model, const ArchitectureNames& names, GgufHead& head);
+Status add_model_keys(const ModelDir& model, const Architecture& names, GgufHead& head);
 
 }  // namespace moepack

@@ -23,8 +23,7 @@ std::uint64_t product(const std::vector<std::uint64_t>& shape) {
 
 class ResidentPlanner {
  public:
-  ResidentPlanner(const ModelDir& model, const ArchitectureNames& names, GgufHead& head,
-                  GgufPlan& plan)
+  ResidentPlanner(const ModelDir& model, const Architecture& names, GgufHead& head, GgufPlan& plan)
       : model_(model), names_(names), head_(head), plan_(plan) {
     for (const ResidentTensor& tensor : model.residents.tensors) by_name_[tensor.name] = &tensor;
     const bool is_tiled =
@@ -53,12 +52,12 @@ class ResidentPlanner {
     return std::any_of(names_.fused.begin(), names_.fused.end(), [&](const FusedRule& fused) {
       return fused.usual_in_gguf &&
              std::any_of(fused.parts.begin(), fused.parts.end(),
-                         [&](const FusedPart& part) { return part.rule == rule.name; });
+                         [&](const FusedPart& part) { return part.role == rule.role; });
     });
   }
 
   const ModelDir& model_;
-  const ArchitectureNames& names_;
+  const Architecture& names_;
   GgufHead& head_;
   GgufPlan& plan_;
   std::map<std::string, const ResidentTensor*, std::less<>> by_name_;
@@ -83,11 +82,10 @@ Status ResidentPlanner::choose_form(const ResidentRule& rule, GgufResident& resi
     resident.target = QFormatId::kF32;
     if (source.format.id != QFormatId::kF32) resident.change = GgufChange::kWiden;
   }
-  const bool is_norm = rule.name.ends_with("norm") && rule.name != "linear_attn.norm";
-  if (is_norm && how.norm == ResidentConventions::Norm::kOnePlus) {
+  if (follows_norm_convention(rule.role) && how.norm == ResidentConventions::Norm::kOnePlus) {
     resident.change = GgufChange::kNormPlusOne;
   }
-  if (rule.name == "linear_attn.A_log" && how.a_log == ResidentConventions::ALog::kLog) {
+  if (rule.role == ModuleRole::kDeltaALog && how.a_log == ResidentConventions::ALog::kLog) {
     resident.change = GgufChange::kNegExp;
   }
   if (rule.rounding == Rounding::kNever && qformat_info(source.format.id).kind != QKind::kPlain) {
@@ -108,7 +106,7 @@ Status ResidentPlanner::choose_form(const ResidentRule& rule, GgufResident& resi
 
 Status ResidentPlanner::reorder(const ResidentRule& rule, GgufResident& resident) const {
   const ModelConfig& config = model_.config;
-  const auto place = v_head_place(rule.name, config);
+  const auto place = v_head_place(rule, config);
   if (!place.has_value()) return Status::ok();
   if (cannot_group_) {
     return refuse(*resident.source, "has tiled V heads, llama.cpp groups those of this model");
@@ -143,7 +141,7 @@ Result<GgufResident> ResidentPlanner::plan_one(const ResidentRule& rule, std::ui
   const ResidentTensor& source = *found->second;
   GgufResident resident{.source = &source};
   const std::vector<std::uint64_t> shape = rule.shape(model_.config);
-  const bool is_conv = rule.name == names_.conv1d;
+  const bool is_conv = rule.role == ModuleRole::kDeltaConv;
   const bool is_turned = is_conv && source.shape.size() == 3 && source.shape[0] == shape[0] &&
                          source.shape[1] == shape[2] && source.shape[2] == 1;
   if (source.shape != shape && !is_turned) {
@@ -153,7 +151,7 @@ Result<GgufResident> ResidentPlanner::plan_one(const ResidentRule& rule, std::ui
   }
   MOE_RETURN_IF_ERROR(choose_form(rule, resident));
   // Channels and heads are rows, whatever the shape; memory is the same.
-  const bool has_heads = v_head_place(rule.name, model_.config).has_value();
+  const bool has_heads = v_head_place(rule, model_.config).has_value();
   resident.rows = shape.size() > 1 || has_heads ? shape[0] : 1;
   resident.cols = product(shape) / resident.rows;
   MOE_RETURN_IF_ERROR(reorder(rule, resident));
@@ -161,14 +159,14 @@ Result<GgufResident> ResidentPlanner::plan_one(const ResidentRule& rule, std::ui
 }
 
 Status ResidentPlanner::add_rule(const ResidentRule& rule, std::uint32_t layer) {
-  if (rule.name == names_.output_head && model_.config.tie_word_embeddings) {
+  if (rule.role == ModuleRole::kOutputHead && model_.config.tie_word_embeddings) {
     used_.insert(std::string(rule.name));  // of no use, if it is there at all
     return Status::ok();
   }
   if (is_fused_part(rule)) return Status::ok();
   MOE_ASSIGN_OR_RETURN(GgufResident resident, plan_one(rule, layer));
   std::vector<std::uint64_t> shape = rule.shape(model_.config);
-  if (rule.name == names_.conv1d) shape = {shape[0], shape[2]};
+  if (rule.role == ModuleRole::kDeltaConv) shape = {shape[0], shape[2]};
   if (shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());  // the shared expert's gate
   MOE_RETURN_IF_ERROR(add_to_head(gguf_tensor_name(rule, layer), resident.target, std::move(shape),
                                   resident.tensor));
@@ -179,10 +177,7 @@ Status ResidentPlanner::add_rule(const ResidentRule& rule, std::uint32_t layer) 
 Status ResidentPlanner::add_fused(const FusedRule& rule, std::uint32_t layer) {
   std::vector<GgufResident> parts;
   for (const FusedPart& part : rule.parts) {
-    const auto* const resident_rule =
-        std::find_if(names_.residents.data(), names_.residents.data() + names_.residents.size(),
-                     [&](const ResidentRule& r) { return r.name == part.rule; });
-    MOE_ASSIGN_OR_RETURN(GgufResident resident, plan_one(*resident_rule, layer));
+    MOE_ASSIGN_OR_RETURN(GgufResident resident, plan_one(*find_rule(names_, part.role), layer));
     resident.scatter = part.rows(model_.config);
     if (!parts.empty() && parts.front().target != resident.target) {
       return refuse(*resident.source, "would be " + ggml_type_name(*ggml_type_of(resident.target)) +
@@ -212,7 +207,7 @@ Status ResidentPlanner::add_all() {
       MOE_RETURN_IF_ERROR(add_rule(rule, layer));
     }
     for (const FusedRule& rule : names_.fused) {
-      const bool is_linear = model_.config.layer_types[layer] == LayerType::kLinearAttention;
+      const bool is_linear = model_.config.layer_type(layer) == LayerType::kLinearAttention;
       if (rule.usual_in_gguf && is_linear) MOE_RETURN_IF_ERROR(add_fused(rule, layer));
     }
   }
@@ -277,7 +272,7 @@ Status add_experts(const ModelDir& model, GgufHead& head, GgufPlan& plan) {
       MOE_ASSIGN_OR_RETURN(experts.targets[i], common_type(model, layer, p));
       const ProjectionLayout& layout = model.pack.layout_of(layer, 0).of(p);
       experts.tensors[i] = static_cast<std::uint32_t>(head.tensors().size());
-      MOE_RETURN_IF_ERROR(head.add_tensor(gguf_tensor_name(kMatrices[i], layer),
+      MOE_RETURN_IF_ERROR(head.add_tensor(gguf_tensor_name(*plan.names, kMatrices[i], layer),
                                           *ggml_type_of(experts.targets[i]),
                                           {model.pack.num_experts, layout.rows, layout.cols}));
     }
@@ -312,7 +307,7 @@ void count_blocks(const ModelDir& model, GgufPlan& plan) {
 Result<GgufPlan> plan_gguf(const ModelDir& model, GgufHead& head) {
   GgufPlan plan;
   plan.names = find_architecture(model.config.model_type);
-  if (plan.names == nullptr) {
+  if (plan.names == nullptr || plan.names->gguf_architecture.empty()) {
     const std::string file = (model.path / "config.json").string();
     return unsupported(
         Where{.file = file},

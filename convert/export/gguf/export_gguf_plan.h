@@ -50,7 +50,7 @@ struct GgufExperts {
 };
 
 struct GgufPlan {
-  const ArchitectureNames* names = nullptr;
+  const Architecture* names = nullptr;
   std::vector<GgufResident> residents;
   std::vector<GgufExperts> layers;
   // The encoding of affine matrices, "q2 g64 as Q4_1", and how many there are: residents, and

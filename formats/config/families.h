@@ -1,0 +1,22 @@
+// The families, each described in its file family_NAME.cpp.
+#pragma once
+
+#include <array>
+
+#include "formats/config/architecture.h"
+
+namespace moepack {
+
+extern const Architecture kQwen35MoeFamily;
+extern const Architecture kQwen3NextFamily;
+extern const Architecture kQwen3MoeFamily;
+extern const Architecture kOlmoeFamily;
+
+inline constexpr std::array kFamilies{
+    &kQwen35MoeFamily,
+    &kQwen3NextFamily,
+    &kQwen3MoeFamily,
+    &kOlmoeFamily,
+};
+
+}  // namespace moepack

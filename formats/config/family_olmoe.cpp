@@ -1,0 +1,98 @@
+// OLMoE: full attention whose norms take all heads at once, softmax routing without renormalising,
+// no shared expert. Source: transformers' olmoe; the values for absent keys are its configuration
+// class's.
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "formats/config/config_parts.h"
+#include "formats/config/families.h"
+#include "formats/config/family_parts.h"
+
+namespace moepack {
+namespace {
+
+// Above it a bound means nothing: no float32 activation of a working model comes near.
+constexpr double kMaxClip = 1e30;
+
+Status check_olmoe_switches(const ConfigReader& text) {
+  MOE_RETURN_IF_ERROR(text.require_text("hidden_act", "silu"));
+  MOE_RETURN_IF_ERROR(text.require_flag("attention_bias", false));
+  MOE_RETURN_IF_ERROR(text.require_absent("sliding_window"));
+  return refuse_dense_layers(text);
+}
+
+Result<std::optional<float>> read_clip(const ConfigReader& text) {
+  constexpr std::string_view kKey = "clip_qkv";
+  MOE_ASSIGN_OR_RETURN(const auto clip, text.optional_number(kKey));
+  if (!clip.has_value()) return std::optional<float>();
+  if (*clip > 0 && *clip <= kMaxClip) return std::optional<float>(static_cast<float>(*clip));
+  return text.error(kKey, "is " + ConfigReader::shown(*text.find(kKey)) + ", not above 0");
+}
+
+Status read_olmoe_config(const ConfigReader& text, ModelConfig& model) {
+  MOE_RETURN_IF_ERROR(check_olmoe_switches(text));
+  MOE_RETURN_IF_ERROR(read_text_model(text,
+                                      {.vocab_size = 50304,
+                                       .hidden_size = 2048,
+                                       .num_layers = 16,
+                                       .max_position_embeddings = 4096,
+                                       .rms_norm_eps = 1e-5},
+                                      model));
+  MOE_ASSIGN_OR_RETURN(const auto clip, read_clip(text));
+  MOE_ASSIGN_OR_RETURN(const auto renormalise, text.optional_flag("norm_topk_prob"));
+  const LayerSpec layer{.mixer = FullAttentionSpec{.norm = QueryKeyNorm::kWholeWidth, .clip = clip},
+                        .router = SoftmaxRouterSpec{.renormalise = renormalise.value_or(false)},
+                        .feed_forward = ExpertsSpec{}};
+  model.layers.assign(model.num_layers, layer);
+  MOE_RETURN_IF_ERROR(read_experts(text,
+                                   {.num_experts = 64,
+                                    .other_key = "num_local_experts",
+                                    .experts_per_token = 8,
+                                    .width_key = "intermediate_size",
+                                    .width = 2048},
+                                   model));
+  MOE_RETURN_IF_ERROR(read_attention_heads(text, {.num_heads = 16}, model));
+  return read_rope(text, {.theta = 1e4}, model);
+}
+
+ModuleShape all_query_heads(const ModelConfig& c) { return {shapes::query_rows(c)}; }
+ModuleShape all_key_heads(const ModelConfig& c) { return {shapes::kv_rows(c)}; }
+
+constexpr std::array<ResidentRule, 12> kOlmoeResidents{{
+    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary},
+    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever},
+    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary},
+
+    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever},
+    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever},
+    {ModuleRole::kRouter, "mlp.gate", kOfEvery, shapes::router, kAtLeast8},
+
+    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries},
+    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys},
+    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys},
+    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output},
+    {ModuleRole::kQueryNorm, "self_attn.q_norm", kOfFull, all_query_heads, kNever},
+    {ModuleRole::kKeyNorm, "self_attn.k_norm", kOfFull, all_key_heads, kNever},
+}};
+
+}  // namespace
+
+constinit const Architecture kOlmoeFamily{
+    .wrapper_type = "olmoe",
+    .text_model_type = "olmoe",
+    .model_class = "OlmoeForCausalLM",
+    .read_config = read_olmoe_config,
+    .norms = NormSource::kFactor,
+    .gguf_architecture = "",
+    .gguf_tiles_v_heads = false,
+    .runs_in_flashmoe = false,
+    .prefixes = kTextModelPrefixes,
+    .skipped = {},
+    .residents = kOlmoeResidents,
+    .fused = {},
+    .experts = &kMlpExperts,
+};
+
+}  // namespace moepack

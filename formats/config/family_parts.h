@@ -1,0 +1,59 @@
+// Rows of the families' tables that several of them share: shapes in terms of a configuration, and
+// names.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "formats/config/architecture.h"
+
+namespace moepack {
+
+using ModuleShape = std::vector<std::uint64_t>;
+
+inline constexpr LayerScope kOfModel = LayerScope::kModel;
+inline constexpr LayerScope kOfEvery = LayerScope::kEveryLayer;
+inline constexpr LayerScope kOfLinear = LayerScope::kLinearAttention;
+inline constexpr LayerScope kOfFull = LayerScope::kFullAttention;
+inline constexpr Rounding kNever = Rounding::kNever;
+inline constexpr Rounding kAtLeast8 = Rounding::kAtLeast8;
+inline constexpr Rounding kAsAsked = Rounding::kAsAsked;
+
+namespace shapes {
+
+// Rows of all heads together.
+inline std::uint64_t query_rows(const ModelConfig& c) {
+  return std::uint64_t{c.num_heads} * c.head_dim;
+}
+inline std::uint64_t kv_rows(const ModelConfig& c) {
+  return std::uint64_t{c.num_kv_heads} * c.head_dim;
+}
+
+inline ModuleShape hidden(const ModelConfig& c) { return {c.hidden_size}; }
+inline ModuleShape vocabulary(const ModelConfig& c) { return {c.vocab_size, c.hidden_size}; }
+inline ModuleShape router(const ModelConfig& c) { return {c.num_experts, c.hidden_size}; }
+
+inline ModuleShape queries(const ModelConfig& c) { return {query_rows(c), c.hidden_size}; }
+inline ModuleShape keys(const ModelConfig& c) { return {kv_rows(c), c.hidden_size}; }
+inline ModuleShape attention_output(const ModelConfig& c) { return {c.hidden_size, query_rows(c)}; }
+inline ModuleShape head(const ModelConfig& c) { return {c.head_dim}; }
+
+}  // namespace shapes
+
+// Of checkpoints without a wrapper, HuggingFace's and mlx-lm's.
+inline constexpr std::array<PrefixRule, 2> kTextModelPrefixes{{
+    {"model.", "model."},
+    {"lm_head", "lm_head"},
+}};
+
+inline constexpr ExpertNames kMlpExperts{
+    .folder = "mlp.experts.",
+    .stacked = "mlp.switch_mlp.",
+    .matrices = {"gate_proj", "up_proj", "down_proj", "gate_up_proj"},
+    .gguf = {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight",
+             "ffn_gate_up_exps.weight"},
+};
+
+}  // namespace moepack

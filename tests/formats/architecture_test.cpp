@@ -1,0 +1,117 @@
+// The tables of the families: what their readers rely on without asking again.
+#include "formats/config/architecture.h"
+
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/status_matchers.h"
+
+namespace moepack {
+namespace {
+
+std::string config_of(const Architecture& family) {
+  return R"({"model_type":")" + std::string(family.text_model_type) + R"("})";
+}
+
+TEST(Architecture, IsFoundByEveryNameOfItsOwnAndByNoOther) {
+  std::set<std::string_view> names;
+  std::set<std::string_view> in_gguf;
+  for (const Architecture* family : architectures()) {
+    EXPECT_EQ(find_architecture(family->wrapper_type), family);
+    EXPECT_EQ(find_architecture(family->text_model_type), family);
+    EXPECT_TRUE(names.insert(family->text_model_type).second) << family->text_model_type;
+    if (family->gguf_architecture.empty()) continue;
+    EXPECT_EQ(find_gguf_architecture(family->gguf_architecture), family);
+    EXPECT_TRUE(in_gguf.insert(family->gguf_architecture).second) << family->gguf_architecture;
+  }
+  for (const char* name : {"", "qwen3", "qwen3_5_moe_tex", "llama"}) {
+    EXPECT_EQ(find_architecture(name), nullptr) << name;
+    EXPECT_EQ(find_gguf_architecture(name), nullptr) << name;
+  }
+}
+
+TEST(Architecture, HasEachRoleAndEachNameOnce) {
+  for (const Architecture* family : architectures()) {
+    std::set<ModuleRole> roles;
+    std::set<std::string_view> names;
+    std::set<std::string_view> gguf_names;
+    for (const ResidentRule& rule : family->residents) {
+      EXPECT_TRUE(roles.insert(rule.role).second) << rule.name;
+      EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
+      EXPECT_EQ(find_rule(*family, rule.role), &rule) << rule.name;
+      EXPECT_EQ(rule.gguf_name.empty(), family->gguf_architecture.empty()) << rule.name;
+      if (rule.gguf_name.empty()) continue;
+      EXPECT_TRUE(gguf_names.insert(rule.gguf_name).second) << rule.name;
+    }
+    for (const FusedRule& fused : family->fused) {
+      EXPECT_TRUE(names.insert(fused.name).second) << fused.name;
+      for (const FusedPart& part : fused.parts) EXPECT_NE(find_rule(*family, part.role), nullptr);
+    }
+  }
+}
+
+// The runtime asks for these roles by what a layer consists of.
+TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
+  using enum ModuleRole;
+  for (const Architecture* family : architectures()) {
+    ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse_model_config(config_of(*family), "c"));
+    const ModelConfig& config = parsed.model;
+    EXPECT_EQ(config.model_type, family->text_model_type);
+    ASSERT_EQ(config.layers.size(), config.num_layers);
+    const auto needs = [&](std::uint32_t layer, std::initializer_list<ModuleRole> roles) {
+      for (ModuleRole role : roles) {
+        const ResidentRule* rule = find_rule(*family, role);
+        ASSERT_NE(rule, nullptr) << family->text_model_type << " " << static_cast<int>(role);
+        EXPECT_TRUE(exists_in(*rule, config)) << rule->name;
+        EXPECT_TRUE(applies_to_layer(*rule, config, layer) || rule->scope == LayerScope::kModel)
+            << rule->name;
+      }
+    };
+    needs(0, {kEmbedding, kFinalNorm, kOutputHead});
+    for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
+      const LayerSpec& spec = config.layers[layer];
+      needs(layer, {kInputNorm, kPostNorm, kRouter});
+      if (std::get<ExpertsSpec>(spec.feed_forward).has_shared_expert) {
+        needs(layer, {kSharedExpertGate, kSharedGate, kSharedUp, kSharedDown});
+      }
+      if (layer_type(spec) == LayerType::kFullAttention) {
+        needs(layer, {kQuery, kKey, kValue, kAttentionOutput, kQueryNorm, kKeyNorm});
+      } else {
+        needs(layer, {kDeltaQkv, kDeltaZ, kDeltaBeta, kDeltaAlpha, kDeltaConv, kDeltaALog,
+                      kDeltaDtBias, kDeltaNorm, kDeltaOut});
+      }
+    }
+  }
+}
+
+// The shapes of the projections and of their norms follow what the layer says of its attention.
+TEST(Architecture, ShapesAgreeWithTheLayers) {
+  for (const Architecture* family : architectures()) {
+    ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse_model_config(config_of(*family), "c"));
+    const ModelConfig& c = parsed.model;
+    const std::uint64_t queries = std::uint64_t{c.num_heads} * c.head_dim;
+    const std::uint64_t keys = std::uint64_t{c.num_kv_heads} * c.head_dim;
+    const auto rows = [&](ModuleRole role) { return find_rule(*family, role)->shape(c).front(); };
+    for (const LayerSpec& layer : c.layers) {
+      const auto* spec = std::get_if<FullAttentionSpec>(&layer.mixer);
+      if (spec == nullptr) continue;
+      const bool per_head = spec->norm == QueryKeyNorm::kPerHead;
+      EXPECT_FALSE(spec->has_gate && !per_head);
+      EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
+      EXPECT_EQ(rows(ModuleRole::kQueryNorm), per_head ? c.head_dim : queries);
+      EXPECT_EQ(rows(ModuleRole::kKeyNorm), per_head ? c.head_dim : keys);
+    }
+  }
+}
+
+TEST(Architecture, OfAnUnknownModelTypeIsRefusedWithTheList) {
+  ModelConfig config;
+  config.model_type = "llama";
+  test::expect_error(architecture_of(config).status(), StatusCode::kUnsupported,
+                     {"llama", supported_model_types()});
+}
+
+}  // namespace
+}  // namespace moepack
