@@ -317,13 +317,12 @@ Status measure_files(const JsonFields& tensors, const Entries& entries,
 
 Result<ResidentManifest> parse_flashmoe_resident(std::string_view text, const std::string& file,
                                                  const ModelConfig& config) {
-  MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(config));
-  if (!architecture->runs_in_flashmoe) {
-    return unsupported(Where{.file = file},
-                       "is of the flash-moe engines, which do not compute "
-                       "model type " +
-                           config.model_type,
-                       "convert the checkpoint with moepack convert");
+  const Architecture* architecture = find_architecture(config.model_type);
+  if (architecture != nullptr && !architecture->runs_in_flashmoe) {
+    return unsupported(
+        Where{.file = file},
+        "is of the flash-moe engines, which do not compute model type " + config.model_type,
+        "convert the checkpoint with moepack convert");
   }
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
   MOE_ASSIGN_OR_RETURN(const JsonFields root, JsonFields::of(json, file));
@@ -334,6 +333,11 @@ Result<ResidentManifest> parse_flashmoe_resident(std::string_view text, const st
   MOE_ASSIGN_OR_RETURN(const Entries entries, parse_entries(root, tensors));
   MOE_ASSIGN_OR_RETURN(manifest.files, parse_split(root));
   MOE_RETURN_IF_ERROR(measure_files(tensors, entries, manifest.files));
+  if (architecture == nullptr) {
+    return unsupported(Where{.file = file},
+                       "cannot be read without a config.json of a known model type beside it",
+                       "known are " + supported_model_types());
+  }
   MOE_RETURN_IF_ERROR(read_tensors(tensors, entries, *architecture, config, manifest));
   MOE_RETURN_IF_ERROR(check_complete(tensors, *architecture, config, manifest));
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
