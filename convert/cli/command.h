@@ -80,7 +80,8 @@ std::uint32_t thread_count(std::uint32_t flag);
 
 // The groups that --overlay names, each once; "all": those that the model has.
 Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags);
-// Checks the flags and opens the engine with a context of at least `context` tokens.
+// Checks the flags and opens the engine with a context of `context` tokens. Says on stderr when the
+// model was made for fewer.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);
 
 }  // namespace moepack::cli
