@@ -9,17 +9,6 @@
 #include "convert/cli/number_range.h"
 
 namespace moepack::cli {
-namespace {
-
-// A model may do badly beyond the positions it was trained on, but it can be run.
-void note_long_context(std::uint64_t context, const ModelConfig& config) {
-  if (config.max_position_embeddings == 0 || context <= config.max_position_embeddings) return;
-  std::cerr << "moepack: note: -c " << context << " is more than the "
-            << config.max_position_embeddings << " positions of the model's config.json\n";
-}
-
-}  // namespace
-
 int fail(const Status& status) {
   std::cerr << "moepack: " << status.message() << "\n";
   return kExitError;
@@ -110,9 +99,13 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.context = context;
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
-  MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
-  note_long_context(context, engine->config());
-  return engine;
+  return Engine::open(options);
+}
+
+void note_long_context(std::uint64_t context, const ModelConfig& config) {
+  if (config.max_position_embeddings == 0 || context <= config.max_position_embeddings) return;
+  std::cerr << "moepack: note: -c " << context << " is more than the "
+            << config.max_position_embeddings << " positions of the model's config.json\n";
 }
 
 }  // namespace moepack::cli
