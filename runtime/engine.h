@@ -1,4 +1,4 @@
-// A model ready to run: opened once, fed tokens, reset between prompts.
+// A model ready to run: opened once, its weights shared by any number of sequences.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,16 @@
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "formats/pack/resident_overlay.h"
+#include "runtime/model/backend.h"
+#include "runtime/model/forward_observer.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/memory_plan.h"
+#include "runtime/model/sequence.h"
 #include "runtime/score/logits_sink.h"
+#include "runtime/slice.h"
 #include "runtime/store/expert_store.h"
 
 namespace moepack {
-
-enum class Backend : std::uint8_t {
-  kReference,  // scalar float32: the oracle
-  kCpu,        // SIMD kernels chosen for this processor
-};
-
-// "auto", "reference" or "cpu"; auto is cpu. kInvalidArgument otherwise.
-Result<Backend> parse_backend(std::string_view name);
-// The kernel table of a backend; kUnsupported when this machine cannot run it. `level` is of the
-// cpu backend alone.
-Result<const Kernels*> backend_kernels(Backend backend, CpuLevel level);
 
 struct EngineOptions {
   std::filesystem::path model;
@@ -36,49 +29,50 @@ struct EngineOptions {
   Backend backend = Backend::kCpu;
   CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
   std::uint32_t threads = 1;
-  std::uint64_t context = 4096;      // most tokens between two resets
+  std::uint64_t context = 4096;      // most tokens of a sequence
+  std::uint32_t sequences = 1;       // most sequences at the same time
   std::uint64_t cache_bytes = 0;     // 0: chosen from the memory there is
   std::uint32_t chunk_tokens = 512;  // tokens computed at once
 };
 
-// Sees what passes between the layers; for tests, comparisons and calibration. All rows are of the
-// tokens of one chunk, [tokens, width], valid during the call.
-class ForwardObserver {
- public:
-  virtual ~ForwardObserver() = default;
-  // Output of the embedding.
-  virtual void on_embedding(std::size_t tokens, std::span<const float> hidden) = 0;
-  // Router logits of a layer, before softmax: [tokens, num_experts].
-  virtual void on_router(std::uint32_t layer, std::size_t tokens,
-                         std::span<const float> logits) = 0;
-  // Output of a layer.
-  virtual void on_layer(std::uint32_t layer, std::size_t tokens, std::span<const float> hidden) = 0;
-  // Output of the final norm.
-  virtual void on_final_norm(std::size_t tokens, std::span<const float> hidden) = 0;
-};
-
+// One thread at a time calls an engine. Everything it hands out but sequences ends with it.
 class Engine {
  public:
+  // kInvalidArgument, naming the flag, when the options do not fit the model or the memory there
+  // is; otherwise errors of the model's files.
   static Result<std::unique_ptr<Engine>> open(const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Forgets every token: the next forward starts from a fresh state.
-  void reset();
+  // A fresh sequence. kInvalidArgument when there are EngineOptions::sequences of them already,
+  // copies and the engine's own included.
+  Result<Sequence> make_sequence();
 
-  // Runs `tokens` after those seen since the last reset, and gives the logits of every index >=
-  // first_logits to `sink` (in order). Any number of tokens; they are computed in chunks. On an
-  // error the state is undefined until reset(). `observer` may be null.
+  // Runs slices of several sequences together, in batches of at most chunk_tokens tokens. Gives the
+  // status of each slice. An error is of one slice and leaves the others as they are: a bad id, a
+  // full context or a sequence that has ended refuse the slice before anything of it is computed;
+  // activations that are not finite, a failing sink, or memory that is short end the sequence
+  // (Sequence::status). A record of experts that cannot be read ends all sequences of its batch.
+  //
+  // With the reference backend the bits of the logits depend neither on the other slices nor on how
+  // tokens are cut into calls and batches; the cpu backend has two regimes (model/kernels.h), up to
+  // six rows and more. `observer` may be null.
+  std::vector<Status> forward(std::span<const Slice> slices, ForwardObserver* observer = nullptr);
+
+  // The same for one sequence that the engine keeps itself. Like every sequence it takes a slot,
+  // from the first use on.
   Status forward(std::span<const std::int32_t> tokens, std::size_t first_logits,
                  const LogitsSink& sink, ForwardObserver* observer = nullptr);
+  // Forgets every token of that sequence.
+  void reset();
+  std::uint64_t position() const;  // tokens it has seen since
 
-  // reset() and forward() as a function, for scoring.
+  // reset() and forward() as a function, for scoring. Valid as long as the engine.
   WindowForward window_forward();
 
   const ModelConfig& config() const;
-  std::uint64_t context() const;
-  std::uint64_t position() const;         // tokens seen since reset
+  std::uint64_t context() const;          // most tokens of a sequence
   std::string_view kernels_name() const;  // the kernel table that computes
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;

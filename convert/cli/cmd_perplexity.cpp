@@ -143,6 +143,7 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
   if (!tokens.empty()) MOE_RETURN_IF_ERROR(base.check_text(flags.context, tokens));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                        open_engine(flags.engine, flags.context));
+  note_long_context(flags.context, engine->config());
   MOE_RETURN_IF_ERROR(base.check_vocab(engine->config().vocab_size));
   const Clock::time_point start = Clock::now();
   MOE_ASSIGN_OR_RETURN(
@@ -159,6 +160,7 @@ Status run(PerplexityFlags flags) {
   if (flags.compare_with_file) return compare_with_base_file(flags, tokens).status();
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                        open_engine(flags.engine, flags.context));
+  note_long_context(flags.context, engine->config());
   const Clock::time_point start = Clock::now();
   const auto seconds = [&] { return seconds_since(start); };
   if (flags.compares_models()) {

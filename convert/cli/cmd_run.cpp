@@ -52,6 +52,7 @@ Result<Session> open_session(const RunFlags& flags) {
   session.tokenizer.emplace(std::move(tokenizer));
   const std::uint64_t context = flags.context != 0 ? flags.context : kDefaultContext;
   MOE_ASSIGN_OR_RETURN(session.engine, open_engine(flags.engine, context));
+  note_long_context(flags.context, session.engine->config());
   session.options.max_tokens = most_tokens(flags.max_tokens);
   session.options.sampling = flags.sampling;
   if (!flags.ignore_eos) {

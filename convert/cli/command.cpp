@@ -9,7 +9,6 @@
 #include "convert/cli/number_range.h"
 
 namespace moepack::cli {
-
 int fail(const Status& status) {
   std::cerr << "moepack: " << status.message() << "\n";
   return kExitError;
@@ -101,6 +100,12 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   return Engine::open(options);
+}
+
+void note_long_context(std::uint64_t context, const ModelConfig& config) {
+  if (config.max_position_embeddings == 0 || context <= config.max_position_embeddings) return;
+  std::cerr << "moepack: note: -c " << context << " is more than the "
+            << config.max_position_embeddings << " positions of the model's config.json\n";
 }
 
 }  // namespace moepack::cli

@@ -80,7 +80,10 @@ std::uint32_t thread_count(std::uint32_t flag);
 
 // The groups that --overlay names, each once; "all": those that the model has.
 Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags);
-// Checks the flags and opens the engine with a context of at least `context` tokens.
+// Checks the flags and opens the engine with a context of `context` tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);
+// Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
+// can be run.
+void note_long_context(std::uint64_t context, const ModelConfig& config);
 
 }  // namespace moepack::cli

@@ -1,6 +1,7 @@
 #include "runtime/corpus/calibrate.h"
 
 #include <algorithm>
+#include <optional>
 #include <system_error>
 
 #include "formats/base/bytes.h"
@@ -12,7 +13,8 @@
 #include "runtime/corpus/calibrate_probe.h"
 #include "runtime/corpus/calibration_output.h"
 #include "runtime/corpus/divergence_response.h"
-#include "runtime/model/memory_plan.h"
+#include "runtime/model/available_memory.h"
+#include "runtime/model/token_ids.h"
 
 namespace moepack {
 namespace {
@@ -70,9 +72,10 @@ Status check_space(const CalibrateReport& report) {
                                " are free; free some space or give a smaller --max-tokens"};
 }
 
-Status check_memory(const Job& job, const CorpusMemory& memory, std::uint64_t available) {
-  if (available == 0) return Status::ok();
-  const std::uint64_t usable = available - available / kReserveDivisor;
+Status check_memory(const Job& job, const CorpusMemory& memory,
+                    std::optional<std::uint64_t> available) {
+  if (!available.has_value()) return Status::ok();
+  const std::uint64_t usable = *available - *available / kReserveDivisor;
   const std::uint64_t fitting =
       usable > memory.fixed_bytes() ? (usable - memory.fixed_bytes()) / memory.per_token_bytes : 0;
   const std::uint64_t tokens = job.tokens.size();
@@ -134,8 +137,9 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   report.windows = job.windows.size();
   const CorpusMemory memory = corpus_memory(job.model, job.corpus);
   report.memory_bytes = memory.total_bytes(most_tokens(job));
-  report.available_bytes = available_memory_bytes();
-  MOE_RETURN_IF_ERROR(check_memory(job, memory, report.available_bytes));
+  const std::optional<std::uint64_t> available = available_memory_bytes();
+  report.available_bytes = available.value_or(0);
+  MOE_RETURN_IF_ERROR(check_memory(job, memory, available));
   report.layer_bytes = count * (2 * config.hidden_size + 6ULL * config.experts_per_token);
   report.needed_bytes =
       config.num_layers * report.layer_bytes + 2 * count * config.hidden_size * sizeof(float);

@@ -12,7 +12,7 @@
 #include "formats/base/status.h"
 #include "formats/calibration/calibration.h"
 #include "runtime/corpus/corpus_forward.h"
-#include "runtime/engine.h"
+#include "runtime/model/backend.h"
 
 namespace moepack {
 

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string>
 #include <utility>
 
+#include "runtime/model/activations.h"
+#include "runtime/model/finite.h"
 #include "runtime/model/kernel_support.h"
 #include "runtime/model/layer_forward.h"
-#include "runtime/model/memory_plan.h"
-#include "runtime/model/model_state.h"
+#include "runtime/model/layer_state.h"
 #include "runtime/model/resident_tensors.h"
+#include "runtime/model/token_ids.h"
 #include "runtime/store/record_cache.h"
 
 namespace moepack {
@@ -51,30 +52,14 @@ bool occurs(const ModelConfig& config, LayerType type) {
                      [&](const LayerSpec& layer) { return layer_type(layer) == type; });
 }
 
-Result<LayerState> window_state(const ModelConfig& config, LayerType type, std::uint64_t context) {
-  if (!occurs(config, type)) return LayerState();
-  return LayerState::create(config, type, context);
-}
-
-bool all_finite(const float* values, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!std::isfinite(values[i])) return false;
-  }
-  return true;
+ActivationLimits limits_of(const CorpusOptions& options) {
+  return {.tokens = chunk_of(options),
+          .threads = options.threads,
+          .context = options.context,
+          .logit_rows = 0};
 }
 
 }  // namespace
-
-Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && static_cast<std::uint32_t>(tokens[i]) < vocabulary) continue;
-    return invalid_argument("token id " + std::to_string(tokens[i]) + " at index " +
-                                std::to_string(i) + " is not in the vocabulary of " +
-                                std::to_string(vocabulary),
-                            "use ids made by this model's tokenizer");
-  }
-  return Status::ok();
-}
 
 CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) {
   const ModelConfig& c = model.config;
@@ -83,7 +68,7 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
   for (const LayerType type : kLayerTypes) {
     if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context);
   }
-  memory.scratch_bytes = chunk_of(options) * activation_bytes(c);
+  memory.scratch_bytes = activation_bytes(c, limits_of(options));
   memory.cache_bytes = cache_bytes(model.pack, options);
   // Hidden states and, one after the other, what is recorded (bf16) and the sums of the experts
   // (float32).
@@ -93,18 +78,18 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
 }
 
 struct CorpusForward::Impl {
-  Impl(const ModelDir& dir, ModelWeights model_weights, LayerState attention_state,
-       LayerState delta_state, std::unique_ptr<ExpertStore> expert_store,
-       const CorpusOptions& options)
+  Impl(const ModelDir& dir, ModelWeights model_weights, std::unique_ptr<ExpertStore> expert_store,
+       const CorpusOptions& options, Activations activations)
       : config(dir.config),
         weights(std::move(model_weights)),
-        states{std::move(attention_state), std::move(delta_state)},
         store(std::move(expert_store)),
-        layers(config, weights, *options.kernels, options.threads, chunk_of(options),
-               options.context) {}
+        layers(config, weights, *options.kernels, limits_of(options), std::move(activations)) {
+    for (std::size_t i = 0; i < kLayerTypes.size(); ++i) {
+      if (!occurs(config, kLayerTypes[i])) continue;
+      states[i] = LayerState::create(config, kLayerTypes[i], options.context);
+    }
+  }
 
-  Status check_finite(std::uint32_t layer, std::uint64_t first, std::size_t tokens,
-                      std::span<const float> inputs, std::span<const float> logits) const;
   Status mix_window(std::uint32_t layer, const TokenWindow& window, const ExpertInputsSink& sink);
 
   const ModelConfig& config;
@@ -124,23 +109,23 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
                                                            const CorpusOptions& options) {
   MOE_RETURN_IF_ERROR(check_kernel_support(*options.kernels, model));
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(model));
-  MOE_ASSIGN_OR_RETURN(LayerState attention,
-                       window_state(model.config, kLayerTypes[0], options.context));
-  MOE_ASSIGN_OR_RETURN(LayerState delta,
-                       window_state(model.config, kLayerTypes[1], options.context));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<ExpertStore> store,
                        ExpertStore::open(model.pack_path, model.pack,
                                          {.cache_bytes = cache_bytes(model.pack, options),
                                           .io_threads = kIoThreads}));
-  auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(attention),
-                                     std::move(delta), std::move(store), options);
+  MOE_ASSIGN_OR_RETURN(Activations activations,
+                       Activations::create(model.config, limits_of(options)));
+  auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(store), options,
+                                     std::move(activations));
   return std::unique_ptr<CorpusForward>(new CorpusForward(std::move(impl)));
 }
 
 Status CorpusForward::start(std::span<const std::int32_t> tokens,
                             std::vector<TokenWindow> windows) {
+  MOE_RETURN_IF_ERROR(check_tokens(tokens, impl_->config.vocab_size));
   resume(tokens.size(), std::move(windows));
-  return impl_->layers.embed(tokens, impl_->hidden.data());
+  impl_->layers.embed(tokens, impl_->hidden.data());
+  return Status::ok();
 }
 
 void CorpusForward::resume(std::uint64_t tokens, std::vector<TokenWindow> windows) {
@@ -150,22 +135,6 @@ void CorpusForward::resume(std::uint64_t tokens, std::vector<TokenWindow> window
 
 std::span<float> CorpusForward::hidden() { return impl_->hidden; }
 
-Status CorpusForward::Impl::check_finite(std::uint32_t layer, std::uint64_t first,
-                                         std::size_t tokens, std::span<const float> inputs,
-                                         std::span<const float> logits) const {
-  const std::size_t width = config.hidden_size;
-  for (std::size_t t = 0; t < tokens; ++t) {
-    const bool good = all_finite(inputs.data() + t * width, width) &&
-                      all_finite(logits.data() + t * config.num_experts, config.num_experts);
-    if (good) continue;
-    return corrupt(Where{},
-                   "layer " + std::to_string(layer) + ", token " + std::to_string(first + t) +
-                       ": an activation is not finite",
-                   "the model is damaged (moepack verify), or its numbers overflow");
-  }
-  return Status::ok();
-}
-
 Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& window,
                                        const ExpertInputsSink& sink) {
   LayerState& state = states[config.layer_type(layer) == kLayerTypes[0] ? 0 : 1];
@@ -173,8 +142,11 @@ Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& w
   for (std::uint64_t done = 0; done < window.count; done += layers.max_tokens()) {
     const std::size_t tokens = std::min<std::uint64_t>(layers.max_tokens(), window.count - done);
     const std::uint64_t first = window.first + done;
+    Status status;
+    const LayerSlice slice{&state, done, 0, tokens, &status};
     const std::span<const float> logits =
-        layers.mix(layer, state, done, tokens, hidden.data() + first * config.hidden_size);
+        layers.mix(layer, std::span(&slice, 1), tokens, hidden.data() + first * config.hidden_size);
+    MOE_RETURN_IF_ERROR(status);
     const std::span<const float> inputs = layers.expert_inputs();
     MOE_RETURN_IF_ERROR(check_finite(layer, first, tokens, inputs, logits));
     const std::vector<Assignment> chosen = route(config.layers[layer].router, logits.data(), tokens,
@@ -213,14 +185,14 @@ Status CorpusForward::add_experts(std::uint32_t layer,
   std::vector<float> sums(s.hidden.size());
   MOE_RETURN_IF_ERROR(
       experts.add_routed(compute, layer, *s.store, s.routing, input, sums.data(), done));
-  std::vector<float> inputs(s.layers.max_tokens() * width);
+  float* inputs = s.layers.activations().normed.data();
   const std::uint64_t total = s.hidden.size() / width;
   for (std::uint64_t first = 0; first < total; first += s.layers.max_tokens()) {
     const std::size_t tokens = std::min<std::uint64_t>(s.layers.max_tokens(), total - first);
     for (std::size_t t = 0; t < tokens; ++t) {
-      input(static_cast<std::uint32_t>(first + t), inputs.data() + t * width);
+      input(static_cast<std::uint32_t>(first + t), inputs + t * width);
     }
-    experts.add_shared(compute, s.weights.layers[layer].moe, inputs.data(), tokens,
+    experts.add_shared(compute, s.weights.layers[layer].moe, inputs, tokens,
                        sums.data() + first * width);
   }
   for (std::size_t i = 0; i < sums.size(); ++i) s.hidden[i] += sums[i];

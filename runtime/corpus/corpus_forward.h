@@ -50,9 +50,6 @@ struct CorpusMemory {
 };
 CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options);
 
-// kInvalidArgument with index and id for a token that is not in a vocabulary of this size.
-Status check_tokens(std::span<const std::int32_t> tokens, std::uint32_t vocabulary);
-
 // What the experts of a layer were given: of one piece of a window. Valid during the call.
 struct ExpertInputs {
   std::uint64_t first_token = 0;  // in the corpus

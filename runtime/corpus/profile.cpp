@@ -1,11 +1,13 @@
 #include "runtime/corpus/profile.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "formats/base/bytes.h"
 #include "formats/base/elapsed.h"
 #include "formats/model_dir.h"
-#include "runtime/model/memory_plan.h"
+#include "runtime/model/available_memory.h"
+#include "runtime/model/token_ids.h"
 
 namespace moepack {
 namespace {
@@ -49,9 +51,10 @@ Status plan_memory_of(const ProfileOptions& options, Job& job) {
                             "give a larger --ram-mb or a smaller -c");
   }
   job.report.memory_bytes = memory.total_bytes(make_batches(most, job));
-  const std::uint64_t available = available_memory_bytes();
-  const std::uint64_t usable = available - available / kReserveDivisor;
-  if (available == 0 || job.report.memory_bytes <= usable) return Status::ok();
+  const std::optional<std::uint64_t> available = available_memory_bytes();
+  if (!available.has_value()) return Status::ok();
+  const std::uint64_t usable = *available - *available / kReserveDivisor;
+  if (job.report.memory_bytes <= usable) return Status::ok();
   return invalid_argument("the profile takes " + std::to_string(job.report.memory_bytes) +
                               " bytes of memory, " + std::to_string(usable) + " can be used",
                           "give a smaller --ram-mb");

@@ -12,11 +12,11 @@ constexpr std::uint64_t kTaskWork = 64 * 1024;
 
 }  // namespace
 
-Compute::Compute(const Kernels& kernels, std::size_t threads, std::uint64_t max_cols)
-    : kernels_(&kernels), pool_(threads) {
-  scratch_.resize(pool_.size());
-  for (std::vector<float>& scratch : scratch_) scratch.resize(matmul_scratch_floats(max_cols));
-}
+Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch)
+    : kernels_(&kernels),
+      pool_(threads),
+      scratch_(scratch),
+      scratch_floats_(scratch.size() / threads) {}
 
 std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {
   const std::uint64_t per_row = std::max<std::uint64_t>(1, w.cols * tokens);
@@ -28,7 +28,7 @@ void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, f
   if (tokens == 0) return;
   pool_.parallel_for(
       w.rows, row_grain(w, tokens), [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        kernels_->matmul(w, x, w.cols, tokens, begin, end, y, w.rows, scratch_[worker]);
+        kernels_->matmul(w, x, w.cols, tokens, begin, end, y, w.rows, scratch(worker));
       });
 }
 

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "formats/weights/qformat.h"
 #include "runtime/model/kernels.h"
@@ -16,13 +15,16 @@ namespace moepack {
 
 class Compute {
  public:
-  // `max_cols`: the widest matrix that will be multiplied.
-  Compute(const Kernels& kernels, std::size_t threads, std::uint64_t max_cols);
+  // `scratch`: for each of `threads` (>= 1) threads as much as the widest matrix that will be
+  // multiplied needs (matmul_scratch_floats); it outlives the object.
+  Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch);
 
   const Kernels& kernels() const { return *kernels_; }
   ThreadPool& pool() { return pool_; }
   // Scratch of one worker of the pool, for Kernels::matmul.
-  std::span<float> scratch(std::size_t worker) { return scratch_[worker]; }
+  std::span<float> scratch(std::size_t worker) {
+    return scratch_.subspan(worker * scratch_floats_, scratch_floats_);
+  }
 
   // y[t] = W x[t] for all rows, shared among the threads. x: [tokens, W.cols], y: [tokens, W.rows],
   // both contiguous.
@@ -34,7 +36,8 @@ class Compute {
  private:
   const Kernels* kernels_;
   ThreadPool pool_;
-  std::vector<std::vector<float>> scratch_;
+  std::span<float> scratch_;  // [threads, scratch_floats_]
+  std::size_t scratch_floats_;
 };
 
 // out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * factor, rows of `width`. out may be x.

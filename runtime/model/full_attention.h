@@ -8,22 +8,24 @@
 #include <vector>
 
 #include "formats/config/model_config.h"
+#include "runtime/model/activations.h"
 #include "runtime/model/compute.h"
-#include "runtime/model/model_state.h"
+#include "runtime/model/layer_slice.h"
 #include "runtime/model/model_weights.h"
 
 namespace moepack {
 
 class FullAttention {
  public:
-  // Scratch for `max_tokens` tokens a call.
-  FullAttention(const ModelConfig& config, std::size_t max_tokens, std::uint64_t context,
-                std::size_t threads);
+  // `scratch` outlives the object.
+  FullAttention(const ModelConfig& config, Activations& scratch);
 
-  // out[t] = o_proj(attention(u[t])) for tokens at positions [position, position + tokens), whose
-  // keys and values are appended to `state`. u, out: [tokens, H]; out must not be u.
-  void forward(Compute& compute, const FullAttentionWeights& weights, LayerState& state,
-               std::size_t position, const float* u, std::size_t tokens, float* out);
+  // out[t] = o_proj(attention(u[t])) for all rows of a batch; each slice sees its own sequence, to
+  // whose state its keys and values are appended. A slice whose state finds no memory gets the
+  // error in its status, and its rows of `out` are undefined like those of no slice. u, out:
+  // [tokens, H]; out must not be u.
+  void forward(Compute& compute, const FullAttentionWeights& weights,
+               std::span<const LayerSlice> slices, const float* u, std::size_t tokens, float* out);
 
  private:
   // Values of a query head, with its gate where there is one.
@@ -33,17 +35,15 @@ class FullAttention {
   void rotate(float* head, std::size_t position) const;
   void prepare(Compute& compute, const FullAttentionSpec& spec, std::span<const float> factor,
                std::size_t position, std::size_t heads, std::size_t stride, float* first) const;
-  void prepare_heads(Compute& compute, const FullAttentionWeights& weights, LayerState& state,
-                     std::size_t position, std::size_t tokens);
-  void attend(Compute& compute, const FullAttentionSpec& spec, LayerState& state,
-              std::size_t position, std::size_t token, std::size_t head,
-              std::vector<float>& scores);
+  void prepare_heads(Compute& compute, const FullAttentionWeights& weights,
+                     std::span<const LayerSlice> slices, std::size_t tokens);
+  void store(std::span<const LayerSlice> slices);
+  void attend(const Kernels& kernels, const FullAttentionSpec& spec, const LayerSlice& slice,
+              std::size_t row, std::size_t head, float* scores);
 
   ModelConfig config_;
-  std::vector<float> inverse_frequency_;    // [rotary_dim / 2]
-  std::vector<float> query_gate_;           // [tokens, nq, 2, hd]; [tokens, nq, hd] without gates
-  std::vector<float> mixed_;                // [tokens, nq * hd]
-  std::vector<std::vector<float>> scores_;  // per worker, [context]
+  Activations& scratch_;
+  std::vector<float> inverse_frequency_;  // [rotary_dim / 2]
 };
 
 }  // namespace moepack

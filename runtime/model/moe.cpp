@@ -18,44 +18,49 @@ struct RowTask {
 
 }  // namespace
 
-MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, std::size_t max_tokens)
-    : config_(config) {
-  const std::size_t uses = max_tokens * config.experts_per_token;
-  logits_.resize(max_tokens * config.num_experts);
-  place_of_.resize(uses);
-  gathered_.resize(uses * config.hidden_size);
-  results_.resize(uses * config.hidden_size);
-  gate_.resize(uses * config.expert_width);
-  up_.resize(uses * config.expert_width);
-  shared_gate_.resize(max_tokens * config.shared_expert_width);
-  shared_up_.resize(max_tokens * config.shared_expert_width);
-  shared_out_.resize(config.shared_expert_width == 0 ? 0 : max_tokens * config.hidden_size);
-  shared_weight_.resize(max_tokens);
-}
+MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, Activations& scratch)
+    : config_(config),
+      scratch_(scratch),
+      gathered_(scratch.gathered),
+      gate_(scratch.gate),
+      up_(scratch.up),
+      results_(scratch.results) {}
 
 std::span<const float> MixtureOfExperts::route_logits(Compute& compute, const MoeWeights& weights,
                                                       const float* u, std::size_t tokens) {
-  compute.matmul(weights.router, u, tokens, logits_.data());
-  return std::span(logits_).first(tokens * config_.num_experts);
+  compute.matmul(weights.router, u, tokens, scratch_.router_logits.data());
+  return scratch_.router_logits.first(tokens * config_.num_experts);
+}
+
+std::span<const Assignment> MixtureOfExperts::choose(const RouterSpec& routing,
+                                                     std::size_t tokens) {
+  chosen_ = route(routing, scratch_.router_logits.data(), tokens, config_.num_experts,
+                  config_.experts_per_token);
+  return chosen_;
+}
+
+// The use at `place` of the gathered inputs goes to the last group or opens the next.
+void MixtureOfExperts::add_to_groups(std::uint32_t expert, std::size_t place) {
+  if (groups_.empty() || groups_.back().expert != expert) {
+    groups_ = scratch_.groups.first(groups_.size() + 1);
+    groups_.back() = {.expert = expert, .first = place, .count = 0};
+  }
+  ++groups_.back().count;
 }
 
 // Groups the tokens by the expert they chose and gathers their inputs.
-void MixtureOfExperts::sort_by_expert(const RouterSpec& routing, const float* u,
-                                      std::size_t tokens) {
+void MixtureOfExperts::sort_by_expert(const float* u) {
   const std::size_t hidden = config_.hidden_size;
-  const std::uint32_t top_k = config_.experts_per_token;
-  sorted_ = route(routing, logits_.data(), tokens, config_.num_experts, top_k);
-  std::sort(sorted_.begin(), sorted_.end(), [](const Assignment& a, const Assignment& b) {
+  const std::span<Assignment> sorted = scratch_.sorted.first(chosen_.size());
+  std::copy(chosen_.begin(), chosen_.end(), sorted.begin());
+  std::sort(sorted.begin(), sorted.end(), [](const Assignment& a, const Assignment& b) {
     return a.expert != b.expert ? a.expert < b.expert : a.token < b.token;
   });
-  groups_.clear();
-  for (std::size_t i = 0; i < sorted_.size(); ++i) {
-    const Assignment& use = sorted_[i];
-    if (groups_.empty() || groups_.back().expert != use.expert) {
-      groups_.push_back({.expert = use.expert, .first = i, .count = 0});
-    }
-    ++groups_.back().count;
-    place_of_[std::size_t{use.token} * top_k + use.slot] = i;
+  groups_ = {};
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const Assignment& use = sorted[i];
+    add_to_groups(use.expert, i);
+    scratch_.place_of[std::size_t{use.token} * config_.experts_per_token + use.slot] = i;
     std::copy_n(u + use.token * hidden, hidden, gathered_.data() + i * hidden);
   }
 }
@@ -143,8 +148,8 @@ void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out)
   compute.pool().parallel_for(tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t t = begin; t < end; ++t) {
       for (std::size_t k = 0; k < top_k; ++k) {
-        const std::size_t place = place_of_[t * top_k + k];
-        compute.kernels().axpy(sorted_[place].weight, results_.data() + place * hidden,
+        const std::size_t place = scratch_.place_of[t * top_k + k];
+        compute.kernels().axpy(scratch_.sorted[place].weight, results_.data() + place * hidden,
                                out + t * hidden, hidden);
       }
     }
@@ -156,15 +161,16 @@ void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, c
   if (!weights.has_shared) return;
   const std::size_t width = config_.shared_expert_width;
   const std::size_t hidden = config_.hidden_size;
-  compute.matmul(weights.shared_gate, u, tokens, shared_gate_.data());
-  compute.matmul(weights.shared_up, u, tokens, shared_up_.data());
-  compute.kernels().swiglu(shared_gate_.data(), shared_up_.data(), shared_gate_.data(),
-                           tokens * width);
-  compute.matmul(weights.shared_down, shared_gate_.data(), tokens, shared_out_.data());
-  compute.matmul(weights.shared_expert_gate, u, tokens, shared_weight_.data());
+  compute.matmul(weights.shared_gate, u, tokens, scratch_.shared_gate.data());
+  compute.matmul(weights.shared_up, u, tokens, scratch_.shared_up.data());
+  compute.kernels().swiglu(scratch_.shared_gate.data(), scratch_.shared_up.data(),
+                           scratch_.shared_gate.data(), tokens * width);
+  compute.matmul(weights.shared_down, scratch_.shared_gate.data(), tokens,
+                 scratch_.shared_out.data());
+  compute.matmul(weights.shared_expert_gate, u, tokens, scratch_.shared_weight.data());
   for (std::size_t t = 0; t < tokens; ++t) {
-    compute.kernels().axpy(sigmoid(shared_weight_[t]), shared_out_.data() + t * hidden,
-                           out + t * hidden, hidden);
+    compute.kernels().axpy(sigmoid(scratch_.shared_weight[t]),
+                           scratch_.shared_out.data() + t * hidden, out + t * hidden, hidden);
   }
 }
 
@@ -181,7 +187,7 @@ Status MixtureOfExperts::run_groups(Compute& compute, ExpertStore& store, std::u
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
-  sort_by_expert(weights.routing, u, tokens);
+  sort_by_expert(u);
   MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
   combine(compute, tokens, out);
   add_shared(compute, weights, u, tokens, out);
@@ -192,16 +198,11 @@ Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, Exper
                                     std::span<const Assignment> sorted, const TokenInput& input,
                                     float* out, const std::function<void(std::size_t)>& done) {
   const std::size_t hidden = config_.hidden_size;
-  const std::size_t at_once = place_of_.size();  // rows of the scratch
+  const std::size_t at_once = scratch_.place_of.size();  // rows of the scratch
   for (std::size_t first = 0; first < sorted.size(); first += at_once) {
     const auto uses = sorted.subspan(first, std::min(at_once, sorted.size() - first));
-    groups_.clear();
-    for (std::size_t i = 0; i < uses.size(); ++i) {
-      if (groups_.empty() || groups_.back().expert != uses[i].expert) {
-        groups_.push_back({.expert = uses[i].expert, .first = i, .count = 0});
-      }
-      ++groups_.back().count;
-    }
+    groups_ = {};
+    for (std::size_t i = 0; i < uses.size(); ++i) add_to_groups(uses[i].expert, i);
     compute.pool().parallel_for(uses.size(), kRowsPerTask,
                                 [&](std::size_t begin, std::size_t end, std::size_t) {
                                   for (std::size_t i = begin; i < end; ++i) {

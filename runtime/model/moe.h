@@ -8,6 +8,7 @@
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/model/activations.h"
 #include "runtime/model/compute.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/router.h"
@@ -20,14 +21,19 @@ using TokenInput = std::function<void(std::uint32_t token, float* out)>;
 
 class MixtureOfExperts {
  public:
-  MixtureOfExperts(const ModelConfig& config, std::size_t max_tokens);
+  // `scratch` outlives the object.
+  MixtureOfExperts(const ModelConfig& config, Activations& scratch);
 
   // Computes router logits of u [tokens, H] and keeps them until the next call.
   std::span<const float> route_logits(Compute& compute, const MoeWeights& weights, const float* u,
                                       std::size_t tokens);
 
-  // out[t] += routed experts(u[t]) + gated shared expert(u[t]), with the routing of the last
-  // route_logits. u, out: [tokens, H]. Each expert is fetched once for all of its tokens; resident
+  // Chooses the experts of each row by the last route_logits: [tokens * K], by row, then by rank.
+  // Valid until the next call.
+  std::span<const Assignment> choose(const RouterSpec& routing, std::size_t tokens);
+
+  // out[t] += routed experts(u[t]) + gated shared expert(u[t]), with the experts of the last
+  // choose(). u, out: [tokens, H]. Each expert is fetched once for all of its tokens; resident
   // experts are computed while missing ones are read, and those as they arrive. The sum over a
   // token's experts is taken in the order of their rank, whatever order they arrived in.
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
@@ -46,14 +52,10 @@ class MixtureOfExperts {
                   float* out);
 
  private:
-  // Assignments [first, first + count) of sorted_ belong to one expert.
-  struct Group {
-    std::uint32_t expert = 0;
-    std::size_t first = 0;
-    std::size_t count = 0;
-  };
+  using Group = ExpertGroup;
 
-  void sort_by_expert(const RouterSpec& routing, const float* u, std::size_t tokens);
+  void sort_by_expert(const float* u);
+  void add_to_groups(std::uint32_t expert, std::size_t place);
   Status run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
                    std::span<const Group> groups);
   void compute_groups(Compute& compute, std::span<const Group> groups,
@@ -62,18 +64,13 @@ class MixtureOfExperts {
   Status run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer);
 
   ModelConfig config_;
-  std::vector<float> logits_;          // [tokens, E]
-  std::vector<Assignment> sorted_;     // by expert, then token
-  std::vector<std::size_t> place_of_;  // [tokens, K] -> index into sorted_
-  std::vector<Group> groups_;
-  std::vector<float> gathered_;       // [tokens * K, H]: inputs in the order of sorted_
-  std::vector<float> gate_;           // [tokens * K, M]
-  std::vector<float> up_;             // [tokens * K, M]
-  std::vector<float> results_;        // [tokens * K, H]
-  std::vector<float> shared_gate_;    // [tokens, shared width]
-  std::vector<float> shared_up_;      // [tokens, shared width]
-  std::vector<float> shared_out_;     // [tokens, H]
-  std::vector<float> shared_weight_;  // [tokens]
+  Activations& scratch_;
+  std::vector<Assignment> chosen_;  // by row, then rank
+  std::span<Group> groups_;         // those in use, at the start of scratch_.groups
+  std::span<float> gathered_;       // of scratch_, like the next three
+  std::span<float> gate_;
+  std::span<float> up_;
+  std::span<float> results_;
 };
 
 }  // namespace moepack

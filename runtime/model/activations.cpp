@@ -1,0 +1,137 @@
+#include "runtime/model/activations.h"
+
+#include <algorithm>
+#include <string>
+
+#include "formats/base/bytes.h"
+#include "runtime/model/byte_counts.h"
+#include "runtime/model/kernels.h"
+#include "runtime/model/layer_state.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kActivationAlignment = 64;
+// What routing and grouping allocate on the way, per use of an expert, per expert, and per task of
+// kMatmulRows rows of a group; lists that grow may hold three times their size for a moment.
+constexpr std::uint64_t kRoutingBytesPerUse = 3 * sizeof(Assignment);
+constexpr std::uint64_t kRoutingBytesPerExpert = 512;
+constexpr std::uint64_t kRoutingBytesPerTask = 3 * 24;  // of RowTask in moe.cpp
+
+// The widest input of a product.
+std::uint64_t widest_input(const ModelConfig& c) {
+  return std::max({std::uint64_t{c.hidden_size}, std::uint64_t{c.expert_width},
+                   std::uint64_t{c.shared_expert_width}, std::uint64_t{c.num_heads} * c.head_dim,
+                   std::uint64_t{c.linear_value_heads} * c.linear_value_dim});
+}
+
+std::uint64_t routing_bytes(const ModelConfig& c, const ActivationLimits& limits) {
+  const std::uint64_t uses = capped_product(limits.tokens, c.experts_per_token);
+  const std::uint64_t groups = std::min<std::uint64_t>(c.num_experts, uses);
+  const std::uint64_t tasks = capped_product(
+      groups, div_up(std::max<std::uint64_t>(c.hidden_size, c.expert_width), kMatmulRows));
+  std::uint64_t bytes = capped_product(uses, kRoutingBytesPerUse);
+  bytes = capped_sum(bytes, capped_product(c.num_experts, kRoutingBytesPerExpert));
+  return capped_sum(bytes, capped_product(tasks, kRoutingBytesPerTask));
+}
+
+}  // namespace
+
+// Walks through all buffers in order. Without memory it adds up their bytes, with memory it also
+// says where each lies.
+struct ActivationLayout {
+  std::byte* memory = nullptr;
+  std::uint64_t bytes = 0;
+
+  template <typename T>
+  void take(std::span<T>& buffer, std::uint64_t rows, std::uint64_t width) {
+    const std::uint64_t count = capped_product(rows, width);
+    if (memory != nullptr) buffer = {reinterpret_cast<T*>(memory + bytes), count};
+    const std::uint64_t size = capped_product(count, sizeof(T));
+    bytes = capped_sum(bytes, align_up(size, kActivationAlignment));
+  }
+
+  void take_attention(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
+    const std::uint64_t heads = std::uint64_t{c.num_heads} * c.head_dim;
+    const std::uint64_t kv_heads = std::uint64_t{c.num_kv_heads} * c.head_dim;
+    take(a.query_gate, limits.tokens, 2 * heads);
+    take(a.keys, limits.tokens, kv_heads);
+    take(a.values, limits.tokens, kv_heads);
+    take(a.attended, limits.tokens, heads);
+    take(a.scores, limits.threads, limits.context);
+  }
+
+  void take_delta(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
+    const std::uint64_t value = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
+    take(a.delta_raw, tokens, conv_channels(c));
+    take(a.delta_qkv, tokens, conv_channels(c));
+    take(a.delta_z, tokens, value);
+    take(a.delta_b, tokens, c.linear_value_heads);
+    take(a.delta_a, tokens, c.linear_value_heads);
+    take(a.delta_mixed, tokens, value);
+  }
+
+  void take_experts(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
+    const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
+    take(a.router_logits, tokens, c.num_experts);
+    take(a.sorted, uses, 1);
+    take(a.place_of, uses, 1);
+    take(a.groups, std::min<std::uint64_t>(c.num_experts, uses), 1);
+    take(a.gathered, uses, c.hidden_size);
+    take(a.gate, uses, c.expert_width);
+    take(a.up, uses, c.expert_width);
+    take(a.results, uses, c.hidden_size);
+    take(a.shared_gate, tokens, c.shared_expert_width);
+    take(a.shared_up, tokens, c.shared_expert_width);
+    take(a.shared_out, c.shared_expert_width == 0 ? 0 : tokens, c.hidden_size);
+    take(a.shared_weight, tokens, 1);
+  }
+
+  void take_all(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
+    take(a.hidden, limits.logit_rows == 0 ? 0 : limits.tokens, c.hidden_size);
+    take(a.normed, std::max(limits.tokens, limits.logit_rows), c.hidden_size);
+    take(a.mixed, limits.tokens, c.hidden_size);
+    take(a.logits, limits.logit_rows, c.vocab_size);
+    take_attention(a, c, limits);
+    take_delta(a, c, limits.tokens);
+    take_experts(a, c, limits.tokens);
+    take(a.matmul_scratch, limits.threads, matmul_scratch_floats(widest_input(c)));
+  }
+
+  static Result<Activations> create(const ModelConfig& config, const ActivationLimits& limits) {
+    Activations activations;
+    ActivationLayout sizes;
+    sizes.take_all(activations, config, limits);
+    if (sizes.bytes >= kTooManyBytes) {
+      return invalid_argument("the activations of " + std::to_string(limits.tokens) +
+                                  " tokens at once in a context of " +
+                                  std::to_string(limits.context) + " fit no memory",
+                              "give a smaller --chunk or -c");
+    }
+    MOE_ASSIGN_OR_RETURN(activations.memory_,
+                         AlignedBuffer::allocate(sizes.bytes, kActivationAlignment));
+    activations.context_ = limits.context;
+    ActivationLayout places;
+    places.memory = activations.memory_.data();
+    places.take_all(activations, config, limits);
+    std::fill(activations.matmul_scratch.begin(), activations.matmul_scratch.end(), 0.0F);
+    return activations;
+  }
+
+  static std::uint64_t bytes_of(const ModelConfig& config, const ActivationLimits& limits) {
+    Activations unplaced;
+    ActivationLayout sizes;
+    sizes.take_all(unplaced, config, limits);
+    return capped_sum(sizes.bytes, routing_bytes(config, limits));
+  }
+};
+
+Result<Activations> Activations::create(const ModelConfig& config, const ActivationLimits& limits) {
+  return ActivationLayout::create(config, limits);
+}
+
+std::uint64_t activation_bytes(const ModelConfig& config, const ActivationLimits& limits) {
+  return ActivationLayout::bytes_of(config, limits);
+}
+
+}  // namespace moepack

@@ -1,0 +1,91 @@
+// The scratch of a forward pass: every buffer that computing at most so many tokens at once uses,
+// in one piece of memory. The function that lays the buffers out also tells their bytes, so that
+// the memory plan cannot count less than what is allocated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "formats/base/file.h"
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "runtime/model/router.h"
+
+namespace moepack {
+
+// Tokens whose logits are computed together: their rows of the vocabulary stay in memory.
+constexpr std::size_t kLogitRows = 16;
+
+struct ActivationLimits {
+  std::uint64_t tokens = 0;   // computed at once
+  std::uint64_t threads = 1;  // of the pool
+  std::uint64_t context = 0;  // most tokens of a sequence
+  // Rows of logits computed together. 0: the caller keeps the residual stream and the logits
+  // elsewhere, and this scratch has neither.
+  std::uint64_t logit_rows = kLogitRows;
+};
+
+// Tokens [first, first + count) of the gathered inputs belong to one expert.
+struct ExpertGroup {
+  std::uint32_t expert = 0;
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+// H hidden size, V vocabulary, E experts, K experts a token, M expert width, S width of the shared
+// expert; nq, nkv heads of hd; nv V heads of dv, C channels of the convolution; T limits.tokens.
+// Each buffer is aligned to 64 bytes. One forward at a time uses them.
+class Activations {
+ public:
+  // Zeroed where kernels could otherwise read what nobody wrote (matmul_scratch). kIo when memory
+  // is short, kInvalidArgument when the limits ask for more than a machine can have.
+  static Result<Activations> create(const ModelConfig& config, const ActivationLimits& limits);
+
+  std::span<float> hidden;  // [T, H]: the residual stream
+  std::span<float> normed;  // [T, H]: input of mixer and experts
+  std::span<float> mixed;   // [T, H]: output of mixer and experts
+  std::span<float> logits;  // [logit_rows, V]
+
+  std::span<float> query_gate;  // [T, nq, 2, hd]
+  std::span<float> keys;        // [T, nkv * hd]: new keys before they are stored
+  std::span<float> values;      // [T, nkv * hd]
+  std::span<float> attended;    // [T, nq * hd]
+  std::span<float> scores;      // [threads, context]
+
+  std::span<float> delta_raw;    // [T, C]: inputs of the convolution
+  std::span<float> delta_qkv;    // [T, C]: after convolution and silu
+  std::span<float> delta_z;      // [T, nv * dv]
+  std::span<float> delta_b;      // [T, nv]
+  std::span<float> delta_a;      // [T, nv]
+  std::span<float> delta_mixed;  // [T, nv * dv]
+
+  std::span<float> router_logits;   // [T, E]
+  std::span<Assignment> sorted;     // [T * K]: by expert, then token
+  std::span<std::size_t> place_of;  // [T, K] -> index into sorted
+  std::span<ExpertGroup> groups;    // [min(E, T * K)]
+  std::span<float> gathered;        // [T * K, H]: inputs in the order of sorted
+  std::span<float> gate;            // [T * K, M]
+  std::span<float> up;              // [T * K, M]
+  std::span<float> results;         // [T * K, H]
+  std::span<float> shared_gate;     // [T, S]
+  std::span<float> shared_up;       // [T, S]
+  std::span<float> shared_out;      // [T, H]
+  std::span<float> shared_weight;   // [T]
+
+  std::span<float> matmul_scratch;  // [threads, matmul_scratch_floats of the widest matrix]
+
+  std::size_t context() const { return context_; }
+
+ private:
+  Activations() = default;
+  friend struct ActivationLayout;
+  AlignedBuffer memory_;
+  std::size_t context_ = 0;  // floats of `scores` for each thread
+};
+
+// Bytes that a forward within these limits takes: those of Activations::create and of the short
+// lists that routing and the grouping of experts make on the way. At most kTooManyBytes.
+std::uint64_t activation_bytes(const ModelConfig& config, const ActivationLimits& limits);
+
+}  // namespace moepack

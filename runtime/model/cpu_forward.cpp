@@ -1,0 +1,176 @@
+#include "runtime/model/cpu_forward.h"
+
+#include <utility>
+#include <vector>
+
+#include "runtime/model/byte_counts.h"
+#include "runtime/model/finite.h"
+#include "runtime/model/layer_forward.h"
+#include "runtime/model/layer_state.h"
+
+namespace moepack {
+namespace {
+
+class CpuState final : public SequenceState {
+ public:
+  CpuState(const ModelConfig& config, std::uint64_t context) {
+    layers_.reserve(config.layers.size());
+    for (const LayerSpec& spec : config.layers) {
+      layers_.push_back(LayerState::create(config, layer_type(spec), context));
+    }
+  }
+
+  LayerState& layer(std::uint32_t index) { return layers_[index]; }
+
+  void reset() override {
+    for (LayerState& layer : layers_) layer.reset();
+  }
+
+  Result<std::unique_ptr<SequenceState>> copy(std::uint64_t tokens) const override {
+    std::unique_ptr<CpuState> other(new CpuState());
+    other->layers_.reserve(layers_.size());
+    for (const LayerState& layer : layers_) {
+      MOE_ASSIGN_OR_RETURN(LayerState copied, layer.copy(tokens));
+      other->layers_.push_back(std::move(copied));
+    }
+    return std::unique_ptr<SequenceState>(std::move(other));
+  }
+
+  std::uint64_t memory_bytes() const override {
+    std::uint64_t bytes = 0;
+    for (const LayerState& layer : layers_) bytes += layer.memory_bytes();
+    return bytes;
+  }
+
+  std::uint64_t saved_bytes(std::uint64_t tokens) const override {
+    std::uint64_t bytes = 0;
+    for (const LayerState& layer : layers_) bytes = capped_sum(bytes, layer.saved_bytes(tokens));
+    return bytes;
+  }
+
+  Status save(std::uint64_t tokens, std::span<std::byte> bytes) const override {
+    for (const LayerState& layer : layers_) {
+      const std::size_t size = layer.saved_bytes(tokens);
+      layer.save(tokens, bytes.first(size));
+      bytes = bytes.subspan(size);
+    }
+    return Status::ok();
+  }
+
+  Status load(std::uint64_t tokens, std::span<const std::byte> bytes) override {
+    for (LayerState& layer : layers_) {
+      const std::size_t size = layer.saved_bytes(tokens);
+      MOE_RETURN_IF_ERROR(layer.load(tokens, bytes.first(size)));
+      bytes = bytes.subspan(size);
+    }
+    return Status::ok();
+  }
+
+ private:
+  CpuState() = default;
+  std::vector<LayerState> layers_;
+};
+
+class CpuForward final : public ForwardBackend {
+ public:
+  CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
+             const Kernels& kernels, const ActivationLimits& limits, Activations activations)
+      : config_(config),
+        weights_(std::move(weights)),
+        store_(std::move(store)),
+        limits_(limits),
+        layers_(config_, weights_, kernels, limits, std::move(activations)) {}
+
+  std::string_view name() const override { return layers_.kernels().name; }
+  std::size_t max_tokens() const override { return limits_.tokens; }
+  std::size_t max_logit_rows() const override { return limits_.logit_rows; }
+
+  Result<std::unique_ptr<SequenceState>> make_state() override {
+    return make_cpu_state(config_, limits_.context);
+  }
+
+  void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) override {
+    tokens_ = tokens.size();
+    observer_ = observer;
+    layers_.embed(tokens, hidden());
+    if (observer_ != nullptr) observer_->on_embedding(tokens_, hidden_rows());
+  }
+
+  void mix(std::uint32_t layer, std::span<BatchSlice> slices) override {
+    live_.clear();
+    for (BatchSlice& slice : slices) {
+      if (!slice.status.is_ok()) continue;
+      auto& state = static_cast<CpuState&>(*slice.state);
+      live_.push_back(
+          {&state.layer(layer), slice.position, slice.first, slice.count, &slice.status});
+    }
+    const std::span<const float> logits = layers_.mix(layer, live_, tokens_, hidden());
+    if (observer_ != nullptr) observer_->on_router(layer, tokens_, logits);
+    for (const LayerSlice& slice : live_) {
+      if (slice.is_live()) check(layer, slice, logits);
+    }
+  }
+
+  std::span<const Assignment> route(std::uint32_t layer) override {
+    return layers_.experts().choose(weights_.layers[layer].moe.routing, tokens_);
+  }
+
+  Status add_experts(std::uint32_t layer) override {
+    MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden()));
+    if (observer_ != nullptr) observer_->on_layer(layer, tokens_, hidden_rows());
+    return Status::ok();
+  }
+
+  std::span<const float> logits(std::span<const std::size_t> rows) override {
+    const std::span<const float> normed = layers_.final_norm(rows, hidden());
+    if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
+    const std::span<float> out = layers_.activations().logits;
+    layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
+    return out.first(rows.size() * config_.vocab_size);
+  }
+
+  ExpertStoreStats expert_stats() const override { return store_->stats(); }
+  void reset_stats() override { store_->reset_stats(); }
+
+ private:
+  // Ends a slice whose activations are not finite.
+  void check(std::uint32_t layer, const LayerSlice& slice, std::span<const float> logits) {
+    const std::size_t width = config_.hidden_size;
+    const std::size_t experts = config_.num_experts;
+    *slice.status =
+        check_finite(layer, slice.position, slice.count,
+                     layers_.expert_inputs().subspan(slice.first * width, slice.count * width),
+                     logits.subspan(slice.first * experts, slice.count * experts));
+    if (!slice.is_live()) layers_.silence(slice.first, slice.count);
+  }
+
+  float* hidden() { return layers_.activations().hidden.data(); }
+  std::span<const float> hidden_rows() { return {hidden(), tokens_ * config_.hidden_size}; }
+
+  ModelConfig config_;
+  ModelWeights weights_;
+  std::unique_ptr<ExpertStore> store_;
+  ActivationLimits limits_;
+  LayerForward layers_;
+  std::size_t tokens_ = 0;               // of the batch
+  ForwardObserver* observer_ = nullptr;  // of the batch
+  std::vector<LayerSlice> live_;         // of the layer
+};
+
+}  // namespace
+
+std::unique_ptr<SequenceState> make_cpu_state(const ModelConfig& config, std::uint64_t context) {
+  return std::make_unique<CpuState>(config, context);
+}
+
+Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,
+                                                         ModelWeights weights,
+                                                         std::unique_ptr<ExpertStore> store,
+                                                         const Kernels& kernels,
+                                                         const ActivationLimits& limits) {
+  MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
+  return std::unique_ptr<ForwardBackend>(new CpuForward(
+      config, std::move(weights), std::move(store), kernels, limits, std::move(activations)));
+}
+
+}  // namespace moepack

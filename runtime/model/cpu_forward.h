@@ -1,0 +1,29 @@
+// The forward backend of the processor: reference or SIMD kernels over host memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "runtime/model/activations.h"
+#include "runtime/model/forward_backend.h"
+#include "runtime/model/kernels.h"
+#include "runtime/model/model_weights.h"
+#include "runtime/store/expert_store.h"
+
+namespace moepack {
+
+// Takes `weights` and `store`; `kernels` lives as long as the program. kIo when there is no memory
+// for the scratch of `limits`.
+Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,
+                                                         ModelWeights weights,
+                                                         std::unique_ptr<ExpertStore> store,
+                                                         const Kernels& kernels,
+                                                         const ActivationLimits& limits);
+
+// The state that this backend makes, for sequences of at most `context` tokens of a model of this
+// shape.
+std::unique_ptr<SequenceState> make_cpu_state(const ModelConfig& config, std::uint64_t context);
+
+}  // namespace moepack

@@ -1,0 +1,74 @@
+// The seam between what to compute and where: a backend owns the weights of a model, the memory of
+// states and scratch, and the experts it has at hand. What crosses the seam are token ids in,
+// choices of the router and logits out; everything else stays where the backend computes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "formats/base/status.h"
+#include "runtime/model/forward_observer.h"
+#include "runtime/model/router.h"
+#include "runtime/model/sequence_state.h"
+#include "runtime/store/expert_store.h"
+
+namespace moepack {
+
+// Consecutive tokens of one sequence: rows [first, first + count) of the batch.
+struct BatchSlice {
+  SequenceState* state = nullptr;  // made by the same backend
+  std::uint64_t position = 0;      // tokens seen before the batch
+  std::size_t first = 0;
+  std::size_t count = 0;
+  // Set by the backend when this slice cannot go on: its activations are not finite (kCorrupt, with
+  // layer and token), or its state finds no memory (kIo). Such a slice is left out from then on;
+  // its state is undefined, and its rows change nothing for the others.
+  Status status;
+};
+
+// A batch goes through embed(), then mix(), route(), add_experts() for each layer in order, then
+// logits(). One batch at a time, from one thread; make_state() and the functions of a state are
+// called from that thread too, or while no batch is under way.
+//
+// Projections and experts run over all rows of the batch, operations on states slice by slice. With
+// the reference kernels the bits of a row depend neither on the other rows nor on how tokens are
+// cut into batches.
+class ForwardBackend {
+ public:
+  virtual ~ForwardBackend() = default;
+
+  // What computes, e.g. the kernel table's name.
+  virtual std::string_view name() const = 0;
+  // Most rows of a batch.
+  virtual std::size_t max_tokens() const = 0;
+  // Most rows of one call of logits().
+  virtual std::size_t max_logit_rows() const = 0;
+
+  // A fresh state of one sequence. kIo when memory is short.
+  virtual Result<std::unique_ptr<SequenceState>> make_state() = 0;
+
+  // Starts a batch of at most max_tokens() ids, each in the vocabulary. `observer` sees this batch;
+  // it may be null.
+  virtual void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) = 0;
+  // First half of layer `layer`: the mixer of every slice whose status is ok, and the router's
+  // logits. `slices` is sorted by `first` and the rows do not overlap. Rows of no such slice become
+  // zero. The states move on by the slices' tokens.
+  virtual void mix(std::uint32_t layer, std::span<BatchSlice> slices) = 0;
+  // The experts of every row by the router's logits: [rows * experts per token], by row, then by
+  // rank. In host memory, valid until the next call of any function.
+  virtual std::span<const Assignment> route(std::uint32_t layer) = 0;
+  // Second half: adds the experts that route() chose. An error is of a record that could not be
+  // read, and ends the batch.
+  virtual Status add_experts(std::uint32_t layer) = 0;
+  // The logits of these rows of the batch after the last layer, at most max_logit_rows():
+  // [rows, vocabulary] in host memory, valid until the next call of any function.
+  virtual std::span<const float> logits(std::span<const std::size_t> rows) = 0;
+
+  virtual ExpertStoreStats expert_stats() const = 0;
+  virtual void reset_stats() = 0;
+};
+
+}  // namespace moepack

@@ -1,0 +1,60 @@
+// What one layer remembers of one sequence.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "runtime/model/kv_cache.h"
+
+namespace moepack {
+
+// Move-only. One thread at a time changes it; what is stored may be read by many.
+struct LayerState {
+  // Full attention: keys and values; null in layers of the other type.
+  std::unique_ptr<KvCache> kv;
+  // GatedDeltaNet: the last taps - 1 inputs of the convolution, [taps - 1, channels], oldest first.
+  std::vector<float> conv;
+  // GatedDeltaNet: S of every V head, [nv, dk, dv].
+  std::vector<float> delta;
+
+  // A fresh state for a layer of `type` in sequences of at most `context` tokens. Keys and values
+  // take memory as they come.
+  static LayerState create(const ModelConfig& config, LayerType type, std::uint64_t context);
+  // As if no token had ever been seen. Keys and values need no clearing: positions beyond the
+  // tokens seen are never read.
+  void reset();
+  // The state after the first `tokens` tokens, which are all that were seen. kIo when memory is
+  // short.
+  Result<LayerState> copy(std::uint64_t tokens) const;
+  // Memory that is held now, in bytes.
+  std::uint64_t memory_bytes() const;
+
+  // Bytes of the state after `tokens` tokens in a saved sequence: keys and values as encoded, or
+  // conv and delta as little-endian float32.
+  std::uint64_t saved_bytes(std::uint64_t tokens) const;
+  // `bytes` has saved_bytes(tokens).
+  void save(std::uint64_t tokens, std::span<std::byte> bytes) const;
+  Status load(std::uint64_t tokens, std::span<const std::byte> bytes);
+};
+
+// Memory of the states of one sequence whose context is full; each at most kTooManyBytes.
+struct StateBytes {
+  std::uint64_t key_value = 0;
+  std::uint64_t recurrent = 0;
+};
+StateBytes state_bytes(const ModelConfig& config, std::uint64_t context);
+// The same of one layer.
+std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context);
+
+// Channels of the convolution of a GatedDeltaNet layer: q and k of all key heads, v of all heads.
+inline std::uint64_t conv_channels(const ModelConfig& c) {
+  return 2 * std::uint64_t{c.linear_key_heads} * c.linear_key_dim +
+         std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
+}
+
+}  // namespace moepack

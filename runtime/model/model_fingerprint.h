@@ -1,0 +1,15 @@
+// Which model bytes belong to: for what is saved of a run and given back to another.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/model_dir.h"
+
+namespace moepack {
+
+// XXH3 over the shapes of the configuration, the checksums and sizes of the residents and overlays,
+// and checksum, size and place of every expert record. Packs of other engines have no checksums of
+// records; of those only sizes and places tell.
+std::uint64_t model_fingerprint(const ModelDir& model);
+
+}  // namespace moepack

@@ -1,0 +1,109 @@
+#include "runtime/model/saved_sequence.h"
+
+#include <array>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "formats/base/bytes.h"
+#include "formats/base/checksum.h"
+#include "runtime/model/byte_counts.h"
+#include "runtime/model/kv_cache.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::array<char, 8> kSequenceMagic{'M', 'O', 'E', 'P', 'S', 'E', 'Q', '\n'};
+// Offsets in the header.
+constexpr std::size_t kVersionAt = 8;
+constexpr std::size_t kEncodingAt = 12;
+constexpr std::size_t kModelAt = 16;
+constexpr std::size_t kPositionAt = 24;
+constexpr std::size_t kStateBytesAt = 32;
+constexpr std::size_t kSequenceHeaderBytes = 40;
+constexpr std::size_t kSequenceSumBytes = 8;
+
+std::uint64_t saved_size(std::uint64_t state_bytes) {
+  return kSequenceHeaderBytes + state_bytes + kSequenceSumBytes;
+}
+
+// Everything about the bytes that does not depend on who reads them.
+Status check_frame(std::span<const std::byte> bytes, std::string_view name) {
+  if (bytes.size() < kSequenceHeaderBytes + kSequenceSumBytes ||
+      std::memcmp(bytes.data(), kSequenceMagic.data(), kSequenceMagic.size()) != 0) {
+    return corrupt(Where{.file = name}, "is no saved sequence");
+  }
+  const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
+  if (version != kSavedSequenceVersion) {
+    return unsupported(Where{.file = name, .offset = kVersionAt},
+                       "is a saved sequence of version " + std::to_string(version) + ", known is " +
+                           std::to_string(kSavedSequenceVersion));
+  }
+  const std::span<const std::byte> summed = bytes.first(bytes.size() - kSequenceSumBytes);
+  const std::uint64_t sum = checksum(summed);
+  const auto stated = load_le<std::uint64_t>(bytes.data() + summed.size());
+  if (sum == stated) return Status::ok();
+  return corrupt(Where{.file = name, .offset = summed.size()},
+                 "has checksum " + checksum_text(sum) + ", it says " + checksum_text(stated),
+                 "it was cut or damaged; save the sequence again");
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std::uint64_t position,
+                                             const SequenceState& state) {
+  const std::uint64_t size = state.saved_bytes(position);
+  std::vector<std::byte> bytes;
+  try {
+    bytes.resize(saved_size(size));
+  } catch (const std::bad_alloc&) {
+    return make_error(StatusCode::kIo, Where{},
+                      "out of memory: a saved sequence takes " + std::to_string(size) + " bytes");
+  }
+  std::memcpy(bytes.data(), kSequenceMagic.data(), kSequenceMagic.size());
+  store_le(bytes.data() + kVersionAt, kSavedSequenceVersion);
+  store_le(bytes.data() + kEncodingAt, static_cast<std::uint32_t>(KvEncoding::kFloat32));
+  store_le(bytes.data() + kModelAt, identity.model);
+  store_le(bytes.data() + kPositionAt, position);
+  store_le(bytes.data() + kStateBytesAt, size);
+  MOE_RETURN_IF_ERROR(state.save(position, std::span(bytes).subspan(kSequenceHeaderBytes, size)));
+  const std::span<const std::byte> summed = std::span(bytes).first(kSequenceHeaderBytes + size);
+  store_le(bytes.data() + summed.size(), checksum(summed));
+  return bytes;
+}
+
+Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
+                                    std::string_view name, SequenceState& state) {
+  MOE_RETURN_IF_ERROR(check_frame(bytes, name));
+  const auto encoding = load_le<std::uint32_t>(bytes.data() + kEncodingAt);
+  if (encoding != static_cast<std::uint32_t>(KvEncoding::kFloat32)) {
+    return unsupported(
+        Where{.file = name, .offset = kEncodingAt},
+        "has keys and values in encoding " + std::to_string(encoding) + ", known is 0 (float32)");
+  }
+  if (load_le<std::uint64_t>(bytes.data() + kModelAt) != identity.model) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = name, .offset = kModelAt},
+                      "was saved with another model, pack or overlay",
+                      "give the one it was saved with");
+  }
+  const auto position = load_le<std::uint64_t>(bytes.data() + kPositionAt);
+  if (position > identity.context) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = name, .offset = kPositionAt},
+                      "has " + std::to_string(position) +
+                          " tokens, which do not fit the context of " +
+                          std::to_string(identity.context),
+                      "raise -c");
+  }
+  const std::uint64_t size = state.saved_bytes(position);
+  const auto stated = load_le<std::uint64_t>(bytes.data() + kStateBytesAt);
+  if (size >= kTooManyBytes || stated != size || bytes.size() != saved_size(size)) {
+    return corrupt(Where{.file = name, .offset = kStateBytesAt},
+                   "has states of " + std::to_string(stated) + " bytes, " +
+                       std::to_string(position) + " tokens of this model take " +
+                       std::to_string(size));
+  }
+  MOE_RETURN_IF_ERROR(state.load(position, bytes.subspan(kSequenceHeaderBytes, size)));
+  return position;
+}
+
+}  // namespace moepack

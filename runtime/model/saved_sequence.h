@@ -1,0 +1,34 @@
+// A sequence as bytes: what it remembers, with a header that says of which model. The layout is in
+// docs/sequence-format.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "runtime/model/sequence_state.h"
+
+namespace moepack {
+
+constexpr std::uint32_t kSavedSequenceVersion = 1;
+
+// What the bytes of a state mean: two models with the same numbers can read each other's states.
+struct StateIdentity {
+  std::uint64_t model = 0;    // model_fingerprint()
+  std::uint64_t context = 0;  // most tokens of a sequence; may differ when a state is read
+};
+
+// Header, states and checksum. kIo when memory is short.
+Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std::uint64_t position,
+                                             const SequenceState& state);
+
+// Reads such bytes into `state` and gives the number of tokens seen. Any bytes may come:
+// kUnsupported for another version, kInvalidArgument for another model or a position beyond the
+// context, kCorrupt for everything else that is wrong. `state` is changed only when all checks but
+// the reading itself have passed. `name` stands in messages.
+Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
+                                    std::string_view name, SequenceState& state);
+
+}  // namespace moepack

@@ -1,0 +1,63 @@
+#include "runtime/model/sequence.h"
+
+#include <string>
+#include <utility>
+
+namespace moepack {
+
+bool SequenceSlots::take() {
+  std::uint32_t taken = taken_.load();
+  while (taken < most_) {
+    if (taken_.compare_exchange_weak(taken, taken + 1)) return true;
+  }
+  return false;
+}
+
+Result<Sequence> Sequence::create(const StateIdentity& identity,
+                                  std::shared_ptr<SequenceSlots> slots,
+                                  std::unique_ptr<SequenceState> state) {
+  if (!slots->take()) {
+    return invalid_argument(
+        "the memory plan has room for " + std::to_string(slots->most()) + " sequences at once",
+        "drop one, or open the engine for more sequences");
+  }
+  Sequence sequence;
+  sequence.identity_ = identity;
+  sequence.slot_ = {slots.get(), [slots](SequenceSlots* of) { of->give_back(); }};
+  sequence.slots_ = std::move(slots);
+  sequence.state_ = std::move(state);
+  return sequence;
+}
+
+void Sequence::reset() {
+  state_->reset();
+  position_ = 0;
+  status_ = Status::ok();
+}
+
+Result<Sequence> Sequence::copy() const {
+  if (!status_.is_ok()) return status_;
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state, state_->copy(position_));
+  MOE_ASSIGN_OR_RETURN(Sequence other, create(identity_, slots_, std::move(state)));
+  other.position_ = position_;
+  return other;
+}
+
+Result<std::vector<std::byte>> Sequence::save() const {
+  if (!status_.is_ok()) return status_;
+  return save_sequence(identity_, position_, *state_);
+}
+
+Status Sequence::restore(std::span<const std::byte> bytes, std::string_view name) {
+  const auto position = load_sequence(identity_, bytes, name, *state_);
+  if (!position.is_ok()) {
+    // Only reading the states into memory can fail in this way, and leaves them half read.
+    if (position.status().code() == StatusCode::kIo) reset();
+    return position.status();
+  }
+  position_ = position.value();
+  status_ = Status::ok();
+  return Status::ok();
+}
+
+}  // namespace moepack

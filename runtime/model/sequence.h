@@ -1,0 +1,79 @@
+// One text on its way through a model: how many tokens it has seen and what the model remembers of
+// them. Weights and scratch belong to the engine and are shared by all sequences.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "runtime/model/saved_sequence.h"
+#include "runtime/model/sequence_state.h"
+
+namespace moepack {
+
+// How many sequences an engine's memory plan has room for, and how many there are.
+class SequenceSlots {
+ public:
+  explicit SequenceSlots(std::uint32_t most) : most_(most) {}
+  std::uint32_t most() const { return most_; }
+  bool take();  // false when all are taken
+  void give_back() { --taken_; }
+
+ private:
+  std::uint32_t most_;
+  std::atomic<std::uint32_t> taken_{0};
+};
+
+// Move-only; made by Engine::make_sequence and dropped by destruction, also after the engine. One
+// thread at a time uses a sequence, and never while a forward of it runs.
+class Sequence {
+ public:
+  // `state` is fresh. kInvalidArgument when no slot is left.
+  static Result<Sequence> create(const StateIdentity& identity,
+                                 std::shared_ptr<SequenceSlots> slots,
+                                 std::unique_ptr<SequenceState> state);
+  Sequence(Sequence&& other) noexcept = default;
+  Sequence& operator=(Sequence&& other) noexcept = default;
+
+  std::uint64_t context() const { return identity_.context; }  // most tokens
+  std::uint64_t position() const { return position_; }         // tokens seen
+  // Memory of its states now, in bytes. Keys and values grow with the tokens.
+  std::uint64_t memory_bytes() const { return state_->memory_bytes(); }
+  // The error that ended the sequence: it takes no more tokens, and cannot be copied or saved,
+  // until reset() or restore().
+  const Status& status() const { return status_; }
+
+  // Forgets every token, and the error.
+  void reset();
+  // A second sequence in the same state; each goes its own way. It takes a slot. kIo when memory is
+  // short.
+  Result<Sequence> copy() const;
+  // The state as bytes (docs/sequence-format.md), for this model alone.
+  Result<std::vector<std::byte>> save() const;
+  // Takes the state of such bytes, whatever the sequence has seen. Any bytes may come; `name`
+  // stands in messages. After an error the sequence is as it was, or, when memory was short,
+  // fresh.
+  Status restore(std::span<const std::byte> bytes, std::string_view name = "the saved sequence");
+
+  // For the engine: the state; counting tokens; ending the sequence.
+  SequenceState& state() { return *state_; }
+  void advance(std::uint64_t tokens) { position_ += tokens; }
+  void end(Status status) { status_ = std::move(status); }
+
+ private:
+  Sequence() = default;
+
+  StateIdentity identity_;
+  std::shared_ptr<SequenceSlots> slots_;
+  std::shared_ptr<void> slot_;  // gives the slot back when it goes
+  std::unique_ptr<SequenceState> state_;
+  std::uint64_t position_ = 0;
+  Status status_;
+};
+
+}  // namespace moepack
