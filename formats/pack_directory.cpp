@@ -5,6 +5,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
+#include "formats/base/paths.h"
 
 namespace moepack {
 namespace {
@@ -12,11 +13,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 std::string name_of(const fs::path& directory) {
   const fs::path clean = directory.lexically_normal();

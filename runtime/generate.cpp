@@ -1,16 +1,13 @@
 #include "runtime/generate.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "formats/base/elapsed.h"
-#include "formats/base/file.h"
-#include "formats/base/json.h"
+#include "formats/config/companion_files.h"
+#include "formats/config/generation_config.h"
 
 namespace moepack {
 namespace {
-
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{1} << 24;
 
 double rate(std::size_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
@@ -85,24 +82,11 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
 
 Result<std::vector<std::int32_t>> read_stop_ids(const std::filesystem::path& model,
                                                 const ModelConfig& config) {
-  const std::filesystem::path path = model / "generation_config.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return config.eos_token_ids;
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
-  const std::string name = path.string();
-  MOE_ASSIGN_OR_RETURN(const nlohmann::json doc, parse_json(text, Where{.file = name}));
-  const auto found = doc.is_object() ? doc.find("eos_token_id") : doc.end();
-  if (!doc.is_object() || found == doc.end() || found->is_null()) return config.eos_token_ids;
-  const nlohmann::json list = found->is_array() ? *found : nlohmann::json::array({*found});
-  std::vector<std::int32_t> ids;
-  for (const nlohmann::json& id : list) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= config.vocab_size) {
-      return corrupt(Where{.file = name}, "eos_token_id is not an id below the vocabulary's size " +
-                                              std::to_string(config.vocab_size));
-    }
-    ids.push_back(id.get<std::int32_t>());
-  }
-  return ids;
+  MOE_ASSIGN_OR_RETURN(const auto text, read_companion(model, kGenerationConfigName));
+  if (!text.has_value()) return config.eos_token_ids;
+  const std::string file = (model / kGenerationConfigName).string();
+  MOE_ASSIGN_OR_RETURN(const auto ids, parse_stop_ids(*text, file, config.vocab_size));
+  return ids.value_or(config.eos_token_ids);
 }
 
 }  // namespace moepack

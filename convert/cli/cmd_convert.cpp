@@ -11,6 +11,7 @@
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
+#include "convert/cli/tokenizer_check.h"
 #include "convert/pack/convert.h"
 
 namespace moepack::cli {
@@ -43,7 +44,8 @@ Result<ConvertOptions> options_of(const ConvertFlags& flags) {
                         .threads = flags.threads,
                         .layers = std::move(layers),
                         .restart = flags.restart,
-                        .reclaim = flags.reclaim};
+                        .reclaim = flags.reclaim,
+                        .tokenizer = check_tokenizer};
 }
 
 double gigabytes_per_second(const ConvertReport& report) {

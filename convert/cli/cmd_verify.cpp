@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/progress.h"
+#include "convert/cli/tokenizer_check.h"
 #include "convert/verify/verify.h"
 
 namespace moepack::cli {
@@ -126,8 +127,11 @@ void print_summary(const VerifyReport& report, const VerifyFlags& flags) {
 }
 
 Result<VerifyReport> run(const VerifyFlags& flags) {
-  VerifyOptions options{
-      .path = flags.model, .against = std::nullopt, .pack = flags.pack, .threads = flags.threads};
+  VerifyOptions options{.path = flags.model,
+                        .against = std::nullopt,
+                        .pack = flags.pack,
+                        .threads = flags.threads,
+                        .tokenizer = check_tokenizer};
   if (!flags.against.empty()) options.against = flags.against;
   ProgressLine line(stderr_is_terminal(), flags.quiet);
   return verify_model(options, line.callback());

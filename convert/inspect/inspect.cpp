@@ -12,6 +12,8 @@
 #include "convert/source/expert_name.h"
 #include "convert/source/model_files.h"
 #include "formats/base/bytes.h"
+#include "formats/base/paths.h"
+#include "formats/config/companion_files.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
 #include "formats/pack/resident_files.h"
@@ -21,15 +23,6 @@ namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array<const char*, 5> kCompanions{"config.json", "tokenizer.json",
-                                                 "tokenizer_config.json", "chat_template.jinja",
-                                                 "generation_config.json"};
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 void name_attention(const std::optional<ModelConfig>& config, std::vector<LayerSummary>& layers) {
   if (!config.has_value()) return;
@@ -253,8 +246,8 @@ Status inspect_model(const fs::path& path, std::size_t num_worst, Inspection& ou
     out.packs.push_back(std::move(pack).value());
   }
   if (out.unfinished) note_written_layers(path, out.notes);
-  for (const char* name : kCompanions) {
-    if (!is_there(path / name)) out.absent_files.emplace_back(name);
+  for (const CompanionFile& companion : kCompanionFiles) {
+    if (!is_there(path / companion.name)) out.absent_files.emplace_back(companion.name);
   }
   return Status::ok();
 }

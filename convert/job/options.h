@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "formats/config/companion_files.h"
 #include "formats/pack/pack_manifest.h"
 #include "formats/weights/qformat.h"
 
@@ -27,6 +28,7 @@ struct ConvertOptions {
   bool restart = false;               // drop an interrupted conversion of something else
   // Remove each shard of the source once every tensor in it is packed, synced and read back.
   bool reclaim = false;
+  TokenizerCheck tokenizer = {};  // of tokenizer.json; empty: it is only parsed
 };
 
 struct ConvertProgress {

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -14,6 +13,7 @@
 
 #include "formats/base/file.h"
 #include "formats/calibration/hot_experts.h"
+#include "formats/config/companion_files.h"
 #include "formats/flashmoe/flashmoe_pack.h"
 #include "formats/pack/pack_manifest.h"
 #include "formats/pack/resident_manifest.h"
@@ -22,11 +22,6 @@ namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array<std::string_view, 8> kTopFiles{kUnfinishedMarker,     "config.json",
-                                                    "tokenizer.json",      "tokenizer_config.json",
-                                                    "chat_template.jinja", "generation_config.json",
-                                                    kResidentManifestName, kResidentDataName};
 
 constexpr std::string_view kQualityStem = "moepack.quality_";
 
@@ -37,7 +32,8 @@ std::string without_tmp(std::string name) {
 
 bool is_own_top_file(const std::string& file) {
   const std::string name = without_tmp(file);
-  return std::find(kTopFiles.begin(), kTopFiles.end(), name) != kTopFiles.end();
+  return name == kUnfinishedMarker || name == kResidentManifestName || name == kResidentDataName ||
+         is_companion(name);
 }
 
 bool is_number(std::string_view text) {

@@ -143,7 +143,7 @@ Result<ConvertReport> plan_conversion(const ConvertOptions& options) {
                        ModelSource::open(options.source, options.output / kSavedHeadersDirectory));
   MOE_RETURN_IF_ERROR(check_reclaim(source, options));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
-  MOE_RETURN_IF_ERROR(add_companions(source, plan));
+  MOE_RETURN_IF_ERROR(add_companions(source, options.tokenizer, plan));
   ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
   report.needed_bytes = space_for_all(source, plan, options);
   MOE_ASSIGN_OR_RETURN(report.estimated_seconds,
@@ -163,7 +163,7 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   MOE_ASSIGN_OR_RETURN(const ModelSource source, std::move(opened));
   MOE_RETURN_IF_ERROR(check_reclaim(source, options));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
-  MOE_RETURN_IF_ERROR(add_companions(source, plan));
+  MOE_RETURN_IF_ERROR(add_companions(source, options.tokenizer, plan));
   ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
   MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(options.output));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Conversion> conversion,

@@ -226,6 +226,39 @@ std::string report_json(const ConvertPlan& plan) {
   return report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// Whether the small files of one source can be used.
+struct CompanionPlan {
+  std::filesystem::path source;
+  std::uint64_t vocab_size;
+  const TokenizerCheck& tokenizer;
+
+  Status check(const Companion& companion, std::string_view text, ConvertPlan& plan) const {
+    const bool is_made = companion.file.empty();
+    const std::string file =
+        is_made ? source.string() + ": " + companion.name : companion.file.string();
+    const Status status = check_companion(companion.name, text, file, vocab_size, tokenizer);
+    if (status.is_ok()) return status;
+    if (status.code() == StatusCode::kUnsupported) {
+      plan.notes.push_back(status.message() + "; moepack cannot run texts with it");
+      return Status::ok();
+    }
+    return make_error(status.code(), Where{}, status.message(),
+                      is_made ? "download the file again"
+                              : "download it again, or take it away: it can be added later");
+  }
+
+  Status add(const Companion& companion, ConvertPlan& plan) const {
+    if (companion.file.empty()) {
+      plan.total_bytes += companion.text.size();
+      return check(companion, companion.text, plan);
+    }
+    MOE_ASSIGN_OR_RETURN(const auto text,
+                         read_companion(companion.file.parent_path(), companion.name));
+    plan.total_bytes += text.value_or("").size();
+    return check(companion, text.value_or(""), plan);
+  }
+};
+
 }  // namespace
 
 Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options) {
@@ -261,14 +294,12 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
   return plan;
 }
 
-Status add_companions(const ModelSource& source, ConvertPlan& plan) {
+Status add_companions(const ModelSource& source, const TokenizerCheck& tokenizer,
+                      ConvertPlan& plan) {
   MOE_ASSIGN_OR_RETURN(plan.companions, source.companions(plan.absent_companions, plan.notes));
+  const CompanionPlan checks{source.path(), source.config().model.vocab_size, tokenizer};
   for (const Companion& companion : plan.companions) {
-    std::error_code error;
-    plan.total_bytes += companion.file.empty() ? companion.text.size()
-                                               : std::filesystem::file_size(companion.file, error);
-    if (!error) continue;
-    return make_error(StatusCode::kIo, Where{.file = companion.file.string()}, error.message());
+    MOE_RETURN_IF_ERROR(checks.add(companion, plan));
   }
   return Status::ok();
 }

@@ -39,6 +39,7 @@ struct ConvertPlan {
 Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options);
 
 // Adds the small files and their sizes, which only a conversion needs.
-Status add_companions(const ModelSource& source, ConvertPlan& plan);
+Status add_companions(const ModelSource& source, const TokenizerCheck& tokenizer,
+                      ConvertPlan& plan);
 
 }  // namespace moepack

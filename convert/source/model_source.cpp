@@ -1,21 +1,17 @@
 #include "convert/source/model_source.h"
 
 #include <algorithm>
-#include <array>
 #include <system_error>
 
 #include "convert/source/gguf_config.h"
 #include "convert/source/gguf_tokenizer.h"
 #include "convert/source/path_kind.h"
+#include "formats/config/companion_files.h"
 
 namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::array<const char*, 5> kCompanions{"config.json", "tokenizer.json",
-                                                 "tokenizer_config.json", "chat_template.jinja",
-                                                 "generation_config.json"};
 
 // In HuggingFace's cache the directory's own name is a commit, and the model's stands two levels
 // up.
@@ -98,14 +94,12 @@ Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>&
                                                        std::vector<std::string>& notes) const {
   if (gguf_ != nullptr) return rebuilt_companions(absent, notes);
   std::vector<Companion> found;
-  for (const char* name : kCompanions) {
-    const fs::path file = path() / name;
-    std::error_code error;
-    (void)fs::file_size(file, error);
-    if (error) {
-      absent.emplace_back(name);
+  for (const CompanionFile& companion : kCompanionFiles) {
+    MOE_ASSIGN_OR_RETURN(const bool there, has_companion(path(), companion.name));
+    if (there) {
+      found.push_back({.name = companion.name, .file = path() / companion.name, .text = {}});
     } else {
-      found.push_back({.name = name, .file = file, .text = {}});
+      absent.emplace_back(companion.name);
     }
   }
   return found;
@@ -124,9 +118,9 @@ Result<std::vector<Companion>> ModelSource::rebuilt_companions(
     }
     found.push_back({.name = std::move(text.name), .file = {}, .text = std::move(text.text)});
   }
-  for (const char* name : kCompanions) {
-    const auto is_it = [&](const Companion& companion) { return companion.name == name; };
-    if (std::none_of(found.begin(), found.end(), is_it)) absent.emplace_back(name);
+  for (const CompanionFile& known : kCompanionFiles) {
+    const auto is_it = [&](const Companion& companion) { return companion.name == known.name; };
+    if (std::none_of(found.begin(), found.end(), is_it)) absent.emplace_back(known.name);
   }
   if (other_templates > 0) {
     notes.push_back("chat templates with names of their own are left out: " +

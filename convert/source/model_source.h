@@ -48,9 +48,9 @@ class ModelSource {
   // kUnsupported for a big-endian GGUF file, whose bytes cannot be used where they lie.
   Status check_usable_in_place() const;
 
-  // In a fixed order; those that the source lacks go to `absent`. From GGUF: rebuilt from the
-  // metadata, with the errors of that; chat templates but for the default one are left out with a
-  // note. Costs the memory of the tokenizer's text.
+  // In a fixed order; those that the source lacks go to `absent`, errors as has_companion. From
+  // GGUF: rebuilt from the metadata, with the errors of that; chat templates but for the default
+  // one are left out with a note. Costs the memory of the tokenizer's text.
   Result<std::vector<Companion>> companions(std::vector<std::string>& absent,
                                             std::vector<std::string>& notes) const;
 

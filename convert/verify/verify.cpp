@@ -1,11 +1,8 @@
 #include "convert/verify/verify.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <system_error>
-
-#include <nlohmann/json.hpp>
 
 #include "convert/export/flashmoe/import.h"
 #include "convert/job/parallel.h"
@@ -17,9 +14,9 @@
 #include "convert/verify/verify_source.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
+#include "formats/base/paths.h"
 #include "formats/calibration/hot_experts.h"
-#include "formats/config/tokenizer_json.h"
+#include "formats/config/companion_files.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
 
@@ -27,13 +24,6 @@ namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMaxCompanionBytes = std::uint64_t{64} << 20;
-
-constexpr std::array<std::string_view, 9> kModelFiles{
-    "config.json",         "tokenizer.json",         "tokenizer_config.json",
-    "chat_template.jinja", "generation_config.json", kResidentManifestName,
-    kResidentDataName,     "tokenizer.bin",          "vocab.bin"};
 
 struct OpenPack {
   std::string name;
@@ -49,11 +39,6 @@ struct OpenModel {
   std::vector<ResidentOverlay> overlays;
   std::vector<OpenPack> packs;
 };
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 Result<OpenModel> open_lone_pack(const fs::path& path) {
   OpenModel model;
@@ -86,17 +71,17 @@ Result<OpenModel> open_model(const VerifyOptions& options) {
   return model;
 }
 
-Status check_companions(const fs::path& path, std::vector<std::string>& notes) {
-  if (is_there(path / "tokenizer.json")) {
-    MOE_RETURN_IF_ERROR(load_tokenizer_json(path / "tokenizer.json").status());
-  } else {
-    notes.emplace_back("tokenizer.json is absent: texts cannot be run");
-  }
-  for (const char* name : {"tokenizer_config.json", "generation_config.json"}) {
-    const fs::path file = path / name;
-    if (!is_there(file)) continue;
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMaxCompanionBytes));
-    MOE_RETURN_IF_ERROR(parse_json(text, Where{.file = file.string()}).status());
+Status check_companions(const VerifyOptions& options, const ModelConfig& config,
+                        std::vector<std::string>& notes) {
+  for (const CompanionFile& companion : kCompanionFiles) {
+    MOE_ASSIGN_OR_RETURN(const auto text, read_companion(options.path, companion.name));
+    if (text.has_value()) {
+      const std::string file = (options.path / companion.name).string();
+      MOE_RETURN_IF_ERROR(
+          check_companion(companion.name, *text, file, config.vocab_size, options.tokenizer));
+    } else if (companion.name == std::string_view(kTokenizerName)) {
+      notes.emplace_back("tokenizer.json is absent: texts cannot be run");
+    }
   }
   return Status::ok();
 }
@@ -137,8 +122,10 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
     }
     return;
   }
-  std::set<std::string, std::less<>> known(kModelFiles.begin(), kModelFiles.end());
-  known.insert({kOverlayDirectory, kKeptResidentName, kSensitivityName});
+  std::set<std::string, std::less<>> known{
+      kResidentManifestName, kResidentDataName, "tokenizer.bin", "vocab.bin",
+      kOverlayDirectory,     kKeptResidentName, kSensitivityName};
+  for (const CompanionFile& companion : kCompanionFiles) known.insert(companion.name);
   for (const ResidentData::Part& part : model.data.parts()) {
     known.insert(fs::path(part.file.path()).filename().string());
   }
@@ -315,7 +302,7 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
   DifferenceLog log;
   ProgressCounter progress = count_work(model, source.get(), callback);
   if (model.residents.has_value()) {
-    MOE_RETURN_IF_ERROR(check_companions(options.path, report.notes));
+    MOE_RETURN_IF_ERROR(check_companions(options, *model.config, report.notes));
     check_resident_names(options.path, *model.config, *model.residents, log);
     MOE_RETURN_IF_ERROR(check_resident_data(model.data, *model.residents, log, progress));
     report.resident_tensors = model.residents->tensors.size();

@@ -11,6 +11,7 @@
 #include "convert/source/path_kind.h"
 #include "convert/verify/difference.h"
 #include "formats/base/status.h"
+#include "formats/config/companion_files.h"
 
 namespace moepack {
 
@@ -19,6 +20,7 @@ struct VerifyOptions {
   std::optional<std::filesystem::path> against;  // the source, as ModelSource::open takes it
   std::string pack;                              // of a model: as choose_pack takes it; "": all
   unsigned threads = 0;                          // 0: one per processor
+  TokenizerCheck tokenizer = {};                 // of tokenizer.json; empty: it is only parsed
 };
 
 struct VerifiedPack {

@@ -8,24 +8,20 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
+#include "formats/base/paths.h"
 #include "formats/checkpoint/shard_index.h"
+#include "formats/config/companion_files.h"
 
 namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kConfigName = "config.json";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr std::uint64_t kMaxIndexBytes = 100'000'000;
 
 using Shards = std::vector<std::unique_ptr<SafetensorsFile>>;
-
-bool path_exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 Status append_shard(Result<SafetensorsFile> opened, Shards& shards) {
   MOE_ASSIGN_OR_RETURN(SafetensorsFile shard, std::move(opened));
@@ -69,8 +65,8 @@ Result<Shards> open_indexed_shards(const fs::path& directory, const fs::path& sa
   for (std::size_t i = 0; i < index.shards.size(); ++i) {
     const fs::path path = directory / index.shards[i];
     const fs::path saved = saved_headers / index.shards[i];
-    if (!path_exists(path)) {
-      if (!saved_headers.empty() && path_exists(saved)) {
+    if (!is_there(path)) {
+      if (!saved_headers.empty() && is_there(saved)) {
         MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open_saved_header(saved), shards));
         continue;
       }
@@ -170,14 +166,14 @@ Status Checkpoint::open_shards(const fs::path& single_file, const fs::path& save
   std::optional<ShardIndex> index;
   if (!single_file.empty()) {
     MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(single_file), shards_));
-  } else if (path_exists(index_path)) {
+  } else if (is_there(index_path)) {
     MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxIndexBytes));
     MOE_ASSIGN_OR_RETURN(index, parse_shard_index(text, index_file));
     MOE_ASSIGN_OR_RETURN(shards_,
                          open_indexed_shards(directory_, saved_headers, *index, index_file));
-  } else if (path_exists(directory_ / kSingleName)) {
+  } else if (is_there(directory_ / kSingleName)) {
     MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(directory_ / kSingleName), shards_));
-  } else if (!saved_headers.empty() && path_exists(saved_headers / kSingleName)) {
+  } else if (!saved_headers.empty() && is_there(saved_headers / kSingleName)) {
     MOE_RETURN_IF_ERROR(
         append_shard(SafetensorsFile::open_saved_header(saved_headers / kSingleName), shards_));
   } else {
@@ -195,7 +191,7 @@ Result<Checkpoint> Checkpoint::open(const fs::path& path, const fs::path& saved_
   Checkpoint checkpoint;
   MOE_ASSIGN_OR_RETURN(checkpoint.directory_, resolve_checkpoint_directory(path));
   const fs::path& directory = checkpoint.directory_;
-  if (!path_exists(directory / kConfigName)) {
+  if (!is_there(directory / kConfigName)) {
     return not_found({.file = directory.string()}, "config.json is missing",
                      "the download is incomplete; download it too");
   }

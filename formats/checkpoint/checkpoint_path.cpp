@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "formats/base/paths.h"
 #include "formats/checkpoint/checkpoint.h"
 
 namespace moepack {
@@ -16,11 +17,6 @@ constexpr std::size_t kMaxListed = 20;
 bool is_folder(const fs::path& path) {
   std::error_code ignored;
   return fs::is_directory(path, ignored);
-}
-
-bool path_exists(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 // Names of the directories in `path` that start with `prefix`, sorted; empty when it is unreadable.
@@ -80,7 +76,7 @@ Result<fs::path> resolve_ref(const fs::path& entry, const fs::path& ref) {
 // `entry` holds a folder "snapshots".
 Result<fs::path> resolve_cache_entry(const fs::path& entry) {
   const fs::path ref = entry / "refs" / "main";
-  if (path_exists(ref)) return resolve_ref(entry, ref);
+  if (is_there(ref)) return resolve_ref(entry, ref);
   const fs::path snapshots = entry / "snapshots";
   const std::vector<std::string> names = folders_in(snapshots, "");
   const std::string name = entry.string();
@@ -100,14 +96,14 @@ Result<fs::path> resolve_cache_entry(const fs::path& entry) {
 
 Result<fs::path> resolve_checkpoint_directory(const fs::path& path) {
   const std::string name = path.string();
-  if (!path_exists(path)) {
+  if (!is_there(path)) {
     return not_found({.file = name}, "there is no such directory", "check the path");
   }
   if (!is_folder(path)) {
     return make_error(StatusCode::kInvalidArgument, {.file = name}, "is not a directory",
                       "name the directory that holds config.json");
   }
-  if (path_exists(path / "config.json")) return path;
+  if (is_there(path / "config.json")) return path;
   if (is_folder(path / "snapshots")) return resolve_cache_entry(path);
 
   for (const fs::path& root : {path, path / "hub"}) {

@@ -11,6 +11,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/paths.h"
 #include "formats/weights/ggml_types.h"
 
 namespace moepack {
@@ -55,11 +56,6 @@ constexpr std::string_view kSingleRoleStem = "attn_qkv_q8_0";
 // Where a stem's matrices may come from: the group's own file takes every role.
 bool belongs_to(const OverlayRole& role, std::string_view stem) {
   return stem == overlay_group_name(role.group) || stem == role.engine_stem;
-}
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 // One of them alone too: reading it says what is missing.

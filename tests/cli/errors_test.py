@@ -305,6 +305,78 @@ def model_cases(cases, model):
     cases.run_damaged("unknown pack", model, lambda c: None, ["nothere"], "--pack", "nothere")
 
 
+def companion_cases(cases):
+    """What is copied beside the weights is looked at before anything is written."""
+    tokenizer, generation = "tokenizer.json", "generation_config.json"
+
+    def merge(document):
+        document["model"]["merges"].append(["zzzqq", "qqzzz"])
+
+    def twice(document):
+        document["model"]["vocab"]["zzzqq"] = 5
+
+    def pattern(document):
+        for step in document["pre_tokenizer"]["pretokenizers"]:
+            if "pattern" in step:
+                step["pattern"] = {"Regex": "("}
+    for dry_run in ([], ["--dry-run"]):
+        cases.convert_damaged("tokenizer.json cut", edit_bytes(tokenizer, lambda d: d[:len(d) // 2]),
+                              [tokenizer, "download it again"], *dry_run)
+    cases.convert_damaged("merge of unknown tokens", edit_json(tokenizer, merge),
+                          [tokenizer, "merges", "zzzqq"])
+    cases.convert_damaged("id twice", edit_json(tokenizer, twice), [tokenizer, "zzzqq"])
+    cases.convert_damaged("broken pattern", edit_json(tokenizer, pattern), [tokenizer, "pattern"])
+    cases.convert_damaged("tokenizer_config.json is a list",
+                          lambda s: (s / "tokenizer_config.json").write_text("[]"),
+                          ["tokenizer_config.json", "object"])
+    cases.convert_damaged("generation_config.json cut",
+                          lambda s: (s / generation).write_text("{"), [generation])
+    cases.convert_damaged("an end token beyond the vocabulary",
+                          lambda s: (s / generation).write_text('{"eos_token_id": 1000000}'),
+                          [generation, "eos_token_id"])
+
+    def large(source):
+        with open(source / tokenizer, "ab") as file:
+            file.truncate((256 << 20) + 1)
+    cases.convert_damaged("tokenizer.json too large", large, [tokenizer, str(256 << 20)])
+
+    def directory(source):
+        (source / "chat_template.jinja").unlink(missing_ok=True)
+        (source / "chat_template.jinja").mkdir()
+    cases.convert_damaged("chat template is a directory", directory,
+                          ["chat_template.jinja", "regular file"])
+
+    def loop(source):
+        (source / tokenizer).unlink()
+        (source / tokenizer).symlink_to(tokenizer)
+    cases.convert_damaged("tokenizer.json is a loop", loop, [tokenizer, "link"])
+
+    def dangling(source):
+        (source / tokenizer).unlink()
+        (source / tokenizer).symlink_to("../blobs/0123")
+    cases.convert_damaged("tokenizer.json leads nowhere", dangling, [tokenizer, "../blobs/0123"])
+    unsupported_tokenizer(cases)
+
+
+def unsupported_tokenizer(cases):
+    """A sound tokenizer of a kind that cannot be run is copied, with a note."""
+    source, output = cases.scratch / "source", cases.scratch / "output"
+    for path in (source, output):
+        shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(cases.checkpoint, source, ignore=shutil.ignore_patterns("golden"))
+    edit_json("tokenizer.json", lambda d: d["model"].update(type="Unigram"))(source)
+    result = cases.run("convert", source, "-o", output)
+    cases.count += 1
+    cases.expect(result.returncode == 0 and "Unigram" in result.stderr,
+                 f"unsupported tokenizer: {result.returncode} {result.stderr}")
+    cases.expect((output / "tokenizer.json").read_bytes() ==
+                 (source / "tokenizer.json").read_bytes(), "unsupported tokenizer: not copied")
+    cases.check("run with it", cases.run("run", output, "-p", "x", "-n", "1"),
+                ["tokenizer.json", "Unigram"])
+    cases.check("verify with it", cases.run("verify", output), ["tokenizer.json", "Unigram"])
+    shutil.rmtree(output)
+
+
 def tokenizer_cases(cases, model):
     def run_text(name, damage, names):
         copy = cases.scratch / "damaged-model"
@@ -312,6 +384,8 @@ def tokenizer_cases(cases, model):
         shutil.copytree(model, copy)
         damage(copy)
         cases.check(name, cases.run("run", copy, "-p", "x", "-n", "1"), names)
+        if (copy / tokenizer).exists():
+            cases.check(f"verify: {name}", cases.run("verify", copy), names)
 
     tokenizer = "tokenizer.json"
     size = (model / tokenizer).stat().st_size
@@ -363,6 +437,7 @@ def main():
         index_and_config_cases(cases)
         usage_cases(cases)
         model_cases(cases, model)
+        companion_cases(cases)
         tokenizer_cases(cases, model)
     cases.expect(cases.count >= 100, "too few cases")
     return conclude(cases.failures, f"{cases.count} damaged inputs, ")

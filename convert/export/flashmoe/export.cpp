@@ -11,17 +11,12 @@
 #include "convert/job/parallel.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
+#include "formats/config/companion_files.h"
 
 namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMaxCompanionBytes = std::uint64_t{256} << 20;
-constexpr const char* kTokenizerName = "tokenizer.json";
-// Copied as they are where the model has them.
-constexpr std::array<const char*, 4> kCompanions{kTokenizerName, "tokenizer_config.json",
-                                                 "chat_template.jinja", "generation_config.json"};
 
 // Everything that is decided before anything is written.
 struct Plan {
@@ -80,9 +75,10 @@ Status plan_model(const ExportOptions& options, Plan& plan, ExportReport& report
   MOE_RETURN_IF_ERROR(check_engines_compute(model));
   MOE_ASSIGN_OR_RETURN(plan.experts, plan_expert_export(model));
   MOE_ASSIGN_OR_RETURN(plan.weights, plan_export(model, options.split_bytes, options.split_names));
-  const fs::path config = options.model / "config.json";
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(config, kMaxCompanionBytes));
-  MOE_ASSIGN_OR_RETURN(plan.config_text, export_config_text(text, config.string()));
+  MOE_ASSIGN_OR_RETURN(const auto text, read_companion(options.model, kConfigName));
+  MOE_ASSIGN_OR_RETURN(
+      plan.config_text,
+      export_config_text(text.value_or(""), (options.model / kConfigName).string()));
   describe_weights(plan, report);
   report.pack = model.pack_path.filename().string();
   report.expert_directory = plan.experts.directory;
@@ -118,14 +114,13 @@ Status write_companions(const ExportOptions& options, const Plan& plan, ExportDi
     MOE_RETURN_IF_ERROR(write_text_file(directory.add_file("vocab.bin"), plan.vocab.bytes));
   }
   if (options.tokenizer_only) return Status::ok();
-  MOE_RETURN_IF_ERROR(write_text_file(directory.add_file("config.json"), plan.config_text));
-  for (const char* name : kCompanions) {
-    const fs::path path = options.model / name;
-    std::error_code ignored;
-    if (!fs::exists(path, ignored)) continue;
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxCompanionBytes));
-    MOE_RETURN_IF_ERROR(write_text_file(directory.add_file(name), text));
-    report.copied_files.emplace_back(name);
+  MOE_RETURN_IF_ERROR(write_text_file(directory.add_file(kConfigName), plan.config_text));
+  for (const CompanionFile& companion : kCompanionFiles) {
+    if (companion.name == std::string_view(kConfigName)) continue;  // written above, changed
+    MOE_ASSIGN_OR_RETURN(const auto text, read_companion(options.model, companion.name));
+    if (!text.has_value()) continue;
+    MOE_RETURN_IF_ERROR(write_text_file(directory.add_file(companion.name), *text));
+    report.copied_files.emplace_back(companion.name);
   }
   return Status::ok();
 }

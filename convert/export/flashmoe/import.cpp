@@ -10,6 +10,7 @@
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
 #include "formats/base/file_blocks.h"
+#include "formats/base/paths.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
 #include "formats/pack/resident_files.h"
@@ -23,16 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxThreads = 64;  // each holds a block
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr const char* kMethod = "import";
-
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
-fs::path without_slash(const fs::path& path) {
-  const fs::path clean = path.lexically_normal();
-  return clean.filename().empty() ? clean.parent_path() : clean;
-}
 
 // Copies `name` in `directory` to `kept` unless that holds the same text already.
 Status keep_original(const fs::path& directory, const char* name, const char* kept) {
@@ -177,7 +168,7 @@ struct ImportPlan {
 // Which packs are meant, and the model that they belong to.
 Result<ImportPlan> find_packs(const ImportOptions& options) {
   ImportPlan plan;
-  const fs::path directory = without_slash(fs::absolute(options.directory));
+  const fs::path directory = without_trailing_slash(fs::absolute(options.directory));
   const std::string path = options.directory.string();
   std::error_code error;
   if (!fs::is_directory(directory, error)) {

@@ -1,0 +1,21 @@
+// Questions about paths that several readers ask, each answered in one place.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+#include "formats/base/status.h"
+
+namespace moepack {
+
+// Whether something stands at `path`, links followed. False also where the system does not tell.
+bool is_there(const std::filesystem::path& path);
+
+// Ok unless `path` is a symbolic link that leads nowhere. kNotFound: its target, or a link on the
+// way, is missing; the message names the link and where it leads. kCorrupt: its links form a loop.
+Status check_link(const std::filesystem::path& path, std::string_view remedy);
+
+// `path` without a slash at its end and without "." and ".." inside.
+std::filesystem::path without_trailing_slash(const std::filesystem::path& path);
+
+}  // namespace moepack
