@@ -20,9 +20,14 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
-# Bits of a weight's codes by the format's name; ggml's blocks as they stand, scales included.
-PLAIN_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q2": 2, "q3": 3, "q4": 4, "q5": 5, "q6": 6,
-              "q8": 8, "q5_k": 5.5, "iq3_xxs": 3.0625, "iq4_xs": 4.25}
+# Bits of a weight by the format's name: of its code where scales lie apart, else all of its block's.
+# Every format of formats/weights/qformat.cpp is here; a test compares the two.
+WEIGHT_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q2": 2, "q3": 3, "q4": 4, "q5": 5, "q6": 6,
+               "q8": 8, "q4_0": 4.5, "q4_1": 5, "q5_0": 5.5, "q5_1": 6, "q8_0": 8.5, "q2_k": 2.625,
+               "q3_k": 3.4375, "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "iq2_xxs": 2.0625,
+               "iq2_xs": 2.3125, "iq3_xxs": 3.0625, "iq1_s": 1.5625, "iq4_nl": 4.5, "iq3_s": 3.4375,
+               "iq2_s": 2.5625, "iq4_xs": 4.25, "iq1_m": 1.75, "tq1_0": 1.6875, "tq2_0": 2.0625,
+               "mxfp4": 4.25, "nvfp4": 4.5, "q1_0": 1.125, "q2_0": 2.25}
 # Beyond this the picture would have more cells than people or viewers can take.
 MAX_CELLS = 1 << 18
 MAX_FILE_BYTES = 64 << 20
@@ -110,9 +115,9 @@ def format_bits(record, path, where):
     for projection in PROJECTIONS:
         entry = formats.get(projection) if isinstance(formats, dict) else None
         name = entry.get("format") if isinstance(entry, dict) else None
-        if name not in PLAIN_BITS:
+        if name not in WEIGHT_BITS:
             raise MapError(f"{path}: {where}formats.{projection}: {name!r} is no format of weights")
-        bits.append(PLAIN_BITS[name])
+        bits.append(WEIGHT_BITS[name])
     return bits
 
 

@@ -221,10 +221,24 @@ def errors(t):
     t.fails("no directory", ["missing"], path)
 
 
+def formats(t):
+    """The script knows every weight format, with the bits that the project's table gives it."""
+    table = (ROOT / "formats" / "weights" / "qformat.cpp").read_text()
+    rows = re.findall(r'\{QFormatId::\w+, "(\w+)", QKind::k(\w+), (\d+), DType::\w+'
+                      r'(?:, (\d+), (\d+))?', table)
+    t.expect(len(rows) == table.count("{QFormatId::") and len(rows) > 30, "rows of another form")
+    wanted = {name: int(size) * 8 / int(values) if kind == "Block" else int(bits)
+              for name, kind, bits, values, size in rows}
+    script = {"__name__": "expert_map"}
+    exec(compile(SCRIPT.read_text(), SCRIPT, "exec"), script)
+    t.expect(script["WEIGHT_BITS"] == wanted, f"bits differ: "
+             f"{sorted(set(wanted.items()) ^ set(script['WEIGHT_BITS'].items()))}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         tester = Tester(Path(scratch))
-        for part in (uses, bits, packs, large, errors):
+        for part in (uses, bits, packs, formats, large, errors):
             part(tester)
     print("\n".join(tester.failures) or f"{tester.count} checks passed")
     return 1 if tester.failures else 0
