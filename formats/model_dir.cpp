@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "formats/base/paths.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 
 namespace moepack {
@@ -25,10 +26,10 @@ Status check_unlisted_packs(const std::filesystem::path& model, const std::strin
   if (!wanted.empty()) names = {std::string(kDefaultPackName) + "_" + wanted, wanted};
   std::error_code error;
   if (any && wanted.empty()) {
-    for (const auto& entry : std::filesystem::directory_iterator(model, error)) {
-      if (entry.is_directory(error)) names.push_back(entry.path().filename().string());
+    MOE_ASSIGN_OR_RETURN(const auto entries, list_directory(model));
+    for (const std::filesystem::path& entry : entries) {
+      if (std::filesystem::is_directory(entry, error)) names.push_back(entry.filename().string());
     }
-    std::sort(names.begin() + 1, names.end());
   }
   for (const std::string& name : names) {
     if (!std::filesystem::is_directory(model / name, error)) continue;
@@ -71,7 +72,6 @@ Result<std::string> choose_pack(const std::filesystem::path& model, const std::s
 
 Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
                        const std::filesystem::path& pack_path) {
-  if (!pack.has_checksums) return Status::ok();  // read with the configuration's dimensions
   const std::string file = (pack_path / kPackManifestName).string();
   const auto check = [&](std::string_view what, std::uint64_t in_pack,
                          std::uint64_t in_config) -> Status {
@@ -88,26 +88,21 @@ Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
 }
 
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries(model, error);
-  if (error) {
-    const std::string name = model.string();
-    return not_found(Where{.file = name}, "cannot list the directory: " + error.message(),
+  const auto entries = list_directory(model);
+  if (!entries.is_ok()) {
+    return not_found(Where{}, entries.status().message(),
                      "give a directory written by moepack convert");
   }
   std::vector<std::string> packs;
-  for (const auto& entry : entries) {
-    const bool described = std::filesystem::exists(entry.path() / kPackManifestName, error) ||
-                           std::filesystem::exists(entry.path() / kTieredManifestName, error);
-    if (!described) continue;
+  for (const std::filesystem::path& entry : entries.value()) {
+    if (!is_there(entry / kPackManifestName) && !is_there(entry / kTieredManifestName)) continue;
     // An unreadable manifest is listed: whoever opens the pack says what is wrong with it.
-    const auto kind = detect_pack(entry.path());
+    const auto kind = detect_pack(entry);
     if (kind.is_ok() && (kind.value() == PackKind::kLz4 || kind.value() == PackKind::kUnfinished)) {
       continue;
     }
-    packs.push_back(entry.path().filename().string());
+    packs.push_back(entry.filename().string());
   }
-  std::sort(packs.begin(), packs.end());
   return packs;
 }
 
@@ -118,8 +113,7 @@ std::string model_directory_name(const std::filesystem::path& model) {
 }
 
 Status check_model_finished(const std::filesystem::path& model) {
-  std::error_code ignored;
-  if (std::filesystem::exists(model / kUnfinishedMarker, ignored)) {
+  if (is_there(model / kUnfinishedMarker)) {
     const std::string name = model.string();
     return corrupt(Where{.file = name}, "is a conversion that was not finished",
                    "run the same moepack convert again");

@@ -20,12 +20,13 @@ std::string name_of(const fs::path& directory) {
                                   : clean.filename().string();
 }
 
-bool has_layer_files(const fs::path& directory) {
-  std::error_code error;
-  fs::directory_iterator entries(directory, error);
-  if (error) return false;
-  return std::any_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
-    const std::string name = entry.path().filename().string();
+// A place that is no directory holds none.
+Result<bool> has_layer_files(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) return false;
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> entries, list_directory(directory));
+  return std::any_of(entries.begin(), entries.end(), [](const fs::path& entry) {
+    const std::string name = entry.filename().string();
     return name.starts_with("layer_") && name.ends_with(".bin");
   });
 }
@@ -87,7 +88,7 @@ Result<PackKind> detect_pack(const fs::path& directory) {
                          read_text_file(directory / kPackManifestName, kMaxManifestBytes));
     if (text.find("\"format_version\"") != std::string::npos) return PackKind::kNative;
   }
-  const bool has_files = has_layer_files(directory);
+  MOE_ASSIGN_OR_RETURN(const bool has_files, has_layer_files(directory));
   if (has_files && name.ends_with("_lz4")) return PackKind::kLz4;
   if (has_layout || has_tiered) return PackKind::kFlashMoe;
   return has_files ? PackKind::kUndescribed : PackKind::kNone;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/free_space_text.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
@@ -110,7 +111,7 @@ void print_json(const CalibrateReport& report, const CalibrateFlags& flags) {
                               {"layer_bytes", report.layer_bytes},
                               {"total_bytes", report.total_bytes},
                               {"needed_bytes", report.needed_bytes},
-                              {"free_bytes", report.free_bytes},
+                              {"free_bytes", free_space_json(report.free_bytes)},
                               {"memory_bytes", report.memory_bytes},
                               {"available_memory_bytes", report.available_bytes},
                               {"layers_resumed", report.layers_resumed}};
@@ -142,7 +143,7 @@ void print_json(const CalibrateReport& report, const CalibrateFlags& flags) {
 void print_plan(const CalibrateReport& report, const CalibrateFlags& flags) {
   std::cerr << flags.output << ": would take about " << format_bytes(report.total_bytes) << ", "
             << format_bytes(report.layer_bytes) << " a layer before compression, and at most "
-            << format_bytes(report.needed_bytes) << "; " << format_bytes(report.free_bytes)
+            << format_bytes(report.needed_bytes) << "; " << free_space_text(report.free_bytes)
             << " are free\nmemory: " << format_bytes(report.memory_bytes);
   if (report.available_bytes != 0) {
     std::cerr << " of " << format_bytes(report.available_bytes) << " that can be used";

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/free_space_text.h"
 #include "convert/cli/layer_list.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
@@ -69,7 +70,7 @@ void print_json(const ConvertReport& report, const ConvertFlags& flags) {
                               {"total_bytes", report.total_bytes},
                               {"source_bytes", report.source_bytes},
                               {"needed_bytes", report.needed_bytes},
-                              {"free_bytes", report.free_bytes},
+                              {"free_bytes", free_space_json(report.free_bytes)},
                               {"skipped_tensors", report.skipped_tensors},
                               {"kept_tensors", report.kept_tensors},
                               {"absent_files", report.absent_files},
@@ -110,7 +111,7 @@ void print_plan(const ConvertReport& report, const ConvertFlags& flags) {
   if (report.needed_bytes < report.total_bytes) {
     std::cerr << ", with --reclaim at most " << format_bytes(report.needed_bytes) << " more";
   }
-  std::cerr << "; " << format_bytes(report.free_bytes) << " are free\n"
+  std::cerr << "; " << free_space_text(report.free_bytes) << " are free\n"
             << "time: ";
   if (report.estimated_seconds > 0) {
     std::cerr << "about " << format_duration(report.estimated_seconds)
@@ -118,7 +119,7 @@ void print_plan(const ConvertReport& report, const ConvertFlags& flags) {
   } else {
     std::cerr << "unknown, there is no room to try it\n";
   }
-  if (report.free_bytes != 0 && report.needed_bytes > report.free_bytes) {
+  if (report.free_bytes.has_value() && report.needed_bytes > *report.free_bytes) {
     std::cerr << "note: that does not fit\n";
   }
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/free_space_text.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/overlay/overlay.h"
@@ -83,7 +84,7 @@ void print_json(const OverlayReport& report, const OverlayFlags& flags) {
                  {"layers_resumed", report.layers_resumed}});
   }
   json.update({{"needed_bytes", report.needed_bytes},
-               {"free_bytes", report.free_bytes},
+               {"free_bytes", free_space_json(report.free_bytes)},
                {"notes", report.notes},
                {"threads", report.threads}});
   if (!flags.dry_run) json["seconds"] = report.seconds;
@@ -109,7 +110,7 @@ void print_summary(const OverlayReport& report, const OverlayFlags& flags) {
   for (const std::string& note : report.notes) std::cerr << "note: " << note << "\n";
   if (flags.dry_run) {
     std::cerr << "nothing was written; needed: " << format_bytes(report.needed_bytes)
-              << ", free: " << format_bytes(report.free_bytes) << "\n";
+              << ", free: " << free_space_text(report.free_bytes) << "\n";
   } else {
     std::cerr << format_duration(report.seconds) << "\n";
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/free_space_text.h"
 #include "convert/cli/layer_list.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/progress.h"
@@ -123,7 +124,7 @@ void print_json(const QuantizeReport& report, const QuantizeFlags& flags) {
                               {"expert_size", report.expert_size},
                               {"pack_bytes", report.pack_bytes},
                               {"needed_bytes", report.needed_bytes},
-                              {"free_bytes", report.free_bytes},
+                              {"free_bytes", free_space_json(report.free_bytes)},
                               {"memory_bytes", report.memory_bytes},
                               {"threads", report.threads},
                               {"notes", report.notes},
@@ -155,7 +156,7 @@ void print_starved(const QuantizeReport& report) {
 void print_plan(const QuantizeReport& report) {
   std::cerr
       << "would take " << format_bytes(report.pack_bytes) << " of disk, "
-      << format_bytes(report.free_bytes) << " are free; and up to "
+      << free_space_text(report.free_bytes) << " are free; and up to "
       << format_bytes(report.memory_bytes) << " of memory with " << report.threads
       << " threads\ntime: about " << format_duration(report.estimated_seconds)
       << ", told by quantizing one expert of random numbers; reading and writing come on top\n";

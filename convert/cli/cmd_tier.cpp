@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "convert/cli/bit_plan_output.h"
+#include "convert/cli/free_space_text.h"
 #include "convert/cli/layer_list.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
@@ -233,7 +234,7 @@ void print_json(const Outcome& outcome, const TierFlags& flags) {
                               {"num_experts", r.num_experts},
                               {"pack_bytes", r.pack_bytes},
                               {"needed_bytes", r.needed_bytes},
-                              {"free_bytes", r.free_bytes},
+                              {"free_bytes", free_space_json(r.free_bytes)},
                               {"memory_bytes", r.memory_bytes},
                               {"records_reused", r.records_reused},
                               {"notes", notes}};

@@ -7,9 +7,10 @@
 #include <filesystem>
 #include <set>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "formats/base/status.h"
+#include "formats/base/work_directory.h"
 
 namespace moepack {
 
@@ -30,7 +31,7 @@ class OutputDirectory {
   // Creates `path` and missing directories above it, or takes an existing one that is empty or
   // holds an interrupted conversion. Anything else in it: kInvalidArgument and nothing is touched.
   // While the object lives no second conversion can take the directory. No file is removed yet:
-  // call clear() or keep_only() before writing.
+  // call keep_only() before writing.
   static Result<OutputDirectory> take(const std::filesystem::path& path,
                                       OutputKind kind = OutputKind::kModel);
   // Looks whether take() would succeed, without changing anything. True: an interrupted conversion
@@ -47,19 +48,20 @@ class OutputDirectory {
   // have written and the directories that take() and add_directory() created.
   ~OutputDirectory();
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return directory_.path(); }
   // The marker, open for reading and writing and locked; closed with this object. It holds the
   // journal.
-  int marker_fd() const { return marker_fd_; }
-  std::filesystem::path marker_path() const;
-  // Removes what an interrupted conversion left, but the marker.
-  Status clear();
-  // The same but for `files` (paths below path(), with path() in front).
+  int marker_fd() const { return directory_.fd(); }
+  std::filesystem::path marker_path() const { return directory_.marker_path(); }
+  // Removes what an interrupted conversion left, but the marker and `files` (paths below path(),
+  // with path() in front).
   Status keep_only(const std::set<std::filesystem::path>& files);
   // Removes only what is under a temporary name.
   Status remove_temporary_files();
   // Creates `name` below path(), or takes it.
-  Result<std::filesystem::path> add_directory(const std::string& name);
+  Result<std::filesystem::path> add_directory(const std::string& name) {
+    return directory_.add_directory(name);
+  }
   // The destructor leaves everything, marker included, for a later run.
   void keep() { keep_ = true; }
   // The destructor removes everything.
@@ -68,15 +70,12 @@ class OutputDirectory {
   Status finish();
 
  private:
-  OutputDirectory(std::filesystem::path path, OutputKind kind)
-      : path_(std::move(path)), kind_(kind) {}
-  Status mark(bool exists);
+  OutputDirectory(WorkDirectory directory, OutputKind kind)
+      : directory_(std::move(directory)), kind_(kind) {}
 
-  std::filesystem::path path_;
+  WorkDirectory directory_;
   OutputKind kind_;
-  std::vector<std::filesystem::path> created_;  // directories, outermost first
-  int marker_fd_ = -1;                          // holds the lock
-  bool active_ = false;
+  bool active_ = true;
   bool keep_ = false;
 };
 

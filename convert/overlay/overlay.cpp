@@ -13,6 +13,7 @@
 #include "convert/report/pack_summary.h"
 #include "formats/base/checksum.h"
 #include "formats/base/elapsed.h"
+#include "formats/base/space.h"
 #include "formats/pack/q3_keys.h"
 #include "formats/pack_directory.h"
 
@@ -147,15 +148,10 @@ Result<OverlayJob> prepare(const OverlayOptions& options) {
   return job;
 }
 
-Status check_space(const OverlayOptions& options, OverlayReport& report) {
-  const std::optional<std::uint64_t> free = free_space(options.model);
-  report.free_bytes = free.value_or(0);
-  if (!free.has_value() || report.needed_bytes <= *free) return Status::ok();
-  const std::string path = options.model.string();
-  return make_error(StatusCode::kIo, Where{.file = path},
-                    std::to_string(report.needed_bytes) + " bytes are needed, but only " +
-                        std::to_string(*free) + " are free there",
-                    "free some space");
+Status check_space_for(const OverlayOptions& options, OverlayReport& report) {
+  report.free_bytes = free_space(options.model);
+  return check_space(options.model, "the overlay", report.needed_bytes, report.free_bytes,
+                     "free some space");
 }
 
 std::uint64_t bytes_to_write(const OverlayJob& job) {
@@ -184,7 +180,7 @@ Status write_files_alone(const OverlayOptions& options, OverlayJob& job,
                          std::optional<OverlayDirectory>& directory,
                          const ProgressCallback& callback) {
   job.report.needed_bytes = bytes_to_write(job);
-  MOE_RETURN_IF_ERROR(check_space(options, job.report));
+  MOE_RETURN_IF_ERROR(check_space_for(options, job.report));
   ProgressCounter progress(starting_point(job, 0, 0), callback);
   return write_files(job, directory, progress);
 }
@@ -205,7 +201,7 @@ Status write_all(const OverlayOptions& options, OverlayJob& job,
   MOE_RETURN_IF_ERROR(pack.prepare(job.digest, options.restart));
   job.report.layers_resumed = pack.layers_done();
   job.report.needed_bytes = bytes_to_write(job) + pack.bytes_left();
-  MOE_RETURN_IF_ERROR(check_space(options, job.report));
+  MOE_RETURN_IF_ERROR(check_space_for(options, job.report));
   ProgressCounter progress(starting_point(job, pack.layers_done(), pack.bytes_left()), callback);
   MOE_RETURN_IF_ERROR(write_files(job, directory, progress));
   return pack.run(progress);
@@ -217,7 +213,7 @@ Result<OverlayReport> plan_overlay(const OverlayOptions& options) {
   MOE_ASSIGN_OR_RETURN(OverlayJob job, prepare(options));
   MOE_RETURN_IF_ERROR(plan_files(options, job));
   job.report.needed_bytes = bytes_to_write(job) + (job.pack.empty() ? 0 : job.report.pack_bytes);
-  job.report.free_bytes = free_space(options.model).value_or(0);
+  job.report.free_bytes = free_space(options.model);
   return std::move(job.report);
 }
 

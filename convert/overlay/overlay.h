@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ struct OverlayReport {
   std::uint32_t num_layers = 0;
   std::size_t layers_resumed = 0;
   std::uint64_t needed_bytes = 0;
-  std::uint64_t free_bytes = 0;
+  std::optional<std::uint64_t> free_bytes;  // nullopt: unknown
   std::vector<std::string> notes;
   std::size_t threads = 0;
   double seconds = 0;

@@ -1,10 +1,6 @@
 #include "convert/overlay/overlay_files.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
 #include <algorithm>
-#include <cerrno>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -18,7 +14,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kUnfinished = "moepack.unfinished";
+constexpr const char* kOverlayUnfinished = "moepack.unfinished";
+
+// What is not whole is told by the directory it stands in, and not by its name.
+bool is_overlay_work_file(std::string_view /*directory*/, std::string_view /*name*/) {
+  return false;
+}
+
+constexpr WorkRules kOverlayRules{.marker = kOverlayUnfinished,
+                                  .is_own_file = is_overlay_work_file};
 
 Status io_error(const fs::path& path, const std::error_code& error) {
   return make_error(StatusCode::kIo, Where{.file = path.string()}, error.message(),
@@ -31,7 +35,7 @@ Status rename_path(const fs::path& from, const fs::path& to) {
   return error ? io_error(to, error) : sync_directory(to.parent_path());
 }
 
-Status remove_file(const fs::path& path) {
+Status remove_overlay_file(const fs::path& path) {
   std::error_code error;
   fs::remove(path, error);
   return error ? io_error(path, error) : Status::ok();
@@ -83,8 +87,8 @@ Status remove_groups(const fs::path& directory, const std::set<std::string>& ste
                                  [&](const std::string& stem) { return stems.contains(stem); });
     if (!any) continue;
     for (const std::string& stem : of_group) {
-      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".json")));
-      MOE_RETURN_IF_ERROR(remove_file(directory / (stem + ".bin")));
+      MOE_RETURN_IF_ERROR(remove_overlay_file(directory / (stem + ".json")));
+      MOE_RETURN_IF_ERROR(remove_overlay_file(directory / (stem + ".bin")));
     }
   }
   return sync_directory(directory);
@@ -140,62 +144,46 @@ Result<bool> is_overlay_there(const OverlaidModel& model, bool replace, PlannedO
   return there;
 }
 
-Status OverlayDirectory::lock() {
-  lock_fd_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_fd_ < 0) return io_error(path_, {errno, std::generic_category()});
-  if (::flock(lock_fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return Status::ok();
-  ::close(std::exchange(lock_fd_, -1));  // the destructor leaves the other's files alone
-  return make_error(StatusCode::kInvalidArgument, Where{.file = path_.string()},
-                    "another command is writing there");
-}
-
 Result<OverlayDirectory> OverlayDirectory::take(const fs::path& model) {
-  OverlayDirectory directory(model / kOverlayDirectory);
-  MOE_RETURN_IF_ERROR(create_directories(directory.path_, directory.created_));
-  MOE_RETURN_IF_ERROR(directory.lock());
+  MOE_ASSIGN_OR_RETURN(WorkDirectory created,
+                       WorkDirectory::create(model / kOverlayDirectory, kOverlayRules));
+  MOE_RETURN_IF_ERROR(created.lock("another command is writing there"));
+  OverlayDirectory directory(std::move(created));
   MOE_RETURN_IF_ERROR(directory.publish());
   std::error_code ignored;
-  fs::remove_all(directory.path_ / kUnfinished, ignored);  // of a run that was killed
+  fs::remove_all(directory.path() / kOverlayUnfinished, ignored);  // of a run that was killed
   return directory;
 }
 
-OverlayDirectory::OverlayDirectory(OverlayDirectory&& other) noexcept
-    : path_(std::move(other.path_)),
-      created_(std::move(other.created_)),
-      lock_fd_(std::exchange(other.lock_fd_, -1)) {}
-
 OverlayDirectory::~OverlayDirectory() {
-  if (lock_fd_ < 0) return;
+  if (!directory_.is_locked()) return;
   std::error_code ignored;
-  fs::remove_all(path_ / kUnfinished, ignored);
-  // Only while they are empty.
-  for (auto it = created_.rbegin(); it != created_.rend(); ++it) fs::remove(*it, ignored);
-  ::close(lock_fd_);
+  fs::remove_all(path() / kOverlayUnfinished, ignored);
 }
 
 // From wherever it stopped; nothing where there is nothing to put in place.
 Status OverlayDirectory::publish() {
   std::error_code ignored;
-  if (fs::exists(path_ / kOverlayComplete, ignored)) {
-    MOE_ASSIGN_OR_RETURN(const std::set<std::string> stems, stems_in(path_ / kOverlayComplete));
-    MOE_RETURN_IF_ERROR(remove_groups(path_, stems));
-    MOE_RETURN_IF_ERROR(rename_path(path_ / kOverlayComplete, path_ / kOverlayMoving));
+  if (fs::exists(path() / kOverlayComplete, ignored)) {
+    MOE_ASSIGN_OR_RETURN(const std::set<std::string> stems, stems_in(path() / kOverlayComplete));
+    MOE_RETURN_IF_ERROR(remove_groups(path(), stems));
+    MOE_RETURN_IF_ERROR(rename_path(path() / kOverlayComplete, path() / kOverlayMoving));
   }
-  if (!fs::exists(path_ / kOverlayMoving, ignored)) return Status::ok();
-  return move_up(path_ / kOverlayMoving, path_);
+  if (!fs::exists(path() / kOverlayMoving, ignored)) return Status::ok();
+  return move_up(path() / kOverlayMoving, path());
 }
 
 Status OverlayDirectory::write(std::span<PlannedOverlay*> planned, std::size_t threads,
                                ProgressCounter& progress) {
   if (planned.empty()) return Status::ok();
-  const fs::path unfinished = path_ / kUnfinished;
+  const fs::path unfinished = path() / kOverlayUnfinished;
   std::error_code error;
   fs::create_directory(unfinished, error);
   if (error) return io_error(unfinished, error);
   for (PlannedOverlay* file : planned) {
     MOE_RETURN_IF_ERROR(write_one(*file, unfinished, threads, progress));
   }
-  MOE_RETURN_IF_ERROR(rename_path(unfinished, path_ / kOverlayComplete));
+  MOE_RETURN_IF_ERROR(rename_path(unfinished, path() / kOverlayComplete));
   return publish();
 }
 

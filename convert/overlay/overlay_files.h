@@ -8,10 +8,12 @@
 
 #include <filesystem>
 #include <span>
+#include <utility>
 
 #include "convert/job/progress_counter.h"
 #include "convert/overlay/overlay_plan.h"
 #include "formats/base/status.h"
+#include "formats/base/work_directory.h"
 
 namespace moepack {
 
@@ -25,7 +27,7 @@ class OverlayDirectory {
   // Creates the directory if there is none, and finishes what an earlier call left. While the
   // object lives no other call can take it: kInvalidArgument.
   static Result<OverlayDirectory> take(const std::filesystem::path& model);
-  OverlayDirectory(OverlayDirectory&& other) noexcept;
+  OverlayDirectory(OverlayDirectory&& other) noexcept = default;
   OverlayDirectory& operator=(OverlayDirectory&&) = delete;
   OverlayDirectory(const OverlayDirectory&) = delete;
   OverlayDirectory& operator=(const OverlayDirectory&) = delete;
@@ -37,13 +39,11 @@ class OverlayDirectory {
   Status write(std::span<PlannedOverlay*> planned, std::size_t threads, ProgressCounter& progress);
 
  private:
-  explicit OverlayDirectory(std::filesystem::path path) : path_(std::move(path)) {}
-  Status lock();
+  explicit OverlayDirectory(WorkDirectory directory) : directory_(std::move(directory)) {}
+  const std::filesystem::path& path() const { return directory_.path(); }
   Status publish();
 
-  std::filesystem::path path_;
-  std::vector<std::filesystem::path> created_;
-  int lock_fd_ = -1;  // of the directory
+  WorkDirectory directory_;
 };
 
 }  // namespace moepack

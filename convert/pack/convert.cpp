@@ -10,6 +10,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
+#include "formats/base/space.h"
 
 namespace moepack {
 namespace {
@@ -69,22 +70,13 @@ ConvertReport report_of(const ModelConfig& config, const std::string& source,
   report.resident_bytes = plan.resident_bytes;
   report.total_bytes = plan.total_bytes;
   report.source_bytes = plan.source_bytes;
-  report.free_bytes = free_space(options.output).value_or(0);
+  report.free_bytes = free_space(options.output);
   report.skipped_tensors = plan.skipped;
   report.kept_tensors = plan.kept;
   report.absent_files = plan.absent_companions;
   report.notes = plan.notes;
   report.threads = bounded_thread_count(options.threads);
   return report;
-}
-
-Status check_space(const ConvertReport& report, const fs::path& output) {
-  const bool unknown = !free_space(output).has_value();
-  if (unknown || report.needed_bytes <= report.free_bytes) return Status::ok();
-  return make_error(StatusCode::kIo, Where{.file = output.string()},
-                    "the conversion needs " + std::to_string(report.needed_bytes) +
-                        " bytes, but only " + std::to_string(report.free_bytes) + " are free there",
-                    "free some space or name another output directory");
 }
 
 Status check_reclaim(const ModelSource& source, const ConvertOptions& options) {
@@ -171,8 +163,10 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   report.needed_bytes = conversion->space_needed();
   report.read_bytes = conversion->bytes_to_read();
   report.layers_resumed = conversion->layers_resumed();
-  report.free_bytes = free_space(options.output).value_or(0);
-  MOE_RETURN_IF_ERROR(check_space(report, options.output));
+  report.free_bytes = free_space(options.output);
+  MOE_RETURN_IF_ERROR(check_space(options.output, "the conversion", report.needed_bytes,
+                                  report.free_bytes,
+                                  "free some space or name another output directory"));
   MOE_RETURN_IF_ERROR(conversion->run(progress));
   report.layers_left = conversion->layers_left();
   report.finished = report.layers_left == 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,8 @@ struct ConvertReport {
   std::uint64_t resident_bytes = 0;  // model_weights.bin
   std::uint64_t total_bytes = 0;     // everything on disk, exact
   std::uint64_t source_bytes = 0;    // read from the source's tensors
-  std::uint64_t free_bytes = 0;      // at the output, before the conversion
+  std::optional<std::uint64_t>
+      free_bytes;  // at the output, before the conversion; nullopt: unknown
   std::vector<std::string> skipped_tensors;
   std::vector<std::string> kept_tensors;  // residents that no group of the asked size fits
   std::vector<std::string> absent_files;  // companions that the source lacks

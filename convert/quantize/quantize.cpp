@@ -16,6 +16,7 @@
 #include "convert/report/pack_summary.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/space.h"
 #include "formats/flashmoe/flashmoe_pack.h"
 
 namespace moepack {
@@ -78,7 +79,7 @@ QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& pla
   report.expert_size = plan.pack.layouts.front().record_bytes;
   report.pack_bytes = plan.pack_bytes;
   report.needed_bytes = plan.total_bytes;
-  report.free_bytes = free_space(options.model).value_or(0);
+  report.free_bytes = free_space(options.model);
   report.threads = thread_count_for(options, plan);
   report.memory_bytes = report.threads * plan.worker_bytes;
   if (plan.calibration != nullptr) report.memory_bytes += plan.calibration->layer_bytes();
@@ -347,14 +348,9 @@ Result<QuantizeReport> quantize_model(const QuantizeOptions& options,
   MOE_RETURN_IF_ERROR(quantization.prepare());
   report.layers_resumed = quantization.layers_resumed();
   report.needed_bytes = quantization.space_needed();
-  report.free_bytes = free_space(options.model).value_or(0);
-  if (report.free_bytes != 0 && report.needed_bytes > report.free_bytes) {
-    return make_error(StatusCode::kIo, Where{.file = plan.directory.string()},
-                      "the pack needs " + std::to_string(report.needed_bytes) +
-                          " bytes, but only " + std::to_string(report.free_bytes) +
-                          " are free there",
-                      "free some space");
-  }
+  report.free_bytes = free_space(options.model);
+  MOE_RETURN_IF_ERROR(check_space(plan.directory, "the pack", report.needed_bytes,
+                                  report.free_bytes, "free some space"));
   MOE_RETURN_IF_ERROR(quantization.run(progress));
   report.layers_left = quantization.layers_left();
   report.finished = report.layers_left == 0;

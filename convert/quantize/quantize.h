@@ -55,8 +55,8 @@ struct QuantizeReport {
   std::uint64_t expert_size = 0;     // of the usual record
   std::uint64_t pack_bytes = 0;
   std::uint64_t needed_bytes = 0;
-  std::uint64_t free_bytes = 0;
-  std::uint64_t memory_bytes = 0;  // at most, at once
+  std::optional<std::uint64_t> free_bytes;  // nullopt: unknown
+  std::uint64_t memory_bytes = 0;           // at most, at once
   std::size_t threads = 0;
   std::vector<std::string> notes;
   // By number of calibration tokens, fewest first: "layer 3 expert 7: 12 tokens".

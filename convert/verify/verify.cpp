@@ -17,6 +17,7 @@
 #include "formats/base/paths.h"
 #include "formats/calibration/hot_experts.h"
 #include "formats/config/companion_files.h"
+#include "formats/flashmoe/engine_files.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
 
@@ -123,7 +124,7 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
     return;
   }
   std::set<std::string, std::less<>> known{
-      kResidentManifestName, kResidentDataName, "tokenizer.bin", "vocab.bin",
+      kResidentManifestName, kResidentDataName, kFlashMoeTokenizerName, kFlashMoeVocabName,
       kOverlayDirectory,     kKeptResidentName, kSensitivityName};
   for (const CompanionFile& companion : kCompanionFiles) known.insert(companion.name);
   for (const ResidentData::Part& part : model.data.parts()) {

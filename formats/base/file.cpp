@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "formats/base/bytes.h"
+#include "formats/base/paths.h"
 
 namespace moepack {
 namespace {
@@ -27,7 +28,11 @@ Status os_error(const std::string& path, std::string_view action, int error,
 Result<File> File::open(const std::filesystem::path& path) {
   const std::string name = path.string();
   const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return os_error(name, "cannot open", errno, "check the path and its permissions");
+  if (fd < 0) {
+    const int error = errno;
+    MOE_RETURN_IF_ERROR(check_link(path, "download or copy the file that it leads to"));
+    return os_error(name, "cannot open", error, "check the path and its permissions");
+  }
   struct stat info {};
   if (::fstat(fd, &info) != 0) {
     const int error = errno;
@@ -260,6 +265,7 @@ Status create_directories(const std::filesystem::path& path,
     if (!at.has_relative_path()) break;
   }
   for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
+    MOE_RETURN_IF_ERROR(check_link(*it, "remove the link, or name another place"));
     if (!std::filesystem::create_directory(*it, error) && error) {
       return make_error(StatusCode::kIo, Where{.file = it->string()},
                         "cannot create the directory: " + error.message());

@@ -1,5 +1,6 @@
 #include "formats/base/paths.h"
 
+#include <algorithm>
 #include <string>
 #include <system_error>
 
@@ -29,6 +30,29 @@ Status check_link(const fs::path& path, std::string_view remedy) {
 fs::path without_trailing_slash(const fs::path& path) {
   const fs::path clean = path.lexically_normal();
   return clean.filename().empty() ? clean.parent_path() : clean;
+}
+
+Result<std::vector<fs::path>> list_directory(const fs::path& path) {
+  std::vector<fs::path> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    entries.push_back(at->path());
+  }
+  if (error) {
+    const std::string name = path.string();
+    return make_error(StatusCode::kIo, Where{.file = name},
+                      "cannot list the directory: " + error.message());
+  }
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+Status remove_path(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (!error) return Status::ok();
+  const std::string name = path.string();
+  return make_error(StatusCode::kIo, Where{.file = name}, "cannot remove it: " + error.message());
 }
 
 }  // namespace moepack

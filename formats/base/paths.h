@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 #include "formats/base/status.h"
 
@@ -17,5 +18,11 @@ Status check_link(const std::filesystem::path& path, std::string_view remedy);
 
 // `path` without a slash at its end and without "." and ".." inside.
 std::filesystem::path without_trailing_slash(const std::filesystem::path& path);
+
+// What stands in a directory, sorted by name. kIo: it cannot be listed, or not to its end.
+Result<std::vector<std::filesystem::path>> list_directory(const std::filesystem::path& path);
+
+// Removes the file or empty directory at `path` if it is there.
+Status remove_path(const std::filesystem::path& path);
 
 }  // namespace moepack

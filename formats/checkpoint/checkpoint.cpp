@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kSingleName = "model.safetensors";
+constexpr std::string_view kBrokenLinkRemedy =
+    "the download was not finished; download the model again";
 constexpr std::uint64_t kMaxIndexBytes = 100'000'000;
 
 using Shards = std::vector<std::unique_ptr<SafetensorsFile>>;
@@ -36,7 +38,10 @@ Status no_weights(const fs::path& directory) {
   std::error_code error;
   for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     const std::string extension = at->path().extension().string();
-    if (extension == ".safetensors") ++safetensors;
+    if (extension == ".safetensors") {
+      MOE_RETURN_IF_ERROR(check_link(at->path(), kBrokenLinkRemedy));
+      ++safetensors;
+    }
     if (extension == ".gguf" || extension == ".bin" || extension == ".pth") {
       other = std::max(other, extension);
     }
@@ -70,6 +75,7 @@ Result<Shards> open_indexed_shards(const fs::path& directory, const fs::path& sa
         MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open_saved_header(saved), shards));
         continue;
       }
+      MOE_RETURN_IF_ERROR(check_link(path, kBrokenLinkRemedy));
       const auto first = std::find_if(index.entries.begin(), index.entries.end(),
                                       [&](const auto& entry) { return entry.shard == i; });
       return not_found({.file = index_file, .tensor = first->tensor},
@@ -177,6 +183,7 @@ Status Checkpoint::open_shards(const fs::path& single_file, const fs::path& save
     MOE_RETURN_IF_ERROR(
         append_shard(SafetensorsFile::open_saved_header(saved_headers / kSingleName), shards_));
   } else {
+    MOE_RETURN_IF_ERROR(check_link(index_path, kBrokenLinkRemedy));
     return no_weights(directory_);
   }
   MOE_ASSIGN_OR_RETURN(tensors_, merge_tensors(shards_));

@@ -97,6 +97,7 @@ Result<fs::path> resolve_cache_entry(const fs::path& entry) {
 Result<fs::path> resolve_checkpoint_directory(const fs::path& path) {
   const std::string name = path.string();
   if (!is_there(path)) {
+    MOE_RETURN_IF_ERROR(check_link(path, "check the path"));
     return not_found({.file = name}, "there is no such directory", "check the path");
   }
   if (!is_folder(path)) {
@@ -104,6 +105,8 @@ Result<fs::path> resolve_checkpoint_directory(const fs::path& path) {
                       "name the directory that holds config.json");
   }
   if (is_there(path / "config.json")) return path;
+  MOE_RETURN_IF_ERROR(
+      check_link(path / "config.json", "the download was not finished; download the model again"));
   if (is_folder(path / "snapshots")) return resolve_cache_entry(path);
 
   for (const fs::path& root : {path, path / "hub"}) {

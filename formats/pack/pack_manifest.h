@@ -18,7 +18,7 @@ constexpr std::uint32_t kDefaultPageSize = 4096;
 constexpr const char* kPackManifestName = "layout.json";
 constexpr const char* kDefaultPackName = "packed_experts";
 // A file of this name stands in a model directory until its conversion is complete. A directory
-// with it is no model: the next conversion to it clears it and starts again.
+// with it is no model; it holds the journal from which the next conversion to it continues.
 constexpr const char* kUnfinishedMarker = "moepack.unfinished";
 
 struct ExpertEntry {

@@ -9,6 +9,7 @@
 #include "formats/base/dtype.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file_blocks.h"
+#include "formats/base/space.h"
 #include "formats/model_dir.h"
 #include "runtime/corpus/calibrate_probe.h"
 #include "runtime/corpus/calibration_output.h"
@@ -63,13 +64,10 @@ Result<CalibrationState> wanted_state(const Job& job, const CalibrateOptions& op
 }
 
 // Compression may make room that cannot be counted on: what is certain not to fit is refused.
-Status check_space(const CalibrateReport& report) {
+Status check_space_at(const std::filesystem::path& output, const CalibrateReport& report) {
   const std::uint64_t layers_left = report.manifest.num_layers - report.layers_resumed;
-  const std::uint64_t least = layers_left * report.layer_bytes / 2;
-  if (report.free_bytes == 0 || least <= report.free_bytes) return Status::ok();
-  return {StatusCode::kIo, "the calibration takes more than " + std::to_string(least) + " bytes, " +
-                               std::to_string(report.free_bytes) +
-                               " are free; free some space or give a smaller --max-tokens"};
+  return check_space(output, "the calibration", layers_left * report.layer_bytes / 2,
+                     report.free_bytes, "free some space or give a smaller --max-tokens");
 }
 
 Status check_memory(const Job& job, const CorpusMemory& memory,
@@ -143,7 +141,7 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   report.layer_bytes = count * (2 * config.hidden_size + 6ULL * config.experts_per_token);
   report.needed_bytes =
       config.num_layers * report.layer_bytes + 2 * count * config.hidden_size * sizeof(float);
-  report.free_bytes = free_space(options.output).value_or(0);
+  report.free_bytes = free_space(options.output);
   report.manifest.model = model_directory_name(options.model);
   report.manifest.source_fingerprint = job.model.pack.source.fingerprint;
   report.manifest.residents_checksum = job.model.residents.checksum;
@@ -330,7 +328,7 @@ Result<CalibrateReport> calibrate(const CalibrateOptions& options,
                        CalibrationOutput::take(options.output, job.wanted, options.restart));
   CalibrateReport& report = job.report;
   report.layers_resumed = static_cast<std::uint32_t>(output.state().layers.size());
-  MOE_RETURN_IF_ERROR(check_space(report));
+  MOE_RETURN_IF_ERROR(check_space_at(options.output, report));
   Status status = record_layers(job, output, progress);
   if (status.is_ok()) status = measure_response(job, progress);
   if (status.is_ok()) status = output.finish(report.manifest);

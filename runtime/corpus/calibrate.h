@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,7 +47,8 @@ struct CalibrateReport {
   std::uint64_t layer_bytes = 0;   // of a layer, before compression
   std::uint64_t total_bytes = 0;   // of all layers; a dry run's: expected
   std::uint64_t needed_bytes = 0;  // free space at the fullest, if nothing could be compressed
-  std::uint64_t free_bytes = 0;    // in the output's file system; 0: unknown
+  // In the output's file system; nullopt: unknown.
+  std::optional<std::uint64_t> free_bytes;
   std::uint64_t memory_bytes = 0;
   std::uint64_t available_bytes = 0;  // memory that the machine can give; 0: unknown
   std::uint64_t read_bytes = 0;       // of expert records

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "formats/base/status.h"
+#include "formats/base/work_directory.h"
 #include "formats/calibration/calibration.h"
 #include "formats/calibration/calibration_state.h"
 
@@ -37,7 +37,7 @@ class CalibrationOutput {
   // directories that take() created.
   ~CalibrationOutput();
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return directory_.path(); }
   const CalibrationState& state() const { return state_; }
 
   // The hidden states after the finished layers. kCorrupt when they are not what was written.
@@ -51,16 +51,13 @@ class CalibrationOutput {
   void discard() { discard_ = true; }
 
  private:
-  explicit CalibrationOutput(std::filesystem::path path) : path_(std::move(path)) {}
-  Status lock();
+  explicit CalibrationOutput(WorkDirectory directory) : directory_(std::move(directory)) {}
   Status check_layers() const;
   void remove_all() const;
 
-  std::filesystem::path path_;
-  std::vector<std::filesystem::path> created_;  // directories, outermost first
+  WorkDirectory directory_;
   CalibrationState state_;
   std::size_t layers_found_ = 0;
-  int lock_fd_ = -1;
   bool active_ = false;
   bool discard_ = false;
 };

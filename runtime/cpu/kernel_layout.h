@@ -10,8 +10,8 @@
 #include "formats/base/bytes.h"
 #include "runtime/model/kernels.h"
 
-// What keeps vectors in registers. The sanitizers' builds go without: checks of every load, copied
-// into every caller, take compilers minutes a file.
+// What keeps vectors in registers. gcc's sanitizer builds go without: checks of every load, copied
+// into every caller, take it minutes a file. clang does not define these two names.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MOE_INLINE __attribute__((noinline)) inline
 #else

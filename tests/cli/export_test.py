@@ -11,17 +11,23 @@ import array
 import copy
 import json
 import math
+import os
 import random
 import resource
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 PROGRAM = None
 CHECKPOINT = None
+SHIM = None
+EVERY = 1
+if "--shim" in sys.argv:  # known before the tests are defined, which say what they need
+    SHIM = Path(sys.argv[sys.argv.index("--shim") + 1])
 
 
 def run(*args):
@@ -661,6 +667,59 @@ class Export(unittest.TestCase):
             self.assertIn(str(out / name), done.stderr)
             self.assertFalse(out.exists())
 
+    # ---- interruptions ----
+
+    def killed(self, out, n, *args):
+        """An export that is killed after its nth operation; None: it has fewer."""
+        env = dict(os.environ, LD_PRELOAD=str(SHIM), MOEPACK_FAULT=f"kill-after:any:{n}")
+        done = subprocess.run([PROGRAM, "export", *map(str, args), "-o", out, "--quiet", "-t", "1"],
+                              capture_output=True, text=True, env=env, timeout=300, check=False)
+        self.assertIn(done.returncode, (0, -9), done.stderr)
+        return None if done.returncode == 0 else done
+
+    def files_of(self, out):
+        return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*")
+                if path.is_file()}
+
+    @unittest.skipIf(SHIM is None, "needs the library that kills (--shim)")
+    def test_the_same_command_starts_again(self):
+        for args in ((self.mlx, "--split", "0.002"), (self.plain, "--no-tokenizer")):
+            whole, _ = self.export(*args)
+            expected = self.files_of(whole)
+            n = 1
+            while True:
+                out = self.fresh("killed")
+                if self.killed(out, n, *args) is None:
+                    break
+                if (out / "moepack.unfinished").exists() or not any(out.iterdir()):
+                    must_run("export", *args, "-o", out, "--quiet")
+                self.assertEqual(self.files_of(out), expected, f"killed after {n}")
+                n += EVERY
+            self.assertGreater(n, 10)
+
+    @unittest.skipIf(SHIM is None, "needs the library that kills (--shim)")
+    def test_only_an_interrupted_export_is_taken(self):
+        out = self.fresh("killed")
+        self.assertIsNotNone(self.killed(out, 4, self.mlx))
+        (out / "mine.txt").write_text("kept")
+        before = self.files_of(out)
+        self.assert_refused(["interrupted export", "mine.txt"], self.mlx, out=out)
+        self.assertEqual(self.files_of(out), before)
+        (out / "mine.txt").unlink()
+        must_run("export", self.mlx, "-o", out, "--quiet")
+        conversion = self.fresh("conversion")
+        must_run("convert", CHECKPOINT, "-o", conversion, "--quiet", "--layers", "0")
+        before = self.files_of(conversion)
+        self.assert_refused(["unfinished conversion"], self.mlx, out=conversion)
+        self.assertEqual(self.files_of(conversion), before)
+
+    def test_links_that_lead_nowhere(self):
+        link = self.fresh("link")
+        link.symlink_to("gone")
+        self.assert_refused(["link", "gone"], self.mlx, out=link)
+        self.assert_refused(["link", "gone"], self.mlx, out=link / "below")
+        self.assertTrue(link.is_symlink())
+
     def test_damage_is_found(self):
         broken = self.fresh("broken")
         shutil.copytree(self.plain, broken)
@@ -683,12 +742,14 @@ class Export(unittest.TestCase):
 
 
 def main():
-    global PROGRAM, CHECKPOINT
+    global PROGRAM, CHECKPOINT, EVERY
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True)
     parser.add_argument("--checkpoint", required=True, type=Path)
+    parser.add_argument("--shim", type=Path, help="without it nothing is interrupted")
+    parser.add_argument("--every", type=int, default=1, help="only every Nth interruption")
     flags = parser.parse_args()
-    PROGRAM, CHECKPOINT = flags.program, flags.checkpoint
+    PROGRAM, CHECKPOINT, EVERY = flags.program, flags.checkpoint, flags.every
     unittest.main(argv=["export_test"], verbosity=2)
 
 

@@ -197,6 +197,33 @@ TEST_F(CheckpointTest, ShardsMayBeSymbolicLinks) {
   EXPECT_EQ(text_of(checkpoint, "d"), "DDDD");
 }
 
+// HuggingFace's cache holds links; an interrupted download leaves some without their file.
+TEST_F(CheckpointTest, LinksThatLeadNowhereAreNamed) {
+  write_sharded(path());
+  for (const char* name : {"s2.safetensors", kIndex, "config.json"}) {
+    const std::string bytes = test::read_file(path() / name);
+    for (const char* target : {"../blobs/gone", name}) {
+      fs::remove(path() / name);
+      fs::create_symlink(target, path() / name);
+      const Status status = Checkpoint::open(path()).status();
+      EXPECT_FALSE(status.is_ok()) << name;
+      for (const char* part : {name, "link", target, "download the model again"}) {
+        EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+      }
+    }
+    fs::remove(path() / name);
+    write_file(path() / name, bytes);
+  }
+  EXPECT_OK(status());
+}
+
+TEST_F(CheckpointTest, ALinkInPlaceOfTheOnlyShardIsNamed) {
+  write_sharded(path());
+  for (const auto& name : {kIndex, "s1.safetensors", "s2.safetensors"}) fs::remove(path() / name);
+  fs::create_symlink("../blobs/gone", path() / "model.safetensors");
+  expect_error(status(), StatusCode::kNotFound, {"model.safetensors", "link", "../blobs/gone"});
+}
+
 // The rule as checkpoint.h states it, computed from the files here.
 TEST_F(CheckpointTest, FingerprintIsAsDocumented) {
   write_sharded(path());

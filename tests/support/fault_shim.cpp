@@ -5,10 +5,14 @@
 //   MOEPACK_FAULT=kill-after:OP:N   SIGKILL as soon as the Nth call of OP has returned
 //   MOEPACK_FAULT=ERROR:OP:N        the Nth call of OP fails with ERROR (EIO, ENOSPC)
 //
-// OP: read, write, sync, rename, unlink, or any, which counts all of them together. Reads count of
-// .safetensors and .bin files only.
+// OP: read, write, sync, rename, unlink, or any, which counts all of them together, or list, the
+// steps through a directory, which any leaves out. Reads count of .safetensors and .bin files only.
+//
+//   MOEPACK_FREE=BYTES              every file system says that so many bytes are free
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <atomic>
@@ -22,9 +26,10 @@
 
 namespace {
 
-constexpr int kOperations = 6;
-constexpr const char* kNames[kOperations] = {"read", "write", "sync", "rename", "unlink", "any"};
-enum Operation { kRead, kWrite, kSync, kRename, kUnlink, kAny };
+constexpr int kOperations = 7;
+constexpr const char* kNames[kOperations] = {"read",   "write", "sync", "rename",
+                                             "unlink", "any",   "list"};
+enum Operation { kRead, kWrite, kSync, kRename, kUnlink, kAny, kList };
 
 struct Fault {
   bool kills = false;
@@ -80,6 +85,7 @@ State& state() {
 bool count(Operation operation) {
   State& s = state();
   const long own = ++s.calls[operation];
+  if (operation == kList) return s.fault.operation == kList && own == s.fault.at;
   const long any = ++s.calls[kAny];
   if (s.fault.operation == operation) return own == s.fault.at;
   return s.fault.operation == kAny && any == s.fault.at;
@@ -151,6 +157,27 @@ int unlink(const char* path) {
   using Function = int (*)(const char*);
   static const Function real = next<Function>("unlink");
   return guarded(kUnlink, [&] { return real(path); });
+}
+
+// What std::filesystem::directory_iterator takes its steps with.
+dirent* readdir(DIR* directory) {
+  using Function = dirent* (*)(DIR*);
+  static const Function real = next<Function>("readdir");
+  if (!count(kList)) return real(directory);
+  errno = state().fault.error;
+  return nullptr;
+}
+
+// What std::filesystem::space asks.
+int statvfs(const char* path, struct statvfs* info) {
+  using Function = int (*)(const char*, struct statvfs*);
+  static const Function real = next<Function>("statvfs");
+  const int result = real(path, info);
+  const char* const free = std::getenv("MOEPACK_FREE");
+  if (result == 0 && free != nullptr) {
+    info->f_bavail = std::strtoull(free, nullptr, 10) / info->f_frsize;
+  }
+  return result;
 }
 
 }  // extern "C"

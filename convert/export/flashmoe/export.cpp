@@ -11,7 +11,9 @@
 #include "convert/job/parallel.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
+#include "formats/base/space.h"
 #include "formats/config/companion_files.h"
+#include "formats/flashmoe/engine_files.h"
 
 namespace moepack {
 namespace {
@@ -92,26 +94,18 @@ Status plan_model(const ExportOptions& options, Plan& plan, ExportReport& report
   return Status::ok();
 }
 
-Status check_space(const Plan& plan, const fs::path& output) {
-  std::uint64_t needed = plan.weights.data_size;
-  if (!plan.experts.is_plain) {
-    needed +=
-        plan.experts.record_bytes * plan.model->pack.num_experts * plan.model->pack.num_layers;
-  }
-  const std::optional<std::uint64_t> free = free_space(output);
-  if (!free.has_value() || *free >= needed) return Status::ok();
-  const std::string name = output.string();
-  return make_error(
-      StatusCode::kIo, Where{.file = name},
-      "has " + std::to_string(*free) + " bytes free, " + std::to_string(needed) + " are needed",
-      "free some or name another place");
+std::uint64_t bytes_to_write(const Plan& plan) {
+  if (plan.experts.is_plain) return plan.weights.data_size;
+  const PackManifest& pack = plan.model->pack;
+  return plan.weights.data_size + plan.experts.record_bytes * pack.num_experts * pack.num_layers;
 }
 
 Status write_companions(const ExportOptions& options, const Plan& plan, ExportDirectory& directory,
                         ExportReport& report) {
   if (report.has_tokenizer) {
-    MOE_RETURN_IF_ERROR(write_text_file(directory.add_file("tokenizer.bin"), plan.tokenizer_bytes));
-    MOE_RETURN_IF_ERROR(write_text_file(directory.add_file("vocab.bin"), plan.vocab.bytes));
+    MOE_RETURN_IF_ERROR(
+        write_text_file(directory.add_file(kFlashMoeTokenizerName), plan.tokenizer_bytes));
+    MOE_RETURN_IF_ERROR(write_text_file(directory.add_file(kFlashMoeVocabName), plan.vocab.bytes));
   }
   if (options.tokenizer_only) return Status::ok();
   MOE_RETURN_IF_ERROR(write_text_file(directory.add_file(kConfigName), plan.config_text));
@@ -137,7 +131,8 @@ Status write_all(const ExportOptions& options, const Plan& plan, const ProgressC
                               .layers_done = 0,
                               .layers_total = model.pack.num_layers},
                              callback);
-    MOE_RETURN_IF_ERROR(check_space(plan, directory.path()));
+    MOE_RETURN_IF_ERROR(check_space(directory.path(), "the export", bytes_to_write(plan),
+                                    free_space(directory.path())));
     MOE_RETURN_IF_ERROR(write_export_weights(model, plan.weights, threads, directory, progress));
     MOE_ASSIGN_OR_RETURN(const ExpertFiles files,
                          write_export_experts(model, plan.experts, threads, directory, progress));

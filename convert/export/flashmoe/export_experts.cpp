@@ -7,6 +7,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "formats/base/json_fields.h"
+#include "formats/flashmoe/engine_files.h"
 #include "formats/pack/layout_components.h"
 #include "formats/weights/format_json.h"
 
@@ -15,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTwoBitPackName = "packed_experts_2bit";
 constexpr std::uint32_t kEngineGroup = 64;
 
 bool is_engine_format(const WeightFormat& format) {

@@ -191,14 +191,13 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
     plan.packs = {directory};
     return plan;
   }
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    if (!entry.is_directory(error)) continue;
-    MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(entry.path()));
-    if (kind == PackKind::kNone || kind == PackKind::kLz4 || kind == PackKind::kUnfinished)
-      continue;
-    plan.packs.push_back(entry.path());
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> entries, list_directory(directory));
+  for (const fs::path& entry : entries) {
+    if (!fs::is_directory(entry, error)) continue;
+    MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(entry));
+    const bool is_pack = kind != PackKind::kNone && kind != PackKind::kLz4;
+    if (is_pack && kind != PackKind::kUnfinished) plan.packs.push_back(entry);
   }
-  std::sort(plan.packs.begin(), plan.packs.end());
   return plan;
 }
 

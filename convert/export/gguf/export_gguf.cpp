@@ -12,6 +12,7 @@
 #include "convert/job/parallel.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
+#include "formats/base/space.h"
 
 namespace moepack {
 namespace {
@@ -30,16 +31,6 @@ Status check_output(const fs::path& path) {
   if (fs::is_directory(parent, error)) return Status::ok();
   const std::string directory = parent.string();
   return not_found(Where{.file = directory}, "is no directory", "create it or name another place");
-}
-
-Status check_space(const GgufHead& head, const fs::path& output) {
-  const std::optional<std::uint64_t> free = free_space(output);
-  if (!free.has_value() || *free >= head.file_size()) return Status::ok();
-  const std::string name = output.string();
-  return make_error(StatusCode::kIo, Where{.file = name},
-                    "needs " + std::to_string(head.file_size()) + " bytes, " +
-                        std::to_string(*free) + " are free",
-                    "free some or name another place");
 }
 
 std::vector<GgufTypeTally> tally(const GgufHead& head) {
@@ -70,7 +61,8 @@ Result<GgufExportReport> export_gguf(const GgufExportOptions& options,
   MOE_ASSIGN_OR_RETURN(GgufPlan plan, plan_gguf(model, head));
   MOE_RETURN_IF_ERROR(add_model_keys(model, *plan.names, head));
   MOE_RETURN_IF_ERROR(add_tokenizer_keys(model.path, model.config, head, report.notes));
-  MOE_RETURN_IF_ERROR(check_space(head, options.output));
+  MOE_RETURN_IF_ERROR(
+      check_space(options.output, "the export", head.file_size(), free_space(options.output)));
   const std::size_t threads = bounded_thread_count(options.threads);
   MOE_RETURN_IF_ERROR(check_gguf_exact(model, plan, threads));
 
