@@ -5,14 +5,13 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
+#include "formats/base/limits.h"
 #include "formats/base/paths.h"
 
 namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 
 std::string name_of(const fs::path& directory) {
   const fs::path clean = directory.lexically_normal();

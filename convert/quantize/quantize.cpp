@@ -160,16 +160,9 @@ bool Quantization::take_quality(std::uint32_t l) {
 }
 
 bool Quantization::take_layer(std::uint32_t l) {
-  LayerEntry& layer = plan_.pack.layers[l];
-  const std::vector<std::uint64_t>& sums = *journal_.layer_checksums(l);
-  std::error_code error;
-  if (sums.size() != layer.experts.size() ||
-      fs::file_size(output_.path() / layer.file, error) != layer.file_size || error) {
-    return false;
-  }
-  for (std::size_t e = 0; e < sums.size(); ++e) layer.experts[e].checksum = sums[e];
-  const std::size_t threads = bounded_thread_count(options_.threads);
-  return take_quality(l) && check_layer_file(output_.path(), plan_.pack, l, threads).is_ok();
+  return take_quality(l) &&
+         take_layer_file(output_.path(), plan_.pack, l, *journal_.layer_checksums(l),
+                         bounded_thread_count(options_.threads));
 }
 
 // Takes over what an earlier run finished and reads back whole, and removes the rest.

@@ -6,12 +6,11 @@
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/base/limits.h"
 #include "formats/pack/pack_manifest.h"
 
 namespace moepack {
 namespace {
-
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 
 // Follows the path of keys: report, one of the lists, their strings; the ledger reads itself.
 class ReportVisitor final : public JsonVisitor {

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/limits.h"
 #include "formats/base/number_text.h"
 #include "formats/weights/format_json.h"
 
@@ -16,7 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kMaxDimension = 1U << 24;
 constexpr std::uint64_t kMaxContext = 1U << 30;
 // Of a list with one entry a layer.
 constexpr std::uint64_t kMaxValues = 1U << 16;
@@ -45,7 +45,8 @@ class Keys {
     return number(key);
   }
   // A size of the model: from 1 to `most`.
-  Result<std::uint64_t> dimension(std::string_view key, std::uint64_t most = kMaxDimension) const {
+  Result<std::uint64_t> dimension(std::string_view key,
+                                  std::uint64_t most = kMaxModelDimension) const {
     MOE_ASSIGN_OR_RETURN(const std::uint64_t value, number(key));
     if (value >= 1 && value <= most) return value;
     return error(key, "is " + std::to_string(value) + ", not from 1 to " + std::to_string(most));

@@ -41,10 +41,6 @@ std::string_view dtype_name(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 // Bits of one element; not always a multiple of 8 (F4, F6).
 std::uint32_t dtype_bits(DType dtype);
-// F32, F16 or BF16: what norms, scales and plain weights may be stored in.
-inline bool is_plain_float(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBf16;
-}
 
 inline float bf16_to_f32(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -88,7 +84,7 @@ inline std::uint16_t f32_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
 }
 
-// One element of a plain float type at `at` (any alignment). dtype must be is_plain_float.
+// One element of a plain float type at `at` (any alignment). dtype is F32, F16 or BF16.
 float load_plain_float(DType dtype, const void* at);
 
 }  // namespace moepack

@@ -8,6 +8,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/base/limits.h"
 #include "formats/base/number_text.h"
 #include "formats/calibration/calibration_json.h"
 #include "formats/calibration/calibration_state.h"
@@ -16,7 +17,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 40;
 constexpr std::uint64_t kMaxWidth = std::uint64_t{1} << 24;
 
@@ -160,7 +160,7 @@ Result<CalibrationManifest> read_calibration_manifest(const std::filesystem::pat
                      std::string("holds no calibration (") + kCalibrationManifestName + ")",
                      "give a directory written by moepack calibrate");
   }
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMaxManifestBytes));
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMaxSmallManifestBytes));
   MOE_ASSIGN_OR_RETURN(CalibrationManifest manifest,
                        parse_calibration_manifest(text, file.string()));
   for (const CalibrationLayer& layer : manifest.layers) {

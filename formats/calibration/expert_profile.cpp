@@ -275,11 +275,6 @@ Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
   return p;
 }
 
-Result<ExpertProfile> read_expert_profile(const std::filesystem::path& path) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxProfileBytes));
-  return parse_expert_profile(text, path.string());
-}
-
 Status check_same_model(const ExpertProfile& a, const ExpertProfile& b) {
   if (a.shape != b.shape) {
     return invalid_argument("the profiles are of different models: " + to_string(a.shape) +

@@ -77,7 +77,6 @@ std::string expert_profile_text(const ExpertProfile& profile);
 Result<ExpertProfile> parse_expert_profile(std::string_view text, const std::string& file);
 Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
                                                 const std::string& file);
-Result<ExpertProfile> read_expert_profile(const std::filesystem::path& path);
 
 // Longest text of a profile or a list of experts that is read. kMaxProfiledExperts counts of 15
 // digits with their weights fit.

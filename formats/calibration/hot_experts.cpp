@@ -77,11 +77,6 @@ std::uint64_t HotExperts::total_hot() const {
   return total;
 }
 
-bool HotExperts::is_hot(std::uint32_t layer, std::uint32_t expert) const {
-  const auto& ids = layers[layer];
-  return std::find(ids.begin(), ids.end(), expert) != ids.end();
-}
-
 std::vector<std::uint32_t> experts_covering(const LayerProfile& layer, double threshold) {
   std::vector<std::uint32_t> ids;
   if (layer.counts.empty()) return ids;

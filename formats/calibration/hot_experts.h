@@ -31,7 +31,6 @@ struct HotExperts {
   std::vector<std::vector<std::uint32_t>> layers;  // [num_layers]: distinct ids, as the file orders
 
   std::uint64_t total_hot() const;
-  bool is_hot(std::uint32_t layer, std::uint32_t expert) const;  // searches the layer's list
 };
 
 // The fewest experts, most used first and equally used ones by id, whose counts make up at least

@@ -13,6 +13,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/config/architecture.h"
 #include "formats/pack/resident_files.h"
 
@@ -21,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
-constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
 constexpr std::size_t kMaxRank = 8;
 constexpr const char* kFirstChunkName = "model_weights_0.bin";  // of 003's loader
 

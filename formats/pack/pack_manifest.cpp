@@ -12,6 +12,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/pack/layout_components.h"
 #include "formats/pack/q3_keys.h"
 #include "formats/weights/format_json.h"
@@ -20,10 +21,7 @@ namespace moepack {
 namespace {
 
 // Far above any model, far below what makes sums of products overflow.
-constexpr std::uint64_t kMaxDimension = std::uint64_t{1} << 24;
 constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 30;
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 62;
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 
 // ---- writing ----
 
@@ -191,7 +189,7 @@ Status parse_expert_overrides(const JsonFields& layer, std::string_view file,
           members.number32("layout", 0, static_cast<std::uint32_t>(manifest.layouts.size() - 1)));
     }
     if (members.has("offset")) {
-      MOE_ASSIGN_OR_RETURN(expert.offset, members.number("offset", 0, kMaxFileBytes));
+      MOE_ASSIGN_OR_RETURN(expert.offset, members.number("offset", 0, kMaxDataBytes));
       has_offset[*id] = true;
     }
   }
@@ -251,7 +249,7 @@ Result<LayerEntry> parse_layer(const JsonFields& layer, std::string_view file,
   if (!is_plain_file_name(entry.file)) {
     return layer.error("file", "\"" + printable(entry.file) + "\" is not a plain file name");
   }
-  MOE_ASSIGN_OR_RETURN(entry.file_size, layer.number("size", 1, kMaxFileBytes));
+  MOE_ASSIGN_OR_RETURN(entry.file_size, layer.number("size", 1, kMaxDataBytes));
   std::uint32_t usual = 0;
   if (layer.has("layout")) {
     MOE_ASSIGN_OR_RETURN(
@@ -392,8 +390,8 @@ Result<PackManifest> parse_pack_manifest(std::string_view text, const std::strin
   PackManifest manifest;
   MOE_ASSIGN_OR_RETURN(manifest.num_layers, root.number32("num_layers", 1, 1U << 16));
   MOE_ASSIGN_OR_RETURN(manifest.num_experts, root.number32("num_experts", 1, 1U << 20));
-  MOE_ASSIGN_OR_RETURN(manifest.hidden_size, root.number("hidden_size", 1, kMaxDimension));
-  MOE_ASSIGN_OR_RETURN(manifest.expert_width, root.number("expert_width", 1, kMaxDimension));
+  MOE_ASSIGN_OR_RETURN(manifest.hidden_size, root.number("hidden_size", 1, kMaxModelDimension));
+  MOE_ASSIGN_OR_RETURN(manifest.expert_width, root.number("expert_width", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(manifest.page_size, root.number("page_size", 1, kMaxPageSize));
   if (!std::has_single_bit(manifest.page_size)) {
     return root.error("page_size",

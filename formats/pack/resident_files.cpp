@@ -7,11 +7,11 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
+#include "formats/base/limits.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
 constexpr std::size_t kMaxFiles = 1U << 16;
 
 }  // namespace

@@ -11,14 +11,13 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/pack/resident_files.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr std::size_t kMaxRank = 8;
 
 constexpr std::string_view kWeightSuffix = ".weight";

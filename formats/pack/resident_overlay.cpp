@@ -11,6 +11,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/base/paths.h"
 #include "formats/weights/ggml_types.h"
 
@@ -19,9 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
-constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
-constexpr std::uint64_t kMaxDimension = std::uint64_t{1} << 32;
+constexpr std::uint64_t kMaxOverlayDimension = std::uint64_t{1} << 32;
 
 constexpr std::array<std::string_view, 2> kVHeadNames{"grouped", "tiled"};
 
@@ -100,7 +99,7 @@ Result<const OverlayRole*> parse_role(const JsonFields& entry, std::string_view 
 Status parse_matrix(const JsonFields& entry, ResidentTensor& tensor) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* shape, entry.array("shape"));
   const auto is_dimension = [](const nlohmann::json& n) {
-    return n.is_number_unsigned() && n.get<std::uint64_t>() - 1 < kMaxDimension;
+    return n.is_number_unsigned() && n.get<std::uint64_t>() - 1 < kMaxOverlayDimension;
   };
   if (shape->size() != 2 || !is_dimension((*shape)[0]) || !is_dimension((*shape)[1])) {
     return entry.error("shape", "must hold two positive integers");
@@ -232,7 +231,7 @@ Result<ResidentOverlay> read_manifest(const fs::path& directory, const std::stri
   std::string text;
   bool is_known = false;
   if (is_there(path)) {
-    MOE_ASSIGN_OR_RETURN(text, read_text_file(path, kMaxManifestBytes));
+    MOE_ASSIGN_OR_RETURN(text, read_text_file(path, kMaxSmallManifestBytes));
     is_known = text.find("\"format_version\"") != std::string::npos;
   }
   for (const OverlayRole& role : kRoles) {

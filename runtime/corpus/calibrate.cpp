@@ -21,7 +21,6 @@ namespace moepack {
 namespace {
 
 // Of the available memory, so that something is left for everything else.
-constexpr std::uint64_t kReserveDivisor = 16;
 
 // Everything that is settled before anything is computed.
 struct Job {
@@ -73,7 +72,7 @@ Status check_space_at(const std::filesystem::path& output, const CalibrateReport
 Status check_memory(const Job& job, const CorpusMemory& memory,
                     std::optional<std::uint64_t> available) {
   if (!available.has_value()) return Status::ok();
-  const std::uint64_t usable = *available - *available / kReserveDivisor;
+  const std::uint64_t usable = *available - *available / kCorpusReserveDivisor;
   const std::uint64_t fitting =
       usable > memory.fixed_bytes() ? (usable - memory.fixed_bytes()) / memory.per_token_bytes : 0;
   const std::uint64_t tokens = job.tokens.size();

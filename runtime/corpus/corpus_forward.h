@@ -21,6 +21,9 @@
 
 namespace moepack {
 
+// Of the machine's free memory a pass over a corpus leaves this share to others.
+constexpr std::uint64_t kCorpusReserveDivisor = 16;
+
 struct TokenWindow {
   std::uint64_t first = 0;  // index of its first token in the corpus
   std::uint64_t count = 0;

@@ -13,7 +13,6 @@ namespace moepack {
 namespace {
 
 // Of the available memory, so that something is left for everything else.
-constexpr std::uint64_t kReserveDivisor = 16;
 
 // Everything that is settled before anything is computed.
 struct Job {
@@ -53,7 +52,7 @@ Status plan_memory_of(const ProfileOptions& options, Job& job) {
   job.report.memory_bytes = memory.total_bytes(make_batches(most, job));
   const std::optional<std::uint64_t> available = available_memory_bytes();
   if (!available.has_value()) return Status::ok();
-  const std::uint64_t usable = *available - *available / kReserveDivisor;
+  const std::uint64_t usable = *available - *available / kCorpusReserveDivisor;
   if (job.report.memory_bytes <= usable) return Status::ok();
   return invalid_argument("the profile takes " + std::to_string(job.report.memory_bytes) +
                               " bytes of memory, " + std::to_string(usable) + " can be used",

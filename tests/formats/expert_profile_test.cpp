@@ -175,8 +175,6 @@ TEST(SelectHot, SmallestPrefixThatCovers) {
   EXPECT_EQ(hot.layers[0], (std::vector<std::uint32_t>{0, 2}));
   EXPECT_EQ(hot.layers[1], (std::vector<std::uint32_t>{1, 3}));
   EXPECT_EQ(hot.total_hot(), 4U);
-  EXPECT_TRUE(hot.is_hot(0, 2));
-  EXPECT_FALSE(hot.is_hot(0, 1));
   ASSERT_OK_AND_ASSIGN(const HotExperts more, select_hot_by_coverage(p, 0.81));
   EXPECT_EQ(more.layers[0], (std::vector<std::uint32_t>{0, 2, 3}));
   EXPECT_EQ(more.layers[1], (std::vector<std::uint32_t>{1, 3, 0}));

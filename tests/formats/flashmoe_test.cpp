@@ -10,6 +10,7 @@
 #include "formats/base/file.h"
 #include "formats/flashmoe/flashmoe_pack.h"
 #include "formats/flashmoe/flashmoe_resident.h"
+#include "formats/model_dir.h"
 #include "formats/pack_directory.h"
 #include "tests/support/flashmoe_model.h"
 #include "tests/support/number_mutation.h"
@@ -267,6 +268,25 @@ TEST(PackDirectory, TellsTheKinds) {
                StatusCode::kNotFound, {"bare", "moepack import"});
   expect_error(read_pack_directory(dir / "a", flashmoe_dimensions()).status(),
                StatusCode::kNotFound, {"layer_00.bin"});
+}
+
+// That a pack has no checksums says nothing about whose it is.
+TEST(PackFits, DimensionsAreComparedWithoutChecksumsToo) {
+  ModelConfig config;
+  config.num_layers = 2;
+  PackManifest pack;
+  pack.num_layers = 2;
+  pack.num_experts = config.num_experts;
+  pack.hidden_size = config.hidden_size;
+  pack.expert_width = config.expert_width;
+  for (const bool has_checksums : {false, true}) {
+    pack.has_checksums = has_checksums;
+    pack.num_layers = 2;
+    EXPECT_OK(check_pack_fits(config, pack, "pack"));
+    pack.num_layers = 3;
+    expect_error(check_pack_fits(config, pack, "pack"), StatusCode::kCorrupt,
+                 {"pack/layout.json", "num_layers is 3", "config.json says 2"});
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
 #include "formats/base/file_blocks.h"
+#include "formats/base/limits.h"
 #include "formats/base/paths.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
@@ -22,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxThreads = 64;  // each holds a block
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr const char* kMethod = "import";
 
 // Copies `name` in `directory` to `kept` unless that holds the same text already.

@@ -1,0 +1,19 @@
+// Limits on what is read from outside, which several readers share. Each keeps a damaged number
+// from costing memory or time; none is reached by a model that exists.
+#pragma once
+
+#include <cstdint>
+
+namespace moepack {
+
+// Of the manifests of packs and residents, ours and flash-moe's: those of 1,000 layers of 1,000
+// experts fit.
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
+// Of manifests whose size does not grow with the number of experts: overlays, calibrations.
+constexpr std::uint64_t kMaxSmallManifestBytes = std::uint64_t{64} << 20;
+// Sizes and offsets of data files; sums of two do not wrap.
+constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
+// One dimension of a model: hidden size, widths, rows of a projection.
+constexpr std::uint64_t kMaxModelDimension = std::uint64_t{1} << 24;
+
+}  // namespace moepack
