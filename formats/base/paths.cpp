@@ -24,7 +24,7 @@ Status check_link(const fs::path& path, std::string_view remedy) {
   const Where where{.file = name};
   const std::string to = printable(target.string(), 4096);
   if (loops) return corrupt(where, "is a link to " + to + ", which leads back to it", remedy);
-  return not_found(where, "is a link to " + to + ", and nothing is there", remedy);
+  return not_found(where, "is a link to " + to + ", which is missing", remedy);
 }
 
 fs::path without_trailing_slash(const fs::path& path) {
