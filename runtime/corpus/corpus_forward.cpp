@@ -20,7 +20,6 @@ namespace {
 // Tokens computed at once; part of the result's definition, because a product of few tokens may be
 // rounded in another way.
 constexpr std::size_t kChunkTokens = 512;
-constexpr std::uint32_t kIoThreads = 4;
 // Every expert is read once: the cache holds what is read at once.
 constexpr std::uint64_t kCacheBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kCacheRecords = 8;
@@ -111,8 +110,7 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(model));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<ExpertStore> store,
                        ExpertStore::open(model.pack_path, model.pack,
-                                         {.cache_bytes = cache_bytes(model.pack, options),
-                                          .io_threads = kIoThreads}));
+                                         {.cache_bytes = cache_bytes(model.pack, options)}));
   MOE_ASSIGN_OR_RETURN(Activations activations,
                        Activations::create(model.config, limits_of(options)));
   auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(store), options,

@@ -83,10 +83,14 @@ class MoeArrival : public ::testing::Test {
     auto store = ExpertStore::open_with(std::move(reader), least_recently_used(), dir_.path(),
                                         pack_, {.cache_bytes = records * record_memory()});
     EXPECT_OK(store);
-    Compute compute(reference_kernels(), threads, kHidden);
-    MixtureOfExperts moe(config_, kMaxTokens);
+    auto scratch = Activations::create(
+        config_, {.tokens = kMaxTokens, .threads = threads, .context = 1, .logit_rows = 0});
+    EXPECT_OK(scratch);
+    Compute compute(reference_kernels(), threads, scratch.value().matmul_scratch);
+    MixtureOfExperts moe(config_, scratch.value());
     std::vector<float> out(tokens * kHidden, 0.0F);
     (void)moe.route_logits(compute, weights_, inputs_.data(), tokens);
+    (void)moe.choose(RouterSpec{}, tokens);
     status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
     return out;
   }
