@@ -13,6 +13,8 @@ constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMaxSmallManifestBytes = std::uint64_t{64} << 20;
 // Sizes and offsets of data files; sums of two do not wrap.
 constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
+// Tokens that a calibration counts.
+constexpr std::uint64_t kMaxCalibrationTokens = std::uint64_t{1} << 40;
 // One dimension of a model: hidden size, widths, rows of a projection.
 constexpr std::uint64_t kMaxModelDimension = std::uint64_t{1} << 24;
 

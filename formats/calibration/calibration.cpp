@@ -17,7 +17,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 40;
 constexpr std::uint64_t kMaxWidth = std::uint64_t{1} << 24;
 
 Status check_version(const JsonFields& root) {
@@ -40,7 +39,7 @@ Status parse_dimensions(const JsonFields& root, CalibrationManifest& m) {
   MOE_ASSIGN_OR_RETURN(m.experts_per_token, root.number32("experts_per_token", 1, m.num_experts));
   MOE_ASSIGN_OR_RETURN(m.hidden_size, root.number("hidden_size", 1, kMaxWidth));
   MOE_ASSIGN_OR_RETURN(m.expert_width, root.number("expert_width", 1, kMaxWidth));
-  MOE_ASSIGN_OR_RETURN(m.tokens, root.number("tokens", 1, kMaxTokens));
+  MOE_ASSIGN_OR_RETURN(m.tokens, root.number("tokens", 1, kMaxCalibrationTokens));
   MOE_ASSIGN_OR_RETURN(m.context, root.number32("context", 1));
   return Status::ok();
 }

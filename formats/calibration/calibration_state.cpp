@@ -5,6 +5,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/base/limits.h"
 #include "formats/calibration/calibration_json.h"
 #include "formats/pack/pack_manifest.h"
 
@@ -13,7 +14,6 @@ namespace {
 
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kMaxStateBytes = std::uint64_t{64} << 20;
-constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 40;
 
 }  // namespace
 
@@ -50,7 +50,7 @@ Result<CalibrationState> parse_calibration_state(std::string_view text, const st
   CalibrationState state;
   MOE_ASSIGN_OR_RETURN(state.plan, root.checksum("plan"));
   MOE_ASSIGN_OR_RETURN(state.what, root.string("what"));
-  MOE_ASSIGN_OR_RETURN(state.tokens, root.number("tokens", 1, kMaxTokens));
+  MOE_ASSIGN_OR_RETURN(state.tokens, root.number("tokens", 1, kMaxCalibrationTokens));
   MOE_ASSIGN_OR_RETURN(state.num_experts, root.number32("num_experts", 1, kMaxCalibrationExperts));
   MOE_ASSIGN_OR_RETURN(state.experts_per_token,
                        root.number32("experts_per_token", 1, state.num_experts));
