@@ -114,7 +114,9 @@ class MemoryRefused : public ::testing::Test {
     request_.context = 512;
     request_.chunk_tokens = 64;
     request_.threads = 2;
-    test::write_tiny_model(dir_ / "checkpoint", {});
+    test::TinyModelOptions tiny;
+    tiny.expert_width = 40;  // records are no whole pages
+    test::write_tiny_model(dir_ / "checkpoint", tiny);
     const auto model = test::convert_for_test(dir_ / "checkpoint", dir_);
     ASSERT_OK_AND_ASSIGN(model_, open_model_dir(model, ""));
     ASSERT_OK_AND_ASSIGN(fitting_, plan(request_));
