@@ -73,7 +73,8 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
       result.reason = StopReason::kContext;
       break;
     }
-    MOE_RETURN_IF_ERROR(engine.forward(std::span(&next, 1), 0, draw));
+    const std::int32_t token = next;  // `draw` writes `next` during the call
+    MOE_RETURN_IF_ERROR(engine.forward(std::span(&token, 1), 0, draw));
   }
   result.decode_seconds = seconds_since(decode_start);
   emit(decoder.finish());

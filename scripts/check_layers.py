@@ -45,9 +45,9 @@ ROOMS = {
         "runtime/store": set(),
         "runtime/model": {"runtime/store"},
         "runtime/cpu": {"runtime/model"},
-        "runtime/score": {"runtime/model"},
+        "runtime/score": set(),
         "runtime": {"runtime/tokenizer", "runtime/store", "runtime/model", "runtime/score"},
-        "runtime/corpus": {"runtime/store", "runtime/model", "runtime/score", "runtime"},
+        "runtime/corpus": {"runtime/store", "runtime/model", "runtime/score"},
     },
     "convert": {
         "convert/job": set(),

@@ -1,7 +1,9 @@
 #include "runtime/model/model_fingerprint.h"
 
+#include <bit>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "formats/base/checksum.h"
@@ -15,8 +17,25 @@ void add_shapes(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
                   c.expert_width, c.shared_expert_width, c.num_heads, c.num_kv_heads, c.head_dim,
                   c.rotary_dim, c.linear_key_heads, c.linear_value_heads, c.linear_key_dim,
                   c.linear_value_dim, c.linear_conv_taps});
-  for (const LayerSpec& spec : c.layers) {
-    numbers.push_back(static_cast<std::uint64_t>(layer_type(spec)));
+}
+
+std::uint64_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
+
+void add_mixer(const FullAttentionSpec& mixer, std::vector<std::uint64_t>& numbers) {
+  numbers.insert(numbers.end(), {mixer.has_gate, static_cast<std::uint64_t>(mixer.norm),
+                                 mixer.clip.has_value(), bits_of(mixer.clip.value_or(0.0F))});
+}
+void add_mixer(const GatedDeltaNetSpec&, std::vector<std::uint64_t>&) {}
+
+// What the configuration says beside shapes: two models of the same weights may differ in it.
+void add_layers(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
+  numbers.insert(numbers.end(),
+                 {bits_of(c.rms_norm_eps), std::bit_cast<std::uint64_t>(c.rope_theta)});
+  for (const LayerSpec& layer : c.layers) {
+    numbers.push_back(layer.mixer.index());
+    std::visit([&](const auto& mixer) { add_mixer(mixer, numbers); }, layer.mixer);
+    numbers.push_back(std::get<SoftmaxRouterSpec>(layer.router).renormalise);
+    numbers.push_back(std::get<ExpertsSpec>(layer.feed_forward).has_shared_expert);
   }
 }
 
@@ -26,6 +45,7 @@ std::uint64_t model_fingerprint(const ModelDir& model) {
   ChecksumStream sum;
   std::vector<std::uint64_t> numbers;
   add_shapes(model.config, numbers);
+  add_layers(model.config, numbers);
   numbers.insert(numbers.end(), {model.residents.checksum, model.residents.data_size});
   for (const ResidentOverlay& overlay : model.overlays) {
     const std::string name = overlay.manifest_name();

@@ -7,7 +7,7 @@
 
 namespace moepack {
 
-// XXH3 over the shapes of the configuration, the checksums and sizes of the residents and overlays,
+// XXH3 over the shapes and switches of the configuration, the checksums and sizes of the residents and overlays,
 // and checksum, size and place of every expert record. Packs of other engines have no checksums of
 // records; of those only sizes and places tell.
 std::uint64_t model_fingerprint(const ModelDir& model);
