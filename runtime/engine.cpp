@@ -18,7 +18,6 @@
 namespace moepack {
 namespace {
 
-
 Status check_slice(const Slice& slice, const ModelConfig& config) {
   const Sequence& sequence = *slice.sequence;
   if (!sequence.status().is_ok()) {
@@ -149,8 +148,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir));
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertStore> store,
-      ExpertStore::open(dir.pack_path, dir.pack,
-                        {.cache_bytes = impl->plan.cache_bytes}));
+      ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
   impl->config = dir.config;
   impl->identity = {.model = model_fingerprint(dir), .context = options.context};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
