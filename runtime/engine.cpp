@@ -70,7 +70,7 @@ void Engine::Impl::run_layers(Batch& batch) {
     backend->mix(layer, batch.slices);
     if (!batch.is_live()) return;
     (void)backend->route(layer);
-    const Status status = backend->add_experts(layer);
+    const Status status = backend->add_experts(layer, batch.slices);
     if (!status.is_ok()) return batch.end(status);
   }
 }

@@ -53,7 +53,7 @@ class Engine {
   // status of each slice. An error is of one slice and leaves the others as they are: a bad id, a
   // full context or a sequence that has ended refuse the slice before anything of it is computed;
   // activations that are not finite, a failing sink, or memory that is short end the sequence
-  // (Sequence::status). A record of experts that cannot be read ends all sequences of its batch.
+  // (Sequence::status). An expert that cannot be read ends the sequences that chose it.
   //
   // With the reference backend the bits of the logits depend neither on the other slices nor on how
   // tokens are cut into calls and batches; the cpu backend has two regimes (model/kernels.h), up to

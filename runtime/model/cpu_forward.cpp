@@ -115,8 +115,14 @@ class CpuForward final : public ForwardBackend {
     return layers_.experts().choose(weights_.layers[layer].moe.routing, tokens_);
   }
 
-  Status add_experts(std::uint32_t layer) override {
+  Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) override {
     MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden()));
+    for (const FailedRow& failed : layers_.experts().failed_rows()) {
+      for (BatchSlice& slice : slices) {
+        const bool holds = failed.row >= slice.first && failed.row - slice.first < slice.count;
+        if (holds && slice.status.is_ok()) slice.status = failed.status;
+      }
+    }
     if (observer_ != nullptr) observer_->on_layer(layer, tokens_, hidden_rows());
     return Status::ok();
   }

@@ -24,8 +24,8 @@ struct BatchSlice {
   std::size_t first = 0;
   std::size_t count = 0;
   // Set by the backend when this slice cannot go on: its activations are not finite (kCorrupt, with
-  // layer and token), or its state finds no memory (kIo). Such a slice is left out from then on;
-  // its state is undefined, and its rows change nothing for the others.
+  // layer and token), its state finds no memory (kIo), or an expert cannot be read. Such a slice is
+  // left out from then on; its state is undefined, and its rows change nothing for the others.
   Status status;
 };
 
@@ -60,9 +60,10 @@ class ForwardBackend {
   // The experts of every row by the router's logits: [rows * experts per token], by row, then by
   // rank. In host memory, valid until the next call of any function.
   virtual std::span<const Assignment> route(std::uint32_t layer) = 0;
-  // Second half: adds the experts that route() chose. An error is of a record that could not be
-  // read, and ends the batch.
-  virtual Status add_experts(std::uint32_t layer) = 0;
+  // Second half: adds the experts that route() chose. A slice with a row that chose an expert whose
+  // record cannot be read gets that error. An error of the call ends the batch: the expert store
+  // has no room.
+  virtual Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) = 0;
   // The logits of these rows of the batch after the last layer, at most max_logit_rows():
   // [rows, vocabulary] in host memory, valid until the next call of any function.
   virtual std::span<const float> logits(std::span<const std::size_t> rows) = 0;

@@ -132,14 +132,24 @@ Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::ui
   for (const Group& group : groups) experts.push_back(group.expert);
   MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, experts));
   while (true) {
-    const std::vector<ReadyExpert> ready = batch.take_ready();
+    std::vector<ReadyExpert> ready = batch.take_ready();
     if (ready.empty()) return Status::ok();
-    for (const ReadyExpert& expert : ready) {
-      // Of several failures wait() names the same one in every run.
-      if (!expert.status.is_ok()) return batch.wait();
-    }
+    leave_out_failed(groups, ready);
     compute_groups(compute, groups, batch.handles(), ready);
   }
+}
+
+// Takes the experts without a record out of `ready`: their rows of results_ become zero.
+void MixtureOfExperts::leave_out_failed(std::span<const Group> groups,
+                                        std::vector<ReadyExpert>& ready) {
+  for (const ReadyExpert& expert : ready) {
+    if (expert.status.is_ok()) continue;
+    const Group& group = groups[expert.index];
+    const std::size_t hidden = config_.hidden_size;
+    std::fill_n(results_.data() + group.first * hidden, group.count * hidden, 0.0F);
+    failed_.push_back({group, expert.status});
+  }
+  std::erase_if(ready, [](const ReadyExpert& expert) { return !expert.status.is_ok(); });
 }
 
 void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out) {
@@ -176,12 +186,26 @@ void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, c
 
 // All of groups_, as many at once as the store can hold.
 Status MixtureOfExperts::run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer) {
+  failed_.clear();
   const std::size_t at_once = store.max_batch(layer);
   for (std::size_t first = 0; first < groups_.size(); first += at_once) {
     const std::size_t count = std::min(at_once, groups_.size() - first);
     MOE_RETURN_IF_ERROR(run_batch(compute, store, layer, std::span(groups_).subspan(first, count)));
   }
+  std::sort(failed_.begin(), failed_.end(), [](const FailedGroup& a, const FailedGroup& b) {
+    return a.group.expert < b.group.expert;
+  });
   return Status::ok();
+}
+
+std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
+  std::vector<FailedRow> rows;
+  for (const FailedGroup& failed : failed_) {
+    for (std::size_t i = 0; i < failed.group.count; ++i) {
+      rows.push_back({scratch_.sorted[failed.group.first + i].token, failed.status});
+    }
+  }
+  return rows;
 }
 
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
@@ -210,6 +234,7 @@ Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, Exper
                                   }
                                 });
     MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
+    if (!failed_.empty()) return failed_.front().status;
     // A token may appear several times: threads share the columns, so that each sum keeps its
     // order.
     compute.pool().parallel_for(

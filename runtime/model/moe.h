@@ -19,6 +19,12 @@ namespace moepack {
 // Writes the input of one token, [H].
 using TokenInput = std::function<void(std::uint32_t token, float* out)>;
 
+// A row of forward() that chose an expert whose record cannot be had.
+struct FailedRow {
+  std::size_t row = 0;
+  Status status;  // file, expert, offset
+};
+
 class MixtureOfExperts {
  public:
   // `scratch` outlives the object.
@@ -36,14 +42,19 @@ class MixtureOfExperts {
   // choose(). u, out: [tokens, H]. Each expert is fetched once for all of its tokens; resident
   // experts are computed while missing ones are read, and those as they arrive. The sum over a
   // token's experts is taken in the order of their rank, whatever order they arrived in.
+  // An expert that cannot be read is left out of its rows' sums, and failed_rows() names them; an
+  // error is the store's refusal of the whole batch.
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                  ExpertStore& store, const float* u, std::size_t tokens, float* out);
+  // Of the last forward(), by expert: the first entry of a row is the same in every run.
+  std::vector<FailedRow> failed_rows() const;
 
   // The two parts of forward for a corpus that was routed elsewhere. Both use the same scratch.
   //
   // out[a.token] += a.weight * expert(u of a.token) for all of `sorted` (by expert, then token; any
   // number), in that order. `input` writes the H values of one token's u, from any thread. Each
   // expert is fetched once, however many tokens it has; `done` is told how many uses were computed.
+  // An expert that cannot be read is the error of the call.
   Status add_routed(Compute& compute, std::uint32_t layer, ExpertStore& store,
                     std::span<const Assignment> sorted, const TokenInput& input, float* out,
                     const std::function<void(std::size_t)>& done);
@@ -53,9 +64,14 @@ class MixtureOfExperts {
 
  private:
   using Group = ExpertGroup;
+  struct FailedGroup {
+    Group group;
+    Status status;
+  };
 
   void sort_by_expert(const float* u);
   void add_to_groups(std::uint32_t expert, std::size_t place);
+  void leave_out_failed(std::span<const Group> groups, std::vector<ReadyExpert>& ready);
   Status run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
                    std::span<const Group> groups);
   void compute_groups(Compute& compute, std::span<const Group> groups,
@@ -65,9 +81,10 @@ class MixtureOfExperts {
 
   ModelConfig config_;
   Activations& scratch_;
-  std::vector<Assignment> chosen_;  // by row, then rank
-  std::span<Group> groups_;         // those in use, at the start of scratch_.groups
-  std::span<float> gathered_;       // of scratch_, like the next three
+  std::vector<Assignment> chosen_;   // by row, then rank
+  std::vector<FailedGroup> failed_;  // of the last run_groups(), by expert
+  std::span<Group> groups_;          // those in use, at the start of scratch_.groups
+  std::span<float> gathered_;        // of scratch_, like the next three
   std::span<float> gate_;
   std::span<float> up_;
   std::span<float> results_;

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -242,6 +244,54 @@ TEST_F(SequenceTest, FailingSinkEndsItsSequenceAlone) {
                      {"ended", "went away", "reset"});
   a.reset();
   EXPECT_TRUE(same_bits(rest_of(a, 0), alone_[0].rows));
+}
+
+// ---- Experts that cannot be read ----
+
+void flip_record(const std::filesystem::path& model, std::uint32_t layer, std::uint32_t expert) {
+  ASSERT_OK_AND_ASSIGN(const ModelDir opened, open_model_dir(model, ""));
+  const LayerEntry& entry = opened.pack.layers[layer];
+  std::fstream file(opened.pack_path / entry.file, std::ios::binary | std::ios::in | std::ios::out);
+  const auto at = static_cast<std::streamoff>(entry.experts[expert].offset);
+  file.seekg(at);
+  const int byte = file.get();
+  file.seekp(at);
+  file.put(static_cast<char>(byte ^ 1));
+  ASSERT_TRUE(file.good());
+}
+
+// Whatever expert of the last layer is damaged: together, each sequence ends or goes on as it does
+// alone.
+TEST_F(SequenceTest, UnreadableExpertEndsThoseThatChoseIt) {
+  constexpr std::size_t kLength = 2;
+  const std::uint32_t layer = engine_->config().num_layers - 1;
+  std::size_t one_ended = 0;
+  for (std::uint32_t expert = 0; expert < engine_->config().num_experts; ++expert) {
+    flip_record(model_, layer, expert);
+    ASSERT_OK_AND_ASSIGN(engine_, Engine::open(options_));
+    std::vector<Status> wanted;
+    for (std::size_t text = 0; text < 2; ++text) {
+      ASSERT_OK_AND_ASSIGN(Sequence sequence, engine_->make_sequence());
+      const Slice slice{&sequence, part(text, 0, kLength), 0, {}};
+      wanted.push_back(engine_->forward(std::span(&slice, 1))[0]);
+    }
+    ASSERT_OK_AND_ASSIGN(Sequence a, engine_->make_sequence());
+    ASSERT_OK_AND_ASSIGN(Sequence b, engine_->make_sequence());
+    std::array<Collected, 2> rows;
+    const std::vector<Slice> slices{{&a, part(0, 0, kLength), 0, rows[0].sink()},
+                                    {&b, part(1, 0, kLength), 0, rows[1].sink()}};
+    const std::vector<Status> statuses = engine_->forward(slices);
+    for (std::size_t text = 0; text < 2; ++text) {
+      EXPECT_EQ(statuses[text].message(), wanted[text].message()) << expert;
+      if (!statuses[text].is_ok()) continue;
+      EXPECT_TRUE(
+          same_bits(rows[text].rows,
+                    std::span(alone_[text].rows).first(kLength * engine_->config().vocab_size)));
+    }
+    if (statuses[0].is_ok() != statuses[1].is_ok()) ++one_ended;
+    flip_record(model_, layer, expert);
+  }
+  EXPECT_GT(one_ended, 0U);
 }
 
 // ---- Activations that are not finite ----

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "formats/base/dtype.h"
@@ -92,6 +93,7 @@ class MoeArrival : public ::testing::Test {
     (void)moe.route_logits(compute, weights_, inputs_.data(), tokens);
     (void)moe.choose(RouterSpec{}, tokens);
     status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
+    failed_rows_ = moe.failed_rows();
     return out;
   }
 
@@ -105,8 +107,9 @@ class MoeArrival : public ::testing::Test {
   std::vector<std::uint16_t> router_;
   MoeWeights weights_;
   std::vector<float> inputs_ = std::vector<float>(kMaxTokens * kHidden);
-  std::uint32_t failing_ = kExperts;  // none
-  Status status_;                     // of the last run
+  std::uint32_t failing_ = kExperts;    // none
+  Status status_;                       // of the last run
+  std::vector<FailedRow> failed_rows_;  // likewise
 };
 
 TEST_F(MoeArrival, TheOutputIsTheSameInEveryOrder) {
@@ -129,10 +132,27 @@ TEST_F(MoeArrival, TheOutputIsTheSameInEveryOrder) {
   }
 }
 
-TEST_F(MoeArrival, AFailedExpertIsTheErrorOfTheLayer) {
+// The others' outputs are those of a layer where nothing failed.
+TEST_F(MoeArrival, AFailedExpertIsTheErrorOfTheRowsThatChoseIt) {
+  const std::vector<float> whole = run(kMaxTokens, kExperts, ReapOrder::kAsSubmitted, 1, 1, 1);
+  ASSERT_TRUE(failed_rows_.empty());
   failing_ = 0;
-  (void)run(kMaxTokens, kExperts, ReapOrder::kLastFirst, 1, 1, 2);
-  test::expect_error(status_, StatusCode::kIo, {"layer_00.bin", "EIO"});
+  for (const ReapOrder order : {ReapOrder::kAsSubmitted, ReapOrder::kLastFirst}) {
+    const std::vector<float> out = run(kMaxTokens, 3, order, 1, 1, 2);
+    ASSERT_OK(status_);
+    std::set<std::size_t> rows;
+    for (const FailedRow& failed : failed_rows_) {
+      test::expect_error(failed.status, StatusCode::kIo, {"layer_00.bin", "EIO"});
+      rows.insert(failed.row);
+    }
+    ASSERT_FALSE(rows.empty());
+    ASSERT_LT(rows.size(), kMaxTokens);
+    for (std::size_t t = 0; t < kMaxTokens; ++t) {
+      const bool same = std::memcmp(out.data() + t * kHidden, whole.data() + t * kHidden,
+                                    kHidden * sizeof(float)) == 0;
+      EXPECT_EQ(same, !rows.contains(t)) << t;
+    }
+  }
 }
 
 }  // namespace
