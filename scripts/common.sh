@@ -21,6 +21,8 @@ build_preset() {
   shift
   if [[ -z ${MOEPACK_LAUNCHER+set} ]] && command -v ccache >/dev/null; then
     export MOEPACK_LAUNCHER=ccache
+    # ccache takes compilations with precompiled headers only where it is told these.
+    export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
   fi
   say "building preset $preset in build/$preset"
   (cd "$repo_root" && cmake --preset "$preset" -Wno-dev >"/dev/null" &&

@@ -286,7 +286,8 @@ std::filesystem::path existing_parent(const std::filesystem::path& path) {
 std::optional<std::uint64_t> free_space(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(existing_parent(path), error);
-  if (error) return std::nullopt;
+  // File systems that cannot tell answer with zeros, of which the size is one.
+  if (error || space.capacity == 0) return std::nullopt;
   return space.available;
 }
 

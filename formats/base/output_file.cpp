@@ -69,7 +69,9 @@ Result<std::string> new_temporary_name(const fs::path& target) {
 
 bool is_temporary_name(std::string_view name, std::string_view stem) {
   if (name.size() != stem.size() + kHexDigits + kSuffix.size()) return false;
-  return name.starts_with(stem) && name.ends_with(kSuffix);
+  const std::string_view digits = name.substr(stem.size(), kHexDigits);
+  return name.starts_with(stem) && name.ends_with(kSuffix) &&
+         digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 // Whether `path` itself, and no link there, is the open file.

@@ -12,8 +12,6 @@
 namespace moepack {
 namespace {
 
-// Of the available memory, so that something is left for everything else.
-
 // Everything that is settled before anything is computed.
 struct Job {
   ModelDir model;

@@ -47,7 +47,7 @@ class Activations {
   std::span<float> mixed;   // [T, H]: output of mixer and experts
   std::span<float> logits;  // [logit_rows, V]
 
-  std::span<float> query_gate;  // [T, nq, 2, hd]
+  std::span<float> query_gate;  // [T, nq, 2, hd]; without gates [T, nq, hd] of it
   std::span<float> keys;        // [T, nkv * hd]: new keys before they are stored
   std::span<float> values;      // [T, nkv * hd]
   std::span<float> attended;    // [T, nq * hd]

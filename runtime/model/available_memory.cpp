@@ -19,9 +19,9 @@ struct GroupFiles {
   fs::path mount;  // below the root
   std::vector<const char*> limits;
   const char* usage;
-  // Lines of memory.stat: cached files that belong to the group and all below it.
-  std::string_view inactive_files;
-  std::string_view active_files;
+  // Lines of memory.stat: what the kernel drops when memory is short, of the group and all below
+  // it. Version 1 does not tell its part of the kernel's own caches.
+  std::vector<std::string_view> droppable;
 };
 
 Bytes least(Bytes a, Bytes b) {
@@ -53,19 +53,22 @@ Bytes left_in_group(const fs::path& group, const GroupFiles& files) {
   for (const char* name : files.limits) limit = least(limit, read_number(group / name));
   const Bytes usage = read_number(group / files.usage);
   if (!limit.has_value() || !usage.has_value()) return std::nullopt;
-  const std::uint64_t cached = read_field(group / "memory.stat", files.inactive_files) +
-                               read_field(group / "memory.stat", files.active_files);
-  const std::uint64_t used = *usage > cached ? *usage - cached : 0;
+  std::uint64_t droppable = 0;
+  for (const std::string_view name : files.droppable) {
+    droppable += read_field(group / "memory.stat", name);
+  }
+  const std::uint64_t used = *usage > droppable ? *usage - droppable : 0;
   return *limit > used ? *limit - used : 0;
 }
 
 // Of the group at `path` and of its ancestors up to the mount. Directories that are not there, as
-// when a container shows only its own part of the tree, limit nothing.
+// when a container shows only its own part of the tree, limit nothing; of a path that leads out of
+// what the mount shows ("/../…"), only the mount itself is known.
 Bytes left_in_groups(const fs::path& root, const GroupFiles& files, const fs::path& path) {
   fs::path group = root / files.mount;
   Bytes left = left_in_group(group, files);
   for (const fs::path& part : path.relative_path()) {
-    if (part == ".." || part == ".") continue;
+    if (part == "..") break;
     group /= part;
     left = least(left, left_in_group(group, files));
   }
@@ -86,13 +89,11 @@ Bytes left_in_control_groups(const fs::path& root) {
   const GroupFiles version1{"sys/fs/cgroup/memory",
                             {"memory.limit_in_bytes"},
                             "memory.usage_in_bytes",
-                            "total_inactive_file",
-                            "total_active_file"};
+                            {"total_inactive_file", "total_active_file"}};
   const GroupFiles version2{"sys/fs/cgroup",
                             {"memory.max", "memory.high"},
                             "memory.current",
-                            "inactive_file",
-                            "active_file"};
+                            {"inactive_file", "active_file", "slab_reclaimable"}};
   Bytes left;
   std::ifstream in(root / "proc/self/cgroup");
   for (std::string line; std::getline(in, line);) {

@@ -20,7 +20,8 @@ class ForwardObserver {
                          std::span<const float> logits) = 0;
   // Output of a layer.
   virtual void on_layer(std::uint32_t layer, std::size_t tokens, std::span<const float> hidden) = 0;
-  // Output of the final norm, of the tokens whose logits are computed next.
+  // Output of the final norm: of those tokens alone whose logits are asked for, a few at a time, in
+  // the order in which the logits are given.
   virtual void on_final_norm(std::size_t tokens, std::span<const float> hidden) = 0;
 };
 

@@ -46,7 +46,11 @@ std::uint64_t model_fingerprint(const ModelDir& model) {
   std::vector<std::uint64_t> numbers;
   add_shapes(model.config, numbers);
   add_layers(model.config, numbers);
-  numbers.insert(numbers.end(), {model.residents.checksum, model.residents.data_size});
+  const ResidentConventions& conventions = model.residents.conventions;
+  numbers.insert(numbers.end(), {model.residents.checksum, model.residents.data_size,
+                                 static_cast<std::uint64_t>(conventions.norm),
+                                 static_cast<std::uint64_t>(conventions.v_heads),
+                                 static_cast<std::uint64_t>(conventions.a_log)});
   for (const ResidentOverlay& overlay : model.overlays) {
     const std::string name = overlay.manifest_name();
     sum.add(std::as_bytes(std::span(name)));

@@ -7,9 +7,9 @@
 
 namespace moepack {
 
-// XXH3 over the shapes and switches of the configuration, the checksums and sizes of the residents and overlays,
-// and checksum, size and place of every expert record. Packs of other engines have no checksums of
-// records; of those only sizes and places tell.
+// XXH3 over the shapes and switches of the configuration, the conventions, checksums and sizes of
+// the residents, those of the overlays, and checksum, size and place of every expert record. Files
+// of other engines have no checksums; of those only sizes and places tell.
 std::uint64_t model_fingerprint(const ModelDir& model);
 
 }  // namespace moepack

@@ -78,7 +78,7 @@ def special_nodes(checks, place):
     try:
         os.mknod(place / "device", stat.S_IFCHR | 0o600, os.makedev(1, 3))
         nodes["device"] = place / "device"
-    except PermissionError:
+    except OSError:
         print("SKIPPED: devices, because none may be made here")
     (place / "link").symlink_to("pipe")
     nodes["link"] = place / "link"

@@ -125,11 +125,13 @@ TEST_F(OutputFileTest, FilesOfTheUserBesideItAreLeftAlone) {
   put(dir_ / "victim", "mine");
   put(dir_ / "x.bin.moepack-.tmp", "mine too");
   put(dir_ / "x.bin.tmp", "mine as well");
+  put(dir_ / "x.bin.moepack-sixteen_letters_.tmp", "not of a run");
   fs::create_symlink(dir_ / "victim", dir_ / "x.bin.moepack-0123456789abcdef.tmp");
   ASSERT_OK(write_output_text(dir_ / "x.bin", "result"));
   EXPECT_EQ(text_of(dir_ / "victim"), "mine");
   EXPECT_EQ(text_of(dir_ / "x.bin.moepack-.tmp"), "mine too");
   EXPECT_EQ(text_of(dir_ / "x.bin.tmp"), "mine as well");
+  EXPECT_EQ(text_of(dir_ / "x.bin.moepack-sixteen_letters_.tmp"), "not of a run");
   EXPECT_EQ(fs::symlink_status(dir_ / "x.bin").type(), fs::file_type::regular);
   EXPECT_EQ(text_of(dir_ / "x.bin"), "result");
 }

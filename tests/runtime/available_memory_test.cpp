@@ -39,7 +39,7 @@ TEST_F(AvailableMemory, Version2CountsUseButNotWhatCanBeDropped) {
   plant("sys/fs/cgroup/user.slice/app/memory.current", "700000\n");
   EXPECT_EQ(available(), 300000U);
   plant("sys/fs/cgroup/user.slice/app/memory.stat",
-        "anon 5\nfile 999999\ninactive_file 400000\nactive_file 100000\n");
+        "anon 5\nfile 999999\ninactive_file 300000\nactive_file 100000\nslab_reclaimable 100000\n");
   EXPECT_EQ(available(), 800000U);
   plant("sys/fs/cgroup/user.slice/app/memory.high", "500000\n");
   EXPECT_EQ(available(), 300000U);
@@ -80,6 +80,14 @@ TEST_F(AvailableMemory, MountThatShowsOnlyTheContainersPart) {
   plant("sys/fs/cgroup/memory/memory.limit_in_bytes", "7000\n");
   plant("sys/fs/cgroup/memory/memory.usage_in_bytes", "1000\n");
   EXPECT_EQ(available(), 6000U);
+}
+
+// A path that leads out of the mount says nothing about groups of like names below it.
+TEST_F(AvailableMemory, AGroupOutsideTheMountIsNotLookedForInside) {
+  plant("proc/self/cgroup", "0::/../../app\n");
+  plant("sys/fs/cgroup/app/memory.max", "1000\n");
+  plant("sys/fs/cgroup/app/memory.current", "10\n");
+  EXPECT_EQ(available(), 8000U * 1024);
 }
 
 TEST_F(AvailableMemory, OddFilesLimitNothing) {

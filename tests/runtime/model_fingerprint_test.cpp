@@ -32,6 +32,7 @@ TEST(ModelFingerprint, TellsModelsApartThatDifferInOneThing) {
       [](ModelDir& m) { m.config.layers[1].mixer = FullAttentionSpec{.clip = 8.0F}; },
       [](ModelDir& m) { m.config.layers[1].router = SoftmaxRouterSpec{.renormalise = false}; },
       [](ModelDir& m) { m.residents.checksum = 8; },
+      [](ModelDir& m) { m.residents.conventions.norm = ResidentConventions::Norm::kOnePlus; },
   };
   std::vector<std::uint64_t> seen{model_fingerprint(some_model())};
   EXPECT_EQ(seen[0], model_fingerprint(some_model()));

@@ -12,6 +12,7 @@
 #include "convert/job/parallel.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
+#include "formats/base/output_file.h"
 #include "formats/base/space.h"
 
 namespace moepack {
@@ -61,6 +62,8 @@ Result<GgufExportReport> export_gguf(const GgufExportOptions& options,
   MOE_ASSIGN_OR_RETURN(GgufPlan plan, plan_gguf(model, head));
   MOE_RETURN_IF_ERROR(add_model_keys(model, *plan.names, head));
   MOE_RETURN_IF_ERROR(add_tokenizer_keys(model.path, model.config, head, report.notes));
+  // What a killed export of this name left goes before the free space is asked.
+  MOE_RETURN_IF_ERROR(create_output_file(options.output).status());
   MOE_RETURN_IF_ERROR(
       check_space(options.output, "the export", head.file_size(), free_space(options.output)));
   const std::size_t threads = bounded_thread_count(options.threads);
