@@ -14,8 +14,9 @@ class LeastRecentlyUsed final : public EvictionPolicy {
       recency_.splice(recency_.begin(), recency_, found->second);
       return;
     }
-    recency_.push_front(key);
-    place_.emplace(key, recency_.begin());
+    std::list<RecordKey> node{key};
+    place_.emplace(key, node.begin());
+    recency_.splice(recency_.begin(), node);
   }
 
   void removed(RecordKey key) override {

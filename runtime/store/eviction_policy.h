@@ -17,7 +17,8 @@ class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
 
-  // A batch asked for the record, which is in the cache or has just got its place there.
+  // A batch asked for the record, which is in the cache or has just got its place there. May throw
+  // std::bad_alloc, as no other function, and has then noted nothing.
   virtual void used(RecordKey key) = 0;
   // The record has left the cache. What the policy counted about it may stay.
   virtual void removed(RecordKey key) = 0;

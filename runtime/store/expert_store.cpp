@@ -1,14 +1,17 @@
 #include "runtime/store/expert_store.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
-#include <iterator>
 #include <limits>
 #include <mutex>
+#include <numeric>
 #include <string>
+#include <tuple>
 #include <utility>
 
+#include "runtime/store/out_of_memory.h"
 #include "runtime/store/record_cache.h"
 #include "runtime/store/record_check.h"
 #include "runtime/store/thread_reader.h"
@@ -19,9 +22,11 @@ namespace {
 using Slot = RecordCache::Slot;
 // Of an expert of a batch that has no place in the cache yet, or got none because begin() failed.
 constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
+// Completions reaped at once.
+constexpr std::size_t kReapedAtOnce = 16;
 
 enum class LoadState : std::uint8_t {
-  kLoading,  // to be read, being read, or to be checked
+  kLoading,  // to be read, or being read
   kReady,
   kFailed,
 };
@@ -32,6 +37,7 @@ struct RecordLoad {
   Status status = {};  // of kFailed
   std::uint32_t layer = 0;
   std::uint32_t expert = 0;
+  bool is_checked = false;    // its checksum is to be compared
   std::uint64_t arrival = 0;  // counts the records that became ready or failed
 };
 
@@ -81,16 +87,19 @@ struct ExpertStore::Impl {
     return RecordKey{layer} * manifest.num_experts + expert;
   }
 
-  // All of these need the lock; those that take it let go of it while they wait or compare.
+  // All of these need the lock; those that take it let go of it while they wait. Only start_reads()
+  // and what it calls need memory.
+  Status start_reads(std::uint32_t layer, std::span<const std::uint32_t> experts,
+                     std::vector<Slot>& slots, std::vector<RecordRead>& reads);
   Status add_missing(std::uint32_t layer, std::span<const std::uint32_t> experts,
                      std::vector<Slot>& slots, std::vector<RecordRead>& reads);
   Status submit(const std::vector<RecordRead>& reads);
+  void settle(Lock& lock, std::span<const Slot> slots);
   void advance(Lock& lock);
   void drain(Lock& lock);
-  void reap(Lock& lock, bool wait);
-  void check_all(Lock& lock);
-  void check_one(Lock& lock);
-  void take_completion(RecordCompletion completion);
+  std::size_t reap(Lock& lock, bool wait);
+  void take_completion(RecordCompletion& completion);
+  Status judge(RecordCompletion& completion);
   void finish(Slot slot, Status status);
   Status short_read(const RecordLoad& load, std::size_t bytes) const;
 
@@ -99,14 +108,14 @@ struct ExpertStore::Impl {
   const std::vector<std::filesystem::path> files;
 
   mutable std::mutex mutex;  // guards what follows
-  // Records became ready or arrived, or a thread ceased to reap: what waiting threads look for.
+  // Records became ready, or a thread ceased to reap: what waiting threads look for.
   std::condition_variable progress;
   RecordCache cache;
   RecordCheck check;
-  std::vector<RecordLoad> loads;  // by slot
-  std::deque<Slot> arrived;       // read, to be checked
-  std::size_t outstanding = 0;    // reads submitted and not reaped
-  bool reaping = false;           // a thread is inside reader->reap()
+  std::vector<RecordLoad> loads;                       // by slot
+  std::size_t outstanding = 0;                         // reads submitted and not reaped
+  bool reaping = false;                                // a thread is inside reader->reap()
+  std::array<RecordCompletion, kReapedAtOnce> reaped;  // that thread's
   std::uint64_t arrivals = 0;
   Clock::time_point busy_since;
   Clock::time_point last_finished;
@@ -128,7 +137,21 @@ Status ExpertStore::Impl::check_experts(std::uint32_t layer,
   return Status::ok();
 }
 
+// Begins to read what is missing. After an error none of it is under way; the batch keeps its pins.
+Status ExpertStore::Impl::start_reads(std::uint32_t layer, std::span<const std::uint32_t> experts,
+                                      std::vector<Slot>& slots, std::vector<RecordRead>& reads) {
+  Status status = or_out_of_memory("the places of a batch of experts", std::nullopt, [&]() {
+    MOE_RETURN_IF_ERROR(add_missing(layer, experts, slots, reads));
+    return submit(reads);
+  });
+  if (status.is_ok()) return status;
+  // Nobody else has seen these entries: the lock was held.
+  for (const RecordRead& read : reads) finish(read.tag, Status(StatusCode::kIo, "not begun"));
+  return status;
+}
+
 // Gives every expert without a slot one, and a read to those that are not on their way already.
+// `reads` has room for all of them: an entry without a read would never be ready.
 Status ExpertStore::Impl::add_missing(std::uint32_t layer, std::span<const std::uint32_t> experts,
                                       std::vector<Slot>& slots, std::vector<RecordRead>& reads) {
   for (std::size_t i = 0; i < experts.size(); ++i) {
@@ -139,14 +162,16 @@ Status ExpertStore::Impl::add_missing(std::uint32_t layer, std::span<const std::
       continue;
     }
     const std::uint64_t size = manifest.layout_of(layer, experts[i]).record_bytes;
+    if (loads.size() <= cache.slots()) loads.resize(cache.slots() + 1);
     MOE_ASSIGN_OR_RETURN(const Slot slot, cache.add(key, size));
     slots[i] = slot;
-    if (slot >= loads.size()) loads.resize(slot + 1);
-    loads[slot] = {.layer = layer, .expert = experts[i]};
+    const bool is_checked = check.is_due(layer, experts[i]);
+    loads[slot] = {.layer = layer, .expert = experts[i], .is_checked = is_checked};
     reads.push_back({.tag = slot,
                      .file = layer,
                      .offset = manifest.layers[layer].experts[experts[i]].offset,
-                     .out = cache.memory(slot)});
+                     .out = cache.memory(slot),
+                     .wants_checksum = is_checked});
   }
   return Status::ok();
 }
@@ -161,54 +186,59 @@ Status ExpertStore::Impl::submit(const std::vector<RecordRead>& reads) {
   return Status::ok();
 }
 
-// Does one piece of the work that stands between a read and its use, or waits for the thread that
-// does. The caller's record is not ready, so there is such work or such a thread.
+// Waits until all of these are ready or failed.
+void ExpertStore::Impl::settle(Lock& lock, std::span<const Slot> slots) {
+  for (const Slot slot : slots) {
+    if (slot == kNoSlot) continue;
+    while (loads[slot].state == LoadState::kLoading) advance(lock);
+  }
+}
+
+// Waits for completions, or for the thread that does. The caller's record is not ready, so its read
+// has not been reaped, or another thread is about to enter what it has reaped.
 void ExpertStore::Impl::advance(Lock& lock) {
-  if (!arrived.empty()) {
-    check_one(lock);
-  } else if (outstanding > 0 && !reaping) {
-    reap(lock, true);
-  } else {
+  if (reaping) {
     progress.wait(lock);
+  } else {
+    reap(lock, true);
   }
 }
 
 // Makes everything ready that has come in, without waiting for more.
 void ExpertStore::Impl::drain(Lock& lock) {
-  if (outstanding > 0 && !reaping) reap(lock, false);
-  check_all(lock);
+  while (outstanding > 0 && !reaping) {
+    if (reap(lock, false) < reaped.size()) return;
+  }
 }
 
-void ExpertStore::Impl::check_all(Lock& lock) {
-  while (!arrived.empty()) check_one(lock);
-}
-
-void ExpertStore::Impl::reap(Lock& lock, bool wait) {
+std::size_t ExpertStore::Impl::reap(Lock& lock, bool wait) {
   reaping = true;
   lock.unlock();
-  std::vector<RecordCompletion> completions = reader->reap(wait);
+  const std::size_t count = reader->reap(reaped, wait);
   lock.lock();
   reaping = false;
-  for (RecordCompletion& completion : completions) take_completion(std::move(completion));
+  for (std::size_t i = 0; i < count; ++i) take_completion(reaped[i]);
   progress.notify_all();
+  return count;
 }
 
-void ExpertStore::Impl::take_completion(RecordCompletion completion) {
-  const Slot slot = completion.tag;
-  const RecordLoad& load = loads[slot];
+void ExpertStore::Impl::take_completion(RecordCompletion& completion) {
   last_finished = std::max(last_finished, completion.finished);
   if (--outstanding == 0) {
     stats.read_seconds += std::chrono::duration<double>(last_finished - busy_since).count();
   }
-  if (!completion.status.is_ok()) {
-    finish(slot, std::move(completion.status));
-  } else if (completion.bytes < cache.memory(slot).size()) {
-    finish(slot, short_read(load, completion.bytes));
-  } else if (check.is_due(load.layer, load.expert)) {
-    arrived.push_back(slot);
-  } else {
-    finish(slot, Status::ok());
-  }
+  finish(completion.tag, or_out_of_memory("the error of an expert", std::nullopt,
+                                          [&] { return judge(completion); }));
+}
+
+// Whether the record is there as the manifest describes it.
+Status ExpertStore::Impl::judge(RecordCompletion& completion) {
+  const Slot slot = completion.tag;
+  const RecordLoad& load = loads[slot];
+  if (!completion.status.is_ok()) return std::move(completion.status);
+  if (completion.bytes < cache.memory(slot).size()) return short_read(load, completion.bytes);
+  if (!load.is_checked) return Status::ok();
+  return check.compare(load.layer, load.expert, completion.checksum);
 }
 
 Status ExpertStore::Impl::short_read(const RecordLoad& load, std::size_t bytes) const {
@@ -219,21 +249,6 @@ Status ExpertStore::Impl::short_read(const RecordLoad& load, std::size_t bytes) 
           std::to_string(manifest.layout_of(load.layer, load.expert).record_bytes) +
           " bytes of expert " + std::to_string(load.expert) + " could be read",
       "it is cut short; copy or convert it again");
-}
-
-// The checksum is computed without the lock: several waiting threads share this work.
-void ExpertStore::Impl::check_one(Lock& lock) {
-  const Slot slot = arrived.front();
-  arrived.pop_front();
-  const std::uint32_t layer = loads[slot].layer;
-  const std::uint32_t expert = loads[slot].expert;
-  const std::span<const std::byte> record = cache.memory(slot);
-  lock.unlock();
-  Status status = check.compare(layer, expert, record);
-  lock.lock();
-  if (status.is_ok()) check.passed(layer, expert);
-  finish(slot, std::move(status));
-  progress.notify_all();
 }
 
 void ExpertStore::Impl::finish(Slot slot, Status status) {
@@ -280,12 +295,17 @@ std::size_t ExpertStore::max_batch(std::uint32_t layer) const {
 
 Result<ExpertStore::Batch> ExpertStore::begin(std::uint32_t layer,
                                               std::span<const std::uint32_t> experts) {
+  MOE_RETURN_IF_ERROR(impl_->check_experts(layer, experts));
+  return or_out_of_memory("a batch of experts", std::nullopt,
+                          [&] { return start_batch(layer, experts); });
+}
+
+Result<ExpertStore::Batch> ExpertStore::start_batch(std::uint32_t layer,
+                                                    std::span<const std::uint32_t> experts) {
   Impl& s = *impl_;
-  MOE_RETURN_IF_ERROR(s.check_experts(layer, experts));
-  Batch batch(this);  // before the lock, which its destructor takes after an error
-  batch.handles_.resize(experts.size());
-  batch.slots_.assign(experts.size(), kNoSlot);
-  batch.pending_.resize(experts.size());
+  std::vector<RecordRead> reads;
+  reads.reserve(experts.size());
+  Batch batch(this, experts.size());  // before the lock, which its destructor takes after an error
   const std::lock_guard lock(s.mutex);
   // What is there is pinned before anything is evicted for the rest.
   for (std::size_t i = 0; i < experts.size(); ++i) {
@@ -294,91 +314,88 @@ Result<ExpertStore::Batch> ExpertStore::begin(std::uint32_t layer,
     batch.slots_[i] = *slot;
     batch.handles_[i].was_resident = s.loads[*slot].state == LoadState::kReady;
   }
-  std::vector<RecordRead> reads;
-  Status status = s.add_missing(layer, experts, batch.slots_, reads);
-  if (status.is_ok()) status = s.submit(reads);
-  if (!status.is_ok()) {
-    for (const RecordRead& read : reads) s.finish(read.tag, status);
-    return status;
-  }
+  MOE_RETURN_IF_ERROR(s.start_reads(layer, experts, batch.slots_, reads));
   for (std::size_t i = 0; i < experts.size(); ++i) {
     batch.handles_[i].layout = &s.manifest.layout_of(layer, experts[i]);
     batch.handles_[i].record = s.cache.memory(batch.slots_[i]).data();
-    batch.pending_[i] = i;
   }
   s.stats.misses += reads.size();
   s.stats.hits += experts.size() - reads.size();
   return batch;
 }
 
+ExpertStore::Batch::Batch(ExpertStore* store, std::size_t experts)
+    : store_(store), handles_(experts), slots_(experts, kNoSlot), order_(experts) {
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+}
+
 ExpertStore::Batch::Batch(Batch&& other) noexcept
     : store_(std::exchange(other.store_, nullptr)),
       handles_(std::move(other.handles_)),
       slots_(std::move(other.slots_)),
-      pending_(std::move(other.pending_)),
-      ready_(std::move(other.ready_)) {}
+      order_(std::move(other.order_)),
+      given_(std::exchange(other.given_, 0)),
+      seen_(std::exchange(other.seen_, 0)) {}
 
-// Moves what has become ready from pending_ to ready_. Needs the lock.
+// Moves what has become ready to the end of what was seen. Needs the lock.
 void ExpertStore::Batch::collect() {
   const std::vector<RecordLoad>& loads = store_->impl_->loads;
-  const auto waits = [&](std::size_t i) { return loads[slots_[i]].state == LoadState::kLoading; };
-  const auto arrival = [&](std::size_t i) {
-    return handles_[i].was_resident ? 0 : loads[slots_[i]].arrival;
+  const auto is_there = [&](std::size_t i) {
+    return loads[slots_[i]].state != LoadState::kLoading;
   };
-  const auto first = std::stable_partition(pending_.begin(), pending_.end(), waits);
-  std::stable_sort(first, pending_.end(),
-                   [&](std::size_t a, std::size_t b) { return arrival(a) < arrival(b); });
-  for (auto it = first; it != pending_.end(); ++it) {
-    ready_.push_back({.index = *it, .status = loads[slots_[*it]].status});
-  }
-  pending_.erase(first, pending_.end());
+  const auto place = [&](std::size_t i) {
+    return std::tuple(handles_[i].was_resident ? 0 : loads[slots_[i]].arrival, i);
+  };
+  const auto first = order_.begin() + static_cast<std::ptrdiff_t>(seen_);
+  const auto last = std::partition(first, order_.end(), is_there);
+  std::sort(first, last, [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  seen_ += static_cast<std::size_t>(last - first);
+}
+
+// Needs the lock, and place < seen_.
+ReadyExpert ExpertStore::Batch::seen_at(std::size_t place) const {
+  const std::size_t index = order_[place];
+  return {.index = index, .status = store_->impl_->loads[slots_[index]].status};
 }
 
 std::optional<ReadyExpert> ExpertStore::Batch::next_ready() {
-  if (ready_.empty() && !pending_.empty()) {
-    Impl& s = *store_->impl_;
-    Impl::Lock lock(s.mutex);
-    for (collect(); ready_.empty(); collect()) s.advance(lock);
-  }
-  if (ready_.empty()) return std::nullopt;
-  ReadyExpert next = std::move(ready_.front());
-  ready_.pop_front();
+  if (given_ == order_.size()) return std::nullopt;
+  Impl& s = *store_->impl_;
+  Impl::Lock lock(s.mutex);
+  for (collect(); given_ == seen_; collect()) s.advance(lock);
+  ReadyExpert next = seen_at(given_);
+  ++given_;
   return next;
 }
 
 std::vector<ReadyExpert> ExpertStore::Batch::take_ready() {
-  if (!pending_.empty()) {
-    Impl& s = *store_->impl_;
-    Impl::Lock lock(s.mutex);
-    s.drain(lock);
-    for (collect(); ready_.empty(); collect()) {
-      s.advance(lock);
-      s.check_all(lock);
-    }
-  }
-  std::vector<ReadyExpert> all(std::make_move_iterator(ready_.begin()),
-                               std::make_move_iterator(ready_.end()));
-  ready_.clear();
+  std::vector<ReadyExpert> all;
+  if (given_ == order_.size()) return all;
+  all.reserve(order_.size() - given_);
+  Impl& s = *store_->impl_;
+  Impl::Lock lock(s.mutex);
+  s.drain(lock);
+  for (collect(); given_ == seen_; collect()) s.advance(lock);
+  for (std::size_t place = given_; place < seen_; ++place) all.push_back(seen_at(place));
+  given_ = seen_;
   return all;
 }
 
 Status ExpertStore::Batch::wait() {
   Impl& s = *store_->impl_;
-  Status first;
   Impl::Lock lock(s.mutex);
+  s.settle(lock, slots_);
   for (const Slot slot : slots_) {
-    if (slot == kNoSlot) continue;
-    while (s.loads[slot].state == LoadState::kLoading) s.advance(lock);
-    if (first.is_ok()) first = s.loads[slot].status;
+    if (!s.loads[slot].status.is_ok()) return s.loads[slot].status;
   }
-  return first;
+  return Status::ok();
 }
 
 ExpertStore::Batch::~Batch() {
   if (store_ == nullptr) return;
-  (void)wait();  // memory must not be used again while it is filled
   Impl& s = *store_->impl_;
-  const std::lock_guard lock(s.mutex);
+  Impl::Lock lock(s.mutex);
+  s.settle(lock, slots_);  // memory must not be used again while it is filled
   for (const Slot slot : slots_) {
     if (slot != kNoSlot) s.cache.unpin(slot);
   }

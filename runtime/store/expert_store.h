@@ -4,13 +4,19 @@
 //
 // Thread rule: begin(), max_batch(), stats() and reset_stats() may be called from any thread at any
 // time. A Batch is used by one thread at a time; different batches of one store may be used by
-// different threads at once, and may share experts. There is no thread of the store's own: whoever
-// waits for a batch reaps and checks the records that come in, those of other batches too.
+// different threads at once, and may share experts. There is no thread of the store's own: of the
+// threads that wait for a batch one reaps what the reader has, for all of them, and the others wait
+// for it. None waits longer than its own records take: what is reaped is ready at once, because the
+// reader has taken the checksums, and everybody is woken after every reap. A record that two
+// batches want is read once, and both wait for it.
+//
+// Memory that the system does not give is the kIo of begin(), which then leaves nothing pinned.
+// Later on only what gives a list or an error can find none; it throws std::bad_alloc and has then
+// given nothing. A batch ends without memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -103,19 +109,24 @@ class ExpertStore {
 
    private:
     friend class ExpertStore;
-    explicit Batch(ExpertStore* store) : store_(store) {}
+    Batch(ExpertStore* store, std::size_t experts);
     void collect();
+    ReadyExpert seen_at(std::size_t place) const;
     ExpertStore* store_;  // null after a move
     std::vector<ExpertHandle> handles_;
-    std::vector<std::size_t> slots_;    // of the cache, by handle
-    std::vector<std::size_t> pending_;  // handles that were not yet seen to be ready
-    std::deque<ReadyExpert> ready_;     // seen to be ready and not yet given
+    std::vector<std::size_t> slots_;  // of the cache, by handle
+    // The handles as they are given: [0, given_) were given, [given_, seen_) were seen to be ready,
+    // and the rest was not.
+    std::vector<std::size_t> order_;
+    std::size_t given_ = 0;
+    std::size_t seen_ = 0;
   };
 
   // Starts reading what is missing of `experts`; one that is named twice is read once.
   // kInvalidArgument for an expert that the pack does not have, and when the budget has no room
   // beside the batches there are: begin() does not wait for another batch to end. That cannot
-  // happen with at most max_batch(layer) experts in each of at most concurrent_batches batches.
+  // happen with at most max_batch(layer) experts in each of at most concurrent_batches batches. kIo
+  // when memory is short.
   Result<Batch> begin(std::uint32_t layer, std::span<const std::uint32_t> experts);
 
   ExpertStoreStats stats() const;
@@ -124,6 +135,7 @@ class ExpertStore {
  private:
   struct Impl;
   explicit ExpertStore(std::unique_ptr<Impl> impl);
+  Result<Batch> start_batch(std::uint32_t layer, std::span<const std::uint32_t> experts);
   std::unique_ptr<Impl> impl_;
 };
 

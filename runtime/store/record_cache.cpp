@@ -1,5 +1,7 @@
 #include "runtime/store/record_cache.h"
 
+#include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -18,26 +20,48 @@ std::optional<RecordCache::Slot> RecordCache::pin(RecordKey key) {
   const auto found = slots_.find(key);
   if (found == slots_.end()) return std::nullopt;
   Entry& entry = entries_[found->second];
-  if (entry.pins++ == 0) pinned_ += entry.buffer.size();
   policy_->used(key);
+  if (entry.pins++ == 0) pinned_ += entry.buffer.size();
   return found->second;
 }
 
 Result<RecordCache::Slot> RecordCache::add(RecordKey key, std::uint64_t bytes) {
   MOE_ASSIGN_OR_RETURN(AlignedBuffer buffer, take_buffer(record_memory_bytes(bytes)));
-  Slot slot = entries_.size();
-  if (free_slots_.empty()) {
-    entries_.emplace_back();
-  } else {
-    slot = free_slots_.back();
-    free_slots_.pop_back();
+  Slot slot = 0;
+  try {
+    slot = note_key(key);
+  } catch (const std::bad_alloc&) {
+    keep_spare(std::move(buffer));
+    throw;
   }
+  // From here on nothing needs memory.
+  free_slots_.pop_back();
   pinned_ += buffer.size();
   entries_[slot] = {
       .key = key, .buffer = std::move(buffer), .bytes = bytes, .pins = 1, .forgotten = false};
-  slots_.emplace(key, slot);
-  policy_->used(key);
   return slot;
+}
+
+// Enters the key under the next free slot, which it leaves free.
+RecordCache::Slot RecordCache::note_key(RecordKey key) {
+  make_free_slot();
+  const Slot slot = free_slots_.back();
+  slots_.emplace(key, slot);
+  try {
+    policy_->used(key);
+  } catch (const std::bad_alloc&) {
+    slots_.erase(key);
+    throw;
+  }
+  return slot;
+}
+
+void RecordCache::make_free_slot() {
+  if (!free_slots_.empty()) return;
+  const std::size_t count = entries_.size() + 1;
+  if (free_slots_.capacity() < count) free_slots_.reserve(2 * count);
+  entries_.emplace_back();
+  free_slots_.push_back(count - 1);
 }
 
 void RecordCache::unpin(Slot slot) {
@@ -115,7 +139,16 @@ void RecordCache::release(Slot slot) {
   AlignedBuffer buffer = std::move(entries_[slot].buffer);
   entries_[slot] = {};
   free_slots_.push_back(slot);
-  spare_[buffer.size()].push_back(std::move(buffer));
+  keep_spare(std::move(buffer));
+}
+
+// For the next entry of this size; given back to the system where there is no memory to note it.
+void RecordCache::keep_spare(AlignedBuffer buffer) {
+  try {
+    spare_[buffer.size()].push_back(std::move(buffer));
+  } catch (const std::bad_alloc&) {
+    allocated_ -= buffer.size();
+  }
 }
 
 }  // namespace moepack

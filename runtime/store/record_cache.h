@@ -34,12 +34,13 @@ class RecordCache {
 
   RecordCache(std::uint64_t budget_bytes, std::unique_ptr<EvictionPolicy> policy);
 
-  // Counts one pin more on the record of `key`; nullopt when there is none.
+  // Counts one pin more on the record of `key`; nullopt when there is none. std::bad_alloc where
+  // the policy throws it; no pin has changed then.
   std::optional<Slot> pin(RecordKey key);
   // Makes an entry with uninitialized memory for `bytes` bytes, pinned once, and evicts records for
   // it where the budget asks for that. There must be none of this key. An error leaves the cache
   // without the entry: kInvalidArgument when pinned records leave no room, kIo when the system
-  // gives no memory.
+  // gives no memory for the record, std::bad_alloc when it gives none for the lists.
   Result<Slot> add(RecordKey key, std::uint64_t bytes);
   // Counts one pin less. An entry without pins may be evicted; one that was forgotten ends.
   void unpin(Slot slot);
@@ -50,6 +51,9 @@ class RecordCache {
   // The bytes of a pinned entry. They stay where they are until the last pin goes. Behind the end
   // the memory goes on to the next multiple of kRecordAlignment.
   std::span<std::byte> memory(Slot slot);
+
+  // Every slot is below this, and that of the next add() at most this.
+  std::size_t slots() const { return entries_.size(); }
 
   std::uint64_t budget_bytes() const { return budget_; }
   // All memory the cache holds, evicted records' that waits for its next use included.
@@ -67,14 +71,17 @@ class RecordCache {
   };
 
   Result<AlignedBuffer> take_buffer(std::uint64_t size);
+  Slot note_key(RecordKey key);
+  void make_free_slot();
   bool free_a_spare();
   bool evict_one();
   void release(Slot slot);
+  void keep_spare(AlignedBuffer buffer);
 
   std::uint64_t budget_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<Entry> entries_;
-  std::vector<Slot> free_slots_;
+  std::vector<Slot> free_slots_;                             // has room for all slots
   std::unordered_map<RecordKey, Slot> slots_;                // of entries that are not forgotten
   std::map<std::size_t, std::vector<AlignedBuffer>> spare_;  // by size, of entries that ended
   std::uint64_t allocated_ = 0;

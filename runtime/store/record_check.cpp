@@ -16,19 +16,16 @@ bool RecordCheck::is_due(std::uint32_t layer, std::uint32_t expert) const {
   return manifest_.has_checksums && !passed_[std::size_t{layer} * manifest_.num_experts + expert];
 }
 
-Status RecordCheck::compare(std::uint32_t layer, std::uint32_t expert,
-                            std::span<const std::byte> record) const {
+Status RecordCheck::compare(std::uint32_t layer, std::uint32_t expert, std::uint64_t sum) {
   const ExpertEntry& entry = manifest_.layers[layer].experts[expert];
-  const std::uint64_t sum = checksum(record);
-  if (sum == entry.checksum) return Status::ok();
+  if (sum == entry.checksum) {
+    passed_[std::size_t{layer} * manifest_.num_experts + expert] = true;
+    return Status::ok();
+  }
   return corrupt(Where{.file = files_[layer], .offset = entry.offset},
                  "expert " + std::to_string(expert) + " has checksum " + checksum_text(sum) + ", " +
                      kPackManifestName + " says " + checksum_text(entry.checksum),
                  "the file is damaged; convert the checkpoint again");
-}
-
-void RecordCheck::passed(std::uint32_t layer, std::uint32_t expert) {
-  passed_[std::size_t{layer} * manifest_.num_experts + expert] = true;
 }
 
 }  // namespace moepack

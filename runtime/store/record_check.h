@@ -1,10 +1,8 @@
-// Compares a record with its checksum in the manifest, the first time it was read.
+// Compares the checksum of a record with that in the manifest, the first time it was read.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -13,8 +11,7 @@
 
 namespace moepack {
 
-// Thread rule: is_due() and passed() need the lock of the owner; compare() may be called from any
-// thread without it.
+// Thread rule: needs the lock of the owner.
 class RecordCheck {
  public:
   // `manifest` outlives the object; `files`: the layer files' paths, for messages.
@@ -22,11 +19,9 @@ class RecordCheck {
 
   // False when the record was compared before, or the manifest has no checksums.
   bool is_due(std::uint32_t layer, std::uint32_t expert) const;
-  // kCorrupt with file, expert and offset when the bytes are not those of the manifest.
-  Status compare(std::uint32_t layer, std::uint32_t expert,
-                 std::span<const std::byte> record) const;
-  // The record needs no comparison any more.
-  void passed(std::uint32_t layer, std::uint32_t expert);
+  // `sum`: checksum() of the record as it was read. kCorrupt with file, expert and offset when it
+  // is not the manifest's; otherwise the record needs no comparison any more.
+  Status compare(std::uint32_t layer, std::uint32_t expert, std::uint64_t sum);
 
  private:
   const PackManifest& manifest_;

@@ -1,6 +1,9 @@
 // How records come from the disk into memory: reads are submitted many at a time, one submission
 // for what a layer misses, and their completions are reaped in the order in which they come.
 //
+// What a thread that waits for an expert would have to do with its bytes, the reader does before it
+// announces them: the checksum is taken where the bytes are read, many at once.
+//
 // Thread rule: one thread at a time may submit, and one at a time may reap; the two may be at work
 // at once. ExpertStore sees to both.
 #pragma once
@@ -8,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "formats/base/elapsed.h"
 #include "formats/base/status.h"
@@ -23,6 +25,7 @@ struct RecordRead {
   // at a multiple of kRecordAlignment (record_cache.h), and the memory goes on to the next multiple
   // behind its end: a reader may write there too.
   std::span<std::byte> out = {};
+  bool wants_checksum = false;
 };
 
 struct RecordCompletion {
@@ -34,6 +37,8 @@ struct RecordCompletion {
   // on with the rest itself.
   std::size_t bytes = 0;
   Clock::time_point finished = {};  // when the bytes were there
+  // checksum() of all bytes, where the read wanted it and got them.
+  std::uint64_t checksum = 0;
 };
 
 class RecordReader {
@@ -41,12 +46,15 @@ class RecordReader {
   // Returns when no read is under way any more; those not yet begun are dropped.
   virtual ~RecordReader() = default;
 
-  // Starts all of `reads` without waiting for any. After an error none was started.
+  // Starts all of `reads` without waiting for any. After an error none was started, nor after
+  // std::bad_alloc, the only exception.
   virtual Status submit(std::span<const RecordRead> reads) = 0;
 
-  // The completions that came since the last call, in the order in which they came. With `wait`,
+  // Moves completions to the front of `out` (at least one long), in the order in which they came,
+  // and gives their number; those that find no place there stay for the next call. With `wait`,
   // which needs a read that was submitted and not yet reaped, blocks until there is at least one.
-  virtual std::vector<RecordCompletion> reap(bool wait) = 0;
+  // Needs no memory: no completion is lost where there is none.
+  virtual std::size_t reap(std::span<RecordCompletion> out, bool wait) noexcept = 0;
 };
 
 }  // namespace moepack

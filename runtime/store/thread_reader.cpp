@@ -2,13 +2,26 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <deque>
+#include <list>
 #include <mutex>
+#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
 
+#include "formats/base/checksum.h"
+
 namespace moepack {
+namespace {
+
+// A read on its way through the reader. It moves from list to list and is never copied, so that
+// memory is needed by the submission alone.
+struct ReaderJob {
+  RecordRead read;
+  RecordCompletion completion = {};
+};
+
+}  // namespace
 
 struct ThreadReader::Impl {
   std::vector<File> files;
@@ -17,13 +30,13 @@ struct ThreadReader::Impl {
   std::mutex mutex;  // guards what follows
   std::condition_variable submitted;
   std::condition_variable completed;
-  std::deque<RecordRead> reads;
-  std::vector<RecordCompletion> completions;
+  std::list<ReaderJob> waiting;
+  std::list<ReaderJob> done;
   bool stopping = false;
 
   Status start_threads(std::uint32_t count, const ThreadStarter& start);
   void read_loop();
-  RecordCompletion run(const RecordRead& read) const;
+  void run(ReaderJob& job) const;
 };
 
 Status ThreadReader::Impl::start_threads(std::uint32_t count, const ThreadStarter& start) {
@@ -45,24 +58,31 @@ Status ThreadReader::Impl::start_threads(std::uint32_t count, const ThreadStarte
 void ThreadReader::Impl::read_loop() {
   std::unique_lock lock(mutex);
   while (true) {
-    submitted.wait(lock, [this] { return stopping || !reads.empty(); });
+    submitted.wait(lock, [this] { return stopping || !waiting.empty(); });
     if (stopping) return;
-    const RecordRead read = reads.front();
-    reads.pop_front();
+    std::list<ReaderJob> mine;
+    mine.splice(mine.begin(), waiting, waiting.begin());
     lock.unlock();
-    RecordCompletion completion = run(read);
+    run(mine.front());
     lock.lock();
-    completions.push_back(std::move(completion));
+    done.splice(done.end(), mine);
     completed.notify_one();
   }
 }
 
-RecordCompletion ThreadReader::Impl::run(const RecordRead& read) const {
-  RecordCompletion completion{.tag = read.tag};
-  completion.status = files[read.file].read_at(read.offset, read.out);
-  if (completion.status.is_ok()) completion.bytes = read.out.size();
+void ThreadReader::Impl::run(ReaderJob& job) const {
+  const RecordRead& read = job.read;
+  RecordCompletion& completion = job.completion;
+  completion.tag = read.tag;
+  try {
+    completion.status = files[read.file].read_at(read.offset, read.out);
+  } catch (const std::bad_alloc&) {  // for the sentence that says what went wrong
+    completion.status = Status(StatusCode::kIo, "a read failed");
+  }
   completion.finished = Clock::now();
-  return completion;
+  if (!completion.status.is_ok()) return;
+  completion.bytes = read.out.size();
+  if (read.wants_checksum) completion.checksum = checksum(read.out);
 }
 
 ThreadReader::ThreadReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -94,18 +114,26 @@ Status ThreadReader::submit(std::span<const RecordRead> reads) {
     if (read.file < impl_->files.size()) continue;
     return invalid_argument("there is no layer file " + std::to_string(read.file));
   }
+  std::list<ReaderJob> jobs;
+  for (const RecordRead& read : reads) jobs.push_back({.read = read});
   {
     const std::lock_guard lock(impl_->mutex);
-    impl_->reads.insert(impl_->reads.end(), reads.begin(), reads.end());
+    impl_->waiting.splice(impl_->waiting.end(), jobs);
   }
   impl_->submitted.notify_all();
   return Status::ok();
 }
 
-std::vector<RecordCompletion> ThreadReader::reap(bool wait) {
+std::size_t ThreadReader::reap(std::span<RecordCompletion> out, bool wait) noexcept {
+  std::list<ReaderJob>& done = impl_->done;
   std::unique_lock lock(impl_->mutex);
-  if (wait) impl_->completed.wait(lock, [this] { return !impl_->completions.empty(); });
-  return std::exchange(impl_->completions, {});
+  if (wait) impl_->completed.wait(lock, [&] { return !done.empty(); });
+  std::size_t count = 0;
+  for (; count < out.size() && !done.empty(); ++count) {
+    out[count] = std::move(done.front().completion);
+    done.pop_front();
+  }
+  return count;
 }
 
 }  // namespace moepack

@@ -1,4 +1,4 @@
-// Reads records with pread on a few threads of its own.
+// Reads records with pread on a few threads of its own, which take their checksums too.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class ThreadReader final : public RecordReader {
   ThreadReader& operator=(const ThreadReader&) = delete;
 
   Status submit(std::span<const RecordRead> reads) override;
-  std::vector<RecordCompletion> reap(bool wait) override;
+  std::size_t reap(std::span<RecordCompletion> out, bool wait) noexcept override;
 
  private:
   struct Impl;

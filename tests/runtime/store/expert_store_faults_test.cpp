@@ -133,6 +133,15 @@ TEST_F(StoreFaults, ARecordIsComparedAtItsFirstReadOnly) {
   test::expect_error(batch.wait(), StatusCode::kCorrupt, {"expert 4"});
 }
 
+// The store takes the reader's word: no thread that waits for an expert hashes its bytes.
+TEST_F(StoreFaults, ChecksumsAreTheReadersWork) {
+  open(ReapOrder::kAsSubmitted);
+  set_fault(0, 2, ReadFault::kLate);
+  ASSERT_OK_AND_ASSIGN(ExpertStore::Batch batch, begin(0, {2, 3}));
+  EXPECT_OK(batch.wait());
+  EXPECT_FALSE(pack_.holds(batch.handles()[0], 0, 2));
+}
+
 TEST_F(StoreFaults, ARecordOnItsWayIsReadOnceForTwoBatches) {
   open(ReapOrder::kLastFirst);
   ASSERT_OK_AND_ASSIGN(ExpertStore::Batch second, begin(0, {}));

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "runtime/store/record_reader.h"
 #include "tests/support/status_matchers.h"
@@ -21,6 +22,7 @@ enum class ReadFault {
   kError,   // as a disk that fails
   kShort,   // as a file that ends too early
   kDamage,  // a byte is wrong, and nobody says so
+  kLate,    // a byte changes after the checksum was taken
 };
 
 enum class ReapOrder { kAsSubmitted, kLastFirst, kShuffled };
@@ -39,7 +41,7 @@ class FaultyReader final : public RecordReader {
 
   std::map<std::pair<std::uint32_t, std::uint64_t>, ReadFault> faults;  // by file and offset
   Status next_submit;                    // given by the next submit, which starts nothing
-  std::size_t per_reap = 1;              // completions that one waiting reap() gives
+  std::size_t per_reap = 1;              // most completions that one waiting reap() gives
   std::vector<std::size_t> submissions;  // reads of each submit
 
   Status submit(std::span<const RecordRead> reads) override {
@@ -50,13 +52,13 @@ class FaultyReader final : public RecordReader {
   }
 
   // Everything is late: nothing comes unless it is waited for.
-  std::vector<RecordCompletion> reap(bool wait) override {
-    std::vector<RecordCompletion> given;
-    if (!wait) return given;
+  std::size_t reap(std::span<RecordCompletion> out, bool wait) noexcept override {
+    if (!wait) return 0;
     EXPECT_FALSE(held_.empty()) << "a wait that would never end";
-    while (given.size() < per_reap && !held_.empty()) {
+    std::size_t given = 0;
+    while (given < std::min(per_reap, out.size()) && !held_.empty()) {
       const auto at = held_.begin() + static_cast<std::ptrdiff_t>(next());
-      given.push_back(run(*at));
+      out[given++] = run(*at);
       held_.erase(at);
     }
     return given;
@@ -71,8 +73,15 @@ class FaultyReader final : public RecordReader {
     completion.bytes = read.out.size();
     completion.finished = Clock::now();
     const auto fault = faults.find({read.file, read.offset});
-    if (fault == faults.end()) return completion;
-    switch (fault->second) {
+    const bool is_faulty = fault != faults.end();
+    if (is_faulty) put(fault->second, read, completion);
+    if (read.wants_checksum) completion.checksum = checksum(read.out);
+    if (is_faulty && fault->second == ReadFault::kLate) read.out[0] ^= std::byte{1};
+    return completion;
+  }
+
+  void put(ReadFault fault, const RecordRead& read, RecordCompletion& completion) const {
+    switch (fault) {
       case ReadFault::kError:
         completion.status = make_error(
             StatusCode::kIo, Where{.file = files_[read.file].path(), .offset = read.offset}, "EIO");
@@ -83,8 +92,9 @@ class FaultyReader final : public RecordReader {
       case ReadFault::kDamage:
         read.out[read.out.size() / 3] ^= std::byte{4};
         break;
+      case ReadFault::kLate:
+        break;
     }
-    return completion;
   }
 
   std::size_t next() {

@@ -7,6 +7,7 @@
 #include <map>
 #include <system_error>
 
+#include "formats/base/checksum.h"
 #include "runtime/store/record_cache.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
@@ -31,6 +32,12 @@ struct TwoFiles {
     }
   }
 };
+
+std::vector<RecordCompletion> reap(ThreadReader& reader, bool wait) {
+  std::vector<RecordCompletion> completions(7);
+  completions.resize(reader.reap(completions, wait));
+  return completions;
+}
 
 // Starts `limit` threads and fails as the system does; counts those that run.
 struct LimitedStarter {
@@ -65,23 +72,41 @@ TEST(ThreadReader, FillsEveryBufferFromItsPlace) {
       reads.push_back({.tag = 1000 + i,
                        .file = static_cast<std::uint32_t>(i % 2),
                        .offset = i * 501,
-                       .out = memory[i]});
+                       .out = memory[i],
+                       .wants_checksum = i % 3 == 0});
     }
     ASSERT_OK(reader->submit(reads));
     std::map<std::uint64_t, RecordCompletion> completions;
     while (completions.size() < kReads) {
-      for (RecordCompletion& c : reader->reap(true)) completions[c.tag] = std::move(c);
+      for (RecordCompletion& c : reap(*reader, true)) completions[c.tag] = std::move(c);
     }
     for (std::size_t i = 0; i < kReads; ++i) {
       ASSERT_EQ(completions.count(1000 + i), 1U);
       EXPECT_OK(completions[1000 + i].status);
       EXPECT_EQ(completions[1000 + i].bytes, memory[i].size());
+      EXPECT_EQ(completions[1000 + i].checksum, i % 3 == 0 ? checksum(memory[i]) : 0);
       for (std::size_t b = 0; b < memory[i].size(); ++b) {
         ASSERT_EQ(static_cast<char>(memory[i][b]), byte_at(i % 2, i * 501 + b));
       }
     }
-    EXPECT_TRUE(reader->reap(false).empty());
+    EXPECT_TRUE(reap(*reader, false).empty());
   }
+}
+
+TEST(ThreadReader, WhatFindsNoPlaceWaitsForTheNextReap) {
+  const TwoFiles files;
+  ASSERT_OK_AND_ASSIGN(const auto reader, ThreadReader::open(files.paths, 1));
+  std::vector<std::vector<std::byte>> memory(5, std::vector<std::byte>(10));
+  std::vector<RecordRead> reads;
+  for (std::size_t i = 0; i < memory.size(); ++i) reads.push_back({.tag = i, .out = memory[i]});
+  ASSERT_OK(reader->submit(reads));
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    RecordCompletion one;
+    ASSERT_EQ(reader->reap(std::span(&one, 1), true), 1U);
+    EXPECT_EQ(one.tag, i) << "one thread reads in the order of the submission";
+  }
+  RecordCompletion none;
+  EXPECT_EQ(reader->reap(std::span(&none, 1), false), 0U);
 }
 
 TEST(ThreadReader, AReadBeyondTheEndFailsAlone) {
@@ -95,7 +120,7 @@ TEST(ThreadReader, AReadBeyondTheEndFailsAlone) {
   ASSERT_OK(reader->submit(reads));
   std::map<std::uint64_t, Status> status;
   while (status.size() < 2) {
-    for (const RecordCompletion& c : reader->reap(true)) status[c.tag] = c.status;
+    for (const RecordCompletion& c : reap(*reader, true)) status[c.tag] = c.status;
   }
   test::expect_error(status[1], StatusCode::kCorrupt, {files.paths[1].string(), "offset 39901"});
   EXPECT_OK(status[2]);
@@ -116,7 +141,7 @@ TEST(ThreadReader, NothingOfASubmissionWithAnUnknownFileIsStarted) {
   test::expect_error(reader->submit(reads), StatusCode::kInvalidArgument, {"layer file 2"});
   const std::vector<RecordRead> sound{{.tag = 3, .file = 0, .offset = 0, .out = memory}};
   ASSERT_OK(reader->submit(sound));
-  const std::vector<RecordCompletion> done = reader->reap(true);
+  const std::vector<RecordCompletion> done = reap(*reader, true);
   ASSERT_EQ(done.size(), 1U);
   EXPECT_EQ(done[0].tag, 3U);
 }
@@ -143,7 +168,7 @@ TEST(ThreadReader, EndsWithReadsThatNobodyReaped) {
       std::vector<RecordRead> reads;
       for (auto& bytes : memory) reads.push_back({.file = 0, .offset = 1, .out = bytes});
       ASSERT_OK(reader->submit(reads));
-      if (round % 2 == 0) (void)reader->reap(true);
+      if (round % 2 == 0) (void)reap(*reader, true);
     }
     EXPECT_EQ(starter.alive, 0) << "the destructor left a thread";
     // Nobody writes any more: the thread sanitizer would see it.
