@@ -51,6 +51,7 @@ std::vector<Status> check_slices(std::span<const Slice> slices, const ModelConfi
 }  // namespace
 
 struct Engine::Impl {
+  Result<Sequence> make_sequence() const;
   Status open_own();
   void run_layers(Batch& batch);
   void advance(Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
@@ -112,10 +113,13 @@ void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices
   }
 }
 
+Result<Sequence> Engine::Impl::make_sequence() const {
+  return Sequence::create(identity, slots, [this] { return backend->make_state(); });
+}
+
 Status Engine::Impl::open_own() {
   if (own.has_value()) return Status::ok();
-  MOE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state, backend->make_state());
-  MOE_ASSIGN_OR_RETURN(Sequence sequence, Sequence::create(identity, slots, std::move(state)));
+  MOE_ASSIGN_OR_RETURN(Sequence sequence, make_sequence());
   own.emplace(std::move(sequence));
   return Status::ok();
 }
@@ -157,10 +161,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-Result<Sequence> Engine::make_sequence() {
-  MOE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state, impl_->backend->make_state());
-  return Sequence::create(impl_->identity, impl_->slots, std::move(state));
-}
+Result<Sequence> Engine::make_sequence() { return impl_->make_sequence(); }
 
 std::vector<Status> Engine::forward(std::span<const Slice> slices, ForwardObserver* observer) {
   Impl& e = *impl_;

@@ -46,7 +46,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // A fresh sequence. kInvalidArgument when there are EngineOptions::sequences of them already,
-  // copies and the engine's own included.
+  // copies and the engine's own included; kIo when memory is short.
   Result<Sequence> make_sequence();
 
   // Runs slices of several sequences together, in batches of at most chunk_tokens tokens. Gives the

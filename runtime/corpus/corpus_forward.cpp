@@ -82,13 +82,9 @@ struct CorpusForward::Impl {
       : config(dir.config),
         weights(std::move(model_weights)),
         store(std::move(expert_store)),
-        layers(config, weights, *options.kernels, limits_of(options), std::move(activations)) {
-    for (std::size_t i = 0; i < kLayerTypes.size(); ++i) {
-      if (!occurs(config, kLayerTypes[i])) continue;
-      states[i] = LayerState::create(config, kLayerTypes[i], options.context);
-    }
-  }
+        layers(config, weights, *options.kernels, limits_of(options), std::move(activations)) {}
 
+  Status make_states(std::uint64_t context);
   Status mix_window(std::uint32_t layer, const TokenWindow& window, const ExpertInputsSink& sink);
 
   const ModelConfig& config;
@@ -100,6 +96,14 @@ struct CorpusForward::Impl {
   std::vector<float> hidden;        // [tokens, H]
   std::vector<Assignment> routing;  // [tokens * K] of the layer
 };
+
+Status CorpusForward::Impl::make_states(std::uint64_t context) {
+  for (std::size_t i = 0; i < kLayerTypes.size(); ++i) {
+    if (!occurs(config, kLayerTypes[i])) continue;
+    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context));
+  }
+  return Status::ok();
+}
 
 CorpusForward::CorpusForward(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CorpusForward::~CorpusForward() = default;
@@ -115,6 +119,7 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
                        Activations::create(model.config, limits_of(options)));
   auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(store), options,
                                      std::move(activations));
+  MOE_RETURN_IF_ERROR(impl->make_states(options.context));
   return std::unique_ptr<CorpusForward>(new CorpusForward(std::move(impl)));
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/model/cpu_forward.h"
 
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -7,17 +8,24 @@
 #include "runtime/model/finite.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/layer_state.h"
+#include "runtime/store/out_of_memory.h"
 
 namespace moepack {
 namespace {
 
+constexpr std::string_view kStateList = "the list of a sequence's states";
+
 class CpuState final : public SequenceState {
  public:
-  CpuState(const ModelConfig& config, std::uint64_t context) {
-    layers_.reserve(config.layers.size());
+  static Result<std::unique_ptr<SequenceState>> create(const ModelConfig& config,
+                                                       std::uint64_t context) {
+    std::unique_ptr<CpuState> state(new CpuState());
+    state->layers_.reserve(config.layers.size());
     for (const LayerSpec& spec : config.layers) {
-      layers_.push_back(LayerState::create(config, layer_type(spec), context));
+      MOE_ASSIGN_OR_RETURN(LayerState layer, LayerState::create(config, layer_type(spec), context));
+      state->layers_.push_back(std::move(layer));
     }
+    return std::unique_ptr<SequenceState>(std::move(state));
   }
 
   LayerState& layer(std::uint32_t index) { return layers_[index]; }
@@ -27,13 +35,8 @@ class CpuState final : public SequenceState {
   }
 
   Result<std::unique_ptr<SequenceState>> copy(std::uint64_t tokens) const override {
-    std::unique_ptr<CpuState> other(new CpuState());
-    other->layers_.reserve(layers_.size());
-    for (const LayerState& layer : layers_) {
-      MOE_ASSIGN_OR_RETURN(LayerState copied, layer.copy(tokens));
-      other->layers_.push_back(std::move(copied));
-    }
-    return std::unique_ptr<SequenceState>(std::move(other));
+    return or_out_of_memory(kStateList, layers_.size() * sizeof(LayerState),
+                            [&] { return copy_layers(tokens); });
   }
 
   std::uint64_t memory_bytes() const override {
@@ -68,6 +71,16 @@ class CpuState final : public SequenceState {
 
  private:
   CpuState() = default;
+  Result<std::unique_ptr<SequenceState>> copy_layers(std::uint64_t tokens) const {
+    std::unique_ptr<CpuState> other(new CpuState());
+    other->layers_.reserve(layers_.size());
+    for (const LayerState& layer : layers_) {
+      MOE_ASSIGN_OR_RETURN(LayerState copied, layer.copy(tokens));
+      other->layers_.push_back(std::move(copied));
+    }
+    return std::unique_ptr<SequenceState>(std::move(other));
+  }
+
   std::vector<LayerState> layers_;
 };
 
@@ -165,8 +178,10 @@ class CpuForward final : public ForwardBackend {
 
 }  // namespace
 
-std::unique_ptr<SequenceState> make_cpu_state(const ModelConfig& config, std::uint64_t context) {
-  return std::make_unique<CpuState>(config, context);
+Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
+                                                      std::uint64_t context) {
+  return or_out_of_memory(kStateList, config.layers.size() * sizeof(LayerState),
+                          [&] { return CpuState::create(config, context); });
 }
 
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,

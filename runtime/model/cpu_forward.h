@@ -23,7 +23,8 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& conf
                                                          const ActivationLimits& limits);
 
 // The state that this backend makes, for sequences of at most `context` tokens of a model of this
-// shape.
-std::unique_ptr<SequenceState> make_cpu_state(const ModelConfig& config, std::uint64_t context);
+// shape. kIo when memory is short: what it was for, and how many bytes of it.
+Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
+                                                      std::uint64_t context);
 
 }  // namespace moepack

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
 #include "runtime/model/byte_counts.h"
+#include "runtime/store/out_of_memory.h"
 
 namespace moepack {
 namespace {
@@ -99,12 +102,15 @@ class FloatKvCache final : public KvCache {
 
  private:
   Status reserve(std::uint64_t rows) {
-    while (blocks_.size() * block_rows_ < rows) {
-      MOE_ASSIGN_OR_RETURN(AlignedBuffer block,
-                           AlignedBuffer::allocate(block_bytes_, kKvAlignment));
-      blocks_.push_back(std::move(block));
-    }
-    return Status::ok();
+    constexpr std::string_view kWhat = "more keys and values of a layer";
+    return or_out_of_memory(kWhat, block_bytes_, [&]() {
+      while (blocks_.size() * block_rows_ < rows) {
+        Result<AlignedBuffer> block = AlignedBuffer::allocate(block_bytes_, kKvAlignment);
+        if (!block.is_ok()) return out_of_memory(kWhat, block_bytes_);
+        blocks_.push_back(std::move(block).value());
+      }
+      return Status::ok();
+    });
   }
 
   // Calls body(position, rows before it, rows) for the parts of [position, position + rows) that

@@ -48,7 +48,8 @@ class KvCache {
   virtual void add_values(const Kernels& kernels, const float* weights, std::size_t head,
                           std::size_t seen, float* out) const = 0;
 
-  // A cache of its own with the first `rows` positions.
+  // A cache of its own with the first `rows` positions. kIo when memory is short, as of load();
+  // std::bad_alloc when there is none for the object itself.
   virtual Result<std::unique_ptr<KvCache>> copy(std::uint64_t rows) const = 0;
   // The first rows as encoded bytes, all keys before all values; `bytes` has encoded_bytes(rows).
   virtual void save(std::uint64_t rows, std::span<std::byte> bytes) const = 0;

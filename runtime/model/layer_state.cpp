@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "runtime/model/byte_counts.h"
+#include "runtime/store/out_of_memory.h"
 
 namespace moepack {
 namespace {
@@ -19,17 +22,30 @@ std::uint64_t delta_floats(const ModelConfig& c) {
   return capped_product(std::uint64_t{c.linear_value_heads} * c.linear_key_dim, c.linear_value_dim);
 }
 
+std::uint64_t recurrent_bytes(const ModelConfig& c) {
+  return capped_product(capped_sum(conv_floats(c), delta_floats(c)), sizeof(float));
+}
+
+constexpr std::string_view kRecurrentState = "the recurrent state of a layer";
+
 }  // namespace
 
-LayerState LayerState::create(const ModelConfig& config, LayerType type, std::uint64_t context) {
-  LayerState state;
+Result<LayerState> LayerState::create(const ModelConfig& config, LayerType type,
+                                      std::uint64_t context) {
   if (type == LayerType::kFullAttention) {
-    state.kv = make_float_kv_cache(kv_shape(config, context));
-  } else {
+    return or_out_of_memory("the list of a layer's keys and values", std::nullopt,
+                            [&]() -> Result<LayerState> {
+                              LayerState state;
+                              state.kv = make_float_kv_cache(kv_shape(config, context));
+                              return state;
+                            });
+  }
+  return or_out_of_memory(kRecurrentState, recurrent_bytes(config), [&]() -> Result<LayerState> {
+    LayerState state;
     state.conv.resize(conv_floats(config));
     state.delta.resize(delta_floats(config));
-  }
-  return state;
+    return state;
+  });
 }
 
 void LayerState::reset() {
@@ -38,13 +54,20 @@ void LayerState::reset() {
 }
 
 Result<LayerState> LayerState::copy(std::uint64_t tokens) const {
-  LayerState other;
   if (kv != nullptr) {
-    MOE_ASSIGN_OR_RETURN(other.kv, kv->copy(tokens));
+    return or_out_of_memory("the list of a layer's keys and values", std::nullopt,
+                            [&]() -> Result<LayerState> {
+                              LayerState other;
+                              MOE_ASSIGN_OR_RETURN(other.kv, kv->copy(tokens));
+                              return other;
+                            });
   }
-  other.conv = conv;
-  other.delta = delta;
-  return other;
+  return or_out_of_memory(kRecurrentState, memory_bytes(), [&]() -> Result<LayerState> {
+    LayerState other;
+    other.conv = conv;
+    other.delta = delta;
+    return other;
+  });
 }
 
 std::uint64_t LayerState::memory_bytes() const {
@@ -74,7 +97,7 @@ Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) 
 
 std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context) {
   if (type == LayerType::kFullAttention) return float_kv_cache_bytes(kv_shape(config, context));
-  return capped_product(capped_sum(conv_floats(config), delta_floats(config)), sizeof(float));
+  return recurrent_bytes(config);
 }
 
 StateBytes state_bytes(const ModelConfig& config, std::uint64_t context) {

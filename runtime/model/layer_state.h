@@ -23,8 +23,9 @@ struct LayerState {
   std::vector<float> delta;
 
   // A fresh state for a layer of `type` in sequences of at most `context` tokens. Keys and values
-  // take memory as they come.
-  static LayerState create(const ModelConfig& config, LayerType type, std::uint64_t context);
+  // take memory as they come. kIo when memory is short.
+  static Result<LayerState> create(const ModelConfig& config, LayerType type,
+                                   std::uint64_t context);
   // As if no token had ever been seen. Keys and values need no clearing: positions beyond the
   // tokens seen are never read.
   void reset();

@@ -15,7 +15,7 @@ bool SequenceSlots::take() {
 
 Result<Sequence> Sequence::create(const StateIdentity& identity,
                                   std::shared_ptr<SequenceSlots> slots,
-                                  std::unique_ptr<SequenceState> state) {
+                                  const StateMaker& make_state) {
   if (!slots->take()) {
     return invalid_argument(
         "the memory plan has room for " + std::to_string(slots->most()) + " sequences at once",
@@ -23,9 +23,9 @@ Result<Sequence> Sequence::create(const StateIdentity& identity,
   }
   Sequence sequence;
   sequence.identity_ = identity;
-  sequence.slot_ = {slots.get(), [slots](SequenceSlots* of) { of->give_back(); }};
-  sequence.slots_ = std::move(slots);
-  sequence.state_ = std::move(state);
+  SequenceSlots* const taken = slots.get();
+  sequence.slot_ = {taken, GiveBack{std::move(slots)}};
+  MOE_ASSIGN_OR_RETURN(sequence.state_, make_state());
   return sequence;
 }
 
@@ -37,8 +37,8 @@ void Sequence::reset() {
 
 Result<Sequence> Sequence::copy() const {
   if (!status_.is_ok()) return status_;
-  MOE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> state, state_->copy(position_));
-  MOE_ASSIGN_OR_RETURN(Sequence other, create(identity_, slots_, std::move(state)));
+  MOE_ASSIGN_OR_RETURN(Sequence other, create(identity_, slot_.get_deleter().slots,
+                                              [this] { return state_->copy(position_); }));
   other.position_ = position_;
   return other;
 }

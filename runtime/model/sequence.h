@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -29,14 +30,18 @@ class SequenceSlots {
   std::atomic<std::uint32_t> taken_{0};
 };
 
+using StateMaker = std::function<Result<std::unique_ptr<SequenceState>>()>;
+
 // Move-only; made by Engine::make_sequence and dropped by destruction, also after the engine. One
 // thread at a time uses a sequence, and never while a forward of it runs.
 class Sequence {
  public:
-  // `state` is fresh. kInvalidArgument when no slot is left.
+  // Takes a slot, then asks `make_state` for a fresh state: without a slot nothing is allocated,
+  // and without a state the slot is given back. kInvalidArgument when no slot is left, else the
+  // error of `make_state`.
   static Result<Sequence> create(const StateIdentity& identity,
                                  std::shared_ptr<SequenceSlots> slots,
-                                 std::unique_ptr<SequenceState> state);
+                                 const StateMaker& make_state);
   Sequence(Sequence&& other) noexcept = default;
   Sequence& operator=(Sequence&& other) noexcept = default;
 
@@ -50,8 +55,8 @@ class Sequence {
 
   // Forgets every token, and the error.
   void reset();
-  // A second sequence in the same state; each goes its own way. It takes a slot. kIo when memory is
-  // short.
+  // A second sequence in the same state; each goes its own way. It takes a slot before memory. kIo
+  // when memory is short.
   Result<Sequence> copy() const;
   // The state as bytes (docs/sequence-format.md), for this model alone.
   Result<std::vector<std::byte>> save() const;
@@ -66,11 +71,15 @@ class Sequence {
   void end(Status status) { status_ = std::move(status); }
 
  private:
+  struct GiveBack {
+    std::shared_ptr<SequenceSlots> slots;
+    void operator()(SequenceSlots* of) const { of->give_back(); }
+  };
+
   Sequence() = default;
 
   StateIdentity identity_;
-  std::shared_ptr<SequenceSlots> slots_;
-  std::shared_ptr<void> slot_;  // gives the slot back when it goes
+  std::unique_ptr<SequenceSlots, GiveBack> slot_;  // gives the slot back when it goes
   std::unique_ptr<SequenceState> state_;
   std::uint64_t position_ = 0;
   Status status_;

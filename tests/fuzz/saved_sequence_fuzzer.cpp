@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "formats/base/checksum.h"
@@ -31,7 +32,9 @@ moepack::ModelConfig tiny_config() {
 // What can be read is written again as the same bytes.
 void read_and_write(const std::vector<std::byte>& bytes) {
   const moepack::StateIdentity identity{.model = 42, .context = 300};
-  const auto state = moepack::make_cpu_state(tiny_config(), identity.context);
+  auto made = moepack::make_cpu_state(tiny_config(), identity.context);
+  moepack::test::require(made.is_ok());
+  const std::unique_ptr<moepack::SequenceState> state = std::move(made).value();
   const auto position = moepack::load_sequence(identity, bytes, "fuzz", *state);
   moepack::test::check_message(position.status());
   if (!position.is_ok()) return;
