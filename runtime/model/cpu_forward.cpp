@@ -125,7 +125,11 @@ class CpuForward final : public ForwardBackend {
   }
 
   std::span<const Assignment> route(std::uint32_t layer) override {
-    return layers_.experts().choose(weights_.layers[layer].moe.routing, tokens_);
+    rows_.clear();
+    for (const LayerSlice& slice : live_) {
+      if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
+    }
+    return layers_.experts().choose(weights_.layers[layer].moe.routing, rows_);
   }
 
   Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) override {
@@ -173,7 +177,8 @@ class CpuForward final : public ForwardBackend {
   LayerForward layers_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
-  std::vector<LayerSlice> live_;         // of the layer
+  std::vector<LayerSlice> live_;         // of the layer, when mix() began
+  std::vector<RowRange> rows_;           // of the layer, that go on to experts
 };
 
 }  // namespace

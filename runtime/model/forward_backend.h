@@ -57,8 +57,9 @@ class ForwardBackend {
   // logits. `slices` is sorted by `first` and the rows do not overlap. Rows of no such slice become
   // zero. The states move on by the slices' tokens.
   virtual void mix(std::uint32_t layer, std::span<BatchSlice> slices) = 0;
-  // The experts of every row by the router's logits: [rows * experts per token], by row, then by
-  // rank. In host memory, valid until the next call of any function.
+  // The experts of the rows of all slices that mix() left ok, by the router's logits: as many of
+  // each row as the model uses for a token, by row, then by rank. Other rows choose none, and no
+  // expert is read for them. In host memory, valid until the next call of any function.
   virtual std::span<const Assignment> route(std::uint32_t layer) = 0;
   // Second half: adds the experts that route() chose. A slice with a row that chose an expert whose
   // record cannot be read gets that error. An error of the call ends the batch: the expert store

@@ -1,6 +1,7 @@
 #include "runtime/model/moe.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace moepack {
 namespace {
@@ -8,6 +9,8 @@ namespace {
 // Of add_routed.
 constexpr std::size_t kRowsPerTask = 16;
 constexpr std::size_t kColumnsPerTask = 64;
+// Of a row that uses no expert.
+constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
 // One piece of work: some rows of one projection of one expert.
 struct RowTask {
@@ -33,9 +36,13 @@ std::span<const float> MixtureOfExperts::route_logits(Compute& compute, const Mo
 }
 
 std::span<const Assignment> MixtureOfExperts::choose(const RouterSpec& routing,
-                                                     std::size_t tokens) {
-  chosen_ = route(routing, scratch_.router_logits.data(), tokens, config_.num_experts,
-                  config_.experts_per_token);
+                                                     std::span<const RowRange> rows) {
+  chosen_.clear();
+  for (const RowRange& range : rows) {
+    chosen_.reserve(chosen_.size() + range.count * config_.experts_per_token);
+    route_rows(routing, scratch_.router_logits.data(), range, config_.num_experts,
+               config_.experts_per_token, chosen_);
+  }
   return chosen_;
 }
 
@@ -49,13 +56,14 @@ void MixtureOfExperts::add_to_groups(std::uint32_t expert, std::size_t place) {
 }
 
 // Groups the tokens by the expert they chose and gathers their inputs.
-void MixtureOfExperts::sort_by_expert(const float* u) {
+void MixtureOfExperts::sort_by_expert(const float* u, std::size_t tokens) {
   const std::size_t hidden = config_.hidden_size;
   const std::span<Assignment> sorted = scratch_.sorted.first(chosen_.size());
   std::copy(chosen_.begin(), chosen_.end(), sorted.begin());
   std::sort(sorted.begin(), sorted.end(), [](const Assignment& a, const Assignment& b) {
     return a.expert != b.expert ? a.expert < b.expert : a.token < b.token;
   });
+  std::fill_n(scratch_.place_of.data(), tokens * config_.experts_per_token, kNoPlace);
   groups_ = {};
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     const Assignment& use = sorted[i];
@@ -159,6 +167,7 @@ void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out)
     for (std::size_t t = begin; t < end; ++t) {
       for (std::size_t k = 0; k < top_k; ++k) {
         const std::size_t place = scratch_.place_of[t * top_k + k];
+        if (place == kNoPlace) continue;
         compute.kernels().axpy(scratch_.sorted[place].weight, results_.data() + place * hidden,
                                out + t * hidden, hidden);
       }
@@ -211,7 +220,7 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
-  sort_by_expert(u);
+  sort_by_expert(u, tokens);
   MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
   combine(compute, tokens, out);
   add_shared(compute, weights, u, tokens, out);

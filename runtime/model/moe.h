@@ -34,16 +34,16 @@ class MixtureOfExperts {
   std::span<const float> route_logits(Compute& compute, const MoeWeights& weights, const float* u,
                                       std::size_t tokens);
 
-  // Chooses the experts of each row by the last route_logits: [tokens * K], by row, then by rank.
-  // Valid until the next call.
-  std::span<const Assignment> choose(const RouterSpec& routing, std::size_t tokens);
+  // Chooses the experts of these rows by the last route_logits: K of each row, by row, then by
+  // rank. Other rows use no expert. `rows` ascend and do not overlap. Valid until the next call.
+  std::span<const Assignment> choose(const RouterSpec& routing, std::span<const RowRange> rows);
 
   // out[t] += routed experts(u[t]) + gated shared expert(u[t]), with the experts of the last
-  // choose(). u, out: [tokens, H]. Each expert is fetched once for all of its tokens; resident
-  // experts are computed while missing ones are read, and those as they arrive. The sum over a
-  // token's experts is taken in the order of their rank, whatever order they arrived in.
-  // An expert that cannot be read is left out of its rows' sums, and failed_rows() names them; an
-  // error is the store's refusal of the whole batch.
+  // choose(), for rows without any the shared expert alone. u, out: [tokens, H]. Each expert is
+  // fetched once for all of its tokens; resident experts are computed while missing ones are read,
+  // and those as they arrive. The sum over a token's experts is taken in the order of their rank,
+  // whatever order they arrived in. An expert that cannot be read is left out of its rows' sums,
+  // and failed_rows() names them; an error is the store's refusal of the whole batch.
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                  ExpertStore& store, const float* u, std::size_t tokens, float* out);
   // Of the last forward(), by expert: the first entry of a row is the same in every run.
@@ -69,7 +69,7 @@ class MixtureOfExperts {
     Status status;
   };
 
-  void sort_by_expert(const float* u);
+  void sort_by_expert(const float* u, std::size_t tokens);
   void add_to_groups(std::uint32_t expert, std::size_t place);
   void leave_out_failed(std::span<const Group> groups, std::vector<ReadyExpert>& ready);
   Status run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,

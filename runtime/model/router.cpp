@@ -9,12 +9,18 @@ namespace moepack {
 
 std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
                               std::uint32_t experts, std::uint32_t top_k) {
-  const bool renormalise = std::get<SoftmaxRouterSpec>(spec).renormalise;
   std::vector<Assignment> chosen;
   chosen.reserve(tokens * top_k);
+  route_rows(spec, logits, {.first = 0, .count = tokens}, experts, top_k, chosen);
+  return chosen;
+}
+
+void route_rows(const RouterSpec& spec, const float* logits, RowRange rows, std::uint32_t experts,
+                std::uint32_t top_k, std::vector<Assignment>& chosen) {
+  const bool renormalise = std::get<SoftmaxRouterSpec>(spec).renormalise;
   std::vector<float> p(experts);
   std::vector<std::uint32_t> order(experts);
-  for (std::size_t t = 0; t < tokens; ++t) {
+  for (std::size_t t = rows.first; t < rows.first + rows.count; ++t) {
     std::copy_n(logits + t * experts, experts, p.begin());
     softmax(p.data(), experts);
     std::iota(order.begin(), order.end(), 0U);
@@ -30,7 +36,6 @@ std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::
                         .weight = renormalise ? p[order[k]] / sum : p[order[k]]});
     }
   }
-  return chosen;
 }
 
 }  // namespace moepack

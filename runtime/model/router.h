@@ -17,10 +17,20 @@ struct Assignment {
   float weight = 0;
 };
 
+// Rows [first, first + count) of a batch.
+struct RowRange {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
 // Chooses `top_k` experts for each row of logits [tokens, experts]. Ties go to the lower id.
 // Result: [tokens * top_k], by token, then by falling probability. A weight is the expert's
 // probability, divided by the sum of those chosen where the router renormalises.
 std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
                               std::uint32_t experts, std::uint32_t top_k);
+// The same for some rows of the logits of a batch, behind what stands in `chosen`. Tokens are rows
+// of the batch.
+void route_rows(const RouterSpec& spec, const float* logits, RowRange rows, std::uint32_t experts,
+                std::uint32_t top_k, std::vector<Assignment>& chosen);
 
 }  // namespace moepack

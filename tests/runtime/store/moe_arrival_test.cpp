@@ -91,7 +91,8 @@ class MoeArrival : public ::testing::Test {
     MixtureOfExperts moe(config_, scratch.value());
     std::vector<float> out(tokens * kHidden, 0.0F);
     (void)moe.route_logits(compute, weights_, inputs_.data(), tokens);
-    (void)moe.choose(RouterSpec{}, tokens);
+    const RowRange all{.first = 0, .count = tokens};
+    (void)moe.choose(RouterSpec{}, std::span(&all, 1));
     status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
     failed_rows_ = moe.failed_rows();
     return out;
