@@ -10,6 +10,20 @@ namespace {
 // Multiply-adds below which a task costs less than handing it over.
 constexpr std::uint64_t kTaskWork = 64 * 1024;
 
+// For values whose squares float32 cannot hold; of finite values the sum is finite.
+double wide_square_sum(const float* x, std::size_t n) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
+  return sum;
+}
+
+void wide_rms_norm(const float* x, std::span<const float> factor, float eps, float* out) {
+  const std::size_t width = factor.size();
+  const double mean = wide_square_sum(x, width) / static_cast<double>(width);
+  const double scale = 1.0 / std::sqrt(mean + eps);
+  for (std::size_t i = 0; i < width; ++i) out[i] = static_cast<float>(x[i] * scale * factor[i]);
+}
+
 }  // namespace
 
 Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch)
@@ -36,11 +50,27 @@ void rms_norm(Compute& compute, const float* x, std::span<const float> factor, f
               std::size_t rows, std::size_t width, float* out) {
   for (std::size_t r = 0; r < rows; ++r) {
     const float* in = x + r * width;
-    const float sum = compute.kernels().dot(in, in, width);
-    const float scale = 1.0F / std::sqrt(sum / static_cast<float>(width) + eps);
     float* to = out + r * width;
+    const float sum = compute.kernels().dot(in, in, width);
+    if (!std::isfinite(sum)) {
+      wide_rms_norm(in, factor.first(width), eps, to);
+      continue;
+    }
+    const float scale = 1.0F / std::sqrt(sum / static_cast<float>(width) + eps);
     for (std::size_t i = 0; i < width; ++i) to[i] = in[i] * scale * factor[i];
   }
+}
+
+void l2_norm(const Kernels& kernels, float eps, float factor, std::size_t n, float* x) {
+  const float sum = kernels.dot(x, x, n);
+  if (!std::isfinite(sum)) {
+    const double wide = factor / std::sqrt(wide_square_sum(x, n) + eps);
+    for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(x[i] * wide);
+    return;
+  }
+  float scale = 1.0F / std::sqrt(sum + eps);
+  scale *= factor;
+  for (std::size_t i = 0; i < n; ++i) x[i] *= scale;
 }
 
 float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }

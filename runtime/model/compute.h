@@ -40,10 +40,14 @@ class Compute {
   std::size_t scratch_floats_;
 };
 
-// out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * factor, rows of `width`. out may be x.
+// out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * factor, rows of `width`. out may be x. In float32, but
+// a row whose sum of squares is beyond it in float64; with a value that is not finite some value of
+// `out` is not finite either.
 // Source: RMSNorm, arXiv 1910.07467.
 void rms_norm(Compute& compute, const float* x, std::span<const float> factor, float eps,
               std::size_t rows, std::size_t width, float* out);
+// x = x / sqrt(sum(x^2) + eps) * factor, n values in place; of large values the same holds.
+void l2_norm(const Kernels& kernels, float eps, float factor, std::size_t n, float* x);
 
 inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 // log(1 + exp(x)) without overflow (x itself above 20, as PyTorch computes it).

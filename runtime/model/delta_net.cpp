@@ -62,11 +62,8 @@ void DeltaNet::normalise_keys(Compute& compute, std::size_t tokens) {
   compute.pool().parallel_for(tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t t = begin; t < end; ++t) {
       for (std::size_t h = 0; h < 2 * key_heads; ++h) {
-        float* x = scratch_.delta_qkv.data() + t * channels_ + h * dk;
-        const float sum = compute.kernels().dot(x, x, dk);
-        float scale = 1.0F / std::sqrt(sum + kL2Epsilon);
-        if (h < key_heads) scale *= q_scale;
-        for (std::size_t i = 0; i < dk; ++i) x[i] *= scale;
+        l2_norm(compute.kernels(), kL2Epsilon, h < key_heads ? q_scale : 1.0F, dk,
+                scratch_.delta_qkv.data() + t * channels_ + h * dk);
       }
     }
   });
