@@ -150,11 +150,12 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
                                                 .cache_bytes = options.cache_bytes,
                                                 .available_bytes = available_memory_bytes()}));
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir));
+  const std::uint64_t fingerprint = model_fingerprint(dir, weights);
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertStore> store,
       ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
   impl->config = dir.config;
-  impl->identity = {.model = model_fingerprint(dir), .context = options.context};
+  impl->identity = {.model = fingerprint, .context = options.context};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
   MOE_ASSIGN_OR_RETURN(impl->backend, make_cpu_forward(dir.config, std::move(weights),
                                                        std::move(store), *kernels, limits));

@@ -1,5 +1,6 @@
 #include "runtime/model/model_fingerprint.h"
 
+#include <algorithm>
 #include <bit>
 #include <span>
 #include <string>
@@ -7,9 +8,14 @@
 #include <vector>
 
 #include "formats/base/checksum.h"
+#include "formats/weights/qcodec.h"
 
 namespace moepack {
 namespace {
+
+// Rows of a matrix that stand in for all of them, spread evenly. What changes a matrix on purpose,
+// other training or another rounding, changes nearly every row.
+constexpr std::uint64_t kSampledRows = 8;
 
 void add_shapes(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
   numbers.insert(numbers.end(),
@@ -39,9 +45,63 @@ void add_layers(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
   }
 }
 
+// Adds loaded residents to a sum: vectors whole, matrices by their sampled rows, decoded.
+class ResidentSample {
+ public:
+  explicit ResidentSample(ChecksumStream& sum) : sum_(sum) {}
+
+  void add(const ModelWeights& weights) {
+    add(weights.embedding);
+    add(weights.lm_head);
+    add(weights.final_norm);
+    for (const LayerWeights& layer : weights.layers) {
+      add(layer.input_norm);
+      add(layer.post_norm);
+      std::visit([this](const auto& mixer) { add(mixer); }, layer.mixer);
+      add(layer.moe);
+    }
+  }
+
+ private:
+  void add(const FullAttentionWeights& mixer) {
+    for (const QMatrixView* matrix : {&mixer.q, &mixer.k, &mixer.v, &mixer.o}) add(*matrix);
+    add(mixer.q_norm);
+    add(mixer.k_norm);
+  }
+  void add(const DeltaNetWeights& mixer) {
+    for (const QMatrixView* matrix :
+         {&mixer.in_qkv, &mixer.in_z, &mixer.in_b, &mixer.in_a, &mixer.out}) {
+      add(*matrix);
+    }
+    for (const auto* values : {&mixer.conv, &mixer.decay_rate, &mixer.dt_bias, &mixer.norm}) {
+      add(*values);
+    }
+  }
+  void add(const MoeWeights& moe) {
+    add(moe.router);
+    if (!moe.has_shared) return;
+    for (const QMatrixView* matrix :
+         {&moe.shared_gate, &moe.shared_up, &moe.shared_down, &moe.shared_expert_gate}) {
+      add(*matrix);
+    }
+  }
+  void add(const std::vector<float>& values) { sum_.add(std::as_bytes(std::span(values))); }
+  void add(const QMatrixView& matrix) {
+    row_.resize(matrix.cols);
+    const std::uint64_t count = std::min(matrix.rows, kSampledRows);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      decode_row(matrix, count == 1 ? 0 : i * (matrix.rows - 1) / (count - 1), row_);
+      add(row_);
+    }
+  }
+
+  ChecksumStream& sum_;
+  std::vector<float> row_;
+};
+
 }  // namespace
 
-std::uint64_t model_fingerprint(const ModelDir& model) {
+std::uint64_t model_fingerprint(const ModelDir& model, const ModelWeights& weights) {
   ChecksumStream sum;
   std::vector<std::uint64_t> numbers;
   add_shapes(model.config, numbers);
@@ -64,6 +124,7 @@ std::uint64_t model_fingerprint(const ModelDir& model) {
     }
   }
   sum.add(std::as_bytes(std::span(numbers)));
+  if (!model.residents.has_checksum) ResidentSample(sum).add(weights);
   return sum.finish();
 }
 

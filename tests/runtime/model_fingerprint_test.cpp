@@ -34,15 +34,83 @@ TEST(ModelFingerprint, TellsModelsApartThatDifferInOneThing) {
       [](ModelDir& m) { m.residents.checksum = 8; },
       [](ModelDir& m) { m.residents.conventions.norm = ResidentConventions::Norm::kOnePlus; },
   };
-  std::vector<std::uint64_t> seen{model_fingerprint(some_model())};
-  EXPECT_EQ(seen[0], model_fingerprint(some_model()));
+  std::vector<std::uint64_t> seen{model_fingerprint(some_model(), {})};
+  EXPECT_EQ(seen[0], model_fingerprint(some_model(), {}));
   for (const auto& change : changes) {
     ModelDir model = some_model();
     change(model);
-    const std::uint64_t fingerprint = model_fingerprint(model);
+    const std::uint64_t fingerprint = model_fingerprint(model, {});
     for (const std::uint64_t other : seen) EXPECT_NE(fingerprint, other) << seen.size();
     seen.push_back(fingerprint);
   }
+}
+
+// ---- Residents without a checksum ----
+
+// Loaded residents: a matrix of bf16 in each role that a test changes.
+struct SomeWeights {
+  static constexpr std::uint64_t kRows = 40;
+  static constexpr std::uint64_t kCols = 16;
+  std::vector<std::uint16_t> query = std::vector<std::uint16_t>(kRows * kCols, 0x3f80);
+  std::vector<std::uint16_t> in_z = query;
+  std::vector<std::uint16_t> router = query;
+  std::vector<float> final_norm{1, 2, 3};
+  std::vector<float> decay{-1, -2};
+
+  ModelWeights get() const {
+    ModelWeights weights;
+    weights.final_norm = final_norm;
+    weights.layers.resize(2);
+    weights.layers[0].mixer = FullAttentionWeights{};
+    std::get<FullAttentionWeights>(weights.layers[0].mixer).q = view(query);
+    weights.layers[1].mixer = DeltaNetWeights{};
+    std::get<DeltaNetWeights>(weights.layers[1].mixer).in_z = view(in_z);
+    std::get<DeltaNetWeights>(weights.layers[1].mixer).decay_rate = decay;
+    weights.layers[1].moe.router = view(router);
+    return weights;
+  }
+  static QMatrixView view(const std::vector<std::uint16_t>& values) {
+    QMatrixView matrix;
+    matrix.rows = kRows;
+    matrix.cols = kCols;
+    matrix.weight = reinterpret_cast<const std::byte*>(values.data());
+    return matrix;
+  }
+};
+
+TEST(ModelFingerprint, WithoutAChecksumTheWeightsTellModelsApart) {
+  ModelDir model = some_model();
+  model.residents.has_checksum = false;
+  model.residents.checksum = 0;
+  const std::vector<std::function<void(SomeWeights&)>> changes{
+      [](SomeWeights&) {},
+      [](SomeWeights& w) { w.final_norm[1] += 1e-5F; },
+      [](SomeWeights& w) { w.decay[1] = -3; },
+      [](SomeWeights& w) { w.query.front() ^= 1; },
+      [](SomeWeights& w) { w.query.back() ^= 1; },
+      // A column everywhere, as other training or another rounding does.
+      [](SomeWeights& w) {
+        for (std::size_t row = 0; row < w.kRows; ++row) w.in_z[row * w.kCols + 5] ^= 1;
+      },
+      [](SomeWeights& w) {
+        for (std::size_t row = 0; row < w.kRows; ++row) w.router[row * w.kCols + 5] ^= 1;
+      },
+  };
+  std::vector<std::uint64_t> seen;
+  for (const auto& change : changes) {
+    SomeWeights weights;
+    change(weights);
+    const std::uint64_t fingerprint = model_fingerprint(model, weights.get());
+    EXPECT_EQ(fingerprint, model_fingerprint(model, weights.get()));
+    for (const std::uint64_t other : seen) EXPECT_NE(fingerprint, other) << seen.size();
+    seen.push_back(fingerprint);
+  }
+}
+
+// Saved sequences of models with checksums stay good: nothing but the manifests counts.
+TEST(ModelFingerprint, WithAChecksumTheWeightsDoNotCount) {
+  EXPECT_EQ(model_fingerprint(some_model(), SomeWeights().get()),
+            model_fingerprint(some_model(), {}));
 }
 
 }  // namespace
