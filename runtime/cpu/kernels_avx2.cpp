@@ -24,7 +24,7 @@ namespace {
 
 using Words = __m256i;  // kLanes 32-bit words of codes
 
-// Windows of 8 or 16 bytes in the halves of a register.
+// Puts windows of 8 or 16 bytes into the halves of a register.
 template <std::uint32_t Bytes>
 MOE_SIMD_INLINE __m256i repeat_window(const std::byte* at) {
   static_assert(Bytes == 8 || Bytes == 16);
