@@ -12,7 +12,8 @@
 namespace moepack {
 namespace {
 
-// Every character below U+0300 is its own form C; its UTF-8 begins with a byte below kFirstMarkLead.
+// Every character below U+0300 is its own form C; its UTF-8 begins with a byte below
+// kFirstMarkLead.
 constexpr char32_t kFirstMark = 0x300;
 constexpr unsigned char kFirstMarkLead = 0xCC;
 
