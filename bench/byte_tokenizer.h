@@ -1,4 +1,4 @@
-// A tokenizer that needs no training: one token a byte, three special ones.
+// A tokenizer that needs no training: it has one token for each byte, and three special ones.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace moepack::bench {
 constexpr std::int32_t kEndOfText = 256;  // then <|im_start|>, <|im_end|>
 constexpr std::uint32_t kTokens = 259;
 
-// tokenizer.json, tokenizer_config.json and generation_config.json.
+// Writes tokenizer.json, tokenizer_config.json and generation_config.json.
 Status write_byte_tokenizer(const std::filesystem::path& directory);
 
 }  // namespace moepack::bench

@@ -19,13 +19,13 @@ enum class CheckpointForm {
 
 constexpr std::array<std::string_view, 3> kPresets{"35b-a3b", "122b-a10b", "397b-a17b"};
 
-// The shape of a published model; nullopt for another name. eos_token_ids stay empty.
-// 35b-a3b and 397b-a17b: their config.json. 122b-a10b: hidden size, layers and experts are
+// The shape of a published model; nullopt for another name. eos_token_ids stay empty. Sources: for
+// 35b-a3b and 397b-a17b their config.json. For 122b-a10b hidden size, layers and experts are
 // published; expert width 1024, 2 KV heads and 64 linear value heads follow from the published
-// total of 122.11 billion parameters, which these give exactly.
+// total of 122.11 billion parameters, which they give exactly.
 std::optional<ModelConfig> preset_shape(std::string_view preset);
 
-// Full attention in every fourth layer, as in all published models.
+// Sets the number of layers, with full attention in every fourth one, as in all published models.
 void set_layers(std::uint32_t num_layers, ModelConfig& shape);
 
 // The text of config.json, checked by the reader that every program uses: kCorrupt, naming the key,

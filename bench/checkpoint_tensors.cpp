@@ -37,21 +37,21 @@ class Builder {
                  DType dtype = DType::kBf16) {
     add(std::move(name), dtype, std::move(shape), ValueKind::kUniform, center, spread);
   }
-  // RMSNorm as w of 1 + w, but for MLX, which stores the sum.
+  // RMSNorm factors are stored as w of 1 + w, except in MLX's form, which stores the sum.
   void add_norm(const std::string& module, std::uint64_t size) {
     add_small(module + ".weight", {size}, is_mlx() ? 1 : 0, 0.3F);
   }
-  // A matrix [.., out, in]; `name` is the tensor's, with .weight where it has one.
+  // Adds a matrix [.., out, in]; `name` is that of the tensor, with .weight where it has one.
   void add_matrix(const std::string& name, Shape shape, double std, std::uint32_t mlx_bits = 4);
   void add_linear(const std::string& module, std::uint64_t out, std::uint64_t in, double gain = 1,
                   std::uint32_t mlx_bits = 4) {
     add_matrix(module + ".weight", {out, in}, linear_std(in, gain), mlx_bits);
   }
-  // 0.02 at 2048 inputs, so that activations keep their size.
+  // The spread is 0.02 at 2048 inputs, so that activations keep their size.
   static double linear_std(std::uint64_t in, double gain) {
     return gain * 0.905 / std::sqrt(static_cast<double>(in));
   }
-  // Of the projections that add to the residual stream.
+  // The spread of the projections that add to the residual stream.
   double residual_gain() const { return 1 / std::sqrt(2.0 * shape_.num_layers); }
 
   void add_linear_attention(const std::string& at);
@@ -96,7 +96,8 @@ void Builder::add_linear_attention(const std::string& at) {
   add_linear(at + "in_proj_a", shape_.linear_value_heads, shape_.hidden_size);
   add_small(at + "conv1d.weight", is_mlx() ? Shape{channels, taps, 1} : Shape{channels, 1, taps}, 0,
             0.5F);
-  // Decays from forgetting at once to remembering thousands of tokens, as trained models have.
+  // The decays reach from forgetting at once to remembering thousands of tokens, as in trained
+  // models.
   add_small(at + "A_log", {shape_.linear_value_heads}, 0.5F, 2.0F,
             is_mlx() ? DType::kF32 : DType::kBf16);
   add_small(at + "dt_bias", {shape_.linear_value_heads}, -2.0F, 3.0F);

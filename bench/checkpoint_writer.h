@@ -21,7 +21,7 @@ struct ShardOptions {
   std::size_t threads = 1;
 };
 
-// Tensors [first, first + count) of the list.
+// A shard, which holds tensors [first, first + count) of the list.
 struct Shard {
   std::string file;
   std::size_t first = 0;

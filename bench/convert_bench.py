@@ -64,7 +64,7 @@ def read_pages(directory):
 
 
 def cached_share(directory):
-    """Part of the files' pages that are in the page cache, by mincore."""
+    """The share of the files' pages that are in the page cache, as mincore tells it."""
     libc = ctypes.CDLL(None, use_errno=True)
     resident = total = 0
     for path in files_of(directory):
@@ -170,7 +170,7 @@ class Bench:
 
 
 def machine(scratch):
-    """One line: processor, memory, kernel, file system."""
+    """One line about the machine: processor, memory, kernel, file system."""
     cpu = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

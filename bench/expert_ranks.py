@@ -52,7 +52,7 @@ class Pack:
 
 
 def write_pack(directory, base, quantized, layer, expert):
-    """`base` with one expert of `quantized`. Layers that do not change are linked."""
+    """Writes `base` with one expert of `quantized`. Layers that do not change are linked."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     manifest = {key: value for key, value in base.manifest.items() if key != "report"}
@@ -78,7 +78,7 @@ def write_pack(directory, base, quantized, layer, expert):
 
 
 def predicted(table, widths, layer, expert):
-    """Nats, of the expert alone: docs/allocation-format.md."""
+    """The predicted loss of an expert alone in nats, as docs/allocation-format.md computes it."""
     entry = table["layers"][layer]
     error = sum(entry[p][widths[p]][expert] for p in PROJECTIONS)
     per_energy, per_amplitude = entry["response"]

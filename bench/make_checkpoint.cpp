@@ -1,5 +1,6 @@
-// Writes a Qwen3.5-MoE checkpoint of any size with random weights: what is measured beyond memory
-// needs no download. The same flags and seed give the same bytes, for any number of threads.
+// Writes a Qwen3.5-MoE checkpoint of any size with random weights, so that measurements on models
+// larger than memory need no download. The same flags and seed give the same bytes, for any number
+// of threads.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <iostream>
@@ -99,7 +100,7 @@ ModelConfig shape_of(const Flags& flags) {
   return shape;
 }
 
-// So many fillers that the first header comes close below the size asked for.
+// Adds as many fillers as bring the first header close below the size that was asked for.
 void add_fillers(const Flags& flags, const ShardOptions& options,
                  std::vector<TensorSpec>& tensors) {
   const std::vector<Shard> shards = plan_shards(tensors, options);

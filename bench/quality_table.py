@@ -97,7 +97,7 @@ def format_bits(fmt):
 
 
 def span_text(values):
-    """"2", or "2-4" of several; names of block formats as they are."""
+    """Widths as text: "2", or "2-4" where there are several; names of block formats as they are."""
     numbers = sorted(v for v in values if isinstance(v, int))
     words = sorted(v for v in values if not isinstance(v, int))
     if numbers:

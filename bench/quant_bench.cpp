@@ -29,7 +29,7 @@ Matrix normal_matrix(std::size_t rows, std::size_t cols, float size, unsigned se
   return m;
 }
 
-// Of inputs that share a few directions.
+// The Hessian of inputs that share a few directions.
 Matrix random_hessian(std::size_t cols) {
   const std::size_t samples = cols + cols / 4;
   const std::size_t shared = cols / 8;
@@ -66,7 +66,7 @@ Stages quantize(const Matrix& w, const Matrix& h, std::uint32_t bits, std::size_
   return t;
 }
 
-// LLT + triangular inverse, and one product [rows, cols] x [cols, cols].
+// Seconds of LLT with the triangular inverse, and of one product [rows, cols] x [cols, cols].
 struct Limits {
   double factorization = 0, product = 0;
 };

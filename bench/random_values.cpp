@@ -39,7 +39,7 @@ class Xoshiro {
   std::array<std::uint64_t, 4> s_{};
 };
 
-// Quantile of the logistic distribution with standard deviation 1.
+// The quantile of the logistic distribution with standard deviation 1.
 double logistic(double p) { return std::log(p / (1 - p)) * std::sqrt(3.0) / M_PI; }
 
 // 64 logistic values span 5.2 standard deviations on average: the steps that cover them.

@@ -38,7 +38,7 @@ struct TensorSpec {
   ValueKind kind = ValueKind::kWeight;
   float center = 0;
   float spread = 0;
-  // Hash that the values depend on beside the seed. Scales and biases of a module share it.
+  // A hash on which the values depend beside the seed. Scales and biases of a module share it.
   std::uint64_t key = 0;
 
   std::uint64_t elements() const;

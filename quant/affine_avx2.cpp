@@ -36,7 +36,7 @@ MOE_TARGET_AVX2 void range_avx2(const float* values, std::size_t n, float& low, 
   high = fold_max(most);
 }
 
-// Eight codes as 32-bit integers. A NaN becomes 0: max gives its second operand then.
+// Eight codes as 32-bit integers. A NaN becomes 0, because max then gives its second operand.
 MOE_TARGET_AVX2 __m256i eight_codes(const float* values, __m256 bias, __m256 scale, __m256 most) {
   const __m256 exact = _mm256_div_ps(_mm256_sub_ps(_mm256_loadu_ps(values), bias), scale);
   const __m256 code = _mm256_round_ps(exact, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

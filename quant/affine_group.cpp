@@ -27,7 +27,7 @@ void codes_scalar(const float* values, std::size_t n, float bias, float scale, f
   }
 }
 
-// Eight codes, one a byte, moved together: pairs, then pairs of pairs, then the two halves.
+// Moves eight codes, one in each byte, together: first pairs, then pairs of pairs, then the halves.
 template <std::uint32_t kBits>
 std::uint64_t gather_eight(std::uint64_t x) {
   constexpr std::uint64_t kBytes = 0x00ff00ff00ff00ff;

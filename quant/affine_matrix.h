@@ -13,7 +13,7 @@ namespace moepack {
 // y = W x with W [rows, cols]; element (r, c) is scale(r, g) * code(r, c) + bias(r, g), g = c /
 // group_size. Column-major; rows are padded to whole tiles (quant/tile.h), the padding is zero.
 struct AffineMatrix {
-  // group_size divides cols. Codes, scales and biases are zero.
+  // group_size divides cols. Codes, scales and biases begin as zero.
   AffineMatrix(std::size_t rows, std::size_t cols, std::uint32_t bits, std::size_t group_size);
 
   std::size_t padded_rows() const { return static_cast<std::size_t>(scale.rows()); }
@@ -29,13 +29,14 @@ struct AffineMatrix {
   Eigen::Matrix<std::uint8_t, Eigen::Dynamic, Eigen::Dynamic> codes;  // [padded rows, cols]
 };
 
+// `rows` rounded up to whole tiles.
 std::size_t padded_rows(std::size_t rows);
 
 // out(r, c) = stored value - w(r, c). w, out: [padded rows, cols].
 void stored_minus(const AffineMatrix& q, const Matrix& w, Matrix& out);
 
-// Writes the matrix as a record holds it: codes, scales, biases row by row. The spans are those of
-// all rows (sizes: matrix_bytes of the format with bf16 scales).
+// Writes the matrix as a record holds it: codes, scales and biases, each row by row. The spans take
+// all rows, and have the sizes that matrix_bytes states for the format with bf16 scales.
 void write_affine_matrix(const AffineMatrix& q, const AffineRowOut& out);
 
 }  // namespace moepack

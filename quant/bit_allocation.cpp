@@ -7,7 +7,7 @@
 namespace moepack {
 namespace {
 
-// Of the exact solution: steps, and bytes of its table.
+// The exact solution takes at most so many steps, and so many bytes for its table.
 constexpr std::uint64_t kMostSteps = 400'000'000;
 constexpr std::uint64_t kMostCells = 200'000'000;
 constexpr std::size_t kMostChoices = 255;
@@ -21,7 +21,7 @@ struct Candidate {
   std::uint32_t index = 0;  // in the item's choices
 };
 
-// By rising size and falling cost.
+// The candidates of an item, by rising size and falling cost.
 std::vector<Candidate> candidates_of(const Choices& choices) {
   std::vector<Candidate> all;
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -37,12 +37,12 @@ std::vector<Candidate> candidates_of(const Choices& choices) {
   return out;
 }
 
-// How much cost a byte saves on the way from a to b.
+// How much cost each byte saves on the way from a to b.
 double gain(const Candidate& a, const Candidate& b) {
   return (a.cost - b.cost) / static_cast<double>(b.size - a.size);
 }
 
-// Those on the lower convex hull, so that gains fall.
+// The candidates on the lower convex hull, along which gains fall.
 std::vector<Candidate> hull_of(const std::vector<Candidate>& candidates) {
   std::vector<Candidate> hull;
   for (const Candidate& c : candidates) {
@@ -85,14 +85,14 @@ class Knapsack {
         out.push_back({gain(hulls[i][k - 1], hulls[i][k]), i, k});
       }
     }
-    // Of one item in order, as its gains fall.
+    // The sort is stable, so the steps of one item stay in order: its gains fall.
     std::stable_sort(out.begin(), out.end(),
                      [](const Step& a, const Step& b) { return a.gain > b.gain; });
     return out;
   }
 
-  // The steepest steps that fit. What the first that does not fit would have saved in the room that
-  // was left is the relaxation's lead.
+  // Takes the steepest steps that fit. The relaxation gains on this by what the first step that
+  // does not fit would have saved in the room that is left.
   void relax(std::uint64_t least) {
     std::vector<std::vector<Candidate>> hulls;
     for (const auto& item : items_) hulls.push_back(hull_of(item));

@@ -22,11 +22,11 @@ struct Allocation {
 };
 
 // Every item has at least one choice. nullopt: even the smallest choices exceed the budget.
-// Sizes that differ by multiples of a common unit are solved exactly, by dynamic programming, up to
-// some hundred million steps; larger problems by their Lagrangian relaxation (lower convex hulls,
-// steepest descent first), which leaves less than one item's step unused, and whose bound says how
-// far from the optimum that can be.
-// Source: Sinha and Zoltners, The multiple-choice knapsack problem, 1979.
+// Problems whose sizes differ by multiples of a common unit are solved exactly, by dynamic
+// programming, up to some hundred million steps. Larger problems are solved by their Lagrangian
+// relaxation (lower convex hulls, steepest descent first), which leaves less than one item's step
+// unused, and whose bound says how far from the optimum the result can be. Pure; any number of
+// threads. Source: Sinha and Zoltners, The multiple-choice knapsack problem, 1979.
 std::optional<Allocation> allocate(std::span<const std::vector<AllocationChoice>> items,
                                    std::uint64_t budget);
 

@@ -10,7 +10,7 @@
 namespace moepack {
 namespace {
 
-// `count` of `rows`, evenly spread.
+// The indices of `count` out of `rows` rows, evenly spread.
 std::vector<Eigen::Index> spread_rows(std::size_t rows, std::size_t count) {
   const std::size_t taken = count == 0 ? rows : std::min(rows, count);
   std::vector<Eigen::Index> out(taken);
@@ -26,8 +26,8 @@ struct RowSample {
   std::vector<double> counts;  // how many rows each stands for, itself included
 };
 
-// `count` of the rows: half of them those with most energy, where a few make up most of it; the
-// others one out of each of equally large classes of similar energy.
+// Chooses `count` of the rows. Half of them are those with most energy, because a few may make up
+// most of it; each of the others comes from one of equally large classes of similar energy.
 RowSample sample_by_energy(const Eigen::VectorXf& energy, std::size_t count) {
   const auto rows = static_cast<std::size_t>(energy.size());
   std::vector<Eigen::Index> order(rows);
@@ -50,7 +50,7 @@ RowSample sample_by_energy(const Eigen::VectorXf& energy, std::size_t count) {
   return out;
 }
 
-// These rows, padded to whole tiles.
+// The given rows, padded to whole tiles.
 Matrix take_rows(const Matrix& w, const std::vector<Eigen::Index>& rows) {
   Matrix out = Matrix::Zero(static_cast<Eigen::Index>(padded_rows(rows.size())), w.cols());
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -81,8 +81,8 @@ class DamageMeasure {
     plain_inputs();
     ExpertDamage out;
     out.output = output();
-    // Noise in the hidden units, as a share of their energy, each unit counted by what down makes
-    // of it.
+    // The noise in the hidden units as a share of their energy, where each unit counts by what down
+    // makes of it.
     const std::optional<GptqFactor> factor = factor_of(inputs_, options_.method);
     for (const std::uint32_t bits : options_.bits) {
       const double gate = hidden_noise(bits, factor, true);
@@ -96,8 +96,9 @@ class DamageMeasure {
   }
 
  private:
-  // Inputs and hidden units of the held-out tokens without their weights, which come behind the
-  // network that is not linear; without held-out tokens the Hessians' diagonals have to do.
+  // Takes inputs and hidden units of the held-out tokens without their weights, which are applied
+  // behind the network because that is not linear. Where there are no held-out tokens, the
+  // Hessians' diagonals stand in for them.
   void plain_inputs() {
     x_ = inputs_.held_out;
     weight_ = 0;
@@ -110,7 +111,7 @@ class DamageMeasure {
     up_ = outputs(weights_.up);
   }
 
-  // Of the sampled rows, for all tokens: [padded rows, tokens].
+  // The outputs of the sampled rows for all tokens, [padded rows, tokens].
   Matrix outputs(const Matrix& w) const {
     const Matrix part = take_rows(w, sample_.rows);
     Matrix out(part.rows(), x_.cols());
@@ -123,7 +124,7 @@ class DamageMeasure {
     return hidden_.held_out.cols() > 0 && weight_ > 0 ? whole / weight_ : whole;
   }
 
-  // sum over hidden units of E u^2 |down column|^2.
+  // The sum over hidden units u of E u^2 |column of down|^2.
   double unit_energy() const {
     double sum = 0;
     for (Eigen::Index i = 0; i < hidden_.hessian.rows(); ++i) {
@@ -170,8 +171,9 @@ class DamageMeasure {
     return whole > 0 ? noise / whole : 0;
   }
 
-  // What is left of a noise of `share` of each hidden unit's energy when down is fitted to the
-  // noisy units (linear least squares): the error's covariance is N - N (H + N)^-1 N instead of N.
+  // The share that is left of a noise with `share` of each hidden unit's energy when down is fitted
+  // to the noisy units by linear least squares: the error's covariance is then N - N (H + N)^-1 N
+  // instead of N.
   double fitted_share(double share) const {
     const Matrix noise = static_cast<float>(share) * hidden_.hessian.diagonal();
     Matrix inverse = hidden_.hessian;

@@ -23,14 +23,14 @@ struct DamageOptions {
 // chose it, each counted by the square of its router weight.
 struct ExpertDamage {
   double output = 0;  // of the output itself
-  // [gate, up, down][width]: error with this matrix alone quantized. That of gate and up is what
-  // down leaves when it is fitted to the inputs it then gets (expert_statistics.h). Errors of the
-  // three are independent of each other: they add up.
+  // [gate, up, down][width]: the error with this matrix alone quantized. For gate and up it is what
+  // remains when down is fitted to the inputs that it then gets (expert_statistics.h). The errors
+  // of the three matrices are independent of each other, so they add up.
   std::array<std::vector<double>, 3> error;
 };
 
-// `inputs`: of gate and up; `problem`: of down, for gate and up as they are. Both known, with
-// held-out tokens or without.
+// Measures one expert. `inputs` are those of gate and up; `problem` is that of down, for gate and
+// up as they are. Both are known, with held-out tokens or without. Pure; any number of threads.
 ExpertDamage expert_damage(const ExpertMatrices& weights, const InputStatistics& inputs,
                            const DownProblem& problem, const DamageOptions& options);
 

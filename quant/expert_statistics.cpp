@@ -6,21 +6,21 @@
 namespace moepack {
 namespace {
 
-// Tokens of the layer that make up the prior of down.
+// How many tokens of the layer make up the prior of down.
 constexpr std::size_t kPriorTokens = 512;
-// Tokens gathered at once.
+// How many tokens are gathered at once.
 constexpr std::size_t kBlockTokens = 512;
-// Held-out tokens that are used at most; and that are filled up to from all over the layer when an
-// expert has fewer than kFewHeldOut.
+// At most this many held-out tokens are used. An expert with fewer than kFewHeldOut gets more of
+// them from all over the layer.
 constexpr std::size_t kMostHeldOut = 512;
 constexpr std::size_t kFewHeldOut = 16;
 constexpr std::size_t kBorrowedHeldOut = 64;
 // Columns of the layer's Hessian that one task adds to.
 constexpr Eigen::Index kPanelColumns = 128;
-// On the diagonals, as a share of the mean, where the target of down is solved for.
+// What is added to the diagonals, as a share of their mean, to solve for the target of down.
 constexpr float kTargetDamping = 0.01F;
 
-// Evenly from all of them.
+// At most `most` of the samples, taken evenly from all of them.
 std::vector<InputSample> thinned(std::span<const InputSample> samples, std::size_t most) {
   const std::size_t count = std::min(samples.size(), most);
   std::vector<InputSample> out(count);
@@ -28,7 +28,8 @@ std::vector<InputSample> thinned(std::span<const InputSample> samples, std::size
   return out;
 }
 
-// The inputs that judge an expert. One that saw little is judged by tokens of others, too.
+// The inputs by which an expert is judged. An expert that saw little is also judged by tokens of
+// others.
 std::vector<InputSample> judges(const LayerInputs& inputs, std::uint32_t expert) {
   std::vector<InputSample> out = thinned(inputs.held_out(expert), kMostHeldOut);
   if (out.size() >= kFewHeldOut) return out;
@@ -92,7 +93,8 @@ class DownCollector {
     return out;
   }
 
-  // Means of stored stored^T (upper triangle) and original stored^T; their weight.
+  // Forms the means of stored stored^T (upper triangle) and of original stored^T. Gives their
+  // weight.
   double means(std::span<const InputSample> samples, Matrix& hessian, Matrix& cross) const {
     const auto width = static_cast<Eigen::Index>(weights_.width);
     GramSum sum(weights_.width);
@@ -121,8 +123,8 @@ class DownCollector {
   const Matrix& up_;
 };
 
-// down * (cross + a little) * (hessian + a little)^-1, so that columns of little input stay as they
-// are; `down` itself where that cannot be formed.
+// down * (cross + a little) * (hessian + a little)^-1. What is added makes columns with little
+// input stay as they are. Gives `down` itself where the inverse cannot be formed.
 Matrix nearest_weights(const Matrix& down, const Matrix& hessian, Matrix cross) {
   const float little = kTargetDamping * hessian.diagonal().mean();
   Matrix inverse = hessian;

@@ -1,4 +1,5 @@
-// The input statistics of one expert's three matrices from the recorded inputs of its layer.
+// The input statistics of one expert's three matrices, from the recorded inputs of its layer. The
+// functions only read their arguments, and may be called from any number of threads.
 #pragma once
 
 #include <functional>
@@ -25,12 +26,12 @@ struct LayerHessian {
   double samples = 0;  // tokens
 };
 
-// `tokens`: at most so many are taken. Panels of columns are shared out by `parallel`; the result
-// does not depend on how.
+// Takes at most `tokens` tokens of the layer. `parallel` shares out panels of columns among
+// threads; the result does not depend on how it does that.
 LayerHessian layer_hessian(const LayerInputs& inputs, std::size_t tokens,
                            const ParallelFor& parallel);
 
-// Of gate and up.
+// The statistics of gate and up, which read the same inputs.
 InputStatistics gate_up_statistics(const LayerInputs& inputs, const LayerHessian& layer,
                                    std::uint32_t expert);
 
@@ -42,9 +43,9 @@ struct DownProblem {
   Matrix target;
 };
 
-// `stored_gate`, `stored_up`: as they will be read, shapes as in `weights`. Both the Hessian and
-// the target lean on what the expert makes of tokens from all over the layer; hidden units of
-// different experts have nothing in common.
+// `stored_gate` and `stored_up` are gate and up as they will be read, in the shapes of `weights`.
+// Both the Hessian and the target lean on what this expert makes of tokens from all over the layer,
+// for the hidden units of different experts have nothing in common.
 // Source: the asymmetric target of GPTAQ (arXiv 2504.02692), within one expert.
 DownProblem down_problem(const LayerInputs& inputs, const ExpertMatrices& weights,
                          const Matrix& stored_gate, const Matrix& stored_up, std::uint32_t expert);

@@ -26,7 +26,7 @@ Matrix permuted(const Matrix& hessian, const std::vector<std::uint32_t>& order, 
   for (Eigen::Index j = 0; j < n; ++j) {
     const auto column = hessian.col(order[static_cast<std::size_t>(j)]);
     for (Eigen::Index i = 0; i <= j; ++i) out(i, j) = column(order[static_cast<std::size_t>(i)]);
-    // Without input the column stands alone.
+    // A column without input stands alone.
     if (out(j, j) == 0.0F) out(j, j) = 1.0F;
     out(j, j) += diagonal;
   }

@@ -57,7 +57,7 @@ void choose_grid(GridMethod method, const Matrix& w, std::span<const float> impo
                        .max_code = q.max_code(),
                        .candidates = candidates,
                        .refits = method == GridMethod::kTwoSided ? kRefits : 0};
-    // A group that no input ever reaches: any grid will do, the plain error decides.
+    // No input ever reaches this group, so any grid will do, and the plain error decides.
     if (std::all_of(search.weights, search.weights + q.group_size,
                     [](float h) { return h == 0.0F; })) {
       search.weights = equal.data();

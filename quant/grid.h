@@ -15,15 +15,16 @@ enum class GridMethod {
   kTwoSided,  // both ends shrunk on their own, each pair refitted; kClip's ranges among them
 };
 
-// Fills scale, bias and codes of `q` from w [padded rows, cols]: of the method's candidates, in
-// every row and group, the one with the least sum over columns of importance * error^2. Scale and
-// bias are rounded to bf16 (nearest even) before codes are chosen.
-// `importance`: one number >= 0 a column, e.g. the mean square of that input (the Hessian's
-// diagonal); empty: all equal. Source: field survey of llama.cpp's imatrix and k-quants searches.
+// Fills scale, bias and codes of `q` from w [padded rows, cols]. Every row and group takes, among
+// the method's candidates, the one with the least sum over columns of importance * error^2. Scale
+// and bias are rounded to bf16 (nearest even) before codes are chosen. `importance` has one number
+// >= 0 for each column, e.g. the mean square of that input (the Hessian's diagonal); an empty one
+// stands for equal numbers. Pure; any number of threads.
+// Source: field survey of llama.cpp's imatrix and k-quants searches.
 void choose_grid(GridMethod method, const Matrix& w, std::span<const float> importance,
                  AffineMatrix& q);
 
-// The codes nearest to w for the scales and biases that `q` has.
+// Chooses the codes nearest to w for the scales and biases that `q` has.
 void round_to_grid(const Matrix& w, AffineMatrix& q);
 
 }  // namespace moepack

@@ -32,7 +32,7 @@ Shrinkage shrinkage(double samples, double prior_samples, std::size_t width) {
   Shrinkage out;
   out.own = samples / (samples + kPriorStrength);
   out.prior = 1 - out.own;
-  // The samples that a mean of the two is worth.
+  // The number of samples that a mean of the two is worth.
   const double variance = (samples > 0 ? out.own * out.own / samples : 0) +
                           (prior_samples > 0 ? out.prior * out.prior / prior_samples : 0);
   const double pull = kDiagonalStrength * static_cast<double>(width) * variance;

@@ -13,21 +13,22 @@ struct InputStatistics {
   bool is_known = false;      // false: nothing is known, everything below is empty
   std::uint64_t samples = 0;  // tokens that chose the expert
   Matrix hessian;             // [n, n], symmetric: weighted mean of x x^T, shrunk to the layer's
-  // [n, k]: inputs that the Hessian has not seen, each times the square root of its weight. Empty:
-  // there are none, the Hessian itself is the judge.
+  // [n, k]: inputs that the Hessian has not seen, each times the square root of its weight. Where
+  // it is empty, the Hessian itself is the judge.
   Matrix held_out;
   std::vector<float> held_out_weights;  // [k]
-  // [rows, k]: what the matrix should give for held_out. Empty: what its original weights give.
+  // [rows, k]: what the matrix should give for held_out. Where it is empty, that is what the
+  // original weights give.
   Matrix wanted;
 };
 
-// Adds up weighted x x^T.
+// Adds up weighted x x^T. Used by one thread.
 class GramSum {
  public:
   explicit GramSum(std::size_t n);
-  // x: [n, k], a column times the square root of its weight; `weight` the sum of the weights.
+  // x: [n, k], each column times the square root of its weight; `weight`: the sum of the weights.
   void add(const Eigen::Ref<const Matrix>& x, double weight);
-  // 0 also where it is so small that its reciprocal would overflow.
+  // The sum of the weights, or 0 where it is so small that its reciprocal would overflow.
   double weight() const { return weight_ > 1e-30 ? weight_ : 0; }
   // sum / weight in the upper triangle, the lower one undefined; zero where nothing was added.
   const Matrix& mean();
@@ -47,20 +48,23 @@ struct Shrinkage {
   double diagonal = 0;  // share that off-diagonal elements lose
 };
 
-// `samples` of its own against the `prior_samples` of a prior; `width`: of the matrix.
+// The shrinkage of a Hessian of `samples` samples, [width, width], towards a prior of
+// `prior_samples` samples.
 // Sources: shrinkage to a common covariance (Friedman, Regularized Discriminant Analysis, 1989) and
 // to the diagonal (Ledoit and Wolf, 2004); strengths measured, docs/decisions.md.
 Shrinkage shrinkage(double samples, double prior_samples, std::size_t width);
 
-// Of a Hessian that has no prior.
+// The shrinkage of a Hessian that has no prior.
 Shrinkage shrinkage_alone(double samples, Eigen::Index width);
 
-// own <- the mean of own and prior. Whole matrices, or both upper triangles.
+// own <- s.own * own + s.prior * prior, with s the shrinkage. Both are whole matrices, or both
+// upper triangles.
 void blend(Matrix& own, const Matrix& prior, const Shrinkage& shrinkage);
-// m <- (1 - s.diagonal) m + s.diagonal * diag(diagonal): all of a square matrix.
+// m <- (1 - s.diagonal) m + s.diagonal * diag(diagonal), for all of a square matrix.
 void draw_to_diagonal(Matrix& m, const Matrix& diagonal, const Shrinkage& shrinkage);
 
-// tr(m H m^T): by held-out inputs where there are some, else by the Hessian. m: [rows, n].
+// tr(m H m^T) for m [rows, n], computed by held-out inputs where there are some, else by the
+// Hessian.
 double output_energy(const Matrix& m, const InputStatistics& inputs);
 
 // out = silu(gate x) * (up x), the inputs of down_proj. gate, up: [padded rows, n]; x: [n, k];

@@ -9,10 +9,10 @@ namespace moepack {
 namespace {
 
 constexpr std::uint64_t kLongestRun = 64;
-// Runs that a layer has at least, if it has as many tokens.
+// A layer has at least this many runs, if it has as many tokens.
 constexpr std::uint64_t kFewestRuns = 60;
 
-// An output's error enters the layer's times the router's weight, and counts by its square.
+// An output's error enters the layer's error times the router's weight, and counts by its square.
 float error_weight(float router_weight) { return router_weight * router_weight; }
 
 }  // namespace

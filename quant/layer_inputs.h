@@ -22,26 +22,27 @@ struct ExpertUse {
   double one_more = 0;  // what one more use with the layer's usual weight would add to `weight`
 };
 
+// Unchanging once it is made: const functions may be called from any number of threads.
 class LayerInputs {
  public:
   // `activations` outlives the object.
   LayerInputs(const LayerActivations& activations, std::uint32_t num_experts);
 
-  // The tokens that chose an expert, in order. A tenth of the layer's tokens, in runs because
-  // neighbours are alike, is held out from all Hessians.
+  // The tokens that chose an expert, in order. A tenth of the layer's tokens is held out from all
+  // Hessians; it is held out in runs, because neighbouring tokens are alike.
   std::span<const InputSample> training(std::uint32_t expert) const;
   std::span<const InputSample> held_out(std::uint32_t expert) const;
   std::uint64_t samples(std::uint32_t expert) const {
     return training(expert).size() + held_out(expert).size();
   }
-  // How much of the layer's output an expert is, averaged over all of the layer's tokens.
+  // How much of the layer's output comes from an expert, averaged over all of the layer's tokens.
   ExpertUse use(std::uint32_t expert) const;
   // At most `count` tokens from all over the layer, weight 1, whichever expert they chose.
   std::vector<InputSample> layer_training(std::size_t count) const;
   std::vector<InputSample> layer_held_out(std::size_t count) const;
 
-  // x: [hidden_size, samples], each column times the square root of its weight. Returns the sum of
-  // the weights.
+  // Fills x, [hidden_size, samples], with the inputs, each column times the square root of its
+  // weight. Returns the sum of the weights.
   double gather(std::span<const InputSample> samples, Matrix& x) const;
   std::size_t hidden_size() const { return activations_->hidden_size; }
 

@@ -10,9 +10,9 @@
 #include "formats/base/bytes.h"
 
 extern "C" {
-// OpenBLAS asks this function of its own what OPENBLAS_NUM_THREADS says while it is being loaded,
-// before any code of the program runs, and starts its threads at once; a program's function of the
-// name comes first. Source: driver/others/openblas_env.c and memory.c of OpenBLAS.
+// While OpenBLAS is being loaded, before any code of the program runs, it asks this function of its
+// own what OPENBLAS_NUM_THREADS says, and starts its threads at once. A function of that name in
+// the program takes its place. Source: driver/others/openblas_env.c and memory.c of OpenBLAS.
 int openblas_num_threads_env();
 int openblas_num_threads_env() { return 1; }
 
@@ -24,10 +24,12 @@ void strtri_(const char* uplo, const char* diag, const int* n, float* a, const i
 namespace moepack {
 namespace {
 
-// Of a thread that is in a call: 128 MiB on x86-64 (BUFFER_SIZE in OpenBLAS 0.3.21, measured).
+// The buffer of a thread that is in a call: 128 MiB on x86-64 (BUFFER_SIZE in OpenBLAS 0.3.21,
+// measured).
 constexpr std::uint64_t kBlasBufferBytes = std::uint64_t{128} << 20;
 
-// Where OpenBLAS was built so that it did not ask openblas_num_threads_env().
+// Ends the threads of an OpenBLAS that was built so that it does not ask
+// openblas_num_threads_env().
 void end_other_threads() {
   static const bool done = [] {
     if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
@@ -95,7 +97,7 @@ bool invert_cholesky(Matrix& a) {
   spotrf_("U", &n, a.data(), &n, &info);
   if (info != 0) return false;
   strtri_("U", "N", &n, a.data(), &n, &info);
-  // A matrix that is not finite passes through both.
+  // Both routines let a matrix pass that is not finite.
   return info == 0 && a.diagonal().allFinite();
 }
 

@@ -15,9 +15,9 @@ namespace moepack {
 
 using Matrix = Eigen::MatrixXf;
 
-// Whether `threads` threads can be in these functions at once beside `other_bytes` of memory. Each
-// needs a buffer that OpenBLAS takes once and keeps, and where the process may have no more address
-// space OpenBLAS tries for ever instead of failing: ask first. kIo: it does not fit.
+// Whether `threads` threads can be in these functions at once beside `other_bytes` of memory; kIo
+// when they cannot. Each thread needs a buffer that OpenBLAS takes once and keeps. Where the
+// process may have no more address space OpenBLAS tries for ever instead of failing, so ask first.
 Status check_blas_memory(std::size_t threads, std::uint64_t other_bytes);
 
 // upper += x x^T in the upper triangle (the lower one is not touched). x: [n, k]; upper: [n, n].

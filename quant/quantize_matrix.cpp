@@ -24,7 +24,7 @@ std::vector<float> importance_of(QuantMethod method, const InputStatistics& inpu
   return {inputs.hessian.diagonal().begin(), inputs.hessian.diagonal().end()};
 }
 
-// What the error is relative to.
+// The energy to which errors are relative.
 double whole_energy(const Matrix& w, const InputStatistics& inputs) {
   if (!inputs.is_known) return static_cast<double>(w.squaredNorm());
   if (inputs.wanted.size() > 0) return static_cast<double>(inputs.wanted.squaredNorm());
@@ -84,7 +84,7 @@ QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, const Matri
   gptq_codes(target, *factor, q);
   refine(target, inputs.hessian, {}, q);
   const double compensated = error_energy(q, w, inputs);
-  // Less than nothing: a Hessian that is none.
+  // An error below zero comes from a Hessian that is none.
   if (!(compensated < error) || compensated < 0) return out;
   out.values = std::move(q);
   out.method = QuantMethod::kGptq;

@@ -1,4 +1,5 @@
-// One matrix to an affine format, by one of the methods.
+// Quantizes one matrix to an affine format, by one of the methods. Everything here is pure and may
+// be called from any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -35,18 +36,19 @@ struct MatrixFormat {
   std::size_t group_size = 64;
 };
 
-// w: [padded rows, cols], `rows` of them real; finite. `target`: what kGptq comes near to, w itself
-// or the weights that suit the inputs better (quant/expert_statistics.h). `inputs` may be unknown;
-// kGptq then is kGrid. `factor`: of inputs.hessian, shared by the matrices that read the same
-// inputs; nullptr: no kGptq (the Hessian cannot be factored).
+// w: [padded rows, cols], finite, of whose rows `rows` are real. `target` is what kGptq comes near
+// to: w itself, or the weights that suit the inputs better (quant/expert_statistics.h). `inputs`
+// may be unknown; kGptq is then done as kGrid. `factor` is that of inputs.hessian, shared by the
+// matrices that read the same inputs; with nullptr, where the Hessian cannot be factored, kGptq is
+// done as kGrid too.
 QuantizedMatrix quantize_matrix(QuantMethod method, const Matrix& w, const Matrix& target,
                                 std::size_t rows, const MatrixFormat& format,
                                 const InputStatistics& inputs, const GptqFactor* factor);
 
-// Grows whenever the same input gives other codes.
+// This number grows whenever a change makes the same input give other codes.
 constexpr int kQuantizerVersion = 1;
 
-// Damping at which factor_hessian starts.
+// The damping at which factor_hessian starts.
 constexpr float kGptqDamping = 0.1F;
 
 }  // namespace moepack

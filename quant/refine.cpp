@@ -27,7 +27,7 @@ class BlockRefiner {
   }
 
   // Refines the block that starts at `begin`. `before` gets its share of the objective as it was,
-  // `gain` what was won.
+  // and `gain` how much of it was won.
   void run(Eigen::Index begin, double& before, double& gain) {
     const Eigen::Index count = std::min(kColumns, off_.cols() - begin);
     block_.columns = static_cast<std::size_t>(count);
@@ -91,7 +91,7 @@ class BlockRefiner {
   std::array<float, kTileColumns * kTileRows> tile_gradient_;
   std::array<float, kTileColumns * kTileRows> codes_;
   std::array<float, kTileColumns * kTileRows> change_;
-  // Groups are at least 32 wide.
+  // There is one scale for each group, and a group has at least 32 columns.
   std::array<float, kTileColumns / 32 * kTileRows> scale_;
   std::array<float, kTileColumns / 32 * kTileRows> bias_;
 };

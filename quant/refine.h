@@ -1,5 +1,6 @@
 // Alternating refinement of an affine matrix under a Hessian: scales and biases in closed form,
-// then codes one by one, until it no longer pays. Starts anywhere; never makes the objective worse.
+// then codes one by one, until it no longer pays. It may start from any codes, and never makes the
+// objective worse. Pure; any number of threads.
 // Sources: LNQ, arXiv 2505.07004; QuantEase, arXiv 2309.01885; CDQuant, arXiv 2406.17542.
 #pragma once
 

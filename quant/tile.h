@@ -14,7 +14,7 @@
 namespace moepack {
 
 constexpr std::size_t kTileRows = 16;
-// Columns that a block kernel takes at most: a multiple of every group size.
+// A block kernel takes at most this many columns, which is a multiple of every group size.
 constexpr std::size_t kTileColumns = 128;
 
 // One way to place a group's range: with c the centre, lo = min + (1 - low) * (c - min) and
@@ -25,11 +25,11 @@ struct RangeCandidate {
   bool around_mean = false;
 };
 
-// Chooses scale and bias of one group in every row: for each candidate
-//   s = bf16((hi - lo) / max_code), b = bf16(lo), codes q = round((w - b) / s) within 0 ...
-//   max_code,
-// then up to `refits` times the least-squares s, b of those codes (rounded to bf16) and new codes;
-// the pair with the smallest sum of weight * (w - (s q + b))^2 wins, the first of equals.
+// Chooses scale and bias of one group in every row. For each candidate it takes
+//   s = bf16((hi - lo) / max_code), b = bf16(lo),
+//   codes q = round((w - b) / s), limited to [0, max_code],
+// then up to `refits` times the least-squares s, b of those codes (rounded to bf16) and new codes.
+// The pair with the smallest sum of weight * (w - (s q + b))^2 wins, the first of equal ones.
 struct RangeSearch {
   const float* w = nullptr;        // [columns][kTileRows]
   const float* weights = nullptr;  // [columns], >= 0; one per column
@@ -39,8 +39,8 @@ struct RangeSearch {
   std::uint32_t refits = 0;
 };
 
-// Rounds a block of columns in the order last to first; what rounding column j loses is added to
-// columns k < j, weighted by the factor: e_j = (w_j - (s_j q_j + b_j)) / factor[j][j],
+// Rounds a block of columns from the last to the first. What rounding column j loses is added to
+// the columns k < j, weighted by the factor: e_j = (w_j - (s_j q_j + b_j)) / factor[j][j],
 // w_k -= e_j * factor[j][k]. (GPTQ, arXiv 2210.17323; see quant/gptq.h for the order.)
 struct RoundBlock {
   std::size_t columns = 0;        // <= kTileColumns
@@ -53,11 +53,11 @@ struct RoundBlock {
   float* error = nullptr;  // [columns][kTileRows], out: e_j
 };
 
-// Improves codes, scales and biases of a block under sum over rows of r H r^T, r = stored - wanted,
-// the other columns being what they are. `rounds` times, group by group: the least-squares change
-// of scale and bias (rounded to bf16, kept only where it helps), then each code in turn to its best
-// value given all others.
-// Sources: LNQ (arXiv 2505.07004), QuantEase (arXiv 2309.01885).
+// Improves codes, scales and biases of a block under the sum over rows of r H r^T, where r is
+// stored - wanted and the other columns stay what they are. `rounds` times, group by group, it
+// makes the least-squares change of scale and bias (rounded to bf16, kept only where it helps),
+// then sets each code in turn to its best value given all others. Sources: LNQ (arXiv 2505.07004),
+// QuantEase (arXiv 2309.01885).
 struct RefineBlock {
   std::size_t columns = 0;  // <= kTileColumns, a multiple of group_size
   std::size_t group_size = 0;
@@ -84,7 +84,7 @@ const TileKernels& scalar_tile_kernels();
 // nullptr where the compiler's target or this processor lacks the instructions.
 const TileKernels* avx2_tile_kernels();
 const TileKernels* avx512_tile_kernels();
-// The fastest that this processor runs.
+// The fastest kernels that this processor runs.
 const TileKernels& tile_kernels();
 
 }  // namespace moepack

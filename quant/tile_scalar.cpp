@@ -45,7 +45,7 @@ inline Lanes mul(const Lanes& a, const Lanes& b) {
 inline Lanes div(const Lanes& a, const Lanes& b) {
   return each([&](std::size_t i) { return a.v[i] / b.v[i]; });
 }
-// The second operand where either is NaN, as the instructions have it.
+// Gives the second operand where either is NaN, as the instructions do.
 inline Lanes min(const Lanes& a, const Lanes& b) {
   return each([&](std::size_t i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
 }
@@ -55,7 +55,7 @@ inline Lanes max(const Lanes& a, const Lanes& b) {
 inline Lanes round_even(const Lanes& a) {
   return each([&](std::size_t i) { return std::nearbyint(a.v[i]); });
 }
-// To bf16 and back, ties to even; finite values only.
+// Rounds finite values to bf16, ties to even, and widens them again.
 inline Lanes round_bf16(const Lanes& a) {
   return each([&](std::size_t i) {
     const auto bits = std::bit_cast<std::uint32_t>(a.v[i]);

@@ -36,8 +36,10 @@ struct GenerateResult {
   double decode_rate() const;
 };
 
-// Feeds `prompt` to a freshly reset engine and continues it. Pieces of text go to `on_text` as soon
-// as their characters are complete (may be empty: no callback). An empty prompt is refused.
+// Feeds `prompt` to a freshly reset engine and continues it. Pieces of text go to `on_text`, which
+// may be empty, as soon as their characters are complete. An empty prompt is kInvalidArgument;
+// otherwise the errors are those of the engine and the sampler. The calling thread must be the one
+// that uses the engine, and `on_text` is called in it.
 Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
                                 std::span<const std::int32_t> prompt,
                                 const GenerateOptions& options,

@@ -38,7 +38,7 @@ def check_machine_paths(root, files):
 
 
 def check_golden(root, files):
-    """Each entry directly under tests/golden is named in the code of a test."""
+    """Finds entries directly under tests/golden that the code of no test names."""
     prefix = "tests/golden/"
     entries = sorted({f[len(prefix):].split("/", 1)[0] for f in files if f.startswith(prefix)})
     tests = "\n".join(read_text(root, f) or "" for f in files
@@ -50,7 +50,7 @@ def check_golden(root, files):
 
 
 def check_corpora(root, files):
-    """Fuzz targets and corpora pair up."""
+    """Finds fuzz targets without a corpus, and corpora without a target."""
     prefix = "tests/fuzz/corpus/"
     corpora = {f[len(prefix):].split("/", 1)[0] for f in files if f.startswith(prefix)}
     lists = read_text(root, "tests/fuzz/CMakeLists.txt") if "tests/fuzz/CMakeLists.txt" in files else ""
@@ -74,7 +74,7 @@ def _listed(path, lists):
 
 
 def check_source_lists(root, files):
-    """Source lists are explicit, so a forgotten file is not built and its tests never run."""
+    """Finds sources in no list. Lists are explicit, so nobody would build or run such a file."""
     lists = {}
     for path in files:
         if os.path.basename(path) == "CMakeLists.txt":

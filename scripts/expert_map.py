@@ -198,7 +198,7 @@ def read_allocation(path):
 # ---- colours ----
 
 def use_colour(share, most):
-    """Of a share of the layer's uses; sqrt, so that seldom used ones can be told apart."""
+    """The colour of a share of uses; it goes by the root, which tells seldom used ones apart."""
     if share == 0:
         return UNUSED
     place = (min(share, most) / most) ** 0.5 * (len(USE_STOPS) - 1)
@@ -216,7 +216,7 @@ def largest_shown(shares):
 
 
 def bits_colour(bits):
-    """The colour of a width; between two widths (blocks with their scales) that of the lower."""
+    """The colour of a width. Between two widths (blocks with their scales) it is the lower one's."""
     colour = BIT_COLOURS[0][1]
     for limit, name in BIT_COLOURS:
         if bits >= limit:
@@ -288,7 +288,7 @@ class Picture:
         self.text(20, (top + bottom) // 2, "layer", 11, "middle", turn=True)
 
     def legend(self, name, entries):
-        """Swatches with what they stand for, in lines."""
+        """Draws swatches with what they stand for, in lines."""
         x, y = self.LEFT, self.y + 8
         self.parts.append(f'<g id="{name}">')
         for colour, text in entries:
@@ -362,7 +362,7 @@ def draw(shares, bits, names, title, is_sorted):
 # ---- the command ----
 
 def write_whole(path, text):
-    """The file appears whole or not at all."""
+    """Writes a file that appears whole or not at all."""
     directory = os.path.dirname(path) or "."
     try:
         handle, temporary = tempfile.mkstemp(dir=directory, prefix=".expert_map")

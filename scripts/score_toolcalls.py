@@ -53,7 +53,7 @@ def parse_call(text):
 
 
 def same_json(a, b):
-    """Equality of JSON values: Python alone would take True for 1."""
+    """Whether two JSON values are equal; Python alone would take True for 1."""
     if isinstance(a, bool) or isinstance(b, bool):
         return isinstance(a, bool) and isinstance(b, bool) and a == b
     if isinstance(a, dict) and isinstance(b, dict):

@@ -12,7 +12,7 @@
 namespace moepack::cli {
 namespace {
 
-// Experts that an explanation names at either end.
+// An explanation names this many experts at either end.
 constexpr std::size_t kNamed = 8;
 
 template <typename... Args>

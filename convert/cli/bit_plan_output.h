@@ -1,4 +1,4 @@
-// Sensitivities and allocations of bits for people, and as JSON.
+// Shows sensitivities and allocations of bits to people, and as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,17 +10,18 @@
 
 namespace moepack::cli {
 
-// Size, predicted loss and what uniform packs would lose, on stderr. `file`: where it was written;
-// "" nowhere.
+// Prints size, predicted loss and what uniform packs would lose on stderr. `file` is where the plan
+// was written, or "".
 void print_bit_plan(const BitPlan& plan, const std::string& file);
 
 // "predicted KL divergence … nats, uniform packs of this size …".
 std::string forecast_text(const AllocationForecast& forecast);
 
-// A forecast whose gain is not worth a mixed pack; "" where it is.
+// Says so of a forecast whose gain is not worth a mixed pack; "" where it is worth one.
 std::string gain_warning(const AllocationForecast& forecast);
 
-// Layers, widths, experts at the extremes, on stdout. Without a plan: the measurements alone.
+// Prints layers, widths and the experts at both extremes on stdout; without a plan, the
+// measurements alone.
 void explain_sensitivity(const SensitivityTable& table, const std::optional<BitPlan>& plan);
 
 nlohmann::ordered_json bit_plan_json(const BitPlan& plan);

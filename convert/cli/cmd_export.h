@@ -1,4 +1,4 @@
-// moepack export.
+// `moepack export`: a model directory as the flash-moe engines or llama.cpp want it.
 #pragma once
 
 #include "convert/cli/command.h"

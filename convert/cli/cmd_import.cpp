@@ -26,7 +26,8 @@ struct ImportFlags {
   bool quiet = false;
 };
 
-// nullopt for no name; kInvalidArgument for one that is no format.
+// The format that `name` stands for: nullopt for no name, kInvalidArgument for one that is no
+// format.
 Result<std::optional<WeightFormat>> format_of(const std::string& name, const ImportFlags& flags) {
   if (name.empty()) return std::optional<WeightFormat>();
   const auto id = qformat_from_name(name);

@@ -1,4 +1,4 @@
-// `moepack import`.
+// `moepack import`: packs and weights of the flash-moe engines get manifests of ours.
 #pragma once
 
 #include "convert/cli/command.h"

@@ -1,4 +1,4 @@
-// moepack overlay.
+// `moepack overlay`: tensors of a GGUF file over a model directory.
 #pragma once
 
 #include "convert/cli/command.h"

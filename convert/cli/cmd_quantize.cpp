@@ -42,7 +42,7 @@ Status layer_bits_error(const std::string& text) {
                           "write it as in 0-1=4,47=3");
 }
 
-// "0-1=4,47=3".
+// Parses lists like "0-1=4,47=3".
 Result<std::vector<LayerBits>> parse_layer_bits(const std::string& text) {
   std::vector<LayerBits> out;
   for (std::size_t at = 0; at < text.size();) {
@@ -102,7 +102,7 @@ nlohmann::ordered_json errors_json(const QualitySummary& quality) {
   return out;
 }
 
-// All methods, also those that made nothing.
+// The numbers of matrices by method, also of those methods that made none.
 nlohmann::ordered_json methods_json(const QuantizeReport& report) {
   nlohmann::ordered_json out;
   for (const std::string& method : report.ledger.methods) out[method] = 0;

@@ -152,7 +152,7 @@ Result<std::optional<BitPlan>> allocate(const SensitivityReport& report,
   return std::optional<BitPlan>(std::move(plan));
 }
 
-// An error that would come after all the work comes first.
+// Finds, before any work, the errors that would otherwise come after all of it.
 Status check_paths(const SensitivityFlags& flags) {
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   if (flags.output == kStdoutName && (flags.json || flags.explain)) {

@@ -1,5 +1,5 @@
-// What the subcommands share: how they register, how they fail, the options of every command that
-// runs a model.
+// What the subcommands share: how they register, how they fail, and the options of every command
+// that runs a model. All of it is called from the main thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -27,7 +27,7 @@ int fail(const Status& status);
 // Prints `json` as one line on stdout; bytes that are not UTF-8 become U+FFFD.
 void print_json_line(const nlohmann::ordered_json& json);
 
-// When `command` is given, `action` is to do run(*flags), which returns a Status.
+// Makes `action` do run(*flags), which returns a Status, when `command` is given.
 template <typename Flags, typename Run>
 void set_action(CLI::App& command, Action& action, std::shared_ptr<Flags> flags, Run run) {
   command.callback([&action, flags, run] {
@@ -38,7 +38,8 @@ void set_action(CLI::App& command, Action& action, std::shared_ptr<Flags> flags,
   });
 }
 
-// The same of a command that reports what it did: in words unless --quiet, as JSON with --json.
+// set_action() for a command that reports what it did: in words unless --quiet, as JSON with
+// --json.
 template <typename Flags, typename Report>
 void set_reporting_action(CLI::App& command, Action& action, std::shared_ptr<Flags> flags,
                           Result<Report> (*run)(const Flags&),
@@ -72,13 +73,13 @@ struct EngineFlags {
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, EngineFlags& flags);
-// The same and --cache-mb, --chunk.
+// Adds the flags of add_model_flags(), --cache-mb and --chunk.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 
-// `flag` as -t gives it; 0: one per processor.
+// The number of threads that -t asks for, where 0 stands for one per processor.
 std::uint32_t thread_count(std::uint32_t flag);
 
-// The groups that --overlay names, each once; "all": those that the model has.
+// The groups that --overlay names, each once; "all" stands for those that the model has.
 Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags);
 // Checks the flags and opens the engine with a context of `context` tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);

@@ -7,7 +7,8 @@
 namespace moepack::cli {
 namespace {
 
-// Letters to insert, drop or change, at least, to make `b` of `a` (Levenshtein's distance).
+// The least number of letters to insert, drop or change to make `b` of `a` (Levenshtein's
+// distance).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;

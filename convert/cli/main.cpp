@@ -72,7 +72,7 @@ int run_guarded(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     std::cerr << "moepack: out of memory; lower --cache-mb, --chunk, -c or --max-tokens\n";
   } catch (const std::system_error& error) {
-    // What std::thread throws.
+    // std::thread throws this when it cannot start.
     if (error.code() == std::errc::resource_unavailable_try_again) {
       std::cerr << "moepack: cannot start a thread: " << error.code().message()
                 << "; lower -t, or raise the limit of processes or of memory (ulimit -u, -v)\n";

@@ -1,4 +1,4 @@
-// What a user may have named in place of a model directory.
+// Looks at what a user may have named in place of a model directory.
 #pragma once
 
 #include <string>

@@ -10,7 +10,8 @@
 namespace moepack::cli {
 namespace {
 
-// The whole of `text`, without leading zeros, which would make another number of it later.
+// Parses the whole of `text`. Leading zeros are refused, because CLI11 would later make another
+// number of them.
 template <typename Number>
 bool parse_whole(std::string_view text, Number& value) {
   const std::string_view digits = text.substr(text.starts_with('-') ? 1 : 0);

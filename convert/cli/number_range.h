@@ -7,9 +7,9 @@
 
 namespace moepack::cli {
 
-// Decimal digits, after a minus sign where `least` is negative; both ends are allowed.
+// Takes decimal digits, after a minus sign where `least` is negative. Both ends are allowed.
 CLI::Validator whole_number(std::int64_t least, std::uint64_t most);
-// Both ends are allowed; NaN is in no range.
+// Takes a decimal number. Both ends are allowed, and NaN is in no range.
 CLI::Validator real_number(double least, double most);
 
 // Tokens of a context or a window.

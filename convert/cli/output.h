@@ -17,11 +17,11 @@ constexpr const char* kStdoutName = "-";
 // Written from front to back by one thread.
 class Output {
  public:
-  // kStdoutName: stdout; else as create_output_file().
+  // Opens stdout for kStdoutName, and otherwise a file as create_output_file() does.
   static Result<Output> open(const std::filesystem::path& path);
 
   Status write(std::span<const std::byte> data);
-  // Makes the file appear; of stdout: everything is out.
+  // Makes the file appear, or writes out what stdout still holds.
   Status commit();
   bool is_stdout() const { return !file_.has_value(); }
 
@@ -30,7 +30,7 @@ class Output {
   std::uint64_t size_ = 0;
 };
 
-// A whole text through Output.
+// Writes a whole text through an Output.
 Status write_output(const std::filesystem::path& path, std::string_view text);
 // An error where `path`, which `option` gave, cannot be written as a file, before there is any
 // work to lose. stdout is refused.

@@ -1,5 +1,5 @@
-// How long jobs show their progress on stderr: on a terminal one line that is rewritten, with rate
-// and time left; elsewhere one line per layer, and one where all is done.
+// Shows the progress of long jobs on stderr: on a terminal as one line that is rewritten, with rate
+// and time left; elsewhere as one line per layer, and one where all is done.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,10 @@ class ProgressLine {
   // Thread-safe. A terminal's line is rewritten at most ten times a second.
   void update(std::uint64_t bytes_done, std::uint64_t bytes_total, std::uint32_t layers_done,
               std::uint32_t layers_total);
-  // For the jobs of the library: updates this line, which outlives it.
+  // A callback for the jobs of the library, which updates this line. The line outlives it.
   ProgressCallback callback();
-  // update() of a calibration; tokens are counted once a layer. `stage`: what the layers are gone
-  // through for, a word of the program's own.
+  // update() for jobs that count tokens, each once in every layer. `stage` is a word for what is
+  // done with the layers, and outlives the line.
   void update_tokens(std::uint64_t tokens_done, std::uint64_t tokens_total,
                      std::uint32_t layers_done, std::uint32_t layers_total,
                      std::string_view stage = "layer");
@@ -51,7 +51,7 @@ class ProgressLine {
     std::uint32_t total;
   };
 
-  // Where nothing can be rewritten. Called with the lock held.
+  // Whether to print a line where nothing can be rewritten. Called with the lock held.
   bool is_worth_a_line(std::uint64_t done, std::uint64_t total, const Layers& layers) const;
   void update_amount(Format format, std::uint64_t done, std::uint64_t total, const Layers& layers);
 

@@ -19,14 +19,14 @@ std::string formatted(const char* format, double number) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-// "-" for a number that is not there.
+// The error as text, "-" where there is none.
 std::string error_text(double error) {
   constexpr double kSmall = 1e-3;
   if (!std::isfinite(error)) return "-";
   return formatted(error == 0 || error >= kSmall ? "%.4f" : "%.3g", error);
 }
 
-// Four significant digits, as the ledger has them, or null.
+// The error with four significant digits, as the ledger has it, or null.
 Json error_json(double error) {
   return std::isfinite(error) ? Json(std::stod(formatted("%.4g", error))) : Json(nullptr);
 }

@@ -8,7 +8,7 @@
 namespace moepack::cli {
 
 nlohmann::ordered_json quality_json(const QualitySummary& quality);
-// On stdout, indented by two.
+// Prints it on stdout, indented by two.
 void print_quality(const QualitySummary& quality);
 
 }  // namespace moepack::cli

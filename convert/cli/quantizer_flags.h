@@ -1,4 +1,5 @@
-// Options of the commands that quantize. Descriptions that are passed in differ between them.
+// Options that the commands that quantize share. A description is passed in where it differs
+// between them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,7 +8,7 @@
 
 namespace moepack::cli {
 
-// The widths that formats have.
+// Takes the numbers of bits that the affine formats have.
 CLI::Validator known_widths();
 
 // Adds --from, for commands that take weights as moepack quantize does.

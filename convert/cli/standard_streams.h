@@ -1,4 +1,4 @@
-// stdin, stdout and stderr as the program found them, and whether what it printed got out.
+// Looks after stdin, stdout and stderr as the program found them, and after what it printed.
 #pragma once
 
 namespace moepack::cli {
@@ -8,8 +8,8 @@ namespace moepack::cli {
 // written to a closed one fails as before. Call first of all.
 void hold_standard_descriptors();
 
-// Writes out what stdout still holds. `exit_code`, or kExitError, with a message, where anything
-// that was printed on stdout is lost.
+// Writes out what stdout still holds. Returns `exit_code`, or kExitError after a message where
+// anything that was printed on stdout is lost.
 int finish_stdout(int exit_code);
 
 }  // namespace moepack::cli

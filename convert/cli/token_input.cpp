@@ -55,8 +55,8 @@ Result<std::vector<std::vector<std::int32_t>>> tokenize_files(
 Result<std::vector<std::int32_t>> read_token_ids(const std::filesystem::path& path) {
   MOE_ASSIGN_OR_RETURN(const std::string text, read_text(path));
   const std::string file = path.string();
-  // 0x5b ('[') as the low byte of a first id followed by JSON-like bytes is possible but means an
-  // id list in binary begins with an id that is 0x5b modulo 256; a JSON list also ends with ']'.
+  // A binary list may begin with an id whose low byte is 0x5b ('[') too, so a JSON list must also
+  // end with ']'.
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   const std::size_t last = text.find_last_not_of(" \t\r\n");
   const bool is_json = first != std::string::npos && text[first] == '[' && text[last] == ']';

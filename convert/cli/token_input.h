@@ -10,14 +10,15 @@
 
 namespace moepack::cli {
 
-// Ids from a file of raw little-endian int32, or a JSON list (recognised by its first character).
+// Reads ids from a file of raw little-endian int32, or a JSON list (recognised by its first
+// character).
 Result<std::vector<std::int32_t>> read_token_ids(const std::filesystem::path& path);
 
-// A whole text file.
+// Reads a whole text file.
 Result<std::string> read_text(const std::filesystem::path& path);
 
-// Ids of each text by the tokenizer of the model directory; special tokens in texts are recognised.
-// An empty text is an error.
+// Reads texts and gives the ids of each by the tokenizer of the model directory. Special tokens in
+// texts are recognised. An empty text is an error.
 Result<std::vector<std::vector<std::int32_t>>> tokenize_files(
     const std::filesystem::path& model, const std::vector<std::string>& files);
 

@@ -21,8 +21,8 @@ struct ExpertIndexSummary {
 };
 
 // Streams the text of the index of `source` (as Checkpoint::open takes it, or a GGUF file). The
-// same checkpoint and path give the same text. Errors are those of make_plan, of a GGUF file those
-// of write_gguf_expert_index.
+// same checkpoint and path give the same text. Errors are those of make_plan, or for a GGUF file
+// those of write_gguf_expert_index.
 Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& source,
                                               const ByteSink& sink);
 

@@ -31,7 +31,8 @@ struct ExtractedTensor {
   std::uint64_t offset = 0;
 };
 
-// kNotFound: no such tensor, with the nearest names; kUnsupported: its dtype cannot be decoded.
+// kNotFound: there is no such tensor, and the message has the nearest names; kUnsupported: its
+// dtype cannot be decoded.
 Result<ExtractedTensor> extract_tensor(const ExtractOptions& options, const ByteSink& sink);
 
 }  // namespace moepack

@@ -7,8 +7,8 @@
 
 namespace moepack {
 
-// As extract_tensor. Names are the file's own, with or without .weight. Bytes of a big-endian file
-// are handed on in little-endian order.
+// Does what extract_tensor does. Names are the file's own, with or without .weight. Bytes of a
+// big-endian file are handed on in little-endian order.
 Result<ExtractedTensor> extract_gguf_tensor(const ExtractOptions& options, const ByteSink& sink);
 
 }  // namespace moepack

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Blocks are bytes to whoever reads them: the last dimension counts those of a row.
+// The shape for whoever reads the bytes: the last dimension of blocks counts the bytes of a row.
 std::vector<std::uint64_t> stored_shape(const GgufExpertComponent& component) {
   const GgmlType& type = component.tensor->info->type;
   std::vector<std::uint64_t> shape = component.shape;

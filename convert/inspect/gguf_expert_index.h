@@ -9,9 +9,9 @@
 
 namespace moepack {
 
-// As write_expert_index. `path`: the file, or any part of it. kUnsupported: the file is big-endian
-// (its bytes cannot be used in place), or has no stacked experts; else the errors of
-// GgufModel::open and find_gguf_experts.
+// Does what write_expert_index does. `path` is the file, or any part of it. kUnsupported: the file
+// is big-endian (its bytes cannot be used in place), or has no stacked experts; otherwise the
+// errors are those of GgufModel::open and find_gguf_experts.
 Result<ExpertIndexSummary> write_gguf_expert_index(const std::filesystem::path& path,
                                                    const ByteSink& sink);
 

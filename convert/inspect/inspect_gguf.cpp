@@ -15,7 +15,7 @@ std::string file_name(const GgufFile& part) {
   return fs::path(part.file().path()).filename().string();
 }
 
-// "" where there is none, or no string.
+// The string under `key`, or "" where there is none.
 Result<std::string> optional_string(const GgufMetadata& metadata, std::string_view key) {
   const GgufEntry* entry = metadata.find(key);
   if (entry == nullptr || entry->type != GgufValueType::kString) return std::string();

@@ -8,10 +8,11 @@
 
 namespace moepack {
 
-// `path`: the file, or any part of it; all parts are looked at.
+// Describes the file. `path` is the file, or any part of it; all parts are looked at.
 Result<GgufSummary> summarize_gguf(const std::filesystem::path& path);
 
-// All tensors of all parts by name: `dtype` as ggml calls it, `shape` of the elements, row-major.
+// Visits all tensors of all parts by name, with `dtype` as ggml calls it and the row-major `shape`
+// of the elements.
 Status list_gguf_tensors(const std::filesystem::path& path, const TensorVisitor& visit);
 
 }  // namespace moepack

@@ -55,12 +55,13 @@ struct OverlayReport {
   double seconds = 0;
 };
 
-// Checks everything, writes nothing.
+// Checks everything and writes nothing.
 Result<OverlayReport> plan_overlay(const OverlayOptions& options);
 
-// Overlays appear together, complete, or not at all; they come first. The pack is written layer by
-// layer; the same call continues an interrupted one. Memory: a few mebibytes a thread.
-// kInvalidArgument: the file is of another model, or files that would be written are there.
+// Writes the overlays first, which appear together and complete, or not at all. Then it writes the
+// pack layer by layer; the same call continues an interrupted one. Memory: a few mebibytes a
+// thread. kInvalidArgument: the file is of another model, or files that would be written are there
+// already.
 Result<OverlayReport> overlay_model(const OverlayOptions& options,
                                     const ProgressCallback& progress);
 

@@ -1,9 +1,9 @@
 // MODEL/gguf while overlays are written to it: all files of a call appear together, or none.
 //
-// They are written into gguf/moepack.unfinished. Complete and synced, that directory is renamed to
-// moepack.complete, older files of the groups are removed, it is renamed to moepack.moving, and the
-// files move up. Whatever interrupts this, the next call finishes it or drops the unfinished files;
-// until then the groups are missing, never mixed.
+// They are written into gguf/moepack.unfinished. When they are complete and synced, that directory
+// is renamed to moepack.complete and older files of the groups are removed; then it is renamed to
+// moepack.moving, and the files move up. Whatever interrupts this, the next call finishes it or
+// drops the unfinished files; until then the groups are missing, never mixed.
 #pragma once
 
 #include <filesystem>
@@ -17,9 +17,9 @@
 
 namespace moepack {
 
-// True when the file of `planned` is there already, by its manifest and the checksum of its bytes;
-// that is filled in then. With `replace` no file counts as there. kInvalidArgument: files of its
-// group from elsewhere are there, and `replace` is false.
+// True when the file of `planned` is there already, told by its manifest and the checksum of its
+// bytes; that checksum is then filled in. With `replace` no file counts as there. kInvalidArgument:
+// files of its group from elsewhere are there, and `replace` is false.
 Result<bool> is_overlay_there(const OverlaidModel& model, bool replace, PlannedOverlay& planned);
 
 class OverlayDirectory {
@@ -34,7 +34,7 @@ class OverlayDirectory {
   // Removes what is not complete, and the directory if it was created and is empty.
   ~OverlayDirectory();
 
-  // Writes the files, all of each group that is among them, in place of the groups' older ones;
+  // Writes the files, which are all those of their groups, in place of the groups' older ones, and
   // fills in the checksums.
   Status write(std::span<PlannedOverlay*> planned, std::size_t threads, ProgressCounter& progress);
 

@@ -21,11 +21,11 @@ class OverlayPack {
               std::size_t threads)
       : plan_(plan), output_(output), journal_(std::move(journal)), threads_(threads) {}
 
-  // Takes over what an earlier run finished and reads back whole, and removes the rest. `digest`:
-  // of everything that decides about the bytes. kInvalidArgument: a pack with another digest was
-  // interrupted here; `restart` drops it.
+  // Takes over what an earlier run finished if it reads back whole, and removes the rest.
+  // `digest` is that of everything that decides about the bytes. kInvalidArgument: a pack with
+  // another digest was interrupted here; `restart` drops it.
   Status prepare(std::uint64_t digest, bool restart);
-  // Writes what is left, manifest last. On an error what is finished stays for the next run.
+  // Writes what is left, the manifest last. After an error what is finished stays for the next run.
   Status run(ProgressCounter& progress);
 
   std::size_t layers_done() const { return journal_.layers_done(); }

@@ -18,9 +18,9 @@ struct PlannedOverlay {
   std::vector<SourceMatrix> sources;
 };
 
-// The files of `groups`, in that order. `plan`: of `source`, with everything as it is.
-// `conventions`: those of the model that is overlaid; its V-head order is taken over where no block
-// spans two heads. kNotFound: the source has no matrix of a group.
+// Plans the files of `groups`, in that order. `plan` is that of `source`, with everything as it is.
+// `conventions` are those of the model that is overlaid; its V-head order is taken over where no
+// block spans two heads. kNotFound: the source has no matrix of a group.
 Result<std::vector<PlannedOverlay>> plan_resident_overlays(const ModelSource& source,
                                                            const ConvertPlan& plan,
                                                            const ResidentConventions& conventions,
@@ -39,8 +39,8 @@ Status check_same_model(const ModelSource& source, const OverlaidModel& model);
 // kInvalidArgument unless samples of the matrices differ from the model's own by no more than
 // roundings of the same weights do, naming the first that does.
 Status check_same_residents(std::span<const PlannedOverlay> overlays, const OverlaidModel& model);
-// The same for experts, against the first pack of the model that can be read, but for `except`. Why
-// there is none to compare with, or "".
+// Compares samples of the experts likewise with the first pack of the model, other than `except`,
+// that can be read. Gives "", or says why there is no pack to compare with.
 Result<std::string> check_same_experts(const ConvertPlan& plan, const OverlaidModel& model,
                                        const std::string& except);
 

@@ -1,5 +1,5 @@
-// Are two sets of matrices roundings of the same weights? Told by a few rows of each, so that
-// tensors of another model, or in another order, are noticed before they are put together.
+// Tells by a few rows of each whether two sets of matrices are roundings of the same weights, so
+// that tensors of another model, or in another order, are noticed before they are put together.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class WeightSampler {
   BlockDecoder b_;
 };
 
-// The relative difference that roundings of the same weights stay below, whatever quantizer made
-// them: matrices that have nothing in common have 1.41, one of zeros 1.
+// Roundings of the same weights stay below this relative difference, whatever quantizer made them.
+// Matrices that have nothing in common have 1.41, and a matrix of zeros has 1.
 constexpr double kMaxRelativeRms = 0.95;
 
 }  // namespace moepack

@@ -9,8 +9,8 @@
 namespace moepack {
 namespace {
 
-// What a layer's errors cost depends on how large they are together; more rounds do not settle it
-// further.
+// What a layer's errors cost depends on how large they are together, so the choice takes rounds;
+// more rounds than these do not settle it further.
 constexpr int kMostRounds = 12;
 
 double weights_of(const SensitivityTable& t) {
@@ -49,7 +49,8 @@ std::vector<LayerExpertBits> same_bits(const SensitivityTable& t, const BitTripl
   return std::vector<LayerExpertBits>(t.num_layers, layer);
 }
 
-// Those of which no other is as small and loses less. `bytes`: of an expert, by triple.
+// The uniform packs of which no other is as small and loses less. `bytes` are those of an expert,
+// by triple.
 std::vector<UniformPack> uniform_packs(const SensitivityTable& t,
                                        const std::vector<BitTriple>& triples,
                                        const std::vector<std::uint64_t>& bytes) {
@@ -69,7 +70,8 @@ std::vector<UniformPack> uniform_packs(const SensitivityTable& t,
   return best;
 }
 
-// Between two sizes the logarithm of the loss is taken to be straight, as it nearly is.
+// The loss of a uniform pack of so many bytes. Between two sizes the logarithm of the loss is taken
+// to be straight, as it nearly is.
 double uniform_at(const std::vector<UniformPack>& packs, std::uint64_t bytes) {
   const auto above = std::find_if(packs.begin(), packs.end(),
                                   [&](const UniformPack& u) { return u.bytes >= bytes; });
@@ -167,7 +169,7 @@ class Planner {
     return plan;
   }
 
-  // With everything but what uniform packs lose.
+  // The plan with everything but what uniform packs lose.
   BitPlan plan_of(std::vector<LayerExpertBits> layers) const {
     BitPlan plan;
     ExpertBits& b = plan.bits;

@@ -29,27 +29,28 @@ struct BitPlan {
   std::vector<UniformPack> uniform;      // those that no other beats in both, by size
 };
 
-// Predicted KLD of a pack: layers add up.
+// The predicted KL divergence of a pack in nats, which is the sum over its layers.
 double predicted_divergence(const SensitivityTable& table,
                             const std::vector<LayerExpertBits>& bits);
 
-// Size and predicted loss of a pack with these widths; all 0 where the table is not finished, is of
-// another model or quantizer, or has not measured one of the widths.
+// The size and predicted loss of a pack with these widths; all 0 where the table is not finished,
+// is of another model or quantizer, or has not measured one of the widths.
 AllocationForecast forecast_of(const SensitivityTable& table, const ExpertBits& bits);
 
-// Bytes of an expert's record with its padding; kInvalidArgument: the shape cannot be stored.
+// Bytes of an expert's record with its padding; kInvalidArgument when the shape cannot be stored.
 Result<std::uint64_t> stored_bytes(const SensitivityTable& table, const BitTriple& bits);
 
-// Layers' losses are concave in their errors, so that the choice is made in rounds, each with the
-// losses' tangents at the errors of the round before: no round is worse than the one before it.
-// Layer files of at most `budget` bytes, padding included. `table` is finished. kInvalidArgument:
-// not even the smallest widths fit, or the budget is more than the largest take.
+// Chooses the widths that lose least with layer files of at most `budget` bytes, padding included.
+// `table` is finished. A layer's loss is concave in its error, so the choice is made in rounds,
+// each with the losses' tangents at the errors of the round before; no round is worse than the one
+// before it. kInvalidArgument: not even the smallest widths fit, or the budget is more than the
+// largest widths take.
 Result<BitPlan> plan_bits(const SensitivityTable& table, std::uint64_t budget);
 
-// kInvalidArgument as of plan_bits; of a table without layers, too.
+// Checks a budget as plan_bits does, with the same errors; the table may have no layers yet.
 Status check_budget(const SensitivityTable& table, std::uint64_t budget);
 
-// Bytes that a target of so many bits a weight stands for.
+// The bytes of a pack with `bits_per_weight` bits for each weight.
 std::uint64_t bytes_of_bits_per_weight(const SensitivityTable& table, double bits_per_weight);
 
 }  // namespace moepack

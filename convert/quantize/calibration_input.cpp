@@ -16,11 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tokens that make up a layer's common Hessian: enough for any width met so far.
+// How many tokens make up a layer's common Hessian; it is enough for any width met so far.
 constexpr std::size_t kLayerTokens = 16384;
 
-// Name below `root`, size and time of change: files of others may be too large to be read just to
-// be recognised.
+// Adds the name below `root`, size and time of change of a file. Files of others may be too large
+// to be read just to be recognised.
 void add_identity(const fs::path& file, const fs::path& root, ChecksumStream& sum) {
   std::error_code error;
   const std::string text =
@@ -155,7 +155,8 @@ class DumpedCalibration : public CalibrationInput {
   std::uint32_t num_layers_;
 };
 
-// One layer of flash-moe's Hessians: of gate and up alone, without inputs to judge by.
+// One layer of flash-moe's Hessians, which are those of gate and up alone and come without inputs
+// to judge by.
 class HessianLayer : public LayerStatistics {
  public:
   HessianLayer(const HessianDirectory& hessians, std::uint32_t layer)
@@ -255,8 +256,8 @@ Status check_model(const CalibrationManifest& calibration, const std::string& fi
       residents != nullptr && residents->has_checksum ? residents->checksum : 0;
   MOE_RETURN_IF_ERROR(check_dimension(file, "experts per token", calibration.experts_per_token,
                                       config.experts_per_token));
-  // The bytes of the resident tensors tell models of one shape apart; a checkpoint's fingerprint,
-  // of its headers, does not always.
+  // The bytes of the resident tensors tell models of one shape apart. A checkpoint's fingerprint,
+  // which is made from its headers, does not always do so.
   const bool both_residents = calibration.residents_checksum != 0 && here != 0;
   const bool both_sources = calibration.source_fingerprint != 0 && source.fingerprint != 0;
   if (!both_residents && !both_sources) {

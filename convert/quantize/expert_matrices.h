@@ -10,11 +10,11 @@
 
 namespace moepack {
 
-// Reads experts; what one thread holds.
+// Reads experts. Each thread has a reader of its own, which holds its buffers.
 class ExpertReader {
  public:
-  // As float32 with padded rows. The record's checksum is compared first. kCorrupt: a value that is
-  // not finite, with where it stands.
+  // Reads an expert as float32 with padded rows, after comparing its record with the checksum.
+  // kCorrupt, with the place, for a value that is not finite.
   Status read(const ExpertWeights& weights, std::uint32_t layer, std::uint32_t expert,
               ExpertMatrices& out);
 

@@ -15,29 +15,33 @@
 
 namespace moepack {
 
+// Unchanging once it is open: const functions may be called from any number of threads.
 class ExpertWeights {
  public:
-  // `wanted`: the path of a checkpoint or GGUF file, or a pack of `model` as choose_pack takes it.
-  // "": the checkpoint that the packs of `model` were made from, where it lies beside the model or
-  // in the working directory under its recorded name and has the recorded fingerprint; else the
-  // pack with most bits a weight. kInvalidArgument: the source is another model's.
+  // `wanted` is the path of a checkpoint or GGUF file, or a pack of `model` as choose_pack takes
+  // it.
+  // "" stands for the checkpoint that the packs of `model` were made from, where it lies beside the
+  // model or in the working directory under its recorded name and has the recorded fingerprint;
+  // otherwise for the pack with most bits a weight. kInvalidArgument: the source is another
+  // model's.
   static Result<ExpertWeights> open(const std::filesystem::path& model, const ModelConfig& config,
                                     const std::string& wanted);
 
-  // Borrowed from this object.
+  // One matrix of an expert, borrowed from this object.
   StoredMatrix of(std::uint32_t layer, std::uint32_t expert, Projection projection) const;
   // Compares an expert's record with its checksum; ok where there is none (checkpoints, packs of
-  // other engines). kCorrupt with file, expert and offset. `buffer` may be used again.
+  // other engines). kCorrupt with file, expert and offset. `buffer` is scratch that may be used for
+  // the next call.
   Status check(std::uint32_t layer, std::uint32_t expert, std::vector<std::byte>& buffer) const;
-  // Tells apart what the weights are read from: the headers of a checkpoint, the manifest of a pack
-  // with its checksums.
+  // A number that tells apart what the weights are read from. It is made from the headers of a
+  // checkpoint, or from the manifest of a pack with its checksums.
   std::uint64_t digest() const;
-  // "bf16".
+  // The formats of the weights: "bf16".
   const std::string& formats() const { return formats_; }
-  // Bytes of one expert.
+  // Stored bytes of one expert.
   std::uint64_t bytes(std::uint32_t layer, std::uint32_t expert) const;
 
-  // For people: "checkpoint ../small-moe (bf16)".
+  // A description for people: "checkpoint ../small-moe (bf16)".
   const std::string& description() const { return description_; }
   // What the new pack records as its source: the checkpoint's name and fingerprint.
   const PackSource& source() const { return source_; }

@@ -75,7 +75,7 @@ class ImatrixCalibration : public CalibrationInput {
 
   std::string description() const override { return imatrix_.path() + " (importance matrix)"; }
   std::uint64_t digest() const override { return digest_; }
-  // What two threads hold of it at a time.
+  // The Hessians that two threads hold at a time.
   std::uint64_t layer_bytes() const override {
     const std::uint64_t widest = std::max(dims_.hidden_size, dims_.expert_width);
     return 2 * 4 * widest * widest;
@@ -97,7 +97,7 @@ class ImatrixCalibration : public CalibrationInput {
     return std::unique_ptr<LayerStatistics>(std::make_unique<ImatrixLayer>(open_layer(layer)));
   }
 
-  // Every layer has both entries, with the numbers of this model.
+  // Checks that every layer has both entries, with the dimensions of this model.
   Status check() const {
     for (std::uint32_t l = 0; l < dims_.num_layers; ++l) {
       const std::string gate_up = gate_up_name(l);

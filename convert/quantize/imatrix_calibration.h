@@ -12,8 +12,9 @@ namespace moepack {
 // in .dat or .imatrix, or is a GGUF file.
 bool is_imatrix_file(const std::filesystem::path& path);
 
-// kCorrupt or kInvalidArgument: not of this model, or not readable (formats/calibration/imatrix.h).
-// The file does not say which model it belongs to; only its names and dimensions are compared.
+// kCorrupt or kInvalidArgument: the file is not of this model, or is not readable
+// (formats/calibration/imatrix.h). The file does not say which model it belongs to; only its names
+// and dimensions are compared.
 Result<std::unique_ptr<CalibrationInput>> open_imatrix(const std::filesystem::path& path,
                                                        const ModelConfig& config);
 

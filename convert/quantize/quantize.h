@@ -70,7 +70,8 @@ struct QuantizeReport {
   double estimated_seconds = 0;  // of a dry run
 };
 
-// Checks everything, writes nothing. The time is told by quantizing matrices of the model's shape.
+// Checks everything and writes nothing. Quantizing some matrices of the model's shape tells the
+// time.
 Result<QuantizeReport> plan_quantization(const QuantizeOptions& options);
 
 // Writes the pack layer by layer; an interrupted one is continued by the same call. Memory: one

@@ -10,7 +10,7 @@
 namespace moepack {
 namespace {
 
-// Tokens whose products are timed.
+// The products of so many tokens are timed.
 constexpr Eigen::Index kProbeTokens = 512;
 
 Matrix random_matrix(std::size_t rows, std::size_t cols, unsigned seed) {
@@ -31,7 +31,7 @@ InputStatistics random_inputs(const Matrix& x) {
   return inputs;
 }
 
-// One matrix [rows, cols], its Hessian's factor shared by `sharing` matrices.
+// Seconds for one matrix [rows, cols] whose Hessian's factor is shared by `sharing` matrices.
 double matrix_seconds(const QuantizeOptions& options, std::size_t rows, std::size_t cols,
                       std::uint32_t bits, bool calibrated, int sharing) {
   const Matrix w = random_matrix(padded_rows(rows), cols, 1);
@@ -49,7 +49,7 @@ double matrix_seconds(const QuantizeOptions& options, std::size_t rows, std::siz
   return seconds + seconds_since(start);
 }
 
-// Everything that an expert's statistics take, for one of its tokens.
+// Seconds that an expert's statistics take for one of its tokens.
 double token_seconds(std::size_t hidden, std::size_t width) {
   const Matrix x = random_matrix(hidden, kProbeTokens, 3);
   const Matrix gate = random_matrix(padded_rows(width), hidden, 4);
@@ -76,7 +76,7 @@ double estimate_quantize_seconds(const QuantizePlan& plan, const QuantizeOptions
     const std::vector<std::uint64_t> samples = plan.calibration->samples(0);
     const double uses =
         static_cast<double>(std::accumulate(samples.begin(), samples.end(), std::uint64_t{0}));
-    // Its own tokens, and those of the layer that down leans on.
+    // An expert has its own tokens, and those of the layer on which down leans.
     const double tokens = uses / static_cast<double>(plan.config.num_experts) + kProbeTokens;
     expert += tokens * token_seconds(hidden, width);
   }

@@ -21,8 +21,8 @@ struct QuantizeInputs {
   std::vector<std::string> notes;                 // what the user should know; a sentence each
 };
 
-// `from`: as ExpertWeights::open takes it. kInvalidArgument: the method needs a calibration and has
-// none, or one of another model.
+// Opens all inputs. `from` is as ExpertWeights::open takes it. kInvalidArgument: the method needs a
+// calibration and there is none, or it is one of another model.
 Result<QuantizeInputs> open_quantize_inputs(
     const std::filesystem::path& model, const std::string& from, QuantMethod method,
     const std::optional<std::filesystem::path>& calibration);

@@ -91,7 +91,7 @@ Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
   return Status::ok();
 }
 
-// The directory's name that --name means.
+// The name of the directory that --name stands for.
 Result<std::string> pack_directory_name(const std::string& name) {
   const std::string prefix = kDefaultPackName;
   if (!name.empty() && is_plain_file_name(prefix + "_" + name)) {
@@ -101,7 +101,8 @@ Result<std::string> pack_directory_name(const std::string& name) {
                           "give --name letters, digits, _ and -, as in --name gptq_2bit");
 }
 
-// One thread: the expert's weights, twice over while codes are chosen; a Hessian and its factor.
+// The bytes that one thread takes: the expert's weights, which it has twice while codes are chosen,
+// and a Hessian with its factor.
 std::uint64_t worker_bytes(const ModelConfig& config, bool calibrated) {
   const std::uint64_t hidden = config.hidden_size;
   const std::uint64_t width = config.expert_width;
@@ -123,7 +124,8 @@ std::uint64_t recipe_of(const QuantizePlan& plan) {
   return sum_of(text);
 }
 
-// Packs of the same recipe hold the bytes that quantizing gives: only the named ones count.
+// A digest of everything that decides about the bytes. Packs of the same recipe hold the bytes that
+// quantizing gives, so of the packs to take records from only the named ones count.
 std::uint64_t plan_digest(const QuantizeOptions& options, const QuantizePlan& plan) {
   PackManifest pack = plan.pack;
   pack.source.name.clear();
@@ -149,7 +151,7 @@ Status find_reusable(const QuantizeOptions& options, QuantizePlan& plan) {
   return Status::ok();
 }
 
-// An allocation is of this model, as far as it says.
+// Checks that an allocation is of this model, as far as it says.
 Status check_expert_bits(const QuantizeOptions& options, const QuantizePlan& plan) {
   if (!options.expert_bits.has_value()) return Status::ok();
   const ExpertBits& bits = *options.expert_bits;

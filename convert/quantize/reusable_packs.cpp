@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
 
-// The reader of ledgers knows nothing of the pack that one stands in.
+// Whether a layer of a ledger fits the pack in which it stands, of which the reader of ledgers
+// knows nothing.
 bool fits(const LayerQuality& layer, const PackManifest& pack, std::size_t methods) {
   if (layer.layer >= pack.num_layers) return false;
   for (const ProjectionQuality& columns : layer.projections) {
@@ -47,7 +48,7 @@ Result<ReusablePacks> ReusablePacks::open(const Options& options, const ModelCon
     if (skip) continue;
     const auto report = read_pack_report(options.model / name);
     if (!report.is_ok() || report.value().recipe != options.recipe) continue;
-    // Nobody asked for it, and it only saves time.
+    // Nobody asked for this pack, and it would only save time, so an error is noted and no more.
     const Status added = out.add(options, name, false, config);
     if (!added.is_ok()) out.notes_.push_back("records cannot be taken over: " + added.message());
   }
@@ -78,7 +79,7 @@ Status ReusablePacks::add(const Options& options, const std::string& name, bool 
       return !fits(layer, pack->manifest, pack->ledger.methods.size());
     });
   }
-  // A named pack of the recipe is like the others.
+  // A named pack that has the recipe is treated like the other packs of the recipe.
   if (report.recipe != 0 && report.recipe == options.recipe) pack->is_named = false;
   packs_.push_back(std::move(pack));
   return Status::ok();

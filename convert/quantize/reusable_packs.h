@@ -15,6 +15,7 @@
 
 namespace moepack {
 
+// Unchanging once it is open: const functions may be called from any number of threads.
 class ReusablePacks {
  public:
   struct Options {
@@ -34,19 +35,21 @@ class ReusablePacks {
     std::uint32_t expert = 0;
     std::uint32_t layer = 0;
   };
-  // Named packs come first; false where no pack has it.
+  // Finds the record of an expert in exactly this layout; named packs come first. False where no
+  // pack has one.
   bool find(std::uint32_t layer, std::uint32_t expert, const ExpertLayout& layout,
             Record& record) const;
-  // Appends its bytes to `out`, and compares them with their checksum. kCorrupt with file, expert
-  // and offset. From any thread.
+  // Appends the record's bytes to `out`, and compares them with their checksum. kCorrupt with file,
+  // expert and offset.
   Status copy(const Record& record, RecordStream& out) const;
-  // What its ledger says of the record's layer; nullptr where it has none.
+  // What the ledger of the record's pack says of its layer, and that ledger; nullptr where there is
+  // none.
   const LayerQuality* quality(const Record& record) const;
   const QualityLedger* ledger(const Record& record) const;
 
-  // Packs of the recipe that could not be opened; a sentence each.
+  // The packs of the recipe that could not be opened, in a sentence each.
   const std::vector<std::string>& notes() const { return notes_; }
-  // Of the named packs: what the bytes of a result depend on.
+  // The named packs, told by everything that the bytes of a result depend on.
   std::string named_text() const;
 
  private:

@@ -15,7 +15,7 @@
 
 namespace moepack {
 
-// Where measurements lie in a model directory unless told otherwise.
+// The file of measurements in a model directory, unless another one is named.
 constexpr const char* kSensitivityName = "sensitivity.json";
 
 struct SensitivityOptions {
@@ -44,13 +44,14 @@ struct SensitivityReport {
   double estimated_seconds = 0;  // of a dry run
 };
 
-// Checks everything, writes nothing; tells the time by measuring one expert. The table has the
-// layers that were measured before.
+// Checks everything and writes nothing; measuring one expert tells the time. The report's table has
+// the layers that were measured before.
 Result<SensitivityReport> plan_sensitivity(const SensitivityOptions& options);
 
-// Layer by layer, each entered in the file of measurements when it is done: an interrupted run is
-// continued, a finished one read. kInvalidArgument: the calibration has no response (it is of an
-// older moepack or of another engine), or the file is of something else.
+// Measures layer by layer, and enters each in the file of measurements when it is done; so an
+// interrupted run is continued, and a finished one is only read. kInvalidArgument: the calibration
+// has no response (it is of an older moepack or of another engine), or the file is of something
+// else.
 Result<SensitivityReport> measure_sensitivity(const SensitivityOptions& options,
                                               const ProgressCallback& progress);
 

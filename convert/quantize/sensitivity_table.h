@@ -43,15 +43,16 @@ struct SensitivityTable {
   bool is_finished() const { return layers.size() == num_layers; }
 };
 
-// Deterministic.
+// The table as text, which depends on the table alone.
 std::string sensitivity_text(const SensitivityTable& table);
-// Checked (fuzz target). `file` names it in errors.
+// Parses such a text (fuzz target); what contradicts itself is refused. `file` names it in errors.
 Result<SensitivityTable> parse_sensitivity(std::string_view text, const std::string& file);
 Result<SensitivityTable> read_sensitivity(const std::filesystem::path& file);
 
-// KLD in nats that a mean squared error of `error` in the layer's output gives.
+// The KL divergence in nats that a mean squared error of `error` in the layer's output gives.
 double divergence_of(const DivergenceResponse& response, double error);
-// The same of an error that only a `share` of the tokens have, on the mean over all of them.
+// The KL divergence in nats where only a `share` of the tokens have an error, and `error` is its
+// mean over all tokens.
 double divergence_of(const DivergenceResponse& response, double error, double share);
 
 }  // namespace moepack

@@ -24,7 +24,7 @@ class FormatTallies {
     ++entry.tensors;
     entry.bytes += bytes;
   }
-  // Most bytes first.
+  // The entries, those with most bytes first.
   std::vector<FormatTally> sorted() const {
     std::vector<FormatTally> list;
     for (const auto& [format, entry] : entries_) list.push_back(entry);

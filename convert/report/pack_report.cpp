@@ -86,7 +86,7 @@ class ReportVisitor final : public JsonVisitor {
     if (depth_ == 1) next_ = nullptr;
     return Status::ok();
   }
-  // After the last event of a value.
+  // Called after the last event of a value.
   Status value_read() {
     if (in_ledger_ && ledger_.is_done()) {
       report_.ledger = ledger_.take();

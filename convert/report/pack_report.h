@@ -16,16 +16,16 @@ namespace moepack {
 struct PackReport {
   std::vector<std::string> skipped_tensors;
   std::vector<std::string> notes;
-  // Tells apart what quantized records were made from and how: equal recipes and layouts, equal
-  // records. 0: not known.
+  // Tells apart what quantized records were made from and how: where recipes and layouts are equal,
+  // records are. 0 means that it is not known.
   std::uint64_t recipe = 0;
-  std::optional<QualityLedger> ledger;  // its layers that are as they should be
+  std::optional<QualityLedger> ledger;  // with those of its layers that are as they should be
 };
 
-// The strings in the lists report.skipped_tensors and report.notes of the text of a layout.json,
-// and report.ledger. kCorrupt when it is no JSON. Builds no tree.
+// Takes the strings of the lists report.skipped_tensors and report.notes, and report.ledger, out of
+// the text of a layout.json. kCorrupt when the text is no JSON. Builds no tree.
 Result<PackReport> parse_pack_report(std::string_view text, const std::string& file);
-// Of `directory`/layout.json; empty where there is no such file.
+// Reads the report of `directory`/layout.json; it is empty where there is no such file.
 Result<PackReport> read_pack_report(const std::filesystem::path& directory);
 
 }  // namespace moepack

@@ -7,9 +7,10 @@
 
 namespace moepack {
 
-// The formats of its projections: "q2 g64, q3 g64".
+// The formats of the pack's projections: "q2 g64, q3 g64".
 std::string pack_formats(const PackManifest& pack);
-// Bits of the records by number of weights, scales and biases included, padding not.
+// Bits of all records divided by the number of weights. Scales and biases are included, padding is
+// not.
 double pack_bits_per_weight(const PackManifest& pack);
 
 }  // namespace moepack

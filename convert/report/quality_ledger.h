@@ -36,7 +36,7 @@ struct LayerQuality {
   std::vector<std::uint64_t> samples;  // [experts] calibration tokens; empty in a weight ledger
   std::array<ProjectionQuality, kProjections> projections;  // by Projection
 
-  // False where nobody knows: of records taken over from a pack without a ledger.
+  // False for records that were taken over from a pack without a ledger, of which nothing is known.
   bool is_known() const { return !projections[0].method.empty(); }
   ProjectionQuality& of(Projection p) { return projections[static_cast<std::size_t>(p)]; }
   const ProjectionQuality& of(Projection p) const {

@@ -18,8 +18,8 @@ bool is_projection_good(const ProjectionQuality& quality, std::size_t experts) {
 
 }  // namespace
 
-// Depths: 1 in the ledger, 2 in its lists, 3 in a layer, 4 in samples or a projection, 5 in a
-// column of a projection.
+// The depth is 1 in the ledger, 2 in its lists, 3 in a layer, 4 in samples or a projection, and 5
+// in a column of a projection.
 bool QualityLedgerReader::in_layer() const {
   return open_.size() >= 3 && open_[0].key == "layers" && open_[1].is_array && !open_[2].is_array;
 }

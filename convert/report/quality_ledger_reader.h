@@ -13,8 +13,8 @@
 
 namespace moepack {
 
-// Give it every event from the begin to the end of the value of `ledger`, whatever that is. Holds
-// what it has understood: less than the text it was read from.
+// Give it every event from the begin to the end of the value of `ledger`, whatever that is. It
+// holds what it has understood, which is less than the text. Used by one thread.
 class QualityLedgerReader {
  public:
   void scalar_null();
@@ -40,7 +40,8 @@ class QualityLedgerReader {
   bool is_open(std::initializer_list<std::string_view> path) const;
   void open_column();
   void finish_layer();
-  // Something that has no place where it stands: harmless unless that is a column.
+  // Takes note of something that has no place where it stands, which is harmless unless that is in
+  // a column.
   void refuse() {
     if (column_depth_ != 0) layer_is_good_ = false;
     done_ = open_.empty();

@@ -47,7 +47,8 @@ struct QualitySummary {
   std::uint64_t starved_experts = 0;                  // fewer than kStarvedTokens, unseen included
   std::uint64_t unseen_experts = 0;                   // no token at all
   std::array<MeanQuality, kProjections> projections;  // matrices with the ledger's kind of error
-  // Matrices of an output ledger that saw no held-out token: weight errors, a mean of their own.
+  // Matrices of an output ledger that saw no held-out token have weight errors, and this mean of
+  // their own.
   MeanQuality weight_error;
   std::vector<QualityEntry> worst;  // by falling `after`; equal ones by layer, expert, projection
 };

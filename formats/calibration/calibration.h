@@ -8,9 +8,9 @@
 //       experts  u16  [tokens, experts_per_token]   by falling router weight
 //       weights  f32  [tokens, experts_per_token]   as the runtime uses them (they sum to 1)
 //
-// Byte planes: of every 524,288 inputs (the last run is shorter) first all low bytes, then all high
-// bytes. On trained models' activations zstd level 1 leaves 67.7 % of that and 77.7 % of plain
-// values (small-moe, layer 4, 296,656 tokens); higher levels gain nothing.
+// Byte planes: each run of 524,288 inputs (the last run is shorter) is stored as all its low bytes,
+// then all its high bytes. Of a trained model's activations in this order zstd level 1 leaves
+// 67.7 %, of plain values 77.7 % (small-moe, layer 4, 296,656 tokens); higher levels gain nothing.
 //
 // Schema and an example: docs/calibration-format.md.
 #pragma once
@@ -29,7 +29,7 @@ namespace moepack {
 constexpr std::uint32_t kCalibrationFormatVersion = 1;
 constexpr const char* kCalibrationManifestName = "calibration.json";
 // An expert with fewer calibration tokens than this is called starved: it leans on the others'
-// inputs when it is quantized. flash-moe's limit, below which it forms no Hessian.
+// inputs when it is quantized. The number is flash-moe's, which forms no Hessian below it.
 constexpr std::uint64_t kStarvedTokens = 64;
 
 struct CalibrationLayer {
@@ -72,7 +72,8 @@ struct LayerActivations {
   std::vector<float> weights;          // [tokens, experts_per_token], finite, >= 0
 };
 
-// Deterministic text, and its checked reading (fuzz target). `file` names it in errors.
+// The manifest as text, which depends on the manifest alone, and the checked reading of such a text
+// (fuzz target). `file` names it in errors.
 std::string calibration_manifest_text(const CalibrationManifest& manifest);
 Result<CalibrationManifest> parse_calibration_manifest(std::string_view text,
                                                        const std::string& file);
@@ -80,23 +81,25 @@ Result<CalibrationManifest> parse_calibration_manifest(std::string_view text,
 // was not finished is named as such.
 Result<CalibrationManifest> read_calibration_manifest(const std::filesystem::path& directory);
 
-// Reads one layer whole, a block at a time from the file: checksum, size, expert ids and finiteness
-// are checked. Never more memory than the result and a few mebibytes, whatever the file claims.
+// Reads one layer whole, a block at a time from the file, and checks checksum, size, expert ids and
+// finiteness. It never takes more memory than the result and a few mebibytes, whatever the file
+// claims. May be called from any number of threads.
 Result<LayerActivations> read_layer_activations(const std::filesystem::path& directory,
                                                 const CalibrationManifest& manifest,
                                                 std::uint32_t layer);
 
-// The same without the inputs, which are passed over unseen: `inputs` is empty, and no more memory
-// than 6 bytes a use is taken.
+// Reads the routing of one layer. The inputs are passed over unseen, so `inputs` is empty, and no
+// more memory than 6 bytes a use is taken. Checks and threads as above.
 Result<LayerActivations> read_layer_routing(const std::filesystem::path& directory,
                                             const CalibrationManifest& manifest,
                                             std::uint32_t layer);
 
-// Compresses and writes one layer file (AtomicFile); the returned entry has everything filled in.
+// Compresses and writes one layer file, which appears when it is whole (AtomicFile). The returned
+// entry has everything filled in.
 Result<CalibrationLayer> write_layer_activations(const std::filesystem::path& directory,
                                                  std::uint32_t layer, std::uint32_t num_experts,
                                                  const LayerActivations& activations);
-// The size that the layer's file would have; for estimates.
+// The size in bytes that the layer's file would have, for estimates.
 Result<std::uint64_t> compressed_layer_size(const LayerActivations& activations);
 
 }  // namespace moepack

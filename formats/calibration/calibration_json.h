@@ -1,5 +1,5 @@
-// One layer's entry of a calibration as JSON: of the manifest, and of the state of an unfinished
-// one.
+// One layer's entry of a calibration as JSON, as it stands in the manifest and in the state of an
+// unfinished calibration.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ std::string calibration_file_name(std::uint32_t layer);
 
 // A JSON object on one line.
 std::string calibration_layer_text(const CalibrationLayer& layer);
-// Member `index` of the array "layers" of `root`: its file name must be that of the layer, and the
-// samples num_experts numbers that add up to `uses`.
+// Parses member `index` of the array "layers" of `root`: its file name must be that of the layer,
+// and its samples must be num_experts numbers that add up to `uses`. Anything else is kCorrupt.
 Result<CalibrationLayer> parse_calibration_layer(const JsonFields& root, std::uint32_t index,
                                                  std::uint32_t num_experts, std::uint64_t uses);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kCompressionLevel = 1;
 constexpr std::size_t kPlaneValues = kZstdFrameBytes / sizeof(std::uint16_t);
-// A file that claims more contents per byte gets its memory as they appear.
+// A file that claims more contents per byte than this gets memory only as the contents appear.
 constexpr std::uint64_t kPlausibleRatio = 16;
 constexpr std::uint16_t kBf16Exponent = 0x7f80;
 constexpr std::uint32_t kF32Exponent = 0x7f800000;
@@ -57,7 +57,7 @@ class FrameWriter {
   std::uint64_t size_ = 0;
 };
 
-// Low bytes of all values, then their high bytes.
+// Stores the low bytes of all values, then their high bytes.
 void split_planes(std::span<const std::uint16_t> values, std::span<std::byte> out) {
   const std::size_t count = values.size();
   for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<std::byte>(values[i] & 0xffU);
@@ -164,7 +164,7 @@ Status read_values(ZstdFrameReader& reader, std::uint64_t count, std::vector<T>&
   return Status::ok();
 }
 
-// Ids and weights of every token, and the samples they add up to.
+// Checks ids and weights of every token, and the samples that they add up to.
 Status check_routing(const LayerPlace& place, const LayerActivations& a,
                      const CalibrationLayer& entry) {
   std::vector<std::uint64_t> samples(entry.samples.size());

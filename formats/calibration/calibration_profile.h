@@ -7,8 +7,8 @@
 
 namespace moepack {
 
-// Counts and weights of every layer of the calibration in `directory`. One layer's routing at a
-// time in memory (6 bytes a use). Errors: those of the calibration's readers.
+// Counts and weights of every layer of the calibration in `directory`. The routing of one layer at
+// a time is in memory (6 bytes a use). Errors: those of the calibration's readers.
 Result<ExpertProfile> profile_of_calibration(const std::filesystem::path& directory);
 
 }  // namespace moepack

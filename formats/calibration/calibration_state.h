@@ -21,7 +21,7 @@ constexpr const char* kCalibrationStateName = "calibration.unfinished";
 
 struct CalibrationState {
   std::uint64_t plan = 0;  // digest of everything that the result depends on
-  std::string what;        // the same in words, for messages
+  std::string what;        // what is being calibrated, in words, for messages
   std::uint64_t tokens = 0;
   std::uint32_t num_experts = 0;
   std::uint32_t experts_per_token = 0;
@@ -35,10 +35,10 @@ struct CalibrationState {
 std::string residual_file_name(std::size_t layers_done);
 
 std::string calibration_state_text(const CalibrationState& state);
-// Fuzz target. `file` names it in errors.
+// Parses such a text (fuzz target). `file` names it in errors.
 Result<CalibrationState> parse_calibration_state(std::string_view text, const std::string& file);
 Result<CalibrationState> read_calibration_state(const std::filesystem::path& directory);
-// Through a synced file and a rename.
+// Writes the state to a new file, syncs it and renames it into place.
 Status write_calibration_state(const std::filesystem::path& directory,
                                const CalibrationState& state);
 

@@ -1,5 +1,6 @@
-// Counts by layer and expert that arrive one by one, from a source that may not say how many of
-// either there are. Grows with what it is given, up to kMaxProfiledExperts.
+// Counts by layer and expert that arrive one by one, from a source that may not say how many layers
+// and experts there are. The table grows with what it is given, up to kMaxProfiledExperts counts.
+// Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ class ExpertCounts {
  public:
   enum class Overflow { kRefuse, kSaturate };
 
-  // Adds to what the expert has; 0 names an expert without using it. Returns what is wrong with the
-  // arguments, "" if nothing: ids that no model has, a count beyond 64 bits unless it saturates.
+  // Adds `count` to what the expert has; 0 names an expert without using it. Returns what is wrong
+  // with the arguments, or "": ids that no model has, or a sum beyond 64 bits unless it saturates.
   std::string_view add(std::uint64_t layer, std::uint64_t expert, std::uint64_t count,
                        Overflow overflow = Overflow::kRefuse);
   bool is_empty() const { return layers_.empty(); }
@@ -31,9 +32,9 @@ class ExpertCounts {
   std::uint64_t held_ = 0;
 };
 
-// The shape of a profile in `file`, of which the file itself states `stated` and the user says that
-// it is `known`; 0: not told. kCorrupt where they contradict each other, kInvalidArgument where
-// neither tells.
+// The shape of the profile in `file`, put together from what the file itself states and what is
+// known from elsewhere; 0 stands for a number that is not told. kCorrupt where the two contradict
+// each other, kInvalidArgument where neither tells.
 Result<ExpertShape> settle_shape(const ExpertShape& stated, const ExpertShape& known,
                                  std::string_view file);
 

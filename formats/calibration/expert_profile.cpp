@@ -61,8 +61,8 @@ Status check_head(const JsonFields& root) {
                     "use the moepack that wrote it or profile again");
 }
 
-// Member `key`: [num_experts] numbers that `take` accepts. `take` is told index and node and
-// returns what is wrong, "" if nothing.
+// Reads member `key`, which must be [num_experts] numbers that `take` accepts. `take` is told index
+// and node, and returns what is wrong, or "".
 template <typename Take>
 Status parse_list(const JsonFields& fields, std::string_view key, std::uint32_t num_experts,
                   const Take& take) {
@@ -80,7 +80,7 @@ Status parse_list(const JsonFields& fields, std::string_view key, std::uint32_t 
   return Status::ok();
 }
 
-// `profile`: its shape, tokens and experts_per_token are set.
+// Reads a layer of `profile`, whose shape, tokens and experts_per_token are set.
 Status parse_counts(const JsonFields& fields, const ExpertProfile& profile, LayerProfile& layer) {
   const bool tokens_known = profile.tokens != 0;
   std::uint64_t uses = 0;

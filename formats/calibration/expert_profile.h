@@ -31,8 +31,8 @@ struct ExpertShape {
 // "60 layers of 512 experts".
 std::string to_string(const ExpertShape& shape);
 
-// Most layers times experts of a profile or a list of experts: no file asks for more memory than
-// this many counts. Four times the largest models there are.
+// The largest product of layers and experts in a profile or a list of experts: no file can ask for
+// more memory than this many counts. It is four times that of the largest models there are.
 constexpr std::uint64_t kMaxProfiledExperts = std::uint64_t{1} << 17;
 // kCorrupt with `file` unless both numbers are at least 1 and their product at most the maximum.
 Status check_expert_shape(const ExpertShape& shape, std::string_view file);
@@ -59,35 +59,36 @@ struct ExpertProfile {
   std::uint64_t tokens = 0;
   std::vector<LayerProfile> layers;  // [num_layers]
 
-  // False: `ranks` alone. The layers are of one kind.
+  // False where the layers have `ranks` alone. All layers are of one kind.
   bool has_counts() const;
   bool has_weights() const;  // of all layers
 };
 
 // Uses of a layer: the sum of its counts, which the reader and add_profiles keep within 64 bits.
 std::uint64_t layer_uses(const LayerProfile& layer);
-// Ids of the experts that were used, most used first, equally used ones by id; of ranks: as they
-// are.
+// Ids of the experts that were used, most used first and equally used ones by id. A layer of ranks
+// gives its ranks as they are.
 std::vector<std::uint32_t> used_experts(const LayerProfile& layer);
 
-// Deterministic text; parse_expert_profile gives the same values back, bit for bit.
+// The profile as text, which depends on the profile alone; parse_expert_profile gives the same
+// values back, bit for bit.
 std::string expert_profile_text(const ExpertProfile& profile);
-// Checked reading (fuzz target): unknown keys, counts that do not add up, weights without a use are
-// refused. `file` names it in errors.
+// Parses a profile (fuzz target). Unknown keys, counts that do not add up, and weights without a
+// use are refused. `file` names the text in errors.
 Result<ExpertProfile> parse_expert_profile(std::string_view text, const std::string& file);
 Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
                                                 const std::string& file);
 
-// Longest text of a profile or a list of experts that is read. kMaxProfiledExperts counts of 15
-// digits with their weights fit.
+// The longest text of a profile or a list of experts that is read, in bytes. kMaxProfiledExperts
+// counts of 15 digits with their weights fit into it.
 constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{8} << 20;
 
 // kInvalidArgument where `a` and `b` are of models that differ in shape, number of experts per
 // token or name, of what is known; names may differ when the source is known to be the same.
 Status check_same_model(const ExpertProfile& a, const ExpertProfile& b);
 // The counts of both together. Weights remain where both have them, `tokens` where both know it.
-// kInvalidArgument: other models (check_same_model), sums beyond 64 bits; kUnsupported: ranks
-// without counts, which cannot be added.
+// kInvalidArgument: the two are of different models (check_same_model), or a sum is beyond 64 bits;
+// kUnsupported: ranks without counts, which cannot be added.
 Result<ExpertProfile> add_profiles(const ExpertProfile& a, const ExpertProfile& b);
 
 }  // namespace moepack

@@ -1,4 +1,4 @@
-// Telling the formats apart, and the binary one. The JSON ones: foreign_profile_json.cpp.
+// Tells the formats apart, and reads the binary one. foreign_profile_json.cpp reads those in JSON.
 #include "formats/calibration/foreign_profile.h"
 
 #include <algorithm>
@@ -21,8 +21,8 @@ struct BinaryHead {
   std::uint64_t size = 0;  // of a whole file
 };
 
-// Head of counts-binary; a shape of 0 where the bytes cannot be one. Text never is: its first four
-// bytes make a number above 2^24.
+// Reads the head of counts-binary; its shape is 0 where the bytes cannot be one. Text never is one:
+// its first four bytes make a number above 2^24.
 BinaryHead binary_head(std::span<const std::byte> bytes) {
   BinaryHead head;
   if (bytes.size() < kHeadBytes) return head;
@@ -51,7 +51,7 @@ std::string read_note(const FreqDumpReader& dump, std::uint32_t num_layers) {
          " lines of FREQ_DUMP: a dump has one of every layer, the log may be cut";
 }
 
-// The dumps in `file`; no lines() when there are none.
+// Reads the dumps in `file`; `dump` has no lines() when there are none.
 Status read_dumps(const File& file, FreqDumpReader& dump) {
   std::vector<std::byte> buffer;
   const auto feed = [&](std::uint64_t, std::span<const std::byte> piece) {
@@ -102,7 +102,7 @@ Result<ProfileInput> read_profile_input(const std::filesystem::path& path,
   MOE_RETURN_IF_ERROR(file.read_at(0, head_bytes));
   const BinaryHead head = binary_head(head_bytes);
   if (is_counts_binary(head, file.size())) {
-    // As long as its own head says and no longer: at most 512 KiB.
+    // The file must be as long as its own head says, which is at most 512 KiB; one byte more tells.
     std::vector<std::byte> bytes(std::min(file.size(), head.size + 1));
     MOE_RETURN_IF_ERROR(file.read_at(0, bytes));
     return parse_counts_binary(bytes, file.path(), known);

@@ -82,7 +82,8 @@ Result<ProfileInput> parse_counts_json(const nlohmann::json& json, const JsonFie
 
 // ---- the hot cache's perf JSON ----
 
-// Member `key` of a layer, a list of [id, count]; absent: none. Equal ids add up, saturating.
+// Adds member `key` of a layer, a list of [id, count] that may be absent. Equal ids add up, up to
+// 2^64 - 1.
 Status add_pairs(const JsonFields& layer, const char* key, std::uint32_t index,
                  std::uint32_t num_experts, ExpertCounts& counts) {
   if (!layer.has(key)) return Status::ok();
@@ -118,7 +119,7 @@ Status add_perf_layer(const JsonFields& layer, const ExpertShape& shape, ExpertC
   const auto add = [&](const char* key) {
     return add_pairs(layer, key, static_cast<std::uint32_t>(index), shape.num_experts, counts);
   };
-  // What the cache served and what it did not, together; without the cache the raw counts.
+  // What the cache served and what it did not are added up; without the cache there are raw counts.
   if (!has_entries(layer, "hot_experts") && !has_entries(layer, "cold_experts")) {
     return add("experts");
   }

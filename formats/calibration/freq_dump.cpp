@@ -16,7 +16,7 @@ bool may_be_dump(std::string_view text) {
   return text.substr(0, known) == kPrefix.substr(0, known);
 }
 
-// Digits at `at`, which moves behind them.
+// Takes the digits at `at`, which moves behind them.
 std::optional<std::uint64_t> take_number(std::string_view line, std::size_t& at) {
   std::uint64_t value = 0;
   const char* begin = line.data() + at;

@@ -17,7 +17,8 @@
 
 namespace moepack {
 
-// Takes a log piece by piece and holds no more of it than one line of a dump (4 MiB at most).
+// Takes a log piece by piece and holds no more of it than one line of a dump (4 MiB at most). Used
+// by one thread.
 class FreqDumpReader {
  public:
   // `file` names the log in errors and outlives the object.
@@ -25,7 +26,7 @@ class FreqDumpReader {
 
   // kCorrupt with the byte offset for a line that begins as one of a dump and does not go on so.
   Status feed(std::span<const char> piece);
-  // At the end of the log: a last line of a dump without its end is cut off, kCorrupt.
+  // Ends the log. kCorrupt: its last line is one of a dump and is cut off.
   Status finish();
 
   std::uint64_t lines() const { return lines_; }  // of dumps

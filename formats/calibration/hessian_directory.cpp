@@ -30,7 +30,7 @@ std::string numbered(const char* format, std::uint32_t number) {
 std::string layer_name(std::uint32_t layer) { return numbered("layer_%02u", layer); }
 std::string expert_file_name(std::uint32_t expert) { return numbered("expert_%03u.npy", expert); }
 
-// The members of one object of numbers.
+// Collects the members of one object of numbers.
 class CountsVisitor final : public JsonVisitor {
  public:
   CountsVisitor(std::uint32_t num_experts, const std::string& file)
@@ -198,7 +198,7 @@ Result<std::vector<float>> HessianDirectory::read(std::uint32_t layer, std::uint
                        shape_text(expected),
                    "these Hessians are of another model");
   }
-  // As large as the file has been found to be.
+  // The file has been found to be as large as this.
   std::vector<float> values(file.array().elements);
   MOE_RETURN_IF_ERROR(file.read(values));
   MOE_RETURN_IF_ERROR(check_hessian(values, dims_.hidden_size, path.string()));

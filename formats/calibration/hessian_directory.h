@@ -25,13 +25,13 @@ struct HessianDimensions {
 };
 
 using HessianCounts = std::map<std::uint32_t, std::uint64_t>;  // tokens by expert id
-// The text of a counts.json: kCorrupt for experts below 0 or from `num_experts` on and for counts
-// that are no integers > 0.
+// Parses the text of a counts.json. kCorrupt for experts below 0 or from `num_experts` on, and for
+// counts that are no integers > 0.
 Result<HessianCounts> parse_hessian_counts(std::string_view text, std::uint32_t num_experts,
                                            const std::string& file);
 
-// True when `values` [size, size] could be a sum of x x^T: all finite, the diagonal >= 0,
-// |H_ij - H_ji| <= 1e-3 sqrt(H_ii H_jj). Else kCorrupt with `file` and the place.
+// Ok when `values` [size, size] could be a sum of x x^T: all are finite, the diagonal is >= 0, and
+// |H_ij - H_ji| <= 1e-3 sqrt(H_ii H_jj). Otherwise kCorrupt with `file` and the place.
 Status check_hessian(const std::vector<float>& values, std::uint64_t size, const std::string& file);
 
 class HessianDirectory {
@@ -42,10 +42,10 @@ class HessianDirectory {
                                        const HessianDimensions& dims);
 
   bool has(std::uint32_t layer, std::uint32_t expert) const { return samples(layer, expert) != 0; }
-  // Tokens that the Hessian sums over; 0 without one.
+  // The number of tokens over which the expert's Hessian sums; 0 where there is none.
   std::uint64_t samples(std::uint32_t layer, std::uint32_t expert) const;
-  // [hidden_size, hidden_size], as check_hessian wants it. kNotFound where has() is false. May be
-  // called from any number of threads.
+  // Reads the Hessian, [hidden_size, hidden_size], and checks it with check_hessian. kNotFound
+  // where has() is false. May be called from any number of threads.
   Result<std::vector<float>> read(std::uint32_t layer, std::uint32_t expert) const;
 
  private:

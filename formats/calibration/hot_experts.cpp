@@ -12,7 +12,7 @@
 namespace moepack {
 namespace {
 
-// The dimension `key`: as the file states it, else `expected`; 0 is unknown.
+// The dimension `key` as the file states it, or else `expected`; 0 stands for unknown.
 Result<std::uint32_t> dimension(const JsonFields& root, const char* key, std::uint32_t expected) {
   if (!root.has(key)) {
     if (expected != 0) return expected;
@@ -38,7 +38,7 @@ Status parse_lists(const JsonFields& root, HotExperts& hot) {
   return Status::ok();
 }
 
-// What the file says about itself; under the names of either tool.
+// Checks what the file says about itself, under the names of either tool.
 Status check_totals(const JsonFields& root, const HotExperts& hot) {
   const std::uint64_t total = hot.total_hot();
   const std::uint64_t all = std::uint64_t{hot.shape.num_layers} * hot.shape.num_experts;

@@ -4,7 +4,7 @@
 //   {"threshold": 0.8, "num_layers": L, "num_experts": E, "total_hot": n, "total_cold": n,
 //    "hot_experts": {"0": [ids], …}}
 //
-// is what profile_experts.py writes (ids by falling use) and we do. The lists of
+// is what profile_experts.py writes (ids by falling use), and what moepack writes. The lists of
 // sensitivity_analysis.py ("threshold": null, ids ascending, keys about sizes) and the made-up ones
 // ("heuristic": true: the first experts of every layer, whatever they do) are read too; keys that
 // say nothing about the lists are passed over.
@@ -34,22 +34,23 @@ struct HotExperts {
 };
 
 // The fewest experts, most used first and equally used ones by id, whose counts make up at least
-// `threshold` of the layer's uses: the share compared as a double, as profile_experts.py does. None
-// of a layer without uses or counts.
+// `threshold` of the layer's uses. The share is compared as a double, as profile_experts.py does
+// it. A layer without uses or counts gives no experts.
 std::vector<std::uint32_t> experts_covering(const LayerProfile& layer, double threshold);
-// These of every layer. kInvalidArgument unless 0 < threshold <= 1; kUnsupported for ranks without
-// counts.
+// experts_covering() of every layer. kInvalidArgument unless 0 < threshold <= 1; kUnsupported for
+// ranks without counts.
 Result<HotExperts> select_hot_by_coverage(const ExpertProfile& profile, double threshold);
-// Of each layer the `count` most used, fewer where fewer were used. Ranks suffice.
+// The `count` most used experts of each layer, or fewer where fewer were used. Ranks suffice.
 // kInvalidArgument unless 1 <= count <= num_experts.
 Result<HotExperts> select_hot_by_number(const ExpertProfile& profile, std::uint32_t count);
 
-// In the form of profile_experts.py, one line a layer. Deterministic.
+// The list as text in the form of profile_experts.py, one line a layer. It depends on the list
+// alone.
 std::string hot_experts_text(const HotExperts& hot);
-// Checked reading (fuzz target). `expected`: the model's shape; what the file states must agree,
-// and what it does not state is taken from there; unknown to both: kCorrupt. Layers without an
-// entry have no hot experts. Ids and layers beyond the model, ids given twice and totals that do
-// not agree with the lists are refused with file and key.
+// Parses a list (fuzz target). `expected` is the model's shape: what the file states must agree
+// with it, and what the file does not state is taken from it; a number that neither tells is
+// kCorrupt. Layers without an entry have no hot experts. Ids and layers beyond the model, ids given
+// twice, and totals that do not agree with the lists are refused with file and key.
 Result<HotExperts> parse_hot_experts(std::string_view text, const std::string& file,
                                      const ExpertShape& expected = {});
 Result<HotExperts> read_hot_experts(const std::filesystem::path& path,

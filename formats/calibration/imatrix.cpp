@@ -150,7 +150,7 @@ std::uint64_t Imatrix::values(std::string_view weight) const {
 
 Result<std::uint64_t> Imatrix::digest() const { return checksum_of_file(path()); }
 
-// What the sums of one matrix are to be divided by; 0: it was never used.
+// The number by which the sums of one matrix are to be divided; 0 if it was never used.
 Result<double> Imatrix::count_of(const Entry& entry, std::uint64_t index,
                                  std::uint64_t matrices) const {
   if (entry.counts == nullptr) return static_cast<double>(entry.calls);

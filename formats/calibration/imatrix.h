@@ -24,15 +24,15 @@ namespace moepack {
 
 class Imatrix {
  public:
-  // Reads the heads: names and places; the form is told by the first bytes. kCorrupt names file,
-  // entry and offset. Memory: the names, and about 100 bytes an entry.
+  // Reads the heads, that is names and places of all entries; the first bytes tell the form.
+  // kCorrupt names file, entry and offset. Memory: the names, and about 100 bytes an entry.
   static Result<Imatrix> open(const std::filesystem::path& path);
 
   bool has(std::string_view weight) const { return entries_.find(weight) != entries_.end(); }
   std::vector<std::string> weights() const;  // all names, sorted
-  // Numbers of an entry that is there: matrices * inputs.
+  // How many numbers an entry has, which must be there: matrices * inputs.
   std::uint64_t values(std::string_view weight) const;
-  // True: the file says how many tokens each matrix has seen.
+  // True where the file says how many tokens each matrix has seen.
   bool has_counts() const { return gguf_ != nullptr; }
   // XXH3-64 of the file; reads it whole, a block at a time.
   Result<std::uint64_t> digest() const;
@@ -43,8 +43,9 @@ class Imatrix {
     std::vector<float> mean_square;
     std::uint64_t tokens = 0;  // 0 where !has_counts()
   };
-  // Matrix `index` of `matrices`, each of `inputs` inputs, of a weight that is there. kCorrupt when
-  // the entry has other dimensions or values that no squares have. Any number of threads.
+  // Reads matrix `index` of the `matrices` of a weight that is there, each with `inputs` inputs.
+  // kCorrupt when the entry has other dimensions, or values that no squares have. May be called
+  // from any number of threads.
   Result<Importance> read(std::string_view weight, std::uint64_t index, std::uint64_t matrices,
                           std::uint64_t inputs) const;
 

@@ -76,7 +76,7 @@ class LiteralParser {
     }
     return at_ > begin && (text_[begin] != '0' || at_ == begin + 1);
   }
-  // (), (3,), (3, 4) or (3, 4,); a lone (3) is a number in Python.
+  // Reads (), (3,), (3, 4) or (3, 4,); a lone (3) is a number in Python.
   bool tuple(std::vector<std::uint64_t>& out) {
     if (!take('(')) return false;
     while (!take(')')) {

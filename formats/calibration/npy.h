@@ -20,7 +20,7 @@
 
 namespace moepack {
 
-// Magic, version, length and the longest header that is read (NumPy's own limit).
+// Bytes of magic, version, length and the longest header that is read (NumPy's own limit).
 constexpr std::uint64_t kMaxNpyHead = 12 + 10'000;
 
 struct NpyArray {
@@ -30,8 +30,9 @@ struct NpyArray {
   std::uint64_t data_offset = 0;     // bytes from the start of the file; the data fill the rest
 };
 
-// `head`: the first min(file_size, kMaxNpyHead) bytes of the file, or more. kCorrupt for a header
-// that is none or contradicts `file_size`; kUnsupported for other versions, types and orders.
+// Parses `head`, the first min(file_size, kMaxNpyHead) bytes of the file, or more. kCorrupt for a
+// header that is none or contradicts `file_size`; kUnsupported for other versions, types and
+// orders.
 Result<NpyArray> parse_npy_header(std::span<const std::byte> head, std::uint64_t file_size,
                                   const std::string& file);
 
@@ -40,8 +41,8 @@ class NpyFile {
   static Result<NpyFile> open(const std::filesystem::path& path);
   const NpyArray& array() const { return array_; }
   const File& file() const { return file_; }
-  // All elements, as float32 (f8 is rounded). `out` has array().elements; f8 passes through a block
-  // of 1 MiB.
+  // Reads all elements as float32, rounding f8. `out` has array().elements floats; f8 passes
+  // through a block of 1 MiB. May be called from any number of threads.
   Status read(std::span<float> out) const;
 
  private:

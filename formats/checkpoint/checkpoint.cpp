@@ -31,7 +31,7 @@ Status append_shard(Result<SafetensorsFile> opened, Shards& shards) {
   return Status::ok();
 }
 
-// What a directory without model.safetensors and without an index holds instead.
+// An error that names what a directory without model.safetensors and index holds instead.
 Status no_weights(const fs::path& directory) {
   std::size_t safetensors = 0;
   std::string other;
@@ -108,7 +108,7 @@ Result<std::vector<TensorRef>> merge_tensors(const Shards& shards) {
   return tensors;
 }
 
-// Both lists are sorted by name; walks them together.
+// Walks both lists together; they are sorted by name.
 Status compare_with_index(const std::vector<TensorRef>& tensors, const Shards& shards,
                           const ShardIndex& index, const std::string& index_file) {
   auto tensor = tensors.begin();
@@ -165,7 +165,7 @@ Status TensorRef::read(std::uint64_t begin, std::span<std::byte> out) const {
   return shard->file().read_at(info->offset + begin, out, info->name);
 }
 
-// `single_file`: that file alone; "" for the directory's shards.
+// Opens `single_file` alone, or the directory's shards where that is "".
 Status Checkpoint::open_shards(const fs::path& single_file, const fs::path& saved_headers) {
   const fs::path index_path = directory_ / kIndexName;
   const std::string index_file = index_path.string();

@@ -22,8 +22,8 @@ struct TensorRef {
   const TensorInfo* info = nullptr;
 
   // Fills `out` with bytes [begin, begin + out.size()) of the tensor. A range that leaves the
-  // tensor is kInvalidArgument; kNotFound when only the shard's header is left. Any number of
-  // threads.
+  // tensor is kInvalidArgument; kNotFound means that only the shard's header is left. May be called
+  // from any number of threads.
   Status read(std::uint64_t begin, std::span<std::byte> out) const;
   Where where() const { return {.file = shard->file().path(), .tensor = info->name}; }
 };
@@ -39,8 +39,8 @@ class Checkpoint {
   // is not in the checkpoint any more is taken from there, without its data. "" for none.
   static Result<Checkpoint> open(const std::filesystem::path& path,
                                  const std::filesystem::path& saved_headers = {});
-  // The tensors alone, for looking at checkpoints that cannot be run: config.json is not read and
-  // config() stays empty. `path` may also be one safetensors file.
+  // Opens the tensors alone, for looking at checkpoints that cannot be run: config.json is not read
+  // and config() stays empty. `path` may also be one safetensors file.
   static Result<Checkpoint> open_tensors(const std::filesystem::path& path);
 
   const std::filesystem::path& directory() const { return directory_; }  // resolved
@@ -72,13 +72,11 @@ class Checkpoint {
 
 // The directory that `path` stands for:
 //   - `path` itself when it holds config.json;
-//   - a HuggingFace cache entry (models--org--name): the snapshot that refs/main names, else the
-//   only
-//     one; several and no refs/main: kInvalidArgument with the list;
-//   - a cache root (it, or its folder hub, holds models--* folders): its only model, as above;
-//   several
-//     models: kInvalidArgument with the list.
-// Anything else: kNotFound, or kInvalidArgument for a path that is no directory.
+//   - for a HuggingFace cache entry (models--org--name) the snapshot that refs/main names, or the
+//     only one there is; kInvalidArgument with the list where there are several and no refs/main;
+//   - for a cache root (it, or its folder hub, holds models--* folders) that of its only model, as
+//     above; kInvalidArgument with the list where there are several models.
+// For anything else it returns kNotFound, or kInvalidArgument for a path that is no directory.
 Result<std::filesystem::path> resolve_checkpoint_directory(const std::filesystem::path& path);
 
 }  // namespace moepack

@@ -138,7 +138,7 @@ class HeaderVisitor final : public JsonVisitor {
     return Field::kIgnored;
   }
 
-  // A value of a kind that its place may not hold, unless the place is ignored.
+  // Refuses a value of a kind that its place may not hold, unless the place is ignored.
   Status on_other_scalar(std::string_view kind) {
     if (state_ == State::kIgnored) return Status::ok();
     if (state_ == State::kTensor && field_ == Field::kIgnored) return Status::ok();
@@ -215,8 +215,8 @@ std::string shape_text(const TensorInfo& tensor) {
   return text + (tensor.shape.size() > kShown ? ", ...]" : "]");
 }
 
-// Bits of the whole tensor; nullopt on overflow. Factors are multiplied left to right and none is
-// skipped, so that a zero cannot hide an overflow before it.
+// The bits of the whole tensor, or nullopt on overflow. Factors are multiplied left to right and
+// none is skipped, so that a zero cannot hide an overflow before it.
 std::optional<std::uint64_t> tensor_bits(const TensorInfo& tensor) {
   std::optional<std::uint64_t> product = 1;
   for (std::uint64_t dimension : tensor.shape) {

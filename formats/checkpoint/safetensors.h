@@ -1,14 +1,18 @@
 // One safetensors file: header checked, tensors listed, bytes read on demand.
 // Source: the safetensors format and the checks of its reference implementation, all ten, in its
 // order:
-//   1 the file has 8 bytes          6 tensors in order of offsets: no hole, no overlap, begin <=
-//   end 2 header <= 100,000,000 bytes   7 shape product (left to right) and bits do not overflow 3
-//   8 + header <= file            8 whole bytes (F4 and F6 may fail) 4 header is UTF-8 9 offsets
-//   agree with shape and dtype 5 header is a JSON object of   10 the last tensor ends where the
-//   file ends
-//     the right form
-// Beyond it: a key that stands twice is refused anywhere in the header. Alignment is not promised:
-// writers in the wild leave the header unpadded, so data may start at odd offsets.
+//    1  the file has at least 8 bytes
+//    2  the header has at most 100,000,000 bytes
+//    3  8 + the header's length is at most the file's size
+//    4  the header is UTF-8
+//    5  the header is a JSON object of the right form
+//    6  in order of offsets, the tensors leave no hole and do not overlap, and begin <= end
+//    7  the product of a shape, from left to right, and its bits do not overflow
+//    8  a tensor takes whole bytes (F4 and F6 may fail this)
+//    9  offsets agree with shape and dtype
+//   10  the last tensor ends where the file ends
+// Beyond them, a key that stands twice is refused anywhere in the header. Alignment is not
+// promised: writers in the wild leave the header unpadded, so data may start at odd offsets.
 #pragma once
 
 #include <cstdint>
@@ -43,19 +47,22 @@ class SafetensorsFile {
   // kUnsupported for a dtype unknown to the format.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
 
-  // A shard whose data is gone, from what save_header kept of it: the same tensors, size and
-  // checksum. Its name is that of the copy, so the copy bears the shard's own name.
+  // Opens a shard whose data is gone, from what save_header kept of it: it has the tensors, the
+  // size and the checksum of the original. Its name is that of the copy, so the copy must bear the
+  // shard's own name.
   static Result<SafetensorsFile> open_saved_header(const std::filesystem::path& copy);
   // Writes the 8 + N header bytes and the file's size (u64, little-endian) to `copy`, atomically.
   Status save_header(const std::filesystem::path& copy) const;
 
-  // read_at may be called from any number of threads. Of a saved header it is the copy.
+  // The shard's file, or for a saved header the copy. Its read_at may be called from any number of
+  // threads.
   const File& file() const { return file_; }
-  // Of the shard, header and data, in bytes.
+  // Size of the shard, header and data together, in bytes.
   std::uint64_t file_size() const { return file_size_; }
   // False for a saved header: no tensor can be read.
   bool has_data() const { return has_data_; }
-  // Closes the file, for good: like a saved header from now on. No read may be under way.
+  // Closes the file for good; from now on the object behaves as a saved header does. No read may be
+  // under way.
   void drop_data() {
     file_.close();
     has_data_ = false;
@@ -79,7 +86,7 @@ class SafetensorsFile {
   std::uint64_t header_checksum_ = 0;
 };
 
-// The header alone, from memory: checks 2 to 10 (the fuzz target's entry). `header` is the JSON
+// Parses a header from memory, with checks 2 to 10 (the fuzz target's entry). `header` is the JSON
 // text, which starts at byte 8 of a file that is `file_size` bytes long. Tensors come sorted by
 // name.
 Result<std::vector<TensorInfo>> parse_safetensors_header(std::string_view header,

@@ -92,7 +92,7 @@ class IndexVisitor final : public JsonVisitor {
   }
 
  private:
-  // A value that is no shard name: an error where one must stand, else ignored.
+  // Handles a value that is no shard name: an error where one must stand, otherwise ignored.
   Status on_other(std::string_view kind) const {
     if (depth_ == 0) return error("the index is " + std::string(kind) + ", not a JSON object");
     if (in_map_ && depth_ == 1) {

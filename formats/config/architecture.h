@@ -70,10 +70,10 @@ enum class Rounding : std::uint8_t {
 // checkpoints and some GGUF files.
 enum class VHeadRule : std::uint8_t {
   kNone,
-  kRows,            // linear_value_dim rows a head
-  kRowsBehindKeys,  // the same behind the rows of queries and keys
-  kScalars,         // one row, or one value, a head
-  kColumns,         // linear_value_dim columns a head
+  kRows,            // each head has linear_value_dim rows
+  kRowsBehindKeys,  // as kRows, behind the rows of queries and keys
+  kScalars,         // each head has one row, or one value
+  kColumns,         // each head has linear_value_dim columns
 };
 
 // A module that the runtime keeps in memory.
@@ -82,7 +82,7 @@ struct ResidentRule {
   std::string_view name;  // below "model.layers.N." for the scopes of layers
   LayerScope scope;
   // The logical shape; {channels, 1, taps} may also be written {channels, taps, 1}. A dimension of
-  // 0: this model has no such module.
+  // 0 means that this model has no such module.
   std::vector<std::uint64_t> (*shape)(const ModelConfig&);
   Rounding rounding = Rounding::kAsAsked;
   bool has_weight_suffix = true;    // false: the tensor is called `name` itself
@@ -109,7 +109,7 @@ struct PrefixRule {
   std::string_view canonical;
 };
 
-// The matrix of an expert that a tensor holds. kGateUp: rows of gate, then rows of up.
+// The matrix of an expert that a tensor holds; kGateUp has the rows of gate, then those of up.
 enum class ExpertMatrix : std::uint8_t { kGate, kUp, kDown, kGateUp };
 constexpr std::size_t kExpertMatrices = 4;
 
@@ -121,7 +121,8 @@ struct ExpertNames {
   std::array<std::string_view, kExpertMatrices> gguf;      // whole, below "blk.N."; all experts
 };
 
-// What the norms of a checkpoint hold. GGUF files and the flash-moe engines hold factors always.
+// What the norms of a checkpoint hold. Those of GGUF files and of the flash-moe engines are always
+// factors.
 enum class NormSource : std::uint8_t {
   kFactor,        // the factor itself
   kToldByConv1d,  // 1 less where conv1d is [channels, 1, taps], as transformers writes it
@@ -144,14 +145,16 @@ struct Architecture {
   const ExpertNames* experts;
 };
 
-// All of them; the order is that of messages.
+// All families, in the order in which messages name them. The tables live as long as the program
+// and never change, so the functions below may be called from any number of threads.
 std::span<const Architecture* const> architectures();
-// By model_type of the text model or its wrapper, and by general.architecture; nullptr when there
-// is none.
+// The family with this model_type, of the text model or its wrapper, or with this
+// general.architecture; nullptr when there is none.
 const Architecture* find_architecture(std::string_view model_type);
 const Architecture* find_gguf_architecture(std::string_view name);
 std::string supported_gguf_architectures();  // "a, b"
-// Of a configuration that parse_model_config has read; kUnsupported for other model types.
+// The family of a configuration that parse_model_config has read; kUnsupported for other model
+// types.
 Result<const Architecture*> architecture_of(const ModelConfig& config);
 
 // nullptr when the family has no module of that role.
@@ -161,7 +164,7 @@ const ResidentRule* find_rule(const Architecture& architecture, ModuleRole role)
 std::string resident_module(const ResidentRule& rule, std::uint32_t layer);
 // True when the rule's tensor stands in `layer` of this model.
 bool applies_to_layer(const ResidentRule& rule, const ModelConfig& config, std::uint32_t layer);
-// False where the sizes of this model leave no such module (no shared expert).
+// False where the sizes of this model leave no such module, as without a shared expert.
 bool exists_in(const ResidentRule& rule, const ModelConfig& config);
 // True for the norms that hold a factor or 1 less than it, by the model's convention.
 bool follows_norm_convention(ModuleRole role);

@@ -1,5 +1,6 @@
-// The characters that byte-level BPE writes bytes as (GPT-2): 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF
-// are the characters with these numbers, the other 68 bytes in order are U+0100 and on.
+// The characters as which byte-level BPE writes bytes. Source: GPT-2's bytes_to_unicode. The bytes
+// 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF are the characters with these numbers; the other 68 bytes, in
+// order, are U+0100 and on.
 #pragma once
 
 #include <cstdint>

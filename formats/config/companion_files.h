@@ -25,7 +25,7 @@ struct CompanionFile {
   std::uint64_t max_bytes;  // what is larger is refused, by every reader
 };
 
-// All of them, in the order in which they are reported and copied.
+// All companions, in the order in which they are reported and copied.
 constexpr std::array<CompanionFile, 5> kCompanionFiles{{
     {kConfigName, std::uint64_t{4} << 20},
     {kTokenizerName, std::uint64_t{256} << 20},
@@ -39,7 +39,8 @@ bool is_companion(std::string_view name);
 // Whether `directory` has the companion `name`, one of the table. Errors: a link that leads
 // nowhere, something else than a regular file, or more than max_bytes.
 Result<bool> has_companion(const std::filesystem::path& directory, std::string_view name);
-// Its text; nullopt where the directory lacks it. Errors: the same, and what cannot be read.
+// The text of the companion `name`; nullopt where the directory lacks it. Errors: those of
+// has_companion, and a file that cannot be read.
 Result<std::optional<std::string>> read_companion(const std::filesystem::path& directory,
                                                   std::string_view name);
 

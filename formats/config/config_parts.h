@@ -10,7 +10,7 @@
 
 namespace moepack {
 
-// What stands for absent keys of the same names.
+// The values that stand for absent keys of these names.
 struct TextModelDefaults {
   std::uint32_t vocab_size = 0;
   std::uint32_t hidden_size = 0;
@@ -18,7 +18,7 @@ struct TextModelDefaults {
   std::uint32_t max_position_embeddings = 0;
   double rms_norm_eps = 0;
 };
-// Fills those, and tie_word_embeddings.
+// Fills the fields of TextModelDefaults, and tie_word_embeddings.
 Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaults,
                        ModelConfig& model);
 

@@ -36,7 +36,7 @@ Result<WeightFormat> read_format(const ConfigReader& block) {
 }
 
 Result<QuantizationConfig> read_block(const ConfigReader& block) {
-  // Every other method of the HuggingFace world names itself here; MLX does not.
+  // Every other method of the HuggingFace world names itself under one of these keys; MLX does not.
   for (std::string_view key : {"quant_method", "quant_algo"}) {
     MOE_RETURN_IF_ERROR(block.require_absent(key));
   }

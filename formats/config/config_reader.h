@@ -12,7 +12,8 @@
 
 namespace moepack {
 
-// No dimension of a published model comes near it; products of two still fit 64 bits with room.
+// No dimension of a published model comes near this, and products of two dimensions still fit into
+// 64 bits with room to spare.
 constexpr std::uint32_t kMaxDimension = 1U << 24;
 
 // Borrows the JSON object and the file name: keep both alive. A key that is absent and one that is
@@ -45,7 +46,8 @@ class ConfigReader {
   Status dimension(std::string_view key, std::uint32_t fallback, std::uint32_t& out,
                    std::uint32_t maximum = kMaxDimension) const;
 
-  // Settings whose other values mean other math. kUnsupported, naming key and value.
+  // For settings whose other values mean other math: kUnsupported, naming key and value, unless the
+  // setting is absent or as it is implemented.
   Status require_flag(std::string_view key, bool implemented) const;
   Status require_text(std::string_view key, std::string_view implemented) const;
   Status require_absent(std::string_view key) const;

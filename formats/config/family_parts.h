@@ -42,7 +42,7 @@ inline ModuleShape head(const ModelConfig& c) { return {c.head_dim}; }
 
 }  // namespace shapes
 
-// Of checkpoints without a wrapper, HuggingFace's and mlx-lm's.
+// Prefixes in checkpoints without a wrapper, HuggingFace's and mlx-lm's.
 inline constexpr std::array<PrefixRule, 2> kTextModelPrefixes{{
     {"model.", "model."},
     {"lm_head", "lm_head"},

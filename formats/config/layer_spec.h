@@ -10,7 +10,7 @@
 
 namespace moepack {
 
-// Over which values the RMSNorm of queries and keys is taken, before they are rotated.
+// The values over which the RMSNorm of queries and keys is taken, before they are rotated.
 enum class QueryKeyNorm : std::uint8_t {
   kPerHead,     // each head for itself; the factor is [head_dim] and serves every head
   kWholeWidth,  // all heads of a token at once; the factor is [heads * head_dim]. Not with a gate,

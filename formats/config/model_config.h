@@ -90,7 +90,7 @@ struct ParsedConfig {
 // other (heads not divisible, experts per token above the number of experts, layer_types of the
 // wrong length, one setting stated twice with different values, ...).
 Result<ParsedConfig> parse_model_config(std::string_view text, const std::string& file);
-// The same from a file.
+// Reads and parses the config.json at `path`.
 Result<ParsedConfig> read_model_config(const std::filesystem::path& path);
 
 // The model_type values that parse_model_config accepts, for messages and help: "a, b".

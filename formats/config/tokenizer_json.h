@@ -1,8 +1,8 @@
 // tokenizer.json of a byte-level BPE tokenizer, read into plain data.
 //
-// Source: HuggingFace `tokenizers`, the format its Tokenizer::from_file reads. Whatever of it would
-// change ids or text and is not described below is refused by name. Truncation and padding settings
-// are ignored, as they are by the programs that serve these models.
+// Source: HuggingFace `tokenizers`, the format that its Tokenizer::from_file reads. A setting that
+// would change ids or text and is not described below is refused by name. Truncation and padding
+// settings are ignored, as they are by the programs that serve these models.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,9 @@ struct AddedTokenSpec {
 struct TokenizerSpec {
   bool nfc = false;               // Unicode normalization form C before splitting
   std::vector<SplitSpec> splits;  // in order; each cuts the pieces of the one before
-  bool add_prefix_space = false;  // a space before every piece that does not start with one
-  bool split_gpt2 = false;        // then GPT-2's own pattern
-  bool ignore_merges = false;     // a piece that is a token is that token
+  bool add_prefix_space = false;  // puts a space before every piece that does not start with one
+  bool split_gpt2 = false;        // after `splits`, GPT-2's own pattern cuts the pieces
+  bool ignore_merges = false;     // a piece that is a token becomes that token without merging
   std::vector<AddedTokenSpec> added_tokens;
   // Token text in the byte-level alphabet, and its id; the order of the file.
   std::vector<std::pair<std::string, std::int32_t>> vocab;

@@ -1,5 +1,5 @@
-// Names of files and directories that the flash-moe engines look for in a model directory, beside
-// those that our own models have too.
+// Names of files and directories that the flash-moe engines look for in a model directory and that
+// are not in every model of ours.
 #pragma once
 
 namespace moepack {

@@ -3,9 +3,9 @@
 //
 //   i32 layer; i32 K; K times { i32 expert; f32 input[hidden_size] }
 //
-// `input` is the output of the post-attention norm, the same K times. Neither the hidden size nor
-// the router's weights stand in the file. K is a setting of the engine, and often less than the
-// model's.
+// `input` is the output of the post-attention norm, and is repeated K times. Neither the hidden
+// size nor the router's weights stand in the file. K is a setting of the engine, and often less
+// than the model's number of experts per token.
 #pragma once
 
 #include <cstdint>
@@ -29,23 +29,23 @@ struct ActivationDumpDimensions {
 class FlashMoeActivations {
  public:
   // Walks the heads of all records, which tell whether the dump is whole and of a model with these
-  // dimensions: reads all of it in blocks where records are small, only the heads where they are
-  // large. Keeps 24 bytes for each run of records of a layer at equal distances: one a layer, of a
-  // usual dump. kCorrupt with record, layer and offset.
+  // dimensions. Where records are small, all of the file is read in blocks; where they are large,
+  // the heads alone. Memory: 24 bytes for each run of records of a layer at equal distances; a
+  // usual dump has one run a layer. kCorrupt with record, layer and offset.
   static Result<FlashMoeActivations> open(const std::filesystem::path& path,
                                           const ActivationDumpDimensions& dims);
 
   std::uint32_t experts_per_token() const { return experts_per_token_; }  // K of every record
   std::uint64_t tokens(std::uint32_t layer) const { return layers_[layer].records; }
-  // Tokens in the order of the layer's records; inputs rounded to bf16 (nearest, ties to even);
-  // every weight 1 / K, for the dump has none. kCorrupt for experts out of range or twice in a
-  // token, inputs that are not finite (in bf16) or differ between the K copies. kNotFound without
-  // records of the layer. May be called from any number of threads. Memory: the result and a
-  // record.
+  // Gives the tokens in the order of the layer's records, with inputs rounded to bf16 (nearest,
+  // ties to even) and every weight 1 / K, for the dump has no weights. kCorrupt: experts out of
+  // range or twice in a token, inputs that are not finite (in bf16) or differ between the K copies.
+  // kNotFound: there is no record of the layer. May be called from any number of threads. Memory:
+  // the result and a record.
   Result<LayerActivations> read_layer(std::uint32_t layer) const;
 
  private:
-  // Records `first`, `first + step`, …, `count` of them.
+  // The `count` records `first`, `first + step`, and so on.
   struct Run {
     std::uint64_t first = 0;
     std::uint64_t step = 0;

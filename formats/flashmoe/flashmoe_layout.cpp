@@ -52,7 +52,7 @@ Result<ComponentList> parse_components(const JsonFields& fields, std::string_vie
   return components;
 }
 
-// The component called `name`; the error is about the list at `key` of `fields`.
+// Finds the component called `name`; the error is about the list at `key` of `fields`.
 Result<const JsonFields*> find_component(const JsonFields& fields, std::string_view key,
                                          const ComponentList& components, const std::string& name) {
   for (const JsonFields& component : components) {
@@ -62,8 +62,8 @@ Result<const JsonFields*> find_component(const JsonFields& fields, std::string_v
   return fields.error(key, "has no " + name);
 }
 
-// The layout of `formats`, with every component of the manifest where it must be: same names in the
-// same order, offsets and sizes, and dtypes and shapes where they are stated.
+// The layout of `formats`, after a check that every component of the manifest is where it must be:
+// names in the same order, offsets and sizes, and dtypes and shapes where they are stated.
 Result<ExpertLayout> checked_layout(const JsonFields& fields, std::string_view components_key,
                                     std::string_view size_key, const ComponentList& components,
                                     const PackDimensions& dims, const Formats& formats) {

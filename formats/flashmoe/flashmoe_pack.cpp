@@ -8,7 +8,8 @@
 namespace moepack {
 namespace {
 
-// All layers together; Kimi K2 has 23,040. Bounds what a short manifest makes a reader allocate.
+// The most experts of all layers together; Kimi K2 has 23,040. It bounds what a short manifest can
+// make a reader allocate.
 constexpr std::uint64_t kMaxExperts = std::uint64_t{1} << 20;
 
 }  // namespace

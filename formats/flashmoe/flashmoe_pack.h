@@ -9,7 +9,7 @@
 //                       d) "format": "q3_streamed_experts": ggml's blocks, named per component
 //   tiered_manifest.json  each expert at 4 or 2 bits, group 64
 //
-// Records follow each other without padding in every one of them, expert by expert.
+// In all of these packs, records follow each other expert by expert, without padding.
 #pragma once
 
 #include <cstdint>
@@ -33,18 +33,20 @@ struct PackDimensions {
 };
 PackDimensions pack_dimensions(const ModelConfig& config);
 
-// The texts alone (fuzz targets); `file` names them in errors. The manifests returned have
-// has_checksums == false and no source. kCorrupt: numbers that contradict each other, the formats
-// or the model; kUnsupported: bit widths and formats that these packs cannot hold, by name.
+// The following functions parse texts alone (fuzz targets); `file` names the text in errors. The
+// manifests returned have has_checksums == false and no source. kCorrupt: numbers that contradict
+// each other, the formats or the model; kUnsupported: bit widths and formats that these packs
+// cannot hold, by name. Pure; any number of threads.
 //
-// layout.json, variants a, b and d. c is kUnsupported here: it does not say where experts lie.
+// Parses layout.json, variants a, b and d. Variant c is kUnsupported here, because it does not say
+// where experts lie.
 Result<PackManifest> parse_flashmoe_layout(std::string_view text, const std::string& file,
                                            const PackDimensions& dims);
 // Checks the numbers of variant c.
 Status check_flashmoe_tiered_layout(std::string_view text, const std::string& file,
                                     const PackDimensions& dims);
-// tiered_manifest.json: layers as {"experts": […], "file_size": N} or as bare lists; a layer that
-// is not listed holds 4-bit records alone.
+// Parses tiered_manifest.json. Its layers are {"experts": […], "file_size": N} or bare lists; a
+// layer that is not listed holds 4-bit records alone.
 Result<PackManifest> parse_flashmoe_tiered(std::string_view text, const std::string& file,
                                            const PackDimensions& dims);
 

@@ -21,16 +21,16 @@
 
 namespace moepack {
 
-// The text alone (fuzz target). `files` of the result end with their last tensors; data_size with
-// the last of them. has_checksum is false.
+// Parses the text alone (fuzz target). Each of the result's `files` ends with its last tensor, and
+// data_size with the last of all; has_checksum is false.
 Result<ResidentManifest> parse_flashmoe_resident(std::string_view text, const std::string& file,
                                                  const ModelConfig& config);
-// Reads `directory`/model_weights.json, finds the data files and checks their sizes, which may
-// exceed the last tensor's end by padding.
+// Reads the engines' `directory`/model_weights.json, finds the data files and checks their sizes,
+// which may exceed the last tensor's end by padding.
 Result<ResidentManifest> read_flashmoe_resident(const std::filesystem::path& directory,
                                                 const ModelConfig& config);
 
-// Reads `directory`/model_weights.json, whoever wrote it.
+// Reads `directory`/model_weights.json, whether moepack or the engines' tools wrote it.
 Result<ResidentManifest> read_model_residents(const std::filesystem::path& directory,
                                               const ModelConfig& config);
 

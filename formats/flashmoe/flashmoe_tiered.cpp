@@ -30,7 +30,8 @@ Result<ExpertLayout> tier_layout(const JsonFields& root, const PackDimensions& d
   return *layout;
 }
 
-// {"offset", "size", "bits"} of one expert, which starts at byte `begin`; sets its layout.
+// Reads {"offset", "size", "bits"} of one expert, which starts at byte `begin`, and sets its
+// layout.
 Status parse_expert(const JsonFields& fields, const std::string& file,
                     const std::vector<ExpertLayout>& layouts, std::uint64_t begin,
                     ExpertEntry& expert) {
@@ -45,7 +46,8 @@ Status parse_expert(const JsonFields& fields, const std::string& file,
   return fields.expect_number("offset", begin, "the record before it");
 }
 
-// `value`: the bare list of experts, or an object that holds it and the file's size.
+// Reads a layer. `value` is the bare list of experts, or an object that holds it and the file's
+// size.
 Status parse_layer(const nlohmann::json& value, const std::string& file, const std::string& path,
                    PackManifest& manifest, LayerEntry& layer) {
   const nlohmann::json* list = &value;
@@ -72,7 +74,7 @@ Status parse_layer(const nlohmann::json& value, const std::string& file, const s
   return fields.expect_number("file_size", end, "the sum of its records");
 }
 
-// 4 or 2 where a record is one of theirs, else 0.
+// The bits of a record if it is one of the engines' two, 4 or 2, else 0.
 std::uint32_t tier_of(const ExpertLayout& layout) {
   const WeightFormat& first = layout.projections[0].format;
   for (const ProjectionLayout& part : layout.projections) {

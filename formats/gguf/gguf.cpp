@@ -45,8 +45,8 @@ Status check_count(const GgufCursor& cursor, std::uint64_t count, std::uint64_t 
   return Status::ok();
 }
 
-// Name, dimensions, type; `offset` is the stored one, relative to the data section. Returns by
-// reference where the entry's type and offset stand, for later errors.
+// Reads the entry of a tensor: name, dimensions, type, and the offset as it is stored, relative to
+// the data section. It remembers where the entry's type and offset stand, for later errors.
 class TensorEntry {
  public:
   TensorEntry(GgufCursor& cursor, GgufTensorInfo& tensor) : cursor_(cursor), tensor_(tensor) {}
@@ -134,7 +134,7 @@ Status GgufFile::read_counts(GgufCursor& cursor, std::uint64_t& tensors, std::ui
                         "it is no GGUF file, or its start is damaged");
   }
   MOE_ASSIGN_OR_RETURN(version_, cursor.u32("the version"));
-  // In the other byte order small numbers have their bits on top. Source: ggml's gguf.cpp.
+  // Read in the wrong byte order, a small version has its bits on top. Source: ggml's gguf.cpp.
   is_big_endian_ = version_ != 0 && (version_ & 0xffffU) == 0;
   if (is_big_endian_) {
     cursor.set_big_endian(true);
@@ -172,7 +172,7 @@ Status GgufFile::read_alignment() {
   return Status::ok();
 }
 
-// `starts`: where each tensor's entry stands in the file.
+// `starts` tells where each tensor's entry stands in the file.
 Status GgufFile::place_tensors(std::span<const std::uint64_t> starts, std::uint64_t data_start) {
   std::uint64_t expected = 0;  // relative to the data section; stays below the file's size
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -197,7 +197,7 @@ Status GgufFile::place_tensors(std::span<const std::uint64_t> starts, std::uint6
                      "the file is cut short; download or copy it again");
     }
     tensor.offset = *begin;
-    // Both are below 2^63: of a file's size, and a u32.
+    // No overflow: the sum is at most a file's size, below 2^63, and the alignment is a u32.
     expected = align_up(expected + tensor.size, alignment_);
   }
   return Status::ok();

@@ -1,12 +1,14 @@
 // One GGUF file: its head checked, metadata and tensors listed, bytes read on demand.
 //
-// Source: the GGUF specification (ggml/docs/gguf.md) and ggml's gguf.cpp; of their rules the
-// stricter. Versions 2 and 3, either byte order (version 1 had other counts and ggml refuses it).
-// Checked, in this order: magic, version, counts against what the file could hold; every key and
-// value (formats/gguf/gguf_metadata.h); general.alignment (u32, a power of two from 8 on); per
-// tensor a name of 1 to 63 bytes, at most four dimensions, none zero, no overflow, a known type,
-// whole blocks in a row, data at the next multiple of the alignment behind the tensor before,
-// within the file. Bytes behind the last tensor are nobody's and allowed, as ggml allows them.
+// Source: the GGUF specification (ggml/docs/gguf.md) and ggml's gguf.cpp; where they differ, the
+// stricter rule holds. Versions 2 and 3 are read, in either byte order (version 1 had other counts,
+// and ggml refuses it too). The reader checks in this order: magic, version, counts against what
+// the file could hold; every key and value (formats/gguf/gguf_metadata.h); general.alignment (u32,
+// a power of two from 8 on); for each tensor that its name has 1 to 63 bytes, that it has at most
+// four dimensions and none of them is zero, that no product overflows, that its type is known, that
+// a row is whole blocks, and that its data begin at the next multiple of the alignment behind the
+// tensor before it and lie within the file. Bytes behind the last tensor belong to nobody and are
+// allowed, as ggml allows them.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +38,12 @@ struct GgufTensorInfo {
   std::uint64_t size = 0;    // bytes, without padding
 };
 
+// Unchanging once it is open: const functions may be called from any number of threads.
 class GgufFile {
  public:
-  // The data section is not touched. Memory: the names, and about 150 bytes a tensor. Errors name
-  // the file, the key or tensor and the offset: kCorrupt for a failed check, kUnsupported for a
-  // version or tensor type that is not read here.
+  // Reads the head; the data section is not touched. Memory: the names, and about 150 bytes a
+  // tensor. Errors name the file, the key or tensor and the offset: kCorrupt for a failed check,
+  // kUnsupported for a version or tensor type that is not read here.
   static Result<GgufFile> open(const std::filesystem::path& path);
 
   // read_at may be called from any number of threads.

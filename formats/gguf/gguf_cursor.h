@@ -14,11 +14,11 @@
 
 namespace moepack {
 
-// `size` bytes (at most 8) of a number in the given order, as an unsigned one.
+// Loads a number of `size` bytes (at most 8) in the given byte order, as an unsigned one.
 std::uint64_t load_number(const std::byte* at, std::size_t size, bool big_endian);
 
-// Sequential; memory: one window of the file. Errors name the file and the offset of what was
-// wanted.
+// Reads sequentially, from one thread, and holds one window of the file in memory. Errors name the
+// file and the offset of what was wanted.
 class GgufCursor {
  public:
   // `file` outlives the cursor. Starts at byte `position`.
@@ -36,11 +36,11 @@ class GgufCursor {
   Result<std::uint64_t> number(std::size_t size, std::string_view what);
   Result<std::uint32_t> u32(std::string_view what);
   Result<std::uint64_t> u64(std::string_view what) { return number(8, what); }
-  // A u64 length and that many bytes, at most `max_bytes`.
+  // Reads a u64 length and that many bytes; a length above `max_bytes` is an error.
   Result<std::string> string(std::uint64_t max_bytes, std::string_view what);
   Status skip(std::uint64_t bytes, std::string_view what);
 
-  // An error about the bytes at `offset`.
+  // Makes an error about the bytes at `offset`.
   Status error(std::uint64_t offset, std::string_view what,
                std::string_view remedy = "the file is damaged; download or make it again") const;
 

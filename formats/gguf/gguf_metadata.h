@@ -3,7 +3,7 @@
 // until somebody wants it.
 //
 // Source: the GGUF specification (ggml/docs/gguf.md) and ggml's gguf.cpp; where they differ, the
-// stricter. Beyond them: at most kMaxGgufKeys keys, and a bool is 0 or 1.
+// stricter rule holds. Beyond them, there are at most kMaxGgufKeys keys, and a bool is 0 or 1.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ constexpr std::uint64_t kMaxGgufKeyBytes = 65'535;
 constexpr std::uint64_t kMaxGgufStringBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kMaxGgufArrayElements = std::uint64_t{1} << 30;
 
-// The numbers are the file's.
+// The numbers are those that stand in files.
 enum class GgufValueType : std::uint8_t {
   kU8 = 0,
   kI8 = 1,
@@ -50,8 +50,8 @@ struct GgufEntry {
   GgufValueType type = GgufValueType::kU8;
   GgufValueType element = GgufValueType::kU8;  // of an array; else as `type`
   std::uint64_t count = 1;                     // elements of an array
-  std::uint64_t offset = 0;                    // of the value in the file; of an array: element 0
-  std::uint64_t bytes = 0;                     // of the value; of a string with its length
+  std::uint64_t offset = 0;                    // of the value in the file; in an array, element 0
+  std::uint64_t bytes = 0;                     // of the value; a string counts with its length
 };
 
 // Getters may be called from any number of threads. An absent key is kNotFound, a value of another
@@ -59,8 +59,8 @@ struct GgufEntry {
 class GgufMetadata {
  public:
   GgufMetadata() = default;
-  // Reads `count` pairs from where the cursor stands; it is left behind them. `file` is the
-  // cursor's.
+  // Reads `count` pairs from where the cursor stands, and leaves the cursor behind them. `file` is
+  // the cursor's file.
   static Result<GgufMetadata> parse(std::shared_ptr<const File> file, GgufCursor& cursor,
                                     std::uint64_t count);
 
@@ -70,25 +70,27 @@ class GgufMetadata {
   const GgufEntry* find(std::string_view key) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  // Any integer type, 0 <= value <= max.
+  // A value of any integer type with 0 <= value <= max.
   Result<std::uint64_t> number(std::string_view key,
                                std::uint64_t max = std::numeric_limits<std::uint64_t>::max()) const;
-  // Any integer type that fits.
+  // A value of any integer type that fits into the result.
   Result<std::int64_t> signed_number(std::string_view key) const;
-  // f32, f64 or an integer.
+  // A value of type f32 or f64, or an integer.
   Result<double> real(std::string_view key) const;
   Result<bool> boolean(std::string_view key) const;
   Result<std::string> string(std::string_view key) const;
 
-  // Arrays; a scalar counts as an array of one, as files have either (head counts per layer).
+  // The elements of an array. A scalar counts as an array of one, because files have either form
+  // (head counts per layer).
   Result<std::vector<std::int64_t>> numbers(std::string_view key) const;  // integers and bools
   Result<std::vector<double>> reals(std::string_view key) const;
   Result<std::vector<std::string>> strings(std::string_view key) const;
-  // The same one by one, in memory of one string; an error of `visit` ends it.
+  // Hands the strings of an array to `visit` one by one, in the memory of one string; an error of
+  // `visit` ends the call and is returned.
   Status for_each_string(std::string_view key,
                          const std::function<Status(std::string& text)>& visit) const;
 
-  // For people, on one line of about `max_chars`: the value, or of an array "[1, 2, ...] (4 i32)".
+  // The value for people, on one line of about `max_chars`; an array as "[1, 2, ...] (4 i32)".
   Result<std::string> text(const GgufEntry& entry, std::size_t max_chars) const;
 
  private:

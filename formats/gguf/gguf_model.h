@@ -23,34 +23,35 @@ struct GgufTensor {
   const GgufTensorInfo* info = nullptr;
 
   // Fills `out` with bytes [begin, begin + out.size()) of the tensor as a little-endian file holds
-  // them. From a big-endian one both numbers must be multiples of info->type.block_bytes. A range
+  // them. In a big-endian file both numbers must be multiples of info->type.block_bytes. A range
   // that leaves the tensor or breaks that rule is kInvalidArgument; a type without a defined
-  // big-endian form kUnsupported. Any number of threads.
+  // big-endian form is kUnsupported. May be called from any number of threads.
   Status read(std::uint64_t begin, std::span<std::byte> out) const;
-  // kUnsupported where read() would be.
+  // kUnsupported where read() would return that.
   Status check_readable() const;
   Where where() const {
     return {.file = part->file().path(), .tensor = info->name, .offset = info->offset};
   }
 };
 
+// Unchanging once it is open: const functions may be called from any number of threads.
 class GgufModel {
  public:
-  // `path`: the file, or any of the parts; the others are looked for beside it under the names
-  // that the pattern gives. Reads heads only. kNotFound: a part is missing; kCorrupt: the parts
-  // do not belong together, or what GgufFile::open says; each names the part.
+  // `path` is the file, or any of the parts; the other parts are looked for beside it under the
+  // names that the pattern gives. Reads heads only. kNotFound: a part is missing; kCorrupt: the
+  // parts do not belong together, or what GgufFile::open says. Each message names the part.
   static Result<GgufModel> open(const std::filesystem::path& path);
 
-  // In order; at least one.
+  // The parts in order; there is at least one.
   std::span<const GgufFile> parts() const { return parts_; }
-  // Of the first part.
+  // The metadata of the first part.
   const GgufMetadata& metadata() const { return parts_.front().metadata(); }
   // All tensors of all parts, sorted by name.
   std::span<const GgufTensor> tensors() const { return tensors_; }
   // nullptr when absent.
   const GgufTensor* find(std::string_view name) const;
-  // As Checkpoint::fingerprint, the header being all bytes up to the end of the last tensor's
-  // entry.
+  // Computed as Checkpoint::fingerprint, the header being all bytes up to the end of the last
+  // tensor's entry.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
  private:

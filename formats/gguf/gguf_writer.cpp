@@ -162,7 +162,7 @@ Status GgufHead::add_tensor(std::string_view name, const GgmlType& type,
   }
   const std::optional<std::uint64_t> bytes = tensor_bytes(type, shape);
   const auto end = bytes.has_value() ? checked_add(data_size_, *bytes) : std::nullopt;
-  // Far below where padding and the head could overflow.
+  // The limit is far below where padding and the head could overflow.
   if (!end.has_value() || *end > (std::uint64_t{1} << 62)) {
     return refuse_tensor(name, "is too large");
   }

@@ -2,8 +2,8 @@
 // byte its place; then the tensors' bytes come in any order, and the file appears whole or not at
 // all. The same keys and tensors in the same order give the same bytes.
 //
-// Source: the GGUF specification (ggml/docs/gguf.md) and ggml's gguf.cpp; what formats/gguf/gguf.h
-// refuses is not written.
+// Source: the GGUF specification (ggml/docs/gguf.md) and ggml's gguf.cpp. What formats/gguf/gguf.h
+// would refuse is not written.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,8 @@ struct GgufOutputTensor {
 // disjoint ranges; without commit() nothing is left.
 class GgufOutput {
  public:
-  // `data` belongs at byte `begin` of `tensor`, one of the head's; kInvalidArgument: it would leave
-  // the tensor.
+  // Writes `data` at byte `begin` of `tensor`, which is one of the head's. kInvalidArgument: the
+  // data would leave the tensor.
   Status write_at(const GgufOutputTensor& tensor, std::uint64_t begin,
                   std::span<const std::byte> data);
   Status commit() { return file_.commit(); }
@@ -52,7 +52,8 @@ class GgufOutput {
   std::uint64_t data_start_;
 };
 
-// Keys and tensors. Memory: the keys' bytes and about 200 bytes a tensor. Single-threaded.
+// The keys and tensors of a file to be written. Memory: the keys' bytes and about 200 bytes a
+// tensor. Used by one thread.
 class GgufHead {
  public:
   // kInvalidArgument: a key that is empty, too long or stands already. The type of the value in the
@@ -69,7 +70,7 @@ class GgufHead {
   Status add(std::string_view key, float value);
   Status add(std::string_view key, double value);
   Status add(std::string_view key, std::string_view value);
-  // A literal would otherwise become a bool.
+  // Without this overload a string literal would become a bool.
   Status add(std::string_view key, const char* value) { return add(key, std::string_view(value)); }
   Status add_list(std::string_view key, std::span<const std::uint32_t> values);
   Status add_list(std::string_view key, std::span<const std::int32_t> values);
@@ -82,10 +83,10 @@ class GgufHead {
   // size that overflows.
   Status add_tensor(std::string_view name, const GgmlType& type, std::vector<std::uint64_t> shape);
   std::span<const GgufOutputTensor> tensors() const { return tensors_; }
-  // Of the whole file, bytes.
+  // Size of the whole file in bytes.
   std::uint64_t file_size() const;
 
-  // Takes the whole space on the disk and writes the head; padding is zero.
+  // Takes the whole file's space on the disk and writes the head; padding between tensors is zero.
   Result<GgufOutput> create(const std::filesystem::path& path) const;
 
  private:

@@ -57,18 +57,20 @@ struct CalibrateReport {
   double estimated_seconds = 0;  // of a dry run; 0: unknown
 };
 
-// The windows of a text of `tokens` that make up a calibration of at most `max_tokens` (0: all):
-// where the text is longer, whole windows spread evenly over it, the last one cut to the rest.
-// Their `first` are positions in the text, ascending.
+// The windows of a text of `tokens` tokens that make up a calibration of at most `max_tokens` (0:
+// all). Where the text is longer, they are whole windows that are spread evenly over it, the last
+// one cut to the rest. Their `first` are positions in the text, ascending.
 std::vector<TokenWindow> choose_windows(std::uint64_t tokens, std::uint32_t context,
                                         std::uint64_t max_tokens);
 
-// Checks everything, and tells sizes, memory and time by trying a little of it. Leaves nothing.
+// Checks everything, and tells sizes, memory and time by trying a little of it; nothing is left
+// behind.
 Result<CalibrateReport> plan_calibration(const CalibrateOptions& options,
                                          std::span<const std::int32_t> tokens);
 
-// `tokens`: the text. The result's bytes depend on model, text, context, max_tokens and kernels
-// alone. Interrupted, it is continued by the next call with the same options.
+// Calibrates with the text `tokens`. The result's bytes depend on model, text, context, max_tokens
+// and kernels alone. An interrupted calibration is continued by the next call with the same
+// options. `progress` is called in the calling thread.
 Result<CalibrateReport> calibrate(const CalibrateOptions& options,
                                   std::span<const std::int32_t> tokens,
                                   const std::function<void(const CalibrateProgress&)>& progress);

@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kProbeTokens = 512;
 constexpr std::uint32_t kProbeExperts = 4;
 
-// Of one token, or one expert's read, in one layer.
+// The cost of one token, or of reading one expert, in one layer.
 struct LayerCost {
   double mix = 0;
   double shared = 0;  // and everything else that is done once a token
@@ -24,7 +24,7 @@ struct LayerCost {
   double share = 1;   // compressed bytes per byte
 };
 
-// Every token uses each of the first `experts` experts.
+// A routing in which every token uses each of the first `experts` experts.
 std::vector<Assignment> all_use(std::uint32_t experts, std::size_t tokens) {
   std::vector<Assignment> routing;
   for (std::uint32_t e = 0; e < experts; ++e) {
@@ -40,7 +40,7 @@ class Probe {
   Probe(const ModelDir& model, CorpusForward& corpus, std::span<const std::int32_t> tokens)
       : model_(model), corpus_(corpus), tokens_(tokens) {}
 
-  // Twice, and the second time counts: the first one waits for memory.
+  // Measures twice and counts the second time, because the first one waits for memory.
   Result<LayerCost> measure(std::uint32_t layer) {
     LayerCost cost;
     for (int i = 0; i < 2; ++i) {
@@ -91,7 +91,7 @@ class Probe {
     const double reading = after.read_seconds - before.read_seconds;
     const double computing = seconds_since(start) - reading - cost.shared * count;
     cost.use = std::max(0.0, computing) / (count * experts);
-    // Only the first time are they read.
+    // The experts are read only the first time.
     const auto bytes = static_cast<double>(after.bytes_read - before.bytes_read);
     if (first && bytes > 0) cost.read = reading / bytes;
     return Status::ok();

@@ -22,9 +22,10 @@ class CalibrationOutput {
   static Result<std::size_t> check(const std::filesystem::path& path,
                                    const CalibrationState& wanted, bool restart);
   // Creates `path`, or takes an empty directory or an unfinished calibration with the same plan as
-  // `wanted` (its layers: none). Of another plan: kInvalidArgument and nothing is touched, unless
-  // `restart`, which drops it. Finished layers must read back as they were written. While the
-  // object lives no second calibration can take the directory.
+  // `wanted`, which has no layers yet. An unfinished calibration with another plan is
+  // kInvalidArgument and is not touched, unless `restart` is set, which drops it. Finished layers
+  // must read back as they were written. While the object lives no second calibration can take the
+  // directory.
   static Result<CalibrationOutput> take(const std::filesystem::path& path,
                                         const CalibrationState& wanted, bool restart);
 
@@ -42,12 +43,12 @@ class CalibrationOutput {
 
   // The hidden states after the finished layers. kCorrupt when they are not what was written.
   Status read_residual(std::span<float> hidden) const;
-  // Enters a layer whose file was committed. `hidden`: the states after it; empty after the last
-  // layer. Durable when it returns.
+  // Enters a layer whose file was committed. `hidden` holds the states after it, and is empty after
+  // the last layer. What was entered is durable when the call returns.
   Status add_layer(CalibrationLayer layer, std::span<const float> hidden);
   // Writes the manifest, then removes everything that served to continue.
   Status finish(const CalibrationManifest& manifest);
-  // The destructor removes everything, unless layers of an earlier run are there.
+  // Makes the destructor remove everything, unless layers of an earlier run are there.
   void discard() { discard_ = true; }
 
  private:

@@ -1,9 +1,9 @@
 // A model over a whole corpus, layer by layer: every token through layer L before layer L + 1, so
 // that each expert is read once. The corpus is a list of windows, each from a fresh state.
 //
-// What it computes is what Engine::forward computes of each window, but for the order in which a
-// token's experts are added up (here by id, there by rank): equal to rounding. It depends neither
-// on the number of threads nor on the memory there is.
+// It computes what Engine::forward computes of each window, but adds up a token's experts in the
+// order of their ids and not of their ranks, so the two agree to rounding. The result depends
+// neither on the number of threads nor on the memory there is.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace moepack {
 
-// Of the machine's free memory a pass over a corpus leaves this share to others.
+// A pass over a corpus leaves 1 / kCorpusReserveDivisor of the machine's free memory to others.
 constexpr std::uint64_t kCorpusReserveDivisor = 16;
 
 struct TokenWindow {
@@ -36,7 +36,7 @@ struct CorpusOptions {
   std::uint64_t cache_bytes = 0;  // for expert records; 0: a few of the largest
 };
 
-// What a calibration takes, as pure arithmetic: bytes.
+// The memory that a pass takes, in bytes, as pure arithmetic.
 struct CorpusMemory {
   std::uint64_t resident_bytes = 0;   // model_weights.bin
   std::uint64_t state_bytes = 0;      // of one window
@@ -53,7 +53,7 @@ struct CorpusMemory {
 };
 CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options);
 
-// What the experts of a layer were given: of one piece of a window. Valid during the call.
+// What the experts of a layer were given by one piece of a window. Valid during the call.
 struct ExpertInputs {
   std::uint64_t first_token = 0;  // in the corpus
   std::size_t tokens = 0;
@@ -62,6 +62,7 @@ struct ExpertInputs {
 };
 using ExpertInputsSink = std::function<Status(const ExpertInputs&)>;
 
+// One thread calls it; the work is shared among CorpusOptions::threads.
 class CorpusForward {
  public:
   // `model` outlives the object.
@@ -73,23 +74,26 @@ class CorpusForward {
 
   // Takes the corpus and sets hidden() to the embeddings. Windows follow each other from token 0.
   Status start(std::span<const std::int32_t> tokens, std::vector<TokenWindow> windows);
-  // The same with room for the hidden states alone, which the caller fills. Those there are stay:
-  // between two layers, windows may be added behind the others.
+  // Takes the corpus but makes only room for its hidden states, which the caller fills. Hidden
+  // states that are there already stay, so that between two layers windows may be added behind the
+  // others.
   void resume(std::uint64_t tokens, std::vector<TokenWindow> windows);
 
-  // float32 [tokens, H]: the residual stream.
+  // The residual stream, float32 [tokens, H].
   std::span<float> hidden();
 
-  // First half of a layer, for all windows; everything the experts get goes to `sink` in order.
-  // NaN or infinity in the inputs or the router's logits: kCorrupt with layer and token.
+  // Computes the first half of a layer for all windows; everything that the experts get goes to
+  // `sink` in order. NaN or infinity in the inputs or the router's logits is kCorrupt with layer
+  // and token.
   Status mix(std::uint32_t layer, const ExpertInputsSink& sink);
-  // Second half, with the routing of mix(). `done` is told how many uses of experts were computed.
+  // Computes the second half of the layer, with the routing of mix(). `done` is told how many uses
+  // of experts were computed.
   Status add_experts(std::uint32_t layer, const std::function<void(std::size_t)>& done);
 
   // After the last layer: the logits of `tokens` rows of hidden() from `first` on, [tokens, V].
   Status logits(std::uint64_t first, std::size_t tokens, std::vector<float>& out);
 
-  // Takes another routing than that of mix(), for measuring.
+  // Replaces the routing of mix(), for measuring.
   void set_routing(std::vector<Assignment> routing);
 
   ExpertStoreStats expert_stats() const;

@@ -12,15 +12,15 @@
 namespace moepack {
 namespace {
 
-// Energies of the errors as shares of what the layer's experts add: what a whole layer of 2 to 3
-// bits loses, and a single expert of it.
+// The energies of the errors as shares of what the layer's experts add. They are about what a whole
+// layer of 2 to 3 bits loses, and what a single expert of it loses.
 constexpr std::array kErrorShares{0.03, 0.003};
-// One in so many tokens at the start of a window has too little context to be scored.
+// The first 1 / kUnscored of a window's tokens have too little context to be scored.
 constexpr std::uint64_t kUnscored = 8;
-// Positions whose logits are held at once.
+// How many positions have their logits held at once.
 constexpr std::size_t kPositions = 64;
 
-// sum p0 (ln p0 - ln p).
+// The sum of p0 (ln p0 - ln p) over all tokens.
 Result<double> divergence(std::span<const float> base, std::span<const float> logits) {
   MOE_ASSIGN_OR_RETURN(const LogNormalizer of_base, log_normalizer(base));
   MOE_ASSIGN_OR_RETURN(const LogNormalizer here, log_normalizer(logits));
@@ -45,7 +45,7 @@ class ResponseProbe {
         tokens_(tokens),
         copies_(kErrorShares.size() * config.num_layers) {}
 
-  // One layer of all copies, and new copies behind it.
+  // Runs one layer over all copies, and makes new copies behind it.
   Status run_layer(std::uint32_t layer) {
     const std::size_t size = tokens_ * config_.hidden_size;
     MOE_RETURN_IF_ERROR(corpus_.mix(layer, [](const ExpertInputs&) { return Status::ok(); }));
@@ -93,7 +93,7 @@ class ResponseProbe {
 
   std::uint64_t first_of(std::size_t copy) const { return (copy + 1) * tokens_; }
 
-  // Through both points, as far as neither term is negative.
+  // The response through both measured points, as far as neither term becomes negative.
   static DivergenceResponse response_of(const Copy& large, const Copy& small) {
     DivergenceResponse out;
     // Experts that add nothing lose nothing.
@@ -107,11 +107,11 @@ class ResponseProbe {
     return out;
   }
 
-  // copy = hidden of the originals + an error of a share of the energy of what the experts added to
-  // each token. Its direction is the difference of what they added to two other tokens: errors
-  // of quantized experts, too, lie where experts write. (Equal in all directions, it would be
-  // dampened more than they are: docs/decisions.md.)
-  // Gives the mean squared error.
+  // Makes a copy of the originals' hidden states with an error that has a share of the energy of
+  // what the experts added to each token. The error's direction is the difference of what they
+  // added to two other tokens, because errors of quantized experts, too, lie where experts write.
+  // (An error that is equal in all directions would be dampened more than theirs:
+  // docs/decisions.md, 24.) Gives the mean squared error.
   double disturb(double share, const std::vector<float>& before, std::size_t copy) {
     const std::size_t width = config_.hidden_size;
     const std::span<float> hidden = corpus_.hidden();

@@ -53,19 +53,21 @@ struct TextWindow {
   std::uint64_t count = 0;
 };
 
-// Windows of `context` tokens, each text's from its start, a shorter last one included. Where the
-// texts (given by their tokens) are longer than `max_tokens` (0: all): whole windows spread evenly
-// over all, the last one cut to the rest. Of one text: those of choose_windows.
+// The windows of `context` tokens of several texts, which are given by their numbers of tokens.
+// Each text's windows begin at its start, and a shorter last one is included. Where the texts are
+// longer than `max_tokens` (0: no limit), whole windows are spread evenly over all texts, the last
+// one cut to the rest. For one text these are the windows of choose_windows.
 std::vector<TextWindow> choose_text_windows(std::span<const std::uint64_t> text_tokens,
                                             std::uint32_t context, std::uint64_t max_tokens);
 
-// Checks everything, and tells sizes. Computes nothing.
+// Checks everything and tells sizes; computes nothing.
 Result<ProfileReport> plan_profile(const ProfileOptions& options,
                                    std::span<const std::vector<std::int32_t>> texts);
 
-// As many windows as `ram_bytes` holds go through the model together. The result does not depend on
-// the number of threads; on the batches it does through rounding, as products of few tokens may be
-// rounded in another way (never with the reference kernels).
+// Runs the texts and counts. As many windows as `ram_bytes` holds go through the model together.
+// The result does not depend on the number of threads. It may depend on the batches through
+// rounding, because SIMD kernels round products of few tokens in another way; the reference kernels
+// do not.
 Result<ProfileReport> profile_experts(const ProfileOptions& options,
                                       std::span<const std::vector<std::int32_t>> texts,
                                       const std::function<void(const ProfileProgress&)>& progress);

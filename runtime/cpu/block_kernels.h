@@ -18,7 +18,8 @@ struct BlockKernel {
   // The product of at most kMaxFusedTokens tokens, straight from the blocks. `scratch` is aligned
   // and has block_scratch_floats(cols) floats.
   void (*multiply)(const MatmulCall& call) = nullptr;
-  // Columns [first, first + count) of `row`, both multiples of the block: decode_row's bits.
+  // Decodes columns [first, first + count) of `row`, both multiples of the block, to the bits that
+  // decode_row gives.
   void (*decode)(const QMatrixView& w, std::uint64_t row, std::size_t first, std::size_t count,
                  float* out) = nullptr;
 };
@@ -26,13 +27,13 @@ struct BlockKernel {
 // A product in integers (simd_digits.inc).
 struct DigitKernel {
   QFormatId id{};
-  // The product of at most kMaxFusedTokens tokens. False, and nothing is written: an input is not
-  // finite, or a block of inputs is not zero but all below 2^-60. `scratch` is aligned and has
-  // digit_scratch_floats(cols) floats.
+  // The product of at most kMaxFusedTokens tokens. Returns false, and writes nothing, when an input
+  // is not finite, or a block of inputs is not zero but all of it is below 2^-60. `scratch` is
+  // aligned and has digit_scratch_floats(cols) floats.
   bool (*multiply)(const MatmulCall& call) = nullptr;
 };
 
-// The kernel of `id` in a table of them; nullptr: there is none.
+// The kernel of `id` in a table of kernels, or nullptr.
 template <class Kernel, std::size_t Count>
 const Kernel* find_kernel(const std::array<Kernel, Count>& kernels, QFormatId id) {
   for (const Kernel& kernel : kernels) {

@@ -1,4 +1,4 @@
-// IQ2 and IQ3 with AVX-512VL: eight lanes, see docs/decisions.md.
+// IQ2 and IQ3 with AVX-512VL, in eight lanes; docs/decisions.md, 28, has the figures.
 #if defined(__x86_64__)
 
 #include "formats/weights/ggml_grids.h"

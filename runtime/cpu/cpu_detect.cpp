@@ -20,7 +20,7 @@ constexpr std::uint32_t kLeaf7Avx512vl = 1U << 31;
 constexpr std::uint32_t kLeaf7EcxAvx512vbmi = 1U << 1;
 constexpr std::uint32_t kLeaf7EcxAvx512vnni = 1U << 11;
 
-// XMM and YMM; for AVX-512 also the mask registers and both halves of ZMM.
+// Bits of XCR0 for XMM and YMM, and for AVX-512 also for the mask registers and both halves of ZMM.
 constexpr std::uint64_t kXcr0Avx = 0x06;
 constexpr std::uint64_t kXcr0Avx512 = 0xe6;
 

@@ -7,7 +7,7 @@
 
 namespace moepack {
 
-// Raw registers. Sources: Intel SDM volume 2 (CPUID), volume 1 section 13 (XCR0).
+// The registers as they are read. Sources: Intel SDM volume 2 (CPUID), volume 1 section 13 (XCR0).
 struct CpuidReport {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
@@ -18,7 +18,8 @@ struct CpuidReport {
 // All zero on processors other than x86-64.
 CpuidReport read_cpuid();
 
-// A level needs its instructions and the operating system's promise to save its registers.
+// The best level whose instructions the processor has and whose registers the operating system
+// promises to save. Pure; any number of threads.
 CpuLevel level_from_cpuid(const CpuidReport& report);
 
 }  // namespace moepack

@@ -10,8 +10,9 @@
 #include "formats/base/bytes.h"
 #include "runtime/model/kernels.h"
 
-// What keeps vectors in registers. gcc's sanitizer builds go without: checks of every load, copied
-// into every caller, take it minutes a file. clang does not define these two names.
+// MOE_INLINE keeps vectors in registers. gcc's sanitizer builds go without it: checks of every
+// load, copied into every caller, would take gcc minutes for a file. clang does not define these
+// two names.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MOE_INLINE __attribute__((noinline)) inline
 #else
@@ -23,13 +24,14 @@ namespace moepack {
 // Affine products of at most this many tokens are formed without decoding the weights, two tokens
 // at a time.
 constexpr std::size_t kMaxFusedTokens = 6;
-// More tokens: weights are decoded in blocks of kRowBlock rows by kColTile columns (16 KiB, half of
-// a small first-level cache). A multiple of every group and block size.
+// For more tokens, weights are decoded in blocks of kRowBlock rows by kColTile columns (16 KiB,
+// half of a small first-level cache). kColTile is a multiple of every group and block size.
 constexpr std::size_t kRowBlock = kMatmulRows;
 constexpr std::size_t kColTile = 512;
 
 constexpr std::size_t kMaxLanes = 16;
-// Affine codes are unpacked in blocks of this many, the smallest group: `bits` 32-bit words.
+// Affine codes are unpacked in blocks of this many, which is the smallest group; a block takes
+// `bits` 32-bit words.
 constexpr std::size_t kCodeBlock = 32;
 
 // Rows that a fused call takes at once, so that their chains of additions run side by side.
@@ -96,17 +98,17 @@ struct MatmulCall {
   float* scratch;
 };
 
-// Vectors that cross cache lines cost twice: kernels work in whole lines of scratch.
+// Vectors that cross cache lines cost twice as much, so kernels work in whole lines of scratch.
 inline float* align_scratch(std::span<float> scratch) {
   const auto at = reinterpret_cast<std::uintptr_t>(scratch.data());
   return reinterpret_cast<float*>(align_up(at, kScratchAlignFloats * sizeof(float)));
 }
 
-// How a whole code block is brought into `Lanes` lanes of 32 bits for fused products: lane l holds
-// codes l*kPerLane …, so that one gather serves kPerLane vectors. Masked where they stand, the
-// codes of vector k are integers code * 2^position; the inputs they meet are arranged in the same
-// order and scaled by 2^-position. The lower half of the lanes reads a window at the block's start,
-// the upper half one that ends with the block.
+// How a whole code block is brought into `Lanes` lanes of 32 bits for fused products. Lane l holds
+// codes l*kPerLane and on, so that one gather serves kPerLane vectors. The codes of vector k are
+// masked where they stand, which gives integers code * 2^position; the inputs that meet them are
+// arranged in the same order and scaled by 2^-position. The lower half of the lanes reads a window
+// at the block's start, the upper half a window that ends with the block.
 template <std::uint32_t Bits, std::uint32_t Lanes>
 struct LanePlan {
   static constexpr std::uint32_t kPerLane = kCodeBlock / Lanes;
@@ -123,7 +125,7 @@ struct LanePlan {
   static constexpr std::uint32_t position(std::uint32_t lane, std::uint32_t k) {
     return lane * kLaneBits % 8 + k * Bits;
   }
-  // The one code that would reach the sign bit is shifted down instead of masked.
+  // The only code that would reach the sign bit is shifted down instead of masked.
   static constexpr bool is_shifted(std::uint32_t k) { return position(0, k) + Bits == 32; }
 
   static constexpr std::array<std::uint8_t, Lanes * 4> make_gather() {
@@ -191,7 +193,8 @@ struct CodeVector {
     }
     return shifts;
   }
-  // Per lane the window's byte with the code's first bit and, where the code goes on, the next.
+  // For each lane, the window's byte with the code's first bit and, where the code goes on, the
+  // byte after it.
   static constexpr std::array<std::uint8_t, Lanes * 4> make_gather() {
     std::array<std::uint8_t, Lanes * 4> bytes{};
     for (std::uint32_t lane = 0; lane < Lanes; ++lane) {

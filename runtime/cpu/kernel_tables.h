@@ -1,5 +1,5 @@
-// The SIMD tables, for dispatch alone: calling through one needs its CpuLevel. Everybody else uses
-// cpu_kernels() in runtime/model/kernels.h.
+// The SIMD tables, for dispatch alone: a processor without the table's CpuLevel cannot run what is
+// called through it. Everybody else uses cpu_kernels() in runtime/model/kernels.h.
 #pragma once
 
 #include "runtime/model/kernels.h"

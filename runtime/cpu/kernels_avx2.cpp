@@ -1,5 +1,5 @@
-// The AVX2 table: what products of affine codes need of this level; the kernels stand in
-// simd_*.inc.
+// The AVX2 table. Here is what products of affine codes need of this level; the kernels themselves
+// are in simd_*.inc.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -24,7 +24,7 @@ namespace {
 
 using Words = __m256i;  // kLanes 32-bit words of codes
 
-// Windows of 8 or 16 bytes in the halves of a register.
+// Puts windows of 8 or 16 bytes into the halves of a register.
 template <std::uint32_t Bytes>
 MOE_SIMD_INLINE __m256i repeat_window(const std::byte* at) {
   static_assert(Bytes == 8 || Bytes == 16);
@@ -90,7 +90,7 @@ MOE_SIMD_INLINE void arrange_inputs(const float* x, const float* factors, float*
   store(out + 24, mul(_mm256_unpackhi_ps(ac_high, bd_high), load(factors + 24)));
 }
 
-// Codes Index*kLanes … of the code block at `block`, as floats.
+// The kLanes codes from Index*kLanes on of the code block at `block`, as floats.
 template <std::uint32_t Bits, std::uint32_t Index>
 MOE_SIMD_INLINE Vec unpack_codes(const std::byte* block) {
   if constexpr (Bits == 8) {
@@ -120,7 +120,7 @@ MOE_SIMD_INLINE Vec unpack_codes(const std::byte* block) {
   }
 }
 
-// The kernel of a block format; nullptr: it has none.
+// The kernel of a block format, or nullptr.
 const BlockKernel* find_block_kernel(QFormatId id) {
   const BlockKernel* kernel = avx2_legacy_blocks(id);
   if (kernel == nullptr) kernel = avx2_k_blocks(id);

@@ -1,5 +1,5 @@
-// The AVX-512 table: what products of affine codes need of this level; the kernels stand in
-// simd_*.inc.
+// The AVX-512 table. Here is what products of affine codes need of this level; the kernels
+// themselves are in simd_*.inc.
 #if defined(__x86_64__)
 
 #if !defined(__clang__)
@@ -101,7 +101,7 @@ MOE_SIMD_INLINE Vec code_values() {
                         13 & kMask, 14 & kMask, 15 & kMask);
 }
 
-// Codes Index*kLanes … of the code block at `block`, as floats.
+// The kLanes codes from Index*kLanes on of the code block at `block`, as floats.
 template <std::uint32_t Bits, std::uint32_t Index>
 MOE_SIMD_INLINE Vec unpack_codes(const std::byte* block) {
   if constexpr (Bits == 8) {
@@ -122,7 +122,7 @@ MOE_SIMD_INLINE Vec unpack_codes(const std::byte* block) {
   }
 }
 
-// The kernel of a block format; nullptr: it has none.
+// The kernel of a block format, or nullptr.
 const BlockKernel* find_block_kernel(QFormatId id) {
   const BlockKernel* kernel = avx512_legacy_blocks(id);
   if (kernel == nullptr) kernel = avx512_k_blocks(id);

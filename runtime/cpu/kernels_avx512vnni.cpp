@@ -1,5 +1,5 @@
-// The table of AVX-512 with VNNI: the one of AVX-512, but that products of few tokens with ggml's
-// blocks are formed in integers where inputs allow it.
+// The table of AVX-512 with VNNI. It is the table of AVX-512, except that products of few tokens
+// with ggml's blocks are formed in integers where inputs allow it.
 #if defined(__x86_64__)
 
 #include "runtime/cpu/block_kernels.h"
@@ -26,7 +26,7 @@ void matmul(const QMatrixView& w, const float* x, std::size_t x_stride, std::siz
   const MatmulCall call{
       w, x, x_stride, tokens, row_begin, row_end, y, y_stride, align_scratch(scratch)};
   if (kernel->multiply(call)) return;
-  // A token's result must not depend on the others: each finds its own way.
+  // A token's result must not depend on the other tokens, so each of them finds its own way.
   for (std::size_t t = 0; t < tokens; ++t) {
     const MatmulCall one{w,       x + t * x_stride, x_stride, 1,           row_begin,
                          row_end, y + t * y_stride, y_stride, call.scratch};

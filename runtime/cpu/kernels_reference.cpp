@@ -50,10 +50,12 @@ void swiglu(const float* gate, const float* up, float* out, std::size_t n) {
   }
 }
 
-// Columns of the state that one pass of the delta rule takes: its intermediate stays on the stack.
+// One pass of the delta rule takes this many columns of the state, so that its intermediate fits on
+// the stack.
 constexpr std::size_t kDeltaColumns = 256;
 
-// `columns` columns of the state, of rows that are `stride` apart; v and out are theirs.
+// Does the step for `columns` columns of the state, whose rows are `stride` floats apart; v and out
+// belong to these columns.
 void delta_columns(float* __restrict state, std::size_t stride, const float* __restrict q,
                    const float* __restrict k, const float* __restrict v, float decay, float beta,
                    std::size_t key_dim, std::size_t columns, float* __restrict out) {

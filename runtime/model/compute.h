@@ -13,6 +13,8 @@
 
 namespace moepack {
 
+// One thread at a time calls it; its pool shares the work among the threads. kernels() and
+// scratch(worker) may also be used inside the pool's tasks.
 class Compute {
  public:
   // `scratch`: for each of `threads` (>= 1) threads as much as the widest matrix that will be

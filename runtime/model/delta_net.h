@@ -13,6 +13,8 @@
 
 namespace moepack {
 
+// One thread at a time calls it, because all calls share one scratch; the work is shared among the
+// threads of `compute`.
 class DeltaNet {
  public:
   // `scratch` outlives the object.

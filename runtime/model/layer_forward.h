@@ -21,6 +21,8 @@
 
 namespace moepack {
 
+// One thread at a time calls it, but for expert_input(); the work is shared among the threads of
+// its pool.
 class LayerForward {
  public:
   // `config` and `weights` outlive the object. `activations` were made for this configuration and

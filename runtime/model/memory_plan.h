@@ -44,7 +44,7 @@ struct MemoryRequest {
 
 // `resident_bytes`: resident_memory() of the model. kInvalidArgument, naming the flag to change,
 // when the context is above kMaxContext, the cache budget below the floor, or everything together
-// more than what is available.
+// more than what is available. Pure; any number of threads.
 Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
                                const PackManifest& pack, const MemoryRequest& request);
 

@@ -57,6 +57,7 @@ struct LayerWeights {
   MoeWeights moe;
 };
 
+// Nothing of it changes once it is loaded, so any number of threads may read it.
 struct ModelWeights {
   std::vector<AlignedBuffer> data;  // of all resident files; the views point into it
   QMatrixView embedding;            // [V, H]

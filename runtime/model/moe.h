@@ -25,6 +25,8 @@ struct FailedRow {
   Status status;  // file, expert, offset
 };
 
+// One thread at a time calls it, because all calls share one scratch; the work is shared among the
+// threads of `compute`.
 class MixtureOfExperts {
  public:
   // `scratch` outlives the object.

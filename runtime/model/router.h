@@ -25,7 +25,8 @@ struct RowRange {
 
 // Chooses `top_k` experts for each row of logits [tokens, experts]. Ties go to the lower id.
 // Result: [tokens * top_k], by token, then by falling probability. A weight is the expert's
-// probability, divided by the sum of those chosen where the router renormalises.
+// probability, divided by the sum of those chosen where the router renormalises. Pure; any number
+// of threads.
 std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
                               std::uint32_t experts, std::uint32_t top_k);
 // The same for some rows of the logits of a batch, behind what stands in `chosen`. Tokens are rows

@@ -13,7 +13,8 @@ namespace moepack {
 // newline.
 std::string format_kl_window_head();
 std::string format_kl_window(std::size_t window, const KlSummary& so_far);
-// The three blocks at its end ("====== Perplexity statistics ======" …), every line ended.
+// The three blocks that llama-perplexity prints at its end ("====== Perplexity statistics ======"
+// and so on), every line with its newline.
 std::string format_kl_report(const KlReport& report);
 
 // The report as (key, value) for machines: ppl, ppl_error, tokens_scored, ppl_base, mean_kld,

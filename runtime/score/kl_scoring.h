@@ -15,8 +15,8 @@
 
 namespace moepack {
 
-// Scores the text and writes the base file too. The format knows only the second half of windows:
-// all_positions is kInvalidArgument. The file holds the windows that options.max_windows leaves.
+// Scores the text and writes the base file too. The format knows only the second half of windows,
+// so all_positions is kInvalidArgument. The file holds the windows that options.max_windows leaves.
 Result<PerplexityReport> write_kld_base(const std::filesystem::path& path,
                                         std::span<const std::int32_t> tokens,
                                         const PerplexityOptions& options, std::size_t vocab_size,
@@ -27,13 +27,14 @@ Result<PerplexityReport> write_kld_base(const std::filesystem::path& path,
 using KlProgress =
     std::function<void(std::size_t done, std::size_t total, const KlSummary& so_far)>;
 
-// Runs the base file's own tokens and context and compares. max_windows 0: all of the file's.
+// Runs the base file's own tokens in windows of its context, and compares. `max_windows` limits the
+// number of windows; 0 stands for all of the file's.
 Result<KlReport> score_against_base(KldBaseReader& base, std::size_t max_windows,
                                     const WindowForward& forward, const KlProgress& progress = {});
 
 // Compares two models window by window on their float logits, without the base file's 16 bits and
-// clipping. Memory: the base's logits of one window, 4 bytes * scores * vocabulary (255 scores of
-// 248k: 253 MB). The two forwards are called in turn, never at once.
+// clipping. Memory: the base's logits of one window, 4 bytes * scores * vocabulary (253 MB for 255
+// scores of 248k logits). The two forwards are called in turn, never at once.
 Result<KlReport> compare_models(std::span<const std::int32_t> tokens,
                                 const PerplexityOptions& options, const WindowForward& base_forward,
                                 const WindowForward& forward, const KlProgress& progress = {});

@@ -18,7 +18,7 @@ struct KlAccumulator::Score {
 
 namespace {
 
-// Below these llama-perplexity reports no uncertainty.
+// With fewer scores than this llama-perplexity reports no uncertainty.
 constexpr std::size_t kMinScoresForError = 11;
 constexpr std::size_t kMinScoresForCovariance = 10;
 
@@ -35,7 +35,7 @@ Status check_shapes(std::size_t base_size, std::size_t size, std::int32_t target
   return Status::ok();
 }
 
-// sum p0 (ln p0 - ln p) over the tokens with ln p0 > floor; `base` gives ln p0 of a token.
+// The sum of p0 (ln p0 - ln p) over the tokens with ln p0 > floor; `base` gives ln p0 of a token.
 template <typename BaseLogProb>
 double divergence(const BaseLogProb& base, double floor, std::span<const float> logits,
                   double log_z) {
@@ -110,7 +110,8 @@ KlSummary KlAccumulator::summary() const {
   const auto through_exp = [](const Estimate& log) {
     return Estimate{.value = std::exp(log.value), .error = std::exp(log.value) * log.error};
   };
-  // Of a difference, from the covariance of its terms; rounding may push it just below zero.
+  // The error of a difference, from the covariance of its terms. Rounding may push the variance
+  // just below zero.
   const auto difference_error = [](double a, double b, double covariance) {
     return std::sqrt(std::max(0.0, a * a + b * b - 2.0 * covariance));
   };
@@ -147,7 +148,7 @@ double percentile(std::span<const double> sorted, double fraction) {
   const auto below = static_cast<std::size_t>(rank);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
   const double part = rank - static_cast<double>(below);
-  // Not as a weighted sum where it is a single element: 0 * infinity is not a number.
+  // A single element is not taken as a weighted sum, because 0 * infinity is not a number.
   return part > 0.0 ? (1.0 - part) * sorted[below] + part * sorted[above] : sorted[below];
 }
 

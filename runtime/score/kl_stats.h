@@ -17,8 +17,9 @@ struct Estimate {
   double error = 0.0;  // standard error; 0 for too few scores
 };
 
-// What is known at any time. Probabilities and fractions are 0…1, never percent. For the true next
-// token p (Q) and p0 (base): ln PPL = -mean ln p, dp = p - p0. KL divergence per score:
+// The statistics that are known after any number of scores. Probabilities and fractions are 0…1,
+// never percent. With p and p0 the probabilities that Q and the base give to the true next token,
+// ln PPL = -mean ln p and dp = p - p0. The KL divergence of a score is
 // sum_i p0(i) (ln p0(i) - ln p(i)). Errors are standard errors of means, propagated to first order
 // with the covariance of ln p and ln p0.
 struct KlSummary {
@@ -72,23 +73,23 @@ struct KlReport {
   std::array<double, kDpPercentiles.size()> dp{};    // of kDpPercentiles, in order
 };
 
-// Linear interpolation between the two nearest ranks of `sorted` (ascending, not empty).
+// Interpolates linearly between the two nearest ranks of `sorted` (ascending, not empty).
 double percentile(std::span<const double> sorted, double fraction);
 
 // Base log-probabilities at or below this are left out of the divergence when they come from a base
-// file, which cannot tell them from zero (llama-perplexity does the same).
+// file, which cannot tell them from zero. llama-perplexity leaves them out too.
 constexpr double kBaseFileFloor = -16.0;
 
 // Gathers scores. Memory: 16 bytes a score. Not thread-safe.
 class KlAccumulator {
  public:
-  // Exact: both runs' logits for the same position, [vocab_size] each. Works in double.
-  // kCorrupt for logits without a distribution (NaN, +inf, none finite); kInvalidArgument when the
-  // sizes differ or `target` is no index. A token to which Q gives probability 0 and base does not
-  // makes the divergence infinite, as its definition says.
+  // Adds an exact score from both runs' logits for the same position, [vocab_size] each, computed
+  // in double. kCorrupt for logits without a distribution (NaN, +inf, none finite);
+  // kInvalidArgument when the sizes differ or `target` is no index. A token to which Q gives
+  // probability 0 and the base does not makes the divergence infinite, as its definition says.
   Status add(std::span<const float> base_logits, std::span<const float> logits,
              std::int32_t target);
-  // The base as natural log-probabilities, as a base file stores them.
+  // Adds a score whose base is natural log-probabilities, as a base file stores them.
   Status add_log_probs(std::span<const float> base_log_probs, std::span<const float> logits,
                        std::int32_t target);
 

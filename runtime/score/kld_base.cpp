@@ -30,7 +30,7 @@ std::uint64_t row_bytes(std::uint64_t vocab_size) {
   return kRowHeadBytes + align_up(vocab_size, 2) * sizeof(std::uint16_t);
 }
 
-// Size of the whole file; nothing when it does not fit 64 bits.
+// The size of the whole file, or nullopt when it does not fit into 64 bits.
 std::optional<std::uint64_t> file_bytes(std::uint64_t context, std::uint64_t vocab_size,
                                         std::uint64_t windows) {
   const auto rows = checked_mul(windows, context - 1 - context / 2);

@@ -4,9 +4,9 @@
 //   offset 0    "_logits_"
 //          8    int32 n_ctx, int32 n_vocab, int32 n_chunk
 //         20    int32 tokens[n_chunk][n_ctx]
-//   then        rows [n_chunk][n_ctx - 1 - n_ctx/2], each (n_vocab rounded up to even, + 4) * 2
-//   bytes:
-//               float scale, float min_log_prob, uint16 codes[n_vocab], one unused code if odd
+//   then        rows [n_chunk][n_ctx - 1 - n_ctx/2], each of 2 * (n_vocab rounded up to even, + 4)
+//               bytes: float scale, float min_log_prob, uint16 codes[n_vocab], and one unused code
+//               if n_vocab is odd
 //
 // The row of position n_ctx/2 + r gives ln p(i) = min_log_prob + scale * codes[i]. Logits more than
 // 16 below the highest are stored as if 16 below it.
@@ -46,17 +46,17 @@ class KldBaseReader {
   std::size_t windows() const { return windows_; }
   std::size_t scores_per_window() const { return context_ - 1 - context_ / 2; }
   std::size_t rows() const { return windows_ * scores_per_window(); }
-  // [windows * context], the text the file was made from (whole windows of it).
+  // [windows * context]: the whole windows of the text that the file was made from.
   std::span<const std::int32_t> tokens() const { return tokens_; }
 
   // kInvalidArgument, saying what differs, unless the file fits a model with `vocab_size` logits.
   Status check_vocab(std::size_t vocab_size) const;
-  // The same unless it was made with this context from a text that starts with the same tokens
-  // (`tokens` may go on behind the file's windows).
+  // kInvalidArgument, saying what differs, unless the file was made with this context from a text
+  // that starts with the same tokens (`tokens` may go on behind the file's windows).
   Status check_text(std::size_t context, std::span<const std::int32_t> tokens) const;
 
-  // The natural log-probabilities of row `row` < rows() into out [vocab_size]. kCorrupt when its
-  // scale or minimum are no finite numbers of a distribution.
+  // Reads the natural log-probabilities of row `row` < rows() into out [vocab_size]. kCorrupt when
+  // its scale or minimum are no finite numbers of a distribution.
   Status read_row(std::size_t row, std::span<float> out);
 
  private:
@@ -80,7 +80,7 @@ class KldBaseWriter {
   static Result<KldBaseWriter> create(const std::filesystem::path& path, std::size_t context,
                                       std::size_t vocab_size, std::span<const std::int32_t> tokens);
 
-  // The logits [vocab_size] of the next row. kCorrupt for logits without a distribution.
+  // Adds the next row from its logits [vocab_size]. kCorrupt for logits without a distribution.
   Status add(std::span<const float> logits);
   // kInvalidArgument while rows are missing.
   Status commit();

@@ -14,8 +14,8 @@ struct LogNormalizer {
   double max = 0.0;     // its logit
 };
 
-// kCorrupt, with the id, when a logit is NaN or +inf, or when none is finite. -inf is probability
-// 0.
+// kCorrupt, with the id, when a logit is NaN or +inf, or when none is finite. A logit of -inf
+// stands for probability 0. Pure; any number of threads.
 Result<LogNormalizer> log_normalizer(std::span<const float> logits);
 
 }  // namespace moepack

@@ -66,9 +66,9 @@ using ScoreSink = std::function<Status(std::span<const float> logits, std::int32
 // Called after every window; `done` counts from 1.
 using WindowDone = std::function<void(std::size_t done, std::size_t total)>;
 
-// The loop under every scoring function: runs each window through `forward` and gives its scores to
-// `sink`. `window_done` may be empty. Targets outside the logits are kInvalidArgument; errors of
-// `forward` and `sink` end the loop.
+// The loop under every scoring function, in the calling thread: runs each window through `forward`
+// and gives its scores to `sink`. `window_done` may be empty. Targets outside the logits are
+// kInvalidArgument; errors of `forward` and `sink` end the loop.
 Status run_windows(std::span<const std::int32_t> tokens, std::span<const ScoreWindow> windows,
                    const WindowForward& forward, const ScoreSink& sink,
                    const WindowDone& window_done);
@@ -77,8 +77,8 @@ Status run_windows(std::span<const std::int32_t> tokens, std::span<const ScoreWi
 using PerplexityProgress =
     std::function<void(std::size_t done, std::size_t total, const NllStats& so_far)>;
 
-// `also` (may be empty) sees every score too. Every entry of the logits takes part in the softmax,
-// padding rows included, as in llama.cpp and PyTorch.
+// Scores a text. `also` sees every score too, and may be empty. Every entry of the logits takes
+// part in the softmax, padding rows included, as in llama.cpp and PyTorch.
 Result<PerplexityReport> score_perplexity(std::span<const std::int32_t> tokens,
                                           const PerplexityOptions& options,
                                           const WindowForward& forward,

@@ -23,8 +23,8 @@ constexpr std::size_t kMaxTextBytes = std::numeric_limits<std::int32_t>::max();
 constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Remembers where the ids of a word stand in the output of one call. Bounded: one word per slot,
-// the last one stays.
+// Remembers where the ids of a word stand in the output of one call. Its size is bounded: each slot
+// has one word, and the last one stays.
 class WordCache {
  public:
   explicit WordCache(std::size_t text_bytes)
@@ -113,7 +113,7 @@ class Tokenizer::Impl::Encoder {
     });
   }
 
-  // `stage` splits have been applied.
+  // Adds a piece to which `stage` splits have been applied.
   Status add_piece(std::string_view piece, std::size_t stage) {
     if (stage == tokenizer_.prefix_stage && tokenizer_.add_prefix_space && piece[0] != ' ') {
       piece = owned_.emplace_back(" " + std::string(piece));

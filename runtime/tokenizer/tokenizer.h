@@ -13,22 +13,25 @@
 
 namespace moepack {
 
+// Unchanging once it is loaded: const functions may be called from any number of threads.
 class Tokenizer {
  public:
-  // Refuses, by name, whatever it does not implement (other models, normalizers, pre-tokenizers).
+  // kUnsupported, by name, for whatever is not implemented (other models, normalizers,
+  // pre-tokenizers); kCorrupt for a file that is broken.
   static Result<Tokenizer> load(const std::filesystem::path& tokenizer_json);
   static Result<Tokenizer> parse(std::string_view json, const std::string& file);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
-  // Ids of `text` (UTF-8; invalid bytes: kCorrupt with the offset). Added tokens in the text are
-  // recognised. May be called from any number of threads.
+  // The ids of `text`, which is UTF-8; invalid bytes are kCorrupt with the offset. Added tokens in
+  // the text are recognised.
   Result<std::vector<std::int32_t>> encode(std::string_view text) const;
 
-  // Number of ids: highest id + 1, holes included. Logits beyond it are padding.
+  // Number of ids: the highest id + 1, holes included. Logits beyond it are padding.
   std::int32_t size() const;
-  // The bytes an id stands for (special tokens: their literal text); empty for unknown ids.
+  // The bytes that an id stands for, which for special tokens are their literal text; empty for
+  // unknown ids. They live as long as the tokenizer.
   std::string_view bytes(std::int32_t id) const;
   // True for added tokens marked special.
   bool is_special(std::int32_t id) const;
@@ -46,13 +49,14 @@ class Tokenizer {
 };
 
 // Turns ids into text piece by piece without ever splitting a character: the pieces concatenated
-// (finish() included) equal Tokenizer::decode of the same ids.
+// (finish() included) equal Tokenizer::decode of the same ids. Used by one thread; the tokenizer
+// outlives it.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
-  // Complete characters that `id` finishes; may be empty.
+  // The complete characters that `id` finishes; may be empty.
   std::string push(std::int32_t id);
-  // What is left at the end: an incomplete character becomes U+FFFD.
+  // What is left at the end of the text: an incomplete character becomes U+FFFD.
   std::string finish();
 
  private:

@@ -25,7 +25,8 @@ class AddedTokenMatcher {
   static constexpr std::int32_t kText = -1;
   // Receives the stretches of a text in order: an added token's id, or kText and plain text.
   using Sink = std::function<Status(std::int32_t id, std::string_view text)>;
-  // Leftmost match first, of those the longest. `text` is valid UTF-8 and not empty.
+  // Hands the stretches of `text`, which is valid UTF-8 and not empty, to `sink`. The leftmost
+  // match is taken first, and of several that begin there the longest.
   Status find(std::string_view text, const Sink& sink) const;
 
  private:

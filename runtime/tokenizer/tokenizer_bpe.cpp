@@ -9,7 +9,7 @@
 namespace moepack {
 namespace {
 
-// splitmix64's finalizer (Steele, Lea and Flood 2014).
+// A hash of 64 bits. Source: splitmix64's finalizer (Steele, Lea and Flood 2014).
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
@@ -97,7 +97,8 @@ Status BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) c
   return Status::ok();
 }
 
-// Looks for the lowest rank in all pairs after every merge: quadratic, but the fastest for words.
+// Looks for the lowest rank in all pairs after every merge, which is quadratic, but the fastest way
+// for words.
 void BpeModel::encode_short(std::string_view word, std::vector<std::int32_t>& ids) const {
   std::array<std::uint32_t, kShortWord> symbols;
   std::array<const Merge*, kShortWord> pairs;  // pairs[i]: symbols i and i + 1
@@ -128,10 +129,11 @@ void BpeModel::encode_short(std::string_view word, std::vector<std::int32_t>& id
   for (std::size_t i = 0; i < count; ++i) ids.push_back(static_cast<std::int32_t>(symbols[i]));
 }
 
-// A queue of candidate pairs, and one number per byte of the word: the id where a symbol starts; at
-// the last byte of a longer symbol kTag and where it starts; kTag elsewhere inside one. So the
-// symbol to the left ends one byte earlier, and the one to the right starts behind the bytes of
-// this one. A queued pair is stale unless the symbols there still have its rank.
+// Works with a queue of candidate pairs, and with one number for each byte of the word. That number
+// is the id where a symbol starts; kTag and the start of the symbol at the last byte of a longer
+// one; and kTag elsewhere inside a symbol. So the symbol to the left ends one byte before this one,
+// and the one to the right starts behind the bytes of this one. A queued pair is stale unless the
+// symbols there still have its rank.
 void BpeModel::encode_long(std::string_view word, std::vector<std::int32_t>& ids) const {
   constexpr std::uint32_t kTag = 1U << 31;
   const std::size_t size = word.size();

@@ -13,16 +13,18 @@
 
 namespace moepack {
 
-// Joins the neighbouring pair of lowest rank, leftmost first, until no pair has a rank (Sennrich et
-// al. 2016, on bytes). Immutable once built; may be used by any number of threads.
+// Joins the neighbouring pair of lowest rank, leftmost first, until no pair has a rank. Source:
+// Sennrich et al. 2016, applied to bytes. Immutable once built; may be used by any number of
+// threads.
 class BpeModel {
  public:
-  // `vocab` must outlive the model, and stay where it is.
+  // `vocab` outlives the model and stays where it is. Merges of unknown tokens are refused.
   static Result<BpeModel> build(const TokenizerSpec& spec, const TokenIndex& index,
                                 const Vocabulary& vocab, const Where& where);
 
-  // Appends the ids of `word` (at most 2^31 - 1 bytes) to `ids`. Time n log n, memory about 20
-  // bytes a byte. kUnsupported if the vocabulary has no token for one of its bytes.
+  // Appends the ids of `word` (at most 2^31 - 1 bytes) to `ids`. It takes time in proportion to
+  // n log n, and about 20 bytes of memory for each byte. kUnsupported if the vocabulary has no
+  // token for one of the word's bytes.
   Status encode(std::string_view word, std::vector<std::int32_t>& ids) const;
 
  private:

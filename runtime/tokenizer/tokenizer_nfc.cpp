@@ -12,7 +12,8 @@
 namespace moepack {
 namespace {
 
-// Every character below U+0300 is its own form C, and lead bytes below this one are theirs.
+// Every character below U+0300 is its own form C; its UTF-8 begins with a byte below
+// kFirstMarkLead.
 constexpr char32_t kFirstMark = 0x300;
 constexpr unsigned char kFirstMarkLead = 0xCC;
 
@@ -25,7 +26,7 @@ class Normalizer {
  public:
   explicit Normalizer(std::string& out) : out_(out) {}
 
-  // A stretch that ends where starts_nfc_segment() says so or beside an inert character.
+  // Adds a stretch that ends where starts_nfc_segment() says so, or beside an inert character.
   void add_segment(const char* begin, const char* end) {
     buffer_.clear();
     bool changed = false;

@@ -9,11 +9,11 @@ namespace moepack {
 
 // `text` is valid UTF-8. Returns it unchanged where it is already in form C and short-cuts can see
 // that; otherwise writes the normalized text to `storage` and returns a view of that. Time grows as
-// n log n at worst, for any order of combining marks.
+// n log n at worst, for any order of combining marks. Pure; any number of threads.
 std::string_view normalize_nfc(std::string_view text, std::string& storage);
 
 // True where normalization never reaches across the front of this character: it neither combines
-// with what precedes it nor moves before it. A fast check; false proves nothing.
+// with what precedes it nor moves before it. The check is fast, and false proves nothing.
 bool starts_nfc_segment(char32_t character);
 
 }  // namespace moepack

@@ -39,7 +39,7 @@ void append_range(char32_t first, char32_t last, std::string& out) {
 
 bool is_ascii_letter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-// Members of a general category as class content, e.g. "Lu" or "L".
+// The members of a general category, e.g. "Lu" or "L", as the content of a class.
 std::string category_members(std::string_view name, CategoryData data) {
   std::string out = "\\p{" + std::string(name) + "}";
   if (data == CategoryData::kLibrary) return out;
@@ -135,7 +135,7 @@ class Translator {
     return c;
   }
 
-  // What has just been translated.
+  // What has just been translated, for the quantifier that may follow.
   struct Atom {
     bool repeatable = true;
     bool may_be_empty = false;
@@ -200,7 +200,7 @@ class Translator {
   }
 
   Status group(Atom* atom) {
-    // Longest first; a plain group only groups here.
+    // The longest heads come first. A plain group only groups here.
     static constexpr std::array<std::string_view, 7> kHeads = {
         "(?<=", "(?<!", "(?i:", "(?:", "(?=", "(?!", "(?>"};
     if (++depth_ > kMaxDepth) return refuse("nesting this deep");
@@ -269,7 +269,7 @@ class Translator {
     return value;
   }
 
-  // {n}, {n,}, {,m} or {n,m}.
+  // Reads {n}, {n,}, {,m} or {n,m}.
   Status interval(bool* may_be_lazy, bool* optional) {
     take("{");
     const std::optional<char32_t> low = number();
@@ -356,7 +356,7 @@ class Translator {
     return static_cast<char32_t>(byte);
   }
 
-  // \x{H…}, \xHH below 80 (beyond, Oniguruma means a byte), \uHHHH.
+  // Reads \x{H…}, \xHH below 80 (from there on Oniguruma means a byte), or \uHHHH.
   Result<char32_t> hex_character() {
     const bool braces = take("x{");
     const bool four = !braces && take("u");

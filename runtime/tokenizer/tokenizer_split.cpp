@@ -79,7 +79,7 @@ class Behavior {
  private:
   Status emit(std::string_view piece) { return piece.empty() ? Status::ok() : sink_(piece); }
 
-  // Joins `part` to the piece held back, or emits that and holds `part` back.
+  // Joins `part` to the piece that is held back, or emits that piece and holds `part` back.
   Status merge(std::string_view part, bool is_match, bool join) {
     previous_ = is_match;
     if (join && held_.has_value()) {

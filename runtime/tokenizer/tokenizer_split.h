@@ -10,7 +10,8 @@
 
 namespace moepack {
 
-// What one thread needs to match with any number of splitters. Not for two threads at a time.
+// What one thread needs to match with any number of splitters. Two threads must not use it at the
+// same time.
 class SplitScratch {
  public:
   SplitScratch();

@@ -96,7 +96,7 @@ bool is_word_category(std::string_view category) {
 std::span<const CategoryRange> categories_since_unicode_14() { return kSinceUnicode14; }
 
 bool has_character_since_unicode_14(std::string_view text) {
-  // All of them have three bytes or more.
+  // All of these characters have three bytes or more in UTF-8.
   static_assert(kSinceUnicode14[0].first >= 0x800);
   constexpr unsigned char kFirstLead = 0xE0;
   const char* const end = text.data() + text.size();

@@ -10,8 +10,8 @@
 namespace moepack {
 namespace {
 
-// Real files have few holes (ids of reserved tokens); far more than this are made to exhaust
-// memory.
+// Real files have few holes (ids of reserved tokens). A file with far more ids per token than this
+// was made to exhaust memory.
 constexpr std::size_t kIdsPerToken = 16;
 constexpr std::size_t kIdsSlack = 4096;
 

@@ -13,8 +13,8 @@
 
 namespace moepack {
 
-// Id of every text in spec.vocab, by hash: a vocabulary of 250,000 is asked a million times while
-// its merges are read. Refers to the spec, which must stay as it is.
+// Finds the id of a text in spec.vocab by its hash: a vocabulary of 250,000 texts is asked a
+// million times while its merges are read. Refers to the spec, which must stay as it is.
 class TokenIndex {
  public:
   explicit TokenIndex(const TokenizerSpec& spec);
@@ -36,7 +36,7 @@ class Vocabulary {
   static Result<Vocabulary> build(const TokenizerSpec& spec, const TokenIndex& index,
                                   const Where& where);
 
-  // Highest id + 1.
+  // The highest id + 1.
   std::int32_t size() const { return static_cast<std::int32_t>(entries_.size()) - 1; }
   // Empty for ids that stand for nothing.
   std::string_view bytes(std::int32_t id) const;

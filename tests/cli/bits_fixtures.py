@@ -20,7 +20,7 @@ def record_bytes(shape, bits, page):
 
 
 def divergence(table, widths):
-    """Predicted: of each layer a E + b sqrt(E). `widths`: layer, projection, expert -> bits."""
+    """The predicted loss, a E + b sqrt(E) of each layer. `widths`: layer, projection, expert -> bits."""
     total = 0.0
     for number, layer in enumerate(table["layers"]):
         error = sum(layer[p][str(widths(number, p, e))][e]
@@ -50,7 +50,7 @@ class Tester(CliRunner):
                       "--max-tokens", 512, "--quiet", *flags)
 
     def report(self, *args):
-        """Of a run that succeeds, its JSON; {} where it failed."""
+        """Runs the command, which must succeed, and returns its JSON, or {} where it failed."""
         result = self.succeeds(*args, "--json")
         return json.loads(result.stdout) if result.returncode == 0 else {}
 
@@ -84,7 +84,7 @@ class Tester(CliRunner):
 
 
 def main_with(kind, tests):
-    """Runs `tests` of a Tester of this kind; exit status."""
+    """Runs `tests` of a Tester of this kind; returns the exit status."""
     args = options(shim=True, every=True).parse_args()
     with tempfile.TemporaryDirectory(prefix="moepack-bits-") as scratch:
         tester = kind(args, Path(scratch))

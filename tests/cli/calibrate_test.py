@@ -24,7 +24,7 @@ STATE = "calibration.unfinished"
 
 
 def softmax_top(logits, top_k):
-    """[(expert, weight)] of the top_k, renormalised."""
+    """The top_k experts as [(expert, weight)], renormalised."""
     most = max(logits)
     exps = [math.exp(x - most) for x in logits]
     order = sorted(range(len(exps)), key=lambda e: (-exps[e], e))[:top_k]
@@ -51,7 +51,7 @@ class Tester(CliRunner):
         shutil.rmtree(self.output, ignore_errors=True)
 
     def fails(self, name, result, parts, left=None):
-        """An error, and nothing left behind."""
+        """The command must fail and leave nothing behind."""
         self.is_error(name, result, parts)
         left = self.output if left is None else left
         self.expect(left is False or not left.exists(), f"{name}: left something behind")
@@ -143,7 +143,7 @@ class Tester(CliRunner):
         self.expect(plan["estimated_seconds"] > 0 and 0 < plan["total_bytes"], "dry run's figures")
 
     def texts(self):
-        """Several texts are one; special tokens in them are one id each."""
+        """Several texts count as one; special tokens in them are one id each."""
         one, two = self.scratch / "one.txt", self.scratch / "two.txt"
         one.write_text("<|im_start|>user\nHow are you?<|im_end|>\n")
         two.write_text("Fine.\n")
@@ -296,7 +296,7 @@ class Tester(CliRunner):
 
 
 def decode_q8(tensors, module):
-    """Rows of an affine 8-bit matrix, group 64 (MLX): scale * code + bias."""
+    """Decodes rows of an affine 8-bit matrix, group 64 (MLX): scale * code + bias."""
     _, shape, codes = tensors[module + ".weight"]
     rows, cols = shape[0], shape[1] * 4
     scales = array.array("H", tensors[module + ".scales"][2])

@@ -33,7 +33,7 @@ def read_tensors(directory):
 
 
 def write_tensors(path, tensors, padding=""):
-    """`padding`: spaces behind the header, which move every tensor."""
+    """Writes a file; `padding` spaces behind the header move every tensor."""
     header, data = {}, bytearray()
     for name, (dtype, shape, content) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape,
@@ -113,7 +113,7 @@ def f32(value):
 
 
 def decode_affine(bits, group, codes, scales, biases):
-    """code * scale + bias in float32, of any number of whole rows."""
+    """Decodes whole rows, any number of them: code * scale + bias in float32."""
     stream = int.from_bytes(codes, "little")
     mask = (1 << bits) - 1
     words = [(stream >> shift) & mask for shift in range(0, len(codes) * 8, bits)] \

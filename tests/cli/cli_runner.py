@@ -10,7 +10,7 @@ SHOWN_FAILURES = 50
 
 
 def tree_hash(directory):
-    """Of the names and contents of everything below."""
+    """A hash of the names and contents of everything below a directory."""
     digest = hashlib.sha256()
     for path in sorted(directory.rglob("*")):
         digest.update(str(path.relative_to(directory)).encode() + b"\0")
@@ -24,7 +24,7 @@ def listing(directory):
 
 
 def conclude(failures, summary):
-    """Prints both; exit status."""
+    """Prints both numbers; returns the exit status."""
     for failure in failures[:SHOWN_FAILURES]:
         print("FAILED:", failure)
     if len(failures) > SHOWN_FAILURES:
@@ -61,7 +61,7 @@ class CliRunner:
         return condition
 
     def run(self, *args, fault=None, binary=False):
-        """`fault`: what tests/support/fault_shim.cpp is to do."""
+        """Runs the command; `fault` says what tests/support/fault_shim.cpp is to do."""
         env = dict(os.environ)
         if fault is not None:
             env.update(LD_PRELOAD=str(self.shim), MOEPACK_FAULT=fault)
@@ -76,7 +76,7 @@ class CliRunner:
         return result
 
     def is_error(self, what, result, needles):
-        """Exit 2, nothing on stdout, and one line on stderr with every needle."""
+        """Expects exit code 2, nothing on stdout, and one line on stderr that has every needle."""
         problems = [] if result.returncode == 2 else [f"exit code {result.returncode}"]
         if not result.stderr.startswith("moepack: ") or result.stderr.count("\n") != 1 or \
                 not result.stderr.endswith("\n"):
@@ -89,7 +89,7 @@ class CliRunner:
         self.expect(not problems, f"{what}: {'; '.join(problems)}\n    {result.stderr.strip()[:600]}")
 
     def refuses(self, what, needles, *args):
-        """An error that leaves nothing behind."""
+        """Expects an error that leaves nothing behind."""
         before = listing(self.scratch)
         self.is_error(what, self.run(*args), needles)
         after = listing(self.scratch)

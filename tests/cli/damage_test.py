@@ -44,7 +44,7 @@ class Runner:
         self.ids.write_text(json.dumps([i * 7 % 4000 for i in range(200)]))
 
     def run(self, limits, *args):
-        """(exit code, stdout, stderr, peak KiB, seconds) of a run of its own."""
+        """Runs a command by itself: (exit code, stdout, stderr, peak KiB, seconds)."""
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if limits:
@@ -86,7 +86,7 @@ class Runner:
             self.failures.append(what)
 
     def expect(self, damage, command, path, wanted, names=(), against=None):
-        """One command on one damaged input. `wanted`: the exit codes allowed."""
+        """Runs one command on one damaged input. `wanted` are the exit codes that are allowed."""
         if damage != "undamaged" and (self.runs + self.skipped) % self.every != 0:
             self.skipped += 1
             return
@@ -233,7 +233,7 @@ def index_damages(index):
 
 
 def config_cases(runner, checkpoint, model):
-    """Dimensions that are no dimensions, and such that contradict the tensors."""
+    """Values that are no dimensions, and dimensions that contradict the tensors."""
     copy = runner.scratch / "checkpoint"
     config = json.loads((checkpoint / "config.json").read_text())
     keys = ("hidden_size", "num_hidden_layers", "num_experts", "num_experts_per_tok",
@@ -314,7 +314,7 @@ def memory_can_be_limited(program):
 
 
 def free_text(path):
-    """Strings of which any will do, or which only the data can contradict."""
+    """Whether any string will do at `path`, or only the data can contradict it."""
     return path[-1] in ("name", "method", "model") and path[0] in ("source", "model")
 
 
@@ -353,7 +353,7 @@ def manifest_cases(runner, model, name, most):
 
 
 def checksum_cases(runner, model):
-    """Hashes that are well-formed and wrong: the data contradict them."""
+    """Hashes that are well-formed but wrong, so that the data contradict them."""
     copy = runner.scratch / "damaged"
     layout = "packed_experts/layout.json"
     document = json.loads((model / layout).read_text())

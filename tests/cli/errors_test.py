@@ -37,7 +37,7 @@ class Cases(CliRunner):
         self.count = 0
 
     def check(self, name, result, names, left_over=None):
-        """One case: an error, and nothing left behind."""
+        """Runs one case, which must be an error that leaves nothing behind."""
         self.count += 1
         self.is_error(name, result, names)
         self.expect(left_over is None or not left_over.exists(), f"{name}: left {left_over} behind")
@@ -306,7 +306,7 @@ def model_cases(cases, model):
 
 
 def companion_cases(cases):
-    """What is copied beside the weights is looked at before anything is written."""
+    """Damages to what is copied beside the weights, which is looked at before anything is written."""
     tokenizer, generation = "tokenizer.json", "generation_config.json"
 
     def merge(document):

@@ -28,7 +28,7 @@ def f16_value(pair):
 
 
 def floats(values):
-    """Float32 bytes; each value rounded once."""
+    """The values as float32 bytes; each value is rounded once."""
     return array.array("f", values).tobytes()
 
 
@@ -284,7 +284,7 @@ class Model:
                 "quantization": quantization}
 
     def write_checkpoint(self, directory, experts, expert_bits=None):
-        """MLX's form. `expert_bits`: stacked codes of that width; None: decoded to float32."""
+        """Writes MLX's form. Experts are stacked codes of `expert_bits`, with None float32."""
         tensors = [("language_model." + name, *rest) for name, *rest in self.resident_tensors()]
         for layer in range(self.LAYERS):
             for p in ("gate_proj", "up_proj", "down_proj"):
@@ -354,7 +354,7 @@ def write_layers(model, directory, record_of):
 
 
 def write_uniform(model, directory, experts, variant):
-    """variant: "a" and "b" with layout.json, None without."""
+    """Writes a uniform pack. `variant`: "a" and "b" have a layout.json, None has none."""
     write_layers(model, directory, lambda layer, e: affine_record(experts[layer, e])[0])
     if variant is None:
         return

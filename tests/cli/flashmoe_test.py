@@ -90,7 +90,7 @@ class Suite(CliRunner):
         return path
 
     def check_refused(self, name, path, parts, *flags):
-        """The model does not run, and import says the same and writes nothing."""
+        """The model must not run, and import must say the same and write nothing."""
         out = self.scratch / "refused.f32"
         done = self.run("logits", path, "--token-ids", self.ids, "-o", out, *flags)
         self.is_error(name, done, parts)
@@ -135,7 +135,7 @@ def uniform_cases(s):
 
 
 def dry_run_and_model_flag(s, expected):
-    """A pack that stands elsewhere; a dry run reads and writes nothing."""
+    """A pack may stand elsewhere, and a dry run reads and writes nothing."""
     path = s.directory("elsewhere")
     pack = s.scratch / "lone-pack"
     fixtures.write_uniform(s.model, pack, s.model.q4, None)

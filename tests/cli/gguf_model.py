@@ -63,7 +63,7 @@ def floats_of(data):
 
 
 def nibbles(codes):
-    """Byte j: elements j and j + 16."""
+    """Packs nibbles: byte j holds elements j and j + 16."""
     return bytes(codes[j] | codes[j + 16] << 4 for j in range(16))
 
 

@@ -123,7 +123,7 @@ class OverlayTest(CliRunner):
 
 
 def flags(groups):
-    """Of a command that is to use these."""
+    """The flags of a command that is to use these overlays."""
     residents = [g for g in groups if g != "experts"]
     return (*(("--overlay", ",".join(residents)) if residents else ()),
             *(("--pack", "Q3") if "experts" in groups else ("--pack", "packed_experts")))
@@ -275,7 +275,7 @@ def check_damage(test, base):
 
 
 def check_refusals(test, base, model):
-    """Exit 2, one line, nothing left."""
+    """Refusals exit with 2 and one line, and leave nothing behind."""
     file = test.write_gguf("tiny.gguf", model)
 
     def refused(what, path, names, groups=ALL, *more):
@@ -335,7 +335,7 @@ def check_replacing(test, base, model):
 
 
 def check_interruptions(test, base, model):
-    """Killed after every file operation that shows, or failing at it: the next run completes."""
+    """Killed after a file operation that shows, or failing at it, a run is completed by the next."""
     if test.shim is None:
         return
     file = test.write_gguf("tiny.gguf", model)

@@ -57,7 +57,7 @@ class Tester(CliRunner):
         return path
 
     def profile(self, *args, output=None, **flags):
-        """Runs it; (parsed profile, its bytes, the --json report)."""
+        """Runs the command; returns (parsed profile, its bytes, the --json report)."""
         output = output or self.output
         for path in (output, self.hot):
             path.unlink(missing_ok=True)

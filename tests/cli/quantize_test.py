@@ -20,7 +20,7 @@ def f32(value):
 
 
 def bf16(value):
-    """To the nearest bf16, ties to even; as bits."""
+    """The bits of the nearest bf16, ties to even."""
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
     return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16
 
@@ -125,7 +125,7 @@ class Tester(CliRunner):
             self.expect(codes[part] == expected, f"{name}: codes of row {row}, group {g}")
 
     def mixture(self):
-        """Widths by projection and layer, as asked; such a pack runs."""
+        """A pack has the widths by projection and layer that were asked for, and runs."""
         self.succeeds("quantize", self.model, "--method", "clip", "--gate-up-bits", 2,
                       "--down-bits", 3, "--layer-bits", "0=8,2-3=5", "--name", "mixed", "--quiet")
         layout = json.loads((self.pack("mixed") / "layout.json").read_text())
@@ -354,7 +354,7 @@ class Tester(CliRunner):
         self.sources()
 
     def damaged_pack(self):
-        """A source pack with a flipped bit; another source than the interrupted one had."""
+        """A source pack with a flipped bit is refused, and so is another source than before."""
         copy = self.scratch / "damaged"
         shutil.copytree(self.model, copy)
         with open(copy / "packed_experts" / "layer_01.bin", "r+b") as file:

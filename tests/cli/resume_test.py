@@ -164,7 +164,7 @@ class Tester(CliRunner):
         self.expect(named >= 20, f"only {named} read errors of the shard")
 
     def full_disk(self, expected):
-        """A tmpfs that is too small; then it grows and the same command completes."""
+        """A tmpfs is too small; then it grows, and the same command completes."""
         mount = self.scratch / "small"
         mount.mkdir()
         size = sum(p.stat().st_size for p in self.source.glob("*")) * 3 // 4
@@ -193,7 +193,7 @@ class Tester(CliRunner):
         return True
 
     def mismatches(self, expected):
-        """Other options, another source: refused, and nothing lost; --restart starts again."""
+        """Other options and another source are refused, and nothing is lost; --restart starts again."""
         self.clear()
         self.convert("--layers", "0-1")
         before = tree_hash(self.output)
@@ -273,7 +273,7 @@ class Tester(CliRunner):
         self.expect(tree_hash(self.output) != expected, "--restart kept the old weights")
 
     def finished_but_for_the_marker(self, expected, counts):
-        """Killed before the marker goes: only the same conversion may call it finished."""
+        """After a kill before the marker goes, only the same conversion may call it finished."""
         self.clear()
         self.convert(fault=f"kill-after:sync:{counts['sync'] - 1}")
         self.expect((self.output / "moepack.unfinished").exists(), "no marker to test with")

@@ -26,7 +26,7 @@ class SensitivityTester(Tester):
         return json.loads(self.table.read_text())
 
     def uniform(self, bits):
-        """Size of a pack with these widths of gate, up, down in all experts."""
+        """The size of a pack with these widths of gate, up, down in all experts."""
         t = self.read()
         return t["num_layers"] * t["num_experts"] * record_bytes(
             (t["hidden_size"], t["expert_width"]), bits, t["page_size"])
@@ -235,7 +235,7 @@ class SensitivityTester(Tester):
             shutil.rmtree(path)
 
     def tables(self):
-        """What lies at --measurements is something else, or damaged: it stays as it is."""
+        """What lies at --measurements and is something else, or damaged, stays as it is."""
         whole = self.table.read_bytes()
         other_plan = self.edited(self.table, "plan.json", plan="0123456789abcdef")
         cases = [("measurements of something else", ["plan.json", "--restart"], other_plan)]

@@ -116,7 +116,7 @@ class TierTester(Tester):
         self.drop("hot")
 
     def flashmoe_manifest(self):
-        """Offsets against the list; the same logits through either manifest."""
+        """Offsets agree with the list, and either manifest leads to the same logits."""
         manifest = json.loads((self.pack() / "tiered_manifest.json").read_text())
         sizes = {4: record_bytes(SHAPE, (4, 4, 4), 1), 2: record_bytes(SHAPE, (2, 2, 2), 1)}
         self.expect((manifest["expert_size_4bit"], manifest["expert_size_2bit"]) ==
@@ -143,7 +143,7 @@ class TierTester(Tester):
         shutil.rmtree(foreign)
 
     def profiled(self):
-        """Hot: of each layer the fewest experts, most used first, that cover the share."""
+        """Hot are, of each layer, the fewest experts, most used first, that cover the share."""
         counts = [layer["counts"] for layer in json.loads(self.profile.read_text())["layers"]]
         for share in (0.8, 0.3):
             ids = {}
@@ -224,7 +224,7 @@ class TierTester(Tester):
                 at += large if hot else small
 
     def damaged(self):
-        """A flipped bit in a record that is taken over."""
+        """A flipped bit in a record that would be taken over is an error."""
         self.drop("hot")
         path = self.pack("q4") / "layer_00.bin"
         whole = path.read_bytes()
@@ -283,7 +283,7 @@ class TierTester(Tester):
     # ---- gain ----
 
     def poor_list(self):
-        """The least used experts hot: no better than a uniform pack, and said so."""
+        """With the least used experts hot a pack is no better than a uniform one, and that is said."""
         counts = [layer["counts"] for layer in json.loads(self.profile.read_text())["layers"]]
         ids = {str(l): sorted(range(EXPERTS), key=lambda e, u=uses: (u[e], e))[:6]
                for l, uses in enumerate(counts)}

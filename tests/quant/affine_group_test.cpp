@@ -30,7 +30,7 @@ std::vector<std::vector<float>> groups(std::size_t size) {
   all.emplace_back(size, std::numeric_limits<float>::max());
   all.back()[size / 2] = std::numeric_limits<float>::lowest();
   all.emplace_back(size, std::numeric_limits<float>::denorm_min());
-  // Halves between codes: ties go to even.
+  // These values lie halfway between codes, where ties go to even.
   all.emplace_back(size);
   for (std::size_t i = 0; i < size; ++i) all.back()[i] = 0.5F * static_cast<float>(i);
   return all;

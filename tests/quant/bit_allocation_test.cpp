@@ -15,7 +15,7 @@ namespace {
 
 using Items = std::vector<std::vector<AllocationChoice>>;
 
-// Least cost within the budget, by trying everything; nullopt: nothing fits.
+// The least cost within the budget, found by trying everything; nullopt when nothing fits.
 std::optional<double> least_cost(const Items& items, std::uint64_t budget, std::size_t first = 0) {
   if (first == items.size()) return 0;
   std::optional<double> best;
@@ -67,7 +67,7 @@ std::uint64_t sum_of(const Items& items, bool largest) {
   return sum;
 }
 
-// The most that one item's next larger choices can save: what the relaxation may miss.
+// The most that one item's next larger choices can save, which is what the relaxation may miss.
 double largest_step(const Items& items) {
   double most = 0;
   for (const auto& choices : items) {
@@ -82,7 +82,8 @@ double largest_step(const Items& items) {
   return most;
 }
 
-// max over m of: sum of min(cost + m size), less m budget. Concave in m; m between 0 and `most`.
+// The largest value over m in [0, most] of the sum of min(cost + m * size) less m * budget, which
+// is concave in m.
 double dual(const Items& items, std::uint64_t budget, double most) {
   const auto value = [&](double m) {
     double sum = -m * static_cast<double>(budget);
@@ -146,11 +147,11 @@ TEST(BitAllocation, SingleItemsEqualSizesAndDominatedChoices) {
   EXPECT_EQ(one->cost, 2);
   EXPECT_EQ(one->bound, 2);
   EXPECT_FALSE(allocate(Items{{{5, 2.0}}}, 4).has_value());
-  // All choices of one size: the cheapest, even without room to spare.
+  // Where all choices have one size, the cheapest is taken, even without room to spare.
   const auto equal = allocate(Items{{{5, 3.0}, {5, 1.0}, {5, 2.0}}, {{7, 4.0}, {7, 5.0}}}, 12);
   ASSERT_TRUE(equal.has_value());
   EXPECT_EQ(equal->choice, (std::vector<std::uint32_t>{1, 0}));
-  // Larger and dearer is never taken, with any room.
+  // A larger and dearer choice is never taken, whatever room there is.
   const auto dominated = allocate(Items{{{8, 5.0}, {4, 1.0}, {6, 1.0}, {5, 7.0}}}, 1000);
   ASSERT_TRUE(dominated.has_value());
   EXPECT_EQ(dominated->choice, (std::vector<std::uint32_t>{1}));
@@ -161,7 +162,7 @@ TEST(BitAllocation, SingleItemsEqualSizesAndDominatedChoices) {
 }
 
 TEST(BitAllocation, SmallestChoicesThatOverflowTheBudgetTogether) {
-  // Their sum wraps around 64 bits to something that would fit.
+  // The sum of these sizes wraps around 64 bits to something that would fit.
   const std::uint64_t half = std::uint64_t{1} << 63;
   EXPECT_FALSE(allocate(Items{{{half, 1.0}}, {{half, 1.0}}, {{1, 1.0}}}, half + 5).has_value());
 }
@@ -179,7 +180,7 @@ TEST(BitAllocation, TiesAreBrokenAlike) {
   EXPECT_EQ(first->cost, 9 * 8 - 4 * (17 - 9));  // 4 for every unit of room
 }
 
-// Sizes so large and uneven that no table holds the exact solution.
+// The sizes are so large and uneven that no table holds the exact solution.
 Items uneven_items(std::mt19937& random, std::size_t count) {
   Items items(count);
   for (auto& choices : items) {

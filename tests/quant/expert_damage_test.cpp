@@ -1,4 +1,4 @@
-// What is told about an expert's losses against what they are when it is really quantized.
+// Compares what is told about an expert's losses with what they are when it is really quantized.
 #include "quant/expert_damage.h"
 
 #include <array>

@@ -142,7 +142,7 @@ TEST(QuantizeMatrix, GptqThatHeldOutInputsDislikeIsDropped) {
     return quantize_matrix(QuantMethod::kGptq, w, w, 64, format, in, &*factor);
   };
   EXPECT_EQ(run().method, QuantMethod::kGptq);
-  // Inputs of a single column: nothing can make up for anything.
+  // With inputs of a single column no column can make up for another.
   in.held_out = Matrix::Identity(128, 128);
   const QuantizedMatrix kept = run();
   EXPECT_EQ(kept.method, QuantMethod::kGrid);

@@ -52,7 +52,7 @@ struct Books {
   }
 };
 
-// Never destroyed: memory is given back until the very end of the program.
+// The books are never destroyed, because memory is given back until the very end of the program.
 Books& books() {
   alignas(Books) static std::byte place[sizeof(Books)];
   static Books* const made = new (place) Books;

@@ -1,4 +1,4 @@
-// CRC-32 (ISO 3309, as zlib's crc32), for golden data too large to be listed.
+// CRC-32 (ISO 3309, as zlib's crc32), for golden data that is too large to be listed.
 #pragma once
 
 #include <array>
@@ -29,7 +29,8 @@ inline std::uint32_t crc32(std::string_view bytes, std::uint32_t crc = 0) {
   return ~crc;
 }
 
-// One CRC-32 per 4096 code points of what `encode` makes of each of them (in UTF-8, no surrogates).
+// Gives `encode` every code point but surrogates, in UTF-8, and takes one CRC-32 of what it makes
+// of each 4096 of them.
 inline std::vector<std::uint32_t> sweep_crc32(
     const std::function<std::string(const std::string&)>& encode) {
   const auto utf8 = [](std::uint32_t c) {

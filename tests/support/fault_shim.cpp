@@ -5,8 +5,9 @@
 //   MOEPACK_FAULT=kill-after:OP:N   SIGKILL as soon as the Nth call of OP has returned
 //   MOEPACK_FAULT=ERROR:OP:N        the Nth call of OP fails with ERROR (EIO, ENOSPC)
 //
-// OP: read, write, sync, rename, unlink, or any, which counts all of them together, or list, the
-// steps through a directory, which any leaves out. Reads count of .safetensors and .bin files only.
+// OP is read, write, sync, rename, unlink, or any, which counts all of these together, or list,
+// which is the steps through a directory and is not part of any. Reads count only if they are of
+// .safetensors and .bin files.
 //
 //   MOEPACK_FREE=BYTES              every file system says that so many bytes are free
 #include <dirent.h>
@@ -159,7 +160,7 @@ int unlink(const char* path) {
   return guarded(kUnlink, [&] { return real(path); });
 }
 
-// What std::filesystem::directory_iterator takes its steps with.
+// std::filesystem::directory_iterator takes its steps with this function.
 dirent* readdir(DIR* directory) {
   using Function = dirent* (*)(DIR*);
   static const Function real = next<Function>("readdir");
@@ -168,7 +169,7 @@ dirent* readdir(DIR* directory) {
   return nullptr;
 }
 
-// What std::filesystem::space asks.
+// std::filesystem::space asks this function.
 int statvfs(const char* path, struct statvfs* info) {
   using Function = int (*)(const char*, struct statvfs*);
   static const Function real = next<Function>("statvfs");

@@ -1,6 +1,6 @@
-// Writes GGUF files for tests from the specification's words, byte by byte; shares nothing with the
-// reader. Whatever is not asked for is right; errors are made by changing the bytes afterwards, or
-// with the fields that can be overridden.
+// Writes GGUF files for tests from the specification's words, byte by byte, and shares nothing with
+// the reader. A file is right unless a test asks otherwise: errors are made by changing the bytes
+// afterwards, or with the fields that can be overridden.
 #pragma once
 
 #include <bit>
@@ -17,7 +17,7 @@ class GgufWriter {
  public:
   explicit GgufWriter(bool big_endian = false) : big_endian_(big_endian) {}
 
-  // One number in the file's order.
+  // The bytes of a number in the file's order.
   template <typename T>
   std::string number(T value) const {
     std::uint64_t bits = 0;
@@ -58,8 +58,8 @@ class GgufWriter {
     return u16("split.no", no).u16("split.count", count).i32("split.tensors.count", tensors);
   }
 
-  // `ne` in the file's order, the contiguous dimension first. `data` in the file's order too.
-  // `offset`: instead of the right one.
+  // Adds a tensor. `ne` is in the file's order, the contiguous dimension first, and so are the
+  // bytes of `data`. `offset` replaces the right one.
   GgufWriter& tensor(std::string_view name, const std::vector<std::uint64_t>& ne,
                      std::uint32_t type, std::string_view data,
                      std::optional<std::uint64_t> offset = std::nullopt) {
@@ -71,7 +71,7 @@ class GgufWriter {
     ++num_tensors_;
     return *this;
   }
-  // Where tensors begin; set before the first one. Does not write the key.
+  // Sets the alignment of tensors; call it before the first one. It does not write the key.
   GgufWriter& align_to(std::uint64_t alignment) {
     alignment_ = alignment;
     return *this;

@@ -1,5 +1,5 @@
-// Where ggml's blocks keep their binary16 scales and minima, for tests that fill
-// blocks with random bytes and the scales with numbers.
+// Where ggml's blocks keep their binary16 scales and minima, for tests that fill blocks with random
+// bytes and the scales with numbers.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace moepack::test {
 
-// Offsets in a block. MXFP4, NVFP4 and IQ1_M have no such field: what is returned for them stands
-// for nothing.
+// Offsets of these fields in a block, in bytes. MXFP4, NVFP4 and IQ1_M have no such field, and what
+// is returned for them means nothing.
 inline std::vector<std::size_t> half_fields(QFormatId id) {
   switch (id) {
     case QFormatId::kQ41:

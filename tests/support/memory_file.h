@@ -1,4 +1,4 @@
-// A file in memory that has a path, so that readers open it as any other.
+// A file in memory that has a path, so that readers can open it like any other file.
 #pragma once
 
 #include <sys/mman.h>

@@ -9,7 +9,8 @@
 
 namespace moepack::testing {
 
-// [padded rows, cols], Student's t with 6 degrees of freedom, the padding zero.
+// Weights [padded rows, cols] of Student's t distribution with 6 degrees of freedom; the padding is
+// zero.
 inline Matrix random_weights(std::size_t rows, std::size_t cols, unsigned seed) {
   std::mt19937 random(seed);
   std::student_t_distribution<float> t(6);
@@ -21,7 +22,7 @@ inline Matrix random_weights(std::size_t rows, std::size_t cols, unsigned seed) 
   return w;
 }
 
-// [cols, samples]: an input a column.
+// Inputs [cols, samples], one in each column.
 inline Matrix random_inputs(std::size_t cols, std::size_t samples, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -37,7 +38,7 @@ inline Matrix random_inputs(std::size_t cols, std::size_t samples, unsigned seed
   return size.col(0).asDiagonal() * out;
 }
 
-// Mean of x x^T over the columns of x, plus a little on the diagonal.
+// The mean of x x^T over the columns of x, plus a little on the diagonal.
 inline Matrix hessian_of(const Matrix& x) {
   Matrix h = Matrix::Zero(x.rows(), x.rows());
   add_gram(x, h);

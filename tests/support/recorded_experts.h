@@ -1,4 +1,4 @@
-// A layer's recorded inputs and one of its experts, made up.
+// Made-up recorded inputs of a layer, and one of its experts.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How far two vectors are apart.
+// Tells how far two vectors are apart.
 #pragma once
 
 #include <cmath>

@@ -28,14 +28,15 @@ struct WriterTensor {
 struct WriterOptions {
   enum class Metadata { kNone, kNull, kPt };
   Metadata metadata = Metadata::kPt;
-  // As the Rust writer does: larger elements first, then by name. Else in the order given, as MLX.
+  // true: tensors with larger elements come first, then they go by name, as the Rust writer does
+  // it. false: they stay in the order given, as in MLX's files.
   bool sorted = true;
   // The header is padded with spaces until the data section starts at this remainder modulo 8;
   // nullopt: not padded at all, as MLX. 1 puts every tensor at an odd offset.
   std::optional<std::uint64_t> data_start_mod8 = 0;
 };
 
-// A file of any header and data: the length, then both as they are.
+// A file of any header and data: the header's length, then both as they are.
 inline std::string safetensors_of(std::string_view header, std::string_view data = {}) {
   std::string file(8, '\0');
   store_le(file.data(), static_cast<std::uint64_t>(header.size()));

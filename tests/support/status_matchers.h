@@ -13,7 +13,8 @@ Status status_of(const Result<T>& result) {
   return result.status();
 }
 
-// An error message as users may see it: not empty, one line, mentions each of `parts`.
+// Expects an error whose message users may see: it is not empty, has one line, and mentions each of
+// `parts`.
 inline void expect_error(const Status& status, StatusCode code,
                          std::initializer_list<std::string_view> parts) {
   EXPECT_FALSE(status.is_ok());

@@ -18,7 +18,7 @@
 
 namespace moepack::test {
 
-// All formats with all their parameters.
+// All weight formats with all their parameters.
 inline std::vector<WeightFormat> all_weight_formats() {
   std::vector<WeightFormat> formats;
   for (const QFormatInfo& info : qformats()) {
@@ -41,8 +41,8 @@ enum class Values {
   kHuge,       // as large as products and sums allow
 };
 
-// One component: exactly its bytes before a guard page, or `shift` bytes into an allocation of its
-// own (odd addresses; the sanitizer watches the end).
+// One component of a matrix. It lies directly before a guard page, or `shift` bytes into an
+// allocation of its own, which gives odd addresses; there the sanitizer watches the end.
 class Component {
  public:
   Component(std::span<const std::byte> bytes, std::size_t shift) : shift_(shift) {
@@ -95,7 +95,7 @@ class TestMatrix {
     }
   }
 
-  // Random bytes, but for the 16-bit floats that scale a block.
+  // Random bytes, except for the 16-bit floats that scale a block.
   static std::vector<std::byte> random_blocks(const WeightFormat& format, std::uint64_t rows,
                                               std::uint64_t cols, Values values,
                                               std::mt19937& random) {
@@ -195,8 +195,8 @@ inline std::uint64_t fitting_cols(const WeightFormat& format, std::uint64_t cols
   return block == 0 ? cols : align_up(cols, block);
 }
 
-// One weight as the format's definition says, in double, and the size of what it is summed from.
-// Not for blocks, whose definition is decode_row (against ggml's numbers: ggml_blocks_test.cpp).
+// One weight as the format's definition says, in double, and the size of what it is summed from. It
+// is not for blocks, which decode_row defines (ggml_blocks_test.cpp compares that with ggml).
 struct ExactWeight {
   double value;
   double magnitude;
@@ -215,7 +215,7 @@ inline ExactWeight exact_weight(const QMatrixView& w, std::uint64_t row, std::ui
   return {code * scale + bias, std::fabs(code * scale) + std::fabs(bias)};
 }
 
-// The bytes of a block that hold nothing but codes counted from the type's smallest value: with
+// The bytes of a block that hold nothing but codes, counted from the type's smallest value. With
 // zeros there, a block decodes to what its type adds to scale * code. Empty where nothing is added.
 struct CodeBytes {
   std::size_t begin = 0;
@@ -271,12 +271,12 @@ inline void exact_block_row(const QMatrixView& w, std::uint64_t row,
   }
 }
 
-// Products of all rows with all tokens: [tokens, rows].
+// The products of all rows with all tokens, [tokens, rows].
 struct ExactProduct {
   std::vector<double> value;
   std::vector<double> magnitude;  // sum of |terms|, what rounding errors are proportional to
-  // The same with the largest input of its block in the place of each: what rounding inputs to
-  // block-wise integers is proportional to.
+  // The sum of |terms| with each input replaced by the largest of its block, to which the error of
+  // rounding inputs to block-wise integers is proportional.
   std::vector<double> peak;
   double largest_scale = 0;  // of an affine matrix; of blocks 16 times the largest magnitude
 };
@@ -343,8 +343,8 @@ inline ExactProduct exact_product(const QMatrixView& w, const float* x, std::siz
   return product;
 }
 
-// The bound of runtime/model/kernels.h on the error of element `at`; of products in integers, or
-// not.
+// The bound of runtime/model/kernels.h on the error of element `at`. `in_integers` says whether the
+// product was formed in integers.
 inline double product_bound(const ExactProduct& exact, std::size_t at, std::uint64_t cols,
                             bool in_integers) {
   const auto n = static_cast<double>(cols);

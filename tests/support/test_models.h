@@ -1,5 +1,6 @@
-// Where tests find models. The demo checkpoint is in the repository; the larger ones are looked for
-// under the environment variable MOEPACK_TEST_MODELS, and tests that want them are SKIPPED without.
+// Where tests find models. The demo checkpoint is in the repository. The larger models are looked
+// for in the folder that the environment variable MOEPACK_TEST_MODELS names, and tests that want
+// them are SKIPPED without it.
 #pragma once
 
 #include <cstdlib>
@@ -41,7 +42,7 @@ std::vector<T> read_golden(const std::filesystem::path& path) {
 
 }  // namespace moepack::test
 
-// Use at the head of a test: skips loudly when the model is not there.
+// Use it at the head of a test, which it skips loudly when the model is not there.
 #define MOE_REQUIRE_MODEL(variable, name)                                    \
   const auto variable##_found = ::moepack::test::test_model(name);           \
   if (!variable##_found.has_value()) {                                       \

@@ -61,9 +61,9 @@ struct TinyModelOptions {
   bool with_tokenizer = true;  // tokenizer.json, tokenizer_config.json, chat_template.jinja
 };
 
-// What the checkpoint holds.
+// The contents of the checkpoint's config.json.
 nlohmann::ordered_json tiny_model_config(const TinyModelOptions& options);
-// Sorted by name.
+// The checkpoint's tensors, sorted by name.
 std::vector<WriterTensor> tiny_model_tensors(const TinyModelOptions& options);
 
 // Creates `directory` and writes all files of the checkpoint into it.
