@@ -112,21 +112,24 @@ Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   const MatrixBytes row = matrix_bytes(format, 1, kCols).value();
   const std::uint64_t rows = bytes / row.total() / kGrainRows * kGrainRows;
   const MatrixBytes all = matrix_bytes(format, rows, kCols).value();
-  matrix.weight.resize(all.weight);
-  matrix.scales.resize(all.scales);
+  matrix.weight.resize(all.codes());
+  matrix.scales.resize(all[Component::kScales]);
   std::mt19937_64 random(1);
-  for (std::size_t i = 0; i + 8 <= all.weight; i += 8) {
+  for (std::size_t i = 0; i + 8 <= all.codes(); i += 8) {
     // Plain formats: the bits of a bfloat16 (F32: its upper half) near one half; any code else.
     const std::uint64_t bits =
         is_affine(format) ? random() : (random() & 0x007f007f007f007fU) | 0x3f003f003f003f00U;
     store_le(matrix.weight.data() + i, bits);
   }
-  for (std::size_t i = 0; i + 2 <= all.scales; i += 2) {
+  for (std::size_t i = 0; i + 2 <= all[Component::kScales]; i += 2) {
     store_le(matrix.scales.data() + i, static_cast<std::uint16_t>(0x3c00U + (random() & 0x7fU)));
   }
   if (is_block(format)) fill_blocks(qformat_info(format.id), matrix.weight);
-  matrix.view = {
-      format, rows, kCols, matrix.weight.data(), matrix.scales.data(), matrix.scales.data()};
+  matrix.view = {.format = format,
+                 .rows = rows,
+                 .cols = kCols,
+                 .data = affine_components<const std::byte*>(
+                     matrix.weight.data(), matrix.scales.data(), matrix.scales.data())};
   return matrix;
 }
 

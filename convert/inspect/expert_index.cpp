@@ -5,24 +5,12 @@
 #include "convert/inspect/gguf_expert_index.h"
 #include "convert/job/text_sink.h"
 #include "convert/pack/plan.h"
-#include "convert/source/expert_name.h"
 #include "convert/source/path_kind.h"
 #include "formats/base/json_fields.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
 namespace {
-
-const TensorSlice& slice_of(const SourceMatrix& matrix, TensorPart part) {
-  switch (part) {
-    case TensorPart::kWeight:
-      return matrix.weight;
-    case TensorPart::kScales:
-      return matrix.scales;
-    default:
-      return matrix.biases;
-  }
-}
 
 std::uint64_t file_offset(const TensorSlice& slice) { return slice.tensor.offset() + slice.begin; }
 
@@ -40,7 +28,7 @@ std::string place_members(const TensorSlice& slice) {
 class ComponentIndex {
  public:
   ComponentIndex(const ExpertSource& source, std::uint32_t layer, std::uint32_t num_experts,
-                 Projection projection, TensorPart part)
+                 Projection projection, Component part)
       : source_(source),
         layer_(layer),
         num_experts_(num_experts),
@@ -105,13 +93,12 @@ class ComponentIndex {
   const SourceMatrix& matrix(std::uint32_t expert) const {
     return source_.of(layer_, expert, projection_);
   }
-  const TensorSlice& slice(std::uint32_t expert) const { return slice_of(matrix(expert), part_); }
+  const TensorSlice& slice(std::uint32_t expert) const { return matrix(expert).slices[part_]; }
   // As stored: codes count 32-bit words.
   std::vector<std::uint64_t> matrix_shape(std::uint32_t expert) const {
     const SourceMatrix& m = matrix(expert);
     const std::array<std::uint64_t, 2> logical{m.rows, m.cols};
-    return part_ == TensorPart::kWeight ? weight_shape(m.format, logical)
-                                        : scales_shape(m.format, logical);
+    return component_shape(m.format, part_, logical);
   }
   std::string form_members(std::uint32_t expert) const {
     return "\"expert_size\": " + std::to_string(slice(expert).bytes) +
@@ -123,7 +110,7 @@ class ComponentIndex {
   std::uint32_t layer_;
   std::uint32_t num_experts_;
   Projection projection_;
-  TensorPart part_;
+  Component part_;
 };
 
 Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text) {
@@ -131,10 +118,10 @@ Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text)
       text.add((layer == 0 ? "\n  " : ",\n  ") + json_quote(std::to_string(layer)) + ": {"));
   std::string separator = "\n    ";
   for (Projection p : kAllProjections) {
-    for (TensorPart part : {TensorPart::kWeight, TensorPart::kScales, TensorPart::kBiases}) {
+    for (Component part : kAllComponents) {
       const ComponentIndex component(plan.experts, layer, plan.pack.num_experts, p, part);
       if (!component.any()) continue;
-      const std::string key = std::string(projection_name(p)) + std::string(part_suffix(part));
+      const std::string key = std::string(projection_name(p)) + std::string(component_suffix(part));
       MOE_RETURN_IF_ERROR(text.add(separator + json_quote(key) + ": "));
       MOE_RETURN_IF_ERROR(component.is_stacked() ? text.add(component.stacked_entry())
                                                  : component.write_single(text));

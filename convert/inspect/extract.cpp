@@ -40,44 +40,37 @@ StoredMatrix plain_matrix(QFormatId id, const FileRange& range) {
   return {.format = {.id = id},
           .rows = 1,
           .cols = range.bytes / element,
-          .weight = range,
-          .scales = {},
-          .biases = {}};
+          .ranges = affine_components(range)};
 }
 
 // A component of a matrix whose logical shape is `shape`.
-Found component_of(const std::string& module, TensorPart part, const StoredMatrix& matrix,
+Found component_of(const std::string& module, Component part, const StoredMatrix& matrix,
                    std::span<const std::uint64_t> shape) {
   Found found;
-  found.name = module + std::string(part_suffix(part));
-  if (part == TensorPart::kWeight) {
-    found.range = matrix.weight;
-    found.dtype = qformat_info(matrix.format.id).storage;
-    found.shape = weight_shape(matrix.format, shape);
+  found.name = module + std::string(component_suffix(part));
+  found.range = matrix.ranges[part];
+  found.dtype = component_dtype(matrix.format, part);
+  found.shape = component_shape(matrix.format, part, shape);
+  if (part == Component::kCodes) {
     found.logical_shape.assign(shape.begin(), shape.end());
     found.matrix = matrix;
     return found;
   }
-  found.range = part == TensorPart::kScales ? matrix.scales : matrix.biases;
-  found.dtype = matrix.format.scale_type;
-  found.shape = scales_shape(matrix.format, shape);
   found.logical_shape = found.shape;
   found.matrix = plain_matrix(plain_qformat(found.dtype).value_or(QFormatId::kBf16), found.range);
   return found;
 }
 
 // What `wanted` is of the resident tensor, if anything.
-std::optional<TensorPart> resident_part(const ResidentTensor& tensor, std::string_view wanted) {
-  if (wanted == tensor.name) return TensorPart::kWeight;
+std::optional<Component> resident_part(const ResidentTensor& tensor, std::string_view wanted) {
+  if (wanted == tensor.name) return Component::kCodes;
   if (!tensor.has_weight_suffix) return std::nullopt;
-  const auto part = take_part_suffix(wanted);
+  const auto part = take_component_suffix(wanted);
   if (!part.has_value() || wanted != tensor.name) return std::nullopt;
-  if (*part != TensorPart::kWeight && !is_affine(tensor.format)) return std::nullopt;
-  return part;
+  return has_component(tensor.format, *part) ? part : std::nullopt;
 }
 
-Found resident_component(const ResidentTensor& tensor, TensorPart part,
-                         const StoredMatrix& matrix) {
+Found resident_component(const ResidentTensor& tensor, Component part, const StoredMatrix& matrix) {
   Found found = component_of(tensor.name, part, matrix, tensor.shape);
   if (!tensor.has_weight_suffix) found.name = tensor.name;
   return found;
@@ -123,9 +116,7 @@ class Extraction {
         expert->expert < pack.num_experts) {
       const StoredMatrix matrix =
           stored_matrix(plan.value().experts.of(expert->layer, expert->expert, expert->projection));
-      if (expert->part != TensorPart::kWeight && !is_affine(matrix.format)) {
-        return std::optional<Found>();
-      }
+      if (!has_component(matrix.format, expert->part)) return std::optional<Found>();
       const std::array<std::uint64_t, 2> shape{matrix.rows, matrix.cols};
       return std::optional<Found>(
           component_of(expert_name(expert->layer, expert->expert, expert->projection), expert->part,
@@ -154,7 +145,7 @@ class Extraction {
         name.has_value() && name->layer < pack.num_layers && name->expert < pack.num_experts;
     const ProjectionLayout* part =
         there ? &pack.layout_of(name->layer, name->expert).of(name->projection) : nullptr;
-    if (!there || (name->part != TensorPart::kWeight && !is_affine(part->format))) {
+    if (!there || !has_component(part->format, name->part)) {
       return no_such_tensor(options_.path.string(), options_.tensor, nearest,
                             expert_hint(pack.num_layers, pack.num_experts));
     }
@@ -226,10 +217,10 @@ class Extraction {
   // leave them open (4 bits in groups of 64 look like 8 in groups of 32).
   Status find_source_matrix(const TensorRef& tensor, Found& found) {
     std::string_view module = found.name;
-    const auto part = take_part_suffix(module);
+    const auto part = take_component_suffix(module);
     const TensorRef* scales = checkpoint_->find(std::string(module) + ".scales");
     const TensorRef* biases = checkpoint_->find(std::string(module) + ".biases");
-    if (found.dtype != DType::kU32 || part != TensorPart::kWeight || scales == nullptr ||
+    if (found.dtype != DType::kU32 || part != Component::kCodes || scales == nullptr ||
         biases == nullptr) {
       return unsupported(tensor.where(),
                          "dtype " + std::string(dtype_name(found.dtype)) +
@@ -260,12 +251,11 @@ class Extraction {
                                          to_string(format) + " that config.json gives");
     }
     found.logical_shape.back() = found.shape.back() * 32 / bits;
-    found.matrix = StoredMatrix{.format = format,
-                                .rows = 1,
-                                .cols = elements,
-                                .weight = found.range,
-                                .scales = file_range(*scales),
-                                .biases = file_range(*biases)};
+    found.matrix = StoredMatrix{
+        .format = format,
+        .rows = 1,
+        .cols = elements,
+        .ranges = affine_components(found.range, file_range(*scales), file_range(*biases))};
     return Status::ok();
   }
 

@@ -32,8 +32,10 @@ Status write_decoded(const GgufTensor& tensor, QFormatId format, const ByteSink&
   return for_each_piece(tensor, [&](std::span<const std::byte> bytes, std::uint64_t elements) {
     values.resize(elements);
     // Blocks follow each other without a gap, so any run of them is a row.
-    const QMatrixView view{
-        .format = {.id = format}, .rows = 1, .cols = elements, .weight = bytes.data()};
+    const QMatrixView view{.format = {.id = format},
+                           .rows = 1,
+                           .cols = elements,
+                           .data = affine_components<const std::byte*>(bytes.data())};
     decode_row(view, 0, values);
     return sink(std::as_bytes(std::span<const float>(values)));
   });

@@ -207,7 +207,7 @@ Result<std::vector<OverlaySummary>> summarize_overlays(const fs::path& path,
                            .source = overlay.source.name};
     FormatTallies formats;
     for (const OverlayTensor& entry : overlay.tensors) {
-      formats.add(to_string(entry.tensor.format), entry.tensor.bytes.weight);
+      formats.add(to_string(entry.tensor.format), entry.tensor.bytes.codes());
     }
     summary.formats = formats.sorted();
     out.push_back(std::move(summary));
@@ -252,33 +252,19 @@ Status inspect_model(const fs::path& path, std::size_t num_worst, Inspection& ou
   return Status::ok();
 }
 
-ListedTensor listed(std::string name, const WeightFormat& format, TensorPart part,
-                    const std::vector<std::uint64_t>& shape) {
-  ListedTensor tensor;
-  tensor.name = std::move(name);
-  if (part == TensorPart::kWeight) {
-    tensor.dtype = dtype_name(qformat_info(format.id).storage);
-    tensor.format = to_string(format);
-    tensor.shape = weight_shape(format, shape);
-  } else {
-    tensor.dtype = dtype_name(format.scale_type);
-    tensor.shape = scales_shape(format, shape);
-  }
-  return tensor;
-}
-
 void list_matrix(const std::string& name, bool has_suffix, const WeightFormat& format,
                  const std::vector<std::uint64_t>& shape, const MatrixBytes& bytes,
-                 const std::array<std::uint64_t, 3>& offsets, const std::string& file,
+                 const Components<std::uint64_t>& offsets, const std::string& file,
                  const TensorVisitor& visit) {
-  const std::array<std::uint64_t, 3> sizes{bytes.weight, bytes.scales, bytes.biases};
-  for (TensorPart part : {TensorPart::kWeight, TensorPart::kScales, TensorPart::kBiases}) {
-    if (part != TensorPart::kWeight && !is_affine(format)) return;
-    ListedTensor tensor =
-        listed(has_suffix ? name + std::string(part_suffix(part)) : name, format, part, shape);
+  for (Component c : stored_components(format)) {
+    ListedTensor tensor;
+    tensor.name = has_suffix ? name + std::string(component_suffix(c)) : name;
+    tensor.dtype = dtype_name(component_dtype(format, c));
+    if (c == Component::kCodes) tensor.format = to_string(format);
+    tensor.shape = component_shape(format, c, shape);
     tensor.file = file;
-    tensor.offset = offsets[static_cast<std::size_t>(part)];
-    tensor.bytes = sizes[static_cast<std::size_t>(part)];
+    tensor.offset = offsets[c];
+    tensor.bytes = bytes[c];
     visit(tensor);
   }
 }
@@ -289,9 +275,10 @@ void list_pack(const PackManifest& pack, const std::string& prefix, const Tensor
       const std::uint64_t at = pack.layers[l].experts[e].offset;
       for (Projection p : kAllProjections) {
         const ProjectionLayout& part = pack.layout_of(l, e).of(p);
+        Components<std::uint64_t> offsets;
+        for (Component c : stored_components(part.format)) offsets[c] = at + part.offset_of(c);
         list_matrix(expert_name(l, e, p), true, part.format, {part.rows, part.cols}, part.bytes,
-                    {at + part.offset, at + part.scales_offset(), at + part.biases_offset()},
-                    prefix + pack.layers[l].file, visit);
+                    offsets, prefix + pack.layers[l].file, visit);
       }
     }
   }
@@ -309,8 +296,7 @@ Status list_model(const fs::path& path, const TensorVisitor& visit) {
     const std::vector<ResidentFile> files = resident_files(residents);
     for (const ResidentTensor& t : residents.tensors) {
       // The components of a tensor may lie in different files.
-      list_matrix(t.name, t.has_weight_suffix, t.format, t.shape, t.bytes,
-                  {t.weight_offset, t.scales_offset, t.biases_offset}, {},
+      list_matrix(t.name, t.has_weight_suffix, t.format, t.shape, t.bytes, t.offsets, {},
                   [&](const ListedTensor& component) {
                     const auto next = std::upper_bound(
                         files.begin(), files.end(), component.offset,

@@ -92,11 +92,11 @@ Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
       plan_.resident_sources[static_cast<std::size_t>(found - plan_.resident.tensors.data())];
   PlannedOverlay& planned = file_of(role, found->format);
   OverlayTensor entry{.role = &role, .layer = layer, .tensor = *found, .v_heads = to_};
-  entry.tensor.weight_offset = align_up(planned.overlay.data_size, kResidentAlignment);
-  planned.overlay.data_size = entry.tensor.weight_offset + entry.tensor.bytes.weight;
+  entry.tensor.offsets.codes() = align_up(planned.overlay.data_size, kResidentAlignment);
+  planned.overlay.data_size = entry.tensor.offsets.codes() + entry.tensor.bytes.codes();
   const auto place = v_head_place(*rule, source_.config().model);
   if (place.has_value() && matrix.runs != nullptr && !heads_.changes_nothing()) {
-    return unsupported(matrix.weight.tensor.where(),
+    return unsupported(matrix.slices.codes().tensor.where(),
                        "holds rows of several matrices, whose V heads cannot be moved as well");
   }
   if (place.has_value()) {
@@ -137,7 +137,7 @@ Status check_layer(const ConvertPlan& plan, const std::filesystem::path& directo
                              stored_matrix(part, file, pack.layers[layer].experts[e].offset),
                              part.cols, kSampledRows));
       MOE_RETURN_IF_ERROR(
-          check_difference(difference, source.weight.tensor, expert_name(layer, e, p)));
+          check_difference(difference, source.slices.codes().tensor, expert_name(layer, e, p)));
     }
   }
   return Status::ok();
@@ -228,7 +228,7 @@ Status check_same_residents(std::span<const PlannedOverlay> overlays, const Over
       MOE_ASSIGN_OR_RETURN(
           const double difference,
           sampler.difference(stored_matrix(source), data.matrix(*own), own->cols, kSampledRows));
-      MOE_RETURN_IF_ERROR(check_difference(difference, source.weight.tensor, own->name));
+      MOE_RETURN_IF_ERROR(check_difference(difference, source.slices.codes().tensor, own->name));
     }
   }
   return Status::ok();

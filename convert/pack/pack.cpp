@@ -1,7 +1,6 @@
 #include "convert/pack/pack.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "convert/job/parallel.h"
 #include "convert/job/record_stream.h"
@@ -11,32 +10,30 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
-// The rows of one projection, block by block; its scales and biases wait until all codes are out,
-// as the record orders them.
+// The rows of one projection, block by block; its other components wait until all codes are out, as
+// the record orders them.
 Status write_projection(const SourceMatrix& source, const ProjectionLayout& part,
                         PackWorker& worker, RecordStream& record) {
-  const std::uint64_t code_row = part.bytes.weight / part.rows;
-  const std::uint64_t scale_row = part.bytes.scales / part.rows;
+  const std::uint64_t code_row = part.bytes.codes() / part.rows;
   const std::uint64_t source_row = source.bytes() / source.rows;
   const std::uint64_t block =
       std::max<std::uint64_t>(1, kBlockBytes / std::max({code_row, source_row, std::uint64_t{1}}));
-  worker.scales.resize(part.bytes.scales);
-  worker.biases.resize(part.bytes.biases);
+  const std::span<const Component> others = stored_components(part.format).subspan(1);
+  for (Component c : others) worker.parts[c].resize(part.bytes[c]);
   for (std::uint64_t begin = 0; begin < part.rows; begin += block) {
     const std::uint64_t end = std::min(part.rows, begin + block);
-    const auto rows_of = [&](std::vector<std::byte>& all) {
-      return std::span(all).subspan(scale_row * begin, scale_row * (end - begin));
-    };
-    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(code_row * (end - begin)));
-    const MatrixSpans out{
-        .weight = codes, .scales = rows_of(worker.scales), .biases = rows_of(worker.biases)};
+    MatrixSpans out;
+    MOE_ASSIGN_OR_RETURN(out.codes(), record.append(code_row * (end - begin)));
+    for (Component c : others) {
+      const std::uint64_t row = part.bytes[c] / part.rows;
+      out[c] = std::span(worker.parts[c]).subspan(row * begin, row * (end - begin));
+    }
     MOE_RETURN_IF_ERROR(worker.transcoder.run(source, part.format, begin, end, out));
     MOE_RETURN_IF_ERROR(record.flush_full());
   }
-  for (const std::vector<std::byte>& values :
-       {std::cref(worker.scales), std::cref(worker.biases)}) {
-    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(values.size()));
-    std::copy(values.begin(), values.end(), out.begin());
+  for (Component c : others) {
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(part.bytes[c]));
+    std::copy(worker.parts[c].begin(), worker.parts[c].end(), out.begin());
   }
   return record.flush_full();
 }

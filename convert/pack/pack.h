@@ -17,8 +17,7 @@ namespace moepack {
 struct PackWorker {
   Transcoder transcoder;
   AlignedBuffer output;
-  std::vector<std::byte> scales;
-  std::vector<std::byte> biases;
+  Components<std::vector<std::byte>> parts;
 };
 
 // Writes one record to `file` at `offset` and returns its XXH3-64.

@@ -151,7 +151,7 @@ Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig
     const SourceMatrix& matrix = source.of(layer, expert, p);
     const WeightFormat& format = formats[static_cast<std::size_t>(p)];
     if (matrix_bytes(format, matrix.rows, matrix.cols).has_value()) continue;
-    return make_error(StatusCode::kInvalidArgument, matrix.weight.tensor.where(),
+    return make_error(StatusCode::kInvalidArgument, matrix.slices.codes().tensor.where(),
                       "its " + std::to_string(matrix.cols) + " inputs are no whole number of " +
                           to_string(format) + " groups",
                       "group sizes that fit all experts: " + fitting_groups(config));

@@ -34,27 +34,25 @@ std::vector<Block> split_into_blocks(std::span<const SourceMatrix> sources) {
 
 struct Worker {
   Transcoder transcoder;
-  std::vector<std::byte> weight;
-  std::vector<std::byte> scales;
-  std::vector<std::byte> biases;
+  Components<std::vector<std::byte>> parts;
 };
 
 Status write_block(const SourceMatrix& source, const ResidentTensor& tensor, const Block& block,
                    Worker& worker, AtomicFile& file) {
   const std::uint64_t count = block.end - block.begin;
-  const std::uint64_t weight_row = tensor.bytes.weight / tensor.rows;
-  const std::uint64_t group_row = tensor.bytes.scales / tensor.rows;
-  worker.weight.resize(weight_row * count);
-  worker.scales.resize(group_row * count);
-  worker.biases.resize(group_row * count);
-  MOE_RETURN_IF_ERROR(worker.transcoder.run(
-      source, tensor.format, block.begin, block.end,
-      MatrixSpans{.weight = worker.weight, .scales = worker.scales, .biases = worker.biases}));
-  MOE_RETURN_IF_ERROR(
-      file.write_at(tensor.weight_offset + weight_row * block.begin, worker.weight));
-  file.start_writeback(tensor.weight_offset + weight_row * block.begin, worker.weight.size());
-  MOE_RETURN_IF_ERROR(file.write_at(tensor.scales_offset + group_row * block.begin, worker.scales));
-  return file.write_at(tensor.biases_offset + group_row * block.begin, worker.biases);
+  const std::span<const Component> components = stored_components(tensor.format);
+  MatrixSpans out;
+  for (Component c : components) {
+    worker.parts[c].resize(tensor.bytes[c] / tensor.rows * count);
+    out[c] = worker.parts[c];
+  }
+  MOE_RETURN_IF_ERROR(worker.transcoder.run(source, tensor.format, block.begin, block.end, out));
+  for (Component c : components) {
+    const std::uint64_t at = tensor.offsets[c] + tensor.bytes[c] / tensor.rows * block.begin;
+    MOE_RETURN_IF_ERROR(file.write_at(at, worker.parts[c]));
+    if (c == Component::kCodes) file.start_writeback(at, worker.parts[c].size());
+  }
+  return Status::ok();
 }
 
 }  // namespace

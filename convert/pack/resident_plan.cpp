@@ -49,7 +49,7 @@ Status require(const Modules& modules, const ResidentRule& rule, const ModelConf
   const std::vector<std::uint64_t> shape = rule.shape(config);
   if (!exists_in(rule, config)) return Status::ok();
   const auto it = modules.find(resident_module(rule, layer));
-  if (it != modules.end() && it->second.tensors.weight) return Status::ok();
+  if (it != modules.end() && it->second.tensors.codes()) return Status::ok();
   return not_found(
       Where{.file = naming.place(), .tensor = naming.resident(rule, layer)},
       "is missing; " + naming.configured_by() + " gives it the shape " + shape_text(shape),
@@ -81,8 +81,8 @@ Result<ResidentConventions> detect_conventions(const Architecture& names, const 
   ResidentConventions conventions;
   if (names.norms == NormSource::kFactor) return conventions;
   for (const auto& [name, module] : modules) {
-    if (module.rule->role != ModuleRole::kDeltaConv || !module.tensors.weight) continue;
-    const SourceTensor& tensor = module.tensors.weight;
+    if (module.rule->role != ModuleRole::kDeltaConv || !module.tensors.codes()) continue;
+    const SourceTensor& tensor = module.tensors.codes();
     const std::vector<std::uint64_t> c1t = module.rule->shape(config);
     const std::vector<std::uint64_t> ct1{c1t[0], c1t[2], c1t[1]};
     const std::vector<std::uint64_t> shape(tensor.shape().begin(), tensor.shape().end());
@@ -123,11 +123,6 @@ WeightFormat target_format(const ResidentRule& rule, const WeightFormat& source,
   return {.id = id, .group_size = options.group_size, .scale_type = scale_type};
 }
 
-void take_space(std::uint64_t bytes, std::uint64_t& offset, std::uint64_t& end) {
-  offset = end;
-  end = align_up(end + bytes, kResidentAlignment);
-}
-
 Status add_tensor(const std::string& name, const Module& module, const ModelConfig& config,
                   const DeclaredFormats& declared, const ConvertOptions& options,
                   const ResidentConventions& conventions, ResidentPlan& plan) {
@@ -136,15 +131,16 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   if (shape.size() == 3 && conventions.conv1d == ResidentConventions::Conv1d::kCT1) {
     std::swap(shape[1], shape[2]);
   }
-  if (!module.tensors.weight) {
-    const SourceTensor& orphan =
-        module.tensors.scales ? module.tensors.scales : module.tensors.biases;
-    return not_found(orphan.where(), "its .weight is missing");
+  if (!module.tensors.codes()) {
+    const auto* const orphan =
+        std::find_if(module.tensors.begin(), module.tensors.end(),
+                     [](const SourceTensor& tensor) { return static_cast<bool>(tensor); });
+    return not_found(orphan->where(), "its .weight is missing");
   }
   const std::vector<std::uint64_t> stored =
       module.fused == nullptr ? shape : module.fused->shape(config);
   MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module.tensors, stored));
-  MOE_RETURN_IF_ERROR(declared.check(module.tensors.weight, format));
+  MOE_RETURN_IF_ERROR(declared.check(module.tensors.codes(), format));
   ResidentTensor tensor;
   tensor.name = name;
   tensor.has_weight_suffix = rule.has_weight_suffix;
@@ -160,15 +156,14 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
     bytes = matrix_bytes(format, tensor.rows, tensor.cols);
   }
   if (!bytes.has_value()) {
-    return corrupt(module.tensors.weight.where(),
+    return corrupt(module.tensors.codes().where(),
                    "shape " + shape_text(tensor.shape) + " cannot be held in " + to_string(format));
   }
   tensor.bytes = *bytes;
   std::uint64_t& end = plan.manifest.data_size;
-  take_space(tensor.bytes.weight, tensor.weight_offset, end);
-  if (is_affine(tensor.format)) {
-    take_space(tensor.bytes.scales, tensor.scales_offset, end);
-    take_space(tensor.bytes.biases, tensor.biases_offset, end);
+  for (Component c : stored_components(tensor.format)) {
+    tensor.offsets[c] = end;
+    end = align_up(end + tensor.bytes[c], kResidentAlignment);
   }
   const std::uint64_t rows = module.fused == nullptr ? tensor.rows : stored.front();
   const SourceMatrix whole = slice_matrix(module.tensors, format, 0, rows, tensor.cols, 0, rows);

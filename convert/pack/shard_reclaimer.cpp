@@ -18,8 +18,8 @@ namespace fs = std::filesystem;
 using ShardSet = std::set<const SafetensorsFile*>;
 
 void add_shards(const SourceMatrix& matrix, ShardSet& shards) {
-  for (const TensorSlice* slice : {&matrix.weight, &matrix.scales, &matrix.biases}) {
-    if (slice->tensor) shards.insert(slice->tensor.shard());
+  for (const TensorSlice& slice : matrix.slices) {
+    if (slice.tensor) shards.insert(slice.tensor.shard());
   }
 }
 

@@ -13,10 +13,9 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
-// Reads rows [begin, end) of a component of `source`; nothing for an absent component.
+// Reads rows [begin, end) of a component of `source`.
 Status read_component(const SourceMatrix& source, const TensorSlice& slice, std::uint64_t begin,
                       std::uint64_t end, std::span<std::byte> out) {
-  if (!slice.tensor) return Status::ok();
   const std::uint64_t row_bytes = slice.bytes / source.rows;
   const std::uint64_t first = begin * row_bytes;
   const std::uint64_t size = (end - begin) * row_bytes;
@@ -46,12 +45,12 @@ std::span<std::byte> row_of(std::span<std::byte> all, std::uint64_t row_bytes, s
 Status Transcoder::read_rows(const SourceMatrix& source, std::uint64_t row_begin,
                              std::uint64_t row_end) {
   const std::uint64_t count = row_end - row_begin;
-  weight_.resize(source.weight.bytes / source.rows * count);
-  scales_.resize(source.scales.bytes / source.rows * count);
-  biases_.resize(source.biases.bytes / source.rows * count);
-  MOE_RETURN_IF_ERROR(read_component(source, source.weight, row_begin, row_end, weight_));
-  MOE_RETURN_IF_ERROR(read_component(source, source.scales, row_begin, row_end, scales_));
-  return read_component(source, source.biases, row_begin, row_end, biases_);
+  for (Component c : stored_components(source.format)) {
+    const TensorSlice& slice = source.slices[c];
+    parts_[c].resize(slice.bytes / source.rows * count);
+    MOE_RETURN_IF_ERROR(read_component(source, slice, row_begin, row_end, parts_[c]));
+  }
+  return Status::ok();
 }
 
 Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& target,
@@ -59,29 +58,31 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
                               const MatrixSpans& out) const {
   if (!is_affine(target)) {
     assert(target.id == QFormatId::kBf16);  // all that ConvertOptions offers
-    std::byte* at = row_of(out.weight, source.cols * 2, out_row).data();
+    std::byte* at = row_of(out.codes(), source.cols * 2, out_row).data();
     for (std::size_t i = 0; i < row_.size(); ++i) store_le(at + 2 * i, f32_to_bf16(row_[i]));
     return Status::ok();
   }
   if (!all_finite(row_)) {
-    return corrupt(source.weight.tensor.where(),
+    return corrupt(source.slices.codes().tensor.where(),
                    "row " + std::to_string(row) + " holds a value that is not finite",
                    "such weights cannot be rounded; use the format of the source");
   }
   const MatrixBytes bytes = matrix_bytes(target, 1, source.cols).value_or(MatrixBytes{});
+  const auto part = [&](Component c) { return row_of(out[c], bytes[c], out_row); };
   encode_affine_row(target, row_,
-                    AffineRowOut{.codes = row_of(out.weight, bytes.weight, out_row),
-                                 .scales = row_of(out.scales, bytes.scales, out_row),
-                                 .biases = row_of(out.biases, bytes.biases, out_row)});
+                    AffineRowOut{.codes = part(Component::kCodes),
+                                 .scales = part(Component::kScales),
+                                 .biases = part(Component::kBiases)});
   return Status::ok();
 }
 
 Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
                        std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
   if (source.format == target) {
-    MOE_RETURN_IF_ERROR(read_component(source, source.weight, row_begin, row_end, out.weight));
-    MOE_RETURN_IF_ERROR(read_component(source, source.scales, row_begin, row_end, out.scales));
-    return read_component(source, source.biases, row_begin, row_end, out.biases);
+    for (Component c : stored_components(target)) {
+      MOE_RETURN_IF_ERROR(read_component(source, source.slices[c], row_begin, row_end, out[c]));
+    }
+    return Status::ok();
   }
   row_.resize(source.cols);
   const std::uint64_t row_bytes = std::max<std::uint64_t>(1, source.bytes() / source.rows);
@@ -89,12 +90,8 @@ Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
   for (std::uint64_t begin = row_begin; begin < row_end; begin += block_rows) {
     const std::uint64_t end = std::min(row_end, begin + block_rows);
     MOE_RETURN_IF_ERROR(read_rows(source, begin, end));
-    const QMatrixView view{.format = source.format,
-                           .rows = end - begin,
-                           .cols = source.cols,
-                           .weight = weight_.data(),
-                           .scales = scales_.data(),
-                           .biases = biases_.data()};
+    QMatrixView view{.format = source.format, .rows = end - begin, .cols = source.cols};
+    for (Component c : stored_components(source.format)) view.data[c] = parts_[c].data();
     for (std::uint64_t row = begin; row < end; ++row) {
       decode_row(view, row - begin, row_);
       MOE_RETURN_IF_ERROR(encode_row(source, target, row, row - row_begin, out));

@@ -11,11 +11,7 @@
 namespace moepack {
 
 // Where rows go, as sized by matrix_bytes(target, rows, cols).
-struct MatrixSpans {
-  std::span<std::byte> weight;
-  std::span<std::byte> scales;
-  std::span<std::byte> biases;
-};
+using MatrixSpans = Components<std::span<std::byte>>;
 
 // Holds the buffers of one thread: up to about a mebibyte of source rows and one row of floats.
 class Transcoder {
@@ -31,9 +27,7 @@ class Transcoder {
   Status encode_row(const SourceMatrix& source, const WeightFormat& target, std::uint64_t row,
                     std::uint64_t out_row, const MatrixSpans& out) const;
 
-  std::vector<std::byte> weight_;
-  std::vector<std::byte> scales_;
-  std::vector<std::byte> biases_;
+  Components<std::vector<std::byte>> parts_;
   std::vector<float> row_;
 };
 

@@ -25,9 +25,10 @@ Status read_matrix(const StoredMatrix& stored, const std::string& name, BlockDec
     for (float value : block.values) {
       if (!std::isfinite(value)) {
         return corrupt(
-            Where{.file = stored.weight.file->path(),
+            Where{.file = stored.codes().file->path(),
                   .tensor = name,
-                  .offset = stored.weight.offset + weight_byte(stored.format, row * cols + col)},
+                  .offset = stored.codes().offset +
+                            component_byte(stored.format, Component::kCodes, row * cols + col)},
             "holds a value that is not finite, at row " + std::to_string(row) + ", column " +
                 std::to_string(col),
             "download the file again, or start from another source with --from");

@@ -17,9 +17,9 @@ struct Worker {
 };
 
 Status append_matrix(const AffineMatrix& q, const ProjectionLayout& part, RecordStream& record) {
-  std::vector<std::byte> scales(part.bytes.scales);
-  std::vector<std::byte> biases(part.bytes.biases);
-  MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(part.bytes.weight));
+  std::vector<std::byte> scales(part.bytes[Component::kScales]);
+  std::vector<std::byte> biases(part.bytes[Component::kBiases]);
+  MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(part.bytes.codes()));
   write_affine_matrix(q, {.codes = codes, .scales = scales, .biases = biases});
   for (const std::vector<std::byte>& values : {std::cref(scales), std::cref(biases)}) {
     MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(values.size()));

@@ -1,12 +1,7 @@
 #include "convert/source/expert_name.h"
 
-#include <array>
-
 namespace moepack {
 namespace {
-
-constexpr std::array<TensorPart, 3> kParts{TensorPart::kWeight, TensorPart::kScales,
-                                           TensorPart::kBiases};
 
 bool take(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
@@ -29,23 +24,9 @@ std::optional<std::uint32_t> take_number(std::string_view& text) {
 
 }  // namespace
 
-std::string_view part_suffix(TensorPart part) {
-  constexpr std::array<std::string_view, 3> kSuffixes{".weight", ".scales", ".biases"};
-  return kSuffixes[static_cast<std::size_t>(part)];
-}
-
-std::optional<TensorPart> take_part_suffix(std::string_view& name) {
-  for (TensorPart part : kParts) {
-    if (!name.ends_with(part_suffix(part))) continue;
-    name.remove_suffix(part_suffix(part).size());
-    return part;
-  }
-  return std::nullopt;
-}
-
 std::optional<ExpertName> parse_expert_name(std::string_view name) {
   ExpertName out;
-  out.part = take_part_suffix(name).value_or(TensorPart::kWeight);
+  out.part = take_component_suffix(name).value_or(Component::kCodes);
   if (!take(name, "model.layers.")) return std::nullopt;
   const auto layer = take_number(name);
   if (!layer.has_value() || !take(name, ".mlp.experts.")) return std::nullopt;

@@ -1,6 +1,6 @@
 // The names under which experts are asked for and reported, the same for every source and pack:
-// "model.layers.3.mlp.experts.17.gate_proj", with ".weight", ".scales" or ".biases" for one
-// component.
+// "model.layers.3.mlp.experts.17.gate_proj", with the suffix of a component
+// (formats/weights/component.h) for that alone.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "convert/source/tensor_names.h"
 #include "formats/weights/expert_layout.h"
 
 namespace moepack {
@@ -17,16 +16,12 @@ struct ExpertName {
   std::uint32_t layer = 0;
   std::uint32_t expert = 0;
   Projection projection = Projection::kGate;
-  TensorPart part = TensorPart::kWeight;  // also without a suffix
+  Component part = Component::kCodes;  // also without a suffix
 };
 
 // nullopt for any other form. The numbers may lie beyond the model.
 std::optional<ExpertName> parse_expert_name(std::string_view name);
 // Without a component's suffix.
 std::string expert_name(std::uint32_t layer, std::uint32_t expert, Projection projection);
-// ".weight", ".scales", ".biases".
-std::string_view part_suffix(TensorPart part);
-// Removes such a suffix from `name`; nullopt when it has none.
-std::optional<TensorPart> take_part_suffix(std::string_view& name);
 
 }  // namespace moepack

@@ -79,7 +79,7 @@ class Builder {
   Result<WeightFormat> format_of(const SourceModule& module,
                                  std::span<const std::uint64_t> shape) const {
     MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module, shape));
-    MOE_RETURN_IF_ERROR(declared_.check(module.weight, format));
+    MOE_RETURN_IF_ERROR(declared_.check(module.codes(), format));
     return format;
   }
 
@@ -93,13 +93,13 @@ class Builder {
     const LayerModules& modules = layers_[layer];
     const SourceModule& alone = stacked_module(modules, p);
     const SourceModule& fused = fused_module(modules);
-    if (alone.weight) return format_of(alone, stacked_shape(p, 1)).status();
-    if (p != Projection::kDown && fused.weight) {
+    if (alone.codes()) return format_of(alone, stacked_shape(p, 1)).status();
+    if (p != Projection::kDown && fused.codes()) {
       return format_of(fused, stacked_shape(p, 2)).status();
     }
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
       const auto it = modules.single.find(e);
-      if (it != modules.single.end() && it->second[index_of(p)].weight) continue;
+      if (it != modules.single.end() && it->second[index_of(p)].codes()) continue;
       return missing(layer, e, p);
     }
     return Status::ok();
@@ -109,18 +109,18 @@ class Builder {
     const LayerModules& modules = layers_[layer];
     const SourceModule& alone = stacked_module(modules, p);
     const SourceModule& fused = fused_module(modules);
-    const bool use_fused = p != Projection::kDown && fused.weight;
-    if (use_fused && alone.weight) {
-      return corrupt(alone.weight.where(),
-                     "means the same as tensor " + printable(fused.weight.name()));
+    const bool use_fused = p != Projection::kDown && fused.codes();
+    if (use_fused && alone.codes()) {
+      return corrupt(alone.codes().where(),
+                     "means the same as tensor " + printable(fused.codes().name()));
     }
-    if (!use_fused && !alone.weight) return resolve_single(layer, p, out);
+    if (!use_fused && !alone.codes()) return resolve_single(layer, p, out);
     for (const auto& [id, expert] : modules.single) {
       const SourceModule& module = expert[index_of(p)];
-      if (!module.weight) continue;
-      return corrupt(module.weight.where(),
+      if (!module.codes()) continue;
+      return corrupt(module.codes().where(),
                      "means the same as a part of tensor " +
-                         printable((use_fused ? fused : alone).weight.name()));
+                         printable((use_fused ? fused : alone).codes().name()));
     }
     const std::uint64_t stacked_rows = use_fused ? 2 * rows(p) : rows(p);
     const SourceModule& module = use_fused ? fused : alone;
@@ -170,9 +170,8 @@ Result<ExpertSource> ExpertSource::build(const ModelConfig& config, const Declar
 
 bool ExpertSource::has_data(std::uint32_t layer, std::uint32_t expert) const {
   for (Projection p : kAllProjections) {
-    const SourceMatrix& matrix = of(layer, expert, p);
-    for (const TensorSlice* slice : {&matrix.weight, &matrix.scales, &matrix.biases}) {
-      if (slice->tensor && !slice->tensor.has_data()) return false;
+    for (const TensorSlice& slice : of(layer, expert, p).slices) {
+      if (slice.tensor && !slice.tensor.has_data()) return false;
     }
   }
   return true;

@@ -45,15 +45,9 @@ FileRange ResidentData::range(std::uint64_t offset, std::uint64_t bytes) const {
 }
 
 StoredMatrix ResidentData::matrix(const ResidentTensor& tensor) const {
-  StoredMatrix matrix{.format = tensor.format,
-                      .rows = tensor.rows,
-                      .cols = tensor.cols,
-                      .weight = range(tensor.weight_offset, tensor.bytes.weight),
-                      .scales = {},
-                      .biases = {}};
-  if (is_affine(tensor.format)) {
-    matrix.scales = range(tensor.scales_offset, tensor.bytes.scales);
-    matrix.biases = range(tensor.biases_offset, tensor.bytes.biases);
+  StoredMatrix matrix{.format = tensor.format, .rows = tensor.rows, .cols = tensor.cols};
+  for (Component c : stored_components(tensor.format)) {
+    matrix.ranges[c] = range(tensor.offsets[c], tensor.bytes[c]);
   }
   return matrix;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convert/source/tensor_names.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -20,32 +21,34 @@ bool same_outer_shape(const SourceTensor& tensor, std::span<const std::uint64_t>
          std::equal(found.begin(), found.end() - 1, shape.begin());
 }
 
-std::string module_name(const SourceTensor& weight) {
-  std::string name = weight.name();
-  if (name.ends_with(".weight")) name.resize(name.size() - 7);
-  return name;
+std::string module_name(const SourceTensor& codes) {
+  const std::string whole = codes.name();
+  std::string_view name = whole;
+  return take_component_suffix(name) == Component::kCodes ? std::string(name) : whole;
 }
 
 Result<WeightFormat> infer_affine(const SourceModule& module,
                                   std::span<const std::uint64_t> shape) {
-  if (!module.scales || !module.biases) {
-    return not_found(module.weight.where(),
-                     std::string("holds packed codes, but ") +
-                         (!module.scales ? "its .scales is missing" : "its .biases is missing"),
-                     "the checkpoint is incomplete or of another quantization mode than affine");
+  const SourceTensor& codes = module.codes();
+  for (Component c : {Component::kScales, Component::kBiases}) {
+    if (module[c]) continue;
+    return not_found(
+        codes.where(),
+        "holds packed codes, but its " + std::string(component_suffix(c)) + " is missing",
+        "the checkpoint is incomplete or of another quantization mode than affine");
   }
   const std::uint64_t inputs = shape.back();
-  if (!same_outer_shape(module.weight, shape)) return shape_error(module.weight, shape);
-  const std::uint64_t words = module.weight.shape().back();
+  if (!same_outer_shape(codes, shape)) return shape_error(codes, shape);
+  const std::uint64_t words = codes.shape().back();
   const std::uint64_t bits = words <= inputs ? words * 32 / inputs : 0;
   const auto id = affine_qformat(static_cast<std::uint32_t>(bits));
   if (!id.has_value() || bits * inputs != words * 32) {
-    return corrupt(module.weight.where(),
-                   std::to_string(words) + " words a row hold no whole code width for the " +
-                       std::to_string(inputs) + " inputs that config.json gives");
+    return corrupt(codes.where(), std::to_string(words) +
+                                      " words a row hold no whole code width for the " +
+                                      std::to_string(inputs) + " inputs that config.json gives");
   }
   WeightFormat format{.id = *id};
-  const SourceTensor& scales = module.scales;
+  const SourceTensor& scales = module[Component::kScales];
   if (!same_outer_shape(scales, shape)) return shape_error(scales, shape);
   const std::uint64_t groups = scales.shape().back();
   const std::uint64_t group = groups == 0 ? 0 : inputs / groups;
@@ -61,7 +64,7 @@ Result<WeightFormat> infer_affine(const SourceModule& module,
                                            " cannot be converted, only BF16 and F16");
   }
   format.scale_type = scales.dtype();
-  const SourceTensor& biases = module.biases;
+  const SourceTensor& biases = module[Component::kBiases];
   const bool same_shape = std::equal(biases.shape().begin(), biases.shape().end(),
                                      scales.shape().begin(), scales.shape().end());
   if (!same_shape || biases.dtype() != scales.dtype()) {
@@ -75,7 +78,6 @@ Result<WeightFormat> infer_affine(const SourceModule& module,
 TensorSlice slice_component(const SourceTensor& tensor, std::uint64_t matrix_bytes,
                             std::uint64_t index, std::uint64_t rows, std::uint64_t row_begin,
                             std::uint64_t row_count) {
-  if (!tensor) return {};
   const std::uint64_t row_bytes = matrix_bytes / rows;
   return {.tensor = tensor,
           .begin = index * matrix_bytes + row_begin * row_bytes,
@@ -84,9 +86,14 @@ TensorSlice slice_component(const SourceTensor& tensor, std::uint64_t matrix_byt
 
 }  // namespace
 
-Status SourceModule::add(TensorPart part, const SourceTensor& tensor) {
-  SourceTensor& slot =
-      part == TensorPart::kWeight ? weight : (part == TensorPart::kScales ? scales : biases);
+std::uint64_t SourceMatrix::bytes() const {
+  std::uint64_t sum = 0;
+  for (const TensorSlice& slice : slices) sum += slice.bytes;
+  return sum;
+}
+
+Status SourceModule::add(Component component, const SourceTensor& tensor) {
+  SourceTensor& slot = (*this)[component];
   if (slot) {
     return corrupt(tensor.where(), "means the same as tensor " + printable(slot.name()),
                    "remove one of the two");
@@ -106,9 +113,9 @@ DeclaredFormats::DeclaredFormats(const Architecture& names,
   }
 }
 
-Status DeclaredFormats::check(const SourceTensor& weight, const WeightFormat& found) const {
+Status DeclaredFormats::check(const SourceTensor& codes, const WeightFormat& found) const {
   if (!default_.has_value()) return Status::ok();
-  const std::string module = module_name(weight);
+  const std::string module = module_name(codes);
   const auto it = overrides_.find(canonical_name(*names_, module).value_or(module));
   const bool overridden = it != overrides_.end();
   // Without an override, modules that are not quantized are left out silently.
@@ -118,7 +125,7 @@ Status DeclaredFormats::check(const SourceTensor& weight, const WeightFormat& fo
                           ? declared->id == found.id && declared->group_size == found.group_size
                           : !is_affine(found);
   if (agrees) return Status::ok();
-  return corrupt(weight.where(),
+  return corrupt(codes.where(),
                  "its shapes give " + to_string(found) +
                      ", but the quantization block of config.json says " +
                      (declared.has_value() ? to_string(*declared) : std::string("not quantized")));
@@ -126,23 +133,22 @@ Status DeclaredFormats::check(const SourceTensor& weight, const WeightFormat& fo
 
 Result<WeightFormat> infer_format(const SourceModule& module,
                                   std::span<const std::uint64_t> shape) {
-  const SourceTensor& weight = module.weight;
-  if (weight.dtype() == DType::kU32) return infer_affine(module, shape);
-  const auto format = weight.format();
+  const SourceTensor& codes = module.codes();
+  if (codes.dtype() == DType::kU32) return infer_affine(module, shape);
+  const auto format = codes.format();
   if (!format.has_value()) {
-    return unsupported(weight.where(), "dtype " + weight.type_name() + " cannot be converted");
+    return unsupported(codes.where(), "dtype " + codes.type_name() + " cannot be converted");
   }
-  for (const SourceTensor& extra : {module.scales, module.biases}) {
-    if (extra) {
-      return corrupt(extra.where(),
-                     "belongs to a weight of dtype " + weight.type_name() + ", which needs none");
-    }
+  for (Component c : kAllComponents) {
+    if (c == Component::kCodes || !module[c]) continue;
+    return corrupt(module[c].where(),
+                   "belongs to a weight of dtype " + codes.type_name() + ", which needs none");
   }
-  const auto found = weight.shape();
-  const bool fits = weight.is_gguf()
+  const auto found = codes.shape();
+  const bool fits = codes.is_gguf()
                         ? same_but_for_ones(found, shape)
                         : std::equal(found.begin(), found.end(), shape.begin(), shape.end());
-  if (!fits) return shape_error(weight, shape);
+  if (!fits) return shape_error(codes, shape);
   return *format;
 }
 
@@ -154,17 +160,17 @@ SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format
   matrix.format = format;
   matrix.rows = row_count;
   matrix.cols = cols;
-  matrix.weight = slice_component(module.weight, bytes.weight, index, rows, row_begin, row_count);
-  matrix.scales = slice_component(module.scales, bytes.scales, index, rows, row_begin, row_count);
-  matrix.biases = slice_component(module.biases, bytes.biases, index, rows, row_begin, row_count);
+  for (Component c : stored_components(format)) {
+    matrix.slices[c] = slice_component(module[c], bytes[c], index, rows, row_begin, row_count);
+  }
   return matrix;
 }
 
 SourceMatrix gather_rows(const SourceMatrix& whole, RowRuns runs) {
   SourceMatrix matrix = whole;
   matrix.rows = count_rows(runs);
-  for (TensorSlice* slice : {&matrix.weight, &matrix.scales, &matrix.biases}) {
-    slice->bytes = slice->bytes / whole.rows * matrix.rows;
+  for (TensorSlice& slice : matrix.slices) {
+    slice.bytes = slice.bytes / whole.rows * matrix.rows;
   }
   matrix.runs = std::make_shared<const RowRuns>(std::move(runs));
   return matrix;

@@ -11,8 +11,8 @@
 
 #include "convert/source/row_gather.h"
 #include "convert/source/source_tensor.h"
-#include "convert/source/tensor_names.h"
 #include "formats/base/status.h"
+#include "formats/config/architecture.h"
 #include "formats/config/model_config.h"
 #include "formats/weights/qformat.h"
 
@@ -30,24 +30,18 @@ struct SourceMatrix {
   WeightFormat format;
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
-  TensorSlice weight;
-  TensorSlice scales;  // affine only
-  TensorSlice biases;  // affine only
+  Components<TensorSlice> slices = {};  // empty for components that the format lacks
   // nullptr, or which rows of its tensors make the matrix; slices then begin at 0 and count only
   // the bytes of these rows.
   std::shared_ptr<const RowRuns> runs = nullptr;
 
-  std::uint64_t bytes() const { return weight.bytes + scales.bytes + biases.bytes; }
+  std::uint64_t bytes() const;
 };
 
 // The tensors of one source module, by component; empty where there is none.
-struct SourceModule {
-  SourceTensor weight;
-  SourceTensor scales;
-  SourceTensor biases;
-
+struct SourceModule : Components<SourceTensor> {
   // kCorrupt when the component is there already: two source names mean the same tensor.
-  Status add(TensorPart part, const SourceTensor& tensor);
+  Status add(Component component, const SourceTensor& tensor);
 };
 
 // What config.json says about quantization, by canonical module name.
@@ -55,8 +49,8 @@ class DeclaredFormats {
  public:
   DeclaredFormats(const Architecture& names, const std::optional<QuantizationConfig>& quantization);
 
-  // kCorrupt when the declaration for the module of `weight` contradicts what its shapes gave.
-  Status check(const SourceTensor& weight, const WeightFormat& found) const;
+  // kCorrupt when the declaration for the module of `codes` contradicts what its shapes gave.
+  Status check(const SourceTensor& codes, const WeightFormat& found) const;
 
  private:
   const Architecture* names_;

@@ -8,19 +8,11 @@ namespace moepack {
 namespace {
 
 FileRange file_range(const SourceMatrix& source, const TensorSlice& slice) {
-  if (!slice.tensor) return {};
   return {.file = &slice.tensor.file(),
           .offset = slice.tensor.offset() + slice.begin,
           .bytes = slice.bytes,
           .runs = source.runs,
           .row_bytes = slice.bytes / source.rows};
-}
-
-Status read_part(const FileRange& range, std::uint64_t begin, std::uint64_t bytes,
-                 std::vector<std::byte>& out) {
-  out.resize(bytes);
-  if (bytes == 0) return Status::ok();
-  return range.read(begin, out);
 }
 
 }  // namespace
@@ -34,28 +26,33 @@ Status FileRange::read(std::uint64_t begin, std::span<std::byte> out) const {
                       });
 }
 
+std::uint64_t StoredMatrix::bytes() const {
+  std::uint64_t sum = 0;
+  for (const FileRange& range : ranges) sum += range.bytes;
+  return sum;
+}
+
 StoredMatrix stored_matrix(const SourceMatrix& source) {
-  return {.format = source.format,
-          .rows = source.rows,
-          .cols = source.cols,
-          .weight = file_range(source, source.weight),
-          .scales = file_range(source, source.scales),
-          .biases = file_range(source, source.biases)};
+  StoredMatrix matrix{.format = source.format, .rows = source.rows, .cols = source.cols};
+  for (Component c : stored_components(source.format)) {
+    matrix.ranges[c] = file_range(source, source.slices[c]);
+  }
+  return matrix;
 }
 
 StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::uint64_t offset) {
-  return {.format = part.format,
-          .rows = part.rows,
-          .cols = part.cols,
-          .weight = {.file = &file, .offset = offset + part.offset, .bytes = part.bytes.weight},
-          .scales = {.file = &file,
-                     .offset = offset + part.scales_offset(),
-                     .bytes = part.bytes.scales},
-          .biases = {
-              .file = &file, .offset = offset + part.biases_offset(), .bytes = part.bytes.biases}};
+  StoredMatrix matrix{.format = part.format, .rows = part.rows, .cols = part.cols};
+  for (Component c : stored_components(part.format)) {
+    matrix.ranges[c] = {
+        .file = &file, .offset = offset + part.offset_of(c), .bytes = part.bytes[c]};
+  }
+  return matrix;
 }
 
-std::uint64_t weight_byte(const WeightFormat& format, std::uint64_t index) {
+std::uint64_t component_byte(const WeightFormat& format, Component component, std::uint64_t index) {
+  if (component != Component::kCodes) {
+    return index / format.group_size * (dtype_bits(format.scale_type) / 8);
+  }
   const QFormatInfo& info = qformat_info(format.id);
   if (info.kind == QKind::kBlock) return index / info.block_values * info.block_bytes;
   // Multiples of eight first, as the product of a large index and the bits might overflow.
@@ -66,24 +63,15 @@ Result<DecodedBlock> BlockDecoder::decode(const StoredMatrix& matrix, std::uint6
                                           std::uint64_t count) {
   assert(count > 0 && count <= kDecodeBlock);
   assert(begin + count <= matrix.elements());
-  const std::uint64_t first = weight_byte(matrix.format, begin);
-  MOE_RETURN_IF_ERROR(
-      read_part(matrix.weight, first, weight_byte(matrix.format, begin + count) - first, weight_));
-  if (is_affine(matrix.format)) {
-    const std::uint64_t group = matrix.format.group_size;
-    const std::uint64_t scale_bytes = dtype_bits(matrix.format.scale_type) / 8;
-    const std::uint64_t at = begin / group * scale_bytes;
-    const std::uint64_t bytes = count / group * scale_bytes;
-    MOE_RETURN_IF_ERROR(read_part(matrix.scales, at, bytes, scales_));
-    MOE_RETURN_IF_ERROR(read_part(matrix.biases, at, bytes, biases_));
+  QMatrixView view{.format = matrix.format, .rows = 1, .cols = count};
+  for (Component c : stored_components(matrix.format)) {
+    const std::uint64_t first = component_byte(matrix.format, c, begin);
+    const std::uint64_t end = component_byte(matrix.format, c, begin + count);
+    parts_[c].resize(end - first);
+    MOE_RETURN_IF_ERROR(matrix.ranges[c].read(first, parts_[c]));
+    view.data[c] = parts_[c].data();
   }
   values_.resize(count);
-  const QMatrixView view{.format = matrix.format,
-                         .rows = 1,
-                         .cols = count,
-                         .weight = weight_.data(),
-                         .scales = scales_.data(),
-                         .biases = biases_.data()};
   decode_row(view, 0, values_);
   return DecodedBlock{.values = values_, .view = view};
 }

@@ -30,19 +30,18 @@ struct StoredMatrix {
   WeightFormat format;
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
-  FileRange weight;
-  FileRange scales;  // affine only
-  FileRange biases;
+  Components<FileRange> ranges = {};  // empty for components that the format lacks
 
+  const FileRange& codes() const { return ranges.codes(); }
   std::uint64_t elements() const { return rows * cols; }
-  std::uint64_t bytes() const { return weight.bytes + scales.bytes + biases.bytes; }
+  std::uint64_t bytes() const;
 };
 
 StoredMatrix stored_matrix(const SourceMatrix& source);
 // One projection of the record that starts at `offset` of `file`.
 StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::uint64_t offset);
-// Where element `index`, the first of a group or block, begins in the weight's bytes.
-std::uint64_t weight_byte(const WeightFormat& format, std::uint64_t index);
+// Where element `index`, the first of a group or block, begins in the bytes of a component.
+std::uint64_t component_byte(const WeightFormat& format, Component component, std::uint64_t index);
 
 // The most elements decoded at once: buffers of 512 KiB and less. A multiple of every group size.
 constexpr std::uint64_t kDecodeBlock = std::uint64_t{1} << 17;
@@ -64,9 +63,7 @@ class BlockDecoder {
   Result<DecodedBlock> decode(const StoredMatrix& matrix, std::uint64_t begin, std::uint64_t count);
 
  private:
-  std::vector<std::byte> weight_;
-  std::vector<std::byte> scales_;
-  std::vector<std::byte> biases_;
+  Components<std::vector<std::byte>> parts_;
   std::vector<float> values_;
 };
 

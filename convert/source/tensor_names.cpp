@@ -26,21 +26,6 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-// Removes ".weight", ".scales" or ".biases"; nullopt when there is none.
-std::optional<TensorPart> take_part(std::string_view& text) {
-  constexpr std::array<std::pair<std::string_view, TensorPart>, 3> kSuffixes{{
-      {".weight", TensorPart::kWeight},
-      {".scales", TensorPart::kScales},
-      {".biases", TensorPart::kBiases},
-  }};
-  for (const auto& [suffix, part] : kSuffixes) {
-    if (!text.ends_with(suffix)) continue;
-    text.remove_suffix(suffix.size());
-    return part;
-  }
-  return std::nullopt;
-}
-
 // Which of `names` it is; they are in the order of ExpertMatrix.
 std::optional<ExpertMatrix> expert_matrix(
     const std::array<std::string_view, kExpertMatrices>& names, std::string_view name) {
@@ -61,13 +46,13 @@ bool classify_expert(const ExpertNames& names, std::string_view rest, TensorName
     out.expert = take_index(rest);
     stacked = !out.expert.has_value();
   }
-  const auto part = take_part(rest);
+  const auto part = take_component_suffix(rest);
   // transformers keeps its fused experts as bare parameters.
   if (!part.has_value() && !stacked) return false;
   const auto matrix = expert_matrix(names.matrices, rest);
   if (!matrix.has_value()) return false;
   if (*matrix == ExpertMatrix::kGateUp && !stacked) return false;
-  out.part = part.value_or(TensorPart::kWeight);
+  out.part = part.value_or(Component::kCodes);
   out.matrix = *matrix;
   out.role = TensorRole::kExpert;
   return true;
@@ -76,7 +61,7 @@ bool classify_expert(const ExpertNames& names, std::string_view rest, TensorName
 bool classify_resident(const Architecture& names, std::string_view name, bool in_layer,
                        TensorName& out) {
   std::string_view stem = name;
-  const auto part = take_part(stem);
+  const auto part = take_component_suffix(stem);
   for (const ResidentRule& rule : names.residents) {
     if ((rule.scope != LayerScope::kModel) != in_layer) continue;
     if (rule.has_weight_suffix ? (stem != rule.name || !part.has_value()) : name != rule.name) {
@@ -84,7 +69,7 @@ bool classify_resident(const Architecture& names, std::string_view name, bool in
     }
     out.role = TensorRole::kResident;
     out.rule = &rule;
-    out.part = rule.has_weight_suffix ? *part : TensorPart::kWeight;
+    out.part = rule.has_weight_suffix ? *part : Component::kCodes;
     return true;
   }
   for (const FusedRule& rule : names.fused) {
@@ -207,7 +192,7 @@ TensorName classify_tensor(const Architecture& names, std::string_view source_na
   out.module = *canonical;
   if (out.rule == nullptr || out.rule->has_weight_suffix) {
     std::string_view stem = out.module;
-    (void)take_part(stem);
+    (void)take_component_suffix(stem);
     out.module.resize(stem.size());
   }
   return out;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "formats/config/architecture.h"
+#include "formats/weights/component.h"
 
 namespace moepack {
 
@@ -21,13 +22,10 @@ enum class TensorRole : std::uint8_t {
   kUnknown,
 };
 
-// The component of a module that a tensor holds.
-enum class TensorPart : std::uint8_t { kWeight, kScales, kBiases };
-
 struct TensorName {
   TensorRole role = TensorRole::kUnknown;
-  TensorPart part = TensorPart::kWeight;
-  std::string module;                  // canonical, without .weight, .scales, .biases
+  Component part = Component::kCodes;
+  std::string module;                  // canonical, without the suffix of the component
   std::uint32_t layer = 0;             // of experts and layers' residents
   const ResidentRule* rule = nullptr;  // residents
   const FusedRule* fused = nullptr;    // fused tensors, and residents within them

@@ -37,11 +37,11 @@ double distance(float stored, float source) {
 class GroupLimit {
  public:
   GroupLimit(const QMatrixView& view, std::uint64_t group)
-      : codes_(view.weight), bits_(qformat_info(view.format.id).bits) {
+      : codes_(view.codes()), bits_(qformat_info(view.format.id).bits) {
     const DType type = view.format.scale_type;
     const std::uint64_t at = group * (dtype_bits(type) / 8);
-    scale_ = std::fabs(static_cast<double>(load_plain_float(type, view.scales + at)));
-    bias_ = std::fabs(static_cast<double>(load_plain_float(type, view.biases + at)));
+    scale_ = std::fabs(static_cast<double>(load_plain_float(type, view.scales() + at)));
+    bias_ = std::fabs(static_cast<double>(load_plain_float(type, view.biases() + at)));
     rounding_ = rounding_to(type);
   }
 

@@ -43,10 +43,9 @@ struct Gap {
 std::vector<Gap> gaps_of(const ResidentManifest& manifest) {
   std::vector<Gap> used;
   for (const ResidentTensor& t : manifest.tensors) {
-    used.push_back({t.weight_offset, t.weight_offset + t.bytes.weight});
-    if (!is_affine(t.format)) continue;
-    used.push_back({t.scales_offset, t.scales_offset + t.bytes.scales});
-    used.push_back({t.biases_offset, t.biases_offset + t.bytes.biases});
+    for (Component c : stored_components(t.format)) {
+      used.push_back({t.offsets[c], t.offsets[c] + t.bytes[c]});
+    }
   }
   std::sort(used.begin(), used.end(), [](const Gap& a, const Gap& b) { return a.begin < b.begin; });
   std::vector<Gap> gaps;

@@ -65,8 +65,8 @@ class OverlayComparison {
 Status OverlayComparison::compare_bytes(const OverlayTensor& entry, const SourceMatrix& source,
                                         const File& file) {
   const ResidentTensor& t = entry.tensor;
-  const FileRange here{.file = &file, .offset = t.weight_offset, .bytes = t.bytes.weight};
-  MOE_ASSIGN_OR_RETURN(const auto found, comparer_.compare(here, stored_matrix(source).weight));
+  const FileRange here{.file = &file, .offset = t.offsets.codes(), .bytes = t.bytes.codes()};
+  MOE_ASSIGN_OR_RETURN(const auto found, comparer_.compare(here, stored_matrix(source).codes()));
   if (!found.has_value()) return Status::ok();
   Difference difference = difference_in(file.path(), t.name, "differs from the source's bytes",
                                         std::to_string(std::to_integer<int>(found->expected)),
@@ -106,7 +106,7 @@ Status OverlayComparison::compare(const ResidentOverlay& overlay,
     sum.format = format;
     sum.copied = true;
     ++sum.matrices;
-    sum.bytes += t.bytes.weight;
+    sum.bytes += t.bytes.codes();
   }
   for (const auto& [name, missing] : expected) {
     with_.log.add(0, difference_in(manifest, std::string(name),

@@ -48,10 +48,10 @@ Compare mode_of(const StoredMatrix& here, const StoredMatrix& there, Method meth
 struct Finding {
   RoundingError error;
   std::optional<ByteDifference> byte;  // the first that differs
-  TensorPart part = TensorPart::kWeight;
+  Component part = Component::kCodes;
 };
 
-Status compare_range(const FileRange& here, const FileRange& there, TensorPart part, Worker& worker,
+Status compare_range(const FileRange& here, const FileRange& there, Component part, Worker& worker,
                      Finding& finding) {
   if (finding.byte.has_value()) return Status::ok();
   MOE_ASSIGN_OR_RETURN(finding.byte, worker.bytes.compare(here, there));
@@ -77,11 +77,10 @@ Status compare_matrix(const StoredMatrix& here, const StoredMatrix& there, Compa
     return compare_elements(here, there, 0, here.elements(), mode == Compare::kRounded, worker,
                             finding.error);
   }
-  MOE_RETURN_IF_ERROR(
-      compare_range(here.weight, there.weight, TensorPart::kWeight, worker, finding));
-  MOE_RETURN_IF_ERROR(
-      compare_range(here.scales, there.scales, TensorPart::kScales, worker, finding));
-  return compare_range(here.biases, there.biases, TensorPart::kBiases, worker, finding);
+  for (Component c : stored_components(here.format)) {
+    MOE_RETURN_IF_ERROR(compare_range(here.ranges[c], there.ranges[c], c, worker, finding));
+  }
+  return Status::ok();
 }
 
 // A matrix that was compared: for messages and sums.
@@ -96,12 +95,14 @@ struct Place {
 // The difference that a finding amounts to, if any.
 std::optional<Difference> judge(const Place& place, const Finding& finding, Compare mode) {
   Difference difference;
-  difference.file = place.here.weight.file->path();
+  difference.file = place.here.codes().file->path();
   difference.layer = place.layer;
   difference.expert = place.expert;
   difference.tensor = place.name;
   if (finding.byte.has_value()) {
-    if (is_affine(place.here.format)) difference.tensor += part_suffix(finding.part);
+    if (stored_components(place.here.format).size() > 1) {
+      difference.tensor += component_suffix(finding.part);
+    }
     difference.offset = finding.byte->offset;
     difference.what = "differs from the source's bytes";
     difference.expected = std::to_string(std::to_integer<int>(finding.byte->expected));
@@ -110,8 +111,8 @@ std::optional<Difference> judge(const Place& place, const Finding& finding, Comp
   }
   const RoundingError& error = finding.error;
   if (error.beyond > 0) {
-    difference.offset =
-        place.here.weight.offset + weight_byte(place.here.format, error.first_element);
+    difference.offset = place.here.codes().offset +
+                        component_byte(place.here.format, Component::kCodes, error.first_element);
     difference.what = std::to_string(error.beyond) + " values are farther from the source than " +
                       to_string(place.here.format) + " rounds, the first at row " +
                       std::to_string(error.first_element / place.here.cols) + ", column " +
@@ -122,7 +123,7 @@ std::optional<Difference> judge(const Place& place, const Finding& finding, Comp
     return difference;
   }
   if (mode == Compare::kLoosely && !(error.relative_rms() <= kMaxRelativeRms)) {
-    difference.offset = place.here.weight.offset;
+    difference.offset = place.here.codes().offset;
     difference.what = "the relative error of its values";
     difference.expected = "below " + six_digits(kMaxRelativeRms);
     difference.found = six_digits(error.relative_rms());

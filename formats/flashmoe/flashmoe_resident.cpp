@@ -95,7 +95,7 @@ class TensorReader {
     ResidentTensor tensor;
     tensor.name = name;
     tensor.has_weight_suffix = rule.has_weight_suffix;
-    tensor.weight_offset = weight.offset;
+    tensor.offsets.codes() = weight.offset;
     tensor.shape = weight.shape;
     if (weight.shape.empty() || weight.size == 0) return error(weight, "is empty");
     if (weight.dtype == DType::kU32) {
@@ -113,7 +113,7 @@ class TensorReader {
     tensor.rows = 1;
     for (std::size_t i = 0; i + 1 < tensor.shape.size(); ++i) tensor.rows *= tensor.shape[i];
     const auto bytes = matrix_bytes(tensor.format, tensor.rows, tensor.cols);
-    if (!bytes.has_value() || bytes->weight != weight.size) {
+    if (!bytes.has_value() || bytes->codes() != weight.size) {
       return error(weight, "has a shape that " + to_string(tensor.format) + " cannot hold");
     }
     tensor.bytes = *bytes;
@@ -162,8 +162,8 @@ class TensorReader {
     tensor.format = {
         .id = *id, .group_size = static_cast<std::uint32_t>(group), .scale_type = scales->dtype};
     tensor.shape.back() = inputs;
-    tensor.scales_offset = scales->offset;
-    tensor.biases_offset = biases->offset;
+    tensor.offsets[Component::kScales] = scales->offset;
+    tensor.offsets[Component::kBiases] = biases->offset;
     return Status::ok();
   }
 

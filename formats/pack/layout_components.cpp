@@ -13,15 +13,12 @@ std::vector<LayoutComponent> layout_components(const ExpertLayout& layout) {
     const ProjectionLayout& part = layout.of(p);
     const std::string name(projection_name(p));
     const std::array<std::uint64_t, 2> shape{part.rows, part.cols};
-    components.push_back({name + ".weight", part.offset, part.bytes.weight,
-                          qformat_info(part.format.id).storage, weight_shape(part.format, shape),
-                          quant_name(part.format)});
-    if (!is_affine(part.format)) continue;
-    const auto groups = scales_shape(part.format, shape);
-    components.push_back({name + ".scales", part.scales_offset(), part.bytes.scales,
-                          part.format.scale_type, groups});
-    components.push_back({name + ".biases", part.biases_offset(), part.bytes.biases,
-                          part.format.scale_type, groups});
+    for (Component c : stored_components(part.format)) {
+      components.push_back({name + std::string(component_suffix(c)), part.offset_of(c),
+                            part.bytes[c], component_dtype(part.format, c),
+                            component_shape(part.format, c, shape),
+                            c == Component::kCodes ? quant_name(part.format) : ""});
+    }
   }
   return components;
 }

@@ -51,7 +51,7 @@ std::string outlier_text(const ExpertLayout& layout) {
     text += "{\"name\": " + json_quote(std::string(projection_name(p)) + ".weight") +
             ", \"quant\": " + json_quote(quant_name(part.format)) +
             ", \"offset\": " + std::to_string(part.offset) +
-            ", \"size\": " + std::to_string(part.bytes.weight) + "}";
+            ", \"size\": " + std::to_string(part.bytes.codes()) + "}";
     separator = ", ";
   }
   return text + "]}";

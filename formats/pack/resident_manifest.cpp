@@ -20,10 +20,6 @@ namespace {
 
 constexpr std::size_t kMaxRank = 8;
 
-constexpr std::string_view kWeightSuffix = ".weight";
-constexpr std::string_view kScalesSuffix = ".scales";
-constexpr std::string_view kBiasesSuffix = ".biases";
-
 // Names of the convention values, indexed by their enumerators.
 constexpr std::array<std::string_view, 2> kNormNames{"plain", "one_plus"};
 constexpr std::array<std::string_view, 2> kVHeadNames{"grouped", "tiled"};
@@ -44,18 +40,14 @@ std::string component_line(const std::string& name, std::uint64_t offset, std::u
 std::map<std::string, std::string> component_lines(const ResidentManifest& manifest) {
   std::map<std::string, std::string> lines;
   for (const ResidentTensor& t : manifest.tensors) {
-    const std::string weight = t.has_weight_suffix ? t.name + std::string(kWeightSuffix) : t.name;
-    lines[weight] =
-        component_line(weight, t.weight_offset, t.bytes.weight, weight_shape(t.format, t.shape),
-                       qformat_info(t.format.id).storage, ", " + format_members(t.format));
-    if (!is_affine(t.format)) continue;
-    const auto groups = scales_shape(t.format, t.shape);
-    const std::string scales = t.name + std::string(kScalesSuffix);
-    const std::string biases = t.name + std::string(kBiasesSuffix);
-    lines[scales] =
-        component_line(scales, t.scales_offset, t.bytes.scales, groups, t.format.scale_type, "");
-    lines[biases] =
-        component_line(biases, t.biases_offset, t.bytes.biases, groups, t.format.scale_type, "");
+    for (Component c : stored_components(t.format)) {
+      std::string name = t.name;
+      if (t.has_weight_suffix) name += component_suffix(c);
+      const std::string more = c == Component::kCodes ? ", " + format_members(t.format) : "";
+      lines[name] =
+          component_line(name, t.offsets[c], t.bytes[c], component_shape(t.format, c, t.shape),
+                         component_dtype(t.format, c), more);
+    }
   }
   return lines;
 }
@@ -162,70 +154,78 @@ Result<std::uint64_t> parse_offset(const JsonFields& fields, std::uint64_t align
   return offset;
 }
 
-Status parse_group_component(const JsonFields& tensors, const std::string& name,
-                             const ResidentTensor& tensor, std::uint64_t alignment,
-                             std::uint64_t& offset) {
+// A component beside the codes, which say all about the matrix.
+Status parse_component(const JsonFields& tensors, Component component, std::uint64_t alignment,
+                       ResidentTensor& tensor) {
+  const std::string name = tensor.name + std::string(component_suffix(component));
   MOE_ASSIGN_OR_RETURN(const JsonFields fields, tensors.object(name));
   MOE_RETURN_IF_ERROR(fields.allow_only({"offset", "size", "shape", "dtype"}));
-  MOE_ASSIGN_OR_RETURN(offset, parse_offset(fields, alignment));
-  MOE_RETURN_IF_ERROR(expect_shape(fields, "shape", scales_shape(tensor.format, tensor.shape)));
-  MOE_RETURN_IF_ERROR(check_dtype(fields, tensor.format.scale_type));
-  return fields.expect_number("size", tensor.bytes.scales, "shape and dtype");
+  MOE_ASSIGN_OR_RETURN(tensor.offsets[component], parse_offset(fields, alignment));
+  const auto shape = component_shape(tensor.format, component, tensor.shape);
+  MOE_RETURN_IF_ERROR(expect_shape(fields, "shape", shape));
+  MOE_RETURN_IF_ERROR(check_dtype(fields, component_dtype(tensor.format, component)));
+  return fields.expect_number("size", tensor.bytes[component], "shape and dtype");
 }
 
-// `key` is the full name of the weight component.
+// `key` is the full name of the codes.
 Result<ResidentTensor> parse_tensor(const JsonFields& tensors, const std::string& key,
                                     std::uint64_t alignment) {
   ResidentTensor tensor;
-  tensor.has_weight_suffix = key.ends_with(kWeightSuffix);
-  tensor.name = tensor.has_weight_suffix ? key.substr(0, key.size() - kWeightSuffix.size()) : key;
+  std::string_view name = key;
+  tensor.has_weight_suffix = take_component_suffix(name).has_value();
+  tensor.name = name;
   MOE_ASSIGN_OR_RETURN(const JsonFields fields, tensors.object(key));
   MOE_RETURN_IF_ERROR(fields.allow_only(
       {"offset", "size", "shape", "dtype", "format", "group_size", "scale_dtype"}));
   MOE_ASSIGN_OR_RETURN(tensor.format, parse_format_members(fields));
   MOE_ASSIGN_OR_RETURN(tensor.shape, parse_shape(fields));
-  const bool affine = is_affine(tensor.format);
-  if (affine && !tensor.has_weight_suffix) {
+  const bool has_others = stored_components(tensor.format).size() > 1;
+  if (has_others && !tensor.has_weight_suffix) {
     return fields.error("format", to_string(tensor.format) + " needs a name in .weight");
   }
   const auto inputs = logical_inputs(tensor.format, tensor.shape.back());
   if (!inputs.has_value()) {
     return fields.error("shape", "its last dimension is no whole number of " +
-                                     std::string(affine ? "codes" : "blocks"));
+                                     std::string(is_affine(tensor.format) ? "codes" : "blocks"));
   }
   tensor.shape.back() = *inputs;
   MOE_RETURN_IF_ERROR(measure(fields, tensor));
-  MOE_RETURN_IF_ERROR(check_dtype(fields, qformat_info(tensor.format.id).storage));
-  MOE_RETURN_IF_ERROR(fields.expect_number("size", tensor.bytes.weight, "shape and format"));
-  MOE_ASSIGN_OR_RETURN(tensor.weight_offset, parse_offset(fields, alignment));
-  if (affine) {
-    MOE_RETURN_IF_ERROR(parse_group_component(tensors, tensor.name + std::string(kScalesSuffix),
-                                              tensor, alignment, tensor.scales_offset));
-    MOE_RETURN_IF_ERROR(parse_group_component(tensors, tensor.name + std::string(kBiasesSuffix),
-                                              tensor, alignment, tensor.biases_offset));
+  MOE_RETURN_IF_ERROR(check_dtype(fields, component_dtype(tensor.format, Component::kCodes)));
+  MOE_RETURN_IF_ERROR(fields.expect_number("size", tensor.bytes.codes(), "shape and format"));
+  MOE_ASSIGN_OR_RETURN(tensor.offsets.codes(), parse_offset(fields, alignment));
+  for (Component c : stored_components(tensor.format)) {
+    if (c != Component::kCodes) {
+      MOE_RETURN_IF_ERROR(parse_component(tensors, c, alignment, tensor));
+    }
   }
   return tensor;
 }
 
-// True for NAME.scales and NAME.biases of an affine NAME.weight, which parse_tensor reads.
-bool is_group_component(const JsonFields& tensors, const std::string& key) {
-  for (std::string_view suffix : {kScalesSuffix, kBiasesSuffix}) {
-    if (!key.ends_with(suffix)) continue;
-    const std::string weight =
-        key.substr(0, key.size() - suffix.size()) + std::string(kWeightSuffix);
-    const nlohmann::json* node = tensors.find(weight);
-    return node != nullptr && node->is_object() && node->contains("group_size");
-  }
-  return false;
+// The component that `key` names beside the codes: scales of NAME for NAME.scales.
+std::optional<Component> component_beside_codes(std::string_view key) {
+  const auto component = take_component_suffix(key);
+  return component == Component::kCodes ? std::nullopt : component;
+}
+
+// True when `key` names such a component of a matrix whose format has it; parse_tensor reads it.
+bool belongs_to_codes(const JsonFields& tensors, std::string_view key, Component component) {
+  const std::string suffix(component_suffix(component));
+  const std::string stem(key.substr(0, key.size() - suffix.size()));
+  const nlohmann::json* codes =
+      tensors.find(stem + std::string(component_suffix(Component::kCodes)));
+  if (codes == nullptr || !codes->is_object() || !codes->contains("format")) return false;
+  const nlohmann::json& format = codes->at("format");
+  const auto id = format.is_string() ? qformat_from_name(format.get<std::string>()) : std::nullopt;
+  // Codes of an unknown format are refused by their own name.
+  return !id.has_value() || has_component({.id = *id}, component);
 }
 
 std::vector<ResidentExtent> extents_of(const ResidentManifest& manifest) {
   std::vector<ResidentExtent> extents;
   for (const ResidentTensor& t : manifest.tensors) {
-    extents.push_back({t.weight_offset, t.bytes.weight, t.name});
-    if (!is_affine(t.format)) continue;
-    extents.push_back({t.scales_offset, t.bytes.scales, t.name});
-    extents.push_back({t.biases_offset, t.bytes.biases, t.name});
+    for (Component c : stored_components(t.format)) {
+      extents.push_back({t.offsets[c], t.bytes[c], t.name});
+    }
   }
   return extents;
 }
@@ -263,8 +263,8 @@ Status parse_tensors(const JsonFields& root, ResidentManifest& manifest) {
   MOE_RETURN_IF_ERROR(root.expect_number("num_tensors", node.size(), "the list of tensors"));
   for (const auto& [key, value] : node.items()) {
     if (key.empty()) return tensors.error("", "holds a tensor without a name");
-    if (is_group_component(tensors, key)) continue;
-    if (key.ends_with(kScalesSuffix) || key.ends_with(kBiasesSuffix)) {
+    if (const auto component = component_beside_codes(key)) {
+      if (belongs_to_codes(tensors, key, *component)) continue;
       return tensors.error(key, "belongs to no quantized tensor");
     }
     MOE_ASSIGN_OR_RETURN(ResidentTensor tensor, parse_tensor(tensors, key, alignment));

@@ -1,5 +1,6 @@
 // model_weights.json + model_weights.bin: every tensor that is not a routed expert, under canonical
-// names, each component 64-byte aligned. Schema and an example: docs/pack-format.md.
+// names, each component (formats/weights/component.h) 64-byte aligned. Schema and an example:
+// docs/pack-format.md.
 //
 // Canonical names are those of the text model without wrapper prefixes: "model.embed_tokens",
 // "model.layers.3.self_attn.q_proj", "model.norm", "lm_head". The files carry the components as
@@ -43,9 +44,10 @@ struct ResidentTensor {
   std::vector<std::uint64_t> shape;  // logical, of the decoded tensor
   std::uint64_t rows = 0;            // product of all dimensions but the last (1-D: 1)
   std::uint64_t cols = 0;
-  std::uint64_t weight_offset = 0;  // bytes into the data; multiples of 64 in model_weights.bin
-  std::uint64_t scales_offset = 0;  // affine only
-  std::uint64_t biases_offset = 0;
+
+  // Of the components that the format has: bytes into the data, in model_weights.bin multiples
+  // of 64.
+  Components<std::uint64_t> offsets = {};
   MatrixBytes bytes;
 };
 

@@ -70,8 +70,8 @@ std::string entry_line(const ResidentOverlay& overlay, const OverlayTensor& entr
   if (overlay.stem != kSingleRoleStem) text += "\"role\": " + json_quote(entry.role->role) + ", ";
   const ResidentTensor& t = entry.tensor;
   const auto type = ggml_type_of(t.format.id);
-  text += "\"offset\": " + std::to_string(t.weight_offset) +
-          ", \"size\": " + std::to_string(t.bytes.weight) + ", \"shape\": [" +
+  text += "\"offset\": " + std::to_string(t.offsets.codes()) +
+          ", \"size\": " + std::to_string(t.bytes.codes()) + ", \"shape\": [" +
           std::to_string(t.cols) + ", " + std::to_string(t.rows) +
           "], \"tensor_type\": " + json_quote(type.has_value() ? ggml_type_name(*type) : "");
   if (overlay.group == kLinear) {
@@ -116,13 +116,13 @@ Status parse_matrix(const JsonFields& entry, ResidentTensor& tensor) {
   }
   tensor.format = {.id = *found->format};
   const auto bytes = matrix_bytes(tensor.format, tensor.rows, tensor.cols);
-  if (!bytes.has_value() || bytes->weight > kMaxDataBytes) {
+  if (!bytes.has_value() || bytes->codes() > kMaxDataBytes) {
     return entry.error("shape", "cannot be held in " + type);
   }
   tensor.bytes = *bytes;
-  MOE_RETURN_IF_ERROR(entry.expect_number("size", bytes->weight, "shape and tensor_type"));
-  MOE_ASSIGN_OR_RETURN(tensor.weight_offset,
-                       entry.number("offset", 0, kMaxDataBytes - bytes->weight));
+  MOE_RETURN_IF_ERROR(entry.expect_number("size", bytes->codes(), "shape and tensor_type"));
+  MOE_ASSIGN_OR_RETURN(tensor.offsets.codes(),
+                       entry.number("offset", 0, kMaxDataBytes - bytes->codes()));
   return Status::ok();
 }
 
@@ -153,23 +153,23 @@ Result<OverlayTensor> parse_entry(const JsonFields& entry, std::string_view stem
 Status check_entries(const JsonFields& root, ResidentOverlay& overlay) {
   std::sort(overlay.tensors.begin(), overlay.tensors.end(),
             [](const OverlayTensor& a, const OverlayTensor& b) {
-              return a.tensor.weight_offset < b.tensor.weight_offset;
+              return a.tensor.offsets.codes() < b.tensor.offsets.codes();
             });
   std::set<std::string_view> names;
   std::uint64_t end = 0;
   for (const OverlayTensor& entry : overlay.tensors) {
     const ResidentTensor& t = entry.tensor;
-    const std::string what = t.name + " at offset " + std::to_string(t.weight_offset);
+    const std::string what = t.name + " at offset " + std::to_string(t.offsets.codes());
     if (!names.insert(t.name).second) return root.error("entries", what + " stands here twice");
-    if (t.weight_offset < end) {
+    if (t.offsets.codes() < end) {
       return root.error("entries", what + " overlaps the matrix before it, which ends at byte " +
                                        std::to_string(end));
     }
-    if (overlay.has_checksum && t.weight_offset != align_up(end, kResidentAlignment)) {
+    if (overlay.has_checksum && t.offsets.codes() != align_up(end, kResidentAlignment)) {
       return root.error("entries", what + " leaves a gap to the matrix before it, which ends at " +
                                        "byte " + std::to_string(end));
     }
-    end = t.weight_offset + t.bytes.weight;
+    end = t.offsets.codes() + t.bytes.codes();
   }
   if (!overlay.has_checksum || end == overlay.data_size) return Status::ok();
   return root.error("data_size", "is " + std::to_string(overlay.data_size) +
@@ -219,7 +219,7 @@ Result<ResidentOverlay> bare_overlay(const OverlayRole& role, const ModelConfig&
                        std::string(qformat_info(t.format.id).name));
   }
   t.bytes = *bytes;
-  overlay.data_size = bytes->weight;
+  overlay.data_size = bytes->codes();
   overlay.tensors.push_back(std::move(entry));
   return overlay;
 }
@@ -345,9 +345,10 @@ Result<ResidentOverlay> read_resident_overlay(const fs::path& model, const std::
   }
   for (const OverlayTensor& entry : overlay.tensors) {
     const ResidentTensor& t = entry.tensor;
-    if (t.bytes.weight <= file.size() && t.weight_offset <= file.size() - t.bytes.weight) continue;
+    if (t.bytes.codes() <= file.size() && t.offsets.codes() <= file.size() - t.bytes.codes())
+      continue;
     return wrong_size("but " + t.name + " ends at byte " +
-                      std::to_string(t.weight_offset + t.bytes.weight));
+                      std::to_string(t.offsets.codes() + t.bytes.codes()));
   }
   return overlay;
 }

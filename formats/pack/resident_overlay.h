@@ -64,7 +64,7 @@ inline bool has_layers(OverlayGroup group) {
 struct OverlayTensor {
   const OverlayRole* role = nullptr;
   std::uint32_t layer = 0;  // of groups with layers
-  // Under the canonical name; weight_offset in the file. Plain floats or blocks.
+  // Under the canonical name; offsets.codes() in the file. Plain floats or blocks.
   ResidentTensor tensor;
   // Of matrices of linear attention: the order that its V heads have. Not the model's own where
   // blocks of out_proj span several heads, whose columns cannot be moved.
@@ -75,7 +75,7 @@ struct OverlayTensor {
 struct ResidentOverlay {
   std::string stem;  // "full_attn_q8_0", "attention"
   OverlayGroup group = OverlayGroup::kEmbedding;
-  std::vector<OverlayTensor> tensors;  // by weight_offset
+  std::vector<OverlayTensor> tensors;  // by offsets.codes()
   std::uint64_t data_size = 0;         // of the .bin, exact
   bool has_checksum = true;            // false: the flash-moe engines' own
   std::uint64_t checksum = 0;          // XXH3-64 of the .bin

@@ -48,9 +48,9 @@ struct AffineRow {
 AffineRow row_of(const QMatrixView& m, std::uint64_t row) {
   const std::uint64_t groups = m.cols / m.format.group_size;
   const std::uint32_t bits = qformat_info(m.format.id).bits;
-  return {.codes = m.weight == nullptr ? nullptr : m.weight + row * (m.cols * bits / 8),
-          .scales = m.scales + row * groups * 2,
-          .biases = m.biases + row * groups * 2,
+  return {.codes = m.codes() == nullptr ? nullptr : m.codes() + row * (m.cols * bits / 8),
+          .scales = m.scales() + row * groups * 2,
+          .biases = m.biases() + row * groups * 2,
           .bits = bits,
           .group_size = m.format.group_size,
           .scale_type = m.format.scale_type};

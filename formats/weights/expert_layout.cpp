@@ -15,12 +15,19 @@ std::string_view projection_name(Projection projection) {
   }
 }
 
+std::uint64_t ProjectionLayout::offset_of(Component component) const {
+  std::uint64_t at = offset;
+  for (Component c : kAllComponents) {
+    if (c == component) break;
+    at += bytes[c];
+  }
+  return at;
+}
+
 QMatrixView ExpertLayout::view(Projection p, const std::byte* record) const {
   const ProjectionLayout& part = of(p);
   QMatrixView view{.format = part.format, .rows = part.rows, .cols = part.cols};
-  view.weight = record + part.offset;
-  if (part.bytes.scales != 0) view.scales = record + part.scales_offset();
-  if (part.bytes.biases != 0) view.biases = record + part.biases_offset();
+  for (Component c : stored_components(part.format)) view.data[c] = record + part.offset_of(c);
   return view;
 }
 

@@ -1,7 +1,8 @@
 // Where the parts of one expert lie inside its record. The only such arithmetic in the project.
 //
-// A record is gate | up | down, each projection as weight | scales | biases (those that its format
-// has), contiguous, without padding: the order and the bytes of the flash-moe engines.
+// A record is gate | up | down, each projection as codes | scales | biases (those components that
+// its format has, in the order of Component), contiguous, without padding: the order and the bytes
+// of the flash-moe engines.
 #pragma once
 
 #include <array>
@@ -24,11 +25,11 @@ struct ProjectionLayout {
   WeightFormat format;
   std::uint64_t rows = 0;    // outputs: expert width for gate and up, hidden size for down
   std::uint64_t cols = 0;    // inputs: hidden size for gate and up, expert width for down
-  std::uint64_t offset = 0;  // bytes from the start of the record to the weight component
-  MatrixBytes bytes;         // scales follow weight, biases follow scales
+  std::uint64_t offset = 0;  // bytes from the start of the record to the first component
+  MatrixBytes bytes;         // of the components, which follow each other
 
-  std::uint64_t scales_offset() const { return offset + bytes.weight; }
-  std::uint64_t biases_offset() const { return offset + bytes.weight + bytes.scales; }
+  // Bytes from the start of the record to a component.
+  std::uint64_t offset_of(Component component) const;
   friend bool operator==(const ProjectionLayout&, const ProjectionLayout&) = default;
 };
 

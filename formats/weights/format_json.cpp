@@ -43,14 +43,29 @@ Result<WeightFormat> parse_format_members(const JsonFields& fields) {
   return format;
 }
 
-std::vector<std::uint64_t> weight_shape(const WeightFormat& format,
-                                        std::span<const std::uint64_t> shape) {
-  std::vector<std::uint64_t> stored(shape.begin(), shape.end());
-  const QFormatInfo& info = qformat_info(format.id);
-  if (info.kind == QKind::kAffine) stored.back() = stored.back() / 32 * info.bits;
-  if (info.kind == QKind::kBlock) {
-    stored.back() = stored.back() / info.block_values * info.block_bytes;
+namespace {
+
+// Elements of a row of codes that stand for `inputs` inputs.
+std::uint64_t stored_inputs(const QFormatInfo& info, std::uint64_t inputs) {
+  switch (info.kind) {
+    case QKind::kPlain:
+      return inputs;
+    case QKind::kAffine:
+      return inputs / 32 * info.bits;
+    case QKind::kBlock:
+      return inputs / info.block_values * info.block_bytes;
   }
+  return inputs;
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> component_shape(const WeightFormat& format, Component component,
+                                           std::span<const std::uint64_t> shape) {
+  std::vector<std::uint64_t> stored(shape.begin(), shape.end());
+  const bool is_codes = component == Component::kCodes;
+  stored.back() = is_codes ? stored_inputs(qformat_info(format.id), stored.back())
+                           : stored.back() / format.group_size;
   return stored;
 }
 
@@ -68,13 +83,6 @@ std::optional<std::uint64_t> logical_inputs(const WeightFormat& format, std::uin
   const auto product = checked_mul(stored, per);
   if (!product.has_value() || *product % of != 0) return std::nullopt;
   return *product / of;
-}
-
-std::vector<std::uint64_t> scales_shape(const WeightFormat& format,
-                                        std::span<const std::uint64_t> shape) {
-  std::vector<std::uint64_t> stored(shape.begin(), shape.end());
-  stored.back() /= format.group_size;
-  return stored;
 }
 
 std::string shape_text(std::span<const std::uint64_t> shape) {

@@ -19,13 +19,11 @@ std::string format_members(const WeightFormat& format);
 // the caller.
 Result<WeightFormat> parse_format_members(const JsonFields& fields);
 
-// Shapes as manifests and safetensors state them, of a tensor with the logical shape `shape` whose
-// last dimension is the input: affine codes count 32-bit words, blocks bytes, scales and biases
-// groups.
-std::vector<std::uint64_t> weight_shape(const WeightFormat& format,
-                                        std::span<const std::uint64_t> shape);
-std::vector<std::uint64_t> scales_shape(const WeightFormat& format,
-                                        std::span<const std::uint64_t> shape);
+// The shape of a component as manifests and safetensors state it, for a tensor with the logical
+// shape `shape` whose last dimension is the input: affine codes count 32-bit words, blocks bytes,
+// scales and biases groups.
+std::vector<std::uint64_t> component_shape(const WeightFormat& format, Component component,
+                                           std::span<const std::uint64_t> shape);
 // The logical last dimension of a stored one; nullopt when it is no whole number of codes or
 // blocks.
 std::optional<std::uint64_t> logical_inputs(const WeightFormat& format, std::uint64_t stored);

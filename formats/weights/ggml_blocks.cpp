@@ -44,7 +44,7 @@ void decode_block_columns(const QMatrixView& matrix, std::uint64_t row, std::uin
   assert(first % info.block_values == 0 && out.size() % info.block_values == 0);
   const GgmlBlockDecoder decode = block_decoder(info.id);
   const std::byte* block =
-      matrix.weight + (row * matrix.cols + first) / info.block_values * info.block_bytes;
+      matrix.codes() + (row * matrix.cols + first) / info.block_values * info.block_bytes;
   for (std::size_t i = 0; i < out.size(); i += info.block_values, block += info.block_bytes) {
     decode(block, out.data() + i);
   }

@@ -50,7 +50,7 @@ PlainDecoder plain_decoder(QFormatId id) {
 
 void decode_plain(const QMatrixView& matrix, std::uint64_t row, std::span<float> out) {
   const std::uint64_t row_bytes = matrix.cols * qformat_info(matrix.format.id).bits / 8;
-  plain_decoder(matrix.format.id)(matrix.weight + row * row_bytes, out);
+  plain_decoder(matrix.format.id)(matrix.codes() + row * row_bytes, out);
 }
 
 // Groups are multiples of eight codes, and eight codes fill exactly `Bits` bytes: one window of at
@@ -96,11 +96,11 @@ void decode_affine(const QMatrixView& matrix, std::uint64_t row, std::span<float
   const GroupDecoder decode = group_decoder(bits);
   const std::uint64_t groups = matrix.cols / format.group_size;
   const std::uint64_t scale_bytes = dtype_bits(format.scale_type) / 8;
-  const std::byte* codes = matrix.weight + row * (matrix.cols * bits / 8);
+  const std::byte* codes = matrix.codes() + row * (matrix.cols * bits / 8);
   for (std::uint64_t g = 0; g < groups; ++g) {
     const std::uint64_t at = (row * groups + g) * scale_bytes;
-    const float scale = load_plain_float(format.scale_type, matrix.scales + at);
-    const float bias = load_plain_float(format.scale_type, matrix.biases + at);
+    const float scale = load_plain_float(format.scale_type, matrix.scales() + at);
+    const float bias = load_plain_float(format.scale_type, matrix.biases() + at);
     decode(codes + g * format.group_size * bits / 8, scale, bias,
            out.subspan(g * format.group_size, format.group_size));
   }

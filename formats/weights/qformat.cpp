@@ -1,5 +1,6 @@
 #include "formats/weights/qformat.h"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 
@@ -87,16 +88,42 @@ std::string to_string(const WeightFormat& format) {
   return text;
 }
 
+std::span<const Component> stored_components(const WeightFormat& format) {
+  static constexpr std::array<Component, 3> kAffine{Component::kCodes, Component::kScales,
+                                                    Component::kBiases};
+  switch (qformat_info(format.id).kind) {
+    case QKind::kAffine:
+      return kAffine;
+    case QKind::kPlain:
+    case QKind::kBlock:
+      return std::span(kAffine).first(1);
+  }
+  return {};
+}
+
+bool has_component(const WeightFormat& format, Component component) {
+  const std::span<const Component> all = stored_components(format);
+  return std::find(all.begin(), all.end(), component) != all.end();
+}
+
+DType component_dtype(const WeightFormat& format, Component component) {
+  return component == Component::kCodes ? qformat_info(format.id).storage : format.scale_type;
+}
+
 namespace {
+
+MatrixBytes bytes_of(std::uint64_t codes, std::uint64_t groups) {
+  return {affine_components(codes, groups, groups)};
+}
 
 std::optional<MatrixBytes> block_matrix_bytes(const QFormatInfo& info, std::uint64_t rows,
                                               std::uint64_t cols) {
   if (cols % info.block_values != 0) return std::nullopt;
   const auto row_bytes = checked_mul(cols / info.block_values, info.block_bytes);
   if (!row_bytes.has_value()) return std::nullopt;
-  const auto weight = checked_mul(*row_bytes, rows);
-  if (!weight.has_value()) return std::nullopt;
-  return MatrixBytes{.weight = *weight};
+  const auto codes = checked_mul(*row_bytes, rows);
+  if (!codes.has_value()) return std::nullopt;
+  return bytes_of(*codes, 0);
 }
 
 }  // namespace
@@ -108,18 +135,18 @@ std::optional<MatrixBytes> matrix_bytes(const WeightFormat& format, std::uint64_
   if (info.kind == QKind::kBlock) return block_matrix_bytes(info, rows, cols);
   const auto row_bits = checked_mul(cols, info.bits);
   if (!row_bits.has_value() || *row_bits % 8 != 0) return std::nullopt;
-  const auto weight = checked_mul(*row_bits / 8, rows);
-  if (!weight.has_value()) return std::nullopt;
-  if (info.kind == QKind::kPlain) return MatrixBytes{.weight = *weight};
+  const auto codes = checked_mul(*row_bits / 8, rows);
+  if (!codes.has_value()) return std::nullopt;
+  if (info.kind == QKind::kPlain) return bytes_of(*codes, 0);
 
   if (!is_valid_group_size(format.group_size)) return std::nullopt;
   if (cols % format.group_size != 0 || cols % MOE_AFFINE_ROW_MULTIPLE != 0) return std::nullopt;
   const std::uint64_t scale_bytes = dtype_bits(format.scale_type) / 8;
   const auto scales = checked_mul(cols / format.group_size * scale_bytes, rows);
   if (!scales.has_value()) return std::nullopt;
-  const auto total = checked_add(*weight, *scales * 2);
+  const auto total = checked_add(*codes, *scales * 2);
   if (!total.has_value()) return std::nullopt;
-  return MatrixBytes{.weight = *weight, .scales = *scales, .biases = *scales};
+  return bytes_of(*codes, *scales);
 }
 
 }  // namespace moepack

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "formats/base/dtype.h"
+#include "formats/weights/component.h"
 #include "formats/weights/qformat_defs.h"
 
 namespace moepack {
@@ -64,7 +65,7 @@ struct QFormatInfo {
   std::string_view name;  // as in manifests and on the command line: "bf16", "q4"
   QKind kind;
   std::uint32_t bits;              // of one stored element or code; 0 for blocks
-  DType storage;                   // how a manifest calls the weight component: BF16, U32, U8 …
+  DType storage;                   // how a manifest calls the codes: BF16, U32, U8 …
   std::uint32_t block_values = 0;  // weights in a block; 0: not a block format
   std::uint32_t block_bytes = 0;
 };
@@ -99,12 +100,20 @@ inline bool is_valid_group_size(std::uint32_t group) {
 // For people: "bf16", "q4 g64".
 std::string to_string(const WeightFormat& format);
 
-// Bytes of the components of a [rows, cols] matrix. scales and biases are 0 unless affine.
-struct MatrixBytes {
-  std::uint64_t weight = 0;
-  std::uint64_t scales = 0;
-  std::uint64_t biases = 0;
-  std::uint64_t total() const { return weight + scales + biases; }
+// The components that a matrix of the format consists of, in the order of records. Every one of
+// them is row-major with rows of equal size, one for each row of the matrix.
+std::span<const Component> stored_components(const WeightFormat& format);
+bool has_component(const WeightFormat& format, Component component);
+// How a manifest calls the elements of such a component.
+DType component_dtype(const WeightFormat& format, Component component);
+
+// Bytes of the components of a [rows, cols] matrix; 0 for those that its format lacks.
+struct MatrixBytes : Components<std::uint64_t> {
+  std::uint64_t total() const {
+    std::uint64_t sum = 0;
+    for (std::uint64_t bytes : values) sum += bytes;
+    return sum;
+  }
 
   friend bool operator==(const MatrixBytes&, const MatrixBytes&) = default;
 };
@@ -116,15 +125,17 @@ std::optional<MatrixBytes> matrix_bytes(const WeightFormat& format, std::uint64_
 
 // A matrix in memory, row-major, y = W x with rows = outputs and cols = inputs. Borrowed: whoever
 // made the view keeps the bytes alive. No alignment is promised (sources start at odd offsets).
-//   weight: [rows, cols*bits/8] bytes, of blocks [rows, cols/block_values*block_bytes]; scales,
-//   biases: [rows, cols/group_size] of scale_type.
+//   codes: [rows, cols*bits/8] bytes, of blocks [rows, cols/block_values*block_bytes]; scales,
+//   biases: [rows, cols/group_size] of scale_type; nullptr for components that the format lacks.
 struct QMatrixView {
   WeightFormat format;
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
-  const std::byte* weight = nullptr;
-  const std::byte* scales = nullptr;
-  const std::byte* biases = nullptr;
+  Components<const std::byte*> data = {};
+
+  const std::byte* codes() const { return data.codes(); }
+  const std::byte* scales() const { return data[Component::kScales]; }
+  const std::byte* biases() const { return data[Component::kBiases]; }
 };
 
 }  // namespace moepack

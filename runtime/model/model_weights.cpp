@@ -37,9 +37,9 @@ class Binder {
     if (found == nullptr) return {};
     const ResidentTensor& tensor = *found->tensor;
     QMatrixView view{.format = tensor.format, .rows = bound.rows, .cols = bound.cols};
-    view.weight = found->data + tensor.weight_offset;
-    if (tensor.bytes.scales != 0) view.scales = found->data + tensor.scales_offset;
-    if (tensor.bytes.biases != 0) view.biases = found->data + tensor.biases_offset;
+    for (Component c : stored_components(tensor.format)) {
+      view.data[c] = found->data + tensor.offsets[c];
+    }
     return view;
   }
 
@@ -50,13 +50,11 @@ class Binder {
     if (found == nullptr) return {};
     const std::uint64_t first = first_v_row(bound);
     const ResidentTensor& tensor = *found->tensor;
-    for (const auto& [offset, bytes] : {std::pair{tensor.weight_offset, tensor.bytes.weight},
-                                        std::pair{tensor.scales_offset, tensor.bytes.scales},
-                                        std::pair{tensor.biases_offset, tensor.bytes.biases}}) {
-      const std::uint64_t row_bytes = bytes / bound.rows;
-      reorder_v_heads(
-          std::span(found->data + offset + first * row_bytes, bytes - first * row_bytes),
-          key_heads_, value_heads_, found->v_heads, order);
+    for (Component c : stored_components(tensor.format)) {
+      const std::uint64_t row_bytes = tensor.bytes[c] / bound.rows;
+      const std::uint64_t before = first * row_bytes;
+      reorder_v_heads(std::span(found->data + tensor.offsets[c] + before, tensor.bytes[c] - before),
+                      key_heads_, value_heads_, found->v_heads, order);
     }
     found->v_heads = order;
     return matrix(role, layer);
@@ -71,7 +69,7 @@ class Binder {
   // All elements of a tensor, as float32.
   std::vector<float> values(ModuleRole role, std::uint32_t layer) {
     const QMatrixView view = matrix(role, layer);
-    if (view.weight == nullptr) return {};
+    if (view.codes() == nullptr) return {};
     std::vector<float> out(view.rows * view.cols);
     for (std::uint64_t r = 0; r < view.rows; ++r) {
       decode_row(view, r, std::span(out).subspan(r * view.cols, view.cols));

@@ -31,10 +31,8 @@ std::vector<Unused> unused_bytes(const ModelDir& model) {
   std::vector<Unused> unused;
   for (const ResidentTensor& t : model.residents.tensors) {
     if (!names.contains(t.name)) continue;
-    for (const auto& [offset, bytes] :
-         {std::pair{t.weight_offset, t.bytes.weight}, std::pair{t.scales_offset, t.bytes.scales},
-          std::pair{t.biases_offset, t.bytes.biases}}) {
-      if (bytes != 0) unused.push_back({offset, offset + bytes});
+    for (Component c : stored_components(t.format)) {
+      unused.push_back({t.offsets[c], t.offsets[c] + t.bytes[c]});
     }
   }
   std::sort(unused.begin(), unused.end(),

@@ -304,12 +304,12 @@ TEST(Convert, RoundedResidentsCanBecomeBf16) {
     const QMatrixView view{.format = c.format,
                            .rows = c.rows,
                            .cols = c.cols,
-                           .weight = base + c.weight_offset,
-                           .scales = base + c.scales_offset,
-                           .biases = base + c.biases_offset};
+                           .data = affine_components<const std::byte*>(
+                               base + c.offsets.codes(), base + c.offsets[Component::kScales],
+                               base + c.offsets[Component::kBiases])};
     std::vector<float> row(c.cols);
     decode_row(view, c.rows - 1, row);
-    const char* last = data.data() + t.weight_offset + 2 * (t.rows - 1) * t.cols;
+    const char* last = data.data() + t.offsets.codes() + 2 * (t.rows - 1) * t.cols;
     for (std::size_t j = 0; j < row.size(); ++j) {
       ASSERT_EQ(load_le<std::uint16_t>(last + 2 * j), f32_to_bf16(row[j])) << t.name;
     }
@@ -410,13 +410,17 @@ TEST(Convert, RoundedExpertsCanBeRoundedAgainAndTheReportSaysSo) {
   std::vector<float> values(old_up.cols);
   for (std::uint64_t r = 0; r < old_up.rows; ++r) {
     decode_row(old_up, r, values);
-    std::vector<std::byte> codes(row.weight);
-    std::vector<std::byte> scales(row.scales);
-    std::vector<std::byte> biases(row.biases);
+    std::vector<std::byte> codes(row.codes());
+    std::vector<std::byte> scales(row[Component::kScales]);
+    std::vector<std::byte> biases(row[Component::kBiases]);
     encode_affine_row(new_up.format, values, {codes, scales, biases});
-    EXPECT_EQ(std::equal(codes.begin(), codes.end(), new_up.weight + r * row.weight), true);
-    EXPECT_EQ(std::equal(scales.begin(), scales.end(), new_up.scales + r * row.scales), true);
-    EXPECT_EQ(std::equal(biases.begin(), biases.end(), new_up.biases + r * row.biases), true);
+    EXPECT_EQ(std::equal(codes.begin(), codes.end(), new_up.codes() + r * row.codes()), true);
+    EXPECT_EQ(
+        std::equal(scales.begin(), scales.end(), new_up.scales() + r * row[Component::kScales]),
+        true);
+    EXPECT_EQ(
+        std::equal(biases.begin(), biases.end(), new_up.biases() + r * row[Component::kBiases]),
+        true);
   }
 }
 
@@ -544,9 +548,12 @@ TEST(Convert, PaddingIsZero) {
   ASSERT_OK_AND_ASSIGN(const ResidentManifest m, read_resident_manifest(dir / "model"));
   std::string data = test::read_file(dir / "model/model_weights.bin");
   for (const ResidentTensor& t : m.tensors) {
-    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(t.weight_offset), t.bytes.weight, '\0');
-    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(t.scales_offset), t.bytes.scales, '\0');
-    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(t.biases_offset), t.bytes.biases, '\0');
+    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(t.offsets.codes()), t.bytes.codes(),
+                '\0');
+    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(t.offsets[Component::kScales]),
+                t.bytes[Component::kScales], '\0');
+    std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(t.offsets[Component::kBiases]),
+                t.bytes[Component::kBiases], '\0');
   }
   EXPECT_EQ(data.find_first_not_of('\0'), std::string::npos);
 }

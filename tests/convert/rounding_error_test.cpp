@@ -18,19 +18,18 @@ class EncodedRow {
   EncodedRow(const WeightFormat& format, std::span<const float> row)
       : format_(format), decoded_(row.size()) {
     const MatrixBytes bytes = matrix_bytes(format, 1, row.size()).value();
-    codes_.resize(bytes.weight);
-    scales_.resize(bytes.scales);
-    biases_.resize(bytes.biases);
+    codes_.resize(bytes.codes());
+    scales_.resize(bytes[Component::kScales]);
+    biases_.resize(bytes[Component::kBiases]);
     encode_affine_row(format, row, {.codes = codes_, .scales = scales_, .biases = biases_});
   }
 
   RoundingError against(std::span<const float> source) {
-    const QMatrixView view{.format = format_,
-                           .rows = 1,
-                           .cols = decoded_.size(),
-                           .weight = codes_.data(),
-                           .scales = scales_.data(),
-                           .biases = biases_.data()};
+    const QMatrixView view{
+        .format = format_,
+        .rows = 1,
+        .cols = decoded_.size(),
+        .data = affine_components<const std::byte*>(codes_.data(), scales_.data(), biases_.data())};
     decode_row(view, 0, decoded_);
     RoundingError error;
     add_block({.values = decoded_, .view = view}, 0, source, true, error);
@@ -142,8 +141,10 @@ TEST(RoundingError, PlainFormatsMayBeOffByHalfAUnit) {
     store_le(bytes.data() + 2 * i, f32_to_bf16(source[i]));
     stored[i] = bf16_to_f32(f32_to_bf16(source[i]));
   }
-  const QMatrixView view{
-      .format = format, .rows = 1, .cols = source.size(), .weight = bytes.data()};
+  const QMatrixView view{.format = format,
+                         .rows = 1,
+                         .cols = source.size(),
+                         .data = affine_components<const std::byte*>(bytes.data())};
   RoundingError error;
   add_block({.values = stored, .view = view}, 0, source, true, error);
   EXPECT_EQ(error.beyond, 0U);

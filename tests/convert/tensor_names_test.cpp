@@ -127,12 +127,12 @@ TEST(TensorNames, EveryPrefixLeadsToOneCanonicalName) {
     EXPECT_EQ(found.role, TensorRole::kResident) << name;
     EXPECT_EQ(found.module, "model.layers.12.self_attn.q_proj");
     EXPECT_EQ(found.layer, 12U);
-    EXPECT_EQ(found.part, TensorPart::kWeight);
+    EXPECT_EQ(found.part, Component::kCodes);
   }
   for (const char* name : {"lm_head.scales", "language_model.lm_head.scales"}) {
     const TensorName found = classify(name);
     EXPECT_EQ(found.module, "lm_head");
-    EXPECT_EQ(found.part, TensorPart::kScales);
+    EXPECT_EQ(found.part, Component::kScales);
   }
 }
 
@@ -154,7 +154,7 @@ TEST(TensorNames, ExpertsInEveryLayout) {
   const TensorName fused = classify("model.language_model.layers.0.mlp.experts.gate_up_proj");
   EXPECT_EQ(fused.matrix, ExpertMatrix::kGateUp);
   EXPECT_EQ(fused.expert, std::nullopt);
-  EXPECT_EQ(fused.part, TensorPart::kWeight);
+  EXPECT_EQ(fused.part, Component::kCodes);
   EXPECT_EQ(classify("model.language_model.layers.0.mlp.experts.gate_up_proj.weight").matrix,
             ExpertMatrix::kGateUp);
 
@@ -162,7 +162,7 @@ TEST(TensorNames, ExpertsInEveryLayout) {
       classify("language_model.model.layers.59.mlp.switch_mlp.down_proj.biases");
   EXPECT_EQ(stacked.role, TensorRole::kExpert);
   EXPECT_EQ(stacked.matrix, ExpertMatrix::kDown);
-  EXPECT_EQ(stacked.part, TensorPart::kBiases);
+  EXPECT_EQ(stacked.part, Component::kBiases);
   EXPECT_EQ(stacked.expert, std::nullopt);
 }
 

@@ -26,9 +26,8 @@ struct Matrix {
     return {.format = format,
             .rows = rows,
             .cols = cols,
-            .weight = with_codes ? weight.data() : nullptr,
-            .scales = scales.data(),
-            .biases = biases.data()};
+            .data = affine_components<const std::byte*>(with_codes ? weight.data() : nullptr,
+                                                        scales.data(), biases.data())};
   }
   void set(std::vector<std::byte>& at, std::uint64_t group, float value) const {
     store_le(at.data() + 2 * group,
@@ -39,13 +38,13 @@ struct Matrix {
 Matrix random_affine(const WeightFormat& format, std::uint64_t rows, std::uint64_t cols) {
   Matrix m{.format = format, .rows = rows, .cols = cols, .weight = {}, .scales = {}, .biases = {}};
   const MatrixBytes bytes = *matrix_bytes(format, rows, cols);
-  m.weight.resize(bytes.weight);
-  m.scales.resize(bytes.scales);
-  m.biases.resize(bytes.biases);
+  m.weight.resize(bytes.codes());
+  m.scales.resize(bytes[Component::kScales]);
+  m.biases.resize(bytes[Component::kBiases]);
   std::mt19937 random(format.group_size + static_cast<unsigned>(format.id));
   for (std::byte& b : m.weight) b = static_cast<std::byte>(random());
   std::uniform_real_distribution<float> spread(-0.2F, 0.2F);
-  for (std::uint64_t g = 0; g < bytes.scales / 2; ++g) {
+  for (std::uint64_t g = 0; g < bytes[Component::kScales] / 2; ++g) {
     m.set(m.scales, g, spread(random));  // negative ones too
     m.set(m.biases, g, spread(random));
   }
@@ -53,11 +52,14 @@ Matrix random_affine(const WeightFormat& format, std::uint64_t rows, std::uint64
 }
 
 std::vector<float> decoded_blocks(const Matrix& m, std::uint64_t row, QFormatId target) {
-  std::vector<std::byte> blocks(matrix_bytes({.id = target}, 1, m.cols)->weight);
+  std::vector<std::byte> blocks(matrix_bytes({.id = target}, 1, m.cols)->codes());
   EXPECT_FALSE(encode_affine_blocks(m.view(), row, target, blocks).has_value());
   std::vector<float> values(m.cols);
-  decode_row({.format = {.id = target}, .rows = 1, .cols = m.cols, .weight = blocks.data()}, 0,
-             values);
+  decode_row({.format = {.id = target},
+              .rows = 1,
+              .cols = m.cols,
+              .data = affine_components<const std::byte*>(blocks.data())},
+             0, values);
   return values;
 }
 
@@ -94,7 +96,7 @@ class InexactBlocks : public testing::Test {
   // The group of row 1 that is found, or -1, by both functions.
   int found(bool is_scale) const {
     const auto inexact = find_inexact_group(m_.view(), 1);
-    std::vector<std::byte> blocks(matrix_bytes({.id = QFormatId::kQ41}, 1, m_.cols)->weight);
+    std::vector<std::byte> blocks(matrix_bytes({.id = QFormatId::kQ41}, 1, m_.cols)->codes());
     const auto encoded = encode_affine_blocks(m_.view(), 1, QFormatId::kQ41, blocks);
     EXPECT_EQ(inexact.has_value(), encoded.has_value());
     if (!inexact.has_value()) return -1;

@@ -209,10 +209,12 @@ TEST(FlashMoeResident, EditedNumbersNeverMoveATensorOutOfItsFile) {
     }
     ++accepted;
     for (const ResidentTensor& t : read.value().tensors) {
-      EXPECT_LE(t.weight_offset + t.bytes.weight, read.value().data_size) << t.name;
+      EXPECT_LE(t.offsets.codes() + t.bytes.codes(), read.value().data_size) << t.name;
       if (!is_affine(t.format)) continue;
-      EXPECT_LE(t.scales_offset + t.bytes.scales, read.value().data_size) << t.name;
-      EXPECT_LE(t.biases_offset + t.bytes.biases, read.value().data_size) << t.name;
+      EXPECT_LE(t.offsets[Component::kScales] + t.bytes[Component::kScales], read.value().data_size)
+          << t.name;
+      EXPECT_LE(t.offsets[Component::kBiases] + t.bytes[Component::kBiases], read.value().data_size)
+          << t.name;
     }
   });
   EXPECT_GT(refused, 1000U);

@@ -35,11 +35,11 @@ TEST(QCodec, DecodeRowIsTheDefinitionBitForBit) {
             if (is_affine(format)) {
               const std::uint64_t at = 2 * (r * (cols / format.group_size) + c / format.group_size);
               const std::uint32_t code =
-                  unpack_code(w.weight + r * cols * info.bits / 8, c, info.bits);
-              const float product = static_cast<float>(code) * load_scale(format, w.scales + at);
-              expected = product + load_scale(format, w.biases + at);
+                  unpack_code(w.codes() + r * cols * info.bits / 8, c, info.bits);
+              const float product = static_cast<float>(code) * load_scale(format, w.scales() + at);
+              expected = product + load_scale(format, w.biases() + at);
             } else {
-              expected = load_plain_float(info.storage, w.weight + (r * cols + c) * info.bits / 8);
+              expected = load_plain_float(info.storage, w.codes() + (r * cols + c) * info.bits / 8);
             }
             ASSERT_EQ(std::bit_cast<std::uint32_t>(row[c]), std::bit_cast<std::uint32_t>(expected))
                 << to_string(format) << " row " << r << " col " << c;
@@ -57,7 +57,10 @@ TEST(QCodec, EveryHalfFloatDecodes) {
     for (std::uint32_t i = 0; i < 65536; ++i) {
       store_le(bytes.data() + std::size_t{i} * 2, static_cast<std::uint16_t>(i));
     }
-    const QMatrixView w{.format = {.id = id}, .rows = 1, .cols = 65536, .weight = bytes.data()};
+    const QMatrixView w{.format = {.id = id},
+                        .rows = 1,
+                        .cols = 65536,
+                        .data = affine_components<const std::byte*>(bytes.data())};
     std::vector<float> row(65536);
     decode_row(w, 0, row);
     for (std::uint32_t i = 0; i < 65536; ++i) {

@@ -27,13 +27,13 @@ TEST(ExpertLayout, MatchesThePublishedRecords) {
   };
   const ExpertLayout big = uniform(4096, 1024, affine(4, 64));
   EXPECT_EQ(big.record_bytes, 7077888U);
-  EXPECT_EQ(big.of(Projection::kGate).scales_offset(), 2097152U);
-  EXPECT_EQ(big.of(Projection::kGate).biases_offset(), 2228224U);
+  EXPECT_EQ(big.of(Projection::kGate).offset_of(Component::kScales), 2097152U);
+  EXPECT_EQ(big.of(Projection::kGate).offset_of(Component::kBiases), 2228224U);
   EXPECT_EQ(big.of(Projection::kUp).offset, 2359296U);
-  EXPECT_EQ(big.of(Projection::kUp).biases_offset(), 4587520U);
+  EXPECT_EQ(big.of(Projection::kUp).offset_of(Component::kBiases), 4587520U);
   EXPECT_EQ(big.of(Projection::kDown).offset, 4718592U);
-  EXPECT_EQ(big.of(Projection::kDown).scales_offset(), 6815744U);
-  EXPECT_EQ(big.of(Projection::kDown).biases_offset(), 6946816U);
+  EXPECT_EQ(big.of(Projection::kDown).offset_of(Component::kScales), 6815744U);
+  EXPECT_EQ(big.of(Projection::kDown).offset_of(Component::kBiases), 6946816U);
   EXPECT_EQ(uniform(4096, 1024, affine(2, 64)).record_bytes, 3932160U);
   EXPECT_EQ(uniform(2048, 512, affine(4, 64)).record_bytes, 1769472U);
   EXPECT_EQ(uniform(2048, 512, affine(2, 64)).record_bytes, 983040U);

@@ -30,10 +30,10 @@ void add(ResidentManifest& m, const std::string& name, WeightFormat format,
     m.data_size = align_up(at + bytes, kResidentAlignment);
     return at;
   };
-  t.weight_offset = take(t.bytes.weight);
+  t.offsets.codes() = take(t.bytes.codes());
   if (is_affine(format)) {
-    t.scales_offset = take(t.bytes.scales);
-    t.biases_offset = take(t.bytes.biases);
+    t.offsets[Component::kScales] = take(t.bytes[Component::kScales]);
+    t.offsets[Component::kBiases] = take(t.bytes[Component::kBiases]);
   }
   m.tensors.push_back(t);
 }
@@ -70,9 +70,7 @@ void expect_same_tensors(const ResidentManifest& a, const ResidentManifest& b) {
     EXPECT_EQ(x.rows, y.rows);
     EXPECT_EQ(x.cols, y.cols);
     EXPECT_EQ(x.bytes, y.bytes);
-    EXPECT_EQ(x.weight_offset, y.weight_offset);
-    EXPECT_EQ(x.scales_offset, y.scales_offset);
-    EXPECT_EQ(x.biases_offset, y.biases_offset);
+    EXPECT_EQ(x.offsets, y.offsets);
   }
 }
 

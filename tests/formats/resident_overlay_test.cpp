@@ -36,8 +36,8 @@ void add(ResidentOverlay& overlay, std::string_view name, std::uint32_t layer, Q
   entry.tensor.cols = cols;
   entry.tensor.shape = {rows, cols};
   entry.tensor.bytes = matrix_bytes(entry.tensor.format, rows, cols).value();
-  entry.tensor.weight_offset = align_up(overlay.data_size, kResidentAlignment);
-  overlay.data_size = entry.tensor.weight_offset + entry.tensor.bytes.weight;
+  entry.tensor.offsets.codes() = align_up(overlay.data_size, kResidentAlignment);
+  overlay.data_size = entry.tensor.offsets.codes() + entry.tensor.bytes.codes();
   overlay.tensors.push_back(entry);
 }
 

@@ -18,11 +18,12 @@ using moepack::test::require;
 // Every row of the matrix, as a conversion without rounding reads it.
 void read_matrix(const moepack::SourceMatrix& source, std::size_t size) {
   const auto bytes = moepack::matrix_bytes(source.format, source.rows, source.cols);
-  require(bytes.has_value() && bytes->weight == source.weight.bytes && bytes->weight <= size);
-  std::vector<std::byte> out(bytes->weight);
+  require(bytes.has_value() && bytes->codes() == source.slices.codes().bytes &&
+          bytes->codes() <= size);
+  std::vector<std::byte> out(bytes->codes());
   moepack::Transcoder transcoder;
   check_message(transcoder.run(source, source.format, 0, source.rows,
-                               {.weight = out, .scales = {}, .biases = {}}));
+                               affine_components<std::span<std::byte>>(out)));
 }
 
 }  // namespace

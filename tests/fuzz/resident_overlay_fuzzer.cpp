@@ -24,7 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   for (const moepack::OverlayTensor& entry : overlay.value().tensors) {
     require(entry.layer < kLayers && entry.role->group == group);
-    require(entry.tensor.weight_offset + entry.tensor.bytes.weight > entry.tensor.weight_offset);
+    require(entry.tensor.offsets.codes() + entry.tensor.bytes.codes() >
+            entry.tensor.offsets.codes());
   }
   if (!overlay.value().has_checksum) return 0;
   const std::string once = moepack::resident_overlay_text(overlay.value());

@@ -168,7 +168,8 @@ TEST(Calibrate, DamagedNormIsNamed) {
   ASSERT_NE(tensor, residents.tensors.end());
   ASSERT_OK_AND_ASSIGN(std::string data,
                        read_text_file(model / kResidentDataName, std::uint64_t{1} << 30));
-  for (std::uint64_t i = 0; i < tensor->bytes.weight; ++i) data[tensor->weight_offset + i] = '\xff';
+  for (std::uint64_t i = 0; i < tensor->bytes.codes(); ++i)
+    data[tensor->offsets.codes() + i] = '\xff';
   ASSERT_OK(write_text_file(model / kResidentDataName, data));
   residents.checksum = checksum(std::as_bytes(std::span(data)));
   ASSERT_OK(write_resident_manifest(model, residents));

@@ -281,10 +281,11 @@ TEST_P(KernelTwin, NanStaysInItsRow) {
     QMatrixView w = matrix.view();
     const std::size_t row_bytes =
         is_affine(format) ? cols / 32 * 2 : cols * (id == QFormatId::kF32 ? 4 : 2);
-    const std::byte* from = is_affine(format) ? w.scales : w.weight;
+    const Component scaling = is_affine(format) ? Component::kScales : Component::kCodes;
+    const std::byte* from = w.data[scaling];
     std::vector<std::byte> changed(from, from + 6 * row_bytes);
     std::fill_n(changed.begin() + static_cast<std::ptrdiff_t>(3 * row_bytes), 4, std::byte{0xff});
-    (is_affine(format) ? w.scales : w.weight) = changed.data();
+    w.data[scaling] = changed.data();
     GuardedFloats x = make_inputs(7, cols, cols, 1.0F, 2501);
     for (std::size_t tokens : {1U, 7U}) {
       const Product product = multiply(*kernels_, w, x, cols, tokens, 0, 6, 6);

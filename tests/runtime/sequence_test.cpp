@@ -305,7 +305,7 @@ void overwrite_resident(const std::filesystem::path& model, const std::string& n
   ASSERT_NE(tensor, residents.tensors.end());
   ASSERT_OK_AND_ASSIGN(std::string data,
                        read_text_file(model / kResidentDataName, std::uint64_t{1} << 30));
-  std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(tensor->weight_offset + first), count,
+  std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(tensor->offsets.codes() + first), count,
               '\xff');
   ASSERT_OK(write_text_file(model / kResidentDataName, data));
   residents.checksum = checksum(std::as_bytes(std::span(data)));

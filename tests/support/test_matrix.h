@@ -74,9 +74,9 @@ class TestMatrix {
     components_.emplace_back(weight, shift);
     components_.emplace_back(random_scales(format, rows, groups, values, random), shift);
     components_.emplace_back(random_scales(format, rows, groups, values, random), shift);
-    view_.weight = components_[0].data();
-    view_.scales = components_[1].data();
-    view_.biases = components_[2].data();
+    view_.data.codes() = components_[0].data();
+    view_.data[Component::kScales] = components_[1].data();
+    view_.data[Component::kBiases] = components_[2].data();
   }
 
   const QMatrixView& view() const { return view_; }
@@ -87,7 +87,7 @@ class TestMatrix {
                                               std::mt19937& random) {
     switch (qformat_info(format.id).kind) {
       case QKind::kAffine:
-        return random_codes(matrix_bytes(format, rows, cols).value().weight, random);
+        return random_codes(matrix_bytes(format, rows, cols).value().codes(), random);
       case QKind::kBlock:
         return random_blocks(format, rows, cols, values, random);
       default:
@@ -102,7 +102,7 @@ class TestMatrix {
     std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
     const QFormatInfo& info = qformat_info(format.id);
     std::vector<std::byte> bytes =
-        random_codes(matrix_bytes(format, rows, cols).value().weight, random);
+        random_codes(matrix_bytes(format, rows, cols).value().codes(), random);
     const std::uint64_t row_blocks = cols / info.block_values;
     for (std::uint64_t block = 0; block < rows * row_blocks; ++block) {
       const float scale =
@@ -204,14 +204,14 @@ struct ExactWeight {
 inline ExactWeight exact_weight(const QMatrixView& w, std::uint64_t row, std::uint64_t col) {
   const QFormatInfo& info = qformat_info(w.format.id);
   if (!is_affine(w.format)) {
-    const std::byte* at = w.weight + (row * w.cols + col) * info.bits / 8;
+    const std::byte* at = w.codes() + (row * w.cols + col) * info.bits / 8;
     const auto value = static_cast<double>(load_plain_float(info.storage, at));
     return {value, std::fabs(value)};
   }
-  const std::uint32_t code = unpack_code(w.weight + row * w.cols * info.bits / 8, col, info.bits);
+  const std::uint32_t code = unpack_code(w.codes() + row * w.cols * info.bits / 8, col, info.bits);
   const std::uint64_t at = 2 * (row * (w.cols / w.format.group_size) + col / w.format.group_size);
-  const auto scale = static_cast<double>(load_plain_float(w.format.scale_type, w.scales + at));
-  const auto bias = static_cast<double>(load_plain_float(w.format.scale_type, w.biases + at));
+  const auto scale = static_cast<double>(load_plain_float(w.format.scale_type, w.scales() + at));
+  const auto bias = static_cast<double>(load_plain_float(w.format.scale_type, w.biases() + at));
   return {code * scale + bias, std::fabs(code * scale) + std::fabs(bias)};
 }
 
@@ -257,13 +257,17 @@ inline void exact_block_row(const QMatrixView& w, std::uint64_t row,
   const std::uint64_t row_bytes = w.cols / info.block_values * info.block_bytes;
   std::vector<float> decoded(w.cols);
   decode_row(w, row, decoded);
-  const std::byte* from = w.weight + row * row_bytes;
+  const std::byte* from = w.codes() + row * row_bytes;
   std::vector<std::byte> cleared(from, from + row_bytes);
   for (std::uint64_t at = 0; at < row_bytes; at += info.block_bytes) {
     for (std::size_t i = codes.begin; i < codes.end; ++i) cleared[at + i] = std::byte{0};
   }
   std::vector<float> added(w.cols);
-  decode_row({w.format, 1, w.cols, cleared.data(), nullptr, nullptr}, 0, added);
+  decode_row({.format = w.format,
+              .rows = 1,
+              .cols = w.cols,
+              .data = affine_components<const std::byte*>(cleared.data())},
+             0, added);
   for (std::uint64_t c = 0; c < w.cols; ++c) {
     const auto value = static_cast<double>(decoded[c]);
     const double bias = codes.end == 0 ? 0.0 : static_cast<double>(added[c]);
@@ -298,7 +302,7 @@ inline double largest_scale(const QMatrixView& w) {
   double largest = 0;
   const std::uint64_t count = is_affine(w.format) ? w.rows * (w.cols / w.format.group_size) : 0;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const float scale = load_plain_float(w.format.scale_type, w.scales + i * 2);
+    const float scale = load_plain_float(w.format.scale_type, w.scales() + i * 2);
     largest = std::max(largest, std::fabs(static_cast<double>(scale)));
   }
   return largest;

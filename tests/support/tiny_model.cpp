@@ -263,23 +263,23 @@ void add_quantized(const WeightFormat& format, const std::string& module, const 
   const auto row = matrix_bytes(format, 1, cols);
   if (!row.has_value()) throw std::runtime_error("tiny model: cannot quantize " + tensor.name);
   Shape code_shape = tensor.shape;
-  code_shape.back() = row->weight / 4;
+  code_shape.back() = row->codes() / 4;
   Shape scale_shape = tensor.shape;
   scale_shape.back() = cols / format.group_size;
   WriterTensor codes{module + ".weight", DType::kU32, code_shape,
-                     std::string(rows * row->weight, '\0')};
+                     std::string(rows * row->codes(), '\0')};
   WriterTensor scales{module + ".scales", format.scale_type, scale_shape,
-                      std::string(rows * row->scales, '\0')};
+                      std::string(rows * (*row)[Component::kScales], '\0')};
   WriterTensor biases{module + ".biases", format.scale_type, scale_shape,
-                      std::string(rows * row->biases, '\0')};
+                      std::string(rows * (*row)[Component::kBiases], '\0')};
   const auto slice = [](WriterTensor& whole, std::uint64_t at, std::uint64_t size) {
     return std::as_writable_bytes(std::span(whole.bytes)).subspan(at * size, size);
   };
   for (std::uint64_t r = 0; r < rows; ++r) {
     encode_affine_row(format, std::span(tensor.values).subspan(r * cols, cols),
-                      {.codes = slice(codes, r, row->weight),
-                       .scales = slice(scales, r, row->scales),
-                       .biases = slice(biases, r, row->biases)});
+                      {.codes = slice(codes, r, row->codes()),
+                       .scales = slice(scales, r, (*row)[Component::kScales]),
+                       .biases = slice(biases, r, (*row)[Component::kBiases])});
   }
   out.push_back(std::move(codes));
   out.push_back(std::move(scales));

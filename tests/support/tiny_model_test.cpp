@@ -72,9 +72,8 @@ TEST(TinyModel, MlxCodesAreNearThePerExpertWeights) {
   const QMatrixView view{.format = {.id = QFormatId::kQ4, .group_size = 32},
                          .rows = 6 * 96,
                          .cols = 64,
-                         .weight = bytes(".weight"),
-                         .scales = bytes(".scales"),
-                         .biases = bytes(".biases")};
+                         .data = affine_components<const std::byte*>(
+                             bytes(".weight"), bytes(".scales"), bytes(".biases"))};
   std::vector<float> row(64);
   const std::string& truth = single.at("model.layers.2.mlp.experts.5.down_proj.weight").bytes;
   for (std::uint64_t r = 0; r < 96; ++r) {

@@ -82,7 +82,7 @@ Status plan_vector(const ModelDir& model, std::optional<ModuleRole> role, Export
     tensor.undo_neg_exp = true;
     tensor.change = ExportChange::kWiden;
   }
-  tensor.bytes.weight =
+  tensor.bytes.codes() =
       source.rows * source.cols * qformat_info(tensor.format.id).bits / 8;  // fits: as the source's
   return Status::ok();
 }
@@ -110,8 +110,8 @@ Status plan_tensors(const ModelDir& model, const Architecture& architecture, Exp
   return Status::ok();
 }
 
-// A part of a tensor with an entry of its own in the manifest.
-struct Component {
+// A component of a tensor, with an entry of its own in the manifest.
+struct Section {
   std::uint64_t* offset;
   std::uint64_t size;
   DType dtype;
@@ -119,21 +119,17 @@ struct Component {
 };
 
 // By name, which is the order in the file.
-std::map<std::string, Component> components_of(ExportPlan& plan) {
-  std::map<std::string, Component> components;
+std::map<std::string, Section> sections_of(ExportPlan& plan) {
+  std::map<std::string, Section> sections;
   for (ExportTensor& t : plan.tensors) {
-    const std::string weight = t.source->has_weight_suffix ? t.name + ".weight" : t.name;
-    const DType storage = qformat_info(t.format.id).storage;
-    components[weight] = {&t.weight_offset, t.bytes.weight, storage,
-                          weight_shape(t.format, t.shape)};
-    if (!is_affine(t.format)) continue;
-    const auto groups = scales_shape(t.format, t.shape);
-    components[t.name + ".scales"] = {&t.scales_offset, t.bytes.scales, t.format.scale_type,
-                                      groups};
-    components[t.name + ".biases"] = {&t.biases_offset, t.bytes.biases, t.format.scale_type,
-                                      groups};
+    for (Component c : stored_components(t.format)) {
+      std::string name = t.name;
+      if (t.source->has_weight_suffix) name += component_suffix(c);
+      sections[name] = {&t.offsets[c], t.bytes[c], component_dtype(t.format, c),
+                        component_shape(t.format, c, t.shape)};
+    }
   }
-  return components;
+  return sections;
 }
 
 std::string chunk_name(SplitNames names, std::size_t index, std::size_t count) {
@@ -142,7 +138,7 @@ std::string chunk_name(SplitNames names, std::size_t index, std::size_t count) {
 }
 
 // Gives every component its place and cuts the files between components.
-Status place(std::map<std::string, Component>& components, std::uint64_t split_bytes,
+Status place(std::map<std::string, Section>& components, std::uint64_t split_bytes,
              SplitNames names, ExportPlan& plan) {
   // Padding is part of the file before it, since the loader finds the second file's tensors by the
   // first one's size; it never exceeds a limit that is itself a multiple of it.
@@ -175,7 +171,7 @@ Status place(std::map<std::string, Component>& components, std::uint64_t split_b
                           "raise --split or use --split-names writer");
 }
 
-std::string manifest_text(const ModelDir& model, const std::map<std::string, Component>& components,
+std::string manifest_text(const ModelDir& model, const std::map<std::string, Section>& components,
                           const ExportPlan& plan) {
   std::string text = "{\n  \"model\": " + json_quote(model.residents.model) + ",\n";
   text += "  \"num_tensors\": " + std::to_string(components.size()) + ",\n  \"tensors\": {";
@@ -228,10 +224,10 @@ Result<ExportPlan> plan_export(const ModelDir& model, std::uint64_t split_bytes,
   MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(model.config));
   MOE_RETURN_IF_ERROR(check_v_heads(model));
   MOE_RETURN_IF_ERROR(plan_tensors(model, *architecture, plan));
-  std::map<std::string, Component> components = components_of(plan);
-  MOE_RETURN_IF_ERROR(place(components, split_bytes, names, plan));
-  plan.num_components = static_cast<std::uint32_t>(components.size());
-  plan.manifest = manifest_text(model, components, plan);
+  std::map<std::string, Section> sections = sections_of(plan);
+  MOE_RETURN_IF_ERROR(place(sections, split_bytes, names, plan));
+  plan.num_components = static_cast<std::uint32_t>(sections.size());
+  plan.manifest = manifest_text(model, sections, plan);
   return plan;
 }
 

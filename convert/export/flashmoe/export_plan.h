@@ -31,9 +31,7 @@ struct ExportTensor {
   WeightFormat format = {};   // of the output
   std::vector<std::uint64_t> shape = {};
   MatrixBytes bytes = {};
-  std::uint64_t weight_offset = 0;  // logical: through all chunks
-  std::uint64_t scales_offset = 0;
-  std::uint64_t biases_offset = 0;
+  Components<std::uint64_t> offsets = {};  // logical: through all chunks
 };
 
 // A file of the weights: logical bytes [begin, begin + size).

@@ -36,28 +36,20 @@ std::vector<Block> split_into_blocks(const ExportPlan& plan) {
 }
 
 // The bytes of consecutive rows, by component.
-struct Rows {
-  std::vector<std::byte> weight;
-  std::vector<std::byte> scales;
-  std::vector<std::byte> biases;
-
+struct Rows : Components<std::vector<std::byte>> {
   void resize(const MatrixBytes& all, std::uint64_t rows, std::uint64_t count) {
-    weight.resize(all.weight / rows * count);
-    scales.resize(all.scales / rows * count);
-    biases.resize(all.biases / rows * count);
+    for (Component c : kAllComponents) (*this)[c].resize(all[c] / rows * count);
   }
 };
 
 Status read_rows(const ResidentReader& file, const ResidentTensor& source, const Block& block,
                  Rows& rows) {
   rows.resize(source.bytes, source.rows, block.end - block.begin);
-  const auto read = [&](std::uint64_t offset, std::uint64_t all, std::vector<std::byte>& out) {
-    if (out.empty()) return Status::ok();
-    return file.read_at(offset + all / source.rows * block.begin, out);
-  };
-  MOE_RETURN_IF_ERROR(read(source.weight_offset, source.bytes.weight, rows.weight));
-  MOE_RETURN_IF_ERROR(read(source.scales_offset, source.bytes.scales, rows.scales));
-  return read(source.biases_offset, source.bytes.biases, rows.biases);
+  for (Component c : stored_components(source.format)) {
+    const std::uint64_t before = source.bytes[c] / source.rows * block.begin;
+    MOE_RETURN_IF_ERROR(file.read_at(source.offsets[c] + before, rows[c]));
+  }
+  return Status::ok();
 }
 
 std::span<std::byte> part_of(std::vector<std::byte>& all, std::uint64_t index,
@@ -94,16 +86,12 @@ Status change_rows(const ModelDir& model, const Block& block, Worker& worker) {
   // Rows of the source; conv1d counts its own differently from shape to shape.
   worker.out.resize(tensor.bytes, source.rows, count);
   worker.row.resize(source.cols);
-  const QMatrixView view{.format = source.format,
-                         .rows = count,
-                         .cols = source.cols,
-                         .weight = worker.in.weight.data(),
-                         .scales = worker.in.scales.data(),
-                         .biases = worker.in.biases.data()};
+  QMatrixView view{.format = source.format, .rows = count, .cols = source.cols};
+  for (Component c : stored_components(source.format)) view.data[c] = worker.in[c].data();
   for (std::uint64_t r = 0; r < count; ++r) {
     decode_row(view, r, worker.row);
     if (tensor.change != ExportChange::kRound) {
-      convert_values(tensor, worker.row, part_of(worker.out.weight, r, count));
+      convert_values(tensor, worker.row, part_of(worker.out.codes(), r, count));
       continue;
     }
     if (!std::all_of(worker.row.begin(), worker.row.end(),
@@ -114,9 +102,9 @@ Status change_rows(const ModelDir& model, const Block& block, Worker& worker) {
                      "it cannot be rounded to 4 bits");
     }
     encode_affine_row(tensor.format, worker.row,
-                      {.codes = part_of(worker.out.weight, r, count),
-                       .scales = part_of(worker.out.scales, r, count),
-                       .biases = part_of(worker.out.biases, r, count)});
+                      {.codes = part_of(worker.out.codes(), r, count),
+                       .scales = part_of(worker.out[Component::kScales], r, count),
+                       .biases = part_of(worker.out[Component::kBiases], r, count)});
   }
   return Status::ok();
 }
@@ -170,12 +158,10 @@ Status write_export_weights(const ModelDir& model, const ExportPlan& plan, std::
     const bool copies = tensor.change == ExportChange::kNone;
     if (!copies) MOE_RETURN_IF_ERROR(change_rows(model, block, worker));
     const Rows& out = copies ? worker.in : worker.out;
-    const auto at = [&](std::uint64_t offset, std::uint64_t all) {
-      return offset + all / rows * block.begin;
-    };
-    MOE_RETURN_IF_ERROR(files.write_at(at(tensor.weight_offset, tensor.bytes.weight), out.weight));
-    MOE_RETURN_IF_ERROR(files.write_at(at(tensor.scales_offset, tensor.bytes.scales), out.scales));
-    MOE_RETURN_IF_ERROR(files.write_at(at(tensor.biases_offset, tensor.bytes.biases), out.biases));
+    for (Component c : stored_components(tensor.format)) {
+      const std::uint64_t before = tensor.bytes[c] / rows * block.begin;
+      MOE_RETURN_IF_ERROR(files.write_at(tensor.offsets[c] + before, out[c]));
+    }
     progress.add_bytes(tensor.source->bytes.total() / rows * (block.end - block.begin));
     return Status::ok();
   };

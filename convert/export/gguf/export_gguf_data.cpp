@@ -24,9 +24,7 @@ constexpr std::uint64_t kBlockBytes = std::uint64_t{2} << 20;
 
 // The bytes of consecutive rows, by component, and what a worker needs besides.
 struct Worker {
-  std::vector<std::byte> weight;
-  std::vector<std::byte> scales;
-  std::vector<std::byte> biases;
+  Components<std::vector<std::byte>> parts;
   std::vector<std::byte> out;
   std::vector<std::byte> row_bytes;
   std::vector<float> row;
@@ -41,9 +39,7 @@ struct Job {
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
   MatrixBytes bytes;
-  std::uint64_t weight_offset = 0;
-  std::uint64_t scales_offset = 0;
-  std::uint64_t biases_offset = 0;
+  Components<std::uint64_t> offsets;
   GgufChange change = GgufChange::kNone;
   QFormatId target = QFormatId::kF32;
   const RowRuns* gather = nullptr;  // as GgufResident's; nullptr or empty: none
@@ -53,7 +49,7 @@ struct Job {
   std::uint64_t first_byte = 0;  // of the tensor, where this matrix begins
 
   std::uint64_t source_row_bytes() const { return bytes.total() / rows; }
-  std::uint64_t out_row_bytes() const { return matrix_bytes({.id = target}, 1, cols)->weight; }
+  std::uint64_t out_row_bytes() const { return matrix_bytes({.id = target}, 1, cols)->codes(); }
   // As many rows as make a block of work.
   std::uint64_t block_rows() const {
     const std::uint64_t widest = std::max({source_row_bytes(), out_row_bytes(), std::uint64_t{1}});
@@ -75,11 +71,12 @@ std::uint64_t unit_values(QFormatId target) {
 }
 
 // Rows [begin, begin + count) of the output's order, of one component.
-Status read_component(const Job& job, std::uint64_t offset, std::uint64_t all, std::uint64_t begin,
-                      std::uint64_t count, std::vector<std::byte>& out) {
-  const std::uint64_t row_bytes = all / job.rows;
+Status read_component(const Job& job, Component component, std::uint64_t begin, std::uint64_t count,
+                      Worker& worker) {
+  const std::uint64_t offset = job.offsets[component];
+  const std::uint64_t row_bytes = job.bytes[component] / job.rows;
+  std::vector<std::byte>& out = worker.parts[component];
   out.resize(row_bytes * count);
-  if (out.empty()) return Status::ok();
   if (job.gather == nullptr || job.gather->empty()) {
     return job.read(offset + begin * row_bytes, out);
   }
@@ -91,18 +88,18 @@ Status read_component(const Job& job, std::uint64_t offset, std::uint64_t all, s
 }
 
 Status read_scales(const Job& job, std::uint64_t begin, std::uint64_t count, Worker& worker) {
-  MOE_RETURN_IF_ERROR(
-      read_component(job, job.scales_offset, job.bytes.scales, begin, count, worker.scales));
-  return read_component(job, job.biases_offset, job.bytes.biases, begin, count, worker.biases);
+  for (Component c : stored_components(job.format)) {
+    if (c != Component::kCodes) MOE_RETURN_IF_ERROR(read_component(job, c, begin, count, worker));
+  }
+  return Status::ok();
 }
 
 QMatrixView view_of(const Job& job, const Worker& worker, std::uint64_t count, bool with_codes) {
-  return {.format = job.format,
-          .rows = count,
-          .cols = job.cols,
-          .weight = with_codes ? worker.weight.data() : nullptr,
-          .scales = worker.scales.data(),
-          .biases = worker.biases.data()};
+  QMatrixView view{.format = job.format, .rows = count, .cols = job.cols};
+  for (Component c : stored_components(job.format)) {
+    if (with_codes || c != Component::kCodes) view.data[c] = worker.parts[c].data();
+  }
+  return view;
 }
 
 Status refuse_inexact(const Job& job, std::uint64_t row, const InexactGroup& inexact) {
@@ -140,7 +137,7 @@ Status reorder_columns(const Job& job, std::span<std::byte> row, std::vector<std
 Status encode_rows(const Job& job, std::uint64_t begin, std::uint64_t count, Worker& worker) {
   const std::uint64_t row_bytes = job.out_row_bytes();
   if (job.change == GgufChange::kNone) {
-    worker.out.swap(worker.weight);
+    worker.out.swap(worker.parts.codes());
   } else {
     worker.out.resize(row_bytes * count);
     worker.row.resize(job.cols);
@@ -166,8 +163,7 @@ Status encode_rows(const Job& job, std::uint64_t begin, std::uint64_t count, Wor
 
 Status write_rows(const Job& job, std::uint64_t begin, std::uint64_t count, Worker& worker,
                   GgufOutput& output, ProgressCounter& progress) {
-  MOE_RETURN_IF_ERROR(
-      read_component(job, job.weight_offset, job.bytes.weight, begin, count, worker.weight));
+  MOE_RETURN_IF_ERROR(read_component(job, Component::kCodes, begin, count, worker));
   MOE_RETURN_IF_ERROR(read_scales(job, begin, count, worker));
   MOE_RETURN_IF_ERROR(encode_rows(job, begin, count, worker));
   progress.add_bytes(job.source_row_bytes() * count);
@@ -195,8 +191,7 @@ Status check_rows(const Job& job, Worker& worker) {
     for (std::uint64_t r = 0; r < count; ++r) {
       auto inexact = find_inexact_group(view_of(job, worker, count, has_codes), r);
       if (inexact.has_value() && !has_codes) {
-        MOE_RETURN_IF_ERROR(
-            read_component(job, job.weight_offset, job.bytes.weight, begin, count, worker.weight));
+        MOE_RETURN_IF_ERROR(read_component(job, Component::kCodes, begin, count, worker));
         has_codes = true;
         inexact = find_inexact_group(view_of(job, worker, count, true), r);
       }
@@ -221,9 +216,7 @@ Job resident_job(const ModelDir& model, const ResidentReader& reader, const Gguf
   job.rows = resident.rows;
   job.cols = resident.cols;
   job.bytes = source.bytes;
-  job.weight_offset = source.weight_offset;
-  job.scales_offset = source.scales_offset;
-  job.biases_offset = source.biases_offset;
+  job.offsets = source.offsets;
   job.change = resident.change;
   job.target = resident.target;
   job.gather = &resident.gather;
@@ -281,9 +274,9 @@ Job expert_job(const ModelDir& model, const GgufPlan& plan, const LayerFile& at,
   job.rows = layout.rows;
   job.cols = layout.cols;
   job.bytes = layout.bytes;
-  job.weight_offset = record + layout.offset;
-  job.scales_offset = record + layout.scales_offset();
-  job.biases_offset = record + layout.biases_offset();
+  for (Component c : stored_components(layout.format)) {
+    job.offsets[c] = record + layout.offset_of(c);
+  }
   job.target = plan.layers[at.layer].targets[static_cast<std::size_t>(projection)];
   job.change = is_affine(layout.format) ? GgufChange::kBlocks : GgufChange::kNone;
   return job;
@@ -296,10 +289,11 @@ Status verify_record(const ModelDir& model, const LayerFile& at, std::uint32_t e
   const std::uint64_t size = model.pack.layouts[entry.layout].record_bytes;
   ChecksumStream sum;
   for (std::uint64_t done = 0; done < size;) {
-    worker.weight.resize(std::min(kBlockBytes, size - done));
-    MOE_RETURN_IF_ERROR(at.file.read_at(entry.offset + done, worker.weight));
-    sum.add(worker.weight);
-    done += worker.weight.size();
+    std::vector<std::byte>& block = worker.out;
+    block.resize(std::min(kBlockBytes, size - done));
+    MOE_RETURN_IF_ERROR(at.file.read_at(entry.offset + done, block));
+    sum.add(block);
+    done += block.size();
   }
   if (sum.finish() == entry.checksum) return Status::ok();
   return corrupt(Where{.file = at.file.path(), .tensor = {}, .offset = entry.offset},

@@ -39,9 +39,8 @@ class MoeArrival : public ::testing::Test {
     weights_.router = {.format = {},
                        .rows = kExperts,
                        .cols = kHidden,
-                       .weight = reinterpret_cast<const std::byte*>(router_.data()),
-                       .scales = nullptr,
-                       .biases = nullptr};
+                       .data = affine_components<const std::byte*>(
+                           reinterpret_cast<const std::byte*>(router_.data()))};
     for (float& value : inputs_) value = normal_(random_);
   }
 
