@@ -186,7 +186,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
   command
       .add_option("--expert-format", flags.expert_format,
                   "Format of the experts; source: their bytes unchanged")
-      ->check(CLI::IsMember({"source", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
+      ->check(CLI::IsMember({"source", "f32", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
       ->capture_default_str();
   add_group_size(command, flags.group_size, "Inputs that share a scale, of q formats")
       ->capture_default_str();
@@ -194,7 +194,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
       .add_option(
           "--resident", flags.resident_format,
           "Format of all other matrices; norms stay as they are, routers get 8 bits or more")
-      ->check(CLI::IsMember({"source", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
+      ->check(CLI::IsMember({"source", "f32", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
       ->capture_default_str();
   command
       .add_option("--page-size", flags.page_size,

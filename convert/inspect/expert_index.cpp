@@ -131,6 +131,23 @@ Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text)
   return text.add("}");
 }
 
+// Readers of the index take bytes as they are.
+Status check_readable_in_place(const ConvertPlan& plan) {
+  for (std::uint32_t layer = 0; layer < plan.pack.num_layers; ++layer) {
+    for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+      for (Projection p : kAllProjections) {
+        const SourceMatrix& matrix = plan.experts.of(layer, e, p);
+        if (matrix.encoded == nullptr) continue;
+        return unsupported(matrix.slices.codes().tensor.where(),
+                           "is in " + std::string(matrix.encoded->encoding->name) +
+                               ", which must be decoded: an index of its bytes is of no use",
+                           "convert the model and use its layout.json");
+      }
+    }
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& source,
@@ -138,6 +155,7 @@ Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& sourc
   if (is_gguf_file(source)) return write_gguf_expert_index(source, sink);
   MOE_ASSIGN_OR_RETURN(const ModelSource model, ModelSource::open(source));
   MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(model, ConvertOptions{}));
+  MOE_RETURN_IF_ERROR(check_readable_in_place(plan));
   ExpertIndexSummary summary{.directory = model.path().string(),
                              .num_layers = plan.pack.num_layers,
                              .num_experts = plan.pack.num_experts};

@@ -23,7 +23,7 @@ constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 24;
 Status check_options(const ConvertOptions& options) {
   for (const auto& [format, what] : {std::pair{options.expert_format, "experts"},
                                      std::pair{options.resident_format, "resident tensors"}}) {
-    if (!format.has_value() || *format == QFormatId::kBf16) continue;
+    if (!format.has_value() || *format == QFormatId::kBf16 || *format == QFormatId::kF32) continue;
     if (qformat_info(*format).kind == QKind::kAffine) continue;
     return invalid_argument(std::string(what) + " cannot be converted to " +
                             std::string(qformat_info(*format).name));
@@ -72,6 +72,8 @@ Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& 
       return Status::ok();
     case TensorRole::kSkipped:
       sorted.skipped.push_back(tensor.name());
+      return Status::ok();
+    case TensorRole::kUnused:
       return Status::ok();
     default:
       return unsupported(tensor.where(),
@@ -125,8 +127,11 @@ std::string fitting_groups(const ModelConfig& config) {
   return text.empty() ? "none; use --expert-format bf16 or source" : text;
 }
 
-WeightFormat target_of(const WeightFormat& source, const ConvertOptions& options) {
-  if (!options.expert_format.has_value()) return source;
+WeightFormat target_of(const SourceMatrix& matrix, const ConvertOptions& options) {
+  const WeightFormat& source = matrix.format;
+  if (!options.expert_format.has_value()) {
+    return matrix.is_decoded() ? WeightFormat{.id = QFormatId::kBf16} : source;
+  }
   WeightFormat target{.id = *options.expert_format};
   if (!is_affine(target)) return target;
   target.group_size = options.group_size;
@@ -143,7 +148,7 @@ Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig
                                    std::uint32_t expert) {
   std::array<WeightFormat, kProjections> formats;
   for (Projection p : kAllProjections) {
-    formats[static_cast<std::size_t>(p)] = target_of(source.of(layer, expert, p).format, options);
+    formats[static_cast<std::size_t>(p)] = target_of(source.of(layer, expert, p), options);
   }
   const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
   if (layout.has_value()) return *layout;
@@ -159,18 +164,24 @@ Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig
   return make_error(StatusCode::kInvalidArgument, {}, "an expert is too large");
 }
 
+// How the codes of the pack came about; read by verify (convert/verify/verify_source.cpp).
 std::string method_of(const ConvertPlan& plan, const ConvertOptions& options) {
   bool copied = true;
+  bool decoded = false;
+  bool encoded = false;
   for (std::uint32_t layer = 0; layer < plan.pack.num_layers; ++layer) {
     for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
       for (Projection p : kAllProjections) {
-        copied = copied &&
-                 plan.experts.of(layer, e, p).format == plan.pack.layout_of(layer, e).of(p).format;
+        const SourceMatrix& matrix = plan.experts.of(layer, e, p);
+        copied = copied && matrix.format == plan.pack.layout_of(layer, e).of(p).format;
+        encoded = encoded || matrix.encoded != nullptr;
+        decoded = decoded || matrix.is_decoded();
       }
     }
   }
-  if (copied) return "copy";
-  return *options.expert_format == QFormatId::kBf16 ? "bf16" : "mlx-affine";
+  if (copied) return decoded ? "decode" : (encoded ? "repack" : "copy");
+  const QFormatId target = options.expert_format.value_or(QFormatId::kBf16);
+  return is_affine({.id = target}) ? "mlx-affine" : std::string(qformat_info(target).name);
 }
 
 // More would be no model but a file made to exhaust memory; the largest known have 30,000.
@@ -185,6 +196,35 @@ Status check_expert_count(const ModelConfig& config, const SourceNaming& naming)
                          " are handled");
 }
 
+// What happens to experts that the source holds rounded.
+class FormatChanges {
+ public:
+  void add(const SourceMatrix& from, const WeightFormat& to) {
+    const std::string name = from.encoded != nullptr ? std::string(from.encoded->encoding->name)
+                                                     : to_string(from.format);
+    const bool is_rounded = from.encoded != nullptr || !is_plain(from.format);
+    if (!is_rounded || from.format == to || to.id == QFormatId::kF32) return;
+    (is_plain(to) ? widened_ : rounded_twice_).insert(name + " to " + to_string(to));
+  }
+  void note(std::vector<std::string>& notes) const {
+    for (const std::string& change : rounded_twice_) {
+      notes.push_back("experts that were rounded before are changed again, " + change +
+                      ": start from the unquantized checkpoint where there is one");
+    }
+    for (const std::string& change : widened_) {
+      notes.push_back("experts are decoded, " + change +
+                      ", each weight to the nearest: --expert-format f32 keeps every bit");
+    }
+  }
+
+ private:
+  static bool is_plain(const WeightFormat& format) {
+    return qformat_info(format.id).kind == QKind::kPlain;
+  }
+  std::set<std::string> rounded_twice_;
+  std::set<std::string> widened_;
+};
+
 Status plan_experts(const ModelConfig& config, const ConvertOptions& options, ConvertPlan& plan) {
   PackManifest& pack = plan.pack;
   pack.num_layers = config.num_layers;
@@ -193,7 +233,7 @@ Status plan_experts(const ModelConfig& config, const ConvertOptions& options, Co
   pack.expert_width = config.expert_width;
   pack.page_size = options.page_size;
   LayoutTable layouts;
-  std::set<std::string> rounded_twice;
+  FormatChanges changes;
   for (std::uint32_t l = 0; l < config.num_layers; ++l) {
     LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
     for (std::uint32_t e = 0; e < config.num_experts; ++e) {
@@ -202,21 +242,30 @@ Status plan_experts(const ModelConfig& config, const ConvertOptions& options, Co
       MOE_RETURN_IF_ERROR(layouts.place(layout, pack.page_size, layer));
       plan.source_bytes += plan.experts.bytes(l, e);
       for (Projection p : kAllProjections) {
-        const WeightFormat& from = plan.experts.of(l, e, p).format;
-        if (qformat_info(from.id).kind != QKind::kPlain && from != layout.of(p).format) {
-          rounded_twice.insert(to_string(from) + " to " + to_string(layout.of(p).format));
-        }
+        changes.add(plan.experts.of(l, e, p), layout.of(p).format);
       }
     }
     plan.expert_bytes += layer.file_size;
     pack.layers.push_back(std::move(layer));
   }
   layouts.store(pack);
-  for (const std::string& change : rounded_twice) {
-    plan.notes.push_back("experts that were rounded before are changed again, " + change +
-                         ": start from the unquantized checkpoint where there is one");
-  }
+  changes.note(plan.notes);
   return Status::ok();
+}
+
+void note_decoded_residents(ConvertPlan& plan) {
+  std::size_t count = 0;
+  const SourceEncoding* encoding = nullptr;
+  for (std::size_t i = 0; i < plan.resident_sources.size(); ++i) {
+    const SourceMatrix& source = plan.resident_sources[i];
+    if (!source.is_decoded() || plan.resident.tensors[i].format == source.format) continue;
+    encoding = source.encoded->encoding;
+    ++count;
+  }
+  if (encoding == nullptr) return;
+  plan.notes.push_back(std::to_string(count) + " resident matrices are decoded from " +
+                       std::string(encoding->name) +
+                       " and rounded: --resident f32 keeps every bit");
 }
 
 std::string report_json(const ConvertPlan& plan) {
@@ -267,7 +316,7 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
   const SourceNaming naming = source.naming();
   MOE_RETURN_IF_ERROR(check_expert_count(config, naming));
   MOE_ASSIGN_OR_RETURN(Classified tensors, classify(source));
-  const DeclaredFormats declared(source.names(), source.config().quantization);
+  const DeclaredFormats declared(source.names(), source.config());
   ConvertPlan plan;
   MOE_ASSIGN_OR_RETURN(plan.experts,
                        ExpertSource::build(config, declared, tensors.experts, naming));
@@ -281,6 +330,7 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
   MOE_RETURN_IF_ERROR(plan_experts(config, options, plan));
 
   for (const SourceMatrix& matrix : plan.resident_sources) plan.source_bytes += matrix.bytes();
+  note_decoded_residents(plan);
   plan.resident_bytes = plan.resident.data_size;
   plan.resident.model = source.name();
   plan.resident.config_json = engine_config_json(config);

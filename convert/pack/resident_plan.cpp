@@ -110,12 +110,18 @@ Result<ResidentConventions> detect_conventions(const Architecture& names, const 
   return conventions;
 }
 
-// The format to store: the source's, or the one asked for as far as the rule allows it.
-WeightFormat target_format(const ResidentRule& rule, const WeightFormat& source,
+// The format to store: the source's, or the one asked for as far as the rule allows it. What no
+// stored format holds is kept as bf16.
+WeightFormat target_format(const ResidentRule& rule, const ModuleForm& form,
                            const ConvertOptions& options) {
-  if (!options.resident_format.has_value() || rule.rounding == Rounding::kNever) return source;
+  const WeightFormat& source = form.format;
+  const bool is_decoded = form.encoding->read_rows != nullptr && source.id == QFormatId::kF32;
+  if (rule.rounding == Rounding::kNever) return source;
+  if (!options.resident_format.has_value()) {
+    return is_decoded ? WeightFormat{.id = QFormatId::kBf16} : source;
+  }
   QFormatId id = *options.resident_format;
-  if (id == QFormatId::kBf16) return {.id = id};
+  if (id == QFormatId::kBf16 || id == QFormatId::kF32) return {.id = id};
   if (rule.rounding == Rounding::kAtLeast8 && qformat_info(id).bits < 8) id = QFormatId::kQ8;
   const DType scale_type = is_affine(source)              ? source.scale_type
                            : source.id == QFormatId::kF16 ? DType::kF16
@@ -139,7 +145,9 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   }
   const std::vector<std::uint64_t> stored =
       module.fused == nullptr ? shape : module.fused->shape(config);
-  MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module.tensors, stored));
+  MOE_ASSIGN_OR_RETURN(ModuleForm form,
+                       recognise_module(module.tensors, stored, declared.source()));
+  const WeightFormat format = form.format;
   MOE_RETURN_IF_ERROR(declared.check(module.tensors.codes(), format));
   ResidentTensor tensor;
   tensor.name = name;
@@ -148,7 +156,7 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) tensor.rows *= shape[i];
   tensor.cols = shape.back();
   tensor.shape = std::move(shape);
-  tensor.format = target_format(rule, format, options);
+  tensor.format = target_format(rule, form, options);
   auto bytes = matrix_bytes(tensor.format, tensor.rows, tensor.cols);
   if (!bytes.has_value()) {
     plan.kept.push_back(name);
@@ -165,8 +173,11 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
     tensor.offsets[c] = end;
     end = align_up(end + tensor.bytes[c], kResidentAlignment);
   }
-  const std::uint64_t rows = module.fused == nullptr ? tensor.rows : stored.front();
-  const SourceMatrix whole = slice_matrix(module.tensors, format, 0, rows, tensor.cols, 0, rows);
+  // As one matrix, whatever the number of dimensions.
+  form.rows = module.fused == nullptr ? tensor.rows : stored.front();
+  form.cols = tensor.cols;
+  const SourceMatrix whole =
+      slice_matrix(std::make_shared<const ModuleForm>(std::move(form)), 0, 0, form.rows);
   plan.sources.push_back(
       module.fused == nullptr ? whole : gather_rows(whole, module.fused_part->rows(config)));
   plan.manifest.tensors.push_back(std::move(tensor));

@@ -13,19 +13,6 @@ namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
-// Reads rows [begin, end) of a component of `source`.
-Status read_component(const SourceMatrix& source, const TensorSlice& slice, std::uint64_t begin,
-                      std::uint64_t end, std::span<std::byte> out) {
-  const std::uint64_t row_bytes = slice.bytes / source.rows;
-  const std::uint64_t first = begin * row_bytes;
-  const std::uint64_t size = (end - begin) * row_bytes;
-  if (source.runs == nullptr) return slice.tensor.read(slice.begin + first, out.first(size));
-  return RowGather(*source.runs, row_bytes)
-      .for_each_piece(first, size, [&](std::uint64_t from, std::uint64_t at, std::uint64_t bytes) {
-        return slice.tensor.read(from, out.subspan(at, bytes));
-      });
-}
-
 // Without an early exit, so that compilers make it wide.
 bool all_finite(std::span<const float> values) {
   constexpr std::uint32_t kExponent = 0x7f800000;
@@ -46,9 +33,8 @@ Status Transcoder::read_rows(const SourceMatrix& source, std::uint64_t row_begin
                              std::uint64_t row_end) {
   const std::uint64_t count = row_end - row_begin;
   for (Component c : stored_components(source.format)) {
-    const TensorSlice& slice = source.slices[c];
-    parts_[c].resize(slice.bytes / source.rows * count);
-    MOE_RETURN_IF_ERROR(read_component(source, slice, row_begin, row_end, parts_[c]));
+    parts_[c].resize(source.row_bytes(c) * count);
+    MOE_RETURN_IF_ERROR(source.read_rows(c, row_begin, row_end, parts_[c]));
   }
   return Status::ok();
 }
@@ -56,8 +42,13 @@ Status Transcoder::read_rows(const SourceMatrix& source, std::uint64_t row_begin
 Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& target,
                               std::uint64_t row, std::uint64_t out_row,
                               const MatrixSpans& out) const {
+  if (target.id == QFormatId::kF32) {
+    std::byte* at = row_of(out.codes(), source.cols * 4, out_row).data();
+    for (std::size_t i = 0; i < row_.size(); ++i) store_le(at + 4 * i, row_[i]);
+    return Status::ok();
+  }
   if (!is_affine(target)) {
-    assert(target.id == QFormatId::kBf16);  // all that ConvertOptions offers
+    assert(target.id == QFormatId::kBf16);  // all else that ConvertOptions offers
     std::byte* at = row_of(out.codes(), source.cols * 2, out_row).data();
     for (std::size_t i = 0; i < row_.size(); ++i) store_le(at + 2 * i, f32_to_bf16(row_[i]));
     return Status::ok();
@@ -80,7 +71,7 @@ Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
                        std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
   if (source.format == target) {
     for (Component c : stored_components(target)) {
-      MOE_RETURN_IF_ERROR(read_component(source, source.slices[c], row_begin, row_end, out[c]));
+      MOE_RETURN_IF_ERROR(source.read_rows(c, row_begin, row_end, out[c]));
     }
     return Status::ok();
   }

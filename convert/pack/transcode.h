@@ -17,8 +17,8 @@ using MatrixSpans = Components<std::span<std::byte>>;
 class Transcoder {
  public:
   // Fills `out` with rows [row_begin, row_end) of `source` in `target`. The same format: the bytes
-  // unchanged. bf16: each value rounded to nearest. Affine: MLX's rule (quant/affine.h); a row with
-  // a value that is not finite is kCorrupt.
+  // unchanged. f32: each value as it is. bf16: each value rounded to nearest. Affine: MLX's rule
+  // (quant/affine.h); a row with a value that is not finite is kCorrupt.
   Status run(const SourceMatrix& source, const WeightFormat& target, std::uint64_t row_begin,
              std::uint64_t row_end, const MatrixSpans& out);
 

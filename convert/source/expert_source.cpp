@@ -76,11 +76,11 @@ class Builder {
     return {config_.num_experts, matrices * rows(p), cols(p)};
   }
 
-  Result<WeightFormat> format_of(const SourceModule& module,
-                                 std::span<const std::uint64_t> shape) const {
-    MOE_ASSIGN_OR_RETURN(const WeightFormat format, infer_format(module, shape));
-    MOE_RETURN_IF_ERROR(declared_.check(module.codes(), format));
-    return format;
+  Result<std::shared_ptr<const ModuleForm>> form_of(const SourceModule& module,
+                                                    std::span<const std::uint64_t> shape) const {
+    MOE_ASSIGN_OR_RETURN(ModuleForm form, recognise_module(module, shape, declared_.source()));
+    MOE_RETURN_IF_ERROR(declared_.check(module.codes(), form.format));
+    return std::make_shared<const ModuleForm>(std::move(form));
   }
 
   Status missing(std::uint32_t layer, std::uint32_t expert, Projection p) const {
@@ -93,9 +93,9 @@ class Builder {
     const LayerModules& modules = layers_[layer];
     const SourceModule& alone = stacked_module(modules, p);
     const SourceModule& fused = fused_module(modules);
-    if (alone.codes()) return format_of(alone, stacked_shape(p, 1)).status();
+    if (alone.codes()) return form_of(alone, stacked_shape(p, 1)).status();
     if (p != Projection::kDown && fused.codes()) {
-      return format_of(fused, stacked_shape(p, 2)).status();
+      return form_of(fused, stacked_shape(p, 2)).status();
     }
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
       const auto it = modules.single.find(e);
@@ -122,13 +122,12 @@ class Builder {
                      "means the same as a part of tensor " +
                          printable((use_fused ? fused : alone).codes().name()));
     }
-    const std::uint64_t stacked_rows = use_fused ? 2 * rows(p) : rows(p);
     const SourceModule& module = use_fused ? fused : alone;
-    MOE_ASSIGN_OR_RETURN(const WeightFormat format,
-                         format_of(module, stacked_shape(p, use_fused ? 2 : 1)));
+    MOE_ASSIGN_OR_RETURN(const std::shared_ptr<const ModuleForm> form,
+                         form_of(module, stacked_shape(p, use_fused ? 2 : 1)));
     const std::uint64_t first = use_fused && p == Projection::kUp ? rows(p) : 0;
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
-      at(out, layer, e, p) = slice_matrix(module, format, e, stacked_rows, cols(p), first, rows(p));
+      at(out, layer, e, p) = slice_matrix(form, e, first, rows(p));
     }
     return Status::ok();
   }
@@ -138,8 +137,8 @@ class Builder {
     const std::array<std::uint64_t, 2> shape{rows(p), cols(p)};
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
       const SourceModule& module = modules.single.at(e)[index_of(p)];
-      MOE_ASSIGN_OR_RETURN(const WeightFormat format, format_of(module, shape));
-      at(out, layer, e, p) = slice_matrix(module, format, 0, rows(p), cols(p), 0, rows(p));
+      MOE_ASSIGN_OR_RETURN(const std::shared_ptr<const ModuleForm> form, form_of(module, shape));
+      at(out, layer, e, p) = slice_matrix(form, 0, 0, rows(p));
     }
     return Status::ok();
   }

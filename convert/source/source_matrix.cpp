@@ -8,71 +8,10 @@
 namespace moepack {
 namespace {
 
-Status shape_error(const SourceTensor& tensor, std::span<const std::uint64_t> expected) {
-  return corrupt(tensor.where(), "shape " + shape_text(tensor.shape()) + ", but " +
-                                     std::string(tensor.configured_by()) + " gives " +
-                                     shape_text(expected));
-}
-
-// True when all dimensions but the last agree.
-bool same_outer_shape(const SourceTensor& tensor, std::span<const std::uint64_t> shape) {
-  const auto found = tensor.shape();
-  return found.size() == shape.size() && !found.empty() &&
-         std::equal(found.begin(), found.end() - 1, shape.begin());
-}
-
 std::string module_name(const SourceTensor& codes) {
   const std::string whole = codes.name();
   std::string_view name = whole;
   return take_component_suffix(name) == Component::kCodes ? std::string(name) : whole;
-}
-
-Result<WeightFormat> infer_affine(const SourceModule& module,
-                                  std::span<const std::uint64_t> shape) {
-  const SourceTensor& codes = module.codes();
-  for (Component c : {Component::kScales, Component::kBiases}) {
-    if (module[c]) continue;
-    return not_found(
-        codes.where(),
-        "holds packed codes, but its " + std::string(component_suffix(c)) + " is missing",
-        "the checkpoint is incomplete or of another quantization mode than affine");
-  }
-  const std::uint64_t inputs = shape.back();
-  if (!same_outer_shape(codes, shape)) return shape_error(codes, shape);
-  const std::uint64_t words = codes.shape().back();
-  const std::uint64_t bits = words <= inputs ? words * 32 / inputs : 0;
-  const auto id = affine_qformat(static_cast<std::uint32_t>(bits));
-  if (!id.has_value() || bits * inputs != words * 32) {
-    return corrupt(codes.where(), std::to_string(words) +
-                                      " words a row hold no whole code width for the " +
-                                      std::to_string(inputs) + " inputs that config.json gives");
-  }
-  WeightFormat format{.id = *id};
-  const SourceTensor& scales = module[Component::kScales];
-  if (!same_outer_shape(scales, shape)) return shape_error(scales, shape);
-  const std::uint64_t groups = scales.shape().back();
-  const std::uint64_t group = groups == 0 ? 0 : inputs / groups;
-  if (group * groups != inputs || group > 128 ||
-      !is_valid_group_size(static_cast<std::uint32_t>(group))) {
-    return corrupt(scales.where(), std::to_string(groups) +
-                                       " scales a row are no groups of 32, 64 or 128 of the " +
-                                       std::to_string(inputs) + " inputs that config.json gives");
-  }
-  format.group_size = static_cast<std::uint32_t>(group);
-  if (scales.dtype() != DType::kBf16 && scales.dtype() != DType::kF16) {
-    return unsupported(scales.where(), "scales of dtype " + scales.type_name() +
-                                           " cannot be converted, only BF16 and F16");
-  }
-  format.scale_type = scales.dtype();
-  const SourceTensor& biases = module[Component::kBiases];
-  const bool same_shape = std::equal(biases.shape().begin(), biases.shape().end(),
-                                     scales.shape().begin(), scales.shape().end());
-  if (!same_shape || biases.dtype() != scales.dtype()) {
-    return corrupt(biases.where(), "shape " + shape_text(biases.shape()) + " " +
-                                       biases.type_name() + " differs from that of the scales, " +
-                                       shape_text(scales.shape()) + " " + scales.type_name());
-  }
-  return format;
 }
 
 TensorSlice slice_component(const SourceTensor& tensor, std::uint64_t matrix_bytes,
@@ -92,19 +31,34 @@ std::uint64_t SourceMatrix::bytes() const {
   return sum;
 }
 
-Status SourceModule::add(Component component, const SourceTensor& tensor) {
-  SourceTensor& slot = (*this)[component];
-  if (slot) {
-    return corrupt(tensor.where(), "means the same as tensor " + printable(slot.name()),
-                   "remove one of the two");
-  }
-  slot = tensor;
-  return Status::ok();
+std::uint64_t SourceMatrix::row_bytes(Component component) const {
+  return matrix_bytes(format, 1, cols).value_or(MatrixBytes{})[component];
 }
 
-DeclaredFormats::DeclaredFormats(const Architecture& names,
-                                 const std::optional<QuantizationConfig>& quantization)
-    : names_(&names) {
+Status SourceMatrix::read_rows(Component component, std::uint64_t begin, std::uint64_t end,
+                               std::span<std::byte> out) const {
+  const std::uint64_t row = row_bytes(component);
+  // `first`: of the tensors' rows.
+  const auto read = [&](std::uint64_t first, std::span<std::byte> to) {
+    if (encoded == nullptr) {
+      const TensorSlice& slice = slices[component];
+      return slice.tensor.read(slice.begin + first * row, to);
+    }
+    const std::uint64_t at = first_row + first;
+    return encoded->encoding->read_rows(*encoded, component, at, at + to.size() / row, to);
+  };
+  out = out.first((end - begin) * row);
+  if (runs == nullptr) return read(begin, out);
+  return RowGather(*runs, row)
+      .for_each_piece(begin * row, out.size(),
+                      [&](std::uint64_t from, std::uint64_t at, std::uint64_t bytes) {
+                        return read(from / row, out.subspan(at, bytes));
+                      });
+}
+
+DeclaredFormats::DeclaredFormats(const Architecture& names, const ParsedConfig& config)
+    : names_(&names), source_(config.source_quantization) {
+  const std::optional<QuantizationConfig>& quantization = config.quantization;
   if (!quantization.has_value()) return;
   default_ = quantization->default_format;
   for (const QuantizationConfig::Entry& entry : quantization->overrides) {
@@ -131,37 +85,40 @@ Status DeclaredFormats::check(const SourceTensor& codes, const WeightFormat& fou
                      (declared.has_value() ? to_string(*declared) : std::string("not quantized")));
 }
 
-Result<WeightFormat> infer_format(const SourceModule& module,
-                                  std::span<const std::uint64_t> shape) {
-  const SourceTensor& codes = module.codes();
-  if (codes.dtype() == DType::kU32) return infer_affine(module, shape);
-  const auto format = codes.format();
-  if (!format.has_value()) {
-    return unsupported(codes.where(), "dtype " + codes.type_name() + " cannot be converted");
+namespace {
+
+// All of a tensor that belongs to a module in no stored format, but of the codes only the share of
+// `rows` of all rows, which are equal.
+TensorSlice slice_encoded(const ModuleForm& form, Component component, std::uint64_t first_row,
+                          std::uint64_t rows) {
+  const SourceTensor& tensor = form.tensors[component];
+  if (!tensor || component != Component::kCodes) {
+    return {.tensor = tensor, .begin = 0, .bytes = tensor ? tensor.size() : 0};
   }
-  for (Component c : kAllComponents) {
-    if (c == Component::kCodes || !module[c]) continue;
-    return corrupt(module[c].where(),
-                   "belongs to a weight of dtype " + codes.type_name() + ", which needs none");
-  }
-  const auto found = codes.shape();
-  const bool fits = codes.is_gguf()
-                        ? same_but_for_ones(found, shape)
-                        : std::equal(found.begin(), found.end(), shape.begin(), shape.end());
-  if (!fits) return shape_error(codes, shape);
-  return *format;
+  std::uint64_t all = 1;
+  for (std::size_t i = 0; i + 1 < tensor.shape().size(); ++i) all *= tensor.shape()[i];
+  const std::uint64_t row_bytes = tensor.size() / all;
+  return {.tensor = tensor, .begin = first_row * row_bytes, .bytes = rows * row_bytes};
 }
 
-SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format,
-                          std::uint64_t index, std::uint64_t rows, std::uint64_t cols,
+}  // namespace
+
+SourceMatrix slice_matrix(const std::shared_ptr<const ModuleForm>& form, std::uint64_t index,
                           std::uint64_t row_begin, std::uint64_t row_count) {
-  const MatrixBytes bytes = matrix_bytes(format, rows, cols).value_or(MatrixBytes{});
-  SourceMatrix matrix;
-  matrix.format = format;
-  matrix.rows = row_count;
-  matrix.cols = cols;
-  for (Component c : stored_components(format)) {
-    matrix.slices[c] = slice_component(module[c], bytes[c], index, rows, row_begin, row_count);
+  SourceMatrix matrix{.format = form->format, .rows = row_count, .cols = form->cols};
+  if (form->encoding->read_rows != nullptr) {
+    matrix.encoded = form;
+    matrix.first_row = index * form->rows + row_begin;
+    for (Component c : kAllComponents) {
+      matrix.slices[c] = slice_encoded(*form, c, matrix.first_row, row_count);
+    }
+    return matrix;
+  }
+  const MatrixBytes bytes =
+      matrix_bytes(form->format, form->rows, form->cols).value_or(MatrixBytes{});
+  for (Component c : stored_components(form->format)) {
+    matrix.slices[c] =
+        slice_component(form->tensors[c], bytes[c], index, form->rows, row_begin, row_count);
   }
   return matrix;
 }

@@ -1,5 +1,4 @@
-// Where the bytes of a source matrix lie and in which weight format they are: plain floats, ggml's
-// blocks, or MLX's affine codes whose width and group follow from the shapes.
+// A matrix of the source: where its bytes lie, in which stored format its rows are read, and how.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "convert/source/row_gather.h"
+#include "convert/source/source_encoding.h"
 #include "convert/source/source_tensor.h"
 #include "formats/base/status.h"
 #include "formats/config/architecture.h"
@@ -25,50 +25,54 @@ struct TensorSlice {
   std::uint64_t bytes = 0;
 };
 
-// y = W x with W [rows, cols]; each component is row-major, and contiguous unless there are `runs`.
+// y = W x with W [rows, cols]. Of an encoding that stores the bytes of `format` each component is
+// row-major, and contiguous unless there are `runs`; the rows of every other encoding are made.
 struct SourceMatrix {
-  WeightFormat format;
+  WeightFormat format;  // in which rows are read
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
-  Components<TensorSlice> slices = {};  // empty for components that the format lacks
+  // By component of the encoding. With `encoded` the codes of these rows, and all of the others.
+  Components<TensorSlice> slices = {};
   // nullptr, or which rows of its tensors make the matrix; slices then begin at 0 and count only
   // the bytes of these rows.
   std::shared_ptr<const RowRuns> runs = nullptr;
+  // nullptr: the slices hold the bytes of `format`; else the module whose encoding makes them.
+  std::shared_ptr<const ModuleForm> encoded = nullptr;
+  std::uint64_t first_row = 0;  // with `encoded`: of the module, where the matrix or runs begin
 
-  std::uint64_t bytes() const;
-};
-
-// The tensors of one source module, by component; empty where there is none.
-struct SourceModule : Components<SourceTensor> {
-  // kCorrupt when the component is there already: two source names mean the same tensor.
-  Status add(Component component, const SourceTensor& tensor);
+  std::uint64_t bytes() const;  // in the source
+  // True when no stored format holds what the source means, so that rows come as f32.
+  bool is_decoded() const { return encoded != nullptr && format.id == QFormatId::kF32; }
+  // Bytes of a row of a component of `format`.
+  std::uint64_t row_bytes(Component component) const;
+  // Fills `out` with rows [begin, end) of a component of `format`. Any number of threads.
+  Status read_rows(Component component, std::uint64_t begin, std::uint64_t end,
+                   std::span<std::byte> out) const;
 };
 
 // What config.json says about quantization, by canonical module name.
 class DeclaredFormats {
  public:
-  DeclaredFormats(const Architecture& names, const std::optional<QuantizationConfig>& quantization);
+  DeclaredFormats(const Architecture& names, const ParsedConfig& config);
+
+  // What a method that names itself leaves to the configuration.
+  const SourceQuantization& source() const { return source_; }
 
   // kCorrupt when the declaration for the module of `codes` contradicts what its shapes gave.
   Status check(const SourceTensor& codes, const WeightFormat& found) const;
 
  private:
   const Architecture* names_;
+  SourceQuantization source_;
   std::optional<WeightFormat> default_;
   std::map<std::string, std::optional<WeightFormat>, std::less<>> overrides_;
 };
 
-// The format of a module whose logical shape (by the configuration) is `shape`, the input last.
-// kCorrupt: shapes that contradict the configuration or each other, naming the tensor and both;
-// kUnsupported: a dtype that cannot be converted.
-Result<WeightFormat> infer_format(const SourceModule& module, std::span<const std::uint64_t> shape);
-
-// Matrix `index` of `module`, which holds consecutive [rows, cols] matrices of one format; rows
-// [row_begin, row_begin + row_count) of it. The shapes were checked by infer_format.
-SourceMatrix slice_matrix(const SourceModule& module, const WeightFormat& format,
-                          std::uint64_t index, std::uint64_t rows, std::uint64_t cols,
+// Matrix `index` of the module, which holds consecutive [form.rows, form.cols] matrices; rows
+// [row_begin, row_begin + row_count) of it.
+SourceMatrix slice_matrix(const std::shared_ptr<const ModuleForm>& form, std::uint64_t index,
                           std::uint64_t row_begin, std::uint64_t row_count);
-// The rows `runs` of `whole`, which they must not leave.
+// The rows `runs` of `whole`, which they must not leave; it has none itself.
 SourceMatrix gather_rows(const SourceMatrix& whole, RowRuns runs);
 
 }  // namespace moepack

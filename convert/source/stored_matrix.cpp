@@ -1,5 +1,6 @@
 #include "convert/source/stored_matrix.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "formats/weights/qcodec.h"
@@ -15,9 +16,25 @@ FileRange file_range(const SourceMatrix& source, const TensorSlice& slice) {
           .row_bytes = slice.bytes / source.rows};
 }
 
+// Through whole rows, which is how encodings make them.
+Status read_encoded(const FileRange& range, std::uint64_t begin, std::span<std::byte> out) {
+  if (out.empty()) return Status::ok();
+  const std::uint64_t first = begin / range.row_bytes;
+  const std::uint64_t end = (begin + out.size() + range.row_bytes - 1) / range.row_bytes;
+  const std::uint64_t before = begin - first * range.row_bytes;
+  if (before == 0 && out.size() == (end - first) * range.row_bytes) {
+    return range.encoded->read_rows(range.component, first, end, out);
+  }
+  std::vector<std::byte> rows((end - first) * range.row_bytes);
+  MOE_RETURN_IF_ERROR(range.encoded->read_rows(range.component, first, end, rows));
+  std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(before), out.size(), out.begin());
+  return Status::ok();
+}
+
 }  // namespace
 
 Status FileRange::read(std::uint64_t begin, std::span<std::byte> out) const {
+  if (encoded != nullptr) return read_encoded(*this, begin, out);
   if (runs == nullptr) return file->read_at(offset + begin, out);
   return RowGather(*runs, row_bytes)
       .for_each_piece(begin, out.size(),
@@ -34,6 +51,20 @@ std::uint64_t StoredMatrix::bytes() const {
 
 StoredMatrix stored_matrix(const SourceMatrix& source) {
   StoredMatrix matrix{.format = source.format, .rows = source.rows, .cols = source.cols};
+  if (source.encoded != nullptr) {
+    const auto shared = std::make_shared<const SourceMatrix>(source);
+    const TensorSlice& codes = source.slices.codes();
+    for (Component c : stored_components(source.format)) {
+      const std::uint64_t row = source.row_bytes(c);
+      matrix.ranges[c] = {.file = &codes.tensor.file(),
+                          .offset = codes.tensor.offset() + codes.begin,
+                          .bytes = row * source.rows,
+                          .row_bytes = row,
+                          .encoded = shared,
+                          .component = c};
+    }
+    return matrix;
+  }
   for (Component c : stored_components(source.format)) {
     matrix.ranges[c] = file_range(source, source.slices[c]);
   }

@@ -14,13 +14,15 @@
 namespace moepack {
 
 // Bytes of a file that outlives it: [offset, offset + bytes), or with `runs` those rows of what
-// begins at `offset`.
+// begins at `offset`; with `encoded` the bytes that its encoding makes of what is there.
 struct FileRange {
   const File* file = nullptr;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::shared_ptr<const RowRuns> runs = nullptr;
-  std::uint64_t row_bytes = 0;  // with `runs`
+  std::uint64_t row_bytes = 0;                            // with `runs` and `encoded`
+  std::shared_ptr<const SourceMatrix> encoded = nullptr;  // whole, in its stored format
+  Component component = Component::kCodes;                // of it
 
   // Fills `out` with bytes [begin, begin + out.size()) of the range. Any number of threads.
   Status read(std::uint64_t begin, std::span<std::byte> out) const;

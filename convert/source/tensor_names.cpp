@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "convert/source/source_encoding.h"
+
 namespace moepack {
 namespace {
 
@@ -38,6 +40,13 @@ std::string in_gguf_block(std::uint32_t layer, std::string_view name) {
   return "blk." + std::to_string(layer) + "." + std::string(name);
 }
 
+// `suffix`: behind the name of the module; none of a bare parameter, which is its module's codes.
+void take_role(TensorRole role, const std::optional<SourceSuffix>& suffix, TensorName& out) {
+  const auto component = suffix.has_value() ? suffix->component : Component::kCodes;
+  out.role = component.has_value() ? role : TensorRole::kUnused;
+  out.part = component.value_or(Component::kCodes);
+}
+
 // `rest`: what follows "model.layers.N.". True when it names a tensor of routed experts.
 bool classify_expert(const ExpertNames& names, std::string_view rest, TensorName& out) {
   bool stacked = take_prefix(rest, names.stacked);
@@ -46,37 +55,34 @@ bool classify_expert(const ExpertNames& names, std::string_view rest, TensorName
     out.expert = take_index(rest);
     stacked = !out.expert.has_value();
   }
-  const auto part = take_component_suffix(rest);
+  const auto suffix = take_source_suffix(rest);
   // transformers keeps its fused experts as bare parameters.
-  if (!part.has_value() && !stacked) return false;
+  if (!suffix.has_value() && !stacked) return false;
   const auto matrix = expert_matrix(names.matrices, rest);
   if (!matrix.has_value()) return false;
   if (*matrix == ExpertMatrix::kGateUp && !stacked) return false;
-  out.part = part.value_or(Component::kCodes);
   out.matrix = *matrix;
-  out.role = TensorRole::kExpert;
+  take_role(TensorRole::kExpert, suffix, out);
   return true;
 }
 
 bool classify_resident(const Architecture& names, std::string_view name, bool in_layer,
                        TensorName& out) {
   std::string_view stem = name;
-  const auto part = take_component_suffix(stem);
+  const auto suffix = take_source_suffix(stem);
   for (const ResidentRule& rule : names.residents) {
     if ((rule.scope != LayerScope::kModel) != in_layer) continue;
-    if (rule.has_weight_suffix ? (stem != rule.name || !part.has_value()) : name != rule.name) {
+    if (rule.has_weight_suffix ? (stem != rule.name || !suffix.has_value()) : name != rule.name) {
       continue;
     }
-    out.role = TensorRole::kResident;
     out.rule = &rule;
-    out.part = rule.has_weight_suffix ? *part : Component::kCodes;
+    take_role(TensorRole::kResident, rule.has_weight_suffix ? suffix : std::nullopt, out);
     return true;
   }
   for (const FusedRule& rule : names.fused) {
-    if (!in_layer || stem != rule.name || !part.has_value()) continue;
-    out.role = TensorRole::kFused;
+    if (!in_layer || stem != rule.name || !suffix.has_value()) continue;
     out.fused = &rule;
-    out.part = *part;
+    take_role(TensorRole::kFused, suffix, out);
     return true;
   }
   return false;
@@ -192,7 +198,7 @@ TensorName classify_tensor(const Architecture& names, std::string_view source_na
   out.module = *canonical;
   if (out.rule == nullptr || out.rule->has_weight_suffix) {
     std::string_view stem = out.module;
-    (void)take_component_suffix(stem);
+    (void)take_source_suffix(stem);
     out.module.resize(stem.size());
   }
   return out;

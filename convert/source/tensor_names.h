@@ -19,6 +19,7 @@ enum class TensorRole : std::uint8_t {
   kFused,     // holds the rows of several residents: split_fused
   kExpert,    // belongs to routed experts
   kSkipped,   // of a part that is not run (vision tower, multi-token prediction)
+  kUnused,    // beside a weight whose decoding does not need it (a shape, scales of activations)
   kUnknown,
 };
 

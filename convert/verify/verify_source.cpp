@@ -33,8 +33,9 @@ enum class Method : std::uint8_t { kRounds, kForeign, kOther };
 Method method_of(const PackManifest& pack) {
   const std::string& method = pack.source.method;
   if (pack.source.fingerprint == 0) return Method::kForeign;
-  const bool rounds =
-      method == "copy" || method == "bf16" || method == "mlx-affine" || method == kOverlayMethod;
+  const bool rounds = method == "copy" || method == "repack" || method == "decode" ||
+                      method == "f32" || method == "bf16" || method == "mlx-affine" ||
+                      method == kOverlayMethod;
   return rounds ? Method::kRounds : Method::kOther;
 }
 

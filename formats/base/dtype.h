@@ -84,6 +84,20 @@ inline std::uint16_t f32_to_f16(float value) {
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
 }
 
+// E4M3FN: bias 7, no infinity, 0x7f and 0xff are NaN, the largest is 448.
+// Source: OCP 8-bit Floating Point Specification (OFP8), revision 1.0, section 5.
+inline float f8_e4m3_to_f32(std::uint8_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x80U) << 24;
+  const std::uint32_t exponent = (bits >> 3) & 0xfU;
+  const std::uint32_t mantissa = bits & 0x7U;
+  if ((bits & 0x7fU) == 0x7fU) return std::bit_cast<float>(sign | 0x7fc00000U);
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-9F;
+    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
+  }
+  return std::bit_cast<float>(sign | ((exponent + 120U) << 23) | (mantissa << 20));
+}
+
 // One element of a plain float type at `at` (any alignment). dtype is F32, F16 or BF16.
 float load_plain_float(DType dtype, const void* at);
 

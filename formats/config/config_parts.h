@@ -66,9 +66,9 @@ Status refuse_dense_layers(const ConfigReader& text);
 // Adds the ids of eos_token_id (number, list or absent) to eos_token_ids; vocab_size must be set.
 Status read_eos_token_ids(const ConfigReader& object, ModelConfig& model);
 
-// The `quantization` and `quantization_config` blocks of the outer object and of its text_config
-// (nullptr when flat). Several blocks must say the same. nullopt when there is none.
-Result<std::optional<QuantizationConfig>> read_quantization(const ConfigReader& outer,
-                                                            const ConfigReader* text);
+// Reads the `quantization` and `quantization_config` blocks of the outer object and of its
+// text_config (nullptr when flat) into the quantization members of `parsed`. Several blocks must
+// say the same.
+Status read_quantization(const ConfigReader& outer, const ConfigReader* text, ParsedConfig& parsed);
 
 }  // namespace moepack

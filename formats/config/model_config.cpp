@@ -85,8 +85,7 @@ Result<ParsedConfig> parse_model_config(std::string_view text, const std::string
     MOE_RETURN_IF_ERROR(read_outer_tie(outer, body, parsed.model));
     MOE_RETURN_IF_ERROR(read_eos_token_ids(body, parsed.model));
   }
-  MOE_ASSIGN_OR_RETURN(parsed.quantization,
-                       read_quantization(outer, nested.has_value() ? &*nested : nullptr));
+  MOE_RETURN_IF_ERROR(read_quantization(outer, nested.has_value() ? &*nested : nullptr, parsed));
   return parsed;
 }
 

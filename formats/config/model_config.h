@@ -76,16 +76,29 @@ struct QuantizationConfig {
   friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
 };
 
+// Quantization by a method that names itself ("quant_method"). Which modules are quantized, and
+// how, is told by their tensors; here stands what those leave open.
+struct SourceQuantization {
+  std::string method;  // "fp8", "compressed-tensors"; "" when none is named
+  // Weights that share a scale, as in weight_block_size; 0 when nothing is said.
+  std::uint32_t block_rows = 0;
+  std::uint32_t block_cols = 0;
+
+  friend bool operator==(const SourceQuantization&, const SourceQuantization&) = default;
+};
+
 struct ParsedConfig {
   ModelConfig model;
-  std::optional<QuantizationConfig> quantization;
+  std::optional<QuantizationConfig> quantization;  // MLX's, which names no method
+  SourceQuantization source_quantization;
 };
 
 // Reads the text of a config.json (nested `text_config` or flat). `file` names it in errors, which
 // also name the key. Keys that are absent or null take the defaults of the family, as transformers
 // does; unknown keys are ignored.
 // kUnsupported: unknown model types (the message lists the known ones), settings whose math is not
-// implemented, quantizations other than MLX's affine one.
+// implemented, and quantizations other than MLX's affine one, fp8 and compressed-tensors'
+// pack-quantized and float-quantized.
 // kCorrupt: dimensions that are no whole numbers in a sane range, numbers that contradict each
 // other (heads not divisible, experts per token above the number of experts, layer_types of the
 // wrong length, one setting stated twice with different values, ...).

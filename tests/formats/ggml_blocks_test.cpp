@@ -47,7 +47,8 @@ QMatrixView view_of(const std::string& bytes, const QFormatInfo& info, std::uint
   return {.format = {.id = info.id},
           .rows = bytes.size() / info.block_bytes / per_row,
           .cols = per_row * info.block_values,
-          .weight = reinterpret_cast<const std::byte*>(bytes.data())};
+          .data = affine_components<const std::byte*>(
+              reinterpret_cast<const std::byte*>(bytes.data()))};
 }
 
 // The table against the index that was written beside the values.

@@ -87,10 +87,11 @@ void expect_slices(const std::vector<std::vector<float>>& ours, std::span<const 
 }
 
 void expect_matches(const std::filesystem::path& checkpoint,
-                    EngineOptions (*make)(const std::filesystem::path&) = test::reference_options) {
+                    EngineOptions (*make)(const std::filesystem::path&) = test::reference_options,
+                    const ConvertOptions& options = {}) {
   const Golden golden = load_golden(checkpoint);
   const test::TempDir dir;
-  const std::filesystem::path model = test::convert_for_test(checkpoint, dir);
+  const std::filesystem::path model = test::convert_for_test(checkpoint, dir, options);
   ASSERT_FALSE(model.empty());
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(make(model)));
   Recorder recorder(engine->config().num_layers);
@@ -148,6 +149,29 @@ TEST(Golden, FamilyQwen3Moe) {
 TEST(Golden, FamilyQwen3MoeMlx) {
   MOE_REQUIRE_MODEL(model, "encodings/qwen3_moe-mlx-affine3");
   expect_matches(model);
+}
+
+// Encodings that are decoded: the golden files' oracles decoded the same bytes to float32.
+void expect_exact(const std::filesystem::path& checkpoint) {
+  ConvertOptions options;
+  options.expert_format = QFormatId::kF32;
+  options.resident_format = QFormatId::kF32;
+  expect_matches(checkpoint, test::reference_options, options);
+}
+
+TEST(Golden, EncodedFp8) {
+  MOE_REQUIRE_MODEL(model, "encodings/qwen3_moe-fp8");
+  expect_exact(model);
+}
+
+TEST(Golden, EncodedFp8InTheHubsNames) {
+  MOE_REQUIRE_MODEL(model, "encodings/qwen3_5_moe_hub-fp8");
+  expect_exact(model);
+}
+
+TEST(Golden, EncodedPackedIntegers) {
+  MOE_REQUIRE_MODEL(model, "encodings/qwen3_moe-ct-int4-asym");
+  expect_exact(model);
 }
 
 TEST(Golden, FastBackendOnQwen3Moe) {

@@ -43,9 +43,9 @@ enum class Values {
 
 // One component of a matrix. It lies directly before a guard page, or `shift` bytes into an
 // allocation of its own, which gives odd addresses; there the sanitizer watches the end.
-class Component {
+class Bytes {
  public:
-  Component(std::span<const std::byte> bytes, std::size_t shift) : shift_(shift) {
+  Bytes(std::span<const std::byte> bytes, std::size_t shift) : shift_(shift) {
     if (shift == 0) {
       guarded_ = GuardedBytes(bytes.size());
       if (!bytes.empty()) std::memcpy(guarded_.data(), bytes.data(), bytes.size());
@@ -185,7 +185,7 @@ class TestMatrix {
   }
 
   QMatrixView view_;
-  std::vector<Component> components_;
+  std::vector<Bytes> components_;
 };
 
 // The smallest number of inputs that is at least `cols` and that the format can hold; for formats

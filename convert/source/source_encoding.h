@@ -1,0 +1,82 @@
+// How checkpoints write the weights of a module, one entry for each way: how it is recognised,
+// which stored format its matrices come in, and how their rows are made. An encoding whose codes a
+// stored format can hold is repacked into it without loss; every other one is decoded to f32.
+// Sources: docs/conversion.md#encodings.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "convert/source/source_tensor.h"
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "formats/weights/qformat.h"
+
+namespace moepack {
+
+// The tensors of one source module, by component; empty where there is none.
+struct SourceModule : Components<SourceTensor> {
+  // kCorrupt when the component is there already: two source names mean the same tensor.
+  Status add(Component component, const SourceTensor& tensor);
+};
+
+struct SourceEncoding;
+
+// A module whose tensors were checked: [.., rows, cols], all matrices of one format.
+struct ModuleForm {
+  const SourceEncoding* encoding = nullptr;
+  SourceModule tensors;
+  WeightFormat format;     // in which its rows are read
+  std::uint64_t rows = 0;  // of one matrix
+  std::uint64_t cols = 0;
+  // Weights that share a scale, where the encoding leaves it to the configuration or to shapes.
+  std::uint64_t block_rows = 0;
+  std::uint64_t block_cols = 0;
+};
+
+// What a tensor is whose name ends in `suffix`, which follows the name of its module.
+struct SourceSuffix {
+  std::string_view suffix;
+  std::optional<Component> component;  // nullopt: decoding the weights does not need it
+};
+
+struct SourceEncoding {
+  std::string_view name;  // for people: "fp8"
+  std::span<const SourceSuffix> suffixes;
+  bool (*detects)(const SourceModule& module);
+  // Fills in the rest of `form`, which has encoding and tensors, for the logical shape `shape` (by
+  // the configuration, the input last). kCorrupt: shapes that contradict it or each other, naming
+  // the tensor and both; kUnsupported: a variant that cannot be read.
+  Status (*check)(std::span<const std::uint64_t> shape, const SourceQuantization& declared,
+                  ModuleForm& form);
+  // Fills `out` with rows [begin, end) of a component of form.format, counted over all matrices of
+  // the module. nullptr: the tensors hold just these bytes. Any number of threads.
+  Status (*read_rows)(const ModuleForm& form, Component component, std::uint64_t begin,
+                      std::uint64_t end, std::span<std::byte> out);
+};
+
+// All of them; the first that detects a module is its encoding.
+std::span<const SourceEncoding* const> source_encodings();
+
+// Removes the suffix that some encoding gives to a tensor of a module; nullopt when there is none.
+std::optional<SourceSuffix> take_source_suffix(std::string_view& name);
+
+// kUnsupported: no encoding knows the module's codes. Else the errors of SourceEncoding::check.
+Result<ModuleForm> recognise_module(const SourceModule& module,
+                                    std::span<const std::uint64_t> shape,
+                                    const SourceQuantization& declared);
+
+// kCorrupt: the shape is `found`, config.json gives `expected`.
+Status source_shape_error(const SourceTensor& tensor, std::span<const std::uint64_t> expected);
+// True when all dimensions but the last agree.
+bool same_outer_shape(const SourceTensor& tensor, std::span<const std::uint64_t> shape);
+
+extern const SourceEncoding kPlainEncoding;          // floats, and blocks of GGUF files
+extern const SourceEncoding kMlxAffineEncoding;      // MLX's affine codes
+extern const SourceEncoding kFp8Encoding;            // F8_E4M3 with scales of blocks, rows or all
+extern const SourceEncoding kPackedIntegerEncoding;  // compressed-tensors' pack-quantized
+
+}  // namespace moepack
