@@ -37,9 +37,9 @@ class Binder {
     if (found == nullptr) return {};
     const ResidentTensor& tensor = *found->tensor;
     QMatrixView view{.format = tensor.format, .rows = bound.rows, .cols = bound.cols};
-    view.weight = found->data + tensor.weight_offset;
-    if (tensor.bytes.scales != 0) view.scales = found->data + tensor.scales_offset;
-    if (tensor.bytes.biases != 0) view.biases = found->data + tensor.biases_offset;
+    view.weight = found->at(tensor.weight_offset);
+    if (tensor.bytes.scales != 0) view.scales = found->at(tensor.scales_offset);
+    if (tensor.bytes.biases != 0) view.biases = found->at(tensor.biases_offset);
     return view;
   }
 
@@ -54,9 +54,8 @@ class Binder {
                                         std::pair{tensor.scales_offset, tensor.bytes.scales},
                                         std::pair{tensor.biases_offset, tensor.bytes.biases}}) {
       const std::uint64_t row_bytes = bytes / bound.rows;
-      reorder_v_heads(
-          std::span(found->data + offset + first * row_bytes, bytes - first * row_bytes),
-          key_heads_, value_heads_, found->v_heads, order);
+      reorder_v_heads(std::span(found->at(offset) + first * row_bytes, bytes - first * row_bytes),
+                      key_heads_, value_heads_, found->v_heads, order);
     }
     found->v_heads = order;
     return matrix(role, layer);
