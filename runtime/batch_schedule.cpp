@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "runtime/model/byte_counts.h"
+#include "runtime/model/layer_slice.h"
+#include "runtime/model/sequence.h"
+
 namespace moepack {
 
 bool Batch::is_live() const {
@@ -28,6 +32,16 @@ std::vector<LogitRow> logit_rows(const Batch& batch, std::span<const Slice> slic
     }
   }
   return rows;
+}
+
+std::uint64_t batch_list_bytes(std::uint64_t tokens, std::uint64_t sequences) {
+  // Lists may hold three times their size while they grow.
+  constexpr std::uint64_t kPerToken = 3 * (sizeof(std::int32_t) + sizeof(LogitRow));
+  // Slice and BatchSlice, their indices, the slice of a layer, a status, the sequence.
+  constexpr std::uint64_t kPerSequence =
+      3 * (sizeof(Slice) + sizeof(BatchSlice) + sizeof(LayerSlice) + sizeof(Status) +
+           3 * sizeof(std::size_t) + sizeof(Sequence));
+  return capped_sum(capped_product(tokens, kPerToken), capped_product(sequences, kPerSequence));
 }
 
 BatchSchedule::BatchSchedule(std::span<const Slice> slices, std::size_t max_tokens)

@@ -36,6 +36,10 @@ struct LogitRow {
 // In the order of the batch, without the slices that ended.
 std::vector<LogitRow> logit_rows(const Batch& batch, std::span<const Slice> slices);
 
+// Memory of the lists of one call of at most `sequences` slices, whose batches have at most
+// `tokens` tokens, and of the sequences themselves without their states.
+std::uint64_t batch_list_bytes(std::uint64_t tokens, std::uint64_t sequences);
+
 // Fills batches in the order of the slices, each as far as it goes.
 class BatchSchedule {
  public:

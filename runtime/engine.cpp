@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "formats/model_dir.h"
 #include "runtime/batch_schedule.h"
 #include "runtime/model/available_memory.h"
 #include "runtime/model/cpu_forward.h"
@@ -46,6 +45,17 @@ std::vector<Status> check_slices(std::span<const Slice> slices, const ModelConfi
                              : check_slice(slices[i], config));
   }
   return statuses;
+}
+
+MemoryRequest memory_request(const EngineOptions& options) {
+  MemoryRequest request{.context = options.context,
+                        .chunk_tokens = options.chunk_tokens,
+                        .threads = options.threads,
+                        .sequences = options.sequences,
+                        .cache_bytes = options.cache_bytes,
+                        .available_bytes = available_memory_bytes()};
+  request.batch_bytes = batch_list_bytes(batch_tokens(request), options.sequences);
+  return request;
 }
 
 }  // namespace
@@ -128,27 +138,18 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
-  if (options.threads == 0 || options.chunk_tokens == 0 || options.context == 0 ||
-      options.sequences == 0) {
-    return invalid_argument("threads, context, chunk and sequences must be at least 1");
+  if (options.chunk_tokens == 0 || options.context == 0 || options.sequences == 0) {
+    return invalid_argument("context, chunk and sequences must be at least 1");
   }
-  MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(options.backend, options.cpu_level));
-  MOE_ASSIGN_OR_RETURN(const ModelDir dir,
-                       open_model_dir(options.model, options.pack, options.overlays));
-  MOE_RETURN_IF_ERROR(check_kernel_support(*kernels, dir));
-  const std::uint64_t most_tokens = options.sequences * std::min(options.context, kMaxContext);
-  const ActivationLimits limits{
-      .tokens = std::min<std::uint64_t>(options.chunk_tokens, most_tokens),
-      .threads = options.threads,
-      .context = options.context};
+  MOE_ASSIGN_OR_RETURN(const SelectedModel selected, open_selected_model(options));
+  const ModelDir& dir = selected.dir;
+  MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
+  const MemoryRequest request = memory_request(options);
   auto impl = std::make_unique<Impl>();
-  MOE_ASSIGN_OR_RETURN(impl->plan, plan_memory(dir.config, resident_memory(dir), dir.pack,
-                                               {.context = options.context,
-                                                .chunk_tokens = limits.tokens,
-                                                .threads = options.threads,
-                                                .sequences = options.sequences,
-                                                .cache_bytes = options.cache_bytes,
-                                                .available_bytes = available_memory_bytes()}));
+  MOE_ASSIGN_OR_RETURN(impl->plan,
+                       plan_memory(dir.config, resident_memory(dir), dir.pack, request));
+  const ActivationLimits limits{
+      .tokens = batch_tokens(request), .threads = options.threads, .context = options.context};
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir));
   const std::uint64_t fingerprint = model_fingerprint(dir, weights);
   MOE_ASSIGN_OR_RETURN(
@@ -157,8 +158,9 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->config = dir.config;
   impl->identity = {.model = fingerprint, .context = options.context};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
-  MOE_ASSIGN_OR_RETURN(impl->backend, make_cpu_forward(dir.config, std::move(weights),
-                                                       std::move(store), *kernels, limits));
+  MOE_ASSIGN_OR_RETURN(impl->backend,
+                       make_cpu_forward(dir.config, std::move(weights), std::move(store),
+                                        *selected.kernels, limits));
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 

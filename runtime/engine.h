@@ -2,19 +2,16 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
-#include "formats/pack/resident_overlay.h"
-#include "runtime/model/backend.h"
 #include "runtime/model/forward_observer.h"
-#include "runtime/model/kernels.h"
 #include "runtime/model/memory_plan.h"
+#include "runtime/model/model_selection.h"
 #include "runtime/model/sequence.h"
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
@@ -22,13 +19,7 @@
 
 namespace moepack {
 
-struct EngineOptions {
-  std::filesystem::path model;
-  std::string pack;  // as open_model_dir takes it
-  std::vector<OverlayGroup> overlays;
-  Backend backend = Backend::kCpu;
-  CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
-  std::uint32_t threads = 1;
+struct EngineOptions : ModelSelection {
   std::uint64_t context = 4096;      // most tokens of a sequence
   std::uint32_t sequences = 1;       // most sequences at the same time
   std::uint64_t cache_bytes = 0;     // 0: chosen from the memory there is

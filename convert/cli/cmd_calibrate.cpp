@@ -8,17 +8,18 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/cli/free_space_text.h"
-#include "convert/cli/model_path.h"
+#include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
+#include "formats/base/limits.h"
 #include "runtime/corpus/calibrate.h"
 
 namespace moepack::cli {
 namespace {
 
 struct CalibrateFlags {
-  EngineFlags engine;
+  ModelFlags model;
   std::vector<std::string> texts;
   std::string token_ids;
   std::string output;
@@ -72,21 +73,15 @@ Result<std::vector<std::int32_t>> read_tokens(const CalibrateFlags& flags) {
     return invalid_argument("there is nothing to calibrate with",
                             "give -f TEXT or --token-ids FILE");
   }
-  MOE_ASSIGN_OR_RETURN(const auto texts, tokenize_files(flags.engine.model, flags.texts));
+  MOE_ASSIGN_OR_RETURN(const auto texts, tokenize_files(flags.model.model, flags.texts));
   std::vector<std::int32_t> tokens;
   for (const auto& ids : texts) tokens.insert(tokens.end(), ids.begin(), ids.end());
   return tokens;
 }
 
 Result<CalibrateOptions> options_of(const CalibrateFlags& flags) {
-  MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   CalibrateOptions options;
-  options.model = flags.engine.model;
-  options.pack = flags.engine.pack;
-  MOE_ASSIGN_OR_RETURN(options.overlays, overlay_groups(flags.engine));
-  MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.engine.backend));
-  MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.engine.cpu));
-  options.threads = thread_count(flags.engine.threads);
+  MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags.model));
   options.output = flags.output;
   options.context = flags.context;
   options.max_tokens = flags.max_tokens;
@@ -212,7 +207,7 @@ Result<CalibrateReport> run(const CalibrateFlags& flags) {
 }
 
 void add_flags(CLI::App& command, CalibrateFlags& flags) {
-  add_model_flags(command, flags.engine);
+  add_model_flags(command, flags.model);
   CLI::Option* texts = command
                            .add_option("-f,--file", flags.texts,
                                        "Text to calibrate with; may be given several times")
@@ -233,7 +228,7 @@ void add_flags(CLI::App& command, CalibrateFlags& flags) {
   command
       .add_option("-c,--ctx-size", flags.context,
                   "Tokens of a window; each starts from a fresh state")
-      ->check(whole_number(1, kMaxContext))
+      ->check(whole_number(1, kMaxSequenceTokens))
       ->capture_default_str();
   command
       .add_option("--probe-tokens", flags.probe_tokens,

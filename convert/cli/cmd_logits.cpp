@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/model_flags.h"
 #include "convert/cli/output.h"
 #include "convert/cli/token_input.h"
 

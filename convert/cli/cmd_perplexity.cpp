@@ -5,11 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/elapsed.h"
+#include "formats/base/limits.h"
 #include "runtime/score/kl_format.h"
 #include "runtime/score/kl_scoring.h"
 #include "runtime/score/perplexity.h"
@@ -191,7 +193,7 @@ void add_flags(CLI::App& command, PerplexityFlags& flags) {
                   "Score these ids: raw little-endian int32, or a JSON list")
       ->excludes(text);
   command.add_option("-c,--ctx-size", flags.context, "Tokens of a window")
-      ->check(whole_number(3, kMaxContext))
+      ->check(whole_number(3, kMaxSequenceTokens))
       ->capture_default_str();
   command.add_option("--chunks", flags.windows, "Score only the first N windows; 0: all")
       ->check(whole_number(0, kMaxCount))

@@ -8,11 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
+#include "formats/base/limits.h"
 #include "formats/calibration/calibration_profile.h"
 #include "formats/calibration/expert_counts.h"
 #include "formats/calibration/foreign_profile.h"
@@ -29,7 +31,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::array kShares{0.5, 0.8, 0.95};
 
 struct ProfileFlags {
-  EngineFlags engine;
+  ModelFlags model;
   std::vector<std::string> texts;
   std::string token_ids;
   std::vector<std::string> adds;
@@ -61,7 +63,7 @@ Status check_flags(const ProfileFlags& flags) {
     return invalid_argument("there is nothing to count",
                             "give -f TEXT, --token-ids FILE, --calibration CALIB or --add FILE");
   }
-  if (flags.runs() && flags.engine.model.empty()) {
+  if (flags.runs() && flags.model.model.empty()) {
     return invalid_argument("a text needs a model to run through", "name the model directory");
   }
   if (flags.output.empty() && flags.hot_experts.empty() && !flags.dry_run) {
@@ -83,10 +85,10 @@ Status check_flags(const ProfileFlags& flags) {
 Result<ExpertProfile> known_model(const ProfileFlags& flags) {
   ExpertProfile known;
   known.shape = flags.shape;
-  if (flags.engine.model.empty()) return known;
-  MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
-  const std::filesystem::path path = flags.engine.model;
-  MOE_ASSIGN_OR_RETURN(const ModelDir model, open_model_dir(path, flags.engine.pack));
+  if (flags.model.model.empty()) return known;
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model.model));
+  const std::filesystem::path path = flags.model.model;
+  MOE_ASSIGN_OR_RETURN(const ModelDir model, open_model_dir(path, flags.model.pack));
   const ExpertShape shape{model.config.num_layers, model.config.num_experts};
   MOE_ASSIGN_OR_RETURN(known.shape, settle_shape(shape, flags.shape, path.string()));
   known.model = model_directory_name(path);
@@ -148,7 +150,7 @@ class Sum {
 };
 
 Result<std::vector<std::vector<std::int32_t>>> read_texts(const ProfileFlags& flags) {
-  if (flags.token_ids.empty()) return tokenize_files(flags.engine.model, flags.texts);
+  if (flags.token_ids.empty()) return tokenize_files(flags.model.model, flags.texts);
   std::vector<std::vector<std::int32_t>> texts(1);
   MOE_ASSIGN_OR_RETURN(texts[0], read_token_ids(flags.token_ids));
   return texts;
@@ -156,12 +158,7 @@ Result<std::vector<std::vector<std::int32_t>>> read_texts(const ProfileFlags& fl
 
 Result<ProfileOptions> options_of(const ProfileFlags& flags) {
   ProfileOptions options;
-  options.model = flags.engine.model;
-  options.pack = flags.engine.pack;
-  MOE_ASSIGN_OR_RETURN(options.overlays, overlay_groups(flags.engine));
-  MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.engine.backend));
-  MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.engine.cpu));
-  options.threads = thread_count(flags.engine.threads);
+  MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags.model));
   options.context = flags.context;
   options.max_tokens = flags.max_tokens;
   options.ram_bytes = flags.ram_mib << 20;
@@ -214,7 +211,7 @@ Result<Outcome> run(const ProfileFlags& flags) {
   for (const std::string& file : flags.adds) MOE_RETURN_IF_ERROR(sum.add_file(file));
   if (flags.runs()) {
     MOE_ASSIGN_OR_RETURN(outcome.run, run_texts(flags, sum));
-    MOE_RETURN_IF_ERROR(sum.add(flags.engine.model, outcome.run->profile));
+    MOE_RETURN_IF_ERROR(sum.add(flags.model.model, outcome.run->profile));
   }
   outcome.profile = sum.take();
   outcome.notes = sum.notes();
@@ -332,7 +329,7 @@ void print_json(const Outcome& outcome, const ProfileFlags& flags) {
 }
 
 void add_sources(CLI::App& command, ProfileFlags& flags) {
-  add_model_flags(command, flags.engine);
+  add_model_flags(command, flags.model);
   command.get_option("--model")->required(false)->description(
       "Model directory; needed to run a text, else to check and name what is added");
   CLI::Option* texts =
@@ -381,7 +378,7 @@ void add_flags(CLI::App& command, ProfileFlags& flags) {
   command
       .add_option("-c,--ctx-size", flags.context,
                   "Tokens of a window; each starts from a fresh state")
-      ->check(whole_number(1, kMaxContext))
+      ->check(whole_number(1, kMaxSequenceTokens))
       ->capture_default_str();
   command
       .add_option("--ram-mb", flags.ram_mib,

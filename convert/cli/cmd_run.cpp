@@ -9,10 +9,12 @@
 #include <optional>
 #include <sstream>
 
+#include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/json.h"
+#include "formats/base/limits.h"
 #include "runtime/generate.h"
 
 namespace moepack::cli {
@@ -183,7 +185,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->check(whole_number(-1, std::uint64_t{1} << 30))
       ->capture_default_str();
   command.add_option("-c,--ctx-size", flags.context, "Most tokens, prompt included; 0: 4096")
-      ->check(whole_number(0, kMaxContext))
+      ->check(whole_number(0, kMaxSequenceTokens))
       ->capture_default_str();
   flags.sampling.temperature = 0.0F;
   command.add_option("--temp", flags.sampling.temperature, "Temperature; 0: greedy")

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 
 namespace moepack::cli {
@@ -29,83 +28,8 @@ void add_threads(CLI::App& command, std::uint32_t& threads) {
       ->capture_default_str();
 }
 
-void add_model_flags(CLI::App& command, EngineFlags& flags) {
-  command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
-  command.add_option("--pack", flags.pack,
-                     "Expert pack: NAME of packed_experts_NAME, or a directory's whole name");
-  command
-      .add_option("--overlay", flags.overlays,
-                  "Take these residents from MODEL/gguf instead: embedding, lm_head, attention, "
-                  "linear_attention, shared_experts, separated by commas; all: those there are")
-      ->delimiter(',')
-      ->allow_extra_args(false);  // what follows may be MODEL
-  command.add_option("--backend", flags.backend, "auto, reference or cpu")
-      ->envname("MOEPACK_BACKEND")
-      ->capture_default_str();
-  command
-      .add_option("--cpu", flags.cpu,
-                  "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni")
-      ->capture_default_str();
-  add_threads(command, flags.threads);
-}
-
-void add_engine_flags(CLI::App& command, EngineFlags& flags) {
-  add_model_flags(command, flags);
-  command
-      .add_option("--cache-mb", flags.cache_mib,
-                  "Memory for experts in MiB; 0: what the machine can spare")
-      ->check(whole_number(0, kMaxMebibytes))
-      ->capture_default_str();
-  command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
-      ->check(whole_number(1, 65536))
-      ->capture_default_str();
-}
-
 std::uint32_t thread_count(std::uint32_t flag) {
   return flag != 0 ? flag : std::max(1U, std::thread::hardware_concurrency());
-}
-
-Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags) {
-  std::vector<OverlayGroup> groups;
-  bool all = false;
-  for (const std::string& name : flags.overlays) {
-    const auto group = overlay_group_from_name(name);
-    if (!group.has_value() && name != "all") {
-      return invalid_argument("--overlay " + printable(name) + " is no group of tensors",
-                              "known are embedding, lm_head, attention, linear_attention, "
-                              "shared_experts and all");
-    }
-    all = all || !group.has_value();
-    if (group.has_value() && std::find(groups.begin(), groups.end(), *group) == groups.end()) {
-      groups.push_back(*group);
-    }
-  }
-  if (!all) return groups;
-  groups = list_overlay_groups(flags.model);
-  if (!groups.empty()) return groups;
-  return not_found(Where{.file = flags.model}, "has no overlays",
-                   "make some with moepack overlay, or leave --overlay out");
-}
-
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
-  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
-  EngineOptions options;
-  options.model = flags.model;
-  options.pack = flags.pack;
-  MOE_ASSIGN_OR_RETURN(options.overlays, overlay_groups(flags));
-  MOE_ASSIGN_OR_RETURN(options.backend, parse_backend(flags.backend));
-  MOE_ASSIGN_OR_RETURN(options.cpu_level, parse_cpu_level(flags.cpu));
-  options.threads = thread_count(flags.threads);
-  options.context = context;
-  options.cache_bytes = flags.cache_mib << 20;
-  options.chunk_tokens = flags.chunk_tokens;
-  return Engine::open(options);
-}
-
-void note_long_context(std::uint64_t context, const ModelConfig& config) {
-  if (config.max_position_embeddings == 0 || context <= config.max_position_embeddings) return;
-  std::cerr << "moepack: note: -c " << context << " is more than the "
-            << config.max_position_embeddings << " positions of the model's config.json\n";
 }
 
 }  // namespace moepack::cli

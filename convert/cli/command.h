@@ -1,8 +1,9 @@
-// What the subcommands share: how they register, how they fail, and the options of every command
-// that runs a model. All of it is called from the main thread.
+// What the subcommands share: how they register and how they fail. All of it is called from the
+// main thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,7 +11,6 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "formats/base/status.h"
-#include "runtime/engine.h"
 
 namespace moepack::cli {
 
@@ -58,33 +58,7 @@ void add_report_flags(CLI::App& command, bool& json, bool& quiet);
 // Adds -t.
 void add_threads(CLI::App& command, std::uint32_t& threads);
 
-// The options of commands that run a model.
-struct EngineFlags {
-  std::string model;
-  std::string pack;
-  std::vector<std::string> overlays;
-  std::string backend = "auto";
-  std::string cpu = "auto";
-  std::uint32_t threads = 0;    // 0: one per processor
-  std::uint64_t context = 0;    // 0: the command's default
-  std::uint64_t cache_mib = 0;  // 0: automatic
-  std::uint32_t chunk_tokens = 512;
-};
-
-// Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
-void add_model_flags(CLI::App& command, EngineFlags& flags);
-// Adds the flags of add_model_flags(), --cache-mb and --chunk.
-void add_engine_flags(CLI::App& command, EngineFlags& flags);
-
 // The number of threads that -t asks for, where 0 stands for one per processor.
 std::uint32_t thread_count(std::uint32_t flag);
-
-// The groups that --overlay names, each once; "all" stands for those that the model has.
-Result<std::vector<OverlayGroup>> overlay_groups(const EngineFlags& flags);
-// Checks the flags and opens the engine with a context of `context` tokens.
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);
-// Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
-// can be run.
-void note_long_context(std::uint64_t context, const ModelConfig& config);
 
 }  // namespace moepack::cli

@@ -12,8 +12,6 @@ CLI::Validator whole_number(std::int64_t least, std::uint64_t most);
 // Takes a decimal number. Both ends are allowed, and NaN is in no range.
 CLI::Validator real_number(double least, double most);
 
-// Tokens of a context or a window.
-constexpr std::uint64_t kMaxContext = std::uint64_t{1} << 24;
 // Tokens of a text, windows, rows: more than anybody has, and far from where arithmetic ends.
 constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 40;
 // MiB of memory: 16 TiB.

@@ -7,6 +7,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/base/number_text.h"
 
 namespace moepack {
@@ -15,7 +16,6 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr const char* kFormatName = "moepack.sensitivity";
 constexpr std::uint32_t kMostLayers = 1U << 16;
-constexpr std::uint64_t kMostWidth = std::uint64_t{1} << 24;
 
 std::string list(const std::vector<double>& values) {
   std::string text = "[";
@@ -83,8 +83,8 @@ Status parse_head(const JsonFields& root, SensitivityTable& t) {
   MOE_ASSIGN_OR_RETURN(t.method, root.string("method"));
   MOE_ASSIGN_OR_RETURN(t.num_layers, root.number32("num_layers", 1, kMostLayers));
   MOE_ASSIGN_OR_RETURN(t.num_experts, root.number32("num_experts", 1, kMostLayers));
-  MOE_ASSIGN_OR_RETURN(t.hidden_size, root.number("hidden_size", 1, kMostWidth));
-  MOE_ASSIGN_OR_RETURN(t.expert_width, root.number("expert_width", 1, kMostWidth));
+  MOE_ASSIGN_OR_RETURN(t.hidden_size, root.number("hidden_size", 1, kMaxModelDimension));
+  MOE_ASSIGN_OR_RETURN(t.expert_width, root.number("expert_width", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(t.group_size, root.number32("group_size", 1));
   MOE_ASSIGN_OR_RETURN(t.page_size, root.number("page_size", 1, std::uint64_t{1} << 30));
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* bits, root.array("bits"));

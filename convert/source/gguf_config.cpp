@@ -17,7 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kMaxContext = 1U << 30;
 // Of a list with one entry a layer.
 constexpr std::uint64_t kMaxValues = 1U << 16;
 
@@ -302,7 +301,7 @@ Result<std::string> gguf_config_text(const GgufModel& model, const Architecture&
   config["num_hidden_layers"] = layers;
   MOE_ASSIGN_OR_RETURN(config["layer_types"], layer_types(keys, layers));
   MOE_ASSIGN_OR_RETURN(config["max_position_embeddings"],
-                       keys.dimension("context_length", kMaxContext));
+                       keys.dimension("context_length", kMaxStatedPositions));
   MOE_ASSIGN_OR_RETURN(const double eps, keys.real("attention.layer_norm_rms_epsilon"));
   if (!(eps > 0 && eps < 1)) {
     return keys.error("attention.layer_norm_rms_epsilon", "is not between 0 and 1");

@@ -8,6 +8,7 @@
 #include "convert/source/gguf_pre_tokenizer.h"
 #include "convert/source/gguf_vocabulary.h"
 #include "formats/base/utf8.h"
+#include "formats/config/companion_files.h"
 
 namespace moepack {
 namespace {
@@ -18,6 +19,8 @@ constexpr std::string_view kPrefix = "tokenizer.ggml.";
 constexpr std::string_view kTemplate = "tokenizer.chat_template";
 constexpr std::string_view kTemplateNames = "tokenizer.chat_templates";
 constexpr std::size_t kMaxTemplateName = 128;
+// As large as the file that it becomes may be; of the named ones together.
+constexpr std::uint64_t kMaxTemplateBytes = companion_max_bytes(kChatTemplateName);
 // Control characters in made-up tokens take six bytes each; the largest real files have 30 MiB.
 constexpr std::size_t kMaxJsonBytes = std::size_t{64} << 20;
 
@@ -180,18 +183,18 @@ std::string generation_config_text(const SpecialIds& ids) {
 }
 
 // Absent keys pass: their getters say so.
-Status check_size(const GgufMetadata& metadata, std::string_view key, const std::string& file) {
+Status check_size(const GgufMetadata& metadata, std::string_view key, std::uint64_t most,
+                  const std::string& file) {
   const GgufEntry* entry = metadata.find(key);
-  if (entry == nullptr || entry->bytes <= kMaxTokenizerKeyBytes) return Status::ok();
+  if (entry == nullptr || entry->bytes <= most) return Status::ok();
   return unsupported(Where{.file = file, .offset = entry->offset},
                      "key " + std::string(key) + " has " + std::to_string(entry->bytes) +
-                         " bytes, at most " + std::to_string(kMaxTokenizerKeyBytes) +
-                         " are handled");
+                         " bytes, at most " + std::to_string(most) + " are handled");
 }
 
 Result<std::string> read_text(const GgufMetadata& metadata, const std::string& key,
-                              const std::string& file) {
-  MOE_RETURN_IF_ERROR(check_size(metadata, key, file));
+                              const std::string& file, std::uint64_t most = kMaxTokenizerKeyBytes) {
+  MOE_RETURN_IF_ERROR(check_size(metadata, key, most, file));
   MOE_ASSIGN_OR_RETURN(std::string text, metadata.string(key));
   if (find_invalid_utf8(text) != std::string_view::npos) {
     return corrupt(Where{.file = file, .offset = metadata.find(key)->offset},
@@ -215,7 +218,7 @@ Result<std::vector<std::string>> template_names(const GgufMetadata& metadata,
   std::vector<std::string> names;
   const GgufEntry* entry = metadata.find(kTemplateNames);
   if (entry == nullptr) return names;
-  MOE_RETURN_IF_ERROR(check_size(metadata, kTemplateNames, file));
+  MOE_RETURN_IF_ERROR(check_size(metadata, kTemplateNames, kMaxTokenizerKeyBytes, file));
   const auto bad = [&](const std::string& name, std::string_view what) {
     return corrupt(Where{.file = file, .offset = entry->offset},
                    "key " + std::string(kTemplateNames) + ": the name \"" + printable(name, 64) +
@@ -239,18 +242,19 @@ Status add_templates(const GgufMetadata& metadata, const std::string& file,
                      std::vector<NamedText>& files) {
   const std::string main(kTemplate);
   if (metadata.has(main)) {
-    MOE_ASSIGN_OR_RETURN(std::string text, read_text(metadata, main, file));
-    files.push_back({"chat_template.jinja", std::move(text)});
+    MOE_ASSIGN_OR_RETURN(std::string text, read_text(metadata, main, file, kMaxTemplateBytes));
+    files.push_back({kChatTemplateName, std::move(text)});
   }
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> names, template_names(metadata, file));
   std::uint64_t bytes = 0;
   for (const std::string& name : names) {
-    MOE_ASSIGN_OR_RETURN(std::string text, read_text(metadata, main + "." + name, file));
+    MOE_ASSIGN_OR_RETURN(std::string text,
+                         read_text(metadata, main + "." + name, file, kMaxTemplateBytes));
     bytes += text.size();
-    if (bytes > kMaxTokenizerKeyBytes) {
+    if (bytes > kMaxTemplateBytes) {
       return unsupported(Where{.file = file, .offset = metadata.find(kTemplateNames)->offset},
                          "the templates of " + std::string(kTemplateNames) + " have more than " +
-                             std::to_string(kMaxTokenizerKeyBytes) + " bytes");
+                             std::to_string(kMaxTemplateBytes) + " bytes");
     }
     files.push_back({"additional_chat_templates/" + name + ".jinja", std::move(text)});
   }

@@ -28,7 +28,8 @@ struct NamedText {
 //   additional_chat_templates/NAME.jinja  of tokenizer.chat_template.NAME; NAME has letters, digits
 //                          and '_' only
 // The same keys give the same bytes. Memory: 17 MiB for 250,000 tokens and as many merges; bounded
-// by kMaxTokenizerKeyBytes and, for tokenizer.json, 64 MiB, beyond which it is kUnsupported.
+// by kMaxTokenizerKeyBytes, for templates by the limit of chat_template.jinja (companion_files.h)
+// and, for tokenizer.json, by 64 MiB, beyond which it is kUnsupported.
 //
 // kUnsupported, naming the key: tokenizer.ggml.model other than "gpt2", an unknown
 // tokenizer.ggml.pre, and what GgufVocabulary::read and gguf_pre_tokenizer refuse. kCorrupt: ids of

@@ -17,8 +17,9 @@
 
 namespace moepack {
 
-// Of tokens, merges and a chat template each, as the file holds them; the largest published
-// vocabularies have 5 MiB. Bounds memory: about four times the bytes of tokens and merges.
+// Of tokens, of merges and of each other key of the tokenizer, as the file holds them; the largest
+// published vocabularies have 5 MiB. Bounds memory: about four times the bytes of tokens and
+// merges.
 constexpr std::uint64_t kMaxTokenizerKeyBytes = std::uint64_t{16} << 20;
 
 enum class GgufTokenKind : std::uint8_t {

@@ -2,6 +2,7 @@
 // from costing memory or time; none is reached by a model that exists.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace moepack {
@@ -15,7 +16,15 @@ constexpr std::uint64_t kMaxSmallManifestBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
 // Tokens that a calibration counts.
 constexpr std::uint64_t kMaxCalibrationTokens = std::uint64_t{1} << 40;
-// One dimension of a model: hidden size, widths, rows of a projection.
-constexpr std::uint64_t kMaxModelDimension = std::uint64_t{1} << 24;
+// One dimension of a model: hidden size, widths, rows of a projection. Products of two fit 64 bits
+// with room.
+constexpr std::uint32_t kMaxModelDimension = std::uint32_t{1} << 24;
+// Dimensions of a resident tensor.
+constexpr std::size_t kMaxTensorRank = 8;
+// Tokens of a sequence that is run: float32, which RoPE computes positions in, tells no more apart.
+constexpr std::uint64_t kMaxSequenceTokens = std::uint64_t{1} << 24;
+// Positions that a model's files may say it was made for. More than can be run: a large number
+// there harms nobody until someone asks for it.
+constexpr std::uint32_t kMaxStatedPositions = std::uint32_t{1} << 30;
 
 }  // namespace moepack

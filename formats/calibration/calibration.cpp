@@ -17,8 +17,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMaxWidth = std::uint64_t{1} << 24;
-
 Status check_version(const JsonFields& root) {
   if (!root.has("format_version")) {
     return root.error("format_version", "is missing; this is not a calibration of moepack",
@@ -37,8 +35,8 @@ Status parse_dimensions(const JsonFields& root, CalibrationManifest& m) {
   MOE_ASSIGN_OR_RETURN(m.num_layers, root.number32("num_layers", 1, kMaxCalibrationLayers));
   MOE_ASSIGN_OR_RETURN(m.num_experts, root.number32("num_experts", 1, kMaxCalibrationExperts));
   MOE_ASSIGN_OR_RETURN(m.experts_per_token, root.number32("experts_per_token", 1, m.num_experts));
-  MOE_ASSIGN_OR_RETURN(m.hidden_size, root.number("hidden_size", 1, kMaxWidth));
-  MOE_ASSIGN_OR_RETURN(m.expert_width, root.number("expert_width", 1, kMaxWidth));
+  MOE_ASSIGN_OR_RETURN(m.hidden_size, root.number("hidden_size", 1, kMaxModelDimension));
+  MOE_ASSIGN_OR_RETURN(m.expert_width, root.number("expert_width", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(m.tokens, root.number("tokens", 1, kMaxCalibrationTokens));
   MOE_ASSIGN_OR_RETURN(m.context, root.number32("context", 1));
   return Status::ok();

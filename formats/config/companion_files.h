@@ -35,6 +35,13 @@ constexpr std::array<CompanionFile, 5> kCompanionFiles{{
 }};
 
 bool is_companion(std::string_view name);
+// max_bytes of the companion `name`; 0 for another name.
+constexpr std::uint64_t companion_max_bytes(std::string_view name) {
+  for (const CompanionFile& file : kCompanionFiles) {
+    if (name == file.name) return file.max_bytes;
+  }
+  return 0;
+}
 
 // Whether `directory` has the companion `name`, one of the table. Errors: a link that leads
 // nowhere, something else than a regular file, or more than max_bytes.

@@ -16,7 +16,6 @@ namespace {
 constexpr double kMaxRopeTheta = 1e15;
 constexpr std::uint32_t kMaxConfigLayers = 4096;
 constexpr std::uint32_t kMaxConfigExperts = 1U << 16;
-constexpr std::uint32_t kMaxContextTokens = 1U << 30;
 
 // One number that may stand in several objects. Those that state it must agree.
 Result<double> agreed_number(const std::vector<ConfigReader>& places, std::string_view key,
@@ -69,7 +68,7 @@ Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaul
   MOE_RETURN_IF_ERROR(
       text.dimension("num_hidden_layers", defaults.num_layers, model.num_layers, kMaxConfigLayers));
   MOE_RETURN_IF_ERROR(text.dimension("max_position_embeddings", defaults.max_position_embeddings,
-                                     model.max_position_embeddings, kMaxContextTokens));
+                                     model.max_position_embeddings, kMaxStatedPositions));
   MOE_ASSIGN_OR_RETURN(const auto eps, text.optional_number("rms_norm_eps"));
   model.rms_norm_eps = static_cast<float>(eps.value_or(defaults.rms_norm_eps));
   if (!(model.rms_norm_eps > 0 && model.rms_norm_eps < 1)) {
@@ -113,7 +112,7 @@ Status read_attention_heads(const ConfigReader& text, const HeadDefaults& defaul
                                                  std::to_string(model.num_kv_heads));
   }
   // q_proj may hold a query and a gate for every head.
-  if (std::uint64_t{model.num_heads} * model.head_dim > kMaxDimension / 2) {
+  if (std::uint64_t{model.num_heads} * model.head_dim > kMaxModelDimension / 2) {
     return text.error("head_dim", "times num_attention_heads is absurdly large");
   }
   return Status::ok();

@@ -68,7 +68,7 @@ Status read_block_size(const ConfigReader& block, std::string_view key, SourceQu
   const nlohmann::json* size = block.find(key);
   if (size == nullptr) return Status::ok();
   const auto is_length = [](const nlohmann::json& n) {
-    return n.is_number_unsigned() && n.get<std::uint64_t>() - 1 < kMaxDimension;
+    return n.is_number_unsigned() && n.get<std::uint64_t>() - 1 < kMaxModelDimension;
   };
   if (!size->is_array() || size->size() != 2 || !is_length((*size)[0]) || !is_length((*size)[1])) {
     return block.error(key, "must hold two positive integers");

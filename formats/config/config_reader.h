@@ -8,13 +8,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "formats/base/limits.h"
 #include "formats/base/status.h"
 
 namespace moepack {
-
-// No dimension of a published model comes near this, and products of two dimensions still fit into
-// 64 bits with room to spare.
-constexpr std::uint32_t kMaxDimension = 1U << 24;
 
 // Borrows the JSON object and the file name: keep both alive. A key that is absent and one that is
 // null are the same, as HuggingFace writes either. Every error names the file and the key with its
@@ -37,14 +34,14 @@ class ConfigReader {
 
   // nullopt when absent.
   Result<std::optional<std::uint32_t>> optional_dimension(
-      std::string_view key, std::uint32_t maximum = kMaxDimension) const;
+      std::string_view key, std::uint32_t maximum = kMaxModelDimension) const;
   Result<std::optional<double>> optional_number(std::string_view key) const;  // finite
   Result<std::optional<bool>> optional_flag(std::string_view key) const;
   Result<std::optional<std::string>> optional_text(std::string_view key) const;
 
   // A whole number from 1 to `maximum` into `out`, `fallback` when absent.
   Status dimension(std::string_view key, std::uint32_t fallback, std::uint32_t& out,
-                   std::uint32_t maximum = kMaxDimension) const;
+                   std::uint32_t maximum = kMaxModelDimension) const;
 
   // For settings whose other values mean other math: kUnsupported, naming key and value, unless the
   // setting is absent or as it is implemented.

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "formats/base/limits.h"
 #include "formats/config/config_parts.h"
 #include "formats/config/families.h"
 #include "formats/config/family_parts.h"
@@ -44,7 +45,7 @@ Status read_linear_attention(const ConfigReader& text, ModelConfig& model) {
   }
   const std::uint64_t keys = std::uint64_t{model.linear_key_heads} * model.linear_key_dim;
   const std::uint64_t values = std::uint64_t{model.linear_value_heads} * model.linear_value_dim;
-  if (keys > kMaxDimension / 4 || values > kMaxDimension / 4) {
+  if (keys > kMaxModelDimension / 4 || values > kMaxModelDimension / 4) {
     return text.error("linear_num_value_heads",
                       "and the other linear dimensions multiply to an "
                       "absurd width");

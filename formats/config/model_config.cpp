@@ -8,12 +8,11 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/config/architecture.h"
+#include "formats/config/companion_files.h"
 #include "formats/config/config_parts.h"
 
 namespace moepack {
 namespace {
-
-constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
 
 Result<std::string> read_model_type(const ConfigReader& outer) {
   MOE_ASSIGN_OR_RETURN(const auto type, outer.optional_text("model_type"));
@@ -90,7 +89,8 @@ Result<ParsedConfig> parse_model_config(std::string_view text, const std::string
 }
 
 Result<ParsedConfig> read_model_config(const std::filesystem::path& path) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  MOE_ASSIGN_OR_RETURN(const std::string text,
+                       read_text_file(path, companion_max_bytes(kConfigName)));
   return parse_model_config(text, path.string());
 }
 

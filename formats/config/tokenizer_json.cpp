@@ -7,13 +7,13 @@
 
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/config/companion_files.h"
 
 namespace moepack {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kMaxFileBytes = 256ULL << 20;
 constexpr std::size_t kMaxSplits = 16;
 constexpr std::uint64_t kMaxId = std::numeric_limits<std::int32_t>::max() - 1;
 
@@ -422,7 +422,8 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view json, const std::str
 }
 
 Result<TokenizerSpec> load_tokenizer_json(const std::filesystem::path& path) {
-  MOE_ASSIGN_OR_RETURN(const std::string json, read_text_file(path, kMaxFileBytes));
+  MOE_ASSIGN_OR_RETURN(const std::string json,
+                       read_text_file(path, companion_max_bytes(kTokenizerName)));
   return parse_tokenizer_json(json, path.string());
 }
 

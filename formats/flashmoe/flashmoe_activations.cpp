@@ -7,6 +7,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/dtype.h"
+#include "formats/base/limits.h"
 
 namespace moepack {
 namespace {
@@ -47,10 +48,9 @@ Status FlashMoeActivations::record_error(std::uint64_t record, std::uint32_t lay
 Result<FlashMoeActivations> FlashMoeActivations::open(const std::filesystem::path& path,
                                                       const ActivationDumpDimensions& dims) {
   // Of any model; beyond, sizes of records could overflow.
-  constexpr std::uint64_t kMaxHidden = std::uint64_t{1} << 24;
   constexpr std::uint32_t kMaxExperts = 65536;  // ids are u16 in LayerActivations
   if (dims.num_layers == 0 || dims.num_experts == 0 || dims.num_experts > kMaxExperts ||
-      dims.hidden_size == 0 || dims.hidden_size > kMaxHidden) {
+      dims.hidden_size == 0 || dims.hidden_size > kMaxModelDimension) {
     return invalid_argument("an activation dump is read with the dimensions of its model");
   }
   MOE_ASSIGN_OR_RETURN(File file, File::open(path));

@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMaxRank = 8;
 constexpr const char* kFirstChunkName = "model_weights_0.bin";  // of 003's loader
 
 // ---- Entries ------------------------------------------------------------------------------------
@@ -48,7 +47,7 @@ Result<Entry> parse_entry(const JsonFields& tensors, const std::string& key) {
   }
   entry.dtype = *known;
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* shape, fields.array("shape"));
-  if (shape->size() > kMaxRank) return fields.error("shape", "has too many dimensions");
+  if (shape->size() > kMaxTensorRank) return fields.error("shape", "has too many dimensions");
   std::optional<std::uint64_t> bits = dtype_bits(entry.dtype);
   for (const nlohmann::json& dimension : *shape) {
     if (!dimension.is_number_unsigned()) {

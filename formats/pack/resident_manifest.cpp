@@ -18,8 +18,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kMaxRank = 8;
-
 // Names of the convention values, indexed by their enumerators.
 constexpr std::array<std::string_view, 2> kNormNames{"plain", "one_plus"};
 constexpr std::array<std::string_view, 2> kVHeadNames{"grouped", "tiled"};
@@ -105,8 +103,9 @@ Result<ResidentConventions> parse_conventions(const JsonFields& root) {
 // The stored dimensions of a weight component; at least one, none zero.
 Result<std::vector<std::uint64_t>> parse_shape(const JsonFields& fields) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* list, fields.array("shape"));
-  if (list->empty() || list->size() > kMaxRank) {
-    return fields.error("shape", "must have 1 to " + std::to_string(kMaxRank) + " dimensions");
+  if (list->empty() || list->size() > kMaxTensorRank) {
+    return fields.error("shape",
+                        "must have 1 to " + std::to_string(kMaxTensorRank) + " dimensions");
   }
   std::vector<std::uint64_t> shape;
   for (const nlohmann::json& dimension : *list) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <system_error>
+#include <utility>
 
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
@@ -10,7 +11,6 @@
 #include "formats/base/elapsed.h"
 #include "formats/base/file_blocks.h"
 #include "formats/base/space.h"
-#include "formats/model_dir.h"
 #include "runtime/corpus/calibrate_probe.h"
 #include "runtime/corpus/calibration_output.h"
 #include "runtime/corpus/divergence_response.h"
@@ -107,13 +107,12 @@ std::uint64_t most_tokens(const Job& job) {
 }
 
 Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_t> tokens) {
-  if (options.threads == 0 || options.context == 0) {
-    return invalid_argument("threads and context must be at least 1");
-  }
+  if (options.context == 0) return invalid_argument("the context must be at least 1");
   if (tokens.empty()) return invalid_argument("the text is empty", "give -f a text with words");
   Job job;
-  MOE_ASSIGN_OR_RETURN(job.corpus.kernels, backend_kernels(options.backend, options.cpu_level));
-  MOE_ASSIGN_OR_RETURN(job.model, open_model_dir(options.model, options.pack, options.overlays));
+  MOE_ASSIGN_OR_RETURN(SelectedModel selected, open_selected_model(options));
+  job.corpus.kernels = selected.kernels;
+  job.model = std::move(selected.dir);
   const ModelConfig& config = job.model.config;
   MOE_RETURN_IF_ERROR(check_tokens(tokens, config.vocab_size));
   job.corpus.threads = options.threads;

@@ -13,17 +13,11 @@
 #include "formats/base/status.h"
 #include "formats/calibration/calibration.h"
 #include "runtime/corpus/corpus_forward.h"
-#include "runtime/model/backend.h"
+#include "runtime/model/model_selection.h"
 
 namespace moepack {
 
-struct CalibrateOptions {
-  std::filesystem::path model;
-  std::string pack;  // as open_model_dir takes it
-  std::vector<OverlayGroup> overlays;
-  Backend backend = Backend::kCpu;
-  CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
-  std::uint32_t threads = 1;
+struct CalibrateOptions : ModelSelection {
   std::filesystem::path output;
   std::uint32_t context = 512;        // tokens of a window
   std::uint64_t max_tokens = 0;       // 0: all

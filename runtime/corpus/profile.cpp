@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "formats/base/bytes.h"
 #include "formats/base/elapsed.h"
-#include "formats/model_dir.h"
 #include "runtime/model/available_memory.h"
 #include "runtime/model/token_ids.h"
 
@@ -68,9 +68,7 @@ std::uint64_t record_bytes(const PackManifest& pack) {
 
 Result<Job> prepare(const ProfileOptions& options,
                     std::span<const std::vector<std::int32_t>> texts) {
-  if (options.threads == 0 || options.context == 0) {
-    return invalid_argument("threads and context must be at least 1");
-  }
+  if (options.context == 0) return invalid_argument("the context must be at least 1");
   Job job;
   std::vector<std::uint64_t> lengths;
   for (const std::vector<std::int32_t>& text : texts) {
@@ -80,8 +78,9 @@ Result<Job> prepare(const ProfileOptions& options,
   job.windows = choose_text_windows(lengths, options.context, options.max_tokens);
   if (job.windows.empty())
     return invalid_argument("the text is empty", "give -f a text with words");
-  MOE_ASSIGN_OR_RETURN(job.corpus.kernels, backend_kernels(options.backend, options.cpu_level));
-  MOE_ASSIGN_OR_RETURN(job.model, open_model_dir(options.model, options.pack, options.overlays));
+  MOE_ASSIGN_OR_RETURN(SelectedModel selected, open_selected_model(options));
+  job.corpus.kernels = selected.kernels;
+  job.model = std::move(selected.dir);
   const ModelConfig& config = job.model.config;
   for (const std::vector<std::int32_t>& text : texts) {
     MOE_RETURN_IF_ERROR(check_tokens(text, config.vocab_size));

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -12,17 +11,11 @@
 #include "formats/base/status.h"
 #include "formats/calibration/expert_profile.h"
 #include "runtime/corpus/corpus_forward.h"
-#include "runtime/model/backend.h"
+#include "runtime/model/model_selection.h"
 
 namespace moepack {
 
-struct ProfileOptions {
-  std::filesystem::path model;
-  std::string pack;  // as open_model_dir takes it
-  std::vector<OverlayGroup> overlays;
-  Backend backend = Backend::kCpu;
-  CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
-  std::uint32_t threads = 1;
+struct ProfileOptions : ModelSelection {
   std::uint32_t context = 512;   // tokens of a window; each starts from a fresh state
   std::uint64_t max_tokens = 0;  // 0: all
   std::uint64_t ram_bytes = 0;   // for what grows with the tokens of a batch (CorpusMemory)

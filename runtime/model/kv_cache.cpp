@@ -156,8 +156,9 @@ std::uint64_t float_kv_cache_bytes(const KvShape& shape) {
   const std::uint64_t block = capped_product(row, kv_block_rows(shape) * sizeof(float));
   if (block >= kTooManyBytes) return kTooManyBytes;
   // The list of blocks may hold three times its size while it grows.
-  return capped_product(div_up(shape.context, kv_block_rows(shape)),
-                        kv_block_bytes(shape) + 3 * sizeof(AlignedBuffer));
+  const std::uint64_t blocks = capped_product(div_up(shape.context, kv_block_rows(shape)),
+                                              kv_block_bytes(shape) + 3 * sizeof(AlignedBuffer));
+  return capped_sum(blocks, sizeof(FloatKvCache));
 }
 
 }  // namespace moepack

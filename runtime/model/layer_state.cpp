@@ -96,8 +96,10 @@ Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) 
 }
 
 std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context) {
-  if (type == LayerType::kFullAttention) return float_kv_cache_bytes(kv_shape(config, context));
-  return recurrent_bytes(config);
+  const std::uint64_t held = type == LayerType::kFullAttention
+                                 ? float_kv_cache_bytes(kv_shape(config, context))
+                                 : recurrent_bytes(config);
+  return capped_sum(held, sizeof(LayerState));
 }
 
 StateBytes state_bytes(const ModelConfig& config, std::uint64_t context) {

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "formats/base/bytes.h"
+#include "formats/base/limits.h"
 #include "runtime/model/activations.h"
 #include "runtime/model/byte_counts.h"
 #include "runtime/model/layer_state.h"
+#include "runtime/model/memory_remedy.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/store/record_cache.h"
 
@@ -69,54 +71,11 @@ std::uint64_t list_bytes(const PackManifest& pack) {
          pack.layouts.size() * sizeof(ExpertLayout) + pack.report_json.size();
 }
 
-std::uint64_t mebibytes_up(std::uint64_t bytes) { return div_up(bytes, std::uint64_t{1} << 20); }
-
 Status check_context(const MemoryRequest& request) {
-  if (request.context <= kMaxContext) return Status::ok();
+  if (request.context <= kMaxSequenceTokens) return Status::ok();
   return invalid_argument("a context of " + std::to_string(request.context) +
                               " tokens is more than positions in float32 can tell apart",
-                          "give -c " + std::to_string(kMaxContext) + " or less");
-}
-
-Status check_floor(const MemoryPlan& plan) {
-  if (plan.cache_bytes >= plan.cache_floor_bytes) return Status::ok();
-  return invalid_argument(
-      "the expert cache of " + std::to_string(plan.cache_bytes) +
-          " bytes is below the experts that one token uses, " +
-          std::to_string(plan.cache_floor_bytes) + " bytes",
-      "give --cache-mb " + std::to_string(mebibytes_up(plan.cache_floor_bytes)) + " or more");
-}
-
-// What a user can change so that a plan fits `available` bytes.
-std::string fitting_remedy(const MemoryPlan& plan, const MemoryRequest& request,
-                           std::uint64_t available) {
-  const std::uint64_t least =
-      plan.resident_bytes + plan.recurrent_bytes + plan.list_bytes + plan.cache_floor_bytes;
-  if (least > available) {
-    return "this model's residents and the experts of one token alone take " +
-           std::to_string(least) + " bytes: free memory, or raise the limit of the control group";
-  }
-  if (request.cache_bytes != 0 && plan.fixed_bytes() + plan.cache_floor_bytes <= available) {
-    const std::uint64_t most = (available - plan.fixed_bytes()) >> 20;
-    return "give --cache-mb " +
-           std::to_string(std::max(most, mebibytes_up(plan.cache_floor_bytes))) + " or less";
-  }
-  return "give a smaller -c (now " + std::to_string(request.context) + ") or --chunk (now " +
-         std::to_string(request.chunk_tokens) + ")" +
-         (request.cache_bytes != 0 ? ", or a smaller --cache-mb" : "");
-}
-
-Status check_fits(const MemoryPlan& plan, const MemoryRequest& request) {
-  const std::uint64_t available = request.available_bytes.value_or(kTooManyBytes - 1);
-  if (plan.total_bytes() <= available) return Status::ok();
-  return invalid_argument("the run takes " + std::to_string(plan.total_bytes()) +
-                              " bytes of memory (residents " + std::to_string(plan.resident_bytes) +
-                              ", keys and values " + std::to_string(plan.key_value_bytes) +
-                              ", recurrent states " + std::to_string(plan.recurrent_bytes) +
-                              ", scratch " + std::to_string(plan.scratch_bytes) + ", experts " +
-                              std::to_string(plan.cache_bytes) + "), " + std::to_string(available) +
-                              " are available",
-                          fitting_remedy(plan, request, available));
+                          "give -c " + std::to_string(kMaxSequenceTokens) + " or less");
 }
 
 std::uint64_t chosen_cache(const MemoryPlan& plan, const MemoryRequest& request) {
@@ -128,26 +87,54 @@ std::uint64_t chosen_cache(const MemoryPlan& plan, const MemoryRequest& request)
   return std::min(plan.pack_bytes, std::max(left, plan.cache_floor_bytes));
 }
 
-}  // namespace
-
-Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
-                               const PackManifest& pack, const MemoryRequest& request) {
-  MOE_RETURN_IF_ERROR(check_context(request));
-  MemoryPlan plan;
-  plan.resident_bytes = capped_sum(resident_bytes, decoded_bytes(config));
+// `plan` with everything that depends on the request.
+MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
+                           const MemoryRequest& request) {
   const StateBytes state = state_bytes(config, request.context);
   plan.key_value_bytes = capped_product(state.key_value, request.sequences);
   plan.recurrent_bytes = capped_product(state.recurrent, request.sequences);
   plan.scratch_bytes = activation_bytes(
       config,
-      {.tokens = request.chunk_tokens, .threads = request.threads, .context = request.context});
-  plan.list_bytes = list_bytes(pack);
-  plan.cache_floor_bytes = floor_bytes(config, pack);
-  plan.pack_bytes = all_record_bytes(pack);
+      {.tokens = batch_tokens(request), .threads = request.threads, .context = request.context});
   plan.cache_bytes = chosen_cache(plan, request);
-  MOE_RETURN_IF_ERROR(check_floor(plan));
-  MOE_RETURN_IF_ERROR(check_fits(plan, request));
   return plan;
+}
+
+std::string what_is_wrong(const MemoryPlan& plan, const MemoryRequest& request) {
+  if (plan.cache_bytes < plan.cache_floor_bytes) {
+    return "the expert cache of " + std::to_string(plan.cache_bytes) +
+           " bytes is below the experts that one token uses, " +
+           std::to_string(plan.cache_floor_bytes) + " bytes";
+  }
+  const std::uint64_t available = request.available_bytes.value_or(kTooManyBytes - 1);
+  return "the run takes " + std::to_string(plan.total_bytes()) + " bytes of memory (residents " +
+         std::to_string(plan.resident_bytes) + ", keys and values " +
+         std::to_string(plan.key_value_bytes) + ", recurrent states " +
+         std::to_string(plan.recurrent_bytes) + ", scratch " + std::to_string(plan.scratch_bytes) +
+         ", experts " + std::to_string(plan.cache_bytes) + "), " + std::to_string(available) +
+         " are available";
+}
+
+}  // namespace
+
+std::uint64_t batch_tokens(const MemoryRequest& request) {
+  return std::min(request.chunk_tokens, capped_product(request.sequences, request.context));
+}
+
+Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
+                               const PackManifest& pack, const MemoryRequest& request) {
+  MOE_RETURN_IF_ERROR(check_context(request));
+  MemoryPlan of_model;
+  of_model.resident_bytes = capped_sum(resident_bytes, decoded_bytes(config));
+  of_model.list_bytes = capped_sum(list_bytes(pack), request.batch_bytes);
+  of_model.cache_floor_bytes = floor_bytes(config, pack);
+  of_model.pack_bytes = all_record_bytes(pack);
+  const PlanOf plan_of = [&](const MemoryRequest& r) {
+    return plan_of_request(config, of_model, r);
+  };
+  const MemoryPlan plan = plan_of(request);
+  if (fits_memory(plan, request)) return plan;
+  return invalid_argument(what_is_wrong(plan, request), memory_remedy(request, plan_of));
 }
 
 }  // namespace moepack

@@ -11,16 +11,13 @@
 
 namespace moepack {
 
-// Most tokens of a sequence: float32, which RoPE computes positions in, tells no more apart.
-constexpr std::uint64_t kMaxContext = std::uint64_t{1} << 24;
-
 // Bytes; each at most kTooManyBytes (byte_counts.h).
 struct MemoryPlan {
   std::uint64_t resident_bytes = 0;     // model_weights.bin and overlays, norms as float32
   std::uint64_t key_value_bytes = 0;    // of all sequences at the full context
   std::uint64_t recurrent_bytes = 0;    // GatedDeltaNet states of all sequences
   std::uint64_t scratch_bytes = 0;      // activations of one chunk of tokens
-  std::uint64_t list_bytes = 0;         // what is noted of every layer and expert
+  std::uint64_t list_bytes = 0;         // what is noted of every layer, expert and batch
   std::uint64_t cache_bytes = 0;        // expert records, as RecordCache counts them
   std::uint64_t cache_floor_bytes = 0;  // the experts that one token uses, over all layers
   std::uint64_t pack_bytes = 0;         // all expert records, in memory
@@ -34,17 +31,22 @@ struct MemoryPlan {
 
 struct MemoryRequest {
   std::uint64_t context = 0;       // tokens of a sequence
-  std::uint64_t chunk_tokens = 0;  // tokens computed at once
+  std::uint64_t chunk_tokens = 0;  // tokens computed at once; batch_tokens() says how many can be
   std::uint64_t threads = 1;
-  std::uint64_t sequences = 1;  // at the same time
+  std::uint64_t sequences = 1;    // at the same time
+  std::uint64_t batch_bytes = 0;  // what the caller notes of a batch, and of every sequence
   // Budget for expert records in bytes; 0: what is left of available_bytes, at most the whole pack.
   std::uint64_t cache_bytes = 0;
   std::optional<std::uint64_t> available_bytes;  // memory that may be used; nullopt: unknown
 };
 
-// `resident_bytes`: resident_memory() of the model. kInvalidArgument, naming the flag to change,
-// when the context is above kMaxContext, the cache budget below the floor, or everything together
-// more than what is available. Pure; any number of threads.
+// Tokens of the largest batch: a chunk, or all tokens of all sequences where they are fewer.
+std::uint64_t batch_tokens(const MemoryRequest& request);
+
+// `resident_bytes`: resident_memory() of the model. kInvalidArgument when the context is above
+// kMaxSequenceTokens, the cache budget below the floor, or everything together more than what is
+// available; the remedy names flags with values that fit (memory_remedy.h), or says that none do.
+// Pure; any number of threads.
 Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
                                const PackManifest& pack, const MemoryRequest& request);
 

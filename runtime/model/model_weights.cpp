@@ -38,7 +38,7 @@ class Binder {
     const ResidentTensor& tensor = *found->tensor;
     QMatrixView view{.format = tensor.format, .rows = bound.rows, .cols = bound.cols};
     for (Component c : stored_components(tensor.format)) {
-      view.data[c] = found->data + tensor.offsets[c];
+      view.data[c] = found->at(tensor.offsets[c]);
     }
     return view;
   }
@@ -53,7 +53,7 @@ class Binder {
     for (Component c : stored_components(tensor.format)) {
       const std::uint64_t row_bytes = tensor.bytes[c] / bound.rows;
       const std::uint64_t before = first * row_bytes;
-      reorder_v_heads(std::span(found->data + tensor.offsets[c] + before, tensor.bytes[c] - before),
+      reorder_v_heads(std::span(found->at(tensor.offsets[c]) + before, tensor.bytes[c] - before),
                       key_heads_, value_heads_, found->v_heads, order);
     }
     found->v_heads = order;

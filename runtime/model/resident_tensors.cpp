@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <set>
 
+#include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "formats/pack/resident_files.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+constexpr std::size_t kPassedBlockBytes = std::size_t{1} << 20;
 
-// Bytes [begin, end) of the logical data that nothing points to.
+// Bytes [begin, end) of the logical data that nothing points to. A gap lies within one file.
 struct Unused {
   std::uint64_t begin;
   std::uint64_t end;
@@ -40,6 +41,32 @@ std::vector<Unused> unused_bytes(const ModelDir& model) {
   return unused;
 }
 
+// The parts of the gaps that take no memory: whole units of alignment.
+std::vector<ResidentHole> holes_of(const std::vector<Unused>& unused) {
+  std::vector<ResidentHole> holes;
+  for (const Unused& gap : unused) {
+    const std::uint64_t size = (gap.end - gap.begin) / kResidentAlignment * kResidentAlignment;
+    if (size != 0) holes.push_back({gap.begin, size});
+  }
+  return holes;
+}
+
+std::uint64_t total_size(std::span<const ResidentHole> holes) {
+  std::uint64_t size = 0;
+  for (const ResidentHole& hole : holes) size += hole.size;
+  return size;
+}
+
+// Where a logical byte outside of the holes lies in memory.
+std::uint64_t place_of(std::span<const ResidentHole> holes, std::uint64_t offset) {
+  std::uint64_t before = 0;
+  for (const ResidentHole& hole : holes) {
+    if (hole.begin + hole.size > offset) break;
+    before += hole.size;
+  }
+  return offset - before;
+}
+
 // Reads files into memory and sums their bytes up on the way.
 class DataReader {
  public:
@@ -54,9 +81,9 @@ class DataReader {
   // The same for bytes that are not kept.
   Status pass(const File& file, std::uint64_t offset, std::uint64_t size) {
     if (!sums_) return Status::ok();
-    block_.resize(kBlockBytes);
-    for (std::uint64_t at = 0; at < size; at += kBlockBytes) {
-      const std::size_t part = std::min<std::uint64_t>(kBlockBytes, size - at);
+    block_.resize(kPassedBlockBytes);
+    for (std::uint64_t at = 0; at < size; at += kPassedBlockBytes) {
+      const std::size_t part = std::min<std::uint64_t>(kPassedBlockBytes, size - at);
       MOE_RETURN_IF_ERROR(read(file, offset + at, std::span(block_).first(part)));
     }
     return Status::ok();
@@ -77,42 +104,70 @@ class DataReader {
   std::vector<std::byte> block_;
 };
 
-// Logical bytes [begin, end) of one file to where they belong, but for what is not used.
+// The logical data in memory: what is not used has no place there.
+class CompactData {
+ public:
+  CompactData(std::span<std::byte> memory, std::span<const ResidentHole> holes)
+      : memory_(memory), holes_(holes) {}
+
+  // Of logical bytes [begin, end), which lie before, between or behind gaps.
+  std::span<std::byte> part(std::uint64_t begin, std::uint64_t end) const {
+    return memory_.subspan(place_of(holes_, begin), end - begin);
+  }
+
+ private:
+  std::span<std::byte> memory_;
+  std::span<const ResidentHole> holes_;
+};
+
+// One file to where it belongs, but for what is not used.
 Status read_file(const File& file, const ResidentFile& entry, const std::vector<Unused>& unused,
-                 DataReader& reader, std::span<std::byte> data) {
+                 DataReader& reader, const CompactData& data) {
   std::uint64_t at = entry.begin;
   const std::uint64_t end = entry.begin + entry.size;
   for (const Unused& gap : unused) {
     if (gap.begin < at || gap.end > end) continue;  // of another file
-    MOE_RETURN_IF_ERROR(reader.read(file, at - entry.begin, data.subspan(at, gap.begin - at)));
+    MOE_RETURN_IF_ERROR(reader.read(file, at - entry.begin, data.part(at, gap.begin)));
     MOE_RETURN_IF_ERROR(reader.pass(file, gap.begin - entry.begin, gap.end - gap.begin));
     at = gap.end;
   }
-  return reader.read(file, at - entry.begin, data.subspan(at, end - at));
+  return reader.read(file, at - entry.begin, data.part(at, end));
 }
 
 }  // namespace
 
+std::byte* LoadedTensor::at(std::uint64_t offset) const { return data + place_of(holes, offset); }
+
 std::uint64_t resident_memory(const ModelDir& model) {
-  std::uint64_t bytes = model.residents.data_size;
-  for (const Unused& gap : unused_bytes(model)) bytes -= gap.end - gap.begin;
-  for (const ResidentOverlay& overlay : model.overlays) bytes += overlay.data_size;
-  return bytes;
+  const std::vector<Unused> unused = unused_bytes(model);
+  const std::uint64_t base =
+      align_up(model.residents.data_size - total_size(holes_of(unused)), kResidentAlignment);
+  // Held while the model's own data are read, before the overlays are.
+  const bool passes = !unused.empty() && model.residents.has_checksum;
+  const std::uint64_t block = passes ? kPassedBlockBytes : 0;
+  std::uint64_t overlays = 0;
+  for (const ResidentOverlay& overlay : model.overlays) {
+    overlays += align_up(overlay.data_size, kResidentAlignment);
+  }
+  return base + std::max(block, overlays);
 }
 
-// Pages of the buffer that nothing is written to take no memory.
 Status ResidentTensors::load_base(const ModelDir& model) {
   const ResidentManifest& manifest = model.residents;
-  MOE_ASSIGN_OR_RETURN(AlignedBuffer data,
-                       AlignedBuffer::allocate(manifest.data_size, kResidentAlignment));
   const std::vector<Unused> unused = unused_bytes(model);
+  holes_ = holes_of(unused);
+  MOE_ASSIGN_OR_RETURN(
+      AlignedBuffer memory,
+      AlignedBuffer::allocate(manifest.data_size - total_size(holes_), kResidentAlignment));
+  const CompactData data(memory.span(), holes_);
   DataReader reader(manifest.has_checksum);
   std::string last;
   std::uint64_t end = 0;
   for (const ResidentFile& entry : resident_files(manifest)) {
     MOE_ASSIGN_OR_RETURN(const File file, File::open(model.path / entry.name));
-    std::fill_n(data.data() + end, entry.begin - end, std::byte{0});
-    MOE_RETURN_IF_ERROR(read_file(file, entry, unused, reader, data.span()));
+    const std::span<std::byte> between = data.part(end, entry.begin);
+    std::fill(between.begin(), between.end(), std::byte{0});
+    MOE_RETURN_IF_ERROR(read_file(file, entry, unused, reader, data));
     end = entry.begin + entry.size;
     last = file.path();
   }
@@ -120,9 +175,9 @@ Status ResidentTensors::load_base(const ModelDir& model) {
       reader.check(manifest.checksum, last, kResidentManifestName, "convert the checkpoint again"));
   const std::string file = (model.path / kResidentManifestName).string();
   for (const ResidentTensor& t : manifest.tensors) {
-    tensors_[t.name] = {&t, data.data(), manifest.conventions.v_heads, file, false};
+    tensors_[t.name] = {&t, memory.data(), holes_, manifest.conventions.v_heads, file, false};
   }
-  buffers_.push_back(std::move(data));
+  buffers_.push_back(std::move(memory));
   return Status::ok();
 }
 
@@ -137,7 +192,7 @@ Status ResidentTensors::load_overlay(const ModelDir& model, const ResidentOverla
                                    "make the overlay again with moepack overlay"));
   const std::string manifest = (directory / overlay.manifest_name()).string();
   for (const OverlayTensor& entry : overlay.tensors) {
-    tensors_[entry.tensor.name] = {&entry.tensor, data.data(), entry.v_heads, manifest, true};
+    tensors_[entry.tensor.name] = {&entry.tensor, data.data(), {}, entry.v_heads, manifest, true};
   }
   buffers_.push_back(std::move(data));
   return Status::ok();

@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "convert/source/gguf_vocabulary.h"
+#include "formats/config/companion_files.h"
 #include "formats/config/tokenizer_json.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_file.h"
@@ -334,10 +335,11 @@ TEST(GgufTokenizer, RefusesByNameWhatItCannotRebuild) {
        {"tokenizer.json would have more than"}},
       {[](Tiny& t) {
          t.more = [](GgufWriter& w) {
-           w.text("tokenizer.chat_template", std::string(kMaxTokenizerKeyBytes, 'a'));
+           w.text("tokenizer.chat_template",
+                  std::string(companion_max_bytes(kChatTemplateName), 'a'));
          };
        },
-       {"tokenizer.chat_template", "at most 16777216"}},
+       {"tokenizer.chat_template", "at most 67108864"}},
   };
   for (const Case& c : cases) {
     const Status status = refusal(c.change);

@@ -45,6 +45,31 @@ TEST_F(AvailableMemory, Version2CountsUseButNotWhatCanBeDropped) {
   EXPECT_EQ(available(), 300000U);
 }
 
+// Where memory.high is below memory.max, the kernel slows down whoever goes beyond it.
+TEST_F(AvailableMemory, ThrottlingIsALimit) {
+  plant("proc/self/cgroup", "0::/a/b\n");
+  plant("sys/fs/cgroup/a/memory.max", "max\n");
+  plant("sys/fs/cgroup/a/memory.high", "6000\n");
+  plant("sys/fs/cgroup/a/memory.current", "1000\n");
+  plant("sys/fs/cgroup/a/b/memory.high", "max\n");
+  plant("sys/fs/cgroup/a/b/memory.max", "7000\n");
+  plant("sys/fs/cgroup/a/b/memory.current", "500\n");
+  EXPECT_EQ(available(), 5000U);
+}
+
+TEST_F(AvailableMemory, SwapIsNotMemory) {
+  plant("proc/meminfo",
+        "MemTotal: 9000 kB\nMemAvailable: 8000 kB\nSwapTotal: 70000 kB\nSwapFree: 70000 kB\n");
+  plant("proc/self/cgroup", "0::/a\n");
+  plant("sys/fs/cgroup/a/memory.max", "5000\n");
+  plant("sys/fs/cgroup/a/memory.current", "1000\n");
+  plant("sys/fs/cgroup/a/memory.swap.max", "max\n");
+  plant("sys/fs/cgroup/a/memory.swap.current", "0\n");
+  EXPECT_EQ(available(), 4000U);
+  std::filesystem::remove_all(dir_ / "sys");
+  EXPECT_EQ(available(), 8000U * 1024);
+}
+
 TEST_F(AvailableMemory, AncestorsLimitToo) {
   plant("proc/self/cgroup", "0::/user.slice/app\n");
   plant("sys/fs/cgroup/user.slice/app/memory.max", "max\n");

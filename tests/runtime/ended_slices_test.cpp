@@ -127,8 +127,9 @@ TEST_F(EndedSlices, ActivationsThatAreNotFiniteAskForNone) {
   ASSERT_OK_AND_ASSIGN(std::string data,
                        read_text_file(model_ / kResidentDataName, std::uint64_t{1} << 30));
   const std::uint64_t row = opened.config.hidden_size * 2;  // bf16
-  std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(embedding->weight_offset + kBroken * row),
-              row, '\xff');
+  std::fill_n(
+      data.begin() + static_cast<std::ptrdiff_t>(embedding->offsets.codes() + kBroken * row), row,
+      '\xff');
   ASSERT_OK(write_text_file(model_ / kResidentDataName, data));
   residents.checksum = checksum(std::as_bytes(std::span(data)));
   ASSERT_OK(write_resident_manifest(model_, residents));

@@ -1,112 +1,24 @@
-// The plan against what is allocated, counted by a hook; and what it refuses.
+// What the memory plan refuses, from numbers alone. That it covers what is allocated:
+// memory_peak_test.cpp.
 #include "runtime/model/memory_plan.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "formats/base/limits.h"
 #include "formats/model_dir.h"
 #include "runtime/model/byte_counts.h"
 #include "runtime/model/resident_tensors.h"
-#include "tests/support/allocation_count.h"
 #include "tests/support/converted_model.h"
-#include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
 namespace moepack {
 namespace {
-
-std::vector<std::int32_t> ids_of(std::size_t count) {
-  std::vector<std::int32_t> ids(count);
-  for (std::size_t i = 0; i < count; ++i) ids[i] = static_cast<std::int32_t>((i * 977 + 31) % 250);
-  return ids;
-}
-
-// Fills every sequence to the end of its context and gives all logits. Returns the most memory that
-// was held meanwhile, above what was held before the engine was opened.
-std::size_t peak_of_run(const EngineOptions& options, MemoryPlan& plan) {
-  const std::vector<std::int32_t> ids = ids_of(options.context);
-  const LogitsSink ignore = [](std::size_t, std::span<const float>) { return Status::ok(); };
-  const std::size_t before = test::allocated_bytes();
-  auto engine = Engine::open(options);
-  EXPECT_TRUE(engine.is_ok()) << engine.status().message();
-  if (!engine.is_ok()) return 0;
-  plan = engine.value()->memory_plan();
-  test::restart_peak();
-  std::vector<Sequence> sequences;
-  std::vector<Slice> slices;
-  for (std::uint32_t i = 0; i < options.sequences; ++i) {
-    auto sequence = engine.value()->make_sequence();
-    EXPECT_TRUE(sequence.is_ok()) << sequence.status().message();
-    sequences.push_back(std::move(sequence).value());
-  }
-  for (Sequence& sequence : sequences) slices.push_back({&sequence, ids, 0, ignore});
-  for (const Status& status : engine.value()->forward(slices)) {
-    EXPECT_TRUE(status.is_ok()) << status.message();
-  }
-  return test::peak_allocated_bytes() - before;
-}
-
-void expect_plan_covers(EngineOptions options, const std::string& what) {
-  MemoryPlan plan;
-  const std::size_t peak = peak_of_run(options, plan);
-  EXPECT_GT(peak, 0U) << what;
-  EXPECT_LE(peak, plan.total_bytes()) << what;
-  // A plan that is much too large would pass, and refuse what could run. Not every run fills the
-  // expert cache.
-  EXPECT_GE(2 * peak + (std::size_t{2} << 20), plan.fixed_bytes()) << what;
-}
-
-void expect_plans_cover(const std::filesystem::path& model) {
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> any,
-                       Engine::open(test::reference_options(model)));
-  const std::uint64_t floor = any->memory_plan().cache_floor_bytes;
-  for (const Backend backend : {Backend::kReference, Backend::kCpu}) {
-    for (const std::uint32_t threads : {1U, 3U}) {
-      for (const std::uint32_t chunk : {1U, 16U, 512U}) {
-        for (const std::uint64_t context : {3U, 300U}) {
-          for (const std::uint32_t sequences : {1U, 2U}) {
-            EngineOptions options = backend == Backend::kCpu ? test::fast_options(model)
-                                                             : test::reference_options(model);
-            options.threads = threads;
-            options.chunk_tokens = chunk;
-            options.context = context;
-            options.sequences = sequences;
-            options.cache_bytes = context == 3 ? 0 : floor;
-            expect_plan_covers(options, "threads " + std::to_string(threads) + ", chunk " +
-                                            std::to_string(chunk) + ", context " +
-                                            std::to_string(context) + ", sequences " +
-                                            std::to_string(sequences));
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(MemoryPlanned, CoversTheTinyModel) {
-  const test::TempDir dir;
-  test::write_tiny_model(dir / "checkpoint", {});
-  expect_plans_cover(test::convert_for_test(dir / "checkpoint", dir));
-}
-
-TEST(MemoryPlanned, CoversATinyModelOfThreeBits) {
-  const test::TempDir dir;
-  test::TinyModelOptions tiny;
-  tiny.layout = test::TinyLayout::kMlx;
-  tiny.bits = 3;
-  tiny.full_attention_interval = 2;
-  test::write_tiny_model(dir / "checkpoint", tiny);
-  expect_plans_cover(test::convert_for_test(dir / "checkpoint", dir));
-}
-
-TEST(MemoryPlanned, CoversTheDemo) {
-  const test::TempDir dir;
-  expect_plans_cover(test::convert_for_test(test::demo_mlx_model(), dir));
-}
-
-// ---- What is refused, from numbers alone ----
 
 class MemoryRefused : public ::testing::Test {
  protected:
@@ -127,6 +39,9 @@ class MemoryRefused : public ::testing::Test {
     return plan_memory(model_.config, resident_memory(model_), model_.pack, request);
   }
 
+  void expect_missing_bytes(const std::string& message, const MemoryRequest& asked);
+  std::optional<std::size_t> expect_remedy_helps(const MemoryRequest& asked);
+
   test::TempDir dir_;
   ModelDir model_;
   MemoryRequest request_;
@@ -143,15 +58,17 @@ TEST_F(MemoryRefused, ExactlyWhatIsAvailableFits) {
 TEST_F(MemoryRefused, ALongerContextNamesItsFlag) {
   request_.context = 1 << 20;
   test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument,
-                     {"keys and values", "smaller -c", "1048576"});
+                     {"keys and values", "give -c 512 or less (now 1048576)"});
   request_.context = 512;
   request_.chunk_tokens = 60000;
-  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument, {"--chunk", "60000"});
+  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument,
+                     {"give --chunk 64 or less (now 60000)"});
 }
 
 TEST_F(MemoryRefused, AModelThatCannotFitSaysSo) {
   request_.available_bytes = 1000;
-  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument, {"alone", "1000"});
+  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument,
+                     {"no flag helps", "alone take", "1000"});
   request_.available_bytes = 0;  // known, and nothing is left
   EXPECT_FALSE(plan(request_).is_ok());
 }
@@ -168,18 +85,121 @@ TEST_F(MemoryRefused, TheAutomaticCacheGivesWay) {
 
 TEST_F(MemoryRefused, NumbersThatWouldWrap) {
   request_.available_bytes.reset();
-  for (const std::uint64_t context :
-       {kMaxContext + 1, std::uint64_t{1} << 40, std::uint64_t{1} << 60, ~std::uint64_t{0}}) {
+  for (const std::uint64_t context : {kMaxSequenceTokens + 1, std::uint64_t{1} << 40,
+                                      std::uint64_t{1} << 60, ~std::uint64_t{0}}) {
     request_.context = context;
     test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument, {"-c"});
   }
-  request_.context = kMaxContext;
+  request_.context = kMaxSequenceTokens;
   request_.chunk_tokens = ~std::uint64_t{0};
-  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument, {"--chunk"});
-  request_.chunk_tokens = 64;
-  EXPECT_OK(plan(request_));
+  EXPECT_OK(plan(request_));  // a batch has no more tokens than the sequences
   request_.sequences = ~std::uint64_t{0};
   EXPECT_FALSE(plan(request_).is_ok());
+}
+
+// The requests that a remedy names: each of its ways, applied.
+std::vector<MemoryRequest> remedied(const std::string& message, const MemoryRequest& request) {
+  std::vector<MemoryRequest> found;
+  const std::string text = message.substr(message.rfind("; ") + 2);
+  const bool without_cache = text.find("leave --cache-mb out") != std::string::npos;
+  const auto number_after = [](const std::string& way, const std::string& flag) {
+    const std::size_t at = way.find(flag + " ");
+    return at == std::string::npos ? std::optional<std::uint64_t>()
+                                   : std::stoull(way.substr(at + flag.size() + 1));
+  };
+  std::string left = text;
+  bool one_thread = false;  // stands before the ways that it goes with
+  while (!left.empty()) {
+    const std::size_t end = std::min(left.find(", or "), left.size());
+    const std::string way = left.substr(0, end);
+    left = end == left.size() ? "" : left.substr(end + 5);
+    MemoryRequest changed = request;
+    one_thread = one_thread || way.find("-t 1") != std::string::npos;
+    if (without_cache) changed.cache_bytes = 0;
+    if (one_thread) changed.threads = 1;
+    if (!without_cache) {
+      const auto mebibytes = number_after(way, "--cache-mb");
+      if (mebibytes.has_value()) changed.cache_bytes = *mebibytes << 20;
+    }
+    changed.chunk_tokens = number_after(way, "--chunk").value_or(changed.chunk_tokens);
+    changed.context = number_after(way, "-c").value_or(changed.context);
+    found.push_back(changed);
+  }
+  return found;
+}
+
+// Where a message says that no flag helps, none does, and as many bytes as it says are missing.
+void MemoryRefused::expect_missing_bytes(const std::string& message, const MemoryRequest& asked) {
+  const std::string before = " bytes, ";
+  const std::size_t at = message.find(before, message.find("alone take"));
+  ASSERT_NE(at, std::string::npos) << message;
+  MemoryRequest least = asked;
+  least.context = std::min<std::uint64_t>(3, asked.context);
+  least.chunk_tokens = 1;
+  least.threads = 1;
+  least.cache_bytes = 0;
+  *least.available_bytes += std::stoull(message.substr(at + before.size()));
+  EXPECT_TRUE(plan(least).is_ok()) << message;
+  --*least.available_bytes;
+  EXPECT_FALSE(plan(least).is_ok()) << message;
+}
+
+// Gives the number of ways that the message of a refusal names; 0: no flag helps; nullopt: a plan.
+std::optional<std::size_t> MemoryRefused::expect_remedy_helps(const MemoryRequest& asked) {
+  const auto made = plan(asked);
+  if (made.is_ok()) return std::nullopt;
+  const std::string message = made.status().message();
+  if (message.find("no flag helps") != std::string::npos) {
+    expect_missing_bytes(message, asked);
+    return 0;
+  }
+  const std::vector<MemoryRequest> ways = remedied(message, asked);
+  for (const MemoryRequest& way : ways) {
+    const auto again = plan(way);
+    EXPECT_TRUE(again.is_ok()) << message << "\nthen: " << again.status().message();
+  }
+  return ways.size();
+}
+
+TEST_F(MemoryRefused, EveryRemedyHelps) {
+  const std::uint64_t floor = fitting_.cache_floor_bytes;
+  std::vector<MemoryRequest> requests;
+  for (const std::uint64_t context : {2U, 512U, 60000U}) {
+    for (const std::uint64_t chunk : {1U, 64U, 4096U}) {
+      for (const std::uint64_t threads : {1U, 64U}) {
+        for (const std::uint64_t cache :
+             {std::uint64_t{0}, floor / 2, floor, std::uint64_t{1} << 20, std::uint64_t{1} << 40}) {
+          requests.emplace_back();
+          requests.back().context = context;
+          requests.back().chunk_tokens = chunk;
+          requests.back().threads = threads;
+          requests.back().cache_bytes = cache;
+        }
+      }
+    }
+  }
+  std::map<std::size_t, std::size_t> refusals;  // by the number of ways out
+  for (MemoryRequest& request : requests) {
+    for (std::uint64_t bytes = 300'000; bytes < (1U << 28); bytes = bytes * 17 / 16) {
+      request.available_bytes = bytes;
+      if (const auto ways = expect_remedy_helps(request); ways.has_value()) ++refusals[*ways];
+      if (HasFailure()) return;
+    }
+  }
+  for (const std::size_t ways : {0U, 1U, 2U}) EXPECT_GT(refusals[ways], 50U) << ways << " ways";
+}
+
+// A window below a mebibyte, between the least cache and what is there: no value of --cache-mb
+// lies in it.
+TEST_F(MemoryRefused, AWindowBetweenTwoMebibytes) {
+  request_.available_bytes = fitting_.fixed_bytes() + fitting_.cache_floor_bytes + 1;
+  request_.cache_bytes = std::uint64_t{1} << 40;
+  ASSERT_NE(fitting_.cache_floor_bytes % (1 << 20), 0U);
+  ASSERT_GT(fitting_.pack_bytes, fitting_.cache_floor_bytes + 1);
+  const Status status = plan(request_).status();
+  test::expect_error(status, StatusCode::kInvalidArgument, {"leave --cache-mb out"});
+  request_.cache_bytes = 0;
+  EXPECT_OK(plan(request_));
 }
 
 TEST_F(MemoryRefused, RecordsCountAsWholePages) {

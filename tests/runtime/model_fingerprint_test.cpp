@@ -73,7 +73,7 @@ struct SomeWeights {
     QMatrixView matrix;
     matrix.rows = kRows;
     matrix.cols = kCols;
-    matrix.weight = reinterpret_cast<const std::byte*>(values.data());
+    matrix.data.codes() = reinterpret_cast<const std::byte*>(values.data());
     return matrix;
   }
 };

@@ -13,13 +13,13 @@
 #include "convert/pack/engine_config.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/config/companion_files.h"
 
 namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{256} << 20;
 constexpr std::uint32_t kQuantizationVersion = 2;  // of ggml's blocks as they are now
 
 // llama.cpp's llama_ftype of a file that is mostly of one type. Advisory: readers go by the
@@ -157,7 +157,7 @@ void add_layer_types(const ModelConfig& config, Keys& keys) {
 
 Status check_computable(const ModelDir& model) {
   const ModelConfig& c = model.config;
-  const std::string file = (model.path / "config.json").string();
+  const std::string file = (model.path / kConfigName).string();
   if (c.linear_key_dim == c.linear_value_dim) return Status::ok();
   return unsupported(Where{.file = file},
                      "linear_key_head_dim is " + std::to_string(c.linear_key_dim) +
@@ -171,7 +171,8 @@ Status check_computable(const ModelDir& model) {
 Status add_model_keys(const ModelDir& model, const Architecture& names, GgufHead& head) {
   MOE_RETURN_IF_ERROR(check_computable(model));
   const fs::path path = model.path / "config.json";
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  MOE_ASSIGN_OR_RETURN(const std::string text,
+                       read_text_file(path, companion_max_bytes(kConfigName)));
   const std::string file = path.string();
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
   const bool is_nested = json.contains("text_config") && json["text_config"].is_object();

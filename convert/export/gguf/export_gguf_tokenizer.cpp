@@ -11,6 +11,7 @@
 #include "convert/source/gguf_pre_tokenizer.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/config/companion_files.h"
 #include "formats/config/tokenizer_json.h"
 
 namespace moepack {
@@ -19,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{16} << 20;
 constexpr std::string_view kEndOfText = "<|endoftext|>";  // ends a text in llama.cpp by its name
 
 // llama.cpp's numbers of tokenizer.ggml.token_type.
@@ -103,13 +103,12 @@ Result<std::vector<std::string>> merge_lines(const TokenizerSpec& spec, const st
   return lines;
 }
 
-// An object; empty where there is no such file.
-Result<Json> read_object(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return Json::object();
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxFileBytes));
-  const std::string file = path.string();
-  MOE_ASSIGN_OR_RETURN(Json json, parse_json(text, Where{.file = file}));
+// The companion `name` of the model, an object; empty where there is no such file.
+Result<Json> read_object(const fs::path& model, std::string_view name) {
+  MOE_ASSIGN_OR_RETURN(const std::optional<std::string> text, read_companion(model, name));
+  if (!text.has_value()) return Json::object();
+  const std::string file = (model / name).string();
+  MOE_ASSIGN_OR_RETURN(Json json, parse_json(*text, Where{.file = file}));
   if (json.is_object()) return json;
   return corrupt(Where{.file = file}, "is no JSON object");
 }
@@ -190,12 +189,9 @@ Status add_special_tokens(const SpecialFiles& files, const ModelConfig& config,
 
 Status add_chat_template(const fs::path& model, const SpecialFiles& files, GgufHead& head) {
   constexpr const char* kKey = "tokenizer.chat_template";
-  const fs::path path = model / "chat_template.jinja";
-  std::error_code ignored;
-  if (fs::exists(path, ignored)) {
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxFileBytes));
-    return head.add(kKey, std::string_view(text));
-  }
+  MOE_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                       read_companion(model, kChatTemplateName));
+  if (text.has_value()) return head.add(kKey, std::string_view(*text));
   const auto entry = files.tokenizer.find("chat_template");
   if (entry == files.tokenizer.end() || !entry->is_string()) return Status::ok();
   return head.add(kKey, std::string_view(entry->get_ref<const std::string&>()));
@@ -205,7 +201,7 @@ Status add_chat_template(const fs::path& model, const SpecialFiles& files, GgufH
 
 Status add_tokenizer_keys(const fs::path& model, const ModelConfig& config, GgufHead& head,
                           std::vector<std::string>& notes) {
-  const fs::path path = model / "tokenizer.json";
+  const fs::path path = model / kTokenizerName;
   const std::string file = path.string();
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
@@ -217,10 +213,9 @@ Status add_tokenizer_keys(const fs::path& model, const ModelConfig& config, Gguf
   MOE_ASSIGN_OR_RETURN(const Tokens tokens, list_tokens(spec, config.vocab_size, file));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> merges, merge_lines(spec, file));
   SpecialFiles files;
-  const fs::path tokenizer_config = model / "tokenizer_config.json";
-  files.tokenizer_file = tokenizer_config.string();
-  MOE_ASSIGN_OR_RETURN(files.tokenizer, read_object(tokenizer_config));
-  MOE_ASSIGN_OR_RETURN(files.generation, read_object(model / "generation_config.json"));
+  files.tokenizer_file = (model / kTokenizerConfigName).string();
+  MOE_ASSIGN_OR_RETURN(files.tokenizer, read_object(model, kTokenizerConfigName));
+  MOE_ASSIGN_OR_RETURN(files.generation, read_object(model, kGenerationConfigName));
   MOE_RETURN_IF_ERROR(head.add("tokenizer.ggml.model", "gpt2"));
   MOE_RETURN_IF_ERROR(head.add("tokenizer.ggml.pre", pre));
   MOE_RETURN_IF_ERROR(

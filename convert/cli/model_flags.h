@@ -1,0 +1,45 @@
+// The flags of every command that runs a model, and what they select.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "runtime/engine.h"
+#include "runtime/model/model_selection.h"
+
+namespace moepack::cli {
+
+struct ModelFlags {
+  std::string model;
+  std::string pack;
+  std::vector<std::string> overlays;
+  std::string backend = "auto";
+  std::string cpu = "auto";
+  std::uint32_t threads = 0;  // 0: one per processor
+};
+
+// Of commands that open an engine.
+struct EngineFlags : ModelFlags {
+  std::uint64_t cache_mib = 0;  // 0: automatic
+  std::uint32_t chunk_tokens = 512;
+};
+
+// Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
+void add_model_flags(CLI::App& command, ModelFlags& flags);
+// The same and --cache-mb, --chunk.
+void add_engine_flags(CLI::App& command, EngineFlags& flags);
+
+// Checks the flags, the path of the model first. --overlay names each group once; "all": those that
+// the model has.
+Result<ModelSelection> select_model(const ModelFlags& flags);
+// The same, and opens the engine with a context of `context` tokens.
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);
+// Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
+// can be run.
+void note_long_context(std::uint64_t context, const ModelConfig& config);
+
+}  // namespace moepack::cli

@@ -1,0 +1,32 @@
+// Which model is run, and on what: the part of the options that every way of running a model has.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/model_dir.h"
+#include "runtime/model/backend.h"
+
+namespace moepack {
+
+struct ModelSelection {
+  std::filesystem::path model;
+  std::string pack;  // as open_model_dir takes it
+  std::vector<OverlayGroup> overlays;
+  Backend backend = Backend::kCpu;
+  CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
+  std::uint32_t threads = 1;
+};
+
+// What a selection names.
+struct SelectedModel {
+  const Kernels* kernels = nullptr;
+  ModelDir dir;
+};
+// The errors of backend_kernels and of open_model_dir; kInvalidArgument without threads.
+Result<SelectedModel> open_selected_model(const ModelSelection& selection);
+
+}  // namespace moepack
