@@ -184,8 +184,9 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
                   "Model directory to write: new, empty, or an interrupted conversion to continue")
       ->required();
   command
-      .add_option("--expert-format", flags.expert_format,
-                  "Format of the experts; source: their bytes unchanged")
+      .add_option(
+          "--expert-format", flags.expert_format,
+          "Format of the experts; source: their bytes unchanged, or bf16 for what must be decoded")
       ->check(CLI::IsMember({"source", "f32", "bf16", "q2", "q3", "q4", "q5", "q6", "q8"}))
       ->capture_default_str();
   add_group_size(command, flags.group_size, "Inputs that share a scale, of q formats")

@@ -259,7 +259,7 @@ class LoneModule {
  public:
   explicit LoneModule(const std::vector<WriterTensor>& tensors) {
     test::write_safetensors(dir_ / "model.safetensors", tensors);
-    checkpoint_.emplace(Checkpoint::open(dir_.path()).value());
+    checkpoint_.emplace(Checkpoint::open_tensors(dir_ / "model.safetensors").value());
     for (const TensorRef& tensor : checkpoint_->tensors()) {
       std::string_view name = tensor.info->name;
       const auto suffix = take_source_suffix(name);

@@ -23,7 +23,7 @@ void read_matrix(const moepack::SourceMatrix& source, std::size_t size) {
   std::vector<std::byte> out(bytes->codes());
   moepack::Transcoder transcoder;
   check_message(transcoder.run(source, source.format, 0, source.rows,
-                               affine_components<std::span<std::byte>>(out)));
+                               moepack::affine_components<std::span<std::byte>>(out)));
 }
 
 }  // namespace
