@@ -165,7 +165,7 @@ Result<Tiers> tiers_of_list(const TierFlags& flags) {
                        read_model_config(fs::path(flags.model) / "config.json"));
   MOE_ASSIGN_OR_RETURN(const HotExperts hot, hot_of(flags, config.model, tiers));
   if (hot.heuristic) {
-    tiers.notes.push_back("the list of hot experts was not made from any measurement");
+    tiers.notes.emplace_back("the list of hot experts was not made from any measurement");
   }
   tiers.bits = hot_and_cold_bits(hot, flags.hot_bits, flags.cold_bits,
                                  flags.group_size != 0 ? flags.group_size : 64);

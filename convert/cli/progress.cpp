@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 
@@ -28,7 +29,7 @@ std::string format_bytes(std::uint64_t bytes) {
 }
 
 std::string format_duration(double seconds) {
-  const auto total = static_cast<unsigned long long>(seconds + 0.5);
+  const auto total = static_cast<unsigned long long>(std::llround(seconds));
   std::array<char, 48> text{};
   if (total < 60) {
     std::snprintf(text.data(), text.size(), "%llus", total);

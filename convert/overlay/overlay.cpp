@@ -37,15 +37,15 @@ struct OverlayJob {
 std::uint64_t text_sum(std::string_view text) { return checksum(std::as_bytes(std::span(text))); }
 
 // True when the pack is there, finished, with the layouts and the source that are planned.
-bool is_pack_there(const fs::path& directory, PackManifest planned) {
+bool is_pack_there(const fs::path& directory, const PackManifest& planned) {
   const auto kind = detect_pack(directory);
   if (!kind.is_ok() || kind.value() != PackKind::kNative) return false;
   auto there = read_pack_manifest(directory);
   if (!there.is_ok()) return false;
   PackManifest& found = there.value();
   if (found.layers.size() != planned.layers.size()) return false;
-  for (std::size_t l = 0; l < found.layers.size(); ++l) {
-    for (ExpertEntry& expert : found.layers[l].experts) expert.checksum = 0;
+  for (LayerEntry& layer : found.layers) {
+    for (ExpertEntry& expert : layer.experts) expert.checksum = 0;
   }
   found.report_json = planned.report_json;
   return pack_manifest_text(found) == pack_manifest_text(planned);

@@ -62,7 +62,7 @@ Status OverlayPack::run(ProgressCounter& progress) {
   std::vector<PackWorker> workers(threads_);
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
     if (journal_.layer_checksums(l) != nullptr) continue;
-    const Status status = run_layer(l, workers, progress);
+    Status status = run_layer(l, workers, progress);
     if (status.is_ok()) continue;
     if (journal_.layers_done() == 0) output_.discard();
     return status;

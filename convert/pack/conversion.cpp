@@ -261,7 +261,7 @@ Status Conversion::run(const ProgressCallback& callback) {
   // Whatever ends this run, what is finished stays, but for the one case below.
   output_.keep();
   const bool is_first = layers_resumed_ == 0;
-  const Status status = write_everything(callback);
+  Status status = write_everything(callback);
   if (status.is_ok()) return status;
   const bool recorded = journal_.layers_done() > 0 || journal_.resident_checksum().has_value();
   const bool is_source_at_fault =

@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 // Format names by falling number of bytes.
 std::string format_list(const std::map<std::string, std::uint64_t>& bytes) {
   std::vector<std::pair<std::uint64_t, std::string>> order;
+  order.reserve(bytes.size());
   for (const auto& [name, count] : bytes) order.emplace_back(count, name);
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return a.first != b.first ? a.first > b.first : a.second < b.second;

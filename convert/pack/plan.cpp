@@ -285,7 +285,7 @@ struct CompanionPlan {
     const bool is_made = companion.file.empty();
     const std::string file =
         is_made ? source.string() + ": " + companion.name : companion.file.string();
-    const Status status = check_companion(companion.name, text, file, vocab_size, tokenizer);
+    Status status = check_companion(companion.name, text, file, vocab_size, tokenizer);
     if (status.is_ok()) return status;
     if (status.code() == StatusCode::kUnsupported) {
       plan.notes.push_back(status.message() + "; moepack cannot run texts with it");

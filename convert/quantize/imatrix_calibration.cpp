@@ -78,7 +78,7 @@ class ImatrixCalibration : public CalibrationInput {
   // The Hessians that two threads hold at a time.
   std::uint64_t layer_bytes() const override {
     const std::uint64_t widest = std::max(dims_.hidden_size, dims_.expert_width);
-    return 2 * 4 * widest * widest;
+    return std::uint64_t{2 * 4} * widest * widest;
   }
   std::vector<std::uint64_t> samples(std::uint32_t layer) const override {
     if (!imatrix_.has_counts()) return {};

@@ -289,7 +289,7 @@ Status Quantization::run(const ProgressCallback& callback) {
   }
   ProgressCounter progress(start, callback);
   for (std::uint32_t l : layers_to_do()) {
-    const Status status = run_layer(l, progress);
+    Status status = run_layer(l, progress);
     if (status.is_ok()) continue;
     if (journal_.layers_done() == 0) output_.discard();
     return status;

@@ -139,7 +139,7 @@ class LayerMeasure {
     std::vector<Worker> workers(job_.threads);
     const auto one = [&](std::size_t item, std::size_t w) {
       const auto e = static_cast<std::uint32_t>(item);
-      const Status status = measure(e, workers[w]);
+      Status status = measure(e, workers[w]);
       if (status.is_ok()) progress.add_bytes(job_.inputs.weights.bytes(layer_, e));
       return status;
     };
@@ -211,8 +211,8 @@ std::uint64_t memory_of(const Job& job) {
   const std::uint64_t hidden = job.table.hidden_size;
   const std::uint64_t width = job.table.expert_width;
   const std::uint64_t widest = std::max(hidden, width);
-  const std::uint64_t expert = 3 * 4 * padded_rows(hidden) * width;
-  const std::uint64_t hessians = 3 * 4 * widest * widest + 4 * 1024 * widest;
+  const std::uint64_t expert = std::uint64_t{3 * 4} * padded_rows(hidden) * width;
+  const std::uint64_t hessians = std::uint64_t{3 * 4} * widest * widest + std::uint64_t{4 * 1024} * widest;
   return job.inputs.calibration->layer_bytes() + job.threads * (2 * expert + hessians);
 }
 

@@ -138,7 +138,7 @@ Status read_fp8(const ModuleForm& form, Component /*codes*/, std::uint64_t begin
   return Status::ok();
 }
 
-constexpr std::array<SourceSuffix, 4> kSuffixes{{{".weight", Component::kCodes},
+constexpr std::array<SourceSuffix, 4> kFp8Suffixes{{{".weight", Component::kCodes},
                                                  {".weight_scale_inv", Component::kScales},
                                                  {".weight_scale", Component::kScales},
                                                  {".input_scale", std::nullopt}}};
@@ -146,7 +146,7 @@ constexpr std::array<SourceSuffix, 4> kSuffixes{{{".weight", Component::kCodes},
 }  // namespace
 
 const SourceEncoding kFp8Encoding{.name = "fp8",
-                                  .suffixes = kSuffixes,
+                                  .suffixes = kFp8Suffixes,
                                   .detects = detects_fp8,
                                   .check = check_fp8,
                                   .read_rows = read_fp8};

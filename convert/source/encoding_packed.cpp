@@ -172,7 +172,7 @@ Status read_packed(const ModuleForm& form, Component component, std::uint64_t be
   return is_bias ? scales_to_biases(form, begin, out) : Status::ok();
 }
 
-constexpr std::array<SourceSuffix, 5> kSuffixes{{{".weight_packed", Component::kCodes},
+constexpr std::array<SourceSuffix, 5> kPackedSuffixes{{{".weight_packed", Component::kCodes},
                                                  {".weight_scale", Component::kScales},
                                                  {".weight_zero_point", Component::kZeros},
                                                  {".weight_g_idx", Component::kOrder},
@@ -181,7 +181,7 @@ constexpr std::array<SourceSuffix, 5> kSuffixes{{{".weight_packed", Component::k
 }  // namespace
 
 const SourceEncoding kPackedIntegerEncoding{.name = "compressed-tensors packed integers",
-                                            .suffixes = kSuffixes,
+                                            .suffixes = kPackedSuffixes,
                                             .detects = detects_packed,
                                             .check = check_packed,
                                             .read_rows = read_packed};

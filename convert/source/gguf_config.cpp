@@ -83,7 +83,7 @@ class Keys {
     Where where{.file = file()};
     const GgufEntry* entry = metadata_.find(prefix_ + std::string(key));
     if (entry != nullptr) where.offset = entry->offset;
-    return corrupt(std::move(where), "key " + prefix_ + std::string(key) + " " + what);
+    return corrupt(where, "key " + prefix_ + std::string(key) + " " + what);
   }
   const std::string& file() const { return model_.parts().front().file().path(); }
   const GgufModel& model() const { return model_; }

@@ -248,8 +248,9 @@ Status add_templates(const GgufMetadata& metadata, const std::string& file,
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> names, template_names(metadata, file));
   std::uint64_t bytes = 0;
   for (const std::string& name : names) {
-    MOE_ASSIGN_OR_RETURN(std::string text,
-                         read_text(metadata, main + "." + name, file, kMaxTemplateBytes));
+    MOE_ASSIGN_OR_RETURN(
+        std::string text,
+        read_text(metadata, std::string(main).append(".").append(name), file, kMaxTemplateBytes));
     bytes += text.size();
     if (bytes > kMaxTemplateBytes) {
       return unsupported(Where{.file = file, .offset = metadata.find(kTemplateNames)->offset},

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import checkpoint_files as files
 
-SECONDS = 10
+SECONDS = 60
 # Of commands that run no model: what they may allocate, and what they may touch. The inputs are
 # smaller than 10 MB.
 ADDRESS_SPACE = 1 << 30

@@ -454,8 +454,64 @@ TEST(Quantization, BlocksThatDifferAreRefused) {
   EXPECT_OK(parse(config));
 }
 
+json with_method(const json& block) {
+  json config = nested();
+  config["quantization_config"] = block;
+  return config;
+}
+
+TEST(Quantization, Fp8TellsTheSizeOfItsBlocks) {
+  const json block{
+      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {128, 64}}, {"more", true}};
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(with_method(block)));
+  EXPECT_FALSE(parsed.quantization.has_value());
+  EXPECT_EQ(parsed.source_quantization,
+            (SourceQuantization{.method = "fp8", .block_rows = 128, .block_cols = 64}));
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig bare, parse(with_method({{"quant_method", "fp8"}})));
+  EXPECT_EQ(bare.source_quantization, SourceQuantization{.method = "fp8"});
+  for (const json& size : {json(128), json{128}, json{128, 0}, json{128, -1}, json{128, 1.5}}) {
+    json wrong = block;
+    wrong["weight_block_size"] = size;
+    expect_error(parse(with_method(wrong)).status(), StatusCode::kCorrupt,
+                 {kFile, "quantization_config.weight_block_size"});
+  }
+  json other = block;
+  other["fmt"] = "e5m2";
+  expect_error(parse(with_method(other)).status(), StatusCode::kUnsupported,
+               {kFile, "quantization_config.fmt", "e5m2"});
+}
+
+TEST(Quantization, CompressedTensorsIsReadByItsFormat) {
+  const json weights{{"num_bits", 4}, {"type", "int"}, {"group_size", 32}};
+  const json block{{"quant_method", "compressed-tensors"},
+                   {"format", "pack-quantized"},
+                   {"config_groups", {{"group_0", {{"weights", weights}}}}}};
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(with_method(block)));
+  EXPECT_EQ(parsed.source_quantization, SourceQuantization{.method = "compressed-tensors"});
+  json blocks = block;
+  blocks["format"] = "float-quantized";
+  blocks["config_groups"]["group_0"]["weights"] = {
+      {"num_bits", 8}, {"type", "float"}, {"block_structure", {16, 32}}};
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig with_blocks, parse(with_method(blocks)));
+  EXPECT_EQ(with_blocks.source_quantization.block_rows, 16U);
+  EXPECT_EQ(with_blocks.source_quantization.block_cols, 32U);
+  blocks["config_groups"]["group_1"] = blocks["config_groups"]["group_0"];
+  blocks["config_groups"]["group_1"]["weights"]["block_structure"] = {8, 32};
+  expect_error(parse(with_method(blocks)).status(), StatusCode::kUnsupported,
+               {kFile, "config_groups.group_1"});
+  const auto refused = [&](const char* key, const json& value, const char* part) {
+    json wrong = block;
+    wrong[key] = value;
+    expect_error(parse(with_method(wrong)).status(), StatusCode::kUnsupported, {kFile, part});
+  };
+  refused("format", "nvfp4-pack-quantized", "nvfp4-pack-quantized");
+  refused("format", nullptr, "quantization_config.format");
+  refused("config_groups", {{"g", {{"weights", {{"num_bits", 3}, {"type", "int"}}}}}},
+          "config_groups.g.weights.num_bits");
+}
+
 TEST(Quantization, OtherMethodsAreRefusedByName) {
-  for (const char* method : {"fp8", "gptq", "awq", "compressed-tensors", "mxfp4", "modelopt"}) {
+  for (const char* method : {"gptq", "awq", "mxfp4", "modelopt"}) {
     json config = nested();
     config["quantization_config"] = {{"quant_method", method}, {"bits", 4}, {"group_size", 64}};
     expect_error(parse(config).status(), StatusCode::kUnsupported,
