@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <utility>
 
 #include "formats/base/bytes.h"
+#include "formats/weights/finite_weights.h"
 #include "formats/weights/qcodec.h"
 #include "quant/affine.h"
 
@@ -76,8 +78,9 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
   return Status::ok();
 }
 
-Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
-                       std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
+Status Transcoder::write_rows(const SourceMatrix& source, const WeightFormat& target,
+                              std::uint64_t row_begin, std::uint64_t row_end,
+                              const MatrixSpans& out) {
   if (source.format == target) {
     MOE_RETURN_IF_ERROR(read_component(source, source.weight, row_begin, row_end, out.weight));
     MOE_RETURN_IF_ERROR(read_component(source, source.scales, row_begin, row_end, out.scales));
@@ -98,6 +101,20 @@ Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
     for (std::uint64_t row = begin; row < end; ++row) {
       decode_row(view, row - begin, row_);
       MOE_RETURN_IF_ERROR(encode_row(source, target, row, row - row_begin, out));
+    }
+  }
+  return Status::ok();
+}
+
+Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
+                       std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
+  MOE_RETURN_IF_ERROR(write_rows(source, target, row_begin, row_end, out));
+  if (not_finite_ == nullptr) return Status::ok();
+  if (!weights_are_finite(target, out.weight)) not_finite_->add(source.weight.tensor.name());
+  for (const auto& [slice, values] :
+       {std::pair(&source.scales, out.scales), std::pair(&source.biases, out.biases)}) {
+    if (slice->tensor && !floats_are_finite(target.scale_type, values)) {
+      not_finite_->add(slice->tensor.name());
     }
   }
   return Status::ok();
