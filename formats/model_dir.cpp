@@ -5,6 +5,7 @@
 
 #include "formats/base/paths.h"
 #include "formats/flashmoe/flashmoe_resident.h"
+#include "formats/unfinished_work.h"
 
 namespace moepack {
 namespace {
@@ -33,11 +34,13 @@ Status check_unlisted_packs(const std::filesystem::path& model, const std::strin
   }
   for (const std::string& name : names) {
     if (!std::filesystem::is_directory(model / name, error)) continue;
-    MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(model / name));
-    if (kind == PackKind::kUndescribed || kind == PackKind::kUnfinished) {
+    const Result<PackKind> kind = detect_pack(model / name);
+    if (!kind.is_ok() && name != wanted && !is_meant_as_pack(model / name)) continue;
+    MOE_RETURN_IF_ERROR(kind.status());
+    if (kind.value() == PackKind::kUndescribed || kind.value() == PackKind::kUnfinished) {
       return undescribed_pack_error(model / name);
     }
-    if (kind == PackKind::kLz4) return read_pack_directory(model / name, {}).status();
+    if (kind.value() == PackKind::kLz4) return read_pack_directory(model / name, {}).status();
   }
   return Status::ok();
 }
@@ -95,30 +98,19 @@ Result<std::vector<std::string>> list_packs(const std::filesystem::path& model) 
   }
   std::vector<std::string> packs;
   for (const std::filesystem::path& entry : entries.value()) {
-    if (!is_there(entry / kPackManifestName) && !is_there(entry / kTieredManifestName)) continue;
-    // An unreadable manifest is listed: whoever opens the pack says what is wrong with it.
+    if (!is_meant_as_pack(entry)) continue;
+    // What cannot be read is listed: whoever opens the pack says what is wrong with it.
     const auto kind = detect_pack(entry);
-    if (kind.is_ok() && (kind.value() == PackKind::kLz4 || kind.value() == PackKind::kUnfinished)) {
-      continue;
-    }
-    packs.push_back(entry.filename().string());
+    const bool is_pack =
+        !kind.is_ok() || kind.value() == PackKind::kNative || kind.value() == PackKind::kFlashMoe;
+    if (is_pack) packs.push_back(entry.filename().string());
   }
   return packs;
 }
 
-std::string model_directory_name(const std::filesystem::path& model) {
-  std::error_code ignored;
-  const std::filesystem::path path = std::filesystem::absolute(model, ignored).lexically_normal();
-  return (path.has_filename() ? path : path.parent_path()).filename().string();
-}
-
 Status check_model_finished(const std::filesystem::path& model) {
-  if (is_there(model / kUnfinishedMarker)) {
-    const std::string name = model.string();
-    return corrupt(Where{.file = name}, "is a conversion that was not finished",
-                   "run the same moepack convert again");
-  }
-  return Status::ok();
+  return is_there(model / kUnfinishedMarker) ? unfinished_work_error(model, StatusCode::kCorrupt)
+                                             : Status::ok();
 }
 
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name,

@@ -26,8 +26,8 @@ struct ModelDir {
 };
 
 // Names of the directories inside `model` that hold a pack with a manifest, ours or flash-moe's
-// (formats/pack_directory.h), sorted. LZ4 packs and unfinished ones are
-// never among them.
+// (formats/pack_directory.h), sorted, and of those with a pack's name also what cannot be read. LZ4
+// packs and unfinished ones are never among them.
 Result<std::vector<std::string>> list_packs(const std::filesystem::path& model);
 
 // The directory name of the pack that `wanted` means: "NAME" for packed_experts_NAME or a
@@ -40,10 +40,7 @@ Result<std::string> choose_pack(const std::filesystem::path& model, const std::s
 Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
                        const std::filesystem::path& pack_path);
 
-// The directory's own name, also of "model/" and ".".
-std::string model_directory_name(const std::filesystem::path& model);
-
-// kCorrupt where a conversion to `model` was not finished.
+// kCorrupt where a command has not finished `model`; the message says which and what to do.
 Status check_model_finished(const std::filesystem::path& model);
 
 // Reads the configuration and the manifests and checks them against each other. `pack_name` as

@@ -7,17 +7,12 @@
 #include "formats/base/file.h"
 #include "formats/base/limits.h"
 #include "formats/base/paths.h"
+#include "formats/unfinished_work.h"
 
 namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string name_of(const fs::path& directory) {
-  const fs::path clean = directory.lexically_normal();
-  return clean.filename().empty() ? clean.parent_path().filename().string()
-                                  : clean.filename().string();
-}
 
 // A place that is no directory holds none.
 Result<bool> has_layer_files(const fs::path& directory) {
@@ -78,7 +73,6 @@ Result<PackManifest> read_flashmoe(const fs::path& directory, const PackDimensio
 }  // namespace
 
 Result<PackKind> detect_pack(const fs::path& directory) {
-  const std::string name = name_of(directory);
   if (is_there(directory / kUnfinishedMarker)) return PackKind::kUnfinished;
   const bool has_layout = is_there(directory / kPackManifestName);
   const bool has_tiered = is_there(directory / kTieredManifestName);
@@ -88,9 +82,16 @@ Result<PackKind> detect_pack(const fs::path& directory) {
     if (text.find("\"format_version\"") != std::string::npos) return PackKind::kNative;
   }
   MOE_ASSIGN_OR_RETURN(const bool has_files, has_layer_files(directory));
-  if (has_files && name.ends_with("_lz4")) return PackKind::kLz4;
+  if (has_files && directory_name(directory).ends_with("_lz4")) return PackKind::kLz4;
   if (has_layout || has_tiered) return PackKind::kFlashMoe;
   return has_files ? PackKind::kUndescribed : PackKind::kNone;
+}
+
+bool is_meant_as_pack(const fs::path& entry) {
+  std::error_code ignored;
+  if (!fs::is_directory(entry, ignored)) return false;
+  return directory_name(entry).starts_with(kDefaultPackName) ||
+         is_there(entry / kPackManifestName) || is_there(entry / kTieredManifestName);
 }
 
 const char* flashmoe_manifest_name(const fs::path& directory) {
@@ -142,9 +143,7 @@ Status check_foreign_layer_files(const fs::path& directory, const PackManifest& 
 
 Status undescribed_pack_error(const fs::path& directory) {
   if (is_there(directory / kUnfinishedMarker)) {
-    return not_found(Where{.file = directory.string()},
-                     "is not finished: making it was interrupted",
-                     "run the command that makes it again to continue, or remove the directory");
+    return unfinished_work_error(directory, StatusCode::kNotFound);
   }
   const std::string path = directory.string();
   return not_found(

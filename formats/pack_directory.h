@@ -17,11 +17,15 @@ enum class PackKind {
   kFlashMoe,     // layout.json or tiered_manifest.json of the flash-moe engines
   kUndescribed,  // layer files without a manifest
   kLz4,          // flash-moe's compressed packs, told by the directory's name
-  kUnfinished,   // a quantization that was interrupted, or is running
+  kUnfinished,   // what a command has not finished (formats/unfinished_work.h)
 };
 
 // Looks at names and, for layout.json, at its text. kIo, kCorrupt: it cannot be read.
 Result<PackKind> detect_pack(const std::filesystem::path& directory);
+
+// Whether an entry of a model directory is one of its packs, or meant to be: a directory with a
+// pack's name, or one in which a manifest stands. What other entries hold is no concern of a model.
+bool is_meant_as_pack(const std::filesystem::path& entry);
 
 // Where a flash-moe pack's description stands: tiered_manifest.json if it exists, else layout.json.
 const char* flashmoe_manifest_name(const std::filesystem::path& directory);

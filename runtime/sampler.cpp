@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 
+#include "runtime/model/finite.h"
+
 namespace moepack {
 namespace {
 
@@ -45,14 +47,14 @@ Status Sampler::collect(std::span<const float> logits) {
       return make_error(StatusCode::kCorrupt, Where{},
                         "the logit of token " + std::to_string(i) + " is " +
                             (std::isnan(logit) ? "not a number" : "infinite"),
-                        "check the model's weights with 'moepack verify'");
+                        kNotFiniteRemedy);
     }
     if (std::isinf(logit)) continue;  // probability 0
     candidates_.push_back({logit, static_cast<std::int32_t>(i)});
   }
   if (candidates_.empty()) {
     return make_error(StatusCode::kCorrupt, Where{}, "no token has a finite logit",
-                      "check the model's weights with 'moepack verify'");
+                      kNotFiniteRemedy);
   }
   return Status::ok();
 }

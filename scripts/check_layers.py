@@ -38,7 +38,8 @@ ROOMS = {
         "formats/calibration": {"formats/base", "formats/weights", "formats/gguf", "formats/pack"},
         "formats/flashmoe": {"formats/base", "formats/weights", "formats/config", "formats/pack",
                              "formats/calibration"},
-        "formats": {"formats/base", "formats/config", "formats/pack", "formats/flashmoe"},
+        "formats": {"formats/base", "formats/config", "formats/pack", "formats/calibration",
+                    "formats/flashmoe"},
     },
     "runtime": {
         "runtime/tokenizer": set(),

@@ -86,6 +86,7 @@ void print_json(const ConvertReport& report, const ConvertFlags& flags) {
     json["finished"] = report.finished;
     json["layers_resumed"] = report.layers_resumed;
     json["layers_left"] = report.layers_left;
+    json["not_finite_tensors"] = report.not_finite_tensors;
     json["removed_shards"] = report.removed_shards;
     json["kept_shards"] = report.kept_shards;
     json["read_bytes"] = report.read_bytes;
@@ -129,6 +130,8 @@ void print_outcome(const ConvertReport& report, const ConvertFlags& flags) {
     std::cerr << "continued an interrupted conversion: " << report.layers_resumed
               << " layers were finished\n";
   }
+  print_names("tensors with NaN or infinite values, run stops where it meets them",
+              report.not_finite_tensors);
   print_names("source shards removed", report.removed_shards);
   print_names("source shards kept, they hold skipped tensors", report.kept_shards);
   std::array<char, 64> speed{};

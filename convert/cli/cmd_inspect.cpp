@@ -297,7 +297,9 @@ void print_pack(const PackSummary& p) {
 
 Status print_text(const Inspection& found, bool tensors) {
   std::cout << printable(found.path, 4096) << ": " << path_kind_name(found.kind)
-            << (found.unfinished ? ", unfinished: its conversion was interrupted\n" : "\n");
+            << (found.unfinished
+                    ? ", unfinished: " + found.unfinished_by + " has not come to its end\n"
+                    : "\n");
   if (found.config.has_value()) print_config(*found.config);
   if (found.checkpoint.has_value()) print_checkpoint(*found.checkpoint);
   if (found.gguf.has_value()) print_gguf(*found.gguf);

@@ -15,6 +15,7 @@
 #include "convert/cli/progress.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/limits.h"
+#include "formats/base/paths.h"
 #include "formats/calibration/calibration_profile.h"
 #include "formats/calibration/expert_counts.h"
 #include "formats/calibration/foreign_profile.h"
@@ -91,7 +92,7 @@ Result<ExpertProfile> known_model(const ProfileFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const ModelDir model, open_model_dir(path, flags.model.pack));
   const ExpertShape shape{model.config.num_layers, model.config.num_experts};
   MOE_ASSIGN_OR_RETURN(known.shape, settle_shape(shape, flags.shape, path.string()));
-  known.model = model_directory_name(path);
+  known.model = directory_name(path);
   known.source_fingerprint = model.pack.source.fingerprint;
   return known;
 }

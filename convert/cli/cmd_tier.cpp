@@ -18,6 +18,7 @@
 #include "convert/quantize/bit_plan.h"
 #include "convert/quantize/quantize.h"
 #include "convert/quantize/sensitivity.h"
+#include "formats/base/paths.h"
 #include "formats/calibration/foreign_profile.h"
 #include "formats/calibration/hot_experts.h"
 #include "formats/config/model_config.h"
@@ -109,7 +110,7 @@ std::uint64_t model_fingerprint(const fs::path& model, const ModelConfig& config
 Status check_profile(const TierFlags& flags, const ModelConfig& config,
                      const ExpertProfile& profile) {
   ExpertProfile known;
-  known.model = model_directory_name(flags.model);
+  known.model = directory_name(flags.model);
   known.source_fingerprint = model_fingerprint(flags.model, config);
   known.shape = {config.num_layers, config.num_experts};
   known.experts_per_token = config.experts_per_token;

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "formats/base/file.h"
+#include "formats/base/paths.h"
 
 namespace moepack::cli {
 namespace {
@@ -55,6 +56,7 @@ Status no_such_model(const std::string& path) {
 Status check_model_path(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  MOE_RETURN_IF_ERROR(check_link(without_trailing_slash(path), "mend the link, or name a model"));
   if (status.type() == fs::file_type::not_found) return no_such_model(path);
   if (!fs::is_regular_file(status)) return Status::ok();
   const Where where{.file = path};

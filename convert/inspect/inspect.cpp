@@ -17,6 +17,7 @@
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
 #include "formats/pack/resident_files.h"
+#include "formats/unfinished_work.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -141,7 +142,7 @@ Result<PackSummary> summarize_pack(const fs::path& path, const PackManifest& pac
                                    std::size_t num_worst) {
   MOE_ASSIGN_OR_RETURN(PackReport report, read_pack_report(path));
   PackSummary summary;
-  summary.name = path.lexically_normal().filename().string();
+  summary.name = directory_name(path);
   summary.num_layers = pack.num_layers;
   summary.num_experts = pack.num_experts;
   summary.hidden_size = pack.hidden_size;
@@ -180,7 +181,10 @@ Result<ResidentSummary> summarize_residents(const fs::path& model, const ModelCo
 }
 
 // How far an interrupted conversion came: layer files appear under their names when complete.
-void note_written_layers(const fs::path& model, std::vector<std::string>& notes) {
+void note_written_layers(const fs::path& model, Inspection& out) {
+  const WorkKind work = find_unfinished_work(model);
+  out.unfinished_by = work_command(work);
+  if (work != WorkKind::kConversion && work != WorkKind::kUnknown) return;
   const fs::path pack = model / kDefaultPackName;
   if (is_there(pack / kPackManifestName)) return;
   std::uint32_t layers = 0;
@@ -189,8 +193,8 @@ void note_written_layers(const fs::path& model, std::vector<std::string>& notes)
     const std::string name = at->path().filename().string();
     if (name.starts_with("layer_") && name.ends_with(".bin")) ++layers;
   }
-  notes.push_back(std::string(kDefaultPackName) + ": " + std::to_string(layers) +
-                  " layer files are complete; moepack convert goes on from there");
+  out.notes.push_back(std::string(kDefaultPackName) + ": " + std::to_string(layers) +
+                      " layer files are complete; moepack convert goes on from there");
 }
 
 Result<std::vector<OverlaySummary>> summarize_overlays(const fs::path& path,
@@ -245,7 +249,7 @@ Status inspect_model(const fs::path& path, std::size_t num_worst, Inspection& ou
     name_attention(out.config, pack.value().layers);
     out.packs.push_back(std::move(pack).value());
   }
-  if (out.unfinished) note_written_layers(path, out.notes);
+  if (out.unfinished) note_written_layers(path, out);
   for (const CompanionFile& companion : kCompanionFiles) {
     if (!is_there(path / companion.name)) out.absent_files.emplace_back(companion.name);
   }

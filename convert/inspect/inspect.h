@@ -115,8 +115,9 @@ struct GgufSummary {
 
 struct Inspection {
   PathKind kind = PathKind::kCheckpoint;
-  std::string path;         // that was looked into: of a cache, the snapshot
-  bool unfinished = false;  // a model whose conversion was not finished
+  std::string path;           // that was looked into: of a cache, the snapshot
+  bool unfinished = false;    // a model that a command has not finished
+  std::string unfinished_by;  // "moepack convert"; "" where `unfinished` is not
   std::optional<ModelConfig> config;
   std::optional<CheckpointSummary> checkpoint;  // of checkpoints and safetensors files
   std::optional<GgufSummary> gguf;              // of GGUF files

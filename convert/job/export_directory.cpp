@@ -10,14 +10,12 @@
 #include "formats/flashmoe/engine_files.h"
 #include "formats/pack/pack_manifest.h"
 #include "formats/pack/resident_manifest.h"
+#include "formats/unfinished_work.h"
 
 namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-// In the marker, which tells the directory from an unfinished conversion: that has a journal there.
-constexpr std::string_view kMarkerText = "moepack export\n";
 
 bool is_export_directory(std::string_view name) {
   return name == kDefaultPackName || name == kTwoBitPackName;
@@ -36,39 +34,34 @@ constexpr WorkRules kExportRules{.marker = kUnfinishedMarker,
                                  .is_own_file = is_export_file,
                                  .is_own_directory = is_export_directory};
 
-// Whether the marker in `path` is that of an export. One that was killed before it wrote there
-// leaves an empty marker and nothing else.
-Result<bool> has_marker_of_export(const fs::path& path, const WorkFiles& files) {
-  MOE_ASSIGN_OR_RETURN(const File marker, File::open(path / kUnfinishedMarker));
-  std::string text(std::min<std::uint64_t>(marker.size(), kMarkerText.size()), '\0');
-  MOE_RETURN_IF_ERROR(marker.read_at(0, std::as_writable_bytes(std::span(text))));
-  return text.empty() ? files.own.size() == 1 : text == kMarkerText;
-}
-
-// True: an interrupted export is there.
+// True: an interrupted export is there. One that was killed before it wrote into the marker leaves
+// that alone.
 Result<bool> look_at_export(const fs::path& path) {
   MOE_ASSIGN_OR_RETURN(const bool there, is_directory_there(path));
   if (!there) return false;
+  MOE_RETURN_IF_ERROR(check_no_other_work(path, WorkKind::kExport));
   MOE_ASSIGN_OR_RETURN(const WorkFiles files, list_work_files(path, kExportRules));
   if (files.own.empty() && files.foreign.empty()) return false;
-  std::string what = "is not empty";
-  std::string_view remedy = "remove the directory or name another one";
-  if (is_there(path / kUnfinishedMarker)) {
-    MOE_ASSIGN_OR_RETURN(const bool of_export, has_marker_of_export(path, files));
-    if (of_export && files.foreign.empty()) return true;
-    what = "holds an unfinished conversion";
-    if (of_export) {
-      what = "holds an interrupted export and also " + printable(files.foreign);
-      remedy = "move that file away, or name another output directory";
-    }
+  const WorkKind found = find_unfinished_work(path);
+  if (found == WorkKind::kUnknown && files.own.size() > 1) {
+    return unfinished_work_error(path, StatusCode::kInvalidArgument);
   }
+  if (found != WorkKind::kNone && files.foreign.empty()) return true;
   const std::string name = path.string();
-  return make_error(StatusCode::kInvalidArgument, Where{.file = name}, what, remedy);
+  if (found == WorkKind::kNone) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = name}, "is not empty",
+                      "remove the directory or name another one");
+  }
+  return make_error(StatusCode::kInvalidArgument, Where{.file = name},
+                    "holds an interrupted export and also " + printable(files.foreign),
+                    "move that file away, or name another output directory");
 }
 
 Status write_marker(int fd, const std::string& path) {
-  const auto size = static_cast<ssize_t>(kMarkerText.size());
-  if (::pwrite(fd, kMarkerText.data(), kMarkerText.size(), 0) == size) return Status::ok();
+  const auto size = static_cast<ssize_t>(kExportMarkerText.size());
+  if (::pwrite(fd, kExportMarkerText.data(), kExportMarkerText.size(), 0) == size) {
+    return Status::ok();
+  }
   return make_error(StatusCode::kIo, Where{.file = path},
                     std::string("cannot write: ") + std::strerror(errno));
 }
@@ -79,9 +72,11 @@ Result<ExportDirectory> ExportDirectory::take(const fs::path& path) {
   const fs::path clean = without_trailing_slash(path);
   MOE_ASSIGN_OR_RETURN(const bool interrupted, look_at_export(clean));
   MOE_ASSIGN_OR_RETURN(WorkDirectory created, WorkDirectory::create(clean, kExportRules));
+  MOE_RETURN_IF_ERROR(created.lock_marker(interrupted, "another command is writing there"));
+  // What was interrupted may have been finished, and another command interrupted, since the look.
+  if (interrupted) MOE_RETURN_IF_ERROR(look_at_export(clean).status());
   ExportDirectory output(std::move(created));
   WorkDirectory& directory = output.directory_;
-  MOE_RETURN_IF_ERROR(directory.lock_marker(interrupted, "another command is writing there"));
   MOE_RETURN_IF_ERROR(write_marker(directory.fd(), directory.marker_path().string()));
   MOE_RETURN_IF_ERROR(directory.remove_files());
   directory.remove_own_directories();

@@ -14,6 +14,7 @@ namespace moepack {
 namespace {
 
 constexpr std::uint64_t kVersion = 1;
+constexpr const char* kNotFiniteKey = "not_finite";
 constexpr std::size_t kSumDigits = 16;
 constexpr std::uint64_t kMaxLayer = 1U << 16;
 // A line of 512 experts is 8 kB; a thousand layers of a thousand experts fit.
@@ -52,6 +53,21 @@ std::optional<std::vector<std::uint64_t>> parse_sums(const std::string& text) {
     sums.push_back(*sum);
   }
   return sums;
+}
+
+void add_names(const nlohmann::json& json, std::set<std::string>& names) {
+  const auto list = json.find(kNotFiniteKey);
+  if (list == json.end() || !list->is_array()) return;
+  for (const nlohmann::json& name : *list) {
+    if (name.is_string()) names.insert(name.get<std::string>());
+  }
+}
+
+std::string names_text(const std::vector<std::string>& names) {
+  if (names.empty()) return {};
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + json_quote(name);
+  return std::string(", \"") + kNotFiniteKey + "\": [" + text + "]";
 }
 
 }  // namespace
@@ -110,6 +126,7 @@ bool ConversionJournal::apply(const std::string& json_text) {
   }
   if (const auto sum = find_sum(json, "resident"); sum.has_value()) {
     resident_ = sum;
+    add_names(json, not_finite_);
     return true;
   }
   if (const std::string* shard = find_string(json, "removing"); shard != nullptr) {
@@ -126,6 +143,7 @@ bool ConversionJournal::apply(const std::string& json_text) {
   auto sums = parse_sums(*text);
   if (!sums.has_value()) return false;
   layers_[static_cast<std::uint32_t>(*layer)] = std::move(*sums);
+  add_names(json, not_finite_);
   return true;
 }
 
@@ -152,14 +170,16 @@ Status ConversionJournal::append(const std::string& json_text) {
   return Status::ok();
 }
 
-Status ConversionJournal::start(std::uint64_t plan, const std::string& what) {
+Status ConversionJournal::start(WorkKind work, std::uint64_t plan, const std::string& what) {
   size_ = 0;
   plan_.reset();
   resident_.reset();
   layers_.clear();
   removed_.clear();
+  not_finite_.clear();
   complete_ = false;
   MOE_RETURN_IF_ERROR(append("{\"journal\": " + std::to_string(kVersion) +
+                             ", \"command\": " + json_quote(journal_command(work)) +
                              ", \"plan\": " + json_quote(checksum_text(plan)) +
                              ", \"what\": " + json_quote(what) + "}"));
   plan_ = plan;
@@ -167,18 +187,23 @@ Status ConversionJournal::start(std::uint64_t plan, const std::string& what) {
   return Status::ok();
 }
 
-Status ConversionJournal::add_resident(std::uint64_t checksum) {
-  MOE_RETURN_IF_ERROR(append("{\"resident\": " + json_quote(checksum_text(checksum)) + "}"));
+Status ConversionJournal::add_resident(std::uint64_t checksum,
+                                       const std::vector<std::string>& not_finite) {
+  MOE_RETURN_IF_ERROR(append("{\"resident\": " + json_quote(checksum_text(checksum)) +
+                             names_text(not_finite) + "}"));
   resident_ = checksum;
+  not_finite_.insert(not_finite.begin(), not_finite.end());
   return Status::ok();
 }
 
-Status ConversionJournal::add_layer(std::uint32_t layer, std::vector<std::uint64_t> checksums) {
+Status ConversionJournal::add_layer(std::uint32_t layer, std::vector<std::uint64_t> checksums,
+                                    const std::vector<std::string>& not_finite) {
   std::string sums;
   for (std::uint64_t sum : checksums) sums += checksum_text(sum);
-  MOE_RETURN_IF_ERROR(append("{\"layer\": " + std::to_string(layer) +
-                             ", \"checksums\": " + json_quote(sums) + "}"));
+  MOE_RETURN_IF_ERROR(append("{\"layer\": " + std::to_string(layer) + ", \"checksums\": " +
+                             json_quote(sums) + names_text(not_finite) + "}"));
   layers_[layer] = std::move(checksums);
+  not_finite_.insert(not_finite.begin(), not_finite.end());
   return Status::ok();
 }
 

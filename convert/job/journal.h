@@ -1,10 +1,13 @@
 // What an unfinished conversion has finished so far: the contents of kUnfinishedMarker.
 //
 // A text file, one record a line: XXH3-64 of the rest as 16 hex digits, a space, a JSON object. The
-// first line states what is being converted, each later one a file that is complete and synced:
-//   {"journal": 1, "plan": "9c1f…", "what": "Qwen3.5-35B-A3B, experts q4 g64, …"}
+// first line states what is being made and by which command (formats/unfinished_work.h), each later
+// one a file that is complete and synced:
+//   {"journal": 1, "command": "convert", "plan": "9c1f…", "what": "Qwen3.5-35B-A3B, experts q4 g64,
+//   …"}
 //   {"resident": "19d7…"}                     XXH3-64 of model_weights.bin
 //   {"layer": 3, "checksums": "fc6b…0a12…"}   of the records, 16 digits each
+// these two also with "not_finite": [names of source tensors whose values are not all numbers],
 //   {"removing": "model-00001-of-00003.safetensors"}   a source shard, before it is removed
 //   {"complete": true}                        everything, manifests included
 // Lines are appended and synced; a torn last line, as a crash leaves it, counts as absent.
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
+#include "formats/unfinished_work.h"
 
 namespace moepack {
 
@@ -38,14 +42,17 @@ class ConversionJournal {
   std::size_t layers_done() const { return layers_.size(); }
   // Base names of source shards that were removed, or were about to be.
   const std::set<std::string>& removed_shards() const { return removed_; }
+  // Names of source tensors whose values are not all numbers.
+  const std::set<std::string>& not_finite() const { return not_finite_; }
   // Nothing is left to do but to remove the marker.
   bool is_complete() const { return complete_; }
 
-  // Forgets everything and states a new plan.
-  Status start(std::uint64_t plan, const std::string& what);
+  // Forgets everything and states a new plan of a conversion, a quantization or an overlay.
+  Status start(WorkKind work, std::uint64_t plan, const std::string& what);
   // Each appends one line and syncs it; the change to this object comes last.
-  Status add_resident(std::uint64_t checksum);
-  Status add_layer(std::uint32_t layer, std::vector<std::uint64_t> checksums);
+  Status add_resident(std::uint64_t checksum, const std::vector<std::string>& not_finite = {});
+  Status add_layer(std::uint32_t layer, std::vector<std::uint64_t> checksums,
+                   const std::vector<std::string>& not_finite = {});
   Status add_removal(const std::string& shard);
   Status add_completion();
   // A recorded file is not there any more. Only in memory: the record stays and is found wanting
@@ -68,6 +75,7 @@ class ConversionJournal {
   std::optional<std::uint64_t> resident_;
   std::map<std::uint32_t, std::vector<std::uint64_t>> layers_;
   std::set<std::string> removed_;
+  std::set<std::string> not_finite_;
   bool complete_ = false;
 };
 

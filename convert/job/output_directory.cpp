@@ -9,6 +9,7 @@
 #include "formats/flashmoe/flashmoe_pack.h"
 #include "formats/pack/pack_manifest.h"
 #include "formats/pack/resident_manifest.h"
+#include "formats/unfinished_work.h"
 
 namespace moepack {
 namespace {
@@ -42,12 +43,29 @@ bool is_file_of_pack(std::string_view /*directory*/, std::string_view name) {
 }
 
 WorkRules output_rules(OutputKind kind) {
-  if (kind == OutputKind::kPack) {
-    return {.marker = kUnfinishedMarker, .is_own_file = is_file_of_pack};
+  if (kind == OutputKind::kModel) {
+    return {.marker = kUnfinishedMarker,
+            .is_own_file = is_model_file,
+            .is_own_directory = is_model_directory};
   }
-  return {.marker = kUnfinishedMarker,
-          .is_own_file = is_model_file,
-          .is_own_directory = is_model_directory};
+  return {.marker = kUnfinishedMarker, .is_own_file = is_file_of_pack};
+}
+
+struct OutputWork {
+  WorkKind kind;
+  std::string_view noun;
+};
+
+OutputWork output_work(OutputKind kind) {
+  switch (kind) {
+    case OutputKind::kPack:
+      return {WorkKind::kQuantization, "quantization"};
+    case OutputKind::kOverlayPack:
+      return {WorkKind::kOverlay, "overlay"};
+    case OutputKind::kModel:
+      break;
+  }
+  return {WorkKind::kConversion, "conversion"};
 }
 
 // What stands at the place of the output.
@@ -56,11 +74,12 @@ enum class OutputPlace { kFree, kInterrupted };
 Result<OutputPlace> look_at_output(const fs::path& path, OutputKind kind) {
   MOE_ASSIGN_OR_RETURN(const bool there, is_directory_there(path));
   if (!there) return OutputPlace::kFree;
+  MOE_RETURN_IF_ERROR(check_no_other_work(path, output_work(kind).kind));
   const std::string name = path.string();
   MOE_ASSIGN_OR_RETURN(const WorkFiles files, list_work_files(path, output_rules(kind)));
   if (files.own.empty() && files.foreign.empty()) return OutputPlace::kFree;
   if (!is_there(path / kUnfinishedMarker)) {
-    if (kind == OutputKind::kPack) {
+    if (kind != OutputKind::kModel) {
       const bool finished = is_there(path / kPackManifestName);
       return make_error(StatusCode::kInvalidArgument, Where{.file = name},
                         finished ? "already holds a pack" : "is not empty",
@@ -73,8 +92,7 @@ Result<OutputPlace> look_at_output(const fs::path& path, OutputKind kind) {
   }
   if (files.foreign.empty()) return OutputPlace::kInterrupted;
   return make_error(StatusCode::kInvalidArgument, Where{.file = name},
-                    std::string("holds an interrupted ") +
-                        (kind == OutputKind::kPack ? "quantization" : "conversion") + " and also " +
+                    "holds an interrupted " + std::string(output_work(kind).noun) + " and also " +
                         printable(files.foreign),
                     "move that file away, or name another output directory");
 }
@@ -100,6 +118,8 @@ Result<OutputDirectory> OutputDirectory::take(const fs::path& path, OutputKind k
   MOE_RETURN_IF_ERROR(
       output.directory_.lock_marker(interrupted, "another command is writing there"));
   output.keep_ = interrupted;
+  // What was interrupted may have been finished, and another command interrupted, since the look.
+  if (interrupted) MOE_RETURN_IF_ERROR(look_at_output(clean, kind).status());
   return output;
 }
 

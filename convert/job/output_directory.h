@@ -22,14 +22,16 @@ std::string quality_file_name(std::uint32_t layer);
 
 // What will be written: which files are the command's own, and how it is called in messages.
 enum class OutputKind : std::uint8_t {
-  kModel,  // a model directory, by a conversion
-  kPack,   // one expert pack, by a quantization
+  kModel,        // a model directory, by a conversion
+  kPack,         // one expert pack, by a quantization
+  kOverlayPack,  // one expert pack, by an overlay
 };
 
 class OutputDirectory {
  public:
   // Creates `path` and missing directories above it, or takes an existing one that is empty or
-  // holds an interrupted conversion. Anything else in it: kInvalidArgument and nothing is touched.
+  // holds what the same kind of command left. Anything else in it, and what another kind of command
+  // has not finished: kInvalidArgument and nothing is touched.
   // While the object lives no second conversion can take the directory. No file is removed yet:
   // call keep_only() before writing.
   static Result<OutputDirectory> take(const std::filesystem::path& path,

@@ -75,7 +75,7 @@ Status plan_pack(const OverlayOptions& options, OverlayJob& job) {
   job.report.is_pack_kept = is_pack_there(options.model / name, pack);
   if (job.report.is_pack_kept) return Status::ok();
   job.pack = options.model / name;
-  return OutputDirectory::check(job.pack, OutputKind::kPack).status();
+  return OutputDirectory::check(job.pack, OutputKind::kOverlayPack).status();
 }
 
 std::string types_of(const ResidentOverlay& overlay) {
@@ -188,7 +188,8 @@ Status write_files_alone(const OverlayOptions& options, OverlayJob& job,
 Status write_all(const OverlayOptions& options, OverlayJob& job,
                  std::optional<OverlayDirectory>& directory, const ProgressCallback& callback) {
   if (job.pack.empty()) return write_files_alone(options, job, directory, callback);
-  MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(job.pack, OutputKind::kPack));
+  MOE_ASSIGN_OR_RETURN(OutputDirectory output,
+                       OutputDirectory::take(job.pack, OutputKind::kOverlayPack));
   MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
                        ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
   // Killed between the last manifest and the removal of the marker.

@@ -8,6 +8,7 @@
 #include "convert/pack/resident.h"
 #include "formats/base/file.h"
 #include "formats/base/file_blocks.h"
+#include "formats/unfinished_work.h"
 
 namespace moepack {
 namespace {
@@ -145,6 +146,7 @@ Result<bool> is_overlay_there(const OverlaidModel& model, bool replace, PlannedO
 }
 
 Result<OverlayDirectory> OverlayDirectory::take(const fs::path& model) {
+  MOE_RETURN_IF_ERROR(check_no_other_work(model / kOverlayDirectory, WorkKind::kOverlay));
   MOE_ASSIGN_OR_RETURN(WorkDirectory created,
                        WorkDirectory::create(model / kOverlayDirectory, kOverlayRules));
   MOE_RETURN_IF_ERROR(created.lock("another command is writing there"));

@@ -13,9 +13,9 @@ namespace fs = std::filesystem;
 
 Status OverlayPack::open_journal(std::uint64_t digest, bool restart) {
   const std::string what = "experts " + pack_formats(plan_.pack) + " of " + plan_.pack.source.name;
-  if (journal_.is_empty()) return journal_.start(digest, what);
+  if (journal_.is_empty()) return journal_.start(WorkKind::kOverlay, digest, what);
   if (journal_.plan() == digest) return Status::ok();
-  if (restart) return journal_.start(digest, what);
+  if (restart) return journal_.start(WorkKind::kOverlay, digest, what);
   const std::string there = output_.path().string();
   return make_error(StatusCode::kInvalidArgument, Where{.file = there},
                     "holds an interrupted pack of something else, " + printable(journal_.what()),

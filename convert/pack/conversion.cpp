@@ -51,21 +51,21 @@ bool has_size(const fs::path& file, std::uint64_t size) {
 // A layer file that is written but not yet durable.
 struct Conversion::Commit {
   std::uint32_t layer = 0;
+  std::vector<std::string> not_finite;
   std::future<Status> result;
 
-  static Commit start(std::uint32_t layer, AtomicFile file) {
+  static Commit start(std::uint32_t layer, std::vector<std::string> not_finite, AtomicFile file) {
     auto shared = std::make_shared<AtomicFile>(std::move(file));
     const auto work = [shared] { return shared->commit(); };
     try {
-      return {layer, std::async(std::launch::async, work)};
+      return {layer, std::move(not_finite), std::async(std::launch::async, work)};
     } catch (const std::system_error&) {
-      return {layer, std::async(std::launch::deferred, work)};
+      return {layer, std::move(not_finite), std::async(std::launch::deferred, work)};
     }
   }
 };
 
-Result<std::unique_ptr<Conversion>> Conversion::prepare(const ModelSource& source,
-                                                        ConvertPlan& plan,
+Result<std::unique_ptr<Conversion>> Conversion::prepare(ModelSource& source, ConvertPlan& plan,
                                                         const ConvertOptions& options,
                                                         OutputDirectory& output) {
   for (std::uint32_t layer : options.layers) {
@@ -88,14 +88,14 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(const ModelSource& sourc
 
 bool Conversion::is_source_incomplete() const {
   if (source_.checkpoint() == nullptr) return false;
-  const auto shards = source_.checkpoint()->shards();
+  const std::span<const SafetensorsFile* const> shards = source_.checkpoint()->shards();
   return std::any_of(shards.begin(), shards.end(),
                      [](const auto& shard) { return !shard->has_data(); });
 }
 
 Status Conversion::start_journal() {
   keeps_headers_ = false;
-  return journal_.start(digest_, describe(plan_));
+  return journal_.start(WorkKind::kConversion, digest_, describe(plan_));
 }
 
 // Shards may only be missing where the journal says that they were packed.
@@ -200,9 +200,10 @@ Status Conversion::check_same_weights() {
 
 Status Conversion::start_reclaiming() {
   MOE_ASSIGN_OR_RETURN(const fs::path headers, output_.add_directory(kSavedHeadersDirectory));
-  MOE_ASSIGN_OR_RETURN(reclaimer_, ShardReclaimer::create(*source_.checkpoint(), plan_, &journal_,
-                                                          headers, output_.path()));
-  return reclaimer_->save_headers();
+  MOE_ASSIGN_OR_RETURN(reclaimer_,
+                       ShardReclaimer::create(*source_.checkpoint(), plan_, output_.path()));
+  reclaimer_->allow_removal(*source_.checkpoint(), journal_);
+  return reclaimer_->save_headers(headers);
 }
 
 std::vector<std::string> Conversion::removed_shards() const {
@@ -291,7 +292,7 @@ Status Conversion::write_residents(ProgressCounter& progress) {
   if (!journal_.resident_checksum().has_value()) {
     MOE_RETURN_IF_ERROR(write_resident_data(plan_.resident_sources, output_.path(),
                                             bounded_thread_count(options_.threads), plan_.resident,
-                                            progress));
+                                            progress, &not_finite_));
   }
   if (reclaimer_.has_value()) {
     MOE_ASSIGN_OR_RETURN(const std::uint64_t sum, checksum_of_file_on_disk(data));
@@ -302,7 +303,7 @@ Status Conversion::write_residents(ProgressCounter& progress) {
     }
   }
   if (!journal_.resident_checksum().has_value()) {
-    MOE_RETURN_IF_ERROR(journal_.add_resident(plan_.resident.checksum));
+    MOE_RETURN_IF_ERROR(journal_.add_resident(plan_.resident.checksum, not_finite_.take()));
   }
   return reclaimer_.has_value() ? reclaimer_->resident_done() : Status::ok();
 }
@@ -315,13 +316,14 @@ Status Conversion::write_layers(ProgressCounter& progress) {
     if (journal_.layer_checksums(l) != nullptr) MOE_RETURN_IF_ERROR(reclaimer_->layer_done(l));
   }
   std::vector<PackWorker> workers(bounded_thread_count(options_.threads));
+  for (PackWorker& worker : workers) worker.transcoder = Transcoder(&not_finite_);
   Commit commit;
   for (std::uint32_t l : layers_to_do()) {
     Result<AtomicFile> file =
         write_layer_file(plan_.experts, pack, l, workers, plan_.pack, progress);
     MOE_RETURN_IF_ERROR(settle(commit, progress));
     if (!file.is_ok()) return file.status();
-    commit = Commit::start(l, std::move(file).value());
+    commit = Commit::start(l, not_finite_.take(), std::move(file).value());
     if (reclaimer_.has_value()) MOE_RETURN_IF_ERROR(settle(commit, progress));
   }
   return settle(commit, progress);
@@ -340,7 +342,7 @@ Status Conversion::settle(Commit& commit, ProgressCounter& progress) {
   for (const ExpertEntry& expert : plan_.pack.layers[layer].experts) {
     sums.push_back(expert.checksum);
   }
-  MOE_RETURN_IF_ERROR(journal_.add_layer(layer, std::move(sums)));
+  MOE_RETURN_IF_ERROR(journal_.add_layer(layer, std::move(sums), commit.not_finite));
   progress.layer_done();
   return reclaimer_.has_value() ? reclaimer_->layer_done(layer) : Status::ok();
 }

@@ -24,7 +24,7 @@ class Conversion {
   // not finished. kInvalidArgument: an interrupted conversion of something else is there
   // (options.restart drops it), or options.layers names a layer that does not exist. kCorrupt: the
   // journal is damaged and shards of the source are gone; nothing is touched then.
-  static Result<std::unique_ptr<Conversion>> prepare(const ModelSource& source, ConvertPlan& plan,
+  static Result<std::unique_ptr<Conversion>> prepare(ModelSource& source, ConvertPlan& plan,
                                                      const ConvertOptions& options,
                                                      OutputDirectory& output);
   Conversion(const Conversion&) = delete;
@@ -40,12 +40,14 @@ class Conversion {
 
   std::size_t layers_resumed() const { return layers_resumed_; }
   std::size_t layers_left() const { return plan_.pack.num_layers - journal_.layers_done(); }
+  // Of the source, also by earlier runs.
+  const std::set<std::string>& not_finite_tensors() const { return journal_.not_finite(); }
   std::vector<std::string> removed_shards() const;
   std::vector<std::string> never_removed_shards() const;
 
  private:
   struct Commit;
-  Conversion(const ModelSource& source, ConvertPlan& plan, const ConvertOptions& options,
+  Conversion(ModelSource& source, ConvertPlan& plan, const ConvertOptions& options,
              OutputDirectory& output, ConversionJournal journal)
       : source_(source),
         plan_(plan),
@@ -71,14 +73,15 @@ class Conversion {
   std::vector<std::uint32_t> layers_to_do() const;
   ConvertProgress starting_point() const;
 
-  const ModelSource& source_;
+  ModelSource& source_;  // whose shards are dropped when they are removed
   ConvertPlan& plan_;
   const ConvertOptions& options_;
   OutputDirectory& output_;
   ConversionJournal journal_;
   std::optional<ShardReclaimer> reclaimer_;
-  std::uint64_t digest_ = 0;   // of the plan
-  bool keeps_headers_ = true;  // saved headers are of this conversion
+  NotFiniteTensors not_finite_;  // of what is being written
+  std::uint64_t digest_ = 0;     // of the plan
+  bool keeps_headers_ = true;    // saved headers are of this conversion
   std::size_t layers_resumed_ = 0;
 };
 

@@ -91,8 +91,8 @@ Status check_reclaim(const ModelSource& source, const ConvertOptions& options) {
 std::uint64_t space_for_all(const ModelSource& source, const ConvertPlan& plan,
                             const ConvertOptions& options) {
   if (!options.reclaim) return plan.total_bytes;
-  const auto reclaimer = ShardReclaimer::create(*source.checkpoint(), plan, nullptr, {},
-                                                existing_parent(options.output));
+  const auto reclaimer =
+      ShardReclaimer::create(*source.checkpoint(), plan, existing_parent(options.output));
   if (!reclaimer.is_ok()) return plan.total_bytes;
   std::vector<ShardReclaimer::Step> steps{
       {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes}};
@@ -153,7 +153,7 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
     MOE_ASSIGN_OR_RETURN(const bool finished, finish_complete_one(options.output));
     if (finished) return report_of_finished(options);
   }
-  MOE_ASSIGN_OR_RETURN(const ModelSource source, std::move(opened));
+  MOE_ASSIGN_OR_RETURN(ModelSource source, std::move(opened));
   MOE_RETURN_IF_ERROR(check_reclaim(source, options));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
   MOE_RETURN_IF_ERROR(add_companions(source, options.tokenizer, plan));
@@ -171,6 +171,8 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   MOE_RETURN_IF_ERROR(conversion->run(progress));
   report.layers_left = conversion->layers_left();
   report.finished = report.layers_left == 0;
+  const std::set<std::string>& not_finite = conversion->not_finite_tensors();
+  report.not_finite_tensors.assign(not_finite.begin(), not_finite.end());
   report.removed_shards = conversion->removed_shards();
   report.kept_shards = conversion->never_removed_shards();
   report.seconds = seconds_since(start);

@@ -38,12 +38,14 @@ struct ConvertReport {
   std::size_t threads = 0;
   double seconds = 0;
 
-  std::uint64_t needed_bytes = 0;           // free space that this run needs at its fullest
-  double estimated_seconds = 0;             // of a dry run: from converting a sample of the experts
-  std::uint64_t read_bytes = 0;             // of the source, by this run
-  std::size_t layers_resumed = 0;           // finished by earlier runs
-  std::size_t layers_left = 0;              // not finished, because only some layers were asked for
-  bool finished = false;                    // the directory is a model now
+  std::uint64_t needed_bytes = 0;  // free space that this run needs at its fullest
+  double estimated_seconds = 0;    // of a dry run: from converting a sample of the experts
+  std::uint64_t read_bytes = 0;    // of the source, by this run
+  std::size_t layers_resumed = 0;  // finished by earlier runs
+  std::size_t layers_left = 0;     // not finished, because only some layers were asked for
+  bool finished = false;           // the directory is a model now
+  // Of the source: they hold a NaN or an infinite value, as they were stored.
+  std::vector<std::string> not_finite_tensors;
   std::vector<std::string> removed_shards;  // with --reclaim, by this run
   std::vector<std::string> kept_shards;     // with --reclaim: they hold skipped tensors
 };

@@ -60,12 +60,14 @@ Status write_block(const SourceMatrix& source, const ResidentTensor& tensor, con
 Result<std::uint64_t> write_matrices(std::span<const SourceMatrix> sources,
                                      std::span<const ResidentTensor> tensors,
                                      std::uint64_t data_size, const std::filesystem::path& path,
-                                     std::size_t threads, ProgressCounter& progress) {
+                                     std::size_t threads, ProgressCounter& progress,
+                                     NotFiniteTensors* not_finite) {
   MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   // Sets the padding between components to zero.
   MOE_RETURN_IF_ERROR(file.resize(data_size));
   const std::vector<Block> blocks = split_into_blocks(sources);
   std::vector<Worker> workers(threads);
+  for (Worker& worker : workers) worker.transcoder = Transcoder(not_finite);
   const auto convert_block = [&](std::size_t item, std::size_t worker) -> Status {
     const Block& block = blocks[item];
     const SourceMatrix& source = sources[block.tensor];
@@ -81,10 +83,12 @@ Result<std::uint64_t> write_matrices(std::span<const SourceMatrix> sources,
 
 Status write_resident_data(std::span<const SourceMatrix> sources,
                            const std::filesystem::path& directory, std::size_t threads,
-                           ResidentManifest& manifest, ProgressCounter& progress) {
-  MOE_ASSIGN_OR_RETURN(manifest.checksum,
-                       write_matrices(sources, manifest.tensors, manifest.data_size,
-                                      directory / kResidentDataName, threads, progress));
+                           ResidentManifest& manifest, ProgressCounter& progress,
+                           NotFiniteTensors* not_finite) {
+  MOE_ASSIGN_OR_RETURN(
+      manifest.checksum,
+      write_matrices(sources, manifest.tensors, manifest.data_size, directory / kResidentDataName,
+                     threads, progress, not_finite));
   return Status::ok();
 }
 

@@ -47,11 +47,10 @@ Status check_removable(const fs::path& path) {
 }  // namespace
 
 Result<ShardReclaimer> ShardReclaimer::create(const Checkpoint& checkpoint, const ConvertPlan& plan,
-                                              ConversionJournal* journal, fs::path saved_headers,
                                               const fs::path& output) {
-  ShardReclaimer reclaimer(checkpoint, journal, std::move(saved_headers));
+  ShardReclaimer reclaimer;
   reclaimer.num_layers_ = plan.pack.num_layers;
-  reclaimer.count_units(plan);
+  reclaimer.count_units(checkpoint, plan);
   reclaimer.find_countable(output);
   for (const auto& [shard, units] : reclaimer.units_left_) {
     MOE_RETURN_IF_ERROR(check_removable(shard->file().path()));
@@ -59,18 +58,23 @@ Result<ShardReclaimer> ShardReclaimer::create(const Checkpoint& checkpoint, cons
   return reclaimer;
 }
 
-void ShardReclaimer::count_units(const ConvertPlan& plan) {
+void ShardReclaimer::allow_removal(Checkpoint& checkpoint, ConversionJournal& journal) {
+  checkpoint_ = &checkpoint;
+  journal_ = &journal;
+}
+
+void ShardReclaimer::count_units(const Checkpoint& checkpoint, const ConvertPlan& plan) {
   ShardSet kept;
   for (const std::string& name : plan.skipped) {
-    const TensorRef* tensor = checkpoint_->find(name);
+    const TensorRef* tensor = checkpoint.find(name);
     if (tensor != nullptr) kept.insert(tensor->shard);
   }
-  for (const auto& shard : checkpoint_->shards()) {
+  for (const SafetensorsFile* shard : checkpoint.shards()) {
     if (!shard->has_data()) continue;
-    if (kept.contains(shard.get())) {
+    if (kept.contains(shard)) {
       never_removed_.push_back(name_of(*shard));
     } else {
-      units_left_[shard.get()] = 0;
+      units_left_[shard] = 0;
     }
   }
   shards_of_unit_.resize(std::size_t{num_layers_} + 1);
@@ -92,9 +96,9 @@ void ShardReclaimer::count_units(const ConvertPlan& plan) {
   }
 }
 
-Status ShardReclaimer::save_headers() const {
+Status ShardReclaimer::save_headers(const fs::path& directory) const {
   for (const auto& [shard, units] : units_left_) {
-    const fs::path copy = saved_headers_ / name_of(*shard);
+    const fs::path copy = directory / name_of(*shard);
     MOE_RETURN_IF_ERROR(shard->save_header(copy));
   }
   return Status::ok();
@@ -102,7 +106,9 @@ Status ShardReclaimer::save_headers() const {
 
 Status ShardReclaimer::unit_done(std::uint32_t unit) {
   for (const SafetensorsFile* shard : shards_of_unit_[unit]) {
-    if (--units_left_.at(shard) == 0) MOE_RETURN_IF_ERROR(remove(*shard));
+    if (--units_left_.at(shard) == 0 && checkpoint_ != nullptr) {
+      MOE_RETURN_IF_ERROR(remove(*shard));
+    }
   }
   return Status::ok();
 }
@@ -118,9 +124,7 @@ Status ShardReclaimer::remove(const SafetensorsFile& shard) {
     return Status::ok();
   }
   MOE_RETURN_IF_ERROR(journal_->add_removal(name_of(shard)));
-  for (const auto& owned : checkpoint_->shards()) {
-    if (owned.get() == &shard) owned->drop_data();
-  }
+  checkpoint_->drop_data(shard);
   const bool is_link = fs::is_symlink(path, error);
   fs::remove(target, error);
   if (error) return cannot_remove(target, error.message());

@@ -23,16 +23,17 @@ namespace moepack {
 
 class ShardReclaimer {
  public:
-  // kIo when a shard's directory cannot be written to. What is passed outlives the object; without
-  // a journal only space_needed and never_removed may be asked. `output`: where the conversion
-  // writes, for space_needed.
+  // kIo when a shard's directory cannot be written to. What is passed outlives the object.
+  // `output`: where the conversion writes, for space_needed. Removes nothing before
+  // allow_removal().
   static Result<ShardReclaimer> create(const Checkpoint& checkpoint, const ConvertPlan& plan,
-                                       ConversionJournal* journal,
-                                       std::filesystem::path saved_headers,
                                        const std::filesystem::path& output);
+  // From here on shards of `checkpoint`, the one that was passed, are removed and entered in
+  // `journal`. Both outlive the object.
+  void allow_removal(Checkpoint& checkpoint, ConversionJournal& journal);
 
-  // Copies the headers of all shards that are still there; before the first removal.
-  Status save_headers() const;
+  // Copies the headers of all shards that are still there to `directory`; before the first removal.
+  Status save_headers(const std::filesystem::path& directory) const;
   // `layer` (or the resident file) is finished, synced and read back. Removes what that frees.
   Status resident_done() { return unit_done(num_layers_); }
   Status layer_done(std::uint32_t layer) { return unit_done(layer); }
@@ -51,17 +52,14 @@ class ShardReclaimer {
   const std::vector<std::string>& never_removed() const { return never_removed_; }
 
  private:
-  ShardReclaimer(const Checkpoint& checkpoint, ConversionJournal* journal,
-                 std::filesystem::path saved_headers)
-      : checkpoint_(&checkpoint), journal_(journal), saved_headers_(std::move(saved_headers)) {}
-  void count_units(const ConvertPlan& plan);
+  ShardReclaimer() = default;
+  void count_units(const Checkpoint& checkpoint, const ConvertPlan& plan);
   Status unit_done(std::uint32_t unit);
   Status remove(const SafetensorsFile& shard);
   void find_countable(const std::filesystem::path& output);
 
-  const Checkpoint* checkpoint_;
-  ConversionJournal* journal_;
-  std::filesystem::path saved_headers_;
+  Checkpoint* checkpoint_ = nullptr;      // whose shards are removed; nullptr: none are
+  ConversionJournal* journal_ = nullptr;  // of the removals
   std::uint32_t num_layers_ = 0;
   // Shards that may be removed; units of work (layers, and the resident file as unit num_layers_)
   // that still need them.

@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "formats/base/bytes.h"
+#include "formats/weights/finite_weights.h"
 #include "formats/weights/qcodec.h"
 #include "quant/affine.h"
 
@@ -67,8 +68,9 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
   return Status::ok();
 }
 
-Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
-                       std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
+Status Transcoder::write_rows(const SourceMatrix& source, const WeightFormat& target,
+                              std::uint64_t row_begin, std::uint64_t row_end,
+                              const MatrixSpans& out) {
   if (source.format == target) {
     for (Component c : stored_components(target)) {
       MOE_RETURN_IF_ERROR(source.read_rows(c, row_begin, row_end, out[c]));
@@ -87,6 +89,20 @@ Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
       decode_row(view, row - begin, row_);
       MOE_RETURN_IF_ERROR(encode_row(source, target, row, row - row_begin, out));
     }
+  }
+  return Status::ok();
+}
+
+Status Transcoder::run(const SourceMatrix& source, const WeightFormat& target,
+                       std::uint64_t row_begin, std::uint64_t row_end, const MatrixSpans& out) {
+  MOE_RETURN_IF_ERROR(write_rows(source, target, row_begin, row_end, out));
+  if (not_finite_ == nullptr) return Status::ok();
+  for (Component c : stored_components(target)) {
+    const bool is_finite = c == Component::kCodes ? weights_are_finite(target, out[c])
+                                                  : floats_are_finite(target.scale_type, out[c]);
+    if (is_finite) continue;
+    const SourceTensor& own = source.slices[c].tensor;
+    not_finite_->add((own ? own : source.slices.codes().tensor).name());
   }
   return Status::ok();
 }

@@ -7,6 +7,7 @@
 #include "convert/source/path_kind.h"
 #include "formats/base/checksum.h"
 #include "formats/base/file_blocks.h"
+#include "formats/base/paths.h"
 #include "formats/model_dir.h"
 
 namespace moepack {
@@ -27,7 +28,7 @@ std::vector<std::string> pack_names(const fs::path& model) {
 // The recorded source of one of the model's packs, where it can be found.
 std::optional<fs::path> recorded_checkpoint(const fs::path& model, const PackSource& source) {
   if (source.fingerprint == 0 || !is_plain_file_name(source.name)) return std::nullopt;
-  const fs::path beside = fs::absolute(model / "").lexically_normal().parent_path().parent_path();
+  const fs::path beside = directory_above(model);
   for (const fs::path& path : {beside / source.name, fs::path(source.name)}) {
     if (is_gguf_file(path)) {
       const auto gguf = GgufModel::open(path);

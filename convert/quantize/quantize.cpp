@@ -133,9 +133,11 @@ class Quantization {
 };
 
 Status Quantization::open_journal() {
-  if (journal_.is_empty()) return journal_.start(plan_.digest, describe(options_, plan_));
+  if (journal_.is_empty())
+    return journal_.start(WorkKind::kQuantization, plan_.digest, describe(options_, plan_));
   if (journal_.plan() == plan_.digest) return Status::ok();
-  if (options_.restart) return journal_.start(plan_.digest, describe(options_, plan_));
+  if (options_.restart)
+    return journal_.start(WorkKind::kQuantization, plan_.digest, describe(options_, plan_));
   const std::string there = output_.path().string();
   return make_error(StatusCode::kInvalidArgument, Where{.file = there},
                     "holds an interrupted quantization, " + printable(journal_.what()) +

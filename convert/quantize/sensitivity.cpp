@@ -12,6 +12,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/output_file.h"
+#include "formats/base/paths.h"
 #include "formats/model_dir.h"
 #include "quant/expert_damage.h"
 #include "quant/linear_algebra.h"
@@ -87,7 +88,7 @@ Result<Job> prepare(const SensitivityOptions& options) {
   const std::set<std::uint32_t> widths(options.bits.begin(), options.bits.end());
   t.bits.assign(widths.begin(), widths.end());
   t.plan = plan_digest(job, options);
-  t.model = model_directory_name(options.model);
+  t.model = directory_name(options.model);
   job.threads = std::min<std::size_t>(bounded_thread_count(options.threads), t.num_experts);
   return job;
 }

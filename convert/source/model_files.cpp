@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "formats/base/paths.h"
 #include "formats/pack/resident_files.h"
 #include "formats/pack_directory.h"
 
@@ -13,8 +14,7 @@ namespace fs = std::filesystem;
 Result<PackManifest> read_lone_pack(const fs::path& directory) {
   MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(directory));
   if (kind != PackKind::kFlashMoe) return read_pack_directory(directory, {});
-  const fs::path model =
-      fs::absolute(directory / "").lexically_normal().parent_path().parent_path();
+  const fs::path model = directory_above(directory);
   auto config = read_model_config(model / "config.json");
   if (config.status().code() == StatusCode::kNotFound) {
     return not_found(Where{.file = directory.string()},

@@ -6,6 +6,7 @@
 #include "convert/source/gguf_config.h"
 #include "convert/source/gguf_tokenizer.h"
 #include "convert/source/path_kind.h"
+#include "formats/base/paths.h"
 #include "formats/config/companion_files.h"
 
 namespace moepack {
@@ -16,8 +17,7 @@ namespace fs = std::filesystem;
 // In HuggingFace's cache the directory's own name is a commit, and the model's stands two levels
 // up.
 std::string checkpoint_name(const fs::path& directory) {
-  fs::path path = directory.lexically_normal();
-  if (path.filename().empty()) path = path.parent_path();
+  fs::path path = without_trailing_slash(directory);
   if (path.filename() == "." || path.filename() == "..") {
     std::error_code error;
     const auto absolute = fs::canonical(path, error);

@@ -44,6 +44,7 @@ class ModelSource {
 
   // One of the two is there. What they return lives as long as this object, also when it is moved.
   const Checkpoint* checkpoint() const { return checkpoint_.get(); }
+  Checkpoint* checkpoint() { return checkpoint_.get(); }
   const GgufModel* gguf() const { return gguf_.get(); }
   // kUnsupported for a big-endian GGUF file, whose bytes cannot be used where they lie.
   Status check_usable_in_place() const;

@@ -2,6 +2,7 @@
 
 #include <system_error>
 
+#include "formats/base/paths.h"
 #include "formats/model_dir.h"
 #include "formats/pack_directory.h"
 
@@ -47,6 +48,7 @@ Result<PathKind> find_path_kind(const fs::path& path) {
   const std::string name = path.string();
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  MOE_RETURN_IF_ERROR(check_link(without_trailing_slash(path), "check where the link leads"));
   if (status.type() == fs::file_type::not_found) {
     return not_found(Where{.file = name}, "there is no such file or directory", "check the path");
   }
@@ -65,7 +67,7 @@ Result<PathKind> find_path_kind(const fs::path& path) {
                         "check the path and its permissions");
   }
   const bool is_unfinished = has(path, kUnfinishedMarker);
-  if (is_unfinished && path.filename().string().starts_with(kDefaultPackName)) {
+  if (is_unfinished && directory_name(path).starts_with(kDefaultPackName)) {
     return undescribed_pack_error(path);
   }
   if (has(path, kResidentManifestName) || is_unfinished) return PathKind::kModel;

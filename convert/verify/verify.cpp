@@ -44,7 +44,7 @@ struct OpenModel {
 Result<OpenModel> open_lone_pack(const fs::path& path) {
   OpenModel model;
   MOE_ASSIGN_OR_RETURN(PackManifest pack, read_lone_pack(path));
-  model.packs.push_back({path.lexically_normal().filename().string(), path, std::move(pack)});
+  model.packs.push_back({directory_name(path), path, std::move(pack)});
   return model;
 }
 
@@ -118,9 +118,8 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
     }
   }
   if (!model.residents.has_value()) {
-    if (is_there(fs::absolute(options.path).lexically_normal().parent_path() / kUnfinishedMarker)) {
-      notes.emplace_back("the pack belongs to a model whose conversion was not finished");
-    }
+    const Status whole = check_model_finished(directory_above(options.path));
+    if (!whole.is_ok()) notes.push_back("the model around the pack: " + whole.message());
     return;
   }
   std::set<std::string, std::less<>> known{

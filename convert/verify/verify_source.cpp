@@ -13,6 +13,7 @@
 #include "convert/verify/rounding_error.h"
 #include "formats/base/checksum.h"
 #include "formats/base/number_text.h"
+#include "formats/base/paths.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -295,7 +296,7 @@ Status compare_experts(const SourceComparison& with, const std::filesystem::path
   with.log.next_part();
   if (!dimensions_match(with, (directory / kPackManifestName).string(), pack)) return Status::ok();
   const Method method = method_of(pack);
-  Classes classes("experts of " + directory.lexically_normal().filename().string());
+  Classes classes("experts of " + directory_name(directory));
   std::vector<Worker> workers(with.threads);
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
     with.log.next_part();

@@ -266,10 +266,12 @@ Status create_directories(const std::filesystem::path& path,
   }
   for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
     MOE_RETURN_IF_ERROR(check_link(*it, "remove the link, or name another place"));
-    if (!std::filesystem::create_directory(*it, error) && error) {
+    const bool is_new = std::filesystem::create_directory(*it, error);
+    if (error) {
       return make_error(StatusCode::kIo, Where{.file = it->string()},
                         "cannot create the directory: " + error.message());
     }
+    if (!is_new) continue;  // "new/..", or somebody else's by now
     created.push_back(*it);
     MOE_RETURN_IF_ERROR(sync_directory(it->parent_path()));
   }

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "formats/base/checksum.h"
+
 namespace moepack {
 namespace {
 
@@ -54,17 +56,34 @@ Status check_target(const fs::path& target) {
                     "is not a regular file", "name a file to write, or - for stdout");
 }
 
-// What the temporary names of `target` have in common.
-std::string temporary_stem(const fs::path& target) {
-  return target.filename().string().substr(0, kMaxStem).append(kMark);
+// The running kernel, as all its processes see it, also those in containers; "" where it does not
+// say.
+std::string kernel_in_hex() {
+  const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  std::array<std::byte, 64> id{};
+  const ssize_t size = ::read(fd, id.data(), id.size());
+  ::close(fd);
+  return size <= 0 ? std::string()
+                   : checksum_text(checksum(std::span(id).first(static_cast<std::size_t>(size))));
 }
 
-Result<std::string> new_temporary_name(const fs::path& target) {
+// What the temporary names of `target` have in common that runs under this kernel make. `kernel`:
+// as above; "" is no kernel's.
+std::string temporary_stem(const fs::path& target, const std::string& kernel) {
+  return target.filename()
+      .string()
+      .substr(0, kMaxStem)
+      .append(kMark)
+      .append((kernel.empty() ? std::string(kHexDigits, '0') : kernel) + "-");
+}
+
+Result<std::string> new_temporary_name(const fs::path& target, const std::string& stem) {
   unsigned long long number = 0;
   if (::getentropy(&number, sizeof(number)) != 0) return cannot_create(target, errno);
   std::array<char, kHexDigits + 1> hex{};
   std::snprintf(hex.data(), hex.size(), "%016llx", number);
-  return temporary_stem(target).append(hex.data()).append(kSuffix);
+  return stem + hex.data() + std::string(kSuffix);
 }
 
 bool is_temporary_name(std::string_view name, std::string_view stem) {
@@ -110,9 +129,11 @@ Result<AtomicFile> create_output_file(const fs::path& target) {
   MOE_ASSIGN_OR_RETURN(const fs::path final_path, follow_links(target));
   const fs::path parent = final_path.parent_path();
   const fs::path directory = parent.empty() ? fs::path(".") : parent;
-  remove_abandoned(directory, temporary_stem(final_path));
+  const std::string kernel = kernel_in_hex();
+  const std::string stem = temporary_stem(final_path, kernel);
+  if (!kernel.empty()) remove_abandoned(directory, stem);
   for (int i = 0; i < kMaxTries; ++i) {
-    MOE_ASSIGN_OR_RETURN(const std::string name, new_temporary_name(final_path));
+    MOE_ASSIGN_OR_RETURN(const std::string name, new_temporary_name(final_path, stem));
     fs::path temporary = parent / name;
     const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (fd < 0 && errno == EEXIST) continue;

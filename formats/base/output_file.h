@@ -9,9 +9,14 @@
 namespace moepack {
 
 // Begins the file `target`; commit() makes it appear there in one step, replacing a regular file of
-// that name. Until then it has a name of its own beside the target, TARGET.moepack-HEX.tmp, so any
-// number of runs may write one target at once: each succeeds, and the last to commit stays, whole.
-// What a killed run left under such a name is removed by the next one with the same target.
+// that name. Until then it has a name of its own beside the target, TARGET.moepack-HOST-HEX.tmp, so
+// any number of runs may write one target at once: each succeeds, and the last to commit stays,
+// whole.
+//
+// What a killed run left under such a name is removed by the next one with the same target. Whether
+// a run lives is told by a lock, and on some network mounts locks are seen by the processes of one
+// kernel alone; so HOST stands for the running kernel, and names of others are left alone: those of
+// other machines, and those from before a reboot.
 //
 // A symbolic link is followed, also one to a file that does not exist yet: the file that it leads
 // to is replaced, the link stays. Where the target is there and is no regular file (a directory, a

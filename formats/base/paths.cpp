@@ -8,6 +8,19 @@ namespace moepack {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// The absolute path; links are resolved only where its end, "..", says nothing by itself.
+fs::path path_that_ends_in_a_name(const fs::path& path) {
+  std::error_code error;
+  const fs::path whole = without_trailing_slash(fs::absolute(path, error));
+  if (whole.filename() != "..") return whole;
+  const fs::path resolved = fs::canonical(whole, error);
+  return error ? whole.lexically_normal() : resolved;
+}
+
+}  // namespace
+
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -28,8 +41,19 @@ Status check_link(const fs::path& path, std::string_view remedy) {
 }
 
 fs::path without_trailing_slash(const fs::path& path) {
-  const fs::path clean = path.lexically_normal();
-  return clean.filename().empty() ? clean.parent_path() : clean;
+  fs::path clean;
+  for (const fs::path& part : path) {
+    if (!part.empty() && part != ".") clean /= part;
+  }
+  return clean.empty() && !path.empty() ? fs::path(".") : clean;
+}
+
+std::string directory_name(const fs::path& path) {
+  return path_that_ends_in_a_name(path).filename().string();
+}
+
+fs::path directory_above(const fs::path& path) {
+  return path_that_ends_in_a_name(path).parent_path();
 }
 
 Result<std::vector<fs::path>> list_directory(const fs::path& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,8 +17,14 @@ bool is_there(const std::filesystem::path& path);
 // way, is missing; the message names the link and where it leads. kCorrupt: its links form a loop.
 Status check_link(const std::filesystem::path& path, std::string_view remedy);
 
-// `path` without a slash at its end and without "." and ".." inside.
+// `path` without slashes at its end and without "." inside. Every ".." stays: behind a link it is
+// the directory above the link's target, which only the file system knows.
 std::filesystem::path without_trailing_slash(const std::filesystem::path& path);
+
+// The name of the directory itself, also of "dir/", "." and "dir/..".
+std::string directory_name(const std::filesystem::path& path);
+// The directory that holds the one at `path`: of a link, the one that the link lies in.
+std::filesystem::path directory_above(const std::filesystem::path& path);
 
 // What stands in a directory, sorted by name. kIo: it cannot be listed, or not to its end.
 Result<std::vector<std::filesystem::path>> list_directory(const std::filesystem::path& path);

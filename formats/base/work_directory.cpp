@@ -130,9 +130,21 @@ Status WorkDirectory::lock_marker(bool exists, std::string_view taken) {
   }
   struct stat info {};
   // A marker without a name belonged to a command that has just finished.
-  if (lock_descriptor(fd_) && ::fstat(fd_, &info) == 0 && info.st_nlink > 0) return Status::ok();
+  if (!lock_descriptor(fd_) || ::fstat(fd_, &info) != 0 || info.st_nlink == 0) {
+    ::close(std::exchange(fd_, -1));
+    return busy;
+  }
+  if (exists) return Status::ok();
+  const Result<bool> alone = holds_only_the_marker();
+  if (alone.is_ok() && alone.value()) return Status::ok();
+  ::unlink(marker.c_str());
   ::close(std::exchange(fd_, -1));
-  return busy;
+  return alone.is_ok() ? busy : alone.status();
+}
+
+Result<bool> WorkDirectory::holds_only_the_marker() const {
+  MOE_ASSIGN_OR_RETURN(const WorkFiles found, files());
+  return found.foreign.empty() && found.own.size() == 1;
 }
 
 Result<fs::path> WorkDirectory::add_directory(const std::string& name) {

@@ -4,6 +4,9 @@
 // Until the directory is whole it holds a marker, a file of a known name. What else stands in it is
 // told by name: an own file may be removed, and anything foreign keeps the directory from being
 // taken. What the marker holds, and whether the next run continues or starts again, is the owner's.
+//
+// The locks are the file system's (flock). Some network mounts keep them within one host (NFS with
+// nolock or local_lock); there a command of another host is not seen.
 #pragma once
 
 #include <filesystem>
@@ -61,7 +64,8 @@ class WorkDirectory {
   // another command has it.
   Status lock(std::string_view taken);
   // Creates the marker, or with `exists` opens it, for reading and writing, and locks it. The same
-  // error when another command has it, or had it and has just finished.
+  // error when another command has it, or had it and has just finished; also when a new marker does
+  // not stand alone in the directory: what came there since it was found empty is another's.
   Status lock_marker(bool exists, std::string_view taken);
   bool is_locked() const { return fd_ >= 0; }
   // Of what was locked.
@@ -85,6 +89,8 @@ class WorkDirectory {
  private:
   WorkDirectory(std::filesystem::path path, const WorkRules& rules)
       : path_(std::move(path)), rules_(rules) {}
+
+  Result<bool> holds_only_the_marker() const;
 
   std::filesystem::path path_;
   WorkRules rules_;

@@ -191,6 +191,7 @@ Status Checkpoint::open_shards(const fs::path& single_file, const fs::path& save
     MOE_RETURN_IF_ERROR(compare_with_index(tensors_, shards_, *index, index_file));
   }
   fingerprint_ = fingerprint_of(shards_);
+  for (const auto& shard : shards_) shard_list_.push_back(shard.get());
   return Status::ok();
 }
 
@@ -218,6 +219,12 @@ Result<Checkpoint> Checkpoint::open_tensors(const fs::path& path) {
   MOE_ASSIGN_OR_RETURN(checkpoint.directory_, resolve_checkpoint_directory(path));
   MOE_RETURN_IF_ERROR(checkpoint.open_shards({}, {}));
   return checkpoint;
+}
+
+void Checkpoint::drop_data(const SafetensorsFile& shard) {
+  for (const auto& owned : shards_) {
+    if (owned.get() == &shard) owned->drop_data();
+  }
 }
 
 const TensorRef* Checkpoint::find(std::string_view name) const {

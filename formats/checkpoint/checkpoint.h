@@ -46,7 +46,7 @@ class Checkpoint {
   const std::filesystem::path& directory() const { return directory_; }  // resolved
   const ParsedConfig& config() const { return config_; }
   // In the order of the index.
-  std::span<const std::unique_ptr<SafetensorsFile>> shards() const { return shards_; }
+  std::span<const SafetensorsFile* const> shards() const { return shard_list_; }
   // All tensors of all shards, sorted by name.
   std::span<const TensorRef> tensors() const { return tensors_; }
   // nullptr when absent.
@@ -58,6 +58,10 @@ class Checkpoint {
   // part of it.
   std::uint64_t fingerprint() const { return fingerprint_; }
 
+  // Closes a shard's file for good: its tensors stay listed and cannot be read any more. No read of
+  // them may be under way.
+  void drop_data(const SafetensorsFile& shard);
+
  private:
   // Opens `single_file`, or with an empty path what the directory holds.
   Status open_shards(const std::filesystem::path& single_file,
@@ -66,6 +70,7 @@ class Checkpoint {
   std::filesystem::path directory_;
   ParsedConfig config_;
   std::vector<std::unique_ptr<SafetensorsFile>> shards_;
+  std::vector<const SafetensorsFile*> shard_list_;  // the same
   std::vector<TensorRef> tensors_;
   std::uint64_t fingerprint_ = 0;
 };

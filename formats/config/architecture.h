@@ -135,10 +135,11 @@ struct Architecture {
   // Fills every field of ModelConfig but model_type and eos_token_ids from config.json.
   Status (*read_config)(const ConfigReader& text, ModelConfig& model);
   NormSource norms;
-  std::string_view gguf_architecture;    // general.architecture of GGUF files; "": none known here
-  bool gguf_tiles_v_heads;               // llama.cpp's converter reorders V heads
-  bool runs_in_flashmoe;                 // the flash-moe engines compute it
-  std::span<const PrefixRule> prefixes;  // the first that fits is taken
+  std::string_view gguf_architecture;  // general.architecture of GGUF files; "": none known here
+  bool gguf_tiles_v_heads;             // llama.cpp's converter reorders V heads
+  bool gguf_has_rope_sections;         // llama.cpp rotates by several axes, whose sizes it asks for
+  bool runs_in_flashmoe;               // the flash-moe engines compute it
+  std::span<const PrefixRule> prefixes;       // the first that fits is taken
   std::span<const std::string_view> skipped;  // prefixes of names of parts that are not run
   std::span<const ResidentRule> residents;
   std::span<const FusedRule> fused;

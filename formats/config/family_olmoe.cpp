@@ -87,6 +87,7 @@ constinit const Architecture kOlmoeFamily{
     .norms = NormSource::kFactor,
     .gguf_architecture = "",
     .gguf_tiles_v_heads = false,
+    .gguf_has_rope_sections = false,
     .runs_in_flashmoe = false,
     .prefixes = kTextModelPrefixes,
     .skipped = {},

@@ -168,6 +168,7 @@ constinit const Architecture kQwen35MoeFamily{
     .norms = NormSource::kToldByConv1d,
     .gguf_architecture = "qwen35moe",
     .gguf_tiles_v_heads = true,
+    .gguf_has_rope_sections = true,
     .runs_in_flashmoe = true,
     .prefixes = kGatedDeltaPrefixes,
     .skipped = kGatedDeltaSkipped,

@@ -72,6 +72,7 @@ constinit const Architecture kQwen3NextFamily{
     .norms = NormSource::kToldByConv1d,
     .gguf_architecture = "qwen3next",
     .gguf_tiles_v_heads = false,
+    .gguf_has_rope_sections = false,
     .runs_in_flashmoe = true,
     .prefixes = kGatedDeltaPrefixes,
     .skipped = kGatedDeltaSkipped,

@@ -10,6 +10,7 @@
 #include "formats/base/dtype.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file_blocks.h"
+#include "formats/base/paths.h"
 #include "formats/base/space.h"
 #include "runtime/corpus/calibrate_probe.h"
 #include "runtime/corpus/calibration_output.h"
@@ -138,7 +139,7 @@ Result<Job> prepare(const CalibrateOptions& options, std::span<const std::int32_
   report.needed_bytes =
       config.num_layers * report.layer_bytes + 2 * count * config.hidden_size * sizeof(float);
   report.free_bytes = free_space(options.output);
-  report.manifest.model = model_directory_name(options.model);
+  report.manifest.model = directory_name(options.model);
   report.manifest.source_fingerprint = job.model.pack.source.fingerprint;
   report.manifest.residents_checksum = job.model.residents.checksum;
   report.manifest.num_layers = config.num_layers;

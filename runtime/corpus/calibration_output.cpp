@@ -10,6 +10,7 @@
 #include "formats/base/file.h"
 #include "formats/base/file_blocks.h"
 #include "formats/base/paths.h"
+#include "formats/unfinished_work.h"
 
 namespace moepack {
 namespace {
@@ -31,6 +32,7 @@ enum class CalibrationPlace { kFree, kUnfinished };
 Result<CalibrationPlace> look_at_calibration(const fs::path& path) {
   MOE_ASSIGN_OR_RETURN(const bool there, is_directory_there(path));
   if (!there) return CalibrationPlace::kFree;
+  MOE_RETURN_IF_ERROR(check_no_other_work(path, WorkKind::kCalibration));
   const std::string name = path.string();
   MOE_ASSIGN_OR_RETURN(const WorkFiles files, list_work_files(path, kCalibrationRules));
   const bool unfinished = is_there(path / kCalibrationStateName);

@@ -6,6 +6,8 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/elapsed.h"
+#include "formats/base/paths.h"
+#include "formats/model_dir.h"
 #include "runtime/model/available_memory.h"
 #include "runtime/model/token_ids.h"
 
@@ -98,7 +100,7 @@ Result<Job> prepare(const ProfileOptions& options,
   report.batches = job.batch_ends.size();
   report.read_bytes = report.batches * record_bytes(job.model.pack);
   ExpertProfile& profile = report.profile;
-  profile.model = model_directory_name(options.model);
+  profile.model = directory_name(options.model);
   profile.source_fingerprint = job.model.pack.source.fingerprint;
   profile.shape = {config.num_layers, config.num_experts};
   profile.experts_per_token = config.experts_per_token;

@@ -9,7 +9,7 @@ namespace {
 Status not_finite(const std::string& where, std::uint64_t token) {
   return corrupt(Where{},
                  where + ", token " + std::to_string(token) + ": an activation is not finite",
-                 "the model is damaged (moepack verify), or its numbers overflow");
+                 kNotFiniteRemedy);
 }
 
 }  // namespace

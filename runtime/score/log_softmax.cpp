@@ -8,7 +8,9 @@ namespace moepack {
 
 Result<LogNormalizer> log_normalizer(std::span<const float> logits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  constexpr const char* kRemedy = "check the model's weights with 'moepack verify'";
+  constexpr const char* kRemedy =
+      "moepack verify finds damage; if there is none, weights of the source are not finite "
+      "(moepack convert names them)";
   float max = -kInfinity;
   LogNormalizer result;
   for (std::size_t i = 0; i < logits.size(); ++i) {

@@ -710,8 +710,29 @@ class Export(unittest.TestCase):
         conversion = self.fresh("conversion")
         must_run("convert", CHECKPOINT, "-o", conversion, "--quiet", "--layers", "0")
         before = self.files_of(conversion)
-        self.assert_refused(["unfinished conversion"], self.mlx, out=conversion)
+        self.assert_refused(["not finished", "the same moepack convert"], self.mlx, out=conversion)
         self.assertEqual(self.files_of(conversion), before)
+
+    @unittest.skipIf(SHIM is None, "needs the library that kills (--shim)")
+    def test_other_commands_name_the_export(self):
+        """Nothing of an interrupted export is removed, and nobody takes it for something else."""
+        out = self.fresh("killed")
+        self.assertIsNotNone(self.killed(out, 40, self.mlx))
+        before = self.files_of(out)
+        self.assertGreater(len(before), 1)
+        ids = self.fresh("ids.json")
+        ids.write_text(json.dumps(list(range(64))))
+        for command in (("convert", CHECKPOINT, "-o", out), ("run", out, "-p", "a"),
+                        ("verify", out), ("export", out, "-o", self.fresh("again")),
+                        ("calibrate", self.mlx, "--token-ids", ids, "-o", out)):
+            done = run(*command)
+            self.assertEqual(done.returncode, 2, (command, done.stderr))
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            for part in (str(out), "not finished", "run the same moepack export again"):
+                self.assertIn(part, done.stderr, command)
+            self.assertEqual(self.files_of(out), before, command)
+        self.assertIn("moepack export has not come to its end", run("inspect", out).stdout)
+        must_run("export", self.mlx, "-o", out, "--quiet")
 
     def test_links_that_lead_nowhere(self):
         link = self.fresh("link")

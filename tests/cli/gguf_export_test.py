@@ -288,6 +288,10 @@ def check_from_floats(test, what, config, tokenizer, exact):
     _, tensors = test.export(directory, f"{what}.floats.gguf")
     test.same_tensors(f"{what} floats", tensors, Expected(model.twin, config).out, ("ssm_a",))
     test.same_logits(f"{what} floats", directory, f"{what}.floats.gguf", exact)
+    metadata, _ = gguf.read_head(test.scratch / f"{what}.floats.gguf")
+    sections = [key for key in metadata if key.endswith(".rope.dimension_sections")]
+    test.expect(sections == ([] if config["model_type"] == "qwen3_next" else
+                             ["qwen35moe.rope.dimension_sections"]), f"{what}: {sections}")
     return directory
 
 

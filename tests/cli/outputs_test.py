@@ -294,7 +294,14 @@ def check_model_paths(checks):
     gguf.write_bytes(b"GGUF" + bytes(100))
     plain = checks.scratch / "some.txt"
     plain.write_text("text")
+    lost = checks.scratch / "lost"
+    lost.symlink_to("gone/model")
+    ring = checks.scratch / "ring"
+    ring.symlink_to("ring")
     for path, needles in ((gguf, ["GGUF", f"moepack convert {gguf} -o some"]),
+                          (lost, [str(lost), "is a link to gone/model, which is missing"]),
+                          (f"{lost}/", [str(lost), "is a link to gone/model, which is missing"]),
+                          (ring, [str(ring), "leads back to it"]),
                           (plain, ["some.txt", "no model directory"]),
                           ("org/name-7B", ["org/name-7B", "no such directory", "download",
                                            "moepack convert name-7B"]),

@@ -66,6 +66,41 @@ class Tester(CliRunner):
                 if step == 1:
                     self.is_error(f"{name}, first step", result, ["cannot list the directory"])
 
+    def unlistable_entries(self):
+        """A directory in the model's that is none of its packs is nobody's business; one that is
+        meant as a pack is named."""
+        ids = self.scratch / "ids.json"
+        commands = {"run": ("run", self.model, "-p", "a", "-n", "1"),
+                    "perplexity": ("perplexity", self.model, "--token-ids", ids, "-c", "64"),
+                    "inspect": ("inspect", self.model), "verify": ("verify", self.model),
+                    "import": ("import", self.model, "--dry-run")}
+        for entry in ("lost+found", "packed_experts_x"):
+            (self.model / entry).mkdir()
+            os.environ["MOEPACK_UNLISTABLE"] = entry
+            for name, args in commands.items():
+                result = self.run(*args, fault=NO_FAULT)
+                if entry == "lost+found" or name in ("run", "perplexity"):
+                    self.expect(result.returncode == 0,
+                                f"{name} beside {entry}: {result.stderr.strip()}")
+                else:
+                    self.is_error(f"{name} with {entry}", result,
+                                  [str(self.model / entry), "cannot list the directory"])
+            self.is_error(f"run --pack {entry}",
+                          self.run("run", self.model, "-p", "a", "--pack", entry, fault=NO_FAULT),
+                          [str(self.model / entry), "cannot list the directory"])
+            del os.environ["MOEPACK_UNLISTABLE"]
+            (self.model / entry).rmdir()
+        packs = self.model / "packed_experts"
+        packs.rename(self.scratch / "away")
+        (self.model / "lost+found").mkdir()
+        os.environ["MOEPACK_UNLISTABLE"] = "lost+found"
+        self.is_error("no pack beside what cannot be listed",
+                      self.run("run", self.model, "-p", "a", fault=NO_FAULT),
+                      ["holds no expert pack"])
+        del os.environ["MOEPACK_UNLISTABLE"]
+        (self.model / "lost+found").rmdir()
+        (self.scratch / "away").rename(packs)
+
 
 def main():
     args = options(__doc__, shim=True).parse_args()
@@ -73,6 +108,7 @@ def main():
         tester = Tester(args, Path(scratch))
         tester.full_disk()
         tester.unlistable()
+        tester.unlistable_entries()
         return conclude(tester.failures, f"{tester.checks} checks, ")
 
 

@@ -137,6 +137,30 @@ def manifest_cases(checks, source, other, model):
                   "--against", source)
 
 
+def not_finite_cases(checks, source):
+    """Copied as they are: no damage, but named by convert, to which run refers."""
+    tensors = files.read_tensors(source)
+    names = ["language_model.model.layers.1.mlp.switch_mlp.up_proj.biases",
+             "language_model.model.norm.weight"]
+    for name in names:
+        dtype, shape, content = tensors[name]
+        tensors[name] = (dtype, shape, content[:-2] + b"\xc0\x7f")
+    poisoned = checks.scratch / "poisoned"
+    files.write_checkpoint(source, poisoned, tensors)
+    model = checks.scratch / "poisoned.model"
+    done = checks.run("convert", poisoned, "-o", model)
+    noted = [line for line in done.stderr.splitlines() if "NaN or infinite" in line]
+    checks.expect(done.returncode == 0 and len(noted) == 1 and "2 (" in noted[0] and
+                  all(name in noted[0] for name in names), f"not finite: {done.stderr}")
+    again = checks.scratch / "again.model"
+    report = json.loads(checks.run("convert", poisoned, "-o", again, "--json", "--quiet").stdout)
+    checks.expect(report["not_finite_tensors"] == names, f"not finite: {report}")
+    checks.verify("not finite", 0, [], model, "--against", poisoned)
+    done = checks.run("run", model, "-p", "a", "-n", "1")
+    checks.expect(done.returncode == 2 and "moepack convert names them" in done.stderr,
+                  f"run of what is not finite: {done.stderr}")
+
+
 def file_cases(checks, source, model):
     damaged = checks.copy(model)
     (damaged / "packed_experts/layer_00.bin.tmp").write_bytes(b"x")
@@ -283,6 +307,7 @@ def main():
         file_cases(checks, source, model)
         rounded_cases(checks, source, original)
         foreign_cases(checks, source, model)
+        not_finite_cases(checks, source)
         fused = checks.convert(other, "from_fused")
         checks.verify("fused source", 0, [], fused, "--against", other, stderr=["byte for byte"])
     return conclude(checks.failures, f"{checks.checks} checks, ")

@@ -1,6 +1,9 @@
 // Damaged or contradictory checkpoints, and outputs that cannot be taken: one line that names the
 // tensor, and nothing left behind.
 #include <functional>
+#include <map>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -232,6 +235,49 @@ TEST(ConvertErrors, AFailureHalfwayRemovesWhatWasWritten) {
   poison(0x7fc0)(tensors);
   test::write_safetensors(dir / "toy" / "model.safetensors", tensors);
   EXPECT_OK(convert(dir / "toy", dir / "model"));
+}
+
+// What a conversion of a checkpoint with these values names, some layers first and then all.
+std::vector<std::string> not_finite_of(const TinyModelOptions& tiny,
+                                       const std::map<std::string, std::uint16_t>& values) {
+  const TempDir dir;
+  test::write_tiny_model(dir / "toy", tiny);
+  Tensors tensors = test::tiny_model_tensors(tiny);
+  for (const auto& [name, bits] : values) {
+    std::string& bytes = find_tensor(tensors, name).bytes;
+    store_le(bytes.data() + bytes.size() / 4 * 2, bits);
+  }
+  test::write_safetensors(dir / "toy" / "model.safetensors", tensors);
+  ConvertOptions options;
+  options.source = dir / "toy";
+  options.output = dir / "model";
+  options.threads = 2;
+  options.layers = {0, 3};
+  EXPECT_OK(convert_checkpoint(options, {}));
+  options.layers.clear();
+  const auto report = convert_checkpoint(options, {});
+  EXPECT_OK(report);
+  if (!report.is_ok()) return {"no report"};
+  EXPECT_TRUE(report.value().finished);
+  return report.value().not_finite_tensors;
+}
+
+TEST(Convert, TensorsThatAreCopiedThoughTheyHoldNoNumbersAreNamed) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(not_finite_of(layout(TinyLayout::kPerExpert), {}), Names());
+  EXPECT_EQ(not_finite_of(layout(TinyLayout::kPerExpert),
+                          {{"model.layers.3.mlp.experts.5.down_proj.weight", 0x7fc0},
+                           {"model.layers.1.mlp.experts.0.up_proj.weight", 0xff80},
+                           {"model.layers.1.mlp.experts.1.up_proj.weight", 0x7f7f},  // a number
+                           {"model.norm.weight", 0x7f80}}),
+            (Names{"model.layers.1.mlp.experts.0.up_proj.weight",
+                   "model.layers.3.mlp.experts.5.down_proj.weight", "model.norm.weight"}));
+  const std::string experts = "language_model.model.layers.2.mlp.switch_mlp.";
+  EXPECT_EQ(
+      not_finite_of(layout(TinyLayout::kMlx), {{experts + "gate_proj.biases", 0xffff},
+                                               {experts + "gate_proj.weight", 0xffff},  // codes
+                                               {experts + "up_proj.scales", 0x7f80}}),
+      (Names{experts + "gate_proj.biases", experts + "up_proj.scales"}));
 }
 
 TEST(ConvertErrors, ATruncatedShardLeavesNothing) {

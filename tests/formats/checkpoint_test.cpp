@@ -1,7 +1,10 @@
 #include "formats/checkpoint/checkpoint.h"
 
 #include <array>
+#include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <xxhash.h>
@@ -58,6 +61,23 @@ std::string text_of(const Checkpoint& checkpoint, std::string_view name) {
   std::string bytes(tensor->info->size, '\0');
   EXPECT_OK(tensor->read(0, std::as_writable_bytes(std::span(bytes))));
   return bytes;
+}
+
+// Whoever only reads a checkpoint cannot close its files.
+static_assert(std::is_same_v<decltype(std::declval<Checkpoint&>().shards()),
+                             std::span<const SafetensorsFile* const>>);
+
+TEST_F(CheckpointTest, OfADroppedShardOnlyTheHeaderIsLeft) {
+  write_sharded(path());
+  ASSERT_OK_AND_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path()));
+  const TensorRef* dropped = checkpoint.find("b");
+  ASSERT_NE(dropped, nullptr);
+  checkpoint.drop_data(*dropped->shard);
+  EXPECT_FALSE(dropped->shard->has_data());
+  std::string bytes(3, '\0');
+  expect_error(dropped->read(0, std::as_writable_bytes(std::span(bytes))), StatusCode::kNotFound,
+               {"s2.safetensors"});
+  EXPECT_EQ(text_of(checkpoint, "c"), "CC");
 }
 
 TEST_F(CheckpointTest, MergesShardsByName) {

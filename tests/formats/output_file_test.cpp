@@ -60,6 +60,17 @@ class OutputFileTest : public testing::Test {
     EXPECT_EQ(entries(), count);
   }
 
+  // What a killed run left that wrote `target` under this kernel.
+  fs::path left_by_a_killed_run(const fs::path& target) const {
+    fs::path left;
+    {
+      const auto file = create_output_file(target);
+      if (file.is_ok()) left = temporary();
+    }
+    put(left, "half of it");
+    return left;
+  }
+
   test::TempDir dir_;
 };
 
@@ -122,28 +133,32 @@ TEST_F(OutputFileTest, ManyAtOnceLeaveOneWholeFile) {
 }
 
 TEST_F(OutputFileTest, FilesOfTheUserBesideItAreLeftAlone) {
+  const fs::path of_a_run = left_by_a_killed_run(dir_ / "x.bin");
   put(dir_ / "victim", "mine");
   put(dir_ / "x.bin.moepack-.tmp", "mine too");
   put(dir_ / "x.bin.tmp", "mine as well");
-  put(dir_ / "x.bin.moepack-sixteen_letters_.tmp", "not of a run");
-  fs::create_symlink(dir_ / "victim", dir_ / "x.bin.moepack-0123456789abcdef.tmp");
+  std::string letters = of_a_run.string();
+  letters.replace(letters.size() - 20, 16, "sixteen_letters_");
+  put(letters, "not of a run");
+  fs::remove(of_a_run);
+  fs::create_symlink(dir_ / "victim", of_a_run);
   ASSERT_OK(write_output_text(dir_ / "x.bin", "result"));
   EXPECT_EQ(text_of(dir_ / "victim"), "mine");
   EXPECT_EQ(text_of(dir_ / "x.bin.moepack-.tmp"), "mine too");
   EXPECT_EQ(text_of(dir_ / "x.bin.tmp"), "mine as well");
-  EXPECT_EQ(text_of(dir_ / "x.bin.moepack-sixteen_letters_.tmp"), "not of a run");
+  EXPECT_EQ(text_of(letters), "not of a run");
+  EXPECT_TRUE(fs::is_symlink(of_a_run));
   EXPECT_EQ(fs::symlink_status(dir_ / "x.bin").type(), fs::file_type::regular);
   EXPECT_EQ(text_of(dir_ / "x.bin"), "result");
 }
 
 TEST_F(OutputFileTest, WhatAKilledRunLeftIsRemovedAndWhatARunningOneHoldsIsNot) {
-  fs::path left;
-  {
-    ASSERT_OK_AND_ASSIGN(AtomicFile file, create_output_file(dir_ / "x.bin"));
-    left = temporary();
-  }
+  const fs::path held = left_by_a_killed_run(dir_ / "x.bin");
+  std::string other = held.string();
+  char& digit = other[other.size() - 5];
+  digit = digit == 'f' ? '0' : 'f';
+  const fs::path left = other;
   put(left, "half of it");
-  const fs::path held = dir_ / "x.bin.moepack-00000000000000ff.tmp";
   put(held, "of a running one");
   const int fd = ::open(held.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0) << std::strerror(errno);
@@ -153,6 +168,23 @@ TEST_F(OutputFileTest, WhatAKilledRunLeftIsRemovedAndWhatARunningOneHoldsIsNot) 
   EXPECT_FALSE(fs::exists(left));
   EXPECT_EQ(text_of(held), "of a running one");
   ::close(fd);
+}
+
+// Whose locks may not be seen here.
+TEST_F(OutputFileTest, WhatAnotherMachineWritesIsNotRemoved) {
+  const fs::path own = left_by_a_killed_run(dir_ / "x.bin");
+  const std::string name = own.filename().string();
+  const std::string mark = "x.bin.moepack-";
+  ASSERT_EQ(name.size(), mark.size() + 16 + 1 + 16 + 4) << name;
+  std::string other = name;
+  char& digit = other[mark.size()];
+  digit = digit == 'f' ? '0' : 'f';
+  put(dir_ / other, "of a running one");
+  put(dir_ / (mark + name.substr(mark.size() + 17)), "as moepack 0.1.0 named it");
+  ASSERT_OK(write_output_text(dir_ / "x.bin", "result"));
+  EXPECT_FALSE(fs::exists(own));
+  EXPECT_EQ(text_of(dir_ / other), "of a running one");
+  EXPECT_EQ(entries(), 3U);
 }
 
 TEST_F(OutputFileTest, ALinkIsFollowedAndStays) {

@@ -41,7 +41,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     auto opened = moepack::ConversionJournal::open(fd, "fuzz");
     require(opened.is_ok());
     moepack::ConversionJournal journal = std::move(opened).value();
-    if (journal.is_empty()) require(journal.start(7, "fuzz").is_ok());
+    if (journal.is_empty())
+      require(journal.start(moepack::WorkKind::kConversion, 7, "fuzz").is_ok());
     require(journal.add_layer(3, {1, 2, 3}).is_ok());
     const auto again = moepack::ConversionJournal::open(fd, "fuzz");
     require(again.is_ok() && again.value().plan() == journal.plan());

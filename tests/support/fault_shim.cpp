@@ -10,6 +10,7 @@
 // .safetensors and .bin files.
 //
 //   MOEPACK_FREE=BYTES              every file system says that so many bytes are free
+//   MOEPACK_UNLISTABLE=NAME         directories of that name cannot be listed (EACCES)
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -110,13 +111,22 @@ Function next(const char* name) {
   return reinterpret_cast<Function>(::dlsym(RTLD_NEXT, name));
 }
 
-bool is_data_file(int fd) {
+std::string path_of(int fd) {
   char link[64];
   char path[4096];
   std::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
   const ssize_t size = ::readlink(link, path, sizeof(path));
-  const std::string_view name(path, size < 0 ? 0 : static_cast<std::size_t>(size));
-  return name.ends_with(".safetensors") || name.find(".bin") != std::string_view::npos;
+  return {path, size < 0 ? 0 : static_cast<std::size_t>(size)};
+}
+
+bool is_data_file(int fd) {
+  const std::string name = path_of(fd);
+  return name.ends_with(".safetensors") || name.find(".bin") != std::string::npos;
+}
+
+bool is_unlistable(DIR* directory) {
+  const char* const name = std::getenv("MOEPACK_UNLISTABLE");
+  return name != nullptr && path_of(::dirfd(directory)).ends_with(std::string("/") + name);
 }
 
 }  // namespace
@@ -164,6 +174,10 @@ int unlink(const char* path) {
 dirent* readdir(DIR* directory) {
   using Function = dirent* (*)(DIR*);
   static const Function real = next<Function>("readdir");
+  if (is_unlistable(directory)) {
+    errno = EACCES;
+    return nullptr;
+  }
   if (!count(kList)) return real(directory);
   errno = state().fault.error;
   return nullptr;

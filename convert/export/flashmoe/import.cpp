@@ -128,7 +128,7 @@ Status adopt_pack(PackJob& job, std::size_t threads, ProgressCounter& progress) 
   MOE_RETURN_IF_ERROR(sum_records(job, threads, progress));
   job.manifest.has_checksums = true;
   job.manifest.source = {
-      .name = job.directory.filename().string(), .fingerprint = 0, .method = kMethod};
+      .name = directory_name(job.directory), .fingerprint = 0, .method = kMethod};
   MOE_RETURN_IF_ERROR(keep_original(job.directory, kPackManifestName, kKeptLayoutName));
   return write_pack_manifest(job.directory, job.manifest);
 }
@@ -151,7 +151,7 @@ Status adopt_residents(const fs::path& model, const ModelConfig& config, Residen
   manifest.checksum = stream.finish();
   manifest.has_checksum = true;
   manifest.config_json = engine_config_json(config);
-  manifest.model = fs::absolute(model).lexically_normal().filename().string();
+  manifest.model = directory_name(model);
   MOE_RETURN_IF_ERROR(keep_original(model, kResidentManifestName, kKeptResidentName));
   return write_resident_manifest(model, manifest);
 }
@@ -178,7 +178,7 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
   plan.whole_model = is_there(directory / "config.json");
   plan.model = plan.whole_model         ? directory
                : !options.model.empty() ? options.model
-                                        : directory.parent_path();
+                                        : directory_above(directory);
   if (!plan.whole_model && !is_there(plan.model / "config.json")) {
     return not_found(Where{.file = path},
                      "stands in no model directory: there is no config.json beside it",
@@ -194,9 +194,12 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
   MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> entries, list_directory(directory));
   for (const fs::path& entry : entries) {
     if (!fs::is_directory(entry, error)) continue;
-    MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(entry));
-    const bool is_pack = kind != PackKind::kNone && kind != PackKind::kLz4;
-    if (is_pack && kind != PackKind::kUnfinished) plan.packs.push_back(entry);
+    const Result<PackKind> kind = detect_pack(entry);
+    if (!kind.is_ok() && !is_meant_as_pack(entry)) continue;
+    MOE_RETURN_IF_ERROR(kind.status());
+    const bool is_pack = kind.value() != PackKind::kNone && kind.value() != PackKind::kLz4 &&
+                         kind.value() != PackKind::kUnfinished;
+    if (is_pack) plan.packs.push_back(entry);
   }
   return plan;
 }

@@ -186,8 +186,7 @@ Status add_model_keys(const ModelDir& model, const Architecture& names, GgufHead
   Keys keys(names, head);
   add_dimensions(model.config, keys);
   add_layer_types(model.config, keys);
-  // llama.cpp requires it of the architecture that rotates by several axes.
-  if (names.gguf_architecture == "qwen35moe") {
+  if (names.gguf_has_rope_sections) {
     const std::vector<std::int32_t> sections =
         rope_sections(is_nested ? json["text_config"] : json, model.config);
     keys.list("rope.dimension_sections", std::span(sections));
