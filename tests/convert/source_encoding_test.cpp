@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <optional>
 #include <random>
 
 #include "convert/source/source_matrix.h"
@@ -18,6 +21,7 @@
 namespace moepack {
 namespace {
 
+using test::expect_error;
 using test::WriterTensor;
 
 constexpr std::uint64_t kBlockRows = 40;  // no dimension of the tiny model is a multiple of both
@@ -83,7 +87,7 @@ Encoded encode_fp8(const std::string& module, std::uint64_t rows, std::uint64_t 
   Encoded out;
   for (std::uint64_t r = 0; r < rows; ++r) {
     for (std::uint64_t c = 0; c < cols; ++c) {
-      const unsigned code = random() % 2 * 128 + random() % 0x7fU;
+      const auto code = static_cast<unsigned>(random() % 2 * 128 + random() % 0x7fU);
       codes.bytes.push_back(static_cast<char>(code));
       out.values.push_back(e4m3(code) * grid[r / kBlockRows * grid_cols + c / kBlockCols]);
     }
@@ -268,7 +272,8 @@ class LoneModule {
     }
   }
   Result<ModuleForm> recognise(std::span<const std::uint64_t> shape) const {
-    return recognise_module(module_, shape, {.block_rows = kBlockRows, .block_cols = kBlockCols});
+    return recognise_module(module_, shape,
+                            {.method = "fp8", .block_rows = kBlockRows, .block_cols = kBlockCols});
   }
 
  private:

@@ -27,7 +27,8 @@ void read_module(const moepack::SourceModule& module, const std::vector<std::uin
     rows *= shape[i];
   }
   if (shape.back() == 0 || rows > kMostWeights / shape.back()) return;
-  const auto form = moepack::recognise_module(module, shape, {.block_rows = 3, .block_cols = 5});
+  const auto form =
+      moepack::recognise_module(module, shape, {.method = "fp8", .block_rows = 3, .block_cols = 5});
   check_message(form.status());
   if (!form.is_ok()) return;
   moepack::ModuleForm whole = form.value();
