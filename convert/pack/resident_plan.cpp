@@ -147,6 +147,10 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
       module.fused == nullptr ? shape : module.fused->shape(config);
   MOE_ASSIGN_OR_RETURN(ModuleForm form,
                        recognise_module(module.tensors, stored, declared.source()));
+  if (form.encoding->read_rows != nullptr && stored.size() != 2) {
+    return unsupported(module.tensors.codes().where(),
+                       "is no matrix, and yet in " + std::string(form.encoding->name));
+  }
   const WeightFormat format = form.format;
   MOE_RETURN_IF_ERROR(declared.check(module.tensors.codes(), format));
   ResidentTensor tensor;

@@ -87,18 +87,20 @@ Status DeclaredFormats::check(const SourceTensor& codes, const WeightFormat& fou
 
 namespace {
 
-// All of a tensor that belongs to a module in no stored format, but of the codes only the share of
-// `rows` of all rows, which are equal.
+// The share that `rows` of all rows have in a tensor of a module whose rows are made. Of the codes
+// it is where these rows lie; of all else only its size means something.
 TensorSlice slice_encoded(const ModuleForm& form, Component component, std::uint64_t first_row,
                           std::uint64_t rows) {
   const SourceTensor& tensor = form.tensors[component];
-  if (!tensor || component != Component::kCodes) {
-    return {.tensor = tensor, .begin = 0, .bytes = tensor ? tensor.size() : 0};
-  }
+  if (!tensor) return {};
+  const std::span<const std::uint64_t> shape = form.tensors.codes().shape();
   std::uint64_t all = 1;
-  for (std::size_t i = 0; i + 1 < tensor.shape().size(); ++i) all *= tensor.shape()[i];
+  for (std::size_t i = 0; i + 1 < shape.size(); ++i) all *= shape[i];
   const std::uint64_t row_bytes = tensor.size() / all;
-  return {.tensor = tensor, .begin = first_row * row_bytes, .bytes = rows * row_bytes};
+  const bool is_codes = component == Component::kCodes;
+  return {.tensor = tensor,
+          .begin = is_codes ? first_row * row_bytes : 0,
+          .bytes = rows == all ? tensor.size() : rows * row_bytes};
 }
 
 }  // namespace

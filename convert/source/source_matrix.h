@@ -31,7 +31,8 @@ struct SourceMatrix {
   WeightFormat format;  // in which rows are read
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
-  // By component of the encoding. With `encoded` the codes of these rows, and all of the others.
+  // By component of the encoding. With `encoded` the place of the codes, and the tensors and sizes
+  // of the others.
   Components<TensorSlice> slices = {};
   // nullptr, or which rows of its tensors make the matrix; slices then begin at 0 and count only
   // the bytes of these rows.

@@ -205,10 +205,10 @@ TEST(ConvertErrors, OtherDtypesAreRefusedByName) {
       layout(TinyLayout::kPerExpert),
       [](Tensors& tensors) {
         WriterTensor& t = find_tensor(tensors, "model.layers.0.mlp.experts.0.gate_proj.weight");
-        t.dtype = DType::kF8E4M3;
+        t.dtype = DType::kF8E5M2;
         t.bytes.resize(t.bytes.size() / 2);
       },
-      {"experts.0.gate_proj.weight", "F8_E4M3"}, StatusCode::kUnsupported);
+      {"experts.0.gate_proj.weight", "F8_E5M2"}, StatusCode::kUnsupported);
 }
 
 // The error comes when three layers are on disk already.
@@ -309,8 +309,8 @@ TEST(ConvertErrors, OptionsThatMakeNoSense) {
   options.group_size = 48;
   expect_error(convert(dir / "toy", dir / "m", options), StatusCode::kInvalidArgument, {"48"});
   options = {};
-  options.expert_format = QFormatId::kF32;
-  expect_error(convert(dir / "toy", dir / "m", options), StatusCode::kInvalidArgument, {"f32"});
+  options.expert_format = QFormatId::kQ4K;
+  expect_error(convert(dir / "toy", dir / "m", options), StatusCode::kInvalidArgument, {"q4_k"});
   EXPECT_FALSE(std::filesystem::exists(dir / "m"));
 }
 

@@ -93,7 +93,8 @@ bool names(const std::vector<std::string>& messages, const std::string& text) {
 }
 
 std::string recurrent_state_of(const ModelConfig& config) {
-  const std::uint64_t bytes = layer_state_bytes(config, LayerType::kLinearAttention, 300);
+  const std::uint64_t bytes =
+      layer_state_bytes(config, LayerType::kLinearAttention, 300) - sizeof(LayerState);
   return "the recurrent state of a layer (" + std::to_string(bytes) + " bytes)";
 }
 
