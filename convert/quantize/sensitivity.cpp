@@ -213,7 +213,8 @@ std::uint64_t memory_of(const Job& job) {
   const std::uint64_t width = job.table.expert_width;
   const std::uint64_t widest = std::max(hidden, width);
   const std::uint64_t expert = std::uint64_t{3 * 4} * padded_rows(hidden) * width;
-  const std::uint64_t hessians = std::uint64_t{3 * 4} * widest * widest + std::uint64_t{4 * 1024} * widest;
+  const std::uint64_t hessians =
+      std::uint64_t{3 * 4} * widest * widest + std::uint64_t{4 * 1024} * widest;
   return job.inputs.calibration->layer_bytes() + job.threads * (2 * expert + hessians);
 }
 
