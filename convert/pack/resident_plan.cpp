@@ -115,10 +115,9 @@ Result<ResidentConventions> detect_conventions(const Architecture& names, const 
 WeightFormat target_format(const ResidentRule& rule, const ModuleForm& form,
                            const ConvertOptions& options) {
   const WeightFormat& source = form.format;
-  const bool is_decoded = form.encoding->read_rows != nullptr && source.id == QFormatId::kF32;
   if (rule.rounding == Rounding::kNever) return source;
   if (!options.resident_format.has_value()) {
-    return is_decoded ? WeightFormat{.id = QFormatId::kBf16} : source;
+    return form.is_decoded() ? WeightFormat{.id = QFormatId::kBf16} : source;
   }
   QFormatId id = *options.resident_format;
   if (id == QFormatId::kBf16 || id == QFormatId::kF32) return {.id = id};

@@ -1,7 +1,6 @@
 #include "convert/pack/transcode.h"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 
 #include "formats/base/bytes.h"
@@ -13,16 +12,6 @@ namespace moepack {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
-
-// Without an early exit, so that compilers make it wide.
-bool all_finite(std::span<const float> values) {
-  constexpr std::uint32_t kExponent = 0x7f800000;
-  std::uint32_t found = 0;
-  for (float value : values) {
-    found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1U : 0U;
-  }
-  return found == 0;
-}
 
 std::span<std::byte> row_of(std::span<std::byte> all, std::uint64_t row_bytes, std::uint64_t row) {
   return all.subspan(row * row_bytes, row_bytes);
@@ -54,7 +43,7 @@ Status Transcoder::encode_row(const SourceMatrix& source, const WeightFormat& ta
     for (std::size_t i = 0; i < row_.size(); ++i) store_le(at + 2 * i, f32_to_bf16(row_[i]));
     return Status::ok();
   }
-  if (!all_finite(row_)) {
+  if (!floats_are_finite(DType::kF32, std::as_bytes(std::span(row_)))) {
     return corrupt(source.slices.codes().tensor.where(),
                    "row " + std::to_string(row) + " holds a value that is not finite",
                    "such weights cannot be rounded; use the format of the source");

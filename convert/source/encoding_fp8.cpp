@@ -20,10 +20,6 @@ std::uint64_t blocks_of(std::uint64_t length, std::uint64_t block) {
   return length / block + (length % block != 0 ? 1 : 0);
 }
 
-bool is_float(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kF16;
-}
-
 // Whether the scales are one for each [rows, cols] of the matrices of `shape`; then these are set.
 bool has_grid(std::span<const std::uint64_t> scales, std::span<const std::uint64_t> shape,
               std::uint64_t rows, std::uint64_t cols, ModuleForm& form) {
@@ -57,10 +53,7 @@ Status check_fp8(std::span<const std::uint64_t> shape, const SourceQuantization&
   if (!std::equal(found.begin(), found.end(), shape.begin(), shape.end())) {
     return source_shape_error(codes, shape);
   }
-  if (!is_float(scales.dtype())) {
-    return unsupported(scales.where(), "scales of dtype " + scales.type_name() +
-                                           " cannot be converted, only F32, BF16 and F16");
-  }
+  MOE_RETURN_IF_ERROR(check_float_scales(scales));
   form.format = {.id = QFormatId::kF32};
   const auto grid = scales.shape();
   if (has_grid(grid, shape, declared.block_rows, declared.block_cols, form) ||
@@ -139,9 +132,9 @@ Status read_fp8(const ModuleForm& form, Component /*codes*/, std::uint64_t begin
 }
 
 constexpr std::array<SourceSuffix, 4> kFp8Suffixes{{{".weight", Component::kCodes},
-                                                 {".weight_scale_inv", Component::kScales},
-                                                 {".weight_scale", Component::kScales},
-                                                 {".input_scale", std::nullopt}}};
+                                                    {".weight_scale_inv", Component::kScales},
+                                                    {".weight_scale", Component::kScales},
+                                                    {".input_scale", std::nullopt}}};
 
 }  // namespace
 

@@ -57,11 +57,7 @@ Status check_parameters(std::span<const std::uint64_t> shape, const ModuleForm& 
   const std::uint64_t groups =
       same_outer_shape(scales, shape) && scales.shape().back() != 0 ? scales.shape().back() : 0;
   if (groups == 0 || form.cols % groups != 0) return source_shape_error(scales, shape);
-  const DType type = scales.dtype();
-  if (type != DType::kF32 && type != DType::kBf16 && type != DType::kF16) {
-    return unsupported(scales.where(), "scales of dtype " + scales.type_name() +
-                                           " cannot be converted, only F32, BF16 and F16");
-  }
+  MOE_RETURN_IF_ERROR(check_float_scales(scales));
   if (!zeros) return Status::ok();
   const std::uint64_t words = (form.rows * bits_of(form) + kWordBits - 1) / kWordBits;
   const std::array<std::uint64_t, 2> expected{words, groups};
@@ -173,10 +169,10 @@ Status read_packed(const ModuleForm& form, Component component, std::uint64_t be
 }
 
 constexpr std::array<SourceSuffix, 5> kPackedSuffixes{{{".weight_packed", Component::kCodes},
-                                                 {".weight_scale", Component::kScales},
-                                                 {".weight_zero_point", Component::kZeros},
-                                                 {".weight_g_idx", Component::kOrder},
-                                                 {".weight_shape", std::nullopt}}};
+                                                       {".weight_scale", Component::kScales},
+                                                       {".weight_zero_point", Component::kZeros},
+                                                       {".weight_g_idx", Component::kOrder},
+                                                       {".weight_shape", std::nullopt}}};
 
 }  // namespace
 

@@ -17,6 +17,10 @@ Status SourceModule::add(Component component, const SourceTensor& tensor) {
   return Status::ok();
 }
 
+bool ModuleForm::is_decoded() const {
+  return encoding->read_rows != nullptr && format.id == QFormatId::kF32;
+}
+
 std::span<const SourceEncoding* const> source_encodings() {
   static constexpr std::array<const SourceEncoding*, 4> kEncodings{
       &kPlainEncoding, &kMlxAffineEncoding, &kFp8Encoding, &kPackedIntegerEncoding};
@@ -38,6 +42,12 @@ Status source_shape_error(const SourceTensor& tensor, std::span<const std::uint6
   return corrupt(tensor.where(), "shape " + shape_text(tensor.shape()) + ", but " +
                                      std::string(tensor.configured_by()) + " gives " +
                                      shape_text(expected));
+}
+
+Status check_float_scales(const SourceTensor& scales) {
+  if (plain_qformat(scales.dtype()).has_value()) return Status::ok();
+  return unsupported(scales.where(), "scales of dtype " + scales.type_name() +
+                                         " cannot be converted, only F32, BF16 and F16");
 }
 
 bool same_outer_shape(const SourceTensor& tensor, std::span<const std::uint64_t> shape) {

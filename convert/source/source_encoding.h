@@ -35,6 +35,9 @@ struct ModuleForm {
   // Weights that share a scale, where the encoding leaves it to the configuration or to shapes.
   std::uint64_t block_rows = 0;
   std::uint64_t block_cols = 0;
+
+  // True when no stored format holds what the source means, so that rows come as f32.
+  bool is_decoded() const;
 };
 
 // What a tensor is whose name ends in `suffix`, which follows the name of its module.
@@ -71,6 +74,8 @@ Result<ModuleForm> recognise_module(const SourceModule& module,
 
 // kCorrupt: the shape is `found`, config.json gives `expected`.
 Status source_shape_error(const SourceTensor& tensor, std::span<const std::uint64_t> expected);
+// kUnsupported unless the scales are F32, BF16 or F16.
+Status check_float_scales(const SourceTensor& scales);
 // True when all dimensions but the last agree.
 bool same_outer_shape(const SourceTensor& tensor, std::span<const std::uint64_t> shape);
 

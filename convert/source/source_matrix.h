@@ -42,8 +42,7 @@ struct SourceMatrix {
   std::uint64_t first_row = 0;  // with `encoded`: of the module, where the matrix or runs begin
 
   std::uint64_t bytes() const;  // in the source
-  // True when no stored format holds what the source means, so that rows come as f32.
-  bool is_decoded() const { return encoded != nullptr && format.id == QFormatId::kF32; }
+  bool is_decoded() const { return encoded != nullptr && encoded->is_decoded(); }
   // Bytes of a row of a component of `format`.
   std::uint64_t row_bytes(Component component) const;
   // Fills `out` with rows [begin, end) of a component of `format`. Any number of threads.
