@@ -39,11 +39,28 @@ std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const
 }
 
 void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y) {
+  const Product product{&w, y};
+  products({&product, 1}, x, tokens);
+}
+
+void Compute::products(std::span<const Product> products, const float* x, std::size_t tokens) {
   if (tokens == 0) return;
-  pool_.parallel_for(
-      w.rows, row_grain(w, tokens), [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        kernels_->matmul(w, x, w.cols, tokens, begin, end, y, w.rows, scratch(worker));
-      });
+  const auto tasks_of = [&](const Product& product) {
+    return div_up(product.w->rows, row_grain(*product.w, tokens));
+  };
+  std::size_t tasks = 0;
+  for (const Product& product : products) tasks += tasks_of(product);
+  pool_.parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+    for (std::size_t i = begin; i < end; ++i) {
+      std::size_t task = i;
+      const Product* product = products.data();
+      for (; task >= tasks_of(*product); ++product) task -= tasks_of(*product);
+      const QMatrixView& w = *product->w;
+      const std::uint64_t grain = row_grain(w, tokens);
+      kernels_->matmul(w, x, w.cols, tokens, task * grain, std::min(w.rows, (task + 1) * grain),
+                       product->y, w.rows, scratch(worker));
+    }
+  });
 }
 
 void rms_norm(Compute& compute, const float* x, std::span<const float> factor, float eps,

@@ -13,6 +13,12 @@
 
 namespace moepack {
 
+// One matrix that a stage multiplies its input with.
+struct Product {
+  const QMatrixView* w = nullptr;
+  float* y = nullptr;  // [tokens, w->rows], contiguous
+};
+
 // One thread at a time calls it; its pool shares the work among the threads. kernels() and
 // scratch(worker) may also be used inside the pool's tasks.
 class Compute {
@@ -31,6 +37,9 @@ class Compute {
   // y[t] = W x[t] for all rows, shared among the threads. x: [tokens, W.cols], y: [tokens, W.rows],
   // both contiguous.
   void matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y);
+
+  // The same for several matrices of as many columns with one input, in one parallel region.
+  void products(std::span<const Product> products, const float* x, std::size_t tokens);
 
   // Rows per task such that a task is worth handing to a thread.
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
