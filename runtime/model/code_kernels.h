@@ -24,11 +24,11 @@ constexpr std::size_t kInputGroup = 32;  // inputs of a block; blocks begin at c
 // zeros where the largest is below kSmallestInput. Where an input is not finite, scale and sums are
 // NaN and codes zero, so that every product of the token is NaN too. A cache line.
 struct alignas(64) InputBlock {
-  std::int8_t codes[kInputGroup];    // -127 … 127
+  std::int8_t codes[kInputGroup];  // -127 … 127
   float scale;
-  std::int32_t minus_sum;            // of the codes, negated
-  std::int32_t minus_half_sums[2];   // of the first and the last 16
-  float sum;                         // scale * sum of the codes
+  std::int32_t minus_sum;           // of the codes, negated
+  std::int32_t minus_half_sums[2];  // of the first and the last 16
+  float sum;                        // scale * sum of the codes
   float half_sums[2];
   std::uint32_t unused;
 };
