@@ -76,7 +76,7 @@ TEST_P(CodeKernelsTest, GiveTheBitsOfTheDefinition) {
     // Whole vectors of rows and a rest; chunks of columns and a rest where the format allows one.
     for (const std::uint64_t cols : {std::uint64_t{512}, std::uint64_t{1280}}) {
       for (const std::uint64_t rows : {std::uint64_t{5}, std::uint64_t{37}}) {
-        const TestMatrix matrix(format, rows, cols, Values::kUsual, seed % 2, ++seed);
+        const TestMatrix matrix(format, rows, cols, Values::kUsual, cols % 3, ++seed);
         const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols);
         for (std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 8U, 11U, 19U}) {
           const std::span rows_used = std::span(inputs.rows).first(tokens);
