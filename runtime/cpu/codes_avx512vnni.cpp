@@ -18,7 +18,14 @@ namespace {
 #include "runtime/cpu/simd_codes_inputs.inc"
 // clang-format on
 
-CodeMultiply find_codes(const WeightFormat& format) { return avx512vnni_basic_codes(format); }
+CodeMultiply find_codes(const WeightFormat& format) {
+  CodeMultiply found = avx512vnni_basic_codes(format);
+  if (found == nullptr) found = avx512vnni_k_codes(format.id);
+  if (found == nullptr) found = avx512vnni_small_codes(format.id);
+  return found;
+}
+
+bool supports(const WeightFormat& format) { return find_codes(format) != nullptr; }
 
 void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
               std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
@@ -29,7 +36,7 @@ void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t toke
 }  // namespace
 
 const CodeKernels& avx512vnni_code_kernels() {
-  static constexpr CodeKernels kTable{supports_codes, quantize, multiply};
+  static constexpr CodeKernels kTable{supports, quantize, multiply};
   return kTable;
 }
 

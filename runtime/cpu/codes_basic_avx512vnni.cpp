@@ -16,6 +16,7 @@ namespace {
 #include "runtime/cpu/simd_codes_rows.inc"
 #include "runtime/cpu/simd_codes_avx512.inc"
 #include "runtime/cpu/simd_codes.inc"
+#include "runtime/cpu/simd_codes_blocks.inc"
 #include "runtime/cpu/simd_codes_basic.inc"
 // clang-format on
 
