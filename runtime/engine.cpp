@@ -53,7 +53,8 @@ MemoryRequest memory_request(const EngineOptions& options) {
                         .threads = options.threads,
                         .sequences = options.sequences,
                         .cache_bytes = options.cache_bytes,
-                        .available_bytes = available_memory_bytes()};
+                        .available_bytes = available_memory_bytes(),
+                        .activations = options.activations};
   request.batch_bytes = batch_list_bytes(batch_tokens(request), options.sequences);
   return request;
 }
@@ -148,8 +149,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   auto impl = std::make_unique<Impl>();
   MOE_ASSIGN_OR_RETURN(impl->plan,
                        plan_memory(dir.config, resident_memory(dir), dir.pack, request));
-  const ActivationLimits limits{
-      .tokens = batch_tokens(request), .threads = options.threads, .context = options.context};
+  const ActivationLimits limits{.tokens = batch_tokens(request),
+                                .threads = options.threads,
+                                .context = options.context,
+                                .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir));
   const std::uint64_t fingerprint = model_fingerprint(dir, weights);
   MOE_ASSIGN_OR_RETURN(

@@ -9,6 +9,7 @@
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/model/activation_type.h"
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_selection.h"
@@ -24,6 +25,7 @@ struct EngineOptions : ModelSelection {
   std::uint32_t sequences = 1;       // most sequences at the same time
   std::uint64_t cache_bytes = 0;     // 0: chosen from the memory there is
   std::uint32_t chunk_tokens = 512;  // tokens computed at once
+  ActivationType activations = ActivationType::kFloat32;
 };
 
 // One thread at a time calls an engine. Everything it hands out but sequences ends with it.

@@ -33,6 +33,12 @@ Result<std::vector<OverlayGroup>> overlay_groups(const ModelFlags& flags) {
                    "make some with moepack overlay, or leave --overlay out");
 }
 
+// The reference backend computes in float32 unless it is told otherwise.
+Result<ActivationType> select_activations(const EngineFlags& flags, Backend backend) {
+  if (!flags.activations.empty()) return parse_activation_type(flags.activations);
+  return backend == Backend::kReference ? ActivationType::kFloat32 : flags.default_activations;
+}
+
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -62,6 +68,11 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
                   "Memory for experts in MiB; 0: what the machine can spare")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
+  flags.activations.clear();
+  command
+      .add_option("--activations", flags.activations,
+                  "Inputs of products with quantized weights: i8 (bytes, faster) or f32")
+      ->default_str(std::string(activation_type_name(flags.default_activations)));
   command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
       ->check(whole_number(1, 65536))
       ->capture_default_str();
@@ -85,6 +96,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.context = context;
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
+  MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   return Engine::open(options);
 }
 

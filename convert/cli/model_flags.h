@@ -26,11 +26,14 @@ struct ModelFlags {
 struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;  // 0: automatic
   std::uint32_t chunk_tokens = 512;
+  // As the command's default, and as given.
+  ActivationType default_activations = ActivationType::kFloat32;
+  std::string activations;
 };
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --chunk.
+// The same and --cache-mb, --chunk, --activations.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 
 // Checks the flags, the path of the model first. --overlay names each group once; "all": those that

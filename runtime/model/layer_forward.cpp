@@ -15,7 +15,8 @@ LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weight
       width_(config.hidden_size),
       max_tokens_(limits.tokens),
       scratch_(std::move(activations)),
-      compute_(kernels, limits.threads, scratch_.matmul_scratch),
+      compute_(kernels, limits.threads, scratch_.matmul_scratch,
+               {scratch_.input_blocks, scratch_.input_rows}),
       attention_(config, scratch_),
       delta_(config, scratch_),
       moe_(config, scratch_) {}

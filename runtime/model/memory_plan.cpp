@@ -93,9 +93,10 @@ MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
   const StateBytes state = state_bytes(config, request.context);
   plan.key_value_bytes = capped_product(state.key_value, request.sequences);
   plan.recurrent_bytes = capped_product(state.recurrent, request.sequences);
-  plan.scratch_bytes = activation_bytes(
-      config,
-      {.tokens = batch_tokens(request), .threads = request.threads, .context = request.context});
+  plan.scratch_bytes = activation_bytes(config, {.tokens = batch_tokens(request),
+                                                 .threads = request.threads,
+                                                 .context = request.context,
+                                                 .activations = request.activations});
   plan.cache_bytes = chosen_cache(plan, request);
   return plan;
 }

@@ -8,6 +8,7 @@
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "formats/pack/pack_manifest.h"
+#include "runtime/model/activation_type.h"
 
 namespace moepack {
 
@@ -38,6 +39,7 @@ struct MemoryRequest {
   // Budget for expert records in bytes; 0: what is left of available_bytes, at most the whole pack.
   std::uint64_t cache_bytes = 0;
   std::optional<std::uint64_t> available_bytes;  // memory that may be used; nullopt: unknown
+  ActivationType activations = ActivationType::kFloat32;
 };
 
 // Tokens of the largest batch: a chunk, or all tokens of all sequences where they are fewer.
