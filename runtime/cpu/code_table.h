@@ -9,12 +9,8 @@
 
 namespace moepack {
 
-// Every format that can be unpacked to codes: those without a kernel take the scalar way, to the
-// same bits.
-bool supports_codes(const WeightFormat& format);
-
-// CodeKernels::multiply with the kernel of the format (nullptr: the scalar one). The last rows of a
-// matrix, fewer than kCodeRows, are computed one by one.
+// CodeKernels::multiply with the kernel of the format. The last rows of a matrix, fewer than
+// kCodeRows, are computed one by one, to the same bits.
 void multiply_with(CodeMultiply kernel, const QMatrixView& w, const InputBlock* const* x,
                    std::size_t tokens, std::uint64_t row_begin, std::uint64_t row_end, float* y,
                    std::size_t y_stride, std::span<float> scratch);

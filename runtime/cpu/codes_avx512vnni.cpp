@@ -26,6 +26,8 @@ CodeMultiply find_codes(const WeightFormat& format) {
   return found;
 }
 
+bool supports(const WeightFormat& format) { return find_codes(format) != nullptr; }
+
 void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
               std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
               std::span<float> scratch) {
@@ -35,7 +37,7 @@ void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t toke
 }  // namespace
 
 const CodeKernels& avx512vnni_code_kernels() {
-  static constexpr CodeKernels kTable{supports_codes, quantize, multiply};
+  static constexpr CodeKernels kTable{supports, quantize, multiply};
   return kTable;
 }
 

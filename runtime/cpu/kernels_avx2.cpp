@@ -141,6 +141,7 @@ constexpr Kernels kAvx2{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .codes = {},
 };
 
 }  // namespace

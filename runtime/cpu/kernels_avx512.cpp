@@ -143,6 +143,7 @@ constexpr Kernels kAvx512{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .codes = {},
 };
 
 }  // namespace

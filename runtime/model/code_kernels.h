@@ -40,7 +40,7 @@ constexpr float kSmallestInput = 0x1p-120F;
 constexpr std::size_t input_blocks(std::uint64_t cols) { return div_up(cols, kInputGroup); }
 
 struct CodeKernels {
-  // Whether multiply() takes matrices of `format`.
+  // Whether multiply() takes matrices of `format`. Those of other formats are multiplied in floats.
   bool (*supports)(const WeightFormat& format) = nullptr;
 
   // x: [cols], cols a multiple of 32; out: [cols / 32].
