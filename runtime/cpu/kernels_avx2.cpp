@@ -144,7 +144,14 @@ constexpr Kernels kAvx2{
 
 }  // namespace
 
-const Kernels& avx2_kernels() { return kAvx2; }
+const Kernels& avx2_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = kAvx2;
+    table.delta_block = &avx2_delta_block();
+    return table;
+  }();
+  return kTable;
+}
 
 }  // namespace moepack
 

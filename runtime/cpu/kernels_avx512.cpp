@@ -146,7 +146,14 @@ constexpr Kernels kAvx512{
 
 }  // namespace
 
-const Kernels& avx512_kernels() { return kAvx512; }
+const Kernels& avx512_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = kAvx512;
+    table.delta_block = &avx512_delta_block();
+    return table;
+  }();
+  return kTable;
+}
 
 }  // namespace moepack
 

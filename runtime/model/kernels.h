@@ -32,6 +32,7 @@
 
 #include "formats/base/status.h"
 #include "formats/weights/qformat.h"
+#include "runtime/model/delta_block.h"
 
 namespace moepack {
 
@@ -67,6 +68,12 @@ struct Kernels {
   void (*gated_delta_step)(float* state, const float* q, const float* k, const float* v,
                            float decay, float beta, std::size_t key_dim, std::size_t value_dim,
                            float* out);
+
+  // The same in blocks of tokens; nullptr: the table computes token by token (the reference does).
+  const DeltaBlockKernels* delta_block = nullptr;
+  DeltaForm delta_form() const {
+    return delta_block == nullptr ? DeltaForm::kTokens : DeltaForm::kBlocks;
+  }
 };
 
 // Rows that the kernels take together.
