@@ -145,7 +145,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   MOE_ASSIGN_OR_RETURN(const SelectedModel selected, open_selected_model(options));
   const ModelDir& dir = selected.dir;
   MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
-  const MemoryRequest request = memory_request(options);
+  MemoryRequest request = memory_request(options);
+  request.delta_form = selected.kernels->delta_form();
   auto impl = std::make_unique<Impl>();
   MOE_ASSIGN_OR_RETURN(impl->plan,
                        plan_memory(dir.config, resident_memory(dir), dir.pack, request));

@@ -64,8 +64,9 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
   const ModelConfig& c = model.config;
   CorpusMemory memory;
   memory.resident_bytes = resident_memory(model);
+  const DeltaForm form = options.kernels->delta_form();
   for (const LayerType type : kLayerTypes) {
-    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context);
+    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context, form);
   }
   memory.scratch_bytes = activation_bytes(c, limits_of(options));
   memory.cache_bytes = cache_bytes(model.pack, options);
@@ -100,7 +101,8 @@ struct CorpusForward::Impl {
 Status CorpusForward::Impl::make_states(std::uint64_t context) {
   for (std::size_t i = 0; i < kLayerTypes.size(); ++i) {
     if (!occurs(config, kLayerTypes[i])) continue;
-    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context));
+    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context,
+                                                       layers.kernels().delta_form()));
   }
   return Status::ok();
 }

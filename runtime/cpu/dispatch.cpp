@@ -48,6 +48,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
   static const Kernels kScalarTable = [] {
     Kernels table = reference_kernels();
     table.name = cpu_level_name(CpuLevel::kScalar);
+    table.delta_block = &scalar_delta_block();
     return table;
   }();
   return &kScalarTable;

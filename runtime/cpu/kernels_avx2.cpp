@@ -150,6 +150,7 @@ const Kernels& avx2_kernels() {
   static const Kernels kTable = [] {
     Kernels table = kAvx2;
     table.codes = avx2_code_kernels();
+    table.delta_block = &avx2_delta_block();
     return table;
   }();
   return kTable;

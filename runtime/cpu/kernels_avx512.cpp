@@ -152,6 +152,7 @@ const Kernels& avx512_kernels() {
   static const Kernels kTable = [] {
     Kernels table = kAvx512;
     table.codes = avx2_code_kernels();
+    table.delta_block = &avx512_delta_block();
     return table;
   }();
   return kTable;

@@ -62,6 +62,7 @@ class Activations {
   std::span<float> delta_b;      // [T, nv]
   std::span<float> delta_a;      // [T, nv]
   std::span<float> delta_mixed;  // [T, nv * dv]
+  std::span<float> delta_block;  // [threads, delta_block_floats(dk, dv)]
 
   std::span<float> router_logits;   // [T, E]
   std::span<Assignment> sorted;     // [T * K]: by expert, then token

@@ -1,5 +1,6 @@
 #include "runtime/model/cpu_forward.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,11 +19,12 @@ constexpr std::string_view kStateList = "the list of a sequence's states";
 class CpuState final : public SequenceState {
  public:
   static Result<std::unique_ptr<SequenceState>> create(const ModelConfig& config,
-                                                       std::uint64_t context) {
+                                                       std::uint64_t context, DeltaForm form) {
     std::unique_ptr<CpuState> state(new CpuState());
     state->layers_.reserve(config.layers.size());
     for (const LayerSpec& spec : config.layers) {
-      MOE_ASSIGN_OR_RETURN(LayerState layer, LayerState::create(config, layer_type(spec), context));
+      MOE_ASSIGN_OR_RETURN(LayerState layer,
+                           LayerState::create(config, layer_type(spec), context, form));
       state->layers_.push_back(std::move(layer));
     }
     return std::unique_ptr<SequenceState>(std::move(state));
@@ -37,6 +39,13 @@ class CpuState final : public SequenceState {
   Result<std::unique_ptr<SequenceState>> copy(std::uint64_t tokens) const override {
     return or_out_of_memory(kStateList, layers_.size() * sizeof(LayerState),
                             [&] { return copy_layers(tokens); });
+  }
+
+  DeltaForm delta_form() const override {
+    const bool has_rows = std::any_of(layers_.begin(), layers_.end(), [](const LayerState& layer) {
+      return !layer.rows.decays.empty();
+    });
+    return has_rows ? DeltaForm::kBlocks : DeltaForm::kTokens;
   }
 
   std::uint64_t memory_bytes() const override {
@@ -99,7 +108,7 @@ class CpuForward final : public ForwardBackend {
   std::size_t max_logit_rows() const override { return limits_.logit_rows; }
 
   Result<std::unique_ptr<SequenceState>> make_state() override {
-    return make_cpu_state(config_, limits_.context);
+    return make_cpu_state(config_, limits_.context, layers_.kernels().delta_form());
   }
 
   void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) override {
@@ -184,9 +193,9 @@ class CpuForward final : public ForwardBackend {
 }  // namespace
 
 Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
-                                                      std::uint64_t context) {
+                                                      std::uint64_t context, DeltaForm form) {
   return or_out_of_memory(kStateList, config.layers.size() * sizeof(LayerState),
-                          [&] { return CpuState::create(config, context); });
+                          [&] { return CpuState::create(config, context, form); });
 }
 
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,

@@ -22,9 +22,10 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& conf
                                                          const Kernels& kernels,
                                                          const ActivationLimits& limits);
 
-// The state that this backend makes, for sequences of at most `context` tokens of a model of this
-// shape. kIo when memory is short: what it was for, and how many bytes of it.
+// The state that this backend makes with kernels that compute in `form`, for sequences of at most
+// `context` tokens of a model of this shape. kIo when memory is short: what it was for, and how
+// many bytes of it.
 Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
-                                                      std::uint64_t context);
+                                                      std::uint64_t context, DeltaForm form);
 
 }  // namespace moepack

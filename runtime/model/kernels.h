@@ -33,6 +33,7 @@
 #include "formats/base/status.h"
 #include "formats/weights/qformat.h"
 #include "runtime/model/code_kernels.h"
+#include "runtime/model/delta_block.h"
 
 namespace moepack {
 
@@ -70,6 +71,11 @@ struct Kernels {
                            float* out);
 
   CodeKernels codes;  // products in integers
+  // The same in blocks of tokens; nullptr: the table computes token by token (the reference does).
+  const DeltaBlockKernels* delta_block = nullptr;
+  DeltaForm delta_form() const {
+    return delta_block == nullptr ? DeltaForm::kTokens : DeltaForm::kBlocks;
+  }
 };
 
 // Rows that the kernels take together.
