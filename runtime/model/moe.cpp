@@ -12,6 +12,11 @@ constexpr std::size_t kColumnsPerTask = 64;
 // Of a row that uses no expert.
 constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
+std::vector<ReadyExpert> take_ready(Compute& compute, ExpertStore::Batch& batch) {
+  const StageScope stage(compute.times(), Stage::kExpertWait);
+  return batch.take_ready();
+}
+
 // One piece of work: some rows of one projection of one expert.
 struct RowTask {
   std::size_t group = 0;
@@ -140,7 +145,7 @@ Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::ui
   for (const Group& group : groups) experts.push_back(group.expert);
   MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, experts));
   while (true) {
-    std::vector<ReadyExpert> ready = batch.take_ready();
+    std::vector<ReadyExpert> ready = take_ready(compute, batch);
     if (ready.empty()) return Status::ok();
     leave_out_failed(groups, ready);
     compute_groups(compute, groups, batch.handles(), ready);
@@ -178,6 +183,7 @@ void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out)
 void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, const float* u,
                                   std::size_t tokens, float* out) {
   if (!weights.has_shared) return;
+  const StageScope stage(compute.times(), Stage::kSharedExpert);
   const std::size_t width = config_.shared_expert_width;
   const std::size_t hidden = config_.hidden_size;
   compute.matmul(weights.shared_gate, u, tokens, scratch_.shared_gate.data());
@@ -220,6 +226,7 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
+  const StageScope stage(compute.times(), Stage::kExperts);
   sort_by_expert(u, tokens);
   MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
   combine(compute, tokens, out);
