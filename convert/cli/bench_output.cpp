@@ -222,9 +222,8 @@ void BenchOutput::add(const BenchSubject& subject, const SpeedResult& result) {
       if (is_first) print_markdown_head();
       print_markdown(subject, result);
       if (subject.has_timing) {
-        parts_.push_back(
-            {speed_test_name(result.test) + ", " + std::to_string(subject.threads) + " threads:",
-             result.stages, result.test.tokens() * result.samples_ns.size()});
+        parts_.push_back({speed_test_name(result.test) + ", t" + std::to_string(subject.threads),
+                          result.stages, result.test.tokens() * result.samples_ns.size()});
       }
       break;
     case BenchFormat::kCsv:

@@ -16,10 +16,8 @@ double milliseconds(double seconds, std::uint64_t tokens) {
   return tokens == 0 ? 0.0 : 1e3 * seconds / static_cast<double>(tokens);
 }
 
-std::string part_title(const TimedPart& part) { return part.name + " ms/token"; }
-
 int width_of(const TimedPart& part) {
-  return std::max(kLeastWidth, static_cast<int>(part_title(part).size()));
+  return std::max(kLeastWidth, static_cast<int>(part.name.size()));
 }
 
 // `seconds`: of the part, in this line.
@@ -41,10 +39,10 @@ void add_line(std::ostringstream& out, std::string_view name, std::span<const Ti
 
 std::string timing_table(std::span<const TimedPart> parts) {
   std::ostringstream out;
-  out << std::fixed << "| " << std::left << std::setw(kNameWidth) << "stage" << std::right;
+  out << std::fixed << "| " << std::left << std::setw(kNameWidth) << "ms per token" << std::right;
   for (const TimedPart& part : parts) {
-    out << " | " << std::setw(width_of(part)) << part_title(part) << " | "
-        << std::setw(kPercentWidth) << "%";
+    out << " | " << std::setw(width_of(part)) << part.name << " | " << std::setw(kPercentWidth)
+        << "%";
   }
   out << " |\n| " << std::string(kNameWidth, '-');
   for (const TimedPart& part : parts) {
