@@ -18,6 +18,7 @@
 #include "formats/weights/ggml_blocks.h"
 #include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
 
@@ -142,11 +143,19 @@ constexpr Kernels kAvx512{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .codes = {},
 };
 
 }  // namespace
 
-const Kernels& avx512_kernels() { return kAvx512; }
+const Kernels& avx512_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = kAvx512;
+    table.codes = avx2_code_kernels();
+    return table;
+  }();
+  return kTable;
+}
 
 }  // namespace moepack
 

@@ -7,8 +7,15 @@
 namespace moepack {
 namespace {
 
-// Multiply-adds below which a task costs less than handing it over.
+// Multiply-adds of a task: usually at least the first; the second where a matrix has too few rows
+// to give every thread that much, and below it a task costs less than handing it over.
 constexpr std::uint64_t kTaskWork = 64 * 1024;
+constexpr std::uint64_t kLeastTaskWork = 32 * 1024;
+// Of a large matrix each thread gets so many tasks, unless a task would have more work than this
+// many of the usual ones and the last to end keep the others waiting.
+constexpr std::uint64_t kTasksPerThread = 8;
+constexpr std::uint64_t kMostTaskWork = 8;
+constexpr std::uint64_t kRowGroup = 4 * kMatmulRows;
 
 // For values whose squares float32 cannot hold; of finite values the sum is finite.
 double wide_square_sum(const float* x, std::size_t n) {
@@ -34,8 +41,14 @@ Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> s
 
 std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {
   const std::uint64_t per_row = std::max<std::uint64_t>(1, w.cols * tokens);
+  const std::uint64_t threads = pool_.size();
+  const std::uint64_t usual = align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kRowGroup);
+  const std::uint64_t share = align_up(w.rows / (kTasksPerThread * threads), kRowGroup);
+  const std::uint64_t grain = std::clamp(share, usual, kMostTaskWork * usual);
+  if (w.rows >= grain * threads) return grain;
   // Whole blocks of the kernels: a task of single rows takes several times as long.
-  return align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kMatmulRows);
+  const std::uint64_t least = std::max<std::uint64_t>(1, kLeastTaskWork / per_row);
+  return std::min(grain, align_up(std::max(least, div_up(w.rows, threads)), kMatmulRows));
 }
 
 void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y) {
@@ -57,8 +70,8 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
       for (; task >= tasks_of(*product); ++product) task -= tasks_of(*product);
       const QMatrixView& w = *product->w;
       const std::uint64_t grain = row_grain(w, tokens);
-      kernels_->matmul(w, x, w.cols, tokens, task * grain, std::min(w.rows, (task + 1) * grain),
-                       product->y, w.rows, scratch(worker));
+      multiply_rows(w, x, tokens, task * grain, std::min(w.rows, (task + 1) * grain), product->y,
+                    worker);
     }
   });
 }

@@ -43,7 +43,15 @@ class Compute {
   // The same for several matrices of as many columns with one input, in one parallel region.
   void products(std::span<const Product> products, const float* x, std::size_t tokens);
 
-  // Rows per task such that a task is worth handing to a thread.
+  // Rows [begin, end) of y[t] = W x[t], in worker `worker` of a task of the pool's: the one way in
+  // which a stage multiplies.
+  void multiply_rows(const QMatrixView& w, const float* x, std::size_t tokens, std::uint64_t begin,
+                     std::uint64_t end, float* y, std::size_t worker) {
+    kernels_->matmul(w, x, w.cols, tokens, begin, end, y, w.rows, scratch(worker));
+  }
+
+  // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several
+  // tasks. A multiple of kMatmulRows; of 32, but for matrices that have too few rows for that.
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
 
  private:

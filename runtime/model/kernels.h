@@ -32,6 +32,7 @@
 
 #include "formats/base/status.h"
 #include "formats/weights/qformat.h"
+#include "runtime/model/code_kernels.h"
 
 namespace moepack {
 
@@ -67,6 +68,8 @@ struct Kernels {
   void (*gated_delta_step)(float* state, const float* q, const float* k, const float* v,
                            float decay, float beta, std::size_t key_dim, std::size_t value_dim,
                            float* out);
+
+  CodeKernels codes;  // products in integers
 };
 
 // Rows that the kernels take together.

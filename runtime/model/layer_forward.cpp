@@ -66,13 +66,8 @@ void LayerForward::silence(std::size_t first, std::size_t count) {
 }
 
 Status LayerForward::add_experts(std::uint32_t index, ExpertStore& store, float* hidden) {
-  const std::size_t count = mixed_tokens_ * width_;
-  float* mixed = scratch_.mixed.data();
-  std::fill_n(mixed, count, 0.0F);
-  MOE_RETURN_IF_ERROR(moe_.forward(compute_, weights_.layers[index].moe, index, store,
-                                   scratch_.normed.data(), mixed_tokens_, mixed));
-  for (std::size_t i = 0; i < count; ++i) hidden[i] += mixed[i];
-  return Status::ok();
+  return moe_.forward(compute_, weights_.layers[index].moe, index, store, scratch_.normed.data(),
+                      mixed_tokens_, hidden);
 }
 
 std::span<const float> LayerForward::final_norm(std::span<const std::size_t> rows,

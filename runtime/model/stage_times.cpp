@@ -4,15 +4,14 @@ namespace moepack {
 
 std::span<const Stage> all_stages() {
   static constexpr std::array<Stage, kStages> kAll{
-      Stage::kEmbed,      Stage::kFullAttention, Stage::kDeltaNet, Stage::kRouter, Stage::kExperts,
-      Stage::kExpertWait, Stage::kSharedExpert,  Stage::kHead,     Stage::kOther};
+      Stage::kEmbed,   Stage::kFullAttention, Stage::kDeltaNet, Stage::kRouter,
+      Stage::kExperts, Stage::kExpertWait,    Stage::kHead,     Stage::kOther};
   return kAll;
 }
 
 std::string_view stage_name(Stage stage) {
   static constexpr std::array<std::string_view, kStages> kNames{
-      "embed",       "full_attention", "delta_net", "router", "experts",
-      "expert_wait", "shared_expert",  "head",      "other"};
+      "embed", "full_attention", "delta_net", "router", "experts", "expert_wait", "head", "other"};
   return kNames[static_cast<std::size_t>(stage)];
 }
 

@@ -17,18 +17,17 @@ enum class Stage : std::uint8_t {
   kFullAttention,  // the mixer of full-attention layers
   kDeltaNet,       // the mixer of GatedDeltaNet layers
   kRouter,         // its logits and its choice
-  kExperts,        // routed experts: sorting, computing, adding up
+  kExperts,        // routed and shared experts: sorting, computing, adding up
   kExpertWait,     // waiting for their records
-  kSharedExpert,
-  kHead,   // final norm and logits
-  kOther,  // norms, sums, and what happens outside of a forward pass
+  kHead,           // final norm and logits
+  kOther,          // norms, sums, and what happens outside of a forward pass
 };
-constexpr std::size_t kStages = 9;
+constexpr std::size_t kStages = 8;
 
 // All stages, in the order above.
 std::span<const Stage> all_stages();
-// "embed", "full_attention", "delta_net", "router", "experts", "expert_wait", "shared_expert",
-// "head", "other".
+// "embed", "full_attention", "delta_net", "router", "experts", "expert_wait", "head",
+// "other".
 std::string_view stage_name(Stage stage);
 
 struct StageSeconds {

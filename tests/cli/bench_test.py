@@ -19,8 +19,8 @@ LLAMA_BENCH_KEYS = ["build_commit", "cpu_info", "gpu_info", "backends", "model_f
                     "stddev_ts"]
 OWN_KEYS = ["samples_ns", "samples_ts", "kernels", "activations", "hit_percent", "gb_per_token",
             "gb_per_s", "read_rate_gb_s", "share_of_read_rate"]
-STAGES = ["embed", "full_attention", "delta_net", "router", "experts", "expert_wait",
-          "shared_expert", "head", "other"]
+STAGES = ["embed", "full_attention", "delta_net", "router", "experts", "expert_wait", "head",
+          "other"]
 TABLE_HEAD = ["model", "size", "params", "backend", "threads", "test", "t/s", "hit %", "GB/token",
               "GB/s", "% of read rate"]
 
