@@ -22,7 +22,11 @@ constexpr std::size_t kFewGathered = 16;
 // Of a row that uses no expert.
 constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
-  const StageScope stage(compute.times(), Stage::kExperts);
+std::vector<ReadyExpert> take_ready(Compute& compute, ExpertStore::Batch& batch) {
+  const StageScope stage(compute.times(), Stage::kExpertWait);
+  return batch.take_ready();
+}
+
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, Activations& scratch)
@@ -261,13 +265,7 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
-<<<<<<< HEAD
   const StageScope stage(compute.times(), Stage::kExperts);
-  sort_by_expert(u, tokens);
-  MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
-  combine(compute, tokens, out);
-  add_shared(compute, weights, u, tokens, out);
-=======
   Sums sums{.u = u,
             .tokens = tokens,
             .out = out,
@@ -279,7 +277,6 @@ Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, st
   // No row uses an expert.
   if (sums.shared != nullptr) run_ready(compute, {}, {}, {}, sums);
   if (!sums.is_done) add_sums(compute, sums);
->>>>>>> main
   return Status::ok();
 }
 
