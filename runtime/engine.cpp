@@ -70,6 +70,7 @@ struct Engine::Impl {
 
   ModelConfig config;
   MemoryPlan plan;
+  ModelSize size;
   StateIdentity identity;
   std::shared_ptr<SequenceSlots> slots;
   std::unique_ptr<ForwardBackend> backend;
@@ -160,6 +161,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
       std::unique_ptr<ExpertStore> store,
       ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
   impl->config = dir.config;
+  impl->size = moepack::model_size(dir.config, weights, dir.pack);
   impl->identity = {.model = fingerprint, .context = options.context};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
   MOE_ASSIGN_OR_RETURN(impl->backend,
@@ -211,5 +213,7 @@ std::string_view Engine::kernels_name() const { return impl_->backend->name(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_stats(); }
 void Engine::reset_stats() { impl_->backend->reset_stats(); }
+StageTimes& Engine::stage_times() { return impl_->backend->stage_times(); }
+const ModelSize& Engine::model_size() const { return impl_->size; }
 
 }  // namespace moepack

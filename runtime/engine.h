@@ -13,7 +13,9 @@
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_selection.h"
+#include "runtime/model/model_size.h"
 #include "runtime/model/sequence.h"
+#include "runtime/model/stage_times.h"
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
 #include "runtime/store/expert_store.h"
@@ -70,6 +72,9 @@ class Engine {
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;
   void reset_stats();
+  // Stands still until its start().
+  StageTimes& stage_times();
+  const ModelSize& model_size() const;
 
  private:
   struct Impl;

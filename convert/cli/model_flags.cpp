@@ -39,9 +39,7 @@ Result<ActivationType> select_activations(const EngineFlags& flags, Backend back
   return backend == Backend::kReference ? ActivationType::kFloat32 : flags.default_activations;
 }
 
-}  // namespace
-
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
+void add_selection(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
   command.add_option("--pack", flags.pack,
                      "Expert pack: NAME of packed_experts_NAME, or a directory's whole name");
@@ -58,11 +56,22 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       .add_option("--cpu", flags.cpu,
                   "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni")
       ->capture_default_str();
+}
+
+}  // namespace
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  add_selection(command, flags);
   add_threads(command, flags.threads);
 }
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
-  add_model_flags(command, flags);
+  add_engine_flags_but_threads(command, flags);
+  add_threads(command, flags.threads);
+}
+
+void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
+  add_selection(command, flags);
   command
       .add_option("--cache-mb", flags.cache_mib,
                   "Memory for experts in MiB; 0: what the machine can spare")
@@ -90,10 +99,12 @@ Result<ModelSelection> select_model(const ModelFlags& flags) {
   return selection;
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
+                                            std::uint32_t sequences) {
   EngineOptions options;
   MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags));
   options.context = context;
+  options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));

@@ -9,6 +9,7 @@
 
 #include "formats/weights/qformat.h"
 #include "runtime/model/kernels.h"
+#include "runtime/model/stage_times.h"
 #include "runtime/model/thread_pool.h"
 
 namespace moepack {
@@ -44,6 +45,7 @@ class Compute {
 
   const Kernels& kernels() const { return *kernels_; }
   ThreadPool& pool() { return pool_; }
+  StageTimes& times() { return times_; }
   // Scratch of one worker of the pool, for Kernels::matmul.
   std::span<float> scratch(std::size_t worker) {
     return scratch_.subspan(worker * scratch_floats_, scratch_floats_);
@@ -84,6 +86,7 @@ class Compute {
  private:
   const Kernels* kernels_;
   ThreadPool pool_;
+  StageTimes times_;
   std::span<float> scratch_;  // [threads, scratch_floats_]
   std::size_t scratch_floats_;
   InputScratch inputs_;

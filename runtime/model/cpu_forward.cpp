@@ -114,7 +114,10 @@ class CpuForward final : public ForwardBackend {
   void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) override {
     tokens_ = tokens.size();
     observer_ = observer;
-    layers_.embed(tokens, hidden());
+    {
+      const StageScope stage(stage_times(), Stage::kEmbed);
+      layers_.embed(tokens, hidden());
+    }
     if (observer_ != nullptr) observer_->on_embedding(tokens_, hidden_rows());
   }
 
@@ -134,6 +137,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   std::span<const Assignment> route(std::uint32_t layer) override {
+    const StageScope stage(stage_times(), Stage::kRouter);
     rows_.clear();
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
@@ -154,6 +158,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   std::span<const float> logits(std::span<const std::size_t> rows) override {
+    const StageScope stage(stage_times(), Stage::kHead);
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
     const std::span<float> out = layers_.activations().logits;
@@ -163,6 +168,7 @@ class CpuForward final : public ForwardBackend {
 
   ExpertStoreStats expert_stats() const override { return store_->stats(); }
   void reset_stats() override { store_->reset_stats(); }
+  StageTimes& stage_times() override { return layers_.compute().times(); }
 
  private:
   // Ends a slice whose activations are not finite.

@@ -46,14 +46,17 @@ std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const La
   float* mixed = scratch_.mixed.data();
   rms_norm(compute_, hidden, layer.input_norm, config_.rms_norm_eps, tokens, width_, normed);
   if (const auto* attention = std::get_if<FullAttentionWeights>(&layer.mixer)) {
+    const StageScope stage(compute_.times(), Stage::kFullAttention);
     attention_.forward(compute_, *attention, slices, normed, tokens, mixed);
   } else {
+    const StageScope stage(compute_.times(), Stage::kDeltaNet);
     delta_.forward(compute_, std::get<DeltaNetWeights>(layer.mixer), slices, normed, tokens, mixed);
   }
   for (std::size_t i = 0; i < tokens * width_; ++i) hidden[i] += mixed[i];
   clear_other_rows(slices, tokens, hidden);
   rms_norm(compute_, hidden, layer.post_norm, config_.rms_norm_eps, tokens, width_, normed);
   mixed_tokens_ = tokens;
+  const StageScope stage(compute_.times(), Stage::kRouter);
   return moe_.route_logits(compute_, layer.moe, normed, tokens);
 }
 

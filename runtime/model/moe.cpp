@@ -22,6 +22,11 @@ constexpr std::size_t kFewGathered = 16;
 // Of a row that uses no expert.
 constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
+std::vector<ReadyExpert> take_ready(Compute& compute, ExpertStore::Batch& batch) {
+  const StageScope stage(compute.times(), Stage::kExpertWait);
+  return batch.take_ready();
+}
+
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, Activations& scratch)
@@ -164,7 +169,7 @@ Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::ui
                                         [](const ExpertHandle& h) { return h.was_resident; });
   if (!has_resident) run_ready(compute, {}, {}, {}, sums);
   while (true) {
-    std::vector<ReadyExpert> ready = batch.take_ready();
+    std::vector<ReadyExpert> ready = take_ready(compute, batch);
     if (ready.empty()) return Status::ok();
     leave_out_failed(groups, ready);
     run_ready(compute, groups, handles, ready, sums);
@@ -294,6 +299,7 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
+  const StageScope stage(compute.times(), Stage::kExperts);
   Sums sums{.u = {.x = u},
             .tokens = tokens,
             .out = out,
