@@ -10,6 +10,7 @@
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "runtime/model/forward_observer.h"
+#include "runtime/model/kv_encoding.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/model/sequence.h"
@@ -24,6 +25,8 @@ struct EngineOptions : ModelSelection {
   std::uint32_t sequences = 1;       // most sequences at the same time
   std::uint64_t cache_bytes = 0;     // 0: chosen from the memory there is
   std::uint32_t chunk_tokens = 512;  // tokens computed at once
+  // Of keys and values; the reference backend has float32 alone.
+  KvEncoding kv_encoding = KvEncoding::kFloat32;
 };
 
 // One thread at a time calls an engine. Everything it hands out but sequences ends with it.

@@ -46,6 +46,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
   static const Kernels kScalarTable = [] {
     Kernels table = reference_kernels();
     table.name = cpu_level_name(CpuLevel::kScalar);
+    table.attention = &scalar_attention();
     return table;
   }();
   return &kScalarTable;

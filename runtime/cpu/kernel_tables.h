@@ -10,6 +10,8 @@ namespace moepack {
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
+extern const AttentionKernels kAvx2Attention;
+extern const AttentionKernels kAvx512Attention;
 #endif
 
 }  // namespace moepack

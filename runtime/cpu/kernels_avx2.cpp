@@ -140,6 +140,7 @@ constexpr Kernels kAvx2{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .attention = &kAvx2Attention,
 };
 
 }  // namespace

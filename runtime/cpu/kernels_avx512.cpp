@@ -142,6 +142,7 @@ constexpr Kernels kAvx512{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .attention = &kAvx512Attention,
 };
 
 }  // namespace

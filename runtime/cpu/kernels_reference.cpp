@@ -97,6 +97,7 @@ constexpr Kernels kReference{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .attention = nullptr,
 };
 
 }  // namespace

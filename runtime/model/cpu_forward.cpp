@@ -18,11 +18,13 @@ constexpr std::string_view kStateList = "the list of a sequence's states";
 class CpuState final : public SequenceState {
  public:
   static Result<std::unique_ptr<SequenceState>> create(const ModelConfig& config,
-                                                       std::uint64_t context) {
+                                                       std::uint64_t context,
+                                                       const KvFormat& format) {
     std::unique_ptr<CpuState> state(new CpuState());
     state->layers_.reserve(config.layers.size());
     for (const LayerSpec& spec : config.layers) {
-      MOE_ASSIGN_OR_RETURN(LayerState layer, LayerState::create(config, layer_type(spec), context));
+      MOE_ASSIGN_OR_RETURN(LayerState layer,
+                           LayerState::create(config, layer_type(spec), context, format));
       state->layers_.push_back(std::move(layer));
     }
     return std::unique_ptr<SequenceState>(std::move(state));
@@ -87,11 +89,13 @@ class CpuState final : public SequenceState {
 class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
-             const Kernels& kernels, const ActivationLimits& limits, Activations activations)
+             const Kernels& kernels, const ActivationLimits& limits, const KvFormat& format,
+             Activations activations)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
         limits_(limits),
+        kv_format_(format),
         layers_(config_, weights_, kernels, limits, std::move(activations)) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
@@ -99,7 +103,7 @@ class CpuForward final : public ForwardBackend {
   std::size_t max_logit_rows() const override { return limits_.logit_rows; }
 
   Result<std::unique_ptr<SequenceState>> make_state() override {
-    return make_cpu_state(config_, limits_.context);
+    return make_cpu_state(config_, limits_.context, kv_format_);
   }
 
   void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) override {
@@ -174,6 +178,7 @@ class CpuForward final : public ForwardBackend {
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
   ActivationLimits limits_;
+  KvFormat kv_format_;
   LayerForward layers_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
@@ -184,19 +189,22 @@ class CpuForward final : public ForwardBackend {
 }  // namespace
 
 Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
-                                                      std::uint64_t context) {
+                                                      std::uint64_t context,
+                                                      const KvFormat& format) {
   return or_out_of_memory(kStateList, config.layers.size() * sizeof(LayerState),
-                          [&] { return CpuState::create(config, context); });
+                          [&] { return CpuState::create(config, context, format); });
 }
 
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,
                                                          ModelWeights weights,
                                                          std::unique_ptr<ExpertStore> store,
                                                          const Kernels& kernels,
-                                                         const ActivationLimits& limits) {
+                                                         const ActivationLimits& limits,
+                                                         KvEncoding kv_encoding) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   return std::unique_ptr<ForwardBackend>(new CpuForward(
-      config, std::move(weights), std::move(store), kernels, limits, std::move(activations)));
+      config, std::move(weights), std::move(store), kernels, limits,
+      kv_format(kernels, kv_encoding), std::move(activations)));
 }
 
 }  // namespace moepack

@@ -32,6 +32,7 @@
 
 #include "formats/base/status.h"
 #include "formats/weights/qformat.h"
+#include "runtime/model/attention_kernels.h"
 
 namespace moepack {
 
@@ -67,6 +68,10 @@ struct Kernels {
   void (*gated_delta_step)(float* state, const float* q, const float* k, const float* v,
                            float decay, float beta, std::size_t key_dim, std::size_t value_dim,
                            float* out);
+
+  // Attention over blocks of encoded keys and values; null in the reference table, with which it is
+  // computed over all positions at once, by dot and axpy, from float32.
+  const AttentionKernels* attention = nullptr;
 };
 
 // Rows that the kernels take together.

@@ -12,8 +12,9 @@
 namespace moepack {
 namespace {
 
-KvShape kv_shape(const ModelConfig& c, std::uint64_t context) {
-  return {.heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context};
+KvShape kv_shape(const ModelConfig& c, std::uint64_t context, const KvFormat& format) {
+  return {
+      .heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context, .format = format};
 }
 std::uint64_t conv_floats(const ModelConfig& c) {
   return c.linear_conv_taps == 0 ? 0 : capped_product(c.linear_conv_taps - 1, conv_channels(c));
@@ -31,12 +32,12 @@ constexpr std::string_view kRecurrentState = "the recurrent state of a layer";
 }  // namespace
 
 Result<LayerState> LayerState::create(const ModelConfig& config, LayerType type,
-                                      std::uint64_t context) {
+                                      std::uint64_t context, const KvFormat& format) {
   if (type == LayerType::kFullAttention) {
     return or_out_of_memory("the list of a layer's keys and values", std::nullopt,
                             [&]() -> Result<LayerState> {
                               LayerState state;
-                              state.kv = make_float_kv_cache(kv_shape(config, context));
+                              state.kv = make_kv_cache(kv_shape(config, context, format));
                               return state;
                             });
   }
@@ -95,19 +96,20 @@ Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) 
   return Status::ok();
 }
 
-std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context) {
+std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
+                                const KvFormat& format) {
   const std::uint64_t held = type == LayerType::kFullAttention
-                                 ? float_kv_cache_bytes(kv_shape(config, context))
+                                 ? kv_cache_bytes(kv_shape(config, context, format))
                                  : recurrent_bytes(config);
   return capped_sum(held, sizeof(LayerState));
 }
 
-StateBytes state_bytes(const ModelConfig& config, std::uint64_t context) {
+StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const KvFormat& format) {
   StateBytes bytes;
   for (const LayerSpec& spec : config.layers) {
     const LayerType type = layer_type(spec);
     std::uint64_t& sum = type == LayerType::kFullAttention ? bytes.key_value : bytes.recurrent;
-    sum = capped_sum(sum, layer_state_bytes(config, type, context));
+    sum = capped_sum(sum, layer_state_bytes(config, type, context, format));
   }
   return bytes;
 }

@@ -24,8 +24,8 @@ struct LayerState {
 
   // A fresh state for a layer of `type` in sequences of at most `context` tokens. Keys and values
   // take memory as they come. kIo when memory is short.
-  static Result<LayerState> create(const ModelConfig& config, LayerType type,
-                                   std::uint64_t context);
+  static Result<LayerState> create(const ModelConfig& config, LayerType type, std::uint64_t context,
+                                   const KvFormat& format = {});
   // As if no token had ever been seen. Keys and values need no clearing: positions beyond the
   // tokens seen are never read.
   void reset();
@@ -48,9 +48,11 @@ struct StateBytes {
   std::uint64_t key_value = 0;
   std::uint64_t recurrent = 0;
 };
-StateBytes state_bytes(const ModelConfig& config, std::uint64_t context);
+StateBytes state_bytes(const ModelConfig& config, std::uint64_t context,
+                       const KvFormat& format = {});
 // The same of one layer.
-std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context);
+std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
+                                const KvFormat& format = {});
 
 // Channels of the convolution of a GatedDeltaNet layer: q and k of all key heads, v of all heads.
 inline std::uint64_t conv_channels(const ModelConfig& c) {
