@@ -11,6 +11,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/activation_type.h"
 #include "runtime/model/forward_observer.h"
+#include "runtime/model/kv_encoding.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/model/model_size.h"
@@ -28,6 +29,8 @@ struct EngineOptions : ModelSelection {
   std::uint64_t cache_bytes = 0;     // 0: chosen from the memory there is
   std::uint32_t chunk_tokens = 512;  // tokens computed at once
   ActivationType activations = ActivationType::kFloat32;
+  // Of keys and values; the reference backend has float32 alone.
+  KvEncoding kv_encoding = KvEncoding::kFloat32;
 };
 
 // One thread at a time calls an engine. Everything it hands out but sequences ends with it.

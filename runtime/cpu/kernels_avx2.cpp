@@ -142,6 +142,8 @@ constexpr Kernels kAvx2{
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
     .codes = {},
+    .delta_block = nullptr,
+    .attention = &kAvx2Attention,
 };
 
 }  // namespace

@@ -144,6 +144,8 @@ constexpr Kernels kAvx512{
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
     .codes = {},
+    .delta_block = nullptr,
+    .attention = &kAvx512Attention,
 };
 
 }  // namespace

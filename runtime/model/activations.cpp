@@ -59,7 +59,11 @@ struct ActivationLayout {
     take(a.keys, limits.tokens, kv_heads);
     take(a.values, limits.tokens, kv_heads);
     take(a.attended, limits.tokens, heads);
-    take(a.scores, limits.threads, limits.context);
+    const AttentionWorkspace blocks = attention_workspace(c, limits.context);
+    take(a.scores, 1,
+         std::max(capped_product(limits.threads, limits.context), blocks.floats(limits.threads)));
+    take(a.attention_tiles, limits.tokens, c.num_kv_heads);
+    take(a.rotation, limits.threads, c.rotary_dim);
   }
 
   void take_delta(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {

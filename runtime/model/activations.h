@@ -11,6 +11,7 @@
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "runtime/model/activation_type.h"
+#include "runtime/model/attention_tiles.h"
 #include "runtime/model/code_kernels.h"
 #include "runtime/model/router.h"
 
@@ -54,7 +55,11 @@ class Activations {
   std::span<float> keys;        // [T, nkv * hd]: new keys before they are stored
   std::span<float> values;      // [T, nkv * hd]
   std::span<float> attended;    // [T, nq * hd]
-  std::span<float> scores;      // [threads, context]
+  // [threads, context]: scores of a query, where they are formed over all positions at once; or
+  // the results of blocks and each thread's rows, as AttentionWorkspace says. One of the two.
+  std::span<float> scores;
+  std::span<AttentionTile> attention_tiles;  // [T, nkv]
+  std::span<float> rotation;                 // [threads, rotary_dim]: cosines, sines of a token
 
   std::span<float> delta_raw;    // [T, C]: inputs of the convolution
   std::span<float> delta_qkv;    // [T, C]: after convolution and silu

@@ -32,6 +32,7 @@
 
 #include "formats/base/status.h"
 #include "formats/weights/qformat.h"
+#include "runtime/model/attention_kernels.h"
 #include "runtime/model/code_kernels.h"
 #include "runtime/model/delta_block.h"
 
@@ -76,6 +77,9 @@ struct Kernels {
   DeltaForm delta_form() const {
     return delta_block == nullptr ? DeltaForm::kTokens : DeltaForm::kBlocks;
   }
+  // Attention over blocks of encoded keys and values; null in the reference table, with which it is
+  // computed over all positions at once, by dot and axpy, from float32.
+  const AttentionKernels* attention = nullptr;
 };
 
 // Rows that the kernels take together.
