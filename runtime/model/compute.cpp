@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/base/bytes.h"
+#include "runtime/model/code_kernels.h"
 
 namespace moepack {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::uint64_t kLeastTaskWork = 32 * 1024;
 // many of the usual ones and the last to end keep the others waiting.
 constexpr std::uint64_t kTasksPerThread = 8;
 constexpr std::uint64_t kMostTaskWork = 8;
-constexpr std::uint64_t kRowGroup = 4 * kMatmulRows;
+constexpr std::uint64_t kRowGroup = 32;
 
 // For values whose squares float32 cannot hold; of finite values the sum is finite.
 double wide_square_sum(const float* x, std::size_t n) {
@@ -48,7 +49,7 @@ std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const
   if (w.rows >= grain * threads) return grain;
   // Whole blocks of the kernels: a task of single rows takes several times as long.
   const std::uint64_t least = std::max<std::uint64_t>(1, kLeastTaskWork / per_row);
-  return std::min(grain, align_up(std::max(least, div_up(w.rows, threads)), kMatmulRows));
+  return std::min(grain, align_up(std::max(least, div_up(w.rows, threads)), kCodeRows));
 }
 
 void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y) {

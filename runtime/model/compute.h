@@ -49,7 +49,7 @@ class Compute {
   }
 
   // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several
-  // tasks. A multiple of kMatmulRows; of 32, but for matrices that have too few rows for that.
+  // tasks. A multiple of kCodeRows; of 32, but for matrices that have too few rows for that.
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
 
  private:
