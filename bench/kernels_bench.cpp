@@ -4,7 +4,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "formats/base/bytes.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/thread_pool.h"
+#include "runtime/speed/read_rate.h"
 
 namespace moepack {
 namespace {
@@ -31,35 +31,10 @@ ThreadPool& pool_of(std::size_t threads) {
   return *pool;
 }
 
-// Sums `words` in a way that only waits for memory.
-std::uint64_t read_words(const std::uint64_t* words, std::size_t count) {
-  std::uint64_t sum[8] = {};
-  for (std::size_t i = 0; i + 8 <= count; i += 8) {
-    for (std::size_t j = 0; j < 8; ++j) sum[j] += words[i + j];
-  }
-  return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
-}
-
-// Bytes a second, best of several passes over kStreamBytes.
-double measure_read_rate(std::size_t threads) {
-  const std::vector<std::uint64_t> words(kStreamBytes / 8, 1);
-  double best = 0;
-  for (int pass = 0; pass < 8; ++pass) {
-    const auto start = std::chrono::steady_clock::now();
-    pool_of(threads).parallel_for(
-        words.size(), std::size_t{1} << 15, [&](std::size_t begin, std::size_t end, std::size_t) {
-          benchmark::DoNotOptimize(read_words(words.data() + begin, end - begin));
-        });
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(kStreamBytes) / took.count());
-  }
-  return best;
-}
-
 double read_rate(std::size_t threads) {
   static std::map<std::size_t, double> rates;
   double& rate = rates[threads];
-  if (rate == 0) rate = measure_read_rate(threads);
+  if (rate == 0) rate = measure_read_rate(threads).value();
   return rate;
 }
 

@@ -22,6 +22,7 @@ CodeMultiply find_codes(const WeightFormat& format) {
   CodeMultiply found = avx512vnni_basic_codes(format);
   if (found == nullptr) found = avx512vnni_k_codes(format.id);
   if (found == nullptr) found = avx512vnni_small_codes(format.id);
+  if (found == nullptr) found = avx512vnni_grid_codes(format.id);
   return found;
 }
 

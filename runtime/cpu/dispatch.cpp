@@ -11,8 +11,7 @@ namespace moepack {
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
   return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),
-                   digit_scratch_floats(cols), kRowBlock * kColTile,
-                   kPanelBytes / sizeof(float)}) +
+                   digit_scratch_floats(cols), kRowBlock * kColTile, kPanelBytes / sizeof(float)}) +
          kScratchAlignFloats;
 }
 
@@ -48,6 +47,8 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
   static const Kernels kScalarTable = [] {
     Kernels table = reference_kernels();
     table.name = cpu_level_name(CpuLevel::kScalar);
+    table.delta_block = &scalar_delta_block();
+    table.attention = &scalar_attention();
     return table;
   }();
   return &kScalarTable;

@@ -142,6 +142,8 @@ constexpr Kernels kAvx2{
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
     .codes = {},
+    .delta_block = nullptr,
+    .attention = &kAvx2Attention,
 };
 
 }  // namespace
@@ -150,6 +152,7 @@ const Kernels& avx2_kernels() {
   static const Kernels kTable = [] {
     Kernels table = kAvx2;
     table.codes = avx2_code_kernels();
+    table.delta_block = &avx2_delta_block();
     return table;
   }();
   return kTable;

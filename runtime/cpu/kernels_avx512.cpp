@@ -144,6 +144,8 @@ constexpr Kernels kAvx512{
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
     .codes = {},
+    .delta_block = nullptr,
+    .attention = &kAvx512Attention,
 };
 
 }  // namespace
@@ -152,6 +154,7 @@ const Kernels& avx512_kernels() {
   static const Kernels kTable = [] {
     Kernels table = kAvx512;
     table.codes = avx2_code_kernels();
+    table.delta_block = &avx512_delta_block();
     return table;
   }();
   return kTable;

@@ -92,14 +92,16 @@ void gated_delta_step(float* state, const float* q, const float* k, const float*
 
 Kernels make_reference() {
   return {
-    .name = "reference",
-    .supports = can_decode,
-    .matmul = matmul,
-    .dot = dot,
-    .axpy = axpy,
-    .swiglu = swiglu,
-    .gated_delta_step = gated_delta_step,
-    .codes = reference_code_kernels(),
+      .name = "reference",
+      .supports = can_decode,
+      .matmul = matmul,
+      .dot = dot,
+      .axpy = axpy,
+      .swiglu = swiglu,
+      .gated_delta_step = gated_delta_step,
+      .codes = reference_code_kernels(),
+      .delta_block = nullptr,
+      .attention = nullptr,
   };
 }
 

@@ -16,7 +16,9 @@ constexpr std::uint64_t kLeastTaskWork = 32 * 1024;
 // many of the usual ones and the last to end keep the others waiting.
 constexpr std::uint64_t kTasksPerThread = 8;
 constexpr std::uint64_t kMostTaskWork = 8;
-constexpr std::uint64_t kRowGroup = 32;
+constexpr std::uint64_t kRowGroup = 2 * kCodeRows;
+// Inputs below which quantizing them costs less than handing it over.
+constexpr std::size_t kQuantizedValues = 16 * 1024;
 
 // For values whose squares float32 cannot hold; of finite values the sum is finite.
 double wide_square_sum(const float* x, std::size_t n) {
@@ -34,11 +36,26 @@ void wide_rms_norm(const float* x, std::span<const float> factor, float eps, flo
 
 }  // namespace
 
-Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch)
+Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch,
+                 const InputScratch& inputs)
     : kernels_(&kernels),
       pool_(threads),
       scratch_(scratch),
-      scratch_floats_(scratch.size() / threads) {}
+      scratch_floats_(scratch.size() / threads),
+      inputs_(inputs) {}
+
+RowInputs Compute::quantize(const float* x, std::size_t cols, std::size_t tokens) {
+  const std::size_t blocks = input_blocks(cols);
+  const auto quantize_rows = [&](std::size_t begin, std::size_t end, std::size_t) {
+    for (std::size_t t = begin; t < end; ++t) {
+      inputs_.rows[t] = inputs_.blocks.data() + t * blocks;
+      kernels_->codes.quantize(x + t * cols, cols, inputs_.blocks.data() + t * blocks);
+    }
+  };
+  const std::size_t grain = std::max<std::size_t>(1, kQuantizedValues / cols);
+  pool_.parallel_for(tokens, grain, quantize_rows);
+  return {x, inputs_.rows.data()};
+}
 
 std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {
   const std::uint64_t per_row = std::max<std::uint64_t>(1, w.cols * tokens);
@@ -62,6 +79,11 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
   const auto tasks_of = [&](const Product& product) {
     return div_up(product.w->rows, row_grain(*product.w, tokens));
   };
+  RowInputs inputs{.x = x};
+  if (std::any_of(products.begin(), products.end(),
+                  [&](const Product& product) { return takes_blocks(product.w->format); })) {
+    inputs = quantize(x, products.front().w->cols, tokens);
+  }
   std::size_t tasks = 0;
   for (const Product& product : products) tasks += tasks_of(product);
   pool_.parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
@@ -71,8 +93,8 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
       for (; task >= tasks_of(*product); ++product) task -= tasks_of(*product);
       const QMatrixView& w = *product->w;
       const std::uint64_t grain = row_grain(w, tokens);
-      multiply_rows(w, x, tokens, task * grain, std::min(w.rows, (task + 1) * grain), product->y,
-                    worker);
+      multiply_rows(w, inputs, tokens, task * grain, std::min(w.rows, (task + 1) * grain),
+                    product->y, worker);
     }
   });
 }

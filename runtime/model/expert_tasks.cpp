@@ -19,7 +19,7 @@ void ExpertTasks::clear() {
   beside_ = {};
 }
 
-void ExpertTasks::add_beside(const Product& product, const float* x, std::size_t tokens) {
+void ExpertTasks::add_beside(const Product& product, const RowInputs& x, std::size_t tokens) {
   beside_ = product;
   beside_input_ = x;
   beside_tokens_ = tokens;
@@ -36,6 +36,19 @@ void ExpertTasks::split(const Compute& compute, QMatrixView ExpertWork::*matrix)
   }
 }
 
+RowInputs ExpertTasks::activated_inputs(const ExpertWork& expert) {
+  return {expert.activated, expert.x.blocks == nullptr ? nullptr : expert.activated_rows};
+}
+
+void ExpertTasks::quantize_activated(const Compute& compute, const ExpertWork& expert,
+                                     std::size_t token, const RowTask& task) {
+  const std::size_t width = expert.gate.rows;
+  InputBlock* blocks = expert.activated_blocks + token * input_blocks(width);
+  compute.kernels().codes.quantize(expert.activated + token * width + task.begin,
+                                   task.end - task.begin, blocks + task.begin / kInputGroup);
+  if (task.begin == 0) expert.activated_rows[token] = blocks;
+}
+
 void ExpertTasks::activate_rows(Compute& compute, const RowTask& task, std::size_t worker) const {
   if (task.expert == experts_.size()) {
     compute.multiply_rows(*beside_.w, beside_input_, beside_tokens_, task.begin, task.end,
@@ -45,10 +58,12 @@ void ExpertTasks::activate_rows(Compute& compute, const RowTask& task, std::size
   const ExpertWork& e = experts_[task.expert];
   compute.multiply_rows(e.gate, e.x, e.tokens, task.begin, task.end, e.activated, worker);
   compute.multiply_rows(e.up, e.x, e.tokens, task.begin, task.end, e.raised, worker);
+  const bool is_quantized = e.x.blocks != nullptr && compute.takes_blocks(e.down.format);
   for (std::size_t t = 0; t < e.tokens; ++t) {
     float* gate = e.activated + t * e.gate.rows + task.begin;
     const float* up = e.raised + t * e.up.rows + task.begin;
     compute.kernels().swiglu(gate, up, gate, task.end - task.begin);
+    if (is_quantized) quantize_activated(compute, e, t, task);
   }
 }
 
@@ -69,8 +84,8 @@ void ExpertTasks::project(Compute& compute) {
       tasks_.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
         for (std::size_t i = begin; i < end; ++i) {
           const ExpertWork& e = experts_[tasks_[i].expert];
-          compute.multiply_rows(e.down, e.activated, e.tokens, tasks_[i].begin, tasks_[i].end,
-                                e.result, worker);
+          compute.multiply_rows(e.down, activated_inputs(e), e.tokens, tasks_[i].begin,
+                                tasks_[i].end, e.result, worker);
         }
       });
 }
@@ -80,13 +95,14 @@ void ExpertTasks::project_together(Compute& compute,
   const std::size_t outputs = experts_.front().down.rows;
   const std::size_t share = outputs / (kOutputTasksPerThread * compute.pool().size());
   const std::size_t grain = align_up(std::clamp(share, kInputGroup, kMostOutputs), kInputGroup);
-  compute.pool().parallel_for(
-      outputs, grain, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        for (const ExpertWork& e : experts_) {
-          compute.multiply_rows(e.down, e.activated, e.tokens, begin, end, e.result, worker);
-        }
-        then(begin, end);
-      });
+  compute.pool().parallel_for(outputs, grain,
+                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                for (const ExpertWork& e : experts_) {
+                                  compute.multiply_rows(e.down, activated_inputs(e), e.tokens,
+                                                        begin, end, e.result, worker);
+                                }
+                                then(begin, end);
+                              });
 }
 
 }  // namespace moepack

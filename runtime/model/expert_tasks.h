@@ -18,10 +18,13 @@ struct ExpertWork {
   QMatrixView up;
   QMatrixView down;  // [H, M]
   std::size_t tokens = 0;
-  const float* x = nullptr;    // [tokens, H]
+  RowInputs x;                 // [tokens, H]
   float* activated = nullptr;  // [tokens, M]: silu(gate x) * up x
   float* raised = nullptr;     // [tokens, M]: up x
   float* result = nullptr;     // [tokens, H]: down activated
+  // Blocks of `activated`, where x has blocks: [tokens, M / 32], and where those of a token begin.
+  InputBlock* activated_blocks = nullptr;
+  const InputBlock** activated_rows = nullptr;
 };
 
 // One thread at a time calls it; the work is shared among the threads of `compute`. The lists keep
@@ -32,7 +35,7 @@ class ExpertTasks {
   bool empty() const { return experts_.empty(); }
   void add(const ExpertWork& expert) { experts_.push_back(expert); }
   // One more product of x [tokens, w.cols] in the region of activate(); `w` outlives it.
-  void add_beside(const Product& product, const float* x, std::size_t tokens);
+  void add_beside(const Product& product, const RowInputs& x, std::size_t tokens);
 
   // `activated` of all experts, in one region. A task makes whole groups of kInputGroup values of
   // each token, or the last, shorter one.
@@ -52,12 +55,15 @@ class ExpertTasks {
   };
 
   void split(const Compute& compute, QMatrixView ExpertWork::*matrix);
+  static RowInputs activated_inputs(const ExpertWork& expert);
+  static void quantize_activated(const Compute& compute, const ExpertWork& expert,
+                                 std::size_t token, const RowTask& task);
   void activate_rows(Compute& compute, const RowTask& task, std::size_t worker) const;
 
   std::vector<ExpertWork> experts_;
   std::vector<RowTask> tasks_;
   Product beside_;  // none: w is null
-  const float* beside_input_ = nullptr;
+  RowInputs beside_input_;
   std::size_t beside_tokens_ = 0;
 };
 

@@ -21,7 +21,8 @@ LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weight
       width_(config.hidden_size),
       max_tokens_(limits.tokens),
       scratch_(std::move(activations)),
-      compute_(kernels, limits.threads, scratch_.matmul_scratch),
+      compute_(kernels, limits.threads, scratch_.matmul_scratch,
+               {scratch_.input_blocks, scratch_.input_rows}),
       attention_(config, scratch_),
       delta_(config, scratch_),
       moe_(config, scratch_) {}
@@ -70,12 +71,15 @@ std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const La
   float* mixed = scratch_.mixed.data();
   norm(layer.input_norm, tokens, hidden);
   if (const auto* attention = std::get_if<FullAttentionWeights>(&layer.mixer)) {
+    const StageScope stage(compute_.times(), Stage::kFullAttention);
     attention_.forward(compute_, *attention, slices, normed, tokens, mixed);
   } else {
+    const StageScope stage(compute_.times(), Stage::kDeltaNet);
     delta_.forward(compute_, std::get<DeltaNetWeights>(layer.mixer), slices, normed, tokens, mixed);
   }
   add_mixed_and_norm(layer.post_norm, slices, tokens, hidden);
   mixed_tokens_ = tokens;
+  const StageScope stage(compute_.times(), Stage::kRouter);
   return moe_.route_logits(compute_, layer.moe, normed, tokens);
 }
 

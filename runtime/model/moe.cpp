@@ -24,6 +24,11 @@ constexpr std::size_t kFewGathered = 16;
 // Of a row that uses no expert.
 constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
+std::vector<ReadyExpert> take_ready(Compute& compute, ExpertStore::Batch& batch) {
+  const StageScope stage(compute.times(), Stage::kExpertWait);
+  return batch.take_ready();
+}
+
 }  // namespace
 
 MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, Activations& scratch)
@@ -105,32 +110,60 @@ void MixtureOfExperts::gather(Compute& compute, const float* u) {
                               copy);
 }
 
-// Adds an expert of the pack, with the inputs that were gathered or, of a single token, in `u`.
-void MixtureOfExperts::add_group(const Group& group, const ExpertHandle& handle, const float* u) {
-  const std::size_t hidden = config_.hidden_size;
-  const std::size_t width = config_.expert_width;
-  const bool is_in_place = u != nullptr && group.count == 1;
-  tasks_.add({.gate = handle.layout->view(Projection::kGate, handle.record),
-              .up = handle.layout->view(Projection::kUp, handle.record),
-              .down = handle.layout->view(Projection::kDown, handle.record),
-              .tokens = group.count,
-              .x = is_in_place ? u + scratch_.sorted[group.first].token * hidden
-                               : gathered_.data() + group.first * hidden,
-              .activated = gate_.data() + group.first * width,
-              .raised = up_.data() + group.first * width,
-              .result = results_.data() + group.first * hidden});
+// The blocks of every group's inputs, which stay where they are.
+void MixtureOfExperts::gather_blocks(const RowInputs& u) {
+  for (std::size_t i = 0; i < chosen_.size(); ++i) {
+    scratch_.gathered_rows[i] = u.blocks[scratch_.sorted[i].token];
+  }
 }
 
-void MixtureOfExperts::add_shared_work(const MoeWeights& weights, const float* u,
+// Whether a matrix that meets the experts' inputs takes them as floats.
+bool MixtureOfExperts::needs_floats(const Compute& compute, std::span<const ExpertHandle> handles) {
+  return std::any_of(handles.begin(), handles.end(), [&](const ExpertHandle& handle) {
+    return !compute.takes_blocks(handle.layout->of(Projection::kGate).format) ||
+           !compute.takes_blocks(handle.layout->of(Projection::kUp).format);
+  });
+}
+
+// Adds an expert of the pack, with the inputs that were gathered or, of a single token, in `u`.
+void MixtureOfExperts::add_group(const Group& group, const ExpertHandle& handle,
+                                 const RowInputs& u) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t width = config_.expert_width;
+  const bool is_in_place = u.x != nullptr && group.count == 1;
+  RowInputs x{.x = is_in_place ? u.x + scratch_.sorted[group.first].token * hidden
+                               : gathered_.data() + group.first * hidden};
+  ExpertWork work{.gate = handle.layout->view(Projection::kGate, handle.record),
+                  .up = handle.layout->view(Projection::kUp, handle.record),
+                  .down = handle.layout->view(Projection::kDown, handle.record),
+                  .tokens = group.count,
+                  .x = x,
+                  .activated = gate_.data() + group.first * width,
+                  .raised = up_.data() + group.first * width,
+                  .result = results_.data() + group.first * hidden};
+  if (u.blocks != nullptr) {
+    work.x.blocks = scratch_.gathered_rows.data() + group.first;
+    work.activated_blocks = scratch_.expert_blocks.data() + group.first * input_blocks(width);
+    work.activated_rows = scratch_.expert_rows.data() + group.first;
+  }
+  tasks_.add(work);
+}
+
+void MixtureOfExperts::add_shared_work(const MoeWeights& weights, const RowInputs& u,
                                        std::size_t tokens) {
-  tasks_.add({.gate = weights.shared_gate,
-              .up = weights.shared_up,
-              .down = weights.shared_down,
-              .tokens = tokens,
-              .x = u,
-              .activated = scratch_.shared_gate.data(),
-              .raised = scratch_.shared_up.data(),
-              .result = scratch_.shared_out.data()});
+  ExpertWork work{.gate = weights.shared_gate,
+                  .up = weights.shared_up,
+                  .down = weights.shared_down,
+                  .tokens = tokens,
+                  .x = u,
+                  .activated = scratch_.shared_gate.data(),
+                  .raised = scratch_.shared_up.data(),
+                  .result = scratch_.shared_out.data()};
+  if (u.blocks != nullptr) {
+    work.activated_blocks = scratch_.shared_blocks.data();
+    work.activated_rows = scratch_.shared_rows.data();
+  }
+  tasks_.add(work);
   tasks_.add_beside({&weights.shared_expert_gate, scratch_.shared_weight.data()}, u, tokens);
 }
 
@@ -143,11 +176,15 @@ Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::ui
   for (const Group& group : groups) experts_.push_back(group.expert);
   MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, experts_));
   const std::span<const ExpertHandle> handles = batch.handles();
+  if (!sums.is_gathered && needs_floats(compute, handles)) {
+    gather(compute, sums.u.x);
+    sums.is_gathered = true;
+  }
   const bool has_resident = std::any_of(handles.begin(), handles.end(),
                                         [](const ExpertHandle& h) { return h.was_resident; });
   if (!has_resident) run_ready(compute, {}, {}, {}, sums);
   while (true) {
-    std::vector<ReadyExpert> ready = batch.take_ready();
+    std::vector<ReadyExpert> ready = take_ready(compute, batch);
     if (ready.empty()) return Status::ok();
     leave_out_failed(groups, ready);
     run_ready(compute, groups, handles, ready, sums);
@@ -234,7 +271,9 @@ void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, c
   if (!weights.has_shared) return;
   const std::size_t hidden = config_.hidden_size;
   tasks_.clear();
-  add_shared_work(weights, u, tokens);
+  const bool is_quantized = compute.takes_blocks(weights.shared_gate.format);
+  add_shared_work(weights, is_quantized ? compute.quantize(u, hidden, tokens) : RowInputs{.x = u},
+                  tokens);
   tasks_.activate(compute);
   tasks_.project(compute);
   compute.pool().parallel_for(
@@ -275,13 +314,20 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
-  Sums sums{.u = u,
+  const StageScope stage(compute.times(), Stage::kExperts);
+  Sums sums{.u = {.x = u},
             .tokens = tokens,
             .out = out,
             .shared = weights.has_shared ? &weights : nullptr,
             .has_shared = weights.has_shared};
   sort_by_expert(tokens);
-  gather(compute, u);
+  if (compute.has_blocks()) {
+    sums.u = compute.quantize(u, config_.hidden_size, tokens);
+    sums.is_gathered = false;
+    gather_blocks(sums.u);
+  } else {
+    gather(compute, u);
+  }
   MOE_RETURN_IF_ERROR(run_groups(compute, store, layer, sums));
   // No row uses an expert.
   if (sums.shared != nullptr) run_ready(compute, {}, {}, {}, sums);

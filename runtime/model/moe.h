@@ -76,17 +76,20 @@ class MixtureOfExperts {
 
   // What is to become of the results.
   struct Sums {
-    const float* u = nullptr;  // [tokens, H]; null: the inputs were all gathered
+    RowInputs u;  // [tokens, H]; without x: the inputs were all gathered
     std::size_t tokens = 0;
     float* out = nullptr;                // [tokens, H]; null: the caller makes the sums
     const MoeWeights* shared = nullptr;  // of a shared expert that is still to be computed
     bool has_shared = false;             // to be added
     bool is_done = false;                // they were added to `out`
+    bool is_gathered = true;             // floats of u in the order of groups
   };
 
   void sort_by_expert(std::size_t tokens);
   void add_to_groups(std::uint32_t expert, std::size_t place);
   void gather(Compute& compute, const float* u);
+  void gather_blocks(const RowInputs& u);
+  static bool needs_floats(const Compute& compute, std::span<const ExpertHandle> handles);
   void leave_out_failed(std::span<const Group> groups, std::vector<ReadyExpert>& ready);
   Status run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer, Sums& sums);
   Status run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
@@ -94,8 +97,8 @@ class MixtureOfExperts {
   void run_ready(Compute& compute, std::span<const Group> groups,
                  std::span<const ExpertHandle> handles, std::span<const ReadyExpert> ready,
                  Sums& sums);
-  void add_group(const Group& group, const ExpertHandle& handle, const float* u);
-  void add_shared_work(const MoeWeights& weights, const float* u, std::size_t tokens);
+  void add_group(const Group& group, const ExpertHandle& handle, const RowInputs& u);
+  void add_shared_work(const MoeWeights& weights, const RowInputs& u, std::size_t tokens);
   void add_sum(const Compute& compute, const Sums& sums, std::size_t t, std::size_t begin,
                std::size_t end) const;
   void add_sums(Compute& compute, const Sums& sums) const;
