@@ -76,9 +76,9 @@ class Bench {
     input_ = make_vector(tokens * kWidth, 0, 1, random_);
     output_.resize(tokens);
     for (std::size_t i = 0; i < kLayers; ++i) {
-      states_.push_back(
-          LayerState::create(config, LayerType::kLinearAttention, 4096, DeltaForm::kBlocks)
-              .value());
+      states_.push_back(LayerState::create(config, LayerType::kLinearAttention, 4096,
+                                           StateForm{.delta = DeltaForm::kBlocks})
+                            .value());
     }
   }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "convert/cli/cmd_bench.h"
 #include "convert/cli/cmd_calibrate.h"
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_export.h"
@@ -48,6 +49,7 @@ int parse_and_run(int argc, char** argv) {
   register_tier(app, action);
   register_overlay(app, action);
   register_run(app, action);
+  register_bench(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
   const std::string_view first = argc > 1 ? argv[1] : "";
@@ -56,7 +58,7 @@ int parse_and_run(int argc, char** argv) {
     if (!known.is_ok()) return fail(known);
   }
   try {
-    app.parse(argc, argv);
+    app.parse(bench_words(argc, argv));
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {

@@ -33,9 +33,13 @@ Result<std::vector<OverlayGroup>> overlay_groups(const ModelFlags& flags) {
                    "make some with moepack overlay, or leave --overlay out");
 }
 
-}  // namespace
+// The reference backend computes in float32 unless it is told otherwise.
+Result<ActivationType> select_activations(const EngineFlags& flags, Backend backend) {
+  if (!flags.activations.empty()) return parse_activation_type(flags.activations);
+  return backend == Backend::kReference ? ActivationType::kFloat32 : flags.default_activations;
+}
 
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
+void add_selection(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
   command.add_option("--pack", flags.pack,
                      "Expert pack: NAME of packed_experts_NAME, or a directory's whole name");
@@ -52,16 +56,32 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       .add_option("--cpu", flags.cpu,
                   "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni")
       ->capture_default_str();
+}
+
+}  // namespace
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  add_selection(command, flags);
   add_threads(command, flags.threads);
 }
 
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
-  add_model_flags(command, flags);
+  add_engine_flags_but_threads(command, flags);
+  add_threads(command, flags.threads);
+}
+
+void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
+  add_selection(command, flags);
   command
       .add_option("--cache-mb", flags.cache_mib,
                   "Memory for experts in MiB; 0: what the machine can spare")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
+  flags.activations.clear();
+  command
+      .add_option("--activations", flags.activations,
+                  "Inputs of products with quantized weights: i8 (bytes, faster) or f32")
+      ->default_str(std::string(activation_type_name(flags.default_activations)));
   command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
       ->check(whole_number(1, 65536))
       ->capture_default_str();
@@ -79,12 +99,15 @@ Result<ModelSelection> select_model(const ModelFlags& flags) {
   return selection;
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
+                                            std::uint32_t sequences) {
   EngineOptions options;
   MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags));
   options.context = context;
+  options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
+  MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   return Engine::open(options);
 }
 

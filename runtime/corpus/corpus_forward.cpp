@@ -20,6 +20,8 @@ namespace {
 // Tokens computed at once; part of the result's definition, because a product of few tokens may be
 // rounded in another way.
 constexpr std::size_t kChunkTokens = 512;
+// Keys and values of a measurement are not rounded.
+constexpr KvEncoding kKvEncoding = KvEncoding::kFloat32;
 // Every expert is read once: the cache holds what is read at once.
 constexpr std::uint64_t kCacheBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kCacheRecords = 8;
@@ -64,7 +66,7 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
   const ModelConfig& c = model.config;
   CorpusMemory memory;
   memory.resident_bytes = resident_memory(model);
-  const DeltaForm form = options.kernels->delta_form();
+  const StateForm form = state_form(*options.kernels, kKvEncoding);
   for (const LayerType type : kLayerTypes) {
     if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context, form);
   }
@@ -85,7 +87,7 @@ struct CorpusForward::Impl {
         store(std::move(expert_store)),
         layers(config, weights, *options.kernels, limits_of(options), std::move(activations)) {}
 
-  Status make_states(std::uint64_t context);
+  Status make_states(std::uint64_t context, const StateForm& form);
   Status mix_window(std::uint32_t layer, const TokenWindow& window, const ExpertInputsSink& sink);
 
   const ModelConfig& config;
@@ -98,11 +100,10 @@ struct CorpusForward::Impl {
   std::vector<Assignment> routing;  // [tokens * K] of the layer
 };
 
-Status CorpusForward::Impl::make_states(std::uint64_t context) {
+Status CorpusForward::Impl::make_states(std::uint64_t context, const StateForm& form) {
   for (std::size_t i = 0; i < kLayerTypes.size(); ++i) {
     if (!occurs(config, kLayerTypes[i])) continue;
-    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context,
-                                                       layers.kernels().delta_form()));
+    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context, form));
   }
   return Status::ok();
 }
@@ -121,7 +122,8 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
                        Activations::create(model.config, limits_of(options)));
   auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(store), options,
                                      std::move(activations));
-  MOE_RETURN_IF_ERROR(impl->make_states(options.context));
+  MOE_RETURN_IF_ERROR(
+      impl->make_states(options.context, state_form(*options.kernels, kKvEncoding)));
   return std::unique_ptr<CorpusForward>(new CorpusForward(std::move(impl)));
 }
 

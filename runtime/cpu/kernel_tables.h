@@ -17,6 +17,8 @@ const Kernels& avx512vnni_kernels();
 
 const DeltaBlockKernels& avx2_delta_block();
 const DeltaBlockKernels& avx512_delta_block();
+extern const AttentionKernels kAvx2Attention;
+extern const AttentionKernels kAvx512Attention;
 #endif
 
 }  // namespace moepack

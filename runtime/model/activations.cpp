@@ -59,7 +59,11 @@ struct ActivationLayout {
     take(a.keys, limits.tokens, kv_heads);
     take(a.values, limits.tokens, kv_heads);
     take(a.attended, limits.tokens, heads);
-    take(a.scores, limits.threads, limits.context);
+    const AttentionWorkspace blocks = attention_workspace(c, limits.context);
+    take(a.scores, 1,
+         std::max(capped_product(limits.threads, limits.context), blocks.floats(limits.threads)));
+    take(a.attention_tiles, limits.tokens, c.num_kv_heads);
+    take(a.rotation, limits.threads, c.rotary_dim);
   }
 
   void take_delta(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
@@ -92,6 +96,17 @@ struct ActivationLayout {
     take(a.shared_weight, tokens, 1);
   }
 
+  void take_blocks(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
+    const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
+    take(a.input_blocks, tokens, input_blocks(widest_input(c)));
+    take(a.input_rows, tokens, 1);
+    take(a.gathered_rows, uses, 1);
+    take(a.expert_blocks, uses, input_blocks(c.expert_width));
+    take(a.expert_rows, uses, 1);
+    take(a.shared_blocks, tokens, input_blocks(c.shared_expert_width));
+    take(a.shared_rows, tokens, 1);
+  }
+
   void take_all(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
     take(a.hidden, limits.logit_rows == 0 ? 0 : limits.tokens, c.hidden_size);
     take(a.normed, std::max(limits.tokens, limits.logit_rows), c.hidden_size);
@@ -100,6 +115,9 @@ struct ActivationLayout {
     take_attention(a, c, limits);
     take_delta(a, c, limits);
     take_experts(a, c, limits.tokens);
+    if (limits.activations == ActivationType::kInt8) {
+      take_blocks(a, c, std::max(limits.tokens, limits.logit_rows));
+    }
     take(a.matmul_scratch, limits.threads, matmul_scratch_floats(widest_input(c)));
   }
 

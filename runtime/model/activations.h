@@ -10,6 +10,9 @@
 #include "formats/base/file.h"
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/model/activation_type.h"
+#include "runtime/model/attention_tiles.h"
+#include "runtime/model/code_kernels.h"
 #include "runtime/model/router.h"
 
 namespace moepack {
@@ -24,6 +27,7 @@ struct ActivationLimits {
   // Rows of logits computed together. 0: the caller keeps the residual stream and the logits
   // elsewhere, and this scratch has neither.
   std::uint64_t logit_rows = kLogitRows;
+  ActivationType activations = ActivationType::kFloat32;
 };
 
 // Tokens [first, first + count) of the gathered inputs belong to one expert.
@@ -51,7 +55,11 @@ class Activations {
   std::span<float> keys;        // [T, nkv * hd]: new keys before they are stored
   std::span<float> values;      // [T, nkv * hd]
   std::span<float> attended;    // [T, nq * hd]
-  std::span<float> scores;      // [threads, context]
+  // [threads, context]: scores of a query, where they are formed over all positions at once; or
+  // the results of blocks and each thread's rows, as AttentionWorkspace says. One of the two.
+  std::span<float> scores;
+  std::span<AttentionTile> attention_tiles;  // [T, nkv]
+  std::span<float> rotation;                 // [threads, rotary_dim]: cosines, sines of a token
 
   std::span<float> delta_raw;    // [T, C]: inputs of the convolution
   std::span<float> delta_qkv;    // [T, C]: after convolution and silu
@@ -73,6 +81,15 @@ class Activations {
   std::span<float> shared_up;       // [T, S]
   std::span<float> shared_out;      // [T, H]
   std::span<float> shared_weight;   // [T]
+
+  // Quantized inputs; empty with activations of float32. W is the widest input of a product.
+  std::span<InputBlock> input_blocks;          // [T, W / 32]: of one stage
+  std::span<const InputBlock*> input_rows;     // [T]
+  std::span<const InputBlock*> gathered_rows;  // [T * K]: blocks of u in the order of sorted
+  std::span<InputBlock> expert_blocks;         // [T * K, M / 32]: inputs of the down projection
+  std::span<const InputBlock*> expert_rows;    // [T * K]
+  std::span<InputBlock> shared_blocks;         // [T, S / 32]
+  std::span<const InputBlock*> shared_rows;    // [T]
 
   std::span<float> matmul_scratch;  // [threads, matmul_scratch_floats of the widest matrix]
 

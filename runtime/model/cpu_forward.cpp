@@ -19,7 +19,8 @@ constexpr std::string_view kStateList = "the list of a sequence's states";
 class CpuState final : public SequenceState {
  public:
   static Result<std::unique_ptr<SequenceState>> create(const ModelConfig& config,
-                                                       std::uint64_t context, DeltaForm form) {
+                                                       std::uint64_t context,
+                                                       const StateForm& form) {
     std::unique_ptr<CpuState> state(new CpuState());
     state->layers_.reserve(config.layers.size());
     for (const LayerSpec& spec : config.layers) {
@@ -96,11 +97,13 @@ class CpuState final : public SequenceState {
 class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
-             const Kernels& kernels, const ActivationLimits& limits, Activations activations)
+             const Kernels& kernels, const ActivationLimits& limits, const StateForm& form,
+             Activations activations)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
         limits_(limits),
+        form_(form),
         layers_(config_, weights_, kernels, limits, std::move(activations)) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
@@ -108,13 +111,16 @@ class CpuForward final : public ForwardBackend {
   std::size_t max_logit_rows() const override { return limits_.logit_rows; }
 
   Result<std::unique_ptr<SequenceState>> make_state() override {
-    return make_cpu_state(config_, limits_.context, layers_.kernels().delta_form());
+    return make_cpu_state(config_, limits_.context, form_);
   }
 
   void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) override {
     tokens_ = tokens.size();
     observer_ = observer;
-    layers_.embed(tokens, hidden());
+    {
+      const StageScope stage(stage_times(), Stage::kEmbed);
+      layers_.embed(tokens, hidden());
+    }
     if (observer_ != nullptr) observer_->on_embedding(tokens_, hidden_rows());
   }
 
@@ -134,6 +140,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   std::span<const Assignment> route(std::uint32_t layer) override {
+    const StageScope stage(stage_times(), Stage::kRouter);
     rows_.clear();
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
@@ -154,6 +161,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   std::span<const float> logits(std::span<const std::size_t> rows) override {
+    const StageScope stage(stage_times(), Stage::kHead);
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
     const std::span<float> out = layers_.activations().logits;
@@ -163,6 +171,7 @@ class CpuForward final : public ForwardBackend {
 
   ExpertStoreStats expert_stats() const override { return store_->stats(); }
   void reset_stats() override { store_->reset_stats(); }
+  StageTimes& stage_times() override { return layers_.compute().times(); }
 
  private:
   // Ends a slice whose activations are not finite.
@@ -183,6 +192,7 @@ class CpuForward final : public ForwardBackend {
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
   ActivationLimits limits_;
+  StateForm form_;
   LayerForward layers_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
@@ -193,19 +203,19 @@ class CpuForward final : public ForwardBackend {
 }  // namespace
 
 Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
-                                                      std::uint64_t context, DeltaForm form) {
+                                                      std::uint64_t context,
+                                                      const StateForm& form) {
   return or_out_of_memory(kStateList, config.layers.size() * sizeof(LayerState),
                           [&] { return CpuState::create(config, context, form); });
 }
 
-Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,
-                                                         ModelWeights weights,
-                                                         std::unique_ptr<ExpertStore> store,
-                                                         const Kernels& kernels,
-                                                         const ActivationLimits& limits) {
+Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
+    const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
+    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
-  return std::unique_ptr<ForwardBackend>(new CpuForward(
-      config, std::move(weights), std::move(store), kernels, limits, std::move(activations)));
+  return std::unique_ptr<ForwardBackend>(
+      new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
+                     state_form(kernels, kv_encoding), std::move(activations)));
 }
 
 }  // namespace moepack

@@ -9,23 +9,22 @@
 #include "runtime/model/activations.h"
 #include "runtime/model/forward_backend.h"
 #include "runtime/model/kernels.h"
+#include "runtime/model/kv_cache.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/store/expert_store.h"
 
 namespace moepack {
 
-// Takes `weights` and `store`; `kernels` lives as long as the program. kIo when there is no memory
-// for the scratch of `limits`.
-Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,
-                                                         ModelWeights weights,
-                                                         std::unique_ptr<ExpertStore> store,
-                                                         const Kernels& kernels,
-                                                         const ActivationLimits& limits);
+// Takes `weights` and `store`; `kernels` lives as long as the program. Keys and values are kept as
+// state_form(kernels, kv_encoding). kIo when there is no memory for the scratch of `limits`.
+Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
+    const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
+    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding);
 
 // The state that this backend makes with kernels that compute in `form`, for sequences of at most
 // `context` tokens of a model of this shape. kIo when memory is short: what it was for, and how
 // many bytes of it.
 Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
-                                                      std::uint64_t context, DeltaForm form);
+                                                      std::uint64_t context, const StateForm& form);
 
 }  // namespace moepack

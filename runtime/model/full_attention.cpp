@@ -1,6 +1,7 @@
 #include "runtime/model/full_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace moepack {
@@ -14,7 +15,7 @@ void limit(float bound, std::size_t count, float* values) {
 }  // namespace
 
 FullAttention::FullAttention(const ModelConfig& config, Activations& scratch)
-    : config_(config), scratch_(scratch) {
+    : config_(config), scratch_(scratch), blocks_(config, scratch) {
   const std::size_t half = config.rotary_dim / 2;
   for (std::size_t i = 0; i < half; ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / config.rotary_dim;
@@ -22,25 +23,35 @@ FullAttention::FullAttention(const ModelConfig& config, Activations& scratch)
   }
 }
 
-// Rotates pairs (i, i + rotary_dim / 2) of one head in place. The angle is a float32 product, as
-// the models were trained with.
-void FullAttention::rotate(float* head, std::size_t position) const {
+// The angle is a float32 product, as the models were trained with.
+void FullAttention::fill_rotation(std::size_t position, std::span<float> rotation) const {
   const std::size_t half = inverse_frequency_.size();
   for (std::size_t i = 0; i < half; ++i) {
     const float angle = static_cast<float>(position) * inverse_frequency_[i];
-    const float c = std::cos(angle);
-    const float s = std::sin(angle);
+    rotation[i] = std::cos(angle);
+    rotation[half + i] = std::sin(angle);
+  }
+}
+
+// Rotates pairs (i, i + rotary_dim / 2) of one head in place.
+void FullAttention::rotate(const Kernels& kernels, std::span<const float> rotation,
+                           float* head) const {
+  const std::size_t half = inverse_frequency_.size();
+  const float* cosine = rotation.data();
+  const float* sine = cosine + half;
+  if (kernels.attention != nullptr) return kernels.attention->rotate(head, cosine, sine, half);
+  for (std::size_t i = 0; i < half; ++i) {
     const float a = head[i];
     const float b = head[i + half];
-    head[i] = a * c - b * s;
-    head[i + half] = b * c + a * s;
+    head[i] = a * cosine[i] - b * sine[i];
+    head[i + half] = b * cosine[i] + a * sine[i];
   }
 }
 
 // Norms, limits and rotates `heads` heads of one token in place; they lie `stride` values apart.
 void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
-                            std::span<const float> factor, std::size_t position, std::size_t heads,
-                            std::size_t stride, float* first) const {
+                            std::span<const float> factor, std::span<const float> rotation,
+                            std::size_t heads, std::size_t stride, float* first) const {
   const std::size_t hd = config_.head_dim;
   if (spec.norm == QueryKeyNorm::kWholeWidth) {
     rms_norm(compute, first, factor, config_.rms_norm_eps, 1, heads * hd, first);
@@ -51,31 +62,43 @@ void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
       rms_norm(compute, head, factor, config_.rms_norm_eps, 1, hd, head);
     }
     if (spec.clip.has_value()) limit(*spec.clip, hd, head);
-    rotate(head, position);
+    rotate(compute.kernels(), rotation, head);
   }
 }
 
-// Queries, new keys and new values where they lie.
-void FullAttention::prepare_heads(Compute& compute, const FullAttentionWeights& weights,
-                                  std::span<const LayerSlice> slices, std::size_t tokens) {
+// Queries, new keys and new values of one row of the batch, where they lie.
+void FullAttention::prepare_token(Compute& compute, const FullAttentionWeights& weights,
+                                  std::size_t position, std::size_t row,
+                                  std::span<float> rotation) {
   const FullAttentionSpec& spec = weights.spec;
   const std::size_t hd = config_.head_dim;
   const std::size_t kv_width = config_.num_kv_heads * hd;
   const std::size_t stride = query_stride(spec);
-  compute.pool().parallel_for(tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
-    for (std::size_t t = begin; t < end; ++t) {
-      const LayerSlice* slice = slice_of_row(slices, t);
-      if (slice == nullptr) continue;
-      const std::size_t position = slice->position + (t - slice->first);
-      prepare(compute, spec, weights.q_norm, position, config_.num_heads, stride,
-              scratch_.query_gate.data() + t * config_.num_heads * stride);
-      prepare(compute, spec, weights.k_norm, position, config_.num_kv_heads, hd,
-              scratch_.keys.data() + t * kv_width);
-      if (spec.clip.has_value()) {
-        limit(*spec.clip, kv_width, scratch_.values.data() + t * kv_width);
-      }
-    }
-  });
+  float* queries = scratch_.query_gate.data() + row * config_.num_heads * stride;
+  fill_rotation(position, rotation);
+  prepare(compute, spec, weights.q_norm, rotation, config_.num_heads, stride, queries);
+  prepare(compute, spec, weights.k_norm, rotation, config_.num_kv_heads, hd,
+          scratch_.keys.data() + row * kv_width);
+  if (spec.clip.has_value()) limit(*spec.clip, kv_width, scratch_.values.data() + row * kv_width);
+  if (compute.kernels().attention == nullptr) return;
+  const float scale = 1.0F / std::sqrt(static_cast<float>(hd));
+  for (std::size_t h = 0; h < config_.num_heads; ++h) {
+    for (std::size_t i = 0; i < hd; ++i) queries[h * stride + i] *= scale;
+  }
+}
+
+void FullAttention::prepare_heads(Compute& compute, const FullAttentionWeights& weights,
+                                  std::span<const LayerSlice> slices, std::size_t tokens) {
+  const std::size_t width = 2 * inverse_frequency_.size();
+  compute.pool().parallel_for(
+      tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+        const std::span<float> rotation = scratch_.rotation.subspan(worker * width, width);
+        for (std::size_t t = begin; t < end; ++t) {
+          const LayerSlice* slice = slice_of_row(slices, t);
+          if (slice == nullptr) continue;
+          prepare_token(compute, weights, slice->position + (t - slice->first), t, rotation);
+        }
+      });
 }
 
 void FullAttention::store(std::span<const LayerSlice> slices) {
@@ -97,7 +120,7 @@ void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec
   const float* q =
       scratch_.query_gate.data() + (row * config_.num_heads + head) * query_stride(spec);
   const float scale = 1.0F / std::sqrt(static_cast<float>(hd));
-  const KvCache& kv = *slice.state->kv;
+  const KvRows& kv = *slice.state->kv->rows();
   kv.score(kernels, q, kv_head, seen, scale, scores);
   softmax(scores, seen);
   float* out = scratch_.attended.data() + (row * config_.num_heads + head) * hd;
@@ -108,14 +131,8 @@ void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec
   for (std::size_t i = 0; i < hd; ++i) out[i] *= sigmoid(gate[i]);
 }
 
-void FullAttention::forward(Compute& compute, const FullAttentionWeights& weights,
-                            std::span<const LayerSlice> slices, const float* u, std::size_t tokens,
-                            float* out) {
-  compute.matmul(weights.q, u, tokens, scratch_.query_gate.data());
-  compute.matmul(weights.k, u, tokens, scratch_.keys.data());
-  compute.matmul(weights.v, u, tokens, scratch_.values.data());
-  prepare_heads(compute, weights, slices, tokens);
-  store(slices);
+void FullAttention::attend_rows(Compute& compute, const FullAttentionSpec& spec,
+                                std::span<const LayerSlice> slices, std::size_t tokens) {
   const std::size_t heads = config_.num_heads;
   const std::size_t context = scratch_.context();
   compute.pool().parallel_for(tokens * heads, 1,
@@ -123,10 +140,26 @@ void FullAttention::forward(Compute& compute, const FullAttentionWeights& weight
                                 for (std::size_t i = begin; i < end; ++i) {
                                   const LayerSlice* slice = slice_of_row(slices, i / heads);
                                   if (slice == nullptr) continue;
-                                  attend(compute.kernels(), weights.spec, *slice, i / heads,
-                                         i % heads, scratch_.scores.data() + worker * context);
+                                  attend(compute.kernels(), spec, *slice, i / heads, i % heads,
+                                         scratch_.scores.data() + worker * context);
                                 }
                               });
+}
+
+void FullAttention::forward(Compute& compute, const FullAttentionWeights& weights,
+                            std::span<const LayerSlice> slices, const float* u, std::size_t tokens,
+                            float* out) {
+  const std::array<Product, 3> inputs{Product{&weights.q, scratch_.query_gate.data()},
+                                      Product{&weights.k, scratch_.keys.data()},
+                                      Product{&weights.v, scratch_.values.data()}};
+  compute.products(inputs, u, tokens);
+  prepare_heads(compute, weights, slices, tokens);
+  store(slices);
+  if (compute.kernels().attention != nullptr) {
+    blocks_.attend(compute, slices, weights.spec.has_gate);
+  } else {
+    attend_rows(compute, weights.spec, slices, tokens);
+  }
   compute.matmul(weights.o, scratch_.attended.data(), tokens, out);
 }
 

@@ -13,8 +13,8 @@
 namespace moepack {
 namespace {
 
-KvShape kv_shape(const ModelConfig& c, std::uint64_t context) {
-  return {.heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context};
+KvShape kv_shape(const ModelConfig& c, std::uint64_t context, const KvFormat& format) {
+  return {.heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context, .format = format};
 }
 std::uint64_t conv_floats(const ModelConfig& c) {
   return c.linear_conv_taps == 0 ? 0 : capped_product(c.linear_conv_taps - 1, conv_channels(c));
@@ -64,21 +64,21 @@ constexpr std::string_view kRecurrentState = "the recurrent state of a layer";
 }  // namespace
 
 Result<LayerState> LayerState::create(const ModelConfig& config, LayerType type,
-                                      std::uint64_t context, DeltaForm form) {
+                                      std::uint64_t context, const StateForm& form) {
   if (type == LayerType::kFullAttention) {
     return or_out_of_memory("the list of a layer's keys and values", std::nullopt,
                             [&]() -> Result<LayerState> {
                               LayerState state;
-                              state.kv = make_float_kv_cache(kv_shape(config, context));
+                              state.kv = make_kv_cache(kv_shape(config, context, form.kv));
                               return state;
                             });
   }
-  const std::uint64_t bytes = recurrent_bytes(config, form);
+  const std::uint64_t bytes = recurrent_bytes(config, form.delta);
   return or_out_of_memory(kRecurrentState, bytes, [&]() -> Result<LayerState> {
     LayerState state;
     state.conv.resize(conv_floats(config));
     state.delta.resize(delta_floats(config));
-    if (form == DeltaForm::kBlocks) state.rows = make_rows(config);
+    if (form.delta == DeltaForm::kBlocks) state.rows = make_rows(config);
     return state;
   });
 }
@@ -153,14 +153,14 @@ Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) 
 }
 
 std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                DeltaForm form) {
+                                const StateForm& form) {
   const std::uint64_t held = type == LayerType::kFullAttention
-                                 ? float_kv_cache_bytes(kv_shape(config, context))
-                                 : recurrent_bytes(config, form);
+                                 ? kv_cache_bytes(kv_shape(config, context, form.kv))
+                                 : recurrent_bytes(config, form.delta);
   return capped_sum(held, sizeof(LayerState));
 }
 
-StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, DeltaForm form) {
+StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const StateForm& form) {
   StateBytes bytes;
   for (const LayerSpec& spec : config.layers) {
     const LayerType type = layer_type(spec);

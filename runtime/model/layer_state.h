@@ -11,6 +11,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/delta_block.h"
 #include "runtime/model/kv_cache.h"
+#include "runtime/model/state_form.h"
 
 namespace moepack {
 
@@ -39,7 +40,7 @@ struct LayerState {
   // A fresh state for a layer of `type` in sequences of at most `context` tokens. Keys and values
   // take memory as they come. kIo when memory is short.
   static Result<LayerState> create(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                   DeltaForm form);
+                                   const StateForm& form);
   // As if no token had ever been seen. Keys and values need no clearing: positions beyond the
   // tokens seen are never read.
   void reset();
@@ -62,10 +63,10 @@ struct StateBytes {
   std::uint64_t key_value = 0;
   std::uint64_t recurrent = 0;
 };
-StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, DeltaForm form);
+StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const StateForm& form);
 // The same of one layer.
 std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                DeltaForm form);
+                                const StateForm& form);
 
 // Channels of the convolution of a GatedDeltaNet layer: q and k of all key heads, v of all heads.
 inline std::uint64_t conv_channels(const ModelConfig& c) {

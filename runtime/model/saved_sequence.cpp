@@ -8,7 +8,6 @@
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "runtime/model/byte_counts.h"
-#include "runtime/model/kv_cache.h"
 
 namespace moepack {
 namespace {
@@ -65,6 +64,22 @@ Status check_form(std::span<const std::byte> bytes, std::string_view name,
       std::string("give --backend ") + (by_tokens ? "reference" : "cpu") + ", or the text again");
 }
 
+Status check_encoding(const StateIdentity& identity, std::span<const std::byte> bytes,
+                      std::string_view name) {
+  const auto number = load_le<std::uint32_t>(bytes.data() + kEncodingAt);
+  if (number == static_cast<std::uint32_t>(identity.kv_encoding)) return Status::ok();
+  const Where where{.file = name, .offset = kEncodingAt};
+  if (number > static_cast<std::uint32_t>(KvEncoding::kFp8)) {
+    return unsupported(where, "has keys and values in encoding " + std::to_string(number) +
+                                  ", known are 0 (f32), 1 (bf16) and 2 (fp8)");
+  }
+  const std::string has(kv_encoding_name(static_cast<KvEncoding>(number)));
+  return make_error(StatusCode::kInvalidArgument, where,
+                    "has keys and values in " + has + ", this run keeps them in " +
+                        std::string(kv_encoding_name(identity.kv_encoding)),
+                    "give --kv-cache-type " + has);
+}
+
 }  // namespace
 
 Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std::uint64_t position,
@@ -79,7 +94,7 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
   }
   std::memcpy(bytes.data(), kSequenceMagic.data(), kSequenceMagic.size());
   store_le(bytes.data() + kVersionAt, saved_sequence_version(state.delta_form()));
-  store_le(bytes.data() + kEncodingAt, static_cast<std::uint32_t>(KvEncoding::kFloat32));
+  store_le(bytes.data() + kEncodingAt, static_cast<std::uint32_t>(identity.kv_encoding));
   store_le(bytes.data() + kModelAt, identity.model);
   store_le(bytes.data() + kPositionAt, position);
   store_le(bytes.data() + kStateBytesAt, size);
@@ -92,12 +107,7 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
 Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
                                     std::string_view name, SequenceState& state) {
   MOE_RETURN_IF_ERROR(check_frame(bytes, name));
-  const auto encoding = load_le<std::uint32_t>(bytes.data() + kEncodingAt);
-  if (encoding != static_cast<std::uint32_t>(KvEncoding::kFloat32)) {
-    return unsupported(
-        Where{.file = name, .offset = kEncodingAt},
-        "has keys and values in encoding " + std::to_string(encoding) + ", known is 0 (float32)");
-  }
+  MOE_RETURN_IF_ERROR(check_encoding(identity, bytes, name));
   if (load_le<std::uint64_t>(bytes.data() + kModelAt) != identity.model) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = name, .offset = kModelAt},
                       "was saved with another model, pack or overlay",

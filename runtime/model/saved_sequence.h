@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
+#include "runtime/model/kv_encoding.h"
 #include "runtime/model/sequence_state.h"
 
 namespace moepack {
@@ -21,6 +22,7 @@ constexpr std::uint32_t saved_sequence_version(DeltaForm form) {
 struct StateIdentity {
   std::uint64_t model = 0;    // model_fingerprint()
   std::uint64_t context = 0;  // most tokens of a sequence; may differ when a state is read
+  KvEncoding kv_encoding = KvEncoding::kFloat32;
 };
 
 // Header, states and checksum. kIo when memory is short.
@@ -28,9 +30,10 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
                                              const SequenceState& state);
 
 // Reads such bytes into `state` and gives the number of tokens seen. Any bytes may come:
-// kUnsupported for another version or form of recurrent states, kInvalidArgument for another model
-// or a position beyond the context, kCorrupt for everything else that is wrong. `state` is changed
-// only when all checks but the reading itself have passed. `name` stands in messages.
+// kUnsupported for another version or form of recurrent states or an unknown encoding of keys and
+// values, kInvalidArgument for another encoding than the identity's, another model or a position
+// beyond the context, kCorrupt for everything else that is wrong. `state` is changed only when all
+// checks but the reading itself have passed. `name` stands in messages.
 Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
                                     std::string_view name, SequenceState& state);
 

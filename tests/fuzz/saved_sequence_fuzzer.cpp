@@ -32,7 +32,7 @@ moepack::ModelConfig tiny_config() {
 // What can be read is written again as the same bytes.
 void read_and_write(const std::vector<std::byte>& bytes, moepack::DeltaForm form) {
   const moepack::StateIdentity identity{.model = 42, .context = 300};
-  auto made = moepack::make_cpu_state(tiny_config(), identity.context, form);
+  auto made = moepack::make_cpu_state(tiny_config(), identity.context, {.delta = form});
   moepack::test::require(made.is_ok());
   const std::unique_ptr<moepack::SequenceState> state = std::move(made).value();
   const auto position = moepack::load_sequence(identity, bytes, "fuzz", *state);

@@ -318,7 +318,8 @@ class Mixer {
                                {.tokens = kTokens, .threads = threads, .context = 64});
   }
   Result<LayerState> make_state() const {
-    return LayerState::create(config_, LayerType::kLinearAttention, 64, DeltaForm::kBlocks);
+    return LayerState::create(config_, LayerType::kLinearAttention, 64,
+                              StateForm{.delta = DeltaForm::kBlocks});
   }
 
   // Tokens [first, first + count) of the sequence; gives their outputs.

@@ -1,0 +1,39 @@
+// Attention with AVX2.
+#if defined(__x86_64__)
+
+#include <limits>
+
+#include "runtime/cpu/kernel_layout.h"
+#include "runtime/cpu/kernel_tables.h"
+#include "runtime/cpu/simd_intrinsics.h"
+
+namespace moepack {
+namespace {
+
+// clang-format off
+#include "runtime/cpu/simd_avx2.inc"
+#include "runtime/cpu/simd_exponential.inc"
+// clang-format on
+
+constexpr std::size_t kTileRows = 4;
+
+// The bits of an E4M3 number, moved up by seven, are those of a binary16 number 2^-8 times as
+// large; the sign is moved up by eight.
+MOE_SIMD_INLINE Vec widen_e4m3(const std::byte* at) {
+  const __m128i codes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+  const __m128i words = _mm_slli_epi16(_mm_cvtepi8_epi16(codes), 7);
+  return _mm256_cvtph_ps(_mm_and_si128(words, _mm_set1_epi16(static_cast<short>(0xbfff))));
+}
+
+// clang-format off
+#include "runtime/cpu/simd_attention.inc"
+// clang-format on
+
+}  // namespace
+
+constexpr AttentionKernels kAvx2Attention{
+    .attend = attend, .merge = merge, .finish = finish, .rotate = rotate};
+
+}  // namespace moepack
+
+#endif

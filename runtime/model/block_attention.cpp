@@ -1,0 +1,236 @@
+#include "runtime/model/block_attention.h"
+
+#include <algorithm>
+#include <array>
+
+#include "formats/base/bytes.h"
+#include "runtime/model/byte_counts.h"
+#include "runtime/model/kv_cache.h"
+
+namespace moepack {
+namespace {
+
+// With fewer tiles for each thread, the blocks of the tiles are shared out.
+constexpr std::size_t kTilesPerThread = 4;
+
+std::size_t group_of(const ModelConfig& config) {
+  return config.num_kv_heads == 0 ? 1 : config.num_heads / config.num_kv_heads;
+}
+
+std::size_t tokens_per_tile(std::size_t group) {
+  return std::max<std::size_t>(1, kTileQueries / group);
+}
+
+// Blocks that the token at `position` sees.
+std::size_t blocks_at(std::uint64_t position) { return position / kKvBlock + 1; }
+
+}  // namespace
+
+std::uint64_t AttentionWorkspace::floats(std::uint64_t threads) const {
+  return capped_sum(capped_product(results, result), capped_product(threads, per_thread));
+}
+
+AttentionWorkspace attention_workspace(const ModelConfig& config, std::uint64_t context) {
+  const std::size_t group = group_of(config);
+  AttentionWorkspace space;
+  space.result = attention_result_floats(config.head_dim);
+  // Of all heads of one token.
+  space.results = capped_product(div_up(context, kKvBlock), config.num_heads);
+  const std::uint64_t rows = tokens_per_tile(group) * group + kAttentionRows;
+  space.per_thread = capped_sum(capped_product(rows, space.result), kAttentionRows * kKvBlock);
+  return space;
+}
+
+BlockAttention::BlockAttention(const ModelConfig& config, Activations& scratch)
+    : config_(config),
+      scratch_(scratch),
+      group_(group_of(config)),
+      space_(attention_workspace(config, scratch.context())) {}
+
+const float* BlockAttention::query_of(const AttentionTile& tile, std::size_t row) const {
+  const std::size_t stride = (has_gate_ ? 2U : 1U) * std::size_t{config_.head_dim};
+  const std::size_t token = tile.row + row / group_;
+  const std::size_t head = tile.kv_head * group_ + row % group_;
+  return scratch_.query_gate.data() + (token * config_.num_heads + head) * stride;
+}
+
+// Keys of `block` that a row sees.
+std::size_t BlockAttention::seen_of(const AttentionTile& tile, std::size_t row,
+                                    std::size_t block) const {
+  const std::size_t token = tile.row - tile.slice->first + row / group_;
+  const std::uint64_t seen = tile.slice->position + token + 1;
+  const std::uint64_t before = std::uint64_t{block} * kKvBlock;
+  return seen <= before ? 0 : std::min<std::uint64_t>(seen - before, kKvBlock);
+}
+
+// Result `index` of those that wait for being merged.
+float* BlockAttention::waiting(std::size_t index) const {
+  return scratch_.scores.data() + index * space_.result;
+}
+
+float* BlockAttention::thread_memory(std::size_t worker) const {
+  return waiting(space_.results) + worker * space_.per_thread;
+}
+
+// Cuts the live slices into tiles of at most `most_tokens` tokens; gives their number.
+std::size_t BlockAttention::make_tiles(std::span<const LayerSlice> slices,
+                                       std::size_t most_tokens) {
+  std::size_t count = 0;
+  for (const LayerSlice& slice : slices) {
+    if (!slice.is_live()) continue;
+    for (std::size_t done = 0; done < slice.count; done += most_tokens) {
+      const std::size_t tokens = std::min(most_tokens, slice.count - done);
+      for (std::size_t head = 0; head < config_.num_kv_heads; ++head) {
+        AttentionTile& tile = scratch_.attention_tiles[count++];
+        tile = {};
+        tile.slice = &slice;
+        tile.row = slice.first + done;
+        tile.tokens = tokens;
+        tile.kv_head = head;
+        tile.blocks = blocks_at(slice.position + done + tokens - 1);
+      }
+    }
+  }
+  return count;
+}
+
+// Most tokens of a tile such that the results of all its blocks find room. A single token's do.
+std::size_t BlockAttention::shared_tile_tokens(std::span<const LayerSlice> slices) const {
+  std::size_t blocks = 1;
+  for (const LayerSlice& slice : slices) {
+    if (slice.is_live() && slice.count > 0) {
+      blocks = std::max(blocks, blocks_at(slice.position + slice.count - 1));
+    }
+  }
+  return std::clamp<std::size_t>(space_.results / (blocks * group_), 1, tokens_per_tile(group_));
+}
+
+void BlockAttention::attend_rows(const AttentionTile& tile, std::size_t block, std::size_t first,
+                                 std::size_t count, float* weights, float* results) const {
+  std::array<const float*, kAttentionRows> queries{};
+  std::array<std::uint32_t, kAttentionRows> seen{};
+  for (std::size_t r = 0; r < kAttentionRows; ++r) {
+    queries[r] = query_of(tile, first + std::min(r, count - 1));
+    if (r < count) seen[r] = static_cast<std::uint32_t>(seen_of(tile, first + r, block));
+  }
+  AttentionCall call;
+  call.block = tile.slice->state->kv->blocks()->block(tile.kv_head, block);
+  call.head_dim = config_.head_dim;
+  call.rows = count;
+  call.queries = queries.data();
+  call.seen = seen.data();
+  call.results = results;
+  call.weights = weights;
+  kernels_->attend(call);
+}
+
+void BlockAttention::finish(const AttentionTile& tile, std::size_t row, const float* result) const {
+  const std::size_t hd = config_.head_dim;
+  const std::size_t token = tile.row + row / group_;
+  const std::size_t head = tile.kv_head * group_ + row % group_;
+  const float* gate = has_gate_ ? query_of(tile, row) + hd : nullptr;
+  kernels_->finish(result, gate, hd,
+                   scratch_.attended.data() + (token * config_.num_heads + head) * hd);
+}
+
+// All blocks of a tile, one after the other.
+void BlockAttention::attend_tile(const AttentionTile& tile, std::size_t worker) const {
+  const std::size_t rows = rows_of(tile);
+  float* const weights = thread_memory(worker);
+  float* const next = weights + kAttentionRows * kKvBlock;
+  float* const merged = next + kAttentionRows * space_.result;
+  for (std::size_t block = 0; block < tile.blocks; ++block) {
+    for (std::size_t first = 0; first < rows; first += kAttentionRows) {
+      const std::size_t count = std::min(kAttentionRows, rows - first);
+      float* const to = merged + first * space_.result;
+      attend_rows(tile, block, first, count, weights, block == 0 ? to : next);
+      for (std::size_t r = 0; block > 0 && r < count; ++r) {
+        if (seen_of(tile, first + r, block) == 0) continue;
+        kernels_->merge(next + r * space_.result, config_.head_dim, to + r * space_.result);
+      }
+    }
+  }
+  for (std::size_t row = 0; row < rows; ++row) finish(tile, row, merged + row * space_.result);
+}
+
+// Gives the first tiles their places, as many as find room together; at least one does.
+std::size_t BlockAttention::plan_round(std::span<AttentionTile> tiles) const {
+  std::size_t task = 0;
+  std::size_t result = 0;
+  std::size_t count = 0;
+  for (; count < tiles.size(); ++count) {
+    AttentionTile& tile = tiles[count];
+    const std::size_t needed = tile.blocks * rows_of(tile);
+    if (result + needed > space_.results) break;
+    tile.task = task;
+    tile.result = result;
+    task += tile.blocks;
+    result += needed;
+  }
+  return count;
+}
+
+// Merges the results of a tile's blocks into those of the first.
+void BlockAttention::merge_tile(const AttentionTile& tile) const {
+  const std::size_t rows = rows_of(tile);
+  for (std::size_t row = 0; row < rows; ++row) {
+    float* const merged = waiting(tile.result + row);
+    for (std::size_t block = 1; block < tile.blocks; ++block) {
+      if (seen_of(tile, row, block) == 0) continue;
+      kernels_->merge(waiting(tile.result + block * rows + row), config_.head_dim, merged);
+    }
+    finish(tile, row, merged);
+  }
+}
+
+// Every block of every tile is a task; then every tile is.
+void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> tiles) const {
+  const std::size_t tasks = tiles.back().task + tiles.back().blocks;
+  const auto attend_task = [&](std::size_t task, std::size_t worker) {
+    const auto after = std::upper_bound(
+        tiles.begin(), tiles.end(), task,
+        [](std::size_t wanted, const AttentionTile& tile) { return wanted < tile.task; });
+    const AttentionTile& tile = *(after - 1);
+    const std::size_t block = task - tile.task;
+    const std::size_t rows = rows_of(tile);
+    for (std::size_t first = 0; first < rows; first += kAttentionRows) {
+      attend_rows(tile, block, first, std::min(kAttentionRows, rows - first), thread_memory(worker),
+                  waiting(tile.result + block * rows + first));
+    }
+  };
+  compute.pool().parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t w) {
+    for (std::size_t task = begin; task < end; ++task) attend_task(task, w);
+  });
+  compute.pool().parallel_for(tiles.size(), 1,
+                              [&](std::size_t begin, std::size_t end, std::size_t) {
+                                for (std::size_t i = begin; i < end; ++i) merge_tile(tiles[i]);
+                              });
+}
+
+void BlockAttention::attend(Compute& compute, std::span<const LayerSlice> slices, bool has_gate) {
+  kernels_ = compute.kernels().attention;
+  has_gate_ = has_gate;
+  const std::size_t threads = compute.pool().size();
+  const std::size_t count = make_tiles(slices, tokens_per_tile(group_));
+  const std::span<AttentionTile> tiles = scratch_.attention_tiles.first(count);
+  const bool is_deep = std::any_of(tiles.begin(), tiles.end(),
+                                   [](const AttentionTile& tile) { return tile.blocks > 1; });
+  if (threads == 1 || !is_deep || count >= kTilesPerThread * threads) {
+    compute.pool().parallel_for(count, 1,
+                                [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                  for (std::size_t i = begin; i < end; ++i) {
+                                    attend_tile(tiles[i], worker);
+                                  }
+                                });
+    return;
+  }
+  std::span<AttentionTile> rest =
+      scratch_.attention_tiles.first(make_tiles(slices, shared_tile_tokens(slices)));
+  while (!rest.empty()) {
+    const std::size_t taken = plan_round(rest);
+    run_round(compute, rest.first(taken));
+    rest = rest.subspan(taken);
+  }
+}
+
+}  // namespace moepack

@@ -1,0 +1,58 @@
+// Attention over blocks of positions at fixed places of the sequence (attention_kernels.h).
+//
+// Few tokens on many positions are shared out by blocks, whose results are merged in a second step;
+// otherwise each thread takes tiles of tokens through all their blocks. Both do the same operations
+// in the same order, so results depend on neither, nor on threads, slices or chunks.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "formats/config/model_config.h"
+#include "runtime/model/activations.h"
+#include "runtime/model/attention_kernels.h"
+#include "runtime/model/attention_tiles.h"
+#include "runtime/model/compute.h"
+#include "runtime/model/layer_slice.h"
+
+namespace moepack {
+
+// One thread at a time calls it; the work is shared among the threads of `compute`.
+class BlockAttention {
+ public:
+  // `scratch` outlives the object.
+  BlockAttention(const ModelConfig& config, Activations& scratch);
+
+  // scratch.attended = attention of the queries in scratch.query_gate, which are normed, rotated
+  // and multiplied by 1 / sqrt(head size), for the rows of live slices, whose keys and values have
+  // been stored; times the sigmoid of their gates with `has_gate`.
+  void attend(Compute& compute, std::span<const LayerSlice> slices, bool has_gate);
+
+ private:
+  std::size_t make_tiles(std::span<const LayerSlice> slices, std::size_t most_tokens);
+  std::size_t shared_tile_tokens(std::span<const LayerSlice> slices) const;
+  // Rows [first, first + count) of a tile against one block: results [count], without those of rows
+  // that do not see it.
+  void attend_rows(const AttentionTile& tile, std::size_t block, std::size_t first,
+                   std::size_t count, float* weights, float* results) const;
+  void attend_tile(const AttentionTile& tile, std::size_t worker) const;
+  std::size_t plan_round(std::span<AttentionTile> tiles) const;
+  void run_round(Compute& compute, std::span<const AttentionTile> tiles) const;
+  void merge_tile(const AttentionTile& tile) const;
+  void finish(const AttentionTile& tile, std::size_t row, const float* result) const;
+
+  std::size_t rows_of(const AttentionTile& tile) const { return tile.tokens * group_; }
+  const float* query_of(const AttentionTile& tile, std::size_t row) const;
+  std::size_t seen_of(const AttentionTile& tile, std::size_t row, std::size_t block) const;
+  float* waiting(std::size_t index) const;
+  float* thread_memory(std::size_t worker) const;
+
+  ModelConfig config_;
+  Activations& scratch_;
+  std::size_t group_;  // query heads of a K/V head
+  AttentionWorkspace space_;
+  const AttentionKernels* kernels_ = nullptr;  // of the call
+  bool has_gate_ = false;                      // of the call
+};
+
+}  // namespace moepack

@@ -1,0 +1,209 @@
+#include "runtime/model/block_kv_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/base/bytes.h"
+#include "formats/base/dtype.h"
+#include "formats/base/file.h"
+#include "runtime/model/byte_counts.h"
+#include "runtime/store/out_of_memory.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::size_t kKvAlignment = 64;
+
+// Where everything of one head lies in a block, in bytes.
+struct HeadPlan {
+  explicit HeadPlan(const KvShape& shape)
+      : positions(std::clamp<std::uint64_t>(align_up(shape.context, kKvGroup), kKvGroup, kKvBlock)),
+        values(capped_product(positions * kv_value_bytes(shape.format.encoding), shape.head_dim)),
+        scales(capped_sum(values, capped_product(positions * kv_value_bytes(shape.format.encoding),
+                                                 align_up(shape.head_dim, kKvGroup)))),
+        bytes(capped_sum(scales, 2 * positions * kv_scale_bytes(shape.format.encoding))) {}
+
+  std::uint64_t positions;  // room
+  std::uint64_t values;     // keys begin at 0
+  std::uint64_t scales;     // of keys, then of values
+  std::uint64_t bytes;      // a multiple of kKvAlignment, as kKvGroup values of one byte are not:
+                            // block_bytes() rounds up
+  std::uint64_t stride() const { return align_up(bytes, kKvAlignment); }
+};
+
+// Which of the two, and how its elements lie.
+enum class Part : std::uint8_t { kKeys, kValues };
+
+class BlockKvCache final : public KvCache, private KvBlocks {
+ public:
+  explicit BlockKvCache(const KvShape& shape)
+      : shape_(shape), plan_(shape), block_bytes_(shape.heads * plan_.stride()) {}
+
+  KvEncoding encoding() const override { return shape_.format.encoding; }
+  const KvBlocks* blocks() const override { return this; }
+
+  std::uint64_t encoded_bytes(std::uint64_t rows) const override {
+    const std::uint64_t row = capped_sum(capped_product(shape_.width(), value_bytes()),
+                                         shape_.heads * kv_scale_bytes(encoding()));
+    return capped_product(rows, 2 * row);
+  }
+  std::uint64_t memory_bytes() const override { return blocks_.size() * block_bytes_; }
+
+  KvBlock block(std::size_t head, std::size_t index) const override {
+    const std::byte* at = blocks_[index].data() + head * plan_.stride();
+    const auto* scales = reinterpret_cast<const float*>(at + plan_.scales);
+    return {.encoding = encoding(),
+            .positions = plan_.positions,
+            .keys = at,
+            .values = at + plan_.values,
+            .key_scales = scales,
+            .value_scales = scales + plan_.positions};
+  }
+
+  Status store(std::uint64_t position, std::size_t rows, const float* keys,
+               const float* values) override {
+    MOE_RETURN_IF_ERROR(reserve(position + rows));
+    for (std::size_t r = 0; r < rows; ++r) {
+      for (std::size_t head = 0; head < shape_.heads; ++head) {
+        const std::size_t from = r * shape_.width() + head * shape_.head_dim;
+        encode(Part::kKeys, position + r, head, keys + from);
+        encode(Part::kValues, position + r, head, values + from);
+      }
+    }
+    return Status::ok();
+  }
+
+  Result<std::unique_ptr<KvCache>> copy(std::uint64_t rows) const override {
+    auto other = std::make_unique<BlockKvCache>(shape_);
+    MOE_RETURN_IF_ERROR(other->reserve(rows));
+    for (std::size_t i = 0; i < other->blocks_.size(); ++i) {
+      std::memcpy(other->blocks_[i].data(), blocks_[i].data(), block_bytes_);
+    }
+    return std::unique_ptr<KvCache>(std::move(other));
+  }
+
+  void save(std::uint64_t rows, std::span<std::byte> bytes) const override {
+    std::byte* to = bytes.data();
+    for_each_saved(rows, [&](const std::byte* at, std::size_t size) {
+      std::memcpy(to, at, size);
+      to += size;
+    });
+  }
+
+  Status load(std::uint64_t rows, std::span<const std::byte> bytes) override {
+    MOE_RETURN_IF_ERROR(reserve(rows));
+    const std::byte* from = bytes.data();
+    for_each_saved(rows, [&](const std::byte* at, std::size_t size) {
+      std::memcpy(const_cast<std::byte*>(at), from, size);
+      from += size;
+    });
+    return Status::ok();
+  }
+
+ private:
+  std::uint64_t value_bytes() const { return kv_value_bytes(encoding()); }
+
+  Status reserve(std::uint64_t rows) {
+    constexpr std::string_view kWhat = "more keys and values of a layer";
+    return or_out_of_memory(kWhat, block_bytes_, [&]() {
+      while (blocks_.size() * plan_.positions < rows) {
+        Result<AlignedBuffer> block = AlignedBuffer::allocate(block_bytes_, kKvAlignment);
+        if (!block.is_ok()) return out_of_memory(kWhat, block_bytes_);
+        // Padding of values is read, and what is not stored yet is multiplied and left out.
+        std::memset(block.value().data(), 0, block_bytes_);
+        blocks_.push_back(std::move(block).value());
+      }
+      return Status::ok();
+    });
+  }
+
+  const std::byte* head_memory(std::uint64_t position, std::size_t head) const {
+    return blocks_[position / plan_.positions].data() + head * plan_.stride();
+  }
+  const std::byte* scale_place(Part part, std::uint64_t position, std::size_t head) const {
+    const std::uint64_t first = part == Part::kKeys ? 0 : plan_.positions;
+    return head_memory(position, head) + plan_.scales +
+           (first + position % plan_.positions) * sizeof(float);
+  }
+  // Element 0 of the head at this position; element d lies at element_offset(part, d) behind it.
+  const std::byte* first_element(Part part, std::uint64_t position, std::size_t head) const {
+    const std::uint64_t at = position % plan_.positions;
+    const std::byte* memory = head_memory(position, head);
+    if (part == Part::kValues) return memory + plan_.values + at * kKvGroup * value_bytes();
+    const std::uint64_t group = at / kKvGroup * kKvGroup;
+    return memory + (group * shape_.head_dim + at % kKvGroup) * value_bytes();
+  }
+  std::uint64_t element_offset(Part part, std::size_t d) const {
+    if (part == Part::kKeys) return d * kKvGroup * value_bytes();
+    const std::uint64_t group = d / kKvGroup * kKvGroup;
+    return (group * plan_.positions + d % kKvGroup) * value_bytes();
+  }
+
+  void encode(Part part, std::uint64_t position, std::size_t head, const float* from) {
+    auto* at = const_cast<std::byte*>(first_element(part, position, head));
+    const std::size_t count = shape_.head_dim;
+    if (encoding() == KvEncoding::kFloat32) {
+      for (std::size_t d = 0; d < count; ++d)
+        std::memcpy(at + element_offset(part, d), from + d, 4);
+    } else if (encoding() == KvEncoding::kBfloat16) {
+      for (std::size_t d = 0; d < count; ++d) {
+        const std::uint16_t bits = f32_to_bf16(from[d]);
+        std::memcpy(at + element_offset(part, d), &bits, 2);
+      }
+    } else {
+      const float scale = e4m3_scale(from, count);
+      std::memcpy(const_cast<std::byte*>(scale_place(part, position, head)), &scale, 4);
+      for (std::size_t d = 0; d < count; ++d) {
+        at[element_offset(part, d)] = std::byte{e4m3_code(from[d], scale)};
+      }
+    }
+  }
+
+  // Calls body(memory, bytes) for every element of the first rows in the order of saved sequences:
+  // the keys of all positions, their scales, then the same of the values.
+  template <typename Body>
+  void for_each_saved(std::uint64_t rows, const Body& body) const {
+    for (const Part part : {Part::kKeys, Part::kValues}) {
+      for (std::uint64_t position = 0; position < rows; ++position) {
+        for (std::size_t head = 0; head < shape_.heads; ++head) {
+          const std::byte* at = first_element(part, position, head);
+          for (std::size_t d = 0; d < shape_.head_dim; ++d) {
+            body(at + element_offset(part, d), value_bytes());
+          }
+        }
+      }
+      if (kv_scale_bytes(encoding()) == 0) continue;
+      for (std::uint64_t position = 0; position < rows; ++position) {
+        for (std::size_t head = 0; head < shape_.heads; ++head) {
+          body(scale_place(part, position, head), sizeof(float));
+        }
+      }
+    }
+  }
+
+  KvShape shape_;
+  HeadPlan plan_;
+  std::uint64_t block_bytes_;
+  std::vector<AlignedBuffer> blocks_;
+};
+
+}  // namespace
+
+std::unique_ptr<KvCache> make_block_kv_cache(const KvShape& shape) {
+  return std::make_unique<BlockKvCache>(shape);
+}
+
+std::uint64_t block_kv_cache_bytes(const KvShape& shape) {
+  const HeadPlan plan(shape);
+  const std::uint64_t block = capped_product(shape.heads, plan.stride());
+  if (block >= kTooManyBytes) return kTooManyBytes;
+  // The list of blocks may hold three times its size while it grows.
+  const std::uint64_t blocks =
+      capped_product(div_up(shape.context, plan.positions), block + 3 * sizeof(AlignedBuffer));
+  return capped_sum(blocks, sizeof(BlockKvCache));
+}
+
+}  // namespace moepack
