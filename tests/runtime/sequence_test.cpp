@@ -402,6 +402,20 @@ TEST_F(SavedSequenceTest, WrongHeadersAreNamed) {
   EXPECT_TRUE(same_bits(rest_of(*sequence_, 0), alone_from(0, 3)));
 }
 
+// The two backends keep recurrent states in different forms; each names the one that reads the
+// other.
+TEST_F(SavedSequenceTest, TheOtherBackendIsNamed) {
+  const EngineOptions fast = test::fast_options(model_);
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> cpu, Engine::open(fast));
+  ASSERT_OK_AND_ASSIGN(Sequence other, cpu->make_sequence());
+  test::expect_error(other.restore(bytes_), StatusCode::kUnsupported, {"--backend reference"});
+  const std::vector<Slice> slices{{&other, part(0, 0, 19), 19, {}}};
+  ASSERT_OK(cpu->forward(slices)[0]);
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::byte> bytes, other.save());
+  test::expect_error(sequence_->restore(bytes), StatusCode::kUnsupported, {"--backend cpu"});
+  EXPECT_OK(other.restore(bytes));
+}
+
 TEST_F(SavedSequenceTest, EveryDamagedByteIsRefused) {
   for (std::size_t at = 0; at < bytes_.size(); at += at < 64 ? 1 : 193) {
     std::vector<std::byte> changed = bytes_;
