@@ -169,9 +169,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
       std::unique_ptr<ExpertStore> store,
       ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
   impl->config = dir.config;
-  impl->identity = {.model = fingerprint,
-                    .context = options.context,
-                    .kv_encoding = options.kv_encoding};
+  impl->identity = {
+      .model = fingerprint, .context = options.context, .kv_encoding = options.kv_encoding};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
   MOE_ASSIGN_OR_RETURN(impl->backend,
                        make_cpu_forward(dir.config, std::move(weights), std::move(store),

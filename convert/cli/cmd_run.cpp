@@ -213,6 +213,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
 
 void register_run(CLI::App& app, Action& action) {
   auto flags = std::make_shared<RunFlags>();
+  flags->engine.kv_cache_default = "bf16";
   CLI::App* command = app.add_subcommand("run", "Continue a text");
   add_flags(*command, *flags);
   set_action(*command, action, flags,

@@ -3,8 +3,11 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "convert/cli/cmd_calibrate.h"
 #include "convert/cli/cmd_convert.h"
@@ -28,6 +31,19 @@
 
 namespace moepack::cli {
 namespace {
+
+// The arguments from last to first, as CLI11 takes them, with names for llama.cpp's short options
+// of several letters, which it would read as one letter and a value.
+std::vector<std::string> long_names(int argc, char** argv) {
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) {
+    std::string argument = argv[i];
+    if (argument == "-ctk") argument = "--cache-type-k";
+    if (argument == "-ctv") argument = "--cache-type-v";
+    arguments.push_back(std::move(argument));
+  }
+  return arguments;
+}
 
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Convert Mixture-of-Experts checkpoints to expert packs, and run them", "moepack");
@@ -56,7 +72,8 @@ int parse_and_run(int argc, char** argv) {
     if (!known.is_ok()) return fail(known);
   }
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = long_names(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {

@@ -26,11 +26,15 @@ struct ModelFlags {
 struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;  // 0: automatic
   std::uint32_t chunk_tokens = 512;
+  std::string kv_cache_type;             // empty: kv_cache_default
+  std::string cache_type_k;              // the same as llama.cpp has it: both or neither
+  std::string cache_type_v;
+  std::string kv_cache_default = "f32";  // with the cpu backend; the reference has f32
 };
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --chunk.
+// The same and --cache-mb, --chunk, --kv-cache-type with the names that llama.cpp has for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 
 // Checks the flags, the path of the model first. --overlay names each group once; "all": those that

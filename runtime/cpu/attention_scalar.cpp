@@ -26,8 +26,8 @@ float exponential(float x) {
   float r = std::fma(n, -0.693145751953125F, x);
   r = std::fma(n, -1.42860677e-6F, r);
   float p = 1.0F / 5040.0F;
-  for (const float term : {1.0F / 720.0F, 1.0F / 120.0F, 1.0F / 24.0F, 1.0F / 6.0F, 0.5F, 1.0F,
-                           1.0F}) {
+  for (const float term :
+       {1.0F / 720.0F, 1.0F / 120.0F, 1.0F / 24.0F, 1.0F / 6.0F, 0.5F, 1.0F, 1.0F}) {
     p = std::fma(p, r, term);
   }
   const int power = static_cast<int>(n);

@@ -56,13 +56,13 @@ struct KvBlock {
 struct AttentionCall {
   KvBlock block;
   std::size_t head_dim = 0;
-  std::size_t rows = 0;                    // 1 … kAttentionRows
-  const float* const* queries = nullptr;   // [kAttentionRows] of [head_dim]; behind `rows` any
-                                           // that can be read
-  const std::uint32_t* seen = nullptr;     // [rows]: keys of the block that each sees, from the
-                                           // first on; a row that sees none gets no result
-  float* results = nullptr;                // [rows, attention_result_floats]
-  float* weights = nullptr;                // scratch: [kAttentionRows, kKvBlock]
+  std::size_t rows = 0;                   // 1 … kAttentionRows
+  const float* const* queries = nullptr;  // [kAttentionRows] of [head_dim]; behind `rows` any
+                                          // that can be read
+  const std::uint32_t* seen = nullptr;    // [rows]: keys of the block that each sees, from the
+                                          // first on; a row that sees none gets no result
+  float* results = nullptr;               // [rows, attention_result_floats]
+  float* weights = nullptr;               // scratch: [kAttentionRows, kKvBlock]
 };
 
 struct AttentionKernels {

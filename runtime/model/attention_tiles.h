@@ -16,12 +16,12 @@ constexpr std::size_t kTileQueries = 64;
 // i % group of token i / group, group being the query heads of a K/V head.
 struct AttentionTile {
   const LayerSlice* slice = nullptr;
-  std::size_t row = 0;      // of the batch: its first token
-  std::size_t tokens = 0;   // at least 1
+  std::size_t row = 0;     // of the batch: its first token
+  std::size_t tokens = 0;  // at least 1
   std::size_t kv_head = 0;
-  std::size_t blocks = 0;   // that its last token sees
-  std::size_t task = 0;     // blocks of the tiles before it in its round
-  std::size_t result = 0;   // its first result: [blocks, tokens * group]
+  std::size_t blocks = 0;  // that its last token sees
+  std::size_t task = 0;    // blocks of the tiles before it in its round
+  std::size_t result = 0;  // its first result: [blocks, tokens * group]
 };
 
 // The memory of `results` results, then that of each thread, in floats.

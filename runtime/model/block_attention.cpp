@@ -194,17 +194,17 @@ void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> 
     const std::size_t block = task - tile.task;
     const std::size_t rows = rows_of(tile);
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
-      attend_rows(tile, block, first, std::min(kAttentionRows, rows - first),
-                  thread_memory(worker), waiting(tile.result + block * rows + first));
+      attend_rows(tile, block, first, std::min(kAttentionRows, rows - first), thread_memory(worker),
+                  waiting(tile.result + block * rows + first));
     }
   };
   compute.pool().parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t w) {
     for (std::size_t task = begin; task < end; ++task) attend_task(task, w);
   });
-  compute.pool().parallel_for(tiles.size(), 1, [&](std::size_t begin, std::size_t end,
-                                                   std::size_t) {
-    for (std::size_t i = begin; i < end; ++i) merge_tile(tiles[i]);
-  });
+  compute.pool().parallel_for(tiles.size(), 1,
+                              [&](std::size_t begin, std::size_t end, std::size_t) {
+                                for (std::size_t i = begin; i < end; ++i) merge_tile(tiles[i]);
+                              });
 }
 
 void BlockAttention::attend(Compute& compute, std::span<const LayerSlice> slices, bool has_gate) {

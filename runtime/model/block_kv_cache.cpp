@@ -146,7 +146,8 @@ class BlockKvCache final : public KvCache, private KvBlocks {
     auto* at = const_cast<std::byte*>(first_element(part, position, head));
     const std::size_t count = shape_.head_dim;
     if (encoding() == KvEncoding::kFloat32) {
-      for (std::size_t d = 0; d < count; ++d) std::memcpy(at + element_offset(part, d), from + d, 4);
+      for (std::size_t d = 0; d < count; ++d)
+        std::memcpy(at + element_offset(part, d), from + d, 4);
     } else if (encoding() == KvEncoding::kBfloat16) {
       for (std::size_t d = 0; d < count; ++d) {
         const std::uint16_t bits = f32_to_bf16(from[d]);
@@ -200,8 +201,8 @@ std::uint64_t block_kv_cache_bytes(const KvShape& shape) {
   const std::uint64_t block = capped_product(shape.heads, plan.stride());
   if (block >= kTooManyBytes) return kTooManyBytes;
   // The list of blocks may hold three times its size while it grows.
-  const std::uint64_t blocks = capped_product(div_up(shape.context, plan.positions),
-                                              block + 3 * sizeof(AlignedBuffer));
+  const std::uint64_t blocks =
+      capped_product(div_up(shape.context, plan.positions), block + 3 * sizeof(AlignedBuffer));
   return capped_sum(blocks, sizeof(BlockKvCache));
 }
 

@@ -195,16 +195,13 @@ Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
                           [&] { return CpuState::create(config, context, format); });
 }
 
-Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(const ModelConfig& config,
-                                                         ModelWeights weights,
-                                                         std::unique_ptr<ExpertStore> store,
-                                                         const Kernels& kernels,
-                                                         const ActivationLimits& limits,
-                                                         KvEncoding kv_encoding) {
+Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
+    const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
+    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
-  return std::unique_ptr<ForwardBackend>(new CpuForward(
-      config, std::move(weights), std::move(store), kernels, limits,
-      kv_format(kernels, kv_encoding), std::move(activations)));
+  return std::unique_ptr<ForwardBackend>(
+      new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
+                     kv_format(kernels, kv_encoding), std::move(activations)));
 }
 
 }  // namespace moepack

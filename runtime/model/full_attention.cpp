@@ -135,15 +135,15 @@ void FullAttention::attend_rows(Compute& compute, const FullAttentionSpec& spec,
                                 std::span<const LayerSlice> slices, std::size_t tokens) {
   const std::size_t heads = config_.num_heads;
   const std::size_t context = scratch_.context();
-  compute.pool().parallel_for(
-      tokens * heads, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        for (std::size_t i = begin; i < end; ++i) {
-          const LayerSlice* slice = slice_of_row(slices, i / heads);
-          if (slice == nullptr) continue;
-          attend(compute.kernels(), spec, *slice, i / heads, i % heads,
-                 scratch_.scores.data() + worker * context);
-        }
-      });
+  compute.pool().parallel_for(tokens * heads, 1,
+                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                for (std::size_t i = begin; i < end; ++i) {
+                                  const LayerSlice* slice = slice_of_row(slices, i / heads);
+                                  if (slice == nullptr) continue;
+                                  attend(compute.kernels(), spec, *slice, i / heads, i % heads,
+                                         scratch_.scores.data() + worker * context);
+                                }
+                              });
 }
 
 void FullAttention::forward(Compute& compute, const FullAttentionWeights& weights,

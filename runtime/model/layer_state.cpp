@@ -13,8 +13,7 @@ namespace moepack {
 namespace {
 
 KvShape kv_shape(const ModelConfig& c, std::uint64_t context, const KvFormat& format) {
-  return {
-      .heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context, .format = format};
+  return {.heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context, .format = format};
 }
 std::uint64_t conv_floats(const ModelConfig& c) {
   return c.linear_conv_taps == 0 ? 0 : capped_product(c.linear_conv_taps - 1, conv_channels(c));

@@ -28,8 +28,9 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
 
 // Reads such bytes into `state` and gives the number of tokens seen. Any bytes may come:
 // kUnsupported for another version or an unknown encoding, kInvalidArgument for another encoding
-// than the identity's, another model or a position beyond the context, kCorrupt for everything else that is wrong. `state` is changed only when all checks but
-// the reading itself have passed. `name` stands in messages.
+// than the identity's, another model or a position beyond the context, kCorrupt for everything else
+// that is wrong. `state` is changed only when all checks but the reading itself have passed. `name`
+// stands in messages.
 Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
                                     std::string_view name, SequenceState& state);
 
