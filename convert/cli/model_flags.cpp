@@ -66,7 +66,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->check(whole_number(1, 65536))
       ->capture_default_str();
   command.add_option("--kv-cache-type", flags.kv_cache_type,
-                     "Keep keys and values as f32, bf16 or fp8; default: " +
+                     "Keep keys and values as f32, f16, bf16 or fp8; default: " +
                          flags.kv_cache_default + " (reference backend: f32)");
   command.add_option("--cache-type-k", flags.cache_type_k,
                      "llama.cpp's name (-ctk) of --kv-cache-type; needs --cache-type-v too");

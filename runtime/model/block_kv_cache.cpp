@@ -148,9 +148,10 @@ class BlockKvCache final : public KvCache, private KvBlocks {
     if (encoding() == KvEncoding::kFloat32) {
       for (std::size_t d = 0; d < count; ++d)
         std::memcpy(at + element_offset(part, d), from + d, 4);
-    } else if (encoding() == KvEncoding::kBfloat16) {
+    } else if (encoding() != KvEncoding::kFp8) {
+      const bool is_half = encoding() == KvEncoding::kFloat16;
       for (std::size_t d = 0; d < count; ++d) {
-        const std::uint16_t bits = f32_to_bf16(from[d]);
+        const std::uint16_t bits = is_half ? f32_to_f16(from[d]) : f32_to_bf16(from[d]);
         std::memcpy(at + element_offset(part, d), &bits, 2);
       }
     } else {

@@ -20,7 +20,8 @@
 namespace moepack {
 namespace {
 
-constexpr std::array kEncodings{KvEncoding::kFloat32, KvEncoding::kBfloat16, KvEncoding::kFp8};
+constexpr std::array kEncodings{KvEncoding::kFloat32, KvEncoding::kBfloat16, KvEncoding::kFp8,
+                                KvEncoding::kFloat16};
 
 std::vector<float> random_values(std::size_t count, float magnitude, std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -82,6 +83,7 @@ TEST(KvEncoding, ScalesFitTheLargestValue) {
 float kept(KvEncoding encoding, float value, float scale) {
   if (encoding == KvEncoding::kFloat32) return value;
   if (encoding == KvEncoding::kBfloat16) return bf16_to_f32(f32_to_bf16(value));
+  if (encoding == KvEncoding::kFloat16) return f16_to_f32(f32_to_f16(value));
   return f8_e4m3_to_f32(e4m3_code(value, scale)) * scale;
 }
 
@@ -314,7 +316,8 @@ TEST(KvCache, SavesAndLoadsInEveryEncoding) {
   for (const KvFormat format : {KvFormat{KvEncoding::kFloat32, KvLayout::kRows},
                                 KvFormat{KvEncoding::kFloat32, KvLayout::kBlocks},
                                 KvFormat{KvEncoding::kBfloat16, KvLayout::kBlocks},
-                                KvFormat{KvEncoding::kFp8, KvLayout::kBlocks}}) {
+                                KvFormat{KvEncoding::kFp8, KvLayout::kBlocks},
+                                KvFormat{KvEncoding::kFloat16, KvLayout::kBlocks}}) {
     const KvShape shape{.heads = 2, .head_dim = 40, .context = 400, .format = format};
     const auto cache = make_kv_cache(shape);
     ASSERT_OK(cache->store(0, 130, keys.data(), values.data()));
