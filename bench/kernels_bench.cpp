@@ -4,7 +4,6 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "formats/base/bytes.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/thread_pool.h"
+#include "runtime/speed/read_rate.h"
 
 namespace moepack {
 namespace {
@@ -31,35 +31,10 @@ ThreadPool& pool_of(std::size_t threads) {
   return *pool;
 }
 
-// Sums `words` in a way that only waits for memory.
-std::uint64_t read_words(const std::uint64_t* words, std::size_t count) {
-  std::uint64_t sum[8] = {};
-  for (std::size_t i = 0; i + 8 <= count; i += 8) {
-    for (std::size_t j = 0; j < 8; ++j) sum[j] += words[i + j];
-  }
-  return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
-}
-
-// Bytes a second, best of several passes over kStreamBytes.
-double measure_read_rate(std::size_t threads) {
-  const std::vector<std::uint64_t> words(kStreamBytes / 8, 1);
-  double best = 0;
-  for (int pass = 0; pass < 8; ++pass) {
-    const auto start = std::chrono::steady_clock::now();
-    pool_of(threads).parallel_for(
-        words.size(), std::size_t{1} << 15, [&](std::size_t begin, std::size_t end, std::size_t) {
-          benchmark::DoNotOptimize(read_words(words.data() + begin, end - begin));
-        });
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    best = std::max(best, static_cast<double>(kStreamBytes) / took.count());
-  }
-  return best;
-}
-
 double read_rate(std::size_t threads) {
   static std::map<std::size_t, double> rates;
   double& rate = rates[threads];
-  if (rate == 0) rate = measure_read_rate(threads);
+  if (rate == 0) rate = measure_read_rate(threads).value();
   return rate;
 }
 
@@ -141,6 +116,18 @@ struct Case {
   std::size_t threads;
 };
 
+void count_work(benchmark::State& state, const Case& c, const Matrix& matrix) {
+  const auto runs = static_cast<double>(state.iterations());
+  const double bytes = static_cast<double>(matrix.bytes()) * runs;
+  const double flops = 2.0 * static_cast<double>(matrix.view.rows * kCols * c.tokens) * runs;
+  if (c.tokens <= 3) {
+    state.counters["GB/s"] = benchmark::Counter(bytes / 1e9, benchmark::Counter::kIsRate);
+    state.counters["of_read"] =
+        benchmark::Counter(bytes / read_rate(c.threads), benchmark::Counter::kIsRate);
+  }
+  state.counters["GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsRate);
+}
+
 void run_matmul(benchmark::State& state, const Case& c) {
   const Kernels& kernels = *cpu_kernels(c.level).value();
   const Matrix matrix = make_matrix(c.format, c.bytes);
@@ -156,15 +143,30 @@ void run_matmul(benchmark::State& state, const Case& c) {
         });
     benchmark::ClobberMemory();
   }
-  const auto runs = static_cast<double>(state.iterations());
-  const double bytes = static_cast<double>(matrix.bytes()) * runs;
-  const double flops = 2.0 * static_cast<double>(matrix.view.rows * kCols * c.tokens) * runs;
-  if (c.tokens <= 3) {
-    state.counters["GB/s"] = benchmark::Counter(bytes / 1e9, benchmark::Counter::kIsRate);
-    state.counters["of_read"] =
-        benchmark::Counter(bytes / read_rate(c.threads), benchmark::Counter::kIsRate);
+  count_work(state, c, matrix);
+}
+
+// The same with inputs as bytes.
+void run_codes(benchmark::State& state, const Case& c) {
+  const CodeKernels& kernels = cpu_kernels(c.level).value()->codes;
+  const Matrix matrix = make_matrix(c.format, c.bytes);
+  const std::vector<float> x(c.tokens * kCols, 0.25F);
+  std::vector<InputBlock> blocks(c.tokens * input_blocks(kCols));
+  std::vector<const InputBlock*> rows;
+  for (std::size_t t = 0; t < c.tokens; ++t) rows.push_back(&blocks[t * input_blocks(kCols)]);
+  kernels.quantize(x.data(), x.size(), blocks.data());
+  std::vector<float> y(c.tokens * matrix.view.rows);
+  std::vector<std::vector<float>> scratch(c.threads,
+                                          std::vector<float>(matmul_scratch_floats(kCols)));
+  for ([[maybe_unused]] auto _ : state) {
+    pool_of(c.threads).parallel_for(
+        matrix.view.rows, kGrainRows, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+          kernels.multiply(matrix.view, rows.data(), c.tokens, begin, end, y.data(),
+                           matrix.view.rows, scratch[worker]);
+        });
+    benchmark::ClobberMemory();
   }
-  state.counters["GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsRate);
+  count_work(state, c, matrix);
 }
 
 void run_memory_read(benchmark::State& state, std::size_t threads) {
@@ -205,10 +207,12 @@ void run_swiglu(benchmark::State& state, CpuLevel level) {
 }
 
 void register_matmul(const Case& c, const std::string& kind) {
-  const std::string name = kind + "/" + std::string(cpu_level_name(c.level)) + "/" +
-                           to_string(c.format) + "/tokens:" + std::to_string(c.tokens) +
-                           "/threads:" + std::to_string(c.threads);
-  benchmark::RegisterBenchmark(name.c_str(), run_matmul, c)->UseRealTime();
+  const std::string shape = std::string(cpu_level_name(c.level)) + "/" + to_string(c.format) +
+                            "/tokens:" + std::to_string(c.tokens) +
+                            "/threads:" + std::to_string(c.threads);
+  benchmark::RegisterBenchmark((kind + "/" + shape).c_str(), run_matmul, c)->UseRealTime();
+  if (!cpu_kernels(c.level).value()->codes.supports(c.format)) return;
+  benchmark::RegisterBenchmark((kind + "_i8/" + shape).c_str(), run_codes, c)->UseRealTime();
 }
 
 void register_level(CpuLevel level, std::size_t threads) {

@@ -57,14 +57,15 @@ Status check_kv_encoding(const EngineOptions& options) {
                           "give --kv-cache-type f32, or another --backend");
 }
 
-MemoryRequest memory_request(const EngineOptions& options, const KvFormat& kv_format) {
+MemoryRequest memory_request(const EngineOptions& options, const StateForm& form) {
   MemoryRequest request{.context = options.context,
                         .chunk_tokens = options.chunk_tokens,
                         .threads = options.threads,
                         .sequences = options.sequences,
-                        .kv_format = kv_format,
+                        .form = form,
                         .cache_bytes = options.cache_bytes,
-                        .available_bytes = available_memory_bytes()};
+                        .available_bytes = available_memory_bytes(),
+                        .activations = options.activations};
   request.batch_bytes = batch_list_bytes(batch_tokens(request), options.sequences);
   return request;
 }
@@ -80,6 +81,7 @@ struct Engine::Impl {
 
   ModelConfig config;
   MemoryPlan plan;
+  ModelSize size;
   StateIdentity identity;
   std::shared_ptr<SequenceSlots> slots;
   std::unique_ptr<ForwardBackend> backend;
@@ -157,18 +159,21 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   const ModelDir& dir = selected.dir;
   MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
   const MemoryRequest request =
-      memory_request(options, kv_format(*selected.kernels, options.kv_encoding));
+      memory_request(options, state_form(*selected.kernels, options.kv_encoding));
   auto impl = std::make_unique<Impl>();
   MOE_ASSIGN_OR_RETURN(impl->plan,
                        plan_memory(dir.config, resident_memory(dir), dir.pack, request));
-  const ActivationLimits limits{
-      .tokens = batch_tokens(request), .threads = options.threads, .context = options.context};
+  const ActivationLimits limits{.tokens = batch_tokens(request),
+                                .threads = options.threads,
+                                .context = options.context,
+                                .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir));
   const std::uint64_t fingerprint = model_fingerprint(dir, weights);
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertStore> store,
       ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
   impl->config = dir.config;
+  impl->size = moepack::model_size(dir.config, weights, dir.pack);
   impl->identity = {
       .model = fingerprint, .context = options.context, .kv_encoding = options.kv_encoding};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
@@ -221,5 +226,7 @@ std::string_view Engine::kernels_name() const { return impl_->backend->name(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_stats(); }
 void Engine::reset_stats() { impl_->backend->reset_stats(); }
+StageTimes& Engine::stage_times() { return impl_->backend->stage_times(); }
+const ModelSize& Engine::model_size() const { return impl_->size; }
 
 }  // namespace moepack

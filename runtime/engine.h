@@ -9,11 +9,14 @@
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/model/activation_type.h"
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_selection.h"
+#include "runtime/model/model_size.h"
 #include "runtime/model/sequence.h"
+#include "runtime/model/stage_times.h"
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
 #include "runtime/store/expert_store.h"
@@ -25,6 +28,7 @@ struct EngineOptions : ModelSelection {
   std::uint32_t sequences = 1;       // most sequences at the same time
   std::uint64_t cache_bytes = 0;     // 0: chosen from the memory there is
   std::uint32_t chunk_tokens = 512;  // tokens computed at once
+  ActivationType activations = ActivationType::kFloat32;
   // Of keys and values; the reference backend has float32 alone.
   KvEncoding kv_encoding = KvEncoding::kFloat32;
 };
@@ -71,6 +75,9 @@ class Engine {
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;
   void reset_stats();
+  // Stands still until its start().
+  StageTimes& stage_times();
+  const ModelSize& model_size() const;
 
  private:
   struct Impl;

@@ -55,9 +55,12 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
   };
 
   engine.reset();
+  const StageSeconds before = engine.stage_times().read();
   const Clock::time_point prompt_start = Clock::now();
   MOE_RETURN_IF_ERROR(engine.forward(prompt, prompt.size() - 1, draw));
   result.prompt_seconds = seconds_since(prompt_start);
+  const StageSeconds between = engine.stage_times().read();
+  result.prompt_stages = between.since(before);
   const Clock::time_point decode_start = Clock::now();
   while (true) {
     if (result.tokens.size() >= options.max_tokens) break;
@@ -77,6 +80,7 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
     MOE_RETURN_IF_ERROR(engine.forward(std::span(&token, 1), 0, draw));
   }
   result.decode_seconds = seconds_since(decode_start);
+  result.decode_stages = engine.stage_times().read().since(between);
   emit(decoder.finish());
   return result;
 }

@@ -31,6 +31,8 @@ struct GenerateResult {
   std::size_t prompt_tokens = 0;
   double prompt_seconds = 0;
   double decode_seconds = 0;
+  StageSeconds prompt_stages;  // zeros unless the engine's StageTimes run
+  StageSeconds decode_stages;
 
   double prompt_rate() const;  // tokens per second
   double decode_rate() const;

@@ -49,6 +49,7 @@ ROOMS = {
         "runtime/score": set(),
         "runtime": {"runtime/tokenizer", "runtime/store", "runtime/model", "runtime/score"},
         "runtime/corpus": {"runtime/store", "runtime/model", "runtime/score"},
+        "runtime/speed": {"runtime/store", "runtime/model", "runtime/cpu", "runtime"},
     },
     "convert": {
         "convert/job": set(),

@@ -1,5 +1,6 @@
 #include "convert/cli/cmd_run.h"
 
+#include <array>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
@@ -12,6 +13,7 @@
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/timing_output.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/json.h"
 #include "formats/base/limits.h"
@@ -32,6 +34,7 @@ struct RunFlags {
   SamplerOptions sampling;
   bool json = false;
   bool ignore_eos = false;
+  bool timing = false;
 };
 
 // -n as llama.cpp understands it.
@@ -55,6 +58,7 @@ Result<Session> open_session(const RunFlags& flags) {
   const std::uint64_t context = flags.context != 0 ? flags.context : kDefaultContext;
   MOE_ASSIGN_OR_RETURN(session.engine, open_engine(flags.engine, context));
   note_long_context(flags.context, session.engine->config());
+  if (flags.timing) session.engine->stage_times().start();
   session.options.max_tokens = most_tokens(flags.max_tokens);
   session.options.sampling = flags.sampling;
   if (!flags.ignore_eos) {
@@ -78,24 +82,36 @@ ReadStatistics read_statistics(const ExpertStoreStats& stats) {
   return r;
 }
 
-nlohmann::ordered_json to_json(const GenerateResult& result, const Engine& engine) {
-  const ReadStatistics reads = read_statistics(engine.expert_stats());
-  return {{"text", result.text},
-          {"tokens", result.tokens},
-          {"stop_reason", stop_reason_name(result.reason)},
-          {"prompt_tokens", result.prompt_tokens},
-          {"prompt_seconds", result.prompt_seconds},
-          {"prompt_tokens_per_second", result.prompt_rate()},
-          {"decode_tokens", result.tokens.size()},
-          {"decode_seconds", result.decode_seconds},
-          {"decode_tokens_per_second", result.decode_rate()},
-          {"cache_hit_rate", reads.hit_rate},
-          {"gb_read", reads.gigabytes},
-          {"gb_per_second", reads.gigabytes_per_second},
-          {"kernels", engine.kernels_name()}};
+// The passes after the prompt's, which gives the first token.
+std::uint64_t decode_passes(const GenerateResult& result) {
+  return result.tokens.empty() ? 0 : result.tokens.size() - 1;
 }
 
-void print_statistics(const GenerateResult& result, const Engine& engine) {
+nlohmann::ordered_json timing_json(const GenerateResult& result) {
+  return {{"prompt", stages_json(result.prompt_stages, result.prompt_tokens)},
+          {"decode", stages_json(result.decode_stages, decode_passes(result))}};
+}
+
+nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
+  const ReadStatistics reads = read_statistics(engine.expert_stats());
+  nlohmann::ordered_json json{{"text", result.text},
+                              {"tokens", result.tokens},
+                              {"stop_reason", stop_reason_name(result.reason)},
+                              {"prompt_tokens", result.prompt_tokens},
+                              {"prompt_seconds", result.prompt_seconds},
+                              {"prompt_tokens_per_second", result.prompt_rate()},
+                              {"decode_tokens", result.tokens.size()},
+                              {"decode_seconds", result.decode_seconds},
+                              {"decode_tokens_per_second", result.decode_rate()},
+                              {"cache_hit_rate", reads.hit_rate},
+                              {"gb_read", reads.gigabytes},
+                              {"gb_per_second", reads.gigabytes_per_second},
+                              {"kernels", engine.kernels_name()}};
+  if (engine.stage_times().is_running()) json["stages_ms_per_token"] = timing_json(result);
+  return json;
+}
+
+void print_statistics(const GenerateResult& result, Engine& engine) {
   const ReadStatistics reads = read_statistics(engine.expert_stats());
   std::ostringstream out;
   out << std::fixed << std::setprecision(2);
@@ -105,6 +121,12 @@ void print_statistics(const GenerateResult& result, const Engine& engine) {
       << std::setprecision(3) << reads.gigabytes << " GB read, " << reads.gigabytes_per_second
       << " GB/s while reading; kernels: " << engine.kernels_name()
       << "; stopped by: " << stop_reason_name(result.reason) << "\n";
+  if (engine.stage_times().is_running()) {
+    out << "\n"
+        << timing_table(std::array<TimedPart, 2>{
+               TimedPart{"prompt", result.prompt_stages, result.prompt_tokens},
+               TimedPart{"decode", result.decode_stages, decode_passes(result)}});
+  }
   std::cerr << out.str();
 }
 
@@ -171,6 +193,7 @@ Status run_many(const RunFlags& flags) {
 }
 
 void add_flags(CLI::App& command, RunFlags& flags) {
+  flags.engine.default_activations = ActivationType::kInt8;
   add_engine_flags(command, flags.engine);
   CLI::Option_group* input = command.add_option_group("prompt");
   input->add_option("-p,--prompt", flags.prompt,
@@ -206,6 +229,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
   command.add_flag("--ignore-eos", flags.ignore_eos, "Do not stop at the model's end tokens");
+  command.add_flag("--timing", flags.timing, "Say how long each stage of a token takes");
   command.add_flag("--json", flags.json, "Print one JSON object on stdout instead of the text");
 }
 

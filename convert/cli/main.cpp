@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/cli/cmd_bench.h"
 #include "convert/cli/cmd_calibrate.h"
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_export.h"
@@ -32,15 +33,12 @@
 namespace moepack::cli {
 namespace {
 
-// The arguments from last to first, as CLI11 takes them, with names for llama.cpp's short options
-// of several letters, which it would read as one letter and a value.
-std::vector<std::string> long_names(int argc, char** argv) {
-  std::vector<std::string> arguments;
-  for (int i = argc - 1; i > 0; --i) {
-    std::string argument = argv[i];
+// Names for llama.cpp's short options of several letters, which CLI11 would read as one letter and
+// a value.
+std::vector<std::string> long_names(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
     if (argument == "-ctk") argument = "--cache-type-k";
     if (argument == "-ctv") argument = "--cache-type-v";
-    arguments.push_back(std::move(argument));
   }
   return arguments;
 }
@@ -64,6 +62,7 @@ int parse_and_run(int argc, char** argv) {
   register_tier(app, action);
   register_overlay(app, action);
   register_run(app, action);
+  register_bench(app, action);
   register_logits(app, action);
   register_perplexity(app, action);
   const std::string_view first = argc > 1 ? argv[1] : "";
@@ -72,8 +71,7 @@ int parse_and_run(int argc, char** argv) {
     if (!known.is_ok()) return fail(known);
   }
   try {
-    std::vector<std::string> arguments = long_names(argc, argv);
-    app.parse(std::move(arguments));
+    app.parse(long_names(bench_words(argc, argv)));
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {

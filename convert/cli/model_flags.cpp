@@ -33,9 +33,13 @@ Result<std::vector<OverlayGroup>> overlay_groups(const ModelFlags& flags) {
                    "make some with moepack overlay, or leave --overlay out");
 }
 
-}  // namespace
+// The reference backend computes in float32 unless it is told otherwise.
+Result<ActivationType> select_activations(const EngineFlags& flags, Backend backend) {
+  if (!flags.activations.empty()) return parse_activation_type(flags.activations);
+  return backend == Backend::kReference ? ActivationType::kFloat32 : flags.default_activations;
+}
 
-void add_model_flags(CLI::App& command, ModelFlags& flags) {
+void add_selection(CLI::App& command, ModelFlags& flags) {
   command.add_option("-m,--model,MODEL", flags.model, "Model directory")->required();
   command.add_option("--pack", flags.pack,
                      "Expert pack: NAME of packed_experts_NAME, or a directory's whole name");
@@ -52,25 +56,6 @@ void add_model_flags(CLI::App& command, ModelFlags& flags) {
       .add_option("--cpu", flags.cpu,
                   "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni")
       ->capture_default_str();
-  add_threads(command, flags.threads);
-}
-
-void add_engine_flags(CLI::App& command, EngineFlags& flags) {
-  add_model_flags(command, flags);
-  command
-      .add_option("--cache-mb", flags.cache_mib,
-                  "Memory for experts in MiB; 0: what the machine can spare")
-      ->check(whole_number(0, kMaxMebibytes))
-      ->capture_default_str();
-  command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
-      ->check(whole_number(1, 65536))
-      ->capture_default_str();
-  command.add_option("--kv-cache-type", flags.kv_cache_type,
-                     "Keep keys and values as f32, f16, bf16 or fp8; default: " +
-                         flags.kv_cache_default + " (reference backend: f32)");
-  command.add_option("--cache-type-k", flags.cache_type_k,
-                     "llama.cpp's name (-ctk) of --kv-cache-type; needs --cache-type-v too");
-  command.add_option("--cache-type-v", flags.cache_type_v, "The same (-ctv)");
 }
 
 // The encoding of keys and values that the flags name.
@@ -91,6 +76,41 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+}  // namespace
+
+void add_model_flags(CLI::App& command, ModelFlags& flags) {
+  add_selection(command, flags);
+  add_threads(command, flags.threads);
+}
+
+void add_engine_flags(CLI::App& command, EngineFlags& flags) {
+  add_engine_flags_but_threads(command, flags);
+  add_threads(command, flags.threads);
+}
+
+void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
+  add_selection(command, flags);
+  command
+      .add_option("--cache-mb", flags.cache_mib,
+                  "Memory for experts in MiB; 0: what the machine can spare")
+      ->check(whole_number(0, kMaxMebibytes))
+      ->capture_default_str();
+  flags.activations.clear();
+  command
+      .add_option("--activations", flags.activations,
+                  "Inputs of products with quantized weights: i8 (bytes, faster) or f32")
+      ->default_str(std::string(activation_type_name(flags.default_activations)));
+  command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
+      ->check(whole_number(1, 65536))
+      ->capture_default_str();
+  command.add_option("--kv-cache-type", flags.kv_cache_type,
+                     "Keep keys and values as f32, f16, bf16 or fp8; default: " +
+                         flags.kv_cache_default + " (reference backend: f32)");
+  command.add_option("--cache-type-k", flags.cache_type_k,
+                     "llama.cpp's name (-ctk) of --kv-cache-type; needs --cache-type-v too");
+  command.add_option("--cache-type-v", flags.cache_type_v, "The same (-ctv)");
+}
+
 Result<ModelSelection> select_model(const ModelFlags& flags) {
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   ModelSelection selection;
@@ -103,13 +123,16 @@ Result<ModelSelection> select_model(const ModelFlags& flags) {
   return selection;
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context) {
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
+                                            std::uint32_t sequences) {
   EngineOptions options;
   MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags));
   MOE_ASSIGN_OR_RETURN(options.kv_encoding, select_kv_encoding(flags, options.backend));
   options.context = context;
+  options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
+  MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   return Engine::open(options);
 }
 

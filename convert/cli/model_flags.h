@@ -30,18 +30,25 @@ struct EngineFlags : ModelFlags {
   std::string cache_type_k;              // the same as llama.cpp has it: both or neither
   std::string cache_type_v;
   std::string kv_cache_default = "f32";  // with the cpu backend; the reference has f32
+  // As the command's default, and as given.
+  ActivationType default_activations = ActivationType::kFloat32;
+  std::string activations;
 };
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --chunk, --kv-cache-type with the names that llama.cpp has for it.
+// The same and --cache-mb, --chunk, --activations, --kv-cache-type with the names that llama.cpp
+// has for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
+// The same without -t, for a command that has one of its own.
+void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
 
 // Checks the flags, the path of the model first. --overlay names each group once; "all": those that
 // the model has.
 Result<ModelSelection> select_model(const ModelFlags& flags);
-// The same, and opens the engine with a context of `context` tokens.
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context);
+// The same, and opens the engine for `sequences` sequences of at most `context` tokens.
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
+                                            std::uint32_t sequences = 1);
 // Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
 // can be run.
 void note_long_context(std::uint64_t context, const ModelConfig& config);

@@ -1,24 +1,13 @@
 // The I-quants: 256 weights in sub-blocks of 32. IQ1 to IQ3 look groups of eight (IQ3: four) up in
 // a grid (formats/weights/ggml_grids.h), IQ2 and IQ3 with signs apart; IQ4 looks each weight up in
 // a table of 16 values.
-#include <bit>
-
 #include "formats/weights/ggml_block_decoders.h"
 #include "formats/weights/ggml_grids.h"
 
 namespace moepack::ggml {
 namespace {
 
-constexpr std::array<float, 4> kIq2Values{8, 25, 43, 0};  // no entry has digit 3
-constexpr std::array<float, 8> kIq3XxsValues{4, 12, 20, 28, 36, 44, 52, 62};
-constexpr std::array<float, 16> kIq4Values{-127, -104, -83, -65, -49, -35, -22, -10,
-                                           1,    13,   25,  38,  53,  69,  89,  113};
 constexpr float kIq1Delta = 0.125F;
-
-// Seven sign bits stand for eight: the number of minus signs is even.
-std::uint32_t even_signs(std::uint32_t seven) {
-  return seven | (static_cast<std::uint32_t>(std::popcount(seven) % 2) << 7);
-}
 
 float with_sign(float magnitude, std::uint32_t signs, std::size_t j) {
   return ((signs >> j) & 1U) != 0 ? -magnitude : magnitude;
@@ -36,12 +25,6 @@ void write_eight_ternary(std::uint32_t entry, float scale, float delta, float* o
   for (std::size_t j = 0; j < 8; ++j) {
     out[j] = scale * (signed_float((entry >> (2 * j)) & 3U, 1) + delta);
   }
-}
-
-// (1/2 + code) / 4 of d: the scale of half a sub-block in IQ2_XS and IQ2_S, four bits each.
-float half_scale(const std::byte* scales, float d, std::size_t sub, std::size_t eight) {
-  const float code = static_cast<float>(nibble_at(scales, sub, eight / 2));
-  return d * (0.5F + code) * 0.25F;
 }
 
 }  // namespace
@@ -66,7 +49,7 @@ void decode_iq2_xs(const std::byte* block, float* out) {
   const float d = half_at(block);
   for (std::size_t group = 0; group < 32; ++group) {
     const std::uint32_t word = load_le<std::uint16_t>(block + 2 + 2 * group);
-    write_eight(kIq2XsGrid[word & 511U], half_scale(block + 66, d, group / 4, group % 4),
+    write_eight(kIq2XsGrid[word & 511U], half_scale(block + 66, d, group / 2),
                 even_signs(word >> 9), out + 8 * group);
   }
 }
@@ -78,8 +61,8 @@ void decode_iq2_s(const std::byte* block, float* out) {
   for (std::size_t group = 0; group < 32; ++group) {
     const std::uint32_t entry =
         byte_at(block + 2, group) | (bits_at(block + 66, group / 4, group % 4, 2) << 8);
-    write_eight(kIq2SGrid[entry], half_scale(block + 74, d, group / 4, group % 4),
-                byte_at(block + 34, group), out + 8 * group);
+    write_eight(kIq2SGrid[entry], half_scale(block + 74, d, group / 2), byte_at(block + 34, group),
+                out + 8 * group);
   }
 }
 
@@ -135,17 +118,11 @@ void decode_iq1_s(const std::byte* block, float* out) {
 // Low bits of the grid entries[32] @0, nibbles[16] @32: upper three bits and the sign of delta;
 // u16[4] @48: four scales of three bits, and in the top four bits the quarters of d
 void decode_iq1_m(const std::byte* block, float* out) {
-  std::array<std::uint32_t, 4> scales{};
-  std::uint32_t d_bits = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    scales[i] = load_le<std::uint16_t>(block + 48 + 2 * i);
-    d_bits |= (scales[i] >> 12) << (4 * i);
-  }
-  const float d = f16_to_f32(static_cast<std::uint16_t>(d_bits));
+  const float d = spread_half_at(block + 48);
   for (std::size_t group = 0; group < 32; ++group) {
     const std::size_t half = group / 2;  // a scale for every 16 weights
-    const std::uint32_t code = (scales[half / 4] >> (3 * (half % 4))) & 7U;
-    const float scale = d * static_cast<float>(2 * code + 1);
+    const std::uint32_t scales = load_le<std::uint16_t>(block + 48 + 2 * (half / 4));
+    const float scale = d * static_cast<float>(2 * ((scales >> (3 * (half % 4))) & 7U) + 1);
     const std::uint32_t high = nibble_at(block + 32, group / 2, group % 2);
     const float delta = (high & 8U) != 0 ? -kIq1Delta : kIq1Delta;
     write_eight_ternary(kIq1Grid[byte_at(block, group) | ((high & 7U) << 8)], scale, delta,

@@ -3,33 +3,6 @@
 #include "formats/weights/ggml_block_decoders.h"
 
 namespace moepack::ggml {
-namespace {
-
-struct ScaleAndMin {
-  std::uint32_t scale;
-  std::uint32_t min;
-};
-
-// Pair `j` of the twelve bytes that hold eight pairs of six bits (Q4_K, Q5_K).
-ScaleAndMin packed_pair(const std::byte* scales, std::size_t j) {
-  if (j < 4) return {byte_at(scales, j) & 63U, byte_at(scales, j + 4) & 63U};
-  return {(byte_at(scales, j + 4) & 15U) | ((byte_at(scales, j - 4) >> 6) << 4),
-          (byte_at(scales, j + 4) >> 4) | ((byte_at(scales, j) >> 6) << 4)};
-}
-
-// Scale `j` of the twelve bytes that hold sixteen of six bits (Q3_K), less 32.
-float packed_scale(const std::byte* scales, std::size_t j) {
-  const std::uint32_t high = bits_at(scales, 8 + j % 4, j / 4, 2) << 4;
-  return signed_float(nibble_at(scales, j % 8, j / 8) | high, 32);
-}
-
-// Two bits of weight i where each byte holds weights 32 apart, and 32 bytes make 128 weights.
-std::uint32_t two_bits(const std::byte* codes, std::size_t i) {
-  return bits_at(codes, i / 128 * 32 + i % 32, i % 128 / 32, 2);
-}
-
-}  // namespace
-
 // 16 sub-blocks of 16: scale (low) and minimum (high) of four bits [16] @0, two-bit codes[64] @16,
 // d @80, dmin @82
 void decode_q2_k(const std::byte* block, float* out) {

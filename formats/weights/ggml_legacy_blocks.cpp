@@ -3,15 +3,6 @@
 #include "formats/weights/ggml_block_decoders.h"
 
 namespace moepack::ggml {
-namespace {
-
-// Nibbles, and the fifth bits of a little-endian word where there are any.
-std::uint32_t five_bits(const std::byte* nibbles, std::uint32_t high, std::size_t i) {
-  return nibble_at(nibbles, i % 16, i / 16) | (((high >> i) & 1U) << 4);
-}
-
-}  // namespace
-
 // d @0, nibbles[16] @2
 void decode_q4_0(const std::byte* block, float* out) {
   const float d = half_at(block);

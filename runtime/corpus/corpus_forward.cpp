@@ -64,11 +64,11 @@ ActivationLimits limits_of(const CorpusOptions& options) {
 
 CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) {
   const ModelConfig& c = model.config;
-  const KvFormat kv = kv_format(*options.kernels, kKvEncoding);
   CorpusMemory memory;
   memory.resident_bytes = resident_memory(model);
+  const StateForm form = state_form(*options.kernels, kKvEncoding);
   for (const LayerType type : kLayerTypes) {
-    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context, kv);
+    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context, form);
   }
   memory.scratch_bytes = activation_bytes(c, limits_of(options));
   memory.cache_bytes = cache_bytes(model.pack, options);
@@ -87,7 +87,7 @@ struct CorpusForward::Impl {
         store(std::move(expert_store)),
         layers(config, weights, *options.kernels, limits_of(options), std::move(activations)) {}
 
-  Status make_states(std::uint64_t context, const KvFormat& kv);
+  Status make_states(std::uint64_t context, const StateForm& form);
   Status mix_window(std::uint32_t layer, const TokenWindow& window, const ExpertInputsSink& sink);
 
   const ModelConfig& config;
@@ -100,10 +100,10 @@ struct CorpusForward::Impl {
   std::vector<Assignment> routing;  // [tokens * K] of the layer
 };
 
-Status CorpusForward::Impl::make_states(std::uint64_t context, const KvFormat& kv) {
+Status CorpusForward::Impl::make_states(std::uint64_t context, const StateForm& form) {
   for (std::size_t i = 0; i < kLayerTypes.size(); ++i) {
     if (!occurs(config, kLayerTypes[i])) continue;
-    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context, kv));
+    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context, form));
   }
   return Status::ok();
 }
@@ -122,7 +122,8 @@ Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model
                        Activations::create(model.config, limits_of(options)));
   auto impl = std::make_unique<Impl>(model, std::move(weights), std::move(store), options,
                                      std::move(activations));
-  MOE_RETURN_IF_ERROR(impl->make_states(options.context, kv_format(*options.kernels, kKvEncoding)));
+  MOE_RETURN_IF_ERROR(
+      impl->make_states(options.context, state_form(*options.kernels, kKvEncoding)));
   return std::unique_ptr<CorpusForward>(new CorpusForward(std::move(impl)));
 }
 

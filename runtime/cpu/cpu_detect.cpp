@@ -18,6 +18,7 @@ constexpr std::uint32_t kLeaf7Avx512dq = 1U << 17;
 constexpr std::uint32_t kLeaf7Avx512bw = 1U << 30;
 constexpr std::uint32_t kLeaf7Avx512vl = 1U << 31;
 constexpr std::uint32_t kLeaf7EcxAvx512vbmi = 1U << 1;
+constexpr std::uint32_t kLeaf7EcxAvx512vbmi2 = 1U << 6;
 constexpr std::uint32_t kLeaf7EcxAvx512vnni = 1U << 11;
 
 // Bits of XCR0 for XMM and YMM, and for AVX-512 also for the mask registers and both halves of ZMM.
@@ -62,7 +63,8 @@ CpuLevel level_from_cpuid(const CpuidReport& report) {
       has_all(report.leaf7_ebx, kLeaf7Avx512f | kLeaf7Avx512dq | kLeaf7Avx512bw | kLeaf7Avx512vl) &&
       has_all(report.xcr0, kXcr0Avx512);
   if (!avx512) return CpuLevel::kAvx2;
-  const bool vnni = has_all(report.leaf7_ecx, kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi);
+  const bool vnni = has_all(report.leaf7_ecx,
+                            kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
   return vnni ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
 }
 

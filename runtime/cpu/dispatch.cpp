@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/cpu_detect.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
@@ -10,7 +11,7 @@ namespace moepack {
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
   return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),
-                   digit_scratch_floats(cols), kRowBlock * kColTile}) +
+                   digit_scratch_floats(cols), kRowBlock * kColTile, kPanelBytes / sizeof(float)}) +
          kScratchAlignFloats;
 }
 
@@ -46,6 +47,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
   static const Kernels kScalarTable = [] {
     Kernels table = reference_kernels();
     table.name = cpu_level_name(CpuLevel::kScalar);
+    table.delta_block = &scalar_delta_block();
     table.attention = &scalar_attention();
     return table;
   }();

@@ -2,14 +2,21 @@
 // called through it. Everybody else uses cpu_kernels() in runtime/model/kernels.h.
 #pragma once
 
+#include "runtime/model/delta_block.h"
 #include "runtime/model/kernels.h"
 
 namespace moepack {
+
+// For all processors.
+const DeltaBlockKernels& scalar_delta_block();
 
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
+
+const DeltaBlockKernels& avx2_delta_block();
+const DeltaBlockKernels& avx512_delta_block();
 extern const AttentionKernels kAvx2Attention;
 extern const AttentionKernels kAvx512Attention;
 #endif

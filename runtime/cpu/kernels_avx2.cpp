@@ -12,6 +12,7 @@
 #include "formats/weights/ggml_blocks.h"
 #include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
 
@@ -140,12 +141,22 @@ constexpr Kernels kAvx2{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .codes = {},
+    .delta_block = nullptr,
     .attention = &kAvx2Attention,
 };
 
 }  // namespace
 
-const Kernels& avx2_kernels() { return kAvx2; }
+const Kernels& avx2_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = kAvx2;
+    table.codes = avx2_code_kernels();
+    table.delta_block = &avx2_delta_block();
+    return table;
+  }();
+  return kTable;
+}
 
 }  // namespace moepack
 

@@ -18,6 +18,7 @@
 #include "formats/weights/ggml_blocks.h"
 #include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
 
@@ -142,12 +143,22 @@ constexpr Kernels kAvx512{
     .axpy = axpy,
     .swiglu = swiglu,
     .gated_delta_step = gated_delta_step,
+    .codes = {},
+    .delta_block = nullptr,
     .attention = &kAvx512Attention,
 };
 
 }  // namespace
 
-const Kernels& avx512_kernels() { return kAvx512; }
+const Kernels& avx512_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = kAvx512;
+    table.codes = avx2_code_kernels();
+    table.delta_block = &avx512_delta_block();
+    return table;
+  }();
+  return kTable;
+}
 
 }  // namespace moepack
 

@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 
 #include "runtime/cpu/block_kernels.h"
+#include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
 
@@ -42,6 +43,7 @@ const Kernels& avx512vnni_kernels() {
     Kernels table = avx512_kernels();
     table.name = "avx512vnni";
     table.matmul = matmul;
+    table.codes = avx512vnni_code_kernels();
     return table;
   }();
   return kTable;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "formats/weights/qcodec.h"
+#include "runtime/cpu/codes_reference.h"
 #include "runtime/model/kernels.h"
 
 namespace moepack {
@@ -89,19 +90,26 @@ void gated_delta_step(float* state, const float* q, const float* k, const float*
   }
 }
 
-constexpr Kernels kReference{
-    .name = "reference",
-    .supports = can_decode,
-    .matmul = matmul,
-    .dot = dot,
-    .axpy = axpy,
-    .swiglu = swiglu,
-    .gated_delta_step = gated_delta_step,
-    .attention = nullptr,
-};
+Kernels make_reference() {
+  return {
+      .name = "reference",
+      .supports = can_decode,
+      .matmul = matmul,
+      .dot = dot,
+      .axpy = axpy,
+      .swiglu = swiglu,
+      .gated_delta_step = gated_delta_step,
+      .codes = reference_code_kernels(),
+      .delta_block = nullptr,
+      .attention = nullptr,
+  };
+}
 
 }  // namespace
 
-const Kernels& reference_kernels() { return kReference; }
+const Kernels& reference_kernels() {
+  static const Kernels kTable = make_reference();
+  return kTable;
+}
 
 }  // namespace moepack

@@ -5,6 +5,7 @@
 
 #include "formats/base/bytes.h"
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/delta_block.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/layer_state.h"
 
@@ -65,7 +66,8 @@ struct ActivationLayout {
     take(a.rotation, limits.threads, c.rotary_dim);
   }
 
-  void take_delta(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
+  void take_delta(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
+    const std::uint64_t tokens = limits.tokens;
     const std::uint64_t value = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
     take(a.delta_raw, tokens, conv_channels(c));
     take(a.delta_qkv, tokens, conv_channels(c));
@@ -73,6 +75,9 @@ struct ActivationLayout {
     take(a.delta_b, tokens, c.linear_value_heads);
     take(a.delta_a, tokens, c.linear_value_heads);
     take(a.delta_mixed, tokens, value);
+    const bool has_heads = c.linear_value_heads != 0;
+    take(a.delta_block, has_heads ? limits.threads : 0,
+         delta_block_floats(c.linear_key_dim, c.linear_value_dim));
   }
 
   void take_experts(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
@@ -91,14 +96,28 @@ struct ActivationLayout {
     take(a.shared_weight, tokens, 1);
   }
 
+  void take_blocks(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
+    const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
+    take(a.input_blocks, tokens, input_blocks(widest_input(c)));
+    take(a.input_rows, tokens, 1);
+    take(a.gathered_rows, uses, 1);
+    take(a.expert_blocks, uses, input_blocks(c.expert_width));
+    take(a.expert_rows, uses, 1);
+    take(a.shared_blocks, tokens, input_blocks(c.shared_expert_width));
+    take(a.shared_rows, tokens, 1);
+  }
+
   void take_all(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
     take(a.hidden, limits.logit_rows == 0 ? 0 : limits.tokens, c.hidden_size);
     take(a.normed, std::max(limits.tokens, limits.logit_rows), c.hidden_size);
     take(a.mixed, limits.tokens, c.hidden_size);
     take(a.logits, limits.logit_rows, c.vocab_size);
     take_attention(a, c, limits);
-    take_delta(a, c, limits.tokens);
+    take_delta(a, c, limits);
     take_experts(a, c, limits.tokens);
+    if (limits.activations == ActivationType::kInt8) {
+      take_blocks(a, c, std::max(limits.tokens, limits.logit_rows));
+    }
     take(a.matmul_scratch, limits.threads, matmul_scratch_floats(widest_input(c)));
   }
 

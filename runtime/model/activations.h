@@ -10,7 +10,9 @@
 #include "formats/base/file.h"
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/model/activation_type.h"
 #include "runtime/model/attention_tiles.h"
+#include "runtime/model/code_kernels.h"
 #include "runtime/model/router.h"
 
 namespace moepack {
@@ -25,6 +27,7 @@ struct ActivationLimits {
   // Rows of logits computed together. 0: the caller keeps the residual stream and the logits
   // elsewhere, and this scratch has neither.
   std::uint64_t logit_rows = kLogitRows;
+  ActivationType activations = ActivationType::kFloat32;
 };
 
 // Tokens [first, first + count) of the gathered inputs belong to one expert.
@@ -64,6 +67,7 @@ class Activations {
   std::span<float> delta_b;      // [T, nv]
   std::span<float> delta_a;      // [T, nv]
   std::span<float> delta_mixed;  // [T, nv * dv]
+  std::span<float> delta_block;  // [threads, delta_block_floats(dk, dv)]
 
   std::span<float> router_logits;   // [T, E]
   std::span<Assignment> sorted;     // [T * K]: by expert, then token
@@ -77,6 +81,15 @@ class Activations {
   std::span<float> shared_up;       // [T, S]
   std::span<float> shared_out;      // [T, H]
   std::span<float> shared_weight;   // [T]
+
+  // Quantized inputs; empty with activations of float32. W is the widest input of a product.
+  std::span<InputBlock> input_blocks;          // [T, W / 32]: of one stage
+  std::span<const InputBlock*> input_rows;     // [T]
+  std::span<const InputBlock*> gathered_rows;  // [T * K]: blocks of u in the order of sorted
+  std::span<InputBlock> expert_blocks;         // [T * K, M / 32]: inputs of the down projection
+  std::span<const InputBlock*> expert_rows;    // [T * K]
+  std::span<InputBlock> shared_blocks;         // [T, S / 32]
+  std::span<const InputBlock*> shared_rows;    // [T]
 
   std::span<float> matmul_scratch;  // [threads, matmul_scratch_floats of the widest matrix]
 

@@ -7,8 +7,17 @@
 namespace moepack {
 namespace {
 
-// Multiply-adds below which a task costs less than handing it over.
+// Multiply-adds of a task: usually at least the first; the second where a matrix has too few rows
+// to give every thread that much, and below it a task costs less than handing it over.
 constexpr std::uint64_t kTaskWork = 64 * 1024;
+constexpr std::uint64_t kLeastTaskWork = 32 * 1024;
+// Of a large matrix each thread gets so many tasks, unless a task would have more work than this
+// many of the usual ones and the last to end keep the others waiting.
+constexpr std::uint64_t kTasksPerThread = 8;
+constexpr std::uint64_t kMostTaskWork = 8;
+constexpr std::uint64_t kRowGroup = 2 * kCodeRows;
+// Inputs below which quantizing them costs less than handing it over.
+constexpr std::size_t kQuantizedValues = 16 * 1024;
 
 // For values whose squares float32 cannot hold; of finite values the sum is finite.
 double wide_square_sum(const float* x, std::size_t n) {
@@ -26,16 +35,37 @@ void wide_rms_norm(const float* x, std::span<const float> factor, float eps, flo
 
 }  // namespace
 
-Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch)
+Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch,
+                 const InputScratch& inputs)
     : kernels_(&kernels),
       pool_(threads),
       scratch_(scratch),
-      scratch_floats_(scratch.size() / threads) {}
+      scratch_floats_(scratch.size() / threads),
+      inputs_(inputs) {}
+
+RowInputs Compute::quantize(const float* x, std::size_t cols, std::size_t tokens) {
+  const std::size_t blocks = input_blocks(cols);
+  const auto quantize_rows = [&](std::size_t begin, std::size_t end, std::size_t) {
+    for (std::size_t t = begin; t < end; ++t) {
+      inputs_.rows[t] = inputs_.blocks.data() + t * blocks;
+      kernels_->codes.quantize(x + t * cols, cols, inputs_.blocks.data() + t * blocks);
+    }
+  };
+  const std::size_t grain = std::max<std::size_t>(1, kQuantizedValues / cols);
+  pool_.parallel_for(tokens, grain, quantize_rows);
+  return {x, inputs_.rows.data()};
+}
 
 std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {
   const std::uint64_t per_row = std::max<std::uint64_t>(1, w.cols * tokens);
+  const std::uint64_t threads = pool_.size();
+  const std::uint64_t usual = align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kRowGroup);
+  const std::uint64_t share = align_up(w.rows / (kTasksPerThread * threads), kRowGroup);
+  const std::uint64_t grain = std::clamp(share, usual, kMostTaskWork * usual);
+  if (w.rows >= grain * threads) return grain;
   // Whole blocks of the kernels: a task of single rows takes several times as long.
-  return align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kMatmulRows);
+  const std::uint64_t least = std::max<std::uint64_t>(1, kLeastTaskWork / per_row);
+  return std::min(grain, align_up(std::max(least, div_up(w.rows, threads)), kCodeRows));
 }
 
 void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y) {
@@ -48,6 +78,11 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
   const auto tasks_of = [&](const Product& product) {
     return div_up(product.w->rows, row_grain(*product.w, tokens));
   };
+  RowInputs inputs{.x = x};
+  if (std::any_of(products.begin(), products.end(),
+                  [&](const Product& product) { return takes_blocks(product.w->format); })) {
+    inputs = quantize(x, products.front().w->cols, tokens);
+  }
   std::size_t tasks = 0;
   for (const Product& product : products) tasks += tasks_of(product);
   pool_.parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
@@ -57,8 +92,8 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
       for (; task >= tasks_of(*product); ++product) task -= tasks_of(*product);
       const QMatrixView& w = *product->w;
       const std::uint64_t grain = row_grain(w, tokens);
-      kernels_->matmul(w, x, w.cols, tokens, task * grain, std::min(w.rows, (task + 1) * grain),
-                       product->y, w.rows, scratch(worker));
+      multiply_rows(w, inputs, tokens, task * grain, std::min(w.rows, (task + 1) * grain),
+                    product->y, worker);
     }
   });
 }

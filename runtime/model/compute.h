@@ -9,6 +9,7 @@
 
 #include "formats/weights/qformat.h"
 #include "runtime/model/kernels.h"
+#include "runtime/model/stage_times.h"
 #include "runtime/model/thread_pool.h"
 
 namespace moepack {
@@ -19,20 +20,46 @@ struct Product {
   float* y = nullptr;  // [tokens, w->rows], contiguous
 };
 
+// The inputs of a product, [tokens, cols]: as floats, and as blocks where they were quantized.
+struct RowInputs {
+  const float* x = nullptr;                   // contiguous; null where only blocks are needed
+  const InputBlock* const* blocks = nullptr;  // of each token; null: products take floats
+};
+
+// What Compute needs besides scratch for products of quantized inputs; empty: it has none, and
+// products take floats.
+struct InputScratch {
+  std::span<InputBlock> blocks;       // of as many tokens of the widest matrix as are computed
+  std::span<const InputBlock*> rows;  // [tokens]
+};
+
 // One thread at a time calls it; its pool shares the work among the threads. kernels() and
 // scratch(worker) may also be used inside the pool's tasks.
 class Compute {
  public:
   // `scratch`: for each of `threads` (>= 1) threads as much as the widest matrix that will be
   // multiplied needs (matmul_scratch_floats); it outlives the object.
-  Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch);
+  // `inputs` likewise.
+  Compute(const Kernels& kernels, std::size_t threads, std::span<float> scratch,
+          const InputScratch& inputs = {});
 
   const Kernels& kernels() const { return *kernels_; }
   ThreadPool& pool() { return pool_; }
+  StageTimes& times() { return times_; }
   // Scratch of one worker of the pool, for Kernels::matmul.
   std::span<float> scratch(std::size_t worker) {
     return scratch_.subspan(worker * scratch_floats_, scratch_floats_);
   }
+
+  // Whether products with matrices of this format take quantized inputs. That depends on nothing
+  // else, so that a token's results do not depend on what is computed beside it.
+  bool takes_blocks(const WeightFormat& format) const {
+    return has_blocks() && kernels_->codes.supports(format);
+  }
+  bool has_blocks() const { return !inputs_.rows.empty(); }
+  // x [tokens, cols] with its blocks, in scratch that the next call of this, of matmul or products
+  // overwrites.
+  RowInputs quantize(const float* x, std::size_t cols, std::size_t tokens);
 
   // y[t] = W x[t] for all rows, shared among the threads. x: [tokens, W.cols], y: [tokens, W.rows],
   // both contiguous.
@@ -41,14 +68,28 @@ class Compute {
   // The same for several matrices of as many columns with one input, in one parallel region.
   void products(std::span<const Product> products, const float* x, std::size_t tokens);
 
-  // Rows per task such that a task is worth handing to a thread.
+  // Rows [begin, end) of y[t] = W x[t], in worker `worker` of a task of the pool's: the one way in
+  // which a stage multiplies.
+  void multiply_rows(const QMatrixView& w, const RowInputs& x, std::size_t tokens,
+                     std::uint64_t begin, std::uint64_t end, float* y, std::size_t worker) {
+    if (x.blocks != nullptr && takes_blocks(w.format)) {
+      kernels_->codes.multiply(w, x.blocks, tokens, begin, end, y, w.rows, scratch(worker));
+    } else {
+      kernels_->matmul(w, x.x, w.cols, tokens, begin, end, y, w.rows, scratch(worker));
+    }
+  }
+
+  // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several
+  // tasks. A multiple of kCodeRows; of 32, but for matrices that have too few rows for that.
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
 
  private:
   const Kernels* kernels_;
   ThreadPool pool_;
+  StageTimes times_;
   std::span<float> scratch_;  // [threads, scratch_floats_]
   std::size_t scratch_floats_;
+  InputScratch inputs_;
 };
 
 // out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * factor, rows of `width`. out may be x. In float32, but

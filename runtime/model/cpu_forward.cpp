@@ -1,5 +1,6 @@
 #include "runtime/model/cpu_forward.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -19,12 +20,12 @@ class CpuState final : public SequenceState {
  public:
   static Result<std::unique_ptr<SequenceState>> create(const ModelConfig& config,
                                                        std::uint64_t context,
-                                                       const KvFormat& format) {
+                                                       const StateForm& form) {
     std::unique_ptr<CpuState> state(new CpuState());
     state->layers_.reserve(config.layers.size());
     for (const LayerSpec& spec : config.layers) {
       MOE_ASSIGN_OR_RETURN(LayerState layer,
-                           LayerState::create(config, layer_type(spec), context, format));
+                           LayerState::create(config, layer_type(spec), context, form));
       state->layers_.push_back(std::move(layer));
     }
     return std::unique_ptr<SequenceState>(std::move(state));
@@ -39,6 +40,13 @@ class CpuState final : public SequenceState {
   Result<std::unique_ptr<SequenceState>> copy(std::uint64_t tokens) const override {
     return or_out_of_memory(kStateList, layers_.size() * sizeof(LayerState),
                             [&] { return copy_layers(tokens); });
+  }
+
+  DeltaForm delta_form() const override {
+    const bool has_rows = std::any_of(layers_.begin(), layers_.end(), [](const LayerState& layer) {
+      return !layer.rows.decays.empty();
+    });
+    return has_rows ? DeltaForm::kBlocks : DeltaForm::kTokens;
   }
 
   std::uint64_t memory_bytes() const override {
@@ -89,13 +97,13 @@ class CpuState final : public SequenceState {
 class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
-             const Kernels& kernels, const ActivationLimits& limits, const KvFormat& format,
+             const Kernels& kernels, const ActivationLimits& limits, const StateForm& form,
              Activations activations)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
         limits_(limits),
-        kv_format_(format),
+        form_(form),
         layers_(config_, weights_, kernels, limits, std::move(activations)) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
@@ -103,13 +111,16 @@ class CpuForward final : public ForwardBackend {
   std::size_t max_logit_rows() const override { return limits_.logit_rows; }
 
   Result<std::unique_ptr<SequenceState>> make_state() override {
-    return make_cpu_state(config_, limits_.context, kv_format_);
+    return make_cpu_state(config_, limits_.context, form_);
   }
 
   void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) override {
     tokens_ = tokens.size();
     observer_ = observer;
-    layers_.embed(tokens, hidden());
+    {
+      const StageScope stage(stage_times(), Stage::kEmbed);
+      layers_.embed(tokens, hidden());
+    }
     if (observer_ != nullptr) observer_->on_embedding(tokens_, hidden_rows());
   }
 
@@ -129,6 +140,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   std::span<const Assignment> route(std::uint32_t layer) override {
+    const StageScope stage(stage_times(), Stage::kRouter);
     rows_.clear();
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
@@ -149,6 +161,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   std::span<const float> logits(std::span<const std::size_t> rows) override {
+    const StageScope stage(stage_times(), Stage::kHead);
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
     const std::span<float> out = layers_.activations().logits;
@@ -158,6 +171,7 @@ class CpuForward final : public ForwardBackend {
 
   ExpertStoreStats expert_stats() const override { return store_->stats(); }
   void reset_stats() override { store_->reset_stats(); }
+  StageTimes& stage_times() override { return layers_.compute().times(); }
 
  private:
   // Ends a slice whose activations are not finite.
@@ -178,7 +192,7 @@ class CpuForward final : public ForwardBackend {
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
   ActivationLimits limits_;
-  KvFormat kv_format_;
+  StateForm form_;
   LayerForward layers_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
@@ -190,9 +204,9 @@ class CpuForward final : public ForwardBackend {
 
 Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
                                                       std::uint64_t context,
-                                                      const KvFormat& format) {
+                                                      const StateForm& form) {
   return or_out_of_memory(kStateList, config.layers.size() * sizeof(LayerState),
-                          [&] { return CpuState::create(config, context, format); });
+                          [&] { return CpuState::create(config, context, form); });
 }
 
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
@@ -201,7 +215,7 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   return std::unique_ptr<ForwardBackend>(
       new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
-                     kv_format(kernels, kv_encoding), std::move(activations)));
+                     state_form(kernels, kv_encoding), std::move(activations)));
 }
 
 }  // namespace moepack

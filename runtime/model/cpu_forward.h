@@ -16,15 +16,15 @@
 namespace moepack {
 
 // Takes `weights` and `store`; `kernels` lives as long as the program. Keys and values are kept as
-// kv_format(kernels, kv_encoding). kIo when there is no memory for the scratch of `limits`.
+// state_form(kernels, kv_encoding). kIo when there is no memory for the scratch of `limits`.
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding);
 
-// The state that this backend makes, for sequences of at most `context` tokens of a model of this
-// shape. kIo when memory is short: what it was for, and how many bytes of it.
+// The state that this backend makes with kernels that compute in `form`, for sequences of at most
+// `context` tokens of a model of this shape. kIo when memory is short: what it was for, and how
+// many bytes of it.
 Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
-                                                      std::uint64_t context,
-                                                      const KvFormat& format = {});
+                                                      std::uint64_t context, const StateForm& form);
 
 }  // namespace moepack

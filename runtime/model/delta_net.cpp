@@ -1,6 +1,7 @@
 #include "runtime/model/delta_net.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace moepack {
@@ -12,7 +13,10 @@ constexpr float kL2Epsilon = 1e-6F;
 }  // namespace
 
 DeltaNet::DeltaNet(const ModelConfig& config, Activations& scratch)
-    : config_(config), scratch_(scratch), channels_(conv_channels(config)) {}
+    : config_(config),
+      scratch_(scratch),
+      channels_(conv_channels(config)),
+      blocks_(config, scratch) {}
 
 // Depthwise causal convolution over the raw inputs, then silu. The first taps - 1 tokens of a slice
 // look back into the window that the state keeps.
@@ -115,17 +119,27 @@ void DeltaNet::gate_output(Compute& compute, const DeltaNetWeights& weights, std
   });
 }
 
-void DeltaNet::forward(Compute& compute, const DeltaNetWeights& weights,
-                       std::span<const LayerSlice> slices, const float* u, std::size_t tokens,
-                       float* out) {
-  compute.matmul(weights.in_qkv, u, tokens, scratch_.delta_raw.data());
-  compute.matmul(weights.in_z, u, tokens, scratch_.delta_z.data());
-  compute.matmul(weights.in_b, u, tokens, scratch_.delta_b.data());
-  compute.matmul(weights.in_a, u, tokens, scratch_.delta_a.data());
+void DeltaNet::mix_by_tokens(Compute& compute, const DeltaNetWeights& weights,
+                             std::span<const LayerSlice> slices, std::size_t tokens) {
   convolve(compute, weights, slices, tokens);
   normalise_keys(compute, tokens);
   recur(compute, weights, slices);
   gate_output(compute, weights, tokens);
+}
+
+void DeltaNet::forward(Compute& compute, const DeltaNetWeights& weights,
+                       std::span<const LayerSlice> slices, const float* u, std::size_t tokens,
+                       float* out) {
+  const std::array<Product, 4> inputs{{{&weights.in_qkv, scratch_.delta_raw.data()},
+                                       {&weights.in_z, scratch_.delta_z.data()},
+                                       {&weights.in_b, scratch_.delta_b.data()},
+                                       {&weights.in_a, scratch_.delta_a.data()}}};
+  compute.products(inputs, u, tokens);
+  if (compute.kernels().delta_block != nullptr) {
+    blocks_.mix(compute, weights, slices);
+  } else {
+    mix_by_tokens(compute, weights, slices, tokens);
+  }
   compute.matmul(weights.out, scratch_.delta_mixed.data(), tokens, out);
 }
 

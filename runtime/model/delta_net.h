@@ -1,5 +1,6 @@
 // GatedDeltaNet, the linear attention of Qwen3.5 (arXiv 2412.06464; transformers'
-// torch_recurrent_gated_delta_rule with use_qk_l2norm_in_kernel).
+// torch_recurrent_gated_delta_rule with use_qk_l2norm_in_kernel): token by token, or in blocks
+// where the kernels know that form.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/activations.h"
 #include "runtime/model/compute.h"
+#include "runtime/model/delta_net_blocks.h"
 #include "runtime/model/layer_slice.h"
 #include "runtime/model/model_weights.h"
 
@@ -26,6 +28,8 @@ class DeltaNet {
                const float* u, std::size_t tokens, float* out);
 
  private:
+  void mix_by_tokens(Compute& compute, const DeltaNetWeights& weights,
+                     std::span<const LayerSlice> slices, std::size_t tokens);
   void convolve(Compute& compute, const DeltaNetWeights& weights,
                 std::span<const LayerSlice> slices, std::size_t tokens);
   void move_window(const LayerSlice& slice);
@@ -38,6 +42,7 @@ class DeltaNet {
   ModelConfig config_;
   Activations& scratch_;
   std::size_t channels_;
+  DeltaNetBlocks blocks_;
 };
 
 }  // namespace moepack

@@ -13,6 +13,7 @@
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/router.h"
 #include "runtime/model/sequence_state.h"
+#include "runtime/model/stage_times.h"
 #include "runtime/store/expert_store.h"
 
 namespace moepack {
@@ -71,6 +72,8 @@ class ForwardBackend {
 
   virtual ExpertStoreStats expert_stats() const = 0;
   virtual void reset_stats() = 0;
+  // Of everything this backend computes.
+  virtual StageTimes& stage_times() = 0;
 };
 
 }  // namespace moepack

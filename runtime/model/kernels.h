@@ -33,6 +33,8 @@
 #include "formats/base/status.h"
 #include "formats/weights/qformat.h"
 #include "runtime/model/attention_kernels.h"
+#include "runtime/model/code_kernels.h"
+#include "runtime/model/delta_block.h"
 
 namespace moepack {
 
@@ -69,6 +71,12 @@ struct Kernels {
                            float decay, float beta, std::size_t key_dim, std::size_t value_dim,
                            float* out);
 
+  CodeKernels codes;  // products in integers
+  // The same in blocks of tokens; nullptr: the table computes token by token (the reference does).
+  const DeltaBlockKernels* delta_block = nullptr;
+  DeltaForm delta_form() const {
+    return delta_block == nullptr ? DeltaForm::kTokens : DeltaForm::kBlocks;
+  }
   // Attention over blocks of encoded keys and values; null in the reference table, with which it is
   // computed over all positions at once, by dot and axpy, from float32.
   const AttentionKernels* attention = nullptr;

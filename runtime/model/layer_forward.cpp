@@ -15,7 +15,8 @@ LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weight
       width_(config.hidden_size),
       max_tokens_(limits.tokens),
       scratch_(std::move(activations)),
-      compute_(kernels, limits.threads, scratch_.matmul_scratch),
+      compute_(kernels, limits.threads, scratch_.matmul_scratch,
+               {scratch_.input_blocks, scratch_.input_rows}),
       attention_(config, scratch_),
       delta_(config, scratch_),
       moe_(config, scratch_) {}
@@ -45,14 +46,17 @@ std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const La
   float* mixed = scratch_.mixed.data();
   rms_norm(compute_, hidden, layer.input_norm, config_.rms_norm_eps, tokens, width_, normed);
   if (const auto* attention = std::get_if<FullAttentionWeights>(&layer.mixer)) {
+    const StageScope stage(compute_.times(), Stage::kFullAttention);
     attention_.forward(compute_, *attention, slices, normed, tokens, mixed);
   } else {
+    const StageScope stage(compute_.times(), Stage::kDeltaNet);
     delta_.forward(compute_, std::get<DeltaNetWeights>(layer.mixer), slices, normed, tokens, mixed);
   }
   for (std::size_t i = 0; i < tokens * width_; ++i) hidden[i] += mixed[i];
   clear_other_rows(slices, tokens, hidden);
   rms_norm(compute_, hidden, layer.post_norm, config_.rms_norm_eps, tokens, width_, normed);
   mixed_tokens_ = tokens;
+  const StageScope stage(compute_.times(), Stage::kRouter);
   return moe_.route_logits(compute_, layer.moe, normed, tokens);
 }
 
@@ -63,13 +67,8 @@ void LayerForward::silence(std::size_t first, std::size_t count) {
 }
 
 Status LayerForward::add_experts(std::uint32_t index, ExpertStore& store, float* hidden) {
-  const std::size_t count = mixed_tokens_ * width_;
-  float* mixed = scratch_.mixed.data();
-  std::fill_n(mixed, count, 0.0F);
-  MOE_RETURN_IF_ERROR(moe_.forward(compute_, weights_.layers[index].moe, index, store,
-                                   scratch_.normed.data(), mixed_tokens_, mixed));
-  for (std::size_t i = 0; i < count; ++i) hidden[i] += mixed[i];
-  return Status::ok();
+  return moe_.forward(compute_, weights_.layers[index].moe, index, store, scratch_.normed.data(),
+                      mixed_tokens_, hidden);
 }
 
 std::span<const float> LayerForward::final_norm(std::span<const std::size_t> rows,

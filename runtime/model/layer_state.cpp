@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/delta_block.h"
 #include "runtime/store/out_of_memory.h"
 
 namespace moepack {
@@ -22,8 +23,40 @@ std::uint64_t delta_floats(const ModelConfig& c) {
   return capped_product(std::uint64_t{c.linear_value_heads} * c.linear_key_dim, c.linear_value_dim);
 }
 
-std::uint64_t recurrent_bytes(const ModelConfig& c) {
-  return capped_product(capped_sum(conv_floats(c), delta_floats(c)), sizeof(float));
+std::uint64_t row_floats(const ModelConfig& c) {
+  const std::uint64_t keys = std::uint64_t{c.linear_key_heads} * c.linear_key_dim;
+  const std::uint64_t values = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
+  return capped_sum(capped_product(kDeltaBlock, capped_sum(keys, values)),
+                    (1 + kDeltaBlock) * std::uint64_t{c.linear_value_heads});
+}
+
+std::uint64_t recurrent_bytes(const ModelConfig& c, DeltaForm form) {
+  std::uint64_t floats = capped_sum(conv_floats(c), delta_floats(c));
+  if (form == DeltaForm::kBlocks) floats = capped_sum(floats, row_floats(c));
+  return capped_product(floats, sizeof(float));
+}
+
+DeltaRows make_rows(const ModelConfig& c) {
+  DeltaRows rows;
+  rows.key_dim = c.linear_key_dim;
+  rows.value_dim = c.linear_value_dim;
+  const std::size_t key_heads = c.linear_key_heads;
+  const std::size_t value_heads = c.linear_value_heads;
+  rows.keys.resize(key_heads * kDeltaBlock * rows.key_dim);
+  rows.values.resize(value_heads * kDeltaBlock * rows.value_dim);
+  rows.decays.resize(value_heads * (1 + kDeltaBlock));
+  return rows;
+}
+
+// Calls each(vector, stride, floats) for the rows of `rows` that `tokens` tokens have left: of
+// every head the first `floats` floats of `stride`.
+template <typename Rows, typename Each>
+void visit_rows(Rows& rows, std::uint64_t tokens, const Each& each) {
+  const std::size_t seen = tokens % kDeltaBlock;
+  if (seen == 0 || rows.decays.empty()) return;
+  each(rows.keys, kDeltaBlock * rows.key_dim, seen * rows.key_dim);
+  each(rows.values, kDeltaBlock * rows.value_dim, seen * rows.value_dim);
+  each(rows.decays, 1 + kDeltaBlock, 1 + seen);
 }
 
 constexpr std::string_view kRecurrentState = "the recurrent state of a layer";
@@ -31,19 +64,21 @@ constexpr std::string_view kRecurrentState = "the recurrent state of a layer";
 }  // namespace
 
 Result<LayerState> LayerState::create(const ModelConfig& config, LayerType type,
-                                      std::uint64_t context, const KvFormat& format) {
+                                      std::uint64_t context, const StateForm& form) {
   if (type == LayerType::kFullAttention) {
     return or_out_of_memory("the list of a layer's keys and values", std::nullopt,
                             [&]() -> Result<LayerState> {
                               LayerState state;
-                              state.kv = make_kv_cache(kv_shape(config, context, format));
+                              state.kv = make_kv_cache(kv_shape(config, context, form.kv));
                               return state;
                             });
   }
-  return or_out_of_memory(kRecurrentState, recurrent_bytes(config), [&]() -> Result<LayerState> {
+  const std::uint64_t bytes = recurrent_bytes(config, form.delta);
+  return or_out_of_memory(kRecurrentState, bytes, [&]() -> Result<LayerState> {
     LayerState state;
     state.conv.resize(conv_floats(config));
     state.delta.resize(delta_floats(config));
+    if (form.delta == DeltaForm::kBlocks) state.rows = make_rows(config);
     return state;
   });
 }
@@ -66,49 +101,71 @@ Result<LayerState> LayerState::copy(std::uint64_t tokens) const {
     LayerState other;
     other.conv = conv;
     other.delta = delta;
+    other.rows = rows;
     return other;
   });
 }
 
 std::uint64_t LayerState::memory_bytes() const {
-  const std::uint64_t recurrent = (conv.size() + delta.size()) * sizeof(float);
-  return recurrent + (kv == nullptr ? 0 : kv->memory_bytes());
+  const std::uint64_t floats =
+      conv.size() + delta.size() + rows.keys.size() + rows.values.size() + rows.decays.size();
+  return floats * sizeof(float) + (kv == nullptr ? 0 : kv->memory_bytes());
 }
 
 std::uint64_t LayerState::saved_bytes(std::uint64_t tokens) const {
   if (kv != nullptr) return kv->encoded_bytes(tokens);
-  return (conv.size() + delta.size()) * sizeof(float);
+  std::uint64_t count = conv.size() + delta.size();
+  visit_rows(rows, tokens,
+             [&](const std::vector<float>& all, std::size_t stride, std::size_t floats) {
+               count += all.size() / stride * floats;
+             });
+  return count * sizeof(float);
 }
 
 void LayerState::save(std::uint64_t tokens, std::span<std::byte> bytes) const {
   if (kv != nullptr) return kv->save(tokens, bytes);
-  const std::size_t conv_bytes = conv.size() * sizeof(float);
-  std::memcpy(bytes.data(), conv.data(), conv_bytes);
-  std::memcpy(bytes.data() + conv_bytes, delta.data(), delta.size() * sizeof(float));
+  std::byte* to = bytes.data();
+  const auto write = [&](const float* from, std::size_t count) {
+    std::memcpy(to, from, count * sizeof(float));
+    to += count * sizeof(float);
+  };
+  write(conv.data(), conv.size());
+  write(delta.data(), delta.size());
+  visit_rows(rows, tokens,
+             [&](const std::vector<float>& all, std::size_t stride, std::size_t floats) {
+               for (std::size_t at = 0; at < all.size(); at += stride) write(&all[at], floats);
+             });
 }
 
 Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) {
   if (kv != nullptr) return kv->load(tokens, bytes);
-  const std::size_t conv_bytes = conv.size() * sizeof(float);
-  std::memcpy(conv.data(), bytes.data(), conv_bytes);
-  std::memcpy(delta.data(), bytes.data() + conv_bytes, delta.size() * sizeof(float));
+  const std::byte* from = bytes.data();
+  const auto read = [&](float* to, std::size_t count) {
+    std::memcpy(to, from, count * sizeof(float));
+    from += count * sizeof(float);
+  };
+  read(conv.data(), conv.size());
+  read(delta.data(), delta.size());
+  visit_rows(rows, tokens, [&](std::vector<float>& all, std::size_t stride, std::size_t floats) {
+    for (std::size_t at = 0; at < all.size(); at += stride) read(&all[at], floats);
+  });
   return Status::ok();
 }
 
 std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                const KvFormat& format) {
+                                const StateForm& form) {
   const std::uint64_t held = type == LayerType::kFullAttention
-                                 ? kv_cache_bytes(kv_shape(config, context, format))
-                                 : recurrent_bytes(config);
+                                 ? kv_cache_bytes(kv_shape(config, context, form.kv))
+                                 : recurrent_bytes(config, form.delta);
   return capped_sum(held, sizeof(LayerState));
 }
 
-StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const KvFormat& format) {
+StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const StateForm& form) {
   StateBytes bytes;
   for (const LayerSpec& spec : config.layers) {
     const LayerType type = layer_type(spec);
     std::uint64_t& sum = type == LayerType::kFullAttention ? bytes.key_value : bytes.recurrent;
-    sum = capped_sum(sum, layer_state_bytes(config, type, context, format));
+    sum = capped_sum(sum, layer_state_bytes(config, type, context, form));
   }
   return bytes;
 }

@@ -9,9 +9,22 @@
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/model/delta_block.h"
 #include "runtime/model/kv_cache.h"
+#include "runtime/model/state_form.h"
 
 namespace moepack {
+
+// What a block has left of the tokens seen in it, kDeltaBlock rows a head; only rows of tokens seen
+// are ever read.
+struct DeltaRows {
+  std::size_t key_dim = 0;    // dk
+  std::size_t value_dim = 0;  // dv
+  std::vector<float> keys;    // [nk, kDeltaBlock, dk]: normalised keys
+  std::vector<float> values;  // [nv, kDeltaBlock, dv]: corrected values u
+  // [nv, 1 + kDeltaBlock]: products of the decays since the block's beginning, and since each row.
+  std::vector<float> decays;
+};
 
 // Move-only. One thread at a time changes it; what is stored may be read by many.
 struct LayerState {
@@ -21,11 +34,13 @@ struct LayerState {
   std::vector<float> conv;
   // GatedDeltaNet: S of every V head, [nv, dk, dv].
   std::vector<float> delta;
+  // GatedDeltaNet in blocks; empty token by token.
+  DeltaRows rows;
 
   // A fresh state for a layer of `type` in sequences of at most `context` tokens. Keys and values
   // take memory as they come. kIo when memory is short.
   static Result<LayerState> create(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                   const KvFormat& format = {});
+                                   const StateForm& form);
   // As if no token had ever been seen. Keys and values need no clearing: positions beyond the
   // tokens seen are never read.
   void reset();
@@ -36,7 +51,7 @@ struct LayerState {
   std::uint64_t memory_bytes() const;
 
   // Bytes of the state after `tokens` tokens in a saved sequence: keys and values as encoded, or
-  // conv and delta as little-endian float32.
+  // conv, delta and rows as little-endian float32.
   std::uint64_t saved_bytes(std::uint64_t tokens) const;
   // `bytes` has saved_bytes(tokens).
   void save(std::uint64_t tokens, std::span<std::byte> bytes) const;
@@ -48,11 +63,10 @@ struct StateBytes {
   std::uint64_t key_value = 0;
   std::uint64_t recurrent = 0;
 };
-StateBytes state_bytes(const ModelConfig& config, std::uint64_t context,
-                       const KvFormat& format = {});
+StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const StateForm& form);
 // The same of one layer.
 std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                const KvFormat& format = {});
+                                const StateForm& form);
 
 // Channels of the convolution of a GatedDeltaNet layer: q and k of all key heads, v of all heads.
 inline std::uint64_t conv_channels(const ModelConfig& c) {

@@ -90,12 +90,13 @@ std::uint64_t chosen_cache(const MemoryPlan& plan, const MemoryRequest& request)
 // `plan` with everything that depends on the request.
 MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
                            const MemoryRequest& request) {
-  const StateBytes state = state_bytes(config, request.context, request.kv_format);
+  const StateBytes state = state_bytes(config, request.context, request.form);
   plan.key_value_bytes = capped_product(state.key_value, request.sequences);
   plan.recurrent_bytes = capped_product(state.recurrent, request.sequences);
-  plan.scratch_bytes = activation_bytes(
-      config,
-      {.tokens = batch_tokens(request), .threads = request.threads, .context = request.context});
+  plan.scratch_bytes = activation_bytes(config, {.tokens = batch_tokens(request),
+                                                 .threads = request.threads,
+                                                 .context = request.context,
+                                                 .activations = request.activations});
   plan.cache_bytes = chosen_cache(plan, request);
   return plan;
 }

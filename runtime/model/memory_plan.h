@@ -8,7 +8,8 @@
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "formats/pack/pack_manifest.h"
-#include "runtime/model/kv_cache.h"
+#include "runtime/model/activation_type.h"
+#include "runtime/model/state_form.h"
 
 namespace moepack {
 
@@ -35,11 +36,12 @@ struct MemoryRequest {
   std::uint64_t chunk_tokens = 0;  // tokens computed at once; batch_tokens() says how many can be
   std::uint64_t threads = 1;
   std::uint64_t sequences = 1;    // at the same time
-  KvFormat kv_format;             // of keys and values
+  StateForm form;                 // of the states
   std::uint64_t batch_bytes = 0;  // what the caller notes of a batch, and of every sequence
   // Budget for expert records in bytes; 0: what is left of available_bytes, at most the whole pack.
   std::uint64_t cache_bytes = 0;
   std::optional<std::uint64_t> available_bytes;  // memory that may be used; nullopt: unknown
+  ActivationType activations = ActivationType::kFloat32;
 };
 
 // Tokens of the largest batch: a chunk, or all tokens of all sequences where they are fewer.

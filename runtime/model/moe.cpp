@@ -1,7 +1,10 @@
 #include "runtime/model/moe.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+
+#include "formats/base/bytes.h"
 
 namespace moepack {
 namespace {
@@ -9,15 +12,20 @@ namespace {
 // Of add_routed.
 constexpr std::size_t kRowsPerTask = 16;
 constexpr std::size_t kColumnsPerTask = 64;
+// Of the sums over a token's experts: columns that are summed at once, and in one task.
+constexpr std::size_t kSummedColumns = 256;
+constexpr std::size_t kColumnsPerSumTask = 2048;
+// Uses of experts up to which their sums are made where their last products are.
+constexpr std::size_t kFewUses = 64;
+// Tokens up to which gathering inputs costs less than handing it over.
+constexpr std::size_t kFewGathered = 16;
 // Of a row that uses no expert.
 constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
-// One piece of work: some rows of one projection of one expert.
-struct RowTask {
-  std::size_t group = 0;
-  std::uint64_t row_begin = 0;
-  std::uint64_t row_end = 0;
-};
+std::vector<ReadyExpert> take_ready(Compute& compute, ExpertStore::Batch& batch) {
+  const StageScope stage(compute.times(), Stage::kExpertWait);
+  return batch.take_ready();
+}
 
 }  // namespace
 
@@ -55,96 +63,137 @@ void MixtureOfExperts::add_to_groups(std::uint32_t expert, std::size_t place) {
   ++groups_.back().count;
 }
 
-// Groups the tokens by the expert they chose and gathers their inputs.
-void MixtureOfExperts::sort_by_expert(const float* u, std::size_t tokens) {
-  const std::size_t hidden = config_.hidden_size;
+// Groups the tokens by the expert they chose: by expert, then token.
+void MixtureOfExperts::sort_by_expert(std::size_t tokens) {
+  starts_.assign(config_.num_experts + 1, 0);
+  for (const Assignment& use : chosen_) ++starts_[use.expert + 1];
+  for (std::size_t e = 0; e < config_.num_experts; ++e) starts_[e + 1] += starts_[e];
   const std::span<Assignment> sorted = scratch_.sorted.first(chosen_.size());
-  std::copy(chosen_.begin(), chosen_.end(), sorted.begin());
-  std::sort(sorted.begin(), sorted.end(), [](const Assignment& a, const Assignment& b) {
-    return a.expert != b.expert ? a.expert < b.expert : a.token < b.token;
-  });
   std::fill_n(scratch_.place_of.data(), tokens * config_.experts_per_token, kNoPlace);
-  groups_ = {};
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const Assignment& use = sorted[i];
-    add_to_groups(use.expert, i);
-    scratch_.place_of[std::size_t{use.token} * config_.experts_per_token + use.slot] = i;
-    std::copy_n(u + use.token * hidden, hidden, gathered_.data() + i * hidden);
+  // chosen_ is by token, which therefore stays the second key.
+  for (const Assignment& use : chosen_) {
+    const std::size_t place = starts_[use.expert]++;
+    sorted[place] = use;
+    scratch_.place_of[std::size_t{use.token} * config_.experts_per_token + use.slot] = place;
   }
+  groups_ = {};
+  for (std::size_t i = 0; i < sorted.size(); ++i) add_to_groups(sorted[i].expert, i);
 }
 
-// Gate, up and down of the groups whose experts are `ready`, all of them together so that many
-// small experts keep every thread busy.
-void MixtureOfExperts::compute_groups(Compute& compute, std::span<const Group> groups,
-                                      std::span<const ExpertHandle> handles,
-                                      std::span<const ReadyExpert> ready) {
-  const Kernels& kernels = compute.kernels();
+// Makes the inputs of every group contiguous; those of a single token stay where they are.
+void MixtureOfExperts::gather(Compute& compute, const float* u) {
   const std::size_t hidden = config_.hidden_size;
-  const std::size_t width = config_.expert_width;
-  std::vector<RowTask> tasks;
-  const auto split = [&](Projection projection) {
-    tasks.clear();
-    for (const ReadyExpert& expert : ready) {
-      const std::size_t g = expert.index;
-      const QMatrixView w = handles[g].layout->view(projection, handles[g].record);
-      const std::uint64_t grain = compute.row_grain(w, groups[g].count);
-      for (std::uint64_t row = 0; row < w.rows; row += grain) {
-        tasks.push_back({g, row, std::min(w.rows, row + grain)});
+  const auto copy = [&](std::size_t begin, std::size_t end, std::size_t) {
+    for (std::size_t g = begin; g < end; ++g) {
+      const Group& group = groups_[g];
+      for (std::size_t i = group.first; group.count > 1 && i < group.first + group.count; ++i) {
+        std::copy_n(u + scratch_.sorted[i].token * hidden, hidden, gathered_.data() + i * hidden);
       }
     }
   };
-  split(Projection::kGate);
-  compute.pool().parallel_for(
-      tasks.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        for (std::size_t i = begin; i < end; ++i) {
-          const RowTask& task = tasks[i];
-          const Group& group = groups[task.group];
-          const ExpertHandle& expert = handles[task.group];
-          const float* x = gathered_.data() + group.first * hidden;
-          float* gate = gate_.data() + group.first * width;
-          float* up = up_.data() + group.first * width;
-          kernels.matmul(expert.layout->view(Projection::kGate, expert.record), x, hidden,
-                         group.count, task.row_begin, task.row_end, gate, width,
-                         compute.scratch(worker));
-          kernels.matmul(expert.layout->view(Projection::kUp, expert.record), x, hidden,
-                         group.count, task.row_begin, task.row_end, up, width,
-                         compute.scratch(worker));
-          const std::size_t rows = task.row_end - task.row_begin;
-          for (std::size_t t = 0; t < group.count; ++t) {
-            float* g = gate + t * width + task.row_begin;
-            kernels.swiglu(g, up + t * width + task.row_begin, g, rows);
-          }
-        }
-      });
-  split(Projection::kDown);
-  compute.pool().parallel_for(
-      tasks.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        for (std::size_t i = begin; i < end; ++i) {
-          const RowTask& task = tasks[i];
-          const Group& group = groups[task.group];
-          const ExpertHandle& expert = handles[task.group];
-          kernels.matmul(expert.layout->view(Projection::kDown, expert.record),
-                         gate_.data() + group.first * width, width, group.count, task.row_begin,
-                         task.row_end, results_.data() + group.first * hidden, hidden,
-                         compute.scratch(worker));
-        }
-      });
+  compute.pool().parallel_for(groups_.size(), chosen_.size() <= kFewGathered ? groups_.size() : 1,
+                              copy);
 }
 
-// Experts are computed as they arrive. Each has rows of its own in results_, so that the order in
-// which they come leaves no trace.
+// The blocks of every group's inputs, which stay where they are.
+void MixtureOfExperts::gather_blocks(const RowInputs& u) {
+  for (std::size_t i = 0; i < chosen_.size(); ++i) {
+    scratch_.gathered_rows[i] = u.blocks[scratch_.sorted[i].token];
+  }
+}
+
+// Whether a matrix that meets the experts' inputs takes them as floats.
+bool MixtureOfExperts::needs_floats(const Compute& compute, std::span<const ExpertHandle> handles) {
+  return std::any_of(handles.begin(), handles.end(), [&](const ExpertHandle& handle) {
+    return !compute.takes_blocks(handle.layout->of(Projection::kGate).format) ||
+           !compute.takes_blocks(handle.layout->of(Projection::kUp).format);
+  });
+}
+
+// Adds an expert of the pack, with the inputs that were gathered or, of a single token, in `u`.
+void MixtureOfExperts::add_group(const Group& group, const ExpertHandle& handle,
+                                 const RowInputs& u) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t width = config_.expert_width;
+  const bool is_in_place = u.x != nullptr && group.count == 1;
+  RowInputs x{.x = is_in_place ? u.x + scratch_.sorted[group.first].token * hidden
+                               : gathered_.data() + group.first * hidden};
+  ExpertWork work{.gate = handle.layout->view(Projection::kGate, handle.record),
+                  .up = handle.layout->view(Projection::kUp, handle.record),
+                  .down = handle.layout->view(Projection::kDown, handle.record),
+                  .tokens = group.count,
+                  .x = x,
+                  .activated = gate_.data() + group.first * width,
+                  .raised = up_.data() + group.first * width,
+                  .result = results_.data() + group.first * hidden};
+  if (u.blocks != nullptr) {
+    work.x.blocks = scratch_.gathered_rows.data() + group.first;
+    work.activated_blocks = scratch_.expert_blocks.data() + group.first * input_blocks(width);
+    work.activated_rows = scratch_.expert_rows.data() + group.first;
+  }
+  tasks_.add(work);
+}
+
+void MixtureOfExperts::add_shared_work(const MoeWeights& weights, const RowInputs& u,
+                                       std::size_t tokens) {
+  ExpertWork work{.gate = weights.shared_gate,
+                  .up = weights.shared_up,
+                  .down = weights.shared_down,
+                  .tokens = tokens,
+                  .x = u,
+                  .activated = scratch_.shared_gate.data(),
+                  .raised = scratch_.shared_up.data(),
+                  .result = scratch_.shared_out.data()};
+  if (u.blocks != nullptr) {
+    work.activated_blocks = scratch_.shared_blocks.data();
+    work.activated_rows = scratch_.shared_rows.data();
+  }
+  tasks_.add(work);
+  tasks_.add_beside({&weights.shared_expert_gate, scratch_.shared_weight.data()}, u, tokens);
+}
+
+// Experts are computed as they arrive, those that are ready together. Each has rows of its own in
+// results_, so that the order in which they come leaves no trace. The shared expert goes with the
+// first, or ahead of all when none is there yet.
 Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
-                                   std::span<const Group> groups) {
-  std::vector<std::uint32_t> experts;
-  experts.reserve(groups.size());
-  for (const Group& group : groups) experts.push_back(group.expert);
-  MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, experts));
+                                   std::span<const Group> groups, Sums& sums) {
+  experts_.clear();
+  for (const Group& group : groups) experts_.push_back(group.expert);
+  MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, experts_));
+  const std::span<const ExpertHandle> handles = batch.handles();
+  if (!sums.is_gathered && needs_floats(compute, handles)) {
+    gather(compute, sums.u.x);
+    sums.is_gathered = true;
+  }
+  const bool has_resident = std::any_of(handles.begin(), handles.end(),
+                                        [](const ExpertHandle& h) { return h.was_resident; });
+  if (!has_resident) run_ready(compute, {}, {}, {}, sums);
   while (true) {
-    std::vector<ReadyExpert> ready = batch.take_ready();
+    std::vector<ReadyExpert> ready = take_ready(compute, batch);
     if (ready.empty()) return Status::ok();
     leave_out_failed(groups, ready);
-    compute_groups(compute, groups, batch.handles(), ready);
+    run_ready(compute, groups, handles, ready, sums);
   }
+}
+
+// The groups whose experts are `ready`, and the shared expert if it was not computed yet.
+void MixtureOfExperts::run_ready(Compute& compute, std::span<const Group> groups,
+                                 std::span<const ExpertHandle> handles,
+                                 std::span<const ReadyExpert> ready, Sums& sums) {
+  tasks_.clear();
+  for (const ReadyExpert& expert : ready) {
+    add_group(groups[expert.index], handles[expert.index], sums.u);
+  }
+  if (sums.shared != nullptr) add_shared_work(*sums.shared, sums.u, sums.tokens);
+  sums.shared = nullptr;
+  if (tasks_.empty()) return;
+  tasks_.activate(compute);
+  const bool is_whole = ready.size() == groups_.size() && sums.out != nullptr;
+  if (!is_whole || chosen_.size() > kFewUses) return tasks_.project(compute);
+  tasks_.project_together(compute, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = 0; t < sums.tokens; ++t) add_sum(compute, sums, t, begin, end);
+  });
+  sums.is_done = true;
 }
 
 // Takes the experts without a record out of `ready`: their rows of results_ become zero.
@@ -160,46 +209,76 @@ void MixtureOfExperts::leave_out_failed(std::span<const Group> groups,
   std::erase_if(ready, [](const ReadyExpert& expert) { return !expert.status.is_ok(); });
 }
 
-void MixtureOfExperts::combine(Compute& compute, std::size_t tokens, float* out) {
+// out[t] += the sum over the experts of token t, in the order of rank, then the shared one; columns
+// [begin, end).
+void MixtureOfExperts::add_sum(const Compute& compute, const Sums& sums, std::size_t t,
+                               std::size_t begin, std::size_t end) const {
+  const Kernels& kernels = compute.kernels();
   const std::size_t hidden = config_.hidden_size;
-  const std::size_t top_k = config_.experts_per_token;
-  compute.pool().parallel_for(tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
-    for (std::size_t t = begin; t < end; ++t) {
-      for (std::size_t k = 0; k < top_k; ++k) {
-        const std::size_t place = scratch_.place_of[t * top_k + k];
-        if (place == kNoPlace) continue;
-        compute.kernels().axpy(scratch_.sorted[place].weight, results_.data() + place * hidden,
-                               out + t * hidden, hidden);
-      }
+  const std::span<const std::size_t> places =
+      std::span(scratch_.place_of)
+          .subspan(t * config_.experts_per_token, config_.experts_per_token);
+  std::array<float, kSummedColumns> sum;
+  for (std::size_t first = begin; first < end; first += kSummedColumns) {
+    const std::size_t count = std::min(kSummedColumns, end - first);
+    std::fill_n(sum.data(), count, 0.0F);
+    for (const std::size_t place : places) {
+      if (place == kNoPlace) continue;
+      kernels.axpy(scratch_.sorted[place].weight, results_.data() + place * hidden + first,
+                   sum.data(), count);
     }
-  });
+    if (sums.has_shared) {
+      kernels.axpy(sigmoid(scratch_.shared_weight[t]),
+                   scratch_.shared_out.data() + t * hidden + first, sum.data(), count);
+    }
+    float* out = sums.out + t * hidden + first;
+    for (std::size_t i = 0; i < count; ++i) out[i] += sum[i];
+  }
+}
+
+// The sums of all tokens; several tasks make a token's, so that few tokens keep all threads busy.
+void MixtureOfExperts::add_sums(Compute& compute, const Sums& sums) const {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t blocks = div_up(hidden, kSummedColumns);
+  const std::size_t grain =
+      sums.tokens < 2 * compute.pool().size() ? 1 : kColumnsPerSumTask / kSummedColumns;
+  compute.pool().parallel_for(
+      sums.tokens * blocks, grain, [&](std::size_t begin, std::size_t end, std::size_t) {
+        for (std::size_t i = begin; i < end; ++i) {
+          const std::size_t first = i % blocks * kSummedColumns;
+          add_sum(compute, sums, i / blocks, first, std::min(hidden, first + kSummedColumns));
+        }
+      });
 }
 
 void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, const float* u,
                                   std::size_t tokens, float* out) {
   if (!weights.has_shared) return;
-  const std::size_t width = config_.shared_expert_width;
   const std::size_t hidden = config_.hidden_size;
-  compute.matmul(weights.shared_gate, u, tokens, scratch_.shared_gate.data());
-  compute.matmul(weights.shared_up, u, tokens, scratch_.shared_up.data());
-  compute.kernels().swiglu(scratch_.shared_gate.data(), scratch_.shared_up.data(),
-                           scratch_.shared_gate.data(), tokens * width);
-  compute.matmul(weights.shared_down, scratch_.shared_gate.data(), tokens,
-                 scratch_.shared_out.data());
-  compute.matmul(weights.shared_expert_gate, u, tokens, scratch_.shared_weight.data());
-  for (std::size_t t = 0; t < tokens; ++t) {
-    compute.kernels().axpy(sigmoid(scratch_.shared_weight[t]),
-                           scratch_.shared_out.data() + t * hidden, out + t * hidden, hidden);
-  }
+  tasks_.clear();
+  const bool is_quantized = compute.takes_blocks(weights.shared_gate.format);
+  add_shared_work(weights, is_quantized ? compute.quantize(u, hidden, tokens) : RowInputs{.x = u},
+                  tokens);
+  tasks_.activate(compute);
+  tasks_.project(compute);
+  compute.pool().parallel_for(
+      tokens, kRowsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
+        for (std::size_t t = begin; t < end; ++t) {
+          compute.kernels().axpy(sigmoid(scratch_.shared_weight[t]),
+                                 scratch_.shared_out.data() + t * hidden, out + t * hidden, hidden);
+        }
+      });
 }
 
 // All of groups_, as many at once as the store can hold.
-Status MixtureOfExperts::run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer) {
+Status MixtureOfExperts::run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer,
+                                    Sums& sums) {
   failed_.clear();
   const std::size_t at_once = store.max_batch(layer);
   for (std::size_t first = 0; first < groups_.size(); first += at_once) {
     const std::size_t count = std::min(at_once, groups_.size() - first);
-    MOE_RETURN_IF_ERROR(run_batch(compute, store, layer, std::span(groups_).subspan(first, count)));
+    const std::span<const Group> groups = std::span(groups_).subspan(first, count);
+    MOE_RETURN_IF_ERROR(run_batch(compute, store, layer, groups, sums));
   }
   std::sort(failed_.begin(), failed_.end(), [](const FailedGroup& a, const FailedGroup& b) {
     return a.group.expert < b.group.expert;
@@ -220,10 +299,24 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                                  ExpertStore& store, const float* u, std::size_t tokens,
                                  float* out) {
-  sort_by_expert(u, tokens);
-  MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
-  combine(compute, tokens, out);
-  add_shared(compute, weights, u, tokens, out);
+  const StageScope stage(compute.times(), Stage::kExperts);
+  Sums sums{.u = {.x = u},
+            .tokens = tokens,
+            .out = out,
+            .shared = weights.has_shared ? &weights : nullptr,
+            .has_shared = weights.has_shared};
+  sort_by_expert(tokens);
+  if (compute.has_blocks()) {
+    sums.u = compute.quantize(u, config_.hidden_size, tokens);
+    sums.is_gathered = false;
+    gather_blocks(sums.u);
+  } else {
+    gather(compute, u);
+  }
+  MOE_RETURN_IF_ERROR(run_groups(compute, store, layer, sums));
+  // No row uses an expert.
+  if (sums.shared != nullptr) run_ready(compute, {}, {}, {}, sums);
+  if (!sums.is_done) add_sums(compute, sums);
   return Status::ok();
 }
 
@@ -242,7 +335,8 @@ Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, Exper
                                     input(uses[i].token, gathered_.data() + i * hidden);
                                   }
                                 });
-    MOE_RETURN_IF_ERROR(run_groups(compute, store, layer));
+    Sums none;  // they are made below
+    MOE_RETURN_IF_ERROR(run_groups(compute, store, layer, none));
     if (!failed_.empty()) return failed_.front().status;
     // A token may appear several times: threads share the columns, so that each sum keeps its
     // order.

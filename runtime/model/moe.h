@@ -10,6 +10,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/activations.h"
 #include "runtime/model/compute.h"
+#include "runtime/model/expert_tasks.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/router.h"
 #include "runtime/store/expert_store.h"
@@ -44,8 +45,9 @@ class MixtureOfExperts {
   // choose(), for rows without any the shared expert alone. u, out: [tokens, H]. Each expert is
   // fetched once for all of its tokens; resident experts are computed while missing ones are read,
   // and those as they arrive. The sum over a token's experts is taken in the order of their rank,
-  // whatever order they arrived in. An expert that cannot be read is left out of its rows' sums,
-  // and failed_rows() names them; an error is the store's refusal of the whole batch.
+  // whatever order they arrived in, the shared one last, and then added to out. An expert that
+  // cannot be read is left out of its rows' sums, and failed_rows() names them; an error is the
+  // store's refusal of the whole batch.
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                  ExpertStore& store, const float* u, std::size_t tokens, float* out);
   // Of the last forward(), by expert: the first entry of a row is the same in every run.
@@ -71,22 +73,44 @@ class MixtureOfExperts {
     Status status;
   };
 
-  void sort_by_expert(const float* u, std::size_t tokens);
+  // What is to become of the results.
+  struct Sums {
+    RowInputs u;  // [tokens, H]; without x: the inputs were all gathered
+    std::size_t tokens = 0;
+    float* out = nullptr;                // [tokens, H]; null: the caller makes the sums
+    const MoeWeights* shared = nullptr;  // of a shared expert that is still to be computed
+    bool has_shared = false;             // to be added
+    bool is_done = false;                // they were added to `out`
+    bool is_gathered = true;             // floats of u in the order of groups
+  };
+
+  void sort_by_expert(std::size_t tokens);
   void add_to_groups(std::uint32_t expert, std::size_t place);
+  void gather(Compute& compute, const float* u);
+  void gather_blocks(const RowInputs& u);
+  static bool needs_floats(const Compute& compute, std::span<const ExpertHandle> handles);
   void leave_out_failed(std::span<const Group> groups, std::vector<ReadyExpert>& ready);
+  Status run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer, Sums& sums);
   Status run_batch(Compute& compute, ExpertStore& store, std::uint32_t layer,
-                   std::span<const Group> groups);
-  void compute_groups(Compute& compute, std::span<const Group> groups,
-                      std::span<const ExpertHandle> handles, std::span<const ReadyExpert> ready);
-  void combine(Compute& compute, std::size_t tokens, float* out);
-  Status run_groups(Compute& compute, ExpertStore& store, std::uint32_t layer);
+                   std::span<const Group> groups, Sums& sums);
+  void run_ready(Compute& compute, std::span<const Group> groups,
+                 std::span<const ExpertHandle> handles, std::span<const ReadyExpert> ready,
+                 Sums& sums);
+  void add_group(const Group& group, const ExpertHandle& handle, const RowInputs& u);
+  void add_shared_work(const MoeWeights& weights, const RowInputs& u, std::size_t tokens);
+  void add_sum(const Compute& compute, const Sums& sums, std::size_t t, std::size_t begin,
+               std::size_t end) const;
+  void add_sums(Compute& compute, const Sums& sums) const;
 
   ModelConfig config_;
   Activations& scratch_;
-  std::vector<Assignment> chosen_;   // by row, then rank
-  std::vector<FailedGroup> failed_;  // of the last run_groups(), by expert
-  std::span<Group> groups_;          // those in use, at the start of scratch_.groups
-  std::span<float> gathered_;        // of scratch_, like the next three
+  ExpertTasks tasks_;
+  std::vector<Assignment> chosen_;      // by row, then rank
+  std::vector<std::size_t> starts_;     // of the experts' uses while they are sorted
+  std::vector<std::uint32_t> experts_;  // of the batch
+  std::vector<FailedGroup> failed_;     // of the last run_groups(), by expert
+  std::span<Group> groups_;             // those in use, at the start of scratch_.groups
+  std::span<float> gathered_;           // of scratch_, like the next three
   std::span<float> gate_;
   std::span<float> up_;
   std::span<float> results_;

@@ -21,6 +21,8 @@ constexpr std::size_t kPositionAt = 24;
 constexpr std::size_t kStateBytesAt = 32;
 constexpr std::size_t kSequenceHeaderBytes = 40;
 constexpr std::size_t kSequenceSumBytes = 8;
+constexpr std::uint32_t kTokensVersion = saved_sequence_version(DeltaForm::kTokens);
+constexpr std::uint32_t kBlocksVersion = saved_sequence_version(DeltaForm::kBlocks);
 
 std::uint64_t saved_size(std::uint64_t state_bytes) {
   return kSequenceHeaderBytes + state_bytes + kSequenceSumBytes;
@@ -33,10 +35,11 @@ Status check_frame(std::span<const std::byte> bytes, std::string_view name) {
     return corrupt(Where{.file = name}, "is no saved sequence");
   }
   const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
-  if (version != kSavedSequenceVersion) {
+  if (version != kTokensVersion && version != kBlocksVersion) {
     return unsupported(Where{.file = name, .offset = kVersionAt},
-                       "is a saved sequence of version " + std::to_string(version) + ", known is " +
-                           std::to_string(kSavedSequenceVersion));
+                       "is a saved sequence of version " + std::to_string(version) +
+                           ", known are " + std::to_string(kTokensVersion) + " and " +
+                           std::to_string(kBlocksVersion));
   }
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kSequenceSumBytes);
   const std::uint64_t sum = checksum(summed);
@@ -45,6 +48,20 @@ Status check_frame(std::span<const std::byte> bytes, std::string_view name) {
   return corrupt(Where{.file = name, .offset = summed.size()},
                  "has checksum " + checksum_text(sum) + ", it says " + checksum_text(stated),
                  "it was cut or damaged; save the sequence again");
+}
+
+// A state in one form cannot go on with the bits of the other.
+Status check_form(std::span<const std::byte> bytes, std::string_view name,
+                  const SequenceState& state) {
+  const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
+  if (version == saved_sequence_version(state.delta_form())) return Status::ok();
+  const bool by_tokens = version == kTokensVersion;
+  return unsupported(
+      Where{.file = name, .offset = kVersionAt},
+      std::string("has recurrent states ") +
+          (by_tokens ? "token by token, of the reference backend or an older moepack"
+                     : "in blocks, of the cpu backend"),
+      std::string("give --backend ") + (by_tokens ? "reference" : "cpu") + ", or the text again");
 }
 
 Status check_encoding(const StateIdentity& identity, std::span<const std::byte> bytes,
@@ -76,7 +93,7 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
                       "out of memory: a saved sequence takes " + std::to_string(size) + " bytes");
   }
   std::memcpy(bytes.data(), kSequenceMagic.data(), kSequenceMagic.size());
-  store_le(bytes.data() + kVersionAt, kSavedSequenceVersion);
+  store_le(bytes.data() + kVersionAt, saved_sequence_version(state.delta_form()));
   store_le(bytes.data() + kEncodingAt, static_cast<std::uint32_t>(identity.kv_encoding));
   store_le(bytes.data() + kModelAt, identity.model);
   store_le(bytes.data() + kPositionAt, position);
@@ -96,6 +113,7 @@ Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<con
                       "was saved with another model, pack or overlay",
                       "give the one it was saved with");
   }
+  MOE_RETURN_IF_ERROR(check_form(bytes, name, state));
   const auto position = load_le<std::uint64_t>(bytes.data() + kPositionAt);
   if (position > identity.context) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = name, .offset = kPositionAt},

@@ -13,7 +13,10 @@
 
 namespace moepack {
 
-constexpr std::uint32_t kSavedSequenceVersion = 1;
+// Version of a file whose recurrent states are kept in this form.
+constexpr std::uint32_t saved_sequence_version(DeltaForm form) {
+  return form == DeltaForm::kTokens ? 1 : 2;
+}
 
 // What the bytes of a state mean: two models with the same numbers can read each other's states.
 struct StateIdentity {
@@ -27,10 +30,10 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
                                              const SequenceState& state);
 
 // Reads such bytes into `state` and gives the number of tokens seen. Any bytes may come:
-// kUnsupported for another version or an unknown encoding, kInvalidArgument for another encoding
-// than the identity's, another model or a position beyond the context, kCorrupt for everything else
-// that is wrong. `state` is changed only when all checks but the reading itself have passed. `name`
-// stands in messages.
+// kUnsupported for another version or form of recurrent states or an unknown encoding of keys and
+// values, kInvalidArgument for another encoding than the identity's, another model or a position
+// beyond the context, kCorrupt for everything else that is wrong. `state` is changed only when all
+// checks but the reading itself have passed. `name` stands in messages.
 Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
                                     std::string_view name, SequenceState& state);
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "formats/base/status.h"
+#include "runtime/model/delta_block.h"
 
 namespace moepack {
 
@@ -24,8 +25,11 @@ class SequenceState {
   // Memory that is held now, in bytes.
   virtual std::uint64_t memory_bytes() const = 0;
 
-  // Bytes of save(tokens). They depend on the model's shape and `tokens` alone; at most
-  // kTooManyBytes for any number of tokens.
+  // How recurrent states are kept and saved; kTokens where there are none.
+  virtual DeltaForm delta_form() const = 0;
+
+  // Bytes of save(tokens). They depend on the model's shape, delta_form() and `tokens`
+  // alone; at most kTooManyBytes for any number of tokens.
   virtual std::uint64_t saved_bytes(std::uint64_t tokens) const = 0;
   // Writes the states of all layers, one after another, as docs/sequence-format.md says; `bytes`
   // has saved_bytes(tokens).

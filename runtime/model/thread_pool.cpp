@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -12,85 +13,132 @@
 namespace moepack {
 namespace {
 
-// A worker that found nothing to do looks again this often before it sleeps. The gaps between the
-// parallel parts of a layer are shorter than waking a sleeping thread takes.
-constexpr int kSpins = 2000;
+// How long a thread looks before it sleeps. The gaps between the parallel parts of a layer are
+// shorter than waking a sleeping thread takes.
+constexpr std::chrono::microseconds kLookFor{100};
+constexpr int kLooksPerClock = 32;  // reading the clock takes as long as a few looks
+constexpr std::size_t kCacheLine = 64;
 
 void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 
-using Body = std::function<void(std::size_t, std::size_t, std::size_t)>;
+// Whether `is_there` came true in the time that looking may take.
+template <typename Condition>
+bool look_for(std::chrono::microseconds time, const Condition& is_there) {
+  if (time.count() == 0) return is_there();
+  const auto until = std::chrono::steady_clock::now() + time;
+  do {
+    for (int i = 0; i < kLooksPerClock; ++i) {
+      if (is_there()) return true;
+      pause_briefly();
+    }
+  } while (std::chrono::steady_clock::now() < until);
+  return false;
+}
 
 // The ranges of one parallel_for.
 struct Job {
-  const Body* body = nullptr;
+  const ThreadPool::Body* body = nullptr;
   std::size_t count = 0;
   std::size_t grain = 1;
   std::size_t chunks = 0;
+
+  void run(std::size_t chunk, std::size_t worker) const {
+    const std::size_t begin = chunk * grain;
+    (*body)(begin, begin + std::min(grain, count - begin), worker);
+  }
 };
 
 }  // namespace
 
+// A thread that lowers `left` from above zero owns one chunk of the job that stands in `job`, and
+// the call cannot end before that thread lowers `unfinished`: so it may read `job`. A thread that
+// finds nothing left reads nothing, however late it comes. What it takes may belong to a later call
+// than the one it woke for, which is as good.
 struct ThreadPool::Impl {
-  std::vector<std::thread> workers;
-  int spins = 0;
+  // Chunks that nobody has taken; below zero by one for each thread that came too late. Workers
+  // watch it, so nothing else shares its line.
+  alignas(kCacheLine) std::atomic<std::int64_t> left{0};
+  alignas(kCacheLine) std::atomic<std::size_t> unfinished{0};  // chunks
+  alignas(kCacheLine) Job job;  // written by the caller while no chunk is left or unfinished
 
+  // Who sleeps announces it before looking a last time, who brings work looks for sleepers after
+  // bringing it (both in the one order of sequentially consistent operations): one of them sees the
+  // other.
+  alignas(kCacheLine) std::atomic<std::size_t> sleeping_workers{0};
+  std::atomic<bool> caller_sleeps{false};
   std::mutex mutex;
   std::condition_variable wake;
-  std::condition_variable idle;
-  // Written under the mutex; `epoch` is also watched without it by spinning workers.
-  std::atomic<std::uint64_t> epoch{0};
-  bool open = false;  // the job of this epoch may still be entered
-  bool stop = false;
-  std::size_t inside = 0;  // workers that entered the job
-  Job job;
+  std::condition_variable finished;
+  bool stop = false;  // under the mutex
 
-  std::atomic<std::size_t> next_chunk{0};
+  std::chrono::microseconds look_time{0};
+  std::vector<std::thread> workers;
 
-  void run_chunks(const Job& mine, std::size_t worker) {
-    while (true) {
-      const std::size_t chunk = next_chunk.fetch_add(1, std::memory_order_relaxed);
-      if (chunk >= mine.chunks) return;
-      const std::size_t begin = chunk * mine.grain;
-      const std::size_t end = begin + std::min(mine.grain, mine.count - begin);
-      (*mine.body)(begin, end, worker);
+  // Takes chunks until none is left.
+  void run_chunks(std::size_t worker) {
+    std::size_t done = 0;
+    while (left.load(std::memory_order_relaxed) > 0) {
+      const std::int64_t before = left.fetch_sub(1, std::memory_order_acq_rel);
+      if (before <= 0) break;
+      job.run(job.chunks - static_cast<std::size_t>(before), worker);
+      ++done;
     }
+    // The job stays until this thread has told what it did.
+    if (done == 0 || unfinished.fetch_sub(done) != done) return;
+    if (worker == 0 || !caller_sleeps.load()) return;
+    const std::scoped_lock lock(mutex);
+    finished.notify_one();
   }
 
   void work(std::size_t worker) {
-    std::uint64_t seen = 0;
-    while (true) {
-      for (int i = 0; i < spins && epoch.load(std::memory_order_relaxed) == seen; ++i) {
-        pause_briefly();
-      }
-      std::unique_lock lock(mutex);
-      wake.wait(lock, [&] { return epoch.load(std::memory_order_relaxed) != seen; });
-      seen = epoch.load(std::memory_order_relaxed);
-      if (stop) return;
-      // A worker that wakes late must not touch a job whose caller has returned.
-      if (!open) continue;
-      ++inside;
-      const Job mine = job;
-      lock.unlock();
-      run_chunks(mine, worker);
-      lock.lock();
-      if (--inside == 0 && !open) idle.notify_one();
+    const auto has_work = [this] { return left.load(std::memory_order_relaxed) > 0; };
+    while (look_for(look_time, has_work) || sleep_until_work()) run_chunks(worker);
+  }
+
+  // False when the pool ends.
+  bool sleep_until_work() {
+    std::unique_lock lock(mutex);
+    ++sleeping_workers;
+    wake.wait(lock, [this] { return stop || left.load() > 0; });
+    --sleeping_workers;
+    return !stop;
+  }
+
+  void begin(const Job& next) {
+    job = next;
+    unfinished.store(next.chunks, std::memory_order_relaxed);
+    left.store(static_cast<std::int64_t>(next.chunks));
+    const std::size_t sleeping = sleeping_workers.load();
+    if (sleeping == 0) return;
+    // A sleeper that has not let go of the mutex yet would miss the call.
+    { const std::scoped_lock lock(mutex); }
+    if (next.chunks > sleeping) {
+      wake.notify_all();
+    } else {
+      for (std::size_t i = 1; i < next.chunks; ++i) wake.notify_one();
     }
   }
 
-  void announce() {
-    epoch.fetch_add(1, std::memory_order_relaxed);
-    wake.notify_all();
+  void wait_until_finished() {
+    const auto is_finished = [this] { return unfinished.load(std::memory_order_acquire) == 0; };
+    if (look_for(look_time, is_finished)) return;
+    std::unique_lock lock(mutex);
+    caller_sleeps = true;
+    finished.wait(lock, [this] { return unfinished.load() == 0; });
+    caller_sleeps = false;
   }
 };
 
 ThreadPool::ThreadPool(std::size_t threads) : impl_(std::make_unique<Impl>()) {
   const std::size_t extra = threads > 1 ? threads - 1 : 0;
-  // Spinning only helps while every thread has a processor of its own.
-  impl_->spins = threads <= std::thread::hardware_concurrency() ? kSpins : 0;
+  // Looking only helps while every thread has a processor of its own.
+  if (threads <= std::thread::hardware_concurrency()) impl_->look_time = kLookFor;
   impl_->workers.reserve(extra);
   try {
     for (std::size_t i = 0; i < extra; ++i) {
@@ -105,34 +153,24 @@ ThreadPool::~ThreadPool() {
   {
     const std::scoped_lock lock(impl_->mutex);
     impl_->stop = true;
-    impl_->announce();
+    impl_->wake.notify_all();
   }
   for (std::thread& worker : impl_->workers) worker.join();
 }
 
 std::size_t ThreadPool::size() const { return impl_->workers.size() + 1; }
 
-void ThreadPool::parallel_for(std::size_t count, std::size_t grain, const Body& body) {
+void ThreadPool::parallel_for(std::size_t count, std::size_t grain, Body body) {
   if (count == 0) return;
   grain = std::max<std::size_t>(grain, 1);
   const Job job{&body, count, grain, count / grain + (count % grain != 0 ? 1U : 0U)};
   if (impl_->workers.empty() || job.chunks == 1) {
-    for (std::size_t begin = 0; begin < count; begin += std::min(grain, count - begin)) {
-      body(begin, begin + std::min(grain, count - begin), 0);
-    }
+    for (std::size_t chunk = 0; chunk < job.chunks; ++chunk) job.run(chunk, 0);
     return;
   }
-  {
-    const std::scoped_lock lock(impl_->mutex);
-    impl_->next_chunk.store(0, std::memory_order_relaxed);
-    impl_->job = job;
-    impl_->open = true;
-    impl_->announce();
-  }
-  impl_->run_chunks(job, 0);
-  std::unique_lock lock(impl_->mutex);
-  impl_->open = false;
-  impl_->idle.wait(lock, [this] { return impl_->inside == 0; });
+  impl_->begin(job);
+  impl_->run_chunks(0);
+  impl_->wait_until_finished();
 }
 
 }  // namespace moepack

@@ -1,15 +1,22 @@
 // A fixed set of threads that share index ranges. One pool per engine; parallel_for is called from
 // one thread at a time and never nested.
+//
+// A call costs a store, an atomic step for each range and one for each thread that got any; no lock
+// and no memory. Threads without work look for the next call for a tenth of a millisecond, then
+// they sleep until there is one.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
+
+#include "runtime/model/function_ref.h"
 
 namespace moepack {
 
 class ThreadPool {
  public:
+  using Body = FunctionRef<void(std::size_t begin, std::size_t end, std::size_t worker)>;
+
   // `threads` >= 1 counts the calling thread. 1: everything runs in the caller.
   explicit ThreadPool(std::size_t threads);
   ~ThreadPool();
@@ -20,10 +27,9 @@ class ThreadPool {
 
   // Calls body(begin, end, worker) for consecutive ranges of at most `grain` indices that cover
   // [0, count), each exactly once, in any order and on any thread; worker < size() names the
-  // thread, for scratch of its own. Returns when all are done. body must not throw.
-  void parallel_for(
-      std::size_t count, std::size_t grain,
-      const std::function<void(std::size_t begin, std::size_t end, std::size_t worker)>& body);
+  // thread, for scratch of its own. Returns when all are done, without waiting for threads that had
+  // no part in it. body must not throw.
+  void parallel_for(std::size_t count, std::size_t grain, Body body);
 
  private:
   struct Impl;

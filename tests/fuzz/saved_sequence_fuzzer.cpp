@@ -30,9 +30,9 @@ moepack::ModelConfig tiny_config() {
 }
 
 // What can be read is written again as the same bytes.
-void read_and_write(const std::vector<std::byte>& bytes) {
+void read_and_write(const std::vector<std::byte>& bytes, moepack::DeltaForm form) {
   const moepack::StateIdentity identity{.model = 42, .context = 300};
-  auto made = moepack::make_cpu_state(tiny_config(), identity.context);
+  auto made = moepack::make_cpu_state(tiny_config(), identity.context, {.delta = form});
   moepack::test::require(made.is_ok());
   const std::unique_ptr<moepack::SequenceState> state = std::move(made).value();
   const auto position = moepack::load_sequence(identity, bytes, "fuzz", *state);
@@ -43,17 +43,22 @@ void read_and_write(const std::vector<std::byte>& bytes) {
   moepack::test::require(again.is_ok() && again.value() == bytes);
 }
 
+void read_in_both_forms(const std::vector<std::byte>& bytes) {
+  read_and_write(bytes, moepack::DeltaForm::kTokens);
+  read_and_write(bytes, moepack::DeltaForm::kBlocks);
+}
+
 }  // namespace
 
 // Reads the bytes as they are, and once more with the checksum put right.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::vector<std::byte> bytes(size);
   if (size != 0) std::memcpy(bytes.data(), data, size);
-  read_and_write(bytes);
+  read_in_both_forms(bytes);
   std::uint64_t sum = 0;
   if (size < sizeof sum) return 0;
   sum = moepack::checksum(std::span(bytes).first(size - sizeof sum));
   std::memcpy(bytes.data() + size - sizeof sum, &sum, sizeof sum);
-  read_and_write(bytes);
+  read_in_both_forms(bytes);
   return 0;
 }

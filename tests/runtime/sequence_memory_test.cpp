@@ -44,8 +44,9 @@ struct SequenceMaker {
   std::shared_ptr<SequenceSlots> slots = std::make_shared<SequenceSlots>(2);
 
   Result<Sequence> make() const {
-    return Sequence::create(kIdentity, slots,
-                            [this] { return make_cpu_state(config, kIdentity.context); });
+    return Sequence::create(kIdentity, slots, [this] {
+      return make_cpu_state(config, kIdentity.context, StateForm{.delta = DeltaForm::kBlocks});
+    });
   }
   // Whether exactly `count` slots are free.
   bool has_free(std::uint32_t count) const {
@@ -93,8 +94,9 @@ bool names(const std::vector<std::string>& messages, const std::string& text) {
 }
 
 std::string recurrent_state_of(const ModelConfig& config) {
-  const std::uint64_t bytes =
-      layer_state_bytes(config, LayerType::kLinearAttention, 300) - sizeof(LayerState);
+  const std::uint64_t bytes = layer_state_bytes(config, LayerType::kLinearAttention, 300,
+                                                StateForm{.delta = DeltaForm::kBlocks}) -
+                              sizeof(LayerState);
   return "the recurrent state of a layer (" + std::to_string(bytes) + " bytes)";
 }
 
@@ -110,8 +112,9 @@ TEST(SequenceMemory, AFreshSequenceSaysWhatFoundNoMemory) {
 
 TEST(SequenceMemory, ACopySaysWhatFoundNoMemory) {
   const SequenceMaker maker;
-  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<SequenceState> state,
-                       make_cpu_state(maker.config, kIdentity.context));
+  ASSERT_OK_AND_ASSIGN(
+      const std::unique_ptr<SequenceState> state,
+      make_cpu_state(maker.config, kIdentity.context, StateForm{.delta = DeltaForm::kBlocks}));
   std::vector<std::byte> saved;
   ASSERT_OK_AND_ASSIGN(saved, save_sequence(kIdentity, 0, *state));
   ASSERT_OK_AND_ASSIGN(Sequence sequence, maker.make());
@@ -158,6 +161,7 @@ class CountedState final : public SequenceState {
     return std::unique_ptr<SequenceState>(std::make_unique<CountedState>(made_));
   }
   std::uint64_t memory_bytes() const override { return 0; }
+  DeltaForm delta_form() const override { return DeltaForm::kTokens; }
   std::uint64_t saved_bytes(std::uint64_t) const override { return 0; }
   Status save(std::uint64_t, std::span<std::byte>) const override { return Status::ok(); }
   Status load(std::uint64_t, std::span<const std::byte>) override { return Status::ok(); }

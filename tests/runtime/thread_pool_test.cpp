@@ -1,5 +1,6 @@
 #include "runtime/model/thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -62,6 +63,52 @@ TEST(ThreadPool, ACallEndsOnlyWhenAllItsWorkHas) {
       (*values)[begin] = call;
     });
     for (int value : *values) ASSERT_EQ(value, call);
+  }
+}
+
+// Calls follow each other faster than threads find them, with jobs of other sizes and bodies that
+// die with their call: a thread that comes late must not take part in a call that has ended, and
+// what it takes of a later one it must do as that one asks.
+TEST(ThreadPool, ALateThreadTakesNothingOfACallThatHasEnded) {
+  ThreadPool pool(4);
+  for (std::size_t call = 0; call < 20000; ++call) {
+    const std::size_t count = 2 + call % 7;
+    const std::size_t grain = 1 + call % 2;
+    std::atomic<std::size_t> covered{0};
+    const std::size_t weight = call;
+    pool.parallel_for(count, grain, [&](std::size_t begin, std::size_t end, std::size_t) {
+      covered += (end - begin) * weight;
+    });
+    ASSERT_EQ(covered.load(), count * weight) << call;
+  }
+}
+
+// The caller waits in its sleep for a range that takes longer than it looks for the end, and
+// workers in theirs for a call that comes late.
+TEST(ThreadPool, WakesWhoSleeps) {
+  ThreadPool pool(2);
+  if (pool.size() < 2) GTEST_SKIP() << "SKIPPED: the system gives no second thread";
+  for (int call = 0; call < 30; ++call) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int> arrived{0};
+    std::atomic<int> done{0};
+    pool.parallel_for(2, 1, [&](std::size_t, std::size_t, std::size_t worker) {
+      ++arrived;
+      while (arrived.load() < 2) std::this_thread::yield();
+      if (worker != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++done;
+    });
+    ASSERT_EQ(done.load(), 2);
+  }
+}
+
+TEST(ThreadPool, ManyMoreThreadsThanProcessorsStillFinish) {
+  ThreadPool pool(4 * std::max(1U, std::thread::hardware_concurrency()));
+  for (std::size_t call = 0; call < 300; ++call) {
+    std::atomic<std::size_t> covered{0};
+    pool.parallel_for(
+        100, 1, [&](std::size_t begin, std::size_t end, std::size_t) { covered += end - begin; });
+    ASSERT_EQ(covered.load(), 100U);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <vector>
@@ -23,9 +24,11 @@ constexpr std::size_t kHidden = 64;
 constexpr std::size_t kWidth = 32;
 constexpr std::uint32_t kExperts = 12;
 constexpr std::uint32_t kTopK = 5;
-constexpr std::size_t kMaxTokens = 9;
+constexpr std::size_t kSharedWidth = 48;
+// Enough for more uses than those whose sums are made together with their last products.
+constexpr std::size_t kMaxTokens = 15;
 
-// One layer of random bf16 experts behind a random router.
+// One layer of random bf16 experts, routed and shared, behind a random router.
 class MoeArrival : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -33,14 +36,14 @@ class MoeArrival : public ::testing::Test {
     config_.expert_width = kWidth;
     config_.num_experts = kExperts;
     config_.experts_per_token = kTopK;
-    config_.shared_expert_width = 0;
+    config_.shared_expert_width = kSharedWidth;
     write_pack();
-    router_ = random_bf16(kExperts * kHidden);
-    weights_.router = {.format = {},
-                       .rows = kExperts,
-                       .cols = kHidden,
-                       .data = affine_components<const std::byte*>(
-                           reinterpret_cast<const std::byte*>(router_.data()))};
+    weights_.router = random_matrix(kExperts, kHidden);
+    weights_.has_shared = true;
+    weights_.shared_gate = random_matrix(kSharedWidth, kHidden);
+    weights_.shared_up = random_matrix(kSharedWidth, kHidden);
+    weights_.shared_down = random_matrix(kHidden, kSharedWidth);
+    weights_.shared_expert_gate = random_matrix(1, kHidden);
     for (float& value : inputs_) value = normal_(random_);
   }
 
@@ -48,6 +51,15 @@ class MoeArrival : public ::testing::Test {
     std::vector<std::uint16_t> values(count);
     for (std::uint16_t& value : values) value = f32_to_bf16(normal_(random_));
     return values;
+  }
+
+  QMatrixView random_matrix(std::uint64_t rows, std::uint64_t cols) {
+    matrices_.push_back(random_bf16(rows * cols));
+    return {.format = {},
+            .rows = rows,
+            .cols = cols,
+            .data = affine_components<const std::byte*>(
+                reinterpret_cast<const std::byte*>(matrices_.back().data()))};
   }
 
   void write_pack() {
@@ -90,8 +102,8 @@ class MoeArrival : public ::testing::Test {
     MixtureOfExperts moe(config_, scratch.value());
     std::vector<float> out(tokens * kHidden, 0.0F);
     (void)moe.route_logits(compute, weights_, inputs_.data(), tokens);
-    const RowRange all{.first = 0, .count = tokens};
-    (void)moe.choose(RouterSpec{}, std::span(&all, 1));
+    const RowRange rows = rows_.value_or(RowRange{.first = 0, .count = tokens});
+    (void)moe.choose(RouterSpec{}, std::span(&rows, 1));
     status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
     failed_rows_ = moe.failed_rows();
     return out;
@@ -104,9 +116,10 @@ class MoeArrival : public ::testing::Test {
   std::normal_distribution<float> normal_{0.0F, 0.3F};
   ModelConfig config_;
   PackManifest pack_;
-  std::vector<std::uint16_t> router_;
+  std::vector<std::vector<std::uint16_t>> matrices_;
   MoeWeights weights_;
   std::vector<float> inputs_ = std::vector<float>(kMaxTokens * kHidden);
+  std::optional<RowRange> rows_;        // that choose experts; none: all
   std::uint32_t failing_ = kExperts;    // none
   Status status_;                       // of the last run
   std::vector<FailedRow> failed_rows_;  // likewise
@@ -130,6 +143,34 @@ TEST_F(MoeArrival, TheOutputIsTheSameInEveryOrder) {
       }
     }
   }
+}
+
+// Few tokens and many take different ways through the last products and the sums.
+TEST_F(MoeArrival, ATokenHasTheSameOutputAloneAsAmongOthers) {
+  const auto run_first = [&](std::size_t tokens, std::size_t threads) {
+    return run(tokens, kExperts, ReapOrder::kAsSubmitted, 1, kExperts, threads);
+  };
+  const std::vector<float> all = run_first(kMaxTokens, 1);
+  for (const std::size_t threads : {1U, 2U, 3U}) {
+    for (std::size_t tokens = 1; tokens <= kMaxTokens; ++tokens) {
+      const std::vector<float> some = run_first(tokens, threads);
+      ASSERT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0)
+          << tokens << " tokens on " << threads << " threads";
+    }
+  }
+}
+
+// A row that chose no expert has the shared one's output, whether other rows chose any or not.
+TEST_F(MoeArrival, ARowWithoutExpertsHasTheSharedOne) {
+  rows_ = RowRange{.first = 0, .count = 0};
+  const std::vector<float> shared = run(2, kExperts, ReapOrder::kAsSubmitted, 1, kExperts, 2);
+  ASSERT_OK(status_);
+  ASSERT_NE(shared, std::vector<float>(2 * kHidden, 0.0F));
+  rows_ = RowRange{.first = 0, .count = 1};
+  const std::vector<float> one = run(2, kExperts, ReapOrder::kAsSubmitted, 1, kExperts, 2);
+  ASSERT_OK(status_);
+  EXPECT_NE(std::memcmp(one.data(), shared.data(), kHidden * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(one.data() + kHidden, shared.data() + kHidden, kHidden * sizeof(float)), 0);
 }
 
 // The others' outputs are those of a layer where nothing failed.

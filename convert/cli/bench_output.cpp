@@ -1,0 +1,252 @@
+#include "convert/cli/bench_output.h"
+
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/speed/sample_stats.h"
+
+namespace moepack::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
+}
+
+std::string model_text(const Engine& engine) {
+  return engine.config().model_type + " " + engine.model_size().expert_format;
+}
+
+// "2026-01-31T23:59:59Z".
+std::string time_text(std::chrono::system_clock::time_point when) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(when);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  std::ostringstream out;
+  out << std::put_time(&utc, "%Y-%m-%dT%H:%M:%SZ");
+  return out.str();
+}
+
+// The rates of a result in GB = 1e9 bytes.
+struct Rates {
+  double tokens_per_second = 0;
+  double deviation = 0;
+  // Only of tests that generate alone: a prompt's tokens share what they read.
+  std::optional<double> gb_per_token;
+  std::optional<double> gb_per_second;
+  std::optional<double> share;  // of the read rate
+};
+
+Rates rates_of(const BenchSubject& subject, const SpeedResult& result) {
+  Rates rates;
+  const std::vector<double> samples = result.samples_ts();
+  rates.tokens_per_second = sample_mean(samples);
+  rates.deviation = sample_deviation(samples);
+  if (result.token_bytes <= 0) return rates;
+  const double bytes_per_second = result.token_bytes * rates.tokens_per_second;
+  rates.gb_per_token = result.token_bytes / 1e9;
+  rates.gb_per_second = bytes_per_second / 1e9;
+  if (subject.read_rate > 0) rates.share = bytes_per_second / subject.read_rate;
+  return rates;
+}
+
+Json or_null(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+// llama-bench's keys in its order.
+Json llama_bench_json(const BenchSubject& subject, const SpeedResult& result) {
+  const ModelSize& size = subject.engine->model_size();
+  const std::vector<double> rates = result.samples_ts();
+  std::vector<std::int64_t> samples;
+  for (const double ns : result.samples_ns) samples.push_back(std::llround(ns));
+  return {{"build_commit", MOEPACK_VERSION},
+          {"cpu_info", subject.processor},
+          {"gpu_info", ""},
+          {"backends", "CPU"},
+          {"model_filename", subject.model},
+          {"model_type", model_text(*subject.engine)},
+          {"model_size", size.bytes},
+          {"model_n_params", size.parameters},
+          {"n_batch", subject.chunk_tokens},
+          {"n_ubatch", subject.chunk_tokens},
+          {"n_threads", subject.threads},
+          {"n_prompt", result.test.prompt},
+          {"n_gen", result.test.generated},
+          {"n_depth", result.test.depth},
+          {"test_time", time_text(result.start)},
+          {"avg_ns", std::llround(sample_mean(result.samples_ns))},
+          {"stddev_ns", std::llround(sample_deviation(result.samples_ns))},
+          {"avg_ts", sample_mean(rates)},
+          {"stddev_ts", sample_deviation(rates)},
+          {"samples_ns", samples},
+          {"samples_ts", rates}};
+}
+
+Json to_json(const BenchSubject& subject, const SpeedResult& result) {
+  const Rates rates = rates_of(subject, result);
+  Json json = llama_bench_json(subject, result);
+  json["kernels"] = subject.engine->kernels_name();
+  json["activations"] = "f32";
+  json["hit_percent"] = 100 * result.hit_rate();
+  json["gb_per_token"] = or_null(rates.gb_per_token);
+  json["gb_per_s"] = or_null(rates.gb_per_second);
+  json["read_rate_gb_s"] = subject.read_rate / 1e9;
+  json["share_of_read_rate"] = or_null(rates.share);
+  if (subject.has_timing) {
+    json["stages_ms_per_token"] =
+        stages_json(result.stages, result.test.tokens() * result.samples_ns.size());
+  }
+  return json;
+}
+
+std::string json_text(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// Every value between quotes, as llama-bench writes them; objects become columns of their own.
+void print_csv(const Json& json, bool with_head) {
+  const Json flat = json.contains("stages_ms_per_token") ? [&] {
+    Json all = json;
+    all.erase("stages_ms_per_token");
+    for (const auto& [name, ms] : json["stages_ms_per_token"].items()) all[name + "_ms"] = ms;
+    return all;
+  }()
+                                                         : json;
+  std::string head;
+  std::string line;
+  for (const auto& [key, value] : flat.items()) {
+    const std::string comma = head.empty() ? "" : ",";
+    head += comma + key;
+    std::string text = value.is_string() ? value.get<std::string>() : json_text(value, -1);
+    if (value.is_null()) text = "";
+    for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) {
+      text.insert(at, 1, '"');
+    }
+    line += comma + "\"" + text + "\"";
+  }
+  if (with_head) std::cout << head << "\n";
+  std::cout << line << "\n";
+}
+
+struct Column {
+  const char* name;
+  int width;
+  bool is_text = false;
+};
+constexpr std::array<Column, 11> kColumns{{{"model", 30, true},
+                                           {"size", 10},
+                                           {"params", 10},
+                                           {"backend", 10, true},
+                                           {"threads", 7},
+                                           {"test", 15},
+                                           {"t/s", 20},
+                                           {"hit %", 6},
+                                           {"GB/token", 8},
+                                           {"GB/s", 7},
+                                           {"% of read rate", 14}}};
+
+void print_markdown_head() {
+  for (const Column& column : kColumns) {
+    std::cout << "| " << (column.is_text ? std::left : std::right) << std::setw(column.width)
+              << column.name << " ";
+  }
+  std::cout << "|\n";
+  for (const Column& column : kColumns) {
+    const std::string dashes(static_cast<std::size_t>(column.width) - 1, '-');
+    std::cout << "| " << dashes << (column.is_text ? "- " : ": ");
+  }
+  std::cout << "|\n";
+}
+
+std::string size_text(std::uint64_t bytes) {
+  const auto mebibytes = static_cast<double>(bytes) / 1048576.0;
+  return mebibytes < 1024 ? fixed(mebibytes, 2) + " MiB" : fixed(mebibytes / 1024, 2) + " GiB";
+}
+
+std::string count_text(std::uint64_t parameters) {
+  const auto millions = static_cast<double>(parameters) / 1e6;
+  return millions < 1000 ? fixed(millions, 2) + " M" : fixed(millions / 1000, 2) + " B";
+}
+
+void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
+  const Rates rates = rates_of(subject, result);
+  const auto text = [](const std::optional<double>& value, int digits, double factor = 1) {
+    return value.has_value() ? fixed(*value * factor, digits) : std::string("-");
+  };
+  const ModelSize& size = subject.engine->model_size();
+  const std::string speed = fixed(rates.tokens_per_second, 2) + " ± " + fixed(rates.deviation, 2);
+  const std::array<std::string, kColumns.size()> cells{model_text(*subject.engine),
+                                                       size_text(size.bytes),
+                                                       count_text(size.parameters),
+                                                       "CPU",
+                                                       std::to_string(subject.threads),
+                                                       speed_test_name(result.test),
+                                                       speed,
+                                                       fixed(100 * result.hit_rate(), 2),
+                                                       text(rates.gb_per_token, 4),
+                                                       text(rates.gb_per_second, 2),
+                                                       text(rates.share, 1, 100)};
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    // The width counts bytes, and ± has two.
+    const int width = kColumns[i].width + (&cells[i] == &cells[6] ? 1 : 0);
+    std::cout << "| " << (kColumns[i].is_text ? std::left : std::right) << std::setw(width)
+              << cells[i] << " ";
+  }
+  std::cout << "|\n";
+}
+
+}  // namespace
+
+std::optional<BenchFormat> bench_format(const std::string& name) {
+  if (name == "md") return BenchFormat::kMarkdown;
+  if (name == "csv") return BenchFormat::kCsv;
+  if (name == "json") return BenchFormat::kJson;
+  if (name == "jsonl") return BenchFormat::kJsonLines;
+  return std::nullopt;
+}
+
+void BenchOutput::add(const BenchSubject& subject, const SpeedResult& result) {
+  const bool is_first = !has_head_;
+  has_head_ = true;
+  switch (format_) {
+    case BenchFormat::kMarkdown:
+      if (is_first) print_markdown_head();
+      print_markdown(subject, result);
+      if (subject.has_timing) {
+        parts_.push_back({speed_test_name(result.test) + ", t" + std::to_string(subject.threads),
+                          result.stages, result.test.tokens() * result.samples_ns.size()});
+      }
+      break;
+    case BenchFormat::kCsv:
+      print_csv(to_json(subject, result), is_first);
+      break;
+    case BenchFormat::kJson:
+      objects_.push_back(json_text(to_json(subject, result), 2));
+      break;
+    case BenchFormat::kJsonLines:
+      std::cout << json_text(to_json(subject, result), -1) << "\n";
+      break;
+  }
+  std::cout << std::flush;
+}
+
+void BenchOutput::finish() {
+  if (!parts_.empty()) std::cout << "\n" << timing_table(parts_);
+  if (format_ != BenchFormat::kJson) return;
+  std::cout << "[\n";
+  for (std::size_t i = 0; i < objects_.size(); ++i) {
+    std::cout << objects_[i] << (i + 1 < objects_.size() ? ",\n" : "\n");
+  }
+  std::cout << "]\n";
+}
+
+}  // namespace moepack::cli

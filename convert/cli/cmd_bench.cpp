@@ -1,0 +1,171 @@
+#include "convert/cli/cmd_bench.h"
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <utility>
+
+#include "convert/cli/bench_output.h"
+#include "convert/cli/model_flags.h"
+#include "convert/cli/number_range.h"
+#include "formats/base/limits.h"
+#include "runtime/speed/processor_name.h"
+#include "runtime/speed/read_rate.h"
+#include "runtime/speed/speed_runner.h"
+
+namespace moepack::cli {
+namespace {
+
+constexpr std::uint64_t kMostRepetitions = 1000;
+constexpr std::uint64_t kMostThreads = 1024;
+
+struct BenchFlags {
+  EngineFlags engine;
+  std::vector<std::uint32_t> threads;
+  std::vector<std::uint64_t> prompts;
+  std::vector<std::uint64_t> generated;
+  std::vector<std::string> pairs;
+  std::vector<std::uint64_t> depths;
+  std::uint32_t repetitions = 5;
+  bool no_warmup = false;
+  bool timing = false;
+  std::string output = "md";
+};
+
+// "PP,TG"; false where the text is none.
+bool parse_pair(const std::string& text, SpeedTest& test) {
+  const char* end = text.data() + text.size();
+  const auto prompt = std::from_chars(text.data(), end, test.prompt);
+  if (prompt.ec != std::errc() || prompt.ptr == end || *prompt.ptr != ',') return false;
+  const auto generated = std::from_chars(prompt.ptr + 1, end, test.generated);
+  return generated.ec == std::errc() && generated.ptr == end && test.prompt <= kMaxSequenceTokens &&
+         test.generated <= kMaxSequenceTokens;
+}
+
+std::string check_pair(const std::string& text) {
+  SpeedTest test;
+  return parse_pair(text, test) ? ""
+                                : printable(text, 64) + " is no pair of numbers, as in 512,128";
+}
+
+// In llama-bench's order: for each depth the prompts, the generated, the pairs.
+std::vector<SpeedTest> tests_of(const BenchFlags& flags) {
+  std::vector<SpeedTest> tests;
+  const auto add = [&](SpeedTest test) {
+    if (test.tokens() > 0) tests.push_back(test);
+  };
+  const auto or_default = [](std::vector<std::uint64_t> values, std::uint64_t value) {
+    return values.empty() ? std::vector<std::uint64_t>{value} : values;
+  };
+  for (const std::uint64_t depth : or_default(flags.depths, 0)) {
+    for (const std::uint64_t n : or_default(flags.prompts, 512)) {
+      add({.prompt = n, .generated = 0, .depth = depth});
+    }
+    for (const std::uint64_t n : or_default(flags.generated, 128)) {
+      add({.prompt = 0, .generated = n, .depth = depth});
+    }
+    for (const std::string& pair : flags.pairs) {
+      SpeedTest test;
+      test.depth = depth;
+      if (parse_pair(pair, test)) add(test);
+    }
+  }
+  return tests;
+}
+
+Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
+                 std::uint32_t threads, BenchOutput& output) {
+  std::uint64_t context = 0;
+  for (const SpeedTest& test : tests) context = std::max(context, test.context());
+  BenchSubject subject;
+  subject.model = flags.engine.model;
+  subject.processor = processor_name();
+  subject.threads = threads;
+  subject.chunk_tokens = flags.engine.chunk_tokens;
+  subject.has_timing = flags.timing;
+  MOE_RETURN_IF_ERROR(select_model(flags.engine).status());
+  MOE_ASSIGN_OR_RETURN(subject.read_rate, measure_read_rate(threads));
+  EngineFlags engine_flags = flags.engine;
+  engine_flags.threads = threads;
+  // The sequence at the tests' depth, and the copy that a repetition uses up.
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(engine_flags, context, 2));
+  note_long_context(context, engine->config());
+  if (flags.timing) engine->stage_times().start();
+  subject.engine = engine.get();
+  SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
+  for (const SpeedTest& test : tests) {
+    MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
+    output.add(subject, result);
+  }
+  return Status::ok();
+}
+
+Status run(const BenchFlags& flags) {
+  const std::vector<SpeedTest> tests = tests_of(flags);
+  if (tests.empty()) {
+    return invalid_argument("no test has tokens", "give -p, -n or -pg a number above 0");
+  }
+  BenchOutput output(*bench_format(flags.output));
+  const std::vector<std::uint32_t> threads =
+      flags.threads.empty() ? std::vector<std::uint32_t>{0} : flags.threads;
+  for (const std::uint32_t count : threads) {
+    MOE_RETURN_IF_ERROR(run_tests(flags, tests, thread_count(count), output));
+  }
+  output.finish();
+  return Status::ok();
+}
+
+// An option that takes numbers separated by commas; what follows may be MODEL.
+template <typename Number>
+void add_list(CLI::App& command, const std::string& name, std::vector<Number>& values,
+              std::uint64_t most, const std::string& help) {
+  command.add_option(name, values, help)
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_number(0, most));
+}
+
+void add_flags(CLI::App& command, BenchFlags& flags) {
+  add_engine_flags_but_threads(command, flags.engine);
+  add_list(command, "-t,--threads", flags.threads, kMostThreads,
+           "Threads, as a list; 0: one per processor");
+  add_list(command, "-p,--n-prompt", flags.prompts, kMaxSequenceTokens,
+           "Prompts of so many tokens, as a list; without it 512, 0: none");
+  add_list(command, "-n,--n-gen", flags.generated, kMaxSequenceTokens,
+           "Generate so many tokens, as a list; without it 128, 0: none");
+  command
+      .add_option("--pg", flags.pairs,
+                  "A prompt of PP tokens and TG generated ones in one test, as PP,TG; also -pg")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(check_pair, "PP,TG"));
+  add_list(command, "-d,--n-depth", flags.depths, kMaxSequenceTokens,
+           "Tokens that the model has seen before a test, as a list; without it 0");
+  command.add_option("-r,--repetitions", flags.repetitions, "Timed runs of each test")
+      ->check(whole_number(1, kMostRepetitions))
+      ->capture_default_str();
+  command.add_flag("--no-warmup", flags.no_warmup, "No untimed run before each test");
+  command.add_flag("--timing", flags.timing, "Say how long each stage of a token takes");
+  command.add_option("-o,--output", flags.output, "How results are printed on stdout")
+      ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void register_bench(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command = app.add_subcommand("bench", "Measure tokens a second");
+  add_flags(*command, *flags);
+  set_action(*command, action, flags, run);
+}
+
+std::vector<std::string> bench_words(int argc, char** argv) {
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
+  if (!words.empty() && words.front() == "bench") {
+    std::replace(reversed.begin(), reversed.end(), std::string("-pg"), std::string("--pg"));
+  }
+  return reversed;
+}
+
+}  // namespace moepack::cli

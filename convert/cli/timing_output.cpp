@@ -1,0 +1,70 @@
+#include "convert/cli/timing_output.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace moepack::cli {
+namespace {
+
+constexpr int kNameWidth = 14;
+constexpr int kLeastWidth = 8;
+constexpr int kPercentWidth = 5;
+
+double milliseconds(double seconds, std::uint64_t tokens) {
+  return tokens == 0 ? 0.0 : 1e3 * seconds / static_cast<double>(tokens);
+}
+
+int width_of(const TimedPart& part) {
+  return std::max(kLeastWidth, static_cast<int>(part.name.size()));
+}
+
+// `seconds`: of the part, in this line.
+template <typename SecondsOf>
+void add_line(std::ostringstream& out, std::string_view name, std::span<const TimedPart> parts,
+              const SecondsOf& seconds_of) {
+  out << "| " << std::left << std::setw(kNameWidth) << name << std::right;
+  for (const TimedPart& part : parts) {
+    const double seconds = seconds_of(part.stages);
+    const double total = part.stages.total();
+    out << " | " << std::setprecision(4) << std::setw(width_of(part))
+        << milliseconds(seconds, part.tokens) << " | " << std::setprecision(1)
+        << std::setw(kPercentWidth) << (total > 0 ? 100 * seconds / total : 0.0);
+  }
+  out << " |\n";
+}
+
+}  // namespace
+
+std::string timing_table(std::span<const TimedPart> parts) {
+  std::ostringstream out;
+  out << std::fixed << "| " << std::left << std::setw(kNameWidth) << "ms per token" << std::right;
+  for (const TimedPart& part : parts) {
+    out << " | " << std::setw(width_of(part)) << part.name << " | " << std::setw(kPercentWidth)
+        << "%";
+  }
+  out << " |\n| " << std::string(kNameWidth, '-');
+  for (const TimedPart& part : parts) {
+    out << " | " << std::string(static_cast<std::size_t>(width_of(part)) - 1, '-') << ": | "
+        << std::string(kPercentWidth - 1, '-') << ":";
+  }
+  out << " |\n";
+  for (const Stage stage : all_stages()) {
+    add_line(out, stage_name(stage), parts,
+             [stage](const StageSeconds& stages) { return stages.of(stage); });
+  }
+  add_line(out, "total", parts, [](const StageSeconds& stages) { return stages.total(); });
+  return out.str();
+}
+
+nlohmann::ordered_json stages_json(const StageSeconds& stages, std::uint64_t tokens) {
+  nlohmann::ordered_json json;
+  for (const Stage stage : all_stages()) {
+    json[std::string(stage_name(stage))] = milliseconds(stages.of(stage), tokens);
+  }
+  json["total"] = milliseconds(stages.total(), tokens);
+  return json;
+}
+
+}  // namespace moepack::cli

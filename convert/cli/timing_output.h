@@ -1,0 +1,26 @@
+// How --timing shows where the time of tokens goes.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "runtime/model/stage_times.h"
+
+namespace moepack::cli {
+
+// Some tokens and what they took.
+struct TimedPart {
+  std::string name;
+  StageSeconds stages;
+  std::uint64_t tokens = 0;
+};
+
+// A Markdown table: a line for each stage and for the total, for each part two columns,
+// milliseconds a token and percent of the part's time.
+std::string timing_table(std::span<const TimedPart> parts);
+// Milliseconds a token by stage_name(), and "total".
+nlohmann::ordered_json stages_json(const StageSeconds& stages, std::uint64_t tokens);
+
+}  // namespace moepack::cli

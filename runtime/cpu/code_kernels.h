@@ -1,0 +1,49 @@
+// Products in integers with SIMD, for the tables of their instruction set. A family of formats and
+// an instruction set make one source file.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "formats/weights/qformat.h"
+#include "runtime/model/code_kernels.h"
+
+namespace moepack {
+
+// One call of CodeKernels::multiply with rows [row_begin, row_end) a whole number of vectors of
+// rows; scratch aligned to 64 bytes.
+struct CodeCall {
+  const QMatrixView& w;
+  const InputBlock* const* x;
+  std::size_t tokens;
+  std::uint64_t row_begin;
+  std::uint64_t row_end;
+  float* y;
+  std::size_t y_stride;
+  float* scratch;
+};
+
+using CodeMultiply = void (*)(const CodeCall& call);
+
+// The product of one format; nullptr where the family has no such format.
+#if defined(__x86_64__)
+CodeMultiply avx512vnni_basic_codes(const WeightFormat& format);
+CodeMultiply avx2_basic_codes(const WeightFormat& format);
+CodeMultiply avx512vnni_k_codes(QFormatId id);
+CodeMultiply avx2_k_codes(QFormatId id);
+CodeMultiply avx512vnni_small_codes(QFormatId id);
+CodeMultiply avx2_small_codes(QFormatId id);
+CodeMultiply avx512vnni_grid_codes(QFormatId id);
+const CodeKernels& avx512vnni_code_kernels();
+const CodeKernels& avx2_code_kernels();
+#endif
+
+// Columns whose codes are unpacked at a time where several tokens share them: a whole number of
+// blocks of every format. A panel holds the codes of kLanes rows, their scales and their biases.
+constexpr std::size_t kPanelColumns = 256;
+constexpr std::size_t kPanelGroups = kPanelColumns / kInputGroup;
+constexpr std::size_t kPanelBytes =
+    kCodeRows * (kPanelColumns + 2 * (kPanelColumns / 16) * sizeof(float));
+
+}  // namespace moepack

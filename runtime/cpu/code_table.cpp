@@ -1,0 +1,21 @@
+#include "runtime/cpu/code_table.h"
+
+#include "runtime/cpu/codes_reference.h"
+#include "runtime/cpu/kernel_layout.h"
+
+namespace moepack {
+
+void multiply_with(CodeMultiply kernel, const QMatrixView& w, const InputBlock* const* x,
+                   std::size_t tokens, std::uint64_t row_begin, std::uint64_t row_end, float* y,
+                   std::size_t y_stride, std::span<float> scratch) {
+  if (tokens == 0 || row_begin >= row_end) return;
+  const std::uint64_t whole = row_begin + (row_end - row_begin) / kCodeRows * kCodeRows;
+  if (whole > row_begin) {
+    kernel({w, x, tokens, row_begin, whole, y, y_stride, align_scratch(scratch)});
+  }
+  if (whole < row_end) {
+    reference_code_kernels().multiply(w, x, tokens, whole, row_end, y, y_stride, scratch);
+  }
+}
+
+}  // namespace moepack

@@ -1,0 +1,62 @@
+// Products in integers: inputs as bytes with a scale for every 32 of them, weights as unsigned
+// codes of a byte with scales of their own (runtime/cpu/code_rows.h says which). Part of the table
+// of kernels, with the same rules: pure functions, no allocation, no failure.
+//
+// Everything here is defined to the bit, by runtime/cpu/codes_reference.cpp, and every table gives
+// those bits: sums of codes are exact integers, and what is added up in float32 is added in the
+// order of columns, for each row and token by itself. So a result depends neither on the other
+// tokens of a call nor on rows, threads or the instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "formats/base/bytes.h"
+#include "formats/weights/qformat.h"
+
+namespace moepack {
+
+constexpr std::size_t kInputGroup = 32;  // inputs of a block; blocks begin at column 0
+
+// 32 inputs of a token:
+//   scale = largest |x| / 127, code = nearest even integer of x * (127 / largest |x|),
+// zeros where the largest is below kSmallestInput. Where an input is not finite, scale and sums are
+// NaN and codes zero, so that every product of the token is NaN too. A cache line.
+struct alignas(64) InputBlock {
+  std::int8_t codes[kInputGroup];  // -127 … 127
+  float scale;
+  std::int32_t minus_sum;           // of the codes, negated
+  std::int32_t minus_half_sums[2];  // of the first and the last 16
+  float sum;                        // scale * sum of the codes
+  float half_sums[2];
+  std::uint32_t unused;
+};
+static_assert(sizeof(InputBlock) == 64);
+
+// Below 2^-120 the factor 127 / largest would overflow.
+constexpr float kSmallestInput = 0x1p-120F;
+
+constexpr std::size_t input_blocks(std::uint64_t cols) { return div_up(cols, kInputGroup); }
+
+struct CodeKernels {
+  // Whether multiply() takes matrices of `format`. Those of other formats are multiplied in floats.
+  bool (*supports)(const WeightFormat& format) = nullptr;
+
+  // x: [cols], cols a multiple of 32; out: [cols / 32].
+  void (*quantize)(const float* x, std::size_t cols, InputBlock* out) = nullptr;
+
+  // y[t * y_stride + r] for t < tokens and r in [row_begin, row_end): the sum over the blocks of a
+  // row, each fma(integer sum, weight scale * input scale, …) and, with biases, then
+  // fma(bias, sum of inputs, …). x[t]: the blocks of token t, [cols / 32]. row_begin is a multiple
+  // of kCodeRows; row_end is one too, or w.rows. scratch: matmul_scratch_floats(w.cols) floats, of
+  // this call alone.
+  void (*multiply)(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
+                   std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
+                   std::span<float> scratch) = nullptr;
+};
+
+// Rows that these kernels take together.
+constexpr std::size_t kCodeRows = 16;
+
+}  // namespace moepack

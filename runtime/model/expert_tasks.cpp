@@ -1,0 +1,108 @@
+#include "runtime/model/expert_tasks.h"
+
+#include <algorithm>
+
+#include "formats/base/bytes.h"
+#include "runtime/model/code_kernels.h"
+
+namespace moepack {
+namespace {
+
+// Of project_together(): outputs of all experts in one task.
+constexpr std::size_t kMostOutputs = 128;
+constexpr std::size_t kOutputTasksPerThread = 4;
+
+}  // namespace
+
+void ExpertTasks::clear() {
+  experts_.clear();
+  beside_ = {};
+}
+
+void ExpertTasks::add_beside(const Product& product, const RowInputs& x, std::size_t tokens) {
+  beside_ = product;
+  beside_input_ = x;
+  beside_tokens_ = tokens;
+}
+
+void ExpertTasks::split(const Compute& compute, QMatrixView ExpertWork::*matrix) {
+  tasks_.clear();
+  for (std::size_t e = 0; e < experts_.size(); ++e) {
+    const QMatrixView& w = experts_[e].*matrix;
+    const std::uint64_t grain = align_up(compute.row_grain(w, experts_[e].tokens), kInputGroup);
+    for (std::uint64_t row = 0; row < w.rows; row += grain) {
+      tasks_.push_back({e, row, std::min(w.rows, row + grain)});
+    }
+  }
+}
+
+RowInputs ExpertTasks::activated_inputs(const ExpertWork& expert) {
+  return {expert.activated, expert.x.blocks == nullptr ? nullptr : expert.activated_rows};
+}
+
+void ExpertTasks::quantize_activated(const Compute& compute, const ExpertWork& expert,
+                                     std::size_t token, const RowTask& task) {
+  const std::size_t width = expert.gate.rows;
+  InputBlock* blocks = expert.activated_blocks + token * input_blocks(width);
+  compute.kernels().codes.quantize(expert.activated + token * width + task.begin,
+                                   task.end - task.begin, blocks + task.begin / kInputGroup);
+  if (task.begin == 0) expert.activated_rows[token] = blocks;
+}
+
+void ExpertTasks::activate_rows(Compute& compute, const RowTask& task, std::size_t worker) const {
+  if (task.expert == experts_.size()) {
+    compute.multiply_rows(*beside_.w, beside_input_, beside_tokens_, task.begin, task.end,
+                          beside_.y, worker);
+    return;
+  }
+  const ExpertWork& e = experts_[task.expert];
+  compute.multiply_rows(e.gate, e.x, e.tokens, task.begin, task.end, e.activated, worker);
+  compute.multiply_rows(e.up, e.x, e.tokens, task.begin, task.end, e.raised, worker);
+  const bool is_quantized = e.x.blocks != nullptr && compute.takes_blocks(e.down.format);
+  for (std::size_t t = 0; t < e.tokens; ++t) {
+    float* gate = e.activated + t * e.gate.rows + task.begin;
+    const float* up = e.raised + t * e.up.rows + task.begin;
+    compute.kernels().swiglu(gate, up, gate, task.end - task.begin);
+    if (is_quantized) quantize_activated(compute, e, t, task);
+  }
+}
+
+void ExpertTasks::activate(Compute& compute) {
+  split(compute, &ExpertWork::gate);
+  if (beside_.w != nullptr) tasks_.push_back({experts_.size(), 0, beside_.w->rows});
+  compute.pool().parallel_for(tasks_.size(), 1,
+                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                for (std::size_t i = begin; i < end; ++i) {
+                                  activate_rows(compute, tasks_[i], worker);
+                                }
+                              });
+}
+
+void ExpertTasks::project(Compute& compute) {
+  split(compute, &ExpertWork::down);
+  compute.pool().parallel_for(
+      tasks_.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+        for (std::size_t i = begin; i < end; ++i) {
+          const ExpertWork& e = experts_[tasks_[i].expert];
+          compute.multiply_rows(e.down, activated_inputs(e), e.tokens, tasks_[i].begin,
+                                tasks_[i].end, e.result, worker);
+        }
+      });
+}
+
+void ExpertTasks::project_together(Compute& compute,
+                                   FunctionRef<void(std::size_t, std::size_t)> then) {
+  const std::size_t outputs = experts_.front().down.rows;
+  const std::size_t share = outputs / (kOutputTasksPerThread * compute.pool().size());
+  const std::size_t grain = align_up(std::clamp(share, kInputGroup, kMostOutputs), kInputGroup);
+  compute.pool().parallel_for(outputs, grain,
+                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                for (const ExpertWork& e : experts_) {
+                                  compute.multiply_rows(e.down, activated_inputs(e), e.tokens,
+                                                        begin, end, e.result, worker);
+                                }
+                                then(begin, end);
+                              });
+}
+
+}  // namespace moepack

@@ -1,0 +1,70 @@
+// Experts that are computed together, routed and shared ones alike: the rows of all their matrices
+// are one list of tasks, so that many small experts keep every thread busy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "formats/weights/qformat.h"
+#include "runtime/model/compute.h"
+#include "runtime/model/function_ref.h"
+
+namespace moepack {
+
+// H hidden size, M width of the expert. All borrowed, contiguous.
+struct ExpertWork {
+  QMatrixView gate;  // [M, H], like up
+  QMatrixView up;
+  QMatrixView down;  // [H, M]
+  std::size_t tokens = 0;
+  RowInputs x;                 // [tokens, H]
+  float* activated = nullptr;  // [tokens, M]: silu(gate x) * up x
+  float* raised = nullptr;     // [tokens, M]: up x
+  float* result = nullptr;     // [tokens, H]: down activated
+  // Blocks of `activated`, where x has blocks: [tokens, M / 32], and where those of a token begin.
+  InputBlock* activated_blocks = nullptr;
+  const InputBlock** activated_rows = nullptr;
+};
+
+// One thread at a time calls it; the work is shared among the threads of `compute`. The lists keep
+// their memory from call to call.
+class ExpertTasks {
+ public:
+  void clear();
+  bool empty() const { return experts_.empty(); }
+  void add(const ExpertWork& expert) { experts_.push_back(expert); }
+  // One more product of x [tokens, w.cols] in the region of activate(); `w` outlives it.
+  void add_beside(const Product& product, const RowInputs& x, std::size_t tokens);
+
+  // `activated` of all experts, in one region. A task makes whole groups of kInputGroup values of
+  // each token, or the last, shorter one.
+  void activate(Compute& compute);
+  // `result` of all experts, in one region: many tokens.
+  void project(Compute& compute);
+  // The same in tasks of the same outputs of all experts, each followed by then(begin, end) of
+  // these outputs: few tokens, whose sum needs no region of its own so. At least one expert.
+  void project_together(Compute& compute, FunctionRef<void(std::size_t, std::size_t)> then);
+
+ private:
+  // Rows [begin, end) of one expert; of the product beside them where expert == experts_.size().
+  struct RowTask {
+    std::size_t expert = 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+  };
+
+  void split(const Compute& compute, QMatrixView ExpertWork::*matrix);
+  static RowInputs activated_inputs(const ExpertWork& expert);
+  static void quantize_activated(const Compute& compute, const ExpertWork& expert,
+                                 std::size_t token, const RowTask& task);
+  void activate_rows(Compute& compute, const RowTask& task, std::size_t worker) const;
+
+  std::vector<ExpertWork> experts_;
+  std::vector<RowTask> tasks_;
+  Product beside_;  // none: w is null
+  RowInputs beside_input_;
+  std::size_t beside_tokens_ = 0;
+};
+
+}  // namespace moepack

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""`moepack bench` and --timing: keys and tables, numbers that must add up, bytes of a token counted
+anew from the manifests, and flags that are refused."""
+import csv
+import io
+import json
+import math
+import re
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from cli_runner import CliRunner, conclude, options
+
+LLAMA_BENCH_KEYS = ["build_commit", "cpu_info", "gpu_info", "backends", "model_filename",
+                    "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads",
+                    "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
+                    "stddev_ts"]
+OWN_KEYS = ["samples_ns", "samples_ts", "kernels", "activations", "hit_percent", "gb_per_token",
+            "gb_per_s", "read_rate_gb_s", "share_of_read_rate"]
+STAGES = ["embed", "full_attention", "delta_net", "router", "experts", "expert_wait", "head",
+          "other"]
+TABLE_HEAD = ["model", "size", "params", "backend", "threads", "test", "t/s", "hit %", "GB/token",
+              "GB/s", "% of read rate"]
+
+
+def close(a, b, share=1e-6):
+    return math.isclose(a, b, rel_tol=share, abs_tol=1e-9)
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+class Checks(CliRunner):
+    def __init__(self, args, scratch):
+        super().__init__(args.program, scratch)
+        self.model = scratch / "model"
+        self.succeeds("convert", args.checkpoint, "-o", self.model, "--quiet")
+
+    def bench(self, *flags):
+        return self.succeeds("bench", self.model, *flags).stdout
+
+    def same_numbers(self, row, name):
+        """What follows from the samples."""
+        tokens = row["n_prompt"] + row["n_gen"]
+        ns, ts = row["samples_ns"], row["samples_ts"]
+        self.expect(len(ns) == len(ts) and all(n > 0 for n in ns), f"{name}: samples")
+        for n, t in zip(ns, ts):
+            self.expect(close(t, tokens * 1e9 / n, 1e-4), f"{name}: {t} tokens/s in {n} ns")
+        self.expect(abs(row["avg_ns"] - statistics.mean(ns)) <= 1, f"{name}: avg_ns")
+        self.expect(close(row["avg_ts"], statistics.mean(ts)), f"{name}: avg_ts")
+        if len(ns) > 1:
+            self.expect(abs(row["stddev_ns"] - statistics.stdev(ns)) <= 1, f"{name}: stddev_ns")
+            self.expect(close(row["stddev_ts"], statistics.stdev(ts)), f"{name}: stddev_ts")
+        self.expect(0 <= row["hit_percent"] <= 100 and row["read_rate_gb_s"] > 0, f"{name}: rates")
+        if row["n_prompt"] > 0:
+            self.expect(row["gb_per_token"] is None and row["gb_per_s"] is None
+                        and row["share_of_read_rate"] is None, f"{name}: bytes of a prompt's token")
+            return
+        self.expect(close(row["gb_per_s"], row["gb_per_token"] * row["avg_ts"]), f"{name}: GB/s")
+        self.expect(close(row["share_of_read_rate"], row["gb_per_s"] / row["read_rate_gb_s"]),
+                    f"{name}: share")
+
+    def json_rows(self):
+        flags = ("-p", "8,5", "-n", 4, "-pg", "6,3", "-d", "0,300", "-r", 3, "-t", "1,2")
+        rows = json.loads(self.bench(*flags, "-o", "json"))
+        got = [(r["n_threads"], r["n_depth"], r["n_prompt"], r["n_gen"]) for r in rows]
+        wanted = [(t, d, p, g) for t in (1, 2) for d in (0, 300)
+                  for p, g in ((8, 0), (5, 0), (0, 4), (6, 3))]
+        self.expect(got == wanted, f"tests in llama-bench's order: {got}")
+        for row in rows:
+            name = f"pp{row['n_prompt']} tg{row['n_gen']}"
+            self.expect(list(row) == LLAMA_BENCH_KEYS + OWN_KEYS, f"keys {list(row)}")
+            self.expect(len(row["samples_ns"]) == 3, f"{name}: repetitions")
+            self.expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", row["test_time"]) is not None,
+                        f"{name}: {row['test_time']}")
+            self.same_numbers(row, name)
+        lines = self.bench("-p", 4, "-n", 2, "-r", 1, "--no-warmup", "-o", "jsonl").splitlines()
+        self.expect([json.loads(line)["n_gen"] for line in lines] == [0, 2], "JSON lines")
+
+    def token_bytes(self):
+        """Bytes of a decoded token and sizes of the model, from its manifests."""
+        residents = json.loads((self.model / "model_weights.json").read_text())["tensors"]
+        layout = json.loads((self.model / "packed_experts" / "layout.json").read_text())
+        config = json.loads((self.model / "config.json").read_text())["text_config"]
+        # In memory, vectors are float32.
+        in_memory = {name: t["size"] * (2 if t.get("format") == "bf16" else 1)
+                     for name, t in residents.items()}
+        embedding = sum(n for name, n in in_memory.items() if ".embed_tokens." in name)
+        experts = layout["num_layers"] * layout["num_experts"] * layout["expert_size"]
+        used = layout["num_layers"] * config["num_experts_per_tok"] * layout["expert_size"]
+        weights = sum(in_memory.values()) - embedding + embedding // config["vocab_size"] + used
+        linear = config["layer_types"].count("linear_attention")
+        keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
+        dk, dv = config["linear_key_head_dim"], config["linear_value_head_dim"]
+        channels = 2 * keys * dk + values * dv
+        state = 4 * linear * ((config["linear_conv_kernel_dim"] - 1) * channels + values * dk * dv)
+        width = 2 * config["num_key_value_heads"] * config["head_dim"]  # numbers of a position
+        rows = [json.loads(line) for line in self.bench(
+            "-p", 0, "-n", 4, "-d", "0,100", "-r", 1, "--no-warmup", "-o", "jsonl").splitlines()]
+        got = [round(row["gb_per_token"] * 1e9) for row in rows]
+        size = (got[1] - got[0]) / 100 / width  # bytes of a stored key or value
+        self.expect(size in (1, 2, 4), f"a position takes {size * width} bytes")
+        self.expect(got[0] == weights + 2 * state + 2 * size * width,
+                    f"{got[0]} bytes a token, not {weights + 2 * state + 2 * size * width}")
+        self.expect(rows[0]["model_size"] == sum(in_memory.values()) + experts, "model_size")
+        self.expect(1.7 * rows[0]["model_n_params"] > rows[0]["model_size"]
+                    > 0.5 * rows[0]["model_n_params"], "model_n_params")
+
+    def tables(self):
+        lines = self.bench("-p", 4, "-n", 3, "-d", "0,9", "-r", 2, "--timing").splitlines()
+        self.expect(cells(lines[0]) == TABLE_HEAD, f"{lines[0]}")
+        self.expect([cells(line)[5] for line in lines[2:6]] ==
+                    ["pp4", "tg3", "pp4 @ d9", "tg3 @ d9"], "names of tests")
+        self.expect(all(re.fullmatch(r"\d+\.\d\d ± \d+\.\d\d", cells(line)[6])
+                        for line in lines[2:6]), "mean ± deviation")
+        self.expect(len({len(line) for line in lines[:6]}) == 1, "columns stand below each other")
+        self.expect([cells(line)[0] for line in lines[9:]] == STAGES + ["total"], "stages")
+        rows = list(csv.DictReader(io.StringIO(
+            self.bench("-p", 4, "-n", 3, "-r", 2, "-o", "csv", "--timing"))))
+        self.expect(len(rows) == 2 and list(rows[0])[:len(LLAMA_BENCH_KEYS)] == LLAMA_BENCH_KEYS
+                    and float(rows[0]["avg_ts"]) > 0 and float(rows[1]["total_ms"]) > 0
+                    and len(json.loads(rows[1]["samples_ns"])) == 2, "CSV")
+
+    def timing(self):
+        rows = json.loads(self.bench("-p", 32, "-n", 8, "-r", 2, "--timing", "-o", "json"))
+        for row in rows:
+            stages = row["stages_ms_per_token"]
+            self.expect(list(stages) == STAGES + ["total"], f"stages {list(stages)}")
+            self.expect(close(sum(stages[s] for s in STAGES), stages["total"]), "stages add up")
+            took = row["avg_ns"] / 1e6 / (row["n_prompt"] + row["n_gen"])
+            self.expect(close(stages["total"], took, 0.2), f"{stages['total']} ms in all, of {took}")
+            for stage in STAGES:
+                self.expect(stages[stage] > 0 or stage == "expert_wait", f"no time in {stage}")
+        run = ("run", self.model, "-p", "one two three", "-n", 4, "--ignore-eos")
+        done = json.loads(self.succeeds(*run, "--json", "--timing").stdout)
+        timed = done["stages_ms_per_token"]
+        self.expect(close(timed["decode"]["total"] * 3 / 1e3, done["decode_seconds"], 0.3),
+                    f"decode of run: {timed['decode']['total']} ms a token")
+        self.expect("stages_ms_per_token" not in json.loads(self.succeeds(*run, "--json").stdout),
+                    "timing without being asked")
+        self.expect("| router " in self.succeeds(*run, "--timing").stderr, "table of run")
+
+    def errors(self):
+        def fails(what, needles, *flags):
+            self.refuses(what, needles, "bench", *flags)
+
+        for flag, bad in (("-p", "x"), ("-p", "-1"), ("-n", "4,x"), ("-d", "1.5"), ("-t", "2000"),
+                          ("-r", "0"), ("-pg", "5"), ("-pg", "5,6,7"), ("-pg", ",6"),
+                          ("-o", "sql")):
+            fails(f"{flag} {bad}", [], self.model, flag, bad)
+        fails("no tests", ["-p", "-n"], self.model, "-p", 0, "-n", 0)
+        fails("no model", ["gone"], self.scratch / "gone", "-p", 1)
+        fails("too small a cache", ["--cache-mb"], self.model, "--cache-mb", 1)
+        fails("no such backend", ["cuda"], self.model, "--backend", "cuda")
+        fails("no MODEL", ["--model"], "-p", 1)
+
+
+def main():
+    args = options(__doc__).parse_args()
+    with tempfile.TemporaryDirectory(prefix="moepack-bench-") as scratch:
+        checks = Checks(args, Path(scratch))
+        checks.json_rows()
+        checks.token_bytes()
+        checks.tables()
+        checks.timing()
+        checks.errors()
+        return conclude(checks.failures, f"{checks.checks} checks, {checks.runs} runs, ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

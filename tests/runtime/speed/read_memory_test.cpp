@@ -1,0 +1,31 @@
+// Reads with wide loads against the words one by one: a read that skipped bytes would measure a
+// memory faster than there is.
+#include "runtime/cpu/read_memory.h"
+
+#include <gtest/gtest.h>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace moepack {
+namespace {
+
+TEST(ReadMemory, EveryLevelReadsEveryWord) {
+  std::mt19937_64 random(7);
+  for (const std::size_t steps : {0U, 1U, 2U, 9U}) {
+    std::vector<std::byte> data(steps * kReadStep);
+    std::uint64_t expected = 0;
+    for (std::size_t at = 0; at < data.size(); at += sizeof(std::uint64_t)) {
+      const std::uint64_t word = random();
+      std::memcpy(data.data() + at, &word, sizeof(word));
+      expected ^= word;
+    }
+    for (int level = 0; level <= static_cast<int>(detect_cpu_level()); ++level) {
+      EXPECT_EQ(xor_words(static_cast<CpuLevel>(level), data), expected)
+          << cpu_level_name(static_cast<CpuLevel>(level)) << ", " << data.size() << " bytes";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace moepack
