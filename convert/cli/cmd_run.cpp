@@ -194,6 +194,7 @@ Status run_many(const RunFlags& flags) {
 
 void add_flags(CLI::App& command, RunFlags& flags) {
   flags.engine.default_activations = ActivationType::kInt8;
+  flags.engine.kv_cache_default = "bf16";
   add_engine_flags(command, flags.engine);
   CLI::Option_group* input = command.add_option_group("prompt");
   input->add_option("-p,--prompt", flags.prompt,
@@ -237,7 +238,6 @@ void add_flags(CLI::App& command, RunFlags& flags) {
 
 void register_run(CLI::App& app, Action& action) {
   auto flags = std::make_shared<RunFlags>();
-  flags->engine.kv_cache_default = "bf16";
   CLI::App* command = app.add_subcommand("run", "Continue a text");
   add_flags(*command, *flags);
   set_action(*command, action, flags,
