@@ -63,7 +63,7 @@ class Runner {
 
   LayerState state() const {
     return LayerState::create(small_config(), LayerType::kFullAttention, context_,
-                              kv_format(*kernels_, encoding_))
+                              state_form(*kernels_, encoding_))
         .value();
   }
 
