@@ -319,7 +319,7 @@ class Mixer {
   }
   Result<LayerState> make_state() const {
     return LayerState::create(config_, LayerType::kLinearAttention, 64,
-                              StateForm{.delta = DeltaForm::kBlocks});
+                              StateForm{.kv = {}, .delta = DeltaForm::kBlocks});
   }
 
   // Tokens [first, first + count) of the sequence; gives their outputs.
