@@ -79,6 +79,7 @@ struct Engine::Impl {
   void advance(Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
   void give_logits(const Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
 
+  EngineOptions options;
   ModelConfig config;
   MemoryPlan plan;
   ModelSize size;
@@ -172,6 +173,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertStore> store,
       ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
+  impl->options = options;
   impl->config = dir.config;
   impl->size = moepack::model_size(dir.config, weights, dir.pack);
   impl->identity = {
@@ -217,6 +219,7 @@ WindowForward Engine::window_forward() {
   };
 }
 
+const EngineOptions& Engine::options() const { return impl_->options; }
 const ModelConfig& Engine::config() const { return impl_->config; }
 std::uint64_t Engine::context() const { return impl_->identity.context; }
 std::uint64_t Engine::position() const {

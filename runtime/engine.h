@@ -69,6 +69,7 @@ class Engine {
   // reset() and forward() as a function, for scoring. Valid as long as the engine.
   WindowForward window_forward();
 
+  const EngineOptions& options() const;  // as it was opened
   const ModelConfig& config() const;
   std::uint64_t context() const;          // most tokens of a sequence
   std::string_view kernels_name() const;  // the kernel table that computes

@@ -65,6 +65,7 @@ Json or_null(const std::optional<double>& value) {
 // llama-bench's keys in its order.
 Json llama_bench_json(const BenchSubject& subject, const SpeedResult& result) {
   const ModelSize& size = subject.engine->model_size();
+  const KvEncoding kv_encoding = subject.engine->options().kv_encoding;
   const std::vector<double> rates = result.samples_ts();
   std::vector<std::int64_t> samples;
   for (const double ns : result.samples_ns) samples.push_back(std::llround(ns));
@@ -79,6 +80,8 @@ Json llama_bench_json(const BenchSubject& subject, const SpeedResult& result) {
           {"n_batch", subject.chunk_tokens},
           {"n_ubatch", subject.chunk_tokens},
           {"n_threads", subject.threads},
+          {"type_k", kv_encoding_name(kv_encoding)},
+          {"type_v", kv_encoding_name(kv_encoding)},
           {"n_prompt", result.test.prompt},
           {"n_gen", result.test.generated},
           {"n_depth", result.test.depth},
@@ -95,7 +98,7 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   const Rates rates = rates_of(subject, result);
   Json json = llama_bench_json(subject, result);
   json["kernels"] = subject.engine->kernels_name();
-  json["activations"] = "f32";
+  json["activations"] = activation_type_name(subject.engine->options().activations);
   json["hit_percent"] = 100 * result.hit_rate();
   json["gb_per_token"] = or_null(rates.gb_per_token);
   json["gb_per_s"] = or_null(rates.gb_per_second);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "formats/base/elapsed.h"
+#include "runtime/model/delta_block.h"
 
 namespace moepack {
 namespace {
@@ -107,13 +108,17 @@ Status SpeedRunner::repeat(const SpeedTest& test, SpeedResult* result) {
   return Status::ok();
 }
 
-// A fresh state's saved bytes are its recurrent part; what tokens add is keys and values.
+// A fresh state's saved bytes are its recurrent part; what a whole block of tokens adds is keys and
+// values.
 Result<double> SpeedRunner::token_bytes(const SpeedTest& test) {
   if (test.prompt > 0) return 0.0;
   const SequenceState& state = base_->state();
   const auto recurrent = static_cast<double>(state.saved_bytes(0));
-  const auto middle = static_cast<double>(state.saved_bytes(test.depth + test.generated / 2));
-  return static_cast<double>(engine_.model_size().token_bytes) + middle + recurrent;
+  const double of_position =
+      (static_cast<double>(state.saved_bytes(kDeltaBlock)) - recurrent) / kDeltaBlock;
+  const auto middle = static_cast<double>(test.depth + test.generated / 2);
+  return static_cast<double>(engine_.model_size().token_bytes) + middle * of_position +
+         2 * recurrent;
 }
 
 Result<SpeedResult> SpeedRunner::run(const SpeedTest& test) {

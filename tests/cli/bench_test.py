@@ -15,7 +15,7 @@ from cli_runner import CliRunner, conclude, options
 
 LLAMA_BENCH_KEYS = ["build_commit", "cpu_info", "gpu_info", "backends", "model_filename",
                     "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads",
-                    "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
+                    "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
                     "stddev_ts"]
 OWN_KEYS = ["samples_ns", "samples_ts", "kernels", "activations", "hit_percent", "gb_per_token",
             "gb_per_s", "read_rate_gb_s", "share_of_read_rate"]
@@ -79,6 +79,10 @@ class Checks(CliRunner):
             self.same_numbers(row, name)
         lines = self.bench("-p", 4, "-n", 2, "-r", 1, "--no-warmup", "-o", "jsonl").splitlines()
         self.expect([json.loads(line)["n_gen"] for line in lines] == [0, 2], "JSON lines")
+        for flags, wanted in (((), "i8"), (("--activations", "f32"), "f32"),
+                              (("--backend", "reference"), "f32")):
+            row = json.loads(self.bench("-p", 0, "-n", 1, "-r", 1, "-o", "jsonl", *flags))
+            self.expect(row["activations"] == wanted, f"{flags}: {row['activations']}")
 
     def token_bytes(self):
         """Bytes of a decoded token and sizes of the model, from its manifests."""
