@@ -103,7 +103,11 @@ class MoeArrival : public ::testing::Test {
     std::vector<float> out(tokens * kHidden, 0.0F);
     (void)moe.route_logits(compute, weights_, inputs_.data(), tokens);
     const RowRange rows = rows_.value_or(RowRange{.first = 0, .count = tokens});
-    (void)moe.choose(compute, RouterSpec{}, std::span(&rows, 1));
+    const auto chosen = moe.choose(compute, RouterSpec{}, std::span(&rows, 1));
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      EXPECT_EQ(chosen[i].token, rows.first + i / kTopK);
+      EXPECT_EQ(chosen[i].slot, i % kTopK);
+    }
     status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
     failed_rows_ = moe.failed_rows();
     return out;
