@@ -77,7 +77,7 @@ class Bench {
     output_.resize(tokens);
     for (std::size_t i = 0; i < kLayers; ++i) {
       states_.push_back(LayerState::create(config, LayerType::kLinearAttention, 4096,
-                                           StateForm{.delta = DeltaForm::kBlocks})
+                                           StateForm{.kv = {}, .delta = DeltaForm::kBlocks})
                             .value());
     }
   }

@@ -126,6 +126,7 @@ void add_list(CLI::App& command, const std::string& name, std::vector<Number>& v
 }
 
 void add_flags(CLI::App& command, BenchFlags& flags) {
+  flags.engine.kv_cache_default = "bf16";
   flags.engine.default_activations = ActivationType::kInt8;
   add_engine_flags_but_threads(command, flags.engine);
   add_list(command, "-t,--threads", flags.threads, kMostThreads,

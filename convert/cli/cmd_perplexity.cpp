@@ -130,6 +130,7 @@ Result<KlReport> compare_with_model(const PerplexityFlags& flags,
   }
   if (!flags.base_pack.empty()) base.pack = flags.base_pack;
   if (!flags.base_backend.empty()) base.backend = flags.base_backend;
+  if (base.backend == "reference") base.kv_cache_type = base.cache_type_k = base.cache_type_v = "";
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> base_engine, open_engine(base, flags.context));
   if (base_engine->config().vocab_size != engine.config().vocab_size) {
     return invalid_argument("the two models have vocabularies of different size");

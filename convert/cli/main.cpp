@@ -3,8 +3,11 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "convert/cli/cmd_bench.h"
 #include "convert/cli/cmd_calibrate.h"
@@ -29,6 +32,16 @@
 
 namespace moepack::cli {
 namespace {
+
+// Names for llama.cpp's short options of several letters, which CLI11 would read as one letter and
+// a value.
+std::vector<std::string> long_names(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    if (argument == "-ctk") argument = "--cache-type-k";
+    if (argument == "-ctv") argument = "--cache-type-v";
+  }
+  return arguments;
+}
 
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Convert Mixture-of-Experts checkpoints to expert packs, and run them", "moepack");
@@ -58,7 +71,7 @@ int parse_and_run(int argc, char** argv) {
     if (!known.is_ok()) return fail(known);
   }
   try {
-    app.parse(bench_words(argc, argv));
+    app.parse(long_names(bench_words(argc, argv)));
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
   } catch (const CLI::ParseError& error) {

@@ -58,6 +58,24 @@ void add_selection(CLI::App& command, ModelFlags& flags) {
       ->capture_default_str();
 }
 
+// The encoding of keys and values that the flags name.
+Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend) {
+  std::string name = flags.kv_cache_type;
+  if (flags.cache_type_k != flags.cache_type_v) {
+    return invalid_argument("--cache-type-k and --cache-type-v differ",
+                            "keys and values have one encoding; give both the same, or "
+                            "--kv-cache-type");
+  }
+  if (!flags.cache_type_k.empty()) {
+    if (!name.empty() && name != flags.cache_type_k) {
+      return invalid_argument("--kv-cache-type and --cache-type-k differ", "give one of them");
+    }
+    name = flags.cache_type_k;
+  }
+  if (name.empty()) name = backend == Backend::kReference ? "f32" : flags.kv_cache_default;
+  return parse_kv_encoding(name);
+}
+
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -85,6 +103,12 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
   command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
       ->check(whole_number(1, 65536))
       ->capture_default_str();
+  command.add_option("--kv-cache-type", flags.kv_cache_type,
+                     "Keep keys and values as f32, f16, bf16 or fp8; default: " +
+                         flags.kv_cache_default + " (reference backend: f32)");
+  command.add_option("--cache-type-k", flags.cache_type_k,
+                     "llama.cpp's name (-ctk) of --kv-cache-type; needs --cache-type-v too");
+  command.add_option("--cache-type-v", flags.cache_type_v, "The same (-ctv)");
 }
 
 Result<ModelSelection> select_model(const ModelFlags& flags) {
@@ -103,6 +127,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
                                             std::uint32_t sequences) {
   EngineOptions options;
   MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags));
+  MOE_ASSIGN_OR_RETURN(options.kv_encoding, select_kv_encoding(flags, options.backend));
   options.context = context;
   options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;

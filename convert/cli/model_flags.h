@@ -26,6 +26,10 @@ struct ModelFlags {
 struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;  // 0: automatic
   std::uint32_t chunk_tokens = 512;
+  std::string kv_cache_type;  // empty: kv_cache_default
+  std::string cache_type_k;   // the same as llama.cpp has it: both or neither
+  std::string cache_type_v;
+  std::string kv_cache_default = "f32";  // with the cpu backend; the reference has f32
   // As the command's default, and as given.
   ActivationType default_activations = ActivationType::kFloat32;
   std::string activations;
@@ -33,7 +37,8 @@ struct EngineFlags : ModelFlags {
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --chunk, --activations.
+// The same and --cache-mb, --chunk, --activations, --kv-cache-type with the names that llama.cpp
+// has for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
 void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);

@@ -43,10 +43,10 @@ float decode(KvEncoding encoding, const std::byte* at, std::size_t index) {
     std::memcpy(&value, at + 4 * index, 4);
     return value;
   }
-  if (encoding == KvEncoding::kBfloat16) {
+  if (encoding != KvEncoding::kFp8) {
     std::uint16_t bits = 0;
     std::memcpy(&bits, at + 2 * index, 2);
-    return bf16_to_f32(bits);
+    return encoding == KvEncoding::kFloat16 ? f16_to_f32(bits) : bf16_to_f32(bits);
   }
   const auto code = std::to_integer<std::uint32_t>(at[index]);
   return f16_to_f32(static_cast<std::uint16_t>((code & 0x80U) << 8U | (code & 0x7fU) << 7U));

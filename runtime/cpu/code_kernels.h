@@ -35,6 +35,7 @@ CodeMultiply avx2_k_codes(QFormatId id);
 CodeMultiply avx512vnni_small_codes(QFormatId id);
 CodeMultiply avx2_small_codes(QFormatId id);
 CodeMultiply avx512vnni_grid_codes(QFormatId id);
+CodeMultiply avx2_grid_codes(QFormatId id);
 const CodeKernels& avx512vnni_code_kernels();
 const CodeKernels& avx2_code_kernels();
 #endif

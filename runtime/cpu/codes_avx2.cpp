@@ -22,6 +22,7 @@ CodeMultiply find_codes(const WeightFormat& format) {
   CodeMultiply found = avx2_basic_codes(format);
   if (found == nullptr) found = avx2_k_codes(format.id);
   if (found == nullptr) found = avx2_small_codes(format.id);
+  if (found == nullptr) found = avx2_grid_codes(format.id);
   return found;
 }
 

@@ -29,12 +29,10 @@ struct HeadPlan {
   std::uint64_t positions;  // room
   std::uint64_t values;     // keys begin at 0
   std::uint64_t scales;     // of keys, then of values
-  std::uint64_t bytes;      // a multiple of kKvAlignment, as kKvGroup values of one byte are not:
-                            // block_bytes() rounds up
+  std::uint64_t bytes;      // of all
   std::uint64_t stride() const { return align_up(bytes, kKvAlignment); }
 };
 
-// Which of the two, and how its elements lie.
 enum class Part : std::uint8_t { kKeys, kValues };
 
 class BlockKvCache final : public KvCache, private KvBlocks {
@@ -87,8 +85,8 @@ class BlockKvCache final : public KvCache, private KvBlocks {
 
   void save(std::uint64_t rows, std::span<std::byte> bytes) const override {
     std::byte* to = bytes.data();
-    for_each_saved(rows, [&](const std::byte* at, std::size_t size) {
-      std::memcpy(to, at, size);
+    for_each_saved(rows, [&](const Place& place, std::size_t size) {
+      std::memcpy(to, blocks_[place.block].data() + place.offset, size);
       to += size;
     });
   }
@@ -96,8 +94,8 @@ class BlockKvCache final : public KvCache, private KvBlocks {
   Status load(std::uint64_t rows, std::span<const std::byte> bytes) override {
     MOE_RETURN_IF_ERROR(reserve(rows));
     const std::byte* from = bytes.data();
-    for_each_saved(rows, [&](const std::byte* at, std::size_t size) {
-      std::memcpy(const_cast<std::byte*>(at), from, size);
+    for_each_saved(rows, [&](const Place& place, std::size_t size) {
+      std::memcpy(memory(place), from, size);
       from += size;
     });
     return Status::ok();
@@ -120,59 +118,84 @@ class BlockKvCache final : public KvCache, private KvBlocks {
     });
   }
 
-  const std::byte* head_memory(std::uint64_t position, std::size_t head) const {
-    return blocks_[position / plan_.positions].data() + head * plan_.stride();
-  }
-  const std::byte* scale_place(Part part, std::uint64_t position, std::size_t head) const {
-    const std::uint64_t first = part == Part::kKeys ? 0 : plan_.positions;
-    return head_memory(position, head) + plan_.scales +
-           (first + position % plan_.positions) * sizeof(float);
-  }
-  // Element 0 of the head at this position; element d lies at element_offset(part, d) behind it.
-  const std::byte* first_element(Part part, std::uint64_t position, std::size_t head) const {
-    const std::uint64_t at = position % plan_.positions;
-    const std::byte* memory = head_memory(position, head);
-    if (part == Part::kValues) return memory + plan_.values + at * kKvGroup * value_bytes();
-    const std::uint64_t group = at / kKvGroup * kKvGroup;
-    return memory + (group * shape_.head_dim + at % kKvGroup) * value_bytes();
-  }
-  std::uint64_t element_offset(Part part, std::size_t d) const {
-    if (part == Part::kKeys) return d * kKvGroup * value_bytes();
-    const std::uint64_t group = d / kKvGroup * kKvGroup;
-    return (group * plan_.positions + d % kKvGroup) * value_bytes();
-  }
+  // A byte of the cache.
+  struct Place {
+    std::size_t block = 0;
+    std::uint64_t offset = 0;
+  };
+  std::byte* memory(const Place& place) { return blocks_[place.block].data() + place.offset; }
 
-  void encode(Part part, std::uint64_t position, std::size_t head, const float* from) {
-    auto* at = const_cast<std::byte*>(first_element(part, position, head));
+  Place scale_place(Part part, std::uint64_t position, std::size_t head) const {
+    const std::uint64_t first = part == Part::kKeys ? 0 : plan_.positions;
+    const std::uint64_t index = first + position % plan_.positions;
+    return {position / plan_.positions,
+            head * plan_.stride() + plan_.scales + index * sizeof(float)};
+  }
+  // Element 0 of the head at this position.
+  Place first_element(Part part, std::uint64_t position, std::size_t head) const {
+    const std::uint64_t at = position % plan_.positions;
+    const std::uint64_t group = at / kKvGroup * kKvGroup;
+    const std::uint64_t offset = part == Part::kKeys
+                                     ? (group * shape_.head_dim + at % kKvGroup) * value_bytes()
+                                     : plan_.values + at * kKvGroup * value_bytes();
+    return {position / plan_.positions, head * plan_.stride() + offset};
+  }
+  // Calls body(first dimension, dimensions, offset behind element 0, offset between elements) for
+  // the parts of a head whose elements lie at equal distances.
+  template <typename Body>
+  void for_each_run(Part part, const Body& body) const {
     const std::size_t count = shape_.head_dim;
-    if (encoding() == KvEncoding::kFloat32) {
-      for (std::size_t d = 0; d < count; ++d)
-        std::memcpy(at + element_offset(part, d), from + d, 4);
-    } else if (encoding() == KvEncoding::kBfloat16) {
-      for (std::size_t d = 0; d < count; ++d) {
-        const std::uint16_t bits = f32_to_bf16(from[d]);
-        std::memcpy(at + element_offset(part, d), &bits, 2);
-      }
-    } else {
-      const float scale = e4m3_scale(from, count);
-      std::memcpy(const_cast<std::byte*>(scale_place(part, position, head)), &scale, 4);
-      for (std::size_t d = 0; d < count; ++d) {
-        at[element_offset(part, d)] = std::byte{e4m3_code(from[d], scale)};
-      }
+    if (part == Part::kKeys) return body(0, count, 0, kKvGroup * value_bytes());
+    for (std::size_t d = 0; d < count; d += kKvGroup) {
+      body(d, std::min(kKvGroup, count - d), d * plan_.positions * value_bytes(), value_bytes());
     }
   }
 
-  // Calls body(memory, bytes) for every element of the first rows in the order of saved sequences:
+  template <typename Element, typename Encode>
+  void put(Part part, std::uint64_t position, std::size_t head, const float* from,
+           const Encode& encoded) {
+    std::byte* const first = memory(first_element(part, position, head));
+    for_each_run(part,
+                 [&](std::size_t dim, std::size_t count, std::uint64_t offset, std::uint64_t step) {
+                   std::byte* at = first + offset;
+                   for (std::size_t i = 0; i < count; ++i, at += step) {
+                     const Element element = encoded(from[dim + i]);
+                     std::memcpy(at, &element, sizeof(element));
+                   }
+                 });
+  }
+
+  void encode(Part part, std::uint64_t position, std::size_t head, const float* from) {
+    switch (encoding()) {
+      case KvEncoding::kFloat32:
+        return put<float>(part, position, head, from, [](float value) { return value; });
+      case KvEncoding::kBfloat16:
+        return put<std::uint16_t>(part, position, head, from, f32_to_bf16);
+      case KvEncoding::kFloat16:
+        return put<std::uint16_t>(part, position, head, from, f32_to_f16);
+      case KvEncoding::kFp8:
+        break;
+    }
+    const float scale = e4m3_scale(from, shape_.head_dim);
+    std::memcpy(memory(scale_place(part, position, head)), &scale, sizeof(scale));
+    put<std::uint8_t>(part, position, head, from,
+                      [scale](float value) { return e4m3_code(value, scale); });
+  }
+
+  // Calls body(place, bytes) for every element of the first rows in the order of saved sequences:
   // the keys of all positions, their scales, then the same of the values.
   template <typename Body>
   void for_each_saved(std::uint64_t rows, const Body& body) const {
     for (const Part part : {Part::kKeys, Part::kValues}) {
       for (std::uint64_t position = 0; position < rows; ++position) {
         for (std::size_t head = 0; head < shape_.heads; ++head) {
-          const std::byte* at = first_element(part, position, head);
-          for (std::size_t d = 0; d < shape_.head_dim; ++d) {
-            body(at + element_offset(part, d), value_bytes());
-          }
+          const Place first = first_element(part, position, head);
+          for_each_run(
+              part, [&](std::size_t, std::size_t count, std::uint64_t offset, std::uint64_t step) {
+                for (std::size_t i = 0; i < count; ++i) {
+                  body({first.block, first.offset + offset + i * step}, value_bytes());
+                }
+              });
         }
       }
       if (kv_scale_bytes(encoding()) == 0) continue;

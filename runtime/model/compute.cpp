@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/base/bytes.h"
+#include "runtime/model/code_kernels.h"
 
 namespace moepack {
 namespace {

@@ -134,6 +134,9 @@ class CpuForward final : public ForwardBackend {
     }
     const std::span<const float> logits = layers_.mix(layer, live_, tokens_, hidden());
     if (observer_ != nullptr) observer_->on_router(layer, tokens_, logits);
+    // Rows of other slices are zero.
+    ThreadPool& pool = layers_.compute().pool();
+    if (all_finite(pool, layers_.expert_inputs()) && all_finite(pool, logits)) return;
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) check(layer, slice, logits);
     }
@@ -145,7 +148,7 @@ class CpuForward final : public ForwardBackend {
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
     }
-    return layers_.experts().choose(weights_.layers[layer].moe.routing, rows_);
+    return layers_.experts().choose(layers_.compute(), weights_.layers[layer].moe.routing, rows_);
   }
 
   Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) override {

@@ -1,10 +1,13 @@
 #include "runtime/model/finite.h"
 
+#include <atomic>
 #include <bit>
 #include <string>
 
 namespace moepack {
 namespace {
+
+constexpr std::size_t kValuesPerTask = 32 * 1024;
 
 Status not_finite(const std::string& where, std::uint64_t token) {
   return corrupt(Where{},
@@ -22,6 +25,16 @@ bool all_finite(std::span<const float> values) {
     bad |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1U : 0U;
   }
   return bad == 0;
+}
+
+bool all_finite(ThreadPool& pool, std::span<const float> values) {
+  std::atomic<bool> is_finite{true};
+  pool.parallel_for(values.size(), kValuesPerTask,
+                    [&](std::size_t begin, std::size_t end, std::size_t) {
+                      if (all_finite(values.subspan(begin, end - begin))) return;
+                      is_finite.store(false, std::memory_order_relaxed);
+                    });
+  return is_finite;
 }
 
 Status check_finite(std::uint32_t layer, std::uint64_t first_token, std::size_t rows,

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "formats/base/status.h"
+#include "runtime/model/thread_pool.h"
 
 namespace moepack {
 
@@ -18,6 +19,9 @@ constexpr const char* kNotFiniteRemedy =
 
 // Whether no value is NaN or infinite.
 bool all_finite(std::span<const float> values);
+
+// The same, shared among the threads.
+bool all_finite(ThreadPool& pool, std::span<const float> values);
 
 // kCorrupt with layer and token when a row of `inputs` or of `logits` has a value that is not
 // finite; `first_token` is the number of row 0 in its sequence or corpus. Both spans hold the same

@@ -35,6 +35,8 @@ std::string_view kv_encoding_name(KvEncoding encoding) {
       return "bf16";
     case KvEncoding::kFp8:
       return "fp8";
+    case KvEncoding::kFloat16:
+      return "f16";
     default:
       return "f32";
   }
@@ -42,11 +44,11 @@ std::string_view kv_encoding_name(KvEncoding encoding) {
 
 Result<KvEncoding> parse_kv_encoding(std::string_view name) {
   for (const KvEncoding encoding :
-       {KvEncoding::kFloat32, KvEncoding::kBfloat16, KvEncoding::kFp8}) {
+       {KvEncoding::kFloat32, KvEncoding::kBfloat16, KvEncoding::kFloat16, KvEncoding::kFp8}) {
     if (name == kv_encoding_name(encoding)) return encoding;
   }
   return invalid_argument("keys and values have no encoding called \"" + printable(name, 32) + "\"",
-                          "known are f32, bf16 and fp8");
+                          "known are f32, f16, bf16 and fp8");
 }
 
 std::uint8_t e4m3_from_float(float value) {

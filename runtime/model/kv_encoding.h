@@ -15,19 +15,22 @@ enum class KvEncoding : std::uint32_t {
   kBfloat16 = 1,
   // OCP 8-bit E4M3 (OFP8 specification 1.0) with a float32 scale for each head and position.
   kFp8 = 2,
+  // IEEE 754 binary16: eight times as exact as kBfloat16, but what is beyond 65504 becomes infinite
+  // and ends the sequence.
+  kFloat16 = 3,
 };
 
 // The largest value of E4M3.
 constexpr float kE4m3Most = 448.0F;
 
-// "f32", "bf16", "fp8": on the command line and in messages.
+// "f32", "bf16", "fp8", "f16": on the command line and in messages.
 std::string_view kv_encoding_name(KvEncoding encoding);
 // kInvalidArgument for any other name.
 Result<KvEncoding> parse_kv_encoding(std::string_view name);
 
 // Bytes of one encoded value.
 constexpr std::uint64_t kv_value_bytes(KvEncoding encoding) {
-  return encoding == KvEncoding::kFloat32 ? 4 : encoding == KvEncoding::kBfloat16 ? 2 : 1;
+  return encoding == KvEncoding::kFloat32 ? 4 : encoding == KvEncoding::kFp8 ? 1 : 2;
 }
 // Bytes of the scale of one head's values at one position.
 constexpr std::uint64_t kv_scale_bytes(KvEncoding encoding) {

@@ -6,6 +6,12 @@
 #include "formats/weights/qcodec.h"
 
 namespace moepack {
+namespace {
+
+// Up to so many rows of norms, sums and embeddings stay in the calling thread.
+constexpr std::size_t kRowsPerTask = 4;
+
+}  // namespace
 
 LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weights,
                            const Kernels& kernels, const ActivationLimits& limits,
@@ -21,22 +27,41 @@ LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weight
       delta_(config, scratch_),
       moe_(config, scratch_) {}
 
-void LayerForward::embed(std::span<const std::int32_t> tokens, float* hidden) const {
-  for (std::size_t t = 0; t < tokens.size(); ++t) {
-    decode_row(weights_.embedding, static_cast<std::uint64_t>(tokens[t]),
-               std::span(hidden + t * width_, width_));
-  }
+void LayerForward::embed(std::span<const std::int32_t> tokens, float* hidden) {
+  compute_.pool().parallel_for(
+      tokens.size(), kRowsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
+        for (std::size_t t = begin; t < end; ++t) {
+          decode_row(weights_.embedding, static_cast<std::uint64_t>(tokens[t]),
+                     std::span(hidden + t * width_, width_));
+        }
+      });
 }
 
-void LayerForward::clear_other_rows(std::span<const LayerSlice> slices, std::size_t tokens,
-                                    float* hidden) {
-  std::size_t row = 0;
-  for (const LayerSlice& slice : slices) {
-    if (!slice.is_live()) continue;
-    std::fill(hidden + row * width_, hidden + slice.first * width_, 0.0F);
-    row = slice.first + slice.count;
-  }
-  std::fill(hidden + row * width_, hidden + tokens * width_, 0.0F);
+void LayerForward::norm(std::span<const float> factor, std::size_t tokens, const float* hidden) {
+  compute_.pool().parallel_for(
+      tokens, kRowsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
+        rms_norm(compute_, hidden + begin * width_, factor, config_.rms_norm_eps, end - begin,
+                 width_, scratch_.normed.data() + begin * width_);
+      });
+}
+
+void LayerForward::add_mixed_and_norm(std::span<const float> factor,
+                                      std::span<const LayerSlice> slices, std::size_t tokens,
+                                      float* hidden) {
+  compute_.pool().parallel_for(tokens, kRowsPerTask,
+                               [&](std::size_t begin, std::size_t end, std::size_t) {
+                                 for (std::size_t t = begin; t < end; ++t) {
+                                   float* row = hidden + t * width_;
+                                   const float* mixed = scratch_.mixed.data() + t * width_;
+                                   if (slice_of_row(slices, t) == nullptr) {
+                                     std::fill_n(row, width_, 0.0F);
+                                   } else {
+                                     for (std::size_t i = 0; i < width_; ++i) row[i] += mixed[i];
+                                   }
+                                   rms_norm(compute_, row, factor, config_.rms_norm_eps, 1, width_,
+                                            scratch_.normed.data() + t * width_);
+                                 }
+                               });
 }
 
 std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const LayerSlice> slices,
@@ -44,7 +69,7 @@ std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const La
   const LayerWeights& layer = weights_.layers[index];
   float* normed = scratch_.normed.data();
   float* mixed = scratch_.mixed.data();
-  rms_norm(compute_, hidden, layer.input_norm, config_.rms_norm_eps, tokens, width_, normed);
+  norm(layer.input_norm, tokens, hidden);
   if (const auto* attention = std::get_if<FullAttentionWeights>(&layer.mixer)) {
     const StageScope stage(compute_.times(), Stage::kFullAttention);
     attention_.forward(compute_, *attention, slices, normed, tokens, mixed);
@@ -52,9 +77,7 @@ std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const La
     const StageScope stage(compute_.times(), Stage::kDeltaNet);
     delta_.forward(compute_, std::get<DeltaNetWeights>(layer.mixer), slices, normed, tokens, mixed);
   }
-  for (std::size_t i = 0; i < tokens * width_; ++i) hidden[i] += mixed[i];
-  clear_other_rows(slices, tokens, hidden);
-  rms_norm(compute_, hidden, layer.post_norm, config_.rms_norm_eps, tokens, width_, normed);
+  add_mixed_and_norm(layer.post_norm, slices, tokens, hidden);
   mixed_tokens_ = tokens;
   const StageScope stage(compute_.times(), Stage::kRouter);
   return moe_.route_logits(compute_, layer.moe, normed, tokens);

@@ -39,7 +39,7 @@ class LayerForward {
   MixtureOfExperts& experts() { return moe_; }
 
   // hidden[t] = embedding of tokens[t]; hidden: [tokens, H]. The ids are in the vocabulary.
-  void embed(std::span<const std::int32_t> tokens, float* hidden) const;
+  void embed(std::span<const std::int32_t> tokens, float* hidden);
 
   // First half of layer `index` for a batch of `tokens` rows: hidden += mixer(norm(hidden)) for the
   // rows of live slices, zero for all others; then expert_inputs() = post-attention norm of hidden.
@@ -66,7 +66,11 @@ class LayerForward {
   void expert_input(std::uint32_t index, const float* hidden, float* out);
 
  private:
-  void clear_other_rows(std::span<const LayerSlice> slices, std::size_t tokens, float* hidden);
+  // normed = norm of hidden, [tokens, H] both.
+  void norm(std::span<const float> factor, std::size_t tokens, const float* hidden);
+  // The same after hidden += the mixer's output, or zero for rows of no live slice.
+  void add_mixed_and_norm(std::span<const float> factor, std::span<const LayerSlice> slices,
+                          std::size_t tokens, float* hidden);
 
   const ModelConfig& config_;
   const ModelWeights& weights_;

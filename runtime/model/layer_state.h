@@ -11,6 +11,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/delta_block.h"
 #include "runtime/model/kv_cache.h"
+#include "runtime/model/large_pages.h"
 #include "runtime/model/state_form.h"
 
 namespace moepack {
@@ -33,7 +34,7 @@ struct LayerState {
   // GatedDeltaNet: the last taps - 1 inputs of the convolution, [taps - 1, channels], oldest first.
   std::vector<float> conv;
   // GatedDeltaNet: S of every V head, [nv, dk, dv].
-  std::vector<float> delta;
+  LargePageVector<float> delta;
   // GatedDeltaNet in blocks; empty token by token.
   DeltaRows rows;
 

@@ -9,6 +9,8 @@
 namespace moepack {
 namespace {
 
+// Rows whose experts one task chooses.
+constexpr std::size_t kRowsPerChoice = 4;
 // Of add_routed.
 constexpr std::size_t kRowsPerTask = 16;
 constexpr std::size_t kColumnsPerTask = 64;
@@ -43,14 +45,27 @@ std::span<const float> MixtureOfExperts::route_logits(Compute& compute, const Mo
   return scratch_.router_logits.first(tokens * config_.num_experts);
 }
 
-std::span<const Assignment> MixtureOfExperts::choose(const RouterSpec& routing,
+std::span<const Assignment> MixtureOfExperts::choose(Compute& compute, const RouterSpec& routing,
                                                      std::span<const RowRange> rows) {
-  chosen_.clear();
+  const std::size_t experts = config_.num_experts;
+  const std::size_t top_k = config_.experts_per_token;
+  choosing_.clear();
   for (const RowRange& range : rows) {
-    chosen_.reserve(chosen_.size() + range.count * config_.experts_per_token);
-    route_rows(routing, scratch_.router_logits.data(), range, config_.num_experts,
-               config_.experts_per_token, chosen_);
+    for (std::size_t i = 0; i < range.count; ++i) {
+      choosing_.push_back(static_cast<std::uint32_t>(range.first + i));
+    }
   }
+  chosen_.resize(choosing_.size() * top_k);
+  probabilities_.resize(compute.pool().size() * experts);
+  compute.pool().parallel_for(
+      choosing_.size(), kRowsPerChoice,
+      [&](std::size_t begin, std::size_t end, std::size_t worker) {
+        const auto scratch = std::span(probabilities_).subspan(worker * experts, experts);
+        for (std::size_t i = begin; i < end; ++i) {
+          route_row(routing, scratch_.router_logits.data() + choosing_[i] * experts, choosing_[i],
+                    scratch, std::span(chosen_).subspan(i * top_k, top_k));
+        }
+      });
   return chosen_;
 }
 

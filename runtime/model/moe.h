@@ -39,7 +39,8 @@ class MixtureOfExperts {
 
   // Chooses the experts of these rows by the last route_logits: K of each row, by row, then by
   // rank. Other rows use no expert. `rows` ascend and do not overlap. Valid until the next call.
-  std::span<const Assignment> choose(const RouterSpec& routing, std::span<const RowRange> rows);
+  std::span<const Assignment> choose(Compute& compute, const RouterSpec& routing,
+                                     std::span<const RowRange> rows);
 
   // out[t] += routed experts(u[t]) + gated shared expert(u[t]), with the experts of the last
   // choose(), for rows without any the shared expert alone. u, out: [tokens, H]. Each expert is
@@ -105,12 +106,14 @@ class MixtureOfExperts {
   ModelConfig config_;
   Activations& scratch_;
   ExpertTasks tasks_;
-  std::vector<Assignment> chosen_;      // by row, then rank
-  std::vector<std::size_t> starts_;     // of the experts' uses while they are sorted
-  std::vector<std::uint32_t> experts_;  // of the batch
-  std::vector<FailedGroup> failed_;     // of the last run_groups(), by expert
-  std::span<Group> groups_;             // those in use, at the start of scratch_.groups
-  std::span<float> gathered_;           // of scratch_, like the next three
+  std::vector<Assignment> chosen_;       // by row, then rank
+  std::vector<std::uint32_t> choosing_;  // the rows of the last choose()
+  std::vector<float> probabilities_;     // [threads, experts]
+  std::vector<std::size_t> starts_;      // of the experts' uses while they are sorted
+  std::vector<std::uint32_t> experts_;   // of the batch
+  std::vector<FailedGroup> failed_;      // of the last run_groups(), by expert
+  std::span<Group> groups_;              // those in use, at the start of scratch_.groups
+  std::span<float> gathered_;            // of scratch_, like the next three
   std::span<float> gate_;
   std::span<float> up_;
   std::span<float> results_;

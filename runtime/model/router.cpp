@@ -1,7 +1,6 @@
 #include "runtime/model/router.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "runtime/model/compute.h"
 
@@ -9,32 +8,33 @@ namespace moepack {
 
 std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
                               std::uint32_t experts, std::uint32_t top_k) {
-  std::vector<Assignment> chosen;
-  chosen.reserve(tokens * top_k);
-  route_rows(spec, logits, {.first = 0, .count = tokens}, experts, top_k, chosen);
+  std::vector<Assignment> chosen(tokens * top_k);
+  std::vector<float> scratch(experts);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    route_row(spec, logits + t * experts, static_cast<std::uint32_t>(t), scratch,
+              std::span(chosen).subspan(t * top_k, top_k));
+  }
   return chosen;
 }
 
-void route_rows(const RouterSpec& spec, const float* logits, RowRange rows, std::uint32_t experts,
-                std::uint32_t top_k, std::vector<Assignment>& chosen) {
+void route_row(const RouterSpec& spec, const float* logits, std::uint32_t token, std::span<float> p,
+               std::span<Assignment> chosen) {
+  std::copy_n(logits, p.size(), p.begin());
+  softmax(p.data(), p.size());
+  // The best of the experts so far, in order. An equal one that comes later stays behind.
+  std::size_t count = 0;
+  for (std::uint32_t e = 0; e < p.size(); ++e) {
+    if (count == chosen.size() && !(p[e] > chosen[count - 1].weight)) continue;
+    std::size_t rank = count < chosen.size() ? count++ : count - 1;
+    for (; rank > 0 && p[e] > chosen[rank - 1].weight; --rank) chosen[rank] = chosen[rank - 1];
+    chosen[rank] = {.expert = e, .token = token, .weight = p[e]};
+  }
+  float sum = 0.0F;
+  for (const Assignment& use : chosen) sum += use.weight;
   const bool renormalise = std::get<SoftmaxRouterSpec>(spec).renormalise;
-  std::vector<float> p(experts);
-  std::vector<std::uint32_t> order(experts);
-  for (std::size_t t = rows.first; t < rows.first + rows.count; ++t) {
-    std::copy_n(logits + t * experts, experts, p.begin());
-    softmax(p.data(), experts);
-    std::iota(order.begin(), order.end(), 0U);
-    std::partial_sort(
-        order.begin(), order.begin() + top_k, order.end(),
-        [&](std::uint32_t a, std::uint32_t b) { return p[a] != p[b] ? p[a] > p[b] : a < b; });
-    float sum = 0.0F;
-    for (std::uint32_t k = 0; k < top_k; ++k) sum += p[order[k]];
-    for (std::uint32_t k = 0; k < top_k; ++k) {
-      chosen.push_back({.expert = order[k],
-                        .token = static_cast<std::uint32_t>(t),
-                        .slot = k,
-                        .weight = renormalise ? p[order[k]] / sum : p[order[k]]});
-    }
+  for (std::uint32_t k = 0; k < chosen.size(); ++k) {
+    chosen[k].slot = k;
+    if (renormalise) chosen[k].weight /= sum;
   }
 }
 

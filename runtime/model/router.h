@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "formats/config/layer_spec.h"
@@ -29,9 +30,9 @@ struct RowRange {
 // of threads.
 std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
                               std::uint32_t experts, std::uint32_t top_k);
-// The same for some rows of the logits of a batch, behind what stands in `chosen`. Tokens are rows
-// of the batch.
-void route_rows(const RouterSpec& spec, const float* logits, RowRange rows, std::uint32_t experts,
-                std::uint32_t top_k, std::vector<Assignment>& chosen);
+// The same for one row of logits, [scratch.size()], that belongs to `token`: chosen.size() experts,
+// 1 to as many as there are.
+void route_row(const RouterSpec& spec, const float* logits, std::uint32_t token,
+               std::span<float> scratch, std::span<Assignment> chosen);
 
 }  // namespace moepack

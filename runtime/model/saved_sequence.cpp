@@ -69,9 +69,9 @@ Status check_encoding(const StateIdentity& identity, std::span<const std::byte> 
   const auto number = load_le<std::uint32_t>(bytes.data() + kEncodingAt);
   if (number == static_cast<std::uint32_t>(identity.kv_encoding)) return Status::ok();
   const Where where{.file = name, .offset = kEncodingAt};
-  if (number > static_cast<std::uint32_t>(KvEncoding::kFp8)) {
+  if (number > static_cast<std::uint32_t>(KvEncoding::kFloat16)) {
     return unsupported(where, "has keys and values in encoding " + std::to_string(number) +
-                                  ", known are 0 (f32), 1 (bf16) and 2 (fp8)");
+                                  ", known are 0 (f32), 1 (bf16), 2 (fp8) and 3 (f16)");
   }
   const std::string has(kv_encoding_name(static_cast<KvEncoding>(number)));
   return make_error(StatusCode::kInvalidArgument, where,

@@ -60,6 +60,21 @@ Status check_budget(const PackManifest& manifest, const ExpertStoreOptions& opti
       "raise --cache-mb");
 }
 
+// By layer: how many of its largest records a share of the budget holds.
+std::vector<std::size_t> largest_batches(const PackManifest& manifest,
+                                         const ExpertStoreOptions& options) {
+  const std::uint64_t share = options.cache_bytes / std::max(1U, options.concurrent_batches);
+  std::vector<std::size_t> batches;
+  for (const LayerEntry& layer : manifest.layers) {
+    std::uint64_t largest = 1;
+    for (const ExpertEntry& expert : layer.experts) {
+      largest = std::max(largest, manifest.layouts[expert.layout].record_bytes);
+    }
+    batches.push_back(std::max<std::uint64_t>(1, share / record_memory_bytes(largest)));
+  }
+  return batches;
+}
+
 std::vector<std::filesystem::path> layer_paths(const std::filesystem::path& pack_directory,
                                                const PackManifest& manifest) {
   std::vector<std::filesystem::path> paths;
@@ -78,6 +93,7 @@ struct ExpertStore::Impl {
       : manifest(pack),
         options(store_options),
         files(layer_paths(pack_directory, pack)),
+        max_batches(largest_batches(manifest, options)),
         cache(store_options.cache_bytes, std::move(policy)),
         check(manifest, files),
         reader(std::move(record_reader)) {}
@@ -106,6 +122,7 @@ struct ExpertStore::Impl {
   const PackManifest manifest;
   const ExpertStoreOptions options;
   const std::vector<std::filesystem::path> files;
+  const std::vector<std::size_t> max_batches;
 
   mutable std::mutex mutex;  // guards what follows
   // Records became ready, or a thread ceased to reap: what waiting threads look for.
@@ -283,15 +300,7 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open_with(
   return std::unique_ptr<ExpertStore>(new ExpertStore(std::move(impl)));
 }
 
-std::size_t ExpertStore::max_batch(std::uint32_t layer) const {
-  std::uint64_t largest = 1;
-  for (std::uint32_t e = 0; e < impl_->manifest.num_experts; ++e) {
-    largest = std::max(largest, impl_->manifest.layout_of(layer, e).record_bytes);
-  }
-  const std::uint64_t share =
-      impl_->options.cache_bytes / std::max(1U, impl_->options.concurrent_batches);
-  return std::max<std::uint64_t>(1, share / record_memory_bytes(largest));
-}
+std::size_t ExpertStore::max_batch(std::uint32_t layer) const { return impl_->max_batches[layer]; }
 
 Result<ExpertStore::Batch> ExpertStore::begin(std::uint32_t layer,
                                               std::span<const std::uint32_t> experts) {

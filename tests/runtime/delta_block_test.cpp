@@ -319,7 +319,7 @@ class Mixer {
   }
   Result<LayerState> make_state() const {
     return LayerState::create(config_, LayerType::kLinearAttention, 64,
-                              StateForm{.delta = DeltaForm::kBlocks});
+                              StateForm{.kv = {}, .delta = DeltaForm::kBlocks});
   }
 
   // Tokens [first, first + count) of the sequence; gives their outputs.
@@ -496,9 +496,10 @@ TEST_P(DeltaMixer, SavedAndCopiedStatesGoOn) {
     std::vector<std::byte> bytes(state.saved_bytes(cut));
     state.save(cut, bytes);
     ASSERT_OK_AND_ASSIGN(LayerState restored, mixer_->make_state());
-    for (std::vector<float>* part : {&restored.conv, &restored.delta, &restored.rows.keys,
-                                     &restored.rows.values, &restored.rows.decays}) {
-      std::fill(part->begin(), part->end(), kNan);
+    for (const std::span<float> part :
+         {std::span(restored.conv), std::span(restored.delta), std::span(restored.rows.keys),
+          std::span(restored.rows.values), std::span(restored.rows.decays)}) {
+      std::fill(part.begin(), part.end(), kNan);
     }
     ASSERT_OK(restored.load(cut, bytes));
     std::vector<std::byte> again(restored.saved_bytes(cut));

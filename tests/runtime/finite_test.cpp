@@ -26,6 +26,18 @@ TEST(Finite, EveryFiniteNumberAndNoOther) {
   }
 }
 
+TEST(Finite, WhereverTheValueLiesThatIsNot) {
+  ThreadPool pool(2);
+  std::vector<float> values(100000, 1.0F);
+  EXPECT_TRUE(all_finite(pool, values));
+  EXPECT_TRUE(all_finite(pool, {}));
+  for (const std::size_t at : {std::size_t{0}, std::size_t{50000}, values.size() - 1}) {
+    values[at] = Limits::quiet_NaN();
+    EXPECT_FALSE(all_finite(pool, values)) << at;
+    values[at] = 1.0F;
+  }
+}
+
 TEST(Finite, NamesLayerAndToken) {
   std::vector<float> inputs(3 * 4, 1.0F);
   std::vector<float> logits(3 * 2, 1.0F);

@@ -1,8 +1,11 @@
 #include "runtime/model/router.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
+#include <vector>
 
 namespace moepack {
 namespace {
@@ -38,6 +41,31 @@ TEST(Router, TiesGoToTheLowerId) {
   const std::vector<Assignment> chosen = route(SoftmaxRouterSpec{}, logits.data(), 1, 6, 2);
   EXPECT_EQ(chosen[0].expert, 0U);
   EXPECT_EQ(chosen[1].expert, 1U);
+}
+
+// Against sorting all experts by probability and id; many of few values are equal.
+TEST(Router, ChoosesTheFirstInOrder) {
+  std::mt19937 random(3);
+  for (const std::uint32_t values : {3U, 20U, 1000000U}) {
+    for (const std::uint32_t top_k : {1U, 2U, 8U, 64U}) {
+      std::vector<float> logits(64);
+      for (float& logit : logits) {
+        logit = static_cast<float>(random() % values) * 6.0F / static_cast<float>(values);
+      }
+      const std::vector<Assignment> chosen =
+          route(SoftmaxRouterSpec{.renormalise = false}, logits.data(), 1, 64, top_k);
+      std::vector<std::uint32_t> order(64);
+      std::iota(order.begin(), order.end(), 0U);
+      std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+      });
+      ASSERT_EQ(chosen.size(), top_k);
+      for (std::uint32_t k = 0; k < top_k; ++k) {
+        ASSERT_EQ(chosen[k].slot, k);
+        ASSERT_EQ(chosen[k].expert, order[k]) << values << " values, rank " << k;
+      }
+    }
+  }
 }
 
 TEST(Router, ExtremeLogitsStayFinite) {

@@ -45,7 +45,8 @@ struct SequenceMaker {
 
   Result<Sequence> make() const {
     return Sequence::create(kIdentity, slots, [this] {
-      return make_cpu_state(config, kIdentity.context, StateForm{.delta = DeltaForm::kBlocks});
+      return make_cpu_state(config, kIdentity.context,
+                            StateForm{.kv = {}, .delta = DeltaForm::kBlocks});
     });
   }
   // Whether exactly `count` slots are free.
@@ -95,7 +96,7 @@ bool names(const std::vector<std::string>& messages, const std::string& text) {
 
 std::string recurrent_state_of(const ModelConfig& config) {
   const std::uint64_t bytes = layer_state_bytes(config, LayerType::kLinearAttention, 300,
-                                                StateForm{.delta = DeltaForm::kBlocks}) -
+                                                StateForm{.kv = {}, .delta = DeltaForm::kBlocks}) -
                               sizeof(LayerState);
   return "the recurrent state of a layer (" + std::to_string(bytes) + " bytes)";
 }
@@ -112,9 +113,9 @@ TEST(SequenceMemory, AFreshSequenceSaysWhatFoundNoMemory) {
 
 TEST(SequenceMemory, ACopySaysWhatFoundNoMemory) {
   const SequenceMaker maker;
-  ASSERT_OK_AND_ASSIGN(
-      const std::unique_ptr<SequenceState> state,
-      make_cpu_state(maker.config, kIdentity.context, StateForm{.delta = DeltaForm::kBlocks}));
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<SequenceState> state,
+                       make_cpu_state(maker.config, kIdentity.context,
+                                      StateForm{.kv = {}, .delta = DeltaForm::kBlocks}));
   std::vector<std::byte> saved;
   ASSERT_OK_AND_ASSIGN(saved, save_sequence(kIdentity, 0, *state));
   ASSERT_OK_AND_ASSIGN(Sequence sequence, maker.make());

@@ -349,6 +349,34 @@ TEST_F(SequenceTest, NotFiniteInALaterLayerIsNamed) {
                      {"layer 2, token 0", "not finite"});
 }
 
+// Keys and values in every encoding: a saved sequence goes on with the bits of one that was never
+// saved, and only in the encoding that it was saved in.
+TEST_F(SequenceTest, SavedInTheirEncoding) {
+  constexpr std::array kEncodings{KvEncoding::kFloat32, KvEncoding::kBfloat16, KvEncoding::kFp8,
+                                  KvEncoding::kFloat16};
+  std::vector<std::vector<std::byte>> saved;
+  for (const KvEncoding encoding : kEncodings) {
+    EngineOptions options = test::fast_options(model_);
+    options.sequences = 2;
+    options.kv_encoding = encoding;
+    ASSERT_OK_AND_ASSIGN(engine_, Engine::open(options));
+    ASSERT_OK_AND_ASSIGN(Sequence a, engine_->make_sequence());
+    ASSERT_OK_AND_ASSIGN(Sequence b, engine_->make_sequence());
+    expect_ok({{&a, part(0, 0, 150), 150, {}}});
+    ASSERT_OK_AND_ASSIGN(const std::vector<std::byte> bytes, a.save());
+    ASSERT_OK(b.restore(bytes));
+    EXPECT_TRUE(same_bits(rest_of(a, 0), rest_of(b, 0)));
+    for (const std::vector<std::byte>& other : saved) {
+      test::expect_error(b.restore(other), StatusCode::kInvalidArgument, {"--kv-cache-type"});
+    }
+    saved.push_back(bytes);
+  }
+  EngineOptions options = options_;
+  options.kv_encoding = KvEncoding::kBfloat16;
+  test::expect_error(Engine::open(options).status(), StatusCode::kInvalidArgument,
+                     {"reference", "bf16", "--kv-cache-type f32"});
+}
+
 // ---- Bytes from outside ----
 
 class SavedSequenceTest : public SequenceTest {
@@ -389,6 +417,8 @@ TEST_F(SavedSequenceTest, WrongHeadersAreNamed) {
   test::expect_error(restore_changed(0, std::byte{'X'}), StatusCode::kCorrupt, {"no saved"});
   test::expect_error(restore_changed(8, std::byte{9}), StatusCode::kUnsupported, {"version 9"});
   test::expect_error(restore_changed(12, std::byte{7}), StatusCode::kUnsupported, {"encoding 7"});
+  test::expect_error(restore_changed(12, std::byte{1}), StatusCode::kInvalidArgument,
+                     {"bf16", "f32", "--kv-cache-type bf16"});
   test::expect_error(restore_changed(16, bytes_[16] ^ std::byte{1}), StatusCode::kInvalidArgument,
                      {"another model"});
   test::expect_error(restore_changed(24, std::byte{4}), StatusCode::kCorrupt, {"4 tokens"});
@@ -400,6 +430,20 @@ TEST_F(SavedSequenceTest, WrongHeadersAreNamed) {
   // The sequence is as it was.
   EXPECT_EQ(sequence_->position(), 3U);
   EXPECT_TRUE(same_bits(rest_of(*sequence_, 0), alone_from(0, 3)));
+}
+
+// The two backends keep recurrent states in different forms; each names the one that reads the
+// other.
+TEST_F(SavedSequenceTest, TheOtherBackendIsNamed) {
+  const EngineOptions fast = test::fast_options(model_);
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> cpu, Engine::open(fast));
+  ASSERT_OK_AND_ASSIGN(Sequence other, cpu->make_sequence());
+  test::expect_error(other.restore(bytes_), StatusCode::kUnsupported, {"--backend reference"});
+  const std::vector<Slice> slices{{&other, part(0, 0, 19), 19, {}}};
+  ASSERT_OK(cpu->forward(slices)[0]);
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::byte> bytes, other.save());
+  test::expect_error(sequence_->restore(bytes), StatusCode::kUnsupported, {"--backend cpu"});
+  EXPECT_OK(other.restore(bytes));
 }
 
 TEST_F(SavedSequenceTest, EveryDamagedByteIsRefused) {

@@ -103,7 +103,7 @@ class MoeArrival : public ::testing::Test {
     std::vector<float> out(tokens * kHidden, 0.0F);
     (void)moe.route_logits(compute, weights_, inputs_.data(), tokens);
     const RowRange rows = rows_.value_or(RowRange{.first = 0, .count = tokens});
-    (void)moe.choose(RouterSpec{}, std::span(&rows, 1));
+    (void)moe.choose(compute, RouterSpec{}, std::span(&rows, 1));
     status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
     failed_rows_ = moe.failed_rows();
     return out;
