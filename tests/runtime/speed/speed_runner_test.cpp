@@ -2,6 +2,7 @@
 #include "runtime/speed/speed_runner.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <memory>
 
 #include "tests/support/converted_model.h"
