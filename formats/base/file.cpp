@@ -1,4 +1,5 @@
 #include "formats/base/file.h"
+#include "formats/base/large_pages.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -295,9 +296,9 @@ std::optional<std::uint64_t> free_space(const std::filesystem::path& path) {
 
 Result<AlignedBuffer> AlignedBuffer::allocate(std::size_t size_bytes, std::size_t alignment) {
   AlignedBuffer buffer;
-  void* memory = nullptr;
   const std::size_t padded = align_up(size_bytes == 0 ? 1 : size_bytes, alignment);
-  if (::posix_memalign(&memory, alignment, padded) != 0) {
+  void* memory = allocate_in_large_pages(padded, alignment);
+  if (memory == nullptr) {
     return make_error(StatusCode::kIo, Where{},
                       "out of memory: " + std::to_string(size_bytes) + " bytes wanted");
   }

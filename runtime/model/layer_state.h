@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "formats/base/large_pages.h"
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "runtime/model/delta_block.h"
 #include "runtime/model/kv_cache.h"
-#include "runtime/model/large_pages.h"
 #include "runtime/model/state_form.h"
 
 namespace moepack {
