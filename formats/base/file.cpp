@@ -1,5 +1,4 @@
 #include "formats/base/file.h"
-#include "formats/base/large_pages.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "formats/base/bytes.h"
+#include "formats/base/large_pages.h"
 #include "formats/base/paths.h"
 
 namespace moepack {
