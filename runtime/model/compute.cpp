@@ -10,7 +10,7 @@ namespace {
 
 // Multiply-adds of a task: usually at least the first; the second where a matrix has too few rows
 // to give every thread that much, and below it a task costs less than handing it over.
-constexpr std::uint64_t kTaskWork = 128 * 1024;
+constexpr std::uint64_t kTaskWork = 512 * 1024;
 constexpr std::uint64_t kLeastTaskWork = 32 * 1024;
 // Of a large matrix each thread gets so many tasks, unless a task would have more work than this
 // many of the usual ones and the last to end keep the others waiting.
