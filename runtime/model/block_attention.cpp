@@ -10,9 +10,6 @@
 namespace moepack {
 namespace {
 
-// With fewer tiles for each thread, the blocks of the tiles are shared out.
-constexpr std::size_t kTilesPerThread = 4;
-
 std::size_t group_of(const ModelConfig& config) {
   return config.num_kv_heads == 0 ? 1 : config.num_heads / config.num_kv_heads;
 }
@@ -215,7 +212,8 @@ void BlockAttention::attend(Compute& compute, std::span<const LayerSlice> slices
   const std::span<AttentionTile> tiles = scratch_.attention_tiles.first(count);
   const bool is_deep = std::any_of(tiles.begin(), tiles.end(),
                                    [](const AttentionTile& tile) { return tile.blocks > 1; });
-  if (threads == 1 || !is_deep || count >= kTilesPerThread * threads) {
+  // With fewer tiles than threads, the blocks of the tiles are shared out.
+  if (!is_deep || count >= threads) {
     compute.pool().parallel_for(count, 1,
                                 [&](std::size_t begin, std::size_t end, std::size_t worker) {
                                   for (std::size_t i = begin; i < end; ++i) {

@@ -15,8 +15,8 @@ enum class KvEncoding : std::uint32_t {
   kBfloat16 = 1,
   // OCP 8-bit E4M3 (OFP8 specification 1.0) with a float32 scale for each head and position.
   kFp8 = 2,
-  // IEEE 754 binary16: eight times as exact as kBfloat16, but what is beyond 65504 becomes infinite
-  // and ends the sequence.
+  // IEEE 754 binary16: eight times as exact as kBfloat16, but what is beyond 65504 becomes
+  // infinite: a value ends the sequence, a key does or is seen by nobody.
   kFloat16 = 3,
 };
 

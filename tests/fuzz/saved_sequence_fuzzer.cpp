@@ -30,9 +30,10 @@ moepack::ModelConfig tiny_config() {
 }
 
 // What can be read is written again as the same bytes.
-void read_and_write(const std::vector<std::byte>& bytes, moepack::DeltaForm form) {
-  const moepack::StateIdentity identity{.model = 42, .context = 300};
-  auto made = moepack::make_cpu_state(tiny_config(), identity.context, {.delta = form});
+void read_and_write(const std::vector<std::byte>& bytes, const moepack::StateForm& form) {
+  const moepack::StateIdentity identity{
+      .model = 42, .context = 300, .kv_encoding = form.kv.encoding};
+  auto made = moepack::make_cpu_state(tiny_config(), identity.context, form);
   moepack::test::require(made.is_ok());
   const std::unique_ptr<moepack::SequenceState> state = std::move(made).value();
   const auto position = moepack::load_sequence(identity, bytes, "fuzz", *state);
@@ -43,9 +44,14 @@ void read_and_write(const std::vector<std::byte>& bytes, moepack::DeltaForm form
   moepack::test::require(again.is_ok() && again.value() == bytes);
 }
 
-void read_in_both_forms(const std::vector<std::byte>& bytes) {
-  read_and_write(bytes, moepack::DeltaForm::kTokens);
-  read_and_write(bytes, moepack::DeltaForm::kBlocks);
+void read_in_all_forms(const std::vector<std::byte>& bytes) {
+  using moepack::KvEncoding;
+  read_and_write(bytes, {.kv = {}, .delta = moepack::DeltaForm::kTokens});
+  for (const KvEncoding encoding :
+       {KvEncoding::kFloat32, KvEncoding::kBfloat16, KvEncoding::kFp8, KvEncoding::kFloat16}) {
+    read_and_write(bytes, {.kv = {encoding, moepack::KvLayout::kBlocks},
+                           .delta = moepack::DeltaForm::kBlocks});
+  }
 }
 
 }  // namespace
@@ -54,11 +60,11 @@ void read_in_both_forms(const std::vector<std::byte>& bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::vector<std::byte> bytes(size);
   if (size != 0) std::memcpy(bytes.data(), data, size);
-  read_in_both_forms(bytes);
+  read_in_all_forms(bytes);
   std::uint64_t sum = 0;
   if (size < sizeof sum) return 0;
   sum = moepack::checksum(std::span(bytes).first(size - sizeof sum));
   std::memcpy(bytes.data() + size - sizeof sum, &sum, sizeof sum);
-  read_in_both_forms(bytes);
+  read_in_all_forms(bytes);
   return 0;
 }
