@@ -171,7 +171,7 @@ void run_codes(benchmark::State& state, const Case& c) {
 
 void run_memory_read(benchmark::State& state, std::size_t threads) {
   double best = 0;
-  for ([[maybe_unused]] auto _ : state) best = std::max(best, measure_read_rate(threads));
+  for ([[maybe_unused]] auto _ : state) best = std::max(best, measure_read_rate(threads).value());
   state.counters["GB/s"] = best / 1e9;
 }
 
