@@ -54,8 +54,9 @@ class Engine {
   // (Sequence::status). An expert that cannot be read ends the sequences that chose it.
   //
   // With the reference backend the bits of the logits depend neither on the other slices nor on how
-  // tokens are cut into calls and batches; the cpu backend has two regimes (model/kernels.h), up to
-  // six rows and more. `observer` may be null.
+  // tokens are cut into calls and batches; the cpu backend's with f32 inputs do where products
+  // with quantized weights have two regimes (model/kernels.h), up to six rows and more.
+  // `observer` may be null.
   std::vector<Status> forward(std::span<const Slice> slices, ForwardObserver* observer = nullptr);
 
   // The same for one sequence that the engine keeps itself. Like every sequence it takes a slot,

@@ -1,6 +1,9 @@
 // The compute kernels of one CPU backend, as a table of pure functions: no allocation, no I/O, no
 // failure, no globals. Shapes are row-major; `stride` counts floats between consecutive rows.
 //
+// What follows is of matmul, with inputs in float32; products in integers (CodeKernels) have one
+// definition to the bit in all tables (code_kernels.h).
+//
 // The reference table is scalar C++ and defines the results: each output element is summed in an
 // order that depends on the shape alone, never on the number of tokens in the call, on the row
 // range or on threads, so reference output is bitwise independent of all three. In a SIMD table
