@@ -124,6 +124,7 @@ void print(const PerplexityFlags& flags, const KlReport& report, const Engine& e
 Result<KlReport> compare_with_model(const PerplexityFlags& flags,
                                     std::span<const std::int32_t> tokens, Engine& engine) {
   EngineFlags base = flags.engine;
+  base.activations.clear();  // a base is as exact as can be
   if (!flags.base_model.empty()) {
     base.model = flags.base_model;
     base.pack.clear();

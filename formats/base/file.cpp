@@ -15,6 +15,8 @@
 namespace moepack {
 namespace {
 
+constexpr std::size_t kLeastInLargePages = 8 * kLargePage;
+
 constexpr std::string_view kNoSpaceRemedy = "free some space and run the same command again";
 
 Status os_error(const std::string& path, std::string_view action, int error,
@@ -297,7 +299,13 @@ std::optional<std::uint64_t> free_space(const std::filesystem::path& path) {
 Result<AlignedBuffer> AlignedBuffer::allocate(std::size_t size_bytes, std::size_t alignment) {
   AlignedBuffer buffer;
   const std::size_t padded = align_up(size_bytes == 0 ? 1 : size_bytes, alignment);
-  void* memory = allocate_in_large_pages(padded, alignment);
+  // Records of experts are many and count to the byte: large pages are for what is far larger.
+  void* memory = nullptr;
+  if (padded >= kLeastInLargePages) {
+    memory = allocate_in_large_pages(padded, alignment);
+  } else if (::posix_memalign(&memory, alignment, padded) != 0) {
+    memory = nullptr;
+  }
   if (memory == nullptr) {
     return make_error(StatusCode::kIo, Where{},
                       "out of memory: " + std::to_string(size_bytes) + " bytes wanted");

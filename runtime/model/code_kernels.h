@@ -3,9 +3,9 @@
 // of kernels, with the same rules: pure functions, no allocation, no failure.
 //
 // Everything here is defined to the bit, by runtime/cpu/codes_reference.cpp, and every table gives
-// those bits: sums of codes are exact integers, and what is added up in float32 is added in the
-// order of columns, for each row and token by itself. So a result depends neither on the other
-// tokens of a call nor on rows, threads or the instruction set.
+// those bits for the formats that it supports: sums of codes are exact integers, and what is added
+// up in float32 is added in the order of columns, for each row and token by itself. So a result
+// depends neither on the other tokens of a call nor on rows, threads or the instruction set.
 #pragma once
 
 #include <cstddef>

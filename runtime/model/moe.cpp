@@ -321,7 +321,7 @@ Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, st
             .shared = weights.has_shared ? &weights : nullptr,
             .has_shared = weights.has_shared};
   sort_by_expert(tokens);
-  if (compute.has_blocks()) {
+  if (compute.has_blocks() && config_.hidden_size % kInputGroup == 0) {
     sums.u = compute.quantize(u, config_.hidden_size, tokens);
     sums.is_gathered = false;
     gather_blocks(sums.u);
