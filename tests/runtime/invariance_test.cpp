@@ -1,5 +1,6 @@
-// Reference output does not depend, to the last bit, on how the work was cut: threads, chunks of
-// the prompt, what the expert cache held. And no prompt leaves a trace in the next.
+// Output does not depend, to the last bit, on how the work was cut: threads, chunks of the prompt,
+// what the expert cache held; with the reference backend, and with inputs of 8 bits on the cpu. And
+// no prompt leaves a trace in the next.
 #include <gtest/gtest.h>
 #include <cstring>
 #include <filesystem>
@@ -87,6 +88,26 @@ TEST_P(Invariance, PromptChunks) {
     EngineOptions options = options_;
     options.chunk_tokens = chunk;
     expect_same(options);
+  }
+}
+
+// The cpu backend with inputs of 8 bits: one order of sums for any number of tokens and threads, at
+// every level that this machine has.
+TEST_P(Invariance, BytesAsInputs) {
+  EngineOptions options = options_;
+  options.backend = Backend::kCpu;
+  options.activations = ActivationType::kInt8;
+  options.kv_encoding = KvEncoding::kBfloat16;
+  for (const CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni}) {
+    if (level > detect_cpu_level()) continue;
+    options.cpu_level = level;
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options));
+    expected_ = all_logits(*first, ids_);
+    for (std::uint32_t chunk : {1U, 2U, 7U, 64U}) {
+      options.chunk_tokens = chunk;
+      options.threads = 1 + chunk % 3;
+      expect_same(options);
+    }
   }
 }
 
