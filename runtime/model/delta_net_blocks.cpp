@@ -44,11 +44,11 @@ DeltaNetBlocks::DeltaNetBlocks(const ModelConfig& config, Activations& scratch)
 void DeltaNetBlocks::convolve(const Task& task, const Block& block, std::size_t channel,
                               std::size_t width, float* out) const {
   const std::size_t window = config_.linear_conv_taps - 1;
-  const float* kept = task.slice.state->conv.data() + channel;
+  const float* kept = window == 0 ? nullptr : task.slice.state->conv.data() + channel;
   const float* raw = scratch_.delta_raw.data() + task.slice.first * channels_ + channel;
   for (std::size_t t = block.first; t < block.first + block.count; ++t, out += width) {
     const std::size_t kept_taps = t < window ? window - t : 0;
-    task.block.convolve({.kept = kept + (window - kept_taps) * channels_,
+    task.block.convolve({.kept = kept_taps == 0 ? nullptr : kept + (window - kept_taps) * channels_,
                          .kept_taps = kept_taps,
                          .fresh = raw + (t + kept_taps - window) * channels_,
                          .w = task.weights.conv.data() + channel,
@@ -171,6 +171,7 @@ void DeltaNetBlocks::mix_head(const Task& task, const Block& block, std::size_t 
 // Keeps the last taps - 1 inputs of window and slice, of `width` channels.
 void DeltaNetBlocks::move_window(const Task& task, std::size_t channel, std::size_t width) const {
   const std::size_t window = config_.linear_conv_taps - 1;
+  if (window == 0) return;
   const std::size_t count = task.slice.count;
   float* kept = task.slice.state->conv.data() + channel;
   const float* raw = scratch_.delta_raw.data() + task.slice.first * channels_ + channel;

@@ -126,6 +126,7 @@ void LayerState::save(std::uint64_t tokens, std::span<std::byte> bytes) const {
   if (kv != nullptr) return kv->save(tokens, bytes);
   std::byte* to = bytes.data();
   const auto write = [&](const float* from, std::size_t count) {
+    if (count == 0) return;  // of a convolution of one tap nothing is kept
     std::memcpy(to, from, count * sizeof(float));
     to += count * sizeof(float);
   };
@@ -141,6 +142,7 @@ Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) 
   if (kv != nullptr) return kv->load(tokens, bytes);
   const std::byte* from = bytes.data();
   const auto read = [&](float* to, std::size_t count) {
+    if (count == 0) return;
     std::memcpy(to, from, count * sizeof(float));
     from += count * sizeof(float);
   };
