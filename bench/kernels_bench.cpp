@@ -128,22 +128,31 @@ void count_work(benchmark::State& state, const Case& c, const Matrix& matrix) {
   state.counters["GFLOP/s"] = benchmark::Counter(flops / 1e9, benchmark::Counter::kIsRate);
 }
 
-void run_matmul(benchmark::State& state, const Case& c) {
-  const Kernels& kernels = *cpu_kernels(c.level).value();
-  const Matrix matrix = make_matrix(c.format, c.bytes);
-  const std::vector<float> x(c.tokens * kCols, 0.25F);
+// Repeats multiply(begin, end, y, scratch) over all rows of the matrix, shared among the threads.
+template <typename Multiply>
+void run_rows(benchmark::State& state, const Case& c, const Matrix& matrix,
+              const Multiply& multiply) {
   std::vector<float> y(c.tokens * matrix.view.rows);
   std::vector<std::vector<float>> scratch(c.threads,
                                           std::vector<float>(matmul_scratch_floats(kCols)));
   for ([[maybe_unused]] auto _ : state) {
-    pool_of(c.threads).parallel_for(
-        matrix.view.rows, kGrainRows, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-          kernels.matmul(matrix.view, x.data(), kCols, c.tokens, begin, end, y.data(),
-                         matrix.view.rows, scratch[worker]);
-        });
+    pool_of(c.threads).parallel_for(matrix.view.rows, kGrainRows,
+                                    [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                      multiply(begin, end, y.data(), scratch[worker]);
+                                    });
     benchmark::ClobberMemory();
   }
   count_work(state, c, matrix);
+}
+
+void run_matmul(benchmark::State& state, const Case& c) {
+  const Kernels& kernels = *cpu_kernels(c.level).value();
+  const Matrix matrix = make_matrix(c.format, c.bytes);
+  const std::vector<float> x(c.tokens * kCols, 0.25F);
+  run_rows(state, c, matrix, [&](std::size_t begin, std::size_t end, float* y, auto& scratch) {
+    kernels.matmul(matrix.view, x.data(), kCols, c.tokens, begin, end, y, matrix.view.rows,
+                   scratch);
+  });
 }
 
 // The same with inputs as bytes.
@@ -155,18 +164,9 @@ void run_codes(benchmark::State& state, const Case& c) {
   std::vector<const InputBlock*> rows;
   for (std::size_t t = 0; t < c.tokens; ++t) rows.push_back(&blocks[t * input_blocks(kCols)]);
   kernels.quantize(x.data(), x.size(), blocks.data());
-  std::vector<float> y(c.tokens * matrix.view.rows);
-  std::vector<std::vector<float>> scratch(c.threads,
-                                          std::vector<float>(matmul_scratch_floats(kCols)));
-  for ([[maybe_unused]] auto _ : state) {
-    pool_of(c.threads).parallel_for(
-        matrix.view.rows, kGrainRows, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-          kernels.multiply(matrix.view, rows.data(), c.tokens, begin, end, y.data(),
-                           matrix.view.rows, scratch[worker]);
-        });
-    benchmark::ClobberMemory();
-  }
-  count_work(state, c, matrix);
+  run_rows(state, c, matrix, [&](std::size_t begin, std::size_t end, float* y, auto& scratch) {
+    kernels.multiply(matrix.view, rows.data(), c.tokens, begin, end, y, matrix.view.rows, scratch);
+  });
 }
 
 void run_memory_read(benchmark::State& state, std::size_t threads) {

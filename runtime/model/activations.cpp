@@ -17,7 +17,7 @@ constexpr std::uint64_t kActivationAlignment = 64;
 // kMatmulRows rows of a group; lists that grow may hold three times their size for a moment.
 constexpr std::uint64_t kRoutingBytesPerUse = 3 * sizeof(Assignment);
 constexpr std::uint64_t kRoutingBytesPerExpert = 512;
-constexpr std::uint64_t kRoutingBytesPerTask = 3 * 24;  // of RowTask in moe.cpp
+constexpr std::uint64_t kRoutingBytesPerTask = 3 * 24;  // of RowTask in expert_tasks.h
 
 // The widest input of a product.
 std::uint64_t widest_input(const ModelConfig& c) {
