@@ -149,7 +149,7 @@ Result<ExpertLayout> parse_layout(const JsonFields& fields, std::string_view fil
   std::array<WeightFormat, kProjections> chosen;
   for (Projection p : kAllProjections) {
     MOE_ASSIGN_OR_RETURN(const JsonFields members, formats.object(projection_name(p)));
-    MOE_RETURN_IF_ERROR(members.allow_only({"format", "group_size", "scale_dtype"}));
+    MOE_RETURN_IF_ERROR(members.allow_only({"format", "group_size", "scale_dtype", "row_order"}));
     MOE_ASSIGN_OR_RETURN(chosen[static_cast<std::size_t>(p)], parse_format_members(members));
   }
   const auto layout = make_expert_layout(dims.hidden, dims.width, chosen);

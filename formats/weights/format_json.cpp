@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/base/bytes.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 
@@ -12,8 +13,31 @@ std::string format_members(const WeightFormat& format) {
     text += ", \"group_size\": " + std::to_string(format.group_size);
     text += ", \"scale_dtype\": " + json_quote(dtype_name(format.scale_type));
   }
+  if (format.row_order != RowOrder::kRows) {
+    text += ", \"row_order\": " + json_quote(row_order_name(format.row_order));
+  }
   return text;
 }
+
+namespace {
+
+// Absent: rows one after the other.
+Status parse_row_order(const JsonFields& fields, WeightFormat& format) {
+  if (!fields.has("row_order")) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(const std::string name, fields.string("row_order"));
+  const auto order = row_order_from_name(name);
+  if (!order.has_value()) {
+    return fields.error("row_order", "\"" + printable(name) + "\" is not an order known here",
+                        "a newer moepack may have written it");
+  }
+  if (*order != RowOrder::kRows && !has_panels(format)) {
+    return fields.error("row_order", "does not belong to format " + to_string(format));
+  }
+  format.row_order = *order;
+  return Status::ok();
+}
+
+}  // namespace
 
 Result<WeightFormat> parse_format_members(const JsonFields& fields) {
   MOE_ASSIGN_OR_RETURN(const std::string name, fields.string("format"));
@@ -27,6 +51,7 @@ Result<WeightFormat> parse_format_members(const JsonFields& fields) {
     for (std::string_view key : {"group_size", "scale_dtype"}) {
       if (fields.has(key)) return fields.error(key, "does not belong to format " + name);
     }
+    MOE_RETURN_IF_ERROR(parse_row_order(fields, format));
     return format;
   }
   MOE_ASSIGN_OR_RETURN(format.group_size, fields.number32("group_size"));
@@ -40,6 +65,7 @@ Result<WeightFormat> parse_format_members(const JsonFields& fields) {
     return fields.error("scale_dtype", "\"" + printable(scale) + "\" must be BF16 or F16");
   }
   format.scale_type = *scale_type;
+  MOE_RETURN_IF_ERROR(parse_row_order(fields, format));
   return format;
 }
 

@@ -13,7 +13,8 @@
 namespace moepack {
 
 // The members without braces: `"format": "q4", "group_size": 64, "scale_dtype": "BF16"`; plain
-// formats have the first alone.
+// formats have the first alone, and `"row_order": "panels16"` stands behind them where rows do not
+// follow each other.
 std::string format_members(const WeightFormat& format);
 // Reads those members of `fields` and refuses unknown formats by name. Other members are left to
 // the caller.

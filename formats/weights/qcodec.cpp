@@ -1,10 +1,12 @@
 #include "formats/weights/qcodec.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
 #include "formats/base/bytes.h"
 #include "formats/weights/ggml_blocks.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 
@@ -106,6 +108,15 @@ void decode_affine(const QMatrixView& matrix, std::uint64_t row, std::span<float
   }
 }
 
+// A row of a panel, piece by piece.
+void decode_panel_row(const QMatrixView& matrix, std::uint64_t row, std::span<float> out) {
+  for (std::uint64_t c = 0; c < matrix.cols; c += PanelRowPiece::kColumns) {
+    const std::uint64_t cols = std::min(PanelRowPiece::kColumns, matrix.cols - c);
+    const PanelRowPiece piece(matrix, row, c, cols);
+    decode_row(piece.view(), 0, out.subspan(c, cols));
+  }
+}
+
 }  // namespace
 
 bool can_decode(const WeightFormat& format) {
@@ -125,6 +136,7 @@ bool can_decode(const WeightFormat& format) {
 void decode_row(const QMatrixView& matrix, std::uint64_t row, std::span<float> out) {
   assert(row < matrix.rows && out.size() >= matrix.cols && can_decode(matrix.format));
   out = out.first(matrix.cols);
+  if (is_in_panel(matrix, row)) return decode_panel_row(matrix, row, out);
   switch (qformat_info(matrix.format.id).kind) {
     case QKind::kAffine:
       return decode_affine(matrix, row, out);

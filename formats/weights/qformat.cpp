@@ -5,6 +5,7 @@
 #include <cassert>
 
 #include "formats/base/bytes.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 namespace {
@@ -84,6 +85,10 @@ std::string to_string(const WeightFormat& format) {
   if (is_affine(format)) {
     text += " g" + std::to_string(format.group_size);
     if (format.scale_type == DType::kF16) text += " f16";
+  }
+  if (format.row_order != RowOrder::kRows) {
+    text += ' ';
+    text += row_order_name(format.row_order);
   }
   return text;
 }

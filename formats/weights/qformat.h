@@ -79,11 +79,18 @@ std::optional<QFormatId> plain_qformat(DType dtype);
 // Affine format of a code width (2, 3, 4, 5, 6, 8); nullopt for other widths.
 std::optional<QFormatId> affine_qformat(std::uint32_t bits);
 
+// How rows lie in memory: formats/weights/row_order.h.
+enum class RowOrder : std::uint8_t {
+  kRows,    // one after the other
+  kPanels,  // 16 side by side
+};
+
 // A format with its parameters: everything needed to decode a row, given its bytes.
 struct WeightFormat {
   QFormatId id = QFormatId::kBf16;
   std::uint32_t group_size = 0;     // affine: 32, 64 or 128; else 0
   DType scale_type = DType::kBf16;  // affine: BF16 or F16, of scales and biases; else BF16
+  RowOrder row_order = RowOrder::kRows;
 
   friend bool operator==(const WeightFormat&, const WeightFormat&) = default;
 };
@@ -97,11 +104,11 @@ inline bool is_block(const WeightFormat& format) {
 inline bool is_valid_group_size(std::uint32_t group) {
   return group == 32 || group == 64 || group == 128;
 }
-// For people: "bf16", "q4 g64".
+// For people: "bf16", "q4 g64", "q4_k panels16".
 std::string to_string(const WeightFormat& format);
 
 // The components that a matrix of the format consists of, in the order of records. Every one of
-// them is row-major with rows of equal size, one for each row of the matrix.
+// them has rows of equal size, one for each row of the matrix.
 std::span<const Component> stored_components(const WeightFormat& format);
 bool has_component(const WeightFormat& format, Component component);
 // How a manifest calls the elements of such a component.
@@ -123,8 +130,9 @@ struct MatrixBytes : Components<std::uint64_t> {
 std::optional<MatrixBytes> matrix_bytes(const WeightFormat& format, std::uint64_t rows,
                                         std::uint64_t cols);
 
-// A matrix in memory, row-major, y = W x with rows = outputs and cols = inputs. Borrowed: whoever
-// made the view keeps the bytes alive. No alignment is promised (sources start at odd offsets).
+// A matrix in memory, y = W x with rows = outputs and cols = inputs. Borrowed: whoever made the
+// view keeps the bytes alive. No alignment is promised (sources start at odd offsets). Sizes below
+// are those of rows; in panels each component has the same bytes in another order.
 //   codes: [rows, cols*bits/8] bytes, of blocks [rows, cols/block_values*block_bytes]; scales,
 //   biases: [rows, cols/group_size] of scale_type; nullptr for components that the format lacks.
 struct QMatrixView {

@@ -1,10 +1,12 @@
 #include "runtime/cpu/code_rows.h"
 
+#include <algorithm>
 #include <array>
 #include <cassert>
 
 #include "formats/base/dtype.h"
 #include "formats/weights/qcodec.h"
+#include "formats/weights/row_order.h"
 #include "runtime/cpu/code_blocks.h"
 
 namespace moepack {
@@ -74,6 +76,17 @@ void unpack_affine(const QMatrixView& matrix, std::uint64_t row, std::uint8_t* c
   }
 }
 
+// A row of a panel, piece by piece.
+void unpack_panel_row(const QMatrixView& matrix, std::uint64_t row, std::span<std::uint8_t> codes,
+                      std::span<float> scales, std::span<float> biases) {
+  const std::uint64_t group = code_shape(matrix.format)->group;
+  for (std::uint64_t c = 0; c < matrix.cols; c += PanelRowPiece::kColumns) {
+    const PanelRowPiece piece(matrix, row, c, std::min(PanelRowPiece::kColumns, matrix.cols - c));
+    unpack_code_row(piece.view(), 0, codes.subspan(c), scales.subspan(c / group),
+                    biases.subspan(c / group));
+  }
+}
+
 }  // namespace
 
 std::optional<CodeShape> code_shape(const WeightFormat& format) {
@@ -88,6 +101,7 @@ std::optional<CodeShape> code_shape(const WeightFormat& format) {
 void unpack_code_row(const QMatrixView& matrix, std::uint64_t row, std::span<std::uint8_t> codes,
                      std::span<float> scales, std::span<float> biases) {
   assert(row < matrix.rows && codes.size() >= matrix.cols && code_shape(matrix.format));
+  if (is_in_panel(matrix, row)) return unpack_panel_row(matrix, row, codes, scales, biases);
   if (is_affine(matrix.format)) {
     return unpack_affine(matrix, row, codes.data(), scales.data(), biases.data());
   }
