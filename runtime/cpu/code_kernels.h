@@ -30,12 +30,12 @@ using CodeMultiply = void (*)(const CodeCall& call);
 #if defined(__x86_64__)
 CodeMultiply avx512vnni_basic_codes(const WeightFormat& format);
 CodeMultiply avx2_basic_codes(const WeightFormat& format);
-CodeMultiply avx512vnni_k_codes(QFormatId id);
-CodeMultiply avx2_k_codes(QFormatId id);
-CodeMultiply avx512vnni_small_codes(QFormatId id);
-CodeMultiply avx2_small_codes(QFormatId id);
-CodeMultiply avx512vnni_grid_codes(QFormatId id);
-CodeMultiply avx2_grid_codes(QFormatId id);
+CodeMultiply avx512vnni_k_codes(const WeightFormat& format);
+CodeMultiply avx2_k_codes(const WeightFormat& format);
+CodeMultiply avx512vnni_small_codes(const WeightFormat& format);
+CodeMultiply avx2_small_codes(const WeightFormat& format);
+CodeMultiply avx512vnni_grid_codes(const WeightFormat& format);
+CodeMultiply avx2_grid_codes(const WeightFormat& format);
 const CodeKernels& avx512vnni_code_kernels();
 const CodeKernels& avx2_code_kernels();
 #endif

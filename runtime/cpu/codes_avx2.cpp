@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "formats/weights/row_order.h"
 #include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/code_table.h"
 #include "runtime/cpu/kernel_layout.h"
@@ -20,24 +21,30 @@ namespace {
 
 CodeMultiply find_codes(const WeightFormat& format) {
   CodeMultiply found = avx2_basic_codes(format);
-  if (found == nullptr) found = avx2_k_codes(format.id);
-  if (found == nullptr) found = avx2_small_codes(format.id);
-  if (found == nullptr) found = avx2_grid_codes(format.id);
+  if (found == nullptr) found = avx2_k_codes(format);
+  if (found == nullptr) found = avx2_small_codes(format);
+  if (found == nullptr) found = avx2_grid_codes(format);
   return found;
 }
 
-bool supports(const WeightFormat& format) { return find_codes(format) != nullptr; }
+bool supports(const WeightFormat& format) {
+  return find_codes(in_order(format, RowOrder::kRows)) != nullptr;
+}
+
+bool reads_panels(const WeightFormat& format) {
+  return has_panels(format) && find_codes(in_order(format, RowOrder::kPanels)) != nullptr;
+}
 
 void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
               std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
               std::span<float> scratch) {
-  multiply_with(find_codes(w.format), w, x, tokens, row_begin, row_end, y, y_stride, scratch);
+  multiply_with(find_codes, w, x, tokens, row_begin, row_end, y, y_stride, scratch);
 }
 
 }  // namespace
 
 const CodeKernels& avx2_code_kernels() {
-  static constexpr CodeKernels kTable{supports, quantize, multiply};
+  static constexpr CodeKernels kTable{supports, reads_panels, quantize, multiply};
   return kTable;
 }
 

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "formats/weights/row_order.h"
 #include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/code_rows.h"
 #include "runtime/cpu/kernel_layout.h"

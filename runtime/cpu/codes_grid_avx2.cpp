@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "formats/weights/ggml_grids.h"
+#include "formats/weights/row_order.h"
 #include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/code_rows.h"
 #include "runtime/cpu/kernel_layout.h"
@@ -23,7 +24,7 @@ namespace {
 
 }  // namespace
 
-CodeMultiply avx2_grid_codes(QFormatId id) { return grid_codes(id); }
+CodeMultiply avx2_grid_codes(const WeightFormat& format) { return grid_codes(format); }
 
 }  // namespace moepack
 

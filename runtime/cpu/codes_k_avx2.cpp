@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "formats/weights/row_order.h"
 #include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/code_rows.h"
 #include "runtime/cpu/kernel_layout.h"
@@ -22,7 +23,7 @@ namespace {
 
 }  // namespace
 
-CodeMultiply avx2_k_codes(QFormatId id) { return k_codes(id); }
+CodeMultiply avx2_k_codes(const WeightFormat& format) { return k_codes(format); }
 
 }  // namespace moepack
 

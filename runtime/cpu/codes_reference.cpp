@@ -85,6 +85,8 @@ float dot_row(const CodeRow& row, const InputBlock* x) {
 
 bool supports(const WeightFormat& format) { return code_shape(format).has_value(); }
 
+bool reads_panels(const WeightFormat& /*format*/) { return false; }
+
 void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
               std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
               std::span<float> scratch) {
@@ -103,7 +105,7 @@ void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t toke
 }  // namespace
 
 const CodeKernels& reference_code_kernels() {
-  static constexpr CodeKernels kTable{supports, quantize, multiply};
+  static constexpr CodeKernels kTable{supports, reads_panels, quantize, multiply};
   return kTable;
 }
 

@@ -6,13 +6,14 @@
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
 #include "runtime/model/kernels.h"
+#include "runtime/model/restored_panels.h"
 
 namespace moepack {
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
   return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),
                    digit_scratch_floats(cols), kRowBlock * kColTile, kPanelBytes / sizeof(float)}) +
-         kScratchAlignFloats;
+         kScratchAlignFloats + restored_panel_floats(cols);
 }
 
 std::string_view cpu_level_name(CpuLevel level) {

@@ -43,6 +43,10 @@ struct CodeKernels {
   // Whether multiply() takes matrices of `format`. Those of other formats are multiplied in floats.
   bool (*supports)(const WeightFormat& format) = nullptr;
 
+  // Whether it reads panels of that format (formats/weights/row_order.h) as they are, which is then
+  // the faster order. Panels of the others are restored row by row.
+  bool (*reads_panels)(const WeightFormat& format) = nullptr;
+
   // x: [cols], cols a multiple of 32; out: [cols / 32].
   void (*quantize)(const float* x, std::size_t cols, InputBlock* out) = nullptr;
 

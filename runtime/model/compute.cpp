@@ -4,6 +4,7 @@
 
 #include "formats/base/bytes.h"
 #include "runtime/model/code_kernels.h"
+#include "runtime/model/restored_panels.h"
 
 namespace moepack {
 namespace {
@@ -55,6 +56,17 @@ RowInputs Compute::quantize(const float* x, std::size_t cols, std::size_t tokens
   const std::size_t grain = std::max<std::size_t>(1, kQuantizedValues / cols);
   pool_.parallel_for(tokens, grain, quantize_rows);
   return {x, inputs_.rows.data()};
+}
+
+void Compute::multiply_floats(const QMatrixView& w, const float* x, std::size_t tokens,
+                              std::uint64_t begin, std::uint64_t end, float* y,
+                              std::span<float> scratch) const {
+  const auto multiply = [&](const QMatrixView& rows, std::uint64_t first, std::uint64_t last,
+                            float* to, std::span<float> left) {
+    kernels_->matmul(rows, x, w.cols, tokens, first, last, to, w.rows, left);
+  };
+  if (w.format.row_order == RowOrder::kRows) return multiply(w, begin, end, y, scratch);
+  multiply_restored(w, begin, end, y, scratch, multiply);
 }
 
 std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {

@@ -69,13 +69,13 @@ class Compute {
   void products(std::span<const Product> products, const float* x, std::size_t tokens);
 
   // Rows [begin, end) of y[t] = W x[t], in worker `worker` of a task of the pool's: the one way in
-  // which a stage multiplies.
+  // which a stage multiplies. begin is a multiple of kCodeRows.
   void multiply_rows(const QMatrixView& w, const RowInputs& x, std::size_t tokens,
                      std::uint64_t begin, std::uint64_t end, float* y, std::size_t worker) {
     if (x.blocks != nullptr && takes_blocks(w.format)) {
       kernels_->codes.multiply(w, x.blocks, tokens, begin, end, y, w.rows, scratch(worker));
     } else {
-      kernels_->matmul(w, x.x, w.cols, tokens, begin, end, y, w.rows, scratch(worker));
+      multiply_floats(w, x.x, tokens, begin, end, y, scratch(worker));
     }
   }
 
@@ -84,6 +84,10 @@ class Compute {
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
 
  private:
+  void multiply_floats(const QMatrixView& w, const float* x, std::size_t tokens,
+                       std::uint64_t begin, std::uint64_t end, float* y,
+                       std::span<float> scratch) const;
+
   const Kernels* kernels_;
   ThreadPool pool_;
   StageTimes times_;

@@ -9,6 +9,8 @@
 #include "runtime/model/finite.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/layer_state.h"
+#include "runtime/model/resident_panels.h"
+#include "runtime/model/thread_pool.h"
 #include "runtime/store/out_of_memory.h"
 
 namespace moepack {
@@ -216,6 +218,10 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
+  if (limits.activations == ActivationType::kInt8) {
+    ThreadPool pool(limits.threads);
+    put_in_panels(weights, kernels.codes, pool);
+  }
   return std::unique_ptr<ForwardBackend>(
       new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
                      state_form(kernels, kv_encoding), std::move(activations)));

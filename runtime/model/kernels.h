@@ -50,7 +50,8 @@ struct Kernels {
 
   // y[t][r] = sum_c w[r][c] * x[t][c] for t < tokens and r in [row_begin, row_end).
   // x: [tokens, w.cols], x_stride >= w.cols; y: [tokens, w.rows], y_stride >= w.rows (indexed by
-  // the absolute row). scratch: at least matmul_scratch_floats(w.cols) floats, of this call alone.
+  // the absolute row). scratch: at least matmul_scratch_floats(w.cols) floats, of this call alone,
+  // less what Compute restores panels in. The rows of w follow each other.
   void (*matmul)(const QMatrixView& w, const float* x, std::size_t x_stride, std::size_t tokens,
                  std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
                  std::span<float> scratch);

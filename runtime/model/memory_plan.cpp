@@ -13,6 +13,7 @@
 #include "runtime/model/memory_remedy.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/store/record_cache.h"
+#include "runtime/store/record_memory.h"
 
 namespace moepack {
 namespace {
@@ -98,6 +99,7 @@ MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
                                                  .context = request.context,
                                                  .activations = request.activations});
   plan.cache_bytes = chosen_cache(plan, request);
+  plan.list_bytes = capped_sum(plan.list_bytes, record_memory_overhead(plan.cache_bytes));
   return plan;
 }
 

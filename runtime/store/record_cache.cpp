@@ -14,31 +14,39 @@ std::uint64_t record_memory_bytes(std::uint64_t record_bytes) {
 }
 
 RecordCache::RecordCache(std::uint64_t budget_bytes, std::unique_ptr<EvictionPolicy> policy)
-    : budget_(budget_bytes), policy_(std::move(policy)) {}
+    : budget_(budget_bytes), memory_(budget_bytes), policy_(std::move(policy)) {}
+
+RecordCache::~RecordCache() {
+  for (const Entry& entry : entries_) {
+    if (!entry.memory.empty()) memory_.give_back(entry.memory);
+  }
+  for (auto& [size, spares] : spare_) {
+    for (std::span<std::byte> spare : spares) memory_.give_back(spare);
+  }
+}
 
 std::optional<RecordCache::Slot> RecordCache::pin(RecordKey key) {
   const auto found = slots_.find(key);
   if (found == slots_.end()) return std::nullopt;
   Entry& entry = entries_[found->second];
   policy_->used(key);
-  if (entry.pins++ == 0) pinned_ += entry.buffer.size();
+  if (entry.pins++ == 0) pinned_ += entry.memory.size();
   return found->second;
 }
 
 Result<RecordCache::Slot> RecordCache::add(RecordKey key, std::uint64_t bytes) {
-  MOE_ASSIGN_OR_RETURN(AlignedBuffer buffer, take_buffer(record_memory_bytes(bytes)));
+  MOE_ASSIGN_OR_RETURN(const std::span<std::byte> memory, take_memory(record_memory_bytes(bytes)));
   Slot slot = 0;
   try {
     slot = note_key(key);
   } catch (const std::bad_alloc&) {
-    keep_spare(std::move(buffer));
+    keep_spare(memory);
     throw;
   }
   // From here on nothing needs memory.
   free_slots_.pop_back();
-  pinned_ += buffer.size();
-  entries_[slot] = {
-      .key = key, .buffer = std::move(buffer), .bytes = bytes, .pins = 1, .forgotten = false};
+  pinned_ += memory.size();
+  entries_[slot] = {.key = key, .memory = memory, .bytes = bytes, .pins = 1, .forgotten = false};
   return slot;
 }
 
@@ -67,7 +75,7 @@ void RecordCache::make_free_slot() {
 void RecordCache::unpin(Slot slot) {
   Entry& entry = entries_[slot];
   if (--entry.pins > 0) return;
-  pinned_ -= entry.buffer.size();
+  pinned_ -= entry.memory.size();
   if (entry.forgotten) release(slot);
 }
 
@@ -80,12 +88,11 @@ void RecordCache::forget(Slot slot) {
 }
 
 std::span<std::byte> RecordCache::memory(Slot slot) {
-  return entries_[slot].buffer.span().first(entries_[slot].bytes);
+  return entries_[slot].memory.first(entries_[slot].bytes);
 }
 
-// A buffer of exactly `size` bytes: a spare one or a new one, after evicting what the budget asks
-// for.
-Result<AlignedBuffer> RecordCache::take_buffer(std::uint64_t size) {
+// Exactly `size` bytes: spare ones or new ones, after evicting what the budget asks for.
+Result<std::span<std::byte>> RecordCache::take_memory(std::uint64_t size) {
   if (pinned_ > budget_ || size > budget_ - pinned_) {
     return invalid_argument("the expert cache of " + std::to_string(budget_) +
                                 " bytes cannot take a record of " + std::to_string(size) +
@@ -95,14 +102,14 @@ Result<AlignedBuffer> RecordCache::take_buffer(std::uint64_t size) {
   }
   while (true) {
     if (auto same = spare_.find(size); same != spare_.end() && !same->second.empty()) {
-      AlignedBuffer buffer = std::move(same->second.back());
+      const std::span<std::byte> memory = same->second.back();
       same->second.pop_back();
-      return buffer;
+      return memory;
     }
     if (size <= budget_ - allocated_) {
-      MOE_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::allocate(size, kRecordAlignment));
+      MOE_ASSIGN_OR_RETURN(const std::span<std::byte> memory, memory_.take(size));
       allocated_ += size;
-      return buffer;
+      return memory;
     }
     // Spares of other sizes give their memory back before anything useful is evicted.
     if (!free_a_spare() && !evict_one()) {
@@ -112,9 +119,10 @@ Result<AlignedBuffer> RecordCache::take_buffer(std::uint64_t size) {
 }
 
 bool RecordCache::free_a_spare() {
-  for (auto& [size, buffers] : spare_) {
-    if (buffers.empty()) continue;
-    buffers.pop_back();
+  for (auto& [size, spares] : spare_) {
+    if (spares.empty()) continue;
+    memory_.give_back(spares.back());
+    spares.pop_back();
     allocated_ -= size;
     return true;
   }
@@ -136,18 +144,19 @@ bool RecordCache::evict_one() {
 
 // Ends an entry that is forgotten and has no pins.
 void RecordCache::release(Slot slot) {
-  AlignedBuffer buffer = std::move(entries_[slot].buffer);
+  const std::span<std::byte> memory = entries_[slot].memory;
   entries_[slot] = {};
   free_slots_.push_back(slot);
-  keep_spare(std::move(buffer));
+  keep_spare(memory);
 }
 
 // For the next entry of this size; given back to the system where there is no memory to note it.
-void RecordCache::keep_spare(AlignedBuffer buffer) {
+void RecordCache::keep_spare(std::span<std::byte> memory) {
   try {
-    spare_[buffer.size()].push_back(std::move(buffer));
+    spare_[memory.size()].push_back(memory);
   } catch (const std::bad_alloc&) {
-    allocated_ -= buffer.size();
+    memory_.give_back(memory);
+    allocated_ -= memory.size();
   }
 }
 

@@ -18,6 +18,7 @@
 #include "formats/base/file.h"
 #include "formats/base/status.h"
 #include "runtime/store/eviction_policy.h"
+#include "runtime/store/record_memory.h"
 
 namespace moepack {
 
@@ -33,6 +34,9 @@ class RecordCache {
   using Slot = std::size_t;
 
   RecordCache(std::uint64_t budget_bytes, std::unique_ptr<EvictionPolicy> policy);
+  ~RecordCache();
+  RecordCache(const RecordCache&) = delete;
+  RecordCache& operator=(const RecordCache&) = delete;
 
   // Counts one pin more on the record of `key`; nullopt when there is none. std::bad_alloc where
   // the policy throws it; no pin has changed then.
@@ -64,26 +68,27 @@ class RecordCache {
  private:
   struct Entry {
     RecordKey key = 0;
-    AlignedBuffer buffer;  // of record_memory_bytes(bytes)
+    std::span<std::byte> memory;  // record_memory_bytes(bytes)
     std::uint64_t bytes = 0;
     std::size_t pins = 0;
     bool forgotten = false;
   };
 
-  Result<AlignedBuffer> take_buffer(std::uint64_t size);
+  Result<std::span<std::byte>> take_memory(std::uint64_t size);
   Slot note_key(RecordKey key);
   void make_free_slot();
   bool free_a_spare();
   bool evict_one();
   void release(Slot slot);
-  void keep_spare(AlignedBuffer buffer);
+  void keep_spare(std::span<std::byte> memory);
 
   std::uint64_t budget_;
+  RecordMemory memory_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<Entry> entries_;
-  std::vector<Slot> free_slots_;                             // has room for all slots
-  std::unordered_map<RecordKey, Slot> slots_;                // of entries that are not forgotten
-  std::map<std::size_t, std::vector<AlignedBuffer>> spare_;  // by size, of entries that ended
+  std::vector<Slot> free_slots_;               // has room for all slots
+  std::unordered_map<RecordKey, Slot> slots_;  // of entries that are not forgotten
+  std::map<std::size_t, std::vector<std::span<std::byte>>> spare_;  // by size, of ended entries
   std::uint64_t allocated_ = 0;
   std::uint64_t pinned_ = 0;
 };

@@ -13,6 +13,7 @@
 #include "runtime/cpu/codes_reference.h"
 #include "runtime/model/kernels.h"
 #include "tests/support/guarded_bytes.h"
+#include "tests/support/panel_matrix.h"
 #include "tests/support/test_matrix.h"
 
 namespace moepack {
@@ -95,6 +96,31 @@ TEST_P(CodeKernelsTest, GiveTheBitsOfTheDefinition) {
     }
   }
   EXPECT_GE(supported, 48U);
+}
+
+TEST_P(CodeKernelsTest, GiveTheSameBitsForRowsInPanels) {
+  std::uint32_t seed = 1000;
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    if (!kernels_->supports(format)) continue;
+    EXPECT_TRUE(kernels_->supports(in_order(format, RowOrder::kPanels)));
+    for (const std::uint64_t cols : {std::uint64_t{512}, std::uint64_t{1280}}) {
+      const std::uint64_t rows = 53;
+      const TestMatrix matrix(format, rows, cols, Values::kUsual, 0, ++seed);
+      const test::PanelMatrix panels(matrix.view(), cols % 3);
+      const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols);
+      for (std::size_t tokens : {1U, 2U, 5U, 19U}) {
+        const std::span rows_used = std::span(inputs.rows).first(tokens);
+        const std::vector<float> expected =
+            product(reference_code_kernels(), matrix.view(), rows_used);
+        const std::vector<float> got = product(*kernels_, panels.view(), rows_used);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          ASSERT_TRUE(same_bits(got[i], expected[i]))
+              << to_string(format) << " cols " << cols << " tokens " << tokens << " element " << i
+              << ": " << got[i] << " for " << expected[i];
+        }
+      }
+    }
+  }
 }
 
 TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {

@@ -1,0 +1,73 @@
+#include "runtime/model/resident_panels.h"
+
+#include <algorithm>
+#include <cstring>
+#include <variant>
+#include <vector>
+
+#include "formats/weights/row_order.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::size_t kPanelsPerTask = 4;
+
+void add_matrices(FullAttentionWeights& w, std::vector<QMatrixView*>& out) {
+  out.insert(out.end(), {&w.q, &w.k, &w.v, &w.o});
+}
+void add_matrices(DeltaNetWeights& w, std::vector<QMatrixView*>& out) {
+  out.insert(out.end(), {&w.in_qkv, &w.in_z, &w.in_b, &w.in_a, &w.out});
+}
+void add_matrices(MoeWeights& w, std::vector<QMatrixView*>& out) {
+  out.push_back(&w.router);
+  if (!w.has_shared) return;
+  out.insert(out.end(), {&w.shared_gate, &w.shared_up, &w.shared_down, &w.shared_expert_gate});
+}
+
+// Of products; the output head last.
+std::vector<QMatrixView*> matrices_of(ModelWeights& weights) {
+  std::vector<QMatrixView*> out;
+  for (LayerWeights& layer : weights.layers) {
+    std::visit([&](auto& mixer) { add_matrices(mixer, out); }, layer.mixer);
+    add_matrices(layer.moe, out);
+  }
+  out.push_back(&weights.lm_head);
+  return out;
+}
+
+// A panel and the rows that it is made of take the same bytes.
+void move_panels(const QMatrixView& matrix, Component component, std::uint64_t row_bytes,
+                 std::size_t begin, std::size_t end) {
+  // The bytes are of ModelWeights::data, which the caller may change.
+  auto* bytes = const_cast<std::byte*>(matrix.data[component]);
+  const std::uint64_t panel = kPanelRows * row_bytes;
+  std::vector<std::byte> rows(panel);
+  for (std::size_t i = begin; i < end; ++i) {
+    std::memcpy(rows.data(), bytes + i * panel, panel);
+    rows_to_panels(matrix.format, component, kPanelRows, row_bytes, rows.data(), bytes + i * panel);
+  }
+}
+
+void put_in_panels(const QMatrixView& matrix, ThreadPool& pool) {
+  const MatrixBytes bytes = *matrix_bytes(matrix.format, matrix.rows, matrix.cols);
+  for (Component c : stored_components(matrix.format)) {
+    pool.parallel_for(matrix.rows / kPanelRows, kPanelsPerTask,
+                      [&](std::size_t begin, std::size_t end, std::size_t) {
+                        move_panels(matrix, c, bytes[c] / matrix.rows, begin, end);
+                      });
+  }
+}
+
+}  // namespace
+
+void put_in_panels(ModelWeights& weights, const CodeKernels& codes, ThreadPool& pool) {
+  const bool is_tied = weights.lm_head.codes() == weights.embedding.codes();
+  for (QMatrixView* matrix : matrices_of(weights)) {
+    if (!codes.reads_panels(matrix->format)) continue;
+    put_in_panels(*matrix, pool);
+    matrix->format = in_order(matrix->format, RowOrder::kPanels);
+  }
+  if (is_tied) weights.embedding.format = weights.lm_head.format;
+}
+
+}  // namespace moepack
