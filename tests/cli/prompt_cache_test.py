@@ -64,16 +64,16 @@ class Checks(CliRunner):
         self.expect(self.file.read_bytes() == before, "the file was changed")
 
     def errors(self):
-        def refused(what, needles, *flags):
+        def refused(what, needles, *flags, text=TEXT):
             before = self.file.read_bytes()
-            self.refuses(what, needles, "run", self.model, "-p", TEXT, "-n", 1, "--prompt-cache",
+            self.refuses(what, needles, "run", self.model, "-p", text, "-n", 1, "--prompt-cache",
                          self.file, *flags)
             self.expect(self.file.read_bytes() == before, f"{what}: the file was changed")
 
         good = self.file.read_bytes()
         refused("another encoding", ["prompt.cache", "offset", "--kv-cache-type bf16"],
                 "--kv-cache-type", "f32")
-        refused("a short context", ["prompt.cache", "context of 3", "-c"], "-c", 3)
+        refused("a short context", ["prompt.cache", "offset", "context of 8", "-c"], "-c", 8, text="In")
         for what, data, needles in (
                 ("cut", good[:-1], ["prompt.cache", "offset 40"]),
                 ("empty", b"", ["prompt.cache", "offset 0"]),
