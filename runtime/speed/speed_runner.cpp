@@ -24,11 +24,12 @@ void add(ExpertStoreStats& sum, const ExpertStoreStats& one) {
 // block's last token, and what the tokens before have left of the block is read: of half the others
 // in the mean.
 double recurrent_token_bytes(const ModelConfig& c, DeltaForm form) {
-  const auto layers = static_cast<double>(
-      std::count_if(c.layers.begin(), c.layers.end(), [](const LayerSpec& spec) {
-        return layer_type(spec) == LayerType::kLinearAttention;
-      }));
-  const auto bytes = [](std::uint64_t floats) { return static_cast<double>(floats * sizeof(float)); };
+  const auto layers = static_cast<double>(std::count_if(
+      c.layers.begin(), c.layers.end(),
+      [](const LayerSpec& spec) { return layer_type(spec) == LayerType::kLinearAttention; }));
+  const auto bytes = [](std::uint64_t floats) {
+    return static_cast<double>(floats * sizeof(float));
+  };
   const std::uint64_t value_width = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
   const std::uint64_t key_width = std::uint64_t{c.linear_key_heads} * c.linear_key_dim;
   const double window =
