@@ -103,7 +103,7 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
       ->default_str(std::string(activation_type_name(flags.default_activations)));
   command
       .add_option("--chunk", flags.chunk_tokens,
-                  "Tokens of a prompt computed at once; 0: by the memory there is, at most " +
+                  "Tokens of a prompt computed at once; 0: by the memory there is, 32 to " +
                       std::to_string(kAutomaticChunks.front()))
       ->check(whole_number(0, 65536))
       ->capture_default_str();
