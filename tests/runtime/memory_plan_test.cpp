@@ -248,6 +248,7 @@ TEST_F(MemoryRefused, TheAutomaticChunkIsTheLargestThatFits) {
   // below the pack gives the others.
   EXPECT_EQ(chosen.size(), kAutomaticChunks.size());
   request_.available_bytes.reset();
+  request_.cache_bytes = 0;
   ASSERT_OK_AND_ASSIGN(const MemoryPlan unknown, plan(request_));
   EXPECT_EQ(unknown.chunk_tokens, 512U);
   request_.available_bytes = 1000;
