@@ -26,6 +26,11 @@ OWN = "moepack"
 KEY = ("n_threads", "n_prompt", "n_gen", "n_depth")
 
 
+def processors():
+    """Those that this process, and so every engine it starts, may run on."""
+    return len(os.sched_getaffinity(0))
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -38,7 +43,7 @@ def parse_arguments():
     parser.add_argument("-n", "--n-gen", default="128")
     parser.add_argument("-pg", dest="pairs", action="append", default=[], metavar="PP,TG")
     parser.add_argument("-d", "--n-depth", default="0")
-    parser.add_argument("-t", "--threads", default=str(os.cpu_count()))
+    parser.add_argument("-t", "--threads", default=str(processors()))
     parser.add_argument("-r", "--repetitions", type=int, default=1, help="in one run")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each engine")
     args = parser.parse_args()
@@ -67,15 +72,29 @@ def command_lines(args):
     return {name: words + test_flags(args) for name, words in lines.items()}
 
 
+def rows_in(text):
+    """The first JSON list of tests in what an engine printed, between lines of its log; None: there
+    is none."""
+    start = text.find("[")
+    while start >= 0:
+        try:
+            rows, _ = json.JSONDecoder().raw_decode(text, start)
+        except ValueError:
+            rows = None
+        if rows and all(isinstance(row, dict) and "avg_ts" in row for row in rows):
+            return rows
+        start = text.find("[", start + 1)
+    return None
+
+
 def run(name, words):
     """The rows of one run, by test."""
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name}: {shlex.join(words)}: exit {done.returncode}\n{done.stderr[-2000:]}")
-    try:
-        rows = json.loads(done.stdout[done.stdout.index("["):])
-    except ValueError:
-        raise SystemExit(f"{name}: no JSON list: {done.stdout[:200]!r}") from None
+    rows = rows_in(done.stdout)
+    if rows is None:
+        raise SystemExit(f"{name}: no JSON list of tests: {done.stdout[:200]!r}")
     return {tuple(int(row.get(key, 0)) for key in KEY): row for row in rows}
 
 
@@ -132,7 +151,7 @@ def machine_text(measured):
         rates[row["n_threads"]] = max(rates.get(row["n_threads"], 0), row["read_rate_gb_s"])
     rate_text = ", ".join(f"{rate:.1f} GB/s with {threads}" for threads, rate in sorted(rates.items()))
     first = rows[0]
-    return (f"{first['cpu_info'] or 'unknown processor'}, {os.cpu_count()} processors; read rate "
+    return (f"{first['cpu_info'] or 'unknown processor'}, {processors()} processors; read rate "
             f"{rate_text} threads; {first['model_type']}, {first['model_size'] / 1e9:.2f} GB; "
             f"kernels {first['kernels']}, activations {first['activations']}")
 

@@ -7,6 +7,7 @@
 
 #include "runtime/batch_schedule.h"
 #include "runtime/model/available_memory.h"
+#include "runtime/model/chunk_choice.h"
 #include "runtime/model/cpu_forward.h"
 #include "runtime/model/finite.h"
 #include "runtime/model/kernel_support.h"
@@ -65,8 +66,11 @@ MemoryRequest memory_request(const EngineOptions& options, const StateForm& form
                         .form = form,
                         .cache_bytes = options.cache_bytes,
                         .available_bytes = available_memory_bytes(),
+                        .saves_sequence = options.saves_sequence,
                         .activations = options.activations};
-  request.batch_bytes = batch_list_bytes(batch_tokens(request), options.sequences);
+  MemoryRequest largest = request;
+  if (largest.chunk_tokens == 0) largest.chunk_tokens = kAutomaticChunks.front();
+  request.batch_bytes = batch_list_bytes(batch_tokens(largest), options.sequences);
   return request;
 }
 
@@ -83,6 +87,7 @@ struct Engine::Impl {
   ModelConfig config;
   MemoryPlan plan;
   ModelSize size;
+  std::uint64_t cut_tokens = 1;
   StateIdentity identity;
   std::shared_ptr<SequenceSlots> slots;
   std::unique_ptr<ForwardBackend> backend;
@@ -152,28 +157,32 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
-  if (options.chunk_tokens == 0 || options.context == 0 || options.sequences == 0) {
-    return invalid_argument("context, chunk and sequences must be at least 1");
+  if (options.context == 0 || options.sequences == 0) {
+    return invalid_argument("context and sequences must be at least 1");
   }
   MOE_RETURN_IF_ERROR(check_kv_encoding(options));
   MOE_ASSIGN_OR_RETURN(const SelectedModel selected, open_selected_model(options));
   const ModelDir& dir = selected.dir;
   MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
-  const MemoryRequest request =
+  MemoryRequest request =
       memory_request(options, state_form(*selected.kernels, options.kv_encoding));
   auto impl = std::make_unique<Impl>();
   MOE_ASSIGN_OR_RETURN(impl->plan,
                        plan_memory(dir.config, resident_memory(dir), dir.pack, request));
+  request.chunk_tokens = impl->plan.chunk_tokens;
   const ActivationLimits limits{.tokens = batch_tokens(request),
                                 .threads = options.threads,
                                 .context = options.context,
                                 .activations = options.activations};
-  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir));
+  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir, options.threads));
   const std::uint64_t fingerprint = model_fingerprint(dir, weights);
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<ExpertStore> store,
       ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
   impl->options = options;
+  impl->options.chunk_tokens = static_cast<std::uint32_t>(request.chunk_tokens);
+  impl->cut_tokens =
+      is_batch_invariant(*selected.kernels, options.activations, dir) ? 1 : request.chunk_tokens;
   impl->config = dir.config;
   impl->size = moepack::model_size(dir.config, weights, dir.pack);
   impl->identity = {
@@ -225,6 +234,11 @@ std::uint64_t Engine::context() const { return impl_->identity.context; }
 std::uint64_t Engine::position() const {
   return impl_->own.has_value() ? impl_->own->position() : 0;
 }
+Result<Sequence*> Engine::own_sequence() {
+  MOE_RETURN_IF_ERROR(impl_->open_own());
+  return &*impl_->own;
+}
+std::uint64_t Engine::cut_tokens() const { return impl_->cut_tokens; }
 std::string_view Engine::kernels_name() const { return impl_->backend->name(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_stats(); }

@@ -24,13 +24,16 @@
 namespace moepack {
 
 struct EngineOptions : ModelSelection {
-  std::uint64_t context = 4096;      // most tokens of a sequence
-  std::uint32_t sequences = 1;       // most sequences at the same time
-  std::uint64_t cache_bytes = 0;     // 0: chosen from the memory there is
-  std::uint32_t chunk_tokens = 512;  // tokens computed at once
+  std::uint64_t context = 4096;   // most tokens of a sequence
+  std::uint32_t sequences = 1;    // most sequences at the same time
+  std::uint64_t cache_bytes = 0;  // 0: chosen from the memory there is
+  // Tokens computed at once; 0: chosen from the memory there is (model/chunk_choice.h).
+  std::uint32_t chunk_tokens = 512;
   ActivationType activations = ActivationType::kFloat32;
   // Of keys and values; the reference backend has float32 alone.
   KvEncoding kv_encoding = KvEncoding::kFloat32;
+  // A sequence is saved or restored while others are there: its bytes are in the memory plan.
+  bool saves_sequence = false;
 };
 
 // One thread at a time calls an engine. Everything it hands out but sequences ends with it.
@@ -66,13 +69,19 @@ class Engine {
   // Forgets every token of that sequence.
   void reset();
   std::uint64_t position() const;  // tokens it has seen since
+  // That sequence itself, for what a sequence can do; never to be moved from. kInvalidArgument or
+  // kIo as of make_sequence(), where it has not been used yet.
+  Result<Sequence*> own_sequence();
 
   // reset() and forward() as a function, for scoring. Valid as long as the engine.
   WindowForward window_forward();
 
-  const EngineOptions& options() const;  // as it was opened
+  const EngineOptions& options() const;  // as it was opened; chunk_tokens is what was chosen
   const ModelConfig& config() const;
-  std::uint64_t context() const;          // most tokens of a sequence
+  std::uint64_t context() const;  // most tokens of a sequence
+  // A text gives the same bits in one call as in several that begin at multiples of so many tokens:
+  // 1 where no result depends on its batch (is_batch_invariant), else chunk_tokens.
+  std::uint64_t cut_tokens() const;
   std::string_view kernels_name() const;  // the kernel table that computes
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;

@@ -13,6 +13,21 @@ double rate(std::size_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
 }
 
+Status compute_prompt(Engine& engine, std::span<const std::int32_t> prompt,
+                      const GenerateOptions& options, const LogitsSink& sink,
+                      GenerateResult& result) {
+  if (options.prompt_cache.has_value()) {
+    MOE_ASSIGN_OR_RETURN(result.reuse, forward_prompt(engine, prompt, *options.prompt_cache, sink,
+                                                      result.prompt_seconds));
+    return Status::ok();
+  }
+  engine.reset();
+  const Clock::time_point start = Clock::now();
+  MOE_RETURN_IF_ERROR(engine.forward(prompt, prompt.size() - 1, sink));
+  result.prompt_seconds = seconds_since(start);
+  return Status::ok();
+}
+
 }  // namespace
 
 std::string_view stop_reason_name(StopReason reason) {
@@ -26,7 +41,7 @@ std::string_view stop_reason_name(StopReason reason) {
   }
 }
 
-double GenerateResult::prompt_rate() const { return rate(prompt_tokens, prompt_seconds); }
+double GenerateResult::prompt_rate() const { return rate(computed_tokens(), prompt_seconds); }
 
 // The first new token comes out of the prompt's pass, every further one out of a pass of its own.
 double GenerateResult::decode_rate() const {
@@ -54,11 +69,8 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
     if (on_text && !piece.empty()) on_text(piece);
   };
 
-  engine.reset();
   const StageSeconds before = engine.stage_times().read();
-  const Clock::time_point prompt_start = Clock::now();
-  MOE_RETURN_IF_ERROR(engine.forward(prompt, prompt.size() - 1, draw));
-  result.prompt_seconds = seconds_since(prompt_start);
+  MOE_RETURN_IF_ERROR(compute_prompt(engine, prompt, options, draw, result));
   const StageSeconds between = engine.stage_times().read();
   result.prompt_stages = between.since(before);
   const Clock::time_point decode_start = Clock::now();

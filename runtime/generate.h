@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include "formats/base/status.h"
 #include "runtime/engine.h"
+#include "runtime/prompt_cache.h"
 #include "runtime/sampler.h"
 #include "runtime/tokenizer/tokenizer.h"
 
@@ -19,6 +21,8 @@ struct GenerateOptions {
   std::uint64_t max_tokens = 128;
   std::vector<std::int32_t> stop_ids;  // end the text and are not part of it
   SamplerOptions sampling;
+  // Keeps the prompt's state; the engine has been opened with saves_sequence.
+  std::optional<PromptCacheOptions> prompt_cache;
 };
 
 enum class StopReason : std::uint8_t { kStopToken, kLength, kContext };
@@ -29,12 +33,14 @@ struct GenerateResult {
   std::string text;                  // what was streamed
   StopReason reason = StopReason::kLength;
   std::size_t prompt_tokens = 0;
-  double prompt_seconds = 0;
+  PromptReuse reuse;          // nothing unless there is a prompt cache
+  double prompt_seconds = 0;  // without reading and writing the cache
   double decode_seconds = 0;
   StageSeconds prompt_stages;  // zeros unless the engine's StageTimes run
   StageSeconds decode_stages;
 
-  double prompt_rate() const;  // tokens per second
+  std::size_t computed_tokens() const { return prompt_tokens - reuse.reused; }  // of the prompt
+  double prompt_rate() const;  // of these, per second
   double decode_rate() const;
 };
 

@@ -81,7 +81,6 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   subject.model = flags.engine.model;
   subject.processor = processor_name();
   subject.threads = threads;
-  subject.chunk_tokens = flags.engine.chunk_tokens;
   subject.has_timing = flags.timing;
   MOE_RETURN_IF_ERROR(select_model(flags.engine).status());
   MOE_ASSIGN_OR_RETURN(subject.read_rate, measure_read_rate(threads));
@@ -92,6 +91,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   note_long_context(context, engine->config());
   if (flags.timing) engine->stage_times().start();
   subject.engine = engine.get();
+  subject.chunk_tokens = engine->options().chunk_tokens;
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <fstream>
+#include <future>
 #include <iomanip>
 #include <iostream>
 #include <limits>
@@ -9,10 +10,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
+#include <system_error>
 
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/output.h"
 #include "convert/cli/timing_output.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/json.h"
@@ -29,6 +32,8 @@ struct RunFlags {
   std::string prompt;
   std::string prompt_file;
   std::string prompts_file;
+  std::string prompt_cache;
+  bool prompt_cache_read_only = false;
   std::int64_t max_tokens = 128;
   std::uint64_t context = 0;
   SamplerOptions sampling;
@@ -49,14 +54,41 @@ struct Session {
   GenerateOptions options;
 };
 
+// The tokenizer, while the weights are read.
+std::future<Result<Tokenizer>> load_in_background(const std::filesystem::path& file) {
+  const auto load = [file] { return Tokenizer::load(file); };
+  try {
+    return std::async(std::launch::async, load);
+  } catch (const std::system_error&) {  // no thread: when it is asked for
+    return std::async(std::launch::deferred, load);
+  }
+}
+
+Result<std::optional<PromptCacheOptions>> prompt_cache_options(const RunFlags& flags) {
+  std::optional<PromptCacheOptions> options;
+  if (flags.prompt_cache.empty()) {
+    if (!flags.prompt_cache_read_only) return options;
+    return invalid_argument("--prompt-cache-ro without a file", "give --prompt-cache FILE too");
+  }
+  if (!flags.prompt_cache_read_only) {
+    MOE_RETURN_IF_ERROR(check_named_file("--prompt-cache", flags.prompt_cache));
+  }
+  options = {.path = flags.prompt_cache, .read_only = flags.prompt_cache_read_only};
+  return options;
+}
+
 Result<Session> open_session(const RunFlags& flags) {
   Session session;
   MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   const std::filesystem::path model = flags.engine.model;
-  MOE_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
-  session.tokenizer.emplace(std::move(tokenizer));
+  MOE_ASSIGN_OR_RETURN(session.options.prompt_cache, prompt_cache_options(flags));
+  EngineFlags engine_flags = flags.engine;
+  engine_flags.saves_sequence = session.options.prompt_cache.has_value();
+  std::future<Result<Tokenizer>> tokenizer = load_in_background(model / "tokenizer.json");
   const std::uint64_t context = flags.context != 0 ? flags.context : kDefaultContext;
-  MOE_ASSIGN_OR_RETURN(session.engine, open_engine(flags.engine, context));
+  auto engine = open_engine(engine_flags, context);
+  MOE_ASSIGN_OR_RETURN(session.tokenizer, tokenizer.get());
+  MOE_ASSIGN_OR_RETURN(session.engine, std::move(engine));
   note_long_context(flags.context, session.engine->config());
   if (flags.timing) session.engine->stage_times().start();
   session.options.max_tokens = most_tokens(flags.max_tokens);
@@ -88,7 +120,7 @@ std::uint64_t decode_passes(const GenerateResult& result) {
 }
 
 nlohmann::ordered_json timing_json(const GenerateResult& result) {
-  return {{"prompt", stages_json(result.prompt_stages, result.prompt_tokens)},
+  return {{"prompt", stages_json(result.prompt_stages, result.computed_tokens())},
           {"decode", stages_json(result.decode_stages, decode_passes(result))}};
 }
 
@@ -98,6 +130,7 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"tokens", result.tokens},
                               {"stop_reason", stop_reason_name(result.reason)},
                               {"prompt_tokens", result.prompt_tokens},
+                              {"prompt_tokens_reused", result.reuse.reused},
                               {"prompt_seconds", result.prompt_seconds},
                               {"prompt_tokens_per_second", result.prompt_rate()},
                               {"decode_tokens", result.tokens.size()},
@@ -106,25 +139,55 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"cache_hit_rate", reads.hit_rate},
                               {"gb_read", reads.gigabytes},
                               {"gb_per_second", reads.gigabytes_per_second},
-                              {"kernels", engine.kernels_name()}};
+                              {"kernels", engine.kernels_name()},
+                              {"activations", activation_type_name(engine.options().activations)},
+                              {"kv_cache_type", kv_encoding_name(engine.options().kv_encoding)},
+                              {"chunk", engine.options().chunk_tokens}};
   if (engine.stage_times().is_running()) json["stages_ms_per_token"] = timing_json(result);
   return json;
 }
 
-void print_statistics(const GenerateResult& result, Engine& engine) {
+// What of the file could not be used, and why.
+std::string unused_text(const PromptReuse& reuse) {
+  if (!reuse.has_file) return "";
+  if (reuse.is_other_kind) return "; its states come of other kernels, activations or chunks";
+  if (reuse.common == reuse.saved || reuse.reused != 0) return "";
+  return "; its text is another from token " + std::to_string(reuse.common) + " on";
+}
+
+// The line about --prompt-cache.
+std::string reuse_text(const PromptReuse& reuse, std::size_t prompt_tokens,
+                       const std::string& file) {
+  std::string text = "prompt cache: " + std::to_string(reuse.reused) + " of " +
+                     std::to_string(prompt_tokens) + " tokens taken from " + file;
+  if (!reuse.has_file) text = "prompt cache: " + file + " is new";
+  text += unused_text(reuse);
+  if (reuse.written != 0) text += "; " + std::to_string(reuse.written) + " saved in it";
+  return text + "\n";
+}
+
+void print_statistics(const GenerateResult& result, const Session& session) {
+  Engine& engine = *session.engine;
   const ReadStatistics reads = read_statistics(engine.expert_stats());
   std::ostringstream out;
   out << std::fixed << std::setprecision(2);
-  out << "\nprompt: " << result.prompt_tokens << " tokens, " << result.prompt_rate()
+  out << "\nprompt: " << result.computed_tokens() << " tokens, " << result.prompt_rate()
       << " tokens/s; decode: " << result.tokens.size() << " tokens, " << result.decode_rate()
       << " tokens/s\nexperts: " << 100.0 * reads.hit_rate << " % cache hits, "
       << std::setprecision(3) << reads.gigabytes << " GB read, " << reads.gigabytes_per_second
-      << " GB/s while reading; kernels: " << engine.kernels_name()
-      << "; stopped by: " << stop_reason_name(result.reason) << "\n";
+      << " GB/s while reading; stopped by: " << stop_reason_name(result.reason)
+      << "\nkernels: " << engine.kernels_name()
+      << ", activations: " << activation_type_name(engine.options().activations)
+      << ", keys and values: " << kv_encoding_name(engine.options().kv_encoding)
+      << ", chunk: " << engine.options().chunk_tokens << "\n";
+  if (session.options.prompt_cache.has_value()) {
+    out << reuse_text(result.reuse, result.prompt_tokens,
+                      session.options.prompt_cache->path.string());
+  }
   if (engine.stage_times().is_running()) {
     out << "\n"
         << timing_table(std::array<TimedPart, 2>{
-               TimedPart{"prompt", result.prompt_stages, result.prompt_tokens},
+               TimedPart{"prompt", result.prompt_stages, result.computed_tokens()},
                TimedPart{"decode", result.decode_stages, decode_passes(result)}});
   }
   std::cerr << out.str();
@@ -146,7 +209,7 @@ Status run_one(const RunFlags& flags) {
   } else {
     std::cout << std::endl;
   }
-  print_statistics(result, *session.engine);
+  print_statistics(result, session);
   return Status::ok();
 }
 
@@ -203,6 +266,11 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   input->add_option("--prompts-file", flags.prompts_file,
                     "JSON lines with \"prompt\"; answers come as JSON lines on stdout");
   input->require_option(1);
+  command.add_option("--prompt-cache", flags.prompt_cache,
+                     "Keep the state of the prompt in this file: what a prompt has in common with "
+                     "the file's is not computed again");
+  command.add_flag("--prompt-cache-ro", flags.prompt_cache_read_only,
+                   "Use that file and leave it as it is");
   command
       .add_option("-n,--predict", flags.max_tokens,
                   "Most new tokens; -1: until the text ends or the context is full")

@@ -7,6 +7,7 @@
 #include "convert/cli/command.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
+#include "runtime/model/chunk_choice.h"
 
 namespace moepack::cli {
 namespace {
@@ -100,8 +101,11 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
       .add_option("--activations", flags.activations,
                   "Inputs of products with quantized weights: i8 (bytes, faster) or f32")
       ->default_str(std::string(activation_type_name(flags.default_activations)));
-  command.add_option("--chunk", flags.chunk_tokens, "Tokens of a prompt computed at once")
-      ->check(whole_number(1, 65536))
+  command
+      .add_option("--chunk", flags.chunk_tokens,
+                  "Tokens of a prompt computed at once; 0: by the memory there is, 32 to " +
+                      std::to_string(kAutomaticChunks.front()))
+      ->check(whole_number(0, 65536))
       ->capture_default_str();
   command.add_option("--kv-cache-type", flags.kv_cache_type,
                      "Keep keys and values as f32, f16, bf16 or fp8; default: " +
@@ -132,6 +136,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
+  options.saves_sequence = flags.saves_sequence;
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   return Engine::open(options);
 }

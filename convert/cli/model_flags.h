@@ -24,10 +24,11 @@ struct ModelFlags {
 
 // Of commands that open an engine.
 struct EngineFlags : ModelFlags {
-  std::uint64_t cache_mib = 0;  // 0: automatic
-  std::uint32_t chunk_tokens = 512;
-  std::string kv_cache_type;  // empty: kv_cache_default
-  std::string cache_type_k;   // the same as llama.cpp has it: both or neither
+  std::uint64_t cache_mib = 0;     // 0: automatic
+  std::uint32_t chunk_tokens = 0;  // 0: automatic
+  bool saves_sequence = false;     // EngineOptions::saves_sequence
+  std::string kv_cache_type;       // empty: kv_cache_default
+  std::string cache_type_k;        // the same as llama.cpp has it: both or neither
   std::string cache_type_v;
   std::string kv_cache_default = "f32";  // with the cpu backend; the reference has f32
   // As the command's default, and as given.

@@ -114,7 +114,7 @@ CorpusForward::~CorpusForward() = default;
 Result<std::unique_ptr<CorpusForward>> CorpusForward::open(const ModelDir& model,
                                                            const CorpusOptions& options) {
   MOE_RETURN_IF_ERROR(check_kernel_support(*options.kernels, model));
-  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(model));
+  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(model, options.threads));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<ExpertStore> store,
                        ExpertStore::open(model.pack_path, model.pack,
                                          {.cache_bytes = cache_bytes(model.pack, options)}));

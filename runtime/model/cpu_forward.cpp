@@ -44,6 +44,11 @@ class CpuState final : public SequenceState {
                             [&] { return copy_layers(tokens); });
   }
 
+  bool has_recurrent() const override {
+    return std::any_of(layers_.begin(), layers_.end(),
+                       [](const LayerState& layer) { return layer.kv == nullptr; });
+  }
+
   DeltaForm delta_form() const override {
     const bool has_rows = std::any_of(layers_.begin(), layers_.end(), [](const LayerState& layer) {
       return !layer.rows.decays.empty();

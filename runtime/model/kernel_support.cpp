@@ -6,6 +6,26 @@
 namespace moepack {
 namespace {
 
+// Calls visit(format, file, tensor) for every matrix, until it gives an error.
+template <typename Visit>
+Status visit_formats(const ModelDir& model, const Visit& visit) {
+  for (const ResidentTensor& tensor : model.residents.tensors) {
+    MOE_RETURN_IF_ERROR(visit(tensor.format, model.path, tensor.name));
+  }
+  for (const ResidentOverlay& overlay : model.overlays) {
+    for (const OverlayTensor& tensor : overlay.tensors) {
+      MOE_RETURN_IF_ERROR(
+          visit(tensor.tensor.format, model.path / overlay.data_name(), tensor.tensor.name));
+    }
+  }
+  for (const ExpertLayout& layout : model.pack.layouts) {
+    for (const ProjectionLayout& projection : layout.projections) {
+      MOE_RETURN_IF_ERROR(visit(projection.format, model.pack_path, std::string("experts")));
+    }
+  }
+  return Status::ok();
+}
+
 Status check_format(const Kernels& kernels, const WeightFormat& format,
                     const std::filesystem::path& file, const std::string& tensor) {
   if (kernels.supports(format)) return Status::ok();
@@ -18,21 +38,21 @@ Status check_format(const Kernels& kernels, const WeightFormat& format,
 }  // namespace
 
 Status check_kernel_support(const Kernels& kernels, const ModelDir& model) {
-  for (const ResidentTensor& tensor : model.residents.tensors) {
-    MOE_RETURN_IF_ERROR(check_format(kernels, tensor.format, model.path, tensor.name));
-  }
-  for (const ResidentOverlay& overlay : model.overlays) {
-    for (const OverlayTensor& tensor : overlay.tensors) {
-      MOE_RETURN_IF_ERROR(check_format(kernels, tensor.tensor.format,
-                                       model.path / overlay.data_name(), tensor.tensor.name));
-    }
-  }
-  for (const ExpertLayout& layout : model.pack.layouts) {
-    for (const ProjectionLayout& projection : layout.projections) {
-      MOE_RETURN_IF_ERROR(check_format(kernels, projection.format, model.pack_path, "experts"));
-    }
-  }
-  return Status::ok();
+  return visit_formats(model, [&](const WeightFormat& format, const std::filesystem::path& file,
+                                  const std::string& tensor) {
+    return check_format(kernels, format, file, tensor);
+  });
+}
+
+bool is_batch_invariant(const Kernels& kernels, ActivationType activations, const ModelDir& model) {
+  if (kernels.matmul == reference_kernels().matmul) return true;
+  bool holds = true;
+  (void)visit_formats(model, [&](const WeightFormat& format, const auto&, const auto&) {
+    const bool in_bytes = activations == ActivationType::kInt8 && kernels.codes.supports(format);
+    holds = holds && (in_bytes || qformat_info(format.id).kind == QKind::kPlain);
+    return Status::ok();
+  });
+  return holds;
 }
 
 }  // namespace moepack

@@ -4,6 +4,7 @@
 
 #include "formats/base/status.h"
 #include "formats/model_dir.h"
+#include "runtime/model/activation_type.h"
 #include "runtime/model/kernels.h"
 
 namespace moepack {
@@ -11,5 +12,11 @@ namespace moepack {
 // kUnsupported, with the first matrix of the residents, the overlays or the pack whose format
 // `kernels` does not know.
 Status check_kernel_support(const Kernels& kernels, const ModelDir& model);
+
+// Whether the bits of a token's results are the same whatever is computed together with it: with
+// the reference's products; otherwise where every matrix is of a plain format, or of one whose
+// products take `activations` in bytes. Products of floats with quantized weights have two regimes,
+// of few rows and of many (kernels.h).
+bool is_batch_invariant(const Kernels& kernels, ActivationType activations, const ModelDir& model);
 
 }  // namespace moepack

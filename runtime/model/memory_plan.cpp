@@ -9,6 +9,7 @@
 #include "formats/base/limits.h"
 #include "runtime/model/activations.h"
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/chunk_choice.h"
 #include "runtime/model/layer_state.h"
 #include "runtime/model/memory_remedy.h"
 #include "runtime/model/model_weights.h"
@@ -94,6 +95,12 @@ MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
   const StateBytes state = state_bytes(config, request.context, request.form);
   plan.key_value_bytes = capped_product(state.key_value, request.sequences);
   plan.recurrent_bytes = capped_product(state.recurrent, request.sequences);
+  // With the ids of its tokens, in the file and as a list.
+  if (request.saves_sequence) {
+    plan.saved_bytes = capped_sum(capped_sum(state.key_value, state.recurrent),
+                                  capped_product(request.context, 2 * sizeof(std::int32_t)));
+  }
+  plan.chunk_tokens = request.chunk_tokens;
   plan.scratch_bytes = activation_bytes(config, {.tokens = batch_tokens(request),
                                                  .threads = request.threads,
                                                  .context = request.context,
@@ -135,9 +142,11 @@ Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident
   const PlanOf plan_of = [&](const MemoryRequest& r) {
     return plan_of_request(config, of_model, r);
   };
-  const MemoryPlan plan = plan_of(request);
-  if (fits_memory(plan, request)) return plan;
-  return invalid_argument(what_is_wrong(plan, request), memory_remedy(request, plan_of));
+  MemoryRequest decided = request;
+  if (decided.chunk_tokens == 0) decided.chunk_tokens = automatic_chunk(request, plan_of);
+  const MemoryPlan plan = plan_of(decided);
+  if (fits_memory(plan, decided)) return plan;
+  return invalid_argument(what_is_wrong(plan, decided), memory_remedy(decided, plan_of));
 }
 
 }  // namespace moepack

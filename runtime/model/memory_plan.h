@@ -20,20 +20,24 @@ struct MemoryPlan {
   std::uint64_t recurrent_bytes = 0;    // GatedDeltaNet states of all sequences
   std::uint64_t scratch_bytes = 0;      // activations of one chunk of tokens
   std::uint64_t list_bytes = 0;         // what is noted of every layer, expert and batch
+  std::uint64_t saved_bytes = 0;        // a sequence on its way from or to a file
   std::uint64_t cache_bytes = 0;        // expert records, as RecordCache counts them
   std::uint64_t cache_floor_bytes = 0;  // the experts that one token uses, over all layers
   std::uint64_t pack_bytes = 0;         // all expert records, in memory
+  std::uint64_t chunk_tokens = 0;       // tokens computed at once: as requested, or chosen
 
   // Without the experts' records.
   std::uint64_t fixed_bytes() const {
-    return resident_bytes + key_value_bytes + recurrent_bytes + scratch_bytes + list_bytes;
+    return resident_bytes + key_value_bytes + recurrent_bytes + scratch_bytes + list_bytes +
+           saved_bytes;
   }
   std::uint64_t total_bytes() const { return fixed_bytes() + cache_bytes; }
 };
 
 struct MemoryRequest {
-  std::uint64_t context = 0;       // tokens of a sequence
-  std::uint64_t chunk_tokens = 0;  // tokens computed at once; batch_tokens() says how many can be
+  std::uint64_t context = 0;  // tokens of a sequence
+  // Tokens computed at once; batch_tokens() says how many can be. 0: chosen by automatic_chunk().
+  std::uint64_t chunk_tokens = 0;
   std::uint64_t threads = 1;
   std::uint64_t sequences = 1;    // at the same time
   StateForm form;                 // of the states
@@ -41,6 +45,7 @@ struct MemoryRequest {
   // Budget for expert records in bytes; 0: what is left of available_bytes, at most the whole pack.
   std::uint64_t cache_bytes = 0;
   std::optional<std::uint64_t> available_bytes;  // memory that may be used; nullopt: unknown
+  bool saves_sequence = false;  // one at a time, as bytes in memory (saved_sequence.h)
   ActivationType activations = ActivationType::kFloat32;
 };
 

@@ -229,10 +229,10 @@ LayerWeights bind_layer(Binder& bind, const ModelConfig& c, const ResidentConven
 
 }  // namespace
 
-Result<ModelWeights> load_model_weights(const ModelDir& model) {
+Result<ModelWeights> load_model_weights(const ModelDir& model, std::size_t threads) {
   const ModelConfig& config = model.config;
   MOE_ASSIGN_OR_RETURN(const Architecture* architecture, architecture_of(config));
-  MOE_ASSIGN_OR_RETURN(ResidentTensors tensors, ResidentTensors::load(model));
+  MOE_ASSIGN_OR_RETURN(ResidentTensors tensors, ResidentTensors::load(model, threads));
   Binder bind(model, *architecture, tensors);
   ModelWeights weights;
   weights.embedding = bind.matrix(ModuleRole::kEmbedding, 0);

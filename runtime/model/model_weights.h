@@ -69,7 +69,7 @@ struct ModelWeights {
 // Reads the data files of `model` and of its overlays and binds every tensor that the configuration
 // asks for. The matrices of a linear-attention layer are brought into the V-head order of its
 // out_proj, whose columns cannot be moved in every format; rows can. A missing tensor or a wrong
-// shape is named with what was expected.
-Result<ModelWeights> load_model_weights(const ModelDir& model);
+// shape is named with what was expected. `threads`: as many read at once.
+Result<ModelWeights> load_model_weights(const ModelDir& model, std::size_t threads);
 
 }  // namespace moepack

@@ -1,16 +1,16 @@
 #include "runtime/model/resident_tensors.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "formats/pack/resident_files.h"
+#include "runtime/model/ordered_read.h"
 
 namespace moepack {
 namespace {
-
-constexpr std::size_t kPassedBlockBytes = std::size_t{1} << 20;
 
 // Bytes [begin, end) of the logical data that nothing points to. A gap lies within one file.
 struct Unused {
@@ -67,42 +67,32 @@ std::uint64_t place_of(std::span<const ResidentHole> holes, std::uint64_t offset
   return offset - before;
 }
 
-// Reads files into memory and sums their bytes up on the way.
-class DataReader {
- public:
-  explicit DataReader(bool sums) : sums_(sums) {}
+// Reads pieces into memory and compares their checksum, where there is one, with a manifest's.
+struct CheckedRead {
+  std::size_t threads;
+  std::optional<std::uint64_t> expected;
+  std::string manifest;
+  std::string_view remedy;
 
-  // Bytes [offset, offset + out.size()) of `file`.
-  Status read(const File& file, std::uint64_t offset, std::span<std::byte> out) {
-    MOE_RETURN_IF_ERROR(file.read_at(offset, out));
-    if (sums_) stream_.add(out);
-    return Status::ok();
-  }
-  // The same for bytes that are not kept.
-  Status pass(const File& file, std::uint64_t offset, std::uint64_t size) {
-    if (!sums_) return Status::ok();
-    block_.resize(kPassedBlockBytes);
-    for (std::uint64_t at = 0; at < size; at += kPassedBlockBytes) {
-      const std::size_t part = std::min<std::uint64_t>(kPassedBlockBytes, size - at);
-      MOE_RETURN_IF_ERROR(read(file, offset + at, std::span(block_).first(part)));
-    }
-    return Status::ok();
-  }
-  Status check(std::uint64_t expected, const std::string& file, const std::string& manifest,
-               const std::string& remedy) {
-    const std::uint64_t sum = stream_.finish();
-    if (!sums_ || sum == expected) return Status::ok();
+  // `file` stands in the message of a wrong checksum.
+  Status run(std::span<const ReadPiece> pieces, const std::string& file) const {
+    MOE_ASSIGN_OR_RETURN(
+        const std::uint64_t sum,
+        read_in_order(pieces, {.threads = threads, .wants_checksum = expected.has_value()}));
+    if (!expected.has_value() || sum == *expected) return Status::ok();
     return corrupt(
         Where{.file = file},
-        "checksum is " + checksum_text(sum) + ", " + manifest + " says " + checksum_text(expected),
-        "the file is damaged; " + remedy);
+        "checksum is " + checksum_text(sum) + ", " + manifest + " says " + checksum_text(*expected),
+        "the file is damaged; " + std::string(remedy));
   }
-
- private:
-  bool sums_;
-  ChecksumStream stream_;
-  std::vector<std::byte> block_;
 };
+
+// What the checksum of a manifest's data is; nullopt: none is stated.
+template <typename Manifest>
+std::optional<std::uint64_t> expected_sum(const Manifest& manifest) {
+  if (!manifest.has_checksum) return std::nullopt;
+  return manifest.checksum;
+}
 
 // The logical data in memory: what is not used has no place there.
 class CompactData {
@@ -120,18 +110,22 @@ class CompactData {
   std::span<const ResidentHole> holes_;
 };
 
-// One file to where it belongs, but for what is not used.
-Status read_file(const File& file, const ResidentFile& entry, const std::vector<Unused>& unused,
-                 DataReader& reader, const CompactData& data) {
+// Adds the pieces of one file: where its bytes belong, and, where a checksum wants them
+// (`passes`), those that are not used.
+void add_pieces(const File& file, const ResidentFile& entry, const std::vector<Unused>& unused,
+                const CompactData& data, bool passes, std::vector<ReadPiece>& pieces) {
   std::uint64_t at = entry.begin;
   const std::uint64_t end = entry.begin + entry.size;
+  const auto add_kept = [&](std::uint64_t to) {
+    pieces.push_back({&file, at - entry.begin, to - at, data.part(at, to).data()});
+  };
   for (const Unused& gap : unused) {
     if (gap.begin < at || gap.end > end) continue;  // of another file
-    MOE_RETURN_IF_ERROR(reader.read(file, at - entry.begin, data.part(at, gap.begin)));
-    MOE_RETURN_IF_ERROR(reader.pass(file, gap.begin - entry.begin, gap.end - gap.begin));
+    add_kept(gap.begin);
+    if (passes) pieces.push_back({&file, gap.begin - entry.begin, gap.end - gap.begin, nullptr});
     at = gap.end;
   }
-  return reader.read(file, at - entry.begin, data.part(at, end));
+  add_kept(end);
 }
 
 }  // namespace
@@ -144,7 +138,7 @@ std::uint64_t resident_memory(const ModelDir& model) {
       align_up(model.residents.data_size - total_size(holes_of(unused)), kResidentAlignment);
   // Held while the model's own data are read, before the overlays are.
   const bool passes = !unused.empty() && model.residents.has_checksum;
-  const std::uint64_t block = passes ? kPassedBlockBytes : 0;
+  const std::uint64_t block = passes ? kPassedBytes : 0;
   std::uint64_t overlays = 0;
   for (const ResidentOverlay& overlay : model.overlays) {
     overlays += align_up(overlay.data_size, kResidentAlignment);
@@ -152,7 +146,7 @@ std::uint64_t resident_memory(const ModelDir& model) {
   return base + std::max(block, overlays);
 }
 
-Status ResidentTensors::load_base(const ModelDir& model) {
+Status ResidentTensors::load_base(const ModelDir& model, std::size_t threads) {
   const ResidentManifest& manifest = model.residents;
   const std::vector<Unused> unused = unused_bytes(model);
   holes_ = holes_of(unused);
@@ -160,19 +154,22 @@ Status ResidentTensors::load_base(const ModelDir& model) {
       AlignedBuffer memory,
       AlignedBuffer::allocate(manifest.data_size - total_size(holes_), kResidentAlignment));
   const CompactData data(memory.span(), holes_);
-  DataReader reader(manifest.has_checksum);
-  std::string last;
+  const std::vector<ResidentFile> entries = resident_files(manifest);
+  std::vector<File> files;
+  files.reserve(entries.size());  // the pieces point to them
+  std::vector<ReadPiece> pieces;
   std::uint64_t end = 0;
-  for (const ResidentFile& entry : resident_files(manifest)) {
-    MOE_ASSIGN_OR_RETURN(const File file, File::open(model.path / entry.name));
+  for (const ResidentFile& entry : entries) {
+    MOE_ASSIGN_OR_RETURN(File file, File::open(model.path / entry.name));
+    files.push_back(std::move(file));
     const std::span<std::byte> between = data.part(end, entry.begin);
     std::fill(between.begin(), between.end(), std::byte{0});
-    MOE_RETURN_IF_ERROR(read_file(file, entry, unused, reader, data));
+    add_pieces(files.back(), entry, unused, data, manifest.has_checksum, pieces);
     end = entry.begin + entry.size;
-    last = file.path();
   }
-  MOE_RETURN_IF_ERROR(
-      reader.check(manifest.checksum, last, kResidentManifestName, "convert the checkpoint again"));
+  const CheckedRead read{threads, expected_sum(manifest), kResidentManifestName,
+                         "convert the checkpoint again"};
+  MOE_RETURN_IF_ERROR(read.run(pieces, files.empty() ? std::string() : files.back().path()));
   const std::string file = (model.path / kResidentManifestName).string();
   for (const ResidentTensor& t : manifest.tensors) {
     tensors_[t.name] = {&t, memory.data(), holes_, manifest.conventions.v_heads, file, false};
@@ -181,15 +178,16 @@ Status ResidentTensors::load_base(const ModelDir& model) {
   return Status::ok();
 }
 
-Status ResidentTensors::load_overlay(const ModelDir& model, const ResidentOverlay& overlay) {
+Status ResidentTensors::load_overlay(const ModelDir& model, const ResidentOverlay& overlay,
+                                     std::size_t threads) {
   const std::filesystem::path directory = model.path / kOverlayDirectory;
   MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / overlay.data_name()));
   MOE_ASSIGN_OR_RETURN(AlignedBuffer data,
                        AlignedBuffer::allocate(overlay.data_size, kResidentAlignment));
-  DataReader reader(overlay.has_checksum);
-  MOE_RETURN_IF_ERROR(reader.read(file, 0, data.span()));
-  MOE_RETURN_IF_ERROR(reader.check(overlay.checksum, file.path(), overlay.manifest_name(),
-                                   "make the overlay again with moepack overlay"));
+  const ReadPiece whole{&file, 0, data.span().size(), data.data()};
+  const CheckedRead read{threads, expected_sum(overlay), overlay.manifest_name(),
+                         "make the overlay again with moepack overlay"};
+  MOE_RETURN_IF_ERROR(read.run(std::span(&whole, 1), file.path()));
   const std::string manifest = (directory / overlay.manifest_name()).string();
   for (const OverlayTensor& entry : overlay.tensors) {
     tensors_[entry.tensor.name] = {&entry.tensor, data.data(), {}, entry.v_heads, manifest, true};
@@ -198,11 +196,11 @@ Status ResidentTensors::load_overlay(const ModelDir& model, const ResidentOverla
   return Status::ok();
 }
 
-Result<ResidentTensors> ResidentTensors::load(const ModelDir& model) {
+Result<ResidentTensors> ResidentTensors::load(const ModelDir& model, std::size_t threads) {
   ResidentTensors loaded;
-  MOE_RETURN_IF_ERROR(loaded.load_base(model));
+  MOE_RETURN_IF_ERROR(loaded.load_base(model, threads));
   for (const ResidentOverlay& overlay : model.overlays) {
-    MOE_RETURN_IF_ERROR(loaded.load_overlay(model, overlay));
+    MOE_RETURN_IF_ERROR(loaded.load_overlay(model, overlay, threads));
   }
   return loaded;
 }

@@ -38,9 +38,10 @@ std::uint64_t resident_memory(const ModelDir& model);
 // Move-only; `model` outlives it.
 class ResidentTensors {
  public:
-  // Reads all data files whole and checks their checksums where there are some. What an overlay
-  // replaces is read for the checksum alone and takes no memory.
-  static Result<ResidentTensors> load(const ModelDir& model);
+  // Reads all data files whole, with so many threads (ordered_read.h), and checks their checksums
+  // where there are some. What an overlay replaces is read for the checksum alone and takes no
+  // memory.
+  static Result<ResidentTensors> load(const ModelDir& model, std::size_t threads);
 
   // nullptr when the model has none of that name.
   LoadedTensor* find(std::string_view name);
@@ -48,8 +49,8 @@ class ResidentTensors {
   std::vector<AlignedBuffer> take_buffers() { return std::move(buffers_); }
 
  private:
-  Status load_base(const ModelDir& model);
-  Status load_overlay(const ModelDir& model, const ResidentOverlay& overlay);
+  Status load_base(const ModelDir& model, std::size_t threads);
+  Status load_overlay(const ModelDir& model, const ResidentOverlay& overlay, std::size_t threads);
 
   std::vector<AlignedBuffer> buffers_;
   std::vector<ResidentHole> holes_;  // of the model's own data

@@ -28,36 +28,40 @@ std::uint64_t saved_size(std::uint64_t state_bytes) {
   return kSequenceHeaderBytes + state_bytes + kSequenceSumBytes;
 }
 
+Where where(const SavedPlace& place, std::uint64_t offset) {
+  return {.file = place.file, .offset = place.at + offset};
+}
+
 // Everything about the bytes that does not depend on who reads them.
-Status check_frame(std::span<const std::byte> bytes, std::string_view name) {
+Status check_frame(std::span<const std::byte> bytes, const SavedPlace& place) {
   if (bytes.size() < kSequenceHeaderBytes + kSequenceSumBytes ||
       std::memcmp(bytes.data(), kSequenceMagic.data(), kSequenceMagic.size()) != 0) {
-    return corrupt(Where{.file = name}, "is no saved sequence");
+    return corrupt(where(place, 0), "is no saved sequence", place.remedy);
   }
   const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
   if (version != kTokensVersion && version != kBlocksVersion) {
-    return unsupported(Where{.file = name, .offset = kVersionAt},
-                       "is a saved sequence of version " + std::to_string(version) +
-                           ", known are " + std::to_string(kTokensVersion) + " and " +
-                           std::to_string(kBlocksVersion));
+    return unsupported(where(place, kVersionAt), "is a saved sequence of version " +
+                                                     std::to_string(version) + ", known are " +
+                                                     std::to_string(kTokensVersion) + " and " +
+                                                     std::to_string(kBlocksVersion));
   }
   const std::span<const std::byte> summed = bytes.first(bytes.size() - kSequenceSumBytes);
   const std::uint64_t sum = checksum(summed);
   const auto stated = load_le<std::uint64_t>(bytes.data() + summed.size());
   if (sum == stated) return Status::ok();
-  return corrupt(Where{.file = name, .offset = summed.size()},
+  return corrupt(where(place, summed.size()),
                  "has checksum " + checksum_text(sum) + ", it says " + checksum_text(stated),
-                 "it was cut or damaged; save the sequence again");
+                 "it was cut or damaged; " + std::string(place.remedy));
 }
 
 // A state in one form cannot go on with the bits of the other.
-Status check_form(std::span<const std::byte> bytes, std::string_view name,
+Status check_form(std::span<const std::byte> bytes, const SavedPlace& place,
                   const SequenceState& state) {
   const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
   if (version == saved_sequence_version(state.delta_form())) return Status::ok();
   const bool by_tokens = version == kTokensVersion;
   return unsupported(
-      Where{.file = name, .offset = kVersionAt},
+      where(place, kVersionAt),
       std::string("has recurrent states ") +
           (by_tokens ? "token by token, of the reference backend or an older moepack"
                      : "in blocks, of the cpu backend"),
@@ -65,16 +69,16 @@ Status check_form(std::span<const std::byte> bytes, std::string_view name,
 }
 
 Status check_encoding(const StateIdentity& identity, std::span<const std::byte> bytes,
-                      std::string_view name) {
+                      const SavedPlace& place) {
   const auto number = load_le<std::uint32_t>(bytes.data() + kEncodingAt);
   if (number == static_cast<std::uint32_t>(identity.kv_encoding)) return Status::ok();
-  const Where where{.file = name, .offset = kEncodingAt};
+  const Where at = where(place, kEncodingAt);
   if (number > static_cast<std::uint32_t>(KvEncoding::kFloat16)) {
-    return unsupported(where, "has keys and values in encoding " + std::to_string(number) +
-                                  ", known are 0 (f32), 1 (bf16), 2 (fp8) and 3 (f16)");
+    return unsupported(at, "has keys and values in encoding " + std::to_string(number) +
+                               ", known are 0 (f32), 1 (bf16), 2 (fp8) and 3 (f16)");
   }
   const std::string has(kv_encoding_name(static_cast<KvEncoding>(number)));
-  return make_error(StatusCode::kInvalidArgument, where,
+  return make_error(StatusCode::kInvalidArgument, at,
                     "has keys and values in " + has + ", this run keeps them in " +
                         std::string(kv_encoding_name(identity.kv_encoding)),
                     "give --kv-cache-type " + has);
@@ -105,18 +109,18 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
 }
 
 Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
-                                    std::string_view name, SequenceState& state) {
-  MOE_RETURN_IF_ERROR(check_frame(bytes, name));
-  MOE_RETURN_IF_ERROR(check_encoding(identity, bytes, name));
+                                    const SavedPlace& place, SequenceState& state) {
+  MOE_RETURN_IF_ERROR(check_frame(bytes, place));
+  MOE_RETURN_IF_ERROR(check_encoding(identity, bytes, place));
   if (load_le<std::uint64_t>(bytes.data() + kModelAt) != identity.model) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = name, .offset = kModelAt},
+    return make_error(StatusCode::kInvalidArgument, where(place, kModelAt),
                       "was saved with another model, pack or overlay",
                       "give the one it was saved with");
   }
-  MOE_RETURN_IF_ERROR(check_form(bytes, name, state));
+  MOE_RETURN_IF_ERROR(check_form(bytes, place, state));
   const auto position = load_le<std::uint64_t>(bytes.data() + kPositionAt);
   if (position > identity.context) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = name, .offset = kPositionAt},
+    return make_error(StatusCode::kInvalidArgument, where(place, kPositionAt),
                       "has " + std::to_string(position) +
                           " tokens, which do not fit the context of " +
                           std::to_string(identity.context),
@@ -125,10 +129,11 @@ Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<con
   const std::uint64_t size = state.saved_bytes(position);
   const auto stated = load_le<std::uint64_t>(bytes.data() + kStateBytesAt);
   if (size >= kTooManyBytes || stated != size || bytes.size() != saved_size(size)) {
-    return corrupt(Where{.file = name, .offset = kStateBytesAt},
+    return corrupt(where(place, kStateBytesAt),
                    "has states of " + std::to_string(stated) + " bytes, " +
                        std::to_string(position) + " tokens of this model take " +
-                       std::to_string(size));
+                       std::to_string(size),
+                   place.remedy);
   }
   MOE_RETURN_IF_ERROR(state.load(position, bytes.subspan(kSequenceHeaderBytes, size)));
   return position;

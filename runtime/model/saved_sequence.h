@@ -29,12 +29,19 @@ struct StateIdentity {
 Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std::uint64_t position,
                                              const SequenceState& state);
 
+// Where such bytes come from, for messages.
+struct SavedPlace {
+  std::string_view file;
+  std::uint64_t at = 0;                                 // offset of their first byte
+  std::string_view remedy = "save the sequence again";  // where they are damaged
+};
+
 // Reads such bytes into `state` and gives the number of tokens seen. Any bytes may come:
 // kUnsupported for another version or form of recurrent states or an unknown encoding of keys and
 // values, kInvalidArgument for another encoding than the identity's, another model or a position
 // beyond the context, kCorrupt for everything else that is wrong. `state` is changed only when all
-// checks but the reading itself have passed. `name` stands in messages.
+// checks but the reading itself have passed.
 Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
-                                    std::string_view name, SequenceState& state);
+                                    const SavedPlace& place, SequenceState& state);
 
 }  // namespace moepack

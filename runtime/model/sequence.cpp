@@ -48,8 +48,8 @@ Result<std::vector<std::byte>> Sequence::save() const {
   return save_sequence(identity_, position_, *state_);
 }
 
-Status Sequence::restore(std::span<const std::byte> bytes, std::string_view name) {
-  const auto position = load_sequence(identity_, bytes, name, *state_);
+Status Sequence::restore(std::span<const std::byte> bytes, const SavedPlace& place) {
+  const auto position = load_sequence(identity_, bytes, place, *state_);
   if (!position.is_ok()) {
     // Only reading the states into memory can fail in this way, and leaves them half read.
     if (position.status().code() == StatusCode::kIo) reset();
@@ -57,6 +57,17 @@ Status Sequence::restore(std::span<const std::byte> bytes, std::string_view name
   }
   position_ = position.value();
   status_ = Status::ok();
+  return Status::ok();
+}
+
+Status Sequence::truncate(std::uint64_t tokens) {
+  if (!status_.is_ok()) return status_;
+  if (tokens == position_) return Status::ok();
+  if (tokens > position_ || !can_truncate()) {
+    return invalid_argument("the sequence has seen " + std::to_string(position_) +
+                            " tokens and cannot be cut to " + std::to_string(tokens));
+  }
+  position_ = tokens;
   return Status::ok();
 }
 

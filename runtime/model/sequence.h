@@ -8,7 +8,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "formats/base/status.h"
@@ -60,10 +59,16 @@ class Sequence {
   Result<Sequence> copy() const;
   // The state as bytes (docs/sequence-format.md), for this model alone.
   Result<std::vector<std::byte>> save() const;
-  // Takes the state of such bytes, whatever the sequence has seen. Any bytes may come; `name`
-  // stands in messages. After an error the sequence is as it was, or, when memory was short,
-  // fresh.
-  Status restore(std::span<const std::byte> bytes, std::string_view name = "the saved sequence");
+  // Takes the state of such bytes, whatever the sequence has seen. Any bytes may come. After an
+  // error the sequence is as it was, or, when memory was short, fresh.
+  Status restore(std::span<const std::byte> bytes,
+                 const SavedPlace& place = {.file = "the saved sequence"});
+  // Whether truncate() can be: every state is kept by position, as keys and values are. Recurrent
+  // states remember what they have seen as a whole.
+  bool can_truncate() const { return !state_->has_recurrent(); }
+  // Forgets all tokens but the first `tokens`, at most position(). kInvalidArgument where it
+  // cannot; the error that ended the sequence, if one did.
+  Status truncate(std::uint64_t tokens);
 
   // For the engine: the state; counting tokens; ending the sequence.
   SequenceState& state() { return *state_; }

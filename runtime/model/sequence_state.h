@@ -25,6 +25,8 @@ class SequenceState {
   // Memory that is held now, in bytes.
   virtual std::uint64_t memory_bytes() const = 0;
 
+  // Whether some state depends on all tokens seen and not on a position's alone.
+  virtual bool has_recurrent() const = 0;
   // How recurrent states are kept and saved; kTokens where there are none.
   virtual DeltaForm delta_form() const = 0;
 

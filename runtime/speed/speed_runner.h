@@ -34,7 +34,7 @@ struct SpeedResult {
   std::vector<double> samples_ns;               // of each repetition
   ExpertStoreStats experts;                     // of all repetitions
   // Bytes that a generated token reads: ModelSize::token_bytes, keys and values at the middle of
-  // the generated tokens, recurrent states twice (read and written). 0 unless the test only
+  // the generated tokens, recurrent states as they are read and written. 0 unless the test only
   // generates.
   double token_bytes = 0;
   StageSeconds stages;  // of all repetitions; zeros unless the engine's StageTimes run

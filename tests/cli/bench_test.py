@@ -100,15 +100,18 @@ class Checks(CliRunner):
         keys, values = config["linear_num_key_heads"], config["linear_num_value_heads"]
         dk, dv = config["linear_key_head_dim"], config["linear_value_head_dim"]
         channels = 2 * keys * dk + values * dv
-        state = 4 * linear * ((config["linear_conv_kernel_dim"] - 1) * channels + values * dk * dv)
+        window = (config["linear_conv_kernel_dim"] - 1) * channels
+        # In blocks of 16: S is written once, and half of the other 15 rows are there to be read.
+        row = keys * dk + values * dv
+        state = 4 * linear * (2 * window + values * dk * dv * 17 / 16 + row * (1 + 15 / 2))
         width = 2 * config["num_key_value_heads"] * config["head_dim"]  # numbers of a position
         rows = [json.loads(line) for line in self.bench(
             "-p", 0, "-n", 4, "-d", "0,100", "-r", 1, "--no-warmup", "-o", "jsonl").splitlines()]
         got = [round(row["gb_per_token"] * 1e9) for row in rows]
         size = (got[1] - got[0]) / 100 / width  # bytes of a stored key or value
         self.expect(size in (1, 2, 4), f"a position takes {size * width} bytes")
-        self.expect(got[0] == weights + 2 * state + 2 * size * width,
-                    f"{got[0]} bytes a token, not {weights + 2 * state + 2 * size * width}")
+        self.expect(abs(got[0] - (weights + state + 2 * size * width)) <= 1,
+                    f"{got[0]} bytes a token, not {weights + state + 2 * size * width}")
         self.expect(rows[0]["model_size"] == sum(in_memory.values()) + experts, "model_size")
         self.expect(1.7 * rows[0]["model_n_params"] > rows[0]["model_size"]
                     > 0.5 * rows[0]["model_n_params"], "model_n_params")

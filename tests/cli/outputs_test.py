@@ -50,6 +50,7 @@ class Checks(CliRunner):
             "sensitivity --measurements": ("sensitivity", self.model, "--calibration",
                                            self.scratch / "none", "--measurements", out),
             "export --gguf": ("export", "--gguf", self.model, "-o", out),
+            "run --prompt-cache": ("run", self.model, "-p", "a b c", "-n", 1, "--prompt-cache", out),
         }
 
     def shell(self, line, *args):
@@ -260,7 +261,7 @@ def check_numbers(checks):
         ("--top-p", run, "--top-p", ("2", "-0.1", "nan")),
         ("--min-p", run, "--min-p", ("1.5", "nan")),
         ("--threads", run, "-t", ("-1", "1025")),
-        ("--chunk", run, "--chunk", ("0", "-1", "65537")),
+        ("--chunk", run, "--chunk", ("-1", "65537")),
         ("--chunks", ("perplexity", checks.model, "-f", checks.text), "--chunks", ("-1", "many")),
         ("--max-tokens", ("profile", checks.model, "-f", checks.text, "-o", out), "--max-tokens",
          ("-1",)),

@@ -36,7 +36,7 @@ void read_and_write(const std::vector<std::byte>& bytes, const moepack::StateFor
   auto made = moepack::make_cpu_state(tiny_config(), identity.context, form);
   moepack::test::require(made.is_ok());
   const std::unique_ptr<moepack::SequenceState> state = std::move(made).value();
-  const auto position = moepack::load_sequence(identity, bytes, "fuzz", *state);
+  const auto position = moepack::load_sequence(identity, bytes, {.file = "fuzz"}, *state);
   moepack::test::check_message(position.status());
   if (!position.is_ok()) return;
   moepack::test::require(position.value() <= identity.context);

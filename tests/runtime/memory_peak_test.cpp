@@ -13,6 +13,7 @@
 #include "convert/export/gguf/export_gguf.h"
 #include "convert/overlay/overlay.h"
 #include "formats/model_dir.h"
+#include "runtime/prompt_cache.h"
 #include "tests/support/allocation_count.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
@@ -215,6 +216,34 @@ TEST(MemoryPeak, ManySequencesInOneBatch) {
   const auto peaks = peaks_of(options, run);
   ASSERT_TRUE(peaks.has_value());
   expect_plan_covers(*peaks, text_of(run));
+}
+
+// A sequence on its way to a file, and back.
+TEST(MemoryPeak, PromptCache) {
+  const test::TempDir dir;
+  test::write_tiny_model(dir / "checkpoint", {});
+  EngineOptions options = test::fast_options(test::convert_for_test(dir / "checkpoint", dir));
+  options.context = 8192;  // more than all else
+  options.chunk_tokens = 16;
+  options.saves_sequence = true;
+  std::vector<std::int32_t> ids(options.context);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = static_cast<std::int32_t>((i * 977 + 31) % 160);
+  }
+  const LogitsSink ignore = [](std::size_t, std::span<const float>) { return Status::ok(); };
+  for (const char* run : {"save", "restore"}) {
+    const std::size_t before = test::allocated_bytes();
+    test::restart_peak();
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+    double seconds = 0;
+    ASSERT_OK(
+        forward_prompt(*engine, ids, {.path = dir / "prompt.cache"}, ignore, seconds).status());
+    const std::uint64_t running = test::peak_allocated_bytes() - before;
+    const MemoryPlan& plan = engine->memory_plan();
+    EXPECT_LE(running, plan.fixed_bytes() + engine->expert_stats().allocated_bytes) << run;
+    EXPECT_GT(running + plan.saved_bytes, plan.fixed_bytes()) << run;
+    EXPECT_GT(plan.saved_bytes, fs::file_size(dir / "prompt.cache")) << run;
+  }
 }
 
 // Every matrix that an overlay can stand in for comes from one: the model exported and laid over

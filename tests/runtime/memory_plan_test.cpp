@@ -13,6 +13,7 @@
 #include "formats/base/limits.h"
 #include "formats/model_dir.h"
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/chunk_choice.h"
 #include "runtime/model/resident_tensors.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
@@ -200,6 +201,58 @@ TEST_F(MemoryRefused, AWindowBetweenTwoMebibytes) {
   test::expect_error(status, StatusCode::kInvalidArgument, {"leave --cache-mb out"});
   request_.cache_bytes = 0;
   EXPECT_OK(plan(request_));
+}
+
+// At every amount of memory: the largest size that fits and leaves the cache alone, else the least;
+// a refusal where that does not fit either.
+TEST_F(MemoryRefused, TheAutomaticChunkIsTheLargestThatFits) {
+  request_.chunk_tokens = 0;
+  request_.context = 4096;
+  std::map<std::uint64_t, std::size_t> chosen;
+  for (const bool is_automatic : {true, false}) {
+    request_.cache_bytes = is_automatic ? 0 : fitting_.cache_floor_bytes;
+    for (std::uint64_t bytes = 300'000; bytes < (1U << 26); bytes = bytes * 65 / 64) {
+      request_.available_bytes = bytes;
+      std::uint64_t wanted = kAutomaticChunks.back();
+      MemoryRequest of_512 = request_;
+      of_512.chunk_tokens = 512;
+      const auto usual = plan(of_512);
+      const bool all = usual.is_ok() && usual.value().cache_bytes == usual.value().pack_bytes;
+      for (const std::uint64_t tokens : kAutomaticChunks) {
+        if (all && tokens > 512) continue;
+        MemoryRequest explicit_chunk = request_;
+        explicit_chunk.chunk_tokens = tokens;
+        const auto made = plan(explicit_chunk);
+        if (!made.is_ok()) continue;
+        const MemoryPlan& p = made.value();
+        const std::uint64_t share = tokens > 512 ? 16 : 8;
+        if (is_automatic && p.cache_bytes < p.pack_bytes &&
+            share * p.scratch_bytes > p.cache_bytes) {
+          continue;
+        }
+        wanted = tokens;
+        break;
+      }
+      const auto made = plan(request_);
+      if (!made.is_ok()) {
+        request_.chunk_tokens = kAutomaticChunks.back();
+        EXPECT_FALSE(plan(request_).is_ok()) << bytes;
+        request_.chunk_tokens = 0;
+        continue;
+      }
+      EXPECT_EQ(made.value().chunk_tokens, wanted) << bytes;
+      ++chosen[made.value().chunk_tokens];
+    }
+  }
+  // A tiny model's experts are smaller than the activations of many tokens: the explicit budget
+  // below the pack gives the others.
+  EXPECT_EQ(chosen.size(), kAutomaticChunks.size());
+  request_.available_bytes.reset();
+  request_.cache_bytes = 0;
+  ASSERT_OK_AND_ASSIGN(const MemoryPlan unknown, plan(request_));
+  EXPECT_EQ(unknown.chunk_tokens, 512U);
+  request_.available_bytes = 1000;
+  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument, {"no flag helps"});
 }
 
 TEST_F(MemoryRefused, RecordsCountAsWholePages) {

@@ -162,6 +162,7 @@ class CountedState final : public SequenceState {
     return std::unique_ptr<SequenceState>(std::make_unique<CountedState>(made_));
   }
   std::uint64_t memory_bytes() const override { return 0; }
+  bool has_recurrent() const override { return false; }
   DeltaForm delta_form() const override { return DeltaForm::kTokens; }
   std::uint64_t saved_bytes(std::uint64_t) const override { return 0; }
   Status save(std::uint64_t, std::span<std::byte>) const override { return Status::ok(); }

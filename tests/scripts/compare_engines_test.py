@@ -32,7 +32,8 @@ for prompt, generated in ((int(value("-p")), 0), (0, int(value("-n")))):
                    share_of_read_rate=None if prompt else 0.25, model_type="tiny q4",
                    model_size=2500000000, kernels="avx2", activations="f32")
     rows.append(row)
-print(("" if name == "moepack" else "loading...\n") + json.dumps(rows))
+noise = "[info] 3 threads [0, 1, 2] of {}\n[1, 2]\nloading...\n"
+print(json.dumps(rows) if name == "moepack" else noise + json.dumps(rows, indent=2) + "\n[done]")
 '''
 
 
@@ -69,6 +70,12 @@ def main():
         broken = subprocess.run([*own, "--rounds", "1", "--peer", f"one={here}/one --fail"],
                                 capture_output=True, text=True, check=False)
         expect(broken.returncode != 0 and "this engine is broken" in broken.stderr, "a broken peer")
+        silent = here / "silent"
+        silent.write_text("#!/bin/sh\necho '[1, 2] and [nothing else'\n")
+        silent.chmod(0o755)
+        mute = subprocess.run([*own, "--rounds", "1", "--peer", f"one={silent}"],
+                              capture_output=True, text=True, check=False)
+        expect(mute.returncode != 0 and "no JSON list of tests" in mute.stderr, "a peer without rows")
         unnamed = subprocess.run([*own, "--peer", "llama-bench"], capture_output=True, text=True,
                                  check=False)
         expect(unnamed.returncode != 0 and "NAME=COMMAND" in unnamed.stderr, "a peer without a name")
