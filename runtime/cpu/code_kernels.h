@@ -38,6 +38,12 @@ CodeMultiply avx512vnni_grid_codes(QFormatId id);
 CodeMultiply avx2_grid_codes(QFormatId id);
 const CodeKernels& avx512vnni_code_kernels();
 const CodeKernels& avx2_code_kernels();
+#elif defined(__aarch64__)
+CodeMultiply neon_basic_codes(const WeightFormat& format);
+CodeMultiply neon_k_codes(QFormatId id);
+CodeMultiply neon_small_codes(QFormatId id);
+CodeMultiply neon_grid_codes(QFormatId id);
+const CodeKernels& neon_code_kernels();
 #endif
 
 // Columns whose codes are unpacked at a time where several tokens share them: a whole number of
