@@ -238,9 +238,9 @@ void register_all() {
                                  run_memory_read, threads)
         ->Iterations(3);
   }
-  for (CpuLevel level :
-       {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni}) {
-    if (level > detect_cpu_level()) continue;
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+    if (!has_cpu_level(level)) continue;
     const std::string name(cpu_level_name(level));
     benchmark::RegisterBenchmark(("gated_delta/" + name).c_str(), run_delta, level);
     benchmark::RegisterBenchmark(("swiglu/" + name).c_str(), run_swiglu, level);

@@ -55,7 +55,8 @@ void add_selection(CLI::App& command, ModelFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--cpu", flags.cpu,
-                  "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni")
+                  "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni, "
+                  "neon")
       ->capture_default_str();
 }
 

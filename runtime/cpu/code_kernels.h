@@ -38,6 +38,12 @@ CodeMultiply avx512vnni_grid_codes(const WeightFormat& format);
 CodeMultiply avx2_grid_codes(const WeightFormat& format);
 const CodeKernels& avx512vnni_code_kernels();
 const CodeKernels& avx2_code_kernels();
+#elif defined(__aarch64__)
+CodeMultiply neon_basic_codes(const WeightFormat& format);
+CodeMultiply neon_k_codes(const WeightFormat& format);
+CodeMultiply neon_small_codes(const WeightFormat& format);
+CodeMultiply neon_grid_codes(const WeightFormat& format);
+const CodeKernels& neon_code_kernels();
 #endif
 
 // Columns whose codes are unpacked at a time where several tokens share them: a whole number of

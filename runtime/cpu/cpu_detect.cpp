@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace moepack {
@@ -24,6 +26,12 @@ constexpr std::uint32_t kLeaf7EcxAvx512vnni = 1U << 11;
 // Bits of XCR0 for XMM and YMM, and for AVX-512 also for the mask registers and both halves of ZMM.
 constexpr std::uint64_t kXcr0Avx = 0x06;
 constexpr std::uint64_t kXcr0Avx512 = 0xe6;
+
+constexpr std::uint64_t kHwcapAsimd = 1U << 1;
+constexpr std::uint64_t kHwcapCrc32 = 1U << 7;
+constexpr std::uint64_t kHwcapAtomics = 1U << 8;
+constexpr std::uint64_t kHwcapAsimdrdm = 1U << 12;
+constexpr std::uint64_t kHwcapAsimddp = 1U << 20;
 
 template <typename T>
 bool has_all(T value, T bits) {
@@ -66,6 +74,21 @@ CpuLevel level_from_cpuid(const CpuidReport& report) {
   const bool vnni = has_all(report.leaf7_ecx,
                             kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
   return vnni ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
+}
+
+std::uint64_t read_arm_hwcap() {
+#if defined(__aarch64__) && defined(__linux__)
+  return getauxval(AT_HWCAP);
+#else
+  return 0;
+#endif
+}
+
+CpuLevel level_from_arm_hwcap(std::uint64_t hwcap) {
+  // CRC32, atomics and RDM are parts of Armv8.2, which compilers may take for granted there.
+  constexpr std::uint64_t kNeeded =
+      kHwcapAsimd | kHwcapCrc32 | kHwcapAtomics | kHwcapAsimdrdm | kHwcapAsimddp;
+  return has_all(hwcap, kNeeded) ? CpuLevel::kNeon : CpuLevel::kScalar;
 }
 
 }  // namespace moepack

@@ -22,4 +22,11 @@ CpuidReport read_cpuid();
 // promises to save. Pure; any number of threads.
 CpuLevel level_from_cpuid(const CpuidReport& report);
 
+// AT_HWCAP of the auxiliary vector, by which Linux on AArch64 names the instructions that programs
+// may use. Source: arch/arm64/include/uapi/asm/hwcap.h. 0 on other processors and systems.
+std::uint64_t read_arm_hwcap();
+
+// kNeon where all is there that its kernels are compiled for: Armv8.2 with products of bytes.
+CpuLevel level_from_arm_hwcap(std::uint64_t hwcap);
+
 }  // namespace moepack

@@ -18,6 +18,8 @@ std::size_t matmul_scratch_floats(std::uint64_t cols) {
 
 std::string_view cpu_level_name(CpuLevel level) {
   switch (level) {
+    case CpuLevel::kNeon:
+      return "neon";
     case CpuLevel::kAvx512Vnni:
       return "avx512vnni";
     case CpuLevel::kAvx512:
@@ -30,12 +32,22 @@ std::string_view cpu_level_name(CpuLevel level) {
 }
 
 CpuLevel detect_cpu_level() {
+#if defined(__aarch64__)
+  static const CpuLevel level = level_from_arm_hwcap(read_arm_hwcap());
+#else
   static const CpuLevel level = level_from_cpuid(read_cpuid());
+#endif
   return level;
 }
 
+bool has_cpu_level(CpuLevel level) {
+  const CpuLevel best = detect_cpu_level();
+  const bool is_other_architecture = (level == CpuLevel::kNeon) != (best == CpuLevel::kNeon);
+  return level == CpuLevel::kScalar || (!is_other_architecture && level <= best);
+}
+
 Result<const Kernels*> cpu_kernels(CpuLevel level) {
-  if (level > detect_cpu_level()) {
+  if (!has_cpu_level(level)) {
     return unsupported(
         Where{}, "this processor cannot run the " + std::string(cpu_level_name(level)) + " kernels",
         "choose --cpu " + std::string(cpu_level_name(detect_cpu_level())) + " or auto");
@@ -44,6 +56,8 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
   if (level == CpuLevel::kAvx512Vnni) return &avx512vnni_kernels();
   if (level == CpuLevel::kAvx512) return &avx512_kernels();
   if (level == CpuLevel::kAvx2) return &avx2_kernels();
+#elif defined(__aarch64__)
+  if (level == CpuLevel::kNeon) return &neon_kernels();
 #endif
   static const Kernels kScalarTable = [] {
     Kernels table = reference_kernels();
@@ -57,12 +71,12 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
 
 Result<CpuLevel> parse_cpu_level(std::string_view name) {
   if (name == "auto") return detect_cpu_level();
-  for (CpuLevel level :
-       {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni}) {
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
     if (name == cpu_level_name(level)) return level;
   }
   return invalid_argument("no CPU level is called \"" + printable(name, 32) + "\"",
-                          "use auto, scalar, avx2, avx512 or avx512vnni");
+                          "use auto, scalar, avx2, avx512, avx512vnni or neon");
 }
 
 }  // namespace moepack

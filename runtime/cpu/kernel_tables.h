@@ -19,6 +19,10 @@ const DeltaBlockKernels& avx2_delta_block();
 const DeltaBlockKernels& avx512_delta_block();
 extern const AttentionKernels kAvx2Attention;
 extern const AttentionKernels kAvx512Attention;
+#elif defined(__aarch64__)
+const Kernels& neon_kernels();
+const DeltaBlockKernels& neon_delta_block();
+extern const AttentionKernels kNeonAttention;
 #endif
 
 }  // namespace moepack

@@ -95,12 +95,15 @@ std::size_t matmul_scratch_floats(std::uint64_t cols);
 
 const Kernels& reference_kernels();
 
-// Instruction sets a CPU backend can use, best last.
+// Instruction sets a CPU backend can use, of each architecture best last.
 // kAvx512Vnni: with products of bytes (VNNI) and permutations of bytes (VBMI).
-enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512, kAvx512Vnni };
+// kNeon: Advanced SIMD of AArch64 with products of bytes (SDOT, FEAT_DotProd).
+enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512, kAvx512Vnni, kNeon };
 std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
-// What this processor and operating system support.
+// The best that this processor and operating system support.
 CpuLevel detect_cpu_level();
+// Whether this machine runs `level`.
+bool has_cpu_level(CpuLevel level);
 // The SIMD table of `level`; kUnsupported when this machine cannot run it. kScalar: the reference
 // functions under the name "scalar".
 Result<const Kernels*> cpu_kernels(CpuLevel level);

@@ -297,7 +297,7 @@ std::string level_name(const testing::TestParamInfo<CpuLevel>& level) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, SimdAttention,
                          testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
-                                         CpuLevel::kAvx512Vnni),
+                                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon),
                          level_name);
 
 // ---- Caches -------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ TEST(CodeDefinition, IsTheProductOfTheRoundedInputs) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsTest,
                          testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
-                                         CpuLevel::kAvx512Vnni),
+                                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon),
                          [](const auto& level) {
                            return std::string(cpu_level_name(level.param));
                          });

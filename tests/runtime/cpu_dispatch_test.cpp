@@ -56,6 +56,18 @@ TEST(CpuDetect, TheSystemMustSaveTheRegisters) {
   EXPECT_EQ(level_from_cpuid(report), CpuLevel::kScalar);
 }
 
+// What Linux reports of a Neoverse N1, and of a Cortex-A72, which has no products of bytes.
+TEST(CpuDetect, NeonNeedsProductsOfBytesAndArmv82) {
+  constexpr std::uint64_t kNeoverseN1 = 0x10119fff;
+  EXPECT_EQ(level_from_arm_hwcap(kNeoverseN1), CpuLevel::kNeon);
+  EXPECT_EQ(level_from_arm_hwcap(0xff), CpuLevel::kScalar);
+  EXPECT_EQ(level_from_arm_hwcap(0), CpuLevel::kScalar);
+  for (unsigned bit : {1U, 7U, 8U, 12U, 20U}) {  // ASIMD, CRC32, ATOMICS, ASIMDRDM, ASIMDDP
+    EXPECT_EQ(level_from_arm_hwcap(kNeoverseN1 & ~(std::uint64_t{1} << bit)), CpuLevel::kScalar)
+        << bit;
+  }
+}
+
 #if defined(__x86_64__)
 // The compiler's own run-time library as a second opinion on this machine.
 TEST(CpuDetect, AgreesWithTheCompiler) {
@@ -72,10 +84,13 @@ TEST(CpuDetect, AgreesWithTheCompiler) {
 #endif
 
 TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
-  for (CpuLevel level :
-       {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni}) {
+  EXPECT_TRUE(has_cpu_level(CpuLevel::kScalar));
+  EXPECT_TRUE(has_cpu_level(detect_cpu_level()));
+  EXPECT_FALSE(has_cpu_level(CpuLevel::kNeon) && has_cpu_level(CpuLevel::kAvx2));
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
     const Result<const Kernels*> kernels = cpu_kernels(level);
-    if (level <= detect_cpu_level()) {
+    if (has_cpu_level(level)) {
       ASSERT_OK(kernels);
       EXPECT_EQ(kernels.value()->name, cpu_level_name(level));
     } else {
@@ -93,8 +108,9 @@ TEST(CpuKernels, LevelsAreParsedByName) {
   EXPECT_EQ(parse_cpu_level("avx2").value(), CpuLevel::kAvx2);
   EXPECT_EQ(parse_cpu_level("avx512").value(), CpuLevel::kAvx512);
   EXPECT_EQ(parse_cpu_level("avx512vnni").value(), CpuLevel::kAvx512Vnni);
-  test::expect_error(parse_cpu_level("neon\n").status(), StatusCode::kInvalidArgument,
-                     {"neon", "avx2"});
+  EXPECT_EQ(parse_cpu_level("neon").value(), CpuLevel::kNeon);
+  test::expect_error(parse_cpu_level("sve\n").status(), StatusCode::kInvalidArgument,
+                     {"sve", "avx2", "neon"});
 }
 
 }  // namespace

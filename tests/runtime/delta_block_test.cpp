@@ -258,7 +258,8 @@ TEST_P(DeltaBlock, ScaleAndGate) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, DeltaBlock,
-                         testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512),
+                         testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+                                         CpuLevel::kNeon),
                          [](const testing::TestParamInfo<CpuLevel>& level) {
                            return std::string(cpu_level_name(level.param));
                          });
@@ -513,7 +514,7 @@ TEST_P(DeltaMixer, SavedAndCopiedStatesGoOn) {
 
 INSTANTIATE_TEST_SUITE_P(Levels, DeltaMixer,
                          testing::Combine(testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2,
-                                                          CpuLevel::kAvx512),
+                                                          CpuLevel::kAvx512, CpuLevel::kNeon),
                                           testing::Range<std::size_t>(0, std::size(kShapes))),
                          [](const testing::TestParamInfo<MixerCase>& one) {
                            return std::string(cpu_level_name(std::get<0>(one.param))) + "_" +

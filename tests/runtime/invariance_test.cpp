@@ -98,8 +98,9 @@ TEST_P(Invariance, BytesAsInputs) {
   options.backend = Backend::kCpu;
   options.activations = ActivationType::kInt8;
   options.kv_encoding = KvEncoding::kBfloat16;
-  for (const CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni}) {
-    if (level > detect_cpu_level()) continue;
+  for (const CpuLevel level :
+       {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+    if (!has_cpu_level(level)) continue;
     options.cpu_level = level;
     ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options));
     expected_ = all_logits(*first, ids_);

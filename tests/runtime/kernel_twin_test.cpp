@@ -31,16 +31,17 @@ using test::Values;
 constexpr double kUnit = 0x1p-24;  // half an ulp of 1: the relative error of one rounding
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-enum class Table { kReference, kAvx2, kAvx512, kAvx512Vnni };
+enum class Table { kReference, kAvx2, kAvx512, kAvx512Vnni, kNeon };
 
 Result<const Kernels*> find_table(Table table) {
   if (table == Table::kReference) return &reference_kernels();
+  if (table == Table::kNeon) return cpu_kernels(CpuLevel::kNeon);
   if (table == Table::kAvx512Vnni) return cpu_kernels(CpuLevel::kAvx512Vnni);
   return cpu_kernels(table == Table::kAvx2 ? CpuLevel::kAvx2 : CpuLevel::kAvx512);
 }
 
 std::string table_name(const testing::TestParamInfo<Table>& info) {
-  constexpr const char* kNames[] = {"Reference", "Avx2", "Avx512", "Avx512Vnni"};
+  constexpr const char* kNames[] = {"Reference", "Avx2", "Avx512", "Avx512Vnni", "Neon"};
   return kNames[static_cast<std::size_t>(info.param)];
 }
 
@@ -462,7 +463,7 @@ TEST_P(KernelTwin, GatedDeltaStep) {
 
 INSTANTIATE_TEST_SUITE_P(Tables, KernelTwin,
                          testing::Values(Table::kReference, Table::kAvx2, Table::kAvx512,
-                                         Table::kAvx512Vnni),
+                                         Table::kAvx512Vnni, Table::kNeon),
                          table_name);
 
 // Every format of the table, so that a new one without a decoder or without kernels is found here.
