@@ -7,12 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "formats/base/bytes.h"
+#include "bench/random_weights.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/thread_pool.h"
 #include "runtime/speed/read_rate.h"
@@ -45,42 +44,6 @@ struct Matrix {
   std::size_t bytes() const { return weight.size() + 2 * scales.size(); }
 };
 
-// Where the binary16 scales of a block stand; formats without one do not mind.
-std::vector<std::size_t> half_fields(QFormatId id) {
-  switch (id) {
-    case QFormatId::kQ41:
-    case QFormatId::kQ51:
-    case QFormatId::kQ4K:
-    case QFormatId::kQ5K:
-      return {0, 2};
-    case QFormatId::kQ2K:
-      return {80, 82};
-    case QFormatId::kQ3K:
-      return {108};
-    case QFormatId::kQ6K:
-      return {208};
-    case QFormatId::kTq10:
-      return {52};
-    case QFormatId::kTq20:
-      return {64};
-    default:
-      return {0};
-  }
-}
-
-// Random codes and scales near 1/16.
-void fill_blocks(const QFormatInfo& info, std::vector<std::byte>& weight) {
-  std::mt19937_64 random(1);
-  for (std::size_t i = 0; i + 8 <= weight.size(); i += 8) store_le(weight.data() + i, random());
-  const std::vector<std::size_t> fields = half_fields(info.id);
-  for (std::size_t block = 0; block < weight.size(); block += info.block_bytes) {
-    for (std::size_t at : fields) {
-      const auto mantissa = static_cast<std::uint16_t>(random() & 0x7fU);
-      store_le(weight.data() + block + at, static_cast<std::uint16_t>(0x2c00U | mantissa));
-    }
-  }
-}
-
 // Random codes with small scales, `rows` as many as fill `bytes`.
 Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   Matrix matrix;
@@ -89,17 +52,7 @@ Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   const MatrixBytes all = matrix_bytes(format, rows, kCols).value();
   matrix.weight.resize(all.codes());
   matrix.scales.resize(all[Component::kScales]);
-  std::mt19937_64 random(1);
-  for (std::size_t i = 0; i + 8 <= all.codes(); i += 8) {
-    // Plain formats: the bits of a bfloat16 (F32: its upper half) near one half; any code else.
-    const std::uint64_t bits =
-        is_affine(format) ? random() : (random() & 0x007f007f007f007fU) | 0x3f003f003f003f00U;
-    store_le(matrix.weight.data() + i, bits);
-  }
-  for (std::size_t i = 0; i + 2 <= all[Component::kScales]; i += 2) {
-    store_le(matrix.scales.data() + i, static_cast<std::uint16_t>(0x3c00U + (random() & 0x7fU)));
-  }
-  if (is_block(format)) fill_blocks(qformat_info(format.id), matrix.weight);
+  fill_random(format, matrix.weight, matrix.scales);
   matrix.view = {.format = format,
                  .rows = rows,
                  .cols = kCols,
