@@ -178,6 +178,7 @@ void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
 
 Result<ConvertReport> run(const ConvertFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const ConvertOptions options, options_of(flags));
+  MOE_RETURN_IF_ERROR(check_no_model_directory(options.source));
   const bool is_pack = is_pack_directory(options.source);
   if (flags.dry_run) return is_pack ? plan_reordering(options) : plan_conversion(options);
   ProgressLine line(stderr_is_terminal(), flags.quiet);

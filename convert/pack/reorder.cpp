@@ -1,6 +1,6 @@
 #include "convert/pack/reorder.h"
 
-#include <bit>
+#include <algorithm>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
@@ -160,6 +160,20 @@ ConvertProgress starting_point(const ReorderPlan& plan, const JournaledPack& pac
 bool is_pack_directory(const fs::path& path) {
   const auto kind = find_path_kind(path);
   return kind.is_ok() && kind.value() == PathKind::kPack;
+}
+
+Status check_no_model_directory(const fs::path& path) {
+  const auto kind = find_path_kind(path);
+  if (!kind.is_ok() || kind.value() != PathKind::kModel) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(const std::vector<fs::path> entries, list_directory(path));
+  const bool has_checkpoint =
+      std::any_of(entries.begin(), entries.end(),
+                  [](const fs::path& entry) { return entry.extension() == ".safetensors"; });
+  if (has_checkpoint) return Status::ok();
+  return make_error(
+      StatusCode::kInvalidArgument, Where{.file = path.string()},
+      "is a model directory, converted already",
+      "name one of its packs to make a pack in another --row-order, or the checkpoint");
 }
 
 Result<ConvertReport> plan_reordering(const ConvertOptions& options) {

@@ -8,6 +8,9 @@ namespace moepack {
 // Whether the path is the directory of an expert pack, which these functions take.
 bool is_pack_directory(const std::filesystem::path& path);
 
+// kInvalidArgument for a model directory without safetensors: one of its packs may be meant.
+Status check_no_model_directory(const std::filesystem::path& path);
+
 // As plan_conversion, of a pack: nothing is written.
 Result<ConvertReport> plan_reordering(const ConvertOptions& options);
 

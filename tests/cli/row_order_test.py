@@ -103,7 +103,7 @@ class RowOrderTest(CliRunner):
                 other_at += layout["expert_stride"]
         text = (panels / "layout.json").read_text()
         self.expect('"row_order": "panels16"' in text, f"{what}: no row_order in the manifest")
-        self.expect("components" not in there and "q3_" not in text,
+        self.expect("components" not in there and "q3_streamed" not in text,
                     f"{what}: its manifest could be taken for that of other engines")
 
     def same_values(self, what, rows, panels, source):
@@ -229,6 +229,8 @@ class RowOrderTest(CliRunner):
             self.refuses("plain experts", [name, "no panels", "--row-order"], "convert",
                          self.checkpoint, "-o", out, "--expert-format", name, *PANELS)
         model = self.model("model", self.checkpoint)
+        self.refuses("a whole model", ["is a model directory", "one of its packs"], "convert", model,
+                     "-o", out, *PANELS)
         self.refuses("another name", ["packed_experts_NAME"], "convert", model / "packed_experts",
                      "-o", out, *PANELS)
         self.refuses("another format", ["is a pack", "moepack quantize"], "convert",

@@ -60,11 +60,23 @@ PackManifest make_pack(const fs::path& directory, const WeightFormat& format,
 }
 
 ConvertReport reorder(const fs::path& from, const fs::path& to, RowOrder order) {
-  const ConvertOptions options{
-      .source = from, .output = to, .row_order = order, .page_size = 512, .threads = 2};
+  ConvertOptions options;
+  options.source = from;
+  options.output = to;
+  options.row_order = order;
+  options.page_size = 512;
+  options.threads = 2;
   const auto report = reorder_pack(options, {});
   EXPECT_TRUE(report.is_ok()) << report.status().message();
   return report.is_ok() ? report.value() : ConvertReport{};
+}
+
+ConvertOptions to_panels(const TempDir& dir) {
+  ConvertOptions options;
+  options.source = dir / "packed_experts";
+  options.output = dir / "packed_experts_p";
+  options.row_order = RowOrder::kPanels;
+  return options;
 }
 
 std::string text_of(const fs::path& file) {
@@ -163,8 +175,7 @@ TEST(Reorder, RefusesWhatItCannotDo) {
   const TempDir dir;
   const WeightFormat bf16{.id = QFormatId::kBf16};
   make_pack(dir / "packed_experts", bf16, bf16, 64, 32);
-  ConvertOptions options{.source = dir / "packed_experts", .output = dir / "packed_experts_p"};
-  options.row_order = RowOrder::kPanels;
+  ConvertOptions options = to_panels(dir);
   expect_error(reorder_pack(options, {}).status(), StatusCode::kInvalidArgument,
                {"bf16", "no panels"});
   options.row_order = RowOrder::kRows;
@@ -185,8 +196,7 @@ TEST(Reorder, DamagedRecordsAreNamed) {
   PackManifest pack = make_pack(dir / "packed_experts", q4, q4, 64, 32);
   pack.layers[1].experts[2].checksum ^= 1;
   ASSERT_TRUE(write_pack_manifest(dir / "packed_experts", pack).is_ok());
-  ConvertOptions options{.source = dir / "packed_experts", .output = dir / "packed_experts_p"};
-  options.row_order = RowOrder::kPanels;
+  ConvertOptions options = to_panels(dir);
   expect_error(reorder_pack(options, {}).status(), StatusCode::kCorrupt,
                {"layer_01.bin", "expert 2", "checksum"});
 }

@@ -282,7 +282,7 @@ TEST(PackManifest, PanelsAreStatedAndClaimNoOtherEngine) {
   for (const PackManifest& m : {in_panels(mixed()), in_panels(of_blocks(4096))}) {
     const std::string text = pack_manifest_text(m);
     EXPECT_NE(text.find("\"row_order\": \"panels16\""), std::string::npos) << text;
-    EXPECT_EQ(text.find("q3_"), std::string::npos);
+    EXPECT_EQ(text.find("q3_streamed"), std::string::npos);
     ASSERT_OK_AND_ASSIGN(const PackManifest back, parse_pack_manifest(text, "layout.json"));
     EXPECT_EQ(back.layouts, m.layouts);
     PackManifest without_report = m;
