@@ -192,13 +192,15 @@ class RowOrderTest(CliRunner):
                                         panels / f"packed_experts_{name}" / layer, shallow=False),
                             f"quantize {name}: a source in panels gives other bytes")
         hot = self.scratch / "hot.json"
-        hot.write_text(json.dumps({str(layer): [0, 2] for layer in range(4)}))
+        hot.write_text(json.dumps({
+            "threshold": 0.8, "num_layers": 4, "num_experts": 12, "total_hot": 8, "total_cold": 40,
+            "hot_experts": {str(layer): [0, 2] for layer in range(4)}}))
         tier = ("--hot-experts", hot, "--hot-bits", "4", "--cold-bits", "3", "--method", "rtn",
                 "--from", "packed_experts", "--reuse", "packed_experts_r", "--quiet")
         self.succeeds("tier", rows, "--name", "tr", *tier)
         made = json.loads(self.succeeds("tier", rows, "--name", "tp", "--json", *tier,
                                         *PANELS).stdout)
-        self.expect(made["records_reused"] == 40, f"tier: {made['records_reused']} records reused")
+        self.expect(made["records_reused"] == 48, f"tier: {made['records_reused']} records reused")
         self.records_are("tier", rows / "packed_experts_tr", rows / "packed_experts_tp")
         self.expect(not (rows / "packed_experts_tp" / "tiered_manifest.json").exists(),
                     "tier: a manifest for engines that cannot read it")
