@@ -16,6 +16,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_matrix.h"
+#include "tests/support/tiny_model.h"
 
 namespace moepack {
 namespace {
@@ -169,6 +170,42 @@ TEST(Reorder, LastRowsFollowEachOther) {
   expect_same_packs(dir / "packed_experts", dir / "packed_experts_p");
   ASSERT_OK_AND_ASSIGN(const PackManifest there, read_pack_manifest(dir / "packed_experts_p"));
   EXPECT_EQ(there.layouts[0].of(Projection::kDown).format.row_order, RowOrder::kRows);
+}
+
+// More rows than fit a block of work, and a last one that is no whole panel.
+TEST(Reorder, MatricesOfSeveralBlocks) {
+  const TempDir dir;
+  const WeightFormat q8{.id = QFormatId::kQ8, .group_size = 32};
+  make_pack(dir / "packed_experts", q8, {.id = QFormatId::kBf16}, 2048, 536);
+  reorder(dir / "packed_experts", dir / "packed_experts_p", RowOrder::kPanels);
+  expect_same_packs(dir / "packed_experts", dir / "packed_experts_p");
+}
+
+// A conversion writes panels as they are made from a pack of rows.
+TEST(Reorder, ConversionsMakeTheSamePanels) {
+  test::TinyModelOptions model;
+  model.hidden_size = 1536;
+  model.expert_width = 416;
+  model.num_experts = 2;
+  model.experts_per_token = 1;
+  const TempDir dir;
+  test::write_tiny_model(dir / "source", model);
+  ConvertOptions options;
+  options.source = dir / "source";
+  options.expert_format = QFormatId::kQ5;
+  options.group_size = 32;
+  options.page_size = 512;
+  for (const RowOrder order : {RowOrder::kRows, RowOrder::kPanels}) {
+    options.row_order = order;
+    options.output = dir / std::string(row_order_name(order));
+    ASSERT_OK(convert_checkpoint(options, {}).status());
+  }
+  const fs::path converted = dir / "panels16" / "packed_experts";
+  reorder(dir / "rows" / "packed_experts", dir / "packed_experts_p", RowOrder::kPanels);
+  for (const auto& entry : fs::directory_iterator(converted)) {
+    const std::string name = entry.path().filename();
+    EXPECT_EQ(text_of(dir / "packed_experts_p" / name), text_of(entry.path())) << name;
+  }
 }
 
 TEST(Reorder, RefusesWhatItCannotDo) {
