@@ -36,7 +36,7 @@ struct ReorderPlan {
   JournaledPack::Work work;
 };
 
-Status check_options(const ConvertOptions& options) {
+Status check_pack_options(const ConvertOptions& options) {
   if (options.expert_format.has_value() || options.resident_format.has_value() || options.reclaim) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = options.source.string()},
                       "is a pack, of which convert changes the order of rows and nothing else",
@@ -84,7 +84,7 @@ Status plan_layers(const ConvertOptions& options, ReorderPlan& plan) {
 }
 
 Result<ReorderPlan> make_reorder_plan(const ConvertOptions& options) {
-  MOE_RETURN_IF_ERROR(check_options(options));
+  MOE_RETURN_IF_ERROR(check_pack_options(options));
   ReorderPlan plan;
   MOE_ASSIGN_OR_RETURN(plan.source, read_lone_pack(options.source));
   for (std::uint32_t layer : options.layers) {
