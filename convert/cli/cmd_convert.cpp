@@ -12,8 +12,9 @@
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
+#include "convert/cli/row_order_flag.h"
 #include "convert/cli/tokenizer_check.h"
-#include "convert/pack/convert.h"
+#include "convert/pack/reorder.h"
 
 namespace moepack::cli {
 namespace {
@@ -25,6 +26,7 @@ struct ConvertFlags {
   std::string resident_format = "source";
   std::uint32_t group_size = 64;
   std::uint64_t page_size = kDefaultPageSize;
+  std::string row_order = "rows";
   std::uint32_t threads = 0;
   std::string layers = "all";
   bool restart = false;
@@ -41,6 +43,7 @@ Result<ConvertOptions> options_of(const ConvertFlags& flags) {
                         .expert_format = qformat_from_name(flags.expert_format),  // or nullopt
                         .resident_format = qformat_from_name(flags.resident_format),
                         .group_size = flags.group_size,
+                        .row_order = row_order_of(flags.row_order),
                         .page_size = flags.page_size,
                         .threads = flags.threads,
                         .layers = std::move(layers),
@@ -113,8 +116,10 @@ void print_plan(const ConvertReport& report, const ConvertFlags& flags) {
     std::cerr << ", with --reclaim at most " << format_bytes(report.needed_bytes) << " more";
   }
   std::cerr << "; " << free_space_text(report.free_bytes) << " are free\n"
-            << "time: ";
-  if (report.estimated_seconds > 0) {
+            << (report.is_pack ? "" : "time: ");
+  if (report.is_pack) {
+    // As fast as the disk.
+  } else if (report.estimated_seconds > 0) {
     std::cerr << "about " << format_duration(report.estimated_seconds)
               << ", told by converting a few experts\n";
   } else {
@@ -154,8 +159,11 @@ void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
     std::cerr << report.expert_size << " bytes each";
     if (report.expert_stride != report.expert_size) std::cerr << " in " << report.expert_stride;
   }
-  std::cerr << ": " << format_bytes(report.expert_bytes) << "\nresident tensors, "
-            << report.resident_format << ": " << format_bytes(report.resident_bytes) << "\n";
+  std::cerr << ": " << format_bytes(report.expert_bytes) << "\n";
+  if (!report.is_pack) {
+    std::cerr << "resident tensors, " << report.resident_format << ": "
+              << format_bytes(report.resident_bytes) << "\n";
+  }
   print_names("skipped tensors", report.skipped_tensors);
   print_names("tensors kept as they are, their inputs are no multiple of the group size",
               report.kept_tensors);
@@ -170,9 +178,12 @@ void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
 
 Result<ConvertReport> run(const ConvertFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const ConvertOptions options, options_of(flags));
-  if (flags.dry_run) return plan_conversion(options);
+  MOE_RETURN_IF_ERROR(check_no_model_directory(options.source));
+  const bool is_pack = is_pack_directory(options.source);
+  if (flags.dry_run) return is_pack ? plan_reordering(options) : plan_conversion(options);
   ProgressLine line(stderr_is_terminal(), flags.quiet);
-  return convert_checkpoint(options, line.callback());
+  return is_pack ? reorder_pack(options, line.callback())
+                 : convert_checkpoint(options, line.callback());
 }
 
 void add_flags(CLI::App& command, ConvertFlags& flags) {
@@ -180,11 +191,13 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
       .add_option(
           "source", flags.source,
           "Checkpoint: a directory with config.json and safetensors, a HuggingFace cache, or a "
-          "GGUF file (of a split one, any part)")
+          "GGUF file (of a split one, any part); or a pack, of which a pack in another order of "
+          "rows is made")
       ->required();
   command
       .add_option("-o,--output", flags.output,
-                  "Model directory to write: new, empty, or an interrupted conversion to continue")
+                  "Model directory to write (of a pack: a pack): new, empty, or an interrupted "
+                  "conversion to continue")
       ->required();
   command
       .add_option(
@@ -205,6 +218,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
                   "Records start at multiples of this many bytes; 1: no padding")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
+  add_row_order(command, flags.row_order);
   add_threads(command, flags.threads);
   add_layers(command, flags.layers, "Convert");
   command.add_flag("--restart", flags.restart,

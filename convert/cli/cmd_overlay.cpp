@@ -9,6 +9,7 @@
 #include "convert/cli/free_space_text.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
+#include "convert/cli/row_order_flag.h"
 #include "convert/overlay/overlay.h"
 
 namespace moepack::cli {
@@ -20,6 +21,7 @@ struct OverlayFlags {
   std::vector<std::string> tensors;
   std::string name = "Q3";
   std::uint64_t page_size = kDefaultPageSize;
+  std::string row_order = "rows";
   std::uint32_t threads = 0;
   bool replace = false;
   bool restart = false;
@@ -54,6 +56,7 @@ Result<OverlayOptions> options_of(const OverlayFlags& flags) {
   for (const std::string& name : flags.tensors) MOE_RETURN_IF_ERROR(choose(name, options));
   options.name = flags.name;
   options.page_size = flags.page_size;
+  options.row_order = row_order_of(flags.row_order);
   options.replace = flags.replace;
   options.restart = flags.restart;
   options.threads = flags.threads;
@@ -143,6 +146,7 @@ void add_flags(CLI::App& command, OverlayFlags& flags) {
                   "padding")
       ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
+  add_row_order(command, flags.row_order);
   command.add_flag("--replace", flags.replace,
                    "Put resident overlays in the place of those there are");
   command.add_flag("--restart", flags.restart, "Drop an interrupted pack of another file");

@@ -13,6 +13,7 @@
 #include "convert/cli/model_path.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
+#include "convert/cli/row_order_flag.h"
 #include "convert/quantize/quantize.h"
 
 namespace moepack::cli {
@@ -27,6 +28,7 @@ struct QuantizeFlags {
   std::uint32_t down_bits = 0;
   std::string layer_bits;
   std::uint32_t group_size = 64;
+  std::string row_order = "rows";
   std::string calibration;
   std::string name;
   std::uint32_t threads = 0;
@@ -85,6 +87,7 @@ Result<QuantizeOptions> options_of(const QuantizeFlags& flags) {
   options.group_size = flags.group_size;
   if (!flags.calibration.empty()) options.calibration = flags.calibration;
   options.name = flags.name;
+  options.row_order = row_order_of(flags.row_order);
   options.threads = flags.threads;
   MOE_ASSIGN_OR_RETURN(options.layers, parse_layers(flags.layers));
   options.restart = flags.restart;
@@ -236,6 +239,7 @@ void add_what(CLI::App& command, QuantizeFlags& flags) {
 }
 
 void add_how(CLI::App& command, QuantizeFlags& flags) {
+  add_row_order(command, flags.row_order);
   add_threads(command, flags.threads);
   add_layers(command, flags.layers, "Quantize");
   command.add_flag("--restart", flags.restart,

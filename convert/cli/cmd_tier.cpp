@@ -15,6 +15,7 @@
 #include "convert/cli/number_range.h"
 #include "convert/cli/progress.h"
 #include "convert/cli/quantizer_flags.h"
+#include "convert/cli/row_order_flag.h"
 #include "convert/quantize/bit_plan.h"
 #include "convert/quantize/quantize.h"
 #include "convert/quantize/sensitivity.h"
@@ -44,6 +45,7 @@ struct TierFlags {
   std::string from;
   std::string method = "gptq";
   std::uint32_t group_size = 0;  // 0: the allocation's, else 64
+  std::string row_order = "rows";
   std::string calibration;
   std::vector<std::string> reuse;
   std::uint32_t threads = 0;
@@ -186,6 +188,7 @@ Result<QuantizeOptions> options_of(const TierFlags& flags, const Tiers& tiers) {
   options.group_size = tiers.bits.group_size;
   if (!flags.calibration.empty()) options.calibration = flags.calibration;
   options.name = flags.name;
+  options.row_order = row_order_of(flags.row_order);
   options.threads = flags.threads;
   MOE_ASSIGN_OR_RETURN(options.layers, parse_layers(flags.layers));
   options.restart = flags.restart;
@@ -329,6 +332,7 @@ void add_how(CLI::App& command, TierFlags& flags) {
                   "made with; packs made with the same weights, calibration and method are used "
                   "anyhow")
       ->allow_extra_args(false);
+  add_row_order(command, flags.row_order);
   add_threads(command, flags.threads);
   add_layers(command, flags.layers, "Make");
   command.add_flag("--restart", flags.restart,

@@ -21,6 +21,7 @@ struct ConvertOptions {
   std::optional<QFormatId> expert_format;
   std::optional<QFormatId> resident_format;
   std::uint32_t group_size = 64;               // of affine targets
+  RowOrder row_order = RowOrder::kRows;        // of the experts' matrices whose formats have it
   std::uint64_t page_size = kDefaultPageSize;  // a power of two
   unsigned threads = 0;                        // 0: one per processor
 

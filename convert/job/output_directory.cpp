@@ -63,6 +63,7 @@ OutputWork output_work(OutputKind kind) {
     case OutputKind::kOverlayPack:
       return {WorkKind::kOverlay, "overlay"};
     case OutputKind::kModel:
+    case OutputKind::kReorderedPack:
       break;
   }
   return {WorkKind::kConversion, "conversion"};
@@ -83,7 +84,9 @@ Result<OutputPlace> look_at_output(const fs::path& path, OutputKind kind) {
       const bool finished = is_there(path / kPackManifestName);
       return make_error(StatusCode::kInvalidArgument, Where{.file = name},
                         finished ? "already holds a pack" : "is not empty",
-                        "give another --name or remove this directory");
+                        kind == OutputKind::kReorderedPack
+                            ? "name another directory or remove this one"
+                            : "give another --name or remove this directory");
     }
     const bool finished = is_there(path / kDefaultPackName / kPackManifestName);
     return make_error(StatusCode::kInvalidArgument, Where{.file = name},

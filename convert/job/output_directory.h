@@ -22,9 +22,10 @@ std::string quality_file_name(std::uint32_t layer);
 
 // What will be written: which files are the command's own, and how it is called in messages.
 enum class OutputKind : std::uint8_t {
-  kModel,        // a model directory, by a conversion
-  kPack,         // one expert pack, by a quantization
-  kOverlayPack,  // one expert pack, by an overlay
+  kModel,          // a model directory, by a conversion
+  kPack,           // one expert pack, by a quantization
+  kOverlayPack,    // one expert pack, by an overlay
+  kReorderedPack,  // one expert pack, by a conversion of another
 };
 
 class OutputDirectory {

@@ -9,7 +9,9 @@
 #include "convert/job/output_directory.h"
 #include "convert/job/parallel.h"
 #include "convert/overlay/overlay_files.h"
-#include "convert/overlay/overlay_pack.h"
+#include "convert/overlay/overlay_plan.h"
+#include "convert/pack/journaled_pack.h"
+#include "convert/pack/pack.h"
 #include "convert/report/pack_summary.h"
 #include "formats/base/checksum.h"
 #include "formats/base/elapsed.h"
@@ -137,6 +139,7 @@ Result<OverlayJob> prepare(const OverlayOptions& options) {
   MOE_RETURN_IF_ERROR(check_same_model(job.source, job.model));
   ConvertOptions as_it_is;
   as_it_is.page_size = options.page_size;
+  as_it_is.row_order = options.row_order;
   MOE_ASSIGN_OR_RETURN(job.plan, make_plan(job.source, as_it_is));
   job.report.source = job.source.path().string();
   job.report.threads = bounded_thread_count(options.threads);
@@ -198,14 +201,23 @@ Status write_all(const OverlayOptions& options, OverlayJob& job,
     MOE_RETURN_IF_ERROR(write_files_alone(options, job, directory, callback));
     return output.finish();
   }
-  OverlayPack pack(job.plan, output, std::move(journal), job.report.threads);
-  MOE_RETURN_IF_ERROR(pack.prepare(job.digest, options.restart));
+  JournaledPack pack(job.plan.pack, output, std::move(journal), job.report.threads);
+  const std::string what =
+      "experts " + pack_formats(job.plan.pack) + " of " + job.plan.pack.source.name;
+  MOE_RETURN_IF_ERROR(pack.prepare({.kind = WorkKind::kOverlay, .what = what, .digest = job.digest},
+                                   options.restart));
   job.report.layers_resumed = pack.layers_done();
   job.report.needed_bytes = bytes_to_write(job) + pack.bytes_left();
   MOE_RETURN_IF_ERROR(check_space_for(options, job.report));
   ProgressCounter progress(starting_point(job, pack.layers_done(), pack.bytes_left()), callback);
   MOE_RETURN_IF_ERROR(write_files(job, directory, progress));
-  return pack.run(progress);
+  std::vector<PackWorker> workers(job.report.threads);
+  return pack.run(
+      [&](std::uint32_t layer, ProgressCounter& counter) {
+        return write_layer_file(job.plan.experts, output.path(), layer, workers, job.plan.pack,
+                                counter);
+      },
+      {}, progress);
 }
 
 }  // namespace

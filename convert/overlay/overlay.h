@@ -24,6 +24,7 @@ struct OverlayOptions {
   std::vector<OverlayGroup> groups;
   std::string name = "Q3";                     // of the pack: packed_experts_NAME
   std::uint64_t page_size = kDefaultPageSize;  // of the pack; a power of two
+  RowOrder row_order = RowOrder::kRows;        // of the pack
   bool replace = false;                        // overlays that are there already
   bool restart = false;                        // drop an interrupted pack of something else
   unsigned threads = 0;                        // 0: one per processor

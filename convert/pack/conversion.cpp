@@ -69,10 +69,7 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(ModelSource& source, Con
                                                         const ConvertOptions& options,
                                                         OutputDirectory& output) {
   for (std::uint32_t layer : options.layers) {
-    if (layer < plan.pack.num_layers) continue;
-    return invalid_argument("there is no layer " + std::to_string(layer) + ", the model has " +
-                                std::to_string(plan.pack.num_layers),
-                            "number them from 0");
+    MOE_RETURN_IF_ERROR(check_layer_exists(layer, plan.pack.num_layers));
   }
   MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
                        ConversionJournal::open(output.marker_fd(), output.marker_path().string()));

@@ -1,13 +1,9 @@
 #include "convert/pack/convert.h"
 
-#include <algorithm>
-#include <map>
-
-#include "convert/job/parallel.h"
 #include "convert/pack/conversion.h"
+#include "convert/pack/conversion_report.h"
 #include "convert/pack/estimate.h"
 #include "convert/pack/plan.h"
-#include "formats/base/bytes.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
 #include "formats/base/space.h"
@@ -16,69 +12,6 @@ namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Format names by falling number of bytes.
-std::string format_list(const std::map<std::string, std::uint64_t>& bytes) {
-  std::vector<std::pair<std::uint64_t, std::string>> order;
-  order.reserve(bytes.size());
-  for (const auto& [name, count] : bytes) order.emplace_back(count, name);
-  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  });
-  std::string text;
-  for (const auto& [count, name] : order) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-std::string expert_formats(const PackManifest& pack) {
-  std::map<std::string, std::uint64_t> bytes;
-  for (const LayerEntry& layer : pack.layers) {
-    for (const ExpertEntry& expert : layer.experts) {
-      for (const ProjectionLayout& part : pack.layouts[expert.layout].projections) {
-        bytes[to_string(part.format)] += part.bytes.total();
-      }
-    }
-  }
-  return format_list(bytes);
-}
-
-std::string resident_formats(const ResidentManifest& resident) {
-  std::map<std::string, std::uint64_t> bytes;
-  for (const ResidentTensor& t : resident.tensors) bytes[to_string(t.format)] += t.bytes.total();
-  return format_list(bytes);
-}
-
-ConvertReport report_of(const ModelConfig& config, const std::string& source,
-                        const ConvertPlan& plan, const ConvertOptions& options) {
-  ConvertReport report;
-  report.source = source;
-  report.model_type = config.model_type;
-  report.expert_format = expert_formats(plan.pack);
-  report.resident_format = resident_formats(plan.resident);
-  report.num_layers = plan.pack.num_layers;
-  report.num_experts = plan.pack.num_experts;
-  report.expert_size = plan.pack.layouts.front().record_bytes;
-  const auto [smallest, largest] = std::minmax_element(
-      plan.pack.layouts.begin(), plan.pack.layouts.end(),
-      [](const auto& a, const auto& b) { return a.record_bytes < b.record_bytes; });
-  if (smallest->record_bytes != largest->record_bytes) {
-    report.smallest_expert = smallest->record_bytes;
-    report.largest_expert = largest->record_bytes;
-  }
-  report.page_size = plan.pack.page_size;
-  report.expert_stride = align_up(report.expert_size, report.page_size);
-  report.expert_bytes = plan.expert_bytes;
-  report.resident_bytes = plan.resident_bytes;
-  report.total_bytes = plan.total_bytes;
-  report.source_bytes = plan.source_bytes;
-  report.free_bytes = free_space(options.output);
-  report.skipped_tensors = plan.skipped;
-  report.kept_tensors = plan.kept;
-  report.absent_files = plan.absent_companions;
-  report.notes = plan.notes;
-  report.threads = bounded_thread_count(options.threads);
-  return report;
-}
 
 Status check_reclaim(const ModelSource& source, const ConvertOptions& options) {
   if (!options.reclaim || source.checkpoint() != nullptr) return Status::ok();
@@ -122,7 +55,7 @@ Result<ConvertReport> report_of_finished(const ConvertOptions& options) {
   for (const LayerEntry& layer : plan.pack.layers) plan.expert_bytes += layer.file_size;
   plan.resident_bytes = plan.resident.data_size;
   plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
-  ConvertReport report = report_of(config.model, plan.pack.source.name, plan, options);
+  ConvertReport report = report_of(config.model.model_type, plan.pack.source.name, plan, options);
   report.layers_resumed = plan.pack.num_layers;
   report.finished = true;
   return report;
@@ -137,7 +70,8 @@ Result<ConvertReport> plan_conversion(const ConvertOptions& options) {
   MOE_RETURN_IF_ERROR(check_reclaim(source, options));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
   MOE_RETURN_IF_ERROR(add_companions(source, options.tokenizer, plan));
-  ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
+  ConvertReport report =
+      report_of(source.config().model.model_type, source.path().string(), plan, options);
   report.needed_bytes = space_for_all(source, plan, options);
   MOE_ASSIGN_OR_RETURN(report.estimated_seconds,
                        estimate_seconds(plan, existing_parent(options.output), report.threads));
@@ -157,7 +91,8 @@ Result<ConvertReport> convert_checkpoint(const ConvertOptions& options,
   MOE_RETURN_IF_ERROR(check_reclaim(source, options));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(source, options));
   MOE_RETURN_IF_ERROR(add_companions(source, options.tokenizer, plan));
-  ConvertReport report = report_of(source.config().model, source.path().string(), plan, options);
+  ConvertReport report =
+      report_of(source.config().model.model_type, source.path().string(), plan, options);
   MOE_ASSIGN_OR_RETURN(OutputDirectory output, OutputDirectory::take(options.output));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Conversion> conversion,
                        Conversion::prepare(source, plan, options, output));

@@ -43,7 +43,8 @@ struct ConvertReport {
   std::uint64_t read_bytes = 0;    // of the source, by this run
   std::size_t layers_resumed = 0;  // finished by earlier runs
   std::size_t layers_left = 0;     // not finished, because only some layers were asked for
-  bool finished = false;           // the directory is a model now
+  bool finished = false;           // the directory is a model now, or a pack
+  bool is_pack = false;            // source and output are packs: nothing is said of residents
   // Of the source: they hold a NaN or an infinite value, as they were stored.
   std::vector<std::string> not_finite_tensors;
   std::vector<std::string> removed_shards;  // with --reclaim, by this run

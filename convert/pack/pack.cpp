@@ -4,36 +4,53 @@
 
 #include "convert/job/parallel.h"
 #include "convert/job/record_stream.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
 
+// Rows of a block: whole panels where there are panels.
+std::uint64_t block_rows(const SourceMatrix& source, const ProjectionLayout& part) {
+  const std::uint64_t code_row = part.bytes.codes() / part.rows;
+  const std::uint64_t source_row = source.bytes() / source.rows;
+  const std::uint64_t rows = kBlockBytes / std::max({code_row, source_row, std::uint64_t{1}});
+  if (part.format.row_order == RowOrder::kRows) return std::max<std::uint64_t>(1, rows);
+  return std::max<std::uint64_t>(kPanelRows, rows / kPanelRows * kPanelRows);
+}
+
 // The rows of one projection, block by block; its other components wait until all codes are out, as
-// the record orders them.
+// the record orders them. In panels the codes of a block are made as rows first.
 Status write_projection(const SourceMatrix& source, const ProjectionLayout& part,
                         PackWorker& worker, RecordStream& record) {
   const std::uint64_t code_row = part.bytes.codes() / part.rows;
-  const std::uint64_t source_row = source.bytes() / source.rows;
-  const std::uint64_t block =
-      std::max<std::uint64_t>(1, kBlockBytes / std::max({code_row, source_row, std::uint64_t{1}}));
+  const std::uint64_t block = block_rows(source, part);
+  const bool has_panels = part.format.row_order == RowOrder::kPanels;
+  const WeightFormat target = in_order(part.format, RowOrder::kRows);
   const std::span<const Component> others = stored_components(part.format).subspan(1);
   for (Component c : others) worker.parts[c].resize(part.bytes[c]);
   for (std::uint64_t begin = 0; begin < part.rows; begin += block) {
     const std::uint64_t end = std::min(part.rows, begin + block);
     MatrixSpans out;
-    MOE_ASSIGN_OR_RETURN(out.codes(), record.append(code_row * (end - begin)));
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(code_row * (end - begin)));
+    if (has_panels) worker.parts.codes().resize(codes.size());
+    out.codes() = has_panels ? std::span(worker.parts.codes()) : codes;
     for (Component c : others) {
       const std::uint64_t row = part.bytes[c] / part.rows;
       out[c] = std::span(worker.parts[c]).subspan(row * begin, row * (end - begin));
     }
-    MOE_RETURN_IF_ERROR(worker.transcoder.run(source, part.format, begin, end, out));
+    MOE_RETURN_IF_ERROR(worker.transcoder.run(source, target, begin, end, out));
+    if (has_panels) {
+      rows_to_order(part.format, Component::kCodes, end - begin, code_row, out.codes().data(),
+                    codes.data());
+    }
     MOE_RETURN_IF_ERROR(record.flush_full());
   }
   for (Component c : others) {
     MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(part.bytes[c]));
-    std::copy(worker.parts[c].begin(), worker.parts[c].end(), out.begin());
+    rows_to_order(part.format, c, part.rows, part.bytes[c] / part.rows, worker.parts[c].data(),
+                  out.data());
   }
   return record.flush_full();
 }

@@ -13,7 +13,8 @@
 
 namespace moepack {
 
-// The buffers of one thread that packs experts: about three mebibytes, whatever the model.
+// The buffers of one thread that packs experts: about three mebibytes, with panels four, whatever
+// the model.
 struct PackWorker {
   Transcoder transcoder;
   AlignedBuffer output;

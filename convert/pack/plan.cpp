@@ -14,6 +14,7 @@
 #include "convert/pack/layout_table.h"
 #include "convert/pack/resident_plan.h"
 #include "formats/base/bytes.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 namespace {
@@ -33,12 +34,7 @@ Status check_options(const ConvertOptions& options) {
         "a group size of " + std::to_string(options.group_size) + " does not exist",
         "use 32, 64 or 128");
   }
-  if (!std::has_single_bit(options.page_size) || options.page_size > kMaxPageSize) {
-    return invalid_argument(
-        "a page size of " + std::to_string(options.page_size) + " bytes does not work",
-        "use a power of two up to " + std::to_string(kMaxPageSize) + ", 1 for no padding");
-  }
-  return Status::ok();
+  return check_page_size(options.page_size);
 }
 
 struct Classified {
@@ -148,7 +144,8 @@ Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig
                                    std::uint32_t expert) {
   std::array<WeightFormat, kProjections> formats;
   for (Projection p : kAllProjections) {
-    formats[static_cast<std::size_t>(p)] = target_of(source.of(layer, expert, p), options);
+    formats[static_cast<std::size_t>(p)] =
+        in_order(target_of(source.of(layer, expert, p), options), options.row_order);
   }
   const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
   if (layout.has_value()) return *layout;
@@ -173,7 +170,8 @@ std::string method_of(const ConvertPlan& plan, const ConvertOptions& options) {
     for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
       for (Projection p : kAllProjections) {
         const SourceMatrix& matrix = plan.experts.of(layer, e, p);
-        copied = copied && matrix.format == plan.pack.layout_of(layer, e).of(p).format;
+        const WeightFormat& stored = plan.pack.layout_of(layer, e).of(p).format;
+        copied = copied && matrix.format == in_order(stored, RowOrder::kRows);
         encoded = encoded || matrix.encoded != nullptr;
         decoded = decoded || matrix.is_decoded();
       }
@@ -199,7 +197,8 @@ Status check_expert_count(const ModelConfig& config, const SourceNaming& naming)
 // What happens to experts that the source holds rounded.
 class FormatChanges {
  public:
-  void add(const SourceMatrix& from, const WeightFormat& to) {
+  void add(const SourceMatrix& from, const WeightFormat& stored) {
+    const WeightFormat to = in_order(stored, RowOrder::kRows);
     const std::string name = from.encoded != nullptr ? std::string(from.encoded->encoding->name)
                                                      : to_string(from.format);
     const bool is_rounded = from.encoded != nullptr || !is_plain(from.format);
@@ -250,7 +249,7 @@ Status plan_experts(const ModelConfig& config, const ConvertOptions& options, Co
   }
   layouts.store(pack);
   changes.note(plan.notes);
-  return Status::ok();
+  return check_row_order(pack, options.row_order);
 }
 
 void note_decoded_residents(ConvertPlan& plan) {
@@ -309,6 +308,30 @@ struct CompanionPlan {
 };
 
 }  // namespace
+
+Status check_page_size(std::uint64_t page_size) {
+  if (std::has_single_bit(page_size) && page_size <= kMaxPageSize) return Status::ok();
+  return invalid_argument(
+      "a page size of " + std::to_string(page_size) + " bytes does not work",
+      "use a power of two up to " + std::to_string(kMaxPageSize) + ", 1 for no padding");
+}
+
+Status check_layer_exists(std::uint32_t layer, std::uint32_t num_layers) {
+  if (layer < num_layers) return Status::ok();
+  return invalid_argument("there is no layer " + std::to_string(layer) + ", the model has " +
+                              std::to_string(num_layers),
+                          "number them from 0");
+}
+
+Status check_row_order(const PackManifest& pack, RowOrder order) {
+  const bool is_possible = order == RowOrder::kRows ||
+                           std::any_of(pack.layouts.begin(), pack.layouts.end(), is_in_panels);
+  if (is_possible) return Status::ok();
+  return invalid_argument("experts in " +
+                              to_string(pack.layouts.front().of(Projection::kGate).format) +
+                              " have no panels",
+                          "leave --row-order out, or give the experts a format of 2 to 8 bits");
+}
 
 Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options) {
   MOE_RETURN_IF_ERROR(check_options(options));

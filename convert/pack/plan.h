@@ -38,6 +38,13 @@ struct ConvertPlan {
 // names, shapes and formats, each naming the tensor.
 Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& options);
 
+// The parts of it that other makers of packs share. kInvalidArgument: a page size that is no power
+// of two or too large; a layer that does not exist.
+Status check_page_size(std::uint64_t page_size);
+Status check_layer_exists(std::uint32_t layer, std::uint32_t num_layers);
+// kInvalidArgument where panels were asked for and no matrix of the pack has them.
+Status check_row_order(const PackManifest& pack, RowOrder order);
+
 // Adds the small files and their sizes, which only a conversion needs.
 Status add_companions(const ModelSource& source, const TokenizerCheck& tokenizer,
                       ConvertPlan& plan);

@@ -24,14 +24,13 @@ Status read_matrix(const StoredMatrix& stored, const std::string& name, BlockDec
     std::size_t col = begin % cols;
     for (float value : block.values) {
       if (!std::isfinite(value)) {
-        return corrupt(
-            Where{.file = stored.codes().file->path(),
-                  .tensor = name,
-                  .offset = stored.codes().offset +
-                            component_byte(stored.format, Component::kCodes, row * cols + col)},
-            "holds a value that is not finite, at row " + std::to_string(row) + ", column " +
-                std::to_string(col),
-            "download the file again, or start from another source with --from");
+        return corrupt(Where{.file = stored.codes().file->path(),
+                             .tensor = name,
+                             .offset = stored.codes().file_offset(component_byte(
+                                 stored.format, Component::kCodes, row * cols + col))},
+                       "holds a value that is not finite, at row " + std::to_string(row) +
+                           ", column " + std::to_string(col),
+                       "download the file again, or start from another source with --from");
       }
       out.data()[col * stride + row] = value;
       if (++col == cols) {

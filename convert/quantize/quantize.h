@@ -36,6 +36,7 @@ struct QuantizeOptions {
   std::vector<std::string> reuse;  // with expert_bits: other packs to take records from
   std::string hot_experts;        // with expert_bits: text of the pack's hot_experts.json; "": none
   std::uint32_t group_size = 64;  // 32, 64 or 128
+  RowOrder row_order = RowOrder::kRows;
   std::optional<std::filesystem::path> calibration;
   std::string name;  // of the pack: packed_experts_NAME
   unsigned threads = 0;

@@ -5,6 +5,7 @@
 #include "convert/job/parallel.h"
 #include "convert/job/record_stream.h"
 #include "convert/quantize/expert_matrices.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 namespace {
@@ -17,13 +18,22 @@ struct Worker {
 };
 
 Status append_matrix(const AffineMatrix& q, const ProjectionLayout& part, RecordStream& record) {
-  std::vector<std::byte> scales(part.bytes[Component::kScales]);
-  std::vector<std::byte> biases(part.bytes[Component::kBiases]);
+  const bool has_panels = part.format.row_order == RowOrder::kPanels;
   MOE_ASSIGN_OR_RETURN(const std::span<std::byte> codes, record.append(part.bytes.codes()));
-  write_affine_matrix(q, {.codes = codes, .scales = scales, .biases = biases});
-  for (const std::vector<std::byte>& values : {std::cref(scales), std::cref(biases)}) {
-    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(values.size()));
-    std::copy(values.begin(), values.end(), out.begin());
+  Components<std::vector<std::byte>> rows;
+  for (Component c : stored_components(part.format)) {
+    if (c != Component::kCodes || has_panels) rows[c].resize(part.bytes[c]);
+  }
+  write_affine_matrix(q, {.codes = has_panels ? std::span(rows.codes()) : codes,
+                          .scales = rows[Component::kScales],
+                          .biases = rows[Component::kBiases]});
+  const auto put = [&](Component c, std::span<std::byte> out) {
+    rows_to_order(part.format, c, part.rows, part.bytes[c] / part.rows, rows[c].data(), out.data());
+  };
+  if (has_panels) put(Component::kCodes, codes);
+  for (Component c : stored_components(part.format).subspan(1)) {
+    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> out, record.append(part.bytes[c]));
+    put(c, out);
   }
   return record.flush_full();
 }
@@ -188,7 +198,7 @@ Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::pa
     ReusablePacks::Record there;
     if (job.reuse.find(job.layer, e, pack.layout_of(job.layer, e), there)) {
       RecordStream copy(file, entry.experts[e].offset, worker.output);
-      MOE_RETURN_IF_ERROR(job.reuse.copy(there, copy));
+      MOE_RETURN_IF_ERROR(job.reuse.copy(there, pack.layout_of(job.layer, e), copy));
       MOE_ASSIGN_OR_RETURN(entry.experts[e].checksum, copy.finish());
       notes.take_over(job, there, e);
       progress.add_bytes(job.weights.bytes(job.layer, e));

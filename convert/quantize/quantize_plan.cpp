@@ -49,10 +49,7 @@ Status check_layers(const QuantizeOptions& options, const ModelConfig& config) {
   std::vector<std::uint32_t> named = options.layers;
   for (const LayerBits& bits : options.layer_bits) named.push_back(bits.layer);
   for (std::uint32_t layer : named) {
-    if (layer < config.num_layers) continue;
-    return invalid_argument("there is no layer " + std::to_string(layer) + ", the model has " +
-                                std::to_string(config.num_layers),
-                            "number them from 0");
+    MOE_RETURN_IF_ERROR(check_layer_exists(layer, config.num_layers));
   }
   return Status::ok();
 }
@@ -82,7 +79,8 @@ Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
       MOE_ASSIGN_OR_RETURN(const Formats formats, formats_of(options, l, e));
       const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
       if (!layout.has_value()) return no_whole_groups(options, config);
-      MOE_RETURN_IF_ERROR(layouts.place(*layout, pack.page_size, layer));
+      MOE_RETURN_IF_ERROR(
+          layouts.place(in_order(*layout, options.row_order), pack.page_size, layer));
     }
     plan.pack_bytes += layer.file_size;
     pack.layers.push_back(std::move(layer));

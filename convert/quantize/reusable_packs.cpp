@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "convert/pack/copy_record.h"
 #include "convert/report/pack_report.h"
-#include "formats/base/checksum.h"
 #include "formats/model_dir.h"
 #include "formats/pack_directory.h"
 
@@ -11,8 +11,6 @@ namespace moepack {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
 
 // Whether a layer of a ledger fits the pack in which it stands, of which the reader of ledgers
 // knows nothing.
@@ -88,33 +86,19 @@ Status ReusablePacks::add(const Options& options, const std::string& name, bool 
 bool ReusablePacks::find(std::uint32_t layer, std::uint32_t expert, const ExpertLayout& layout,
                          Record& record) const {
   for (std::uint32_t i = 0; i < packs_.size(); ++i) {
-    if (!(packs_[i]->manifest.layout_of(layer, expert) == layout)) continue;
+    const ExpertLayout& there = packs_[i]->manifest.layout_of(layer, expert);
+    if (!(in_order(there, RowOrder::kRows) == in_order(layout, RowOrder::kRows))) continue;
     record = {.pack = i, .expert = expert, .layer = layer};
     return true;
   }
   return false;
 }
 
-Status ReusablePacks::copy(const Record& record, RecordStream& out) const {
+Status ReusablePacks::copy(const Record& record, const ExpertLayout& to, RecordStream& out) const {
   const Pack& pack = *packs_[record.pack];
-  const ExpertEntry& entry = pack.manifest.layers[record.layer].experts[record.expert];
   MOE_ASSIGN_OR_RETURN(const File file,
                        File::open(pack.directory / pack.manifest.layers[record.layer].file));
-  const std::uint64_t size = pack.manifest.layout_of(record.layer, record.expert).record_bytes;
-  ChecksumStream sum;
-  for (std::uint64_t done = 0; done < size;) {
-    const std::size_t count = std::min<std::uint64_t>(kCopyBytes, size - done);
-    MOE_ASSIGN_OR_RETURN(const std::span<std::byte> bytes, out.append(count));
-    MOE_RETURN_IF_ERROR(file.read_at(entry.offset + done, bytes));
-    sum.add(bytes);
-    MOE_RETURN_IF_ERROR(out.flush_full());
-    done += count;
-  }
-  if (!pack.manifest.has_checksums || sum.finish() == entry.checksum) return Status::ok();
-  return corrupt(Where{.file = file.path(), .offset = entry.offset},
-                 "expert " + std::to_string(record.expert) +
-                     " is damaged: its checksum is not that of the manifest",
-                 "make the pack " + pack.name + " again, or remove it");
+  return copy_record(pack.manifest, record.layer, record.expert, file, to, out);
 }
 
 const QualityLedger* ReusablePacks::ledger(const Record& record) const {

@@ -29,19 +29,19 @@ class ReusablePacks {
   // kInvalidArgument, kNotFound: a named pack is another model's, or not there.
   static Result<ReusablePacks> open(const Options& options, const ModelConfig& config);
 
-  // The record of an expert in exactly this layout.
+  // The record of an expert.
   struct Record {
     std::uint32_t pack = 0;
     std::uint32_t expert = 0;
     std::uint32_t layer = 0;
   };
-  // Finds the record of an expert in exactly this layout; named packs come first. False where no
-  // pack has one.
+  // Finds the record of an expert in this layout, whatever the order of its rows; named packs come
+  // first. False where no pack has one.
   bool find(std::uint32_t layer, std::uint32_t expert, const ExpertLayout& layout,
             Record& record) const;
-  // Appends the record's bytes to `out`, and compares them with their checksum. kCorrupt with file,
-  // expert and offset.
-  Status copy(const Record& record, RecordStream& out) const;
+  // Appends the record to `out` in the layout that was asked for, and compares it with its
+  // checksum. kCorrupt with file, expert and offset.
+  Status copy(const Record& record, const ExpertLayout& to, RecordStream& out) const;
   // What the ledger of the record's pack says of its layer, and that ledger; nullptr where there is
   // none.
   const LayerQuality* quality(const Record& record) const;

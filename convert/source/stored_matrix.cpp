@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "formats/weights/qcodec.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 namespace {
@@ -31,16 +32,49 @@ Status read_encoded(const FileRange& range, std::uint64_t begin, std::span<std::
   return Status::ok();
 }
 
+// Whole panels are read and restored; of the first and the last a part may be wanted.
+Status read_panels(const FileRange& range, std::uint64_t begin, std::span<std::byte> out) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
+  const std::uint64_t panel = kPanelRows * range.row_bytes;
+  const std::uint64_t panels_end = range.bytes / panel * panel;
+  const std::uint64_t end = begin + out.size();
+  std::vector<std::byte> stored;
+  std::vector<std::byte> rows;
+  while (!out.empty() && begin < panels_end) {
+    const std::uint64_t first = begin / panel * panel;
+    const std::uint64_t most = std::max(panel, kMostBytes / panel * panel);
+    const std::uint64_t size = std::min(most, (end - first + panel - 1) / panel * panel);
+    const std::uint64_t whole = std::min(size, panels_end - first);
+    stored.resize(whole);
+    rows.resize(whole);
+    MOE_RETURN_IF_ERROR(range.file->read_at(range.offset + first, stored));
+    panels_to_rows(*range.panels, range.component, whole / range.row_bytes, range.row_bytes,
+                   stored.data(), rows.data());
+    const std::span<const std::byte> wanted = std::span(rows).subspan(begin - first);
+    const std::size_t count = std::min(wanted.size(), out.size());
+    std::copy_n(wanted.begin(), count, out.begin());
+    out = out.subspan(count);
+    begin += count;
+  }
+  return out.empty() ? Status::ok() : range.file->read_at(range.offset + begin, out);
+}
+
 }  // namespace
 
 Status FileRange::read(std::uint64_t begin, std::span<std::byte> out) const {
   if (encoded != nullptr) return read_encoded(*this, begin, out);
+  if (panels.has_value()) return read_panels(*this, begin, out);
   if (runs == nullptr) return file->read_at(offset + begin, out);
   return RowGather(*runs, row_bytes)
       .for_each_piece(begin, out.size(),
                       [&](std::uint64_t from, std::uint64_t at, std::uint64_t size) {
                         return file->read_at(offset + from, out.subspan(at, size));
                       });
+}
+
+std::uint64_t FileRange::file_offset(std::uint64_t byte) const {
+  if (!panels.has_value()) return offset + byte;
+  return offset + byte_in_panels(*panels, component, bytes / row_bytes, row_bytes, byte);
 }
 
 std::uint64_t StoredMatrix::bytes() const {
@@ -72,10 +106,15 @@ StoredMatrix stored_matrix(const SourceMatrix& source) {
 }
 
 StoredMatrix stored_matrix(const ProjectionLayout& part, const File& file, std::uint64_t offset) {
-  StoredMatrix matrix{.format = part.format, .rows = part.rows, .cols = part.cols};
+  StoredMatrix matrix{
+      .format = in_order(part.format, RowOrder::kRows), .rows = part.rows, .cols = part.cols};
   for (Component c : stored_components(part.format)) {
-    matrix.ranges[c] = {
-        .file = &file, .offset = offset + part.offset_of(c), .bytes = part.bytes[c]};
+    FileRange& range = matrix.ranges[c];
+    range = {.file = &file, .offset = offset + part.offset_of(c), .bytes = part.bytes[c]};
+    if (part.format.row_order == RowOrder::kRows) continue;
+    range.row_bytes = part.bytes[c] / part.rows;
+    range.panels = part.format;
+    range.component = c;
   }
   return matrix;
 }

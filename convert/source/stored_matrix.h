@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,20 +15,25 @@
 namespace moepack {
 
 // Bytes of a file that outlives it: [offset, offset + bytes), or with `runs` those rows of what
-// begins at `offset`; with `encoded` the bytes that its encoding makes of what is there.
+// begins at `offset`; with `encoded` the bytes that its encoding makes of what is there; with
+// `panels` the rows of the panels that are there.
 struct FileRange {
   const File* file = nullptr;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::shared_ptr<const RowRuns> runs = nullptr;
-  std::uint64_t row_bytes = 0;                            // with `runs` and `encoded`
+  std::uint64_t row_bytes = 0;                            // with `runs`, `encoded` and `panels`
   std::shared_ptr<const SourceMatrix> encoded = nullptr;  // whole, in its stored format
-  Component component = Component::kCodes;                // of it
+  std::optional<WeightFormat> panels = {};                // their format; bytes is theirs too
+  Component component = Component::kCodes;                // of `encoded` or `panels`
 
   // Fills `out` with bytes [begin, begin + out.size()) of the range. Any number of threads.
   Status read(std::uint64_t begin, std::span<std::byte> out) const;
+  // Where byte `byte` of the range lies in the file; with `runs` and `encoded` about there.
+  std::uint64_t file_offset(std::uint64_t byte) const;
 };
 
+// Its rows follow each other in the ranges, whatever their order in the file.
 struct StoredMatrix {
   WeightFormat format;
   std::uint64_t rows = 0;
@@ -60,7 +66,7 @@ class BlockDecoder {
  public:
   // Elements [begin, begin + count) in row-major order, 0 < count <= kDecodeBlock; begin and the
   // end stand between groups, blocks and bytes: at a row's, or begin at a multiple of kDecodeBlock.
-  // Rows need no care: in every format they follow each other without a gap, and a group of affine
+  // Rows need no care: in every range they follow each other without a gap, and a group of affine
   // codes or a block starts at a whole byte, so any of them in a row are a matrix of their own.
   Result<DecodedBlock> decode(const StoredMatrix& matrix, std::uint64_t begin, std::uint64_t count);
 

@@ -24,7 +24,7 @@ Result<std::optional<ByteDifference>> RangeComparer::compare(const FileRange& he
     if (std::memcmp(a.data(), b.data(), size) == 0) continue;
     const auto pair = std::mismatch(a.begin(), a.end(), b.begin());
     return std::optional(ByteDifference{
-        .offset = here.offset + at + static_cast<std::uint64_t>(pair.first - a.begin()),
+        .offset = here.file_offset(at + static_cast<std::uint64_t>(pair.first - a.begin())),
         .expected = *pair.second,
         .found = *pair.first});
   }

@@ -113,8 +113,8 @@ std::optional<Difference> judge(const Place& place, const Finding& finding, Comp
   }
   const RoundingError& error = finding.error;
   if (error.beyond > 0) {
-    difference.offset = place.here.codes().offset +
-                        component_byte(place.here.format, Component::kCodes, error.first_element);
+    difference.offset = place.here.codes().file_offset(
+        component_byte(place.here.format, Component::kCodes, error.first_element));
     difference.what = std::to_string(error.beyond) + " values are farther from the source than " +
                       to_string(place.here.format) + " rounds, the first at row " +
                       std::to_string(error.first_element / place.here.cols) + ", column " +

@@ -39,7 +39,10 @@ std::string layout_members(const ExpertLayout& layout, std::uint64_t page_size,
             format_members(layout.of(p).format) + "}";
     text += p == Projection::kDown ? "\n" : ",\n";
   }
-  text += indent + "},\n" + indent + "\"components\": [";
+  text += indent + "}";
+  // Other engines would take the components for rows.
+  if (is_in_panels(layout)) return text;
+  text += ",\n" + indent + "\"components\": [";
   std::string_view separator = "\n";
   for (const LayoutComponent& c : layout_components(layout)) {
     const std::string quant = c.quant.empty() ? "" : ", \"quant\": " + json_quote(c.quant);
@@ -125,6 +128,10 @@ Status check_component(const JsonFields& fields, const LayoutComponent& expected
 
 Status check_components(const JsonFields& fields, std::string_view file,
                         const ExpertLayout& layout) {
+  if (is_in_panels(layout)) {
+    if (!fields.has("components")) return Status::ok();
+    return fields.error("components", "does not belong to a layout with a row_order");
+  }
   const std::vector<LayoutComponent> expected = layout_components(layout);
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* list, fields.array("components"));
   if (list->size() != expected.size()) {

@@ -13,9 +13,12 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kKeys{"format", "default_format", "outlier_layers"};
 
+// Blocks whose rows follow each other: the engines know nothing of panels.
 bool is_of_blocks(const ExpertLayout& layout) {
   return std::all_of(layout.projections.begin(), layout.projections.end(),
-                     [](const ProjectionLayout& p) { return is_block(p.format); });
+                     [](const ProjectionLayout& p) {
+                       return is_block(p.format) && p.format.row_order == RowOrder::kRows;
+                     });
 }
 
 // One layout and records in order. The engines take the stride from the file's size, so that they
@@ -85,6 +88,9 @@ std::string q3_members(const PackManifest& manifest, const std::string& indent) 
 }
 
 std::string q3_problem(const PackManifest& manifest) {
+  if (std::any_of(manifest.layouts.begin(), manifest.layouts.end(), is_in_panels)) {
+    return "its rows are in panels";
+  }
   if (q3_members(manifest, "").empty()) {
     return "not all experts of a layer are in the same blocks";
   }

@@ -174,6 +174,11 @@ Result<ResidentTensor> parse_tensor(const JsonFields& tensors, const std::string
   tensor.has_weight_suffix = take_component_suffix(name).has_value();
   tensor.name = name;
   MOE_ASSIGN_OR_RETURN(const JsonFields fields, tensors.object(key));
+  if (fields.has("row_order")) {
+    return fields.error("row_order",
+                        "is of expert packs; rows of resident tensors follow each other",
+                        "convert the model again");
+  }
   MOE_RETURN_IF_ERROR(fields.allow_only(
       {"offset", "size", "shape", "dtype", "format", "group_size", "scale_dtype"}));
   MOE_ASSIGN_OR_RETURN(tensor.format, parse_format_members(fields));

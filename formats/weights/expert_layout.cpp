@@ -1,6 +1,9 @@
 #include "formats/weights/expert_layout.h"
 
+#include <algorithm>
+
 #include "formats/base/bytes.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 
@@ -29,6 +32,16 @@ QMatrixView ExpertLayout::view(Projection p, const std::byte* record) const {
   QMatrixView view{.format = part.format, .rows = part.rows, .cols = part.cols};
   for (Component c : stored_components(part.format)) view.data[c] = record + part.offset_of(c);
   return view;
+}
+
+ExpertLayout in_order(ExpertLayout layout, RowOrder order) {
+  for (ProjectionLayout& part : layout.projections) part.format = in_order(part.format, order);
+  return layout;
+}
+
+bool is_in_panels(const ExpertLayout& layout) {
+  return std::any_of(layout.projections.begin(), layout.projections.end(),
+                     [](const auto& part) { return part.format.row_order == RowOrder::kPanels; });
 }
 
 std::optional<ExpertLayout> make_expert_layout(

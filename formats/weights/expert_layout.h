@@ -45,6 +45,12 @@ struct ExpertLayout {
   friend bool operator==(const ExpertLayout&, const ExpertLayout&) = default;
 };
 
+// The same record with its matrices in another order of rows, as far as their formats have it.
+// Offsets and sizes stay as they are.
+ExpertLayout in_order(ExpertLayout layout, RowOrder order);
+// Whether any matrix of the record is in panels.
+bool is_in_panels(const ExpertLayout& layout);
+
 // nullopt when a format cannot hold its projection's shape.
 std::optional<ExpertLayout> make_expert_layout(
     std::uint64_t hidden, std::uint64_t expert_width,

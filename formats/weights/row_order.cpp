@@ -140,6 +140,37 @@ void panels_to_rows(const WeightFormat& format, Component component, std::uint64
   move_rows<false>(format, component, rows, row_bytes, in, out);
 }
 
+void rows_to_order(const WeightFormat& format, Component component, std::uint64_t rows,
+                   std::uint64_t row_bytes, const std::byte* in, std::byte* out) {
+  if (format.row_order == RowOrder::kPanels) {
+    rows_to_panels(format, component, rows, row_bytes, in, out);
+  } else {
+    std::memcpy(out, in, rows * row_bytes);
+  }
+}
+
+std::uint64_t byte_in_panels(const WeightFormat& format, Component component, std::uint64_t rows,
+                             std::uint64_t row_bytes, std::uint64_t byte) {
+  const std::uint64_t row = byte / row_bytes;
+  if (row >= rows / kPanelRows * kPanelRows) return byte;
+  const RowUnits units = row_units(format, component);
+  const std::uint64_t in_row = byte % row_bytes;
+  const std::uint64_t in_period = in_row % units.period;
+  // The unit's first byte in its period, and its size.
+  std::uint64_t first = 0;
+  std::uint64_t size = units.lead;
+  if (in_period >= units.period - units.tail) {
+    first = units.period - units.tail;
+    size = units.tail;
+  } else if (in_period >= units.lead) {
+    first = units.lead + (in_period - units.lead) / kWord * kWord;
+    size = kWord;
+  }
+  const std::uint64_t lane = row % kPanelRows;
+  const std::uint64_t unit_at = in_row - in_period + first;
+  return (row - lane) * row_bytes + kPanelRows * unit_at + lane * size + in_period - first;
+}
+
 std::uint64_t panel_bytes(const QMatrixView& matrix) {
   std::uint64_t sum = 0;
   for (std::uint64_t bytes : row_bytes_of(matrix.format, matrix.cols)) sum += kPanelRows * bytes;

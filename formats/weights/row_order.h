@@ -44,6 +44,15 @@ void rows_to_panels(const WeightFormat& format, Component component, std::uint64
 void panels_to_rows(const WeightFormat& format, Component component, std::uint64_t rows,
                     std::uint64_t row_bytes, const std::byte* in, std::byte* out);
 
+// Rows into the order of `format`, which may be their own: then they are copied.
+void rows_to_order(const WeightFormat& format, Component component, std::uint64_t rows,
+                   std::uint64_t row_bytes, const std::byte* in, std::byte* out);
+
+// Where byte `byte` of the rows of a component lies in the component's bytes when its `rows` rows
+// of `row_bytes` are in panels.
+std::uint64_t byte_in_panels(const WeightFormat& format, Component component, std::uint64_t rows,
+                             std::uint64_t row_bytes, std::uint64_t byte);
+
 // The panel that begins at row `row` as rows, in `buffer` of panel_bytes(matrix).
 QMatrixView restore_panel(const QMatrixView& matrix, std::uint64_t row,
                           std::span<std::byte> buffer);

@@ -136,6 +136,9 @@ TEST(ResidentManifest, ErrorsNameTheTensor) {
                {"tensors.lm_head.weight.size", "641", "640"});
   expect_error(parse(replaced(text, "\"lm_head.scales\"", "\"lm_head.scale\"")),
                StatusCode::kCorrupt, {"lm_head"});
+  expect_error(parse(replaced(text, "\"format\": \"q4\"",
+                              "\"format\": \"q4\", \"row_order\": \"panels16\"")),
+               StatusCode::kCorrupt, {"tensors.lm_head.weight.row_order", "expert packs"});
   expect_error(parse(replaced(text, "\"format\": \"q4\"", "\"format\": \"q9\"")),
                StatusCode::kCorrupt, {"tensors.lm_head.weight.format", "q9"});
   expect_error(parse(replaced(text, "\"norm\": \"one_plus\"", "\"norm\": \"maybe\"")),

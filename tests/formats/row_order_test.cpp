@@ -63,6 +63,24 @@ TEST(RowOrder, PanelsBecomeTheRowsAgain) {
   }
 }
 
+TEST(RowOrder, EveryByteLiesWhereItIsSaid) {
+  std::uint32_t seed = 900;
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    if (!has_panels(format)) continue;
+    const test::TestMatrix matrix(format, 37, 768, test::Values::kUsual, 1, ++seed);
+    const test::PanelMatrix panels(matrix.view(), 1);
+    const MatrixBytes bytes = matrix_bytes(format, 37, 768).value();
+    for (Component c : stored_components(format)) {
+      for (std::uint64_t i = 0; i < bytes[c]; ++i) {
+        const std::uint64_t at = byte_in_panels(format, c, 37, bytes[c] / 37, i);
+        ASSERT_LT(at, bytes[c]);
+        ASSERT_EQ(panels.view().data[c][at], matrix.view().data[c][i])
+            << to_string(format) << ' ' << component_name(c) << ' ' << i;
+      }
+    }
+  }
+}
+
 // Where a unit lies, counted by hand.
 TEST(RowOrder, UnitsOfARowLieSideBySide) {
   const WeightFormat q40{.id = QFormatId::kQ40};

@@ -85,9 +85,10 @@ Status plan_model(const ExportOptions& options, Plan& plan, ExportReport& report
   report.pack = model.pack_path.filename().string();
   report.expert_directory = plan.experts.directory;
   report.expert_bits = plan.experts.bits;
-  report.expert_size = plan.experts.record_bytes;
-  report.bytes_read = model.residents.data_size +
-                      plan.experts.record_bytes * model.pack.num_experts * model.pack.num_layers;
+  report.expert_size = plan.experts.layout.record_bytes;
+  report.bytes_read = model.residents.data_size + plan.experts.layout.record_bytes *
+                                                      model.pack.num_experts *
+                                                      model.pack.num_layers;
   if (plan.experts.bits == 2) {
     report.notes.emplace_back("the engines read packed_experts_2bit with their flag --2bit");
   }
@@ -97,7 +98,8 @@ Status plan_model(const ExportOptions& options, Plan& plan, ExportReport& report
 std::uint64_t bytes_to_write(const Plan& plan) {
   if (plan.experts.is_plain) return plan.weights.data_size;
   const PackManifest& pack = plan.model->pack;
-  return plan.weights.data_size + plan.experts.record_bytes * pack.num_experts * pack.num_layers;
+  return plan.weights.data_size +
+         plan.experts.layout.record_bytes * pack.num_experts * pack.num_layers;
 }
 
 Status write_companions(const ExportOptions& options, const Plan& plan, ExportDirectory& directory,

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "convert/job/parallel.h"
-#include "formats/base/checksum.h"
+#include "convert/job/record_stream.h"
+#include "convert/pack/copy_record.h"
 #include "formats/base/file.h"
 #include "formats/base/json_fields.h"
 #include "formats/flashmoe/engine_files.h"
@@ -30,13 +31,13 @@ Status refuse(const ModelDir& model, const std::string& what) {
                      "and BF16 scales; convert with --expert-format q4");
 }
 
-// The only layout in use.
-Result<const ExpertLayout*> uniform_layout(const ModelDir& model) {
+// The only layout in use, with its rows as the engines read them.
+Result<ExpertLayout> uniform_layout(const ModelDir& model) {
   const PackManifest& pack = model.pack;
-  const ExpertLayout& layout = pack.layout_of(0, 0);
+  const ExpertLayout layout = in_order(pack.layout_of(0, 0), RowOrder::kRows);
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
-      if (pack.layout_of(l, e) == layout) continue;
+      if (in_order(pack.layout_of(l, e), RowOrder::kRows) == layout) continue;
       return refuse(model, "layer " + std::to_string(l) + ", expert " + std::to_string(e) +
                                " has another format than layer 0, expert 0");
     }
@@ -49,12 +50,13 @@ Result<const ExpertLayout*> uniform_layout(const ModelDir& model) {
                              to_string(found) + " with " +
                              std::string(dtype_name(found.scale_type)) + " scales");
   }
-  return &layout;
+  return layout;
 }
 
-bool is_plain_layer(const LayerEntry& layer, std::uint64_t record) {
+bool is_plain_layer(const PackManifest& pack, const LayerEntry& layer, std::uint64_t record) {
   for (std::size_t e = 0; e < layer.experts.size(); ++e) {
     if (layer.experts[e].offset != e * record) return false;
+    if (is_in_panels(pack.layouts[layer.experts[e].layout])) return false;
   }
   return layer.file_size == layer.experts.size() * record;
 }
@@ -76,28 +78,18 @@ std::string layout_text(const PackManifest& pack, const ExpertLayout& layout) {
   return text + "\n  ]\n}\n";
 }
 
-Status copy_record(const PackManifest& pack, const File& source, const ExpertEntry& expert,
-                   std::uint32_t number, std::span<std::byte> record) {
-  MOE_RETURN_IF_ERROR(source.read_at(expert.offset, record));
-  const std::uint64_t sum = checksum(record);
-  if (!pack.has_checksums || sum == expert.checksum) return Status::ok();
-  return corrupt(Where{.file = source.path(), .tensor = {}, .offset = expert.offset},
-                 "expert " + std::to_string(number) + " has checksum " + checksum_text(sum) + ", " +
-                     kPackManifestName + " says " + checksum_text(expert.checksum),
-                 "the file is damaged; convert the checkpoint again");
-}
-
-Status write_layer(const ModelDir& model, const LayerEntry& layer, std::uint64_t record,
+Status write_layer(const ModelDir& model, std::uint32_t l, const ExpertLayout& layout,
                    const fs::path& path, std::size_t threads, ProgressCounter& progress) {
+  const LayerEntry& layer = model.pack.layers[l];
   MOE_ASSIGN_OR_RETURN(const File source, File::open(model.pack_path / layer.file));
   MOE_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
-  std::vector<std::vector<std::byte>> buffers(threads);
+  std::vector<AlignedBuffer> buffers(threads);
   const auto copy = [&](std::size_t e, std::size_t worker) -> Status {
-    buffers[worker].resize(record);
-    MOE_RETURN_IF_ERROR(copy_record(model.pack, source, layer.experts[e],
-                                    static_cast<std::uint32_t>(e), buffers[worker]));
-    MOE_RETURN_IF_ERROR(file.write_at(e * record, buffers[worker]));
-    progress.add_bytes(record);
+    RecordStream record(file, e * layout.record_bytes, buffers[worker]);
+    MOE_RETURN_IF_ERROR(
+        copy_record(model.pack, l, static_cast<std::uint32_t>(e), source, layout, record));
+    MOE_RETURN_IF_ERROR(record.finish().status());
+    progress.add_bytes(layout.record_bytes);
     return Status::ok();
   };
   MOE_RETURN_IF_ERROR(parallel_items(layer.experts.size(), threads, copy));
@@ -116,14 +108,13 @@ bool link_layer(const fs::path& from, const fs::path& to) {
 }  // namespace
 
 Result<ExpertExport> plan_expert_export(const ModelDir& model) {
-  MOE_ASSIGN_OR_RETURN(const ExpertLayout* layout, uniform_layout(model));
   ExpertExport plan;
-  plan.bits = qformat_info(layout->of(Projection::kGate).format.id).bits;
+  MOE_ASSIGN_OR_RETURN(plan.layout, uniform_layout(model));
+  plan.bits = qformat_info(plan.layout.of(Projection::kGate).format.id).bits;
   plan.directory = plan.bits == 2 ? kTwoBitPackName : kDefaultPackName;
-  plan.record_bytes = layout->record_bytes;
   plan.is_plain = true;
   for (const LayerEntry& layer : model.pack.layers) {
-    plan.is_plain = plan.is_plain && is_plain_layer(layer, plan.record_bytes);
+    plan.is_plain = plan.is_plain && is_plain_layer(model.pack, layer, plan.layout.record_bytes);
   }
   return plan;
 }
@@ -136,19 +127,18 @@ Result<ExpertFiles> write_export_experts(const ModelDir& model, const ExpertExpo
   for (std::uint32_t l = 0; l < model.pack.num_layers; ++l) {
     const LayerEntry& layer = model.pack.layers[l];
     const fs::path path = directory.add_file(fs::path(plan.directory) / layer_file_name(l));
-    if (is_plain_layer(layer, plan.record_bytes) &&
+    if (is_plain_layer(model.pack, layer, plan.layout.record_bytes) &&
         link_layer(model.pack_path / layer.file, path)) {
       progress.add_bytes(layer.file_size);
       ++files.linked;
     } else {
-      MOE_RETURN_IF_ERROR(write_layer(model, layer, plan.record_bytes, path, threads, progress));
+      MOE_RETURN_IF_ERROR(write_layer(model, l, plan.layout, path, threads, progress));
       ++files.written;
     }
     progress.layer_done();
   }
   const fs::path manifest = directory.add_file(fs::path(plan.directory) / kPackManifestName);
-  MOE_RETURN_IF_ERROR(
-      write_text_file(manifest, layout_text(model.pack, model.pack.layout_of(0, 0))));
+  MOE_RETURN_IF_ERROR(write_text_file(manifest, layout_text(model.pack, plan.layout)));
   MOE_RETURN_IF_ERROR(sync_directory(pack));
   return files;
 }

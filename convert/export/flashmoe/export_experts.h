@@ -15,7 +15,7 @@ namespace moepack {
 struct ExpertExport {
   std::string directory;  // "packed_experts" of 4 bits, "packed_experts_2bit" of 2
   std::uint32_t bits = 0;
-  std::uint64_t record_bytes = 0;
+  ExpertLayout layout;    // of every record as it is written: its rows follow each other
   bool is_plain = false;  // the layer files are already what the engines read
 };
 
@@ -29,7 +29,8 @@ struct ExpertFiles {
 };
 
 // Fills `directory`: links each layer file that is plain where the file system allows it, and
-// writes the others, records in order and checked against their checksums. layout.json comes last.
+// writes the others, records in order, their rows too, and checked against their checksums.
+// layout.json comes last.
 Result<ExpertFiles> write_export_experts(const ModelDir& model, const ExpertExport& plan,
                                          std::size_t threads, ExportDirectory& directory,
                                          ProgressCounter& progress);

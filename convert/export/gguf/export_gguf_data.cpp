@@ -10,6 +10,7 @@
 #include "convert/export/flashmoe/resident_reader.h"
 #include "convert/job/parallel.h"
 #include "convert/source/expert_name.h"
+#include "convert/source/stored_matrix.h"
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
@@ -32,14 +33,14 @@ struct Worker {
 
 // A matrix of the model and what becomes of it.
 struct Job {
-  std::function<Status(std::uint64_t offset, std::span<std::byte> out)> read;
+  // Bytes of a component from its byte `at` on; its rows follow each other.
+  std::function<Status(Component component, std::uint64_t at, std::span<std::byte> out)> read;
   std::string file;  // for messages
   std::string name;
   WeightFormat format;
   std::uint64_t rows = 0;
   std::uint64_t cols = 0;
   MatrixBytes bytes;
-  Components<std::uint64_t> offsets;
   GgufChange change = GgufChange::kNone;
   QFormatId target = QFormatId::kF32;
   const RowRuns* gather = nullptr;  // as GgufResident's; nullptr or empty: none
@@ -73,17 +74,17 @@ std::uint64_t unit_values(QFormatId target) {
 // Rows [begin, begin + count) of the output's order, of one component.
 Status read_component(const Job& job, Component component, std::uint64_t begin, std::uint64_t count,
                       Worker& worker) {
-  const std::uint64_t offset = job.offsets[component];
   const std::uint64_t row_bytes = job.bytes[component] / job.rows;
   std::vector<std::byte>& out = worker.parts[component];
   out.resize(row_bytes * count);
   if (job.gather == nullptr || job.gather->empty()) {
-    return job.read(offset + begin * row_bytes, out);
+    return job.read(component, begin * row_bytes, out);
   }
   const RowGather gather(*job.gather, row_bytes);
   return gather.for_each_piece(begin * row_bytes, out.size(),
                                [&](std::uint64_t source, std::uint64_t at, std::uint64_t size) {
-                                 return job.read(offset + source, std::span(out).subspan(at, size));
+                                 return job.read(component, source,
+                                                 std::span(out).subspan(at, size));
                                });
 }
 
@@ -207,8 +208,8 @@ Job resident_job(const ModelDir& model, const ResidentReader& reader, const Gguf
                  std::span<const GgufOutputTensor> tensors) {
   const ResidentTensor& source = *resident.source;
   Job job;
-  job.read = [&reader](std::uint64_t offset, std::span<std::byte> out) {
-    return reader.read_at(offset, out);
+  job.read = [&reader, &source](Component c, std::uint64_t at, std::span<std::byte> out) {
+    return reader.read_at(source.offsets[c] + at, out);
   };
   job.file = (model.path / kResidentDataName).string();
   job.name = source.name;
@@ -216,7 +217,6 @@ Job resident_job(const ModelDir& model, const ResidentReader& reader, const Gguf
   job.rows = resident.rows;
   job.cols = resident.cols;
   job.bytes = source.bytes;
-  job.offsets = source.offsets;
   job.change = resident.change;
   job.target = resident.target;
   job.gather = &resident.gather;
@@ -265,18 +265,16 @@ Job expert_job(const ModelDir& model, const GgufPlan& plan, const LayerFile& at,
   const ProjectionLayout& layout = model.pack.layout_of(at.layer, expert).of(projection);
   const std::uint64_t record = model.pack.layers[at.layer].experts[expert].offset;
   Job job;
-  job.read = [&file = at.file](std::uint64_t offset, std::span<std::byte> out) {
-    return file.read_at(offset, out);
+  const StoredMatrix stored = stored_matrix(layout, at.file, record);
+  job.read = [stored](Component c, std::uint64_t begin, std::span<std::byte> out) {
+    return stored.ranges[c].read(begin, out);
   };
   job.file = at.file.path();
   job.name = expert_name(at.layer, expert, projection);
-  job.format = layout.format;
+  job.format = stored.format;
   job.rows = layout.rows;
   job.cols = layout.cols;
   job.bytes = layout.bytes;
-  for (Component c : stored_components(layout.format)) {
-    job.offsets[c] = record + layout.offset_of(c);
-  }
   job.target = plan.layers[at.layer].targets[static_cast<std::size_t>(projection)];
   job.change = is_affine(layout.format) ? GgufChange::kBlocks : GgufChange::kNone;
   return job;

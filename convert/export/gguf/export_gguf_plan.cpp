@@ -9,6 +9,7 @@
 #include "convert/source/v_head_rows.h"
 #include "formats/weights/affine_blocks.h"
 #include "formats/weights/format_json.h"
+#include "formats/weights/row_order.h"
 
 namespace moepack {
 namespace {
@@ -292,7 +293,8 @@ void count_blocks(const ModelDir& model, GgufPlan& plan) {
     for (Projection p : kAllProjections) {
       std::set<std::string> seen;
       for (std::uint32_t e = 0; e < model.pack.num_experts; ++e) {
-        const WeightFormat& from = model.pack.layout_of(layer, e).of(p).format;
+        const WeightFormat from =
+            in_order(model.pack.layout_of(layer, e).of(p).format, RowOrder::kRows);
         if (seen.insert(to_string(from)).second) {
           count(from, plan.layers[layer].targets[static_cast<std::size_t>(p)]);
         }
