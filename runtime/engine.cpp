@@ -166,6 +166,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
   MemoryRequest request =
       memory_request(options, state_form(*selected.kernels, options.kv_encoding));
+  const bool any_cut = is_batch_invariant(*selected.kernels, options.activations, dir);
+  // A prompt is saved where it may be cut: at chunks, which must not change with free memory.
+  if (request.saves_sequence && !any_cut && request.chunk_tokens == 0) {
+    request.chunk_tokens = kMostCachedChunk;
+  }
   auto impl = std::make_unique<Impl>();
   MOE_ASSIGN_OR_RETURN(impl->plan,
                        plan_memory(dir.config, resident_memory(dir), dir.pack, request));
@@ -181,8 +186,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
       ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
   impl->options = options;
   impl->options.chunk_tokens = static_cast<std::uint32_t>(request.chunk_tokens);
-  impl->cut_tokens =
-      is_batch_invariant(*selected.kernels, options.activations, dir) ? 1 : request.chunk_tokens;
+  impl->cut_tokens = any_cut ? 1 : request.chunk_tokens;
   impl->config = dir.config;
   impl->size = moepack::model_size(dir.config, weights, dir.pack);
   impl->identity = {

@@ -90,7 +90,9 @@ Result<PromptReuse> forward_prompt(Engine& engine, std::span<const std::int32_t>
   std::uint64_t seen = reuse.reused;
   seconds = 0;
   const std::uint64_t cut = last_cut(engine, prompt.size());
-  if (!options.read_only && cut > seen) {
+  // A file that goes beyond the prompt knows more than this prompt could leave there.
+  const bool goes_beyond = !reuse.is_other_kind && reuse.common == prompt.size();
+  if (!options.read_only && !goes_beyond && cut > seen) {
     const Clock::time_point start = Clock::now();
     MOE_RETURN_IF_ERROR(engine.forward(prompt.subspan(seen, cut - seen), cut - seen, {}));
     seconds += seconds_since(start);

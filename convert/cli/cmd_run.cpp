@@ -148,10 +148,12 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
 }
 
 // What of the file could not be used, and why.
-std::string unused_text(const PromptReuse& reuse) {
+std::string unused_text(const PromptReuse& reuse, std::size_t prompt_tokens) {
   if (!reuse.has_file) return "";
   if (reuse.is_other_kind) return "; its states come of other kernels, activations or chunks";
   if (reuse.common == reuse.saved || reuse.reused != 0) return "";
+  if (reuse.common == prompt_tokens)
+    return "; it goes beyond the prompt, and its state cannot be cut";
   return "; its text is another from token " + std::to_string(reuse.common) + " on";
 }
 
@@ -161,7 +163,7 @@ std::string reuse_text(const PromptReuse& reuse, std::size_t prompt_tokens,
   std::string text = "prompt cache: " + std::to_string(reuse.reused) + " of " +
                      std::to_string(prompt_tokens) + " tokens taken from " + file;
   if (!reuse.has_file) text = "prompt cache: " + file + " is new";
-  text += unused_text(reuse);
+  text += unused_text(reuse, prompt_tokens);
   if (reuse.written != 0) text += "; " + std::to_string(reuse.written) + " saved in it";
   return text + "\n";
 }

@@ -120,7 +120,8 @@ std::optional<std::uint64_t> free_space(const std::filesystem::path& path);
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  // `alignment` is a power of two. Large buffers ask for large pages. Fails with kIo when memory is short.
+  // `alignment` is a power of two. Large buffers ask for large pages. Fails with kIo when memory is
+  // short.
   static Result<AlignedBuffer> allocate(std::size_t size_bytes, std::size_t alignment);
 
   std::byte* data() { return data_.get(); }

@@ -71,8 +71,8 @@ CpuLevel level_from_cpuid(const CpuidReport& report) {
       has_all(report.leaf7_ebx, kLeaf7Avx512f | kLeaf7Avx512dq | kLeaf7Avx512bw | kLeaf7Avx512vl) &&
       has_all(report.xcr0, kXcr0Avx512);
   if (!avx512) return CpuLevel::kAvx2;
-  const bool vnni = has_all(report.leaf7_ecx,
-                            kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
+  const bool vnni =
+      has_all(report.leaf7_ecx, kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
   return vnni ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
 }
 

@@ -224,8 +224,11 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   if (limits.activations == ActivationType::kInt8) {
-    ThreadPool pool(limits.threads);
-    put_in_panels(weights, kernels.codes, pool);
+    MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
+      ThreadPool pool(limits.threads);
+      put_in_panels(weights, kernels.codes, pool);
+      return Status::ok();
+    }));
   }
   return std::unique_ptr<ForwardBackend>(
       new CpuForward(config, std::move(weights), std::move(store), kernels, limits,

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -103,7 +103,7 @@ Result<std::uint64_t> read_in_order(std::span<const ReadPiece> pieces,
   others.reserve(threads - 1);
   try {
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work, i);
-  } catch (const std::system_error&) {  // fewer do the same work
+  } catch (const std::exception&) {  // no thread, or no memory for one: fewer do the same work
   }
   work(0);
   for (std::thread& thread : others) thread.join();

@@ -35,25 +35,25 @@ std::vector<QMatrixView*> matrices_of(ModelWeights& weights) {
   return out;
 }
 
-// A panel and the rows that it is made of take the same bytes.
+// A panel and the rows that it is made of take the same bytes. `rows`: room for a panel.
 void move_panels(const QMatrixView& matrix, Component component, std::uint64_t row_bytes,
-                 std::size_t begin, std::size_t end) {
+                 std::size_t begin, std::size_t end, std::vector<std::byte>& rows) {
   // The bytes are of ModelWeights::data, which the caller may change.
   auto* bytes = const_cast<std::byte*>(matrix.data[component]);
   const std::uint64_t panel = kPanelRows * row_bytes;
-  std::vector<std::byte> rows(panel);
   for (std::size_t i = begin; i < end; ++i) {
     std::memcpy(rows.data(), bytes + i * panel, panel);
     rows_to_panels(matrix.format, component, kPanelRows, row_bytes, rows.data(), bytes + i * panel);
   }
 }
 
-void put_in_panels(const QMatrixView& matrix, ThreadPool& pool) {
+void put_in_panels(const QMatrixView& matrix, ThreadPool& pool,
+                   std::vector<std::vector<std::byte>>& rows) {
   const MatrixBytes bytes = *matrix_bytes(matrix.format, matrix.rows, matrix.cols);
   for (Component c : stored_components(matrix.format)) {
     pool.parallel_for(matrix.rows / kPanelRows, kPanelsPerTask,
-                      [&](std::size_t begin, std::size_t end, std::size_t) {
-                        move_panels(matrix, c, bytes[c] / matrix.rows, begin, end);
+                      [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                        move_panels(matrix, c, bytes[c] / matrix.rows, begin, end, rows[worker]);
                       });
   }
 }
@@ -62,9 +62,14 @@ void put_in_panels(const QMatrixView& matrix, ThreadPool& pool) {
 
 void put_in_panels(ModelWeights& weights, const CodeKernels& codes, ThreadPool& pool) {
   const bool is_tied = weights.lm_head.codes() == weights.embedding.codes();
-  for (QMatrixView* matrix : matrices_of(weights)) {
-    if (!codes.reads_panels(matrix->format)) continue;
-    put_in_panels(*matrix, pool);
+  std::vector<QMatrixView*> matrices = matrices_of(weights);
+  std::erase_if(matrices,
+                [&](const QMatrixView* matrix) { return !codes.reads_panels(matrix->format); });
+  std::uint64_t widest = 0;
+  for (const QMatrixView* matrix : matrices) widest = std::max(widest, panel_bytes(*matrix));
+  std::vector<std::vector<std::byte>> rows(pool.size(), std::vector<std::byte>(widest));
+  for (QMatrixView* matrix : matrices) {
+    put_in_panels(*matrix, pool, rows);
     matrix->format = in_order(matrix->format, RowOrder::kPanels);
   }
   if (is_tied) weights.embedding.format = weights.lm_head.format;

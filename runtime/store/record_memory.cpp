@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
-#include <utility>
 
 #include "formats/base/bytes.h"
 #include "formats/base/large_pages.h"
@@ -51,12 +50,6 @@ std::uint64_t record_memory_overhead(std::uint64_t budget_bytes) {
 RecordMemory::RecordMemory(std::uint64_t budget_bytes)
     : has_areas_(takes_areas(budget_bytes)), area_bytes_(area_bytes(budget_bytes)) {}
 
-RecordMemory::RecordMemory(RecordMemory&& other) noexcept
-    : has_areas_(other.has_areas_),
-      area_bytes_(other.area_bytes_),
-      areas_(std::exchange(other.areas_, {})),
-      empty_(std::exchange(other.empty_, {})) {}
-
 RecordMemory::~RecordMemory() {
   for (const Area& area : areas_) (void)::munmap(area.begin, area.size);
 }
@@ -87,8 +80,14 @@ Result<std::span<std::byte>> RecordMemory::take_alone(std::uint64_t bytes) {
 
 Status RecordMemory::begin_area(std::uint64_t bytes) {
   areas_.reserve(areas_.size() + 1);
-  const std::uint64_t size = std::max(area_bytes_, align_up(bytes, kLargePage));
+  const std::uint64_t least = align_up(bytes, kLargePage);
+  std::uint64_t size = std::max(area_bytes_, least);
   std::byte* begin = reserve(size);
+  // Where addresses are short, a smaller area does as well.
+  while (begin == nullptr && size > least) {
+    size = std::max(least, align_up(size / 2, kLargePage));
+    begin = reserve(size);
+  }
   if (begin == nullptr) return out_of_memory("an area of records", size);
   areas_.push_back({begin, size, 0});
   return Status::ok();

@@ -15,8 +15,9 @@
 
 namespace moepack {
 
-// What the memory of a cache of `budget_bytes` may hold beyond the records that it was asked for:
-// a large page at the end of each area that is begun.
+// About what the memory of a cache of `budget_bytes` holds beyond the records that it was asked
+// for: a large page at the end of each area that is begun. Records that were given back may leave
+// parts of large pages until the system takes them.
 std::uint64_t record_memory_overhead(std::uint64_t budget_bytes);
 
 class RecordMemory {
@@ -24,7 +25,6 @@ class RecordMemory {
   // For records of `budget_bytes` in all.
   explicit RecordMemory(std::uint64_t budget_bytes);
   ~RecordMemory();
-  RecordMemory(RecordMemory&& other) noexcept;
   RecordMemory(const RecordMemory&) = delete;
   RecordMemory& operator=(const RecordMemory&) = delete;
 

@@ -44,17 +44,17 @@ enum class Subject { kDemo, kTinyBf16, kTinyMlx3Bit };
 class Invariance : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
-    std::filesystem::path checkpoint = test::demo_mlx_model();
+    checkpoint_ = test::demo_mlx_model();
     if (GetParam() != Subject::kDemo) {
-      checkpoint = dir_ / "checkpoint";
+      checkpoint_ = dir_ / "checkpoint";
       test::TinyModelOptions tiny;
       if (GetParam() == Subject::kTinyMlx3Bit) {
         tiny.layout = test::TinyLayout::kMlx;
         tiny.bits = 3;
       }
-      test::write_tiny_model(checkpoint, tiny);
+      test::write_tiny_model(checkpoint_, tiny);
     }
-    model_ = test::convert_for_test(checkpoint, dir_);
+    model_ = test::convert_for_test(checkpoint_, dir_);
     ASSERT_FALSE(model_.empty());
     options_ = test::reference_options(model_);
     ASSERT_OK_AND_ASSIGN(const ParsedConfig config, read_model_config(model_ / "config.json"));
@@ -69,6 +69,7 @@ class Invariance : public ::testing::TestWithParam<Subject> {
   }
 
   test::TempDir dir_;
+  std::filesystem::path checkpoint_;
   std::filesystem::path model_;
   EngineOptions options_;
   std::vector<std::int32_t> ids_;
@@ -108,6 +109,39 @@ TEST_P(Invariance, BytesAsInputs) {
       options.chunk_tokens = chunk;
       options.threads = 1 + chunk % 3;
       expect_same(options);
+    }
+  }
+}
+
+// Experts whose rows are in panels: the bits of rows, whatever computes with them.
+TEST_P(Invariance, RowOrder) {
+  if (GetParam() == Subject::kTinyBf16) return;  // plain floats have no panels
+  ConvertOptions convert;
+  convert.row_order = RowOrder::kPanels;
+  const test::TempDir other;
+  const std::filesystem::path panels = test::convert_for_test(checkpoint_, other, convert);
+  ASSERT_FALSE(panels.empty());
+  std::vector<EngineOptions> kinds{options_};
+  for (const ActivationType activations : {ActivationType::kFloat32, ActivationType::kInt8}) {
+    for (const CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+                                 CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+      if (!has_cpu_level(level)) continue;
+      kinds.push_back(options_);
+      kinds.back().backend = Backend::kCpu;
+      kinds.back().cpu_level = level;
+      kinds.back().activations = activations;
+    }
+  }
+  for (EngineOptions options : kinds) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{20}}) {
+      const std::span ids = std::span(ids_).first(count);
+      options.model = model_;
+      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> rows, Engine::open(options));
+      options.model = panels;
+      options.threads = 3;
+      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+      EXPECT_TRUE(same_bits(all_logits(*engine, ids), all_logits(*rows, ids)))
+          << engine->kernels_name() << ' ' << activation_type_name(options.activations);
     }
   }
 }

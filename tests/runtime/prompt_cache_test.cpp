@@ -133,7 +133,7 @@ TEST_P(PromptCacheTest, OtherPrompts) {
   expect_same(shorter, "shorter");
   EXPECT_EQ(reuse_.common, 70U);
   EXPECT_EQ(reuse_.reused, GetParam().has_recurrent ? 0U : cut(70));
-  EXPECT_EQ(reuse_.written, GetParam().has_recurrent ? cut(70) : 0U);
+  EXPECT_EQ(reuse_.written, 0U) << "the file goes beyond the prompt";
   Ids branch = text;
   for (std::size_t i = 40; i < branch.size(); ++i) branch[i] = (branch[i] + 1) % 288;
   expect_same(branch, "branch");
