@@ -6,7 +6,7 @@ void add_row_order(CLI::App& command, std::string& name) {
   command
       .add_option("--row-order", name,
                   "Order of the rows of the experts' matrices; panels16: 16 side by side, which "
-                  "--activations i8 reads faster and no other engine reads")
+                  "8-bit activations read faster and no other engine reads")
       ->check(CLI::IsMember({"rows", "panels16"}))
       ->capture_default_str();
 }
