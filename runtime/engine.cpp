@@ -58,6 +58,19 @@ Status check_kv_encoding(const EngineOptions& options) {
                           "give --kv-cache-type f32, or another --backend");
 }
 
+// A saved sequence names the weights that it belongs to by their checksums.
+Status check_saves(const EngineOptions& options, const ModelDir& dir) {
+  const bool is_known =
+      dir.pack.has_checksums &&
+      std::all_of(dir.overlays.begin(), dir.overlays.end(),
+                  [](const ResidentOverlay& overlay) { return overlay.has_checksum; });
+  if (!options.saves_sequence || is_known) return Status::ok();
+  return unsupported(Where{.file = dir.pack_path.string()},
+                     "experts without checksums cannot be told from others of the same shape, so a "
+                     "saved prompt would not know its model",
+                     "adopt the model with moepack import, or leave --prompt-cache out");
+}
+
 MemoryRequest memory_request(const EngineOptions& options, const StateForm& form) {
   MemoryRequest request{.context = options.context,
                         .chunk_tokens = options.chunk_tokens,
@@ -164,6 +177,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   MOE_ASSIGN_OR_RETURN(const SelectedModel selected, open_selected_model(options));
   const ModelDir& dir = selected.dir;
   MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
+  MOE_RETURN_IF_ERROR(check_saves(options, dir));
   MemoryRequest request =
       memory_request(options, state_form(*selected.kernels, options.kv_encoding));
   const bool any_cut = is_batch_invariant(*selected.kernels, options.activations, dir);

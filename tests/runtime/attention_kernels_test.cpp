@@ -15,6 +15,7 @@
 #include "formats/base/dtype.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/kv_cache.h"
+#include "tests/support/cpu_levels.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {
@@ -295,9 +296,7 @@ std::string level_name(const testing::TestParamInfo<CpuLevel>& level) {
   return std::string(cpu_level_name(level.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, SimdAttention,
-                         testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
-                                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon),
+INSTANTIATE_TEST_SUITE_P(Levels, SimdAttention, testing::ValuesIn(test::levels_to_test()),
                          level_name);
 
 // ---- Caches -------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "runtime/cpu/code_rows.h"
 #include "runtime/cpu/codes_reference.h"
 #include "runtime/model/kernels.h"
+#include "tests/support/cpu_levels.h"
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/panel_matrix.h"
 #include "tests/support/test_matrix.h"
@@ -185,9 +186,7 @@ TEST(CodeDefinition, IsTheProductOfTheRoundedInputs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsTest,
-                         testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
-                                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon),
+INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsTest, testing::ValuesIn(test::levels_to_test()),
                          [](const auto& level) {
                            return std::string(cpu_level_name(level.param));
                          });

@@ -15,6 +15,7 @@
 
 #include "runtime/model/delta_net_blocks.h"
 #include "runtime/model/kernels.h"
+#include "tests/support/cpu_levels.h"
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/status_matchers.h"
 
@@ -257,9 +258,7 @@ TEST_P(DeltaBlock, ScaleAndGate) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, DeltaBlock,
-                         testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
-                                         CpuLevel::kNeon),
+INSTANTIATE_TEST_SUITE_P(Levels, DeltaBlock, testing::ValuesIn(test::levels_to_test()),
                          [](const testing::TestParamInfo<CpuLevel>& level) {
                            return std::string(cpu_level_name(level.param));
                          });
@@ -513,8 +512,7 @@ TEST_P(DeltaMixer, SavedAndCopiedStatesGoOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, DeltaMixer,
-                         testing::Combine(testing::Values(CpuLevel::kScalar, CpuLevel::kAvx2,
-                                                          CpuLevel::kAvx512, CpuLevel::kNeon),
+                         testing::Combine(testing::ValuesIn(test::levels_to_test()),
                                           testing::Range<std::size_t>(0, std::size(kShapes))),
                          [](const testing::TestParamInfo<MixerCase>& one) {
                            return std::string(cpu_level_name(std::get<0>(one.param))) + "_" +
