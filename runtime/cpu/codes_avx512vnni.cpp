@@ -27,26 +27,11 @@ CodeMultiply find_codes(const WeightFormat& format) {
   return found;
 }
 
-bool supports(const WeightFormat& format) {
-  return find_codes(in_order(format, RowOrder::kRows)) != nullptr;
-}
-
-bool reads_panels(const WeightFormat& format) {
-  return has_panels(format) && find_codes(in_order(format, RowOrder::kPanels)) != nullptr;
-}
-
-void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
-              std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
-              std::span<float> scratch) {
-  multiply_with(find_codes, w, x, tokens, row_begin, row_end, y, y_stride, scratch);
-}
+#include "runtime/cpu/simd_codes_table.inc"
 
 }  // namespace
 
-const CodeKernels& avx512vnni_code_kernels() {
-  static constexpr CodeKernels kTable{supports, reads_panels, quantize, multiply};
-  return kTable;
-}
+const CodeKernels& avx512vnni_code_kernels() { return kCodeTable; }
 
 }  // namespace moepack
 
