@@ -42,8 +42,12 @@ void main() {
   float next_v = args.values.v[slice.first * args.value_heads * VALUE_DIM + value_at];
   for (uint t = 0; t < slice.count; ++t) {
     const uint row = slice.first + t;
-    vec4 q[kVectors] = next_q;
-    vec4 k[kVectors] = next_k;
+    vec4 q[kVectors];
+    vec4 k[kVectors];
+    for (uint r = 0; r < kVectors; ++r) {
+      q[r] = next_q[r];
+      k[r] = next_k[r];
+    }
     const float v = next_v;
     const float decay = args.factors.v[(row * args.value_heads + head) * 2];
     const float beta = args.factors.v[(row * args.value_heads + head) * 2 + 1];
@@ -60,7 +64,7 @@ void main() {
     for (uint r = 0; r < kVectors; ++r) state.v[at + 8 * r] = s[r];
   }
   if (gl_WorkGroupID.x != 0) return;
-  const ConvInputs inputs = ConvInputs(args.qkv, args.qkv_stride, slice.first, F32(state),
+  ConvInputs inputs = ConvInputs(args.qkv, args.qkv_stride, slice.first, F32(state),
                                        window_of(head, args.value_heads), is_new);
   for (uint i = thread_id(); i < kSpan; i += gl_WorkGroupSize.x) {
     move_window(inputs, slice.count, i, channel_of(i, head, key_head, args.key_heads));
