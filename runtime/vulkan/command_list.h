@@ -1,0 +1,78 @@
+// Commands recorded once and run any number of times: dispatches of kernels and barriers between
+// them. What changes from run to run lies in memory that the kernels read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "formats/base/status.h"
+#include "runtime/vulkan/vulkan_device.h"
+
+namespace moepack {
+
+struct GroupCount {
+  std::uint32_t x = 1;
+  std::uint32_t y = 1;
+  std::uint32_t z = 1;
+};
+
+// Unmovable; the device outlives it, and so do the kernels and buffers that it names. Recording
+// cannot fail by itself: an error of the driver is kept and given by run().
+class CommandList {
+ public:
+  explicit CommandList(VulkanDevice& device);
+  ~CommandList();
+  CommandList(const CommandList&) = delete;
+  CommandList& operator=(const CommandList&) = delete;
+
+  // Args is the struct of the kernel's _args.h. An empty grid records nothing.
+  template <typename Args>
+  void dispatch(const VulkanKernel& kernel, const Args& args, GroupCount groups) {
+    static_assert(sizeof(Args) <= kMostPushBytes && std::is_trivially_copyable_v<Args>);
+    record(kernel, &args, sizeof(Args), groups);
+  }
+  // The grid lies in the buffer at `offset`: three 32-bit numbers, a multiple of 4.
+  template <typename Args>
+  void dispatch_indirect(const VulkanKernel& kernel, const Args& args, const DeviceBuffer& grid,
+                         std::uint64_t offset) {
+    static_assert(sizeof(Args) <= kMostPushBytes && std::is_trivially_copyable_v<Args>);
+    record_indirect(kernel, &args, sizeof(Args), grid, offset);
+  }
+  // What the dispatches so far wrote is done and seen by the dispatches that follow.
+  void barrier();
+  // The same for everything: dispatches, copies and fills on both sides, indirect grids and the
+  // host behind.
+  void full_barrier();
+  void copy(VkBuffer from, std::uint64_t from_offset, VkBuffer to, std::uint64_t to_offset,
+            std::uint64_t bytes);
+  // `bytes` a multiple of 4.
+  void fill(VkBuffer buffer, std::uint64_t offset, std::uint64_t bytes, std::uint32_t value);
+  // The device's clock once everything before is done; see VulkanTimes.
+  void timestamp(VkQueryPool pool, std::uint32_t index);
+
+  // Ends recording; VulkanDevice::run() does it where it was not done. The error of recording.
+  Status finish();
+  VkCommandBuffer handle() const { return buffer_; }
+
+  std::uint32_t dispatches() const { return dispatches_; }
+  std::uint32_t barriers() const { return barriers_; }
+
+ private:
+  void barrier(VkPipelineStageFlags from, VkAccessFlags written, VkPipelineStageFlags to,
+               VkAccessFlags read);
+  void bind(const VulkanKernel& kernel, const void* args, std::uint32_t bytes);
+  void record(const VulkanKernel& kernel, const void* args, std::uint32_t bytes, GroupCount groups);
+  void record_indirect(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
+                       const DeviceBuffer& grid, std::uint64_t offset);
+
+  VulkanDevice& device_;
+  VkCommandBuffer buffer_ = VK_NULL_HANDLE;
+  VkPipeline bound_ = VK_NULL_HANDLE;
+  VkResult error_ = VK_SUCCESS;
+  bool is_finished_ = false;
+  std::uint32_t dispatches_ = 0;
+  std::uint32_t barriers_ = 0;
+};
+
+}  // namespace moepack

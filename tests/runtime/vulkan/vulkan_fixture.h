@@ -1,0 +1,67 @@
+// What tests of the Vulkan backend share: one device for all tests of a program, typed buffers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "runtime/vulkan/command_list.h"
+#include "runtime/vulkan/vulkan_device.h"
+
+namespace moepack {
+
+// Skips its tests, with the reason, where no device can be used.
+class VulkanTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto opened = VulkanDevice::open({});
+    if (opened.is_ok()) {
+      device_ = std::move(opened).value();
+    } else {
+      reason_ = opened.status().message();
+    }
+  }
+  static void TearDownTestSuite() { device_.reset(); }
+  void SetUp() override {
+    if (device_ == nullptr) GTEST_SKIP() << reason_;
+  }
+
+  static VulkanDevice& device() { return *device_; }
+
+  // A device buffer with these values.
+  template <typename T>
+  static DeviceBuffer put(const std::vector<T>& values) {
+    DeviceBuffer buffer = make(values.size() * sizeof(T));
+    EXPECT_TRUE(device().upload(buffer, 0, std::as_bytes(std::span(values))).is_ok());
+    return buffer;
+  }
+  static DeviceBuffer make(std::uint64_t bytes) {
+    auto buffer = device().allocate(bytes, MemoryKind::kDevice);
+    EXPECT_TRUE(buffer.is_ok()) << buffer.status().message();
+    return std::move(buffer).value();
+  }
+  template <typename T>
+  static std::vector<T> get(const DeviceBuffer& buffer, std::size_t count) {
+    std::vector<T> values(count);
+    EXPECT_TRUE(device().download(buffer, 0, std::as_writable_bytes(std::span(values))).is_ok());
+    return values;
+  }
+  static VulkanKernel kernel(const KernelRequest& request) {
+    auto made = device().make_kernel(request);
+    EXPECT_TRUE(made.is_ok()) << made.status().message();
+    return std::move(made).value();
+  }
+  static void run(CommandList& list) {
+    const Status status = device().run(list);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+  }
+
+ private:
+  static inline std::unique_ptr<VulkanDevice> device_;
+  static inline std::string reason_;
+};
+
+}  // namespace moepack
