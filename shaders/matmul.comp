@@ -40,6 +40,6 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 void main() {
   const uint count = min(args.rows - first_token(), kTileTokens);
   const uint token = first_token() + gl_LocalInvocationIndex % kTileTokens;
-  multiply_tile(TileInput(address_after(uvec2(args.x), token, args.x_stride * kInputBytes)), args.cols,
+  multiply_tile(TileInput(address_of_row(uint64_t(args.x), token, args.x_stride, kInputBytes)), args.cols,
                 count, (args.x_stride | args.cols) % 4 == 0);
 }
