@@ -4,19 +4,17 @@
 #include "shaders/common.glsl"
 #include "shaders/expert_matmul_args.h"
 #include "shaders/matmul_tile.glsl"
-#include "shaders/matmul_decode.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { ExpertMatmulArgs args; };
 
 #include "shaders/expert_tile.glsl"
 
-Matrix matrix;
-
 uint first_output() { return gl_WorkGroupID.y * kTileRows; }
 
-void matrix_run(uint tile_row, uint col, out float w[kRun]) {
-  decode_run(matrix, min(first_output() + tile_row, args.outputs - 1), col, args.cols, w);
+RowRef tile_row(uint m) {
+  return row_ref(record + args.codes, record + args.scales, record + args.biases,
+                 min(first_output() + m, args.outputs - 1));
 }
 
 void take_sums(uint n, uint m, vec4 low, vec4 high) {
@@ -36,9 +34,8 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 
 void main() {
   if (!find_tile()) return;
-  matrix = record_matrix(args.codes, args.scales, args.biases);
   const uint input_row =
       pair_of(gl_LocalInvocationIndex % kTileTokens) / args.pairs_per_input;
-  multiply_tile(TileInput(address_of_row(uint64_t(args.x), input_row, args.x_stride, kInputBytes)),
-                args.cols, tile.count, (args.x_stride | args.cols) % 4 == 0);
+  multiply_tile(address_of_row(uint64_t(args.x), input_row, args.x_stride, kInputBytes), tile.count,
+                (args.x_stride | COLS) % 4 == 0);
 }

@@ -21,7 +21,6 @@ struct ExpertMatmulArgs {
   uint scales;
   uint biases;
   uint outputs;                /* rows of W */
-  uint cols;
   uint x_stride;               /* elements of x */
   uint pairs_per_input;
   uint kind;                   /* the one of `kinds` whose records these offsets describe */

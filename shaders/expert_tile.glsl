@@ -20,9 +20,4 @@ bool find_tile() {
 // Id of the n-th pair of the tile; the last one's for those behind it.
 uint pair_of(uint n) { return args.pairs.v[tile.first + min(n, tile.count - 1)]; }
 
-Matrix record_matrix(uint codes, uint scales, uint biases) {
-  return Matrix(Words(record + codes), Halves(record + scales),
-                Halves(record + biases));
-}
-
 #endif

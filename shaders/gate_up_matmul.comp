@@ -5,7 +5,6 @@
 #include "shaders/common.glsl"
 #include "shaders/gate_up_matmul_args.h"
 #include "shaders/matmul_tile.glsl"
-#include "shaders/matmul_decode.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { GateUpMatmulArgs args; };
@@ -13,13 +12,16 @@ layout(push_constant, scalar) uniform Push { GateUpMatmulArgs args; };
 #include "shaders/expert_tile.glsl"
 
 const uint kOutputs = kTileRows / 2;
-Matrix matrix;  // of the thread's tile row
 
 uint first_output() { return gl_WorkGroupID.y * kOutputs; }
 
-void matrix_run(uint tile_row, uint col, out float w[kRun]) {
-  const uint row = min(first_output() + tile_row % kOutputs, args.width - 1);
-  decode_run(matrix, row, col, args.hidden, w);
+RowRef tile_row(uint m) {
+  const uint row = min(first_output() + m % kOutputs, args.width - 1);
+  if (m < kOutputs) {
+    return row_ref(record + args.gate_codes, record + args.gate_scales, record + args.gate_biases,
+                   row);
+  }
+  return row_ref(record + args.up_codes, record + args.up_scales, record + args.up_biases, row);
 }
 
 void take_sums(uint n, uint m, vec4 low, vec4 high) {
@@ -38,12 +40,7 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 
 void main() {
   if (!find_tile()) return;
-  if (gl_LocalInvocationIndex % kTileRows < kOutputs) {
-    matrix = record_matrix(args.gate_codes, args.gate_scales, args.gate_biases);
-  } else {
-    matrix = record_matrix(args.up_codes, args.up_scales, args.up_biases);
-  }
   const uint row = pair_of(gl_LocalInvocationIndex % kTileTokens) / args.slots;
-  multiply_tile(TileInput(address_of_row(uint64_t(args.x), row, args.x_stride, kInputBytes)),
-                args.hidden, tile.count, (args.x_stride | args.hidden) % 4 == 0);
+  multiply_tile(address_of_row(uint64_t(args.x), row, args.x_stride, kInputBytes), tile.count,
+                (args.x_stride | COLS) % 4 == 0);
 }

@@ -22,7 +22,6 @@ struct GateUpMatmulArgs {
   uint up_codes;
   uint up_scales;
   uint up_biases;
-  uint hidden;                 /* columns */
   uint width;                  /* rows of gate and of up */
   uint x_stride;               /* elements of x */
   uint slots;

@@ -5,7 +5,6 @@
 #include "shaders/addresses.glsl"
 #include "shaders/matmul_args.h"
 #include "shaders/matmul_tile.glsl"
-#include "shaders/matmul_decode.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { MatmulArgs args; };
@@ -13,9 +12,9 @@ layout(push_constant, scalar) uniform Push { MatmulArgs args; };
 uint first_output() { return gl_WorkGroupID.x * kTileRows; }
 uint first_token() { return gl_WorkGroupID.y * kTileTokens; }
 
-void matrix_run(uint tile_row, uint col, out float w[kRun]) {
-  const uint row = min(first_output() + tile_row, args.outputs - 1);
-  decode_run(Matrix(args.codes, args.scales, args.biases), row, col, args.cols, w);
+RowRef tile_row(uint m) {
+  return row_ref(uint64_t(args.codes), uint64_t(args.scales), uint64_t(args.biases),
+                 min(first_output() + m, args.outputs - 1));
 }
 
 void put(uint token, uint output_row, vec4 values) {
@@ -40,6 +39,6 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 void main() {
   const uint count = min(args.rows - first_token(), kTileTokens);
   const uint token = first_token() + gl_LocalInvocationIndex % kTileTokens;
-  multiply_tile(TileInput(address_of_row(uint64_t(args.x), token, args.x_stride, kInputBytes)), args.cols,
-                count, (args.x_stride | args.cols) % 4 == 0);
+  multiply_tile(address_of_row(uint64_t(args.x), token, args.x_stride, kInputBytes), count,
+                (args.x_stride | COLS) % 4 == 0);
 }

@@ -15,7 +15,6 @@ struct MatmulArgs {
   MOE_ADDRESS(F32) x_scales;  /* cooperative: [rows] */
   MOE_ADDRESS(F32) y;         /* [rows], y_stride floats apart */
   uint outputs;
-  uint cols;
   uint rows;     /* of the batch */
   uint x_stride; /* elements of x */
   uint y_stride;

@@ -39,7 +39,7 @@ class MatmulTest : public VulkanTest {
     const DeviceBuffer outputs = put(std::vector<float>(tokens * stride, start));
     const VulkanKernel product =
         kernel({.shader = product_kernel_name("matmul", w.format),
-                .constants = test::product_constants(w.format),
+                .constants = test::product_constants(w.format, w.cols),
                 .push_bytes = sizeof(shader::MatmulArgs)});
     CommandList list(device());
     list.dispatch(product,
@@ -50,7 +50,6 @@ class MatmulTest : public VulkanTest {
                                      .x_scales = 0,
                                      .y = outputs.address(),
                                      .outputs = static_cast<std::uint32_t>(w.rows),
-                                     .cols = static_cast<std::uint32_t>(w.cols),
                                      .rows = tokens,
                                      .x_stride = x_stride,
                                      .y_stride = static_cast<std::uint32_t>(stride),

@@ -24,8 +24,13 @@ inline std::vector<WeightFormat> product_formats() {
   return formats;
 }
 
-inline std::vector<std::uint32_t> product_constants(const WeightFormat& format) {
-  return {128, format.group_size, format.scale_type == DType::kF16 ? 1U : 0U};
+// Specialization constants; `start` is a byte offset at which all matrices with these codes begin.
+inline std::vector<std::uint32_t> product_constants(const WeightFormat& format, std::uint64_t cols,
+                                                    std::uint64_t start = 0) {
+  const std::uint64_t row_bytes = matrix_bytes(format, 1, cols).value().codes();
+  const std::uint64_t lowest_bit = (row_bytes | start | 16) & (~(row_bytes | start | 16) + 1);
+  return {128, static_cast<std::uint32_t>(cols), static_cast<std::uint32_t>(lowest_bit),
+          format.group_size, format.scale_type == DType::kF16 ? 1U : 0U};
 }
 
 // Bytes of a component; one word where the format lacks it.
