@@ -10,7 +10,7 @@ layout(push_constant, scalar) uniform Push { ExpertMatmulArgs args; };
 
 #include "shaders/expert_tile.glsl"
 
-uint first_output() { return gl_WorkGroupID.y * kTileRows; }
+uint first_output() { return gl_WorkGroupID.x * kTileRows; }
 
 RowRef tile_row(uint m) {
   return row_ref(record + args.codes, record + args.scales, record + args.biases,
@@ -36,6 +36,6 @@ void main() {
   if (!find_tile()) return;
   const uint input_row =
       pair_of(gl_LocalInvocationIndex % kTileTokens) / args.pairs_per_input;
-  multiply_tile(address_of_row(uint64_t(args.x), input_row, args.x_stride, kInputBytes), tile.count,
+  multiply_tile(args.tables, address_of_row(uint64_t(args.x), input_row, args.x_stride, kInputBytes), tile.count,
                 (args.x_stride | COLS) % 4 == 0);
 }

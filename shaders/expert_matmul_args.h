@@ -7,13 +7,14 @@
 MOE_SHADER_STRUCTS
 
 /* y[pair] = W x[pair / pairs_per_input] with W of the pair's expert: the down projection
-   (pairs_per_input 1), or gate or up alone (slots); grid {tiles, outputs / 64 rounded up}, groups of
+   (pairs_per_input 1), or gate or up alone (slots); grid {outputs / 64 rounded up, tiles}, groups of
    128 threads. */
 struct ExpertMatmulArgs {
   MOE_ADDRESS(Words2) records; /* [experts + 1] addresses; 0: absent, its pairs are skipped */
   MOE_ADDRESS(Words) kinds;    /* [experts + 1], or 0: tiles of experts of another kind are left alone */
   MOE_ADDRESS(Words) pairs;    /* expert_groups.h */
   MOE_ADDRESS(ExpertTiles) tiles;
+  MOE_ADDRESS(Halves) tables;  /* weight_tables.h; formats without tables: 0 */
   MOE_ADDRESS(F32) x;          /* inputs x_stride apart; cooperative: what half_rows made */
   MOE_ADDRESS(F32) x_scales;   /* cooperative: one for each input */
   MOE_ADDRESS(F32) y;          /* [rows * slots][outputs] */

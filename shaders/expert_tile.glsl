@@ -11,7 +11,7 @@ uint64_t record;  // address of its expert's record
 
 // False: this program has nothing to do for the tile.
 bool find_tile() {
-  tile = args.tiles.v[gl_WorkGroupID.x];
+  tile = args.tiles.v[gl_WorkGroupID.y];
   record = packUint2x32(args.records.v[tile.expert]);
   if (record == 0) return false;
   return uint64_t(args.kinds) == 0 || args.kinds.v[tile.expert] == args.kind;

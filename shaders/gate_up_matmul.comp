@@ -13,7 +13,7 @@ layout(push_constant, scalar) uniform Push { GateUpMatmulArgs args; };
 
 const uint kOutputs = kTileRows / 2;
 
-uint first_output() { return gl_WorkGroupID.y * kOutputs; }
+uint first_output() { return gl_WorkGroupID.x * kOutputs; }
 
 RowRef tile_row(uint m) {
   const uint row = min(first_output() + m % kOutputs, args.width - 1);
@@ -41,6 +41,6 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 void main() {
   if (!find_tile()) return;
   const uint row = pair_of(gl_LocalInvocationIndex % kTileTokens) / args.slots;
-  multiply_tile(address_of_row(uint64_t(args.x), row, args.x_stride, kInputBytes), tile.count,
+  multiply_tile(args.tables, address_of_row(uint64_t(args.x), row, args.x_stride, kInputBytes), tile.count,
                 (args.x_stride | COLS) % 4 == 0);
 }

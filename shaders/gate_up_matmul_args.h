@@ -7,12 +7,13 @@
 MOE_SHADER_STRUCTS
 
 /* act[pair] = silu(W_gate x[row]) * (W_up x[row]) of the pair's expert and row = pair / slots; grid
-   {tiles, width / 32 rounded up}, groups of 128 threads. */
+   {width / 32 rounded up, tiles}, groups of 128 threads. */
 struct GateUpMatmulArgs {
   MOE_ADDRESS(Words2) records; /* [experts + 1] addresses; 0: absent, its pairs are skipped */
   MOE_ADDRESS(Words) kinds;    /* [experts + 1], or 0: tiles of experts of another kind are left alone */
   MOE_ADDRESS(Words) pairs;    /* expert_groups.h */
   MOE_ADDRESS(ExpertTiles) tiles;
+  MOE_ADDRESS(Halves) tables;  /* weight_tables.h; formats without tables: 0 */
   MOE_ADDRESS(F32) x;          /* [rows], x_stride apart; cooperative: what half_rows made */
   MOE_ADDRESS(F32) x_scales;   /* cooperative: [rows] */
   MOE_ADDRESS(F32) act;        /* [rows * slots][width] */

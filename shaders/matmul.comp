@@ -39,6 +39,6 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 void main() {
   const uint count = min(args.rows - first_token(), kTileTokens);
   const uint token = first_token() + gl_LocalInvocationIndex % kTileTokens;
-  multiply_tile(address_of_row(uint64_t(args.x), token, args.x_stride, kInputBytes), count,
+  multiply_tile(args.tables, address_of_row(uint64_t(args.x), token, args.x_stride, kInputBytes), count,
                 (args.x_stride | COLS) % 4 == 0);
 }

@@ -11,6 +11,7 @@ struct MatmulArgs {
   MOE_ADDRESS(Words) codes;   /* of W */
   MOE_ADDRESS(Halves) scales; /* affine formats */
   MOE_ADDRESS(Halves) biases; /* affine formats */
+  MOE_ADDRESS(Halves) tables; /* weight_tables.h; formats without tables: 0 */
   MOE_ADDRESS(F32) x;         /* plain: [rows], x_stride floats apart; cooperative: what half_rows made */
   MOE_ADDRESS(F32) x_scales;  /* cooperative: [rows] */
   MOE_ADDRESS(F32) y;         /* [rows], y_stride floats apart */

@@ -31,13 +31,12 @@ const uint kTileCols = CHUNK > 32 ? CHUNK : 32;
 const uint kPeers = kTileThreads / kTileRows;
 const uint kChunks = kTileCols / CHUNK;  // of a row in a step
 const uint kThreadChunks = (kChunks + kPeers - 1) / kPeers;
-const uint kRun = PART < 16 ? PART : 16;  // columns that follow each other in memory
-const uint kRuns = kTileCols / kRun;      // of a token in a step
+const uint kRuns = kTileCols / PART;      // of a token in a step
 const uint kThreadRuns = kRuns / kPeers;
 
 // Column of the first input of run `run` of a step.
 uint run_column(uint step_index, uint run) {
-  const uint place = step_index * kTileCols + run * kRun;
+  const uint place = step_index * kTileCols + run * PART;
   return part_column(place / CHUNK, place % CHUNK / PART) + place % PART;
 }
 
@@ -56,8 +55,10 @@ struct Fetched {
 void fetch(RowRef row, uint64_t input_at, bool has_input, uint peer, uint step_index,
            bool whole_vectors, inout Fetched next) {
   [[unroll]] for (uint i = 0; i < kThreadChunks; ++i) {
-    const uint chunk = step_index * kChunks + i * kPeers + peer;
-    next.chunks[i] = load_chunk(row, min(chunk, CHUNKS - 1));
+    const uint chunk = i * kPeers + peer;
+    if (chunk < kChunks) {
+      next.chunks[i] = load_chunk(row, min(step_index * kChunks + chunk, CHUNKS - 1));
+    }
   }
   if (has_input) {
     [[unroll]] for (uint i = 0; i < kThreadRuns; ++i) {
@@ -93,22 +94,22 @@ void stage(Fetched fetched, uint place, bool has_input, uint peer, uint step_ind
   }
   if (has_input) {
     [[unroll]] for (uint i = 0; i < kThreadRuns; ++i) {
-      put_run(place, (i * kPeers + peer) * kRun, fetched.runs[i]);
+      put_run(place, (i * kPeers + peer) * PART, fetched.runs[i]);
     }
   }
 }
 
-// input_at: address of the input of token gl_LocalInvocationIndex % 64, read where that is below
+// tables: what weights.glsl fills its tables from. input_at: address of the input of token gl_LocalInvocationIndex % 64, read where that is below
 // `count`. whole_vectors: inputs of all tokens start at multiples of 16 bytes, and COLS is a multiple
 // of 4.
-void multiply_tile(uint64_t input_at, uint count, bool whole_vectors) {
+void multiply_tile(Halves tables, uint64_t input_at, uint count, bool whole_vectors) {
   const uint place = gl_LocalInvocationIndex % kTileRows;
   const uint peer = gl_LocalInvocationIndex / kTileRows;
   const bool has_input = place < count;
   const RowRef row = tile_row(place);
   const uint steps = (CHUNKS + kChunks - 1) / kChunks;
 #if HAS_TABLES
-  fill_tables();
+  fill_tables(tables, gl_LocalInvocationIndex, kTileThreads);
 #endif
   TileSums sums;
   clear(sums);

@@ -16,17 +16,17 @@ shared uvec4 tile_inputs[kTileTokens * kPitch];  // [token][column / 8]
 shared float tile_sums[4 * 2 * 256];
 
 struct TileRun {
-  uvec4 values[kRun / 8];
+  uvec4 values[PART / 8];
 };
 
 TileRun load_run(uint64_t input_at, uint column, bool whole_vectors) {
   TileRun run;
-  [[unroll]] for (uint i = 0; i < kRun / 8; ++i) run.values[i] = Words4(input_at).v[column / 8 + i];
+  [[unroll]] for (uint i = 0; i < PART / 8; ++i) run.values[i] = Words4(input_at).v[column / 8 + i];
   return run;
 }
 
 void put_run(uint token, uint column, TileRun run) {
-  [[unroll]] for (uint i = 0; i < kRun / 8; ++i) {
+  [[unroll]] for (uint i = 0; i < PART / 8; ++i) {
     tile_inputs[token * kPitch + column / 8 + i] = run.values[i];
   }
 }

@@ -7,13 +7,13 @@ shared vec4 tile_weights[kTileCols * kTileRows / 4];   // [column][row]
 shared vec4 tile_inputs[kTileCols * kTileTokens / 4];  // [column][token]
 
 struct TileRun {
-  vec4 values[kRun / 4];
+  vec4 values[PART / 4];
 };
 
 // Zeros for columns from COLS on.
 TileRun load_run(uint64_t input_at, uint column, bool whole_vectors) {
   TileRun run;
-  [[unroll]] for (uint i = 0; i < kRun / 4; ++i) {
+  [[unroll]] for (uint i = 0; i < PART / 4; ++i) {
     const uint c = column + 4 * i;
     run.values[i] = vec4(0);
     if (whole_vectors) {
@@ -28,7 +28,7 @@ TileRun load_run(uint64_t input_at, uint column, bool whole_vectors) {
 }
 
 void put_run(uint token, uint column, TileRun run) {
-  [[unroll]] for (uint i = 0; i < kRun; ++i) {
+  [[unroll]] for (uint i = 0; i < PART; ++i) {
     tile_inputs[(column + i) * (kTileTokens / 4) + token / 4][token % 4] = run.values[i / 4][i % 4];
   }
 }

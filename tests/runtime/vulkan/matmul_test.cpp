@@ -35,6 +35,7 @@ class MatmulTest : public VulkanTest {
     const DeviceBuffer codes = put(test::component_bytes(w, Component::kCodes));
     const DeviceBuffer scales = put(test::component_bytes(w, Component::kScales));
     const DeviceBuffer biases = put(test::component_bytes(w, Component::kBiases));
+    const DeviceBuffer tables = put(test::grid_tables());
     const DeviceBuffer inputs = put(x);
     const DeviceBuffer outputs = put(std::vector<float>(tokens * stride, start));
     const VulkanKernel product =
@@ -46,6 +47,7 @@ class MatmulTest : public VulkanTest {
                   shader::MatmulArgs{.codes = codes.address(),
                                      .scales = scales.address(),
                                      .biases = biases.address(),
+                                     .tables = tables.address(),
                                      .x = inputs.address(),
                                      .x_scales = 0,
                                      .y = outputs.address(),
