@@ -5,11 +5,10 @@
 
 MOE_SHADER_STRUCTS
 
-/* act[i] = silu(gate[i]) * up[i]; any grid. act may be gate or up. */
+/* act[i] = silu(act[i]) * up[i]. Grid: work groups over the values (any number). */
 struct SwigluArgs {
-  MOE_ADDRESS(F32) gate;
-  MOE_ADDRESS(F32) up;
-  MOE_ADDRESS(F32) act;
+  MOE_ADDRESS(F32) act; /* [count]: of the gate, and the result */
+  MOE_ADDRESS(F32) up;  /* [count] */
   uint count;
 };
 
