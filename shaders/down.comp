@@ -7,7 +7,7 @@
 #include "shaders/weights.glsl"
 
 layout(constant_id = 10) const uint SLOTS = 1;         // that one dispatch computes
-layout(constant_id = 11) const uint BY_LAYOUT = 0;     // records differ
+layout(constant_id = 11) const uint BY_KIND = 0;     // records differ
 layout(constant_id = 12) const uint BLOCK_ROWS = 16;   // of a work group, a multiple of ROWS
 layout(constant_id = 13) const uint SLOTS_APART = 0;   // each slot's product by itself
 #define INPUT_ROWS SLOTS
@@ -36,8 +36,8 @@ void load_slots() {
   for (uint slot = thread_index(); slot < SLOTS; slot += gl_WorkGroupSize.x) {
     const uint expert = args.choices.v[place_of(slot)].expert;
     slot_records[slot] = unpackUint2x32(
-        BY_LAYOUT != 0
-            ? find_record_of(args.records, args.experts, expert, args.layouts, args.layout_id)
+        BY_KIND != 0
+            ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
             : find_record(args.records, args.experts, expert));
   }
   [[unroll]] for (uint slot = 0; slot < SLOTS; ++slot) keep_row(slot, slot_input(slot));

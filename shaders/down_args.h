@@ -7,17 +7,17 @@ MOE_SHADER_STRUCTS
 
 /* y[b] += sum over slots, in order, of weight * (down act[b][s]), or each slot's product by itself.
    Grid: work groups over blocks of BLOCK_ROWS rows of down (all of them), rows of the batch. Slots
-   whose expert is not in the table or of another layout add nothing; of single products they stay
+   whose expert is not in the table or of another kind add nothing; of single products they stay
    as they are. */
 struct DownArgs {
   MOE_ADDRESS(Words2) records;  /* [experts] addresses; 0: not there */
-  MOE_ADDRESS(Words) layouts;   /* with BY_LAYOUT: [experts] which layout a record has */
+  MOE_ADDRESS(Words) kinds;     /* with BY_KIND: [experts] which layout a record has */
   MOE_ADDRESS(Choices) choices; /* [batch][slots] */
   MOE_ADDRESS(F32) act;         /* [batch][slots][act_stride] */
   MOE_ADDRESS(F32) y;           /* [batch][y_stride]; single products: [batch][slots][y_stride] */
   MOE_ADDRESS(Halves) tables;   /* formats with tables: shaders/weight_tables.h */
   uint experts;
-  uint layout_id; /* with BY_LAYOUT: records of this one are computed */
+  uint kind; /* with BY_KIND: records of this one are computed */
   uint slots; /* of a row of choices and of act */
   uint first_slot;
   uint rows;  /* of down */

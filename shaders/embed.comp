@@ -8,7 +8,7 @@
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { EmbedArgs args; };
 
-void store_part(uint chunk, uint part, Chunk w, bool is_known) {
+void store_part(uint chunk, uint part, Chunk w) {
   float code[PART];
   part_codes(w, part, code);
   const vec2 scale = part_scale(w, part);
@@ -23,7 +23,7 @@ void store_part(uint chunk, uint part, Chunk w, bool is_known) {
 #endif
 #endif
     if (first + i < COLS) {
-      args.hidden.v[gl_WorkGroupID.y * args.stride + first + i] = is_known ? value : 0;
+      args.hidden.v[gl_WorkGroupID.y * args.stride + first + i] = value;
     }
   }
 }
@@ -33,13 +33,13 @@ void main() {
   fill_tables(args.tables, gl_LocalInvocationIndex, gl_WorkGroupSize.x);
   barrier();
 #endif
-  const uint token = args.rows.v[gl_WorkGroupID.y].token;
-  const bool is_known = token < args.vocabulary;
+  const uint token = args.rows.v[gl_WorkGroupID.y].token - args.first;
+  if (token >= args.count) return;
   const RowRef row = row_ref(uint64_t(args.codes), uint64_t(args.scales), uint64_t(args.biases),
-                             is_known ? token : 0);
+                             token);
   for (uint chunk = gl_GlobalInvocationID.x; chunk < CHUNKS;
        chunk += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
     const Chunk w = load_chunk(row, chunk);
-    [[unroll]] for (uint part = 0; part < PARTS; ++part) store_part(chunk, part, w, is_known);
+    [[unroll]] for (uint part = 0; part < PARTS; ++part) store_part(chunk, part, w);
   }
 }

@@ -7,9 +7,9 @@ uint64_t find_record(Words2 records, uint experts, uint expert) {
   return expert < experts ? packUint2x32(records.v[expert]) : 0;
 }
 
-// The same where a layer's records have several layouts, of which this dispatch computes one.
-uint64_t find_record_of(Words2 records, uint experts, uint expert, Words layouts, uint layout_id) {
-  if (expert >= experts || layouts.v[expert] != layout_id) return 0;
+// The same where a layer's records are of several kinds, of which this dispatch computes one.
+uint64_t find_record_of(Words2 records, uint experts, uint expert, Words kinds, uint kind) {
+  if (expert >= experts || kinds.v[expert] != kind) return 0;
   return packUint2x32(records.v[expert]);
 }
 

@@ -7,7 +7,7 @@
 #include "shaders/input_norm.glsl"
 
 layout(constant_id = 10) const uint GATE_UP = 2;    // matrices; 1: the product of the gate alone
-layout(constant_id = 11) const uint BY_LAYOUT = 0;  // records differ
+layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
 #define MATRICES GATE_UP
 #include "shaders/row_dots.glsl"
 #include "shaders/expert_slots.glsl"
@@ -29,8 +29,8 @@ void main() {
   const uint place = gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
   const uint expert = args.choices.v[place].expert;
   const uint64_t record =
-      BY_LAYOUT != 0
-          ? find_record_of(args.records, args.experts, expert, args.layouts, args.layout_id)
+      BY_KIND != 0
+          ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
           : find_record(args.records, args.experts, expert);
   if (record == 0) return;
 #if HAS_TABLES

@@ -1,4 +1,4 @@
-// The activation of experts, where gate and up were computed apart.
+// SwiGLU of projections that were computed apart, because their formats differ.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
@@ -8,9 +8,9 @@ layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { SwigluArgs args; };
 
 void main() {
-  for (uint i = gl_GlobalInvocationID.x; i < args.count;
-       i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
-    const float gate = args.act.v[i];
-    args.act.v[i] = gate / (1.0 + exp(-gate)) * args.up.v[i];
+  const uint stride = gl_NumWorkGroups.x * gl_WorkGroupSize.x;
+  for (uint i = gl_GlobalInvocationID.x; i < args.count; i += stride) {
+    const float gate = args.gate.v[i];
+    args.act.v[i] = gate / (1 + exp(-gate)) * args.up.v[i];
   }
 }

@@ -5,10 +5,11 @@
 
 MOE_SHADER_STRUCTS
 
-/* act[i] = silu(act[i]) * up[i]. Grid: work groups over the values (any number). */
+/* act[i] = silu(gate[i]) * up[i]; any grid. act may be gate or up. */
 struct SwigluArgs {
-  MOE_ADDRESS(F32) act; /* [count]: of the gate, and the result */
-  MOE_ADDRESS(F32) up;  /* [count] */
+  MOE_ADDRESS(F32) gate;
+  MOE_ADDRESS(F32) up;
+  MOE_ADDRESS(F32) act;
   uint count;
 };
 
