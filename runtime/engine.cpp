@@ -5,15 +5,9 @@
 #include <string>
 #include <utility>
 
+#include "runtime/backend_opening.h"
 #include "runtime/batch_schedule.h"
-#include "runtime/model/available_memory.h"
-#include "runtime/model/chunk_choice.h"
-#include "runtime/model/cpu_forward.h"
 #include "runtime/model/finite.h"
-#include "runtime/model/kernel_support.h"
-#include "runtime/model/model_fingerprint.h"
-#include "runtime/model/model_weights.h"
-#include "runtime/model/resident_tensors.h"
 #include "runtime/model/token_ids.h"
 
 namespace moepack {
@@ -49,44 +43,6 @@ std::vector<Status> check_slices(std::span<const Slice> slices, const ModelConfi
   return statuses;
 }
 
-Status check_kv_encoding(const EngineOptions& options) {
-  if (options.backend != Backend::kReference || options.kv_encoding == KvEncoding::kFloat32) {
-    return Status::ok();
-  }
-  return invalid_argument("the reference backend keeps keys and values in f32, not in " +
-                              std::string(kv_encoding_name(options.kv_encoding)),
-                          "give --kv-cache-type f32, or another --backend");
-}
-
-// A saved sequence names the weights that it belongs to by their checksums.
-Status check_saves(const EngineOptions& options, const ModelDir& dir) {
-  const bool is_known =
-      dir.pack.has_checksums &&
-      std::all_of(dir.overlays.begin(), dir.overlays.end(),
-                  [](const ResidentOverlay& overlay) { return overlay.has_checksum; });
-  if (!options.saves_sequence || is_known) return Status::ok();
-  return unsupported(Where{.file = dir.pack_path.string()},
-                     "experts without checksums cannot be told from others of the same shape, so a "
-                     "saved prompt would not know its model",
-                     "adopt the model with moepack import, or leave --prompt-cache out");
-}
-
-MemoryRequest memory_request(const EngineOptions& options, const StateForm& form) {
-  MemoryRequest request{.context = options.context,
-                        .chunk_tokens = options.chunk_tokens,
-                        .threads = options.threads,
-                        .sequences = options.sequences,
-                        .form = form,
-                        .cache_bytes = options.cache_bytes,
-                        .available_bytes = available_memory_bytes(),
-                        .saves_sequence = options.saves_sequence,
-                        .activations = options.activations};
-  MemoryRequest largest = request;
-  if (largest.chunk_tokens == 0) largest.chunk_tokens = kAutomaticChunks.front();
-  request.batch_bytes = batch_list_bytes(batch_tokens(largest), options.sequences);
-  return request;
-}
-
 }  // namespace
 
 struct Engine::Impl {
@@ -99,6 +55,8 @@ struct Engine::Impl {
   EngineOptions options;
   ModelConfig config;
   MemoryPlan plan;
+  std::optional<DeviceUse> device;
+  std::string choice;
   ModelSize size;
   std::uint64_t cut_tokens = 1;
   StateIdentity identity;
@@ -173,42 +131,21 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   if (options.context == 0 || options.sequences == 0) {
     return invalid_argument("context and sequences must be at least 1");
   }
-  MOE_RETURN_IF_ERROR(check_kv_encoding(options));
-  MOE_ASSIGN_OR_RETURN(const SelectedModel selected, open_selected_model(options));
-  const ModelDir& dir = selected.dir;
-  MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
-  MOE_RETURN_IF_ERROR(check_saves(options, dir));
-  MemoryRequest request =
-      memory_request(options, state_form(*selected.kernels, options.kv_encoding));
-  const bool any_cut = is_batch_invariant(*selected.kernels, options.activations, dir);
-  // A prompt is saved where it may be cut: at chunks, which must not change with free memory.
-  if (request.saves_sequence && !any_cut && request.chunk_tokens == 0) {
-    request.chunk_tokens = kMostCachedChunk;
-  }
   auto impl = std::make_unique<Impl>();
-  MOE_ASSIGN_OR_RETURN(impl->plan,
-                       plan_memory(dir.config, resident_memory(dir), dir.pack, request));
-  request.chunk_tokens = impl->plan.chunk_tokens;
-  const ActivationLimits limits{.tokens = batch_tokens(request),
-                                .threads = options.threads,
-                                .context = options.context,
-                                .activations = options.activations};
-  MOE_ASSIGN_OR_RETURN(ModelWeights weights, load_model_weights(dir, options.threads));
-  const std::uint64_t fingerprint = model_fingerprint(dir, weights);
-  MOE_ASSIGN_OR_RETURN(
-      std::unique_ptr<ExpertStore> store,
-      ExpertStore::open(dir.pack_path, dir.pack, {.cache_bytes = impl->plan.cache_bytes}));
+  MOE_ASSIGN_OR_RETURN(OpenedBackend opened, open_backend(options));
   impl->options = options;
-  impl->options.chunk_tokens = static_cast<std::uint32_t>(request.chunk_tokens);
-  impl->cut_tokens = any_cut ? 1 : request.chunk_tokens;
-  impl->config = dir.config;
-  impl->size = moepack::model_size(dir.config, weights, dir.pack);
+  impl->options.backend = opened.chosen;
+  impl->options.chunk_tokens = opened.chunk_tokens;
+  impl->cut_tokens = opened.cut_tokens;
+  impl->config = opened.config;
+  impl->plan = opened.plan;
+  impl->device = opened.device;
+  impl->choice = std::move(opened.choice);
+  impl->size = opened.size;
   impl->identity = {
-      .model = fingerprint, .context = options.context, .kv_encoding = options.kv_encoding};
+      .model = opened.fingerprint, .context = options.context, .kv_encoding = options.kv_encoding};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
-  MOE_ASSIGN_OR_RETURN(impl->backend,
-                       make_cpu_forward(dir.config, std::move(weights), std::move(store),
-                                        *selected.kernels, limits, options.kv_encoding));
+  impl->backend = std::move(opened.backend);
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
@@ -262,5 +199,7 @@ ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_st
 void Engine::reset_stats() { impl_->backend->reset_stats(); }
 StageTimes& Engine::stage_times() { return impl_->backend->stage_times(); }
 const ModelSize& Engine::model_size() const { return impl_->size; }
+const std::optional<DeviceUse>& Engine::device_use() const { return impl_->device; }
+const std::string& Engine::backend_choice() const { return impl_->choice; }
 
 }  // namespace moepack

@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/device_use.h"
+#include "runtime/engine_options.h"
 #include "runtime/model/activation_type.h"
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/kv_encoding.h"
@@ -22,19 +26,6 @@
 #include "runtime/store/expert_store.h"
 
 namespace moepack {
-
-struct EngineOptions : ModelSelection {
-  std::uint64_t context = 4096;   // most tokens of a sequence
-  std::uint32_t sequences = 1;    // most sequences at the same time
-  std::uint64_t cache_bytes = 0;  // 0: chosen from the memory there is
-  // Tokens computed at once; 0: chosen from the memory there is (model/chunk_choice.h).
-  std::uint32_t chunk_tokens = 512;
-  ActivationType activations = ActivationType::kFloat32;
-  // Of keys and values; the reference backend has float32 alone.
-  KvEncoding kv_encoding = KvEncoding::kFloat32;
-  // A sequence is saved or restored while others are there: its bytes are in the memory plan.
-  bool saves_sequence = false;
-};
 
 // One thread at a time calls an engine. Everything it hands out but sequences ends with it.
 class Engine {
@@ -89,6 +80,10 @@ class Engine {
   // Stands still until its start().
   StageTimes& stage_times();
   const ModelSize& model_size() const;
+  // The device that computes, where that is not the processor.
+  const std::optional<DeviceUse>& device_use() const;
+  // With Backend::kAuto: what was chosen and why, for people; else empty.
+  const std::string& backend_choice() const;
 
  private:
   struct Impl;

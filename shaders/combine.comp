@@ -3,7 +3,6 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
 #include "shaders/combine_args.h"
-#include "shaders/expert_slots.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { CombineArgs args; };
@@ -15,7 +14,8 @@ void main() {
     float sum = 0;
     for (uint slot = 0; slot < args.slots; ++slot) {
       const Choice choice = args.choices.v[row * args.slots + slot];
-      if (find_record(args.records, args.experts, choice.expert) == 0) continue;
+      if (choice.expert >= args.experts) continue;
+      if (uint64_t(args.records) != 0 && args.records.v[choice.expert] == uvec2(0)) continue;
       sum += choice.weight * args.results.v[(row * args.slots + slot) * args.y_stride + c];
     }
     args.y.v[row * args.y_stride + c] += sum;

@@ -8,7 +8,8 @@ MOE_SHADER_STRUCTS
 /* y[b] += sum over slots, in order, of weight * results[b][s]. Grid: work groups over the columns
    (any number), rows of the batch. */
 struct CombineArgs {
-  MOE_ADDRESS(Words2) records;  /* [experts] addresses; slots whose expert has 0 add nothing */
+  MOE_ADDRESS(Words2) records;  /* [experts] addresses; slots whose expert has 0 add nothing; or
+                                   0: all have been computed */
   MOE_ADDRESS(Choices) choices; /* [batch][slots] */
   MOE_ADDRESS(F32) results;     /* [batch][slots][y_stride] */
   MOE_ADDRESS(F32) y;           /* [batch][y_stride] */

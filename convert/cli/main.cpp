@@ -28,6 +28,7 @@
 #include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
 #include "convert/cli/command_names.h"
+#include "convert/cli/device_list.h"
 #include "convert/cli/standard_streams.h"
 
 namespace moepack::cli {
@@ -47,6 +48,9 @@ int parse_and_run(int argc, char** argv) {
   CLI::App app("Convert Mixture-of-Experts checkpoints to expert packs, and run them", "moepack");
   app.set_version_flag("--version", std::string("moepack ") + MOEPACK_VERSION);
   app.require_subcommand(1);
+  app.add_flag_callback(
+      "--list-devices", [] { throw CLI::RuntimeError(list_devices()); },
+      "List the GPUs that Vulkan has here, and stop");
   Action action;
   register_convert(app, action);
   register_export(app, action);
@@ -74,6 +78,8 @@ int parse_and_run(int argc, char** argv) {
     app.parse(long_names(bench_words(argc, argv)));
   } catch (const CLI::Success& success) {
     return app.exit(success);  // --help, --version
+  } catch (const CLI::RuntimeError& done) {
+    return done.get_exit_code();  // --list-devices
   } catch (const CLI::ParseError& error) {
     std::cerr << "moepack: " << printable(error.what(), 1024) << "; see moepack --help\n";
     return kExitError;

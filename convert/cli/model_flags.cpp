@@ -50,7 +50,10 @@ void add_selection(CLI::App& command, ModelFlags& flags) {
                   "linear_attention, shared_experts, separated by commas; all: those there are")
       ->delimiter(',')
       ->allow_extra_args(false);  // what follows may be MODEL
-  command.add_option("--backend", flags.backend, "auto, reference or cpu")
+  command
+      .add_option("--backend", flags.backend,
+                  "reference, cpu, vulkan (a GPU), or auto: a GPU that has room for the whole "
+                  "model, else the processor")
       ->envname("MOEPACK_BACKEND")
       ->capture_default_str();
   command
@@ -78,6 +81,12 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+// Says on stderr which backend computes, where the choice was left to the program and there was one.
+void note_backend(const Engine& engine) {
+  if (!engine.device_use().has_value() || engine.backend_choice().empty()) return;
+  std::cerr << "moepack: note: " << engine.backend_choice() << "\n";
+}
+
 }  // namespace
 
 void add_model_flags(CLI::App& command, ModelFlags& flags) {
@@ -95,6 +104,16 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--cache-mb", flags.cache_mib,
                   "Memory for experts in MiB; 0: what the machine can spare")
+      ->check(whole_number(0, kMaxMebibytes))
+      ->capture_default_str();
+  command
+      .add_option("--device", flags.device,
+                  "GPU of the vulkan backend, by its number in the list of devices; -1: the best")
+      ->check(whole_number(-1, 255))
+      ->capture_default_str();
+  command
+      .add_option("--vram-mb", flags.vram_mib,
+                  "Memory of the GPU that may be taken, in MiB; 0: what is free, less a reserve")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
   flags.activations.clear();
@@ -125,6 +144,8 @@ Result<ModelSelection> select_model(const ModelFlags& flags) {
   MOE_ASSIGN_OR_RETURN(selection.backend, parse_backend(flags.backend));
   MOE_ASSIGN_OR_RETURN(selection.cpu_level, parse_cpu_level(flags.cpu));
   selection.threads = thread_count(flags.threads);
+  if (flags.device >= 0) selection.device = static_cast<std::uint32_t>(flags.device);
+  selection.vram_bytes = flags.vram_mib << 20;
   return selection;
 }
 
@@ -139,7 +160,9 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
-  return Engine::open(options);
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
+  note_backend(*engine);
+  return engine;
 }
 
 void note_long_context(std::uint64_t context, const ModelConfig& config) {

@@ -12,12 +12,15 @@ namespace moepack {
 enum class Backend : std::uint8_t {
   kReference,  // scalar float32: the oracle
   kCpu,        // SIMD kernels chosen for this processor
+  kVulkan,     // a GPU
+  kAuto,       // a GPU where one is that the whole model fits, else kCpu
 };
 
-// "auto", "reference" or "cpu"; auto is cpu. kInvalidArgument otherwise. From any thread.
+// "auto", "reference", "cpu" or "vulkan". kInvalidArgument otherwise. From any thread.
 Result<Backend> parse_backend(std::string_view name);
-// The kernel table of a backend; kUnsupported when this machine cannot run it. `level` is of the
-// cpu backend alone. The table lives as long as the program.
+// The kernel table of a backend of the processor, kAuto being kCpu here; kUnsupported when this
+// machine cannot run it, and for kVulkan. `level` is of the cpu backend alone. The table lives as
+// long as the program.
 Result<const Kernels*> backend_kernels(Backend backend, CpuLevel level);
 
 }  // namespace moepack

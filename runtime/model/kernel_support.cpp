@@ -26,21 +26,22 @@ Status visit_formats(const ModelDir& model, const Visit& visit) {
   return Status::ok();
 }
 
-Status check_format(const Kernels& kernels, const WeightFormat& format,
-                    const std::filesystem::path& file, const std::string& tensor) {
-  if (kernels.supports(format)) return Status::ok();
-  return unsupported({.file = file.string(), .tensor = tensor},
-                     "the kernels \"" + std::string(kernels.name) +
-                         "\" do not compute the format " + to_string(format),
-                     "take another backend or CPU level, or convert to a format that they know");
-}
-
 }  // namespace
 
 Status check_kernel_support(const Kernels& kernels, const ModelDir& model) {
+  return check_format_support(kernels.name, kernels.supports, model);
+}
+
+Status check_format_support(std::string_view kernels,
+                            const std::function<bool(const WeightFormat&)>& knows,
+                            const ModelDir& model) {
   return visit_formats(model, [&](const WeightFormat& format, const std::filesystem::path& file,
                                   const std::string& tensor) {
-    return check_format(kernels, format, file, tensor);
+    if (knows(format)) return Status::ok();
+    return unsupported({.file = file.string(), .tensor = tensor},
+                       "the kernels \"" + std::string(kernels) + "\" do not compute the format " +
+                           to_string(format),
+                       "take another backend or CPU level, or convert to a format that they know");
   });
 }
 

@@ -2,6 +2,9 @@
 // way to report an error.
 #pragma once
 
+#include <functional>
+#include <string_view>
+
 #include "formats/base/status.h"
 #include "formats/model_dir.h"
 #include "runtime/model/activation_type.h"
@@ -12,6 +15,10 @@ namespace moepack {
 // kUnsupported, with the first matrix of the residents, the overlays or the pack whose format
 // `kernels` does not know.
 Status check_kernel_support(const Kernels& kernels, const ModelDir& model);
+// The same for kernels that go by a name and know these formats.
+Status check_format_support(std::string_view kernels,
+                            const std::function<bool(const WeightFormat&)>& knows,
+                            const ModelDir& model);
 
 // Whether the bits of a token's results are the same whatever is computed together with it: with
 // the reference's products; otherwise where every matrix is of a plain format, or of one whose

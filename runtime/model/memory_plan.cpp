@@ -105,6 +105,10 @@ MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
                                                  .threads = request.threads,
                                                  .context = request.context,
                                                  .activations = request.activations});
+  if (request.on_device) {
+    plan.key_value_bytes = plan.recurrent_bytes = 0;
+    plan.scratch_bytes = kLogitRows * std::uint64_t{config.vocab_size} * sizeof(float);
+  }
   plan.cache_bytes = chosen_cache(plan, request);
   plan.list_bytes = capped_sum(plan.list_bytes, record_memory_overhead(plan.cache_bytes));
   return plan;

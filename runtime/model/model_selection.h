@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct ModelSelection {
   Backend backend = Backend::kCpu;
   CpuLevel cpu_level = CpuLevel::kScalar;  // of the cpu backend
   std::uint32_t threads = 1;
+  std::optional<std::uint32_t> device;  // of the vulkan backend; nullopt: the best
+  std::uint64_t vram_bytes = 0;         // device memory it may take; 0: what is free
 };
 
 // What a selection names.

@@ -29,7 +29,8 @@ Result<BatchTables> BatchTables::create(VulkanDevice& device, const Limits& limi
 void BatchTables::write(std::span<const std::int32_t> tokens, std::span<const BatchSlice> slices) {
   auto* rows = reinterpret_cast<shader::BatchRow*>(host_.mapped());
   for (std::size_t t = 0; t < tokens.size(); ++t) {
-    rows[t] = {.token = static_cast<std::uint32_t>(tokens[t]), .position = 0, .slice = 0, .live = 0};
+    rows[t] = {
+        .token = static_cast<std::uint32_t>(tokens[t]), .position = 0, .slice = 0, .live = 0};
   }
   for (std::uint32_t s = 0; s < slices.size(); ++s) {
     const BatchSlice& slice = slices[s];

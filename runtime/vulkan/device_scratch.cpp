@@ -38,7 +38,8 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   const std::uint64_t values = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
   const std::uint64_t widest =
       round_up(std::max({std::uint64_t{c.hidden_size}, heads, values}), 32);
-  const std::uint64_t width = round_up(std::max<std::uint64_t>(c.expert_width, limits.shared_width), 32);
+  const std::uint64_t width =
+      round_up(std::max<std::uint64_t>(c.expert_width, limits.shared_width), 32);
   DeviceScratch s;
   s.hidden = at.floats(t * c.hidden_size);
   s.normed = at.floats(t * c.hidden_size);

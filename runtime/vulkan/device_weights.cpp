@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "runtime/vulkan/weight_kernels.h"
+
 namespace moepack {
 namespace {
 
@@ -18,6 +20,8 @@ class Uploader {
     if (values.empty()) return 0;
     return put(std::as_bytes(values)).address;
   }
+
+  std::uint64_t bytes(std::span<const std::byte> values) { return put(values).address; }
 
   DeviceMatrix matrix(const QMatrixView& view) {
     DeviceMatrix matrix{.format = view.format, .rows = view.rows, .cols = view.cols, .pieces = {}};
@@ -128,12 +132,14 @@ Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
                                                       const ModelConfig& config,
                                                       const ModelWeights& weights) {
   auto on_device = std::make_unique<DeviceWeights>(device);
+  const std::vector<std::uint16_t> tables = weight_tables();
   Uploader up(device, on_device->arena);
   on_device->embedding = up.matrix(weights.embedding);
   on_device->lm_head = weights.lm_head.codes() == weights.embedding.codes()
                            ? on_device->embedding
                            : up.matrix(weights.lm_head);
   on_device->final_norm = up.floats(weights.final_norm);
+  on_device->tables = up.bytes(std::as_bytes(std::span<const std::uint16_t>(tables)));
   on_device->inverse_frequency = up.floats(inverse_frequencies(config));
   for (const LayerWeights& w : weights.layers) {
     DeviceLayer layer;

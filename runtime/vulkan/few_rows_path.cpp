@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "runtime/model/layer_state.h"
-#include "runtime/vulkan/matrix_kernels.h"
 #include "runtime/vulkan/path_steps.h"
 #include "shaders/attention_args.h"
 #include "shaders/combine_args.h"
@@ -17,26 +16,26 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint32_t kThreads = 256;
 constexpr std::uint32_t kDownRows = 16;  // of a work group
 
 // A product with the residual stream or with what the mixer gave.
 struct Inputs {
   std::uint64_t x = 0;
-  DeviceFloats factor = 0;  // of a norm before; 0: none
-  bool adds = false;        // to what y holds
+  DeviceFloats factor = 0;    // of a norm before; 0: none
+  bool adds = false;          // to what y holds
   std::uint64_t indices = 0;  // rows of x; 0: those of the batch
 };
 
 // Products of up to kFewRows rows.
 void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w, const Inputs& in,
                    std::uint64_t y, std::uint32_t rows) {
-  const DotShape dots = dot_shape(p.device, w.format, w.cols, 1, kThreads);
-  const VulkanKernel& kernel =
-      weight_kernel(p.kernels, "matvec", constants_of(w, kThreads),
-                    {dots.lanes, dots.rows, dots.steps, dots.is_input_shared ? 1U : 0U,
-                     in.factor != 0 ? 1U : 0U, in.adds ? 1U : 0U, in.indices != 0 ? 1U : 0U});
-  const std::uint32_t teams = kThreads / dots.lanes * dots.rows;
+  const WeightRows weights = weight_rows(w);
+  const WeightKernelShape cut = usual_shape(weights, p.device);
+  const VulkanKernel& kernel = weight_kernel(
+      p, "matvec", weights,
+      matvec_constants(
+          weights, cut, p.device,
+          {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}));
   for (const DeviceRows& piece : w.pieces) {
     list.dispatch(kernel,
                   shader::MatvecArgs{.codes = piece.address[Component::kCodes],
@@ -51,18 +50,15 @@ void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w,
                                      .x_stride = count32(w.cols),
                                      .y_stride = count32(w.rows),
                                      .eps = p.config.rms_norm_eps},
-                  {groups_of(piece.count, teams), rows, 1});
+                  {groups_for_rows(cut, piece.count, p.device), rows, 1});
   }
 }
 
 class FewRowsPath final : public Path {
  public:
-  explicit FewRowsPath(const PathParts& parts)
-      : p_(parts), c_(p_.config), s_(p_.scratch) {}
+  explicit FewRowsPath(const PathParts& parts) : p_(parts), c_(p_.config), s_(p_.scratch) {}
 
-  void embed(CommandList& list, const BatchShape& shape) override {
-    record_embed(p_, list, shape);
-  }
+  void embed(CommandList& list, const BatchShape& shape) override { record_embed(p_, list, shape); }
 
   void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const DeviceLayer& weights = p_.weights.layers[layer];
@@ -91,8 +87,7 @@ class FewRowsPath final : public Path {
     const Inputs normed{.x = s_.hidden, .factor = weights.post_norm};
     record_matvec(p_, list, weights.moe.router, normed, s_.router_logits, shape.rows);
     if (weights.moe.has_shared) {
-      record_matvec(p_, list, weights.moe.shared_expert_gate, normed, s_.shared_logits,
-                    shape.rows);
+      record_matvec(p_, list, weights.moe.shared_expert_gate, normed, s_.shared_logits, shape.rows);
     }
     list.barrier();
     record_choices(p_, list, shape, layer);
@@ -184,28 +179,27 @@ class FewRowsPath final : public Path {
     const std::uint32_t threads =
         std::min<std::uint32_t>(1024, groups_of(8 * c_.linear_value_dim, 64) * 64);
     const std::uint32_t columns = groups_of(8 * c_.linear_value_dim, threads);
-    list.dispatch(
-        p_.kernels.get("delta_step", {threads, c_.linear_key_dim, c_.linear_value_dim,
-                                      c_.linear_conv_taps, columns}),
-        shader::DeltaStepArgs{.slices = p_.tables.slices(),
-                              .states = p_.tables.states(layer),
-                              .qkv = s_.projected,
-                              .z = s_.delta_z,
-                              .a = s_.delta_a,
-                              .b = s_.delta_b,
-                              .conv = weights.conv,
-                              .decay_rate = weights.decay_rate,
-                              .dt_bias = weights.dt_bias,
-                              .norm = weights.norm,
-                              .mixed = s_.mixed,
-                              .qkv_stride = count32(conv_channels(c_)),
-                              .z_stride = c_.linear_value_heads * c_.linear_value_dim,
-                              .ab_stride = c_.linear_value_heads,
-                              .key_heads = c_.linear_key_heads,
-                              .value_heads = c_.linear_value_heads,
-                              .is_tiled = weights.tiled_v_heads ? 1U : 0U,
-                              .eps = c_.rms_norm_eps},
-        {c_.linear_value_heads, shape.slices, 1});
+    list.dispatch(p_.kernels.get("delta_step", {threads, c_.linear_key_dim, c_.linear_value_dim,
+                                                c_.linear_conv_taps, columns}),
+                  shader::DeltaStepArgs{.slices = p_.tables.slices(),
+                                        .states = p_.tables.states(layer),
+                                        .qkv = s_.projected,
+                                        .z = s_.delta_z,
+                                        .a = s_.delta_a,
+                                        .b = s_.delta_b,
+                                        .conv = weights.conv,
+                                        .decay_rate = weights.decay_rate,
+                                        .dt_bias = weights.dt_bias,
+                                        .norm = weights.norm,
+                                        .mixed = s_.mixed,
+                                        .qkv_stride = count32(conv_channels(c_)),
+                                        .z_stride = c_.linear_value_heads * c_.linear_value_dim,
+                                        .ab_stride = c_.linear_value_heads,
+                                        .key_heads = c_.linear_key_heads,
+                                        .value_heads = c_.linear_value_heads,
+                                        .is_tiled = weights.tiled_v_heads ? 1U : 0U,
+                                        .eps = c_.rms_norm_eps},
+                  {c_.linear_value_heads, shape.slices, 1});
     list.barrier();
   }
 
@@ -223,23 +217,24 @@ class FewRowsPath final : public Path {
     const LayerExperts& experts = p_.experts.layer(layer);
     const ProjectionLayout& gate = experts.kinds[kind].of(of.front());
     const ProjectionLayout& up = experts.kinds[kind].of(of.back());
-    const auto matrices = count32(of.size());
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
-    const DotShape dots = dot_shape(p_.device, gate.format, gate.cols, 1, kThreads);
+    const WeightRows weights = weight_rows(gate);
+    const WeightKernelShape cut = usual_shape(weights, p_.device);
     const VulkanKernel& kernel = weight_kernel(
-        p_.kernels, "gate_up", constants_of(gate, kThreads),
-        {dots.lanes, dots.rows, dots.steps, dots.is_input_shared ? 1U : 0U, 1U, matrices,
-         experts.kind_table != 0 ? 1U : 0U});
+        p_, "gate_up", weights,
+        gate_up_constants(
+            weights, cut, p_.device,
+            {.has_norm = true, .is_single = of.size() == 1, .by_kind = experts.kind_table != 0}));
     list.dispatch(kernel,
                   shader::GateUpArgs{.records = experts.table,
-                                     .layouts = experts.kind_table,
+                                     .kinds = experts.kind_table,
                                      .choices = s_.choices,
                                      .x = s_.hidden,
                                      .factor = p_.weights.layers[layer].post_norm,
                                      .act = act,
                                      .tables = p_.weights.tables,
                                      .experts = c_.num_experts + 1,
-                                     .layout_id = kind,
+                                     .kind = kind,
                                      .slots = slots,
                                      .first_slot = 0,
                                      .rows = count32(gate.rows),
@@ -252,12 +247,11 @@ class FewRowsPath final : public Path {
                                      .x_stride = c_.hidden_size,
                                      .act_stride = count32(gate.rows),
                                      .eps = c_.rms_norm_eps},
-                  {groups_of(gate.rows, kThreads / dots.lanes * dots.rows), slots, shape.rows});
+                  {groups_for_rows(cut, gate.rows, p_.device), slots, shape.rows});
   }
 
   void multiply_activated(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
-    const std::uint64_t pairs =
-        std::uint64_t{shape.rows} * slots_of(c_, p_.weights.layers[layer]);
+    const std::uint64_t pairs = std::uint64_t{shape.rows} * slots_of(c_, p_.weights.layers[layer]);
     list.barrier();
     record_swiglu(p_, list, pairs);
     list.barrier();
@@ -269,20 +263,23 @@ class FewRowsPath final : public Path {
     const LayerExperts& experts = p_.experts.layer(layer);
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
-    const DotShape dots = dot_shape(p_.device, w.format, w.cols, slots, kThreads);
+    const WeightRows weights = weight_rows(w);
     const VulkanKernel& kernel =
-        weight_kernel(p_.kernels, "down", constants_of(w, kThreads),
-                      {dots.lanes, dots.rows, dots.steps, dots.is_input_shared ? 1U : 0U, 0U, slots,
-                       experts.kind_table != 0 ? 1U : 0U, kDownRows, adds ? 0U : 1U});
+        weight_kernel(p_, "down", weights,
+                      down_constants(weights, usual_shape(weights, p_.device), p_.device,
+                                     {.slots = slots,
+                                      .block_rows = kDownRows,
+                                      .by_kind = experts.kind_table != 0,
+                                      .slots_apart = !adds}));
     list.dispatch(kernel,
                   shader::DownArgs{.records = experts.table,
-                                   .layouts = experts.kind_table,
+                                   .kinds = experts.kind_table,
                                    .choices = s_.choices,
                                    .act = activated(experts.kinds[kind]),
                                    .y = adds ? s_.hidden : s_.results,
                                    .tables = p_.weights.tables,
                                    .experts = c_.num_experts + 1,
-                                   .layout_id = kind,
+                                   .kind = kind,
                                    .slots = slots,
                                    .first_slot = 0,
                                    .rows = count32(w.rows),

@@ -11,8 +11,8 @@ namespace moepack {
 // Up to kFewRows rows. `parts` are copied; what they name outlives the path.
 std::unique_ptr<Path> make_few_rows_path(const PathParts& parts);
 
-// Logits of `rows` rows (a list on the device, BatchTables::logit_rows) of the batch's hidden states,
-// at DeviceScratch::logits, whichever path computed them; without a barrier.
+// Logits of `rows` rows (a list on the device, BatchTables::logit_rows) of the batch's hidden
+// states, at DeviceScratch::logits, whichever path computed them; without a barrier.
 void record_head(const PathParts& parts, CommandList& list, std::uint32_t rows);
 
 }  // namespace moepack

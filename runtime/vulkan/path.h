@@ -1,7 +1,7 @@
-// The kernels of a forward pass as recorded commands. There are two ways to compute a batch, with the
-// same interface: few rows, each with its own reads of the matrices (few_rows_path.h), and many rows
-// in tiles (prompt_path.h). A row's results depend on which of the two computed it, on nothing else
-// of the batch.
+// The kernels of a forward pass as recorded commands. There are two ways to compute a batch, with
+// the same interface: few rows, each with its own reads of the matrices (few_rows_path.h), and many
+// rows in tiles (prompt_path.h). A row's results depend on which of the two computed it, on nothing
+// else of the batch.
 #pragma once
 
 #include <cstdint>

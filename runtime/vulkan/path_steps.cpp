@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "runtime/vulkan/matrix_kernels.h"
 #include "shaders/attention_args.h"
 #include "shaders/combine_args.h"
 #include "shaders/embed_args.h"
@@ -27,7 +26,8 @@ std::uint32_t query_step(const ModelConfig& config, const FullAttentionSpec& spe
 
 void record_embed(const PathParts& p, CommandList& list, const BatchShape& shape) {
   const DeviceMatrix& w = p.weights.embedding;
-  const VulkanKernel& kernel = weight_kernel(p.kernels, "embed", constants_of(w, 64));
+  const WeightRows rows = weight_rows(w);
+  const VulkanKernel& kernel = weight_kernel(p, "embed", rows, embed_constants(rows, 64));
   for (const DeviceRows& piece : w.pieces) {
     list.dispatch(kernel,
                   shader::EmbedArgs{.codes = piece.address[Component::kCodes],
@@ -36,8 +36,8 @@ void record_embed(const PathParts& p, CommandList& list, const BatchShape& shape
                                     .rows = p.tables.rows(),
                                     .hidden = p.scratch.hidden,
                                     .tables = p.weights.tables,
-                                    .first_token = count32(piece.first),
-                                    .tokens = count32(piece.count),
+                                    .first = count32(piece.first),
+                                    .count = count32(piece.count),
                                     .stride = p.config.hidden_size},
                   {groups_of(w.cols, 2048), shape.rows, 1});
   }
@@ -49,9 +49,10 @@ void record_embed(const PathParts& p, CommandList& list, const BatchShape& shape
 void record_swiglu(const PathParts& p, CommandList& list, std::uint64_t pairs) {
   const VulkanKernel& kernel = p.kernels.get("swiglu", {kThreads});
   const auto multiply = [&](std::uint64_t gate, std::uint64_t up, std::uint64_t width) {
-    list.dispatch(kernel,
-                  shader::SwigluArgs{.act = gate, .up = up, .count = count32(pairs * width)},
-                  {std::min<std::uint32_t>(groups_of(pairs * width, kThreads), 4096), 1, 1});
+    list.dispatch(
+        kernel,
+        shader::SwigluArgs{.gate = gate, .up = up, .act = gate, .count = count32(pairs * width)},
+        {std::min<std::uint32_t>(groups_of(pairs * width, kThreads), 4096), 1, 1});
   };
   multiply(p.scratch.activated, p.scratch.raised, p.config.expert_width);
   if (p.scratch.shared_activated != 0) {
@@ -62,7 +63,7 @@ void record_swiglu(const PathParts& p, CommandList& list, std::uint64_t pairs) {
 void record_combine(const PathParts& p, CommandList& list, const BatchShape& shape,
                     std::uint32_t layer) {
   list.dispatch(p.kernels.get("combine", {kThreads}),
-                shader::CombineArgs{.records = p.experts.layer(layer).table,
+                shader::CombineArgs{.records = 0,
                                     .choices = p.scratch.choices,
                                     .results = p.scratch.results,
                                     .y = p.scratch.hidden,
@@ -79,8 +80,8 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
   const auto& weights = std::get<DeviceAttention>(p.weights.layers[layer].mixer);
   const std::uint32_t step = query_step(c, weights.spec);
   const bool is_whole = weights.spec.norm == QueryKeyNorm::kWholeWidth;
-  const VulkanKernel& kernel = p.kernels.get(
-      "qk_prepare", {64, c.head_dim, static_cast<std::uint32_t>(p.kv_encoding)});
+  const VulkanKernel& kernel =
+      p.kernels.get("qk_prepare", {64, c.head_dim, static_cast<std::uint32_t>(p.kv_encoding)});
   list.dispatch(kernel,
                 shader::QkPrepareArgs{
                     .rows = p.tables.rows(),

@@ -2,8 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "formats/weights/expert_layout.h"
 #include "runtime/vulkan/path.h"
+#include "runtime/vulkan/weight_kernels.h"
 
 namespace moepack {
 
@@ -11,6 +16,26 @@ inline std::uint32_t groups_of(std::uint64_t count, std::uint64_t size) {
   return static_cast<std::uint32_t>((count + size - 1) / size);
 }
 inline std::uint32_t count32(std::uint64_t count) { return static_cast<std::uint32_t>(count); }
+
+// A matrix, or a projection of records, as kernels see its rows.
+inline WeightRows weight_rows(const DeviceMatrix& matrix) {
+  return {.format = matrix.format,
+          .cols = matrix.cols,
+          .alignment = row_alignment(matrix.format, matrix.cols, DeviceArena::kAlignment)};
+}
+inline WeightRows weight_rows(const ProjectionLayout& projection) {
+  return {.format = projection.format,
+          .cols = projection.cols,
+          .alignment =
+              row_alignment(projection.format, projection.cols,
+                            DeviceArena::kAlignment | projection.offset_of(Component::kCodes))};
+}
+// The kernel of an operation for a format.
+inline const VulkanKernel& weight_kernel(const PathParts& parts, std::string_view operation,
+                                         const WeightRows& rows,
+                                         std::vector<std::uint32_t> constants) {
+  return parts.kernels.get(shader_name(operation, rows.format), std::move(constants));
+}
 
 // Experts a row uses, the shared one included.
 std::uint32_t slots_of(const ModelConfig& config, const DeviceLayer& layer);

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "runtime/model/layer_state.h"
-#include "runtime/vulkan/matrix_kernels.h"
 #include "runtime/vulkan/path_steps.h"
 #include "shaders/attention_args.h"
 #include "shaders/delta_args.h"
@@ -26,9 +25,7 @@ class PromptPath final : public Path {
  public:
   explicit PromptPath(const PathParts& parts) : p_(parts), c_(parts.config), s_(parts.scratch) {}
 
-  void embed(CommandList& list, const BatchShape& shape) override {
-    record_embed(p_, list, shape);
-  }
+  void embed(CommandList& list, const BatchShape& shape) override { record_embed(p_, list, shape); }
 
   void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const DeviceLayer& weights = p_.weights.layers[layer];
@@ -92,6 +89,10 @@ class PromptPath final : public Path {
   }
 
  private:
+  const VulkanKernel& tile_kernel(std::string_view operation, const WeightRows& rows) {
+    return weight_kernel(p_, operation, rows, embed_constants(rows, kMatmulThreads));
+  }
+
   void norm(CommandList& list, DeviceFloats factor, const BatchShape& shape) {
     list.dispatch(p_.kernels.get("rms_norm", {kThreads}),
                   shader::RmsNormArgs{.x = s_.hidden,
@@ -108,13 +109,13 @@ class PromptPath final : public Path {
   // y = W x, or y += W x, of all rows; no barrier.
   void matmul(CommandList& list, const DeviceMatrix& w, std::uint64_t x, std::uint64_t y,
               std::uint32_t rows, bool add) {
-    const VulkanKernel& kernel =
-        weight_kernel(p_.kernels, "matmul", constants_of(w, kMatmulThreads));
+    const VulkanKernel& kernel = tile_kernel("matmul", weight_rows(w));
     for (const DeviceRows& piece : w.pieces) {
       list.dispatch(kernel,
                     shader::MatmulArgs{.codes = piece.address[Component::kCodes],
                                        .scales = piece.address[Component::kScales],
                                        .biases = piece.address[Component::kBiases],
+                                       .tables = p_.weights.tables,
                                        .x = x,
                                        .x_scales = 0,
                                        .y = y + piece.first * sizeof(float),
@@ -171,17 +172,17 @@ class PromptPath final : public Path {
     recur(list, weights, shape, layer);
     list.barrier();
     const std::uint32_t values = c_.linear_value_heads * c_.linear_value_dim;
-    list.dispatch(p_.kernels.get("delta_gate", delta_constants(kThreads)),
-                  shader::DeltaGateArgs{.rows = p_.tables.rows(),
-                                        .z = s_.delta_z,
-                                        .norm = weights.norm,
-                                        .mixed = s_.mixed,
-                                        .z_stride = values,
-                                        .value_heads = c_.linear_value_heads,
-                                        .count = shape.rows,
-                                        .eps = c_.rms_norm_eps},
-                  {groups_of(std::uint64_t{shape.rows} * c_.linear_value_heads * 8, kThreads), 1,
-                   1});
+    list.dispatch(
+        p_.kernels.get("delta_gate", delta_constants(kThreads)),
+        shader::DeltaGateArgs{.rows = p_.tables.rows(),
+                              .z = s_.delta_z,
+                              .norm = weights.norm,
+                              .mixed = s_.mixed,
+                              .z_stride = values,
+                              .value_heads = c_.linear_value_heads,
+                              .count = shape.rows,
+                              .eps = c_.rms_norm_eps},
+        {groups_of(std::uint64_t{shape.rows} * c_.linear_value_heads * 8, kThreads), 1, 1});
     list.barrier();
   }
 
@@ -215,20 +216,20 @@ class PromptPath final : public Path {
   void recur(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
              std::uint32_t layer) {
     constexpr std::uint32_t kRecurThreads = 64;
-    list.dispatch(p_.kernels.get("delta_recur", delta_constants(kRecurThreads)),
-                  shader::DeltaRecurArgs{.slices = p_.tables.slices(),
-                                         .states = p_.tables.states(layer),
-                                         .qkv = s_.projected,
-                                         .keys = s_.delta_keys,
-                                         .values = s_.delta_values,
-                                         .factors = s_.delta_factors,
-                                         .mixed = s_.mixed,
-                                         .qkv_stride = count32(conv_channels(c_)),
-                                         .key_heads = c_.linear_key_heads,
-                                         .value_heads = c_.linear_value_heads,
-                                         .is_tiled = weights.tiled_v_heads ? 1U : 0U},
-                  {groups_of(c_.linear_value_dim, kRecurThreads / 8), c_.linear_value_heads,
-                   shape.slices});
+    list.dispatch(
+        p_.kernels.get("delta_recur", delta_constants(kRecurThreads)),
+        shader::DeltaRecurArgs{.slices = p_.tables.slices(),
+                               .states = p_.tables.states(layer),
+                               .qkv = s_.projected,
+                               .keys = s_.delta_keys,
+                               .values = s_.delta_values,
+                               .factors = s_.delta_factors,
+                               .mixed = s_.mixed,
+                               .qkv_stride = count32(conv_channels(c_)),
+                               .key_heads = c_.linear_key_heads,
+                               .value_heads = c_.linear_value_heads,
+                               .is_tiled = weights.tiled_v_heads ? 1U : 0U},
+        {groups_of(c_.linear_value_dim, kRecurThreads / 8), c_.linear_value_heads, shape.slices});
   }
 
   void group(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
@@ -266,11 +267,12 @@ class PromptPath final : public Path {
                std::uint32_t pairs_per_input) {
     const ProjectionLayout& w = experts.kinds[kind].of(projection);
     list.dispatch_indirect(
-        weight_kernel(p_.kernels, "expert_matmul", constants_of(w, kMatmulThreads)),
+        tile_kernel("expert_matmul", weight_rows(w)),
         shader::ExpertMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
                                  .tiles = s_.tiles,
+                                 .tables = p_.weights.tables,
                                  .x = x,
                                  .x_scales = 0,
                                  .y = y,
@@ -290,11 +292,12 @@ class PromptPath final : public Path {
     const ProjectionLayout& gate = layout.of(Projection::kGate);
     const ProjectionLayout& up = layout.of(Projection::kUp);
     list.dispatch_indirect(
-        weight_kernel(p_.kernels, "gate_up_matmul", constants_of(gate, kMatmulThreads)),
+        tile_kernel("gate_up_matmul", weight_rows(gate)),
         shader::GateUpMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
                                  .tiles = s_.tiles,
+                                 .tables = p_.weights.tables,
                                  .x = s_.normed,
                                  .x_scales = 0,
                                  .act = activated(layout),
@@ -317,7 +320,7 @@ class PromptPath final : public Path {
     const std::uint32_t groups = groups_of(outputs, tile);
     const auto& widths = p_.grid_widths;
     const auto found = std::find(widths.begin(), widths.end(), groups);
-    return static_cast<std::uint64_t>(found - widths.begin()) * sizeof(shader::DispatchGrid);
+    return static_cast<std::uint64_t>(found - widths.begin()) * sizeof(shader::DispatchSize);
   }
   std::uint64_t grid_at(std::uint64_t grid) const {
     return s_.grids - p_.scratch_buffer.address() + grid;

@@ -52,9 +52,9 @@ Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pa
                                               .splits = attention_splits(request.context)});
   plan.all_expert_bytes = DeviceExperts::all_bytes(pack);
   plan.expert_floor_bytes = DeviceExperts::slot_bytes(pack) * config.experts_per_token;
-  const std::uint64_t available =
-      request.budget != 0 ? std::min(request.budget, request.free_bytes)
-                          : request.free_bytes - request.free_bytes / kReserveDivisor;
+  const std::uint64_t available = request.budget != 0
+                                      ? std::min(request.budget, request.free_bytes)
+                                      : request.free_bytes - request.free_bytes / kReserveDivisor;
   const std::uint64_t fixed = plan.fixed_bytes();
   if (fixed + plan.expert_floor_bytes > available) return does_not_fit(plan, available);
   plan.expert_bytes = std::min(plan.all_expert_bytes, available - fixed);

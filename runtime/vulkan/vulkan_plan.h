@@ -38,8 +38,8 @@ struct VulkanPlan {
   std::uint64_t total_bytes() const { return fixed_bytes() + expert_bytes; }
 };
 
-// kInvalidArgument, with every part in bytes and the flag to change, when the device has no room for
-// the fixed parts and the experts of one token. Pure.
+// kInvalidArgument, with every part in bytes and the flag to change, when the device has no room
+// for the fixed parts and the experts of one token. Pure.
 Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pack,
                                const VulkanRequest& request);
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "runtime/model/layer_state.h"
+#include "formats/base/bytes.h"
 #include "runtime/vulkan/command_list.h"
 #include "runtime/vulkan/delta_state.h"
 
@@ -17,19 +17,29 @@ std::uint64_t row_bytes(const VulkanStateShape& shape) {
          kv_value_bytes(shape.kv_encoding);
 }
 
-DeltaStateShape delta_shape(const ModelConfig& c) {
+DeltaStateShape delta_shape(const VulkanStateShape& shape) {
+  const ModelConfig& c = shape.config;
   return {.key_heads = c.linear_key_heads,
           .value_heads = c.linear_value_heads,
           .key_dim = c.linear_key_dim,
           .value_dim = c.linear_value_dim,
-          .taps = c.linear_conv_taps};
+          .taps = c.linear_conv_taps,
+          .is_tiled = shape.tiled_v_heads};
+}
+
+// Little-endian, as saved sequences are.
+void store_floats(std::span<const float> values, std::span<std::byte> out) {
+  for (std::size_t i = 0; i < values.size(); ++i) store_le(out.data() + 4 * i, values[i]);
+}
+void load_floats(std::span<const std::byte> in, std::span<float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = load_le<float>(in.data() + 4 * i);
 }
 
 std::uint64_t layer_bytes(const VulkanStateShape& shape, std::uint32_t layer) {
   if (shape.config.layer_type(layer) == LayerType::kFullAttention) {
     return 2 * row_bytes(shape) * shape.context;
   }
-  return delta_state_floats(delta_shape(shape.config)) * sizeof(float);
+  return delta_shape(shape).device_floats() * sizeof(float);
 }
 
 }  // namespace
@@ -81,16 +91,35 @@ std::uint64_t VulkanState::saved_layer_bytes(std::uint32_t layer, std::uint64_t 
   if (shape_.config.layer_type(layer) == LayerType::kFullAttention) {
     return 2 * row_bytes(shape_) * tokens;
   }
-  const ModelConfig& c = shape_.config;
-  const std::uint64_t matrices =
-      std::uint64_t{c.linear_value_heads} * c.linear_key_dim * c.linear_value_dim;
-  return ((c.linear_conv_taps - 1) * conv_channels(c) + matrices) * sizeof(float);
+  const DeltaStateShape shape = delta_shape(shape_);
+  return (shape.conv_floats() + shape.delta_floats()) * sizeof(float);
 }
 
 std::uint64_t VulkanState::saved_bytes(std::uint64_t tokens) const {
   std::uint64_t bytes = 0;
   for (std::uint32_t l = 0; l < layers_.size(); ++l) bytes += saved_layer_bytes(l, tokens);
   return bytes;
+}
+
+Status VulkanState::save_delta(const DeviceBuffer& layer, std::span<std::byte> out) const {
+  const DeltaStateShape shape = delta_shape(shape_);
+  std::vector<float> state(shape.device_floats());
+  MOE_RETURN_IF_ERROR(device_->download(layer, 0, std::as_writable_bytes(std::span(state))));
+  std::vector<float> saved(shape.conv_floats() + shape.delta_floats());
+  unpack_delta_state(shape, state, std::span(saved).first(shape.conv_floats()),
+                     std::span(saved).subspan(shape.conv_floats()));
+  store_floats(saved, out);
+  return Status::ok();
+}
+
+Status VulkanState::load_delta(const DeviceBuffer& layer, std::span<const std::byte> in) {
+  const DeltaStateShape shape = delta_shape(shape_);
+  std::vector<float> saved(shape.conv_floats() + shape.delta_floats());
+  load_floats(in, saved);
+  std::vector<float> state(shape.device_floats());
+  pack_delta_state(shape, std::span(saved).first(shape.conv_floats()),
+                   std::span(saved).subspan(shape.conv_floats()), state);
+  return device_->upload(layer, 0, std::as_bytes(std::span(state)));
 }
 
 // On the device the keys and values of a position stand side by side; in a file all keys come
@@ -109,9 +138,7 @@ Status VulkanState::save(std::uint64_t tokens, std::span<std::byte> bytes) const
         std::memcpy(out.data() + (tokens + p) * row, held.data() + (2 * p + 1) * row, row);
       }
     } else {
-      held.resize(layer_bytes(shape_, l));
-      MOE_RETURN_IF_ERROR(device_->download(layers_[l], 0, held));
-      delta_state_to_saved(delta_shape(shape_.config), tokens, held, out);
+      MOE_RETURN_IF_ERROR(save_delta(layers_[l], out));
     }
   }
   return Status::ok();
@@ -129,11 +156,10 @@ Status VulkanState::load(std::uint64_t tokens, std::span<const std::byte> bytes)
         std::memcpy(held.data() + 2 * p * row, in.data() + p * row, row);
         std::memcpy(held.data() + (2 * p + 1) * row, in.data() + (tokens + p) * row, row);
       }
+      MOE_RETURN_IF_ERROR(device_->upload(layers_[l], 0, held));
     } else {
-      held.resize(layer_bytes(shape_, l));
-      saved_to_delta_state(delta_shape(shape_.config), in, held);
+      MOE_RETURN_IF_ERROR(load_delta(layers_[l], in));
     }
-    MOE_RETURN_IF_ERROR(device_->upload(layers_[l], 0, held));
   }
   return Status::ok();
 }

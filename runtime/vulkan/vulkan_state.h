@@ -17,7 +17,8 @@ namespace moepack {
 
 struct VulkanStateShape {
   ModelConfig config;
-  std::uint64_t context = 0;  // most tokens
+  std::uint64_t context = 0;   // most tokens
+  bool tiled_v_heads = false;  // DeltaNetWeights::tiled_v_heads
   KvEncoding kv_encoding = KvEncoding::kFloat32;
 };
 
@@ -47,6 +48,8 @@ class VulkanState final : public SequenceState {
  private:
   VulkanState(VulkanDevice& device, const VulkanStateShape& shape)
       : device_(&device), shape_(shape) {}
+  Status save_delta(const DeviceBuffer& layer, std::span<std::byte> out) const;
+  Status load_delta(const DeviceBuffer& layer, std::span<const std::byte> in);
   std::uint64_t saved_layer_bytes(std::uint32_t layer, std::uint64_t tokens) const;
 
   VulkanDevice* device_;

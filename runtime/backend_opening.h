@@ -1,0 +1,36 @@
+// From options to a backend that is ready to compute: which one, what memory it takes, and the
+// model in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "runtime/device_use.h"
+#include "runtime/engine_options.h"
+#include "runtime/model/forward_backend.h"
+#include "runtime/model/memory_plan.h"
+#include "runtime/model/model_size.h"
+
+namespace moepack {
+
+struct OpenedBackend {
+  std::unique_ptr<ForwardBackend> backend;
+  Backend chosen = Backend::kCpu;
+  std::string choice;  // with kAuto: which was taken and why
+  ModelConfig config;
+  MemoryPlan plan;                  // of the machine's memory
+  std::optional<DeviceUse> device;  // of the vulkan backend
+  ModelSize size;
+  std::uint64_t fingerprint = 0;  // model_fingerprint()
+  std::uint32_t chunk_tokens = 0;
+  std::uint64_t cut_tokens = 1;  // Engine::cut_tokens()
+};
+
+// The errors of Engine::open.
+Result<OpenedBackend> open_backend(const EngineOptions& options);
+
+}  // namespace moepack

@@ -1,0 +1,17 @@
+// The device that computes a model, when that is not the processor, and what it takes of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/vulkan/vulkan_plan.h"
+
+namespace moepack {
+
+struct DeviceUse {
+  std::string name;    // as the device calls itself
+  std::string driver;  // its name and version
+  VulkanPlan plan;
+};
+
+}  // namespace moepack

@@ -1,0 +1,34 @@
+// How an engine is opened.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/model/activation_type.h"
+#include "runtime/model/kv_encoding.h"
+#include "runtime/model/model_selection.h"
+#include "runtime/vulkan/vulkan_device.h"
+
+namespace moepack {
+
+struct EngineOptions : ModelSelection {
+  std::uint64_t context = 4096;   // most tokens of a sequence
+  std::uint32_t sequences = 1;    // most sequences at the same time
+  std::uint64_t cache_bytes = 0;  // 0: chosen from the memory there is
+  // Tokens computed at once; 0: chosen from the memory there is (model/chunk_choice.h).
+  std::uint32_t chunk_tokens = 512;
+  ActivationType activations = ActivationType::kFloat32;
+  // Of keys and values; the reference backend has float32 alone.
+  KvEncoding kv_encoding = KvEncoding::kFloat32;
+  // A sequence is saved or restored while others are there: its bytes are in the memory plan.
+  bool saves_sequence = false;
+  // Of the vulkan backend, for tests: as if the device were so. `device` is ModelSelection's.
+  VulkanOptions device_limits = {};
+
+  VulkanOptions vulkan_options() const {
+    VulkanOptions vulkan = device_limits;
+    vulkan.device = device;
+    return vulkan;
+  }
+};
+
+}  // namespace moepack

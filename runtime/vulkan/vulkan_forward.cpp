@@ -1,0 +1,437 @@
+#include "runtime/vulkan/vulkan_forward.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "runtime/model/finite.h"
+#include "runtime/model/kernel_support.h"
+#include "runtime/vulkan/few_rows_path.h"
+#include "runtime/vulkan/path_steps.h"
+#include "runtime/vulkan/prompt_path.h"
+#include "runtime/vulkan/vulkan_state.h"
+#include "shaders/catalog.h"
+#include "shaders/group_rows_args.h"
+#include "shaders/route_args.h"
+#include "shaders/shared_types.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::size_t kMostLists = 512;  // that stay recorded
+
+// Which commands a recorded list holds.
+enum class Part : std::uint8_t {
+  kWhole,    // a batch from tokens to logits
+  kBegin,    // embedding, mixer and router of the first layer
+  kExperts,  // of a layer, those that are on the device
+  kNext,     // the rest of a layer's experts, then mixer and router of the next
+  kEnd,      // the rest of the last layer's experts, then the head
+  kHead,     // logits alone
+};
+
+struct ListKey {
+  Part part = Part::kWhole;
+  bool is_prompt = false;
+  BatchShape shape;
+  std::uint32_t layer = 0;
+  std::uint32_t logit_rows = 0;
+
+  auto operator<=>(const ListKey&) const = default;
+};
+
+class VulkanForward final : public VulkanBackend {
+ public:
+  VulkanForward(std::unique_ptr<VulkanDevice> device, const ModelConfig& config,
+                const PackManifest& pack, std::unique_ptr<ExpertStore> store,
+                const VulkanForwardOptions& options)
+      : device_(std::move(device)),
+        config_(config),
+        pack_(pack),
+        store_(std::move(store)),
+        options_(options),
+        kernels_(*device_) {}
+
+  Status open(const ModelWeights& weights);
+
+  std::string_view name() const override { return "vulkan"; }
+  std::size_t max_tokens() const override { return options_.rows; }
+  std::size_t max_logit_rows() const override { return kDeviceLogitRows; }
+  const VulkanDeviceInfo& device() const override { return device_->info(); }
+
+  Result<std::unique_ptr<SequenceState>> make_state() override {
+    MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanState> state,
+                         VulkanState::create(*device_, state_shape()));
+    return std::unique_ptr<SequenceState>(std::move(state));
+  }
+
+  Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
+                 std::span<const std::size_t> wanted, ForwardObserver* observer) override;
+  Result<std::span<const float>> logits(std::span<const std::size_t> rows) override;
+
+  ExpertStoreStats expert_stats() const override {
+    ExpertStoreStats stats = store_->stats();
+    stats.hits += experts_->hits();
+    return stats;
+  }
+  void reset_stats() override {
+    store_->reset_stats();
+    experts_->reset_stats();
+  }
+  StageTimes& stage_times() override { return times_; }
+  VulkanWork work() const override {
+    VulkanWork work = work_;
+    work.submissions = device_->submissions();
+    return work;
+  }
+
+ private:
+  VulkanStateShape state_shape() const {
+    return {.config = config_,
+            .context = options_.context,
+            .tiled_v_heads = tiled_v_heads_,
+            .kv_encoding = options_.kv_encoding};
+  }
+  Status make_memory();
+  Status write_grids();
+  PathParts parts() const;
+  Path& path(const ListKey& key) { return key.is_prompt ? *prompt_ : *few_; }
+
+  void record(CommandList& list, const ListKey& key);
+  void record_layer_begin(CommandList& list, const ListKey& key, std::uint32_t layer);
+  void record_logits(CommandList& list, std::uint32_t rows);
+  void copy_back(CommandList& list, std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
+    list.copy(scratch_memory_.handle(), from - scratch_memory_.address(), readback_.handle(), to,
+              bytes);
+  }
+  Status run(const ListKey& key);
+  Status run_by_layer(const ListKey& batch, std::span<BatchSlice> slices,
+                      ForwardObserver* observer);
+  Status bring_experts(const ListKey& key, std::uint32_t layer, std::span<BatchSlice> slices);
+  void end_slices(std::span<BatchSlice> slices);
+  std::vector<float> rows_of(std::uint64_t address, std::size_t floats);
+
+  std::unique_ptr<VulkanDevice> device_;
+  ModelConfig config_;
+  PackManifest pack_;
+  std::unique_ptr<ExpertStore> store_;
+  VulkanForwardOptions options_;
+  bool tiled_v_heads_ = false;
+  StageTimes times_;
+  VulkanWork work_;
+
+  KernelSet kernels_;
+  std::unique_ptr<DeviceWeights> weights_;
+  std::unique_ptr<DeviceExperts> experts_;
+  DeviceBuffer scratch_memory_;
+  DeviceScratch scratch_;
+  std::optional<BatchTables> tables_;
+  // row_error [T], choices [T, S], logits [kDeviceLogitRows, V]; where each begins.
+  DeviceBuffer readback_;
+  std::uint64_t choices_at_ = 0;
+  std::uint64_t logits_at_ = 0;
+  std::unique_ptr<Path> few_;
+  std::unique_ptr<Path> prompt_;
+  std::map<ListKey, std::unique_ptr<CommandList>> lists_;  // go before what they use
+
+  std::vector<std::size_t> given_rows_;  // whose logits are in readback_
+  std::uint32_t rows_ = 0;               // of the batch
+};
+
+Status VulkanForward::open(const ModelWeights& weights) {
+  MOE_ASSIGN_OR_RETURN(weights_, upload_weights(*device_, config_, weights));
+  std::vector<SharedExpert> shared;
+  for (const DeviceLayer& layer : weights_->layers) {
+    shared.push_back({.record = layer.moe.shared_record, .layout = layer.moe.shared});
+    if (const auto* delta = std::get_if<DeviceDelta>(&layer.mixer)) {
+      tiled_v_heads_ = delta->tiled_v_heads;
+    }
+  }
+  MOE_ASSIGN_OR_RETURN(experts_,
+                       DeviceExperts::create(*device_, pack_, shared, options_.plan.expert_bytes));
+  if (experts_->holds_all()) MOE_RETURN_IF_ERROR(experts_->load_all(*store_));
+  MOE_RETURN_IF_ERROR(make_memory());
+  few_ = make_few_rows_path(parts());
+  prompt_ = make_prompt_path(parts());
+  return Status::ok();
+}
+
+Status VulkanForward::make_memory() {
+  const ScratchLimits limits{.rows = options_.rows,
+                             .slices = options_.sequences,
+                             .shared_width = config_.shared_expert_width,
+                             .splits = attention_splits(options_.context)};
+  MOE_ASSIGN_OR_RETURN(scratch_memory_,
+                       device_->allocate(scratch_bytes(config_, limits), MemoryKind::kDevice));
+  scratch_ = scratch_at(config_, limits, scratch_memory_.address());
+  MOE_ASSIGN_OR_RETURN(tables_, BatchTables::create(*device_, {.rows = options_.rows,
+                                                               .slices = options_.sequences,
+                                                               .layers = config_.num_layers,
+                                                               .logit_rows = kDeviceLogitRows}));
+  choices_at_ = options_.rows * sizeof(std::uint32_t);
+  logits_at_ =
+      choices_at_ + options_.rows * (config_.experts_per_token + 1) * sizeof(shader::Choice);
+  MOE_ASSIGN_OR_RETURN(
+      readback_,
+      device_->allocate(logits_at_ + kDeviceLogitRows * config_.vocab_size * sizeof(float),
+                        MemoryKind::kReadback));
+  return write_grids();
+}
+
+Status VulkanForward::write_grids() {
+  std::vector<shader::DispatchSize> grids;
+  for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
+  return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),
+                         std::as_bytes(std::span(grids)));
+}
+
+PathParts VulkanForward::parts() const {
+  return {.config = config_,
+          .device = device_->info(),
+          .kernels = const_cast<KernelSet&>(kernels_),
+          .weights = *weights_,
+          .experts = *experts_,
+          .scratch = scratch_,
+          .tables = *tables_,
+          .scratch_buffer = scratch_memory_,
+          .kv_encoding = options_.kv_encoding,
+          .splits = attention_splits(options_.context),
+          .grid_widths = expert_grid_widths(config_)};
+}
+
+void VulkanForward::record_layer_begin(CommandList& list, const ListKey& key, std::uint32_t layer) {
+  path(key).mix(list, key.shape, layer);
+  path(key).route(list, key.shape, layer);
+}
+
+void VulkanForward::record_logits(CommandList& list, std::uint32_t rows) {
+  record_head(parts(), list, rows);
+  list.full_barrier();
+  copy_back(list, scratch_.logits, logits_at_,
+            std::uint64_t{rows} * config_.vocab_size * sizeof(float));
+}
+
+void VulkanForward::record(CommandList& list, const ListKey& key) {
+  Path& way = path(key);
+  const std::uint32_t last = config_.num_layers - 1;
+  const auto experts = [&](std::uint32_t layer) {
+    way.run_experts(list, key.shape, layer);
+    way.add_experts(list, key.shape, layer);
+  };
+  if (key.part == Part::kWhole || key.part == Part::kBegin || key.part == Part::kHead) {
+    tables_->record_copy(list);
+    list.full_barrier();
+  }
+  switch (key.part) {
+    case Part::kWhole:
+      way.embed(list, key.shape);
+      for (std::uint32_t layer = 0; layer <= last; ++layer) {
+        record_layer_begin(list, key, layer);
+        experts(layer);
+      }
+      break;
+    case Part::kBegin:
+      way.embed(list, key.shape);
+      record_layer_begin(list, key, 0);
+      break;
+    case Part::kExperts:
+      way.run_experts(list, key.shape, key.layer);
+      break;
+    case Part::kNext:
+      experts(key.layer);
+      record_layer_begin(list, key, key.layer + 1);
+      break;
+    case Part::kEnd:
+      experts(last);
+      break;
+    case Part::kHead:
+      break;
+  }
+  list.full_barrier();
+  if (key.part != Part::kHead) {
+    copy_back(list, scratch_.row_error, 0, key.shape.rows * sizeof(std::uint32_t));
+  }
+  if (key.part == Part::kBegin || key.part == Part::kNext) {
+    copy_back(
+        list, scratch_.choices, choices_at_,
+        std::uint64_t{key.shape.rows} * (config_.experts_per_token + 1) * sizeof(shader::Choice));
+  }
+  if (key.logit_rows != 0) record_logits(list, key.logit_rows);
+}
+
+Status VulkanForward::run(const ListKey& key) {
+  auto found = lists_.find(key);
+  if (found == lists_.end()) {
+    if (lists_.size() >= kMostLists) lists_.clear();
+    auto list = std::make_unique<CommandList>(*device_);
+    record(*list, key);
+    MOE_RETURN_IF_ERROR(kernels_.status());
+    MOE_RETURN_IF_ERROR(list->finish());
+    found = lists_.emplace(key, std::move(list)).first;
+  }
+  work_.dispatches += found->second->dispatches();
+  work_.barriers += found->second->barriers();
+  return device_->run(*found->second);
+}
+
+// Ends the slices that have a row whose numbers are not finite, at its first such layer.
+void VulkanForward::end_slices(std::span<BatchSlice> slices) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (BatchSlice& slice : slices) {
+    if (!slice.status.is_ok()) continue;
+    std::uint32_t layer = ~0U;
+    std::size_t token = 0;
+    for (std::size_t t = 0; t < slice.count; ++t) {
+      std::uint32_t error = 0;
+      std::memcpy(&error, readback_.mapped() + (slice.first + t) * sizeof(error), sizeof(error));
+      if (error >= layer) continue;
+      layer = error;
+      token = t;
+    }
+    if (layer == ~0U) continue;
+    slice.status =
+        check_finite(layer, slice.position + token, 1, std::span(&nan, 1), std::span(&nan, 1));
+  }
+}
+
+std::vector<float> VulkanForward::rows_of(std::uint64_t address, std::size_t floats) {
+  std::vector<float> values(floats);
+  (void)device_->download(scratch_memory_, address - scratch_memory_.address(),
+                          std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+// The experts of a layer that rows have chosen, brought in as many parts as the device has room
+// for. All but the last part are computed here.
+Status VulkanForward::bring_experts(const ListKey& key, std::uint32_t layer,
+                                    std::span<BatchSlice> slices) {
+  const std::size_t slots = slots_of(config_, weights_->layers[layer]);
+  std::vector<shader::Choice> choices(key.shape.rows * slots);
+  std::memcpy(choices.data(), readback_.mapped() + choices_at_,
+              choices.size() * sizeof(shader::Choice));
+  std::vector<std::uint32_t> wanted;
+  for (const shader::Choice& choice : choices) {
+    if (choice.expert < config_.num_experts) wanted.push_back(choice.expert);
+  }
+  std::sort(wanted.begin(), wanted.end());
+  wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
+  std::vector<Status> failed(wanted.size());
+  for (std::size_t first = 0; first < wanted.size(); first += experts_->slots()) {
+    const std::size_t count = std::min(experts_->slots(), wanted.size() - first);
+    MOE_RETURN_IF_ERROR(experts_->fetch(layer, std::span(wanted).subspan(first, count), *store_,
+                                        std::span(failed).subspan(first, count)));
+    if (first + count < wanted.size()) {
+      MOE_RETURN_IF_ERROR(run({.part = Part::kExperts,
+                               .is_prompt = key.is_prompt,
+                               .shape = key.shape,
+                               .layer = layer}));
+    }
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (failed[i].is_ok()) continue;
+    for (BatchSlice& slice : slices) {
+      const auto begin = choices.begin() + static_cast<std::ptrdiff_t>(slice.first * slots);
+      const bool uses =
+          std::any_of(begin, begin + static_cast<std::ptrdiff_t>(slice.count * slots),
+                      [&](const shader::Choice& choice) { return choice.expert == wanted[i]; });
+      if (uses && slice.status.is_ok()) slice.status = failed[i];
+    }
+  }
+  return Status::ok();
+}
+
+Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> slices,
+                                   ForwardObserver* observer) {
+  const std::size_t rows = batch.shape.rows;
+  const std::size_t width = config_.hidden_size;
+  ListKey key = batch;
+  key.part = Part::kBegin;
+  key.logit_rows = 0;
+  MOE_RETURN_IF_ERROR(run(key));
+  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    if (observer != nullptr) {
+      observer->on_router(layer, rows, rows_of(scratch_.router_logits, rows * config_.num_experts));
+    }
+    if (!experts_->holds_all()) MOE_RETURN_IF_ERROR(bring_experts(batch, layer, slices));
+    key.layer = layer;
+    key.part = layer + 1 < config_.num_layers ? Part::kNext : Part::kEnd;
+    key.logit_rows = layer + 1 < config_.num_layers ? 0 : batch.logit_rows;
+    MOE_RETURN_IF_ERROR(run(key));
+    if (observer != nullptr && key.part == Part::kEnd) {
+      observer->on_layer(layer, rows, rows_of(scratch_.hidden, rows * width));
+    }
+  }
+  return Status::ok();
+}
+
+Status VulkanForward::forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
+                              std::span<const std::size_t> wanted, ForwardObserver* observer) {
+  tables_->write(tokens, slices);
+  const std::size_t count = std::min<std::size_t>(wanted.size(), kDeviceLogitRows);
+  tables_->write_logit_rows(wanted.first(count));
+  ListKey key{.part = Part::kWhole,
+              .is_prompt = false,
+              .shape = {.rows = count32(tokens.size()), .slices = count32(slices.size())},
+              .layer = 0,
+              .logit_rows = count32(count)};
+  for (const BatchSlice& slice : slices) {
+    key.shape.most_rows = std::max(key.shape.most_rows, count32(slice.count));
+  }
+  const std::size_t uses = tokens.size() * config_.experts_per_token;
+  key.is_prompt = tokens.size() > kFewRows || uses > experts_->slots();
+  rows_ = key.shape.rows;
+  given_rows_.clear();
+  ++work_.batches;
+  const Status status =
+      experts_->holds_all() && observer == nullptr ? run(key) : run_by_layer(key, slices, observer);
+  MOE_RETURN_IF_ERROR(status);
+  if (experts_->holds_all()) experts_->count_hits(uses * config_.num_layers);
+  end_slices(slices);
+  given_rows_.assign(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(count));
+  return Status::ok();
+}
+
+Result<std::span<const float>> VulkanForward::logits(std::span<const std::size_t> rows) {
+  const bool is_given = rows.size() <= given_rows_.size() &&
+                        std::equal(rows.begin(), rows.end(), given_rows_.begin());
+  if (!is_given) {
+    tables_->write_logit_rows(rows);
+    MOE_RETURN_IF_ERROR(
+        run({.part = Part::kHead, .shape = {}, .logit_rows = count32(rows.size())}));
+    given_rows_.assign(rows.begin(), rows.end());
+  }
+  const auto* values = reinterpret_cast<const float*>(readback_.mapped() + logits_at_);
+  return std::span<const float>(values, rows.size() * config_.vocab_size);
+}
+
+}  // namespace
+
+Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding) {
+  if (kv_encoding == KvEncoding::kFp8) {
+    return invalid_argument("the vulkan backend keeps keys and values in f32, f16 or bf16, not in " +
+                                std::string(kv_encoding_name(kv_encoding)),
+                            "give another --kv-cache-type, or --backend cpu");
+  }
+  const auto knows = [](const WeightFormat& format) {
+    return !shader_code(shader_name("matvec", format)).empty();
+  };
+  return check_format_support("vulkan", knows, model);
+}
+
+Result<std::unique_ptr<VulkanBackend>> make_vulkan_forward(std::unique_ptr<VulkanDevice> device,
+                                                           const ModelConfig& config,
+                                                           const ModelWeights& weights,
+                                                           const PackManifest& pack,
+                                                           std::unique_ptr<ExpertStore> store,
+                                                           const VulkanForwardOptions& options) {
+  auto forward =
+      std::make_unique<VulkanForward>(std::move(device), config, pack, std::move(store), options);
+  MOE_RETURN_IF_ERROR(forward->open(weights));
+  return std::unique_ptr<VulkanBackend>(std::move(forward));
+}
+
+}  // namespace moepack

@@ -1,0 +1,56 @@
+// The forward backend of a GPU: weights, states and everything between the token ids and the logits
+// lie and are computed on the device. With all experts there, a batch is one submission; else the
+// host sees the router's choices of every layer, and brings what is missing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "formats/model_dir.h"
+#include "formats/pack/pack_manifest.h"
+#include "runtime/model/forward_backend.h"
+#include "runtime/model/kv_encoding.h"
+#include "runtime/model/model_weights.h"
+#include "runtime/store/expert_store.h"
+#include "runtime/vulkan/vulkan_device.h"
+#include "runtime/vulkan/vulkan_plan.h"
+
+namespace moepack {
+
+struct VulkanForwardOptions {
+  std::uint64_t context = 0;    // most tokens of a sequence
+  std::uint64_t sequences = 1;  // most slices of a batch
+  std::uint64_t rows = 0;       // most tokens of a batch
+  KvEncoding kv_encoding = KvEncoding::kFloat32;
+  VulkanPlan plan;
+};
+
+// What the backend did on the device since it was opened.
+struct VulkanWork {
+  std::uint64_t batches = 0;
+  std::uint64_t submissions = 0;
+  std::uint64_t dispatches = 0;
+  std::uint64_t barriers = 0;
+};
+
+class VulkanBackend : public ForwardBackend {
+ public:
+  virtual const VulkanDeviceInfo& device() const = 0;
+  virtual VulkanWork work() const = 0;
+};
+
+// kUnsupported, by name, where the model has something that the kernels do not know. Pure.
+Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding);
+
+// Takes `device` and `store`; copies the weights, which may go afterwards. `pack` is copied. With
+// VulkanPlan::holds_all_experts every expert is read once, here.
+Result<std::unique_ptr<VulkanBackend>> make_vulkan_forward(std::unique_ptr<VulkanDevice> device,
+                                                           const ModelConfig& config,
+                                                           const ModelWeights& weights,
+                                                           const PackManifest& pack,
+                                                           std::unique_ptr<ExpertStore> store,
+                                                           const VulkanForwardOptions& options);
+
+}  // namespace moepack
