@@ -17,8 +17,8 @@ constexpr float kEpsilon = 1e-6F;
 struct MatvecCase {
   QMatrixView view;
   std::uint64_t shift = 0;
-  WeightKernelShape shape;
-  MatvecOptions options;
+  WeightKernelShape shape = {};
+  MatvecOptions options = {};
   std::uint32_t groups = 0;  // 0: as many as cover the rows
 };
 
