@@ -111,8 +111,7 @@ void multiply_tile(Halves tables, uint64_t input_at, uint count, bool whole_vect
 #if HAS_TABLES
   fill_tables(tables, gl_LocalInvocationIndex, kTileThreads);
 #endif
-  TileSums sums;
-  clear(sums);
+  clear_sums();
   Fetched next;
   fetch(row, input_at, has_input, peer, 0, whole_vectors, next);
   for (uint step_index = 0; step_index < steps; ++step_index) {
@@ -122,9 +121,9 @@ void multiply_tile(Halves tables, uint64_t input_at, uint count, bool whole_vect
     if (step_index + 1 < steps) {
       fetch(row, input_at, has_input, peer, step_index + 1, whole_vectors, next);
     }
-    add_products(count, sums);
+    add_products(count);
   }
-  give_sums(count, sums);
+  give_sums(count);
 }
 
 #endif

@@ -39,16 +39,14 @@ void put_weights(uint m, uint column, float w[PART]) {
   }
 }
 
-struct TileSums {
-  vec4 low[4];   // of four rows, for each of four tokens
-  vec4 high[4];  // of the rows 32 further
-};
+vec4 low_sums[4];   // of four rows, for each of four tokens
+vec4 high_sums[4];  // of the rows 32 further
 
-void clear(out TileSums sums) {
-  [[unroll]] for (uint j = 0; j < 4; ++j) sums.low[j] = sums.high[j] = vec4(0);
+void clear_sums() {
+  [[unroll]] for (uint j = 0; j < 4; ++j) low_sums[j] = high_sums[j] = vec4(0);
 }
 
-void add_products(uint count, inout TileSums sums) {
+void add_products(uint count) {
   const uint row4 = gl_LocalInvocationIndex % (kTileRows / 8);
   const uint token4 = gl_LocalInvocationIndex / (kTileRows / 8);
   if (4 * token4 >= count) return;
@@ -57,16 +55,16 @@ void add_products(uint count, inout TileSums sums) {
     const vec4 high = tile_weights[k * (kTileRows / 4) + row4 + kTileRows / 8];
     const vec4 x = tile_inputs[k * (kTileTokens / 4) + token4];
     [[unroll]] for (uint j = 0; j < 4; ++j) {
-      sums.low[j] += low * x[j];
-      sums.high[j] += high * x[j];
+      low_sums[j] += low * x[j];
+      high_sums[j] += high * x[j];
     }
   }
 }
 
-void give_sums(uint count, TileSums sums) {
+void give_sums(uint count) {
   const uint row = gl_LocalInvocationIndex % (kTileRows / 8) * 4;
   const uint token = gl_LocalInvocationIndex / (kTileRows / 8) * 4;
   [[unroll]] for (uint j = 0; j < 4; ++j) {
-    if (token + j < count) take_sums(token + j, row, sums.low[j], sums.high[j]);
+    if (token + j < count) take_sums(token + j, row, low_sums[j], high_sums[j]);
   }
 }
