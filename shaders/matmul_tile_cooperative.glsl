@@ -5,6 +5,7 @@
 
 const uint kInputBytes = 2;  // inputs: 16-bit floats of each token, zeros up to a multiple of 64
 
+const uint kVector = 8;
 // In 16-byte vectors of 8 columns; odd, so that 8 rows fill all banks.
 const uint kPitch = kTileCols / 8 + 1;
 shared uvec4 tile_weights[kTileRows * kPitch];   // [row][column / 8]
@@ -12,20 +13,14 @@ shared uvec4 tile_inputs[kTileTokens * kPitch];  // [token][column / 8]
 // For each subgroup a fragment of low and one of high rows, [token][row].
 shared float tile_sums[4 * 2 * 256];
 
-struct TileRun {
-  uvec4 values[PART / 8];
-};
+#define InputVector uvec4
 
-TileRun load_run(uint64_t input_at, uint column, bool whole_vectors) {
-  TileRun run;
-  [[unroll]] for (uint i = 0; i < PART / 8; ++i) run.values[i] = Words4(input_at).v[column / 8 + i];
-  return run;
+uvec4 load_vector(uint64_t input_at, uint column, bool whole_vectors) {
+  return Words4(input_at).v[column / 8];
 }
 
-void put_run(uint token, uint column, TileRun run) {
-  [[unroll]] for (uint i = 0; i < PART / 8; ++i) {
-    tile_inputs[token * kPitch + column / 8 + i] = run.values[i];
-  }
+void put_vector(uint token, uint vector, uvec4 halves) {
+  tile_inputs[token * kPitch + vector] = halves;
 }
 
 uint two_halves(float a, float b) { return packHalf2x16(vec2(a, b)); }
