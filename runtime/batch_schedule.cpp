@@ -8,11 +8,6 @@
 
 namespace moepack {
 
-bool Batch::is_live() const {
-  return std::any_of(slices.begin(), slices.end(),
-                     [](const BatchSlice& slice) { return slice.status.is_ok(); });
-}
-
 void Batch::end(const Status& status) {
   for (BatchSlice& slice : slices) {
     if (slice.status.is_ok()) slice.status = status;
@@ -36,7 +31,8 @@ std::vector<LogitRow> logit_rows(const Batch& batch, std::span<const Slice> slic
 
 std::uint64_t batch_list_bytes(std::uint64_t tokens, std::uint64_t sequences) {
   // Lists may hold three times their size while they grow.
-  constexpr std::uint64_t kPerToken = 3 * (sizeof(std::int32_t) + sizeof(LogitRow));
+  constexpr std::uint64_t kPerToken =
+      3 * (sizeof(std::int32_t) + sizeof(std::size_t) + sizeof(LogitRow));
   // Slice and BatchSlice, their indices, the slice of a layer, a status, the sequence.
   constexpr std::uint64_t kPerSequence =
       3 * (sizeof(Slice) + sizeof(BatchSlice) + sizeof(LayerSlice) + sizeof(Status) +

@@ -19,9 +19,7 @@ struct Batch {
   std::vector<std::size_t> owners;   // of each: index of its Slice in the call
   std::vector<std::size_t> offsets;  // of each: index of its first token within that Slice
 
-  // Whether any slice can go on.
-  bool is_live() const;
-  // Gives `status` to all that could.
+  // Gives `status` to all slices that could go on.
   void end(const Status& status);
 };
 

@@ -92,7 +92,7 @@ MemoryRequest memory_request(const EngineOptions& options, const StateForm& form
 struct Engine::Impl {
   Result<Sequence> make_sequence() const;
   Status open_own();
-  void run_layers(Batch& batch);
+  void run_batch(Batch& batch, std::span<const Slice> slices, ForwardObserver* observer);
   void advance(Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
   void give_logits(const Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
 
@@ -107,15 +107,12 @@ struct Engine::Impl {
   std::optional<Sequence> own;  // of the calls that name none
 };
 
-// h = x + mixer(norm(x)); y = h + moe(norm(h)), for every layer.
-void Engine::Impl::run_layers(Batch& batch) {
-  for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
-    backend->mix(layer, batch.slices);
-    if (!batch.is_live()) return;
-    (void)backend->route(layer);
-    const Status status = backend->add_experts(layer, batch.slices);
-    if (!status.is_ok()) return batch.end(status);
-  }
+void Engine::Impl::run_batch(Batch& batch, std::span<const Slice> slices,
+                             ForwardObserver* observer) {
+  std::vector<std::size_t> wanted;
+  for (const LogitRow& row : logit_rows(batch, slices)) wanted.push_back(row.row);
+  const Status status = backend->forward(batch.tokens, batch.slices, wanted, observer);
+  if (!status.is_ok()) batch.end(status);
 }
 
 // Counts the tokens of the slices that went through, and ends the sequences of the others.
@@ -142,14 +139,17 @@ void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices
     const std::size_t count = std::min(backend->max_logit_rows(), rows.size() - first);
     places.clear();
     for (std::size_t i = 0; i < count; ++i) places.push_back(rows[first + i].row);
-    const std::span<const float> logits = backend->logits(places);
+    const Result<std::span<const float>> logits = backend->logits(places);
     for (std::size_t i = 0; i < count; ++i) {
       const LogitRow& row = rows[first + i];
       Status& status = statuses[row.owner];
       if (!status.is_ok()) continue;
-      const std::span<const float> of_row = logits.subspan(i * vocab, vocab);
-      status = check_logits_finite(row.position, of_row);
-      if (status.is_ok()) status = slices[row.owner].sink(row.index, of_row);
+      status = logits.status();
+      if (status.is_ok()) {
+        const std::span<const float> of_row = logits.value().subspan(i * vocab, vocab);
+        status = check_logits_finite(row.position, of_row);
+        if (status.is_ok()) status = slices[row.owner].sink(row.index, of_row);
+      }
       if (!status.is_ok()) slices[row.owner].sequence->end(status);
     }
   }
@@ -221,8 +221,7 @@ std::vector<Status> Engine::forward(std::span<const Slice> slices, ForwardObserv
   while (true) {
     Batch batch = schedule.next(statuses);
     if (batch.tokens.empty()) return statuses;
-    e.backend->embed(batch.tokens, observer);
-    e.run_layers(batch);
+    e.run_batch(batch, slices, observer);
     e.advance(batch, slices, statuses);
     e.give_logits(batch, slices, statuses);
   }

@@ -121,7 +121,38 @@ class CpuForward final : public ForwardBackend {
     return make_cpu_state(config_, limits_.context, form_);
   }
 
-  void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) override {
+  Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
+                 std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
+    embed(tokens, observer);
+    for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+      mix(layer, slices);
+      if (!has_live(slices)) return Status::ok();
+      route(layer);
+      MOE_RETURN_IF_ERROR(add_experts(layer, slices));
+    }
+    return Status::ok();
+  }
+
+  Result<std::span<const float>> logits(std::span<const std::size_t> rows) override {
+    const StageScope stage(stage_times(), Stage::kHead);
+    const std::span<const float> normed = layers_.final_norm(rows, hidden());
+    if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
+    const std::span<float> out = layers_.activations().logits;
+    layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
+    return std::span<const float>(out.first(rows.size() * config_.vocab_size));
+  }
+
+  ExpertStoreStats expert_stats() const override { return store_->stats(); }
+  void reset_stats() override { store_->reset_stats(); }
+  StageTimes& stage_times() override { return layers_.compute().times(); }
+
+ private:
+  static bool has_live(std::span<const BatchSlice> slices) {
+    return std::any_of(slices.begin(), slices.end(),
+                       [](const BatchSlice& slice) { return slice.status.is_ok(); });
+  }
+
+  void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) {
     tokens_ = tokens.size();
     observer_ = observer;
     {
@@ -131,7 +162,8 @@ class CpuForward final : public ForwardBackend {
     if (observer_ != nullptr) observer_->on_embedding(tokens_, hidden_rows());
   }
 
-  void mix(std::uint32_t layer, std::span<BatchSlice> slices) override {
+  // The mixer of every slice that goes on, and the router's logits.
+  void mix(std::uint32_t layer, std::span<BatchSlice> slices) {
     live_.clear();
     for (BatchSlice& slice : slices) {
       if (!slice.status.is_ok()) continue;
@@ -149,16 +181,16 @@ class CpuForward final : public ForwardBackend {
     }
   }
 
-  std::span<const Assignment> route(std::uint32_t layer) override {
+  void route(std::uint32_t layer) {
     const StageScope stage(stage_times(), Stage::kRouter);
     rows_.clear();
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
     }
-    return layers_.experts().choose(layers_.compute(), weights_.layers[layer].moe.routing, rows_);
+    (void)layers_.experts().choose(layers_.compute(), weights_.layers[layer].moe.routing, rows_);
   }
 
-  Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) override {
+  Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) {
     MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden()));
     for (const FailedRow& failed : layers_.experts().failed_rows()) {
       for (BatchSlice& slice : slices) {
@@ -170,20 +202,6 @@ class CpuForward final : public ForwardBackend {
     return Status::ok();
   }
 
-  std::span<const float> logits(std::span<const std::size_t> rows) override {
-    const StageScope stage(stage_times(), Stage::kHead);
-    const std::span<const float> normed = layers_.final_norm(rows, hidden());
-    if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
-    const std::span<float> out = layers_.activations().logits;
-    layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
-    return out.first(rows.size() * config_.vocab_size);
-  }
-
-  ExpertStoreStats expert_stats() const override { return store_->stats(); }
-  void reset_stats() override { store_->reset_stats(); }
-  StageTimes& stage_times() override { return layers_.compute().times(); }
-
- private:
   // Ends a slice whose activations are not finite.
   void check(std::uint32_t layer, const LayerSlice& slice, std::span<const float> logits) {
     const std::size_t width = config_.hidden_size;

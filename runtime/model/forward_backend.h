@@ -1,6 +1,6 @@
 // The seam between what to compute and where: a backend owns the weights of a model, the memory of
-// states and scratch, and the experts it has at hand. What crosses the seam are token ids in,
-// choices of the router and logits out; everything else stays where the backend computes.
+// states and scratch, and the experts it has at hand. What crosses the seam are token ids in and
+// logits out; everything else stays where the backend computes.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,6 @@
 
 #include "formats/base/status.h"
 #include "runtime/model/forward_observer.h"
-#include "runtime/model/router.h"
 #include "runtime/model/sequence_state.h"
 #include "runtime/model/stage_times.h"
 #include "runtime/store/expert_store.h"
@@ -30,9 +29,8 @@ struct BatchSlice {
   Status status;
 };
 
-// A batch goes through embed(), then mix(), route(), add_experts() for each layer in order, then
-// logits(). One batch at a time, from one thread; make_state() and the functions of a state are
-// called from that thread too, or while no batch is under way.
+// One batch at a time, from one thread; make_state() and the functions of a state are called from
+// that thread too, or while no batch is under way.
 //
 // Projections and experts run over all rows of the batch, operations on states slice by slice. With
 // the reference kernels the bits of a row depend neither on the other rows nor on how tokens are
@@ -51,24 +49,18 @@ class ForwardBackend {
   // A fresh state of one sequence. kIo when memory is short.
   virtual Result<std::unique_ptr<SequenceState>> make_state() = 0;
 
-  // Starts a batch of at most max_tokens() ids, each in the vocabulary. `observer` sees this batch;
-  // it may be null.
-  virtual void embed(std::span<const std::int32_t> tokens, ForwardObserver* observer) = 0;
-  // First half of layer `layer`: the mixer of every slice whose status is ok, and the router's
-  // logits. `slices` is sorted by `first` and the rows do not overlap. Rows of no such slice become
-  // zero. The states move on by the slices' tokens.
-  virtual void mix(std::uint32_t layer, std::span<BatchSlice> slices) = 0;
-  // The experts of the rows of all slices that mix() left ok, by the router's logits: as many of
-  // each row as the model uses for a token, by row, then by rank. Other rows choose none, and no
-  // expert is read for them. In host memory, valid until the next call of any function.
-  virtual std::span<const Assignment> route(std::uint32_t layer) = 0;
-  // Second half: adds the experts that route() chose. A slice with a row that chose an expert whose
-  // record cannot be read gets that error. An error of the call ends the batch: the expert store
-  // has no room.
-  virtual Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) = 0;
+  // Runs a batch of at most max_tokens() ids, each in the vocabulary, through all layers:
+  // h = x + mixer(norm(x)); y = h + moe(norm(h)). `slices` is sorted by `first`, and the rows do
+  // not overlap. The states move on by the slices' tokens; rows of slices that end are left out
+  // from there on, and no expert is read for them. `wanted`: the rows whose logits will be asked
+  // for, ascending; a backend may compute those of the first max_logit_rows() on the way.
+  // `observer` sees this batch; it may be null. An error of the call ends the batch: the expert
+  // store has no room, or the device is lost.
+  virtual Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
+                         std::span<const std::size_t> wanted, ForwardObserver* observer) = 0;
   // The logits of these rows of the batch after the last layer, at most max_logit_rows():
   // [rows, vocabulary] in host memory, valid until the next call of any function.
-  virtual std::span<const float> logits(std::span<const std::size_t> rows) = 0;
+  virtual Result<std::span<const float>> logits(std::span<const std::size_t> rows) = 0;
 
   virtual ExpertStoreStats expert_stats() const = 0;
   virtual void reset_stats() = 0;

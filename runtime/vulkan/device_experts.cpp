@@ -1,0 +1,191 @@
+#include "runtime/vulkan/device_experts.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "formats/weights/row_order.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kTableBlockBytes = std::uint64_t{1} << 20;
+
+// Every record is read as 32-bit words, the last of which may reach beyond it.
+std::uint64_t in_slots(std::uint64_t record_bytes) {
+  return (record_bytes + 4 + DeviceArena::kAlignment - 1) / DeviceArena::kAlignment *
+         DeviceArena::kAlignment;
+}
+
+}  // namespace
+
+std::uint64_t DeviceExperts::slot_bytes(const PackManifest& pack) {
+  std::uint64_t most = 0;
+  for (const ExpertLayout& layout : pack.layouts) most = std::max(most, layout.record_bytes);
+  return in_slots(most);
+}
+
+std::uint64_t DeviceExperts::all_bytes(const PackManifest& pack) {
+  return slot_bytes(pack) * pack.num_layers * pack.num_experts;
+}
+
+DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack)
+    : device_(&device),
+      pack_(&pack),
+      experts_(pack.num_experts),
+      slot_bytes_(slot_bytes(pack)),
+      arena_(device, std::min(kBlockBytes, all_bytes(pack))),
+      small_(device, kTableBlockBytes),
+      slot_of_(std::uint64_t{pack.num_layers} * pack.num_experts, kNoSlot),
+      addresses_(std::uint64_t{pack.num_layers} * (pack.num_experts + 1)) {}
+
+Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(VulkanDevice& device,
+                                                             const PackManifest& pack,
+                                                             std::span<const SharedExpert> shared,
+                                                             std::uint64_t budget) {
+  std::unique_ptr<DeviceExperts> experts(new DeviceExperts(device, pack));
+  MOE_RETURN_IF_ERROR(experts->make_tables(shared));
+  MOE_RETURN_IF_ERROR(experts->make_slots(budget));
+  return experts;
+}
+
+Status DeviceExperts::make_slots(std::uint64_t budget) {
+  const std::uint64_t count = std::min<std::uint64_t>(budget / slot_bytes_, slot_of_.size());
+  slots_.resize(count);
+  for (Slot& slot : slots_) {
+    MOE_ASSIGN_OR_RETURN(slot.range, arena_.take(slot_bytes_));
+  }
+  return Status::ok();
+}
+
+// The distinct layouts of a layer, and which of them each expert has.
+Status DeviceExperts::make_kinds(std::uint32_t index, const SharedExpert& shared,
+                                 LayerExperts& layer) {
+  std::vector<std::uint32_t> kinds;
+  const auto add = [&](const ExpertLayout& layout) {
+    const auto found = std::find(layer.kinds.begin(), layer.kinds.end(), layout);
+    kinds.push_back(static_cast<std::uint32_t>(found - layer.kinds.begin()));
+    if (found == layer.kinds.end()) layer.kinds.push_back(layout);
+  };
+  for (std::uint32_t e = 0; e < experts_; ++e) {
+    add(in_order(pack_->layout_of(index, e), RowOrder::kRows));
+  }
+  if (shared.record != 0) {
+    add(shared.layout);
+  } else {
+    kinds.push_back(0);
+  }
+  if (layer.kinds.size() == 1) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(const DeviceRange range, small_.put(std::as_bytes(std::span(kinds))));
+  layer.kind_table = range.address;
+  return Status::ok();
+}
+
+Status DeviceExperts::make_tables(std::span<const SharedExpert> shared) {
+  for (std::uint32_t l = 0; l < pack_->num_layers; ++l) {
+    LayerExperts layer;
+    MOE_RETURN_IF_ERROR(make_kinds(l, shared[l], layer));
+    MOE_ASSIGN_OR_RETURN(const DeviceRange table, small_.take((experts_ + 1) * 8));
+    layer.table = table.address;
+    tables_.push_back(table);
+    layers_.push_back(std::move(layer));
+    addresses_[l * (experts_ + 1) + experts_] = shared[l].record;
+    MOE_RETURN_IF_ERROR(upload_table(l));
+  }
+  return Status::ok();
+}
+
+Status DeviceExperts::upload_table(std::uint32_t layer) {
+  const auto entries = std::span(addresses_).subspan(layer * (experts_ + 1), experts_ + 1);
+  return device_->upload(*tables_[layer].buffer, tables_[layer].offset, std::as_bytes(entries));
+}
+
+Status DeviceExperts::load_all(ExpertStore& store) {
+  std::vector<std::uint32_t> wanted;
+  for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    const std::size_t at_once = std::max<std::size_t>(1, store.max_batch(layer));
+    for (std::uint32_t first = 0; first < experts_; first += static_cast<std::uint32_t>(at_once)) {
+      wanted.resize(std::min<std::size_t>(at_once, experts_ - first));
+      std::iota(wanted.begin(), wanted.end(), first);
+      std::vector<Status> failed(wanted.size());
+      MOE_RETURN_IF_ERROR(fetch(layer, wanted, store, failed));
+      for (const Status& status : failed) MOE_RETURN_IF_ERROR(status);
+    }
+  }
+  return Status::ok();
+}
+
+// A record as rows: its bytes, but those of matrices in panels moved.
+Status DeviceExperts::write(const Slot& slot, const ExpertHandle& handle) {
+  std::span<const std::byte> bytes(handle.record, handle.layout->record_bytes);
+  if (is_in_panels(*handle.layout)) {
+    rows_.assign(bytes.begin(), bytes.end());
+    for (const ProjectionLayout& p : handle.layout->projections) {
+      if (p.format.row_order != RowOrder::kPanels) continue;
+      for (const Component c : stored_components(p.format)) {
+        panels_to_rows(p.format, c, p.rows, p.bytes[c] / p.rows, handle.record + p.offset_of(c),
+                       rows_.data() + p.offset_of(c));
+      }
+    }
+    bytes = rows_;
+  }
+  return device_->upload(*slot.range.buffer, slot.range.offset, bytes);
+}
+
+std::uint32_t DeviceExperts::oldest_slot() const {
+  const auto oldest = std::min_element(
+      slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
+  return static_cast<std::uint32_t>(oldest - slots_.begin());
+}
+
+void DeviceExperts::evict(std::uint32_t slot) {
+  const std::uint64_t key = std::exchange(slots_[slot].key, kNoKey);
+  if (key == kNoKey) return;
+  slot_of_[key] = kNoSlot;
+  addresses_[key / experts_ * (experts_ + 1) + key % experts_] = 0;
+}
+
+Status DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
+                            const ExpertHandle& handle) {
+  evict(slot);
+  MOE_RETURN_IF_ERROR(write(slots_[slot], handle));
+  slots_[slot].key = layer * experts_ + expert;
+  slots_[slot].used = clock_;
+  slot_of_[slots_[slot].key] = slot;
+  addresses_[layer * (experts_ + 1) + expert] = slots_[slot].range.address;
+  return Status::ok();
+}
+
+Status DeviceExperts::fetch(std::uint32_t layer, std::span<const std::uint32_t> wanted,
+                            ExpertStore& store, std::span<Status> failed) {
+  ++clock_;
+  std::vector<std::uint32_t> missing;
+  std::vector<std::size_t> place_of;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::uint32_t slot = slot_of_[layer * experts_ + wanted[i]];
+    if (slot != kNoSlot) {
+      slots_[slot].used = clock_;
+      ++hits_;
+    } else {
+      missing.push_back(wanted[i]);
+      place_of.push_back(i);
+    }
+  }
+  misses_ += missing.size();
+  const std::size_t at_once = std::max<std::size_t>(1, store.max_batch(layer));
+  for (std::size_t first = 0; first < missing.size(); first += at_once) {
+    const auto part = std::span(missing).subspan(first, std::min(at_once, missing.size() - first));
+    MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, part));
+    while (const std::optional<ReadyExpert> ready = batch.next_ready()) {
+      const std::size_t index = first + ready->index;
+      failed[place_of[index]] = ready->status;
+      if (!ready->status.is_ok()) continue;
+      MOE_RETURN_IF_ERROR(
+          place(layer, missing[index], oldest_slot(), batch.handles()[ready->index]));
+    }
+  }
+  return missing.empty() ? Status::ok() : upload_table(layer);
+}
+
+}  // namespace moepack

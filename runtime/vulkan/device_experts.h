@@ -1,0 +1,100 @@
+// The experts that lie in device memory: records in slots of one size, found by a table of
+// addresses that kernels read. With room for all of a model they are copied once; else they come
+// and go, the least recently used first.
+//
+// Rows of records are in plain order on the device, whatever their order in the pack.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/pack/pack_manifest.h"
+#include "runtime/store/expert_store.h"
+#include "runtime/vulkan/device_arena.h"
+
+namespace moepack {
+
+// What the experts of one layer are like.
+struct LayerExperts {
+  std::vector<ExpertLayout> kinds;  // the distinct layouts of the layer
+  std::uint64_t table = 0;          // address of [experts + 1] record addresses; 0: not here
+  std::uint64_t kind_table = 0;     // address of [experts + 1] 32-bit kinds; 0: all are of kind 0
+};
+
+// The shared expert of a layer, which stands behind the routed ones in the table.
+struct SharedExpert {
+  std::uint64_t record = 0;  // its address; 0: the layer has none
+  ExpertLayout layout;
+};
+
+class DeviceExperts {
+ public:
+  // The bytes of a record's slot, and of all slots of the pack.
+  static std::uint64_t slot_bytes(const PackManifest& pack);
+  static std::uint64_t all_bytes(const PackManifest& pack);
+
+  // As many slots as `budget` bytes hold, at most one an expert; at least one layer's choice must
+  // fit, which the caller sees to. `shared`: one a layer.
+  static Result<std::unique_ptr<DeviceExperts>> create(VulkanDevice& device,
+                                                       const PackManifest& pack,
+                                                       std::span<const SharedExpert> shared,
+                                                       std::uint64_t budget);
+
+  // Whether every expert has a slot: then load_all() brings them, and nothing changes after.
+  bool holds_all() const { return slots_.size() == experts_ * layers_.size(); }
+  Status load_all(ExpertStore& store);
+
+  // Brings those of `wanted` that are not here; at most slots() of them, without repeats. An expert
+  // that cannot be read gets its error in `failed`, one for each of `wanted`.
+  Status fetch(std::uint32_t layer, std::span<const std::uint32_t> wanted, ExpertStore& store,
+               std::span<Status> failed);
+  std::size_t slots() const { return slots_.size(); }
+
+  const LayerExperts& layer(std::uint32_t index) const { return layers_[index]; }
+  std::uint64_t hits() const { return hits_; }
+  std::uint64_t misses() const { return misses_; }
+  void count_hits(std::uint64_t experts) { hits_ += experts; }
+  void reset_stats() { hits_ = misses_ = 0; }
+
+ private:
+  struct Slot {
+    DeviceRange range;
+    std::uint64_t key = kNoKey;  // layer * experts + expert
+    std::uint64_t used = 0;      // when: a count of fetches
+  };
+  static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
+  static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+
+  DeviceExperts(VulkanDevice& device, const PackManifest& pack);
+  Status make_slots(std::uint64_t budget);
+  Status make_tables(std::span<const SharedExpert> shared);
+  Status make_kinds(std::uint32_t index, const SharedExpert& shared, LayerExperts& layer);
+  Status write(const Slot& slot, const ExpertHandle& handle);
+  std::uint32_t oldest_slot() const;
+  void evict(std::uint32_t slot);
+  Status place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
+               const ExpertHandle& handle);
+  Status upload_table(std::uint32_t layer);
+
+  VulkanDevice* device_;
+  const PackManifest* pack_;
+  std::uint64_t experts_;
+  std::uint64_t slot_bytes_;
+  DeviceArena arena_;
+  DeviceArena small_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> slot_of_;    // by key
+  std::vector<std::uint64_t> addresses_;  // [layers][experts + 1]: what the tables hold
+  std::vector<DeviceRange> tables_;       // by layer
+  std::vector<LayerExperts> layers_;
+  std::vector<std::byte> rows_;  // a record whose panels were restored
+  std::uint64_t clock_ = 0;
+  std::uint64_t hits_ = 0;
+  std::uint64_t misses_ = 0;
+};
+
+}  // namespace moepack

@@ -1,0 +1,154 @@
+#include "runtime/vulkan/device_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kBlockBytes = std::uint64_t{64} << 20;
+
+// Copies what it is given and keeps the first error, so that the copying reads as a list.
+class Uploader {
+ public:
+  Uploader(VulkanDevice& device, DeviceArena& arena) : device_(device), arena_(arena) {}
+
+  DeviceFloats floats(std::span<const float> values) {
+    if (values.empty()) return 0;
+    return put(std::as_bytes(values)).address;
+  }
+
+  DeviceMatrix matrix(const QMatrixView& view) {
+    DeviceMatrix matrix{.format = view.format, .rows = view.rows, .cols = view.cols, .pieces = {}};
+    const std::optional<MatrixBytes> row = matrix_bytes(view.format, 1, view.cols);
+    if (!status_.is_ok() || !row.has_value()) return matrix;
+    const std::uint64_t most =
+        std::max<std::uint64_t>(1, device_.info().most_allocation / row->total() * 3 / 4);
+    for (std::uint64_t first = 0; first < view.rows; first += most) {
+      DeviceRows rows{.first = first, .count = std::min(most, view.rows - first), .address = {}};
+      for (const Component c : stored_components(view.format)) {
+        const std::uint64_t bytes = (*row)[c];
+        rows.address[c] = put({view.data[c] + first * bytes, rows.count * bytes}).address;
+      }
+      matrix.pieces.push_back(rows);
+    }
+    return matrix;
+  }
+
+  // Gate, up and down as one record, laid out as a pack would.
+  std::uint64_t record(const ExpertLayout& layout, std::span<const QMatrixView> views) {
+    if (!status_.is_ok()) return 0;
+    Result<DeviceRange> range = arena_.take(layout.record_bytes);
+    if (!range.is_ok()) return fail(range.status());
+    for (std::size_t p = 0; p < kProjections; ++p) {
+      const ProjectionLayout& projection = layout.projections[p];
+      for (const Component c : stored_components(projection.format)) {
+        const Status status =
+            device_.upload(*range.value().buffer, range.value().offset + projection.offset_of(c),
+                           {views[p].data[c], projection.bytes[c]});
+        if (!status.is_ok()) return fail(status);
+      }
+    }
+    return range.value().address;
+  }
+
+  const Status& status() const { return status_; }
+
+ private:
+  DeviceRange put(std::span<const std::byte> bytes) {
+    if (!status_.is_ok()) return {};
+    Result<DeviceRange> range = arena_.put(bytes);
+    if (range.is_ok()) return range.value();
+    fail(range.status());
+    return {};
+  }
+  std::uint64_t fail(const Status& status) {
+    if (status_.is_ok()) status_ = status;
+    return 0;
+  }
+
+  VulkanDevice& device_;
+  DeviceArena& arena_;
+  Status status_;
+};
+
+DeviceAttention attention(Uploader& up, const FullAttentionWeights& w) {
+  return {.spec = w.spec,
+          .q = up.matrix(w.q),
+          .k = up.matrix(w.k),
+          .v = up.matrix(w.v),
+          .o = up.matrix(w.o),
+          .q_norm = up.floats(w.q_norm),
+          .k_norm = up.floats(w.k_norm)};
+}
+
+DeviceDelta delta(Uploader& up, const DeltaNetWeights& w) {
+  return {.in_qkv = up.matrix(w.in_qkv),
+          .in_z = up.matrix(w.in_z),
+          .in_b = up.matrix(w.in_b),
+          .in_a = up.matrix(w.in_a),
+          .out = up.matrix(w.out),
+          .conv = up.floats(w.conv),
+          .decay_rate = up.floats(w.decay_rate),
+          .dt_bias = up.floats(w.dt_bias),
+          .norm = up.floats(w.norm),
+          .tiled_v_heads = w.tiled_v_heads};
+}
+
+DeviceMoe moe(Uploader& up, const MoeWeights& w) {
+  DeviceMoe moe;
+  moe.routing = w.routing;
+  moe.router = up.matrix(w.router);
+  moe.has_shared = w.has_shared;
+  if (!w.has_shared) return moe;
+  moe.shared_expert_gate = up.matrix(w.shared_expert_gate);
+  const std::array<QMatrixView, kProjections> views{w.shared_gate, w.shared_up, w.shared_down};
+  moe.shared = make_expert_layout(w.shared_gate.cols, w.shared_gate.rows,
+                                  {views[0].format, views[1].format, views[2].format})
+                   .value_or(ExpertLayout{});
+  moe.shared_record = up.record(moe.shared, views);
+  return moe;
+}
+
+std::vector<float> inverse_frequencies(const ModelConfig& config) {
+  std::vector<float> values;
+  for (std::uint32_t i = 0; i < config.rotary_dim / 2; ++i) {
+    const double exponent = 2.0 * i / config.rotary_dim;
+    values.push_back(static_cast<float>(std::pow(config.rope_theta, -exponent)));
+  }
+  return values;
+}
+
+}  // namespace
+
+DeviceWeights::DeviceWeights(VulkanDevice& device) : arena(device, kBlockBytes) {}
+
+Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
+                                                      const ModelConfig& config,
+                                                      const ModelWeights& weights) {
+  auto on_device = std::make_unique<DeviceWeights>(device);
+  Uploader up(device, on_device->arena);
+  on_device->embedding = up.matrix(weights.embedding);
+  on_device->lm_head = weights.lm_head.codes() == weights.embedding.codes()
+                           ? on_device->embedding
+                           : up.matrix(weights.lm_head);
+  on_device->final_norm = up.floats(weights.final_norm);
+  on_device->inverse_frequency = up.floats(inverse_frequencies(config));
+  for (const LayerWeights& w : weights.layers) {
+    DeviceLayer layer;
+    layer.input_norm = up.floats(w.input_norm);
+    layer.post_norm = up.floats(w.post_norm);
+    if (const auto* full = std::get_if<FullAttentionWeights>(&w.mixer)) {
+      layer.mixer = attention(up, *full);
+    } else {
+      layer.mixer = delta(up, std::get<DeltaNetWeights>(w.mixer));
+    }
+    layer.moe = moe(up, w.moe);
+    on_device->layers.push_back(std::move(layer));
+  }
+  MOE_RETURN_IF_ERROR(up.status());
+  return on_device;
+}
+
+}  // namespace moepack

@@ -1,0 +1,86 @@
+// The resident weights of a model in device memory, in the roles that ModelWeights gives them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/config/model_config.h"
+#include "formats/weights/expert_layout.h"
+#include "formats/weights/qformat.h"
+#include "runtime/model/model_weights.h"
+#include "runtime/vulkan/device_arena.h"
+
+namespace moepack {
+
+// Rows [first, first + count) of a matrix, which lie in one allocation.
+struct DeviceRows {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  Components<std::uint64_t> address = {};  // of each component; 0 for those that the format lacks
+};
+
+// A matrix y = W x on the device, its rows one after another. Large ones lie in several pieces.
+struct DeviceMatrix {
+  WeightFormat format;
+  std::uint64_t rows = 0;
+  std::uint64_t cols = 0;
+  std::vector<DeviceRows> pieces;
+};
+
+using DeviceFloats = std::uint64_t;  // the address of float32 values
+
+struct DeviceAttention {
+  FullAttentionSpec spec;
+  DeviceMatrix q, k, v, o;
+  DeviceFloats q_norm = 0;
+  DeviceFloats k_norm = 0;
+};
+
+struct DeviceDelta {
+  DeviceMatrix in_qkv, in_z, in_b, in_a, out;
+  DeviceFloats conv = 0;        // [taps, C]
+  DeviceFloats decay_rate = 0;  // [nv]
+  DeviceFloats dt_bias = 0;     // [nv]
+  DeviceFloats norm = 0;        // [dv]
+  bool tiled_v_heads = false;
+};
+
+struct DeviceMoe {
+  RouterSpec routing;
+  DeviceMatrix router;
+  bool has_shared = false;
+  DeviceMatrix shared_expert_gate;  // [1, H]
+  ExpertLayout shared;              // of the shared expert as a record
+  std::uint64_t shared_record = 0;  // its address
+};
+
+struct DeviceLayer {
+  DeviceFloats input_norm = 0;
+  DeviceFloats post_norm = 0;
+  std::variant<DeviceAttention, DeviceDelta> mixer;
+  DeviceMoe moe;
+};
+
+// Move-only; the device outlives it. Nothing changes once it is there.
+struct DeviceWeights {
+  explicit DeviceWeights(VulkanDevice& device);
+
+  DeviceArena arena;
+  DeviceMatrix embedding;
+  DeviceMatrix lm_head;  // the embedding's pieces when tied
+  DeviceFloats final_norm = 0;
+  std::uint64_t tables = 0;            // grids of ggml's I-quants (shaders/weight_tables.h)
+  DeviceFloats inverse_frequency = 0;  // [rotary_dim / 2] of RoPE; 0 without
+  std::vector<DeviceLayer> layers;
+};
+
+// Copies `weights` to the device. kIo when memory is short.
+Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
+                                                      const ModelConfig& config,
+                                                      const ModelWeights& weights);
+
+}  // namespace moepack

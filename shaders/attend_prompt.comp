@@ -1,0 +1,218 @@
+// Attention of many tokens of a slice: tiles of queries against blocks of keys, by online softmax
+// (FlashAttention, arXiv 2205.14135). A tile has all queries that share a head of keys, token after
+// token. Blocks lie at fixed positions and every sum has a fixed order, so that the bits of a row
+// depend on its position alone.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/common.glsl"
+#include "shaders/reduce.glsl"
+#include "shaders/elementary.glsl"
+#include "shaders/kv.glsl"
+#include "shaders/attention_args.h"
+
+layout(local_size_x_id = 0) in;
+layout(push_constant, scalar) uniform Push { AttendPromptArgs args; };
+
+const uint kThreads = 256;
+const uint kTile = 64;   // queries
+const uint kBlock = 64;  // keys
+const uint kDims = 16;   // of queries and keys that lie in shared memory at once
+const uint kRows = 8;    // of values that do
+const uint kVectors = (HEAD_DIM + 63) / 64;  // of four values of the result, per thread and query
+const uint kHeadVectors = HEAD_DIM / 4;
+const float kLeast = -3.0e38;
+const uint kNone = 0xffffffffu;
+
+// A query's values lie side by side with those of other queries; padded against bank conflicts.
+const uint kStride = kTile / 4 + 1;
+const uint kWeightStride = kTile / 4 + 2;
+shared vec4 weights[kBlock * kWeightStride];  // [key, query]: scores, then weights
+shared vec4 staged[2 * kDims * kStride];      // [dim, query], [dim, key]; or values, [key, dim]
+shared float factors[kTile];                  // of what earlier blocks gave
+shared float totals[kTile];
+
+BatchSlice slice;
+Words cache;
+uint kv_head;
+uint shared_by;    // query heads that share a head of keys
+uint first_query;  // of the tile, in the slice
+uint tile_row;     // of the four queries that this thread has results of
+uint column;       // and its first vector of them
+vec4 acc[4 * kVectors];
+
+// Keys that a query of the tile sees; 0 when there is no such query.
+uint seen_by(uint query) {
+  const uint token = (first_query + query) / shared_by;
+  return token < slice.count ? slice.position + token + 1 : 0;
+}
+
+// Where the values of a query of the tile lie.
+uint query_index(uint query) {
+  const uint n = first_query + query;
+  return (slice.first + n / shared_by) * args.q_stride +
+         (kv_head * shared_by + n % shared_by) * args.q_step;
+}
+
+// Queries' and keys' dims from `d` on; a thread takes four of a query and of a key.
+void stage_dims(uint d, uint first_key, uint keys) {
+  const uint i = thread_id() / 4;
+  const uint part = thread_id() % 4;
+  const uint at = d + 4 * part;
+  vec4 q = vec4(0.0);
+  vec4 k = vec4(0.0);
+  if (at < HEAD_DIM && seen_by(i) != 0) {
+    const uint index = query_index(i) + at;
+    q = vec4(args.q.v[index], args.q.v[index + 1], args.q.v[index + 2], args.q.v[index + 3]);
+  }
+  if (at < HEAD_DIM && first_key + i < keys) {
+    k = kv_load4(cache, kv_index(first_key + i, 0, kv_head, args.kv_heads) + at);
+  }
+  [[unroll]] for (uint c = 0; c < 4; ++c) {
+    staged[(4 * part + c) * kStride + i / 4][i % 4] = q[c];
+    staged[(kDims + 4 * part + c) * kStride + i / 4][i % 4] = k[c];
+  }
+}
+
+// Scores of four queries and four keys, into shared memory.
+void score(uint first_key, uint keys) {
+  const uint key_column = thread_id() % 16;
+  vec4 sums[4] = vec4[4](vec4(0.0), vec4(0.0), vec4(0.0), vec4(0.0));  // [key][query]
+  for (uint d = 0; d < HEAD_DIM; d += kDims) {
+    stage_dims(d, first_key, keys);
+    barrier();
+    [[unroll]] for (uint i = 0; i < kDims; ++i) {
+      const vec4 q = staged[i * kStride + tile_row];
+      const vec4 k = staged[(kDims + i) * kStride + key_column];
+      [[unroll]] for (uint j = 0; j < 4; ++j) {
+        precise vec4 sum = fma(q, vec4(k[j]), sums[j]);
+        sums[j] = sum;
+      }
+    }
+    barrier();
+  }
+  [[unroll]] for (uint j = 0; j < 4; ++j) {
+    weights[(4 * key_column + j) * kWeightStride + tile_row] = sums[j];
+  }
+}
+
+// Scores to weights: four threads a query, each with every fourth key. `most` and `total` are of the
+// query thread_id() / 4, the same in the four.
+void weigh(uint first_key, inout float most, inout float total) {
+  const uint query = thread_id() / 4;
+  const uint part = thread_id() % 4;
+  const uint seen = seen_by(query);
+  float top = most;
+  for (uint i = part; i < kBlock; i += 4) {
+    if (first_key + i < seen) top = max(top, weights[i * kWeightStride + query / 4][query % 4]);
+  }
+  top = max(top, subgroupShuffleXor(top, 1));
+  top = max(top, subgroupShuffleXor(top, 2));
+  const float factor = exact_exp(most - top);
+  float sum = 0.0;
+  for (uint i = part; i < kBlock; i += 4) {
+    const uint at = i * kWeightStride + query / 4;
+    const float weight = first_key + i < seen ? exact_exp(weights[at][query % 4] - top) : 0.0;
+    weights[at][query % 4] = weight;
+    precise float next = sum + weight;
+    sum = next;
+  }
+  precise float all = sum + subgroupShuffleXor(sum, 1);
+  all = all + subgroupShuffleXor(all, 2);
+  all = fma(total, factor, all);
+  total = all;
+  most = top;
+  if (part == 0) factors[query] = factor;
+}
+
+void stage_values(uint first_key, uint keys) {
+  for (uint i = thread_id(); i < kRows * kHeadVectors; i += kThreads) {
+    const uint key = first_key + i / kHeadVectors;
+    vec4 v = vec4(0.0);
+    if (key < keys) {
+      v = kv_load4(cache, kv_index(key, 1, kv_head, args.kv_heads) + i % kHeadVectors * 4);
+    }
+    staged[i] = v;
+  }
+}
+
+// A query's result is changed by keys that it sees alone, whatever the others' values are.
+void add_value(uint key, uint at, uint row, uvec4 seen, bool is_masked) {
+  const vec4 weight = weights[at * kWeightStride + tile_row];
+  [[unroll]] for (uint n = 0; n < kVectors; ++n) {
+    const uint d = column + 16 * n;
+    const vec4 v = d < kHeadVectors ? staged[row * kHeadVectors + d] : vec4(0.0);
+    [[unroll]] for (uint i = 0; i < 4; ++i) {
+      precise vec4 sum = fma(vec4(weight[i]), v, acc[i * kVectors + n]);
+      if (!is_masked || key < seen[i]) acc[i * kVectors + n] = sum;
+    }
+  }
+}
+
+void add_values(uint first_key, uint keys, uvec4 seen) {
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    const float factor = factors[4 * tile_row + i];
+    [[unroll]] for (uint n = 0; n < kVectors; ++n) acc[i * kVectors + n] *= factor;
+  }
+  const bool is_masked = first_key + kBlock > seen_by(0);
+  for (uint first = 0; first < kBlock; first += kRows) {
+    stage_values(first_key + first, keys);
+    barrier();
+    if (is_masked) {
+      for (uint r = 0; r < kRows; ++r) {
+        add_value(first_key + first + r, first + r, r, seen, true);
+      }
+    } else {
+      [[unroll]] for (uint r = 0; r < kRows; ++r) {
+        add_value(first_key + first + r, first + r, r, seen, false);
+      }
+    }
+    barrier();
+  }
+}
+
+void write(uint query, uint i) {
+  const uint n = first_query + query;
+  const uint head = kv_head * shared_by + n % shared_by;
+  const uint at = ((slice.first + n / shared_by) * args.num_heads + head) * HEAD_DIM;
+  const uint gate = query_index(query) + HEAD_DIM;
+  for (uint v = 0; v < kVectors; ++v) {
+    for (uint c = 0; c < 4; ++c) {
+      const uint d = 4 * (column + 16 * v) + c;
+      if (d >= HEAD_DIM) continue;
+      float y = acc[i * kVectors + v][c] / totals[query];
+      if (args.has_gate != 0) y *= sigmoid(args.q.v[gate + d]);
+      args.attended.v[at + d] = y;
+    }
+  }
+}
+
+void main() {
+  slice = args.slices.v[gl_WorkGroupID.z];
+  shared_by = args.num_heads / args.kv_heads;
+  first_query = gl_WorkGroupID.x * kTile;
+  if (slice.live == 0 || first_query >= slice.count * shared_by) return;
+  kv_head = gl_WorkGroupID.y;
+  cache = args.caches.v[gl_WorkGroupID.z];
+  tile_row = thread_id() / 16;
+  column = thread_id() % 16;
+  for (uint i = 0; i < 4 * kVectors; ++i) acc[i] = vec4(0.0);
+  uvec4 seen;
+  for (uint i = 0; i < 4; ++i) seen[i] = seen_by(4 * tile_row + i);
+  // Keys that some query of the tile sees.
+  const uint last = min(first_query + kTile, slice.count * shared_by) - 1;
+  const uint keys = slice.position + last / shared_by + 1;
+  float most = kLeast;
+  float total = 0.0;
+  for (uint key = 0; key < keys; key += kBlock) {
+    score(key, keys);
+    barrier();
+    weigh(key, most, total);
+    barrier();
+    add_values(key, keys, seen);
+  }
+  if (thread_id() % 4 == 0) totals[thread_id() / 4] = total;
+  barrier();
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    if (seen[i] != 0) write(4 * tile_row + i, i);
+  }
+}

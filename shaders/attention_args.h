@@ -1,0 +1,87 @@
+/* Full attention (runtime/model/full_attention.h): arguments of its kernels. Strides count floats.
+   Queries: [rows], `q_stride` apart, in a row the heads `q_step` apart: head_dim, or 2 * head_dim
+   where each is followed by the gate of its output.
+   Caches: addresses of each slice's keys and values, laid out as kv.glsl says; positions beyond those
+   seen may hold anything.
+   Specialization constants of all: 0 threads of a work group, 1 head_dim (a multiple of 8), 2 the
+   number of the KvEncoding (f32, bf16, f16). */
+#ifndef MOEPACK_SHADERS_ATTENTION_ARGS_H
+#define MOEPACK_SHADERS_ATTENTION_ARGS_H
+
+#include "shaders/shared_types.h"
+
+MOE_SHADER_STRUCTS
+
+/* Queries are normed, limited, rotated and scaled by head_dim^-1/2 in place; keys likewise (but not
+   scaled) and values go to the cache. Grid: parts, rows; parts: 3 (all queries, all keys, all values)
+   where the norm takes the whole width, else num_heads + 2 * kv_heads. */
+struct QkPrepareArgs {
+  MOE_ADDRESS(BatchRows) rows;
+  MOE_ADDRESS(F32) q;
+  MOE_ADDRESS(F32) k;                  /* [rows]: [kv_heads, head_dim] */
+  MOE_ADDRESS(F32) v;
+  MOE_ADDRESS(F32) q_norm;             /* [head_dim], or of the whole width */
+  MOE_ADDRESS(F32) k_norm;
+  MOE_ADDRESS(F32) inverse_frequency;  /* [rotary_dim / 2] */
+  MOE_ADDRESS(WordsAddresses) caches;  /* [slices] */
+  uint q_stride;
+  uint q_step;
+  uint k_stride;
+  uint v_stride;
+  uint num_heads;
+  uint kv_heads;
+  uint rotary_dim;
+  uint is_whole_width;
+  float eps;
+  float clip; /* infinite: no limit */
+};
+
+/* One token's attention over a part of the keys. Grid: splits, kv_heads * ceil(heads per kv head /
+   queries), rows. Further constants: 3 lanes of a key (a power of two from 8 to the subgroup's size),
+   4 queries of a work group (a power of two, at most lanes). Threads: 8 * lanes. Keys are split in
+   whole blocks of 8 * lanes / queries, so results depend on the row's position, the number of splits
+   and these constants alone. */
+struct AttendArgs {
+  MOE_ADDRESS(BatchRows) rows;
+  MOE_ADDRESS(F32) q;
+  MOE_ADDRESS(WordsAddresses) caches;
+  MOE_ADDRESS(F32) values; /* out, [rows, num_heads, splits, head_dim]; of splits with keys alone */
+  MOE_ADDRESS(F32) stats;  /* out, [rows, num_heads, splits, 2]: largest score, sum of weights */
+  uint q_stride;
+  uint q_step;
+  uint num_heads;
+  uint kv_heads;
+};
+
+/* Merges the splits in order. Grid: num_heads, rows. */
+struct AttendCombineArgs {
+  MOE_ADDRESS(BatchRows) rows;
+  MOE_ADDRESS(F32) q; /* for the gates */
+  MOE_ADDRESS(F32) values;
+  MOE_ADDRESS(F32) stats;
+  MOE_ADDRESS(F32) attended; /* out, [rows, num_heads, head_dim] */
+  uint q_stride;
+  uint q_step;
+  uint num_heads;
+  uint splits;
+  uint block; /* keys: 8 * lanes / queries of attend */
+  uint has_gate;
+};
+
+/* Many rows of a slice, all in one. Grid: ceil(most rows of a slice * heads per kv head / 64),
+   kv_heads, slices. Threads: 256. head_dim at most 256. */
+struct AttendPromptArgs {
+  MOE_ADDRESS(BatchSlices) slices;
+  MOE_ADDRESS(F32) q;
+  MOE_ADDRESS(WordsAddresses) caches;
+  MOE_ADDRESS(F32) attended;
+  uint q_stride;
+  uint q_step;
+  uint num_heads;
+  uint kv_heads;
+  uint has_gate;
+};
+
+MOE_SHADER_STRUCTS_END
+
+#endif
