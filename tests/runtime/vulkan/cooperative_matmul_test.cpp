@@ -66,8 +66,8 @@ void expect_dense(const QMatrixView& w, const std::vector<float>& x, std::uint32
                   const std::vector<float>& y, float start) {
   const ExactProduct exact = exact_product(w, x.data(), w.cols, tokens);
   for (std::size_t at = 0; at < exact.value.size(); ++at) {
-    const double bound = 2.1 * kHalfUnit * exact.magnitude[at] +
-                         test::sum_bound(w.cols, exact.magnitude[at] + 1.0);
+    const double bound =
+        2.1 * kHalfUnit * exact.magnitude[at] + test::sum_bound(w.cols, exact.magnitude[at] + 1.0);
     ASSERT_NEAR(y[at], exact.value[at] + static_cast<double>(start), bound) << at;
   }
 }
@@ -194,9 +194,9 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
     for (std::uint32_t i = 0; i < width; ++i) {
       const double silu = g.value[i] / (1 + std::exp(-g.value[i]));
       const double error = 2.2 * kHalfUnit;
-      const double bound = 1.1 * error * g.magnitude[i] *
-                               (std::fabs(u.value[i]) + error * u.magnitude[i]) +
-                           std::fabs(silu) * error * u.magnitude[i] + 1e-6;
+      const double bound =
+          1.1 * error * g.magnitude[i] * (std::fabs(u.value[i]) + error * u.magnitude[i]) +
+          std::fabs(silu) * error * u.magnitude[i] + 1e-6;
       ASSERT_NEAR(acts[pair * width + i], silu * u.value[i], bound) << pair << " " << i;
     }
   }

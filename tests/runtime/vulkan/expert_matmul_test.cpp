@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 
+#include "runtime/vulkan/weight_kernels.h"
 #include "shaders/expert_matmul_args.h"
 #include "shaders/gate_up_matmul_args.h"
 #include "shaders/swiglu_args.h"
@@ -21,7 +22,8 @@ using test::Values;
 constexpr float kUntouched = -7.25F;
 constexpr std::uint32_t kSlots = 3;
 
-// An expert's record in one buffer: gate | up | down, each as codes | scales | biases without padding.
+// An expert's record in one buffer: gate | up | down, each as codes | scales | biases without
+// padding.
 struct Record {
   Record(const WeightFormat& format, std::uint64_t width, std::uint64_t hidden, std::uint32_t seed)
       : gate(format, width, hidden, Values::kUsual, 1, seed),
@@ -152,7 +154,7 @@ class ExpertMatmulTest : public VulkanTest {
     memory.kinds = put(layer.kinds.empty() ? std::vector<std::uint32_t>(1) : layer.kinds);
     memory.pairs = put(groups.pairs);
     memory.tiles = put(groups.tiles);
-    memory.grids = put(test::grid_tables());
+    memory.grids = put(weight_tables());
     memory.x = put(layer.x);
     const std::size_t pairs = layer.expert_of.size();
     memory.act = put(std::vector<float>(pairs * layer.width, kUntouched));
@@ -223,8 +225,8 @@ class ExpertMatmulTest : public VulkanTest {
         make(layer, "expert_matmul", layer.hidden, sizeof(shader::ExpertMatmulArgs));
     const VulkanKernel down =
         make(layer, "expert_matmul", layer.width, sizeof(shader::ExpertMatmulArgs));
-    const VulkanKernel swiglu = kernel(
-        {.shader = "swiglu", .constants = {64}, .push_bytes = sizeof(shader::SwigluArgs)});
+    const VulkanKernel swiglu =
+        kernel({.shader = "swiglu", .constants = {64}, .push_bytes = sizeof(shader::SwigluArgs)});
     CommandList list(device());
     const std::uint32_t tiles = memory.tile_count;
     if (apart) {
@@ -264,8 +266,7 @@ class ExpertMatmulTest : public VulkanTest {
         const double gate_error = test::sum_bound(layer.hidden, gate.magnitude[i]);
         const double up_error = test::sum_bound(layer.hidden, up.magnitude[i]);
         const double bound = 1.1 * gate_error * (std::fabs(up.value[i]) + up_error) +
-                             std::fabs(silu) * up_error +
-                             1e-6 * std::fabs(silu * up.value[i]);
+                             std::fabs(silu) * up_error + 1e-6 * std::fabs(silu * up.value[i]);
         ASSERT_NEAR(results.act[pair * layer.width + i], silu * up.value[i], bound)
             << "pair " << pair << " output " << i;
       }
