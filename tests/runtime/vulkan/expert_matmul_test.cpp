@@ -7,6 +7,7 @@
 #include "runtime/vulkan/weight_kernels.h"
 #include "shaders/expert_matmul_args.h"
 #include "shaders/gate_up_matmul_args.h"
+#include "shaders/group_rows_args.h"
 #include "shaders/swiglu_args.h"
 #include "tests/runtime/vulkan/product_matrices.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
@@ -206,6 +207,7 @@ class ExpertMatmulTest : public VulkanTest {
             .kind = 1};
   }
 
+  using VulkanTest::make;
   static VulkanKernel make(const Layer& layer, const std::string& operation, std::uint32_t cols,
                            std::size_t push_bytes) {
     std::uint64_t starts = 0;  // the lowest bit of any offset of codes
@@ -244,6 +246,47 @@ class ExpertMatmulTest : public VulkanTest {
     }
     list.barrier();
     list.dispatch(down, projection(layer, memory, 2), {(layer.hidden + 63) / 64, tiles, 1});
+    run(list);
+    return {get<float>(memory.act, pairs * layer.width),
+            get<float>(memory.result, pairs * layer.hidden)};
+  }
+
+  // gate_up and down over what group_rows writes, with indirect grids.
+  static Results compute_grouped(const Layer& layer) {
+    Memory memory = upload(layer);
+    const auto pairs = static_cast<std::uint32_t>(layer.expert_of.size());
+    const auto experts = static_cast<std::uint32_t>(layer.records.size());
+    std::vector<shader::Choice> choices;
+    for (const std::uint32_t expert : layer.expert_of) choices.push_back({expert, 1.0F});
+    const DeviceBuffer chosen = put(choices);
+    const DeviceBuffer offsets = make((experts + 1) * sizeof(std::uint32_t));
+    const DeviceBuffer sizes =
+        put(std::vector<shader::DispatchSize>{{.x = (layer.width + 31) / 32, .y = 0, .z = 0},
+                                              {.x = (layer.hidden + 63) / 64, .y = 0, .z = 0}});
+    memory.pairs = make(pairs * sizeof(std::uint32_t));
+    memory.tiles = make((pairs / MOE_TILE_PAIRS + experts) * sizeof(shader::ExpertTile));
+    const VulkanKernel group = kernel({.shader = "group_rows",
+                                       .constants = {64, experts},
+                                       .push_bytes = sizeof(shader::GroupRowsArgs)});
+    const VulkanKernel fused =
+        make(layer, "gate_up_matmul", layer.hidden, sizeof(shader::GateUpMatmulArgs));
+    const VulkanKernel down =
+        make(layer, "expert_matmul", layer.width, sizeof(shader::ExpertMatmulArgs));
+    CommandList list(device());
+    list.dispatch(group,
+                  shader::GroupRowsArgs{.choices = chosen.address(),
+                                        .pairs = memory.pairs.address(),
+                                        .offsets = offsets.address(),
+                                        .tiles = memory.tiles.address(),
+                                        .sizes = sizes.address(),
+                                        .count = pairs,
+                                        .tile = MOE_TILE_PAIRS,
+                                        .dispatches = 2},
+                  {experts, 1, 1});
+    list.full_barrier();
+    list.dispatch_indirect(fused, gate_up(layer, memory), sizes, 0);
+    list.barrier();
+    list.dispatch_indirect(down, projection(layer, memory, 2), sizes, sizeof(shader::DispatchSize));
     run(list);
     return {get<float>(memory.act, pairs * layer.width),
             get<float>(memory.result, pairs * layer.hidden)};
@@ -323,6 +366,14 @@ TEST_F(ExpertMatmulTest, ProjectionsApartGiveTheSame) {
       ASSERT_EQ(fused.result[at], apart.result[at]) << pair << " " << i;
     }
   }
+}
+
+TEST_F(ExpertMatmulTest, TilesAndGridsMadeOnTheDeviceGiveTheSame) {
+  const Layer layer = make_layer({.id = QFormatId::kQ4, .group_size = 32}, 64, 96, 90);
+  const Results wanted = compute(layer, false);
+  const Results given = compute_grouped(layer);
+  EXPECT_EQ(wanted.act, given.act);
+  EXPECT_EQ(wanted.result, given.result);
 }
 
 TEST_F(ExpertMatmulTest, TilesOfOtherKindsAreLeftAlone) {
