@@ -9,7 +9,7 @@ shared vec4 tile_weights[kTileCols * kTileRows / 4];   // [column][row], see pla
 shared vec4 tile_inputs[kTileCols * kTileTokens / 4];  // [column][token]
 
 // Where four rows, or tokens, of a column lie: columns that are written together start in different
-// banks.
+// banks. Four columns from a multiple of four on lie evenly spaced.
 uint place(uint column, uint four) { return column * (kTileRows / 4) + (four ^ (column / 4 % 8)); }
 
 #define InputVector vec4
@@ -50,13 +50,18 @@ void add_products(uint count) {
   const uint row4 = gl_LocalInvocationIndex % (kTileRows / 8);
   const uint token4 = gl_LocalInvocationIndex / (kTileRows / 8);
   if (4 * token4 >= count) return;
-  for (uint k = 0; k < kTileCols; ++k) {
-    const vec4 low = tile_weights[place(k, row4)];
-    const vec4 high = tile_weights[place(k, row4 + kTileRows / 8)];
-    const vec4 x = tile_inputs[place(k, token4)];
-    [[unroll]] for (uint j = 0; j < 4; ++j) {
-      low_sums[j] += low * x[j];
-      high_sums[j] += high * x[j];
+  for (uint k = 0; k < kTileCols; k += 4) {
+    const uint low_at = place(k, row4);
+    const uint high_at = place(k, row4 + kTileRows / 8);
+    const uint x_at = place(k, token4);
+    [[unroll]] for (uint i = 0; i < 4; ++i) {
+      const vec4 low = tile_weights[low_at + i * (kTileRows / 4)];
+      const vec4 high = tile_weights[high_at + i * (kTileRows / 4)];
+      const vec4 x = tile_inputs[x_at + i * (kTileTokens / 4)];
+      [[unroll]] for (uint j = 0; j < 4; ++j) {
+        low_sums[j] += low * x[j];
+        high_sums[j] += high * x[j];
+      }
     }
   }
 }
