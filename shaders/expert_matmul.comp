@@ -17,6 +17,10 @@ RowRef tile_row(uint m) {
                  min(first_output() + m, args.outputs - 1));
 }
 
+uint64_t input_of(uint n) {
+  return address_of_row(uint64_t(args.x), pair_of(n) / args.pairs_per_input, args.x_stride, kInputBytes);
+}
+
 void take_sums(uint n, uint m, vec4 low, vec4 high) {
   const uint pair = pair_of(n);
 #ifdef COOPERATIVE_MATRIX
@@ -33,9 +37,5 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 }
 
 void main() {
-  if (!find_tile()) return;
-  const uint input_row =
-      pair_of(gl_LocalInvocationIndex % kTileTokens) / args.pairs_per_input;
-  multiply_tile(args.tables, address_of_row(uint64_t(args.x), input_row, args.x_stride, kInputBytes), tile.count,
-                (args.x_stride | COLS) % 4 == 0);
+  if (find_tile()) multiply_tile(args.tables, tile.count, (args.x_stride | COLS) % 4 == 0);
 }

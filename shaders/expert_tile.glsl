@@ -17,7 +17,7 @@ bool find_tile() {
   return uint64_t(args.kinds) == 0 || args.kinds.v[tile.expert] == args.kind;
 }
 
-// Id of the n-th pair of the tile; the last one's for those behind it.
-uint pair_of(uint n) { return args.pairs.v[tile.first + min(n, tile.count - 1)]; }
+// Number of the n-th pair of the tile, n < tile.count.
+uint pair_of(uint n) { return args.pairs.v[tile.first + n]; }
 
 #endif

@@ -24,6 +24,10 @@ RowRef tile_row(uint m) {
   return row_ref(record + args.up_codes, record + args.up_scales, record + args.up_biases, row);
 }
 
+uint64_t input_of(uint n) {
+  return address_of_row(uint64_t(args.x), pair_of(n) / args.slots, args.x_stride, kInputBytes);
+}
+
 void take_sums(uint n, uint m, vec4 low, vec4 high) {
   const uint pair = pair_of(n);
 #ifdef COOPERATIVE_MATRIX
@@ -39,8 +43,5 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 }
 
 void main() {
-  if (!find_tile()) return;
-  const uint row = pair_of(gl_LocalInvocationIndex % kTileTokens) / args.slots;
-  multiply_tile(args.tables, address_of_row(uint64_t(args.x), row, args.x_stride, kInputBytes), tile.count,
-                (args.x_stride | COLS) % 4 == 0);
+  if (find_tile()) multiply_tile(args.tables, tile.count, (args.x_stride | COLS) % 4 == 0);
 }

@@ -17,6 +17,10 @@ RowRef tile_row(uint m) {
                  min(first_output() + m, args.outputs - 1));
 }
 
+uint64_t input_of(uint n) {
+  return address_of_row(uint64_t(args.x), first_token() + n, args.x_stride, kInputBytes);
+}
+
 void put(uint token, uint output_row, vec4 values) {
   [[unroll]] for (uint i = 0; i < 4; ++i) {
     if (output_row + i >= args.outputs) return;
@@ -37,8 +41,6 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
 }
 
 void main() {
-  const uint count = min(args.rows - first_token(), kTileTokens);
-  const uint token = first_token() + gl_LocalInvocationIndex % kTileTokens;
-  multiply_tile(args.tables, address_of_row(uint64_t(args.x), token, args.x_stride, kInputBytes), count,
+  multiply_tile(args.tables, min(args.rows - first_token(), kTileTokens),
                 (args.x_stride | COLS) % 4 == 0);
 }

@@ -3,7 +3,8 @@
 // plain float32, and (COOPERATIVE_MATRIX) 16-bit floats on cooperative matrices with float32 sums.
 //
 // The program that includes this, with COLS the number of columns, defines
-//   tile_row:  row 0 … 63 of the tile, any valid row for those behind the matrix;
+//   tile_row:  row m of the tile, any valid row for those behind the matrix;
+//   input_of:  address of the input of token n < count;
 //   take_sums: what becomes of the sums of token `n` (< count) for tile rows m … m + 3 (`low`) and
 //              m + 32 … m + 35 (`high`); m < 32.
 // and calls multiply_tile. Columns are summed in an order that depends on the format and their number
@@ -18,6 +19,7 @@ const uint kTileTokens = 64;
 const uint kTileThreads = 128;
 
 RowRef tile_row(uint m);
+uint64_t input_of(uint n);
 void take_sums(uint n, uint m, vec4 low, vec4 high);
 
 // Columns between two barriers, in the order in which chunks hold them.
@@ -27,43 +29,48 @@ const uint kTileCols = CHUNK > 64 ? CHUNK : 64;
 const uint kTileCols = CHUNK > 32 ? CHUNK : 32;
 #endif
 
-// Threads of one row, or of one token, take every second chunk or run of columns of a step.
-const uint kPeers = kTileThreads / kTileRows;
-const uint kChunks = kTileCols / CHUNK;  // of a row in a step
-const uint kThreadChunks = (kChunks + kPeers - 1) / kPeers;
-const uint kRuns = kTileCols / PART;      // of a token in a step
-const uint kThreadRuns = kRuns / kPeers;
-
-// Column of the first input of run `run` of a step.
-uint run_column(uint step_index, uint run) {
-  const uint place = step_index * kTileCols + run * PART;
-  return part_column(place / CHUNK, place % CHUNK / PART) + place % PART;
-}
-
 #ifdef COOPERATIVE_MATRIX
 #include "shaders/matmul_tile_cooperative.glsl"
 #else
 #include "shaders/matmul_tile_plain.glsl"
 #endif
 
-struct Fetched {
-  Chunk chunks[kThreadChunks];
-  TileRun runs[kThreadRuns];
-};
+// Neighbouring threads take neighbouring chunks of a row, and vectors of a token's input, so that they
+// read neighbouring bytes.
+const uint kChunks = kTileCols / CHUNK;  // of a row in a step
+const uint kThreadChunks = (kTileRows * kChunks + kTileThreads - 1) / kTileThreads;
+const uint kVectors = kTileCols / kVector;  // of a token in a step
+const uint kThreadVectors = kTileTokens * kVectors / kTileThreads;
 
-// What the thread will stage for a step; nothing is waited for.
-void fetch(RowRef row, uint64_t input_at, bool has_input, uint peer, uint step_index,
-           bool whole_vectors, inout Fetched next) {
+uvec2 row_and_chunk(uint i) {
+  const uint at = gl_LocalInvocationIndex + i * kTileThreads;
+  return uvec2(at / kChunks, at % kChunks);
+}
+uint token_of(uint i) { return (gl_LocalInvocationIndex + i * kTileThreads) / kVectors; }
+uint vector_of_thread() { return gl_LocalInvocationIndex % kVectors; }
+
+// What a thread stages in a step.
+Chunk next_chunks[kThreadChunks];
+InputVector next_vectors[kThreadVectors];
+
+// Column of the thread's vectors in a step; chunks order the columns.
+uint vector_column(uint step_index) {
+  const uint place = step_index * kTileCols + vector_of_thread() * kVector;
+  return part_column(place / CHUNK, place % CHUNK / PART) + place % PART;
+}
+
+// Loads what the thread will stage for a step; nothing waits for it yet.
+void fetch(RowRef rows[kThreadChunks], uint64_t inputs[kThreadVectors], uint step_index,
+           uint count, bool whole_vectors) {
   [[unroll]] for (uint i = 0; i < kThreadChunks; ++i) {
-    const uint chunk = i * kPeers + peer;
-    if (chunk < kChunks) {
-      next.chunks[i] = load_chunk(row, min(step_index * kChunks + chunk, CHUNKS - 1));
+    const uvec2 at = row_and_chunk(i);
+    if (at.x < kTileRows) {
+      next_chunks[i] = load_chunk(rows[i], min(step_index * kChunks + at.y, CHUNKS - 1));
     }
   }
-  if (has_input) {
-    [[unroll]] for (uint i = 0; i < kThreadRuns; ++i) {
-      next.runs[i] = load_run(input_at, run_column(step_index, i * kPeers + peer), whole_vectors);
-    }
+  const uint column = vector_column(step_index);
+  [[unroll]] for (uint i = 0; i < kThreadVectors; ++i) {
+    if (token_of(i) < count) next_vectors[i] = load_vector(inputs[i], column, whole_vectors);
   }
 }
 
@@ -85,46 +92,43 @@ void stage_chunk(Chunk bytes, uint m, uint chunk, bool is_inside) {
   }
 }
 
-void stage(Fetched fetched, uint place, bool has_input, uint peer, uint step_index) {
+void stage(uint step_index, uint count) {
   [[unroll]] for (uint i = 0; i < kThreadChunks; ++i) {
-    const uint chunk = i * kPeers + peer;
-    if (chunk < kChunks) {
-      stage_chunk(fetched.chunks[i], place, chunk, step_index * kChunks + chunk < CHUNKS);
+    const uvec2 at = row_and_chunk(i);
+    if (at.x < kTileRows) {
+      stage_chunk(next_chunks[i], at.x, at.y, step_index * kChunks + at.y < CHUNKS);
     }
   }
-  if (has_input) {
-    [[unroll]] for (uint i = 0; i < kThreadRuns; ++i) {
-      put_run(place, (i * kPeers + peer) * PART, fetched.runs[i]);
-    }
+  [[unroll]] for (uint i = 0; i < kThreadVectors; ++i) {
+    if (token_of(i) < count) put_vector(token_of(i), vector_of_thread(), next_vectors[i]);
   }
 }
 
-// tables: what weights.glsl fills its tables from. input_at: address of the input of token gl_LocalInvocationIndex % 64, read where that is below
-// `count`. whole_vectors: inputs of all tokens start at multiples of 16 bytes, and COLS is a multiple
-// of 4.
-void multiply_tile(Halves tables, uint64_t input_at, uint count, bool whole_vectors) {
-  const uint place = gl_LocalInvocationIndex % kTileRows;
-  const uint peer = gl_LocalInvocationIndex / kTileRows;
-  const bool has_input = place < count;
-  const RowRef row = tile_row(place);
-  const uint steps = (CHUNKS + kChunks - 1) / kChunks;
+// tables: what weights.glsl fills its tables from. whole_vectors: inputs of all tokens start at
+// multiples of 16 bytes, and COLS is a multiple of 4.
+void multiply_tile(Halves tables, uint count, bool whole_vectors) {
 #if HAS_TABLES
   fill_tables(tables, gl_LocalInvocationIndex, kTileThreads);
 #endif
-  TileSums sums;
-  clear(sums);
-  Fetched next;
-  fetch(row, input_at, has_input, peer, 0, whole_vectors, next);
+  RowRef rows[kThreadChunks];
+  [[unroll]] for (uint i = 0; i < kThreadChunks; ++i) {
+    rows[i] = tile_row(min(row_and_chunk(i).x, kTileRows - 1));
+  }
+  uint64_t inputs[kThreadVectors];
+  [[unroll]] for (uint i = 0; i < kThreadVectors; ++i) {
+    inputs[i] = input_of(min(token_of(i), count - 1));
+  }
+  clear_sums();
+  const uint steps = (CHUNKS + kChunks - 1) / kChunks;
+  fetch(rows, inputs, 0, count, whole_vectors);
   for (uint step_index = 0; step_index < steps; ++step_index) {
     barrier();
-    stage(next, place, has_input, peer, step_index);
+    stage(step_index, count);
     barrier();
-    if (step_index + 1 < steps) {
-      fetch(row, input_at, has_input, peer, step_index + 1, whole_vectors, next);
-    }
-    add_products(count, sums);
+    if (step_index + 1 < steps) fetch(rows, inputs, step_index + 1, count, whole_vectors);
+    add_products(count);
   }
-  give_sums(count, sums);
+  give_sums(count);
 }
 
 #endif

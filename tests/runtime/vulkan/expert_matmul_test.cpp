@@ -4,8 +4,10 @@
 #include <map>
 #include <random>
 
+#include "runtime/vulkan/weight_kernels.h"
 #include "shaders/expert_matmul_args.h"
 #include "shaders/gate_up_matmul_args.h"
+#include "shaders/group_rows_args.h"
 #include "shaders/swiglu_args.h"
 #include "tests/runtime/vulkan/product_matrices.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
@@ -21,7 +23,8 @@ using test::Values;
 constexpr float kUntouched = -7.25F;
 constexpr std::uint32_t kSlots = 3;
 
-// An expert's record in one buffer: gate | up | down, each as codes | scales | biases without padding.
+// An expert's record in one buffer: gate | up | down, each as codes | scales | biases without
+// padding.
 struct Record {
   Record(const WeightFormat& format, std::uint64_t width, std::uint64_t hidden, std::uint32_t seed)
       : gate(format, width, hidden, Values::kUsual, 1, seed),
@@ -152,7 +155,7 @@ class ExpertMatmulTest : public VulkanTest {
     memory.kinds = put(layer.kinds.empty() ? std::vector<std::uint32_t>(1) : layer.kinds);
     memory.pairs = put(groups.pairs);
     memory.tiles = put(groups.tiles);
-    memory.grids = put(test::grid_tables());
+    memory.grids = put(weight_tables());
     memory.x = put(layer.x);
     const std::size_t pairs = layer.expert_of.size();
     memory.act = put(std::vector<float>(pairs * layer.width, kUntouched));
@@ -204,6 +207,7 @@ class ExpertMatmulTest : public VulkanTest {
             .kind = 1};
   }
 
+  using VulkanTest::make;
   static VulkanKernel make(const Layer& layer, const std::string& operation, std::uint32_t cols,
                            std::size_t push_bytes) {
     std::uint64_t starts = 0;  // the lowest bit of any offset of codes
@@ -223,8 +227,8 @@ class ExpertMatmulTest : public VulkanTest {
         make(layer, "expert_matmul", layer.hidden, sizeof(shader::ExpertMatmulArgs));
     const VulkanKernel down =
         make(layer, "expert_matmul", layer.width, sizeof(shader::ExpertMatmulArgs));
-    const VulkanKernel swiglu = kernel(
-        {.shader = "swiglu", .constants = {64}, .push_bytes = sizeof(shader::SwigluArgs)});
+    const VulkanKernel swiglu =
+        kernel({.shader = "swiglu", .constants = {64}, .push_bytes = sizeof(shader::SwigluArgs)});
     CommandList list(device());
     const std::uint32_t tiles = memory.tile_count;
     if (apart) {
@@ -247,6 +251,47 @@ class ExpertMatmulTest : public VulkanTest {
             get<float>(memory.result, pairs * layer.hidden)};
   }
 
+  // gate_up and down over what group_rows writes, with indirect grids.
+  static Results compute_grouped(const Layer& layer) {
+    Memory memory = upload(layer);
+    const auto pairs = static_cast<std::uint32_t>(layer.expert_of.size());
+    const auto experts = static_cast<std::uint32_t>(layer.records.size());
+    std::vector<shader::Choice> choices;
+    for (const std::uint32_t expert : layer.expert_of) choices.push_back({expert, 1.0F});
+    const DeviceBuffer chosen = put(choices);
+    const DeviceBuffer offsets = make((experts + 1) * sizeof(std::uint32_t));
+    const DeviceBuffer sizes =
+        put(std::vector<shader::DispatchSize>{{.x = (layer.width + 31) / 32, .y = 0, .z = 0},
+                                              {.x = (layer.hidden + 63) / 64, .y = 0, .z = 0}});
+    memory.pairs = make(pairs * sizeof(std::uint32_t));
+    memory.tiles = make((pairs / MOE_TILE_PAIRS + experts) * sizeof(shader::ExpertTile));
+    const VulkanKernel group = kernel({.shader = "group_rows",
+                                       .constants = {64, experts},
+                                       .push_bytes = sizeof(shader::GroupRowsArgs)});
+    const VulkanKernel fused =
+        make(layer, "gate_up_matmul", layer.hidden, sizeof(shader::GateUpMatmulArgs));
+    const VulkanKernel down =
+        make(layer, "expert_matmul", layer.width, sizeof(shader::ExpertMatmulArgs));
+    CommandList list(device());
+    list.dispatch(group,
+                  shader::GroupRowsArgs{.choices = chosen.address(),
+                                        .pairs = memory.pairs.address(),
+                                        .offsets = offsets.address(),
+                                        .tiles = memory.tiles.address(),
+                                        .sizes = sizes.address(),
+                                        .count = pairs,
+                                        .tile = MOE_TILE_PAIRS,
+                                        .dispatches = 2},
+                  {experts, 1, 1});
+    list.full_barrier();
+    list.dispatch_indirect(fused, gate_up(layer, memory), sizes, 0);
+    list.barrier();
+    list.dispatch_indirect(down, projection(layer, memory, 2), sizes, sizeof(shader::DispatchSize));
+    run(list);
+    return {get<float>(memory.act, pairs * layer.width),
+            get<float>(memory.result, pairs * layer.hidden)};
+  }
+
   static bool is_computed(const Layer& layer, std::uint32_t pair) {
     const std::uint32_t expert = layer.expert_of[pair];
     return expert != 3 && (layer.kinds.empty() || layer.kinds[expert] == 1);
@@ -264,8 +309,7 @@ class ExpertMatmulTest : public VulkanTest {
         const double gate_error = test::sum_bound(layer.hidden, gate.magnitude[i]);
         const double up_error = test::sum_bound(layer.hidden, up.magnitude[i]);
         const double bound = 1.1 * gate_error * (std::fabs(up.value[i]) + up_error) +
-                             std::fabs(silu) * up_error +
-                             1e-6 * std::fabs(silu * up.value[i]);
+                             std::fabs(silu) * up_error + 1e-6 * std::fabs(silu * up.value[i]);
         ASSERT_NEAR(results.act[pair * layer.width + i], silu * up.value[i], bound)
             << "pair " << pair << " output " << i;
       }
@@ -322,6 +366,14 @@ TEST_F(ExpertMatmulTest, ProjectionsApartGiveTheSame) {
       ASSERT_EQ(fused.result[at], apart.result[at]) << pair << " " << i;
     }
   }
+}
+
+TEST_F(ExpertMatmulTest, TilesAndGridsMadeOnTheDeviceGiveTheSame) {
+  const Layer layer = make_layer({.id = QFormatId::kQ4, .group_size = 32}, 64, 96, 90);
+  const Results wanted = compute(layer, false);
+  const Results given = compute_grouped(layer);
+  EXPECT_EQ(wanted.act, given.act);
+  EXPECT_EQ(wanted.result, given.result);
 }
 
 TEST_F(ExpertMatmulTest, TilesOfOtherKindsAreLeftAlone) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "formats/base/bytes.h"
+#include "runtime/vulkan/weight_kernels.h"
 #include "shaders/half_rows_args.h"
 #include "shaders/matmul_args.h"
 #include "tests/runtime/vulkan/product_matrices.h"
@@ -35,13 +36,12 @@ class MatmulTest : public VulkanTest {
     const DeviceBuffer codes = put(test::component_bytes(w, Component::kCodes));
     const DeviceBuffer scales = put(test::component_bytes(w, Component::kScales));
     const DeviceBuffer biases = put(test::component_bytes(w, Component::kBiases));
-    const DeviceBuffer tables = put(test::grid_tables());
+    const DeviceBuffer tables = put(weight_tables());
     const DeviceBuffer inputs = put(x);
     const DeviceBuffer outputs = put(std::vector<float>(tokens * stride, start));
-    const VulkanKernel product =
-        kernel({.shader = product_kernel_name("matmul", w.format),
-                .constants = test::product_constants(w.format, w.cols),
-                .push_bytes = sizeof(shader::MatmulArgs)});
+    const VulkanKernel product = kernel({.shader = product_kernel_name("matmul", w.format),
+                                         .constants = test::product_constants(w.format, w.cols),
+                                         .push_bytes = sizeof(shader::MatmulArgs)});
     CommandList list(device());
     list.dispatch(product,
                   shader::MatmulArgs{.codes = codes.address(),

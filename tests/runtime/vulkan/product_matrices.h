@@ -5,9 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/weights/ggml_grids.h"
-#include "shaders/catalog.h"
-#include "shaders/weight_tables.h"
 #include "tests/support/test_matrix.h"
 
 namespace moepack::test {
@@ -17,11 +14,12 @@ inline std::string product_kernel_name(const std::string& operation, const Weigh
   return operation + "_" + std::string(qformat_info(format.id).name);
 }
 
-// Formats that have a matmul kernel, with all their parameters.
+// Every format; of affine codes all groups and types of scales with four bits, one with others.
 inline std::vector<WeightFormat> product_formats() {
   std::vector<WeightFormat> formats;
   for (const WeightFormat& format : all_weight_formats()) {
-    if (!shader_code(product_kernel_name("matmul", format)).empty()) formats.push_back(format);
+    const bool is_usual = format.group_size == 64 && format.scale_type == DType::kBf16;
+    if (!is_affine(format) || format.id == QFormatId::kQ4 || is_usual) formats.push_back(format);
   }
   return formats;
 }
@@ -33,21 +31,6 @@ inline std::vector<std::uint32_t> product_constants(const WeightFormat& format, 
   const std::uint64_t lowest_bit = (row_bytes | start | 16) & (~(row_bytes | start | 16) + 1);
   return {128, static_cast<std::uint32_t>(cols), static_cast<std::uint32_t>(lowest_bit),
           format.group_size, format.scale_type == DType::kF16 ? 1U : 0U};
-}
-
-// What formats with grids read (shaders/weight_tables.h).
-inline std::vector<std::uint16_t> grid_tables() {
-  std::vector<std::uint16_t> tables(MOE_GRID_ENTRIES);
-  const auto put = [&](const auto& grid, std::size_t at) {
-    std::copy(grid.begin(), grid.end(), tables.begin() + static_cast<std::ptrdiff_t>(at));
-  };
-  put(kIq2XxsGrid, MOE_GRID_IQ2_XXS);
-  put(kIq2XsGrid, MOE_GRID_IQ2_XS);
-  put(kIq2SGrid, MOE_GRID_IQ2_S);
-  put(kIq3XxsGrid, MOE_GRID_IQ3_XXS);
-  put(kIq3SGrid, MOE_GRID_IQ3_S);
-  put(kIq1Grid, MOE_GRID_IQ1);
-  return tables;
 }
 
 // Bytes of a component; one word where the format lacks it.
