@@ -288,7 +288,9 @@ TEST_F(ArgmaxTest, TiesGoToTheLowerIdAndWhatIsNotFiniteIsTold) {
     for (std::size_t r = 0; r < 5; ++r) {
       EXPECT_EQ(got[r].id, ids[r]) << r;
       EXPECT_EQ(got[r].not_finite, not_finite[r]) << r;
-      if (r < 4) EXPECT_EQ(got[r].value, values[r]) << r;
+      if (r < std::size(values)) {
+        EXPECT_EQ(got[r].value, values[r]) << r;
+      }
     }
   }
   EXPECT_EQ(largest({-kInfinity, -2.0F, -3.0F}, 1, 3, 4)[0].id, 1U);
