@@ -181,14 +181,17 @@ const AttentionShape kShapes[] = {
 };
 
 TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinition) {
-  const DecodeShape decodes[] = {{8, 8, 3}, {8, 2, 16}, {8, 1, 1}, {8, 4, 5}};
-  for (std::size_t i = 0; i < std::size(kShapes); ++i) {
-    for (const std::uint32_t position : {0U, 31U, 130U}) {
-      check(kShapes[i], KvEncoding::kBfloat16, position, 2, &decodes[i]);
+  DecodeShape decodes[] = {{8, 8, 3}, {8, 2, 16}, {8, 1, 1}, {8, 4, 5}};
+  for (std::uint32_t lanes = 8; lanes <= std::min(32U, device().info().subgroup_size); lanes *= 2) {
+    for (std::size_t i = 0; i < std::size(kShapes); ++i) {
+      decodes[i].lanes = lanes;
+      for (const std::uint32_t position : {0U, 31U, 130U, 900U}) {
+        check(kShapes[i], KvEncoding::kBfloat16, position, 2, &decodes[i]);
+      }
     }
+    check(kShapes[1], KvEncoding::kFloat32, 77, 1, &decodes[3]);
+    check(kShapes[1], KvEncoding::kFloat16, 77, 1, &decodes[3]);
   }
-  check(kShapes[1], KvEncoding::kFloat32, 77, 1, &decodes[3]);
-  check(kShapes[1], KvEncoding::kFloat16, 77, 1, &decodes[3]);
 }
 
 TEST_F(AttentionKernelsTest, PromptsAgreeWithTheDefinition) {
