@@ -15,7 +15,7 @@ layout(push_constant, scalar) uniform Push { DeltaRecurArgs args; };
 void load_keys(uint row, uint key_head, out vec4 q[kVectors], out vec4 k[kVectors]) {
   const uint width = kKeyPad / 4;
   const uint at = (row * 2 * args.key_heads + key_head) * width + thread_id() % 8;
-  for (uint r = 0; r < kVectors; ++r) {
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
     q[r] = args.keys.v[at + 8 * r];
     k[r] = args.keys.v[at + args.key_heads * width + 8 * r];
   }
@@ -33,7 +33,7 @@ void main() {
   const uint value_at = head * VALUE_DIM + (is_valid ? column : 0);
   const uint at = value_at * (kKeyPad / 4) + thread_id() % 8;
   vec4 s[kVectors];
-  for (uint r = 0; r < kVectors; ++r) s[r] = is_new ? vec4(0.0) : state.v[at + 8 * r];
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) s[r] = is_new ? vec4(0.0) : state.v[at + 8 * r];
 
   // What the next token needs is loaded while one is computed.
   vec4 next_q[kVectors];
@@ -44,7 +44,7 @@ void main() {
     const uint row = slice.first + t;
     vec4 q[kVectors];
     vec4 k[kVectors];
-    for (uint r = 0; r < kVectors; ++r) {
+    [[unroll]] for (uint r = 0; r < kVectors; ++r) {
       q[r] = next_q[r];
       k[r] = next_k[r];
     }
@@ -61,7 +61,7 @@ void main() {
     }
   }
   if (is_valid) {
-    for (uint r = 0; r < kVectors; ++r) state.v[at + 8 * r] = s[r];
+    [[unroll]] for (uint r = 0; r < kVectors; ++r) state.v[at + 8 * r] = s[r];
   }
   if (gl_WorkGroupID.x != 0) return;
   ConvInputs inputs = ConvInputs(args.qkv, args.qkv_stride, slice.first, F32(state),
