@@ -71,14 +71,11 @@ void move_window(ConvInputs inputs, uint count, uint at, uint channel) {
   }
 }
 
+// Four chains of sums side by side: a token waits for them.
 float dot_part(vec4 a[kVectors], vec4 b[kVectors]) {
-  precise float sum = 0.0;
-  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
-    sum = fma(a[r].x, b[r].x, sum);
-    sum = fma(a[r].y, b[r].y, sum);
-    sum = fma(a[r].z, b[r].z, sum);
-    sum = fma(a[r].w, b[r].w, sum);
-  }
+  precise vec4 sums = vec4(0.0);
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) sums = fma(a[r], b[r], sums);
+  precise float sum = (sums.x + sums.y) + (sums.z + sums.w);
   return sum;
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "runtime/vulkan/mixer_shapes.h"
 #include "shaders/attention_args.h"
 #include "tests/runtime/vulkan/attention_cases.h"
 #include "tests/runtime/vulkan/kernel_inputs.h"
@@ -181,17 +182,41 @@ const AttentionShape kShapes[] = {
 };
 
 TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinition) {
-  DecodeShape decodes[] = {{8, 8, 3}, {8, 2, 16}, {8, 1, 1}, {8, 4, 5}};
-  for (std::uint32_t lanes = 8; lanes <= std::min(32U, device().info().subgroup_size); lanes *= 2) {
-    for (std::size_t i = 0; i < std::size(kShapes); ++i) {
-      decodes[i].lanes = lanes;
-      for (const std::uint32_t position : {0U, 31U, 130U, 900U}) {
-        check(kShapes[i], KvEncoding::kBfloat16, position, 2, &decodes[i]);
-      }
+  for (const AttentionShape& s : kShapes) {
+    const AttendShape chosen =
+        attend_shape(s.heads, s.kv_heads, s.head_dim, device().info().subgroup_size, 1000);
+    const DecodeShape decode{chosen.lanes, chosen.queries, chosen.splits};
+    for (const std::uint32_t position : {0U, 31U, 130U, 900U}) {
+      check(s, KvEncoding::kBfloat16, position, 2, &decode);
     }
-    check(kShapes[1], KvEncoding::kFloat32, 77, 1, &decodes[3]);
-    check(kShapes[1], KvEncoding::kFloat16, 77, 1, &decodes[3]);
   }
+}
+
+TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinitionHoweverItIsCut) {
+  for (const DecodeShape& cut :
+       {DecodeShape{8, 1, 16}, DecodeShape{8, 2, 1}, DecodeShape{8, 8, 5}}) {
+    DecodeShape decode = cut;
+    for (; decode.lanes <= std::min(32U, device().info().subgroup_size); decode.lanes *= 2) {
+      check(kShapes[1], KvEncoding::kBfloat16, 130, 2, &decode);
+    }
+  }
+  const DecodeShape decode;
+  check(kShapes[1], KvEncoding::kFloat32, 77, 1, &decode);
+  check(kShapes[1], KvEncoding::kFloat16, 77, 1, &decode);
+}
+
+TEST_F(AttentionKernelsTest, ShapesFitDevices) {
+  for (const std::uint32_t subgroup : {8U, 16U, 32U, 64U}) {
+    const AttendShape shape = attend_shape(16, 2, 256, subgroup, 4096);
+    EXPECT_EQ(shape.lanes, std::min(32U, subgroup));
+    EXPECT_EQ(shape.queries, 8U);
+    EXPECT_EQ(shape.tiles, 1U);
+    EXPECT_EQ(shape.splits, 64U);
+    EXPECT_EQ(shape.block() * shape.queries, shape.threads());
+  }
+  EXPECT_EQ(attend_shape(5, 1, 8, 32, 1).splits, 1U);
+  EXPECT_EQ(attend_shape(12, 1, 64, 32, 4096).tiles, 2U);
+  EXPECT_EQ(attend_shape(16, 16, 128, 32, 4096).lanes, 16U);
 }
 
 TEST_F(AttentionKernelsTest, PromptsAgreeWithTheDefinition) {

@@ -7,6 +7,7 @@
 
 #include "runtime/model/compute.h"
 #include "runtime/vulkan/delta_state.h"
+#include "runtime/vulkan/mixer_shapes.h"
 #include "shaders/delta_args.h"
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
@@ -289,10 +290,11 @@ TEST_F(DeltaKernelsTest, BitsDependOnTheSequenceAlone) {
     const DeltaWeights w = make_weights(shape);
     const DeltaText text = make_text(shape, kTokens, 20);
     std::vector<float> state;
-    const std::vector<float> whole = run_text(w, text, kTokens, kTokens, false, 64, &state);
+    const std::vector<float> whole = run_text(w, text, kTokens, kTokens, false,
+                                              delta_step_shape(shape.value_dim).threads, &state);
     for (const std::uint32_t piece : {1U, 2U, 3U, 7U, 11U}) {
       for (const bool is_prompt : {false, true}) {
-        for (const std::uint32_t threads : {32U, 256U}) {
+        for (const std::uint32_t threads : {64U, 256U}) {
           std::vector<float> other;
           EXPECT_EQ(run_text(w, text, kTokens, piece, is_prompt, threads, &other), whole)
               << shape.key_dim << " " << piece << " " << is_prompt << " " << threads;
