@@ -73,6 +73,7 @@ struct DeviceWeights {
   DeviceMatrix embedding;
   DeviceMatrix lm_head;  // the embedding's pieces when tied
   DeviceFloats final_norm = 0;
+  std::uint64_t tables = 0;            // grids of ggml's I-quants (shaders/weight_tables.h)
   DeviceFloats inverse_frequency = 0;  // [rotary_dim / 2] of RoPE; 0 without
   std::vector<DeviceLayer> layers;
 };

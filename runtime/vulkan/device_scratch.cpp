@@ -1,0 +1,100 @@
+#include "runtime/vulkan/device_scratch.h"
+
+#include <algorithm>
+
+#include "runtime/model/layer_state.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kAlignment = 256;
+
+// Gives out addresses one after another.
+class Layout {
+ public:
+  explicit Layout(std::uint64_t address) : next_(address) {}
+  std::uint64_t floats(std::uint64_t count) { return bytes(count * sizeof(float)); }
+  std::uint64_t bytes(std::uint64_t count) {
+    const std::uint64_t at = next_;
+    next_ += (count + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+  std::uint64_t next() const { return next_; }
+
+ private:
+  std::uint64_t next_;
+};
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout& at) {
+  const std::uint64_t t = limits.rows;
+  const std::uint64_t slots = c.experts_per_token + 1;
+  const std::uint64_t pairs = t * slots;
+  const std::uint64_t heads = std::uint64_t{c.num_heads} * c.head_dim;
+  const std::uint64_t kv = std::uint64_t{c.num_kv_heads} * c.head_dim;
+  const std::uint64_t values = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
+  const std::uint64_t widest =
+      round_up(std::max({std::uint64_t{c.hidden_size}, heads, values}), 32);
+  const std::uint64_t width = round_up(std::max<std::uint64_t>(c.expert_width, limits.shared_width), 32);
+  DeviceScratch s;
+  s.hidden = at.floats(t * c.hidden_size);
+  s.normed = at.floats(t * c.hidden_size);
+  s.projected = at.floats(t * std::max(conv_channels(c), 2 * heads));
+  s.keys = at.floats(t * kv);
+  s.values = at.floats(t * kv);
+  s.delta_z = at.floats(t * values);
+  s.delta_a = at.floats(t * c.linear_value_heads);
+  s.delta_b = at.floats(t * c.linear_value_heads);
+  s.delta_keys = at.floats(t * 2 * c.linear_key_heads * round_up(c.linear_key_dim, 32));
+  s.delta_values = at.floats(t * values);
+  s.delta_factors = at.floats(t * 2 * c.linear_value_heads);
+  s.mixed = at.floats(t * std::max(heads, values));
+  const std::uint64_t parts = std::uint64_t{kFewRows} * c.num_heads * limits.splits;
+  s.split_values = at.floats(parts * c.head_dim);
+  s.split_stats = at.floats(parts * 2);
+  s.router_logits = at.floats(t * c.num_experts);
+  s.shared_logits = at.floats(t);
+  s.choices = at.bytes(pairs * 8);
+  s.row_error = at.bytes(t * 4);
+  s.pairs = at.bytes(pairs * 4);
+  s.offsets = at.bytes((c.num_experts + 2) * 4);
+  s.tiles = at.bytes((pairs + c.num_experts + 2) * 12);
+  s.grids = at.bytes(256);
+  s.activated = at.floats(pairs * c.expert_width);
+  s.raised = at.floats(pairs * c.expert_width);
+  if (limits.shared_width != c.expert_width && limits.shared_width != 0) {
+    s.shared_activated = at.floats(pairs * limits.shared_width);
+    s.shared_raised = at.floats(pairs * limits.shared_width);
+  }
+  s.results = at.floats(pairs * c.hidden_size);
+  s.halves = at.bytes(2 * std::max(t * widest, pairs * width));
+  s.half_scales = at.floats(pairs);
+  s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);
+  s.logit_rows = at.bytes(kDeviceLogitRows * 4);
+  return s;
+}
+
+}  // namespace
+
+std::uint32_t attention_splits(std::uint64_t context) {
+  constexpr std::uint64_t kTokens = 512;  // of a piece, until there are kMost
+  constexpr std::uint64_t kMost = 32;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(context / kTokens, 1, kMost));
+}
+
+std::uint64_t scratch_bytes(const ModelConfig& config, const ScratchLimits& limits) {
+  Layout layout(0);
+  (void)lay_out(config, limits, layout);
+  return layout.next();
+}
+
+DeviceScratch scratch_at(const ModelConfig& config, const ScratchLimits& limits,
+                         std::uint64_t address) {
+  Layout layout(address);
+  return lay_out(config, limits, layout);
+}
+
+}  // namespace moepack

@@ -1,0 +1,316 @@
+#include "runtime/vulkan/few_rows_path.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/model/layer_state.h"
+#include "runtime/vulkan/matrix_kernels.h"
+#include "runtime/vulkan/path_steps.h"
+#include "shaders/attention_args.h"
+#include "shaders/combine_args.h"
+#include "shaders/delta_args.h"
+#include "shaders/down_args.h"
+#include "shaders/gate_up_args.h"
+#include "shaders/matvec_args.h"
+#include "shaders/swiglu_args.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint32_t kThreads = 256;
+constexpr std::uint32_t kDownRows = 16;  // of a work group
+
+// A product with the residual stream or with what the mixer gave.
+struct Inputs {
+  std::uint64_t x = 0;
+  DeviceFloats factor = 0;  // of a norm before; 0: none
+  bool adds = false;        // to what y holds
+  std::uint64_t indices = 0;  // rows of x; 0: those of the batch
+};
+
+// Products of up to kFewRows rows.
+void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w, const Inputs& in,
+                   std::uint64_t y, std::uint32_t rows) {
+  const DotShape dots = dot_shape(p.device, w.format, w.cols, 1, kThreads);
+  const VulkanKernel& kernel =
+      weight_kernel(p.kernels, "matvec", constants_of(w, kThreads),
+                    {dots.lanes, dots.rows, dots.steps, dots.is_input_shared ? 1U : 0U,
+                     in.factor != 0 ? 1U : 0U, in.adds ? 1U : 0U, in.indices != 0 ? 1U : 0U});
+  const std::uint32_t teams = kThreads / dots.lanes * dots.rows;
+  for (const DeviceRows& piece : w.pieces) {
+    list.dispatch(kernel,
+                  shader::MatvecArgs{.codes = piece.address[Component::kCodes],
+                                     .scales = piece.address[Component::kScales],
+                                     .biases = piece.address[Component::kBiases],
+                                     .x = in.x,
+                                     .factor = in.factor,
+                                     .y = y + piece.first * sizeof(float),
+                                     .indices = in.indices,
+                                     .tables = p.weights.tables,
+                                     .rows = count32(piece.count),
+                                     .x_stride = count32(w.cols),
+                                     .y_stride = count32(w.rows),
+                                     .eps = p.config.rms_norm_eps},
+                  {groups_of(piece.count, teams), rows, 1});
+  }
+}
+
+class FewRowsPath final : public Path {
+ public:
+  explicit FewRowsPath(const PathParts& parts)
+      : p_(parts), c_(p_.config), s_(p_.scratch) {}
+
+  void embed(CommandList& list, const BatchShape& shape) override {
+    record_embed(p_, list, shape);
+  }
+
+  void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    const DeviceLayer& weights = p_.weights.layers[layer];
+    const Inputs normed{.x = s_.hidden, .factor = weights.input_norm};
+    if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
+      record_matvec(p_, list, attention->q, normed, s_.projected, shape.rows);
+      record_matvec(p_, list, attention->k, normed, s_.keys, shape.rows);
+      record_matvec(p_, list, attention->v, normed, s_.values, shape.rows);
+      list.barrier();
+      attend(list, *attention, shape, layer);
+      add_mixed(list, attention->o, shape);
+    } else {
+      const auto& delta = std::get<DeviceDelta>(weights.mixer);
+      record_matvec(p_, list, delta.in_qkv, normed, s_.projected, shape.rows);
+      record_matvec(p_, list, delta.in_z, normed, s_.delta_z, shape.rows);
+      record_matvec(p_, list, delta.in_b, normed, s_.delta_b, shape.rows);
+      record_matvec(p_, list, delta.in_a, normed, s_.delta_a, shape.rows);
+      list.barrier();
+      step_delta(list, delta, shape, layer);
+      add_mixed(list, delta.out, shape);
+    }
+  }
+
+  void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    const DeviceLayer& weights = p_.weights.layers[layer];
+    const Inputs normed{.x = s_.hidden, .factor = weights.post_norm};
+    record_matvec(p_, list, weights.moe.router, normed, s_.router_logits, shape.rows);
+    if (weights.moe.has_shared) {
+      record_matvec(p_, list, weights.moe.shared_expert_gate, normed, s_.shared_logits,
+                    shape.rows);
+    }
+    list.barrier();
+    record_choices(p_, list, shape, layer);
+    list.barrier();
+  }
+
+  void run_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    const LayerExperts& experts = p_.experts.layer(layer);
+    bool has_split = false;
+    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
+      const ExpertLayout& layout = experts.kinds[kind];
+      if (is_fused(layout)) continue;
+      const std::uint64_t act = activated(layout);
+      const std::uint64_t up = act == s_.activated ? s_.raised : s_.shared_raised;
+      gate_up(list, shape, layer, kind, {Projection::kGate}, act);
+      gate_up(list, shape, layer, kind, {Projection::kUp}, up);
+      has_split = true;
+    }
+    if (has_split) multiply_activated(list, shape, layer);
+    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
+      const ExpertLayout& layout = experts.kinds[kind];
+      if (!is_fused(layout)) continue;
+      gate_up(list, shape, layer, kind, {Projection::kGate, Projection::kUp}, activated(layout));
+    }
+    list.barrier();
+  }
+
+  void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    const LayerExperts& experts = p_.experts.layer(layer);
+    const bool is_one = experts.kinds.size() == 1;
+    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
+      down(list, shape, layer, kind, is_one);
+    }
+    list.barrier();
+    if (is_one) return;
+    record_combine(p_, list, shape, layer);
+    list.barrier();
+  }
+
+ private:
+  void add_mixed(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
+    record_matvec(p_, list, w, {.x = s_.mixed, .adds = true}, s_.hidden, shape.rows);
+    list.barrier();
+  }
+
+  void attend(CommandList& list, const DeviceAttention& weights, const BatchShape& shape,
+              std::uint32_t layer) {
+    record_qk_prepare(p_, list, shape, layer);
+    list.barrier();
+    // Eight keys at a time for each query of a group.
+    const std::uint32_t group = c_.num_heads / c_.num_kv_heads;
+    const std::uint32_t lanes = std::clamp<std::uint32_t>(p_.device.subgroup_size, 8, 32);
+    std::uint32_t queries = 1;
+    while (queries < group && queries < lanes && queries < 8) queries *= 2;
+    const std::uint32_t threads = 8 * lanes;
+    const std::uint32_t step = query_step(c_, weights.spec);
+    const auto encoding = static_cast<std::uint32_t>(p_.kv_encoding);
+    list.dispatch(p_.kernels.get("attend", {threads, c_.head_dim, encoding, lanes, queries}),
+                  shader::AttendArgs{.rows = p_.tables.rows(),
+                                     .q = s_.projected,
+                                     .caches = p_.tables.states(layer),
+                                     .values = s_.split_values,
+                                     .stats = s_.split_stats,
+                                     .q_stride = c_.num_heads * step,
+                                     .q_step = step,
+                                     .num_heads = c_.num_heads,
+                                     .kv_heads = c_.num_kv_heads},
+                  {p_.splits, c_.num_kv_heads * groups_of(group, queries), shape.rows});
+    list.barrier();
+    list.dispatch(p_.kernels.get("attend_combine", {64, c_.head_dim, encoding}),
+                  shader::AttendCombineArgs{.rows = p_.tables.rows(),
+                                            .q = s_.projected,
+                                            .values = s_.split_values,
+                                            .stats = s_.split_stats,
+                                            .attended = s_.mixed,
+                                            .q_stride = c_.num_heads * step,
+                                            .q_step = step,
+                                            .num_heads = c_.num_heads,
+                                            .splits = p_.splits,
+                                            .block = threads / queries,
+                                            .has_gate = weights.spec.has_gate ? 1U : 0U},
+                  {c_.num_heads, shape.rows, 1});
+    list.barrier();
+  }
+
+  void step_delta(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
+                  std::uint32_t layer) {
+    // Eight lanes a column, as many columns at once as a work group of 1024 has.
+    const std::uint32_t threads =
+        std::min<std::uint32_t>(1024, groups_of(8 * c_.linear_value_dim, 64) * 64);
+    const std::uint32_t columns = groups_of(8 * c_.linear_value_dim, threads);
+    list.dispatch(
+        p_.kernels.get("delta_step", {threads, c_.linear_key_dim, c_.linear_value_dim,
+                                      c_.linear_conv_taps, columns}),
+        shader::DeltaStepArgs{.slices = p_.tables.slices(),
+                              .states = p_.tables.states(layer),
+                              .qkv = s_.projected,
+                              .z = s_.delta_z,
+                              .a = s_.delta_a,
+                              .b = s_.delta_b,
+                              .conv = weights.conv,
+                              .decay_rate = weights.decay_rate,
+                              .dt_bias = weights.dt_bias,
+                              .norm = weights.norm,
+                              .mixed = s_.mixed,
+                              .qkv_stride = count32(conv_channels(c_)),
+                              .z_stride = c_.linear_value_heads * c_.linear_value_dim,
+                              .ab_stride = c_.linear_value_heads,
+                              .key_heads = c_.linear_key_heads,
+                              .value_heads = c_.linear_value_heads,
+                              .is_tiled = weights.tiled_v_heads ? 1U : 0U,
+                              .eps = c_.rms_norm_eps},
+        {c_.linear_value_heads, shape.slices, 1});
+    list.barrier();
+  }
+
+  static bool is_fused(const ExpertLayout& layout) {
+    return layout.of(Projection::kGate).format == layout.of(Projection::kUp).format;
+  }
+  std::uint64_t activated(const ExpertLayout& layout) const {
+    return layout.of(Projection::kGate).rows == c_.expert_width ? s_.activated
+                                                                : s_.shared_activated;
+  }
+
+  // The projections of `of`: both with SwiGLU, or one alone.
+  void gate_up(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
+               const std::vector<Projection>& of, std::uint64_t act) {
+    const LayerExperts& experts = p_.experts.layer(layer);
+    const ProjectionLayout& gate = experts.kinds[kind].of(of.front());
+    const ProjectionLayout& up = experts.kinds[kind].of(of.back());
+    const auto matrices = count32(of.size());
+    const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    const DotShape dots = dot_shape(p_.device, gate.format, gate.cols, 1, kThreads);
+    const VulkanKernel& kernel = weight_kernel(
+        p_.kernels, "gate_up", constants_of(gate, kThreads),
+        {dots.lanes, dots.rows, dots.steps, dots.is_input_shared ? 1U : 0U, 1U, matrices,
+         experts.kind_table != 0 ? 1U : 0U});
+    list.dispatch(kernel,
+                  shader::GateUpArgs{.records = experts.table,
+                                     .layouts = experts.kind_table,
+                                     .choices = s_.choices,
+                                     .x = s_.hidden,
+                                     .factor = p_.weights.layers[layer].post_norm,
+                                     .act = act,
+                                     .tables = p_.weights.tables,
+                                     .experts = c_.num_experts + 1,
+                                     .layout_id = kind,
+                                     .slots = slots,
+                                     .first_slot = 0,
+                                     .rows = count32(gate.rows),
+                                     .gate_codes = count32(gate.offset_of(Component::kCodes)),
+                                     .gate_scales = count32(gate.offset_of(Component::kScales)),
+                                     .gate_biases = count32(gate.offset_of(Component::kBiases)),
+                                     .up_codes = count32(up.offset_of(Component::kCodes)),
+                                     .up_scales = count32(up.offset_of(Component::kScales)),
+                                     .up_biases = count32(up.offset_of(Component::kBiases)),
+                                     .x_stride = c_.hidden_size,
+                                     .act_stride = count32(gate.rows),
+                                     .eps = c_.rms_norm_eps},
+                  {groups_of(gate.rows, kThreads / dots.lanes * dots.rows), slots, shape.rows});
+  }
+
+  void multiply_activated(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
+    const std::uint64_t pairs =
+        std::uint64_t{shape.rows} * slots_of(c_, p_.weights.layers[layer]);
+    list.barrier();
+    record_swiglu(p_, list, pairs);
+    list.barrier();
+  }
+
+  // The down projections of a kind: added to the residual stream, or each by itself.
+  void down(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
+            bool adds) {
+    const LayerExperts& experts = p_.experts.layer(layer);
+    const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
+    const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    const DotShape dots = dot_shape(p_.device, w.format, w.cols, slots, kThreads);
+    const VulkanKernel& kernel =
+        weight_kernel(p_.kernels, "down", constants_of(w, kThreads),
+                      {dots.lanes, dots.rows, dots.steps, dots.is_input_shared ? 1U : 0U, 0U, slots,
+                       experts.kind_table != 0 ? 1U : 0U, kDownRows, adds ? 0U : 1U});
+    list.dispatch(kernel,
+                  shader::DownArgs{.records = experts.table,
+                                   .layouts = experts.kind_table,
+                                   .choices = s_.choices,
+                                   .act = activated(experts.kinds[kind]),
+                                   .y = adds ? s_.hidden : s_.results,
+                                   .tables = p_.weights.tables,
+                                   .experts = c_.num_experts + 1,
+                                   .layout_id = kind,
+                                   .slots = slots,
+                                   .first_slot = 0,
+                                   .rows = count32(w.rows),
+                                   .codes = count32(w.offset_of(Component::kCodes)),
+                                   .scales = count32(w.offset_of(Component::kScales)),
+                                   .biases = count32(w.offset_of(Component::kBiases)),
+                                   .act_stride = count32(w.cols),
+                                   .y_stride = count32(w.rows)},
+                  {groups_of(w.rows, kDownRows), shape.rows, 1});
+  }
+
+  PathParts p_;
+  const ModelConfig& c_;
+  const DeviceScratch& s_;
+};
+
+}  // namespace
+
+std::unique_ptr<Path> make_few_rows_path(const PathParts& parts) {
+  return std::make_unique<FewRowsPath>(parts);
+}
+
+void record_head(const PathParts& parts, CommandList& list, std::uint32_t rows) {
+  record_matvec(parts, list, parts.weights.lm_head,
+                {.x = parts.scratch.hidden,
+                 .factor = parts.weights.final_norm,
+                 .indices = parts.tables.logit_rows()},
+                parts.scratch.logits, rows);
+}
+
+}  // namespace moepack

@@ -1,0 +1,128 @@
+#include "runtime/vulkan/path_steps.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/vulkan/matrix_kernels.h"
+#include "shaders/attention_args.h"
+#include "shaders/combine_args.h"
+#include "shaders/embed_args.h"
+#include "shaders/route_args.h"
+#include "shaders/swiglu_args.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint32_t kThreads = 256;
+
+}  // namespace
+
+std::uint32_t slots_of(const ModelConfig& config, const DeviceLayer& layer) {
+  return config.experts_per_token + (layer.moe.has_shared ? 1 : 0);
+}
+
+std::uint32_t query_step(const ModelConfig& config, const FullAttentionSpec& spec) {
+  return config.head_dim * (spec.has_gate ? 2 : 1);
+}
+
+void record_embed(const PathParts& p, CommandList& list, const BatchShape& shape) {
+  const DeviceMatrix& w = p.weights.embedding;
+  const VulkanKernel& kernel = weight_kernel(p.kernels, "embed", constants_of(w, 64));
+  for (const DeviceRows& piece : w.pieces) {
+    list.dispatch(kernel,
+                  shader::EmbedArgs{.codes = piece.address[Component::kCodes],
+                                    .scales = piece.address[Component::kScales],
+                                    .biases = piece.address[Component::kBiases],
+                                    .rows = p.tables.rows(),
+                                    .hidden = p.scratch.hidden,
+                                    .tables = p.weights.tables,
+                                    .first_token = count32(piece.first),
+                                    .tokens = count32(piece.count),
+                                    .stride = p.config.hidden_size},
+                  {groups_of(w.cols, 2048), shape.rows, 1});
+  }
+  list.fill(p.scratch_buffer.handle(), p.scratch.row_error - p.scratch_buffer.address(),
+            shape.rows * sizeof(std::uint32_t), ~0U);
+  list.full_barrier();
+}
+
+void record_swiglu(const PathParts& p, CommandList& list, std::uint64_t pairs) {
+  const VulkanKernel& kernel = p.kernels.get("swiglu", {kThreads});
+  const auto multiply = [&](std::uint64_t gate, std::uint64_t up, std::uint64_t width) {
+    list.dispatch(kernel,
+                  shader::SwigluArgs{.act = gate, .up = up, .count = count32(pairs * width)},
+                  {std::min<std::uint32_t>(groups_of(pairs * width, kThreads), 4096), 1, 1});
+  };
+  multiply(p.scratch.activated, p.scratch.raised, p.config.expert_width);
+  if (p.scratch.shared_activated != 0) {
+    multiply(p.scratch.shared_activated, p.scratch.shared_raised, p.config.shared_expert_width);
+  }
+}
+
+void record_combine(const PathParts& p, CommandList& list, const BatchShape& shape,
+                    std::uint32_t layer) {
+  list.dispatch(p.kernels.get("combine", {kThreads}),
+                shader::CombineArgs{.records = p.experts.layer(layer).table,
+                                    .choices = p.scratch.choices,
+                                    .results = p.scratch.results,
+                                    .y = p.scratch.hidden,
+                                    .experts = p.config.num_experts + 1,
+                                    .slots = slots_of(p.config, p.weights.layers[layer]),
+                                    .cols = p.config.hidden_size,
+                                    .y_stride = p.config.hidden_size},
+                {groups_of(p.config.hidden_size, kThreads), shape.rows, 1});
+}
+
+void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& shape,
+                       std::uint32_t layer) {
+  const ModelConfig& c = p.config;
+  const auto& weights = std::get<DeviceAttention>(p.weights.layers[layer].mixer);
+  const std::uint32_t step = query_step(c, weights.spec);
+  const bool is_whole = weights.spec.norm == QueryKeyNorm::kWholeWidth;
+  const VulkanKernel& kernel = p.kernels.get(
+      "qk_prepare", {64, c.head_dim, static_cast<std::uint32_t>(p.kv_encoding)});
+  list.dispatch(kernel,
+                shader::QkPrepareArgs{
+                    .rows = p.tables.rows(),
+                    .q = p.scratch.projected,
+                    .k = p.scratch.keys,
+                    .v = p.scratch.values,
+                    .q_norm = weights.q_norm,
+                    .k_norm = weights.k_norm,
+                    .inverse_frequency = p.weights.inverse_frequency,
+                    .caches = p.tables.states(layer),
+                    .q_stride = c.num_heads * step,
+                    .q_step = step,
+                    .k_stride = c.num_kv_heads * c.head_dim,
+                    .v_stride = c.num_kv_heads * c.head_dim,
+                    .num_heads = c.num_heads,
+                    .kv_heads = c.num_kv_heads,
+                    .rotary_dim = c.rotary_dim,
+                    .is_whole_width = is_whole ? 1U : 0U,
+                    .eps = c.rms_norm_eps,
+                    .clip = weights.spec.clip.value_or(std::numeric_limits<float>::infinity())},
+                {is_whole ? 3 : c.num_heads + 2 * c.num_kv_heads, shape.rows, 1});
+}
+
+void record_choices(const PathParts& p, CommandList& list, const BatchShape& shape,
+                    std::uint32_t layer) {
+  const ModelConfig& c = p.config;
+  const DeviceMoe& moe = p.weights.layers[layer].moe;
+  const bool renormalise = std::get<SoftmaxRouterSpec>(moe.routing).renormalise;
+  const VulkanKernel& kernel =
+      p.kernels.get("route", {kThreads, c.num_experts, c.experts_per_token});
+  list.dispatch(kernel,
+                shader::RouteArgs{.rows = p.tables.rows(),
+                                  .logits = p.scratch.router_logits,
+                                  .shared_logits = p.scratch.shared_logits,
+                                  .choices = p.scratch.choices,
+                                  .row_error = p.scratch.row_error,
+                                  .logits_stride = c.num_experts,
+                                  .shared_stride = 1,
+                                  .has_shared = moe.has_shared ? 1U : 0U,
+                                  .renormalise = renormalise ? 1U : 0U,
+                                  .layer = layer},
+                {shape.rows, 1, 1});
+}
+
+}  // namespace moepack

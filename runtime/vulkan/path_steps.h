@@ -1,0 +1,33 @@
+// Steps that both paths have in common.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/vulkan/path.h"
+
+namespace moepack {
+
+inline std::uint32_t groups_of(std::uint64_t count, std::uint64_t size) {
+  return static_cast<std::uint32_t>((count + size - 1) / size);
+}
+inline std::uint32_t count32(std::uint64_t count) { return static_cast<std::uint32_t>(count); }
+
+// Experts a row uses, the shared one included.
+std::uint32_t slots_of(const ModelConfig& config, const DeviceLayer& layer);
+// Floats of a query head in the projection: with or without its gate.
+std::uint32_t query_step(const ModelConfig& config, const FullAttentionSpec& spec);
+
+void record_embed(const PathParts& parts, CommandList& list, const BatchShape& shape);
+// Norm, rotation and storing of queries, keys and values; without a barrier.
+void record_qk_prepare(const PathParts& parts, CommandList& list, const BatchShape& shape,
+                       std::uint32_t layer);
+// act = silu(gate) * up of so many pairs; without a barrier.
+void record_swiglu(const PathParts& parts, CommandList& list, std::uint64_t pairs);
+// hidden += the results of the experts, in the order of slots; without a barrier.
+void record_combine(const PathParts& parts, CommandList& list, const BatchShape& shape,
+                    std::uint32_t layer);
+// The choices of the router's logits; without a barrier.
+void record_choices(const PathParts& parts, CommandList& list, const BatchShape& shape,
+                    std::uint32_t layer);
+
+}  // namespace moepack

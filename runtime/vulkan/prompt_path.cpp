@@ -1,0 +1,351 @@
+#include "runtime/vulkan/prompt_path.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "runtime/model/layer_state.h"
+#include "runtime/vulkan/matrix_kernels.h"
+#include "runtime/vulkan/path_steps.h"
+#include "shaders/attention_args.h"
+#include "shaders/delta_args.h"
+#include "shaders/expert_groups.h"
+#include "shaders/expert_matmul_args.h"
+#include "shaders/gate_up_matmul_args.h"
+#include "shaders/group_rows_args.h"
+#include "shaders/matmul_args.h"
+#include "shaders/rms_norm_args.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint32_t kThreads = 256;
+constexpr std::uint32_t kMatmulThreads = 128;
+constexpr std::uint32_t kTile = 64;  // outputs and rows of a tile of matmul
+
+class PromptPath final : public Path {
+ public:
+  explicit PromptPath(const PathParts& parts) : p_(parts), c_(parts.config), s_(parts.scratch) {}
+
+  void embed(CommandList& list, const BatchShape& shape) override {
+    record_embed(p_, list, shape);
+  }
+
+  void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    const DeviceLayer& weights = p_.weights.layers[layer];
+    norm(list, weights.input_norm, shape);
+    if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
+      attend(list, *attention, shape, layer);
+      add_product(list, attention->o, shape);
+    } else {
+      const auto& delta = std::get<DeviceDelta>(weights.mixer);
+      mix_delta(list, delta, shape, layer);
+      add_product(list, delta.out, shape);
+    }
+  }
+
+  void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    const DeviceLayer& weights = p_.weights.layers[layer];
+    norm(list, weights.post_norm, shape);
+    matmul(list, weights.moe.router, s_.normed, s_.router_logits, shape.rows, false);
+    if (weights.moe.has_shared) {
+      matmul(list, weights.moe.shared_expert_gate, s_.normed, s_.shared_logits, shape.rows, false);
+    }
+    list.barrier();
+    record_choices(p_, list, shape, layer);
+    list.barrier();
+    group(list, shape, layer);
+    list.full_barrier();  // grids of the dispatches behind
+  }
+
+  // Kinds whose gate and up differ in format come first: their SwiGLU goes over all pairs, and what
+  // it makes of other kinds' is overwritten.
+  void run_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    const LayerExperts& experts = p_.experts.layer(layer);
+    const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    bool has_split = false;
+    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
+      if (is_fused(experts.kinds[kind])) continue;
+      project(list, experts, kind, Projection::kGate, s_.normed, activated(experts.kinds[kind]),
+              slots);
+      project(list, experts, kind, Projection::kUp, s_.normed, raised(experts.kinds[kind]), slots);
+      has_split = true;
+    }
+    if (has_split) {
+      list.barrier();
+      record_swiglu(p_, list, std::uint64_t{shape.rows} * slots);
+      list.barrier();
+    }
+    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
+      if (is_fused(experts.kinds[kind])) gate_up(list, experts, kind, slots);
+    }
+    list.barrier();
+    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
+      project(list, experts, kind, Projection::kDown, activated(experts.kinds[kind]), s_.results,
+              1);
+    }
+    list.barrier();
+  }
+
+  void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    record_combine(p_, list, shape, layer);
+    list.barrier();
+  }
+
+ private:
+  void norm(CommandList& list, DeviceFloats factor, const BatchShape& shape) {
+    list.dispatch(p_.kernels.get("rms_norm", {kThreads}),
+                  shader::RmsNormArgs{.x = s_.hidden,
+                                      .factor = factor,
+                                      .y = s_.normed,
+                                      .width = c_.hidden_size,
+                                      .x_stride = c_.hidden_size,
+                                      .y_stride = c_.hidden_size,
+                                      .eps = c_.rms_norm_eps},
+                  {shape.rows, 1, 1});
+    list.barrier();
+  }
+
+  // y = W x, or y += W x, of all rows; no barrier.
+  void matmul(CommandList& list, const DeviceMatrix& w, std::uint64_t x, std::uint64_t y,
+              std::uint32_t rows, bool add) {
+    const VulkanKernel& kernel =
+        weight_kernel(p_.kernels, "matmul", constants_of(w, kMatmulThreads));
+    for (const DeviceRows& piece : w.pieces) {
+      list.dispatch(kernel,
+                    shader::MatmulArgs{.codes = piece.address[Component::kCodes],
+                                       .scales = piece.address[Component::kScales],
+                                       .biases = piece.address[Component::kBiases],
+                                       .x = x,
+                                       .x_scales = 0,
+                                       .y = y + piece.first * sizeof(float),
+                                       .outputs = count32(piece.count),
+                                       .rows = rows,
+                                       .x_stride = count32(w.cols),
+                                       .y_stride = count32(w.rows),
+                                       .add = add ? 1U : 0U},
+                    {groups_of(piece.count, kTile), groups_of(rows, kTile), 1});
+    }
+  }
+
+  // hidden += W mixed.
+  void add_product(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
+    matmul(list, w, s_.mixed, s_.hidden, shape.rows, true);
+    list.barrier();
+  }
+
+  void attend(CommandList& list, const DeviceAttention& weights, const BatchShape& shape,
+              std::uint32_t layer) {
+    matmul(list, weights.q, s_.normed, s_.projected, shape.rows, false);
+    matmul(list, weights.k, s_.normed, s_.keys, shape.rows, false);
+    matmul(list, weights.v, s_.normed, s_.values, shape.rows, false);
+    list.barrier();
+    record_qk_prepare(p_, list, shape, layer);
+    list.barrier();
+    const std::uint32_t step = query_step(c_, weights.spec);
+    const std::uint32_t group = c_.num_heads / c_.num_kv_heads;
+    list.dispatch(
+        p_.kernels.get("attend_prompt",
+                       {kThreads, c_.head_dim, static_cast<std::uint32_t>(p_.kv_encoding)}),
+        shader::AttendPromptArgs{.slices = p_.tables.slices(),
+                                 .q = s_.projected,
+                                 .caches = p_.tables.states(layer),
+                                 .attended = s_.mixed,
+                                 .q_stride = c_.num_heads * step,
+                                 .q_step = step,
+                                 .num_heads = c_.num_heads,
+                                 .kv_heads = c_.num_kv_heads,
+                                 .has_gate = weights.spec.has_gate ? 1U : 0U},
+        {groups_of(std::uint64_t{shape.most_rows} * group, 64), c_.num_kv_heads, shape.slices});
+    list.barrier();
+  }
+
+  void mix_delta(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
+                 std::uint32_t layer) {
+    matmul(list, weights.in_qkv, s_.normed, s_.projected, shape.rows, false);
+    matmul(list, weights.in_z, s_.normed, s_.delta_z, shape.rows, false);
+    matmul(list, weights.in_b, s_.normed, s_.delta_b, shape.rows, false);
+    matmul(list, weights.in_a, s_.normed, s_.delta_a, shape.rows, false);
+    list.barrier();
+    prepare_delta(list, weights, shape, layer);
+    list.barrier();
+    recur(list, weights, shape, layer);
+    list.barrier();
+    const std::uint32_t values = c_.linear_value_heads * c_.linear_value_dim;
+    list.dispatch(p_.kernels.get("delta_gate", delta_constants(kThreads)),
+                  shader::DeltaGateArgs{.rows = p_.tables.rows(),
+                                        .z = s_.delta_z,
+                                        .norm = weights.norm,
+                                        .mixed = s_.mixed,
+                                        .z_stride = values,
+                                        .value_heads = c_.linear_value_heads,
+                                        .count = shape.rows,
+                                        .eps = c_.rms_norm_eps},
+                  {groups_of(std::uint64_t{shape.rows} * c_.linear_value_heads * 8, kThreads), 1,
+                   1});
+    list.barrier();
+  }
+
+  std::vector<std::uint32_t> delta_constants(std::uint32_t threads) const {
+    return {threads, c_.linear_key_dim, c_.linear_value_dim, c_.linear_conv_taps};
+  }
+
+  void prepare_delta(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
+                     std::uint32_t layer) {
+    list.dispatch(p_.kernels.get("delta_prepare", delta_constants(kThreads)),
+                  shader::DeltaPrepareArgs{.rows = p_.tables.rows(),
+                                           .slices = p_.tables.slices(),
+                                           .states = p_.tables.states(layer),
+                                           .qkv = s_.projected,
+                                           .a = s_.delta_a,
+                                           .b = s_.delta_b,
+                                           .conv = weights.conv,
+                                           .decay_rate = weights.decay_rate,
+                                           .dt_bias = weights.dt_bias,
+                                           .keys = s_.delta_keys,
+                                           .values = s_.delta_values,
+                                           .factors = s_.delta_factors,
+                                           .qkv_stride = count32(conv_channels(c_)),
+                                           .ab_stride = c_.linear_value_heads,
+                                           .key_heads = c_.linear_key_heads,
+                                           .value_heads = c_.linear_value_heads,
+                                           .is_tiled = weights.tiled_v_heads ? 1U : 0U},
+                  {shape.rows, 1, 1});
+  }
+
+  void recur(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
+             std::uint32_t layer) {
+    constexpr std::uint32_t kRecurThreads = 64;
+    list.dispatch(p_.kernels.get("delta_recur", delta_constants(kRecurThreads)),
+                  shader::DeltaRecurArgs{.slices = p_.tables.slices(),
+                                         .states = p_.tables.states(layer),
+                                         .qkv = s_.projected,
+                                         .keys = s_.delta_keys,
+                                         .values = s_.delta_values,
+                                         .factors = s_.delta_factors,
+                                         .mixed = s_.mixed,
+                                         .qkv_stride = count32(conv_channels(c_)),
+                                         .key_heads = c_.linear_key_heads,
+                                         .value_heads = c_.linear_value_heads,
+                                         .is_tiled = weights.tiled_v_heads ? 1U : 0U},
+                  {groups_of(c_.linear_value_dim, kRecurThreads / 8), c_.linear_value_heads,
+                   shape.slices});
+  }
+
+  void group(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
+    const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    list.dispatch(p_.kernels.get("group_rows", {kThreads, c_.num_experts + 1}),
+                  shader::GroupRowsArgs{.choices = s_.choices,
+                                        .pairs = s_.pairs,
+                                        .offsets = s_.offsets,
+                                        .tiles = s_.tiles,
+                                        .sizes = s_.grids,
+                                        .count = shape.rows * slots,
+                                        .tile = MOE_TILE_PAIRS,
+                                        .dispatches = count32(p_.grid_widths.size())},
+                  {c_.num_experts + 1, 1, 1});
+  }
+
+  static bool is_fused(const ExpertLayout& layout) {
+    return layout.of(Projection::kGate).format == layout.of(Projection::kUp).format;
+  }
+  // Where the experts of a kind put what they compute: routed ones and a shared one may differ in
+  // width.
+  bool has_own_width(const ExpertLayout& layout) const {
+    return layout.of(Projection::kGate).rows != c_.expert_width;
+  }
+  std::uint64_t activated(const ExpertLayout& layout) const {
+    return has_own_width(layout) ? s_.shared_activated : s_.activated;
+  }
+  std::uint64_t raised(const ExpertLayout& layout) const {
+    return has_own_width(layout) ? s_.shared_raised : s_.raised;
+  }
+
+  // One projection of the experts of a kind: y[pair] = W x[pair / pairs_per_input].
+  void project(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
+               Projection projection, std::uint64_t x, std::uint64_t y,
+               std::uint32_t pairs_per_input) {
+    const ProjectionLayout& w = experts.kinds[kind].of(projection);
+    list.dispatch_indirect(
+        weight_kernel(p_.kernels, "expert_matmul", constants_of(w, kMatmulThreads)),
+        shader::ExpertMatmulArgs{.records = experts.table,
+                                 .kinds = experts.kind_table,
+                                 .pairs = s_.pairs,
+                                 .tiles = s_.tiles,
+                                 .x = x,
+                                 .x_scales = 0,
+                                 .y = y,
+                                 .codes = count32(w.offset_of(Component::kCodes)),
+                                 .scales = count32(w.offset_of(Component::kScales)),
+                                 .biases = count32(w.offset_of(Component::kBiases)),
+                                 .outputs = count32(w.rows),
+                                 .x_stride = count32(w.cols),
+                                 .pairs_per_input = pairs_per_input,
+                                 .kind = kind},
+        p_.scratch_buffer, grid_at(grid_of(w.rows, kTile)));
+  }
+
+  void gate_up(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
+               std::uint32_t slots) {
+    const ExpertLayout& layout = experts.kinds[kind];
+    const ProjectionLayout& gate = layout.of(Projection::kGate);
+    const ProjectionLayout& up = layout.of(Projection::kUp);
+    list.dispatch_indirect(
+        weight_kernel(p_.kernels, "gate_up_matmul", constants_of(gate, kMatmulThreads)),
+        shader::GateUpMatmulArgs{.records = experts.table,
+                                 .kinds = experts.kind_table,
+                                 .pairs = s_.pairs,
+                                 .tiles = s_.tiles,
+                                 .x = s_.normed,
+                                 .x_scales = 0,
+                                 .act = activated(layout),
+                                 .gate_codes = count32(gate.offset_of(Component::kCodes)),
+                                 .gate_scales = count32(gate.offset_of(Component::kScales)),
+                                 .gate_biases = count32(gate.offset_of(Component::kBiases)),
+                                 .up_codes = count32(up.offset_of(Component::kCodes)),
+                                 .up_scales = count32(up.offset_of(Component::kScales)),
+                                 .up_biases = count32(up.offset_of(Component::kBiases)),
+                                 .width = count32(gate.rows),
+                                 .x_stride = c_.hidden_size,
+                                 .slots = slots,
+                                 .kind = kind},
+        p_.scratch_buffer, grid_at(grid_of(gate.rows, kTile / 2)));
+  }
+
+  // Grids of expert products by their number of work groups over outputs; group_rows fills in the
+  // tiles.
+  std::uint64_t grid_of(std::uint64_t outputs, std::uint64_t tile) const {
+    const std::uint32_t groups = groups_of(outputs, tile);
+    const auto& widths = p_.grid_widths;
+    const auto found = std::find(widths.begin(), widths.end(), groups);
+    return static_cast<std::uint64_t>(found - widths.begin()) * sizeof(shader::DispatchGrid);
+  }
+  std::uint64_t grid_at(std::uint64_t grid) const {
+    return s_.grids - p_.scratch_buffer.address() + grid;
+  }
+
+  PathParts p_;
+  const ModelConfig& c_;
+  const DeviceScratch& s_;
+};
+
+}  // namespace
+
+std::vector<std::uint32_t> expert_grid_widths(const ModelConfig& config) {
+  std::vector<std::uint32_t> widths;
+  for (const std::uint64_t outputs :
+       {config.hidden_size, config.expert_width, config.shared_expert_width}) {
+    for (const std::uint32_t tile : {kTile, kTile / 2}) {
+      const std::uint32_t groups = groups_of(outputs, tile);
+      if (groups != 0 && std::find(widths.begin(), widths.end(), groups) == widths.end()) {
+        widths.push_back(groups);
+      }
+    }
+  }
+  return widths;
+}
+
+std::unique_ptr<Path> make_prompt_path(const PathParts& parts) {
+  return std::make_unique<PromptPath>(parts);
+}
+
+}  // namespace moepack

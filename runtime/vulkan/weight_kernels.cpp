@@ -1,0 +1,162 @@
+#include "runtime/vulkan/weight_kernels.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "formats/weights/ggml_grids.h"
+#include "shaders/weight_tables.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint32_t kLeastLanes = 8;
+constexpr std::uint32_t kMostLanes = 32;
+// Bytes of shared memory that the programs use beside inputs and tables.
+constexpr std::uint64_t kOtherSharedBytes = 512;
+
+std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+
+// Of a lane's chunk that the row has, all steps together.
+double lanes_in_use(std::uint64_t chunks, std::uint32_t lanes) {
+  return static_cast<double>(chunks) / static_cast<double>(divide_up(chunks, lanes) * lanes);
+}
+
+// Bytes of shared memory that the tables of a format take.
+std::uint64_t table_bytes(QFormatId format) {
+  switch (format) {
+    case QFormatId::kIq2Xxs:
+    case QFormatId::kIq3S:
+      return 2048;
+    case QFormatId::kIq2Xs:
+      return 4096;
+    case QFormatId::kIq2S:
+      return 8192;
+    case QFormatId::kIq1S:
+    case QFormatId::kIq1M:
+      return 16384;
+    case QFormatId::kIq3Xxs:
+      return 1024;
+    default:
+      return 64;
+  }
+}
+
+// Whether shared memory holds that many rows of inputs, with a sum for every eight.
+bool inputs_fit(const WeightRows& weights, std::uint64_t rows, std::uint64_t more,
+                const VulkanDeviceInfo& device) {
+  const std::uint64_t chunk = chunk_weights(weights.format.id);
+  const std::uint64_t floats = chunk * (rows * divide_up(weights.cols, chunk) + 1);
+  const std::uint64_t bytes = floats * 4 + floats / 4 + table_bytes(weights.format.id) +
+                              kOtherSharedBytes + more;
+  return bytes <= device.shared_bytes;
+}
+
+std::vector<std::uint32_t> row_constants(const WeightRows& weights, std::uint32_t threads) {
+  return {threads, static_cast<std::uint32_t>(weights.cols), weights.alignment,
+          std::max(weights.format.group_size, 1U),
+          weights.format.scale_type == DType::kF16 ? 1U : 0U};
+}
+
+// Those of row_dots.glsl and input_row.glsl too.
+std::vector<std::uint32_t> dot_constants(const WeightRows& weights, const WeightKernelShape& shape,
+                                         bool is_input_shared, bool has_norm) {
+  std::vector<std::uint32_t> constants = row_constants(weights, shape.threads);
+  constants.insert(constants.end(), {shape.lanes, shape.rows, shape.steps,
+                                     is_input_shared ? 1U : 0U, has_norm ? 1U : 0U});
+  return constants;
+}
+
+template <std::size_t Entries>
+void copy_grid(const std::array<std::uint16_t, Entries>& grid, std::size_t at,
+               std::vector<std::uint16_t>& tables) {
+  std::copy(grid.begin(), grid.end(), tables.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+}  // namespace
+
+std::uint32_t row_alignment(const WeightFormat& format, std::uint64_t cols, std::uint64_t codes) {
+  const auto bytes = matrix_bytes(format, 1, cols);
+  const std::uint64_t row_bytes = bytes.has_value() ? bytes->codes() : 0;
+  return 1U << std::min(4, std::countr_zero(codes | row_bytes | 16U));
+}
+
+std::uint32_t chunk_weights(QFormatId format) {
+  switch (format) {
+    case QFormatId::kF32:
+    case QFormatId::kF16:
+    case QFormatId::kBf16:
+      return 8;
+    case QFormatId::kQ2K:
+    case QFormatId::kQ3K:
+    case QFormatId::kTq20:
+      return 64;
+    default:
+      return 32;
+  }
+}
+
+WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device) {
+  const std::uint64_t chunks = divide_up(weights.cols, chunk_weights(weights.format.id));
+  WeightKernelShape shape;
+  shape.lanes = std::min(kMostLanes, device.subgroup_size);
+  for (std::uint32_t lanes = shape.lanes / 2; lanes >= kLeastLanes; lanes /= 2) {
+    if (lanes_in_use(chunks, lanes) > lanes_in_use(chunks, shape.lanes)) shape.lanes = lanes;
+  }
+  shape.steps = divide_up(chunks, shape.lanes) >= 2 ? 2 : 1;
+  return shape;
+}
+
+std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows,
+                              const VulkanDeviceInfo& device) {
+  const std::uint64_t teams = shape.threads / std::min(shape.lanes, device.subgroup_size);
+  return static_cast<std::uint32_t>(divide_up(rows, teams * shape.rows));
+}
+
+std::vector<std::uint32_t> matvec_constants(const WeightRows& weights,
+                                            const WeightKernelShape& shape,
+                                            const VulkanDeviceInfo& device,
+                                            const MatvecOptions& options) {
+  std::vector<std::uint32_t> constants =
+      dot_constants(weights, shape, inputs_fit(weights, 1, 0, device), options.has_norm);
+  constants.insert(constants.end(), {options.adds ? 1U : 0U, options.is_indexed ? 1U : 0U});
+  return constants;
+}
+
+std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
+                                             const WeightKernelShape& shape,
+                                             const VulkanDeviceInfo& device,
+                                             const GateUpOptions& options) {
+  std::vector<std::uint32_t> constants =
+      dot_constants(weights, shape, inputs_fit(weights, 1, 0, device), options.has_norm);
+  constants.insert(constants.end(), {options.is_single ? 1U : 2U, options.by_kind ? 1U : 0U});
+  return constants;
+}
+
+std::vector<std::uint32_t> down_constants(const WeightRows& weights,
+                                          const WeightKernelShape& shape,
+                                          const VulkanDeviceInfo& device,
+                                          const DownOptions& options) {
+  const std::uint64_t products = std::uint64_t{options.slots} * (options.block_rows * 4 + 8);
+  std::vector<std::uint32_t> constants = dot_constants(
+      weights, shape, inputs_fit(weights, options.slots, products, device), false);
+  constants.insert(constants.end(), {options.slots, options.by_kind ? 1U : 0U, options.block_rows,
+                                     options.slots_apart ? 1U : 0U});
+  return constants;
+}
+
+std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads) {
+  return row_constants(weights, threads);
+}
+
+std::vector<std::uint16_t> weight_tables() {
+  std::vector<std::uint16_t> tables(MOE_GRID_ENTRIES);
+  copy_grid(kIq2XxsGrid, MOE_GRID_IQ2_XXS, tables);
+  copy_grid(kIq2XsGrid, MOE_GRID_IQ2_XS, tables);
+  copy_grid(kIq2SGrid, MOE_GRID_IQ2_S, tables);
+  copy_grid(kIq3XxsGrid, MOE_GRID_IQ3_XXS, tables);
+  copy_grid(kIq3SGrid, MOE_GRID_IQ3_S, tables);
+  copy_grid(kIq1Grid, MOE_GRID_IQ1, tables);
+  return tables;
+}
+
+}  // namespace moepack

@@ -1,0 +1,78 @@
+// The constants of the programs that read weights (matvec, gate_up, down, embed): the host's side of
+// shaders/weights.glsl and of what includes it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats/weights/qformat.h"
+#include "runtime/vulkan/vulkan_device.h"
+
+namespace moepack {
+
+// Rows of weights as the programs see them.
+struct WeightRows {
+  WeightFormat format;
+  std::uint64_t cols = 0;
+  // Bytes, a power of two up to 16 that divides the addresses of the components and of all their
+  // rows; at least 2, for MXFP4 1.
+  std::uint32_t alignment = 16;
+};
+
+// The alignment of rows of `cols` weights whose components begin at these addresses, or at these
+// offsets from multiples of 16. Only codes count.
+std::uint32_t row_alignment(const WeightFormat& format, std::uint64_t cols, std::uint64_t codes);
+
+// How the work is cut. Of one matrix, results depend on `lanes` (and the device's subgroup) alone.
+struct WeightKernelShape {
+  std::uint32_t threads = 256;  // of a work group: a multiple of the device's subgroup
+  std::uint32_t lanes = 32;     // that share a row: a power of two
+  std::uint32_t rows = 2;       // of each matrix that a team of lanes takes together
+  std::uint32_t steps = 1;      // chunks of a row that a lane has in flight
+};
+
+// Weights that a lane takes at once: CHUNK of shaders/weights.glsl.
+std::uint32_t chunk_weights(QFormatId format);
+// Lanes that fit the rows, at most the device's subgroup; the rest as it does well usually.
+WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device);
+// Work groups whose teams take all of `rows` rows at once.
+std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows,
+                              const VulkanDeviceInfo& device);
+
+struct MatvecOptions {
+  bool has_norm = false;    // MatvecArgs::factor, eps
+  bool adds = false;        // to y
+  bool is_indexed = false;  // MatvecArgs::indices
+};
+struct GateUpOptions {
+  bool has_norm = false;   // GateUpArgs::factor, eps
+  bool is_single = false;  // one matrix, without activation
+  bool by_kind = false;    // GateUpArgs::kinds
+};
+struct DownOptions {
+  std::uint32_t slots = 1;        // that a dispatch computes
+  std::uint32_t block_rows = 16;  // of a work group, a multiple of WeightKernelShape::rows
+  bool by_kind = false;           // DownArgs::kinds
+  bool slots_apart = false;       // single products, for combine
+};
+
+// Specialization constants 0, 1, 2 … of MatvecArgs', GateUpArgs', DownArgs' and EmbedArgs' programs.
+std::vector<std::uint32_t> matvec_constants(const WeightRows& weights,
+                                            const WeightKernelShape& shape,
+                                            const VulkanDeviceInfo& device,
+                                            const MatvecOptions& options);
+std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
+                                             const WeightKernelShape& shape,
+                                             const VulkanDeviceInfo& device,
+                                             const GateUpOptions& options);
+std::vector<std::uint32_t> down_constants(const WeightRows& weights,
+                                          const WeightKernelShape& shape,
+                                          const VulkanDeviceInfo& device,
+                                          const DownOptions& options);
+std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);
+
+// What the argument `tables` points to, for formats with tables (weight_tables.h of shaders); the
+// others never read it.
+std::vector<std::uint16_t> weight_tables();
+
+}  // namespace moepack

@@ -1,0 +1,41 @@
+// One projection of experts for the pairs of tiles: down, or gate or up where their formats differ.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/common.glsl"
+#include "shaders/expert_matmul_args.h"
+#include "shaders/matmul_tile.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(push_constant, scalar) uniform Push { ExpertMatmulArgs args; };
+
+#include "shaders/expert_tile.glsl"
+
+uint first_output() { return gl_WorkGroupID.x * kTileRows; }
+
+RowRef tile_row(uint m) {
+  return row_ref(record + args.codes, record + args.scales, record + args.biases,
+                 min(first_output() + m, args.outputs - 1));
+}
+
+void take_sums(uint n, uint m, vec4 low, vec4 high) {
+  const uint pair = pair_of(n);
+#ifdef COOPERATIVE_MATRIX
+  const float scale = args.x_scales.v[pair / args.pairs_per_input];
+  low *= scale;
+  high *= scale;
+#endif
+  F32 y = F32(address_of_row(uint64_t(args.y), pair, args.outputs, 4));
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    const uint output_row = first_output() + m + i;
+    if (output_row < args.outputs) y.v[output_row] = low[i];
+    if (output_row + kTileRows / 2 < args.outputs) y.v[output_row + kTileRows / 2] = high[i];
+  }
+}
+
+void main() {
+  if (!find_tile()) return;
+  const uint input_row =
+      pair_of(gl_LocalInvocationIndex % kTileTokens) / args.pairs_per_input;
+  multiply_tile(args.tables, address_of_row(uint64_t(args.x), input_row, args.x_stride, kInputBytes), tile.count,
+                (args.x_stride | COLS) % 4 == 0);
+}

@@ -1,0 +1,70 @@
+// The RMSNorm of a row of inputs, x * factor / sqrt(mean(x^2) + eps), taken by each work group for
+// itself while it keeps the row.
+#include "shaders/input_row.glsl"
+
+shared float subgroup_values[64];
+
+// What the subgroups have, at all threads: their sum in order, or the largest.
+float group_sum(float value) {
+  const float part = subgroupAdd(value);
+  if (subgroupElect()) subgroup_values[gl_SubgroupID] = part;
+  barrier();
+  float sum = 0;
+  for (uint i = 0; i < gl_NumSubgroups; ++i) sum += subgroup_values[i];
+  return sum;
+}
+float group_max(float value) {
+  const float part = subgroupMax(value);
+  if (subgroupElect()) subgroup_values[gl_SubgroupID] = part;
+  barrier();
+  float most = 0;
+  for (uint i = 0; i < gl_NumSubgroups; ++i) most = max(most, subgroup_values[i]);
+  return most;
+}
+
+float square_sum(InputRow from) {
+  float sum = 0;
+  for (uint v = thread_index(); v < CHUNKS * VECTORS; v += gl_WorkGroupSize.x) {
+    const vec4 four = read_vector(from.x, 4 * v) * from.before;
+    sum += dot(four, four);
+  }
+  return sum;
+}
+
+// Squares that overflow: the same of x less its largest magnitude's power.
+void norm_wide(inout InputRow from) {
+  float most = 0;
+  for (uint v = thread_index(); v < CHUNKS * VECTORS; v += gl_WorkGroupSize.x) {
+    const vec4 four = abs(read_vector(from.x, 4 * v));
+    most = max(most, max(max(four.x, four.y), max(four.z, four.w)));
+  }
+  barrier();
+  most = group_max(most);
+  if (isinf(most) || isnan(most)) return;
+  from.before = 1.0 / most;
+  barrier();
+  from.after = 1.0 / sqrt(group_sum(square_sum(from)) / float(COLS));
+  barrier();
+  keep_row(0, from);
+  barrier();
+}
+
+// Keeps the row as row 0, with a barrier behind, and norms it where HAS_NORM says so.
+void keep_normed(inout InputRow from, float eps) {
+  from.before = 1;
+  from.after = 1;
+  if (HAS_NORM == 0) {
+    keep_row(0, from);
+    barrier();
+    return;
+  }
+  float squares = 0;
+  for (uint v = thread_index(); v < CHUNKS * VECTORS; v += gl_WorkGroupSize.x) {
+    const vec4 four = read_vector(from.x, 4 * v);
+    squares += dot(four, four);
+    if (IS_INPUT_SHARED != 0) keep_vector(0, v, four * read_vector(from.factor, 4 * v));
+  }
+  const float sum = group_sum(squares);
+  from.after = 1.0 / sqrt(sum / float(COLS) + eps);
+  if (isinf(sum)) norm_wide(from);
+}

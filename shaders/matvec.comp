@@ -1,0 +1,44 @@
+// The product of a weight matrix with a few rows of inputs, which may be normed first.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/common.glsl"
+#include "shaders/matvec_args.h"
+#include "shaders/weights.glsl"
+#include "shaders/input_norm.glsl"
+#include "shaders/row_dots.glsl"
+
+layout(constant_id = 10) const uint ADDS = 0;     // to what y holds
+layout(constant_id = 11) const uint INDEXED = 0;  // rows of x are chosen by a list
+
+layout(local_size_x_id = 0) in;
+layout(push_constant, scalar) uniform Push { MatvecArgs args; };
+
+void store(uint row, float value) {
+  const uint at = gl_WorkGroupID.y * args.y_stride + row;
+  args.y.v[at] = ADDS != 0 ? args.y.v[at] + value : value;
+}
+
+void main() {
+  const uint source = INDEXED != 0 ? args.indices.v[gl_WorkGroupID.y] : gl_WorkGroupID.y;
+#if HAS_TABLES
+  fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
+#endif
+  InputRow from;
+  from.x = F32(uint64_t(args.x) + uint64_t(source * args.x_stride) * 4);
+  from.factor = args.factor;
+  keep_normed(from, args.eps);
+  const Team team = team_of_lane();
+  for (uint first = (gl_WorkGroupID.x * team.count + team.index) * ROWS; first < args.rows;
+       first += gl_NumWorkGroups.x * team.count * ROWS) {
+    RowRef rows[DOTS];
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+      rows[r] = row_ref(uint64_t(args.codes), uint64_t(args.scales), uint64_t(args.biases),
+                        min(first + r, args.rows - 1));
+    }
+    float sums[DOTS];
+    dot_rows(rows, from, 0, team, sums);
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+      if (team.lane == r % team.lanes && first + r < args.rows) store(first + r, sums[r]);
+    }
+  }
+}

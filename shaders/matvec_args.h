@@ -1,0 +1,27 @@
+#ifndef MOEPACK_SHADERS_MATVEC_ARGS_H
+#define MOEPACK_SHADERS_MATVEC_ARGS_H
+
+#include "shaders/shared_types.h"
+
+MOE_SHADER_STRUCTS
+
+/* y[b][r] = W[r] . x[b], or added to y. Grid: work groups over the rows of W (any number), rows of
+   the batch. */
+struct MatvecArgs {
+  MOE_ADDRESS(Words) codes;   /* [rows] rows of codes or blocks */
+  MOE_ADDRESS(Words) scales;  /* affine formats: [rows][cols / group] */
+  MOE_ADDRESS(Words) biases;  /* the same */
+  MOE_ADDRESS(F32) x;         /* [batch][x_stride] */
+  MOE_ADDRESS(F32) factor;    /* with a norm: [cols] */
+  MOE_ADDRESS(F32) y;         /* [batch][y_stride] */
+  MOE_ADDRESS(Words) indices; /* with INDEXED: [batch], the row of x that belongs to row b of y */
+  MOE_ADDRESS(Halves) tables; /* formats with tables: shaders/weight_tables.h */
+  uint rows;
+  uint x_stride; /* floats */
+  uint y_stride; /* floats */
+  float eps;     /* of the norm */
+};
+
+MOE_SHADER_STRUCTS_END
+
+#endif

@@ -1,0 +1,75 @@
+// Products of rows of weights with a row of inputs. A team of lanes takes a few rows together, so
+// that an input is read once for all of them; its lanes take the chunks of the rows in turn. The
+// order of the sums depends on COLS and the number of lanes alone.
+#ifndef MOEPACK_SHADERS_ROW_DOTS_GLSL
+#define MOEPACK_SHADERS_ROW_DOTS_GLSL
+
+layout(constant_id = 5) const uint LANES = 32;  // of a team: a power of two
+layout(constant_id = 6) const uint ROWS = 2;    // that a team takes together, of each matrix
+layout(constant_id = 7) const uint STEPS = 1;   // chunks of each row that are in flight together
+
+// Matrices that a team takes together; whoever includes this may say another number.
+#ifndef MATRICES
+#define MATRICES 1
+#endif
+const uint DOTS = ROWS * MATRICES;
+
+struct Team {
+  uint index;
+  uint count;
+  uint lane;
+  uint lanes;
+};
+
+Team team_of_lane() {
+  const uint lanes = min(LANES, gl_SubgroupSize);
+  const uint teams = gl_SubgroupSize / lanes;
+  return Team(gl_SubgroupID * teams + gl_SubgroupInvocationID / lanes, gl_NumSubgroups * teams,
+              gl_SubgroupInvocationID % lanes, lanes);
+}
+
+float part_dot(Chunk w, uint part, float values[PART], float value_sum) {
+  float code[PART];
+  part_codes(w, part, code);
+  float sum = 0;
+  [[unroll]] for (uint i = 0; i < PART; ++i) sum = fma(code[i], values[i], sum);
+#if HAS_SCALE
+  const vec2 scale = part_scale(w, part);
+  sum *= scale.x;
+#if HAS_BIAS
+  sum = fma(scale.y, value_sum, sum);
+#endif
+#endif
+  return sum;
+}
+
+// The products of row `input_row` of the kept inputs with the rows, at every lane of the team.
+void dot_rows(RowRef rows[DOTS], InputRow from, uint input_row, Team team, out float sums[DOTS]) {
+  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
+  for (uint first = team.lane; first < CHUNKS; first += STEPS * team.lanes) {
+    Chunk w[STEPS * DOTS];
+    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+      const uint chunk = min(first + step * team.lanes, CHUNKS - 1);
+      [[unroll]] for (uint r = 0; r < DOTS; ++r) w[step * DOTS + r] = load_chunk(rows[r], chunk);
+    }
+    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+      const uint chunk = first + step * team.lanes;
+      if (chunk < CHUNKS) {
+        [[unroll]] for (uint part = 0; part < PARTS; ++part) {
+          float values[PART];
+          float value_sum;
+          read_part(from, input_row, chunk, part, values, value_sum);
+          [[unroll]] for (uint r = 0; r < DOTS; ++r) {
+            sums[r] += part_dot(w[step * DOTS + r], part, values, value_sum);
+          }
+        }
+      }
+    }
+  }
+  for (uint lane = 1; lane < team.lanes; lane *= 2) {
+    [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] += subgroupShuffleXor(sums[r], lane);
+  }
+  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] *= from.after;
+}
+
+#endif

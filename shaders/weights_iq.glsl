@@ -1,0 +1,267 @@
+// IQ1 to IQ4: 256 weights (IQ4_NL: 32) in sub-blocks of 32. The layouts are those of
+// formats/weights/ggml_iq_blocks.cpp. A chunk is a sub-block. Grids lie in shared memory with a byte
+// for each weight.
+#include "shaders/weight_tables.h"
+
+#define HAS_SCALE 1
+#define HAS_BIAS 0
+#define HAS_TABLES 1
+#define PART_SHIFT 4
+const uint CHUNK = 32;
+const uint PARTS = 2;
+
+#if FORMAT == MOE_QFORMAT_IQ2_XXS
+const uint BLOCK_BYTES = 66;
+#define GRID MOE_GRID_IQ2_XXS
+#define GRID_ENTRIES 256
+#elif FORMAT == MOE_QFORMAT_IQ2_XS
+const uint BLOCK_BYTES = 74;
+#define GRID MOE_GRID_IQ2_XS
+#define GRID_ENTRIES 512
+#elif FORMAT == MOE_QFORMAT_IQ2_S
+const uint BLOCK_BYTES = 82;
+#define GRID MOE_GRID_IQ2_S
+#define GRID_ENTRIES 1024
+#elif FORMAT == MOE_QFORMAT_IQ3_XXS
+const uint BLOCK_BYTES = 98;
+#define GRID MOE_GRID_IQ3_XXS
+#define GRID_ENTRIES 256
+#elif FORMAT == MOE_QFORMAT_IQ3_S
+const uint BLOCK_BYTES = 110;
+#define GRID MOE_GRID_IQ3_S
+#define GRID_ENTRIES 512
+#elif FORMAT == MOE_QFORMAT_IQ1_S
+const uint BLOCK_BYTES = 50;
+#define GRID MOE_GRID_IQ1
+#define GRID_ENTRIES 2048
+#elif FORMAT == MOE_QFORMAT_IQ1_M
+const uint BLOCK_BYTES = 56;
+#define GRID MOE_GRID_IQ1
+#define GRID_ENTRIES 2048
+#elif FORMAT == MOE_QFORMAT_IQ4_NL
+const uint BLOCK_BYTES = 18;
+#else
+const uint BLOCK_BYTES = 136;
+#endif
+
+#if FORMAT == MOE_QFORMAT_IQ4_XS || FORMAT == MOE_QFORMAT_IQ1_M
+const uint BLOCK_ALIGN = 8;
+#else
+const uint BLOCK_ALIGN = 2;
+#endif
+
+#if FORMAT == MOE_QFORMAT_IQ4_NL
+const uint BLOCK_CHUNKS = 1;
+#else
+const uint BLOCK_CHUNKS = 8;
+#endif
+
+#if FORMAT == MOE_QFORMAT_IQ4_NL || FORMAT == MOE_QFORMAT_IQ4_XS
+#include "shaders/nibble_table.glsl"
+void fill_tables(Halves tables, uint thread, uint threads) {
+  const float values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                            1,    13,   25,  38,  53,  69,  89,  113};
+  fill_nibbles(values, thread);
+}
+#elif FORMAT == MOE_QFORMAT_IQ3_XXS || FORMAT == MOE_QFORMAT_IQ3_S
+// Four digits of three bits as bytes.
+shared uint grid_bytes[GRID_ENTRIES];
+
+uint magnitude(uint digit) {
+#if FORMAT == MOE_QFORMAT_IQ3_XXS
+  return digit == 7 ? 62 : 8 * digit + 4;
+#else
+  return 2 * digit + 1;
+#endif
+}
+
+void fill_tables(Halves tables, uint thread, uint threads) {
+  for (uint i = thread; i < GRID_ENTRIES; i += threads) {
+    const uint entry = uint(tables.v[GRID + i]);
+    grid_bytes[i] = magnitude(entry & 7u) | (magnitude((entry >> 3) & 7u) << 8) |
+                    (magnitude((entry >> 6) & 7u) << 16) | (magnitude((entry >> 9) & 7u) << 24);
+  }
+}
+#else
+// Eight digits of two bits as bytes.
+shared uvec2 grid_bytes[GRID_ENTRIES];
+
+uint four_bytes(uint digits) {
+  const uint spread = (digits & 3u) | ((digits & 12u) << 6) | ((digits & 48u) << 12) |
+                      ((digits & 192u) << 18);
+#if FORMAT == MOE_QFORMAT_IQ1_S || FORMAT == MOE_QFORMAT_IQ1_M
+  return spread;
+#else
+  // 8, 25, 43: 8 + 17 digit, one more for digit 2.
+  return 0x08080808u + spread * 17u + ((spread >> 1) & 0x01010101u);
+#endif
+}
+
+void fill_tables(Halves tables, uint thread, uint threads) {
+  for (uint i = thread; i < GRID_ENTRIES; i += threads) {
+    const uint entry = uint(tables.v[GRID + i]);
+    grid_bytes[i] = uvec2(four_bytes(entry & 255u), four_bytes(entry >> 8));
+  }
+}
+#endif
+
+struct Chunk {
+  uint word[4];    // IQ1 to IQ3: a pair of grid entries of 16 bits each, for IQ3 low bits; IQ4: nibbles
+  uint high;       // IQ3_S: ninth bits of the entries; IQ1: bit of delta of each eight
+  uint signs;      // IQ2, IQ3: a bit for each weight
+  vec2 scale;      // of each part
+};
+
+RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
+  return RowRef(codes + uint64_t(row) * (COLS / (32 * BLOCK_CHUNKS) * BLOCK_BYTES), 0, 0);
+}
+
+// Seven sign bits stand for eight: the number of minus signs is even.
+uint even_signs(uint seven) { return seven | ((uint(bitCount(seven)) & 1u) << 7); }
+// Four sets of them.
+uint all_even_signs(uint sets) {
+  return even_signs(sets & 127u) | (even_signs((sets >> 7) & 127u) << 8) |
+         (even_signs((sets >> 14) & 127u) << 16) | (even_signs((sets >> 21) & 127u) << 24);
+}
+// d * (1/2 + code) * factor.
+float half_step(float d, uint code, float factor) { return d * (0.5 + float(code)) * factor; }
+
+#if FORMAT == MOE_QFORMAT_IQ2_XXS
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uvec2 two = load2(at + 2 + 8 * sub, align);
+  const float scale = half_step(load_half(at), two.y >> 28, 0.25);
+  w.scale = vec2(scale);
+  w.signs = all_even_signs(two.y);
+  w.word[0] = (two.x & 255u) | ((two.x & 0xFF00u) << 8);
+  w.word[1] = ((two.x >> 16) & 255u) | ((two.x >> 8) & 0xFF0000u);
+}
+#elif FORMAT == MOE_QFORMAT_IQ2_XS
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uvec2 two = load2(at + 2 + 8 * sub, align);
+  const float d = load_half(at);
+  const uint code = load_byte(at + 66 + sub);
+  w.scale = vec2(half_step(d, code & 15u, 0.25), half_step(d, code >> 4, 0.25));
+  w.signs = even_signs((two.x >> 9) & 127u) | (even_signs(two.x >> 25) << 8) |
+            (even_signs((two.y >> 9) & 127u) << 16) | (even_signs(two.y >> 25) << 24);
+  w.word[0] = two.x & 0x01FF01FFu;
+  w.word[1] = two.y & 0x01FF01FFu;
+}
+#elif FORMAT == MOE_QFORMAT_IQ2_S
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uint low = load1(at + 2 + 4 * sub, align);
+  const uint high = load_byte(at + 66 + sub);
+  const float d = load_half(at);
+  const uint code = load_byte(at + 74 + sub);
+  w.scale = vec2(half_step(d, code & 15u, 0.25), half_step(d, code >> 4, 0.25));
+  w.signs = load1(at + 34 + 4 * sub, align);
+  w.word[0] = (low & 255u) | ((low & 0xFF00u) << 8) | ((high & 3u) << 8) | ((high & 12u) << 22);
+  w.word[1] = ((low >> 16) & 255u) | ((low >> 8) & 0xFF0000u) | ((high & 48u) << 4) |
+              ((high & 192u) << 18);
+}
+#elif FORMAT == MOE_QFORMAT_IQ3_XXS
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uvec2 entries = load2(at + 2 + 8 * sub, align);
+  const uint word = load1(at + 66 + 4 * sub, align);
+  w.scale = vec2(half_step(load_half(at), word >> 28, 0.5));
+  w.signs = all_even_signs(word);
+  w.word[0] = entries.x;
+  w.word[1] = entries.y;
+}
+#elif FORMAT == MOE_QFORMAT_IQ3_S
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uvec2 entries = load2(at + 2 + 8 * sub, align);
+  const uint code = load_byte(at + 106 + sub / 2) >> (4 * (sub % 2));
+  w.high = load_byte(at + 66 + sub);
+  w.scale = vec2(load_half(at) * float(1 + 2 * (code & 15u)));
+  w.signs = load1(at + 74 + 4 * sub, align);
+  w.word[0] = entries.x;
+  w.word[1] = entries.y;
+}
+#elif FORMAT == MOE_QFORMAT_IQ1_S
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uint low = load1(at + 2 + 4 * sub, align);
+  const uint high = uint(Halves(at).v[17 + sub]);
+  w.scale = vec2(load_half(at) * float(2 * ((high >> 12) & 7u) + 1));
+  w.high = (high >> 15) * 15u;
+  w.word[0] = (low & 255u) | ((high & 7u) << 8) | ((low & 0xFF00u) << 8) | ((high & 56u) << 21);
+  w.word[1] = ((low >> 16) & 255u) | ((high & 0x1C0u) << 2) | ((low >> 8) & 0xFF0000u) |
+              ((high & 0xE00u) << 15);
+}
+#elif FORMAT == MOE_QFORMAT_IQ1_M
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uint low = load1(at + 4 * sub, min(align, 4));
+  const uint high = uint(Halves(at).v[16 + sub]);
+  const uvec2 words = load2(at + 48, align);
+  const uint spread = ((words.x >> 12) & 15u) | ((words.x >> 24) & 240u) |
+                      ((words.y >> 4) & 0xF00u) | ((words.y >> 16) & 0xF000u);
+  const float d = unpackHalf2x16(spread).x;
+  // Four scales of three bits in each 16; a sub-block has two.
+  const uint scales = words[sub / 4] >> (16 * (sub / 2 % 2) + 6 * (sub % 2));
+  w.scale = vec2(d * float(2 * (scales & 7u) + 1), d * float(2 * ((scales >> 3) & 7u) + 1));
+  w.high = ((high >> 3) & 1u) | ((high >> 6) & 2u) | ((high >> 9) & 4u) | ((high >> 12) & 8u);
+  w.word[0] = (low & 255u) | ((high & 7u) << 8) | ((low & 0xFF00u) << 8) | ((high & 0x70u) << 20);
+  w.word[1] = ((low >> 16) & 255u) | (high & 0x700u) | ((low >> 8) & 0xFF0000u) |
+              ((high & 0x7000u) << 12);
+}
+#elif FORMAT == MOE_QFORMAT_IQ4_NL
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uvec4 four = load4(at + 2, align);
+  w.scale = vec2(load_half(at));
+  [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
+}
+#else
+void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
+  const uvec2 head = load2(at, align);
+  const uvec4 four = load4(at + 8 + 16 * sub, align);
+  const uint code = ((head.y >> (4 * sub)) & 15u) | (((head.x >> (16 + 2 * sub)) & 3u) << 4);
+  w.scale = vec2(unpackHalf2x16(head.x).x * (float(code) - 32.0));
+  [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
+}
+#endif
+
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
+  Chunk w;
+  w.signs = 0;
+  w.high = 0;
+  load_sub(at, chunk % BLOCK_CHUNKS, min(CODE_ALIGN, BLOCK_ALIGN), w);
+  return w;
+}
+
+#if FORMAT == MOE_QFORMAT_IQ4_NL || FORMAT == MOE_QFORMAT_IQ4_XS
+void part_codes(Chunk w, uint part, out float code[16]) {
+  [[unroll]] for (uint i = 0; i < 16; ++i) {
+    code[i] = nibble_value(w.word[i / 4], 8 * (i % 4) + 4 * part);
+  }
+}
+#elif FORMAT == MOE_QFORMAT_IQ3_XXS || FORMAT == MOE_QFORMAT_IQ3_S
+void part_codes(Chunk w, uint part, out float code[16]) {
+  [[unroll]] for (uint four = 0; four < 4; ++four) {
+    uint entry = (w.word[part] >> (8 * four)) & 255u;
+#if FORMAT == MOE_QFORMAT_IQ3_S
+    entry |= ((w.high >> (4 * part + four)) & 1u) << 8;
+#endif
+    const uint bytes = grid_bytes[entry];
+    [[unroll]] for (uint i = 0; i < 4; ++i) {
+      code[4 * four + i] = with_sign(field(bytes, 8 * i, 8), w.signs, 16 * part + 4 * four + i);
+    }
+  }
+}
+#else
+void part_codes(Chunk w, uint part, out float code[16]) {
+  [[unroll]] for (uint eight = 0; eight < 2; ++eight) {
+    const uvec2 bytes = grid_bytes[(w.word[part] >> (16 * eight)) & 0xFFFFu];
+    [[unroll]] for (uint i = 0; i < 8; ++i) {
+      const float value = field(bytes[i / 4], 8 * (i % 4), 8);
+#if FORMAT == MOE_QFORMAT_IQ1_S || FORMAT == MOE_QFORMAT_IQ1_M
+      const float delta = with_sign(0.125, w.high, 2 * part + eight);
+      code[8 * eight + i] = (value - 1.0) + delta;
+#else
+      code[8 * eight + i] = with_sign(value, w.signs, 16 * part + 8 * eight + i);
+#endif
+    }
+  }
+}
+#endif
+
+vec2 part_scale(Chunk w, uint part) { return vec2(w.scale[part], 0); }
