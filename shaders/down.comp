@@ -4,6 +4,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
 #include "shaders/down_args.h"
+
+layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
+
 #include "shaders/weights.glsl"
 
 layout(constant_id = 10) const uint SLOTS = 1;         // that one dispatch computes
@@ -15,7 +18,6 @@ layout(constant_id = 13) const uint SLOTS_APART = 0;   // each slot's product by
 #include "shaders/row_dots.glsl"
 #include "shaders/expert_slots.glsl"
 
-layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { DownArgs args; };
 
 shared uvec2 slot_records[SLOTS];

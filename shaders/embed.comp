@@ -3,9 +3,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
 #include "shaders/embed_args.h"
+
+layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
+
 #include "shaders/weights.glsl"
 
-layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { EmbedArgs args; };
 
 void store_part(uint chunk, uint part, Chunk w) {

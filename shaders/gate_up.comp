@@ -3,6 +3,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
 #include "shaders/gate_up_args.h"
+
+layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
+
 #include "shaders/weights.glsl"
 #include "shaders/input_norm.glsl"
 
@@ -12,7 +15,6 @@ layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
 #include "shaders/row_dots.glsl"
 #include "shaders/expert_slots.glsl"
 
-layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { GateUpArgs args; };
 
 float silu(float x) { return x / (1.0 + exp(-x)); }

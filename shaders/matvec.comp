@@ -3,6 +3,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
 #include "shaders/matvec_args.h"
+
+layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
+
 #include "shaders/weights.glsl"
 #include "shaders/input_norm.glsl"
 #include "shaders/row_dots.glsl"
@@ -10,7 +13,6 @@
 layout(constant_id = 10) const uint ADDS = 0;     // to what y holds
 layout(constant_id = 11) const uint INDEXED = 0;  // rows of x are chosen by a list
 
-layout(local_size_x_id = 0) in;
 layout(push_constant, scalar) uniform Push { MatvecArgs args; };
 
 void store(uint row, float value) {

@@ -46,8 +46,8 @@ bool inputs_fit(const WeightRows& weights, std::uint64_t rows, std::uint64_t mor
                 const VulkanDeviceInfo& device) {
   const std::uint64_t chunk = chunk_weights(weights.format.id);
   const std::uint64_t floats = chunk * (rows * divide_up(weights.cols, chunk) + 1);
-  const std::uint64_t bytes = floats * 4 + floats / 4 + table_bytes(weights.format.id) +
-                              kOtherSharedBytes + more;
+  const std::uint64_t bytes =
+      floats * 4 + floats / 4 + table_bytes(weights.format.id) + kOtherSharedBytes + more;
   return bytes <= device.shared_bytes;
 }
 
@@ -132,13 +132,12 @@ std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
   return constants;
 }
 
-std::vector<std::uint32_t> down_constants(const WeightRows& weights,
-                                          const WeightKernelShape& shape,
+std::vector<std::uint32_t> down_constants(const WeightRows& weights, const WeightKernelShape& shape,
                                           const VulkanDeviceInfo& device,
                                           const DownOptions& options) {
   const std::uint64_t products = std::uint64_t{options.slots} * (options.block_rows * 4 + 8);
-  std::vector<std::uint32_t> constants = dot_constants(
-      weights, shape, inputs_fit(weights, options.slots, products, device), false);
+  std::vector<std::uint32_t> constants =
+      dot_constants(weights, shape, inputs_fit(weights, options.slots, products, device), false);
   constants.insert(constants.end(), {options.slots, options.by_kind ? 1U : 0U, options.block_rows,
                                      options.slots_apart ? 1U : 0U});
   return constants;

@@ -1,5 +1,5 @@
-// The constants of the programs that read weights (matvec, gate_up, down, embed): the host's side of
-// shaders/weights.glsl and of what includes it.
+// The constants of the programs that read weights (matvec, gate_up, down, embed): the host's side
+// of shaders/weights.glsl and of what includes it.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,8 @@ struct DownOptions {
   bool slots_apart = false;       // single products, for combine
 };
 
-// Specialization constants 0, 1, 2 … of MatvecArgs', GateUpArgs', DownArgs' and EmbedArgs' programs.
+// Specialization constants 0, 1, 2 … of MatvecArgs', GateUpArgs', DownArgs' and EmbedArgs'
+// programs.
 std::vector<std::uint32_t> matvec_constants(const WeightRows& weights,
                                             const WeightKernelShape& shape,
                                             const VulkanDeviceInfo& device,
@@ -65,8 +66,7 @@ std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
                                              const WeightKernelShape& shape,
                                              const VulkanDeviceInfo& device,
                                              const GateUpOptions& options);
-std::vector<std::uint32_t> down_constants(const WeightRows& weights,
-                                          const WeightKernelShape& shape,
+std::vector<std::uint32_t> down_constants(const WeightRows& weights, const WeightKernelShape& shape,
                                           const VulkanDeviceInfo& device,
                                           const DownOptions& options);
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);

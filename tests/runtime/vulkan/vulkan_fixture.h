@@ -29,6 +29,7 @@ class VulkanTest : public testing::Test {
     if (device_ == nullptr) GTEST_SKIP() << reason_;
   }
 
+  static bool has_device() { return device_ != nullptr; }
   static VulkanDevice& device() { return *device_; }
 
   // A device buffer with these values.

@@ -13,46 +13,60 @@
 
 namespace moepack {
 
+// A matrix whose components lie one after another on the device.
+struct StoredMatrix {
+  DeviceBuffer buffer;
+  Components<std::uint64_t> offset = {};
+  WeightRows rows;
+
+  std::uint64_t address(Component c) const { return buffer.address() + offset[c]; }
+};
+
 class WeightTest : public VulkanTest {
  protected:
-  // A matrix whose components lie one after another, behind `shift` bytes.
-  struct Stored {
-    DeviceBuffer buffer;
-    Components<std::uint64_t> address = {};
-    WeightRows rows;
-  };
+  static void SetUpTestSuite() {
+    VulkanTest::SetUpTestSuite();
+    if (has_device()) tables_ = put(weight_tables());
+  }
+  static void TearDownTestSuite() {
+    tables_ = DeviceBuffer();
+    VulkanTest::TearDownTestSuite();
+  }
+  static std::uint64_t tables() { return tables_.address(); }
 
-  // A multiple of what the format's bytes must be a multiple of.
+  // The least multiple at which components of the format lie in a record.
   static std::uint64_t least_shift(const WeightFormat& format) {
     if (format.id == QFormatId::kMxfp4) return 1;
     return format.id == QFormatId::kF32 || is_affine(format) ? 4 : 2;
   }
 
-  static void append(const QMatrixView& view, std::vector<std::byte>& bytes,
-                     Components<std::uint64_t>& offset) {
+  // Appends the components of `view` and says where they went.
+  static Components<std::uint64_t> append(const QMatrixView& view, std::vector<std::byte>& bytes) {
+    Components<std::uint64_t> offset = {};
     const MatrixBytes sizes = matrix_bytes(view.format, view.rows, view.cols).value();
     for (const Component c : stored_components(view.format)) {
       offset[c] = bytes.size();
       bytes.insert(bytes.end(), view.data[c], view.data[c] + sizes[c]);
     }
+    return offset;
   }
-
-  static Stored store(const QMatrixView& view, std::uint64_t shift) {
+  // Behind `shift` bytes, and readable up to the next multiple of four.
+  static StoredMatrix store(const QMatrixView& view, std::uint64_t shift) {
+    StoredMatrix stored;
     std::vector<std::byte> bytes(shift);
-    Stored stored;
-    append(view, bytes, stored.address);
+    stored.offset = append(view, bytes);
     bytes.resize((bytes.size() + 3) / 4 * 4);
     stored.buffer = put(bytes);
     stored.rows = {.format = view.format,
                    .cols = view.cols,
                    .alignment = row_alignment(view.format, view.cols, shift)};
-    for (std::uint64_t& at : stored.address) at += stored.buffer.address();
     return stored;
   }
 
-  static const DeviceBuffer& tables() {
-    static DeviceBuffer* buffer = nullptr;
-    return *buffer;
+  static VulkanKernel weight_kernel(std::string_view operation, const WeightFormat& format,
+                                    std::vector<std::uint32_t> constants) {
+    const std::string name = shader_name(operation, format);
+    return kernel({.shader = name, .constants = std::move(constants), .push_bytes = 128});
   }
 
   static std::vector<float> random_floats(std::size_t count, float size, std::uint32_t seed) {
@@ -62,6 +76,21 @@ class WeightTest : public VulkanTest {
     for (float& value : values) value = uniform(random);
     return values;
   }
+
+  // Shapes that cut the work in different ways, the device's usual one first.
+  static std::vector<WeightKernelShape> shapes(const WeightRows& rows) {
+    return {usual_shape(rows, device().info()),
+            {.threads = 64, .lanes = 2, .rows = 1, .steps = 3},
+            {.threads = 32, .lanes = 8, .rows = 4, .steps = 1}};
+  }
+
+ private:
+  static inline DeviceBuffer tables_;
 };
+
+// Of a format: "q4 g64 f16".
+inline std::string name_of(const WeightFormat& format) {
+  return to_string(format) + (format.scale_type == DType::kF16 ? " f16" : "");
+}
 
 }  // namespace moepack

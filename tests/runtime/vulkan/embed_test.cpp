@@ -1,0 +1,67 @@
+// Rows of embeddings of every format, to the bit.
+#include "shaders/embed_args.h"
+
+#include "tests/runtime/vulkan/weight_fixture.h"
+
+namespace moepack {
+namespace {
+
+using test::TestMatrix;
+using test::Values;
+
+class EmbedTest : public WeightTest {
+ protected:
+  static std::vector<float> embed(const QMatrixView& view, std::uint64_t shift,
+                                  const std::vector<shader::BatchRow>& batch, std::uint32_t first) {
+    const StoredMatrix w = store(view, shift);
+    const VulkanKernel made = weight_kernel("embed", view.format, embed_constants(w.rows, 32));
+    const DeviceBuffer rows = put(batch);
+    const std::size_t floats = batch.size() * view.cols;
+    const DeviceBuffer hidden = put(std::vector<float>(floats, 7.0F));
+    CommandList list(device());
+    list.dispatch(made,
+                  shader::EmbedArgs{.codes = w.address(Component::kCodes),
+                                    .scales = w.address(Component::kScales),
+                                    .biases = w.address(Component::kBiases),
+                                    .rows = rows.address(),
+                                    .hidden = hidden.address(),
+                                    .tables = tables(),
+                                    .first = first,
+                                    .count = static_cast<std::uint32_t>(view.rows),
+                                    .stride = static_cast<std::uint32_t>(view.cols)},
+                  {2, static_cast<std::uint32_t>(batch.size()), 1});
+    run(list);
+    return get<float>(hidden, floats);
+  }
+};
+
+TEST_F(EmbedTest, RowsAreDecodedToTheBit) {
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    const bool is_plain = qformat_info(format.id).kind == QKind::kPlain;
+    const std::uint64_t cols = is_plain ? 45 : test::fitting_cols(format, 384);
+    for (const Values values : {Values::kUsual, Values::kSubnormal, Values::kHuge}) {
+      const TestMatrix matrix(format, 6, cols, values, 0, 21);
+      const std::vector<shader::BatchRow> batch{{103, 0, 0, 1}, {100, 1, 0, 1}, {104, 2, 0, 1}};
+      const std::vector<float> hidden = embed(matrix.view(), least_shift(format), batch, 100);
+      for (std::size_t b = 0; b < batch.size(); ++b) {
+        std::vector<float> row(cols);
+        decode_row(matrix.view(), batch[b].token - 100, row);
+        for (std::size_t i = 0; i < cols; ++i) {
+          ASSERT_EQ(row[i], hidden[b * cols + i])
+              << name_of(format) << " values " << static_cast<int>(values) << " batch row " << b
+              << " column " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EmbedTest, TokensOfAnotherPieceStayAsTheyAre) {
+  const TestMatrix matrix({.id = QFormatId::kBf16}, 2, 8, Values::kUsual, 0, 22);
+  const std::vector<shader::BatchRow> batch{{9, 0, 0, 1}, {12, 1, 0, 1}};
+  const std::vector<float> hidden = embed(matrix.view(), 0, batch, 10);
+  EXPECT_EQ(hidden, std::vector<float>(16, 7.0F));
+}
+
+}  // namespace
+}  // namespace moepack
