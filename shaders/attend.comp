@@ -35,8 +35,8 @@ vec4 q[QUERIES * kVectors];
 vec4 acc[QUERIES * kVectors];
 
 void load_queries(uint first_head, uint heads) {
-  for (uint j = 0; j < QUERIES; ++j) {
-    for (uint n = 0; n < kVectors; ++n) {
+  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
+    [[unroll]] for (uint n = 0; n < kVectors; ++n) {
       const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
       vec4 x = vec4(0.0);
       if (j < heads && d < HEAD_DIM) {
@@ -51,7 +51,7 @@ void load_queries(uint first_head, uint heads) {
 
 void load_row(uint key, uint is_value, out vec4 x[kVectors]) {
   const uint index = kv_index(key, is_value, kv_head, args.kv_heads);
-  for (uint n = 0; n < kChunks; ++n) {
+  [[unroll]] for (uint n = 0; n < kChunks; ++n) {
     const uint d = 8 * (lane + n * LANES);
     x[2 * n] = vec4(0.0);
     x[2 * n + 1] = vec4(0.0);
@@ -124,7 +124,7 @@ vec2 attend(uint begin, uint end) {
     const float score = score_keys(key, end - 1);
     const bool is_seen = key + lane / QUERIES * kGroups < end;
     float top = is_seen ? max(most, score) : most;
-    for (uint distance = QUERIES; distance < LANES; distance *= 2) {
+    [[unroll]] for (uint distance = QUERIES; distance < LANES; distance *= 2) {
       top = max(top, subgroupShuffleXor(top, distance));
     }
     const float factor = exact_exp(most - top);
@@ -134,7 +134,7 @@ vec2 attend(uint begin, uint end) {
     most = top;
     add_values(key, end - 1, weight, factor);
   }
-  for (uint distance = QUERIES; distance < LANES; distance *= 2) {
+  [[unroll]] for (uint distance = QUERIES; distance < LANES; distance *= 2) {
     precise float both = sum + subgroupShuffleXor(sum, distance);
     sum = both;
   }

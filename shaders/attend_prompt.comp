@@ -175,8 +175,8 @@ void write(uint query, uint i) {
   const uint head = kv_head * shared_by + n % shared_by;
   const uint at = ((slice.first + n / shared_by) * args.num_heads + head) * HEAD_DIM;
   const uint gate = query_index(query) + HEAD_DIM;
-  for (uint v = 0; v < kVectors; ++v) {
-    for (uint c = 0; c < 4; ++c) {
+  [[unroll]] for (uint v = 0; v < kVectors; ++v) {
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
       const uint d = 4 * (column + 16 * v) + c;
       if (d >= HEAD_DIM) continue;
       float y = acc[i * kVectors + v][c] / totals[query];
@@ -195,9 +195,9 @@ void main() {
   cache = args.caches.v[gl_WorkGroupID.z];
   tile_row = thread_id() / 16;
   column = thread_id() % 16;
-  for (uint i = 0; i < 4 * kVectors; ++i) acc[i] = vec4(0.0);
+  [[unroll]] for (uint i = 0; i < 4 * kVectors; ++i) acc[i] = vec4(0.0);
   uvec4 seen;
-  for (uint i = 0; i < 4; ++i) seen[i] = seen_by(4 * tile_row + i);
+  [[unroll]] for (uint i = 0; i < 4; ++i) seen[i] = seen_by(4 * tile_row + i);
   // Keys that some query of the tile sees.
   const uint last = min(first_query + kTile, slice.count * shared_by) - 1;
   const uint keys = slice.position + last / shared_by + 1;

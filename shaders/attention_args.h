@@ -63,8 +63,8 @@ struct AttendCombineArgs {
   uint q_stride;
   uint q_step;
   uint num_heads;
-  uint splits;
-  uint block; /* keys: 8 * lanes / queries of attend */
+  uint splits; /* at most 256 */
+  uint block;  /* keys: 8 * lanes / queries of attend */
   uint has_gate;
 };
 

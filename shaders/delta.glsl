@@ -54,7 +54,7 @@ float raw_input(ConvInputs inputs, int t, uint at, uint channel) {
 // Causal depthwise convolution and silu.
 float convolve(ConvInputs inputs, F32 weights, uint channels, int t, uint at, uint channel) {
   precise float sum = 0.0;
-  for (uint j = 0; j < TAPS; ++j) {
+  [[unroll]] for (uint j = 0; j < TAPS; ++j) {
     sum = fma(weights.v[j * channels + channel],
               raw_input(inputs, t - int(kWindow) + int(j), at, channel), sum);
   }
@@ -71,14 +71,11 @@ void move_window(ConvInputs inputs, uint count, uint at, uint channel) {
   }
 }
 
+// Four chains of sums side by side: a token waits for them.
 float dot_part(vec4 a[kVectors], vec4 b[kVectors]) {
-  precise float sum = 0.0;
-  for (uint r = 0; r < kVectors; ++r) {
-    sum = fma(a[r].x, b[r].x, sum);
-    sum = fma(a[r].y, b[r].y, sum);
-    sum = fma(a[r].z, b[r].z, sum);
-    sum = fma(a[r].w, b[r].w, sum);
-  }
+  precise vec4 sums = vec4(0.0);
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) sums = fma(a[r], b[r], sums);
+  precise float sum = (sums.x + sums.y) + (sums.z + sums.w);
   return sum;
 }
 
@@ -87,10 +84,10 @@ void normalise(inout vec4 x[kVectors], float factor) {
   const float sum = lanes8_sum(dot_part(x, x));
   precise float scale = 1.0 / sqrt(sum + kL2Epsilon) * factor;
   if (!is_finite(sum)) {
-    for (uint r = 0; r < kVectors; ++r) x[r] *= kShrink;
+    [[unroll]] for (uint r = 0; r < kVectors; ++r) x[r] *= kShrink;
     scale = factor / sqrt(lanes8_sum(dot_part(x, x)));
   }
-  for (uint r = 0; r < kVectors; ++r) {
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
     precise vec4 y = x[r] * scale;
     x[r] = y;
   }
@@ -102,14 +99,14 @@ float decay_of(float rate, float bias, float a) { return exact_exp(rate * softpl
 // q follows from the state before the update: S'^T q = (decay S)^T q + (k q) delta.
 float delta_column(inout vec4 s[kVectors], vec4 q[kVectors], vec4 k[kVectors], float kq, float v,
                    float decay, float beta) {
-  for (uint r = 0; r < kVectors; ++r) {
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
     precise vec4 y = s[r] * decay;
     s[r] = y;
   }
   const float seen = lanes8_sum(dot_part(s, k));
   const float answer = lanes8_sum(dot_part(s, q));
   precise float delta = beta * (v - seen);
-  for (uint r = 0; r < kVectors; ++r) {
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
     s[r].x = fma(k[r].x, delta, s[r].x);
     s[r].y = fma(k[r].y, delta, s[r].y);
     s[r].z = fma(k[r].z, delta, s[r].z);

@@ -24,8 +24,8 @@ void prepare_key(uint row, uint h, bool is_valid) {
       value_head_of(key_head, args.key_heads, args.value_heads, args.is_tiled != 0);
   inputs.window = window_of(head, args.value_heads);
   vec4 x[kVectors];
-  for (uint r = 0; r < kVectors; ++r) {
-    for (uint c = 0; c < 4; ++c) {
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
       const uint i = 32 * r + 4 * (thread_id() % 8) + c;
       const uint at = (is_query ? 0 : KEY_DIM) + i;
       x[r][c] = i < KEY_DIM && is_valid
@@ -37,7 +37,7 @@ void prepare_key(uint row, uint h, bool is_valid) {
   normalise(x, is_query ? query_scale() : 1.0);
   if (!is_valid) return;
   const uint out_at = (row * 2 * args.key_heads + h) * (kKeyPad / 4) + thread_id() % 8;
-  for (uint r = 0; r < kVectors; ++r) args.keys.v[out_at + 8 * r] = x[r];
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) args.keys.v[out_at + 8 * r] = x[r];
 }
 
 void prepare_value(uint row, uint i) {

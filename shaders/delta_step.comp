@@ -18,18 +18,29 @@ shared vec4 mixed_inputs[2 * kVectors * 8];  // q, then k, as convolved
 shared float value_inputs[VALUE_DIM];
 shared float outputs[VALUE_DIM];
 
+// Results that a thread norms and gates: with 8 * VALUE_DIM / COLUMNS threads.
+const uint kResults = (COLUMNS + 7) / 8;
+
 uint head;
 uint key_head;
 ConvInputs inputs;
 vec4 s[COLUMNS * kVectors];
+float decay_rate;
+float dt_bias;
+float norm_factors[kResults];
+// Of the token that is computed. They are loaded first, so that nothing waits for memory between
+// barriers.
+float token_a;
+float token_b;
+float token_z[kResults];
 
 uint columns_at_once() { return gl_WorkGroupSize.x / 8; }
 
 void load_state(F32x4 state) {
-  for (uint n = 0; n < COLUMNS; ++n) {
+  [[unroll]] for (uint n = 0; n < COLUMNS; ++n) {
     const uint column = thread_id() / 8 + n * columns_at_once();
     const uint at = (head * VALUE_DIM + column) * (kKeyPad / 4) + thread_id() % 8;
-    for (uint r = 0; r < kVectors; ++r) {
+    [[unroll]] for (uint r = 0; r < kVectors; ++r) {
       s[n * kVectors + r] =
           inputs.is_new || column >= VALUE_DIM ? vec4(0.0) : state.v[at + 8 * r];
     }
@@ -37,11 +48,29 @@ void load_state(F32x4 state) {
 }
 
 void store_state(F32x4 state) {
-  for (uint n = 0; n < COLUMNS; ++n) {
+  [[unroll]] for (uint n = 0; n < COLUMNS; ++n) {
     const uint column = thread_id() / 8 + n * columns_at_once();
     const uint at = (head * VALUE_DIM + column) * (kKeyPad / 4) + thread_id() % 8;
     if (column >= VALUE_DIM) continue;
-    for (uint r = 0; r < kVectors; ++r) state.v[at + 8 * r] = s[n * kVectors + r];
+    [[unroll]] for (uint r = 0; r < kVectors; ++r) state.v[at + 8 * r] = s[n * kVectors + r];
+  }
+}
+
+void load_weights() {
+  decay_rate = args.decay_rate.v[head];
+  dt_bias = args.dt_bias.v[head];
+  [[unroll]] for (uint n = 0; n < kResults; ++n) {
+    const uint i = thread_id() + n * gl_WorkGroupSize.x;
+    norm_factors[n] = i < VALUE_DIM ? args.norm.v[i] : 0.0;
+  }
+}
+
+void load_token(uint row) {
+  token_a = args.a.v[row * args.ab_stride + head];
+  token_b = args.b.v[row * args.ab_stride + head];
+  [[unroll]] for (uint n = 0; n < kResults; ++n) {
+    const uint i = thread_id() + n * gl_WorkGroupSize.x;
+    token_z[n] = i < VALUE_DIM ? args.z.v[row * args.z_stride + head * VALUE_DIM + i] : 0.0;
   }
 }
 
@@ -77,26 +106,25 @@ void move_windows(uint count) {
   }
 }
 
-void recur_token(uint row) {
+void recur_token() {
   vec4 q[kVectors];
   vec4 k[kVectors];
-  for (uint r = 0; r < kVectors; ++r) {
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
     q[r] = mixed_inputs[8 * r + thread_id() % 8];
     k[r] = mixed_inputs[8 * (kVectors + r) + thread_id() % 8];
   }
   normalise(q, query_scale());
   normalise(k, 1.0);
   const float kq = lanes8_sum(dot_part(k, q));
-  const float decay = decay_of(args.decay_rate.v[head], args.dt_bias.v[head],
-                               args.a.v[row * args.ab_stride + head]);
-  const float beta = sigmoid(args.b.v[row * args.ab_stride + head]);
-  for (uint n = 0; n < COLUMNS; ++n) {
+  const float decay = decay_of(decay_rate, dt_bias, token_a);
+  const float beta = sigmoid(token_b);
+  [[unroll]] for (uint n = 0; n < COLUMNS; ++n) {
     const uint column = thread_id() / 8 + n * columns_at_once();
     vec4 part[kVectors];
-    for (uint r = 0; r < kVectors; ++r) part[r] = s[n * kVectors + r];
+    [[unroll]] for (uint r = 0; r < kVectors; ++r) part[r] = s[n * kVectors + r];
     const float v = column < VALUE_DIM ? value_inputs[column] : 0.0;
     const float y = delta_column(part, q, k, kq, v, decay, beta);
-    for (uint r = 0; r < kVectors; ++r) s[n * kVectors + r] = part[r];
+    [[unroll]] for (uint r = 0; r < kVectors; ++r) s[n * kVectors + r] = part[r];
     if (column < VALUE_DIM && thread_id() % 8 == 0) outputs[column] = y;
   }
 }
@@ -112,9 +140,11 @@ void gate_token(uint row) {
     }
     norm.scale = wide_scale(lanes8_sum(sum));
   }
-  for (uint i = thread_id(); i < VALUE_DIM; i += gl_WorkGroupSize.x) {
-    args.mixed.v[(row * args.value_heads + head) * VALUE_DIM + i] = gated(
-        norm, outputs[i], args.norm.v[i], args.z.v[row * args.z_stride + head * VALUE_DIM + i]);
+  [[unroll]] for (uint n = 0; n < kResults; ++n) {
+    const uint i = thread_id() + n * gl_WorkGroupSize.x;
+    if (i >= VALUE_DIM) break;
+    args.mixed.v[(row * args.value_heads + head) * VALUE_DIM + i] =
+        gated(norm, outputs[i], norm_factors[n], token_z[n]);
   }
 }
 
@@ -126,11 +156,13 @@ void main() {
   F32x4 state = args.states.v[gl_WorkGroupID.y];
   inputs = ConvInputs(args.qkv, args.qkv_stride, slice.first, F32(state),
                       window_of(head, args.value_heads), slice.position == 0);
+  load_weights();
   load_state(state);
   for (uint t = 0; t < slice.count; ++t) {
+    load_token(slice.first + t);
     convolve_token(t);
     barrier();
-    recur_token(slice.first + t);
+    recur_token();
     barrier();
     gate_token(slice.first + t);
   }

@@ -12,7 +12,7 @@ layout(constant_id = 1) const uint EXPERTS = 257;
 layout(push_constant, scalar) uniform Push { GroupRowsArgs args; };
 
 shared uint counts[EXPERTS];
-shared uint before[1024];  // pairs of this expert that each thread found
+shared uint found_by[128];  // pairs of this expert, by subgroup
 
 // Pairs and tiles of the experts below `end`; the same in every thread.
 uvec2 sum_below(uint end) {
@@ -47,7 +47,8 @@ void main() {
     atomicAdd(counts[e], 1);
     if (e == expert) ++found;
   }
-  before[thread_id()] = found;
+  const uint found_together = subgroupAdd(found);
+  if (subgroupElect()) found_by[gl_SubgroupID] = found_together;
   barrier();
   if (expert == 0) write_totals();
   const uvec2 base = sum_below(expert);
@@ -57,9 +58,9 @@ void main() {
     args.tiles.v[base.y + t] =
         ExpertTile(expert, base.x + t * args.tile, min(args.tile, count - t * args.tile));
   }
+  uint at = base.x + subgroupExclusiveAdd(found);
+  for (uint i = 0; i < gl_SubgroupID; ++i) at += found_by[i];
   if (found == 0) return;
-  uint at = base.x;
-  for (uint i = 0; i < thread_id(); ++i) at += before[i];
   for (uint i = begin; i < end; ++i) {
     if (args.choices.v[i].expert == expert) args.pairs.v[at++] = i;
   }

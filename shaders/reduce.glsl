@@ -31,4 +31,15 @@ float group_sum(float x) {
   return sum;
 }
 
+// The largest; of NaN alone whatever max gives. All must call it.
+float group_top(float x) {
+  const float part = subgroupMax(x);
+  if (subgroupElect()) group_partials[gl_SubgroupID] = part;
+  barrier();
+  float top = group_partials[0];
+  for (uint i = 1; i < gl_NumSubgroups; ++i) top = max(top, group_partials[i]);
+  barrier();
+  return top;
+}
+
 #endif

@@ -11,51 +11,46 @@ layout(constant_id = 1) const uint EXPERTS = 256;
 layout(constant_id = 2) const uint TOP_K = 8;
 layout(push_constant, scalar) uniform Push { RouteArgs args; };
 
-shared float probabilities[EXPERTS];
-shared float partial_tops[128];
+// In vectors, which are read at once; behind the last expert values below every other.
+const uint kVectors = (EXPERTS + 3) / 4;
+shared vec4 probabilities[kVectors];
 shared Choice chosen[TOP_K];
 
 uint row;
 
-float group_top(float x) {
-  const float part = subgroupMax(x);
-  if (subgroupElect()) partial_tops[gl_SubgroupID] = part;
-  barrier();
-  float top = partial_tops[0];
-  for (uint i = 1; i < gl_NumSubgroups; ++i) top = max(top, partial_tops[i]);
-  return top;
-}
-
 // Experts that come before e: the more probable ones, of equal ones those with lower numbers.
 uint rank_of(uint e) {
-  const float mine = probabilities[e];
-  uint rank = 0;
-  for (uint other = 0; other < EXPERTS; ++other) {
-    const float p = probabilities[other];
-    rank += p > mine || (p == mine && other < e) ? 1u : 0u;
+  const float mine = probabilities[e / 4][e % 4];
+  uvec4 ranks = uvec4(0);
+  for (uint i = 0; i < kVectors; ++i) {
+    const vec4 p = probabilities[i];
+    const bvec4 is_lower = lessThan(4 * i + uvec4(0, 1, 2, 3), uvec4(e));
+    const bvec4 is_more = greaterThan(p, vec4(mine));
+    const bvec4 is_equal = equal(p, vec4(mine));
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
+      ranks[c] += is_more[c] || (is_equal[c] && is_lower[c]) ? 1u : 0u;
+    }
   }
-  return rank;
+  return ranks.x + ranks.y + ranks.z + ranks.w;
 }
 
-void choose() {
-  float top = -3.4e38;
-  for (uint e = thread_id(); e < EXPERTS; e += gl_WorkGroupSize.x) {
-    top = max(top, args.logits.v[row * args.logits_stride + e]);
-  }
-  top = group_top(top);
+// probabilities holds finite logits, `top` is the largest.
+void choose(float top) {
   float sum = 0.0;
   for (uint e = thread_id(); e < EXPERTS; e += gl_WorkGroupSize.x) {
-    probabilities[e] = exact_exp(args.logits.v[row * args.logits_stride + e] - top);
-    sum += probabilities[e];
+    const float p = exact_exp(probabilities[e / 4][e % 4] - top);
+    probabilities[e / 4][e % 4] = p;
+    sum += p;
   }
   const float scale = 1.0 / group_sum(sum);
-  for (uint e = thread_id(); e < EXPERTS; e += gl_WorkGroupSize.x) {
-    probabilities[e] = probabilities[e] * scale;
+  for (uint e = thread_id(); e < 4 * kVectors; e += gl_WorkGroupSize.x) {
+    const float p = e < EXPERTS ? probabilities[e / 4][e % 4] * scale : -1.0;
+    probabilities[e / 4][e % 4] = p;
   }
   barrier();
   for (uint e = thread_id(); e < EXPERTS; e += gl_WorkGroupSize.x) {
     const uint rank = rank_of(e);
-    if (rank < TOP_K) chosen[rank] = Choice(e, probabilities[e]);
+    if (rank < TOP_K) chosen[rank] = Choice(e, probabilities[e / 4][e % 4]);
   }
   barrier();
 }
@@ -84,12 +79,17 @@ void main() {
   const float shared_logit =
       args.has_shared != 0 ? args.shared_logits.v[row * args.shared_stride] : 0.0;
   float bad = is_finite(shared_logit) ? 0.0 : 1.0;
+  float top = -3.4e38;
   for (uint e = thread_id(); e < EXPERTS; e += gl_WorkGroupSize.x) {
-    if (!is_finite(args.logits.v[row * args.logits_stride + e])) bad = 1.0;
+    const float logit = args.logits.v[row * args.logits_stride + e];
+    if (!is_finite(logit)) bad = 1.0;
+    top = max(top, logit);
+    probabilities[e / 4][e % 4] = logit;
   }
+  top = group_top(top);
   const bool is_routed = group_sum(bad) == 0.0;
   if (is_routed) {
-    choose();
+    choose(top);
   } else if (thread_id() == 0) {
     atomicMin(args.row_error.v[row], args.layer);
   }

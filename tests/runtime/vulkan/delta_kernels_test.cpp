@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 #include "runtime/model/compute.h"
 #include "runtime/vulkan/delta_state.h"
+#include "runtime/vulkan/mixer_shapes.h"
 #include "shaders/delta_args.h"
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
@@ -28,7 +30,8 @@ struct DeltaText {
 DeltaWeights make_weights(const DeltaStateShape& shape) {
   DeltaWeights w{shape, random_values(shape.taps * shape.channels(), 0.5F, 1),
                  random_values(shape.value_heads, 1.0F, 2),
-                 random_values(shape.value_heads, 1.0F, 3), random_values(shape.value_dim, 1.0F, 4)};
+                 random_values(shape.value_heads, 1.0F, 3),
+                 random_values(shape.value_dim, 1.0F, 4)};
   for (float& rate : w.decay_rate) rate = -std::exp(rate);
   return w;
 }
@@ -155,11 +158,9 @@ class DeltaKernelsTest : public VulkanTest {
       run_prompt(s, args, batch, threads);
     } else {
       CommandList list(device());
-      const VulkanKernel step = kernel({.shader = "delta_step",
-                                        .constants = {threads, s.key_dim, s.value_dim, s.taps,
-                                                      (8 * s.value_dim + threads - 1) / threads},
-                                        .push_bytes = sizeof(args)});
-      list.dispatch(step, args, {s.value_heads, slices, 1});
+      list.dispatch(cached("delta_step", {threads, s.key_dim, s.value_dim, s.taps,
+                                          (8 * s.value_dim + threads - 1) / threads}),
+                    args, {s.value_heads, slices, 1});
       run(list);
     }
     return get<float>(mixed, rows * width);
@@ -174,14 +175,8 @@ class DeltaKernelsTest : public VulkanTest {
     const DeviceBuffer factors = make(std::uint64_t{rows} * s.value_heads * 2 * 4);
     const std::uint64_t batch_rows = keep(batch.rows);
     const std::vector<std::uint32_t> constants{threads, s.key_dim, s.value_dim, s.taps};
-    const auto make_kernel = [&](const char* name) {
-      return kernel({.shader = name, .constants = constants, .push_bytes = kMostPushBytes});
-    };
-    const VulkanKernel prepare = make_kernel("delta_prepare");
-    const VulkanKernel recur = make_kernel("delta_recur");
-    const VulkanKernel gate = make_kernel("delta_gate");
     CommandList list(device());
-    list.dispatch(prepare,
+    list.dispatch(cached("delta_prepare", constants),
                   shader::DeltaPrepareArgs{.rows = batch_rows,
                                            .slices = args.slices,
                                            .states = args.states,
@@ -202,7 +197,7 @@ class DeltaKernelsTest : public VulkanTest {
                   {rows, 1, 1});
     list.barrier();
     const std::uint32_t columns = threads / 8;
-    list.dispatch(recur,
+    list.dispatch(cached("delta_recur", constants),
                   shader::DeltaRecurArgs{.slices = args.slices,
                                          .states = args.states,
                                          .qkv = args.qkv,
@@ -217,7 +212,7 @@ class DeltaKernelsTest : public VulkanTest {
                   {(s.value_dim + columns - 1) / columns, s.value_heads,
                    static_cast<std::uint32_t>(batch.slices.size())});
     list.barrier();
-    list.dispatch(gate,
+    list.dispatch(cached("delta_gate", constants),
                   shader::DeltaGateArgs{.rows = batch_rows,
                                         .z = args.z,
                                         .norm = args.norm,
@@ -237,8 +232,8 @@ class DeltaKernelsTest : public VulkanTest {
     const DeviceBuffer buffer = fresh_state(w.shape);
     std::vector<float> mixed;
     for (std::uint32_t t = 0; t < tokens; t += piece) {
-      const std::vector<float> part = run_batch(
-          w, {{&text, &buffer, t, std::min(piece, tokens - t)}}, is_prompt, threads);
+      const std::vector<float> part =
+          run_batch(w, {{&text, &buffer, t, std::min(piece, tokens - t)}}, is_prompt, threads);
       mixed.insert(mixed.end(), part.begin(), part.end());
     }
     if (state != nullptr) *state = get<float>(buffer, w.shape.device_floats());
@@ -251,7 +246,15 @@ class DeltaKernelsTest : public VulkanTest {
     buffers_.push_back(put(values));
     return buffers_.back().address();
   }
+  const VulkanKernel& cached(const char* name, const std::vector<std::uint32_t>& constants) {
+    const auto [at, is_new] = kernels_.try_emplace({name, constants});
+    if (is_new) {
+      at->second = kernel({.shader = name, .constants = constants, .push_bytes = kMostPushBytes});
+    }
+    return at->second;
+  }
   std::vector<DeviceBuffer> buffers_;
+  std::map<std::pair<std::string, std::vector<std::uint32_t>>, VulkanKernel> kernels_;
 };
 
 const DeltaStateShape kShapes[] = {
@@ -287,10 +290,11 @@ TEST_F(DeltaKernelsTest, BitsDependOnTheSequenceAlone) {
     const DeltaWeights w = make_weights(shape);
     const DeltaText text = make_text(shape, kTokens, 20);
     std::vector<float> state;
-    const std::vector<float> whole = run_text(w, text, kTokens, kTokens, false, 64, &state);
+    const std::vector<float> whole = run_text(w, text, kTokens, kTokens, false,
+                                              delta_step_shape(shape.value_dim).threads, &state);
     for (const std::uint32_t piece : {1U, 2U, 3U, 7U, 11U}) {
       for (const bool is_prompt : {false, true}) {
-        for (const std::uint32_t threads : {32U, 256U}) {
+        for (const std::uint32_t threads : {64U, 256U}) {
           std::vector<float> other;
           EXPECT_EQ(run_text(w, text, kTokens, piece, is_prompt, threads, &other), whole)
               << shape.key_dim << " " << piece << " " << is_prompt << " " << threads;
@@ -312,10 +316,10 @@ TEST_F(DeltaKernelsTest, SlicesAreAloneAndDeadOnesStay) {
     const DeviceBuffer one = fresh_state(shape);
     const DeviceBuffer two = fresh_state(shape);
     const DeviceBuffer dead = put(std::vector<float>(shape.device_floats(), 3.0F));
-    const std::vector<float> together = run_batch(
-        w, {{&first, &one, 0, 3}, {&first, &dead, 0, 2, false}, {&second, &two, 0, 5}}, is_prompt,
-        64);
-    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + 5 * width));
+    const std::vector<float> together =
+        run_batch(w, {{&first, &one, 0, 3}, {&first, &dead, 0, 2, false}, {&second, &two, 0, 5}},
+                  is_prompt, 64);
+    EXPECT_EQ(part(together, 5 * width, 5 * width), alone);
     EXPECT_EQ(get<float>(dead, shape.device_floats()),
               std::vector<float>(shape.device_floats(), 3.0F));
   }
@@ -334,9 +338,11 @@ TEST_F(DeltaKernelsTest, LargeAndInfiniteValues) {
   text.qkv[4 * shape.channels() + 1] = std::numeric_limits<float>::infinity();
   const std::vector<float> mixed = run_text(w, text, 6, 1, false, 64);
   const std::size_t width = std::size_t{shape.value_heads} * shape.value_dim;
-  const auto is_finite = [](float x) { return std::isfinite(x); };
-  EXPECT_TRUE(std::all_of(mixed.begin(), mixed.begin() + 4 * width, is_finite));
-  EXPECT_FALSE(std::all_of(mixed.begin() + 4 * width, mixed.begin() + 5 * width, is_finite));
+  const auto all_finite = [](const std::vector<float>& x) {
+    return std::all_of(x.begin(), x.end(), [](float value) { return std::isfinite(value); });
+  };
+  EXPECT_TRUE(all_finite(part(mixed, 0, 4 * width)));
+  EXPECT_FALSE(all_finite(part(mixed, 4 * width, width)));
 }
 
 }  // namespace

@@ -19,6 +19,12 @@ inline std::vector<float> random_values(std::size_t count, float magnitude, std:
   return values;
 }
 
+// values[first, first + count).
+template <typename T>
+std::vector<T> part(const std::vector<T>& values, std::size_t first, std::size_t count) {
+  return {values.data() + first, values.data() + first + count};
+}
+
 // Rows of consecutive slices.
 struct TestBatch {
   std::vector<shader::BatchRow> rows;
