@@ -28,16 +28,24 @@ Team team_of_lane() {
               gl_SubgroupInvocationID % lanes, lanes);
 }
 
-float part_dot(Chunk w, uint part, float values[PART], float value_sum) {
+// The product of a part with its inputs, whose sums are input_row.glsl's.
+float part_dot(Chunk w, uint part, float values[PART], vec2 sums) {
   float code[PART];
+#if HAS_RAISED
+  raised_codes(w, part, code);
+#else
   part_codes(w, part, code);
+#endif
   float sum = 0;
   [[unroll]] for (uint i = 0; i < PART; ++i) sum = fma(code[i], values[i], sum);
+#if HAS_RAISED
+  sum -= sums.y;
+#endif
 #if HAS_SCALE
   const vec2 scale = part_scale(w, part);
   sum *= scale.x;
 #if HAS_BIAS
-  sum = fma(scale.y, value_sum, sum);
+  sum = fma(scale.y, sums.x, sum);
 #endif
 #endif
   return sum;
@@ -61,10 +69,10 @@ void add_steps(Chunk w[IN_FLIGHT], InputRow from, uint input_row, uint first, Te
     if (chunk < CHUNKS) {
       [[unroll]] for (uint part = 0; part < PARTS; ++part) {
         float values[PART];
-        float value_sum;
-        read_part(from, input_row, chunk, part, values, value_sum);
+        vec2 value_sums;
+        read_part(from, input_row, chunk, part, values, value_sums);
         [[unroll]] for (uint r = 0; r < DOTS; ++r) {
-          sums[r] += part_dot(w[step * DOTS + r], part, values, value_sum);
+          sums[r] += part_dot(w[step * DOTS + r], part, values, value_sums);
         }
       }
     }

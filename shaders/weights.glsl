@@ -7,6 +7,9 @@
 //   Chunk load_chunk(RowRef row, uint chunk)      the bytes
 //   void part_codes(Chunk, uint part, out float code[PART])
 //   vec2 part_scale(Chunk, uint part)             scale and bias
+// Formats with codes that are cheaper to have too large (HAS_RAISED) have also
+//   void raised_codes(Chunk, uint part, out float code[PART])   code i + raise_of(i)
+//   float raise_of(uint i)
 // Formats with tables (HAS_TABLES) call fill_tables() and a barrier first.
 //
 // Memory is read in 32-bit words at most: up to the next multiple of four bytes behind a row.
@@ -99,6 +102,10 @@ float with_sign(float magnitude, uint signs, uint bit) {
 #include "shaders/weights_iq.glsl"
 #else
 #include "shaders/weights_small.glsl"
+#endif
+
+#ifndef HAS_RAISED
+#define HAS_RAISED 0
 #endif
 
 // ---- places in a row ----------------------------------------------------------------------------
