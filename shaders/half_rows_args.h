@@ -14,7 +14,7 @@ struct HalfRowsArgs {
   MOE_ADDRESS(F32) scales; /* [rows] */
   uint cols;
   uint x_stride;
-  uint y_stride; /* a multiple of 64, at least cols */
+  uint y_stride; /* a multiple of 8, at least cols */
 };
 
 MOE_SHADER_STRUCTS_END

@@ -86,7 +86,7 @@ void stage_chunk(Chunk bytes, uint m, uint chunk, bool is_inside) {
 #if HAS_BIAS
       w[i] += scale.y;
 #endif
-      if (!is_inside) w[i] = 0;
+      if (CHUNKS % kChunks != 0 && !is_inside) w[i] = 0;
     }
     put_weights(m, chunk * CHUNK + part * PART, w);
   }

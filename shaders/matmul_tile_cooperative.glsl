@@ -3,7 +3,7 @@
 // tokens. Inputs come as 16-bit floats with a power of two per token (half_rows.comp), which the
 // caller multiplies into the sums.
 
-const uint kInputBytes = 2;  // inputs: 16-bit floats of each token, zeros up to a multiple of 64
+const uint kInputBytes = 2;  // inputs: 16-bit floats of each token, zeros up to a multiple of 8
 
 const uint kVector = 8;
 // In 16-byte vectors of 8 columns; odd, so that 8 rows fill all banks.
@@ -16,6 +16,7 @@ shared float tile_sums[4 * 2 * 256];
 #define InputVector uvec4
 
 uvec4 load_vector(uint64_t input_at, uint column, bool whole_vectors) {
+  if (COLS % kTileCols != 0 && column >= COLS) return uvec4(0);
   return Words4(input_at).v[column / 8];
 }
 

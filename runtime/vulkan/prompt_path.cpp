@@ -11,6 +11,7 @@
 #include "shaders/expert_matmul_args.h"
 #include "shaders/gate_up_matmul_args.h"
 #include "shaders/group_rows_args.h"
+#include "shaders/half_rows_args.h"
 #include "shaders/matmul_args.h"
 #include "shaders/rms_norm_args.h"
 
@@ -23,13 +24,18 @@ constexpr std::uint32_t kTile = 64;  // outputs and rows of a tile of matmul
 
 class PromptPath final : public Path {
  public:
-  explicit PromptPath(const PathParts& parts) : p_(parts), c_(parts.config), s_(parts.scratch) {}
+  explicit PromptPath(const PathParts& parts)
+      : p_(parts),
+        c_(parts.config),
+        s_(parts.scratch),
+        has_matrices_(parts.device.has_cooperative_matrix && parts.device.subgroup_size == 32) {}
 
   void embed(CommandList& list, const BatchShape& shape) override { record_embed(p_, list, shape); }
 
   void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const DeviceLayer& weights = p_.weights.layers[layer];
     norm(list, weights.input_norm, shape);
+    halve(list, s_.normed, shape.rows, c_.hidden_size);
     if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
       attend(list, *attention, shape, layer);
       add_product(list, attention->o, shape);
@@ -43,9 +49,11 @@ class PromptPath final : public Path {
   void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const DeviceLayer& weights = p_.weights.layers[layer];
     norm(list, weights.post_norm, shape);
-    matmul(list, weights.moe.router, s_.normed, s_.router_logits, shape.rows, false);
+    // In float32, so that choices depend on no rounding.
+    matmul(list, weights.moe.router, exactly(s_.normed), s_.router_logits, shape.rows, false);
     if (weights.moe.has_shared) {
-      matmul(list, weights.moe.shared_expert_gate, s_.normed, s_.shared_logits, shape.rows, false);
+      matmul(list, weights.moe.shared_expert_gate, exactly(s_.normed), s_.shared_logits, shape.rows,
+             false);
     }
     list.barrier();
     record_choices(p_, list, shape, layer);
@@ -59,6 +67,7 @@ class PromptPath final : public Path {
   void run_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const LayerExperts& experts = p_.experts.layer(layer);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    halve(list, s_.normed, shape.rows, c_.hidden_size);
     bool has_split = false;
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       if (is_fused(experts.kinds[kind])) continue;
@@ -76,11 +85,8 @@ class PromptPath final : public Path {
       if (is_fused(experts.kinds[kind])) gate_up(list, experts, kind, slots);
     }
     list.barrier();
-    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      project(list, experts, kind, Projection::kDown, activated(experts.kinds[kind]), s_.results,
-              1);
-    }
-    list.barrier();
+    project_down(list, experts, s_.activated, shape.rows * slots);
+    project_down(list, experts, s_.shared_activated, shape.rows * slots);
   }
 
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
@@ -89,8 +95,39 @@ class PromptPath final : public Path {
   }
 
  private:
-  const VulkanKernel& tile_kernel(std::string_view operation, const WeightRows& rows) {
-    return weight_kernel(p_, operation, rows, embed_constants(rows, kMatmulThreads));
+  // What a product reads: rows of floats, or what halve() made of them last.
+  struct Inputs {
+    std::uint64_t rows = 0;
+    std::uint64_t scales = 0;  // 0: floats
+    std::uint32_t stride = 0;  // elements; 0: the matrix's columns
+  };
+  static Inputs exactly(std::uint64_t floats) { return {.rows = floats}; }
+  // With weights of 32-bit floats a product is of those.
+  Inputs inputs(std::uint64_t floats, const WeightFormat& format, std::uint64_t cols) const {
+    if (!has_matrices_ || format.id == QFormatId::kF32) return exactly(floats);
+    return {.rows = s_.halves, .scales = s_.half_scales, .stride = half_stride(cols)};
+  }
+  static std::uint32_t half_stride(std::uint64_t cols) { return groups_of(cols, 8) * 8; }
+
+  // The 16-bit form of rows that the next products read, on devices with cooperative matrices. What
+  // read the last one lies before a barrier.
+  void halve(CommandList& list, std::uint64_t x, std::uint32_t rows, std::uint64_t cols) {
+    if (!has_matrices_) return;
+    list.dispatch(p_.kernels.get("half_rows", {kMatmulThreads}),
+                  shader::HalfRowsArgs{.x = x,
+                                       .y = s_.halves,
+                                       .scales = s_.half_scales,
+                                       .cols = count32(cols),
+                                       .x_stride = count32(cols),
+                                       .y_stride = half_stride(cols)},
+                  {rows, 1, 1});
+    list.barrier();
+  }
+
+  const VulkanKernel& tile_kernel(std::string operation, const WeightRows& rows,
+                                  const Inputs& inputs) {
+    return p_.kernels.get(shader_name(operation, rows.format) + (inputs.scales != 0 ? "_cm" : ""),
+                          embed_constants(rows, kMatmulThreads));
   }
 
   void norm(CommandList& list, DeviceFloats factor, const BatchShape& shape) {
@@ -107,29 +144,36 @@ class PromptPath final : public Path {
   }
 
   // y = W x, or y += W x, of all rows; no barrier.
-  void matmul(CommandList& list, const DeviceMatrix& w, std::uint64_t x, std::uint64_t y,
+  void matmul(CommandList& list, const DeviceMatrix& w, const Inputs& x, std::uint64_t y,
               std::uint32_t rows, bool add) {
-    const VulkanKernel& kernel = tile_kernel("matmul", weight_rows(w));
+    const VulkanKernel& kernel = tile_kernel("matmul", weight_rows(w), x);
     for (const DeviceRows& piece : w.pieces) {
       list.dispatch(kernel,
                     shader::MatmulArgs{.codes = piece.address[Component::kCodes],
                                        .scales = piece.address[Component::kScales],
                                        .biases = piece.address[Component::kBiases],
                                        .tables = p_.weights.tables,
-                                       .x = x,
-                                       .x_scales = 0,
+                                       .x = x.rows,
+                                       .x_scales = x.scales,
                                        .y = y + piece.first * sizeof(float),
                                        .outputs = count32(piece.count),
                                        .rows = rows,
-                                       .x_stride = count32(w.cols),
+                                       .x_stride = x.stride != 0 ? x.stride : count32(w.cols),
                                        .y_stride = count32(w.rows),
                                        .add = add ? 1U : 0U},
                     {groups_of(piece.count, kTile), groups_of(rows, kTile), 1});
     }
   }
 
+  // The same of what halve() was given last.
+  void matmul(CommandList& list, const DeviceMatrix& w, std::uint64_t x, std::uint64_t y,
+              std::uint32_t rows, bool add) {
+    matmul(list, w, inputs(x, w.format, w.cols), y, rows, add);
+  }
+
   // hidden += W mixed.
   void add_product(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
+    halve(list, s_.mixed, shape.rows, w.cols);
     matmul(list, w, s_.mixed, s_.hidden, shape.rows, true);
     list.barrier();
   }
@@ -261,26 +305,40 @@ class PromptPath final : public Path {
     return has_own_width(layout) ? s_.shared_raised : s_.raised;
   }
 
+  // results = W act of the kinds that put their activations there.
+  void project_down(CommandList& list, const LayerExperts& experts, std::uint64_t act,
+                    std::uint32_t pairs) {
+    bool is_first = true;
+    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
+      if (activated(experts.kinds[kind]) != act) continue;
+      if (is_first) halve(list, act, pairs, experts.kinds[kind].of(Projection::kDown).cols);
+      is_first = false;
+      project(list, experts, kind, Projection::kDown, act, s_.results, 1);
+    }
+    if (!is_first) list.barrier();
+  }
+
   // One projection of the experts of a kind: y[pair] = W x[pair / pairs_per_input].
   void project(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
                Projection projection, std::uint64_t x, std::uint64_t y,
                std::uint32_t pairs_per_input) {
     const ProjectionLayout& w = experts.kinds[kind].of(projection);
+    const Inputs from = inputs(x, w.format, w.cols);
     list.dispatch_indirect(
-        tile_kernel("expert_matmul", weight_rows(w)),
+        tile_kernel("expert_matmul", weight_rows(w), from),
         shader::ExpertMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
                                  .tiles = s_.tiles,
                                  .tables = p_.weights.tables,
-                                 .x = x,
-                                 .x_scales = 0,
+                                 .x = from.rows,
+                                 .x_scales = from.scales,
                                  .y = y,
                                  .codes = count32(w.offset_of(Component::kCodes)),
                                  .scales = count32(w.offset_of(Component::kScales)),
                                  .biases = count32(w.offset_of(Component::kBiases)),
                                  .outputs = count32(w.rows),
-                                 .x_stride = count32(w.cols),
+                                 .x_stride = from.stride != 0 ? from.stride : count32(w.cols),
                                  .pairs_per_input = pairs_per_input,
                                  .kind = kind},
         p_.scratch_buffer, grid_at(grid_of(w.rows, kTile)));
@@ -291,15 +349,18 @@ class PromptPath final : public Path {
     const ExpertLayout& layout = experts.kinds[kind];
     const ProjectionLayout& gate = layout.of(Projection::kGate);
     const ProjectionLayout& up = layout.of(Projection::kUp);
+    const Inputs from = inputs(s_.normed, gate.format, gate.cols);
+    WeightRows rows = weight_rows(gate);
+    rows.alignment = std::min(rows.alignment, weight_rows(up).alignment);
     list.dispatch_indirect(
-        tile_kernel("gate_up_matmul", weight_rows(gate)),
+        tile_kernel("gate_up_matmul", rows, from),
         shader::GateUpMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
                                  .tiles = s_.tiles,
                                  .tables = p_.weights.tables,
-                                 .x = s_.normed,
-                                 .x_scales = 0,
+                                 .x = from.rows,
+                                 .x_scales = from.scales,
                                  .act = activated(layout),
                                  .gate_codes = count32(gate.offset_of(Component::kCodes)),
                                  .gate_scales = count32(gate.offset_of(Component::kScales)),
@@ -308,7 +369,7 @@ class PromptPath final : public Path {
                                  .up_scales = count32(up.offset_of(Component::kScales)),
                                  .up_biases = count32(up.offset_of(Component::kBiases)),
                                  .width = count32(gate.rows),
-                                 .x_stride = c_.hidden_size,
+                                 .x_stride = from.stride != 0 ? from.stride : c_.hidden_size,
                                  .slots = slots,
                                  .kind = kind},
         p_.scratch_buffer, grid_at(grid_of(gate.rows, kTile / 2)));
@@ -329,6 +390,7 @@ class PromptPath final : public Path {
   PathParts p_;
   const ModelConfig& c_;
   const DeviceScratch& s_;
+  const bool has_matrices_;  // cooperative ones of 16-bit floats
 };
 
 }  // namespace

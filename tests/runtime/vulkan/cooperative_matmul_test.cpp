@@ -36,7 +36,7 @@ class CooperativeMatmulTest : public VulkanTest {
   static HalfInputs halve(CommandList& list, const VulkanKernel& convert, const DeviceBuffer& x,
                           std::uint32_t rows, std::uint32_t cols) {
     HalfInputs halves;
-    halves.stride = (cols + 63) / 64 * 64;
+    halves.stride = (cols + 7) / 8 * 8;
     halves.rows = make(std::uint64_t{rows} * halves.stride * 2);
     halves.scales = make(std::uint64_t{rows} * 4);
     list.dispatch(convert,
