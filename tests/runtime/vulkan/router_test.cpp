@@ -40,6 +40,7 @@ class RouterTest : public WeightTest {
     std::uint32_t cols = 0;
     TestBatch batch;
     DeviceBuffer x;
+    DeviceBuffer earlier;  // inputs of the layer before
     DeviceBuffer factor;
     WeightKernelShape shape;
   };
@@ -111,14 +112,14 @@ class RouterTest : public WeightTest {
     return results(s, o);
   }
 
-  // Twice in one list, as layers follow each other.
+  // Behind a layer with other inputs, whose logits and choices lie where this one's will.
   static Routed run_together(const Setup& s) {
     const Outputs o = outputs(s);
     const auto count = static_cast<std::uint32_t>(s.batch.rows.size());
     const std::uint32_t router_groups = groups_for_rows(s.shape, s.experts, device().info());
     CommandList list(device());
     std::vector<VulkanKernel> kernels;
-    for (int turn = 0; turn < 2; ++turn) {
+    for (const DeviceBuffer* x : {&s.earlier, &s.x}) {
       for (const StoredMatrix* w : {&s.router, &s.gate}) {
         std::vector<std::uint32_t> constants =
             matvec_constants(w->rows, s.shape, device().info(), {.has_norm = true});
@@ -130,7 +131,7 @@ class RouterTest : public WeightTest {
             shader::RouterArgs{.codes = w->address(Component::kCodes),
                                .scales = w->address(Component::kScales),
                                .biases = w->address(Component::kBiases),
-                               .x = s.x.address(),
+                               .x = x->address(),
                                .factor = s.factor.address(),
                                .tables = tables(),
                                .y = w == &s.router ? o.logits.address() : shared_logits(s, o),
@@ -174,6 +175,7 @@ TEST_F(RouterTest, GivesWhatTheProductAndRouteGive) {
     std::vector<float> x = random_values(8 * cols, 2.0F, 15);
     x[6 * cols + 5] = std::numeric_limits<float>::quiet_NaN();
     s.x = put(x);
+    s.earlier = put(random_values(8 * cols, 2.0F, 17));
     s.factor = put(random_values(cols, 1.0F, 16));
     s.shape = {.threads = 64, .lanes = 8, .rows = 2, .steps = 1};
     const Routed apart = run_apart(s);
