@@ -9,6 +9,7 @@
 #include "runtime/batch_schedule.h"
 #include "runtime/model/finite.h"
 #include "runtime/model/token_ids.h"
+#include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
 namespace {
@@ -200,6 +201,10 @@ void Engine::reset_stats() { impl_->backend->reset_stats(); }
 StageTimes& Engine::stage_times() { return impl_->backend->stage_times(); }
 const ModelSize& Engine::model_size() const { return impl_->size; }
 const std::optional<DeviceUse>& Engine::device_use() const { return impl_->device; }
+std::optional<DeviceReport> Engine::device_report() const {
+  const auto* device = dynamic_cast<const VulkanBackend*>(impl_->backend.get());
+  return device == nullptr ? std::nullopt : std::optional(device->report());
+}
 const std::string& Engine::backend_choice() const { return impl_->choice; }
 
 }  // namespace moepack

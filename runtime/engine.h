@@ -24,6 +24,7 @@
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
 #include "runtime/store/expert_store.h"
+#include "runtime/vulkan/device_work.h"
 
 namespace moepack {
 
@@ -82,6 +83,8 @@ class Engine {
   const ModelSize& model_size() const;
   // The device that computes, where that is not the processor.
   const std::optional<DeviceUse>& device_use() const;
+  // What it did; nullopt where the processor computes.
+  std::optional<DeviceReport> device_report() const;
   // With Backend::kAuto: what was chosen and why, for people; else empty.
   const std::string& backend_choice() const;
 

@@ -8,6 +8,7 @@
 #include "convert/cli/bench_output.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/timing_output.h"
 #include "formats/base/limits.h"
 #include "runtime/speed/processor_name.h"
 #include "runtime/speed/read_rate.h"
@@ -96,6 +97,9 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   for (const SpeedTest& test : tests) {
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
     output.add(subject, result);
+  }
+  if (flags.timing && engine->device_report().has_value()) {
+    std::cerr << device_table(*engine->device_report());
   }
   return Status::ok();
 }

@@ -4,6 +4,8 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 namespace moepack::cli {
 namespace {
@@ -65,6 +67,28 @@ nlohmann::ordered_json stages_json(const StageSeconds& stages, std::uint64_t tok
   }
   json["total"] = milliseconds(stages.total(), tokens);
   return json;
+}
+
+std::string device_table(const DeviceReport& report) {
+  std::vector<std::pair<std::string, KernelTime>> kernels(report.kernels.begin(),
+                                                          report.kernels.end());
+  std::sort(kernels.begin(), kernels.end(),
+            [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  double total = 0;
+  for (const auto& [name, time] : kernels) total += time.seconds;
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << "| us a run |     runs |     % | kernels |\n"
+      << "| -------: | -------: | ----: | ------- |\n";
+  for (const auto& [name, time] : kernels) {
+    out << "| " << std::setw(8) << 1e6 * time.seconds / static_cast<double>(time.runs) << " | "
+        << std::setw(8) << time.runs << " | " << std::setw(5)
+        << (total > 0 ? 100 * time.seconds / total : 0.0) << " | " << name << " |\n";
+  }
+  const auto batches = static_cast<double>(std::max<std::uint64_t>(report.work.batches, 1));
+  out << "submissions a batch " << static_cast<double>(report.work.submissions) / batches
+      << ", dispatches " << static_cast<double>(report.work.dispatches) / batches << ", barriers "
+      << static_cast<double>(report.work.barriers) / batches << "\n";
+  return out.str();
 }
 
 }  // namespace moepack::cli

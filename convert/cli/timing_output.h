@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/model/stage_times.h"
+#include "runtime/vulkan/device_work.h"
 
 namespace moepack::cli {
 
@@ -20,6 +21,9 @@ struct TimedPart {
 // A Markdown table: a line for each stage and for the total, for each part two columns,
 // milliseconds a token and percent of the part's time.
 std::string timing_table(std::span<const TimedPart> parts);
+// The kernels of a device, a line for what lies between two barriers, slowest first: microseconds a
+// run, runs, percent of all; then submissions, dispatches and barriers a batch.
+std::string device_table(const DeviceReport& report);
 // Milliseconds a token by stage_name(), and "total".
 nlohmann::ordered_json stages_json(const StageSeconds& stages, std::uint64_t tokens);
 

@@ -48,6 +48,14 @@ Stage StageTimes::change(Stage stage) {
   return before;
 }
 
+void StageTimes::credit(Stage stage, double seconds) {
+  if (!running_) return;
+  const auto time =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  spent_[static_cast<std::size_t>(stage)] += time;
+  spent_[static_cast<std::size_t>(stage_)] -= time;
+}
+
 StageSeconds StageTimes::read() {
   enter(stage_);
   StageSeconds all;

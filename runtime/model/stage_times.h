@@ -52,6 +52,9 @@ class StageTimes {
     if (!running_) return stage;
     return change(stage);
   }
+  // Moves time that was counted for the present stage to `stage`: a device's own clock knows
+  // better.
+  void credit(Stage stage, double seconds);
   // Until now; zeros before start().
   StageSeconds read();
 

@@ -1,8 +1,10 @@
 #include "runtime/vulkan/command_list.h"
 
+#include <algorithm>
+
 namespace moepack {
 
-CommandList::CommandList(VulkanDevice& device) : device_(device) {
+CommandList::CommandList(VulkanDevice& device, bool is_timed) : device_(device) {
   const VulkanApi& api = device.api();
   const VkCommandBufferAllocateInfo allocate{
       .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
@@ -17,9 +19,54 @@ CommandList::CommandList(VulkanDevice& device) : device_(device) {
                                        .flags = 0,
                                        .pInheritanceInfo = nullptr};
   error_ = api.vkBeginCommandBuffer(buffer_, &begin);
+  if (!is_timed || error_ != VK_SUCCESS || device.info().timestamp_ns == 0) return;
+  const VkQueryPoolCreateInfo pool{.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                   .pNext = nullptr,
+                                   .flags = 0,
+                                   .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                   .queryCount = kMostTimes,
+                                   .pipelineStatistics = 0};
+  error_ = api.vkCreateQueryPool(device.handle(), &pool, nullptr, &times_);
+  if (error_ != VK_SUCCESS) return;
+  api.vkCmdResetQueryPool(buffer_, times_, 0, kMostTimes);
+  api.vkCmdWriteTimestamp(buffer_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, times_, time_count_++);
+}
+
+// Ends the span of the commands since the last barrier.
+void CommandList::note_time() {
+  if (times_ == VK_NULL_HANDLE || time_count_ == kMostTimes) return;
+  device_.api().vkCmdWriteTimestamp(buffer_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, times_,
+                                    time_count_++);
+  TimedSpan span{.kernels = {}, .stage = stage_};
+  for (const auto& [name, count] : since_barrier_) {
+    if (!span.kernels.empty()) span.kernels += ", ";
+    span.kernels += name;
+    if (count > 1) span.kernels += " x" + std::to_string(count);
+  }
+  since_barrier_.clear();
+  spans_.push_back(std::move(span));
+}
+
+std::vector<double> CommandList::span_seconds() const {
+  std::vector<std::uint64_t> ticks(time_count_);
+  std::vector<double> seconds;
+  if (times_ == VK_NULL_HANDLE ||
+      device_.api().vkGetQueryPoolResults(
+          device_.handle(), times_, 0, time_count_, ticks.size() * sizeof(std::uint64_t),
+          ticks.data(), sizeof(std::uint64_t), VK_QUERY_RESULT_64_BIT) != VK_SUCCESS) {
+    return seconds;
+  }
+  for (std::size_t i = 1; i < ticks.size(); ++i) {
+    seconds.push_back(static_cast<double>(ticks[i] - ticks[i - 1]) * device_.info().timestamp_ns *
+                      1e-9);
+  }
+  return seconds;
 }
 
 CommandList::~CommandList() {
+  if (times_ != VK_NULL_HANDLE) {
+    device_.api().vkDestroyQueryPool(device_.handle(), times_, nullptr);
+  }
   if (buffer_ == VK_NULL_HANDLE) return;
   device_.api().vkFreeCommandBuffers(device_.handle(), device_.command_pool(), 1, &buffer_);
 }
@@ -32,6 +79,14 @@ void CommandList::bind(const VulkanKernel& kernel, const void* args, std::uint32
   }
   api.vkCmdPushConstants(buffer_, device_.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, bytes, args);
   ++dispatches_;
+  if (times_ == VK_NULL_HANDLE) return;
+  const auto same = std::find_if(since_barrier_.begin(), since_barrier_.end(),
+                                 [&](const auto& k) { return k.first == kernel.name(); });
+  if (same == since_barrier_.end()) {
+    since_barrier_.emplace_back(kernel.name(), 1);
+  } else {
+    ++same->second;
+  }
 }
 
 void CommandList::record(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
@@ -57,6 +112,7 @@ void CommandList::barrier(VkPipelineStageFlags from, VkAccessFlags written, VkPi
                                .dstAccessMask = read};
   device_.api().vkCmdPipelineBarrier(buffer_, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
   ++barriers_;
+  note_time();
 }
 
 void CommandList::barrier() {
@@ -86,11 +142,6 @@ void CommandList::fill(VkBuffer buffer, std::uint64_t offset, std::uint64_t byte
                        std::uint32_t value) {
   if (error_ != VK_SUCCESS || bytes == 0) return;
   device_.api().vkCmdFillBuffer(buffer_, buffer, offset, bytes, value);
-}
-
-void CommandList::timestamp(VkQueryPool pool, std::uint32_t index) {
-  if (error_ != VK_SUCCESS) return;
-  device_.api().vkCmdWriteTimestamp(buffer_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, pool, index);
 }
 
 Status CommandList::finish() {

@@ -4,9 +4,14 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "formats/base/status.h"
+#include "runtime/model/stage_times.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -17,11 +22,18 @@ struct GroupCount {
   std::uint32_t z = 1;
 };
 
+// What was recorded between two barriers, as the device's clock sees it.
+struct TimedSpan {
+  std::string kernels;  // names, as "matvec_q4 x3, matvec_bf16"
+  Stage stage = Stage::kOther;
+};
+
 // Unmovable; the device outlives it, and so do the kernels and buffers that it names. Recording
 // cannot fail by itself: an error of the driver is kept and given by run().
 class CommandList {
  public:
-  explicit CommandList(VulkanDevice& device);
+  // `is_timed`: the device notes the time at every barrier; read with times().
+  explicit CommandList(VulkanDevice& device, bool is_timed = false);
   ~CommandList();
   CommandList(const CommandList&) = delete;
   CommandList& operator=(const CommandList&) = delete;
@@ -48,8 +60,11 @@ class CommandList {
             std::uint64_t bytes);
   // `bytes` a multiple of 4.
   void fill(VkBuffer buffer, std::uint64_t offset, std::uint64_t bytes, std::uint32_t value);
-  // The device's clock once everything before is done; see VulkanTimes.
-  void timestamp(VkQueryPool pool, std::uint32_t index);
+  // What follows belongs to this stage of a token.
+  void stage(Stage stage) { stage_ = stage; }
+  // Of a timed list that has run: what lies between barriers, and its seconds.
+  std::span<const TimedSpan> spans() const { return spans_; }
+  std::vector<double> span_seconds() const;
 
   // Ends recording; VulkanDevice::run() does it where it was not done. The error of recording.
   Status finish();
@@ -73,6 +88,14 @@ class CommandList {
   bool is_finished_ = false;
   std::uint32_t dispatches_ = 0;
   std::uint32_t barriers_ = 0;
+
+  void note_time();
+  static constexpr std::uint32_t kMostTimes = 4096;
+  VkQueryPool times_ = VK_NULL_HANDLE;  // of a timed list
+  std::uint32_t time_count_ = 0;
+  Stage stage_ = Stage::kOther;
+  std::vector<std::pair<std::string, std::uint32_t>> since_barrier_;  // kernels and how often
+  std::vector<TimedSpan> spans_;
 };
 
 }  // namespace moepack

@@ -66,6 +66,7 @@ VulkanKernel& VulkanKernel::operator=(VulkanKernel&& other) noexcept {
   release();
   device_ = std::exchange(other.device_, nullptr);
   pipeline_ = std::exchange(other.pipeline_, VK_NULL_HANDLE);
+  name_ = std::move(other.name_);
   push_bytes_ = other.push_bytes_;
   return *this;
 }
@@ -437,6 +438,7 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
                        "update the driver, or use --backend cpu");
   }
   kernel.device_ = this;
+  kernel.name_ = request.shader;
   kernel.push_bytes_ = request.push_bytes;
   return kernel;
 }

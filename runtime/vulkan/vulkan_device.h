@@ -110,6 +110,7 @@ class VulkanKernel {
   ~VulkanKernel() { release(); }
 
   VkPipeline handle() const { return pipeline_; }
+  const std::string& name() const { return name_; }  // the shader's
   std::uint32_t push_bytes() const { return push_bytes_; }
 
  private:
@@ -118,6 +119,7 @@ class VulkanKernel {
 
   VulkanDevice* device_ = nullptr;
   VkPipeline pipeline_ = VK_NULL_HANDLE;
+  std::string name_;
   std::uint32_t push_bytes_ = 0;
 };
 

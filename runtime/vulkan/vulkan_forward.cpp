@@ -40,6 +40,7 @@ struct ListKey {
   BatchShape shape;
   std::uint32_t layer = 0;
   std::uint32_t logit_rows = 0;
+  bool is_timed = false;
 
   auto operator<=>(const ListKey&) const = default;
 };
@@ -83,10 +84,10 @@ class VulkanForward final : public VulkanBackend {
     experts_->reset_stats();
   }
   StageTimes& stage_times() override { return times_; }
-  VulkanWork work() const override {
-    VulkanWork work = work_;
-    work.submissions = device_->submissions();
-    return work;
+  DeviceReport report() const override {
+    DeviceReport report{.work = work_, .kernels = kernel_times_};
+    report.work.submissions = device_->submissions();
+    return report;
   }
 
  private:
@@ -108,7 +109,8 @@ class VulkanForward final : public VulkanBackend {
     list.copy(scratch_memory_.handle(), from - scratch_memory_.address(), readback_.handle(), to,
               bytes);
   }
-  Status run(const ListKey& key);
+  Status run(ListKey key);
+  void take_times(const CommandList& list);
   Status run_by_layer(const ListKey& batch, std::span<BatchSlice> slices,
                       ForwardObserver* observer);
   Status bring_experts(const ListKey& key, std::uint32_t layer, std::span<BatchSlice> slices);
@@ -122,7 +124,8 @@ class VulkanForward final : public VulkanBackend {
   VulkanForwardOptions options_;
   bool tiled_v_heads_ = false;
   StageTimes times_;
-  VulkanWork work_;
+  DeviceWork work_;
+  KernelTimes kernel_times_;
 
   KernelSet kernels_;
   std::unique_ptr<DeviceWeights> weights_;
@@ -204,11 +207,15 @@ PathParts VulkanForward::parts() const {
 }
 
 void VulkanForward::record_layer_begin(CommandList& list, const ListKey& key, std::uint32_t layer) {
+  list.stage(config_.layer_type(layer) == LayerType::kFullAttention ? Stage::kFullAttention
+                                                                    : Stage::kDeltaNet);
   path(key).mix(list, key.shape, layer);
+  list.stage(Stage::kRouter);
   path(key).route(list, key.shape, layer);
 }
 
 void VulkanForward::record_logits(CommandList& list, std::uint32_t rows) {
+  list.stage(Stage::kHead);
   record_head(parts(), list, rows);
   list.full_barrier();
   copy_back(list, scratch_.logits, logits_at_,
@@ -219,9 +226,11 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
   Path& way = path(key);
   const std::uint32_t last = config_.num_layers - 1;
   const auto experts = [&](std::uint32_t layer) {
+    list.stage(Stage::kExperts);
     way.run_experts(list, key.shape, layer);
     way.add_experts(list, key.shape, layer);
   };
+  list.stage(Stage::kEmbed);
   if (key.part == Part::kWhole || key.part == Part::kBegin || key.part == Part::kHead) {
     tables_->record_copy(list);
     list.full_barrier();
@@ -263,11 +272,12 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
   if (key.logit_rows != 0) record_logits(list, key.logit_rows);
 }
 
-Status VulkanForward::run(const ListKey& key) {
+Status VulkanForward::run(ListKey key) {
+  key.is_timed = times_.is_running();
   auto found = lists_.find(key);
   if (found == lists_.end()) {
     if (lists_.size() >= kMostLists) lists_.clear();
-    auto list = std::make_unique<CommandList>(*device_);
+    auto list = std::make_unique<CommandList>(*device_, key.is_timed);
     record(*list, key);
     MOE_RETURN_IF_ERROR(kernels_.status());
     MOE_RETURN_IF_ERROR(list->finish());
@@ -275,7 +285,20 @@ Status VulkanForward::run(const ListKey& key) {
   }
   work_.dispatches += found->second->dispatches();
   work_.barriers += found->second->barriers();
-  return device_->run(*found->second);
+  MOE_RETURN_IF_ERROR(device_->run(*found->second));
+  if (key.is_timed) take_times(*found->second);
+  return Status::ok();
+}
+
+void VulkanForward::take_times(const CommandList& list) {
+  const std::vector<double> seconds = list.span_seconds();
+  for (std::size_t i = 0; i < seconds.size() && i < list.spans().size(); ++i) {
+    const TimedSpan& span = list.spans()[i];
+    times_.credit(span.stage, seconds[i]);
+    KernelTime& time = kernel_times_[span.kernels];
+    ++time.runs;
+    time.seconds += seconds[i];
+  }
 }
 
 // Ends the slices that have a row whose numbers are not finite, at its first such layer.
@@ -412,9 +435,10 @@ Result<std::span<const float>> VulkanForward::logits(std::span<const std::size_t
 
 Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding) {
   if (kv_encoding == KvEncoding::kFp8) {
-    return invalid_argument("the vulkan backend keeps keys and values in f32, f16 or bf16, not in " +
-                                std::string(kv_encoding_name(kv_encoding)),
-                            "give another --kv-cache-type, or --backend cpu");
+    return invalid_argument(
+        "the vulkan backend keeps keys and values in f32, f16 or bf16, not in " +
+            std::string(kv_encoding_name(kv_encoding)),
+        "give another --kv-cache-type, or --backend cpu");
   }
   const auto knows = [](const WeightFormat& format) {
     return !shader_code(shader_name("matvec", format)).empty();

@@ -14,6 +14,7 @@
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/store/expert_store.h"
+#include "runtime/vulkan/device_work.h"
 #include "runtime/vulkan/vulkan_device.h"
 #include "runtime/vulkan/vulkan_plan.h"
 
@@ -27,18 +28,10 @@ struct VulkanForwardOptions {
   VulkanPlan plan;
 };
 
-// What the backend did on the device since it was opened.
-struct VulkanWork {
-  std::uint64_t batches = 0;
-  std::uint64_t submissions = 0;
-  std::uint64_t dispatches = 0;
-  std::uint64_t barriers = 0;
-};
-
 class VulkanBackend : public ForwardBackend {
  public:
   virtual const VulkanDeviceInfo& device() const = 0;
-  virtual VulkanWork work() const = 0;
+  virtual DeviceReport report() const = 0;
 };
 
 // kUnsupported, by name, where the model has something that the kernels do not know. Pure.

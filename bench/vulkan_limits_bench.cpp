@@ -1,0 +1,195 @@
+// The limits of a GPU through Vulkan, as a decoded token meets them: the rate at which a kernel
+// reads memory, what a dispatch with a barrier and a submission cost, and how long small kernels
+// take by themselves and in turn with others.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/vulkan/command_list.h"
+#include "runtime/vulkan/kernel_set.h"
+#include "runtime/vulkan/vulkan_device.h"
+#include "runtime/vulkan/weight_kernels.h"
+#include "shaders/matvec_args.h"
+#include "shaders/read_sum_args.h"
+#include "shaders/rms_norm_args.h"
+#include "shaders/route_args.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint32_t kRepeats = 512;
+
+template <typename T>
+T need(Result<T> result) {
+  if (!result.is_ok()) {
+    std::fprintf(stderr, "error: %s\n", result.status().message().c_str());
+    std::exit(2);
+  }
+  return std::move(result).value();
+}
+void need(const Status& status) {
+  if (status.is_ok()) return;
+  std::fprintf(stderr, "error: %s\n", status.message().c_str());
+  std::exit(2);
+}
+
+double seconds_of(VulkanDevice& device, CommandList& list) {
+  need(device.run(list));
+  std::vector<double> times;
+  for (int i = 0; i < 7; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    need(device.run(list));
+    times.push_back(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+using Record = std::function<void(CommandList&)>;
+
+// Microseconds of each run of the records in turn, a barrier behind each.
+void report(VulkanDevice& device, const std::string& name, const std::vector<Record>& records,
+            bool has_barriers = true) {
+  CommandList list(device);
+  for (std::uint32_t i = 0; i < kRepeats; ++i) {
+    for (const Record& record : records) {
+      record(list);
+      if (has_barriers) list.barrier();
+    }
+  }
+  std::printf("%-44s %8.2f us\n", name.c_str(), 1e6 * seconds_of(device, list) / kRepeats);
+}
+
+struct Kernels {
+  explicit Kernels(VulkanDevice& of) : device(of), set(of) {
+    memory = need(device.allocate(std::uint64_t{1} << 30, MemoryKind::kDevice));
+    CommandList list(device);
+    list.fill(memory.handle(), 0, memory.size(), 0);
+    need(device.run(list));
+  }
+
+  Record read(std::uint32_t vectors, std::uint32_t groups) {
+    const VulkanKernel& kernel = set.get("read_sum", {256});
+    return [this, &kernel, vectors, groups](CommandList& list) {
+      list.dispatch(
+          kernel,
+          shader::ReadSumArgs{
+              .data = memory.address() + (1 << 20), .sums = memory.address(), .vectors = vectors},
+          {groups, 1, 1});
+    };
+  }
+  Record norm(std::uint32_t threads) {
+    const VulkanKernel& kernel = set.get("rms_norm", {threads});
+    return [this, &kernel](CommandList& list) {
+      list.dispatch(kernel,
+                    shader::RmsNormArgs{.x = memory.address() + (1 << 20),
+                                        .factor = memory.address() + (2 << 20),
+                                        .y = memory.address() + (3 << 20),
+                                        .width = 2048,
+                                        .x_stride = 2048,
+                                        .y_stride = 2048,
+                                        .eps = 1e-6F},
+                    {1, 1, 1});
+    };
+  }
+  Record route() {
+    const VulkanKernel& kernel = set.get("route", {256, 256, 8});
+    const std::vector<std::uint32_t> row{0, 0, 0, 1};
+    need(device.upload(memory, 4 << 20, std::as_bytes(std::span(row))));
+    return [this, &kernel](CommandList& list) {
+      list.dispatch(kernel,
+                    shader::RouteArgs{.rows = memory.address() + (4 << 20),
+                                      .logits = memory.address() + (5 << 20),
+                                      .shared_logits = memory.address() + (6 << 20),
+                                      .choices = memory.address() + (7 << 20),
+                                      .row_error = memory.address() + (8 << 20),
+                                      .logits_stride = 256,
+                                      .shared_stride = 1,
+                                      .has_shared = 1,
+                                      .renormalise = 1,
+                                      .layer = 0},
+                    {1, 1, 1});
+    };
+  }
+  Record matvec(QFormatId id, std::uint32_t rows, std::uint32_t cols, bool has_norm,
+                WeightKernelShape cut = {.threads = 0}) {
+    const WeightRows weights{.format = {.id = id, .group_size = 64}, .cols = cols};
+    if (cut.threads == 0) cut = usual_shape(weights, device.info());
+    const VulkanKernel& kernel =
+        set.get(shader_name("matvec", weights.format),
+                matvec_constants(weights, cut, device.info(), {.has_norm = has_norm}));
+    const std::uint32_t groups = groups_for_rows(cut, rows, device.info());
+    return [this, &kernel, rows, cols, groups](CommandList& list) {
+      list.dispatch(kernel,
+                    shader::MatvecArgs{.codes = memory.address() + (64 << 20),
+                                       .scales = memory.address() + (32 << 20),
+                                       .biases = memory.address() + (48 << 20),
+                                       .x = memory.address() + (1 << 20),
+                                       .factor = memory.address() + (2 << 20),
+                                       .y = memory.address() + (9 << 20),
+                                       .indices = 0,
+                                       .tables = 0,
+                                       .rows = rows,
+                                       .x_stride = cols,
+                                       .y_stride = rows,
+                                       .eps = 1e-6F},
+                    {groups, 1, 1});
+    };
+  }
+
+  VulkanDevice& device;
+  KernelSet set;
+  DeviceBuffer memory;
+};
+
+void run() {
+  const auto device = need(VulkanDevice::open({}));
+  std::printf("%s, %s\n", device->info().name.c_str(), device->info().driver.c_str());
+  Kernels k(*device);
+  CommandList empty(*device);
+  std::printf("%-44s %8.2f us\n", "empty submission", 1e6 * seconds_of(*device, empty));
+  const Record tiny = k.read(1, 1);
+  const Record norm = k.norm(256);
+  const Record route = k.route();
+  const Record small = k.matvec(QFormatId::kQ4, 256, 2048, true);
+  const Record out = k.matvec(QFormatId::kQ4, 2048, 4096, false);
+  const Record in = k.matvec(QFormatId::kQ4, 8192, 2048, true);
+  report(*device, "read 16 bytes, no barrier", {tiny}, false);
+  report(*device, "read 16 bytes", {tiny});
+  report(*device, "read 16 MiB", {k.read(1 << 20, 1056)});
+  report(*device, "rms_norm, 256 threads", {norm});
+  report(*device, "rms_norm, 1024 threads", {k.norm(1024)});
+  report(*device, "route", {route});
+  report(*device, "matvec_q4 256 x 2048, norm", {small});
+  report(*device, "matvec_q4 256 x 2048", {k.matvec(QFormatId::kQ4, 256, 2048, false)});
+  report(*device, "matvec_q4 2048 x 4096", {out});
+  report(*device, "matvec_q4 8192 x 2048, norm", {in});
+  for (const std::uint32_t threads : {64U, 128U, 256U}) {
+    for (const std::uint32_t rows : {1U, 2U, 4U}) {
+      for (const std::uint32_t steps : {1U, 2U}) {
+        report(*device,
+               "  threads " + std::to_string(threads) + " rows " + std::to_string(rows) +
+                   " steps " + std::to_string(steps),
+               {k.matvec(QFormatId::kQ4, 8192, 2048, true,
+                         {.threads = threads, .lanes = 32, .rows = rows, .steps = steps})});
+      }
+    }
+  }
+  report(*device, "tiny, norm", {tiny, norm});
+  report(*device, "norm, route", {norm, route});
+  report(*device, "in, norm, out, small, route", {in, norm, out, small, route});
+}
+
+}  // namespace
+}  // namespace moepack
+
+int main() {
+  moepack::run();
+  return 0;
+}
