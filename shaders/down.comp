@@ -20,7 +20,7 @@ layout(constant_id = 13) const uint SLOTS_APART = 0;   // each slot's product by
 
 layout(push_constant, scalar) uniform Push { DownArgs args; };
 
-shared uvec2 slot_records[SLOTS];
+shared uint has_slot[SLOTS];
 shared float products[SLOTS * BLOCK_ROWS];
 
 uint place_of(uint slot) { return gl_WorkGroupID.y * args.slots + args.first_slot + slot; }
@@ -34,32 +34,45 @@ InputRow slot_input(uint slot) {
   return from;
 }
 
-void load_slots() {
-  for (uint slot = thread_index(); slot < SLOTS; slot += gl_WorkGroupSize.x) {
-    const uint expert = args.choices.v[place_of(slot)].expert;
-    slot_records[slot] = unpackUint2x32(
-        BY_KIND != 0
-            ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
-            : find_record(args.records, args.experts, expert));
-  }
-  [[unroll]] for (uint slot = 0; slot < SLOTS; ++slot) keep_row(slot, slot_input(slot));
+uint64_t record_of(uint slot) {
+  const uint expert = args.choices.v[place_of(slot)].expert;
+  return BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
+                      : find_record(args.records, args.experts, expert);
 }
 
-// Rows [first, first + ROWS) of the block, times the slot's weight.
-void compute_rows(uint slot, uint first, Team team) {
-  const uint64_t record = packUint2x32(slot_records[slot]);
-  if (record == 0) return;
-  RowRef rows[DOTS];
-  const uint begin = gl_WorkGroupID.x * BLOCK_ROWS + first;
-  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    rows[r] = row_ref(record + args.codes, record + args.scales, record + args.biases,
-                      min(begin + r, args.rows - 1));
+// ROWS rows of a slot's matrix, from row `first` of the group's block.
+struct Item {
+  uint64_t record;  // 0: nothing is computed
+  uint slot;
+  uint first;
+};
+
+const uint BLOCK_ITEMS = BLOCK_ROWS / ROWS;
+
+Item load_item(uint index, Team team, out RowRef rows[DOTS], out Chunk w[IN_FLIGHT]) {
+  Item item;
+  item.slot = index / BLOCK_ITEMS;
+  item.first = index % BLOCK_ITEMS * ROWS;
+  item.record = item.slot < SLOTS ? record_of(item.slot) : 0;
+  const uint begin = gl_WorkGroupID.x * BLOCK_ROWS + item.first;
+  if (item.record != 0) {
+    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+      rows[r] = row_ref(item.record + args.codes, item.record + args.scales,
+                        item.record + args.biases, min(begin + r, args.rows - 1));
+    }
+    load_steps(rows, team.lane, team, w);
   }
+  return item;
+}
+
+void compute_item(Item item, Team team, RowRef rows[DOTS], Chunk w[IN_FLIGHT]) {
   float sums[DOTS];
-  dot_rows(rows, slot_input(slot), slot, team, sums);
-  const float weight = SLOTS_APART != 0 ? 1 : args.choices.v[place_of(slot)].weight;
+  dot_rows(rows, slot_input(item.slot), item.slot, team, w, sums);
+  const float weight = SLOTS_APART != 0 ? 1 : args.choices.v[place_of(item.slot)].weight;
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    if (team.lane == r % team.lanes) products[slot * BLOCK_ROWS + first + r] = weight * sums[r];
+    if (team.lane == r % team.lanes) {
+      products[item.slot * BLOCK_ROWS + item.first + r] = weight * sums[r];
+    }
   }
 }
 
@@ -67,7 +80,7 @@ void store_row(uint i) {
   const uint row = gl_WorkGroupID.x * BLOCK_ROWS + i;
   float sum = 0;
   for (uint slot = 0; slot < SLOTS; ++slot) {
-    if (slot_records[slot] == uvec2(0)) continue;
+    if (has_slot[slot] == 0) continue;
     const float product = products[slot * BLOCK_ROWS + i];
     if (SLOTS_APART != 0) {
       args.y.v[place_of(slot) * args.y_stride + row] = product;
@@ -79,15 +92,24 @@ void store_row(uint i) {
 }
 
 void main() {
+  const Team team = team_of_lane();
+  // The weights are on their way while the inputs are kept.
+  RowRef rows[DOTS];
+  Chunk w[IN_FLIGHT];
+  uint index = team.index;
+  Item item = load_item(index, team, rows, w);
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  load_slots();
+  for (uint slot = thread_index(); slot < SLOTS; slot += gl_WorkGroupSize.x) {
+    has_slot[slot] = record_of(slot) != 0 ? 1 : 0;
+  }
+  for (uint slot = 0; slot < SLOTS; ++slot) keep_row(slot, slot_input(slot));
   barrier();
-  const Team team = team_of_lane();
-  const uint blocks = BLOCK_ROWS / ROWS;
-  for (uint item = team.index; item < SLOTS * blocks; item += team.count) {
-    compute_rows(item / blocks, item % blocks * ROWS, team);
+  while (index < SLOTS * BLOCK_ITEMS) {
+    if (item.record != 0) compute_item(item, team, rows, w);
+    index += team.count;
+    if (index < SLOTS * BLOCK_ITEMS) item = load_item(index, team, rows, w);
   }
   barrier();
   for (uint i = thread_index(); i < BLOCK_ROWS; i += gl_WorkGroupSize.x) {

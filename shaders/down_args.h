@@ -8,7 +8,7 @@ MOE_SHADER_STRUCTS
 /* y[b] += sum over slots, in order, of weight * (down act[b][s]), or each slot's product by itself.
    Grid: work groups over blocks of BLOCK_ROWS rows of down (all of them), rows of the batch. Slots
    whose expert is not in the table or of another kind add nothing; of single products they stay
-   as they are. */
+   as they are. act begins at a multiple of 16 bytes where cols is a multiple of 4. */
 struct DownArgs {
   MOE_ADDRESS(Words2) records;  /* [experts] addresses; 0: not there */
   MOE_ADDRESS(Words) kinds;     /* with BY_KIND: [experts] which layout a record has */

@@ -19,22 +19,48 @@ layout(push_constant, scalar) uniform Push { GateUpArgs args; };
 
 float silu(float x) { return x / (1.0 + exp(-x)); }
 
-RowRef gate_row(uint64_t record, uint row) {
-  return row_ref(record + args.gate_codes, record + args.gate_scales, record + args.gate_biases,
-                 row);
+uint place_of_group() {
+  return gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
 }
-RowRef up_row(uint64_t record, uint row) {
-  return row_ref(record + args.up_codes, record + args.up_scales, record + args.up_biases, row);
+
+uint64_t record_of_group() {
+  const uint expert = args.choices.v[place_of_group()].expert;
+  return BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
+                      : find_record(args.records, args.experts, expert);
+}
+
+void find_rows(uint64_t record, uint first, out RowRef rows[DOTS]) {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    const uint row = min(first + r, args.rows - 1);
+    rows[r] = row_ref(record + args.gate_codes, record + args.gate_scales,
+                      record + args.gate_biases, row);
+    if (MATRICES == 2) {
+      rows[DOTS - ROWS + r] =
+          row_ref(record + args.up_codes, record + args.up_scales, record + args.up_biases, row);
+    }
+  }
+}
+
+void store_rows(uint first, float sums[DOTS], Team team) {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    if (team.lane == r % team.lanes && first + r < args.rows) {
+      args.act.v[place_of_group() * args.act_stride + first + r] =
+          MATRICES == 2 ? silu(sums[r]) * sums[DOTS - ROWS + r] : sums[r];
+    }
+  }
 }
 
 void main() {
-  const uint place = gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
-  const uint expert = args.choices.v[place].expert;
-  const uint64_t record =
-      BY_KIND != 0
-          ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
-          : find_record(args.records, args.experts, expert);
+  const uint64_t record = record_of_group();
   if (record == 0) return;
+  const Team team = team_of_lane();
+  const uint step = gl_NumWorkGroups.x * team.count * ROWS;
+  uint first = (gl_WorkGroupID.x * team.count + team.index) * ROWS;
+  // The weights are on their way while the inputs are normed.
+  RowRef rows[DOTS];
+  Chunk w[IN_FLIGHT];
+  find_rows(record, first, rows);
+  load_steps(rows, team.lane, team, w);
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
@@ -42,22 +68,14 @@ void main() {
   from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4);
   from.factor = args.factor;
   keep_normed(from, args.eps);
-  const Team team = team_of_lane();
-  for (uint first = (gl_WorkGroupID.x * team.count + team.index) * ROWS; first < args.rows;
-       first += gl_NumWorkGroups.x * team.count * ROWS) {
-    RowRef rows[DOTS];
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-      rows[r] = gate_row(record, min(first + r, args.rows - 1));
-      if (MATRICES == 2) rows[DOTS - ROWS + r] = up_row(record, min(first + r, args.rows - 1));
-    }
+  while (first < args.rows) {
     float sums[DOTS];
-    dot_rows(rows, from, 0, team, sums);
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-      if (team.lane == r % team.lanes && first + r < args.rows) {
-        const float gate = sums[r];
-        args.act.v[place * args.act_stride + first + r] =
-            MATRICES == 2 ? silu(gate) * sums[DOTS - ROWS + r] : gate;
-      }
+    dot_rows(rows, from, 0, team, w, sums);
+    store_rows(first, sums, team);
+    first += step;
+    if (first < args.rows) {
+      find_rows(record, first, rows);
+      load_steps(rows, team.lane, team, w);
     }
   }
 }

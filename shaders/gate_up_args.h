@@ -7,7 +7,8 @@ MOE_SHADER_STRUCTS
 
 /* act[b][s] = silu(gate x[b]) * (up x[b]) for the expert of slot s; of one matrix alone: its
    product. Grid: work groups over the rows of gate (any number), slots from first_slot, rows of the
-   batch. Slots whose expert is not in the table or of another kind stay as they are. */
+   batch. Slots whose expert is not in the table or of another kind stay as they are.
+   Where cols is a multiple of 4, x, its rows and factor begin at multiples of 16 bytes. */
 struct GateUpArgs {
   MOE_ADDRESS(Words2) records;  /* [experts] addresses; 0: not there */
   MOE_ADDRESS(Words) kinds;     /* with BY_KIND: [experts] which layout a record has */

@@ -16,9 +16,9 @@ layout(constant_id = 9) const uint HAS_NORM = 0;  // inputs are normed before th
 // read consecutive vectors. The stride is odd, so that writing by columns spreads over the banks.
 const uint INPUT_STRIDE = (INPUT_ROWS * CHUNKS) | 1;
 shared vec4 inputs[IS_INPUT_SHARED * (VECTORS * INPUT_STRIDE) + 1];
-#if HAS_BIAS
-// Of the inputs of each part.
-shared float input_sums[IS_INPUT_SHARED * (PARTS * INPUT_STRIDE) + 1];
+#if HAS_BIAS || HAS_RAISED
+// Of the inputs of each part: their sum, and that of raise_of(i) times each.
+shared vec2 input_sums[IS_INPUT_SHARED * (PARTS * INPUT_STRIDE) + 1];
 #endif
 
 // The invocation's number in its group, by subgroups.
@@ -47,16 +47,29 @@ vec4 read_input(InputRow from, uint column) {
   return HAS_NORM != 0 ? four * from.before * read_vector(from.factor, column) : four;
 }
 
+// The part of input_sums that columns [column, column + 4) give.
+vec2 sums_of(vec4 four, uint column) {
+#if HAS_RAISED
+  float raised = 0;
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    raised = fma(four[i], raise_of((column + i) % PART), raised);
+  }
+  return vec2((four.x + four.y) + (four.z + four.w), raised);
+#else
+  return vec2((four.x + four.y) + (four.z + four.w), 0);
+#endif
+}
+
 // Keeps the vector v of row `row`, counted in order of columns. A part's vectors are with
 // consecutive lanes of one call.
 void keep_vector(uint row, uint v, vec4 four) {
   const uvec2 place = chunk_place(4 * v);
   const uint at = row * CHUNKS + place.x;
   inputs[place.y / 4 * INPUT_STRIDE + at] = four;
-#if HAS_BIAS
-  float sum = (four.x + four.y) + (four.z + four.w);
-  [[unroll]] for (uint lane = 1; lane < PART / 4; lane *= 2) sum += subgroupShuffleXor(sum, lane);
-  if (v % (PART / 4) == 0) input_sums[place.y / PART * INPUT_STRIDE + at] = sum;
+#if HAS_BIAS || HAS_RAISED
+  vec2 sums = sums_of(four, 4 * v);
+  [[unroll]] for (uint lane = 1; lane < PART / 4; lane *= 2) sums += subgroupShuffleXor(sums, lane);
+  if (v % (PART / 4) == 0) input_sums[place.y / PART * INPUT_STRIDE + at] = sums;
 #endif
 }
 
@@ -68,23 +81,23 @@ void keep_row(uint row, InputRow from) {
   }
 }
 
-// The inputs of a part, and their sum where the format has biases.
+// The inputs of a part, and their sums where the format needs them.
 void read_part(InputRow from, uint row, uint chunk, uint part, out float values[PART],
-               out float sum) {
+               out vec2 sums) {
   const uint at = row * CHUNKS + chunk;
-  sum = 0;
+  sums = vec2(0);
   [[unroll]] for (uint v = 0; v < PART / 4; ++v) {
     vec4 four;
     if (IS_INPUT_SHARED != 0) {
       four = inputs[(part * (PART / 4) + v) * INPUT_STRIDE + at];
     } else {
       four = read_input(from, part_column(chunk, part) + 4 * v);
-      sum += (four.x + four.y) + (four.z + four.w);
+      sums += sums_of(four, 4 * v);
     }
     [[unroll]] for (uint i = 0; i < 4; ++i) values[4 * v + i] = four[i];
   }
-#if HAS_BIAS
-  if (IS_INPUT_SHARED != 0) sum = input_sums[part * INPUT_STRIDE + at];
+#if HAS_BIAS || HAS_RAISED
+  if (IS_INPUT_SHARED != 0) sums = input_sums[part * INPUT_STRIDE + at];
 #endif
 }
 

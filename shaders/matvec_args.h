@@ -6,7 +6,7 @@
 MOE_SHADER_STRUCTS
 
 /* y[b][r] = W[r] . x[b], or added to y. Grid: work groups over the rows of W (any number), rows of
-   the batch. */
+   the batch. Where cols is a multiple of 4, x, its rows and factor begin at multiples of 16 bytes. */
 struct MatvecArgs {
   MOE_ADDRESS(Words) codes;   /* [rows] rows of codes or blocks */
   MOE_ADDRESS(Words) scales;  /* affine formats: [rows][cols / group] */

@@ -28,43 +28,67 @@ Team team_of_lane() {
               gl_SubgroupInvocationID % lanes, lanes);
 }
 
-float part_dot(Chunk w, uint part, float values[PART], float value_sum) {
+// The product of a part with its inputs, whose sums are input_row.glsl's.
+float part_dot(Chunk w, uint part, float values[PART], vec2 sums) {
   float code[PART];
+#if HAS_RAISED
+  raised_codes(w, part, code);
+#else
   part_codes(w, part, code);
+#endif
   float sum = 0;
   [[unroll]] for (uint i = 0; i < PART; ++i) sum = fma(code[i], values[i], sum);
+#if HAS_RAISED
+  sum -= sums.y;
+#endif
 #if HAS_SCALE
   const vec2 scale = part_scale(w, part);
   sum *= scale.x;
 #if HAS_BIAS
-  sum = fma(scale.y, value_sum, sum);
+  sum = fma(scale.y, sums.x, sum);
 #endif
 #endif
   return sum;
 }
 
-// The products of row `input_row` of the kept inputs with the rows, at every lane of the team.
-void dot_rows(RowRef rows[DOTS], InputRow from, uint input_row, Team team, out float sums[DOTS]) {
-  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
-  for (uint first = team.lane; first < CHUNKS; first += STEPS * team.lanes) {
-    Chunk w[STEPS * DOTS];
-    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
-      const uint chunk = min(first + step * team.lanes, CHUNKS - 1);
-      [[unroll]] for (uint r = 0; r < DOTS; ++r) w[step * DOTS + r] = load_chunk(rows[r], chunk);
-    }
-    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
-      const uint chunk = first + step * team.lanes;
-      if (chunk < CHUNKS) {
-        [[unroll]] for (uint part = 0; part < PARTS; ++part) {
-          float values[PART];
-          float value_sum;
-          read_part(from, input_row, chunk, part, values, value_sum);
-          [[unroll]] for (uint r = 0; r < DOTS; ++r) {
-            sums[r] += part_dot(w[step * DOTS + r], part, values, value_sum);
-          }
+// Chunks that a lane has in flight.
+const uint IN_FLIGHT = STEPS * DOTS;
+
+// The chunks of STEPS steps from the lane's chunk `first` on; beyond the row, some chunk.
+void load_steps(RowRef rows[DOTS], uint first, Team team, out Chunk w[IN_FLIGHT]) {
+  [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+    const uint chunk = min(first + step * team.lanes, CHUNKS - 1);
+    [[unroll]] for (uint r = 0; r < DOTS; ++r) w[step * DOTS + r] = load_chunk(rows[r], chunk);
+  }
+}
+
+void add_steps(Chunk w[IN_FLIGHT], InputRow from, uint input_row, uint first, Team team,
+               inout float sums[DOTS]) {
+  [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+    const uint chunk = first + step * team.lanes;
+    if (chunk < CHUNKS) {
+      [[unroll]] for (uint part = 0; part < PARTS; ++part) {
+        float values[PART];
+        vec2 value_sums;
+        read_part(from, input_row, chunk, part, values, value_sums);
+        [[unroll]] for (uint r = 0; r < DOTS; ++r) {
+          sums[r] += part_dot(w[step * DOTS + r], part, values, value_sums);
         }
       }
     }
+  }
+}
+
+// Products of rows of weights with row `input_row` of the kept inputs, at every lane of the team. `w`
+// holds what load_steps() gave for the lane's first chunk: loaded as early as can be.
+void dot_rows(RowRef rows[DOTS], InputRow from, uint input_row, Team team, Chunk w[IN_FLIGHT],
+              out float sums[DOTS]) {
+  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
+  uint first = team.lane;
+  while (first < CHUNKS) {
+    add_steps(w, from, input_row, first, team, sums);
+    first += STEPS * team.lanes;
+    if (first < CHUNKS) load_steps(rows, first, team, w);
   }
   for (uint lane = 1; lane < team.lanes; lane *= 2) {
     [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] += subgroupShuffleXor(sums[r], lane);

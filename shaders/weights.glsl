@@ -7,6 +7,9 @@
 //   Chunk load_chunk(RowRef row, uint chunk)      the bytes
 //   void part_codes(Chunk, uint part, out float code[PART])
 //   vec2 part_scale(Chunk, uint part)             scale and bias
+// Formats with codes that are cheaper to have too large (HAS_RAISED) have also
+//   void raised_codes(Chunk, uint part, out float code[PART])   code i + raise_of(i)
+//   float raise_of(uint i)
 // Formats with tables (HAS_TABLES) call fill_tables() and a barrier first.
 //
 // Memory is read in 32-bit words at most: up to the next multiple of four bytes behind a row.
@@ -30,8 +33,9 @@ struct RowRef {
 
 // ---- words at any alignment ---------------------------------------------------------------------
 
+// 32 bits of the two words, from bit `shift` (0 to 32) on.
 uint funnel(uint low, uint high, uint shift) {
-  return shift == 0 ? low : (low >> shift) | (high << (32 - shift));
+  return uint(packUint2x32(uvec2(low, high)) >> shift);
 }
 
 // `align` is what the address is a multiple of.
@@ -70,15 +74,17 @@ uint load_byte(uint64_t at) { return uint(Bytes(at).v[0]); }
 
 // ---- codes as floats ----------------------------------------------------------------------------
 
-// Bits [place, place + bits) of a word as a number, exactly. They become the lowest bits of a float
+// Bits [place, place + bits) of a word as a number less `zero`, exactly. They become bits of a float
 // around 2^23, which costs less than a conversion.
-float field(uint word, uint place, uint bits) {
+float field_less(uint word, uint place, uint bits, float zero) {
   const uint shift = place + bits > 23 ? 16 : 0;
   const uint at = place - shift;
   const uint mask = ((1u << bits) - 1u) << at;
-  const float shifted = uintBitsToFloat(((word >> shift) & mask) | 0x4B000000u);
-  return (shifted - 8388608.0) * uintBitsToFloat((127u - at) << 23);
+  const float high = uintBitsToFloat(((word >> shift) & mask) | 0x4B000000u);
+  const float unit = uintBitsToFloat((127u - at) << 23);  // 2^-at
+  return fma(high, unit, -(8388608.0 * unit + zero));
 }
+float field(uint word, uint place, uint bits) { return field_less(word, place, bits, 0); }
 
 float with_sign(float magnitude, uint signs, uint bit) {
   return uintBitsToFloat(floatBitsToUint(magnitude) ^ ((signs << (31 - bit)) & 0x80000000u));
@@ -96,6 +102,10 @@ float with_sign(float magnitude, uint signs, uint bit) {
 #include "shaders/weights_iq.glsl"
 #else
 #include "shaders/weights_small.glsl"
+#endif
+
+#ifndef HAS_RAISED
+#define HAS_RAISED 0
 #endif
 
 // ---- places in a row ----------------------------------------------------------------------------

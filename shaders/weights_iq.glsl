@@ -116,12 +116,17 @@ RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
   return RowRef(codes + uint64_t(row) * (COLS / (32 * BLOCK_CHUNKS) * BLOCK_BYTES), 0, 0);
 }
 
-// Seven sign bits stand for eight: the number of minus signs is even.
-uint even_signs(uint seven) { return seven | ((uint(bitCount(seven)) & 1u) << 7); }
-// Four sets of them.
-uint all_even_signs(uint sets) {
-  return even_signs(sets & 127u) | (even_signs((sets >> 7) & 127u) << 8) |
-         (even_signs((sets >> 14) & 127u) << 16) | (even_signs((sets >> 21) & 127u) << 24);
+// Seven sign bits stand for eight: the number of minus signs is even. Here for four sets, a byte each.
+uint even_signs(uint sevens) {
+  uint odd = sevens ^ (sevens >> 4);
+  odd ^= odd >> 2;
+  odd ^= odd >> 1;
+  return sevens | ((odd & 0x01010101u) << 7);
+}
+// Four sets that follow each other.
+uint packed_even_signs(uint sets) {
+  return even_signs((sets & 127u) | ((sets << 1) & 0x7F00u) | ((sets << 2) & 0x7F0000u) |
+                    ((sets << 3) & 0x7F000000u));
 }
 // d * (1/2 + code) * factor.
 float half_step(float d, uint code, float factor) { return d * (0.5 + float(code)) * factor; }
@@ -131,7 +136,7 @@ void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
   const uvec2 two = load2(at + 2 + 8 * sub, align);
   const float scale = half_step(load_half(at), two.y >> 28, 0.25);
   w.scale = vec2(scale);
-  w.signs = all_even_signs(two.y);
+  w.signs = packed_even_signs(two.y);
   w.word[0] = (two.x & 255u) | ((two.x & 0xFF00u) << 8);
   w.word[1] = ((two.x >> 16) & 255u) | ((two.x >> 8) & 0xFF0000u);
 }
@@ -141,8 +146,8 @@ void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
   const float d = load_half(at);
   const uint code = load_byte(at + 66 + sub);
   w.scale = vec2(half_step(d, code & 15u, 0.25), half_step(d, code >> 4, 0.25));
-  w.signs = even_signs((two.x >> 9) & 127u) | (even_signs(two.x >> 25) << 8) |
-            (even_signs((two.y >> 9) & 127u) << 16) | (even_signs(two.y >> 25) << 24);
+  w.signs = even_signs(((two.x >> 9) & 127u) | ((two.x >> 17) & 0x7F00u) |
+                       ((two.y << 7) & 0x7F0000u) | ((two.y >> 1) & 0x7F000000u));
   w.word[0] = two.x & 0x01FF01FFu;
   w.word[1] = two.y & 0x01FF01FFu;
 }
@@ -163,7 +168,7 @@ void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
   const uvec2 entries = load2(at + 2 + 8 * sub, align);
   const uint word = load1(at + 66 + 4 * sub, align);
   w.scale = vec2(half_step(load_half(at), word >> 28, 0.5));
-  w.signs = all_even_signs(word);
+  w.signs = packed_even_signs(word);
   w.word[0] = entries.x;
   w.word[1] = entries.y;
 }

@@ -127,7 +127,7 @@ void part_codes(Chunk w, uint part, out float code[16]) {
 #elif FORMAT == MOE_QFORMAT_Q3_K
     const uint two = (w.low[i / 4] >> (byte_at + 2 * part)) & 3u;
     const uint third = (w.high[i / 4] >> (byte_at + 4 * (w.index / 2) + part)) & 1u;
-    code[i] = field(two | (third << 2), 0, 3) - 4.0;
+    code[i] = field_less(two | (third << 2), 0, 3, 4.0);
 #elif FORMAT == MOE_QFORMAT_Q4_K
     code[i] = field(w.low[i / 4], byte_at + 4 * part, 4);
 #elif FORMAT == MOE_QFORMAT_Q5_K
@@ -137,7 +137,7 @@ void part_codes(Chunk w, uint part, out float code[16]) {
 #else
     const uint four = (w.low[i / 4] >> (byte_at + 4 * part)) & 15u;
     const uint upper = (w.high[i / 4] >> (byte_at + 2 * (w.index % 4 / 2) + 4 * part)) & 3u;
-    code[i] = field(four | (upper << 4), 0, 6) - 32.0;
+    code[i] = field_less(four | (upper << 4), 0, 6, 32.0);
 #endif
   }
 }

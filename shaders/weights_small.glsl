@@ -133,9 +133,9 @@ void part_codes(Chunk w, uint part, out float code[16]) {
 #elif FORMAT == MOE_QFORMAT_Q1_0
     code[i] = field(w.word[0], 16 * part + i, 1) * 2.0 - 1.0;
 #elif FORMAT == MOE_QFORMAT_TQ2_0
-    code[i] = field(w.word[i / 4], 8 * (i % 4) + 2 * part, 2) - 1.0;
+    code[i] = field_less(w.word[i / 4], 8 * (i % 4) + 2 * part, 2, 1.0);
 #else
-    code[i] = field(w.word[part], 2 * i, 2) - 1.0;
+    code[i] = field_less(w.word[part], 2 * i, 2, 1.0);
 #endif
   }
 }

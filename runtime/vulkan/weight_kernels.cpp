@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::uint32_t kLeastLanes = 8;
 constexpr std::uint32_t kMostLanes = 32;
+// Of one product: several for every core of a large device.
+constexpr std::uint64_t kMostGroups = 1024;
+constexpr std::uint32_t kDownThreads = 512;
 // Bytes of shared memory that the programs use beside inputs and tables.
 constexpr std::uint64_t kOtherSharedBytes = 512;
 
@@ -41,13 +44,13 @@ std::uint64_t table_bytes(QFormatId format) {
   }
 }
 
-// Whether shared memory holds that many rows of inputs, with a sum for every eight.
+// Whether shared memory holds that many rows of inputs, with two sums for every eight.
 bool inputs_fit(const WeightRows& weights, std::uint64_t rows, std::uint64_t more,
                 const VulkanDeviceInfo& device) {
   const std::uint64_t chunk = chunk_weights(weights.format.id);
   const std::uint64_t floats = chunk * (rows * divide_up(weights.cols, chunk) + 1);
   const std::uint64_t bytes =
-      floats * 4 + floats / 4 + table_bytes(weights.format.id) + kOtherSharedBytes + more;
+      floats * 4 + floats + table_bytes(weights.format.id) + kOtherSharedBytes + more;
   return bytes <= device.shared_bytes;
 }
 
@@ -106,10 +109,18 @@ WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo&
   return shape;
 }
 
+WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device) {
+  WeightKernelShape shape = usual_shape(weights, device);
+  shape.threads = kDownThreads;
+  return shape;
+}
+
 std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows,
                               const VulkanDeviceInfo& device) {
   const std::uint64_t teams = shape.threads / std::min(shape.lanes, device.subgroup_size);
-  return static_cast<std::uint32_t>(divide_up(rows, teams * shape.rows));
+  const std::uint64_t at_once = divide_up(rows, teams * shape.rows);
+  const std::uint64_t turns = divide_up(at_once, kMostGroups);
+  return static_cast<std::uint32_t>(divide_up(at_once, turns));
 }
 
 std::vector<std::uint32_t> matvec_constants(const WeightRows& weights,

@@ -35,7 +35,10 @@ struct WeightKernelShape {
 std::uint32_t chunk_weights(QFormatId format);
 // Lanes that fit the rows, at most the device's subgroup; the rest as it does well usually.
 WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device);
-// Work groups whose teams take all of `rows` rows at once.
+// The same for down, whose groups hold the inputs of all slots and so are large.
+WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device);
+// Work groups for `rows` rows: as many as take all at once, but not so many that norming the inputs
+// in each of them costs as much as the rows; then each group takes its turns.
 std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows,
                               const VulkanDeviceInfo& device);
 

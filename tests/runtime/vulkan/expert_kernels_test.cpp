@@ -216,7 +216,8 @@ class ExpertKernelTest : public WeightTest {
 
 TEST_F(ExpertKernelTest, GateAndUpOfEveryFormat) {
   for (const WeightFormat& format : test::all_weight_formats()) {
-    if (format.group_size == 128) continue;
+    if (is_affine(format) && (format.group_size != 64 || format.scale_type == DType::kF16))
+      continue;
     SCOPED_TRACE(name_of(format));
     const std::uint64_t hidden = test::fitting_cols(format, 192);
     const std::uint64_t width = test::fitting_cols(format, 64);
@@ -224,19 +225,38 @@ TEST_F(ExpertKernelTest, GateAndUpOfEveryFormat) {
       const Layer layer = make_layer(format, hidden, width, shift);
       const std::vector<float> x = random_floats(kBatch * hidden, 2.0F, 61);
       const WeightKernelShape shape =
-          shapes({.format = format, .cols = hidden})[shift == 0 ? 0 : 2];
-      for (const GateUpOptions& options :
-           {GateUpOptions{}, GateUpOptions{.is_single = true, .by_kind = true}}) {
-        expect_gate_up(layer, x, gate_up(layer, x, shape, options), options);
-      }
+          shapes({.format = format, .cols = hidden})[shift == 0 ? 0 : 1];
+      const GateUpOptions options{.is_single = shift == 0, .by_kind = shift == 0};
+      expect_gate_up(layer, x, gate_up(layer, x, shape, options), options);
     }
     if (HasFatalFailure()) return;
   }
 }
 
+// Aligned records, as most are, and the norm of the inputs.
+TEST_F(ExpertKernelTest, GateAndUpOfNormedInputs) {
+  const WeightFormat format{.id = QFormatId::kQ4, .group_size = 64};
+  const Layer layer = make_layer(format, 192, 64, 0);
+  // The factor is the first row of inputs.
+  const std::vector<float> x = random_floats(kBatch * 192, 2.0F, 66);
+  std::vector<float> normed(x.size());
+  for (std::size_t b = 0; b < kBatch; ++b) {
+    double squares = 0;
+    for (std::size_t i = 0; i < 192; ++i) squares += std::pow(x[b * 192 + i], 2.0);
+    const double scale = 1 / std::sqrt(squares / 192 + 1e-6);
+    for (std::size_t i = 0; i < 192; ++i) {
+      normed[b * 192 + i] = static_cast<float>(x[b * 192 + i] * scale * x[i]);
+    }
+  }
+  const WeightKernelShape shape = shapes({.format = format, .cols = 192})[0];
+  const GateUpOptions options{.has_norm = true};
+  expect_gate_up(layer, normed, gate_up(layer, x, shape, options), options);
+}
+
 TEST_F(ExpertKernelTest, DownOfEveryFormatIsAddedInOrder) {
   for (const WeightFormat& format : test::all_weight_formats()) {
-    if (format.group_size == 128) continue;
+    if (is_affine(format) && (format.group_size != 64 || format.scale_type == DType::kF16))
+      continue;
     SCOPED_TRACE(name_of(format));
     const std::uint64_t hidden = test::fitting_cols(format, 192);
     const std::uint64_t width = test::fitting_cols(format, 64);

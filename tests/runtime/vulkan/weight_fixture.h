@@ -81,7 +81,7 @@ class WeightTest : public VulkanTest {
   static std::vector<WeightKernelShape> shapes(const WeightRows& rows) {
     return {usual_shape(rows, device().info()),
             {.threads = 64, .lanes = 2, .rows = 1, .steps = 3},
-            {.threads = 32, .lanes = 8, .rows = 4, .steps = 1}};
+            {.threads = 32, .lanes = 8, .rows = 3, .steps = 1}};
   }
 
  private:
