@@ -218,7 +218,8 @@ class FewRowsPath final : public Path {
     const ProjectionLayout& gate = experts.kinds[kind].of(of.front());
     const ProjectionLayout& up = experts.kinds[kind].of(of.back());
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
-    const WeightRows weights = weight_rows(gate);
+    WeightRows weights = weight_rows(gate);
+    weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const WeightKernelShape cut = usual_shape(weights, p_.device);
     const VulkanKernel& kernel = weight_kernel(
         p_, "gate_up", weights,
@@ -264,13 +265,13 @@ class FewRowsPath final : public Path {
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     const WeightRows weights = weight_rows(w);
-    const VulkanKernel& kernel =
-        weight_kernel(p_, "down", weights,
-                      down_constants(weights, usual_shape(weights, p_.device), p_.device,
-                                     {.slots = slots,
-                                      .block_rows = kDownRows,
-                                      .by_kind = experts.kind_table != 0,
-                                      .slots_apart = !adds}));
+    const VulkanKernel& kernel = weight_kernel(
+        p_, "down", weights,
+        down_constants(weights, usual_down_shape(weights, p_.device, slots, kDownRows), p_.device,
+                       {.slots = slots,
+                        .block_rows = kDownRows,
+                        .by_kind = experts.kind_table != 0,
+                        .slots_apart = !adds}));
     list.dispatch(kernel,
                   shader::DownArgs{.records = experts.table,
                                    .kinds = experts.kind_table,

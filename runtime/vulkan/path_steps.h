@@ -21,14 +21,16 @@ inline std::uint32_t count32(std::uint64_t count) { return static_cast<std::uint
 inline WeightRows weight_rows(const DeviceMatrix& matrix) {
   return {.format = matrix.format,
           .cols = matrix.cols,
-          .alignment = row_alignment(matrix.format, matrix.cols, DeviceArena::kAlignment)};
+          .alignment = row_alignment(matrix.format, matrix.cols, DeviceArena::kAlignment),
+          .rows = matrix.rows};
 }
 inline WeightRows weight_rows(const ProjectionLayout& projection) {
   return {.format = projection.format,
           .cols = projection.cols,
           .alignment =
               row_alignment(projection.format, projection.cols,
-                            DeviceArena::kAlignment | projection.offset_of(Component::kCodes))};
+                            DeviceArena::kAlignment | projection.offset_of(Component::kCodes)),
+          .rows = projection.rows};
 }
 // The kernel of an operation for a format.
 inline const VulkanKernel& weight_kernel(const PathParts& parts, std::string_view operation,

@@ -13,7 +13,11 @@ constexpr std::uint32_t kLeastLanes = 8;
 constexpr std::uint32_t kMostLanes = 32;
 // Of one product: several for every core of a large device.
 constexpr std::uint64_t kMostGroups = 1024;
-constexpr std::uint32_t kDownThreads = 512;
+constexpr std::uint32_t kMostThreads = 1024;
+constexpr std::uint64_t kFewRows = 2048;
+// Chunks and weights of a row that a lane has in flight.
+constexpr std::uint64_t kMostSteps = 8;
+constexpr std::uint64_t kMostWeights = 128;
 // Bytes of shared memory that the programs use beside inputs and tables.
 constexpr std::uint64_t kOtherSharedBytes = 512;
 
@@ -99,19 +103,29 @@ std::uint32_t chunk_weights(QFormatId format) {
 }
 
 WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device) {
-  const std::uint64_t chunks = divide_up(weights.cols, chunk_weights(weights.format.id));
+  const std::uint64_t chunk = chunk_weights(weights.format.id);
+  const std::uint64_t chunks = divide_up(weights.cols, chunk);
   WeightKernelShape shape;
   shape.lanes = std::min(kMostLanes, device.subgroup_size);
   for (std::uint32_t lanes = shape.lanes / 2; lanes >= kLeastLanes; lanes /= 2) {
     if (lanes_in_use(chunks, lanes) > lanes_in_use(chunks, shape.lanes)) shape.lanes = lanes;
   }
-  shape.steps = divide_up(chunks, shape.lanes) >= 2 ? 2 : 1;
+  // What a small matrix needs is in flight at once; a large one has other teams for that.
+  if (weights.rows != 0 && weights.rows <= kFewRows) shape.rows = 1;
+  const std::uint64_t steps = shape.rows == 1 ? std::min(kMostWeights / chunk, kMostSteps) : 2;
+  shape.steps = static_cast<std::uint32_t>(std::min(divide_up(chunks, shape.lanes), steps));
   return shape;
 }
 
-WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device) {
+WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
+                                   std::uint32_t slots, std::uint32_t block_rows) {
   WeightKernelShape shape = usual_shape(weights, device);
-  shape.threads = kDownThreads;
+  shape.rows = block_rows % 4 == 0 ? 4 : 1;
+  shape.steps = std::min(shape.steps, 2U);
+  const std::uint64_t teams = std::uint64_t{slots} * block_rows / shape.rows;
+  const std::uint64_t subgroup = std::max(device.subgroup_size, 1U);
+  const std::uint64_t threads = divide_up(teams * shape.lanes, subgroup) * subgroup;
+  shape.threads = static_cast<std::uint32_t>(std::min<std::uint64_t>(threads, kMostThreads));
   return shape;
 }
 

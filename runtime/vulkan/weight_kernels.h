@@ -17,6 +17,7 @@ struct WeightRows {
   // Bytes, a power of two up to 16 that divides the addresses of the components and of all their
   // rows; at least 2, for MXFP4 1.
   std::uint32_t alignment = 16;
+  std::uint64_t rows = 0;  // of the matrix, for choosing a shape; 0: many
 };
 
 // The alignment of rows of `cols` weights whose components begin at these addresses, or at these
@@ -35,8 +36,10 @@ struct WeightKernelShape {
 std::uint32_t chunk_weights(QFormatId format);
 // Lanes that fit the rows, at most the device's subgroup; the rest as it does well usually.
 WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device);
-// The same for down, whose groups hold the inputs of all slots and so are large.
-WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device);
+// The same for down with groups of `block_rows` rows and all `slots`: a team for a few rows of each
+// slot, so that everything is in flight at once.
+WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
+                                   std::uint32_t slots, std::uint32_t block_rows);
 // Work groups for `rows` rows: as many as take all at once, but not so many that norming the inputs
 // in each of them costs as much as the rows; then each group takes its turns.
 std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows,

@@ -264,7 +264,9 @@ TEST_F(ExpertKernelTest, DownOfEveryFormatIsAddedInOrder) {
       const Layer layer = make_layer(format, hidden, width, shift);
       const std::vector<float> act = random_floats(kBatch * kSlots * width, 2.0F, 62);
       const std::vector<float> before = random_floats(kBatch * hidden, 1.0F, 63);
-      const WeightKernelShape shape = shapes({.format = format, .cols = width})[shift == 0 ? 0 : 1];
+      const WeightRows rows{.format = format, .cols = width};
+      const WeightKernelShape shape =
+          shift == 0 ? usual_down_shape(rows, device().info(), kSlots, 16) : shapes(rows)[1];
       const DownOptions options{.slots = kSlots, .block_rows = shift == 0 ? 16U : 10U};
       expect_down(layer, act, before, down(layer, act, before, shape, options), options);
     }
