@@ -37,34 +37,20 @@ RouteArgs route_args() {
                    EXPERTS, 1, args.options & 1, args.options >> 1 & 1, args.options >> 2);
 }
 
-void multiply(uint batch_row) {
-#if HAS_TABLES
-  fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
-#endif
-  InputRow from;
-  from.x = F32(uint64_t(args.x) + uint64_t(batch_row * args.x_stride) * 4);
-  from.factor = args.factor;
-  keep_normed(from, args.eps);
-  const Team team = team_of_lane();
-  for (uint first = (gl_WorkGroupID.x * team.count + team.index) * ROWS; first < args.rows;
-       first += gl_NumWorkGroups.x * team.count * ROWS) {
-    RowRef rows[DOTS];
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-      rows[r] = row_ref(uint64_t(args.codes), uint64_t(args.scales), uint64_t(args.biases),
-                        min(first + r, args.rows - 1));
-    }
-    float sums[DOTS];
-    dot_rows(rows, from, 0, team, sums);
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-      if (team.lane == r % team.lanes && first + r < args.rows) {
-        SharedF32(args.y).v[batch_row * args.y_stride + first + r] = sums[r];
-      }
-    }
-  }
+void store(uint row, float value) {
+  SharedF32(args.y).v[gl_WorkGroupID.y * args.y_stride + row] = value;
 }
 
+InputRow find_input() {
+  InputRow from;
+  from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * args.x_stride) * 4);
+  from.factor = args.factor;
+  return from;
+}
+
+#include "shaders/matvec_rows.glsl"
+
 void main() {
-  const uint batch_row = gl_WorkGroupID.y;
-  multiply(batch_row);
-  if (is_last(batch_row)) route_row(route_args(), batch_row);
+  multiply_rows();
+  if (is_last(gl_WorkGroupID.y)) route_row(route_args(), gl_WorkGroupID.y);
 }
