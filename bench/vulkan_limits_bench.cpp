@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/vulkan/command_list.h"
@@ -23,6 +24,7 @@ namespace moepack {
 namespace {
 
 constexpr std::uint32_t kRepeats = 512;
+constexpr std::uint64_t kMemory = std::uint64_t{2} << 30;
 
 template <typename T>
 T need(Result<T> result) {
@@ -51,7 +53,7 @@ double seconds_of(VulkanDevice& device, CommandList& list) {
   return times[times.size() / 2];
 }
 
-using Record = std::function<void(CommandList&)>;
+using Record = std::function<void(CommandList&, std::uint32_t)>;
 
 // Microseconds of each run of the records in turn, a barrier behind each.
 void report(VulkanDevice& device, const std::string& name, const std::vector<Record>& records,
@@ -59,7 +61,7 @@ void report(VulkanDevice& device, const std::string& name, const std::vector<Rec
   CommandList list(device);
   for (std::uint32_t i = 0; i < kRepeats; ++i) {
     for (const Record& record : records) {
-      record(list);
+      record(list, i);
       if (has_barriers) list.barrier();
     }
   }
@@ -68,7 +70,7 @@ void report(VulkanDevice& device, const std::string& name, const std::vector<Rec
 
 struct Kernels {
   explicit Kernels(VulkanDevice& of) : device(of), set(of) {
-    memory = need(device.allocate(std::uint64_t{1} << 30, MemoryKind::kDevice));
+    memory = need(device.allocate(kMemory, MemoryKind::kDevice));
     CommandList list(device);
     list.fill(memory.handle(), 0, memory.size(), 0);
     need(device.run(list));
@@ -76,7 +78,7 @@ struct Kernels {
 
   Record read(std::uint32_t vectors, std::uint32_t groups) {
     const VulkanKernel& kernel = set.get("read_sum", {256});
-    return [this, &kernel, vectors, groups](CommandList& list) {
+    return [this, &kernel, vectors, groups](CommandList& list, std::uint32_t /*run*/) {
       list.dispatch(
           kernel,
           shader::ReadSumArgs{
@@ -86,7 +88,7 @@ struct Kernels {
   }
   Record norm(std::uint32_t threads) {
     const VulkanKernel& kernel = set.get("rms_norm", {threads});
-    return [this, &kernel](CommandList& list) {
+    return [this, &kernel](CommandList& list, std::uint32_t /*run*/) {
       list.dispatch(kernel,
                     shader::RmsNormArgs{.x = memory.address() + (1 << 20),
                                         .factor = memory.address() + (2 << 20),
@@ -102,7 +104,7 @@ struct Kernels {
     const VulkanKernel& kernel = set.get("route", {256, 256, 8});
     const std::vector<std::uint32_t> row{0, 0, 0, 1};
     need(device.upload(memory, 4 << 20, std::as_bytes(std::span(row))));
-    return [this, &kernel](CommandList& list) {
+    return [this, &kernel](CommandList& list, std::uint32_t /*run*/) {
       list.dispatch(kernel,
                     shader::RouteArgs{.rows = memory.address() + (4 << 20),
                                       .logits = memory.address() + (5 << 20),
@@ -118,29 +120,33 @@ struct Kernels {
     };
   }
   Record matvec(QFormatId id, std::uint32_t rows, std::uint32_t cols, bool has_norm,
-                WeightKernelShape cut = {.threads = 0}) {
+                WeightKernelShape cut = {.threads = 0}, bool is_cold = false) {
     const WeightRows weights{.format = {.id = id, .group_size = 64}, .cols = cols};
     if (cut.threads == 0) cut = usual_shape(weights, device.info());
     const VulkanKernel& kernel =
         set.get(shader_name("matvec", weights.format),
                 matvec_constants(weights, cut, device.info(), {.has_norm = has_norm}));
     const std::uint32_t groups = groups_for_rows(cut, rows, device.info());
-    return [this, &kernel, rows, cols, groups](CommandList& list) {
-      list.dispatch(kernel,
-                    shader::MatvecArgs{.codes = memory.address() + (64 << 20),
-                                       .scales = memory.address() + (32 << 20),
-                                       .biases = memory.address() + (48 << 20),
-                                       .x = memory.address() + (1 << 20),
-                                       .factor = memory.address() + (2 << 20),
-                                       .y = memory.address() + (9 << 20),
-                                       .indices = 0,
-                                       .tables = 0,
-                                       .rows = rows,
-                                       .x_stride = cols,
-                                       .y_stride = rows,
-                                       .eps = 1e-6F},
-                    {groups, 1, 1});
-    };
+    const std::uint64_t bytes = (*matrix_bytes(weights.format, rows, cols))[Component::kCodes];
+    const std::uint64_t copies = is_cold ? (kMemory - (128 << 20)) / bytes : 1;
+    return
+        [this, &kernel, rows, cols, groups, bytes, copies](CommandList& list, std::uint32_t run) {
+          list.dispatch(
+              kernel,
+              shader::MatvecArgs{.codes = memory.address() + (96 << 20) + run % copies * bytes,
+                                 .scales = memory.address() + (32 << 20),
+                                 .biases = memory.address() + (48 << 20),
+                                 .x = memory.address() + (1 << 20),
+                                 .factor = memory.address() + (2 << 20),
+                                 .y = memory.address() + (9 << 20),
+                                 .indices = 0,
+                                 .tables = 0,
+                                 .rows = rows,
+                                 .x_stride = cols,
+                                 .y_stride = rows,
+                                 .eps = 1e-6F},
+              {groups, 1, 1});
+        };
   }
 
   VulkanDevice& device;
@@ -170,14 +176,19 @@ void run() {
   report(*device, "matvec_q4 256 x 2048", {k.matvec(QFormatId::kQ4, 256, 2048, false)});
   report(*device, "matvec_q4 2048 x 4096", {out});
   report(*device, "matvec_q4 8192 x 2048, norm", {in});
-  for (const std::uint32_t threads : {64U, 128U, 256U}) {
-    for (const std::uint32_t rows : {1U, 2U, 4U}) {
-      for (const std::uint32_t steps : {1U, 2U}) {
-        report(*device,
-               "  threads " + std::to_string(threads) + " rows " + std::to_string(rows) +
-                   " steps " + std::to_string(steps),
-               {k.matvec(QFormatId::kQ4, 8192, 2048, true,
-                         {.threads = threads, .lanes = 32, .rows = rows, .steps = steps})});
+  for (const auto& [rows, cols, normed] :
+       {std::tuple{2048U, 4096U, false}, {8192U, 2048U, true}, {9216U, 2048U, true}}) {
+    std::printf("cold %u x %u\n", rows, cols);
+    for (const std::uint32_t threads : {128U, 256U, 512U}) {
+      for (const std::uint32_t together : {1U, 2U, 4U}) {
+        for (const std::uint32_t steps : {1U, 2U, 4U}) {
+          report(*device,
+                 "  threads " + std::to_string(threads) + " rows " + std::to_string(together) +
+                     " steps " + std::to_string(steps),
+                 {k.matvec(QFormatId::kQ4, rows, cols, normed,
+                           {.threads = threads, .lanes = 32, .rows = together, .steps = steps},
+                           true)});
+        }
       }
     }
   }

@@ -1,0 +1,258 @@
+// Whole models on a GPU against the reference backend: both paths, every way in which device memory
+// can be short, several sequences at once, saved sequences, and what is refused. On a machine
+// without a GPU a processor that plays one (lavapipe) serves; without that the tests are skipped.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/vulkan/vulkan_device.h"
+#include "tests/support/converted_model.h"
+#include "tests/support/relative_error.h"
+#include "tests/support/test_models.h"
+#include "tests/support/tiny_model.h"
+
+namespace moepack {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// Float32 sums in another order: the tolerance of the golden tests; untrained weights make more of
+// it, on the processor too.
+constexpr double kTolerance = 3e-6;
+constexpr double kUntrainedTolerance = 1e-5;
+
+Ids random_ids(std::size_t count, std::uint32_t vocab, std::uint32_t seed = 1) {
+  std::mt19937 random(seed);
+  Ids ids(count);
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % vocab);
+  return ids;
+}
+
+class VulkanModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto opened = VulkanDevice::open({});
+    if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
+  }
+
+  std::filesystem::path tiny(const test::TinyModelOptions& options = {}) {
+    test::write_tiny_model(dir_ / "checkpoint", options);
+    return test::convert_for_test(dir_ / "checkpoint", dir_);
+  }
+
+  static EngineOptions on_device(const std::filesystem::path& model) {
+    EngineOptions options = test::reference_options(model);
+    options.backend = Backend::kVulkan;
+    return options;
+  }
+
+  static std::unique_ptr<Engine> open(const EngineOptions& options) {
+    auto engine = Engine::open(options);
+    EXPECT_TRUE(engine.is_ok()) << engine.status().message();
+    return engine.is_ok() ? std::move(engine).value() : nullptr;
+  }
+
+  // Logits of all tokens, given in pieces of these sizes and then one by one.
+  static std::vector<float> logits(Engine& engine, const Ids& ids,
+                                   const std::vector<std::size_t>& pieces) {
+    std::vector<float> all;
+    const LogitsSink sink = [&](std::size_t, std::span<const float> row) {
+      all.insert(all.end(), row.begin(), row.end());
+      return Status::ok();
+    };
+    engine.reset();
+    std::span<const std::int32_t> rest(ids);
+    for (std::size_t i = 0; !rest.empty(); ++i) {
+      const std::size_t count = std::min(rest.size(), i < pieces.size() ? pieces[i] : 1);
+      EXPECT_OK(engine.forward(rest.first(count), 0, sink));
+      rest = rest.subspan(count);
+    }
+    return all;
+  }
+
+  // A prompt in tiles, a few rows at once, and single tokens.
+  static void expect_like_reference(const EngineOptions& options, double tolerance = kTolerance) {
+    EngineOptions reference = test::reference_options(options.model);
+    const auto ours = open(options);
+    const auto theirs = open(reference);
+    ASSERT_TRUE(ours != nullptr && theirs != nullptr);
+    const Ids ids = random_ids(48, ours->config().vocab_size);
+    const std::vector<float> expected = logits(*theirs, ids, {48});
+    const std::vector<float> given = logits(*ours, ids, {37, 5});
+    EXPECT_LT(test::relative_error(given, expected), tolerance);
+    EXPECT_EQ(ours->kernels_name(), "vulkan");
+  }
+
+  test::TempDir dir_;
+};
+
+TEST_F(VulkanModel, Bfloat16) { expect_like_reference(on_device(tiny()), kUntrainedTolerance); }
+
+TEST_F(VulkanModel, AffineCodes) {
+  expect_like_reference(
+      on_device(tiny({.layout = test::TinyLayout::kMlx, .bits = 2, .group_size = 32})),
+      kUntrainedTolerance);
+}
+
+TEST_F(VulkanModel, Demo) {
+  expect_like_reference(on_device(test::convert_for_test(test::demo_mlx_model(), dir_)));
+}
+
+TEST_F(VulkanModel, Q4KAndQ6K) {
+  MOE_REQUIRE_MODEL(model, "small-moe-Q4_K_M.gguf");
+  expect_like_reference(on_device(test::convert_for_test(model, dir_)));
+}
+
+TEST_F(VulkanModel, Q3Blocks) {
+  MOE_REQUIRE_MODEL(model, "small-moe-Q3-gguf/small-moe-Q3-00001-of-00003.gguf");
+  expect_like_reference(on_device(test::convert_for_test(model, dir_)));
+}
+
+TEST_F(VulkanModel, Olmoe) {
+  MOE_REQUIRE_MODEL(model, "families/olmoe");
+  expect_like_reference(on_device(test::convert_for_test(model, dir_)));
+}
+
+TEST_F(VulkanModel, Qwen3Moe) {
+  MOE_REQUIRE_MODEL(model, "families/qwen3_moe");
+  expect_like_reference(on_device(test::convert_for_test(model, dir_)));
+}
+
+// Staging, small allocations and too little memory for all experts change where bytes lie, not one
+// bit of the results.
+TEST_F(VulkanModel, MemoryChangesNoBit) {
+  const EngineOptions options = on_device(tiny());
+  const auto resident = open(options);
+  ASSERT_NE(resident, nullptr);
+  const Ids ids = random_ids(30, resident->config().vocab_size);
+  const std::vector<float> expected = logits(*resident, ids, {20, 4});
+  EXPECT_EQ(logits(*resident, ids, {20, 4}), expected) << "a second run";
+
+  EngineOptions other = options;
+  other.device_limits.force_staging = true;
+  other.device_limits.most_allocation = 8 << 20;
+  const auto staged = open(other);
+  ASSERT_NE(staged, nullptr);
+  EXPECT_EQ(logits(*staged, ids, {20, 4}), expected);
+
+  other = options;
+  const VulkanPlan plan = resident->device_use()->plan;
+  ASSERT_TRUE(plan.holds_all_experts());
+  other.vram_bytes = plan.fixed_bytes() + plan.all_expert_bytes / 3;
+  const auto streaming = open(other);
+  ASSERT_NE(streaming, nullptr);
+  EXPECT_FALSE(streaming->device_use()->plan.holds_all_experts());
+  // With this little room even four rows take the path of many.
+  EXPECT_EQ(logits(*streaming, ids, {20}), logits(*resident, ids, {20}));
+}
+
+TEST_F(VulkanModel, OneSubmissionATokenAndNothingElsewhere) {
+  const auto engine = open(on_device(tiny()));
+  ASSERT_NE(engine, nullptr);
+  const Ids ids = random_ids(12, engine->config().vocab_size);
+  (void)logits(*engine, ids, {10});
+  const DeviceWork before = engine->device_report()->work;
+  engine->reset();
+  (void)logits(*engine, ids, {10});
+  const DeviceWork after = engine->device_report()->work;
+  EXPECT_EQ(after.batches - before.batches, 3U);
+  EXPECT_EQ(after.submissions - before.submissions, 3U);
+}
+
+TEST_F(VulkanModel, NeighboursChangeNoBit) {
+  EngineOptions options = on_device(tiny());
+  options.sequences = 3;
+  const auto engine = open(options);
+  ASSERT_NE(engine, nullptr);
+  std::vector<std::vector<float>> alone(3);
+  std::vector<std::vector<float>> together(3);
+  std::vector<Ids> ids;
+  for (std::uint32_t s = 0; s < 3; ++s) {
+    ids.push_back(random_ids(2, engine->config().vocab_size, s + 1));
+  }
+  const auto sink_of = [](std::vector<float>& to) {
+    return [&to](std::size_t, std::span<const float> row) {
+      to.insert(to.end(), row.begin(), row.end());
+      return Status::ok();
+    };
+  };
+  for (std::size_t s = 0; s < 3; ++s) {
+    ASSERT_OK_AND_ASSIGN(Sequence sequence, engine->make_sequence());
+    const Slice slice{&sequence, ids[s], 0, sink_of(alone[s])};
+    EXPECT_OK(engine->forward(std::span(&slice, 1)).front());
+  }
+  std::vector<Sequence> sequences;
+  for (std::size_t s = 0; s < 3; ++s) {
+    ASSERT_OK_AND_ASSIGN(Sequence sequence, engine->make_sequence());
+    sequences.push_back(std::move(sequence));
+  }
+  std::vector<Slice> slices;
+  for (std::size_t s = 0; s < 3; ++s) {
+    slices.push_back({&sequences[s], ids[s], 0, sink_of(together[s])});
+  }
+  for (const Status& status : engine->forward(slices)) EXPECT_OK(status);
+  EXPECT_EQ(together, alone);
+}
+
+TEST_F(VulkanModel, SequencesAreCopiedSavedAndRestored) {
+  EngineOptions options = on_device(tiny());
+  options.sequences = 3;
+  const auto engine = open(options);
+  ASSERT_NE(engine, nullptr);
+  const Ids ids = random_ids(21, engine->config().vocab_size);
+  std::vector<float> rows;
+  const LogitsSink sink = [&](std::size_t, std::span<const float> row) {
+    rows.insert(rows.end(), row.begin(), row.end());
+    return Status::ok();
+  };
+  ASSERT_OK_AND_ASSIGN(Sequence first, engine->make_sequence());
+  const Slice begin{&first, std::span(ids).first(20), 20, sink};
+  EXPECT_OK(engine->forward(std::span(&begin, 1)).front());
+  ASSERT_OK_AND_ASSIGN(Sequence copied, first.copy());
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::byte> saved, first.save());
+  ASSERT_OK_AND_ASSIGN(Sequence restored, engine->make_sequence());
+  EXPECT_OK(restored.restore(saved));
+  std::vector<std::vector<float>> next;
+  for (Sequence* sequence : {&first, &copied, &restored}) {
+    rows.clear();
+    const Slice last{sequence, std::span(ids).last(1), 0, sink};
+    EXPECT_OK(engine->forward(std::span(&last, 1)).front());
+    next.push_back(rows);
+  }
+  EXPECT_EQ(next[1], next[0]);
+  EXPECT_EQ(next[2], next[0]);
+}
+
+TEST_F(VulkanModel, RefusesWhatItCannotDo) {
+  EngineOptions options = on_device(tiny());
+  options.kv_encoding = KvEncoding::kFp8;
+  test::expect_error(Engine::open(options).status(), StatusCode::kInvalidArgument,
+                     {"fp8", "--kv-cache-type"});
+  options.kv_encoding = KvEncoding::kFloat32;
+  options.vram_bytes = 1 << 20;
+  test::expect_error(Engine::open(options).status(), StatusCode::kInvalidArgument,
+                     {"device memory", "--vram-mb"});
+  options.vram_bytes = 0;
+  options.device = 99;
+  test::expect_error(Engine::open(options).status(), StatusCode::kInvalidArgument, {"99"});
+}
+
+TEST_F(VulkanModel, ValidationLayersHaveNothingToSay) {
+  std::vector<std::string> messages;
+  EngineOptions options = on_device(tiny());
+  options.device_limits.validation = [&](const std::string& text) { messages.push_back(text); };
+  options.device_limits.force_staging = true;
+  const auto opened = Engine::open(options);
+  if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
+  const Ids ids = random_ids(14, opened.value()->config().vocab_size);
+  (void)logits(*opened.value(), ids, {12});
+  EXPECT_TRUE(messages.empty()) << messages.size() << " messages, first: " << messages.front();
+}
+
+}  // namespace
+}  // namespace moepack
