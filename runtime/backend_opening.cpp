@@ -132,14 +132,16 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   opened.cut_tokens = opened.chunk_tokens;
   const std::uint64_t rows = std::min<std::uint64_t>(
       opened.chunk_tokens, options.sequences * std::uint64_t{options.context});
-  MOE_ASSIGN_OR_RETURN(const VulkanPlan plan, plan_vulkan(dir.config, dir.pack,
-                                                          {.context = options.context,
-                                                           .sequences = options.sequences,
-                                                           .rows = rows,
-                                                           .kv_encoding = options.kv_encoding,
-                                                           .resident_bytes = resident_memory(dir),
-                                                           .free_bytes = device->free_bytes(),
-                                                           .budget = options.vram_bytes}));
+  MOE_ASSIGN_OR_RETURN(const VulkanPlan plan,
+                       plan_vulkan(dir.config, dir.pack,
+                                   {.context = options.context,
+                                    .sequences = options.sequences,
+                                    .rows = rows,
+                                    .subgroup_size = device->info().subgroup_size,
+                                    .kv_encoding = options.kv_encoding,
+                                    .resident_bytes = resident_memory(dir),
+                                    .free_bytes = device->free_bytes(),
+                                    .budget = options.vram_bytes}));
   opened.device =
       DeviceUse{.name = device->info().name, .driver = device->info().driver, .plan = plan};
   MOE_ASSIGN_OR_RETURN(opened.plan,

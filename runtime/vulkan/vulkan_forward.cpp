@@ -97,6 +97,9 @@ class VulkanForward final : public VulkanBackend {
             .tiled_v_heads = tiled_v_heads_,
             .kv_encoding = options_.kv_encoding};
   }
+  AttendShape attend() const {
+    return attend_shape(config_, device_->info().subgroup_size, options_.context);
+  }
   Status make_memory();
   Status write_grids();
   PathParts parts() const;
@@ -167,7 +170,7 @@ Status VulkanForward::make_memory() {
   const ScratchLimits limits{.rows = options_.rows,
                              .slices = options_.sequences,
                              .shared_width = config_.shared_expert_width,
-                             .splits = attention_splits(options_.context)};
+                             .splits = attend().splits};
   MOE_ASSIGN_OR_RETURN(scratch_memory_,
                        device_->allocate(scratch_bytes(config_, limits), MemoryKind::kDevice));
   scratch_ = scratch_at(config_, limits, scratch_memory_.address());
@@ -185,7 +188,11 @@ Status VulkanForward::make_memory() {
   return write_grids();
 }
 
+// What kernels count on before they first run.
 Status VulkanForward::write_grids() {
+  const std::vector<std::uint32_t> zeros(options_.rows);
+  MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, scratch_.arrived - scratch_memory_.address(),
+                                      std::as_bytes(std::span(zeros))));
   std::vector<shader::DispatchSize> grids;
   for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
   return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),
@@ -202,7 +209,7 @@ PathParts VulkanForward::parts() const {
           .tables = *tables_,
           .scratch_buffer = scratch_memory_,
           .kv_encoding = options_.kv_encoding,
-          .splits = attention_splits(options_.context),
+          .attend = attend(),
           .grid_widths = expert_grid_widths(config_)};
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
 
 #include "formats/weights/ggml_grids.h"
 #include "shaders/weight_tables.h"
@@ -104,12 +102,6 @@ std::uint32_t chunk_weights(QFormatId format) {
   }
 }
 
-static void override_shape(WeightKernelShape& s) {
-  const char* e = std::getenv("MOE_SHAPE");
-  if (e == nullptr) return;
-  unsigned t = 0, r = 0, st = 0;
-  if (std::sscanf(e, "%u,%u,%u", &t, &r, &st) == 3) { if (t) s.threads = t; if (r) s.rows = r; if (st) s.steps = std::min(s.steps, st); }
-}
 WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device) {
   const std::uint64_t chunk = chunk_weights(weights.format.id);
   const std::uint64_t chunks = divide_up(weights.cols, chunk);
@@ -122,7 +114,6 @@ WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo&
   if (weights.rows != 0 && weights.rows <= kSmallMatrixRows) shape.rows = 1;
   const std::uint64_t steps = shape.rows == 1 ? std::min(kMostWeights / chunk, kMostSteps) : 2;
   shape.steps = static_cast<std::uint32_t>(std::min(divide_up(chunks, shape.lanes), steps));
-  override_shape(shape);
   return shape;
 }
 
