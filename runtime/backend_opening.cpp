@@ -147,14 +147,16 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   MOE_ASSIGN_OR_RETURN(opened.plan,
                        plan_host(options, dir, opened.chunk_tokens, plan.holds_all_experts()));
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  MOE_ASSIGN_OR_RETURN(opened.backend,
-                       make_vulkan_forward(std::move(device), dir.config, loaded.weights, dir.pack,
-                                           std::move(loaded.store),
-                                           {.context = options.context,
-                                            .sequences = options.sequences,
-                                            .rows = rows,
-                                            .kv_encoding = options.kv_encoding,
-                                            .plan = plan}));
+  MOE_ASSIGN_OR_RETURN(
+      opened.backend,
+      make_vulkan_forward(std::move(device), dir.config, loaded.weights, dir.pack,
+                          std::move(loaded.store),
+                          {.context = options.context,
+                           .sequences = options.sequences,
+                           .rows = rows,
+                           .kv_encoding = options.kv_encoding,
+                           .is_exact = options.activations == ActivationType::kFloat32,
+                           .plan = plan}));
   return opened;
 }
 

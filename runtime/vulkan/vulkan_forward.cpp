@@ -55,7 +55,10 @@ class VulkanForward final : public VulkanBackend {
         pack_(pack),
         store_(std::move(store)),
         options_(options),
-        kernels_(*device_) {}
+        kernels_(*device_),
+        seen_(device_->info()) {
+    if (options.is_exact) seen_.has_cooperative_matrix = false;
+  }
 
   Status open(const ModelWeights& weights);
 
@@ -131,6 +134,7 @@ class VulkanForward final : public VulkanBackend {
   KernelTimes kernel_times_;
 
   KernelSet kernels_;
+  VulkanDeviceInfo seen_;  // what the paths may use of the device
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<DeviceExperts> experts_;
   DeviceBuffer scratch_memory_;
@@ -201,7 +205,7 @@ Status VulkanForward::write_grids() {
 
 PathParts VulkanForward::parts() const {
   return {.config = config_,
-          .device = device_->info(),
+          .device = seen_,
           .kernels = const_cast<KernelSet&>(kernels_),
           .weights = *weights_,
           .experts = *experts_,

@@ -25,6 +25,8 @@ struct VulkanForwardOptions {
   std::uint64_t sequences = 1;  // most slices of a batch
   std::uint64_t rows = 0;       // most tokens of a batch
   KvEncoding kv_encoding = KvEncoding::kFloat32;
+  // Products of many rows in float32, not in 16-bit floats on cooperative matrices.
+  bool is_exact = true;
   VulkanPlan plan;
 };
 
