@@ -10,6 +10,7 @@
 
 #include "runtime/model/finite.h"
 #include "runtime/model/kernel_support.h"
+#include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
 #include "runtime/vulkan/path_steps.h"
 #include "runtime/vulkan/prompt_path.h"
@@ -87,6 +88,7 @@ class VulkanForward final : public VulkanBackend {
     experts_->reset_stats();
   }
   StageTimes& stage_times() override { return times_; }
+  Result<double> read_rate() override { return device_read_rate(*device_); }
   DeviceReport report() const override {
     DeviceReport report{.work = work_, .kernels = kernel_times_};
     report.work.submissions = device_->submissions();

@@ -34,6 +34,8 @@ class VulkanBackend : public ForwardBackend {
  public:
   virtual const VulkanDeviceInfo& device() const = 0;
   virtual DeviceReport report() const = 0;
+  // device_read_rate() of its device.
+  virtual Result<double> read_rate() = 0;
 };
 
 // kUnsupported, by name, where the model has something that the kernels do not know. Pure.
