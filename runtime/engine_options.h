@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 
 #include "runtime/model/activation_type.h"
 #include "runtime/model/kv_encoding.h"
@@ -21,6 +22,7 @@ struct EngineOptions : ModelSelection {
   KvEncoding kv_encoding = KvEncoding::kFloat32;
   // A sequence is saved or restored while others are there: its bytes are in the memory plan.
   bool saves_sequence = false;
+  std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
   // Of the vulkan backend, for tests: as if the device were so. `device` is ModelSelection's.
   VulkanOptions device_limits = {};
 

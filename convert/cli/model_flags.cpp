@@ -8,6 +8,7 @@
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "runtime/model/chunk_choice.h"
+#include "runtime/vulkan/pipeline_file.h"
 
 namespace moepack::cli {
 namespace {
@@ -81,7 +82,8 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
-// Says on stderr which backend computes, where the choice was left to the program and there was one.
+// Says on stderr which backend computes, where the choice was left to the program and there was
+// one.
 void note_backend(const Engine& engine) {
   if (!engine.device_use().has_value() || engine.backend_choice().empty()) return;
   std::cerr << "moepack: note: " << engine.backend_choice() << "\n";
@@ -159,6 +161,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
+  options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);

@@ -13,6 +13,7 @@
 #include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
 #include "runtime/vulkan/path_steps.h"
+#include "runtime/vulkan/pipeline_file.h"
 #include "runtime/vulkan/prompt_path.h"
 #include "runtime/vulkan/vulkan_state.h"
 #include "shaders/catalog.h"
@@ -59,6 +60,10 @@ class VulkanForward final : public VulkanBackend {
         kernels_(*device_),
         seen_(device_->info()) {
     if (options.is_exact) seen_.has_cooperative_matrix = false;
+  }
+
+  ~VulkanForward() override {
+    if (!options_.pipeline_file.empty()) save_pipeline_file(*device_, options_.pipeline_file);
   }
 
   Status open(const ModelWeights& weights);
@@ -155,6 +160,7 @@ class VulkanForward final : public VulkanBackend {
 };
 
 Status VulkanForward::open(const ModelWeights& weights) {
+  if (!options_.pipeline_file.empty()) load_pipeline_file(*device_, options_.pipeline_file);
   MOE_ASSIGN_OR_RETURN(weights_, upload_weights(*device_, config_, weights));
   std::vector<SharedExpert> shared;
   for (const DeviceLayer& layer : weights_->layers) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 
 #include "formats/base/status.h"
@@ -27,6 +28,7 @@ struct VulkanForwardOptions {
   KvEncoding kv_encoding = KvEncoding::kFloat32;
   // Products of many rows in float32, not in 16-bit floats on cooperative matrices.
   bool is_exact = true;
+  std::filesystem::path pipeline_file = {};  // of compiled kernels (pipeline_file.h); empty: none
   VulkanPlan plan;
 };
 

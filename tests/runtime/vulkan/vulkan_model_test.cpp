@@ -228,6 +228,27 @@ TEST_F(VulkanModel, SequencesAreCopiedSavedAndRestored) {
   EXPECT_EQ(next[2], next[0]);
 }
 
+// A file of compiled kernels is written, read again, and left out when it is damaged.
+TEST_F(VulkanModel, CompiledKernelsAreKept) {
+  EngineOptions options = on_device(tiny());
+  options.pipeline_file = dir_ / "caches" / "pipelines.bin";
+  const Ids ids = random_ids(3, 200);
+  std::vector<float> expected;
+  for (int run = 0; run < 3; ++run) {
+    {
+      const auto engine = open(options);
+      ASSERT_NE(engine, nullptr);
+      const std::vector<float> given = logits(*engine, ids, {3});
+      if (run == 0) expected = given;
+      EXPECT_EQ(given, expected);
+    }
+    ASSERT_TRUE(std::filesystem::exists(options.pipeline_file));
+    const auto size = std::filesystem::file_size(options.pipeline_file);
+    EXPECT_GT(size, 32U);
+    if (run == 1) std::filesystem::resize_file(options.pipeline_file, size / 2);
+  }
+}
+
 TEST_F(VulkanModel, RefusesWhatItCannotDo) {
   EngineOptions options = on_device(tiny());
   options.kv_encoding = KvEncoding::kFp8;
