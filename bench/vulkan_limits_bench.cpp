@@ -56,8 +56,8 @@ double seconds_of(VulkanDevice& device, CommandList& list) {
 using Record = std::function<void(CommandList&, std::uint32_t)>;
 
 // Microseconds of each run of the records in turn, a barrier behind each.
-void report(VulkanDevice& device, const std::string& name, const std::vector<Record>& records,
-            bool has_barriers = true) {
+double report(VulkanDevice& device, const std::string& name, const std::vector<Record>& records,
+              bool has_barriers = true) {
   CommandList list(device);
   for (std::uint32_t i = 0; i < kRepeats; ++i) {
     for (const Record& record : records) {
@@ -65,7 +65,9 @@ void report(VulkanDevice& device, const std::string& name, const std::vector<Rec
       if (has_barriers) list.barrier();
     }
   }
-  std::printf("%-44s %8.2f us\n", name.c_str(), 1e6 * seconds_of(device, list) / kRepeats);
+  const double microseconds = 1e6 * seconds_of(device, list) / kRepeats;
+  std::printf("%-44s %8.2f us\n", name.c_str(), microseconds);
+  return microseconds;
 }
 
 struct Kernels {
@@ -149,8 +151,48 @@ struct Kernels {
         };
   }
 
+  // More memory, in blocks of 1 GiB.
+  void reserve(std::uint32_t gib) {
+    while (blocks.size() < gib) {
+      blocks.push_back(need(device.allocate(std::uint64_t{1} << 30, MemoryKind::kDevice)));
+      CommandList list(device);
+      list.fill(blocks.back().handle(), 0, blocks.back().size(), 0);
+      need(device.run(list));
+    }
+  }
+  // A product whose matrix is somewhere else each time, without repeats.
+  Record spread(std::uint32_t rows, std::uint32_t cols) {
+    const WeightRows weights{.format = {.id = QFormatId::kQ4, .group_size = 64}, .cols = cols};
+    const WeightKernelShape cut{.threads = 256, .lanes = 32, .rows = 1, .steps = 1};
+    const VulkanKernel& kernel =
+        set.get("matvec_q4", matvec_constants(weights, cut, device.info(), {.has_norm = false}));
+    const std::uint32_t groups = groups_for_rows(cut, rows, device.info());
+    const std::uint64_t bytes = std::uint64_t{rows} * cols / 2;
+    const std::uint64_t in_block = (std::uint64_t{1} << 30) / bytes;
+    return
+        [this, &kernel, rows, cols, groups, bytes, in_block](CommandList& list, std::uint32_t run) {
+          const std::uint64_t at = run * 2654435761ULL % (in_block * blocks.size());
+          list.dispatch(
+              kernel,
+              shader::MatvecArgs{.codes = blocks[at / in_block].address() + at % in_block * bytes,
+                                 .scales = memory.address() + (32 << 20),
+                                 .biases = memory.address() + (48 << 20),
+                                 .x = memory.address() + (1 << 20),
+                                 .factor = memory.address() + (2 << 20),
+                                 .y = memory.address() + (9 << 20),
+                                 .indices = 0,
+                                 .tables = 0,
+                                 .rows = rows,
+                                 .x_stride = cols,
+                                 .y_stride = rows,
+                                 .eps = 1e-6F},
+              {groups, 1, 1});
+        };
+  }
+
   VulkanDevice& device;
   KernelSet set;
+  std::vector<DeviceBuffer> blocks;
   DeviceBuffer memory;
 };
 
@@ -176,21 +218,27 @@ void run() {
   report(*device, "matvec_q4 256 x 2048", {k.matvec(QFormatId::kQ4, 256, 2048, false)});
   report(*device, "matvec_q4 2048 x 4096", {out});
   report(*device, "matvec_q4 8192 x 2048, norm", {in});
-  for (const auto& [rows, cols, normed] :
-       {std::tuple{2048U, 4096U, false}, {8192U, 2048U, true}, {9216U, 2048U, true}}) {
-    std::printf("cold %u x %u\n", rows, cols);
-    for (const std::uint32_t threads : {128U, 256U, 512U}) {
-      for (const std::uint32_t together : {1U, 2U, 4U}) {
-        for (const std::uint32_t steps : {1U, 2U, 4U}) {
-          report(*device,
-                 "  threads " + std::to_string(threads) + " rows " + std::to_string(together) +
-                     " steps " + std::to_string(steps),
-                 {k.matvec(QFormatId::kQ4, rows, cols, normed,
-                           {.threads = threads, .lanes = 32, .rows = together, .steps = steps},
-                           true)});
-        }
+  // Many programs in turn: what they cost beyond each alone is the fetching of their code.
+  std::vector<Record> programs;
+  double alone = 0;
+  for (const std::uint32_t steps : {1U, 2U}) {
+    for (const std::uint32_t together : {1U, 2U, 4U}) {
+      for (const bool normed : {false, true}) {
+        programs.push_back(k.matvec(QFormatId::kQ4, 256, 2048, normed,
+                                    {.threads = 256, .lanes = 32, .rows = together, .steps = steps},
+                                    false));
+        alone += report(*device, "  one of twelve", {programs.back()});
       }
     }
+  }
+  std::printf("twelve programs one by one %8.2f us\n", alone);
+  report(*device, "twelve programs in turn", programs);
+  // The same matrices from more and more memory: beyond caches, then beyond what addresses are
+  // translated quickly for.
+  for (const std::uint32_t gib : {1U, 2U, 4U, 8U, 16U, 32U}) {
+    k.reserve(gib);
+    report(*device, "matvec_q4 2048 x 4096 spread over " + std::to_string(gib) + " GiB",
+           {k.spread(2048, 4096)});
   }
   report(*device, "tiny, norm", {tiny, norm});
   report(*device, "norm, route", {norm, route});

@@ -121,7 +121,9 @@ Result<MemoryPlan> plan_host(const EngineOptions& options, const ModelDir& dir,
   return plan_memory(dir.config, resident_memory(dir), dir.pack, request);
 }
 
-Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& dir) {
+// `must_hold_all`: refuses, before anything is loaded, where not all experts fit.
+Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& dir,
+                                  bool must_hold_all) {
   MOE_RETURN_IF_ERROR(check_vulkan_support(dir, options.kv_encoding));
   MOE_RETURN_IF_ERROR(check_saves(options, dir));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanDevice> device,
@@ -132,27 +134,34 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   opened.cut_tokens = opened.chunk_tokens;
   const std::uint64_t rows = std::min<std::uint64_t>(
       opened.chunk_tokens, options.sequences * std::uint64_t{options.context});
-  MOE_ASSIGN_OR_RETURN(const VulkanPlan plan, plan_vulkan(dir.config, dir.pack,
-                                                          {.context = options.context,
-                                                           .sequences = options.sequences,
-                                                           .rows = rows,
-                                                           .kv_encoding = options.kv_encoding,
-                                                           .resident_bytes = resident_memory(dir),
-                                                           .free_bytes = device->free_bytes(),
-                                                           .budget = options.vram_bytes}));
+  MOE_ASSIGN_OR_RETURN(const VulkanPlan plan,
+                       plan_vulkan(dir.config, dir.pack,
+                                   {.context = options.context,
+                                    .sequences = options.sequences,
+                                    .rows = rows,
+                                    .subgroup_size = device->info().subgroup_size,
+                                    .kv_encoding = options.kv_encoding,
+                                    .resident_bytes = resident_memory(dir),
+                                    .free_bytes = device->free_bytes(),
+                                    .budget = options.vram_bytes}));
+  if (must_hold_all && !plan.holds_all_experts()) {
+    return invalid_argument(device->info().name + " has no room for all experts");
+  }
   opened.device =
       DeviceUse{.name = device->info().name, .driver = device->info().driver, .plan = plan};
   MOE_ASSIGN_OR_RETURN(opened.plan,
                        plan_host(options, dir, opened.chunk_tokens, plan.holds_all_experts()));
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  MOE_ASSIGN_OR_RETURN(opened.backend,
-                       make_vulkan_forward(std::move(device), dir.config, loaded.weights, dir.pack,
-                                           std::move(loaded.store),
-                                           {.context = options.context,
-                                            .sequences = options.sequences,
-                                            .rows = rows,
-                                            .kv_encoding = options.kv_encoding,
-                                            .plan = plan}));
+  MOE_ASSIGN_OR_RETURN(
+      opened.backend,
+      make_vulkan_forward(std::move(device), dir.config, loaded.weights, dir.pack,
+                          std::move(loaded.store),
+                          {.context = options.context,
+                           .sequences = options.sequences,
+                           .rows = rows,
+                           .kv_encoding = options.kv_encoding,
+                           .is_exact = options.activations == ActivationType::kFloat32,
+                           .plan = plan}));
   return opened;
 }
 
@@ -169,14 +178,13 @@ bool has_gpu() {
 Result<OpenedBackend> open_auto(const EngineOptions& options, const SelectedModel& selected) {
   std::string reason = "no GPU that Vulkan can use";
   if (has_gpu()) {
-    Result<OpenedBackend> on_device = open_vulkan(options, selected.dir);
-    if (on_device.is_ok() && on_device.value().device->plan.holds_all_experts()) {
+    Result<OpenedBackend> on_device = open_vulkan(options, selected.dir, true);
+    if (on_device.is_ok()) {
       on_device.value().choice =
           "vulkan: " + on_device.value().device->name + " has room for the whole model";
       return on_device;
     }
-    reason = on_device.is_ok() ? on_device.value().device->name + " has no room for all experts"
-                               : on_device.status().message();
+    reason = on_device.status().message();
   }
   MOE_ASSIGN_OR_RETURN(OpenedBackend opened, open_cpu(options, selected));
   opened.choice = "cpu: " + reason;
@@ -190,7 +198,7 @@ Result<OpenedBackend> open_backend(const EngineOptions& options) {
   if (options.backend == Backend::kVulkan) {
     MOE_ASSIGN_OR_RETURN(const ModelDir dir,
                          open_model_dir(options.model, options.pack, options.overlays));
-    return open_vulkan(options, dir);
+    return open_vulkan(options, dir, false);
   }
   MOE_ASSIGN_OR_RETURN(const SelectedModel selected, open_selected_model(options));
   if (options.backend == Backend::kAuto) return open_auto(options, selected);

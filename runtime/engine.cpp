@@ -205,6 +205,11 @@ std::optional<DeviceReport> Engine::device_report() const {
   const auto* device = dynamic_cast<const VulkanBackend*>(impl_->backend.get());
   return device == nullptr ? std::nullopt : std::optional(device->report());
 }
+Result<double> Engine::device_read_rate() {
+  auto* device = dynamic_cast<VulkanBackend*>(impl_->backend.get());
+  if (device == nullptr) return unsupported(Where{}, "no device computes");
+  return device->read_rate();
+}
 const std::string& Engine::backend_choice() const { return impl_->choice; }
 
 }  // namespace moepack

@@ -85,6 +85,8 @@ class Engine {
   const std::optional<DeviceUse>& device_use() const;
   // What it did; nullopt where the processor computes.
   std::optional<DeviceReport> device_report() const;
+  // Bytes a second that a kernel reads of its memory; kUnsupported where the processor computes.
+  Result<double> device_read_rate();
   // With Backend::kAuto: what was chosen and why, for people; else empty.
   const std::string& backend_choice() const;
 

@@ -15,6 +15,7 @@ packages=(
   nlohmann-json3-dev libcli11-dev libxxhash-dev libpcre2-dev libutf8proc-dev
   libeigen3-dev libopenblas-dev zlib1g-dev libzstd-dev
   libvulkan-dev glslang-tools
+  mesa-vulkan-drivers vulkan-validationlayers  # a processor that plays a GPU, for tests
   libgtest-dev libbenchmark-dev
 )
 evidence_packages=(clang clang-format clang-tidy libclang-rt-14-dev ccache shellcheck)

@@ -164,6 +164,18 @@ void write_query(uint j, uint head) {
   args.stats.v[2 * at + 1] = total;
 }
 
+// This group's values for query j, into shared memory.
+void share_values(uint j) {
+  [[unroll]] for (uint n = 0; n < kVectors; ++n) {
+    const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
+    if (d < HEAD_DIM) {
+      [[unroll]] for (uint c = 0; c < 4; ++c) {
+        group_values[group * HEAD_DIM + d + c] = acc[j * kVectors + n][c];
+      }
+    }
+  }
+}
+
 void main() {
   row = gl_WorkGroupID.z;
   const BatchRow place = args.rows.v[row];
@@ -186,18 +198,13 @@ void main() {
   load_queries(first_head, heads);
   const vec2 stats = attend(begin, min(seen, begin + share));
   if (lane < QUERIES) group_stats[group * QUERIES + lane] = stats;
+  // Loops over registers are unrolled, and none is left early: the index stays a constant.
   [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-    if (j >= heads) break;
-    [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-      const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
-      if (d < HEAD_DIM) {
-        [[unroll]] for (uint c = 0; c < 4; ++c) {
-          group_values[group * HEAD_DIM + d + c] = acc[j * kVectors + n][c];
-        }
-      }
+    if (j < heads) {
+      share_values(j);
+      barrier();
+      write_query(j, first_head + j);
+      barrier();
     }
-    barrier();
-    write_query(j, first_head + j);
-    barrier();
   }
 }

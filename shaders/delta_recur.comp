@@ -72,10 +72,11 @@ void main() {
   for (uint first = 0; first < slice.count; first += kAhead) {
     [[unroll]] for (uint slot = 0; slot < kAhead; ++slot) {
       const uint t = first + slot;
-      if (t >= slice.count) break;
-      const float y = recur_token(s, slot, t);
-      if (is_valid && thread_id() % 8 == 0) {
-        args.mixed.v[(slice.first + t) * args.value_heads * VALUE_DIM + value_at] = y;
+      if (t < slice.count) {
+        const float y = recur_token(s, slot, t);
+        if (is_valid && thread_id() % 8 == 0) {
+          args.mixed.v[(slice.first + t) * args.value_heads * VALUE_DIM + value_at] = y;
+        }
       }
     }
   }

@@ -96,4 +96,11 @@ void dot_rows(RowRef rows[DOTS], InputRow from, uint input_row, Team team, Chunk
   [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] *= from.after;
 }
 
+// The same where nothing was loaded yet.
+void dot_rows(RowRef rows[DOTS], InputRow from, uint input_row, Team team, out float sums[DOTS]) {
+  Chunk w[IN_FLIGHT];
+  load_steps(rows, team.lane, team, w);
+  dot_rows(rows, from, input_row, team, w, sums);
+}
+
 #endif

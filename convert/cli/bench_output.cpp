@@ -66,13 +66,14 @@ Json or_null(const std::optional<double>& value) {
 Json llama_bench_json(const BenchSubject& subject, const SpeedResult& result) {
   const ModelSize& size = subject.engine->model_size();
   const KvEncoding kv_encoding = subject.engine->options().kv_encoding;
+  const std::optional<DeviceUse>& device = subject.engine->device_use();
   const std::vector<double> rates = result.samples_ts();
   std::vector<std::int64_t> samples;
   for (const double ns : result.samples_ns) samples.push_back(std::llround(ns));
   return {{"build_commit", MOEPACK_VERSION},
           {"cpu_info", subject.processor},
-          {"gpu_info", ""},
-          {"backends", "CPU"},
+          {"gpu_info", device.has_value() ? device->name + ", " + device->driver : ""},
+          {"backends", device.has_value() ? "Vulkan" : "CPU"},
           {"model_filename", subject.model},
           {"model_type", model_text(*subject.engine)},
           {"model_size", size.bytes},
@@ -187,17 +188,18 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
   };
   const ModelSize& size = subject.engine->model_size();
   const std::string speed = fixed(rates.tokens_per_second, 2) + " ± " + fixed(rates.deviation, 2);
-  const std::array<std::string, kColumns.size()> cells{model_text(*subject.engine),
-                                                       size_text(size.bytes),
-                                                       count_text(size.parameters),
-                                                       "CPU",
-                                                       std::to_string(subject.threads),
-                                                       speed_test_name(result.test),
-                                                       speed,
-                                                       fixed(100 * result.hit_rate(), 2),
-                                                       text(rates.gb_per_token, 4),
-                                                       text(rates.gb_per_second, 2),
-                                                       text(rates.share, 1, 100)};
+  const std::array<std::string, kColumns.size()> cells{
+      model_text(*subject.engine),
+      size_text(size.bytes),
+      count_text(size.parameters),
+      subject.engine->device_use().has_value() ? "Vulkan" : "CPU",
+      std::to_string(subject.threads),
+      speed_test_name(result.test),
+      speed,
+      fixed(100 * result.hit_rate(), 2),
+      text(rates.gb_per_token, 4),
+      text(rates.gb_per_second, 2),
+      text(rates.share, 1, 100)};
   for (std::size_t i = 0; i < cells.size(); ++i) {
     // The width counts bytes, and ± has two.
     const int width = kColumns[i].width + (&cells[i] == &cells[6] ? 1 : 0);

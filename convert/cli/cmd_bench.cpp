@@ -74,6 +74,12 @@ std::vector<SpeedTest> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
+// Of the memory that the weights are read from.
+Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
+  if (engine.device_use().has_value()) return engine.device_read_rate();
+  return measure_read_rate(threads);
+}
+
 Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
                  std::uint32_t threads, BenchOutput& output) {
   std::uint64_t context = 0;
@@ -84,12 +90,12 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   subject.threads = threads;
   subject.has_timing = flags.timing;
   MOE_RETURN_IF_ERROR(select_model(flags.engine).status());
-  MOE_ASSIGN_OR_RETURN(subject.read_rate, measure_read_rate(threads));
   EngineFlags engine_flags = flags.engine;
   engine_flags.threads = threads;
   // The sequence at the tests' depth, and the copy that a repetition uses up.
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(engine_flags, context, 2));
   note_long_context(context, engine->config());
+  MOE_ASSIGN_OR_RETURN(subject.read_rate, read_rate_of(*engine, threads));
   if (flags.timing) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;

@@ -60,6 +60,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.shared_logits = at.floats(t);
   s.choices = at.bytes(pairs * 8);
   s.row_error = at.bytes(t * 4);
+  s.arrived = at.bytes(t * 4);
   s.pairs = at.bytes(pairs * 4);
   s.offsets = at.bytes((c.num_experts + 2) * 4);
   s.tiles = at.bytes((pairs + c.num_experts + 2) * 12);
@@ -79,12 +80,6 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
 }
 
 }  // namespace
-
-std::uint32_t attention_splits(std::uint64_t context) {
-  constexpr std::uint64_t kTokens = 512;  // of a piece, until there are kMost
-  constexpr std::uint64_t kMost = 32;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(context / kTokens, 1, kMost));
-}
 
 std::uint64_t scratch_bytes(const ModelConfig& config, const ScratchLimits& limits) {
   Layout layout(0);

@@ -14,15 +14,11 @@ namespace moepack {
 constexpr std::uint32_t kFewRows = 8;
 // Rows of one call of logits().
 constexpr std::uint32_t kDeviceLogitRows = 16;
-// Pieces in which a context of so many tokens is attended to, each by a work group of its own, in
-// the path of few rows. It depends on nothing else, so that results do not either.
-std::uint32_t attention_splits(std::uint64_t context);
-
 struct ScratchLimits {
   std::uint64_t rows = 0;    // of a batch
   std::uint64_t slices = 1;  // sequences in it
   std::uint64_t shared_width = 0;
-  std::uint64_t splits = 1;  // pieces of a context, of attention in the path of few rows
+  std::uint64_t splits = 1;  // AttendShape::splits
 
   friend bool operator==(const ScratchLimits&, const ScratchLimits&) = default;
 };
@@ -49,6 +45,7 @@ struct DeviceScratch {
   std::uint64_t shared_logits = 0;     // [T]
   std::uint64_t choices = 0;           // [T, S] Choice
   std::uint64_t row_error = 0;         // [T] uint: the first layer whose numbers are not finite
+  std::uint64_t arrived = 0;           // [T] uint, zero between dispatches: RouterArgs
   std::uint64_t pairs = 0;             // [P] uint
   std::uint64_t offsets = 0;           // [E + 2] uint
   std::uint64_t tiles = 0;             // ExpertTile

@@ -1,6 +1,7 @@
 #include "runtime/vulkan/few_rows_path.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "runtime/model/layer_state.h"
@@ -11,6 +12,7 @@
 #include "shaders/down_args.h"
 #include "shaders/gate_up_args.h"
 #include "shaders/matvec_args.h"
+#include "shaders/router_args.h"
 #include "shaders/swiglu_args.h"
 
 namespace moepack {
@@ -82,15 +84,15 @@ class FewRowsPath final : public Path {
     }
   }
 
+  // The last work group of a row to be done with its logits makes the choices.
   void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
-    const DeviceLayer& weights = p_.weights.layers[layer];
-    const Inputs normed{.x = s_.hidden, .factor = weights.post_norm};
-    record_matvec(p_, list, weights.moe.router, normed, s_.router_logits, shape.rows);
-    if (weights.moe.has_shared) {
-      record_matvec(p_, list, weights.moe.shared_expert_gate, normed, s_.shared_logits, shape.rows);
+    const DeviceMoe& moe = p_.weights.layers[layer].moe;
+    std::uint32_t groups = router_groups(moe.router);
+    if (moe.has_shared) groups += router_groups(moe.shared_expert_gate);
+    record_router(list, moe.router, s_.router_logits, groups, shape, layer);
+    if (moe.has_shared) {
+      record_router(list, moe.shared_expert_gate, s_.shared_logits, groups, shape, layer);
     }
-    list.barrier();
-    record_choices(p_, list, shape, layer);
     list.barrier();
   }
 
@@ -128,6 +130,51 @@ class FewRowsPath final : public Path {
   }
 
  private:
+  std::uint32_t router_groups(const DeviceMatrix& w) const {
+    std::uint32_t groups = 0;
+    for (const DeviceRows& piece : w.pieces) {
+      groups += groups_for_rows(usual_shape(weight_rows(w), p_.device), piece.count, p_.device);
+    }
+    return groups;
+  }
+
+  // `groups`: of both products together.
+  void record_router(CommandList& list, const DeviceMatrix& w, std::uint64_t y,
+                     std::uint32_t groups, const BatchShape& shape, std::uint32_t layer) {
+    const DeviceLayer& weights = p_.weights.layers[layer];
+    const bool renormalise = std::get<SoftmaxRouterSpec>(weights.moe.routing).renormalise;
+    const WeightRows rows = weight_rows(w);
+    const WeightKernelShape cut = usual_shape(rows, p_.device);
+    std::vector<std::uint32_t> constants =
+        matvec_constants(rows, cut, p_.device, {.has_norm = true});
+    constants.insert(constants.end(), {c_.num_experts, c_.experts_per_token});
+    const VulkanKernel& kernel = weight_kernel(p_, "router", rows, std::move(constants));
+    for (const DeviceRows& piece : w.pieces) {
+      list.dispatch(kernel,
+                    shader::RouterArgs{.codes = piece.address[Component::kCodes],
+                                       .scales = piece.address[Component::kScales],
+                                       .biases = piece.address[Component::kBiases],
+                                       .x = s_.hidden,
+                                       .factor = weights.post_norm,
+                                       .tables = p_.weights.tables,
+                                       .y = y + piece.first * sizeof(float),
+                                       .batch = p_.tables.rows(),
+                                       .logits = s_.router_logits,
+                                       .shared_logits = s_.shared_logits,
+                                       .choices = s_.choices,
+                                       .row_error = s_.row_error,
+                                       .arrived = s_.arrived,
+                                       .rows = count32(piece.count),
+                                       .x_stride = count32(w.cols),
+                                       .y_stride = count32(w.rows),
+                                       .eps = c_.rms_norm_eps,
+                                       .groups = groups,
+                                       .options = (weights.moe.has_shared ? 1U : 0U) |
+                                                  (renormalise ? 2U : 0U) | layer << 2},
+                    {groups_for_rows(cut, piece.count, p_.device), shape.rows, 1});
+    }
+  }
+
   void add_mixed(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
     record_matvec(p_, list, w, {.x = s_.mixed, .adds = true}, s_.hidden, shape.rows);
     list.barrier();
@@ -137,50 +184,44 @@ class FewRowsPath final : public Path {
               std::uint32_t layer) {
     record_qk_prepare(p_, list, shape, layer);
     list.barrier();
-    // Eight keys at a time for each query of a group.
-    const std::uint32_t group = c_.num_heads / c_.num_kv_heads;
-    const std::uint32_t lanes = std::clamp<std::uint32_t>(p_.device.subgroup_size, 8, 32);
-    std::uint32_t queries = 1;
-    while (queries < group && queries < lanes && queries < 8) queries *= 2;
-    const std::uint32_t threads = 8 * lanes;
+    const AttendShape& cut = p_.attend;
     const std::uint32_t step = query_step(c_, weights.spec);
     const auto encoding = static_cast<std::uint32_t>(p_.kv_encoding);
-    list.dispatch(p_.kernels.get("attend", {threads, c_.head_dim, encoding, lanes, queries}),
-                  shader::AttendArgs{.rows = p_.tables.rows(),
-                                     .q = s_.projected,
-                                     .caches = p_.tables.states(layer),
-                                     .values = s_.split_values,
-                                     .stats = s_.split_stats,
-                                     .q_stride = c_.num_heads * step,
-                                     .q_step = step,
-                                     .num_heads = c_.num_heads,
-                                     .kv_heads = c_.num_kv_heads},
-                  {p_.splits, c_.num_kv_heads * groups_of(group, queries), shape.rows});
+    list.dispatch(
+        p_.kernels.get("attend", {cut.threads(), c_.head_dim, encoding, cut.lanes, cut.queries}),
+        shader::AttendArgs{.rows = p_.tables.rows(),
+                           .q = s_.projected,
+                           .caches = p_.tables.states(layer),
+                           .values = s_.split_values,
+                           .stats = s_.split_stats,
+                           .q_stride = c_.num_heads * step,
+                           .q_step = step,
+                           .num_heads = c_.num_heads,
+                           .kv_heads = c_.num_kv_heads},
+        {cut.splits, c_.num_kv_heads * cut.tiles, shape.rows});
     list.barrier();
-    list.dispatch(p_.kernels.get("attend_combine", {64, c_.head_dim, encoding}),
-                  shader::AttendCombineArgs{.rows = p_.tables.rows(),
-                                            .q = s_.projected,
-                                            .values = s_.split_values,
-                                            .stats = s_.split_stats,
-                                            .attended = s_.mixed,
-                                            .q_stride = c_.num_heads * step,
-                                            .q_step = step,
-                                            .num_heads = c_.num_heads,
-                                            .splits = p_.splits,
-                                            .block = threads / queries,
-                                            .has_gate = weights.spec.has_gate ? 1U : 0U},
-                  {c_.num_heads, shape.rows, 1});
+    list.dispatch(
+        p_.kernels.get("attend_combine", {groups_of(c_.head_dim, 64) * 64, c_.head_dim, encoding}),
+        shader::AttendCombineArgs{.rows = p_.tables.rows(),
+                                  .q = s_.projected,
+                                  .values = s_.split_values,
+                                  .stats = s_.split_stats,
+                                  .attended = s_.mixed,
+                                  .q_stride = c_.num_heads * step,
+                                  .q_step = step,
+                                  .num_heads = c_.num_heads,
+                                  .splits = cut.splits,
+                                  .block = cut.block(),
+                                  .has_gate = weights.spec.has_gate ? 1U : 0U},
+        {c_.num_heads, shape.rows, 1});
     list.barrier();
   }
 
   void step_delta(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
                   std::uint32_t layer) {
-    // Eight lanes a column, as many columns at once as a work group of 1024 has.
-    const std::uint32_t threads =
-        std::min<std::uint32_t>(1024, groups_of(8 * c_.linear_value_dim, 64) * 64);
-    const std::uint32_t columns = groups_of(8 * c_.linear_value_dim, threads);
-    list.dispatch(p_.kernels.get("delta_step", {threads, c_.linear_key_dim, c_.linear_value_dim,
-                                                c_.linear_conv_taps, columns}),
+    const DeltaStepShape cut = delta_step_shape(c_.linear_value_dim);
+    list.dispatch(p_.kernels.get("delta_step", {cut.threads, c_.linear_key_dim, c_.linear_value_dim,
+                                                c_.linear_conv_taps, cut.columns}),
                   shader::DeltaStepArgs{.slices = p_.tables.slices(),
                                         .states = p_.tables.states(layer),
                                         .qkv = s_.projected,

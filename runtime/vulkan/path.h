@@ -16,6 +16,7 @@
 #include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/device_weights.h"
 #include "runtime/vulkan/kernel_set.h"
+#include "runtime/vulkan/mixer_shapes.h"
 
 namespace moepack {
 
@@ -30,7 +31,7 @@ struct PathParts {
   const BatchTables& tables;
   const DeviceBuffer& scratch_buffer;  // that `scratch` lies in
   KvEncoding kv_encoding = KvEncoding::kFloat32;
-  std::uint32_t splits = 1;  // attention_splits() of the context
+  AttendShape attend;  // of the model, the device and the context
   // Work groups over the outputs of expert products, one grid each (expert_grid_widths()).
   std::vector<std::uint32_t> grid_widths;
 };

@@ -25,12 +25,12 @@ inline WeightRows weight_rows(const DeviceMatrix& matrix) {
           .rows = matrix.rows};
 }
 inline WeightRows weight_rows(const ProjectionLayout& projection) {
-  return {.format = projection.format,
-          .cols = projection.cols,
-          .alignment =
-              row_alignment(projection.format, projection.cols,
-                            DeviceArena::kAlignment | projection.offset_of(Component::kCodes)),
-          .rows = projection.rows};
+  return {
+      .format = projection.format,
+      .cols = projection.cols,
+      .alignment = row_alignment(projection.format, projection.cols,
+                                 DeviceArena::kAlignment | projection.offset_of(Component::kCodes)),
+      .rows = projection.rows};
 }
 // The kernel of an operation for a format.
 inline const VulkanKernel& weight_kernel(const PathParts& parts, std::string_view operation,

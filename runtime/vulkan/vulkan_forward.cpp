@@ -10,6 +10,7 @@
 
 #include "runtime/model/finite.h"
 #include "runtime/model/kernel_support.h"
+#include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
 #include "runtime/vulkan/path_steps.h"
 #include "runtime/vulkan/prompt_path.h"
@@ -55,7 +56,10 @@ class VulkanForward final : public VulkanBackend {
         pack_(pack),
         store_(std::move(store)),
         options_(options),
-        kernels_(*device_) {}
+        kernels_(*device_),
+        seen_(device_->info()) {
+    if (options.is_exact) seen_.has_cooperative_matrix = false;
+  }
 
   Status open(const ModelWeights& weights);
 
@@ -84,6 +88,7 @@ class VulkanForward final : public VulkanBackend {
     experts_->reset_stats();
   }
   StageTimes& stage_times() override { return times_; }
+  Result<double> read_rate() override { return device_read_rate(*device_); }
   DeviceReport report() const override {
     DeviceReport report{.work = work_, .kernels = kernel_times_};
     report.work.submissions = device_->submissions();
@@ -96,6 +101,9 @@ class VulkanForward final : public VulkanBackend {
             .context = options_.context,
             .tiled_v_heads = tiled_v_heads_,
             .kv_encoding = options_.kv_encoding};
+  }
+  AttendShape attend() const {
+    return attend_shape(config_, device_->info().subgroup_size, options_.context);
   }
   Status make_memory();
   Status write_grids();
@@ -128,6 +136,7 @@ class VulkanForward final : public VulkanBackend {
   KernelTimes kernel_times_;
 
   KernelSet kernels_;
+  VulkanDeviceInfo seen_;  // what the paths may use of the device
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<DeviceExperts> experts_;
   DeviceBuffer scratch_memory_;
@@ -167,7 +176,7 @@ Status VulkanForward::make_memory() {
   const ScratchLimits limits{.rows = options_.rows,
                              .slices = options_.sequences,
                              .shared_width = config_.shared_expert_width,
-                             .splits = attention_splits(options_.context)};
+                             .splits = attend().splits};
   MOE_ASSIGN_OR_RETURN(scratch_memory_,
                        device_->allocate(scratch_bytes(config_, limits), MemoryKind::kDevice));
   scratch_ = scratch_at(config_, limits, scratch_memory_.address());
@@ -185,7 +194,11 @@ Status VulkanForward::make_memory() {
   return write_grids();
 }
 
+// What kernels count on before they first run.
 Status VulkanForward::write_grids() {
+  const std::vector<std::uint32_t> zeros(options_.rows);
+  MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, scratch_.arrived - scratch_memory_.address(),
+                                      std::as_bytes(std::span(zeros))));
   std::vector<shader::DispatchSize> grids;
   for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
   return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),
@@ -194,7 +207,7 @@ Status VulkanForward::write_grids() {
 
 PathParts VulkanForward::parts() const {
   return {.config = config_,
-          .device = device_->info(),
+          .device = seen_,
           .kernels = const_cast<KernelSet&>(kernels_),
           .weights = *weights_,
           .experts = *experts_,
@@ -202,7 +215,7 @@ PathParts VulkanForward::parts() const {
           .tables = *tables_,
           .scratch_buffer = scratch_memory_,
           .kv_encoding = options_.kv_encoding,
-          .splits = attention_splits(options_.context),
+          .attend = attend(),
           .grid_widths = expert_grid_widths(config_)};
 }
 

@@ -25,6 +25,8 @@ struct VulkanForwardOptions {
   std::uint64_t sequences = 1;  // most slices of a batch
   std::uint64_t rows = 0;       // most tokens of a batch
   KvEncoding kv_encoding = KvEncoding::kFloat32;
+  // Products of many rows in float32, not in 16-bit floats on cooperative matrices.
+  bool is_exact = true;
   VulkanPlan plan;
 };
 
@@ -32,6 +34,8 @@ class VulkanBackend : public ForwardBackend {
  public:
   virtual const VulkanDeviceInfo& device() const = 0;
   virtual DeviceReport report() const = 0;
+  // device_read_rate() of its device.
+  virtual Result<double> read_rate() = 0;
 };
 
 // kUnsupported, by name, where the model has something that the kernels do not know. Pure.

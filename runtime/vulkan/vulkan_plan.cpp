@@ -38,6 +38,13 @@ Status does_not_fit(const VulkanPlan& plan, std::uint64_t available) {
 
 }  // namespace
 
+AttendShape attend_shape(const ModelConfig& config, std::uint32_t subgroup_size,
+                         std::uint64_t context) {
+  if (config.num_heads == 0) return {};
+  return attend_shape(config.num_heads, config.num_kv_heads, config.head_dim, subgroup_size,
+                      context);
+}
+
 Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pack,
                                const VulkanRequest& request) {
   VulkanPlan plan;
@@ -46,10 +53,11 @@ Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pa
       .config = config, .context = request.context, .kv_encoding = request.kv_encoding};
   plan.key_value_bytes = vulkan_key_value_bytes(shape) * request.sequences;
   plan.recurrent_bytes = vulkan_state_bytes(shape) * request.sequences - plan.key_value_bytes;
-  plan.scratch_bytes = scratch_bytes(config, {.rows = request.rows,
-                                              .slices = request.sequences,
-                                              .shared_width = config.shared_expert_width,
-                                              .splits = attention_splits(request.context)});
+  plan.scratch_bytes = scratch_bytes(
+      config, {.rows = request.rows,
+               .slices = request.sequences,
+               .shared_width = config.shared_expert_width,
+               .splits = attend_shape(config, request.subgroup_size, request.context).splits});
   plan.all_expert_bytes = DeviceExperts::all_bytes(pack);
   plan.expert_floor_bytes = DeviceExperts::slot_bytes(pack) * config.experts_per_token;
   const std::uint64_t available = request.budget != 0

@@ -8,13 +8,15 @@
 #include "formats/config/model_config.h"
 #include "formats/pack/pack_manifest.h"
 #include "runtime/model/kv_encoding.h"
+#include "runtime/vulkan/mixer_shapes.h"
 
 namespace moepack {
 
 struct VulkanRequest {
-  std::uint64_t context = 0;    // tokens of a sequence
-  std::uint64_t sequences = 1;  // at the same time
-  std::uint64_t rows = 0;       // tokens of a batch
+  std::uint64_t context = 0;         // tokens of a sequence
+  std::uint64_t sequences = 1;       // at the same time
+  std::uint64_t rows = 0;            // tokens of a batch
+  std::uint32_t subgroup_size = 32;  // of the device
   KvEncoding kv_encoding = KvEncoding::kFloat32;
   std::uint64_t resident_bytes = 0;  // resident_memory() of the model
   std::uint64_t free_bytes = 0;      // of the device
@@ -37,6 +39,10 @@ struct VulkanPlan {
   }
   std::uint64_t total_bytes() const { return fixed_bytes() + expert_bytes; }
 };
+
+// How attention of one row is cut, for a model, a device and the longest context.
+AttendShape attend_shape(const ModelConfig& config, std::uint32_t subgroup_size,
+                         std::uint64_t context);
 
 // kInvalidArgument, with every part in bytes and the flag to change, when the device has no room
 // for the fixed parts and the experts of one token. Pure.

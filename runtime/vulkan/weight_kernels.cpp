@@ -14,7 +14,7 @@ constexpr std::uint32_t kMostLanes = 32;
 // Of one product: several for every core of a large device.
 constexpr std::uint64_t kMostGroups = 1024;
 constexpr std::uint32_t kMostThreads = 1024;
-constexpr std::uint64_t kFewRows = 2048;
+constexpr std::uint64_t kSmallMatrixRows = 2048;
 // Chunks and weights of a row that a lane has in flight.
 constexpr std::uint64_t kMostSteps = 8;
 constexpr std::uint64_t kMostWeights = 128;
@@ -115,7 +115,7 @@ WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo&
     if (lanes_in_use(chunks, lanes) > lanes_in_use(chunks, shape.lanes)) shape.lanes = lanes;
   }
   // What a small matrix needs is in flight at once; a large one has other teams for that.
-  if (weights.rows != 0 && weights.rows <= kFewRows) shape.rows = 1;
+  if (weights.rows != 0 && weights.rows <= kSmallMatrixRows) shape.rows = 1;
   const std::uint64_t steps = shape.rows == 1 ? std::min(kMostWeights / chunk, kMostSteps) : 2;
   shape.steps = static_cast<std::uint32_t>(std::min(divide_up(chunks, shape.lanes), steps));
   return shape;

@@ -1,0 +1,38 @@
+#ifndef MOEPACK_SHADERS_ROUTER_ARGS_H
+#define MOEPACK_SHADERS_ROUTER_ARGS_H
+
+#include "shaders/route_args.h"
+
+MOE_SHADER_STRUCTS
+
+/* A product as matvec forms it, and then what route does: the last work group of a row to be done
+   routes it, which saves a dispatch and a barrier. Products of the router and, where there is a shared
+   expert, of its gate are dispatches of this program with no barrier between them; they name the same
+   logits and choices. Grid: work groups over the rows of W (any number), rows of the batch.
+   Specialization constants: those of matvec, then 12 the number of routed experts, 13 the number
+   chosen. */
+struct RouterArgs {
+  MOE_ADDRESS(Words) codes;
+  MOE_ADDRESS(Words) scales;
+  MOE_ADDRESS(Words) biases;
+  MOE_ADDRESS(F32) x;             /* [batch][x_stride] */
+  MOE_ADDRESS(F32) factor;        /* [cols] */
+  MOE_ADDRESS(Halves) tables;
+  MOE_ADDRESS(F32) y;             /* where row 0 of W goes: in logits, or shared_logits */
+  MOE_ADDRESS(BatchRows) batch;
+  MOE_ADDRESS(F32) logits;        /* [batch][experts] */
+  MOE_ADDRESS(F32) shared_logits; /* [batch] */
+  MOE_ADDRESS(Choices) choices;   /* as in RouteArgs */
+  MOE_ADDRESS(Words) row_error;
+  MOE_ADDRESS(Words) arrived;     /* [batch], zero before the first use; left at zero */
+  uint rows;                      /* of W */
+  uint x_stride;
+  uint y_stride;
+  float eps;
+  uint groups;  /* work groups of a row of the batch, of all dispatches together */
+  uint options; /* bit 0: has a shared expert, bit 1: renormalise, from bit 2 on: layer */
+};
+
+MOE_SHADER_STRUCTS_END
+
+#endif
