@@ -28,8 +28,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint32_t kThreads = 128;  // of a product
-constexpr std::uint32_t kTile = 64;
+constexpr std::uint32_t kThreads = 128;
 constexpr std::uint32_t kRepeats = 24;  // dispatches of a submission
 
 struct Options {
@@ -50,6 +49,10 @@ struct Shape {
 
 std::uint32_t groups_of(std::uint32_t count, std::uint32_t size) {
   return (count + size - 1) / size;
+}
+
+GroupCount grid_of(const ProductTile& tile, std::uint32_t outputs, std::uint32_t tokens) {
+  return {groups_of(outputs, tile.outputs), groups_of(tokens, tile.tokens), 1};
 }
 
 // Everything that may fail here ends the program: it measures and does nothing else.
@@ -95,7 +98,8 @@ class Bench {
     const auto record = [&](CommandList& list, bool cooperative, std::uint32_t turn) {
       const std::uint64_t at = weights.address() + turn % options_.copies * stride;
       list.dispatch(
-          kernel("matmul", format, shape.cols, cooperative, 0),
+          kernel("matmul", format, shape.cols, cooperative,
+                 dense_tile(shape.outputs, options_.rows, cooperative)),
           shader::MatmulArgs{.codes = at,
                              .scales = at + bytes[Component::kCodes],
                              .biases = at + bytes[Component::kCodes] + bytes[Component::kScales],
@@ -108,7 +112,8 @@ class Bench {
                              .x_stride = cooperative ? halves.stride : shape.cols,
                              .y_stride = shape.outputs,
                              .add = 0},
-          {groups_of(shape.outputs, kTile), groups_of(options_.rows, kTile), 1});
+          grid_of(dense_tile(shape.outputs, options_.rows, cooperative), shape.outputs,
+                  options_.rows));
     };
     const double flops = 2.0 * options_.rows * shape.outputs * shape.cols;
     const std::string name =
@@ -151,11 +156,11 @@ class Bench {
     const auto up_at = static_cast<std::uint32_t>(up_stride);
     const auto record_first = [&](CommandList& list, bool cooperative, std::uint32_t) {
       list.dispatch(
-          kernel("gate_up_matmul", format, options_.hidden, cooperative, 0),
+          kernel("gate_up_matmul", format, options_.hidden, cooperative, expert_tile(cooperative)),
           shader::GateUpMatmulArgs{.records = up_records.address(),
                                    .kinds = 0,
                                    .pairs = pairs_.address(),
-                                   .tiles = tiles_.address(),
+                                   .tiles = tiles_[cooperative].address(),
                                    .tables = tables_.address(),
                                    .x = cooperative ? x_halves.rows.address() : x.address(),
                                    .x_scales = x_halves.scales.address(),
@@ -170,15 +175,16 @@ class Bench {
                                    .x_stride = cooperative ? x_halves.stride : options_.hidden,
                                    .slots = options_.used,
                                    .kind = 0},
-          {groups_of(options_.width, kTile / 2), tile_count_, 1});
+          {groups_of(options_.width, expert_tile(cooperative).outputs / 2),
+           tile_counts_[cooperative], 1});
     };
     const auto record_second = [&](CommandList& list, bool cooperative, std::uint32_t) {
       list.dispatch(
-          kernel("expert_matmul", format, options_.width, cooperative, 0),
+          kernel("expert_matmul", format, options_.width, cooperative, expert_tile(cooperative)),
           shader::ExpertMatmulArgs{.records = down_records.address(),
                                    .kinds = 0,
                                    .pairs = pairs_.address(),
-                                   .tiles = tiles_.address(),
+                                   .tiles = tiles_[cooperative].address(),
                                    .tables = tables_.address(),
                                    .x = cooperative ? act_halves.rows.address() : act.address(),
                                    .x_scales = act_halves.scales.address(),
@@ -190,7 +196,8 @@ class Bench {
                                    .x_stride = cooperative ? act_halves.stride : options_.width,
                                    .pairs_per_input = 1,
                                    .kind = 0},
-          {groups_of(options_.hidden, kTile), tile_count_, 1});
+          {groups_of(options_.hidden, expert_tile(cooperative).outputs), tile_counts_[cooperative],
+           1});
     };
     const double second_conversion = time([&](CommandList& list, std::uint32_t) {
       convert(list, act, act_halves, pairs, options_.width);
@@ -268,11 +275,12 @@ class Bench {
     need(kernels_.status());
   }
   const VulkanKernel& kernel(std::string_view operation, const WeightFormat& format,
-                             std::uint64_t cols, bool cooperative, std::uint64_t codes) {
-    const VulkanKernel& found = kernels_.get(
-        shader_name(operation, format) + (cooperative ? "_cm" : ""),
-        {kThreads, static_cast<std::uint32_t>(cols), row_alignment(format, cols, codes),
-         format.group_size, format.scale_type == DType::kF16 ? 1U : 0U});
+                             std::uint64_t cols, bool cooperative, const ProductTile& tile) {
+    const WeightRows weights{
+        .format = format, .cols = cols, .alignment = row_alignment(format, cols, 0)};
+    const VulkanKernel& found =
+        kernels_.get(shader_name(operation, format) + (cooperative ? "_cm" : ""),
+                     product_constants(weights, tile));
     need(kernels_.status());
     return found;
   }
@@ -290,19 +298,23 @@ class Bench {
       }
     }
     std::vector<std::uint32_t> pairs;
+    for (const auto& some : by_expert) pairs.insert(pairs.end(), some.begin(), some.end());
+    pairs_ = put(pairs);
+    for (const bool cooperative : {false, true}) cut(by_expert, cooperative);
+  }
+  void cut(const std::vector<std::vector<std::uint32_t>>& by_expert, bool cooperative) {
+    const std::uint32_t most = expert_tile(cooperative).tokens;
     std::vector<shader::ExpertTile> tiles;
+    std::uint32_t first = 0;
     for (std::uint32_t e = 0; e < options_.experts; ++e) {
       const auto count = static_cast<std::uint32_t>(by_expert[e].size());
-      for (std::uint32_t at = 0; at < count; at += MOE_TILE_PAIRS) {
-        tiles.push_back({.expert = e,
-                         .first = static_cast<std::uint32_t>(pairs.size()) + at,
-                         .count = std::min<std::uint32_t>(MOE_TILE_PAIRS, count - at)});
+      for (std::uint32_t at = 0; at < count; at += most) {
+        tiles.push_back({.expert = e, .first = first + at, .count = std::min(most, count - at)});
       }
-      pairs.insert(pairs.end(), by_expert[e].begin(), by_expert[e].end());
+      first += count;
     }
-    tile_count_ = static_cast<std::uint32_t>(tiles.size());
-    pairs_ = put(pairs);
-    tiles_ = put(tiles);
+    tile_counts_[cooperative] = static_cast<std::uint32_t>(tiles.size());
+    tiles_[cooperative] = put(tiles);
   }
 
   // Seconds of one dispatch with its barrier, the best of five submissions.
@@ -369,8 +381,8 @@ class Bench {
   KernelSet kernels_{device_};
   DeviceBuffer tables_;
   DeviceBuffer pairs_;
-  DeviceBuffer tiles_;
-  std::uint32_t tile_count_ = 0;
+  DeviceBuffer tiles_[2];  // of the plain and the cooperative form
+  std::uint32_t tile_counts_[2] = {};
 };
 
 void measure_all(const Options& options) {

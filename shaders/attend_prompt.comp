@@ -20,6 +20,7 @@ const uint kDims = 16;   // of queries and keys that lie in shared memory at onc
 const uint kRows = 8;    // of values that do
 const uint kVectors = (HEAD_DIM + 63) / 64;  // of four values of the result, per thread and query
 const uint kHeadVectors = HEAD_DIM / 4;
+const uint kThreadValues = (kRows * kHeadVectors + kThreads - 1) / kThreads;
 const float kLeast = -3.0e38;
 const uint kNone = 0xffffffffu;
 
@@ -38,6 +39,8 @@ uint shared_by;    // query heads that share a head of keys
 uint first_query;  // of the tile, in the slice
 uint tile_row;     // of the four queries that this thread has results of
 uint column;       // and its first vector of them
+uint query_seen;   // keys that the query sees which this thread loads
+uint query_at;     // and where it lies
 vec4 acc[4 * kVectors];
 
 // Keys that a query of the tile sees; 0 when there is no such query.
@@ -53,33 +56,45 @@ uint query_index(uint query) {
          (kv_head * shared_by + n % shared_by) * args.q_step;
 }
 
+// What a thread puts into shared memory next: it is loaded before the sums that come first, so that
+// these need not wait.
+vec4 next_query;
+vec4 next_key;
+vec4 next_values[kThreadValues];
+
 // Queries' and keys' dims from `d` on; a thread takes four of a query and of a key.
-void stage_dims(uint d, uint first_key, uint keys) {
+void fetch_dims(uint d, uint first_key, uint keys) {
   const uint i = thread_id() / 4;
-  const uint part = thread_id() % 4;
-  const uint at = d + 4 * part;
-  vec4 q = vec4(0.0);
-  vec4 k = vec4(0.0);
-  if (at < HEAD_DIM && seen_by(i) != 0) {
-    const uint index = query_index(i) + at;
-    q = vec4(args.q.v[index], args.q.v[index + 1], args.q.v[index + 2], args.q.v[index + 3]);
+  const uint at = d + thread_id() % 4 * 4;
+  next_query = vec4(0.0);
+  next_key = vec4(0.0);
+  if (at < HEAD_DIM && query_seen != 0) {
+    const uint index = query_at + at;
+    next_query =
+        vec4(args.q.v[index], args.q.v[index + 1], args.q.v[index + 2], args.q.v[index + 3]);
   }
   if (at < HEAD_DIM && first_key + i < keys) {
-    k = kv_load4(cache, kv_index(first_key + i, 0, kv_head, args.kv_heads) + at);
-  }
-  [[unroll]] for (uint c = 0; c < 4; ++c) {
-    staged[(4 * part + c) * kStride + i / 4][i % 4] = q[c];
-    staged[(kDims + 4 * part + c) * kStride + i / 4][i % 4] = k[c];
+    next_key = kv_load4(cache, kv_index(first_key + i, 0, kv_head, args.kv_heads) + at);
   }
 }
 
-// Scores of four queries and four keys, into shared memory.
+void stage_dims() {
+  const uint i = thread_id() / 4;
+  const uint part = thread_id() % 4;
+  [[unroll]] for (uint c = 0; c < 4; ++c) {
+    staged[(4 * part + c) * kStride + i / 4][i % 4] = next_query[c];
+    staged[(kDims + 4 * part + c) * kStride + i / 4][i % 4] = next_key[c];
+  }
+}
+
+// Scores of four queries and four keys, into shared memory; fetch_dims(0, …) came before.
 void score(uint first_key, uint keys) {
   const uint key_column = thread_id() % 16;
   vec4 sums[4] = vec4[4](vec4(0.0), vec4(0.0), vec4(0.0), vec4(0.0));  // [key][query]
   for (uint d = 0; d < HEAD_DIM; d += kDims) {
-    stage_dims(d, first_key, keys);
+    stage_dims();
     barrier();
+    if (d + kDims < HEAD_DIM) fetch_dims(d + kDims, first_key, keys);
     [[unroll]] for (uint i = 0; i < kDims; ++i) {
       const vec4 q = staged[i * kStride + tile_row];
       const vec4 k = staged[(kDims + i) * kStride + key_column];
@@ -124,14 +139,22 @@ void weigh(uint first_key, inout float most, inout float total) {
   if (part == 0) factors[query] = factor;
 }
 
-void stage_values(uint first_key, uint keys) {
-  for (uint i = thread_id(); i < kRows * kHeadVectors; i += kThreads) {
+void fetch_values(uint first_key, uint keys) {
+  [[unroll]] for (uint n = 0; n < kThreadValues; ++n) {
+    const uint i = thread_id() + n * kThreads;
     const uint key = first_key + i / kHeadVectors;
-    vec4 v = vec4(0.0);
-    if (key < keys) {
-      v = kv_load4(cache, kv_index(key, 1, kv_head, args.kv_heads) + i % kHeadVectors * 4);
+    next_values[n] = vec4(0.0);
+    if (i < kRows * kHeadVectors && key < keys) {
+      next_values[n] =
+          kv_load4(cache, kv_index(key, 1, kv_head, args.kv_heads) + i % kHeadVectors * 4);
     }
-    staged[i] = v;
+  }
+}
+
+void stage_values() {
+  [[unroll]] for (uint n = 0; n < kThreadValues; ++n) {
+    const uint i = thread_id() + n * kThreads;
+    if (i < kRows * kHeadVectors) staged[i] = next_values[n];
   }
 }
 
@@ -148,6 +171,7 @@ void add_value(uint key, uint at, uint row, uvec4 seen, bool is_masked) {
   }
 }
 
+// fetch_values(first_key, …) came before.
 void add_values(uint first_key, uint keys, uvec4 seen) {
   [[unroll]] for (uint i = 0; i < 4; ++i) {
     const float factor = factors[4 * tile_row + i];
@@ -155,8 +179,13 @@ void add_values(uint first_key, uint keys, uvec4 seen) {
   }
   const bool is_masked = first_key + kBlock > seen_by(0);
   for (uint first = 0; first < kBlock; first += kRows) {
-    stage_values(first_key + first, keys);
+    stage_values();
     barrier();
+    if (first + kRows < kBlock) {
+      fetch_values(first_key + first + kRows, keys);
+    } else {
+      fetch_dims(0, first_key + kBlock, keys);
+    }
     if (is_masked) {
       for (uint r = 0; r < kRows; ++r) {
         add_value(first_key + first + r, first + r, r, seen, true);
@@ -195,6 +224,8 @@ void main() {
   cache = args.caches.v[gl_WorkGroupID.z];
   tile_row = thread_id() / 16;
   column = thread_id() % 16;
+  query_seen = seen_by(thread_id() / 4);
+  query_at = query_index(thread_id() / 4);
   [[unroll]] for (uint i = 0; i < 4 * kVectors; ++i) acc[i] = vec4(0.0);
   uvec4 seen;
   [[unroll]] for (uint i = 0; i < 4; ++i) seen[i] = seen_by(4 * tile_row + i);
@@ -203,8 +234,10 @@ void main() {
   const uint keys = slice.position + last / shared_by + 1;
   float most = kLeast;
   float total = 0.0;
+  fetch_dims(0, 0, keys);
   for (uint key = 0; key < keys; key += kBlock) {
     score(key, keys);
+    fetch_values(key, keys);
     barrier();
     weigh(key, most, total);
     barrier();

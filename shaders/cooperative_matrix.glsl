@@ -6,7 +6,7 @@
 //       16-bit floats from tile_weights or tile_inputs: 16 rows of 16 columns, kPitch vectors apart,
 //       from vector `at`
 //   ADD_PRODUCT(rows, tokens, sums)  to float32 sums [row][token]
-//   STORE_SUMS(sums, at)             to tile_sums, [token][row]
+//   STORE_SUMS(sums, at)             to tile_weights as float32, [token][row], from vector `at`
 // They are macros because fragments are not copied into functions and out of them.
 #ifndef MOEPACK_SHADERS_COOPERATIVE_MATRIX_GLSL
 #define MOEPACK_SHADERS_COOPERATIVE_MATRIX_GLSL
@@ -42,7 +42,9 @@ void add_product(uint rows, uint tokens, inout Sums sums) {
 
 void store_sums(Sums sums, uint at) {
   for (uint i = 0; i < 8; ++i) {
-    tile_sums[at + (fragment_lane() % 2 * 8 + i) * 16 + fragment_lane() / 2] = sums.v[i];
+    const uint row = fragment_lane() / 2;
+    const uint token = fragment_lane() % 2 * 8 + i;
+    tile_weights[at + token * 4 + row / 4][row % 4] = floatBitsToUint(sums.v[i]);
   }
 }
 
@@ -61,7 +63,7 @@ uint fragment_lane() { return gl_SubgroupInvocationID; }
 #define LOAD_ROWS(factors, at) coopMatLoadNV(factors, tile_weights, at, kPitch, false)
 #define LOAD_TOKENS(factors, at) coopMatLoadNV(factors, tile_inputs, at, kPitch, true)
 #define ADD_PRODUCT(rows, tokens, sums) sums = coopMatMulAddNV(rows, tokens, sums)
-#define STORE_SUMS(sums, at) coopMatStoreNV(sums, tile_sums, at, 16, true)
+#define STORE_SUMS(sums, at) coopMatStoreNV(sums, tile_weights, at, 4, true)
 
 #endif
 

@@ -7,8 +7,8 @@
 MOE_SHADER_STRUCTS
 
 /* y[pair] = W x[pair / pairs_per_input] with W of the pair's expert: the down projection
-   (pairs_per_input 1), or gate or up alone (slots); grid {outputs / 64 rounded up, tiles}, groups of
-   128 threads. */
+   (pairs_per_input 1), or gate or up alone (slots); grid {outputs / tile rows rounded up, tiles}
+   (matmul_tile.glsl). */
 struct ExpertMatmulArgs {
   MOE_ADDRESS(Words2) records; /* [experts + 1] addresses; 0: absent, its pairs are skipped */
   MOE_ADDRESS(Words) kinds;    /* [experts + 1], or 0: tiles of experts of another kind are left alone */

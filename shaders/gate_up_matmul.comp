@@ -4,9 +4,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
 #include "shaders/gate_up_matmul_args.h"
-#include "shaders/matmul_tile.glsl"
 
 layout(local_size_x_id = 0) in;
+
+#include "shaders/matmul_tile.glsl"
+
 layout(push_constant, scalar) uniform Push { GateUpMatmulArgs args; };
 
 #include "shaders/expert_tile.glsl"

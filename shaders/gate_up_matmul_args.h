@@ -7,7 +7,7 @@
 MOE_SHADER_STRUCTS
 
 /* act[pair] = silu(W_gate x[row]) * (W_up x[row]) of the pair's expert and row = pair / slots; grid
-   {width / 32 rounded up, tiles}, groups of 128 threads. */
+   {width / half the tile rows, rounded up, tiles} (matmul_tile.glsl). */
 struct GateUpMatmulArgs {
   MOE_ADDRESS(Words2) records; /* [experts + 1] addresses; 0: absent, its pairs are skipped */
   MOE_ADDRESS(Words) kinds;    /* [experts + 1], or 0: tiles of experts of another kind are left alone */

@@ -4,9 +4,11 @@
 #include "shaders/common.glsl"
 #include "shaders/addresses.glsl"
 #include "shaders/matmul_args.h"
-#include "shaders/matmul_tile.glsl"
 
 layout(local_size_x_id = 0) in;
+
+#include "shaders/matmul_tile.glsl"
+
 layout(push_constant, scalar) uniform Push { MatmulArgs args; };
 
 uint first_output() { return gl_WorkGroupID.x * kTileRows; }

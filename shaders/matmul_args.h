@@ -5,8 +5,8 @@
 
 MOE_SHADER_STRUCTS
 
-/* y[t][r] (+)= sum over c of W[r][c] * x[t][c]; grid {outputs / 64, rows / 64} rounded up, groups of
-   128 threads. */
+/* y[t][r] (+)= sum over c of W[r][c] * x[t][c]; grid {outputs / tile rows,
+   rows / tile tokens} rounded up (matmul_tile.glsl). */
 struct MatmulArgs {
   MOE_ADDRESS(Words) codes;   /* of W */
   MOE_ADDRESS(Halves) scales; /* affine formats */

@@ -19,8 +19,7 @@ namespace moepack {
 namespace {
 
 constexpr std::uint32_t kThreads = 256;
-constexpr std::uint32_t kMatmulThreads = 128;
-constexpr std::uint32_t kTile = 64;  // outputs and rows of a tile of matmul
+constexpr std::uint32_t kHalfThreads = 128;
 
 class PromptPath final : public Path {
  public:
@@ -100,6 +99,8 @@ class PromptPath final : public Path {
     std::uint64_t rows = 0;
     std::uint64_t scales = 0;  // 0: floats
     std::uint32_t stride = 0;  // elements; 0: the matrix's columns
+
+    bool is_halves() const { return scales != 0; }
   };
   static Inputs exactly(std::uint64_t floats) { return {.rows = floats}; }
   // With weights of 32-bit floats a product is of those.
@@ -113,7 +114,7 @@ class PromptPath final : public Path {
   // read the last one lies before a barrier.
   void halve(CommandList& list, std::uint64_t x, std::uint32_t rows, std::uint64_t cols) {
     if (!has_matrices_) return;
-    list.dispatch(p_.kernels.get("half_rows", {kMatmulThreads}),
+    list.dispatch(p_.kernels.get("half_rows", {kHalfThreads}),
                   shader::HalfRowsArgs{.x = x,
                                        .y = s_.halves,
                                        .scales = s_.half_scales,
@@ -125,9 +126,9 @@ class PromptPath final : public Path {
   }
 
   const VulkanKernel& tile_kernel(std::string operation, const WeightRows& rows,
-                                  const Inputs& inputs) {
-    return p_.kernels.get(shader_name(operation, rows.format) + (inputs.scales != 0 ? "_cm" : ""),
-                          embed_constants(rows, kMatmulThreads));
+                                  const Inputs& inputs, const ProductTile& tile) {
+    return p_.kernels.get(shader_name(operation, rows.format) + (inputs.is_halves() ? "_cm" : ""),
+                          product_constants(rows, tile));
   }
 
   void norm(CommandList& list, DeviceFloats factor, const BatchShape& shape) {
@@ -146,7 +147,8 @@ class PromptPath final : public Path {
   // y = W x, or y += W x, of all rows; no barrier.
   void matmul(CommandList& list, const DeviceMatrix& w, const Inputs& x, std::uint64_t y,
               std::uint32_t rows, bool add) {
-    const VulkanKernel& kernel = tile_kernel("matmul", weight_rows(w), x);
+    const ProductTile tile = dense_tile(w.rows, rows, x.is_halves());
+    const VulkanKernel& kernel = tile_kernel("matmul", weight_rows(w), x, tile);
     for (const DeviceRows& piece : w.pieces) {
       list.dispatch(kernel,
                     shader::MatmulArgs{.codes = piece.address[Component::kCodes],
@@ -161,7 +163,7 @@ class PromptPath final : public Path {
                                        .x_stride = x.stride != 0 ? x.stride : count32(w.cols),
                                        .y_stride = count32(w.rows),
                                        .add = add ? 1U : 0U},
-                    {groups_of(piece.count, kTile), groups_of(rows, kTile), 1});
+                    {groups_of(piece.count, tile.outputs), groups_of(rows, tile.tokens), 1});
     }
   }
 
@@ -285,7 +287,7 @@ class PromptPath final : public Path {
                                         .tiles = s_.tiles,
                                         .sizes = s_.grids,
                                         .count = shape.rows * slots,
-                                        .tile = MOE_TILE_PAIRS,
+                                        .tile = expert_tile(has_matrices_).tokens,
                                         .dispatches = count32(p_.grid_widths.size())},
                   {c_.num_experts + 1, 1, 1});
   }
@@ -324,8 +326,9 @@ class PromptPath final : public Path {
                std::uint32_t pairs_per_input) {
     const ProjectionLayout& w = experts.kinds[kind].of(projection);
     const Inputs from = inputs(x, w.format, w.cols);
+    const ProductTile tile = expert_tile(from.is_halves());
     list.dispatch_indirect(
-        tile_kernel("expert_matmul", weight_rows(w), from),
+        tile_kernel("expert_matmul", weight_rows(w), from, tile),
         shader::ExpertMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
@@ -341,7 +344,7 @@ class PromptPath final : public Path {
                                  .x_stride = from.stride != 0 ? from.stride : count32(w.cols),
                                  .pairs_per_input = pairs_per_input,
                                  .kind = kind},
-        p_.scratch_buffer, grid_at(grid_of(w.rows, kTile)));
+        p_.scratch_buffer, grid_at(grid_of(w.rows, tile.outputs)));
   }
 
   void gate_up(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
@@ -352,8 +355,9 @@ class PromptPath final : public Path {
     const Inputs from = inputs(s_.normed, gate.format, gate.cols);
     WeightRows rows = weight_rows(gate);
     rows.alignment = std::min(rows.alignment, weight_rows(up).alignment);
+    const ProductTile tile = expert_tile(from.is_halves());
     list.dispatch_indirect(
-        tile_kernel("gate_up_matmul", rows, from),
+        tile_kernel("gate_up_matmul", rows, from, tile),
         shader::GateUpMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
@@ -372,7 +376,7 @@ class PromptPath final : public Path {
                                  .x_stride = from.stride != 0 ? from.stride : c_.hidden_size,
                                  .slots = slots,
                                  .kind = kind},
-        p_.scratch_buffer, grid_at(grid_of(gate.rows, kTile / 2)));
+        p_.scratch_buffer, grid_at(grid_of(gate.rows, tile.outputs / 2)));
   }
 
   // Grids of expert products by their number of work groups over outputs; group_rows fills in the
@@ -399,10 +403,12 @@ std::vector<std::uint32_t> expert_grid_widths(const ModelConfig& config) {
   std::vector<std::uint32_t> widths;
   for (const std::uint64_t outputs :
        {config.hidden_size, config.expert_width, config.shared_expert_width}) {
-    for (const std::uint32_t tile : {kTile, kTile / 2}) {
-      const std::uint32_t groups = groups_of(outputs, tile);
-      if (groups != 0 && std::find(widths.begin(), widths.end(), groups) == widths.end()) {
-        widths.push_back(groups);
+    for (const bool is_cooperative : {false, true}) {
+      const std::uint32_t tile = expert_tile(is_cooperative).outputs;
+      for (const std::uint32_t groups : {groups_of(outputs, tile), groups_of(outputs, tile / 2)}) {
+        if (groups != 0 && std::find(widths.begin(), widths.end(), groups) == widths.end()) {
+          widths.push_back(groups);
+        }
       }
     }
   }

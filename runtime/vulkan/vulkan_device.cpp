@@ -397,12 +397,12 @@ Status VulkanDevice::download(const DeviceBuffer& from, std::uint64_t offset,
 }
 
 Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
-  const std::span<const std::uint32_t> words = shader_code(request.shader);
+  const std::vector<std::uint32_t> words = shader_code(request.shader);
   if (words.empty()) return invalid_argument("no shader " + std::string(request.shader));
   const VkShaderModuleCreateInfo module_info{.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
                                              .pNext = nullptr,
                                              .flags = 0,
-                                             .codeSize = words.size_bytes(),
+                                             .codeSize = words.size() * sizeof(std::uint32_t),
                                              .pCode = words.data()};
   VkShaderModule module = VK_NULL_HANDLE;
   const std::string what = "the shader " + std::string(request.shader);

@@ -460,7 +460,7 @@ Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding) {
         "give another --kv-cache-type, or --backend cpu");
   }
   const auto knows = [](const WeightFormat& format) {
-    return !shader_code(shader_name("matvec", format)).empty();
+    return has_shader(shader_name("matvec", format));
   };
   return check_format_support("vulkan", knows, model);
 }

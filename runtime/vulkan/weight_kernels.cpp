@@ -18,6 +18,10 @@ constexpr std::uint64_t kSmallMatrixRows = 2048;
 // Chunks and weights of a row that a lane has in flight.
 constexpr std::uint64_t kMostSteps = 8;
 constexpr std::uint64_t kMostWeights = 128;
+// A matrix of at most so many outputs, a router's, has too few usual tiles for a large device.
+constexpr std::uint64_t kFewOutputs = 1024;
+// From so many large tiles on they keep a large device busy.
+constexpr std::uint64_t kManyTiles = 200;
 // Bytes of shared memory that the programs use beside inputs and tables.
 constexpr std::uint64_t kOtherSharedBytes = 512;
 
@@ -170,6 +174,26 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
 
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads) {
   return row_constants(weights, threads);
+}
+
+ProductTile dense_tile(std::uint64_t outputs, std::uint64_t rows, bool is_cooperative) {
+  constexpr ProductTile kSmall{.threads = 128, .outputs = 32, .tokens = 32};
+  constexpr ProductTile kUsual{.threads = 128, .outputs = 64, .tokens = 64};
+  constexpr ProductTile kLarge{.threads = 256, .outputs = 128, .tokens = 128};
+  if (!is_cooperative) return outputs <= kFewOutputs ? kSmall : kUsual;
+  const std::uint64_t tiles = divide_up(outputs, kLarge.outputs) * divide_up(rows, kLarge.tokens);
+  return tiles >= kManyTiles ? kLarge : kUsual;
+}
+
+ProductTile expert_tile(bool is_cooperative) {
+  if (!is_cooperative) return {.threads = 128, .outputs = 64, .tokens = 64};
+  return {.threads = 128, .outputs = 128, .tokens = 32};
+}
+
+std::vector<std::uint32_t> product_constants(const WeightRows& weights, const ProductTile& tile) {
+  std::vector<std::uint32_t> constants = row_constants(weights, tile.threads);
+  constants.insert(constants.end(), {tile.tokens, tile.outputs});
+  return constants;
 }
 
 std::vector<std::uint16_t> weight_tables() {

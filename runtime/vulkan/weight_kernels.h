@@ -77,6 +77,21 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
                                           const DownOptions& options);
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);
 
+// How a product of many rows is cut: a work group computes `outputs` rows of a matrix for up to
+// `tokens` tokens. In products of gate and up half of the outputs are gate's.
+struct ProductTile {
+  std::uint32_t threads = 128;
+  std::uint32_t outputs = 64;
+  std::uint32_t tokens = 64;
+};
+// is_cooperative: of the form for cooperative matrices. In the plain form the order of sums depends
+// on the tile, so the tile depends on the matrix alone; in the other it does not.
+ProductTile dense_tile(std::uint64_t outputs, std::uint64_t rows, bool is_cooperative);
+// The plain form also takes the tiles of pairs that are cut for the other.
+ProductTile expert_tile(bool is_cooperative);
+// Specialization constants of MatmulArgs', GateUpMatmulArgs' and ExpertMatmulArgs' programs.
+std::vector<std::uint32_t> product_constants(const WeightRows& weights, const ProductTile& tile);
+
 // What the argument `tables` points to, for formats with tables (weight_tables.h of shaders); the
 // others never read it.
 std::vector<std::uint16_t> weight_tables();

@@ -55,9 +55,9 @@ class CooperativeMatmulTest : public VulkanTest {
         {.shader = "half_rows", .constants = {64}, .push_bytes = sizeof(shader::HalfRowsArgs)});
   }
   static VulkanKernel product(const std::string& operation, const WeightFormat& format,
-                              std::uint32_t cols, std::size_t push_bytes) {
+                              std::uint32_t cols, std::size_t push_bytes, const ProductTile& tile) {
     return kernel({.shader = test::product_kernel_name(operation, format) + form(),
-                   .constants = test::product_constants(format, cols),
+                   .constants = test::product_constants(format, cols, 0, tile),
                    .push_bytes = static_cast<std::uint32_t>(push_bytes)});
   }
 };
@@ -72,11 +72,17 @@ void expect_dense(const QMatrixView& w, const std::vector<float>& x, std::uint32
   }
 }
 
+// Shapes that fit the shared memory of small devices; every one gives the same bits.
+std::vector<ProductTile> dense_tiles() {
+  return {
+      dense_tile(64, 64, true), {.threads = 256, .outputs = 128, .tokens = 64}, expert_tile(true)};
+}
+
 TEST_F(CooperativeMatmulTest, DenseProductsOfLargeAndSmallRows) {
   const WeightFormat format{.id = QFormatId::kQ4, .group_size = 32};
   const std::uint32_t outputs = 133;
-  const std::uint32_t cols = 160;
-  const std::uint32_t tokens = 100;
+  const std::uint32_t cols = 96;
+  const std::uint32_t tokens = 70;
   const TestMatrix matrix(format, outputs, cols, Values::kUsual, 1, 7);
   std::vector<float> x = test::random_inputs(tokens, cols, cols, 11);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] *= i / cols % 3 == 0 ? 1e5F : 1e-3F;
@@ -85,30 +91,37 @@ TEST_F(CooperativeMatmulTest, DenseProductsOfLargeAndSmallRows) {
   const DeviceBuffer scales = put(test::component_bytes(w, Component::kScales));
   const DeviceBuffer biases = put(test::component_bytes(w, Component::kBiases));
   const DeviceBuffer inputs = put(x);
-  const DeviceBuffer y = put(std::vector<float>(tokens * outputs, 0.5F));
   const VulkanKernel convert = half_rows();
-  const VulkanKernel matmul = product("matmul", format, cols, sizeof(shader::MatmulArgs));
-  CommandList list(device());
-  const HalfInputs halves = halve(list, convert, inputs, tokens, cols);
-  list.dispatch(matmul,
-                shader::MatmulArgs{.codes = codes.address(),
-                                   .scales = scales.address(),
-                                   .biases = biases.address(),
-                                   .tables = 0,
-                                   .x = halves.rows.address(),
-                                   .x_scales = halves.scales.address(),
-                                   .y = y.address(),
-                                   .outputs = outputs,
-                                   .rows = tokens,
-                                   .x_stride = halves.stride,
-                                   .y_stride = outputs,
-                                   .add = 1},
-                {(outputs + 63) / 64, (tokens + 63) / 64, 1});
-  run(list);
-  expect_dense(w, x, tokens, get<float>(y, tokens * outputs), 0.5F);
+  std::vector<float> first;
+  for (const ProductTile& tile : dense_tiles()) {
+    const DeviceBuffer y = put(std::vector<float>(tokens * outputs, 0.5F));
+    const VulkanKernel matmul = product("matmul", format, cols, sizeof(shader::MatmulArgs), tile);
+    CommandList list(device());
+    const HalfInputs halves = halve(list, convert, inputs, tokens, cols);
+    list.dispatch(
+        matmul,
+        shader::MatmulArgs{.codes = codes.address(),
+                           .scales = scales.address(),
+                           .biases = biases.address(),
+                           .tables = 0,
+                           .x = halves.rows.address(),
+                           .x_scales = halves.scales.address(),
+                           .y = y.address(),
+                           .outputs = outputs,
+                           .rows = tokens,
+                           .x_stride = halves.stride,
+                           .y_stride = outputs,
+                           .add = 1},
+        {(outputs + tile.outputs - 1) / tile.outputs, (tokens + tile.tokens - 1) / tile.tokens, 1});
+    run(list);
+    const auto given = get<float>(y, tokens * outputs);
+    expect_dense(w, x, tokens, given, 0.5F);
+    if (first.empty()) first = given;
+    EXPECT_EQ(given, first) << tile.outputs;
+  }
 }
 
-// One expert with 70 pairs, two slots, in two tiles; pairs in falling order.
+// One expert with 70 pairs, two slots, in three tiles; pairs in falling order.
 TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
   const WeightFormat format{.id = QFormatId::kQ4, .group_size = 32};
   const std::uint32_t width = 96;
@@ -134,16 +147,18 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
   const DeviceBuffer bytes = put(record);
   const DeviceBuffer table = put(std::vector<std::uint64_t>{bytes.address()});
   const DeviceBuffer pair_list = put(order);
-  const DeviceBuffer tiles = put(std::vector<shader::ExpertTile>{
-      {.expert = 0, .first = 0, .count = 64}, {.expert = 0, .first = 64, .count = 6}});
+  const DeviceBuffer tiles =
+      put(std::vector<shader::ExpertTile>{{.expert = 0, .first = 0, .count = 32},
+                                          {.expert = 0, .first = 32, .count = 32},
+                                          {.expert = 0, .first = 64, .count = 6}});
   const DeviceBuffer inputs = put(x);
   const DeviceBuffer act = put(std::vector<float>(pairs * width));
   const DeviceBuffer result = put(std::vector<float>(pairs * hidden));
   const VulkanKernel convert = half_rows();
-  const VulkanKernel first =
-      product("gate_up_matmul", format, hidden, sizeof(shader::GateUpMatmulArgs));
+  const VulkanKernel first = product("gate_up_matmul", format, hidden,
+                                     sizeof(shader::GateUpMatmulArgs), expert_tile(true));
   const VulkanKernel second =
-      product("expert_matmul", format, width, sizeof(shader::ExpertMatmulArgs));
+      product("expert_matmul", format, width, sizeof(shader::ExpertMatmulArgs), expert_tile(true));
   CommandList list(device());
   const HalfInputs x_halves = halve(list, convert, inputs, pairs / slots, hidden);
   list.dispatch(first,
@@ -165,7 +180,7 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
                                          .x_stride = x_halves.stride,
                                          .slots = slots,
                                          .kind = 0},
-                {(width + 31) / 32, 2, 1});
+                {(width + 63) / 64, 3, 1});
   list.barrier();
   const HalfInputs act_halves = halve(list, convert, act, pairs, width);
   list.dispatch(second,
@@ -184,7 +199,7 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
                                          .x_stride = act_halves.stride,
                                          .pairs_per_input = 1,
                                          .kind = 0},
-                {(hidden + 63) / 64, 2, 1});
+                {(hidden + 127) / 128, 3, 1});
   run(list);
   const auto acts = get<float>(act, pairs * width);
   for (std::uint32_t pair = 0; pair < pairs; ++pair) {

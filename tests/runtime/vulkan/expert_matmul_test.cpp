@@ -22,6 +22,7 @@ using test::Values;
 
 constexpr float kUntouched = -7.25F;
 constexpr std::uint32_t kSlots = 3;
+constexpr std::uint32_t kTilePairs = 64;  // of tests with tiles of 64 outputs
 
 // An expert's record in one buffer: gate | up | down, each as codes | scales | biases without
 // padding.
@@ -77,11 +78,11 @@ Groups group(const std::vector<std::uint32_t>& expert_of) {
   }
   Groups groups;
   for (const auto& [expert, pairs] : by_expert) {
-    for (std::size_t i = 0; i < pairs.size(); i += MOE_TILE_PAIRS) {
+    for (std::size_t i = 0; i < pairs.size(); i += kTilePairs) {
       groups.tiles.push_back({.expert = expert,
                               .first = static_cast<std::uint32_t>(groups.pairs.size() + i),
                               .count = static_cast<std::uint32_t>(
-                                  std::min<std::size_t>(MOE_TILE_PAIRS, pairs.size() - i))});
+                                  std::min<std::size_t>(kTilePairs, pairs.size() - i))});
     }
     groups.pairs.insert(groups.pairs.end(), pairs.begin(), pairs.end());
   }
@@ -264,7 +265,7 @@ class ExpertMatmulTest : public VulkanTest {
         put(std::vector<shader::DispatchSize>{{.x = (layer.width + 31) / 32, .y = 0, .z = 0},
                                               {.x = (layer.hidden + 63) / 64, .y = 0, .z = 0}});
     memory.pairs = make(pairs * sizeof(std::uint32_t));
-    memory.tiles = make((pairs / MOE_TILE_PAIRS + experts) * sizeof(shader::ExpertTile));
+    memory.tiles = make((pairs / kTilePairs + experts) * sizeof(shader::ExpertTile));
     const VulkanKernel group = kernel({.shader = "group_rows",
                                        .constants = {64, experts},
                                        .push_bytes = sizeof(shader::GroupRowsArgs)});
@@ -280,7 +281,7 @@ class ExpertMatmulTest : public VulkanTest {
                                         .tiles = memory.tiles.address(),
                                         .sizes = sizes.address(),
                                         .count = pairs,
-                                        .tile = MOE_TILE_PAIRS,
+                                        .tile = kTilePairs,
                                         .dispatches = 2},
                   {experts, 1, 1});
     list.full_barrier();

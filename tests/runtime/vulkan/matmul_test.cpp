@@ -31,7 +31,8 @@ class MatmulTest : public VulkanTest {
 
   // x: [tokens, x_stride]; y begins as `start` and has a stride of rows + 3.
   static Product multiply(const QMatrixView& w, const std::vector<float>& x, std::uint32_t x_stride,
-                          std::uint32_t tokens, float start, bool add) {
+                          std::uint32_t tokens, float start, bool add,
+                          const ProductTile& tile = test::kUsualTile) {
     const std::size_t stride = w.rows + 3;
     const DeviceBuffer codes = put(test::component_bytes(w, Component::kCodes));
     const DeviceBuffer scales = put(test::component_bytes(w, Component::kScales));
@@ -39,9 +40,10 @@ class MatmulTest : public VulkanTest {
     const DeviceBuffer tables = put(weight_tables());
     const DeviceBuffer inputs = put(x);
     const DeviceBuffer outputs = put(std::vector<float>(tokens * stride, start));
-    const VulkanKernel product = kernel({.shader = product_kernel_name("matmul", w.format),
-                                         .constants = test::product_constants(w.format, w.cols),
-                                         .push_bytes = sizeof(shader::MatmulArgs)});
+    const VulkanKernel product =
+        kernel({.shader = product_kernel_name("matmul", w.format),
+                .constants = test::product_constants(w.format, w.cols, 0, tile),
+                .push_bytes = sizeof(shader::MatmulArgs)});
     CommandList list(device());
     list.dispatch(product,
                   shader::MatmulArgs{.codes = codes.address(),
@@ -56,20 +58,22 @@ class MatmulTest : public VulkanTest {
                                      .x_stride = x_stride,
                                      .y_stride = static_cast<std::uint32_t>(stride),
                                      .add = add ? 1U : 0U},
-                  {static_cast<std::uint32_t>((w.rows + 63) / 64), (tokens + 63) / 64, 1});
+                  {(static_cast<std::uint32_t>(w.rows) + tile.outputs - 1) / tile.outputs,
+                   (tokens + tile.tokens - 1) / tile.tokens, 1});
     run(list);
     return {get<float>(outputs, tokens * stride), stride};
   }
 
   static void expect_product(const WeightFormat& format, std::uint64_t rows, std::uint64_t cols,
-                             std::uint32_t tokens, bool add) {
+                             std::uint32_t tokens, bool add,
+                             const ProductTile& tile = test::kUsualTile) {
     SCOPED_TRACE(to_string(format) + " " + std::to_string(rows) + "x" + std::to_string(cols) +
                  " tokens " + std::to_string(tokens));
     const TestMatrix matrix(format, rows, cols, Values::kUsual, 1, 7);
     const auto x_stride = static_cast<std::uint32_t>(cols + 4);
     const std::vector<float> x = random_inputs(tokens, cols, x_stride, 11);
     const float start = add ? 0.5F : std::numeric_limits<float>::quiet_NaN();
-    const Product product = multiply(matrix.view(), x, x_stride, tokens, start, add);
+    const Product product = multiply(matrix.view(), x, x_stride, tokens, start, add, tile);
     const ExactProduct exact = exact_product(matrix.view(), x.data(), x_stride, tokens);
     for (std::uint32_t t = 0; t < tokens; ++t) {
       for (std::uint64_t r = 0; r < product.stride; ++r) {
@@ -92,6 +96,16 @@ TEST_F(MatmulTest, EveryFormatEqualsSumsInDouble) {
   for (const WeightFormat& format : product_formats()) {
     expect_product(format, 70, test::fitting_cols(format, 384), 67, false);
   }
+}
+
+// Tiles of few outputs, whose columns are shared out.
+TEST_F(MatmulTest, SmallTiles) {
+  const ProductTile tile = dense_tile(256, 512, false);
+  EXPECT_EQ(tile.outputs, 32U);
+  for (const WeightFormat& format : product_formats()) {
+    expect_product(format, 40, test::fitting_cols(format, 352), 35, true, tile);
+  }
+  expect_product({.id = QFormatId::kBf16}, 33, 37, 1, false, tile);
 }
 
 TEST_F(MatmulTest, AwkwardShapes) {

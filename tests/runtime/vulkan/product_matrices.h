@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/vulkan/weight_kernels.h"
 #include "tests/support/test_matrix.h"
 
 namespace moepack::test {
@@ -24,13 +25,17 @@ inline std::vector<WeightFormat> product_formats() {
   return formats;
 }
 
+// Of the plain form, where nothing else is said.
+constexpr ProductTile kUsualTile{.threads = 128, .outputs = 64, .tokens = 64};
+
 // Specialization constants; `start` is a byte offset at which all matrices with these codes begin.
 inline std::vector<std::uint32_t> product_constants(const WeightFormat& format, std::uint64_t cols,
-                                                    std::uint64_t start = 0) {
+                                                    std::uint64_t start = 0,
+                                                    const ProductTile& tile = kUsualTile) {
   const std::uint64_t row_bytes = matrix_bytes(format, 1, cols).value().codes();
   const std::uint64_t lowest_bit = (row_bytes | start | 16) & (~(row_bytes | start | 16) + 1);
-  return {128, static_cast<std::uint32_t>(cols), static_cast<std::uint32_t>(lowest_bit),
-          format.group_size, format.scale_type == DType::kF16 ? 1U : 0U};
+  return moepack::product_constants(
+      {.format = format, .cols = cols, .alignment = static_cast<std::uint32_t>(lowest_bit)}, tile);
 }
 
 // Bytes of a component; one word where the format lacks it.
