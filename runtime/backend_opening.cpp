@@ -161,6 +161,7 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
                            .rows = rows,
                            .kv_encoding = options.kv_encoding,
                            .is_exact = options.activations == ActivationType::kFloat32,
+                           .pipeline_file = options.pipeline_file,
                            .plan = plan}));
   return opened;
 }
