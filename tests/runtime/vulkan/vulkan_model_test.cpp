@@ -244,7 +244,7 @@ TEST_F(VulkanModel, CompiledKernelsAreKept) {
     }
     ASSERT_TRUE(std::filesystem::exists(options.pipeline_file));
     const auto size = std::filesystem::file_size(options.pipeline_file);
-    EXPECT_GT(size, 32U);
+    EXPECT_GE(size, 32U);  // the head of Vulkan's format
     if (run == 1) std::filesystem::resize_file(options.pipeline_file, size / 2);
   }
 }
