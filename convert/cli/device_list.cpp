@@ -11,10 +11,9 @@ int list_devices() {
   const Result<std::vector<VulkanDeviceInfo>> devices = list_vulkan_devices();
   if (!devices.is_ok()) return fail(devices.status());
   for (const VulkanDeviceInfo& device : devices.value()) {
-    std::cout << device.index << ": " << device.name << ", "
-              << vulkan_device_type_name(device.type) << ", " << (device.memory_bytes >> 20)
-              << " MiB" << (device.is_unified ? " shared with the processor" : "") << ", "
-              << device.driver;
+    std::cout << device.index << ": " << device.name << ", " << vulkan_device_type_name(device.type)
+              << ", " << (device.memory_bytes >> 20) << " MiB"
+              << (device.is_unified ? " shared with the processor" : "") << ", " << device.driver;
     if (!device.lacks.empty()) std::cout << "; cannot be used: lacks " << device.lacks;
     std::cout << "\n";
   }

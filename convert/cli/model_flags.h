@@ -19,8 +19,8 @@ struct ModelFlags {
   std::vector<std::string> overlays;
   std::string backend = "auto";
   std::string cpu = "auto";
-  std::uint32_t threads = 0;  // 0: one per processor
-  std::int32_t device = -1;   // -1: the best
+  std::uint32_t threads = 0;   // 0: one per processor
+  std::int32_t device = -1;    // -1: the best
   std::uint64_t vram_mib = 0;  // 0: what is free
 };
 
