@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runtime/vulkan/command_list.h"
+#include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/kernel_set.h"
 #include "runtime/vulkan/vulkan_device.h"
 #include "runtime/vulkan/weight_kernels.h"
@@ -190,6 +191,39 @@ struct Kernels {
         };
   }
 
+  // Bytes a second of the product with one matrix of about 1 GiB, all its components read once.
+  double read_matrix(const WeightFormat& format, std::uint32_t cols) {
+    const std::uint64_t row = matrix_bytes(format, 1, cols)->total();
+    const auto rows = static_cast<std::uint32_t>((std::uint64_t{1} << 30) / row);
+    const MatrixBytes bytes = *matrix_bytes(format, rows, cols);
+    const WeightRows weights{.format = format, .cols = cols, .rows = rows};
+    const WeightKernelShape cut = usual_shape(weights, device.info());
+    const VulkanKernel& kernel =
+        set.get(shader_name("matvec", format),
+                matvec_constants(weights, cut, device.info(), {.has_norm = false}));
+    const std::vector<std::uint16_t> tables = weight_tables();
+    need(device.upload(memory, 16 << 20, std::as_bytes(std::span(tables))));
+    const std::uint64_t codes = memory.address() + (128 << 20);
+    const std::uint64_t scales = codes + (bytes[Component::kCodes] + 255) / 256 * 256;
+    CommandList list(device);
+    list.dispatch(
+        kernel,
+        shader::MatvecArgs{.codes = codes,
+                           .scales = scales,
+                           .biases = scales + (bytes[Component::kScales] + 255) / 256 * 256,
+                           .x = memory.address() + (1 << 20),
+                           .factor = 0,
+                           .y = memory.address() + (32 << 20),
+                           .indices = 0,
+                           .tables = memory.address() + (16 << 20),
+                           .rows = rows,
+                           .x_stride = cols,
+                           .y_stride = rows,
+                           .eps = 1e-6F},
+        {groups_for_rows(cut, rows, device.info()), 1, 1});
+    return static_cast<double>(bytes.total()) / seconds_of(device, list);
+  }
+
   VulkanDevice& device;
   KernelSet set;
   std::vector<DeviceBuffer> blocks;
@@ -239,6 +273,16 @@ void run() {
     k.reserve(gib);
     report(*device, "matvec_q4 2048 x 4096 spread over " + std::to_string(gib) + " GiB",
            {k.spread(2048, 4096)});
+  }
+  const double read_rate = need(device_read_rate(*device));
+  std::printf("reading 2 GiB %8.1f GB/s\n", read_rate / 1e9);
+  for (const char* name : {"bf16", "q8_0", "q4", "q4_0", "q4_k", "q2", "q2_k", "q3_k", "iq3_xxs",
+                           "iq2_xxs", "iq2_s", "iq4_xs", "mxfp4"}) {
+    WeightFormat format{.id = *qformat_from_name(name)};
+    if (is_affine(format)) format.group_size = 64;
+    const double rate = k.read_matrix(format, 2048);
+    std::printf("matvec_%-8s 1 GiB %8.1f GB/s, %5.1f %% of that\n", name, rate / 1e9,
+                100 * rate / read_rate);
   }
   report(*device, "tiny, norm", {tiny, norm});
   report(*device, "norm, route", {norm, route});
