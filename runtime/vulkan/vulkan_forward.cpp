@@ -173,6 +173,7 @@ Status VulkanForward::open(const ModelWeights& weights) {
                        DeviceExperts::create(*device_, pack_, shared, options_.plan.expert_bytes));
   if (experts_->holds_all()) MOE_RETURN_IF_ERROR(experts_->load_all(*store_));
   MOE_RETURN_IF_ERROR(make_memory());
+  reset_stats();  // of loading
   few_ = make_few_rows_path(parts());
   prompt_ = make_prompt_path(parts());
   return Status::ok();
