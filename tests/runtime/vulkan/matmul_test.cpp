@@ -103,7 +103,7 @@ TEST_F(MatmulTest, SmallTiles) {
   const ProductTile tile = dense_tile(256, 512, false);
   EXPECT_EQ(tile.outputs, 32U);
   for (const WeightFormat& format : product_formats()) {
-    expect_product(format, 40, test::fitting_cols(format, 352), 35, true, tile);
+    expect_product(format, 40, test::fitting_cols(format, 384), 35, true, tile);
   }
   expect_product({.id = QFormatId::kBf16}, 33, 37, 1, false, tile);
 }
