@@ -74,8 +74,7 @@ void expect_dense(const QMatrixView& w, const std::vector<float>& x, std::uint32
 
 // Shapes that fit the shared memory of small devices; every one gives the same bits.
 std::vector<ProductTile> dense_tiles() {
-  return {
-      dense_tile(64, 64, true), {.threads = 256, .outputs = 128, .tokens = 64}, expert_tile(true)};
+  return {dense_tile(64, 64, true), {.threads = 256, .outputs = 128, .tokens = 64}};
 }
 
 TEST_F(CooperativeMatmulTest, DenseProductsOfLargeAndSmallRows) {
