@@ -22,8 +22,9 @@ const uint kVectors = 2 * kChunks;
 // Below every score, and finite: a weight of exp(-infinity - least) is 0.
 const float kLeast = -3.0e38;
 
-shared float group_values[kGroups * HEAD_DIM];
-shared vec2 group_stats[kGroups * QUERIES];  // largest score, sum of weights
+shared vec4 group_values[kGroups * HEAD_DIM / 4];  // of one query
+shared vec2 group_stats[kGroups * QUERIES];        // largest score, sum of weights
+shared float group_factors[kGroups * QUERIES];     // of the values, when the groups are merged
 
 uint row;
 uint kv_head;
@@ -41,7 +42,7 @@ void load_queries(uint first_head, uint heads) {
       vec4 x = vec4(0.0);
       if (j < heads && d < HEAD_DIM) {
         const uint at = row * args.q_stride + (first_head + j) * args.q_step + d;
-        x = vec4(args.q.v[at], args.q.v[at + 1], args.q.v[at + 2], args.q.v[at + 3]);
+        x = F32x4(args.q).v[at / 4];
       }
       q[j * kVectors + n] = x;
       acc[j * kVectors + n] = vec4(0.0);
@@ -141,26 +142,36 @@ vec2 attend(uint begin, uint end) {
   return vec2(most, sum);
 }
 
+float most_of(uint j) {
+  float most = kLeast;
+  [[unroll]] for (uint g = 0; g < kGroups; ++g) most = max(most, group_stats[g * QUERIES + j].x);
+  return most;
+}
+
+// Behind a barrier; another one follows before they are used.
+void find_factors() {
+  const uint i = thread_id();
+  if (i < kGroups * QUERIES) {
+    group_factors[i] = exact_exp(group_stats[i].x - most_of(i % QUERIES));
+  }
+}
+
 // Merges the groups' results for query j, in order.
 void write_query(uint j, uint head) {
-  float most = kLeast;
-  for (uint g = 0; g < kGroups; ++g) most = max(most, group_stats[g * QUERIES + j].x);
-  float weights[kGroups];
-  float total = 0.0;
-  [[unroll]] for (uint g = 0; g < kGroups; ++g) {
-    weights[g] = exact_exp(group_stats[g * QUERIES + j].x - most);
-    total = fma(weights[g], group_stats[g * QUERIES + j].y, total);
-  }
   const uint at = (row * args.num_heads + head) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
   for (uint d = thread_id(); d < HEAD_DIM; d += gl_WorkGroupSize.x) {
     float sum = 0.0;
     [[unroll]] for (uint g = 0; g < kGroups; ++g) {
-      sum = fma(weights[g], group_values[g * HEAD_DIM + d], sum);
+      sum = fma(group_factors[g * QUERIES + j], group_values[(g * HEAD_DIM + d) / 4][d % 4], sum);
     }
     args.values.v[at * HEAD_DIM + d] = sum;
   }
   if (thread_id() != 0) return;
-  args.stats.v[2 * at] = most;
+  float total = 0.0;
+  [[unroll]] for (uint g = 0; g < kGroups; ++g) {
+    total = fma(group_factors[g * QUERIES + j], group_stats[g * QUERIES + j].y, total);
+  }
+  args.stats.v[2 * at] = most_of(j);
   args.stats.v[2 * at + 1] = total;
 }
 
@@ -168,11 +179,7 @@ void write_query(uint j, uint head) {
 void share_values(uint j) {
   [[unroll]] for (uint n = 0; n < kVectors; ++n) {
     const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
-    if (d < HEAD_DIM) {
-      [[unroll]] for (uint c = 0; c < 4; ++c) {
-        group_values[group * HEAD_DIM + d + c] = acc[j * kVectors + n][c];
-      }
-    }
+    if (d < HEAD_DIM) group_values[(group * HEAD_DIM + d) / 4] = acc[j * kVectors + n];
   }
 }
 
@@ -198,6 +205,8 @@ void main() {
   load_queries(first_head, heads);
   const vec2 stats = attend(begin, min(seen, begin + share));
   if (lane < QUERIES) group_stats[group * QUERIES + lane] = stats;
+  barrier();
+  find_factors();
   // Loops over registers are unrolled, and none is left early: the index stays a constant.
   [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
     if (j < heads) {

@@ -62,12 +62,15 @@ float convolve(ConvInputs inputs, F32 weights, uint channels, int t, uint at, ui
   return y;
 }
 
-// The window behind `count` more tokens. The thread that has a channel here is the only one that
-// touches it.
+// The window behind `count` more tokens; all of it is loaded before any is stored. The thread that has
+// a channel here is the only one that touches it.
 void move_window(ConvInputs inputs, uint count, uint at, uint channel) {
-  for (uint j = 0; j < kWindow; ++j) {
-    inputs.state.v[inputs.window + j * kSpan + at] =
-        raw_input(inputs, int(count + j) - int(kWindow), at, channel);
+  float moved[kWindow + 1];  // TAPS may be 1
+  [[unroll]] for (uint j = 0; j < kWindow; ++j) {
+    moved[j] = raw_input(inputs, int(count + j) - int(kWindow), at, channel);
+  }
+  [[unroll]] for (uint j = 0; j < kWindow; ++j) {
+    inputs.state.v[inputs.window + j * kSpan + at] = moved[j];
   }
 }
 

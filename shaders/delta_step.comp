@@ -151,9 +151,9 @@ void gate_token(uint row) {
 void main() {
   head = gl_WorkGroupID.x;
   const BatchSlice slice = args.slices.v[gl_WorkGroupID.y];
+  F32x4 state = args.states.v[gl_WorkGroupID.y];
   if (slice.live == 0 || slice.count == 0) return;
   key_head = key_head_of(head, args.key_heads, args.value_heads, args.is_tiled != 0);
-  F32x4 state = args.states.v[gl_WorkGroupID.y];
   inputs = ConvInputs(args.qkv, args.qkv_stride, slice.first, F32(state),
                       window_of(head, args.value_heads), slice.position == 0);
   load_weights();

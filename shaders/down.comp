@@ -47,6 +47,15 @@ struct Item {
   uint first;
 };
 
+// The inputs of all slots, so that every thread loads what it keeps at once.
+void keep_slots() {
+  if (IS_INPUT_SHARED == 0) return;
+  const uint count = CHUNKS * VECTORS;
+  for (uint i = thread_index(); i < SLOTS * count; i += gl_WorkGroupSize.x) {
+    keep_vector(i / count, i % count, read_input(slot_input(i / count), 4 * (i % count)));
+  }
+}
+
 const uint BLOCK_ITEMS = BLOCK_ROWS / ROWS;
 
 Item load_item(uint index, Team team, out RowRef rows[DOTS], out Chunk w[IN_FLIGHT]) {
@@ -76,43 +85,56 @@ void compute_item(Item item, Team team, RowRef rows[DOTS], Chunk w[IN_FLIGHT]) {
   }
 }
 
-void store_row(uint i) {
+// What the rows' sums are added to, by the threads that store them: loaded before all else.
+float load_row(uint i) {
   const uint row = gl_WorkGroupID.x * BLOCK_ROWS + i;
-  float sum = 0;
+  if (SLOTS_APART != 0 || i >= BLOCK_ROWS || row >= args.rows) return 0;
+  return args.y.v[gl_WorkGroupID.y * args.y_stride + row];
+}
+
+void store_row(uint i, float sum) {
+  const uint row = gl_WorkGroupID.x * BLOCK_ROWS + i;
+  float added = 0;
   for (uint slot = 0; slot < SLOTS; ++slot) {
     if (has_slot[slot] == 0) continue;
     const float product = products[slot * BLOCK_ROWS + i];
     if (SLOTS_APART != 0) {
       args.y.v[place_of(slot) * args.y_stride + row] = product;
     } else {
-      sum += product;
+      added += product;
     }
   }
-  if (SLOTS_APART == 0) args.y.v[gl_WorkGroupID.y * args.y_stride + row] += sum;
+  if (SLOTS_APART == 0) args.y.v[gl_WorkGroupID.y * args.y_stride + row] = sum + added;
 }
 
-void main() {
-  const Team team = team_of_lane();
-  // The weights are on their way while the inputs are kept.
-  RowRef rows[DOTS];
-  Chunk w[IN_FLIGHT];
-  uint index = team.index;
-  Item item = load_item(index, team, rows, w);
+void keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
   for (uint slot = thread_index(); slot < SLOTS; slot += gl_WorkGroupSize.x) {
     has_slot[slot] = record_of(slot) != 0 ? 1 : 0;
   }
-  for (uint slot = 0; slot < SLOTS; ++slot) keep_row(slot, slot_input(slot));
+  keep_slots();
   barrier();
-  while (index < SLOTS * BLOCK_ITEMS) {
+}
+
+void main() {
+  const Team team = team_of_lane();
+  const float before = load_row(thread_index());
+  // The first weights are on their way while the inputs are kept. There is one copy of the code for
+  // all turns: a program that runs once waits for its own bytes.
+  bool is_kept = false;
+  uint index = team.index;
+  [[dont_unroll]] do {
+    RowRef rows[DOTS];
+    Chunk w[IN_FLIGHT];
+    const Item item = load_item(index, team, rows, w);
+    if (!is_kept) keep_inputs();
+    is_kept = true;
     if (item.record != 0) compute_item(item, team, rows, w);
     index += team.count;
-    if (index < SLOTS * BLOCK_ITEMS) item = load_item(index, team, rows, w);
-  }
+  } while (index < SLOTS * BLOCK_ITEMS);
   barrier();
-  for (uint i = thread_index(); i < BLOCK_ROWS; i += gl_WorkGroupSize.x) {
-    if (gl_WorkGroupID.x * BLOCK_ROWS + i < args.rows) store_row(i);
-  }
+  const uint i = thread_index();
+  if (i < BLOCK_ROWS && gl_WorkGroupID.x * BLOCK_ROWS + i < args.rows) store_row(i, before);
 }

@@ -12,7 +12,7 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 layout(constant_id = 10) const uint GATE_UP = 2;    // matrices; 1: the product of the gate alone
 layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
 #define MATRICES GATE_UP
-#include "shaders/row_dots.glsl"
+#include "shaders/row_turns.glsl"
 #include "shaders/expert_slots.glsl"
 
 layout(push_constant, scalar) uniform Push { GateUpArgs args; };
@@ -23,13 +23,14 @@ uint place_of_group() {
   return gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
 }
 
-uint64_t record_of_group() {
-  const uint expert = args.choices.v[place_of_group()].expert;
+uint64_t record_of(uint expert) {
   return BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
                       : find_record(args.records, args.experts, expert);
 }
 
-void find_rows(uint64_t record, uint first, out RowRef rows[DOTS]) {
+uint64_t record;  // of the group's expert
+
+void find_rows(uint first, out RowRef rows[DOTS]) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     const uint row = min(first + r, args.rows - 1);
     rows[r] = row_ref(record + args.gate_codes, record + args.gate_scales,
@@ -51,31 +52,20 @@ void store_rows(uint first, float sums[DOTS], Team team) {
 }
 
 void main() {
-  const uint64_t record = record_of_group();
-  if (record == 0) return;
-  const Team team = team_of_lane();
-  const uint step = gl_NumWorkGroups.x * team.count * ROWS;
-  uint first = (gl_WorkGroupID.x * team.count + team.index) * ROWS;
-  // The weights are on their way while the inputs are normed.
-  RowRef rows[DOTS];
-  Chunk w[IN_FLIGHT];
-  find_rows(record, first, rows);
-  load_steps(rows, team.lane, team, w);
-#if HAS_TABLES
-  fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
-#endif
   InputRow from;
   from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4);
   from.factor = args.factor;
-  keep_normed(from, args.eps);
-  while (first < args.rows) {
-    float sums[DOTS];
-    dot_rows(rows, from, 0, team, w, sums);
-    store_rows(first, sums, team);
-    first += step;
-    if (first < args.rows) {
-      find_rows(record, first, rows);
-      load_steps(rows, team.lane, team, w);
-    }
-  }
+  // The inputs do not wait for the choice, nor the weights for the norm.
+  const uint expert = args.choices.v[place_of_group()].expert;
+  const float squares = begin_normed(from);
+  record = record_of(expert);
+  if (record == 0) return;
+  const Team team = team_of_lane();
+  Chunk w[IN_FLIGHT];
+  load_turn(first_turn(team), 0, team, w);
+#if HAS_TABLES
+  fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
+#endif
+  end_normed(from, squares, args.eps);
+  take_turns(args.rows, from, team, w);
 }

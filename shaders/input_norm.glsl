@@ -2,16 +2,18 @@
 // itself while it keeps the row.
 #include "shaders/input_row.glsl"
 
-shared float subgroup_values[64];
+shared float subgroup_values[128];
 
-// What the subgroups have, at all threads: their sum in order, or the largest.
+// Over the work group, at all threads; the order depends on its size and the device alone.
 float group_sum(float value) {
   const float part = subgroupAdd(value);
   if (subgroupElect()) subgroup_values[gl_SubgroupID] = part;
   barrier();
   float sum = 0;
-  for (uint i = 0; i < gl_NumSubgroups; ++i) sum += subgroup_values[i];
-  return sum;
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
+    sum += subgroup_values[i];
+  }
+  return subgroupAdd(sum);
 }
 float group_max(float value) {
   const float part = subgroupMax(value);
@@ -49,22 +51,32 @@ void norm_wide(inout InputRow from) {
   barrier();
 }
 
-// Keeps the row as row 0, with a barrier behind, and norms it where HAS_NORM says so.
-void keep_normed(inout InputRow from, float eps) {
-  from.before = 1;
-  from.after = 1;
-  if (HAS_NORM == 0) {
-    keep_row(0, from);
-    barrier();
-    return;
-  }
+// Keeps the row as row 0: this thread's part of it, with its sum of squares where HAS_NORM asks for
+// it. end_normed() follows.
+float begin_normed(InputRow from) {
   float squares = 0;
+  if (HAS_NORM == 0 && IS_INPUT_SHARED == 0) return squares;
   for (uint v = thread_index(); v < CHUNKS * VECTORS; v += gl_WorkGroupSize.x) {
     const vec4 four = read_vector(from.x, 4 * v);
     squares += dot(four, four);
-    if (IS_INPUT_SHARED != 0) keep_vector(0, v, four * read_vector(from.factor, 4 * v));
+    if (IS_INPUT_SHARED == 0) continue;
+    keep_vector(0, v, HAS_NORM != 0 ? four * read_vector(from.factor, 4 * v) : four);
+  }
+  return squares;
+}
+
+// The rest of keeping a row, with a barrier: what all the threads need to know of it.
+void end_normed(inout InputRow from, float squares, float eps) {
+  from.before = 1;
+  from.after = 1;
+  if (HAS_NORM == 0) {
+    barrier();
+    return;
   }
   const float sum = group_sum(squares);
   from.after = 1.0 / sqrt(sum / float(COLS) + eps);
   if (isinf(sum)) norm_wide(from);
 }
+
+// Both, where nothing else is to be done between them.
+void keep_normed(inout InputRow from, float eps) { end_normed(from, begin_normed(from), eps); }

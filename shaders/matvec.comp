@@ -8,7 +8,6 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
 #include "shaders/weights.glsl"
 #include "shaders/input_norm.glsl"
-#include "shaders/row_dots.glsl"
 
 layout(constant_id = 10) const uint ADDS = 0;     // to what y holds
 layout(constant_id = 11) const uint INDEXED = 0;  // rows of x are chosen by a list

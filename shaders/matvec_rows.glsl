@@ -3,6 +3,8 @@
 #ifndef MOEPACK_SHADERS_MATVEC_ROWS_GLSL
 #define MOEPACK_SHADERS_MATVEC_ROWS_GLSL
 
+#include "shaders/row_turns.glsl"
+
 void find_rows(uint first, out RowRef rows[DOTS]) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     rows[r] = row_ref(uint64_t(args.codes), uint64_t(args.scales), uint64_t(args.biases),
@@ -10,33 +12,24 @@ void find_rows(uint first, out RowRef rows[DOTS]) {
   }
 }
 
+void store_rows(uint first, float sums[DOTS], Team team) {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    if (team.lane == r % team.lanes && first + r < args.rows) store(first + r, sums[r]);
+  }
+}
+
 // All rows that are this work group's.
 void multiply_rows() {
   const Team team = team_of_lane();
-  const uint step = gl_NumWorkGroups.x * team.count * ROWS;
-  uint first = (gl_WorkGroupID.x * team.count + team.index) * ROWS;
   // The weights are on their way while the inputs are normed.
-  RowRef rows[DOTS];
   Chunk w[IN_FLIGHT];
-  find_rows(first, rows);
-  load_steps(rows, team.lane, team, w);
+  load_turn(first_turn(team), 0, team, w);
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
   InputRow from = find_input();
   keep_normed(from, args.eps);
-  while (first < args.rows) {
-    float sums[DOTS];
-    dot_rows(rows, from, 0, team, w, sums);
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-      if (team.lane == r % team.lanes && first + r < args.rows) store(first + r, sums[r]);
-    }
-    first += step;
-    if (first < args.rows) {
-      find_rows(first, rows);
-      load_steps(rows, team.lane, team, w);
-    }
-  }
+  take_turns(args.rows, from, team, w);
 }
 
 #endif

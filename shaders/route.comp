@@ -11,4 +11,7 @@ layout(constant_id = 2) const uint TOP_K = 8;
 
 layout(push_constant, scalar) uniform Push { RouteArgs args; };
 
-void main() { route_row(args, gl_WorkGroupID.x); }
+void main() {
+  const uint row = gl_WorkGroupID.x;
+  route_row(args, row, args.rows.v[row].live != 0);
+}

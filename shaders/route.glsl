@@ -11,21 +11,26 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Sha
   float v[];
 };
 
-// In vectors, which are read at once; behind the last expert values below every other.
-const uint kVectors = (EXPERTS + 3) / 4;
+// In vectors, which are read four at a time; behind the last expert values below every other.
+const uint kVectors = (EXPERTS + 15) / 16 * 4;
+// Above every finite logit.
+float infinity() { return uintBitsToFloat(0x7f800000u); }
 shared vec4 probabilities[kVectors];
 shared Choice chosen[TOP_K];
 shared float route_partials[128];
 
 uint route_thread() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID; }
 
-// Over the work group, in order; the same in all threads.
+// Over the work group, the same in all threads.
 float route_sum(float x) {
   const float part = subgroupAdd(x);
   if (subgroupElect()) route_partials[gl_SubgroupID] = part;
   barrier();
-  precise float sum = route_partials[0];
-  for (uint i = 1; i < gl_NumSubgroups; ++i) sum = sum + route_partials[i];
+  float sum = 0.0;
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
+    sum += route_partials[i];
+  }
+  sum = subgroupAdd(sum);
   barrier();
   return sum;
 }
@@ -34,26 +39,32 @@ float route_top(float x) {
   const float part = subgroupMax(x);
   if (subgroupElect()) route_partials[gl_SubgroupID] = part;
   barrier();
-  float top = route_partials[0];
-  for (uint i = 1; i < gl_NumSubgroups; ++i) top = max(top, route_partials[i]);
+  float top = -infinity();
+  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
+    top = max(top, route_partials[i]);
+  }
+  top = subgroupMax(top);
   barrier();
   return top;
 }
 
 // Experts that come before e: the more probable ones, of equal ones those with lower numbers.
+// Probabilities are not negative, so that their bits as integers order them.
 uint rank_of(uint e) {
-  const float mine = probabilities[e / 4][e % 4];
+  const ivec4 own = floatBitsToInt(probabilities[e / 4]);
+  const int mine = own[e % 4];
   uvec4 ranks = uvec4(0);
-  for (uint i = 0; i < kVectors; ++i) {
-    const vec4 p = probabilities[i];
-    const bvec4 is_lower = lessThan(4 * i + uvec4(0, 1, 2, 3), uvec4(e));
-    const bvec4 is_more = greaterThan(p, vec4(mine));
-    const bvec4 is_equal = equal(p, vec4(mine));
-    [[unroll]] for (uint c = 0; c < 4; ++c) {
-      ranks[c] += is_more[c] || (is_equal[c] && is_lower[c]) ? 1u : 0u;
+  // A few vectors at a time: their loads overlap, and the program stays short.
+  [[dont_unroll]] for (uint first = 0; first < kVectors; first += 4) {
+    [[unroll]] for (uint i = first; i < first + 4; ++i) {
+      const ivec4 p = floatBitsToInt(probabilities[i]);
+      const int least = i < e / 4 ? mine : mine + 1;
+      [[unroll]] for (uint c = 0; c < 4; ++c) ranks[c] += p[c] >= least ? 1u : 0u;
     }
   }
-  return ranks.x + ranks.y + ranks.z + ranks.w;
+  uint rank = ranks.x + ranks.y + ranks.z + ranks.w;
+  for (uint c = 0; c < e % 4; ++c) rank += own[c] == mine ? 1u : 0u;
+  return rank;
 }
 
 // probabilities holds finite logits, `top` is the largest.
@@ -92,24 +103,22 @@ void write_choices(RouteArgs args, uint row, bool is_routed, float shared_logit)
   }
 }
 
-// All threads of the work group call it.
-void route_row(RouteArgs args, uint row) {
-  if (args.rows.v[row].live == 0) {
+// All threads of the work group call it. `is_live`: what the row's place in the batch says.
+void route_row(RouteArgs args, uint row, bool is_live) {
+  if (!is_live) {
     write_choices(args, row, false, 0.0);
     return;
   }
   const float shared_logit =
       args.has_shared != 0 ? SharedF32(args.shared_logits).v[row * args.shared_stride] : 0.0;
-  float bad = is_finite(shared_logit) ? 0.0 : 1.0;
-  float top = -3.4e38;
+  float top = is_finite(shared_logit) ? -infinity() : infinity();
   for (uint e = route_thread(); e < EXPERTS; e += gl_WorkGroupSize.x) {
     const float logit = SharedF32(args.logits).v[row * args.logits_stride + e];
-    if (!is_finite(logit)) bad = 1.0;
-    top = max(top, logit);
+    top = max(top, is_finite(logit) ? logit : infinity());
     probabilities[e / 4][e % 4] = logit;
   }
   top = route_top(top);
-  const bool is_routed = route_sum(bad) == 0.0;
+  const bool is_routed = is_finite(top);
   if (is_routed) {
     choose(top);
   } else if (route_thread() == 0) {

@@ -9,7 +9,6 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
 #include "shaders/weights.glsl"
 #include "shaders/input_norm.glsl"
-#include "shaders/row_dots.glsl"
 
 layout(constant_id = 12) const uint EXPERTS = 256;
 layout(constant_id = 13) const uint TOP_K = 8;
@@ -51,6 +50,8 @@ InputRow find_input() {
 #include "shaders/matvec_rows.glsl"
 
 void main() {
+  const uint row = gl_WorkGroupID.y;
+  const bool is_live = args.batch.v[row].live != 0;
   multiply_rows();
-  if (is_last(gl_WorkGroupID.y)) route_row(route_args(), gl_WorkGroupID.y);
+  if (is_last(row)) route_row(route_args(), row, is_live);
 }

@@ -79,6 +79,14 @@ void add_steps(Chunk w[IN_FLIGHT], InputRow from, uint input_row, uint first, Te
   }
 }
 
+// What the lanes of a team have, summed, at each of them.
+void sum_lanes(InputRow from, Team team, inout float sums[DOTS]) {
+  for (uint lane = 1; lane < team.lanes; lane *= 2) {
+    [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] += subgroupShuffleXor(sums[r], lane);
+  }
+  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] *= from.after;
+}
+
 // Products of rows of weights with row `input_row` of the kept inputs, at every lane of the team. `w`
 // holds what load_steps() gave for the lane's first chunk: loaded as early as can be.
 void dot_rows(RowRef rows[DOTS], InputRow from, uint input_row, Team team, Chunk w[IN_FLIGHT],
@@ -90,10 +98,7 @@ void dot_rows(RowRef rows[DOTS], InputRow from, uint input_row, Team team, Chunk
     first += STEPS * team.lanes;
     if (first < CHUNKS) load_steps(rows, first, team, w);
   }
-  for (uint lane = 1; lane < team.lanes; lane *= 2) {
-    [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] += subgroupShuffleXor(sums[r], lane);
-  }
-  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] *= from.after;
+  sum_lanes(from, team, sums);
 }
 
 // The same where nothing was loaded yet.

@@ -18,7 +18,10 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint32_t kDownRows = 16;  // of a work group
+constexpr std::uint32_t kDownRows = 8;  // of a work group
+// Threads of a work group, which norms the inputs for all of its rows.
+constexpr std::uint32_t kProductThreads = 512;
+constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
 
 // A product with the residual stream or with what the mixer gave.
 struct Inputs {
@@ -28,11 +31,18 @@ struct Inputs {
   std::uint64_t indices = 0;  // rows of x; 0: those of the batch
 };
 
+WeightKernelShape shape_with(const WeightRows& weights, const VulkanDeviceInfo& device,
+                             std::uint32_t threads) {
+  WeightKernelShape shape = usual_shape(weights, device);
+  shape.threads = threads;
+  return shape;
+}
+
 // Products of up to kFewRows rows.
 void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w, const Inputs& in,
                    std::uint64_t y, std::uint32_t rows) {
   const WeightRows weights = weight_rows(w);
-  const WeightKernelShape cut = usual_shape(weights, p.device);
+  const WeightKernelShape cut = shape_with(weights, p.device, kProductThreads);
   const VulkanKernel& kernel = weight_kernel(
       p, "matvec", weights,
       matvec_constants(
@@ -133,7 +143,8 @@ class FewRowsPath final : public Path {
   std::uint32_t router_groups(const DeviceMatrix& w) const {
     std::uint32_t groups = 0;
     for (const DeviceRows& piece : w.pieces) {
-      groups += groups_for_rows(usual_shape(weight_rows(w), p_.device), piece.count, p_.device);
+      groups += groups_for_rows(shape_with(weight_rows(w), p_.device, kRouterThreads), piece.count,
+                                p_.device);
     }
     return groups;
   }
@@ -144,7 +155,7 @@ class FewRowsPath final : public Path {
     const DeviceLayer& weights = p_.weights.layers[layer];
     const bool renormalise = std::get<SoftmaxRouterSpec>(weights.moe.routing).renormalise;
     const WeightRows rows = weight_rows(w);
-    const WeightKernelShape cut = usual_shape(rows, p_.device);
+    const WeightKernelShape cut = shape_with(rows, p_.device, kRouterThreads);
     std::vector<std::uint32_t> constants =
         matvec_constants(rows, cut, p_.device, {.has_norm = true});
     constants.insert(constants.end(), {c_.num_experts, c_.experts_per_token});

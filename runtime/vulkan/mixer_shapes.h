@@ -25,7 +25,7 @@ struct AttendShape {
 inline AttendShape attend_shape(std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t head_dim,
                                 std::uint32_t subgroup_size, std::uint64_t context) {
   constexpr std::uint32_t kMostLanes = 32;
-  constexpr std::uint32_t kMostQueries = 8;  // whose values fit in registers
+  constexpr std::uint32_t kMostQueries = 4;  // whose values leave registers for several groups
   constexpr std::uint32_t kWorkGroups = 128;
   constexpr std::uint64_t kMostSplits = 64;
   const std::uint32_t shared_by = heads / kv_heads;

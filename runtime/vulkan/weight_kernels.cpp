@@ -11,13 +11,9 @@ namespace {
 
 constexpr std::uint32_t kLeastLanes = 8;
 constexpr std::uint32_t kMostLanes = 32;
-// Of one product: several for every core of a large device.
-constexpr std::uint64_t kMostGroups = 1024;
+// Of one product: as many as the cores of a large device hold at once.
+constexpr std::uint64_t kMostProductThreads = 264 * 512;
 constexpr std::uint32_t kMostThreads = 1024;
-constexpr std::uint64_t kSmallMatrixRows = 2048;
-// Chunks and weights of a row that a lane has in flight.
-constexpr std::uint64_t kMostSteps = 8;
-constexpr std::uint64_t kMostWeights = 128;
 // A matrix of at most so many outputs, a router's, has too few usual tiles for a large device.
 constexpr std::uint64_t kFewOutputs = 1024;
 // From so many large tiles on they keep a large device busy.
@@ -114,18 +110,16 @@ WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo&
   for (std::uint32_t lanes = shape.lanes / 2; lanes >= kLeastLanes; lanes /= 2) {
     if (lanes_in_use(chunks, lanes) > lanes_in_use(chunks, shape.lanes)) shape.lanes = lanes;
   }
-  // What a small matrix needs is in flight at once; a large one has other teams for that.
-  if (weights.rows != 0 && weights.rows <= kSmallMatrixRows) shape.rows = 1;
-  const std::uint64_t steps = shape.rows == 1 ? std::min(kMostWeights / chunk, kMostSteps) : 2;
-  shape.steps = static_cast<std::uint32_t>(std::min(divide_up(chunks, shape.lanes), steps));
+  // One row and one step: many small teams hide more than a few with much in flight, and their
+  // programs are short.
+  shape.rows = 1;
+  shape.steps = 1;
   return shape;
 }
 
 WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                                    std::uint32_t slots, std::uint32_t block_rows) {
   WeightKernelShape shape = usual_shape(weights, device);
-  shape.rows = block_rows % 4 == 0 ? 4 : 1;
-  shape.steps = std::min(shape.steps, 2U);
   const std::uint64_t teams = std::uint64_t{slots} * block_rows / shape.rows;
   const std::uint64_t subgroup = std::max(device.subgroup_size, 1U);
   const std::uint64_t threads = divide_up(teams * shape.lanes, subgroup) * subgroup;
@@ -137,7 +131,7 @@ std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows
                               const VulkanDeviceInfo& device) {
   const std::uint64_t teams = shape.threads / std::min(shape.lanes, device.subgroup_size);
   const std::uint64_t at_once = divide_up(rows, teams * shape.rows);
-  const std::uint64_t turns = divide_up(at_once, kMostGroups);
+  const std::uint64_t turns = divide_up(at_once, kMostProductThreads / shape.threads);
   return static_cast<std::uint32_t>(divide_up(at_once, turns));
 }
 

@@ -17,7 +17,7 @@ struct WeightRows {
   // Bytes, a power of two up to 16 that divides the addresses of the components and of all their
   // rows; at least 2, for MXFP4 1.
   std::uint32_t alignment = 16;
-  std::uint64_t rows = 0;  // of the matrix, for choosing a shape; 0: many
+  std::uint64_t rows = 0;  // of the matrix; 0: many
 };
 
 // The alignment of rows of `cols` weights whose components begin at these addresses, or at these
@@ -36,8 +36,8 @@ struct WeightKernelShape {
 std::uint32_t chunk_weights(QFormatId format);
 // Lanes that fit the rows, at most the device's subgroup; the rest as it does well usually.
 WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device);
-// The same for down with groups of `block_rows` rows and all `slots`: a team for a few rows of each
-// slot, so that everything is in flight at once.
+// The same for down with groups of `block_rows` rows and all `slots`: a team for a row of each
+// slot, as far as a work group has threads, so that nearly everything is in flight at once.
 WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                                    std::uint32_t slots, std::uint32_t block_rows);
 // Work groups for `rows` rows: as many as take all at once, but not so many that norming the inputs
@@ -56,10 +56,11 @@ struct GateUpOptions {
   bool by_kind = false;    // GateUpArgs::kinds
 };
 struct DownOptions {
-  std::uint32_t slots = 1;        // that a dispatch computes
-  std::uint32_t block_rows = 16;  // of a work group, a multiple of WeightKernelShape::rows
-  bool by_kind = false;           // DownArgs::kinds
-  bool slots_apart = false;       // single products, for combine
+  std::uint32_t slots = 1;  // that a dispatch computes
+  std::uint32_t block_rows =
+      16;                    // of a work group, a multiple of WeightKernelShape::rows, <= threads
+  bool by_kind = false;      // DownArgs::kinds
+  bool slots_apart = false;  // single products, for combine
 };
 
 // Specialization constants 0, 1, 2 … of MatvecArgs', GateUpArgs', DownArgs' and EmbedArgs'

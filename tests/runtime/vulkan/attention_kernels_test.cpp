@@ -209,13 +209,13 @@ TEST_F(AttentionKernelsTest, ShapesFitDevices) {
   for (const std::uint32_t subgroup : {8U, 16U, 32U, 64U}) {
     const AttendShape shape = attend_shape(16, 2, 256, subgroup, 4096);
     EXPECT_EQ(shape.lanes, std::min(32U, subgroup));
-    EXPECT_EQ(shape.queries, 8U);
-    EXPECT_EQ(shape.tiles, 1U);
-    EXPECT_EQ(shape.splits, 64U);
+    EXPECT_EQ(shape.queries, 4U);
+    EXPECT_EQ(shape.tiles, 2U);
+    EXPECT_EQ(shape.splits, 32U);
     EXPECT_EQ(shape.block() * shape.queries, shape.threads());
   }
   EXPECT_EQ(attend_shape(5, 1, 8, 32, 1).splits, 1U);
-  EXPECT_EQ(attend_shape(12, 1, 64, 32, 4096).tiles, 2U);
+  EXPECT_EQ(attend_shape(12, 1, 64, 32, 4096).tiles, 3U);
   EXPECT_EQ(attend_shape(16, 16, 128, 32, 4096).lanes, 16U);
 }
 
