@@ -120,7 +120,7 @@ WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo&
 WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                                    std::uint32_t slots, std::uint32_t block_rows) {
   WeightKernelShape shape = usual_shape(weights, device);
-  const std::uint64_t teams = std::uint64_t{slots} * block_rows / shape.rows;
+  const std::uint64_t teams = divide_up(std::uint64_t{slots} * block_rows, 2);
   const std::uint64_t subgroup = std::max(device.subgroup_size, 1U);
   const std::uint64_t threads = divide_up(teams * shape.lanes, subgroup) * subgroup;
   shape.threads = static_cast<std::uint32_t>(std::min<std::uint64_t>(threads, kMostThreads));

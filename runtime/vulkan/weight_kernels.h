@@ -36,8 +36,8 @@ struct WeightKernelShape {
 std::uint32_t chunk_weights(QFormatId format);
 // Lanes that fit the rows, at most the device's subgroup; the rest as it does well usually.
 WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device);
-// The same for down with groups of `block_rows` rows and all `slots`: a team for a row of each
-// slot, as far as a work group has threads, so that nearly everything is in flight at once.
+// The same for down with groups of `block_rows` rows and all `slots`: a team takes two rows of
+// slots in turn, as far as a work group has threads for that. A team for each was slower.
 WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                                    std::uint32_t slots, std::uint32_t block_rows);
 // Work groups for `rows` rows: as many as take all at once, but not so many that norming the inputs
