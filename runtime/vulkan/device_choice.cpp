@@ -8,6 +8,11 @@
 namespace moepack {
 namespace {
 
+// What kernels count on.
+constexpr std::uint32_t kLeastSubgroup = 8;
+constexpr std::uint32_t kGroupThreads = 1024;
+constexpr std::uint32_t kSharedBytes = 32768;
+
 VulkanDeviceType type_of(VkPhysicalDeviceType type) {
   switch (type) {
     case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
@@ -113,6 +118,13 @@ void describe_limits(const VulkanApi& api, VkPhysicalDevice device, VulkanDevice
   info.driver = printable(driver.driverName) + " " + printable(driver.driverInfo);
   info.subgroup_size = subgroup.subgroupSize;
   info.shared_bytes = p.limits.maxComputeSharedMemorySize;
+  info.group_threads = p.limits.maxComputeWorkGroupInvocations;
+  constexpr VkSubgroupFeatureFlags kOperations =
+      VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_VOTE_BIT |
+      VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_BALLOT_BIT |
+      VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+  info.has_subgroup_operations = (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
+                                 (subgroup.supportedOperations & kOperations) == kOperations;
   info.most_allocation = allocation.maxMemoryAllocationSize;
   info.timestamp_ns =
       p.limits.timestampComputeAndGraphics == VK_TRUE ? p.limits.timestampPeriod : 0.0F;
@@ -122,6 +134,12 @@ std::string what_lacks(const VulkanApi& api, const PhysicalDevice& device,
                        const DeviceFeatures& features) {
   if (device.info.api_version < VK_API_VERSION_1_2) return "Vulkan 1.2";
   if (!compute_family(api, device.handle).has_value()) return "a queue that computes";
+  const VulkanDeviceInfo& info = device.info;
+  if (info.subgroup_size < kLeastSubgroup || !info.has_subgroup_operations) {
+    return "subgroups of eight with sums, votes and shuffles";
+  }
+  if (info.group_threads < kGroupThreads) return "work groups of 1024 threads";
+  if (info.shared_bytes < kSharedBytes) return "32 KiB of shared memory";
   return features.missing();
 }
 

@@ -53,8 +53,9 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(VulkanDevice& devic
 Status DeviceExperts::make_slots(std::uint64_t budget) {
   const std::uint64_t count = std::min<std::uint64_t>(budget / slot_bytes_, slot_of_.size());
   slots_.resize(count);
-  for (Slot& slot : slots_) {
-    MOE_ASSIGN_OR_RETURN(slot.range, arena_.take(slot_bytes_));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    MOE_ASSIGN_OR_RETURN(slots_[i].range, arena_.take(slot_bytes_));
+    slots_[i].place = by_use_.insert(by_use_.end(), i);
   }
   return Status::ok();
 }
@@ -133,10 +134,8 @@ Status DeviceExperts::write(const Slot& slot, const ExpertHandle& handle) {
   return device_->upload(*slot.range.buffer, slot.range.offset, bytes);
 }
 
-std::uint32_t DeviceExperts::oldest_slot() const {
-  const auto oldest = std::min_element(
-      slots_.begin(), slots_.end(), [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  return static_cast<std::uint32_t>(oldest - slots_.begin());
+void DeviceExperts::note_use(std::uint32_t slot) {
+  by_use_.splice(by_use_.end(), by_use_, slots_[slot].place);
 }
 
 void DeviceExperts::evict(std::uint32_t slot) {
@@ -151,7 +150,7 @@ Status DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint
   evict(slot);
   MOE_RETURN_IF_ERROR(write(slots_[slot], handle));
   slots_[slot].key = layer * experts_ + expert;
-  slots_[slot].used = clock_;
+  note_use(slot);
   slot_of_[slots_[slot].key] = slot;
   addresses_[layer * (experts_ + 1) + expert] = slots_[slot].range.address;
   return Status::ok();
@@ -159,13 +158,12 @@ Status DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint
 
 Status DeviceExperts::fetch(std::uint32_t layer, std::span<const std::uint32_t> wanted,
                             ExpertStore& store, std::span<Status> failed) {
-  ++clock_;
   std::vector<std::uint32_t> missing;
   std::vector<std::size_t> place_of;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const std::uint32_t slot = slot_of_[layer * experts_ + wanted[i]];
     if (slot != kNoSlot) {
-      slots_[slot].used = clock_;
+      note_use(slot);
       ++hits_;
     } else {
       missing.push_back(wanted[i]);
@@ -182,7 +180,7 @@ Status DeviceExperts::fetch(std::uint32_t layer, std::span<const std::uint32_t> 
       failed[place_of[index]] = ready->status;
       if (!ready->status.is_ok()) continue;
       MOE_RETURN_IF_ERROR(
-          place(layer, missing[index], oldest_slot(), batch.handles()[ready->index]));
+          place(layer, missing[index], by_use_.front(), batch.handles()[ready->index]));
     }
   }
   return missing.empty() ? Status::ok() : upload_table(layer);

@@ -63,8 +63,8 @@ class DeviceExperts {
  private:
   struct Slot {
     DeviceRange range;
-    std::uint64_t key = kNoKey;  // layer * experts + expert
-    std::uint64_t used = 0;      // when: a count of fetches
+    std::uint64_t key = kNoKey;                     // layer * experts + expert
+    std::list<std::uint32_t>::iterator place = {};  // in by_use_
   };
   static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
@@ -74,7 +74,7 @@ class DeviceExperts {
   Status make_tables(std::span<const SharedExpert> shared);
   Status make_kinds(std::uint32_t index, const SharedExpert& shared, LayerExperts& layer);
   Status write(const Slot& slot, const ExpertHandle& handle);
-  std::uint32_t oldest_slot() const;
+  void note_use(std::uint32_t slot);
   void evict(std::uint32_t slot);
   Status place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
                const ExpertHandle& handle);
@@ -91,8 +91,8 @@ class DeviceExperts {
   std::vector<std::uint64_t> addresses_;  // [layers][experts + 1]: what the tables hold
   std::vector<DeviceRange> tables_;       // by layer
   std::vector<LayerExperts> layers_;
-  std::vector<std::byte> rows_;  // a record whose panels were restored
-  std::uint64_t clock_ = 0;
+  std::vector<std::byte> rows_;      // a record whose panels were restored
+  std::list<std::uint32_t> by_use_;  // slots, the one used longest ago first
   std::uint64_t hits_ = 0;
   std::uint64_t misses_ = 0;
 };

@@ -40,10 +40,12 @@ struct VulkanDeviceInfo {
   std::uint64_t memory_bytes = 0;  // of the device-local heaps
   bool is_unified = false;         // the host's memory is the device's
   std::uint32_t subgroup_size = 0;
-  std::uint32_t shared_bytes = 0;       // of a work group
-  std::uint64_t most_allocation = 0;    // bytes of one allocation
-  float timestamp_ns = 0;               // per tick; 0: no timestamps
-  bool has_cooperative_matrix = false;  // VK_NV_cooperative_matrix with 16x16x16 f16, f32 sums
+  std::uint32_t shared_bytes = 0;        // of a work group
+  std::uint32_t group_threads = 0;       // most threads of a work group
+  bool has_subgroup_operations = false;  // those that kernels use
+  std::uint64_t most_allocation = 0;     // bytes of one allocation
+  float timestamp_ns = 0;                // per tick; 0: no timestamps
+  bool has_cooperative_matrix = false;   // VK_NV_cooperative_matrix with 16x16x16 f16, f32 sums
   // Why it cannot be used; empty: it can.
   std::string lacks = {};
 };

@@ -24,7 +24,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kMostLists = 512;  // that stay recorded
+constexpr std::size_t kMostLists = 256;  // that stay recorded
 
 // Which commands a recorded list holds.
 enum class Part : std::uint8_t {

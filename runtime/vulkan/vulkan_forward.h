@@ -43,6 +43,9 @@ class VulkanBackend : public ForwardBackend {
 // kUnsupported, by name, where the model has something that the kernels do not know. Pure.
 Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding);
 
+// An observer of a batch sees the router's logits of every layer and the output of the last one,
+// and costs a submission a layer.
+//
 // Takes `device` and `store`; copies the weights, which may go afterwards. `pack` is copied. With
 // VulkanPlan::holds_all_experts every expert is read once, here.
 Result<std::unique_ptr<VulkanBackend>> make_vulkan_forward(std::unique_ptr<VulkanDevice> device,
