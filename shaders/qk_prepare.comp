@@ -63,7 +63,11 @@ void put(Part part, uint h, uint d, float x) {
   }
 }
 
-float limited(float x) { return x > args.clip ? args.clip : x < -args.clip ? -args.clip : x; }
+// NaN stays NaN: compilers make minimum and maximum of the comparisons alone, which lose it.
+float limited(float x) {
+  if ((floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u) return x;
+  return x > args.clip ? args.clip : x < -args.clip ? -args.clip : x;
+}
 
 float square_sum(Part part, float factor) {
   float sum = 0.0;
