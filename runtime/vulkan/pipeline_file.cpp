@@ -1,12 +1,15 @@
 #include "runtime/vulkan/pipeline_file.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "formats/base/bytes.h"
+#include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "formats/base/output_file.h"
 
@@ -14,6 +17,9 @@ namespace moepack {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
+// Then the checksum of what follows, XXH3-64: drivers trust what they are given.
+constexpr std::string_view kMagic = "MOEPIPE\n";
+constexpr std::uint64_t kHeadBytes = 16;
 
 std::filesystem::path from_environment(const char* name) {
   const char* value = std::getenv(name);
@@ -21,6 +27,15 @@ std::filesystem::path from_environment(const char* name) {
 }
 
 }  // namespace
+
+std::span<const std::byte> pipelines_of(std::span<const std::byte> file) {
+  if (file.size() <= kHeadBytes || std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0) {
+    return {};
+  }
+  const auto pipelines = file.subspan(kHeadBytes);
+  const auto written = load_le<std::uint64_t>(file.data() + kMagic.size());
+  return written == checksum(pipelines) ? pipelines : std::span<const std::byte>();
+}
 
 std::filesystem::path default_pipeline_file() {
   std::filesystem::path caches = from_environment("XDG_CACHE_HOME");
@@ -35,18 +50,24 @@ std::filesystem::path default_pipeline_file() {
 void load_pipeline_file(VulkanDevice& device, const std::filesystem::path& file) {
   const Result<std::string> text = read_text_file(file, kMostBytes);
   if (!text.is_ok()) return;
-  (void)device.load_pipeline_cache(std::as_bytes(std::span<const char>(text.value())));
+  const auto bytes = std::as_bytes(std::span<const char>(text.value()));
+  const auto pipelines = pipelines_of(bytes);
+  if (!pipelines.empty()) (void)device.load_pipeline_cache(pipelines);
 }
 
 void save_pipeline_file(const VulkanDevice& device, const std::filesystem::path& file) {
   const std::vector<std::byte> bytes = device.pipeline_cache();
   std::error_code error;
   const std::uintmax_t held = std::filesystem::file_size(file, error);
-  if (bytes.empty() || bytes.size() > kMostBytes || (!error && held >= bytes.size())) return;
+  const std::uint64_t whole = kHeadBytes + bytes.size();
+  if (bytes.empty() || whole > kMostBytes || (!error && held >= whole)) return;
   std::filesystem::create_directories(file.parent_path(), error);
   if (error) return;
-  (void)write_output_text(
-      file, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  std::string text(kHeadBytes, '\0');
+  kMagic.copy(text.data(), kMagic.size());
+  store_le(text.data() + kMagic.size(), checksum(bytes));
+  text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  (void)write_output_text(file, text);
 }
 
 }  // namespace moepack

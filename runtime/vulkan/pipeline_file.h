@@ -3,7 +3,9 @@
 // is wrong with it, kernels are compiled again.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
 
 #include "runtime/vulkan/vulkan_device.h"
 
@@ -12,6 +14,10 @@ namespace moepack {
 // Where the user's caches lie: XDG_CACHE_HOME or HOME/.cache, then moepack/pipelines.bin; empty
 // when neither is set.
 std::filesystem::path default_pipeline_file();
+
+// What a file of these bytes holds for the driver; empty when the file is not whole, or none of
+// ours. Pure.
+std::span<const std::byte> pipelines_of(std::span<const std::byte> file);
 
 // Gives the device what the file holds. A file that cannot be read, is too large, or was written
 // through another device or driver is left out.

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/file.h"
+#include "runtime/vulkan/pipeline_file.h"
 #include "runtime/vulkan/vulkan_device.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/relative_error.h"
@@ -244,7 +246,14 @@ TEST_F(VulkanModel, CompiledKernelsAreKept) {
     }
     ASSERT_TRUE(std::filesystem::exists(options.pipeline_file));
     const auto size = std::filesystem::file_size(options.pipeline_file);
-    EXPECT_GE(size, 32U);  // the head of Vulkan's format
+    EXPECT_GE(size, 48U);  // our head and Vulkan's
+    const auto text = read_text_file(options.pipeline_file, 1 << 26);
+    ASSERT_OK(text);
+    const auto bytes = std::as_bytes(std::span<const char>(text.value()));
+    EXPECT_EQ(pipelines_of(bytes).size(), bytes.size() - 16);
+    for (std::size_t cut = 0; cut < bytes.size(); cut += 1 + bytes.size() / 97) {
+      EXPECT_TRUE(pipelines_of(bytes.first(cut)).empty()) << cut;
+    }
     if (run == 1) std::filesystem::resize_file(options.pipeline_file, size / 2);
   }
 }
