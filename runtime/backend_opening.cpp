@@ -1,9 +1,11 @@
 #include "runtime/backend_opening.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
+#include "formats/base/paths.h"
 #include "runtime/batch_schedule.h"
 #include "runtime/model/available_memory.h"
 #include "runtime/model/chunk_choice.h"
@@ -166,8 +168,20 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   return opened;
 }
 
+// Whether the system shows a GPU at all: asking Vulkan loads every driver there is, which takes
+// longer than opening a small model does.
+bool may_have_gpu() {
+#ifdef __linux__
+  constexpr std::array<const char*, 4> kNodes{"/dev/dri", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"};
+  return std::any_of(kNodes.begin(), kNodes.end(), [](const char* node) { return is_there(node); });
+#else
+  return true;
+#endif
+}
+
 // Whether there is a GPU of its own, not a processor that plays one.
 bool has_gpu() {
+  if (!may_have_gpu()) return false;
   const Result<std::vector<VulkanDeviceInfo>> devices = list_vulkan_devices();
   if (!devices.is_ok()) return false;
   return std::any_of(devices.value().begin(), devices.value().end(),

@@ -32,7 +32,7 @@ void for_each_run(const DeltaStateShape& shape, const Visit& visit) {
         shape.is_tiled ? h % shape.key_heads : h / (shape.value_heads / shape.key_heads);
     const Run runs[3] = {{key_head * dk, 0, dk},
                          {(shape.key_heads + key_head) * dk, dk, dk},
-                         {2 * shape.key_heads * dk + h * dv, 2 * dk, dv}};
+                         {std::uint64_t{2} * shape.key_heads * dk + h * dv, 2 * dk, dv}};
     for (std::uint64_t j = 0; j + 1 < shape.taps; ++j) {
       for (const Run& run : runs) {
         visit(windows + (h * (shape.taps - 1) + j) * span + run.at,

@@ -62,7 +62,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.row_error = at.bytes(t * 4);
   s.arrived = at.bytes(t * 4);
   s.pairs = at.bytes(pairs * 4);
-  s.offsets = at.bytes((c.num_experts + 2) * 4);
+  s.offsets = at.bytes((std::uint64_t{c.num_experts} + 2) * 4);
   s.tiles = at.bytes((pairs + c.num_experts + 2) * 12);
   s.grids = at.bytes(256);
   s.activated = at.floats(pairs * c.expert_width);
@@ -75,7 +75,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.halves = at.bytes(2 * std::max(t * widest, pairs * width));
   s.half_scales = at.floats(pairs);
   s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);
-  s.logit_rows = at.bytes(kDeviceLogitRows * 4);
+  s.logit_rows = at.bytes(std::uint64_t{kDeviceLogitRows} * 4);
   return s;
 }
 

@@ -46,7 +46,7 @@ struct BatchShape {
   std::uint32_t slices = 0;
   std::uint32_t most_rows = 0;  // of a slice
 
-  auto operator<=>(const BatchShape&) const = default;
+  auto operator<=>(const BatchShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // Each function records its kernels with a barrier behind them, so that the next one sees what they

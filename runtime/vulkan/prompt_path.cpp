@@ -125,7 +125,7 @@ class PromptPath final : public Path {
     list.barrier();
   }
 
-  const VulkanKernel& tile_kernel(std::string operation, const WeightRows& rows,
+  const VulkanKernel& tile_kernel(std::string_view operation, const WeightRows& rows,
                                   const Inputs& inputs, const ProductTile& tile) {
     return p_.kernels.get(shader_name(operation, rows.format) + (inputs.is_halves() ? "_cm" : ""),
                           product_constants(rows, tile));

@@ -93,8 +93,10 @@ class VulkanApi {
   MOE_VULKAN_DEVICE_FUNCTIONS(MOE_MEMBER)
 #undef MOE_MEMBER
   // Only with the debug extension; null else.
+  // NOLINTBEGIN(readability-identifier-naming): Vulkan's names
   PFN_vkCreateDebugUtilsMessengerEXT vkCreateDebugUtilsMessengerEXT = nullptr;
   PFN_vkDestroyDebugUtilsMessengerEXT vkDestroyDebugUtilsMessengerEXT = nullptr;
+  // NOLINTEND(readability-identifier-naming)
 
  private:
   VulkanApi() = default;

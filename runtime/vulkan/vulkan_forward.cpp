@@ -44,7 +44,7 @@ struct ListKey {
   std::uint32_t logit_rows = 0;
   bool is_timed = false;
 
-  auto operator<=>(const ListKey&) const = default;
+  auto operator<=>(const ListKey&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 class VulkanForward final : public VulkanBackend {
@@ -194,10 +194,10 @@ Status VulkanForward::make_memory() {
   choices_at_ = options_.rows * sizeof(std::uint32_t);
   logits_at_ =
       choices_at_ + options_.rows * (config_.experts_per_token + 1) * sizeof(shader::Choice);
-  MOE_ASSIGN_OR_RETURN(
-      readback_,
-      device_->allocate(logits_at_ + kDeviceLogitRows * config_.vocab_size * sizeof(float),
-                        MemoryKind::kReadback));
+  MOE_ASSIGN_OR_RETURN(readback_,
+                       device_->allocate(logits_at_ + std::uint64_t{kDeviceLogitRows} *
+                                                          config_.vocab_size * sizeof(float),
+                                         MemoryKind::kReadback));
   return write_grids();
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kLeastLanes = 8;
 constexpr std::uint32_t kMostLanes = 32;
 // Of one product: as many as the cores of a large device hold at once.
-constexpr std::uint64_t kMostProductThreads = 264 * 512;
+constexpr std::uint64_t kMostProductThreads = std::uint64_t{264} * 512;
 constexpr std::uint32_t kMostThreads = 1024;
 // A matrix of at most so many outputs, a router's, has too few usual tiles for a large device.
 constexpr std::uint64_t kFewOutputs = 1024;
