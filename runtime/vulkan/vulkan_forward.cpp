@@ -453,7 +453,29 @@ Result<std::span<const float>> VulkanForward::logits(std::span<const std::size_t
 
 }  // namespace
 
+namespace {
+
+// What shaders/attention_args.h and route_args.h say of sizes.
+Status check_sizes(const ModelConfig& config) {
+  constexpr std::uint32_t kMostHeadDim = 256;
+  constexpr std::uint32_t kMostExperts = 1024;
+  constexpr std::uint32_t kMostChosen = 32;
+  std::string what;
+  if (config.head_dim > kMostHeadDim || config.head_dim % 8 != 0) {
+    what = "attention heads of " + std::to_string(config.head_dim) + " values";
+  } else if (config.num_experts > kMostExperts) {
+    what = std::to_string(config.num_experts) + " experts a layer";
+  } else if (config.experts_per_token > kMostChosen) {
+    what = std::to_string(config.experts_per_token) + " experts a token";
+  }
+  if (what.empty()) return Status::ok();
+  return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
+}
+
+}  // namespace
+
 Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding) {
+  MOE_RETURN_IF_ERROR(check_sizes(model.config));
   if (kv_encoding == KvEncoding::kFp8) {
     return invalid_argument(
         "the vulkan backend keeps keys and values in f32, f16 or bf16, not in " +

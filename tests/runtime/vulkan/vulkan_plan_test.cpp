@@ -5,6 +5,7 @@
 
 #include "runtime/vulkan/device_experts.h"
 #include "runtime/vulkan/device_scratch.h"
+#include "runtime/vulkan/vulkan_forward.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {
@@ -91,6 +92,21 @@ TEST(VulkanPlan, ExpertsTakeWhatABudgetLeaves) {
   request.budget = 8 * kGib;
   request.free_bytes = whole.fixed_bytes();
   EXPECT_FALSE(plan_vulkan(config, pack, request).is_ok()) << "a budget above what is free";
+}
+
+TEST(VulkanPlan, SizesThatNoKernelKnowsAreRefusedByName) {
+  ModelDir model;
+  model.config = small_config();
+  EXPECT_OK(check_vulkan_support(model, KvEncoding::kBfloat16));
+  test::expect_error(check_vulkan_support(model, KvEncoding::kFp8), StatusCode::kInvalidArgument,
+                     {"fp8"});
+  model.config.head_dim = 512;
+  test::expect_error(check_vulkan_support(model, KvEncoding::kBfloat16), StatusCode::kUnsupported,
+                     {"heads of 512", "--backend cpu"});
+  model.config.head_dim = 64;
+  model.config.experts_per_token = 33;
+  test::expect_error(check_vulkan_support(model, KvEncoding::kBfloat16), StatusCode::kUnsupported,
+                     {"33 experts a token"});
 }
 
 TEST(VulkanPlan, ScratchPiecesLieApart) {
