@@ -112,17 +112,16 @@ class FewRowsPath final : public Path {
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       const ExpertLayout& layout = experts.kinds[kind];
       if (is_fused(layout)) continue;
-      const std::uint64_t act = activated(layout);
-      const std::uint64_t up = act == s_.activated ? s_.raised : s_.shared_raised;
-      gate_up(list, shape, layer, kind, {Projection::kGate}, act);
-      gate_up(list, shape, layer, kind, {Projection::kUp}, up);
+      gate_up(list, shape, layer, kind, {Projection::kGate}, activated(p_, layout));
+      gate_up(list, shape, layer, kind, {Projection::kUp}, raised(p_, layout));
       has_split = true;
     }
     if (has_split) multiply_activated(list, shape, layer);
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       const ExpertLayout& layout = experts.kinds[kind];
       if (!is_fused(layout)) continue;
-      gate_up(list, shape, layer, kind, {Projection::kGate, Projection::kUp}, activated(layout));
+      gate_up(list, shape, layer, kind, {Projection::kGate, Projection::kUp},
+              activated(p_, layout));
     }
     list.barrier();
   }
@@ -255,14 +254,6 @@ class FewRowsPath final : public Path {
     list.barrier();
   }
 
-  static bool is_fused(const ExpertLayout& layout) {
-    return layout.of(Projection::kGate).format == layout.of(Projection::kUp).format;
-  }
-  std::uint64_t activated(const ExpertLayout& layout) const {
-    return layout.of(Projection::kGate).rows == c_.expert_width ? s_.activated
-                                                                : s_.shared_activated;
-  }
-
   // The projections of `of`: both with SwiGLU, or one alone.
   void gate_up(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
                const std::vector<Projection>& of, std::uint64_t act) {
@@ -328,7 +319,7 @@ class FewRowsPath final : public Path {
                   shader::DownArgs{.records = experts.table,
                                    .kinds = experts.kind_table,
                                    .choices = s_.choices,
-                                   .act = activated(experts.kinds[kind]),
+                                   .act = activated(p_, experts.kinds[kind]),
                                    .y = adds ? s_.hidden : s_.results,
                                    .tables = p_.weights.tables,
                                    .experts = c_.num_experts + 1,

@@ -39,6 +39,21 @@ inline const VulkanKernel& weight_kernel(const PathParts& parts, std::string_vie
   return parts.kernels.get(shader_name(operation, rows.format), std::move(constants));
 }
 
+// Whether gate and up are one product.
+inline bool is_fused(const ExpertLayout& layout) {
+  return layout.of(Projection::kGate).format == layout.of(Projection::kUp).format;
+}
+// Where experts of a layout put act, and up where it is a product of its own: routed ones and a
+// shared one may differ in width.
+inline std::uint64_t activated(const PathParts& parts, const ExpertLayout& layout) {
+  const bool is_usual = layout.of(Projection::kGate).rows == parts.config.expert_width;
+  return is_usual ? parts.scratch.activated : parts.scratch.shared_activated;
+}
+inline std::uint64_t raised(const PathParts& parts, const ExpertLayout& layout) {
+  const bool is_usual = layout.of(Projection::kGate).rows == parts.config.expert_width;
+  return is_usual ? parts.scratch.raised : parts.scratch.shared_raised;
+}
+
 // Experts a row uses, the shared one included.
 std::uint32_t slots_of(const ModelConfig& config, const DeviceLayer& layer);
 // Floats of a query head in the projection: with or without its gate.

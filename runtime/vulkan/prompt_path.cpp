@@ -70,9 +70,10 @@ class PromptPath final : public Path {
     bool has_split = false;
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       if (is_fused(experts.kinds[kind])) continue;
-      project(list, experts, kind, Projection::kGate, s_.normed, activated(experts.kinds[kind]),
+      project(list, experts, kind, Projection::kGate, s_.normed, activated(p_, experts.kinds[kind]),
               slots);
-      project(list, experts, kind, Projection::kUp, s_.normed, raised(experts.kinds[kind]), slots);
+      project(list, experts, kind, Projection::kUp, s_.normed, raised(p_, experts.kinds[kind]),
+              slots);
       has_split = true;
     }
     if (has_split) {
@@ -292,27 +293,12 @@ class PromptPath final : public Path {
                   {c_.num_experts + 1, 1, 1});
   }
 
-  static bool is_fused(const ExpertLayout& layout) {
-    return layout.of(Projection::kGate).format == layout.of(Projection::kUp).format;
-  }
-  // Where the experts of a kind put what they compute: routed ones and a shared one may differ in
-  // width.
-  bool has_own_width(const ExpertLayout& layout) const {
-    return layout.of(Projection::kGate).rows != c_.expert_width;
-  }
-  std::uint64_t activated(const ExpertLayout& layout) const {
-    return has_own_width(layout) ? s_.shared_activated : s_.activated;
-  }
-  std::uint64_t raised(const ExpertLayout& layout) const {
-    return has_own_width(layout) ? s_.shared_raised : s_.raised;
-  }
-
   // results = W act of the kinds that put their activations there.
   void project_down(CommandList& list, const LayerExperts& experts, std::uint64_t act,
                     std::uint32_t pairs) {
     bool is_first = true;
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      if (activated(experts.kinds[kind]) != act) continue;
+      if (activated(p_, experts.kinds[kind]) != act) continue;
       if (is_first) halve(list, act, pairs, experts.kinds[kind].of(Projection::kDown).cols);
       is_first = false;
       project(list, experts, kind, Projection::kDown, act, s_.results, 1);
@@ -365,7 +351,7 @@ class PromptPath final : public Path {
                                  .tables = p_.weights.tables,
                                  .x = from.rows,
                                  .x_scales = from.scales,
-                                 .act = activated(layout),
+                                 .act = activated(p_, layout),
                                  .gate_codes = count32(gate.offset_of(Component::kCodes)),
                                  .gate_scales = count32(gate.offset_of(Component::kScales)),
                                  .gate_biases = count32(gate.offset_of(Component::kBiases)),

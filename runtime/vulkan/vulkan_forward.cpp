@@ -156,7 +156,6 @@ class VulkanForward final : public VulkanBackend {
   std::map<ListKey, std::unique_ptr<CommandList>> lists_;  // go before what they use
 
   std::vector<std::size_t> given_rows_;  // whose logits are in readback_
-  std::uint32_t rows_ = 0;               // of the batch
 };
 
 Status VulkanForward::open(const ModelWeights& weights) {
@@ -426,7 +425,6 @@ Status VulkanForward::forward(std::span<const std::int32_t> tokens, std::span<Ba
   }
   const std::size_t uses = tokens.size() * config_.experts_per_token;
   key.is_prompt = tokens.size() > kFewRows || uses > experts_->slots();
-  rows_ = key.shape.rows;
   given_rows_.clear();
   ++work_.batches;
   const Status status =
