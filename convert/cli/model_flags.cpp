@@ -82,6 +82,19 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+Result<ModelSelection> selection_of(const ModelFlags& flags) {
+  ModelSelection selection;
+  selection.model = flags.model;
+  selection.pack = flags.pack;
+  MOE_ASSIGN_OR_RETURN(selection.overlays, overlay_groups(flags));
+  MOE_ASSIGN_OR_RETURN(selection.backend, parse_backend(flags.backend));
+  MOE_ASSIGN_OR_RETURN(selection.cpu_level, parse_cpu_level(flags.cpu));
+  selection.threads = thread_count(flags.threads);
+  if (flags.device >= 0) selection.device = static_cast<std::uint32_t>(flags.device);
+  selection.vram_bytes = flags.vram_mib << 20;
+  return selection;
+}
+
 // Says on stderr which backend computes, where the choice was left to the program and there was
 // one.
 void note_backend(const Engine& engine) {
@@ -106,6 +119,11 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--cache-mb", flags.cache_mib,
                   "Memory for experts in MiB; 0: what the machine can spare")
+      ->check(whole_number(0, kMaxMebibytes))
+      ->capture_default_str();
+  command
+      .add_option("--ram-mb", flags.ram_mib,
+                  "Memory of the machine that may be used, in MiB; 0: what the system can give")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
   command
@@ -139,30 +157,29 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
 
 Result<ModelSelection> select_model(const ModelFlags& flags) {
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
-  ModelSelection selection;
-  selection.model = flags.model;
-  selection.pack = flags.pack;
-  MOE_ASSIGN_OR_RETURN(selection.overlays, overlay_groups(flags));
-  MOE_ASSIGN_OR_RETURN(selection.backend, parse_backend(flags.backend));
-  MOE_ASSIGN_OR_RETURN(selection.cpu_level, parse_cpu_level(flags.cpu));
-  selection.threads = thread_count(flags.threads);
-  if (flags.device >= 0) selection.device = static_cast<std::uint32_t>(flags.device);
-  selection.vram_bytes = flags.vram_mib << 20;
-  return selection;
+  return selection_of(flags);
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
-                                            std::uint32_t sequences) {
+Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t context,
+                                   std::uint32_t sequences) {
   EngineOptions options;
-  MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags));
+  MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), selection_of(flags));
   MOE_ASSIGN_OR_RETURN(options.kv_encoding, select_kv_encoding(flags, options.backend));
   options.context = context;
   options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
+  if (flags.ram_mib != 0) options.available_bytes = flags.ram_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
+  return options;
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
+                                            std::uint32_t sequences) {
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
+  MOE_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags, context, sequences));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);
   return engine;
