@@ -37,12 +37,15 @@ struct EngineFlags : ModelFlags {
   // As the command's default, and as given.
   ActivationType default_activations = ActivationType::kFloat32;
   std::string activations;
+  std::string io = "auto";
+  std::string io_engine = "auto";
+  std::vector<std::string> pack_directories;
 };
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --ram-mb, --chunk, --activations, --kv-cache-type with the names that
-// llama.cpp has for it.
+// The same and --cache-mb, --ram-mb, --io, --io-engine, --pack-dir, --chunk, --activations,
+// --kv-cache-type with the names that llama.cpp has for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
 void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
@@ -54,7 +57,8 @@ Result<ModelSelection> select_model(const ModelFlags& flags);
 // is not looked at: it need not be a directory of ours.
 Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t context,
                                      std::uint32_t sequences);
-// Checks the path of the model, and opens the engine for `sequences` sequences of at most `context` tokens.
+// Checks the path of the model, and opens the engine for `sequences` sequences of at most `context`
+// tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
                                             std::uint32_t sequences = 1);
 // Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
