@@ -73,7 +73,8 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
   MOE_ASSIGN_OR_RETURN(loaded.weights, load_model_weights(dir, options.threads));
   opened.fingerprint = model_fingerprint(dir, loaded.weights);
   MOE_ASSIGN_OR_RETURN(loaded.store, ExpertStore::open(dir.pack_path, dir.pack,
-                                                       {.cache_bytes = opened.plan.cache_bytes}));
+                                                       {.cache_bytes = opened.plan.cache_bytes,
+                                                        .timeline = options.timeline}));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
   return loaded;

@@ -134,6 +134,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   }
   auto impl = std::make_unique<Impl>();
   MOE_ASSIGN_OR_RETURN(OpenedBackend opened, open_backend(options));
+  if (options.timeline != nullptr) opened.backend->stage_times().note_in(*options.timeline);
   impl->options = options;
   impl->options.backend = opened.chosen;
   impl->options.chunk_tokens = opened.chunk_tokens;

@@ -7,6 +7,7 @@
 #include "runtime/model/activation_type.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
+#include "runtime/store/timeline.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -23,6 +24,8 @@ struct EngineOptions : ModelSelection {
   // A sequence is saved or restored while others are there: its bytes are in the memory plan.
   bool saves_sequence = false;
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
+  // Notes reads, and the stages of the cpu backends; may be null, outlives the engine.
+  Timeline* timeline = nullptr;
   // Of the vulkan backend, for tests: as if the device were so. `device` is ModelSelection's.
   VulkanOptions device_limits = {};
 

@@ -8,6 +8,7 @@
 #include "convert/cli/bench_output.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "formats/base/limits.h"
 #include "runtime/speed/processor_name.h"
@@ -30,6 +31,7 @@ struct BenchFlags {
   std::uint32_t repetitions = 5;
   bool no_warmup = false;
   bool timing = false;
+  TimelineFile timeline;
   std::string output = "md";
 };
 
@@ -90,13 +92,16 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   subject.threads = threads;
   subject.has_timing = flags.timing;
   MOE_RETURN_IF_ERROR(select_model(flags.engine).status());
+  TimelineFile timeline = flags.timeline;  // outlives the engine
+  MOE_RETURN_IF_ERROR(timeline.prepare());
   EngineFlags engine_flags = flags.engine;
   engine_flags.threads = threads;
+  engine_flags.timeline = timeline.timeline();
   // The sequence at the tests' depth, and the copy that a repetition uses up.
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(engine_flags, context, 2));
   note_long_context(context, engine->config());
   MOE_ASSIGN_OR_RETURN(subject.read_rate, read_rate_of(*engine, threads));
-  if (flags.timing) engine->stage_times().start();
+  if (flags.timing || engine_flags.timeline != nullptr) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
@@ -107,7 +112,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   if (flags.timing && engine->device_report().has_value()) {
     std::cerr << device_table(*engine->device_report());
   }
-  return Status::ok();
+  return timeline.write();
 }
 
 Status run(const BenchFlags& flags) {
@@ -157,6 +162,7 @@ void add_flags(CLI::App& command, BenchFlags& flags) {
       ->capture_default_str();
   command.add_flag("--no-warmup", flags.no_warmup, "No untimed run before each test");
   command.add_flag("--timing", flags.timing, "Say how long each stage of a token takes");
+  flags.timeline.add_flag(command);
   command.add_option("-o,--output", flags.output, "How results are printed on stdout")
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
       ->capture_default_str();

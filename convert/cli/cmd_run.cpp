@@ -16,6 +16,7 @@
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
+#include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/json.h"
@@ -40,6 +41,7 @@ struct RunFlags {
   bool json = false;
   bool ignore_eos = false;
   bool timing = false;
+  TimelineFile timeline;
 };
 
 // -n as llama.cpp understands it.
@@ -49,6 +51,7 @@ std::uint64_t most_tokens(std::int64_t flag) {
 
 // Everything a prompt needs, opened once.
 struct Session {
+  TimelineFile timeline;  // outlives the engine
   std::unique_ptr<Engine> engine;
   std::optional<Tokenizer> tokenizer;
   GenerateOptions options;
@@ -83,6 +86,9 @@ Result<Session> open_session(const RunFlags& flags) {
   const std::filesystem::path model = flags.engine.model;
   MOE_ASSIGN_OR_RETURN(session.options.prompt_cache, prompt_cache_options(flags));
   EngineFlags engine_flags = flags.engine;
+  session.timeline = flags.timeline;
+  MOE_RETURN_IF_ERROR(session.timeline.prepare());
+  engine_flags.timeline = session.timeline.timeline();
   engine_flags.saves_sequence = session.options.prompt_cache.has_value();
   std::future<Result<Tokenizer>> tokenizer = load_in_background(model / "tokenizer.json");
   const std::uint64_t context = flags.context != 0 ? flags.context : kDefaultContext;
@@ -90,7 +96,7 @@ Result<Session> open_session(const RunFlags& flags) {
   MOE_ASSIGN_OR_RETURN(session.tokenizer, tokenizer.get());
   MOE_ASSIGN_OR_RETURN(session.engine, std::move(engine));
   note_long_context(flags.context, session.engine->config());
-  if (flags.timing) session.engine->stage_times().start();
+  if (flags.timing || engine_flags.timeline != nullptr) session.engine->stage_times().start();
   session.options.max_tokens = most_tokens(flags.max_tokens);
   session.options.sampling = flags.sampling;
   if (!flags.ignore_eos) {
@@ -212,7 +218,7 @@ Status run_one(const RunFlags& flags) {
     std::cout << std::endl;
   }
   print_statistics(result, session);
-  return Status::ok();
+  return session.timeline.write();
 }
 
 // The "prompt" of one line.
@@ -254,7 +260,7 @@ Status run_many(const RunFlags& flags) {
     print_json_line(object.value());
     std::cout << std::flush;
   }
-  return Status::ok();
+  return session.timeline.write();
 }
 
 void add_flags(CLI::App& command, RunFlags& flags) {
@@ -301,6 +307,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->capture_default_str();
   command.add_flag("--ignore-eos", flags.ignore_eos, "Do not stop at the model's end tokens");
   command.add_flag("--timing", flags.timing, "Say how long each stage of a token takes");
+  flags.timeline.add_flag(command);
   command.add_flag("--json", flags.json, "Print one JSON object on stdout instead of the text");
 }
 

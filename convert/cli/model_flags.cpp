@@ -161,6 +161,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.cache_bytes = flags.cache_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
+  options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));

@@ -29,6 +29,7 @@ struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;     // 0: automatic
   std::uint32_t chunk_tokens = 0;  // 0: automatic
   bool saves_sequence = false;     // EngineOptions::saves_sequence
+  Timeline* timeline = nullptr;    // EngineOptions::timeline
   std::string kv_cache_type;       // empty: kv_cache_default
   std::string cache_type_k;        // the same as llama.cpp has it: both or neither
   std::string cache_type_v;

@@ -123,14 +123,19 @@ class CpuForward final : public ForwardBackend {
 
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
                  std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
+    const Clock::time_point start = Clock::now();
     embed(tokens, observer);
-    for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    Status status;
+    for (std::uint32_t layer = 0; layer < config_.num_layers && status.is_ok(); ++layer) {
+      stage_times().at_layer(layer);
       mix(layer, slices);
-      if (!has_live(slices)) return Status::ok();
+      if (!has_live(slices)) break;
       route(layer);
-      MOE_RETURN_IF_ERROR(add_experts(layer, slices));
+      status = add_experts(layer, slices);
     }
-    return Status::ok();
+    stage_times().at_layer(TimelineEvent::kNone);
+    stage_times().note_batch(tokens.size(), start);
+    return status;
   }
 
   Result<std::span<const float>> logits(std::span<const std::size_t> rows) override {

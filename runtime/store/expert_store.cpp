@@ -39,6 +39,7 @@ struct RecordLoad {
   std::uint32_t expert = 0;
   bool is_checked = false;    // its checksum is to be compared
   std::uint64_t arrival = 0;  // counts the records that became ready or failed
+  Clock::time_point submitted = {};
 };
 
 std::uint64_t largest_record(const PackManifest& manifest) {
@@ -115,6 +116,7 @@ struct ExpertStore::Impl {
   void drain(Lock& lock);
   std::size_t reap(Lock& lock, bool wait);
   void take_completion(RecordCompletion& completion);
+  void note_read(const RecordCompletion& completion) const;
   Status judge(RecordCompletion& completion);
   void finish(Slot slot, Status status);
   Status short_read(const RecordLoad& load, std::size_t bytes) const;
@@ -199,7 +201,10 @@ Status ExpertStore::Impl::submit(const std::vector<RecordRead>& reads) {
   MOE_RETURN_IF_ERROR(reader->submit(reads));
   if (outstanding == 0) busy_since = start;
   outstanding += reads.size();
-  for (const RecordRead& read : reads) stats.bytes_read += read.out.size();
+  for (const RecordRead& read : reads) {
+    stats.bytes_read += read.out.size();
+    loads[read.tag].submitted = start;
+  }
   return Status::ok();
 }
 
@@ -240,12 +245,24 @@ std::size_t ExpertStore::Impl::reap(Lock& lock, bool wait) {
 }
 
 void ExpertStore::Impl::take_completion(RecordCompletion& completion) {
+  if (options.timeline != nullptr) note_read(completion);
   last_finished = std::max(last_finished, completion.finished);
   if (--outstanding == 0) {
     stats.read_seconds += std::chrono::duration<double>(last_finished - busy_since).count();
   }
   finish(completion.tag, or_out_of_memory("the error of an expert", std::nullopt,
                                           [&] { return judge(completion); }));
+}
+
+void ExpertStore::Impl::note_read(const RecordCompletion& completion) const {
+  const RecordLoad& load = loads[completion.tag];
+  options.timeline->add({.track = TimelineTrack::kRead,
+                         .name = "read",
+                         .layer = load.layer,
+                         .expert = load.expert,
+                         .amount = completion.bytes,
+                         .start = load.submitted,
+                         .end = completion.finished});
 }
 
 // Whether the record is there as the manifest describes it.

@@ -27,6 +27,7 @@
 #include "formats/pack/pack_manifest.h"
 #include "runtime/store/eviction_policy.h"
 #include "runtime/store/record_reader.h"
+#include "runtime/store/timeline.h"
 
 namespace moepack {
 
@@ -37,6 +38,7 @@ struct ExpertStoreOptions {
   std::uint32_t io_threads = 4;  // concurrent reads
   // As many batches as this, each of at most max_batch() experts, fit into the budget at once.
   std::uint32_t concurrent_batches = 1;
+  Timeline* timeline = nullptr;  // notes every read; may be null, outlives the store
 };
 
 struct ExpertStoreStats {
