@@ -82,6 +82,35 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+// How experts are read, as the flags say.
+void add_reading_flags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option(
+          "--io", flags.io,
+          "How experts are read: buffered (through the page cache), direct (past it), mmap, "
+          "or auto: as memory and disk recommend")
+      ->envname("MOEPACK_IO")
+      ->capture_default_str();
+  command
+      .add_option("--io-engine", flags.io_engine,
+                  "Who reads them: threads, uring (Linux's io_uring), or auto")
+      ->envname("MOEPACK_IO_ENGINE")
+      ->capture_default_str();
+  command
+      .add_option("--pack-dir", flags.pack_directories,
+                  "Another directory with the same expert pack or layer files of it, on a second "
+                  "disk: both are read; may be given several times")
+      ->allow_extra_args(false);
+}
+
+Result<StoreOptions> select_store(const EngineFlags& flags) {
+  StoreOptions store;
+  MOE_ASSIGN_OR_RETURN(store.io, parse_io_mode(flags.io));
+  MOE_ASSIGN_OR_RETURN(store.engine, parse_io_engine(flags.io_engine));
+  store.pack_directories.assign(flags.pack_directories.begin(), flags.pack_directories.end());
+  return store;
+}
+
 // Says on stderr which backend computes, where the choice was left to the program and there was
 // one.
 void note_backend(const Engine& engine) {
@@ -108,6 +137,7 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
                   "Memory for experts in MiB; 0: what the machine can spare")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
+  add_reading_flags(command, flags);
   command
       .add_option("--device", flags.device,
                   "GPU of the vulkan backend, by its number in the list of devices; -1: the best")
@@ -163,6 +193,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.saves_sequence = flags.saves_sequence;
   options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
+  MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);
