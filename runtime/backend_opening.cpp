@@ -10,6 +10,7 @@
 #include "runtime/model/available_memory.h"
 #include "runtime/model/chunk_choice.h"
 #include "runtime/model/cpu_forward.h"
+#include "runtime/model/expert_lookahead.h"
 #include "runtime/model/kernel_support.h"
 #include "runtime/model/model_fingerprint.h"
 #include "runtime/model/model_weights.h"
@@ -74,6 +75,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
   opened.fingerprint = model_fingerprint(dir, loaded.weights);
   MOE_ASSIGN_OR_RETURN(loaded.store, ExpertStore::open(dir.pack_path, dir.pack,
                                                        {.cache_bytes = opened.plan.cache_bytes,
+                                                        .ahead_experts = most_ahead(options.store.lookahead),
                                                         .timeline = options.timeline}));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
@@ -105,7 +107,8 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
   MOE_ASSIGN_OR_RETURN(opened.backend, make_cpu_forward(dir.config, std::move(loaded.weights),
                                                         std::move(loaded.store), *selected.kernels,
-                                                        limits, options.kv_encoding));
+                                                        limits, options.kv_encoding,
+                                                        options.store.lookahead));
   return opened;
 }
 

@@ -145,6 +145,8 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"cache_hit_rate", reads.hit_rate},
                               {"gb_read", reads.gigabytes},
                               {"gb_per_second", reads.gigabytes_per_second},
+                              {"experts_read_ahead", engine.expert_stats().ahead_reads},
+                              {"experts_read_ahead_used", engine.expert_stats().ahead_used},
                               {"kernels", engine.kernels_name()},
                               {"activations", activation_type_name(engine.options().activations)},
                               {"kv_cache_type", kv_encoding_name(engine.options().kv_encoding)},
@@ -176,7 +178,8 @@ std::string reuse_text(const PromptReuse& reuse, std::size_t prompt_tokens,
 
 void print_statistics(const GenerateResult& result, const Session& session) {
   Engine& engine = *session.engine;
-  const ReadStatistics reads = read_statistics(engine.expert_stats());
+  const ExpertStoreStats stats = engine.expert_stats();
+  const ReadStatistics reads = read_statistics(stats);
   std::ostringstream out;
   out << std::fixed << std::setprecision(2);
   out << "\nprompt: " << result.computed_tokens() << " tokens, " << result.prompt_rate()
@@ -188,6 +191,9 @@ void print_statistics(const GenerateResult& result, const Session& session) {
       << ", activations: " << activation_type_name(engine.options().activations)
       << ", keys and values: " << kv_encoding_name(engine.options().kv_encoding)
       << ", chunk: " << engine.options().chunk_tokens << "\n";
+  if (stats.ahead_reads > 0) {
+    out << "read ahead: " << stats.ahead_reads << " experts, " << stats.ahead_used << " used\n";
+  }
   if (session.options.prompt_cache.has_value()) {
     out << reuse_text(result.reuse, result.prompt_tokens,
                       session.options.prompt_cache->path.string());

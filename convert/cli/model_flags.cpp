@@ -82,6 +82,9 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+// More than any model uses of a layer.
+constexpr std::uint64_t kMostLookahead = 64;
+
 // How experts are read, as the flags say.
 void add_reading_flags(CLI::App& command, EngineFlags& flags) {
   command
@@ -97,6 +100,12 @@ void add_reading_flags(CLI::App& command, EngineFlags& flags) {
       ->envname("MOEPACK_IO_ENGINE")
       ->capture_default_str();
   command
+      .add_option("--lookahead", flags.lookahead,
+                  "Read so many experts of the next layer ahead for each token, as its router "
+                  "guesses them now; changes no result; 0: none; cpu alone")
+      ->check(whole_number(0, kMostLookahead))
+      ->capture_default_str();
+  command
       .add_option("--pack-dir", flags.pack_directories,
                   "Another directory with the same expert pack or layer files of it, on a second "
                   "disk: both are read; may be given several times")
@@ -107,6 +116,7 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   StoreOptions store;
   MOE_ASSIGN_OR_RETURN(store.io, parse_io_mode(flags.io));
   MOE_ASSIGN_OR_RETURN(store.engine, parse_io_engine(flags.io_engine));
+  store.lookahead = flags.lookahead;
   store.pack_directories.assign(flags.pack_directories.begin(), flags.pack_directories.end());
   return store;
 }

@@ -39,6 +39,7 @@ struct EngineFlags : ModelFlags {
   std::string activations;
   std::string io = "auto";
   std::string io_engine = "auto";
+  std::uint32_t lookahead = 0;
   std::vector<std::string> pack_directories;
 };
 

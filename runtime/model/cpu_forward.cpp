@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/expert_lookahead.h"
 #include "runtime/model/finite.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/layer_state.h"
@@ -105,13 +106,14 @@ class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
              const Kernels& kernels, const ActivationLimits& limits, const StateForm& form,
-             Activations activations)
+             Activations activations, std::uint32_t lookahead)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
         limits_(limits),
         form_(form),
-        layers_(config_, weights_, kernels, limits, std::move(activations)) {}
+        layers_(config_, weights_, kernels, limits, std::move(activations)),
+        ahead_(config_, layers_.activations(), *store_, lookahead) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
   std::size_t max_tokens() const override { return limits_.tokens; }
@@ -131,8 +133,13 @@ class CpuForward final : public ForwardBackend {
       mix(layer, slices);
       if (!has_live(slices)) break;
       route(layer);
+      if (layer + 1 < config_.num_layers) {
+        ahead_.expect(layers_.compute(), weights_.layers[layer + 1], layer + 1, rows_, hidden());
+      }
       status = add_experts(layer, slices);
+      ahead_.release(layer);
     }
+    ahead_.release_all();
     stage_times().at_layer(TimelineEvent::kNone);
     stage_times().note_batch(tokens.size(), start);
     return status;
@@ -196,7 +203,8 @@ class CpuForward final : public ForwardBackend {
   }
 
   Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) {
-    MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden()));
+    const auto read_ahead = [this] { ahead_.start(); };
+    MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden(), read_ahead));
     for (const FailedRow& failed : layers_.experts().failed_rows()) {
       for (BatchSlice& slice : slices) {
         const bool holds = failed.row >= slice.first && failed.row - slice.first < slice.count;
@@ -227,6 +235,7 @@ class CpuForward final : public ForwardBackend {
   ActivationLimits limits_;
   StateForm form_;
   LayerForward layers_;
+  ExpertLookahead ahead_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
   std::vector<LayerSlice> live_;         // of the layer, when mix() began
@@ -244,7 +253,8 @@ Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
 
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
-    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding) {
+    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
+    std::uint32_t lookahead) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   if (limits.activations == ActivationType::kInt8) {
     MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
@@ -255,7 +265,7 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
   }
   return std::unique_ptr<ForwardBackend>(
       new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
-                     state_form(kernels, kv_encoding), std::move(activations)));
+                     state_form(kernels, kv_encoding), std::move(activations), lookahead));
 }
 
 }  // namespace moepack

@@ -22,6 +22,8 @@ namespace {
 using Slot = RecordCache::Slot;
 // Of an expert of a batch that has no place in the cache yet, or got none because begin() failed.
 constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
+// The part of the budget that what is read ahead for one layer takes at most.
+constexpr std::uint64_t kAheadDivisor = 16;
 // Completions reaped at once.
 constexpr std::size_t kReapedAtOnce = 16;
 
@@ -38,6 +40,7 @@ struct RecordLoad {
   std::uint32_t layer = 0;
   std::uint32_t expert = 0;
   bool is_checked = false;    // its checksum is to be compared
+  bool is_ahead = false;      // read ahead, and not asked for yet
   std::uint64_t arrival = 0;  // counts the records that became ready or failed
   Clock::time_point submitted = {};
 };
@@ -61,10 +64,19 @@ Status check_budget(const PackManifest& manifest, const ExpertStoreOptions& opti
       "raise --cache-mb");
 }
 
+// How many experts of a layer may be read ahead: an eighth of the budget at most for two layers.
+std::size_t most_ahead_of(const PackManifest& manifest, const ExpertStoreOptions& options) {
+  const std::uint64_t largest = std::max<std::uint64_t>(1, largest_record(manifest));
+  return std::min<std::uint64_t>(options.ahead_experts,
+                                 options.cache_bytes / kAheadDivisor / largest);
+}
+
 // By layer: how many of its largest records a share of the budget holds.
 std::vector<std::size_t> largest_batches(const PackManifest& manifest,
                                          const ExpertStoreOptions& options) {
-  const std::uint64_t share = options.cache_bytes / std::max(1U, options.concurrent_batches);
+  const std::uint64_t ahead = 2 * most_ahead_of(manifest, options) * largest_record(manifest);
+  const std::uint64_t share =
+      (options.cache_bytes - ahead) / std::max(1U, options.concurrent_batches);
   std::vector<std::size_t> batches;
   for (const LayerEntry& layer : manifest.layers) {
     std::uint64_t largest = 1;
@@ -94,6 +106,7 @@ struct ExpertStore::Impl {
       : manifest(pack),
         options(store_options),
         files(layer_paths(pack_directory, pack)),
+        most_ahead(most_ahead_of(manifest, options)),
         max_batches(largest_batches(manifest, options)),
         cache(store_options.cache_bytes, std::move(policy)),
         check(manifest, files),
@@ -111,6 +124,7 @@ struct ExpertStore::Impl {
   Status add_missing(std::uint32_t layer, std::span<const std::uint32_t> experts,
                      std::vector<Slot>& slots, std::vector<RecordRead>& reads);
   Status submit(const std::vector<RecordRead>& reads);
+  void count(std::span<const Slot> slots, std::span<const RecordRead> reads, bool is_ahead);
   void settle(Lock& lock, std::span<const Slot> slots);
   void advance(Lock& lock);
   void drain(Lock& lock);
@@ -124,6 +138,7 @@ struct ExpertStore::Impl {
   const PackManifest manifest;
   const ExpertStoreOptions options;
   const std::vector<std::filesystem::path> files;
+  const std::size_t most_ahead;
   const std::vector<std::size_t> max_batches;
 
   mutable std::mutex mutex;  // guards what follows
@@ -323,11 +338,20 @@ Result<ExpertStore::Batch> ExpertStore::begin(std::uint32_t layer,
                                               std::span<const std::uint32_t> experts) {
   MOE_RETURN_IF_ERROR(impl_->check_experts(layer, experts));
   return or_out_of_memory("a batch of experts", std::nullopt,
-                          [&] { return start_batch(layer, experts); });
+                          [&] { return start_batch(layer, experts, false); });
+}
+
+Result<ExpertStore::Batch> ExpertStore::begin_ahead(std::uint32_t layer,
+                                                    std::span<const std::uint32_t> experts) {
+  MOE_RETURN_IF_ERROR(impl_->check_experts(layer, experts));
+  const auto first = experts.first(std::min(experts.size(), impl_->most_ahead));
+  return or_out_of_memory("a batch of experts", std::nullopt,
+                          [&] { return start_batch(layer, first, true); });
 }
 
 Result<ExpertStore::Batch> ExpertStore::start_batch(std::uint32_t layer,
-                                                    std::span<const std::uint32_t> experts) {
+                                                    std::span<const std::uint32_t> experts,
+                                                    bool is_ahead) {
   Impl& s = *impl_;
   std::vector<RecordRead> reads;
   reads.reserve(experts.size());
@@ -345,9 +369,22 @@ Result<ExpertStore::Batch> ExpertStore::start_batch(std::uint32_t layer,
     batch.handles_[i].layout = &s.manifest.layout_of(layer, experts[i]);
     batch.handles_[i].record = s.cache.memory(batch.slots_[i]).data();
   }
-  s.stats.misses += reads.size();
-  s.stats.hits += experts.size() - reads.size();
+  s.count(batch.slots_, reads, is_ahead);
   return batch;
+}
+
+void ExpertStore::Impl::count(std::span<const Slot> slots, std::span<const RecordRead> reads,
+                              bool is_ahead) {
+  if (is_ahead) {
+    stats.ahead_reads += reads.size();
+    for (const RecordRead& read : reads) loads[read.tag].is_ahead = true;
+    return;
+  }
+  stats.misses += reads.size();
+  stats.hits += slots.size() - reads.size();
+  for (const Slot slot : slots) {
+    if (std::exchange(loads[slot].is_ahead, false)) ++stats.ahead_used;
+  }
 }
 
 ExpertStore::Batch::Batch(ExpertStore* store, std::size_t experts)
