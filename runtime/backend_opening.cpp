@@ -73,10 +73,11 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
   LoadedModel loaded;
   MOE_ASSIGN_OR_RETURN(loaded.weights, load_model_weights(dir, options.threads));
   opened.fingerprint = model_fingerprint(dir, loaded.weights);
-  MOE_ASSIGN_OR_RETURN(loaded.store, ExpertStore::open(dir.pack_path, dir.pack,
-                                                       {.cache_bytes = opened.plan.cache_bytes,
-                                                        .ahead_experts = most_ahead(options.store.lookahead),
-                                                        .timeline = options.timeline}));
+  MOE_ASSIGN_OR_RETURN(loaded.store,
+                       ExpertStore::open(dir.pack_path, dir.pack,
+                                         {.cache_bytes = opened.plan.cache_bytes,
+                                          .ahead_experts = most_ahead(options.store.lookahead),
+                                          .timeline = options.timeline}));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
   return loaded;
@@ -105,10 +106,10 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
                                 .context = options.context,
                                 .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  MOE_ASSIGN_OR_RETURN(opened.backend, make_cpu_forward(dir.config, std::move(loaded.weights),
-                                                        std::move(loaded.store), *selected.kernels,
-                                                        limits, options.kv_encoding,
-                                                        options.store.lookahead));
+  MOE_ASSIGN_OR_RETURN(
+      opened.backend,
+      make_cpu_forward(dir.config, std::move(loaded.weights), std::move(loaded.store),
+                       *selected.kernels, limits, options.kv_encoding, options.store.lookahead));
   return opened;
 }
 

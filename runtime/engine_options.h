@@ -7,8 +7,8 @@
 #include "runtime/model/activation_type.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
-#include "runtime/store/timeline.h"
 #include "runtime/store/store_options.h"
+#include "runtime/store/timeline.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {

@@ -1,12 +1,12 @@
 // Which experts the next layer will probably use, read while this layer still computes: the disk
 // has nothing to do while mixers and the head are computed otherwise.
 //
-// What is expected changes no result: the next layer asks for what its own router chooses, and finds
-// some of it in memory or on its way. A wrong guess costs the time of its read.
+// What is expected changes no result: the next layer asks for what its own router chooses, and
+// finds some of it in memory or on its way. A wrong guess costs the time of its read.
 //
 // Few tokens: the next layer's router is run on this layer's residual stream before its experts are
-// added (as Eliseev and Mazur, arXiv 2312.17238, section 3.2, do). Many tokens: a prompt uses nearly
-// all experts, in the order of their ids, so those with the lowest ids are read.
+// added (as Eliseev and Mazur, arXiv 2312.17238, section 3.2, do). Many tokens: a prompt uses
+// nearly all experts, in the order of their ids, so those with the lowest ids are read.
 #pragma once
 
 #include <array>
@@ -37,12 +37,12 @@ class ExpertLookahead {
   ExpertLookahead(const ModelConfig& config, Activations& scratch, ExpertStore& store,
                   std::uint32_t per_token);
 
-  // Notes what layer `index`, whose weights are `next`, will probably use for these rows of `hidden`
-  // [tokens, H], the residual stream after the mixer of the layer before.
+  // Notes what layer `index`, whose weights are `next`, will probably use for these rows of
+  // `hidden` [tokens, H], the residual stream after the mixer of the layer before.
   void expect(Compute& compute, const LayerWeights& next, std::uint32_t index,
               std::span<const RowRange> rows, const float* hidden);
-  // Starts to read what was expected and is not in memory: once for each expect(), and nothing where
-  // the cache has no room now.
+  // Starts to read what was expected and is not in memory: once for each expect(), and nothing
+  // where the cache has no room now.
   void start();
   // Layer `index` has used what it needs: what was read ahead for it may leave the cache.
   void release(std::uint32_t index);
@@ -56,11 +56,11 @@ class ExpertLookahead {
   const ModelConfig& config_;
   Activations& scratch_;
   ExpertStore& store_;
-  std::uint32_t most_;                    // experts of a layer
-  std::uint32_t layer_ = 0;               // that was expected last
-  std::vector<std::uint32_t> experts_;    // of it; empty where nothing is to be started
-  std::vector<Assignment> chosen_;        // of a row
-  std::vector<float> probabilities_;      // [experts]
+  std::uint32_t most_;                  // experts of a layer
+  std::uint32_t layer_ = 0;             // that was expected last
+  std::vector<std::uint32_t> experts_;  // of it; empty where nothing is to be started
+  std::vector<Assignment> chosen_;      // of a row
+  std::vector<float> probabilities_;    // [experts]
   // Of the layer that computes and of the next one: by the layer's parity.
   std::array<std::optional<ExpertStore::Batch>, 2> batches_;
 };

@@ -316,8 +316,8 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 }
 
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
-                                 ExpertStore& store, const float* u, std::size_t tokens,
-                                 float* out, FunctionRef<void()> last_reads) {
+                                 ExpertStore& store, const float* u, std::size_t tokens, float* out,
+                                 FunctionRef<void()> last_reads) {
   const StageScope stage(compute.times(), Stage::kExperts);
   Sums sums{.u = {.x = u},
             .tokens = tokens,

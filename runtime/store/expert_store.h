@@ -48,8 +48,8 @@ struct ExpertStoreStats {
   std::uint64_t hits = 0;    // experts in memory, or on their way there for another use
   std::uint64_t misses = 0;  // experts read
   std::uint64_t bytes_read = 0;
-  std::uint64_t ahead_reads = 0;  // begun by begin_ahead(); not among the misses
-  std::uint64_t ahead_used = 0;   // of those, experts that a batch asked for; they are hits
+  std::uint64_t ahead_reads = 0;      // begun by begin_ahead(); not among the misses
+  std::uint64_t ahead_used = 0;       // of those, experts that a batch asked for; they are hits
   double read_seconds = 0;            // wall time during which at least one read was under way
   std::uint64_t allocated_bytes = 0;  // memory of the cache now; reset_stats() leaves it
 };
@@ -140,7 +140,8 @@ class ExpertStore {
 
   // Starts to read, of experts that a later batch will probably ask for, the first ahead_experts
   // that fit the share of the budget kept for them, and pins them as a batch does. The batch is not
-  // for computing: it ends when the later one does. Its experts are counted when they are asked for.
+  // for computing: it ends when the later one does. Its experts are counted when they are asked
+  // for.
   Result<Batch> begin_ahead(std::uint32_t layer, std::span<const std::uint32_t> experts);
 
   ExpertStoreStats stats() const;

@@ -1,6 +1,6 @@
-// What happened when: stages of a forward pass on one track, reads of experts on another. It is what
-// a picture of one token is drawn from (bench --timeline), so that one sees whether reading and
-// computing overlap.
+// What happened when: stages of a forward pass on one track, reads of experts on another. It is
+// what a picture of one token is drawn from (bench --timeline), so that one sees whether reading
+// and computing overlap.
 //
 // Thread rule: add() from any thread at any time; the rest while nobody adds. It takes no memory
 // after it was made: what finds no room is counted and left out.
