@@ -80,6 +80,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
                                           .timeline = options.timeline}));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
+  opened.layer_file = dir.pack_path / dir.pack.layers.front().file;
   return loaded;
 }
 

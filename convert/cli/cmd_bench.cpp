@@ -82,6 +82,14 @@ Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
   return measure_read_rate(threads);
 }
 
+// Of the disk that holds the experts, at requests of their size; nullopt where all fit in memory.
+Result<std::optional<double>> disk_rate_of(const Engine& engine) {
+  const MemoryPlan& plan = engine.memory_plan();
+  if (plan.cache_bytes >= plan.pack_bytes) return std::optional<double>();
+  MOE_ASSIGN_OR_RETURN(const DiskRate rate, engine.disk_rate());
+  return std::optional<double>(rate.bytes_per_second);
+}
+
 Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
                  std::uint32_t threads, BenchOutput& output) {
   std::uint64_t context = 0;
@@ -106,6 +114,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   subject.chunk_tokens = engine->options().chunk_tokens;
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
+    MOE_ASSIGN_OR_RETURN(subject.disk_rate, disk_rate_of(*engine));
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
     output.add(subject, result);
   }
