@@ -134,6 +134,7 @@ struct ExpertStore::Impl {
   Status judge(RecordCompletion& completion);
   void finish(Slot slot, Status status);
   Status short_read(const RecordLoad& load, std::size_t bytes) const;
+  Status changed(const RecordLoad& load) const;
 
   const PackManifest manifest;
   const ExpertStoreOptions options;
@@ -286,8 +287,15 @@ Status ExpertStore::Impl::judge(RecordCompletion& completion) {
   const RecordLoad& load = loads[slot];
   if (!completion.status.is_ok()) return std::move(completion.status);
   if (completion.bytes < cache.memory(slot).size()) return short_read(load, completion.bytes);
-  if (!load.is_checked) return Status::ok();
+  if (completion.is_changed && !manifest.has_checksums) return changed(load);
+  if (!load.is_checked && !completion.has_checksum) return Status::ok();
   return check.compare(load.layer, load.expert, completion.checksum);
+}
+
+// Of a file whose experts cannot be told from others.
+Status ExpertStore::Impl::changed(const RecordLoad& load) const {
+  return corrupt(Where{.file = files[load.layer].string()},
+                 "has been written to since the model was opened", "start again");
 }
 
 Status ExpertStore::Impl::short_read(const RecordLoad& load, std::size_t bytes) const {
