@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "runtime/model/activation_type.h"
 #include "runtime/model/kv_encoding.h"
@@ -17,6 +18,9 @@ struct EngineOptions : ModelSelection {
   std::uint64_t context = 4096;   // most tokens of a sequence
   std::uint32_t sequences = 1;    // most sequences at the same time
   std::uint64_t cache_bytes = 0;  // 0: chosen from the memory there is
+  // Memory of the machine that may be used; nullopt: what the system can give
+  // (model/available_memory.h).
+  std::optional<std::uint64_t> available_bytes = {};
   // Tokens computed at once; 0: chosen from the memory there is (model/chunk_choice.h).
   std::uint32_t chunk_tokens = 512;
   ActivationType activations = ActivationType::kFloat32;

@@ -27,6 +27,7 @@ struct ModelFlags {
 // Of commands that open an engine.
 struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;     // 0: automatic
+  std::uint64_t ram_mib = 0;       // 0: what the system can give
   std::uint32_t chunk_tokens = 0;  // 0: automatic
   bool saves_sequence = false;     // EngineOptions::saves_sequence
   Timeline* timeline = nullptr;    // EngineOptions::timeline
@@ -45,8 +46,8 @@ struct EngineFlags : ModelFlags {
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --io, --io-engine, --pack-dir, --chunk, --activations, --kv-cache-type
-// with the names that llama.cpp has for it.
+// The same and --cache-mb, --ram-mb, --io, --io-engine, --pack-dir, --chunk, --activations,
+// --kv-cache-type with the names that llama.cpp has for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
 void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
@@ -54,7 +55,12 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
 // Checks the flags, the path of the model first. --overlay names each group once; "all": those that
 // the model has.
 Result<ModelSelection> select_model(const ModelFlags& flags);
-// The same, and opens the engine for `sequences` sequences of at most `context` tokens.
+// The options of an engine for `sequences` sequences of at most `context` tokens. The model's path
+// is not looked at: it need not be a directory of ours.
+Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t context,
+                                     std::uint32_t sequences);
+// Checks the path of the model, and opens the engine for `sequences` sequences of at most `context`
+// tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
                                             std::uint32_t sequences = 1);
 // Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
