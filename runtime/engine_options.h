@@ -7,6 +7,7 @@
 #include "runtime/model/activation_type.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
+#include "runtime/store/store_options.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -22,6 +23,7 @@ struct EngineOptions : ModelSelection {
   KvEncoding kv_encoding = KvEncoding::kFloat32;
   // A sequence is saved or restored while others are there: its bytes are in the memory plan.
   bool saves_sequence = false;
+  StoreOptions store = {};
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
   // Of the vulkan backend, for tests: as if the device were so. `device` is ModelSelection's.
   VulkanOptions device_limits = {};

@@ -7,7 +7,9 @@
 #include "convert/cli/command.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/output.h"
 #include "runtime/model/chunk_choice.h"
+#include "runtime/store/cache_policy.h"
 #include "runtime/vulkan/pipeline_file.h"
 
 namespace moepack::cli {
@@ -82,6 +84,14 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+Status select_store(const EngineFlags& flags, StoreOptions& store) {
+  MOE_ASSIGN_OR_RETURN(store.policy, parse_cache_policy(flags.cache_policy));
+  store.pinned = flags.pin;
+  store.trace = flags.trace;
+  if (flags.trace.empty()) return Status::ok();
+  return check_named_file("--trace", flags.trace);
+}
+
 // Says on stderr which backend computes, where the choice was left to the program and there was
 // one.
 void note_backend(const Engine& engine) {
@@ -108,6 +118,18 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
                   "Memory for experts in MiB; 0: what the machine can spare")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
+  command
+      .add_option(
+          "--cache-policy", flags.cache_policy,
+          "Which experts leave that memory first: lru, those not used for the longest time; "
+          "lfru, those used least often, where a use counts less the older it is")
+      ->check(CLI::IsMember({"lru", "lfru"}))
+      ->capture_default_str();
+  command.add_option("--pin", flags.pin,
+                     "Keep the experts in memory that this profile of moepack profile says are "
+                     "hottest, as far as --cache-mb holds more than one token's");
+  command.add_option("--trace", flags.trace,
+                     "Record in this file which experts are used, for moepack bench --replay");
   command
       .add_option("--device", flags.device,
                   "GPU of the vulkan backend, by its number in the list of devices; -1: the best")
@@ -159,6 +181,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.context = context;
   options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
+  MOE_RETURN_IF_ERROR(select_store(flags, options.store));
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
   options.pipeline_file = default_pipeline_file();

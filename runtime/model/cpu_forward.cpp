@@ -105,10 +105,11 @@ class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
              const Kernels& kernels, const ActivationLimits& limits, const StateForm& form,
-             Activations activations)
+             Activations activations, std::unique_ptr<RoutingRecorder> recorder)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
+        recorder_(std::move(recorder)),
         limits_(limits),
         form_(form),
         layers_(config_, weights_, kernels, limits, std::move(activations)) {}
@@ -123,22 +124,30 @@ class CpuForward final : public ForwardBackend {
 
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
                  std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
+    if (recorder_ != nullptr) MOE_RETURN_IF_ERROR(recorder_->begin_pass(tokens.size()));
     embed(tokens, observer);
     for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+      if (recorder_ != nullptr) recorder_->begin_layer();
       mix(layer, slices);
       if (!has_live(slices)) return Status::ok();
       route(layer);
+      if (recorder_ != nullptr) recorder_->routed(store_->stats());
       MOE_RETURN_IF_ERROR(add_experts(layer, slices));
+      if (recorder_ != nullptr) {
+        recorder_->end_layer(layer, layers_.experts().groups(), store_->stats());
+      }
     }
     return Status::ok();
   }
 
   Result<std::span<const float>> logits(std::span<const std::size_t> rows) override {
     const StageScope stage(stage_times(), Stage::kHead);
+    const Clock::time_point start = Clock::now();
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
     const std::span<float> out = layers_.activations().logits;
     layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
+    if (recorder_ != nullptr) recorder_->add_head(seconds_since(start));
     return std::span<const float>(out.first(rows.size() * config_.vocab_size));
   }
 
@@ -219,6 +228,7 @@ class CpuForward final : public ForwardBackend {
   ModelConfig config_;
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<RoutingRecorder> recorder_;  // null without --trace
   ActivationLimits limits_;
   StateForm form_;
   LayerForward layers_;
@@ -239,7 +249,8 @@ Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
 
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
-    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding) {
+    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
+    std::unique_ptr<RoutingRecorder> recorder) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   if (limits.activations == ActivationType::kInt8) {
     MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
@@ -248,9 +259,9 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
       return Status::ok();
     }));
   }
-  return std::unique_ptr<ForwardBackend>(
-      new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
-                     state_form(kernels, kv_encoding), std::move(activations)));
+  return std::unique_ptr<ForwardBackend>(new CpuForward(
+      config, std::move(weights), std::move(store), kernels, limits,
+      state_form(kernels, kv_encoding), std::move(activations), std::move(recorder)));
 }
 
 }  // namespace moepack
