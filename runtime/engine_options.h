@@ -23,7 +23,7 @@ struct EngineOptions : ModelSelection {
   KvEncoding kv_encoding = KvEncoding::kFloat32;
   // A sequence is saved or restored while others are there: its bytes are in the memory plan.
   bool saves_sequence = false;
-  StoreOptions store = {};
+  StoreOptions store = {};                   // how experts are read and kept
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
   // Of the vulkan backend, for tests: as if the device were so. `device` is ModelSelection's.
   VulkanOptions device_limits = {};

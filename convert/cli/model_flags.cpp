@@ -84,12 +84,53 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
-Status select_store(const EngineFlags& flags, StoreOptions& store) {
+// How experts are read, as the flags say.
+void add_reading_flags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option(
+          "--io", flags.io,
+          "How experts are read: buffered (through the page cache), direct (past it), mmap, "
+          "or auto: as memory and disk recommend")
+      ->envname("MOEPACK_IO")
+      ->capture_default_str();
+  command
+      .add_option("--io-engine", flags.io_engine,
+                  "Who reads them: threads, uring (Linux's io_uring), or auto")
+      ->envname("MOEPACK_IO_ENGINE")
+      ->capture_default_str();
+  command
+      .add_option("--pack-dir", flags.pack_directories,
+                  "Another directory with the same expert pack or layer files of it, on a second "
+                  "disk: both are read; may be given several times")
+      ->allow_extra_args(false);
+}
+
+// Which experts stay in memory, and what is noted of them.
+void add_cache_flags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option(
+          "--cache-policy", flags.cache_policy,
+          "Which experts leave that memory first: lru, those not used for the longest time; "
+          "lfru, those used least often, where a use counts less the older it is")
+      ->check(CLI::IsMember({"lru", "lfru"}))
+      ->capture_default_str();
+  command.add_option("--pin", flags.pin,
+                     "Keep the experts in memory that this profile of moepack profile says are "
+                     "hottest, as far as --cache-mb holds more than one token's");
+  command.add_option("--trace", flags.trace,
+                     "Record in this file which experts are used, for moepack bench --replay");
+}
+
+Result<StoreOptions> select_store(const EngineFlags& flags) {
+  StoreOptions store;
+  MOE_ASSIGN_OR_RETURN(store.io, parse_io_mode(flags.io));
+  MOE_ASSIGN_OR_RETURN(store.engine, parse_io_engine(flags.io_engine));
   MOE_ASSIGN_OR_RETURN(store.policy, parse_cache_policy(flags.cache_policy));
   store.pinned = flags.pin;
   store.trace = flags.trace;
-  if (flags.trace.empty()) return Status::ok();
-  return check_named_file("--trace", flags.trace);
+  if (!flags.trace.empty()) MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
+  store.pack_directories.assign(flags.pack_directories.begin(), flags.pack_directories.end());
+  return store;
 }
 
 // Says on stderr which backend computes, where the choice was left to the program and there was
@@ -118,18 +159,8 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
                   "Memory for experts in MiB; 0: what the machine can spare")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
-  command
-      .add_option(
-          "--cache-policy", flags.cache_policy,
-          "Which experts leave that memory first: lru, those not used for the longest time; "
-          "lfru, those used least often, where a use counts less the older it is")
-      ->check(CLI::IsMember({"lru", "lfru"}))
-      ->capture_default_str();
-  command.add_option("--pin", flags.pin,
-                     "Keep the experts in memory that this profile of moepack profile says are "
-                     "hottest, as far as --cache-mb holds more than one token's");
-  command.add_option("--trace", flags.trace,
-                     "Record in this file which experts are used, for moepack bench --replay");
+  add_reading_flags(command, flags);
+  add_cache_flags(command, flags);
   command
       .add_option("--device", flags.device,
                   "GPU of the vulkan backend, by its number in the list of devices; -1: the best")
@@ -181,10 +212,10 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   options.context = context;
   options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
-  MOE_RETURN_IF_ERROR(select_store(flags, options.store));
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
   options.pipeline_file = default_pipeline_file();
+  MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);

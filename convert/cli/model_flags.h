@@ -39,11 +39,15 @@ struct EngineFlags : ModelFlags {
   // As the command's default, and as given.
   ActivationType default_activations = ActivationType::kFloat32;
   std::string activations;
+  std::string io = "auto";
+  std::string io_engine = "auto";
+  std::vector<std::string> pack_directories;
 };
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --cache-policy, --pin, --trace, --chunk, --activations, --kv-cache-type
+// The same and --cache-mb, --io, --io-engine, --pack-dir, --cache-policy, --pin, --trace, --chunk,
+// --activations, --kv-cache-type
 // with the names that llama.cpp has for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
