@@ -85,8 +85,12 @@ Result<ExpertStoreOptions> store_options(const EngineOptions& options, const Mod
                             .source_fingerprint = dir.pack.source.fingerprint,
                             .shape = {dir.pack.num_layers, dir.pack.num_experts},
                             .experts_per_token = dir.config.experts_per_token};
-  MOE_ASSIGN_OR_RETURN(store.kept, read_kept_records(options.store.pinned, model, dir.pack,
-                                                     plan.cache_bytes - plan.cache_floor_bytes));
+  MOE_ASSIGN_OR_RETURN(store.kept, read_kept_records(
+                                       options.store.pinned, model,
+                                       [&](std::uint32_t layer, std::uint32_t expert) {
+                                         return dir.pack.layout_of(layer, expert).record_bytes;
+                                       },
+                                       plan.cache_bytes - plan.cache_floor_bytes));
   return store;
 }
 

@@ -20,7 +20,9 @@ TraceModel trace_model(std::string name, std::uint64_t fingerprint, const ModelC
                    .fingerprint = fingerprint,
                    .num_layers = pack.num_layers,
                    .num_experts = pack.num_experts,
-                   .experts_per_token = config.experts_per_token};
+                   .experts_per_token = config.experts_per_token,
+                   .record_bytes = {},
+                   .size_of = {}};
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
       const std::uint64_t bytes = pack.layout_of(layer, e).record_bytes;

@@ -79,25 +79,24 @@ std::unique_ptr<EvictionPolicy> keep_records(std::unique_ptr<EvictionPolicy> res
   return std::make_unique<KeepRecords>(std::move(rest), kept);
 }
 
-KeptRecords hottest_records(const ExpertProfile& profile, const PackManifest& pack,
+KeptRecords hottest_records(const ExpertProfile& profile, const RecordBytes& bytes_of,
                             std::uint64_t most_bytes) {
   KeptRecords kept;
   for (const Candidate& candidate : candidates_of(profile)) {
-    const std::uint64_t bytes =
-        record_memory_bytes(pack.layout_of(candidate.layer, candidate.expert).record_bytes);
+    const std::uint64_t bytes = record_memory_bytes(bytes_of(candidate.layer, candidate.expert));
     if (bytes > most_bytes - kept.bytes) continue;
     kept.bytes += bytes;
-    kept.keys.push_back(RecordKey{candidate.layer} * pack.num_experts + candidate.expert);
+    kept.keys.push_back(RecordKey{candidate.layer} * profile.shape.num_experts + candidate.expert);
   }
   return kept;
 }
 
 Result<KeptRecords> read_kept_records(const std::filesystem::path& profile,
-                                      const ProfiledModel& model, const PackManifest& pack,
+                                      const ProfiledModel& model, const RecordBytes& bytes_of,
                                       std::uint64_t most_bytes) {
   MOE_ASSIGN_OR_RETURN(const ProfileInput input, read_profile_input(profile, model.shape));
   MOE_RETURN_IF_ERROR(check_profile(input.profile, model, profile.string()));
-  return hottest_records(input.profile, pack, most_bytes);
+  return hottest_records(input.profile, bytes_of, most_bytes);
 }
 
 }  // namespace moepack
