@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "runtime/speed/sample_stats.h"
 
@@ -135,35 +136,6 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   return json;
 }
 
-std::string json_text(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-// Every value between quotes, as llama-bench writes them; objects become columns of their own.
-void print_csv(const Json& json, bool with_head) {
-  const Json flat = json.contains("stages_ms_per_token") ? [&] {
-    Json all = json;
-    all.erase("stages_ms_per_token");
-    for (const auto& [name, ms] : json["stages_ms_per_token"].items()) all[name + "_ms"] = ms;
-    return all;
-  }()
-                                                         : json;
-  std::string head;
-  std::string line;
-  for (const auto& [key, value] : flat.items()) {
-    const std::string comma = head.empty() ? "" : ",";
-    head += comma + key;
-    std::string text = value.is_string() ? value.get<std::string>() : json_text(value, -1);
-    if (value.is_null()) text = "";
-    for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) {
-      text.insert(at, 1, '"');
-    }
-    line += comma + "\"" + text + "\"";
-  }
-  if (with_head) std::cout << head << "\n";
-  std::cout << line << "\n";
-}
-
 struct Column {
   const char* name;
   int width;
@@ -245,47 +217,19 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
 
 }  // namespace
 
-std::optional<BenchFormat> bench_format(const std::string& name) {
-  if (name == "md") return BenchFormat::kMarkdown;
-  if (name == "csv") return BenchFormat::kCsv;
-  if (name == "json") return BenchFormat::kJson;
-  if (name == "jsonl") return BenchFormat::kJsonLines;
-  return std::nullopt;
-}
-
 void BenchOutput::add(const BenchSubject& subject, const SpeedResult& result) {
-  const bool is_first = !has_head_;
-  has_head_ = true;
-  switch (format_) {
-    case BenchFormat::kMarkdown:
-      if (is_first) print_markdown_head(columns_of(subject));
-      print_markdown(subject, result);
-      if (subject.has_timing) {
-        parts_.push_back({speed_test_name(result.test) + ", t" + std::to_string(subject.threads),
-                          result.stages, result.test.tokens() * result.samples_ns.size()});
-      }
-      break;
-    case BenchFormat::kCsv:
-      print_csv(to_json(subject, result), is_first);
-      break;
-    case BenchFormat::kJson:
-      objects_.push_back(json_text(to_json(subject, result), 2));
-      break;
-    case BenchFormat::kJsonLines:
-      std::cout << json_text(to_json(subject, result), -1) << "\n";
-      break;
-  }
+  if (format_ != BenchFormat::kMarkdown) return rows_.add(to_json(subject, result));
+  if (!std::exchange(has_head_, true)) print_markdown_head(columns_of(subject));
+  print_markdown(subject, result);
   std::cout << std::flush;
+  if (!subject.has_timing) return;
+  parts_.push_back({speed_test_name(result.test) + ", t" + std::to_string(subject.threads),
+                    result.stages, result.test.tokens() * result.samples_ns.size()});
 }
 
 void BenchOutput::finish() {
   if (!parts_.empty()) std::cout << "\n" << timing_table(parts_);
-  if (format_ != BenchFormat::kJson) return;
-  std::cout << "[\n";
-  for (std::size_t i = 0; i < objects_.size(); ++i) {
-    std::cout << objects_[i] << (i + 1 < objects_.size() ? ",\n" : "\n");
-  }
-  std::cout << "]\n";
+  rows_.finish();
 }
 
 }  // namespace moepack::cli

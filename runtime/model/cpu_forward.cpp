@@ -106,10 +106,12 @@ class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
              const Kernels& kernels, const ActivationLimits& limits, const StateForm& form,
-             Activations activations, std::uint32_t lookahead)
+             Activations activations, std::uint32_t lookahead,
+             std::unique_ptr<RoutingRecorder> recorder)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
+        recorder_(std::move(recorder)),
         limits_(limits),
         form_(form),
         layers_(config_, weights_, kernels, limits, std::move(activations)),
@@ -126,18 +128,22 @@ class CpuForward final : public ForwardBackend {
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
                  std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
     const Clock::time_point start = Clock::now();
+    if (recorder_ != nullptr) MOE_RETURN_IF_ERROR(recorder_->begin_pass(tokens.size()));
     embed(tokens, observer);
     Status status;
     for (std::uint32_t layer = 0; layer < config_.num_layers && status.is_ok(); ++layer) {
       stage_times().at_layer(layer);
+      if (recorder_ != nullptr) recorder_->begin_layer();
       mix(layer, slices);
       if (!has_live(slices)) break;
       route(layer);
-      if (layer + 1 < config_.num_layers) {
-        ahead_.expect(layers_.compute(), weights_.layers[layer + 1], layer + 1, rows_, hidden());
-      }
+      expect_next(layer);
+      if (recorder_ != nullptr) recorder_->routed(store_->stats());
       status = add_experts(layer, slices);
       ahead_.release(layer);
+      if (recorder_ != nullptr && status.is_ok()) {
+        recorder_->end_layer(layer, layers_.experts().groups(), store_->stats());
+      }
     }
     ahead_.release_all();
     stage_times().at_layer(TimelineEvent::kNone);
@@ -147,10 +153,12 @@ class CpuForward final : public ForwardBackend {
 
   Result<std::span<const float>> logits(std::span<const std::size_t> rows) override {
     const StageScope stage(stage_times(), Stage::kHead);
+    const Clock::time_point start = Clock::now();
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
     const std::span<float> out = layers_.activations().logits;
     layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
+    if (recorder_ != nullptr) recorder_->add_head(seconds_since(start));
     return std::span<const float>(out.first(rows.size() * config_.vocab_size));
   }
 
@@ -202,6 +210,12 @@ class CpuForward final : public ForwardBackend {
     (void)layers_.experts().choose(layers_.compute(), weights_.layers[layer].moe.routing, rows_);
   }
 
+  // What the layer after this one will probably use.
+  void expect_next(std::uint32_t layer) {
+    if (layer + 1 == config_.num_layers) return;
+    ahead_.expect(layers_.compute(), weights_.layers[layer + 1], layer + 1, rows_, hidden());
+  }
+
   Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) {
     const auto read_ahead = [this] { ahead_.start(); };
     MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden(), read_ahead));
@@ -232,6 +246,7 @@ class CpuForward final : public ForwardBackend {
   ModelConfig config_;
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<RoutingRecorder> recorder_;  // null without --trace
   ActivationLimits limits_;
   StateForm form_;
   LayerForward layers_;
@@ -254,7 +269,7 @@ Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
-    std::uint32_t lookahead) {
+    std::uint32_t lookahead, std::unique_ptr<RoutingRecorder> recorder) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   if (limits.activations == ActivationType::kInt8) {
     MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
@@ -263,9 +278,9 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
       return Status::ok();
     }));
   }
-  return std::unique_ptr<ForwardBackend>(
-      new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
-                     state_form(kernels, kv_encoding), std::move(activations), lookahead));
+  return std::unique_ptr<ForwardBackend>(new CpuForward(
+      config, std::move(weights), std::move(store), kernels, limits,
+      state_form(kernels, kv_encoding), std::move(activations), lookahead, std::move(recorder)));
 }
 
 }  // namespace moepack

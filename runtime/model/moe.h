@@ -54,6 +54,9 @@ class MixtureOfExperts {
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                  ExpertStore& store, const float* u, std::size_t tokens, float* out,
                  FunctionRef<void()> last_reads);
+  // Of the last forward(): its experts, in the order in which it asked the store for them. Valid
+  // until the next call.
+  std::span<const ExpertGroup> groups() const { return groups_; }
   // Of the last forward(), by expert: the first entry of a row is the same in every run.
   std::vector<FailedRow> failed_rows() const;
 

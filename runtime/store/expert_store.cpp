@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "formats/base/elapsed.h"
+#include "runtime/store/cache_policy.h"
 #include "runtime/store/out_of_memory.h"
 #include "runtime/store/record_cache.h"
 #include "runtime/store/record_check.h"
@@ -75,15 +77,14 @@ std::size_t most_ahead_of(const PackManifest& manifest, const ExpertStoreOptions
 std::vector<std::size_t> largest_batches(const PackManifest& manifest,
                                          const ExpertStoreOptions& options) {
   const std::uint64_t ahead = 2 * most_ahead_of(manifest, options) * largest_record(manifest);
-  const std::uint64_t share =
-      (options.cache_bytes - ahead) / std::max(1U, options.concurrent_batches);
   std::vector<std::size_t> batches;
   for (const LayerEntry& layer : manifest.layers) {
     std::uint64_t largest = 1;
     for (const ExpertEntry& expert : layer.experts) {
       largest = std::max(largest, manifest.layouts[expert.layout].record_bytes);
     }
-    batches.push_back(std::max<std::uint64_t>(1, share / record_memory_bytes(largest)));
+    batches.push_back(largest_batch(options.cache_bytes - ahead, options.kept.bytes,
+                                    options.concurrent_batches, largest));
   }
   return batches;
 }
@@ -327,7 +328,9 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open(const std::filesystem::pa
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<RecordReader> reader,
       ThreadReader::open(layer_paths(pack_directory, manifest), options.io_threads));
-  return open_with(std::move(reader), least_recently_used(), pack_directory, manifest, options);
+  return open_with(std::move(reader),
+                   make_policy(options.policy, options.uses_per_token, options.kept.keys),
+                   pack_directory, manifest, options);
 }
 
 Result<std::unique_ptr<ExpertStore>> ExpertStore::open_with(
@@ -341,6 +344,13 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open_with(
 }
 
 std::size_t ExpertStore::max_batch(std::uint32_t layer) const { return impl_->max_batches[layer]; }
+
+void ExpertStore::find_resident(std::uint32_t layer, std::span<std::uint8_t> is_resident) const {
+  const std::lock_guard lock(impl_->mutex);
+  for (std::uint32_t e = 0; e < is_resident.size(); ++e) {
+    is_resident[e] = impl_->cache.holds(impl_->key_of(layer, e)) ? 1 : 0;
+  }
+}
 
 Result<ExpertStore::Batch> ExpertStore::begin(std::uint32_t layer,
                                               std::span<const std::uint32_t> experts) {
@@ -446,7 +456,12 @@ std::vector<ReadyExpert> ExpertStore::Batch::take_ready() {
   Impl& s = *store_->impl_;
   Impl::Lock lock(s.mutex);
   s.drain(lock);
-  for (collect(); given_ == seen_; collect()) s.advance(lock);
+  collect();
+  if (given_ == seen_) {
+    const Clock::time_point start = Clock::now();
+    for (; given_ == seen_; collect()) s.advance(lock);
+    s.stats.wait_seconds += seconds_since(start);
+  }
   for (std::size_t place = given_; place < seen_; ++place) all.push_back(seen_at(place));
   given_ = seen_;
   return all;
