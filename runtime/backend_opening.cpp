@@ -3,10 +3,14 @@
 #include <string>
 #include <utility>
 
+#include "formats/base/paths.h"
 #include "runtime/model/cpu_forward.h"
+#include "runtime/model/expert_lookahead.h"
 #include "runtime/model/model_fingerprint.h"
 #include "runtime/model/model_weights.h"
+#include "runtime/model/routing_recorder.h"
 #include "runtime/run_plan.h"
+#include "runtime/store/kept_records.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -18,16 +22,56 @@ struct LoadedModel {
   std::unique_ptr<ExpertStore> store;
 };
 
+// Of the vulkan backend.
+Status check_recorded(const EngineOptions& options) {
+  if (options.store.trace.empty()) return Status::ok();
+  return unsupported(Where{}, "the vulkan backend does not tell which experts it chose (--trace)",
+                     "give --backend cpu, or leave --trace out");
+}
+
+// A profile's experts are kept in what the cache has beyond the experts of one token.
+Result<ExpertStoreOptions> store_options(const EngineOptions& options, const ModelDir& dir,
+                                         const MemoryPlan& plan) {
+  ExpertStoreOptions store{.cache_bytes = plan.cache_bytes,
+                           .policy = options.store.policy,
+                           .ahead_experts = most_ahead(options.store.lookahead),
+                           .timeline = options.timeline};
+  store.uses_per_token = double{1} * dir.config.num_layers * dir.config.experts_per_token;
+  if (options.store.pinned.empty()) return store;
+  const ProfiledModel model{.name = directory_name(options.model),
+                            .source_fingerprint = dir.pack.source.fingerprint,
+                            .shape = {dir.pack.num_layers, dir.pack.num_experts},
+                            .experts_per_token = dir.config.experts_per_token};
+  MOE_ASSIGN_OR_RETURN(store.kept, read_kept_records(
+                                       options.store.pinned, model,
+                                       [&](std::uint32_t layer, std::uint32_t expert) {
+                                         return dir.pack.layout_of(layer, expert).record_bytes;
+                                       },
+                                       plan.cache_bytes - plan.cache_floor_bytes));
+  return store;
+}
+
+// Null without --trace.
+Result<std::unique_ptr<RoutingRecorder>> make_recorder(const EngineOptions& options,
+                                                       const ModelDir& dir,
+                                                       std::uint64_t fingerprint) {
+  if (options.store.trace.empty()) return std::unique_ptr<RoutingRecorder>();
+  return RoutingRecorder::create(
+      options.store.trace,
+      trace_model(directory_name(options.model), fingerprint, dir.config, dir.pack));
+}
+
 // Loads what the plan has room for, and notes down what it is.
 Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir,
                                OpenedBackend& opened) {
   LoadedModel loaded;
   MOE_ASSIGN_OR_RETURN(loaded.weights, load_model_weights(dir, options.threads));
   opened.fingerprint = model_fingerprint(dir, loaded.weights);
-  MOE_ASSIGN_OR_RETURN(loaded.store, ExpertStore::open(dir.pack_path, dir.pack,
-                                                       {.cache_bytes = opened.plan.cache_bytes}));
+  MOE_ASSIGN_OR_RETURN(const ExpertStoreOptions store, store_options(options, dir, opened.plan));
+  MOE_ASSIGN_OR_RETURN(loaded.store, ExpertStore::open(dir.pack_path, dir.pack, store));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
+  opened.layer_file = dir.pack_path / dir.pack.layers.front().file;
   return loaded;
 }
 
@@ -45,9 +89,13 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
                                 .context = options.context,
                                 .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  MOE_ASSIGN_OR_RETURN(opened.backend, make_cpu_forward(dir.config, std::move(loaded.weights),
-                                                        std::move(loaded.store), *selected.kernels,
-                                                        limits, options.kv_encoding));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<RoutingRecorder> recorder,
+                       make_recorder(options, dir, opened.fingerprint));
+  MOE_ASSIGN_OR_RETURN(
+      opened.backend,
+      make_cpu_forward(dir.config, std::move(loaded.weights), std::move(loaded.store),
+                       *selected.kernels, limits, options.kv_encoding, options.store.lookahead,
+                       std::move(recorder)));
   return opened;
 }
 
@@ -55,6 +103,7 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
 Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& dir,
                                   bool must_hold_all) {
   MOE_RETURN_IF_ERROR(check_vulkan_support(dir, options.kv_encoding));
+  MOE_RETURN_IF_ERROR(check_recorded(options));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanDevice> device,
                        VulkanDevice::open(options.vulkan_options()));
   MOE_ASSIGN_OR_RETURN(DevicePlan plan,

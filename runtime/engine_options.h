@@ -9,6 +9,7 @@
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/store/store_options.h"
+#include "runtime/store/timeline.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -29,6 +30,8 @@ struct EngineOptions : ModelSelection {
   bool saves_sequence = false;
   StoreOptions store = {};                   // how experts are read and kept
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
+  // Notes reads, and the stages of the cpu backends; may be null, outlives the engine.
+  Timeline* timeline = nullptr;
   // Of the vulkan backend, for tests: as if the device were so. `device` is ModelSelection's.
   VulkanOptions device_limits = {};
 

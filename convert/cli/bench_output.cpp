@@ -6,7 +6,9 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
+#include <utility>
 
 #include "runtime/speed/sample_stats.h"
 
@@ -43,13 +45,30 @@ struct Rates {
   std::optional<double> gb_per_token;
   std::optional<double> gb_per_second;
   std::optional<double> share;  // of the read rate
+  // Of experts, over the whole time of the test: what a token misses, the rate, and its share of
+  // the disk's. Only where not all experts fit.
+  std::optional<double> disk_gb_per_token;
+  std::optional<double> disk_gb_per_second;
+  std::optional<double> disk_share;
 };
+
+void add_disk_rates(const BenchSubject& subject, const SpeedResult& result, Rates& rates) {
+  if (!subject.disk_rate.has_value()) return;
+  double seconds = 0;
+  for (const double ns : result.samples_ns) seconds += ns / 1e9;
+  const auto bytes = static_cast<double>(result.experts.bytes_read);
+  const auto tokens = static_cast<double>(result.test.tokens() * result.samples_ns.size());
+  rates.disk_gb_per_token = bytes / tokens / 1e9;
+  rates.disk_gb_per_second = bytes / seconds / 1e9;
+  if (*subject.disk_rate > 0) rates.disk_share = bytes / seconds / *subject.disk_rate;
+}
 
 Rates rates_of(const BenchSubject& subject, const SpeedResult& result) {
   Rates rates;
   const std::vector<double> samples = result.samples_ts();
   rates.tokens_per_second = sample_mean(samples);
   rates.deviation = sample_deviation(samples);
+  add_disk_rates(subject, result, rates);
   if (result.token_bytes <= 0) return rates;
   const double bytes_per_second = result.token_bytes * rates.tokens_per_second;
   rates.gb_per_token = result.token_bytes / 1e9;
@@ -105,6 +124,11 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   json["gb_per_s"] = or_null(rates.gb_per_second);
   json["read_rate_gb_s"] = subject.read_rate / 1e9;
   json["share_of_read_rate"] = or_null(rates.share);
+  const auto disk_rate = subject.disk_rate;
+  json["disk_gb_per_token"] = or_null(rates.disk_gb_per_token);
+  json["disk_gb_s"] = or_null(rates.disk_gb_per_second);
+  json["disk_rate_gb_s"] = disk_rate.has_value() ? Json(*disk_rate / 1e9) : Json(nullptr);
+  json["share_of_disk_rate"] = or_null(rates.disk_share);
   if (subject.has_timing) {
     json["stages_ms_per_token"] =
         stages_json(result.stages, result.test.tokens() * result.samples_ns.size());
@@ -112,41 +136,12 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   return json;
 }
 
-std::string json_text(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
-// Every value between quotes, as llama-bench writes them; objects become columns of their own.
-void print_csv(const Json& json, bool with_head) {
-  const Json flat = json.contains("stages_ms_per_token") ? [&] {
-    Json all = json;
-    all.erase("stages_ms_per_token");
-    for (const auto& [name, ms] : json["stages_ms_per_token"].items()) all[name + "_ms"] = ms;
-    return all;
-  }()
-                                                         : json;
-  std::string head;
-  std::string line;
-  for (const auto& [key, value] : flat.items()) {
-    const std::string comma = head.empty() ? "" : ",";
-    head += comma + key;
-    std::string text = value.is_string() ? value.get<std::string>() : json_text(value, -1);
-    if (value.is_null()) text = "";
-    for (std::size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) {
-      text.insert(at, 1, '"');
-    }
-    line += comma + "\"" + text + "\"";
-  }
-  if (with_head) std::cout << head << "\n";
-  std::cout << line << "\n";
-}
-
 struct Column {
   const char* name;
   int width;
   bool is_text = false;
 };
-constexpr std::array<Column, 11> kColumns{{{"model", 30, true},
+constexpr std::array<Column, 13> kColumns{{{"model", 30, true},
                                            {"size", 10},
                                            {"params", 10},
                                            {"backend", 10, true},
@@ -156,15 +151,24 @@ constexpr std::array<Column, 11> kColumns{{{"model", 30, true},
                                            {"hit %", 6},
                                            {"GB/token", 8},
                                            {"GB/s", 7},
-                                           {"% of read rate", 14}}};
+                                           {"% of read rate", 14},
+                                           {"disk GB/token", 13},
+                                           {"% of disk rate", 14}}};
+constexpr std::size_t kDiskColumns = 2;  // at the end
 
-void print_markdown_head() {
-  for (const Column& column : kColumns) {
+// Those that have anything to say.
+std::span<const Column> columns_of(const BenchSubject& subject) {
+  return std::span(kColumns).first(kColumns.size() -
+                                   (subject.disk_rate.has_value() ? 0 : kDiskColumns));
+}
+
+void print_markdown_head(std::span<const Column> columns) {
+  for (const Column& column : columns) {
     std::cout << "| " << (column.is_text ? std::left : std::right) << std::setw(column.width)
               << column.name << " ";
   }
   std::cout << "|\n";
-  for (const Column& column : kColumns) {
+  for (const Column& column : columns) {
     const std::string dashes(static_cast<std::size_t>(column.width) - 1, '-');
     std::cout << "| " << dashes << (column.is_text ? "- " : ": ");
   }
@@ -199,8 +203,10 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
       fixed(100 * result.hit_rate(), 2),
       text(rates.gb_per_token, 4),
       text(rates.gb_per_second, 2),
-      text(rates.share, 1, 100)};
-  for (std::size_t i = 0; i < cells.size(); ++i) {
+      text(rates.share, 1, 100),
+      text(rates.disk_gb_per_token, 4),
+      text(rates.disk_share, 1, 100)};
+  for (std::size_t i = 0; i < columns_of(subject).size(); ++i) {
     // The width counts bytes, and ± has two.
     const int width = kColumns[i].width + (&cells[i] == &cells[6] ? 1 : 0);
     std::cout << "| " << (kColumns[i].is_text ? std::left : std::right) << std::setw(width)
@@ -211,47 +217,19 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
 
 }  // namespace
 
-std::optional<BenchFormat> bench_format(const std::string& name) {
-  if (name == "md") return BenchFormat::kMarkdown;
-  if (name == "csv") return BenchFormat::kCsv;
-  if (name == "json") return BenchFormat::kJson;
-  if (name == "jsonl") return BenchFormat::kJsonLines;
-  return std::nullopt;
-}
-
 void BenchOutput::add(const BenchSubject& subject, const SpeedResult& result) {
-  const bool is_first = !has_head_;
-  has_head_ = true;
-  switch (format_) {
-    case BenchFormat::kMarkdown:
-      if (is_first) print_markdown_head();
-      print_markdown(subject, result);
-      if (subject.has_timing) {
-        parts_.push_back({speed_test_name(result.test) + ", t" + std::to_string(subject.threads),
-                          result.stages, result.test.tokens() * result.samples_ns.size()});
-      }
-      break;
-    case BenchFormat::kCsv:
-      print_csv(to_json(subject, result), is_first);
-      break;
-    case BenchFormat::kJson:
-      objects_.push_back(json_text(to_json(subject, result), 2));
-      break;
-    case BenchFormat::kJsonLines:
-      std::cout << json_text(to_json(subject, result), -1) << "\n";
-      break;
-  }
+  if (format_ != BenchFormat::kMarkdown) return rows_.add(to_json(subject, result));
+  if (!std::exchange(has_head_, true)) print_markdown_head(columns_of(subject));
+  print_markdown(subject, result);
   std::cout << std::flush;
+  if (!subject.has_timing) return;
+  parts_.push_back({speed_test_name(result.test) + ", t" + std::to_string(subject.threads),
+                    result.stages, result.test.tokens() * result.samples_ns.size()});
 }
 
 void BenchOutput::finish() {
   if (!parts_.empty()) std::cout << "\n" << timing_table(parts_);
-  if (format_ != BenchFormat::kJson) return;
-  std::cout << "[\n";
-  for (std::size_t i = 0; i < objects_.size(); ++i) {
-    std::cout << objects_[i] << (i + 1 < objects_.size() ? ",\n" : "\n");
-  }
-  std::cout << "]\n";
+  rows_.finish();
 }
 
 }  // namespace moepack::cli

@@ -2,19 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "convert/cli/row_output.h"
 #include "convert/cli/timing_output.h"
 #include "runtime/engine.h"
 #include "runtime/speed/speed_runner.h"
 
 namespace moepack::cli {
-
-enum class BenchFormat : std::uint8_t { kMarkdown, kCsv, kJson, kJsonLines };
-// "md", "csv", "json" or "jsonl"; nullopt otherwise.
-std::optional<BenchFormat> bench_format(const std::string& name);
 
 // What was measured, and where.
 struct BenchSubject {
@@ -23,6 +19,9 @@ struct BenchSubject {
   std::uint32_t threads = 0;
   std::uint32_t chunk_tokens = 0;
   double read_rate = 0;  // bytes a second
+  // Of the disk at requests of an expert's size, measured before the test; nullopt where the cache
+  // has room for every expert.
+  std::optional<double> disk_rate;
   bool has_timing = false;
   const Engine* engine = nullptr;
 };
@@ -30,15 +29,15 @@ struct BenchSubject {
 // Prints results on stdout; Markdown, CSV and JSON lines as they come.
 class BenchOutput {
  public:
-  explicit BenchOutput(BenchFormat format) : format_(format) {}
+  explicit BenchOutput(BenchFormat format) : format_(format), rows_(format) {}
   void add(const BenchSubject& subject, const SpeedResult& result);
   // Prints what has to stand at the end.
   void finish();
 
  private:
   BenchFormat format_;
-  std::vector<std::string> objects_;  // of JSON, as text
-  std::vector<TimedPart> parts_;      // of Markdown with --timing
+  RowOutput rows_;                // of everything but Markdown
+  std::vector<TimedPart> parts_;  // of Markdown with --timing
   bool has_head_ = false;
 };
 

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "convert/cli/bench_output.h"
+#include "convert/cli/bench_replay.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "formats/base/limits.h"
 #include "runtime/speed/processor_name.h"
@@ -30,7 +32,11 @@ struct BenchFlags {
   std::uint32_t repetitions = 5;
   bool no_warmup = false;
   bool timing = false;
+  TimelineFile timeline;
   std::string output = "md";
+  std::vector<std::uint64_t> cache_mib;  // empty: 0
+  std::vector<std::string> policies;     // empty: lru
+  ReplayFlags replay;
 };
 
 // "PP,TG"; false where the text is none.
@@ -49,20 +55,22 @@ std::string check_pair(const std::string& text) {
                                 : printable(text, 64) + " is no pair of numbers, as in 512,128";
 }
 
+template <typename Value>
+std::vector<Value> or_default(const std::vector<Value>& values, Value value) {
+  return values.empty() ? std::vector<Value>{value} : values;
+}
+
 // In llama-bench's order: for each depth the prompts, the generated, the pairs.
 std::vector<SpeedTest> tests_of(const BenchFlags& flags) {
   std::vector<SpeedTest> tests;
   const auto add = [&](SpeedTest test) {
     if (test.tokens() > 0) tests.push_back(test);
   };
-  const auto or_default = [](std::vector<std::uint64_t> values, std::uint64_t value) {
-    return values.empty() ? std::vector<std::uint64_t>{value} : values;
-  };
-  for (const std::uint64_t depth : or_default(flags.depths, 0)) {
-    for (const std::uint64_t n : or_default(flags.prompts, 512)) {
+  for (const std::uint64_t depth : or_default(flags.depths, std::uint64_t{0})) {
+    for (const std::uint64_t n : or_default(flags.prompts, std::uint64_t{512})) {
       add({.prompt = n, .generated = 0, .depth = depth});
     }
-    for (const std::uint64_t n : or_default(flags.generated, 128)) {
+    for (const std::uint64_t n : or_default(flags.generated, std::uint64_t{128})) {
       add({.prompt = 0, .generated = n, .depth = depth});
     }
     for (const std::string& pair : flags.pairs) {
@@ -80,8 +88,37 @@ Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
   return measure_read_rate(threads);
 }
 
+// Of the disk that holds the experts, at requests of their size; nullopt where all fit in memory.
+Result<std::optional<double>> disk_rate_of(const Engine& engine) {
+  const MemoryPlan& plan = engine.memory_plan();
+  if (plan.cache_bytes >= plan.pack_bytes) return std::optional<double>();
+  MOE_ASSIGN_OR_RETURN(const DiskRate rate, engine.disk_rate());
+  return std::optional<double>(rate.bytes_per_second);
+}
+
+// One engine that is measured.
+struct EngineChoice {
+  std::uint32_t threads = 0;
+  std::uint64_t cache_mib = 0;
+  std::string policy;
+};
+
+// By threads, then memory, then policy.
+std::vector<EngineChoice> engines_of(const BenchFlags& flags) {
+  std::vector<EngineChoice> engines;
+  for (const std::uint32_t threads : or_default(flags.threads, 0U)) {
+    for (const std::uint64_t mib : or_default(flags.cache_mib, std::uint64_t{0})) {
+      for (const std::string& policy : or_default(flags.policies, std::string("lru"))) {
+        engines.push_back({thread_count(threads), mib, policy});
+      }
+    }
+  }
+  return engines;
+}
+
 Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
-                 std::uint32_t threads, BenchOutput& output) {
+                 const EngineChoice& choice, BenchOutput& output) {
+  const std::uint32_t threads = choice.threads;
   std::uint64_t context = 0;
   for (const SpeedTest& test : tests) context = std::max(context, test.context());
   BenchSubject subject;
@@ -90,36 +127,65 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   subject.threads = threads;
   subject.has_timing = flags.timing;
   MOE_RETURN_IF_ERROR(select_model(flags.engine).status());
+  TimelineFile timeline = flags.timeline;  // outlives the engine
+  MOE_RETURN_IF_ERROR(timeline.prepare());
   EngineFlags engine_flags = flags.engine;
   engine_flags.threads = threads;
+  engine_flags.timeline = timeline.timeline();
+  engine_flags.cache_mib = choice.cache_mib;
+  engine_flags.cache_policy = choice.policy;
   // The sequence at the tests' depth, and the copy that a repetition uses up.
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(engine_flags, context, 2));
   note_long_context(context, engine->config());
   MOE_ASSIGN_OR_RETURN(subject.read_rate, read_rate_of(*engine, threads));
-  if (flags.timing) engine->stage_times().start();
+  if (flags.timing || engine_flags.timeline != nullptr) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
+    MOE_ASSIGN_OR_RETURN(subject.disk_rate, disk_rate_of(*engine));
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
     output.add(subject, result);
   }
   if (flags.timing && engine->device_report().has_value()) {
     std::cerr << device_table(*engine->device_report());
   }
+  return timeline.write();
+}
+
+Status replay(const BenchFlags& flags) {
+  ReplayFlags replayed = flags.replay;
+  replayed.model = flags.engine.model;
+  replayed.pack = flags.engine.pack;
+  replayed.pin = flags.engine.pin;
+  replayed.cache_mib = flags.cache_mib;
+  replayed.policies = flags.policies;
+  replayed.format = *bench_format(flags.output);
+  return run_replay(replayed);
+}
+
+Status check_flags(const BenchFlags& flags, std::size_t tests, std::size_t engines) {
+  if (flags.engine.model.empty()) {
+    return invalid_argument("there is nothing to measure", "give MODEL, or --replay TRACE");
+  }
+  if (tests == 0) {
+    return invalid_argument("no test has tokens", "give -p, -n or -pg a number above 0");
+  }
+  if (engines > 1 && !flags.engine.trace.empty()) {
+    return invalid_argument("--trace records one engine, not " + std::to_string(engines),
+                            "give one number of threads, one --cache-mb and one --cache-policy");
+  }
   return Status::ok();
 }
 
 Status run(const BenchFlags& flags) {
+  if (!flags.replay.trace.empty()) return replay(flags);
   const std::vector<SpeedTest> tests = tests_of(flags);
-  if (tests.empty()) {
-    return invalid_argument("no test has tokens", "give -p, -n or -pg a number above 0");
-  }
+  const std::vector<EngineChoice> engines = engines_of(flags);
+  MOE_RETURN_IF_ERROR(check_flags(flags, tests.size(), engines.size()));
   BenchOutput output(*bench_format(flags.output));
-  const std::vector<std::uint32_t> threads =
-      flags.threads.empty() ? std::vector<std::uint32_t>{0} : flags.threads;
-  for (const std::uint32_t count : threads) {
-    MOE_RETURN_IF_ERROR(run_tests(flags, tests, thread_count(count), output));
+  for (const EngineChoice& engine : engines) {
+    MOE_RETURN_IF_ERROR(run_tests(flags, tests, engine, output));
   }
   output.finish();
   return Status::ok();
@@ -135,10 +201,52 @@ void add_list(CLI::App& command, const std::string& name, std::vector<Number>& v
       ->check(whole_number(0, most));
 }
 
+// In the place of flags that take one value elsewhere.
+void add_cache_lists(CLI::App& command, BenchFlags& flags) {
+  command.remove_option(command.get_option("--cache-mb"));
+  command.remove_option(command.get_option("--cache-policy"));
+  add_list(command, "--cache-mb", flags.cache_mib, kMaxMebibytes,
+           "Memory for experts in MiB, as a list; without it or 0: what the machine can spare; "
+           "with --replay without it 1/32 to all of the experts, 0: all");
+  command
+      .add_option("--cache-policy", flags.policies,
+                  "Which experts leave that memory first, as a list of lru and lfru (see moepack "
+                  "run); without it lru, with --replay both")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"lru", "lfru"}));
+}
+
+void add_replay_flags(CLI::App& command, ReplayFlags& flags) {
+  command.add_option("--replay", flags.trace,
+                     "Measure nothing: run this trace of --trace, or synthetic:SPEC, through "
+                     "caches of --cache-mb and --cache-policy and predict hits and tokens/s");
+  command
+      .add_option("--skip", flags.skip,
+                  "Passes at the start of the trace that fill the caches and are not counted")
+      ->check(whole_number(0, kMaxCount))
+      ->capture_default_str();
+  command
+      .add_option("--disk-gbs", flags.disk_gbs,
+                  "With --replay: GB/s of the disk with many reads at once, and after a comma with "
+                  "one at a time; without it measured under MODEL, else as in the trace")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(real_number(0, 1e6));
+  command
+      .add_option("--token-ms", flags.token_ms,
+                  "With --replay: milliseconds that a generated token computes with all experts in "
+                  "memory; 0: as in the trace")
+      ->check(real_number(0, 1e9))
+      ->capture_default_str();
+}
+
 void add_flags(CLI::App& command, BenchFlags& flags) {
   flags.engine.kv_cache_default = "bf16";
   flags.engine.default_activations = ActivationType::kInt8;
   add_engine_flags_but_threads(command, flags.engine);
+  command.get_option("--model")->required(false);
+  add_cache_lists(command, flags);
   add_list(command, "-t,--threads", flags.threads, kMostThreads,
            "Threads, as a list; 0: one per processor");
   add_list(command, "-p,--n-prompt", flags.prompts, kMaxSequenceTokens,
@@ -157,9 +265,11 @@ void add_flags(CLI::App& command, BenchFlags& flags) {
       ->capture_default_str();
   command.add_flag("--no-warmup", flags.no_warmup, "No untimed run before each test");
   command.add_flag("--timing", flags.timing, "Say how long each stage of a token takes");
+  flags.timeline.add_flag(command);
   command.add_option("-o,--output", flags.output, "How results are printed on stdout")
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
       ->capture_default_str();
+  add_replay_flags(command, flags.replay);
 }
 
 }  // namespace

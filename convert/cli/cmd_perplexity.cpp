@@ -125,6 +125,8 @@ Result<KlReport> compare_with_model(const PerplexityFlags& flags,
                                     std::span<const std::int32_t> tokens, Engine& engine) {
   EngineFlags base = flags.engine;
   base.activations.clear();  // a base is as exact as can be
+  base.trace.clear();        // of the model itself, as the profile is
+  base.pin.clear();
   if (!flags.base_model.empty()) {
     base.model = flags.base_model;
     base.pack.clear();

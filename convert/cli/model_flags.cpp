@@ -7,7 +7,9 @@
 #include "convert/cli/command.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/output.h"
 #include "runtime/model/chunk_choice.h"
+#include "runtime/store/cache_policy.h"
 #include "runtime/vulkan/pipeline_file.h"
 
 namespace moepack::cli {
@@ -82,6 +84,9 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+// More than any model uses of a layer.
+constexpr std::uint64_t kMostLookahead = 64;
+
 Result<ModelSelection> selection_of(const ModelFlags& flags) {
   ModelSelection selection;
   selection.model = flags.model;
@@ -110,16 +115,43 @@ void add_reading_flags(CLI::App& command, EngineFlags& flags) {
       ->envname("MOEPACK_IO_ENGINE")
       ->capture_default_str();
   command
+      .add_option("--lookahead", flags.lookahead,
+                  "Read so many experts of the next layer ahead for each token, as its router "
+                  "guesses them now; changes no result; 0: none; cpu alone")
+      ->check(whole_number(0, kMostLookahead))
+      ->capture_default_str();
+  command
       .add_option("--pack-dir", flags.pack_directories,
                   "Another directory with the same expert pack or layer files of it, on a second "
                   "disk: both are read; may be given several times")
       ->allow_extra_args(false);
 }
 
+// Which experts stay in memory, and what is noted of them.
+void add_cache_flags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option(
+          "--cache-policy", flags.cache_policy,
+          "Which experts leave that memory first: lru, those not used for the longest time; "
+          "lfru, those used least often, where a use counts less the older it is")
+      ->check(CLI::IsMember({"lru", "lfru"}))
+      ->capture_default_str();
+  command.add_option("--pin", flags.pin,
+                     "Keep the experts in memory that this profile of moepack profile says are "
+                     "hottest, as far as --cache-mb holds more than one token's");
+  command.add_option("--trace", flags.trace,
+                     "Record in this file which experts are used, for moepack bench --replay");
+}
+
 Result<StoreOptions> select_store(const EngineFlags& flags) {
   StoreOptions store;
   MOE_ASSIGN_OR_RETURN(store.io, parse_io_mode(flags.io));
   MOE_ASSIGN_OR_RETURN(store.engine, parse_io_engine(flags.io_engine));
+  store.lookahead = flags.lookahead;
+  MOE_ASSIGN_OR_RETURN(store.policy, parse_cache_policy(flags.cache_policy));
+  store.pinned = flags.pin;
+  store.trace = flags.trace;
+  if (!flags.trace.empty()) MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
   store.pack_directories.assign(flags.pack_directories.begin(), flags.pack_directories.end());
   return store;
 }
@@ -151,6 +183,7 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
   add_reading_flags(command, flags);
+  add_cache_flags(command, flags);
   command
       .add_option("--ram-mb", flags.ram_mib,
                   "Memory of the machine that may be used, in MiB; 0: what the system can give")
@@ -201,6 +234,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
   if (flags.ram_mib != 0) options.available_bytes = flags.ram_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
+  options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/expert_lookahead.h"
 #include "runtime/model/finite.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/layer_state.h"
@@ -105,13 +106,16 @@ class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
              const Kernels& kernels, const ActivationLimits& limits, const StateForm& form,
-             Activations activations)
+             Activations activations, std::uint32_t lookahead,
+             std::unique_ptr<RoutingRecorder> recorder)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
+        recorder_(std::move(recorder)),
         limits_(limits),
         form_(form),
-        layers_(config_, weights_, kernels, limits, std::move(activations)) {}
+        layers_(config_, weights_, kernels, limits, std::move(activations)),
+        ahead_(config_, layers_.activations(), *store_, lookahead) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
   std::size_t max_tokens() const override { return limits_.tokens; }
@@ -123,22 +127,38 @@ class CpuForward final : public ForwardBackend {
 
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
                  std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
+    const Clock::time_point start = Clock::now();
+    if (recorder_ != nullptr) MOE_RETURN_IF_ERROR(recorder_->begin_pass(tokens.size()));
     embed(tokens, observer);
-    for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    Status status;
+    for (std::uint32_t layer = 0; layer < config_.num_layers && status.is_ok(); ++layer) {
+      stage_times().at_layer(layer);
+      if (recorder_ != nullptr) recorder_->begin_layer();
       mix(layer, slices);
-      if (!has_live(slices)) return Status::ok();
+      if (!has_live(slices)) break;
       route(layer);
-      MOE_RETURN_IF_ERROR(add_experts(layer, slices));
+      expect_next(layer);
+      if (recorder_ != nullptr) recorder_->routed(store_->stats());
+      status = add_experts(layer, slices);
+      ahead_.release(layer);
+      if (recorder_ != nullptr && status.is_ok()) {
+        recorder_->end_layer(layer, layers_.experts().groups(), store_->stats());
+      }
     }
-    return Status::ok();
+    ahead_.release_all();
+    stage_times().at_layer(TimelineEvent::kNone);
+    stage_times().note_batch(tokens.size(), start);
+    return status;
   }
 
   Result<std::span<const float>> logits(std::span<const std::size_t> rows) override {
     const StageScope stage(stage_times(), Stage::kHead);
+    const Clock::time_point start = Clock::now();
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
     const std::span<float> out = layers_.activations().logits;
     layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
+    if (recorder_ != nullptr) recorder_->add_head(seconds_since(start));
     return std::span<const float>(out.first(rows.size() * config_.vocab_size));
   }
 
@@ -190,8 +210,15 @@ class CpuForward final : public ForwardBackend {
     (void)layers_.experts().choose(layers_.compute(), weights_.layers[layer].moe.routing, rows_);
   }
 
+  // What the layer after this one will probably use.
+  void expect_next(std::uint32_t layer) {
+    if (layer + 1 == config_.num_layers) return;
+    ahead_.expect(layers_.compute(), weights_.layers[layer + 1], layer + 1, rows_, hidden());
+  }
+
   Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) {
-    MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden()));
+    const auto read_ahead = [this] { ahead_.start(); };
+    MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden(), read_ahead));
     for (const FailedRow& failed : layers_.experts().failed_rows()) {
       for (BatchSlice& slice : slices) {
         const bool holds = failed.row >= slice.first && failed.row - slice.first < slice.count;
@@ -219,9 +246,11 @@ class CpuForward final : public ForwardBackend {
   ModelConfig config_;
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<RoutingRecorder> recorder_;  // null without --trace
   ActivationLimits limits_;
   StateForm form_;
   LayerForward layers_;
+  ExpertLookahead ahead_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
   std::vector<LayerSlice> live_;         // of the layer, when mix() began
@@ -239,7 +268,8 @@ Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
 
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
-    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding) {
+    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
+    std::uint32_t lookahead, std::unique_ptr<RoutingRecorder> recorder) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   if (limits.activations == ActivationType::kInt8) {
     MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
@@ -248,9 +278,9 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
       return Status::ok();
     }));
   }
-  return std::unique_ptr<ForwardBackend>(
-      new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
-                     state_form(kernels, kv_encoding), std::move(activations)));
+  return std::unique_ptr<ForwardBackend>(new CpuForward(
+      config, std::move(weights), std::move(store), kernels, limits,
+      state_form(kernels, kv_encoding), std::move(activations), lookahead, std::move(recorder)));
 }
 
 }  // namespace moepack

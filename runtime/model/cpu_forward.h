@@ -11,15 +11,18 @@
 #include "runtime/model/kernels.h"
 #include "runtime/model/kv_cache.h"
 #include "runtime/model/model_weights.h"
+#include "runtime/model/routing_recorder.h"
 #include "runtime/store/expert_store.h"
 
 namespace moepack {
 
-// Takes `weights` and `store`; `kernels` lives as long as the program. Keys and values are kept as
-// state_form(kernels, kv_encoding). kIo when there is no memory for the scratch of `limits`.
+// Takes `weights`, `store` and `recorder`, which may be null; `kernels` lives as long as the
+// program. Keys and values are kept as state_form(kernels, kv_encoding). kIo when there is no
+// memory for the scratch of `limits`. `lookahead`: StoreOptions::lookahead.
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
-    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding);
+    const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
+    std::uint32_t lookahead, std::unique_ptr<RoutingRecorder> recorder = nullptr);
 
 // The state that this backend makes with kernels that compute in `form`, for sequences of at most
 // `context` tokens of a model of this shape. kIo when memory is short: what it was for, and how

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 namespace moepack {
 
@@ -28,7 +29,20 @@ class EvictionPolicy {
       const std::function<bool(RecordKey)>& may_leave) const = 0;
 };
 
-// Evicts the record whose last use is the longest ago.
+// Evicts the record whose last use is the longest ago. A use costs O(1).
 std::unique_ptr<EvictionPolicy> least_recently_used();
+
+// Evicts the record that is used least often, where a use counts half as much after every
+// `half_life` further uses of any record (> 0): the sum over its uses of 2^(-age / half_life). Uses
+// before the record was evicted count on. That is the policy LRFU with lambda = 1 / half_life (Lee
+// et al., IEEE Transactions on Computers 50(12), 2001): a half-life of 0 would be the least
+// recently used, an infinite one the least frequently used. Ties: the lower key. A use costs
+// O(log n) of the records in the cache.
+std::unique_ptr<EvictionPolicy> least_frequently_and_recently_used(double half_life);
+
+// Evicts as `rest` does, and records of `kept` only when nothing else may leave; of those the one
+// whose last use is the longest ago.
+std::unique_ptr<EvictionPolicy> keep_records(std::unique_ptr<EvictionPolicy> rest,
+                                             std::span<const RecordKey> kept);
 
 }  // namespace moepack

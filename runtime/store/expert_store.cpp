@@ -11,6 +11,8 @@
 #include <tuple>
 #include <utility>
 
+#include "formats/base/elapsed.h"
+#include "runtime/store/cache_policy.h"
 #include "runtime/store/out_of_memory.h"
 #include "runtime/store/record_cache.h"
 #include "runtime/store/record_check.h"
@@ -22,6 +24,8 @@ namespace {
 using Slot = RecordCache::Slot;
 // Of an expert of a batch that has no place in the cache yet, or got none because begin() failed.
 constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
+// The part of the budget that what is read ahead for one layer takes at most.
+constexpr std::uint64_t kAheadDivisor = 16;
 // Completions reaped at once.
 constexpr std::size_t kReapedAtOnce = 16;
 
@@ -38,7 +42,9 @@ struct RecordLoad {
   std::uint32_t layer = 0;
   std::uint32_t expert = 0;
   bool is_checked = false;    // its checksum is to be compared
+  bool is_ahead = false;      // read ahead, and not asked for yet
   std::uint64_t arrival = 0;  // counts the records that became ready or failed
+  Clock::time_point submitted = {};
 };
 
 std::uint64_t largest_record(const PackManifest& manifest) {
@@ -60,17 +66,25 @@ Status check_budget(const PackManifest& manifest, const ExpertStoreOptions& opti
       "raise --cache-mb");
 }
 
+// How many experts of a layer may be read ahead: an eighth of the budget at most for two layers.
+std::size_t most_ahead_of(const PackManifest& manifest, const ExpertStoreOptions& options) {
+  const std::uint64_t largest = std::max<std::uint64_t>(1, largest_record(manifest));
+  return std::min<std::uint64_t>(options.ahead_experts,
+                                 options.cache_bytes / kAheadDivisor / largest);
+}
+
 // By layer: how many of its largest records a share of the budget holds.
 std::vector<std::size_t> largest_batches(const PackManifest& manifest,
                                          const ExpertStoreOptions& options) {
-  const std::uint64_t share = options.cache_bytes / std::max(1U, options.concurrent_batches);
+  const std::uint64_t ahead = 2 * most_ahead_of(manifest, options) * largest_record(manifest);
   std::vector<std::size_t> batches;
   for (const LayerEntry& layer : manifest.layers) {
     std::uint64_t largest = 1;
     for (const ExpertEntry& expert : layer.experts) {
       largest = std::max(largest, manifest.layouts[expert.layout].record_bytes);
     }
-    batches.push_back(std::max<std::uint64_t>(1, share / record_memory_bytes(largest)));
+    batches.push_back(largest_batch(options.cache_bytes - ahead, options.kept.bytes,
+                                    options.concurrent_batches, largest));
   }
   return batches;
 }
@@ -93,6 +107,7 @@ struct ExpertStore::Impl {
       : manifest(pack),
         options(store_options),
         files(layer_paths(pack_directory, pack)),
+        most_ahead(most_ahead_of(manifest, options)),
         max_batches(largest_batches(manifest, options)),
         cache(store_options.cache_bytes, std::move(policy)),
         check(manifest, files),
@@ -110,18 +125,22 @@ struct ExpertStore::Impl {
   Status add_missing(std::uint32_t layer, std::span<const std::uint32_t> experts,
                      std::vector<Slot>& slots, std::vector<RecordRead>& reads);
   Status submit(const std::vector<RecordRead>& reads);
+  void count(std::span<const Slot> slots, std::span<const RecordRead> reads, bool is_ahead);
   void settle(Lock& lock, std::span<const Slot> slots);
   void advance(Lock& lock);
   void drain(Lock& lock);
   std::size_t reap(Lock& lock, bool wait);
   void take_completion(RecordCompletion& completion);
+  void note_read(const RecordCompletion& completion) const;
   Status judge(RecordCompletion& completion);
   void finish(Slot slot, Status status);
   Status short_read(const RecordLoad& load, std::size_t bytes) const;
+  Status changed(const RecordLoad& load) const;
 
   const PackManifest manifest;
   const ExpertStoreOptions options;
   const std::vector<std::filesystem::path> files;
+  const std::size_t most_ahead;
   const std::vector<std::size_t> max_batches;
 
   mutable std::mutex mutex;  // guards what follows
@@ -199,7 +218,10 @@ Status ExpertStore::Impl::submit(const std::vector<RecordRead>& reads) {
   MOE_RETURN_IF_ERROR(reader->submit(reads));
   if (outstanding == 0) busy_since = start;
   outstanding += reads.size();
-  for (const RecordRead& read : reads) stats.bytes_read += read.out.size();
+  for (const RecordRead& read : reads) {
+    stats.bytes_read += read.out.size();
+    loads[read.tag].submitted = start;
+  }
   return Status::ok();
 }
 
@@ -240,6 +262,7 @@ std::size_t ExpertStore::Impl::reap(Lock& lock, bool wait) {
 }
 
 void ExpertStore::Impl::take_completion(RecordCompletion& completion) {
+  if (options.timeline != nullptr) note_read(completion);
   last_finished = std::max(last_finished, completion.finished);
   if (--outstanding == 0) {
     stats.read_seconds += std::chrono::duration<double>(last_finished - busy_since).count();
@@ -248,14 +271,32 @@ void ExpertStore::Impl::take_completion(RecordCompletion& completion) {
                                           [&] { return judge(completion); }));
 }
 
+void ExpertStore::Impl::note_read(const RecordCompletion& completion) const {
+  const RecordLoad& load = loads[completion.tag];
+  options.timeline->add({.track = TimelineTrack::kRead,
+                         .name = "read",
+                         .layer = load.layer,
+                         .expert = load.expert,
+                         .amount = completion.bytes,
+                         .start = load.submitted,
+                         .end = completion.finished});
+}
+
 // Whether the record is there as the manifest describes it.
 Status ExpertStore::Impl::judge(RecordCompletion& completion) {
   const Slot slot = completion.tag;
   const RecordLoad& load = loads[slot];
   if (!completion.status.is_ok()) return std::move(completion.status);
   if (completion.bytes < cache.memory(slot).size()) return short_read(load, completion.bytes);
-  if (!load.is_checked) return Status::ok();
+  if (completion.is_changed && !manifest.has_checksums) return changed(load);
+  if (!load.is_checked && !completion.has_checksum) return Status::ok();
   return check.compare(load.layer, load.expert, completion.checksum);
+}
+
+// Of a file whose experts cannot be told from others.
+Status ExpertStore::Impl::changed(const RecordLoad& load) const {
+  return corrupt(Where{.file = files[load.layer].string()},
+                 "has been written to since the model was opened", "start again");
 }
 
 Status ExpertStore::Impl::short_read(const RecordLoad& load, std::size_t bytes) const {
@@ -287,7 +328,9 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open(const std::filesystem::pa
   MOE_ASSIGN_OR_RETURN(
       std::unique_ptr<RecordReader> reader,
       ThreadReader::open(layer_paths(pack_directory, manifest), options.io_threads));
-  return open_with(std::move(reader), least_recently_used(), pack_directory, manifest, options);
+  return open_with(std::move(reader),
+                   make_policy(options.policy, options.uses_per_token, options.kept.keys),
+                   pack_directory, manifest, options);
 }
 
 Result<std::unique_ptr<ExpertStore>> ExpertStore::open_with(
@@ -302,15 +345,31 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open_with(
 
 std::size_t ExpertStore::max_batch(std::uint32_t layer) const { return impl_->max_batches[layer]; }
 
+void ExpertStore::find_resident(std::uint32_t layer, std::span<std::uint8_t> is_resident) const {
+  const std::lock_guard lock(impl_->mutex);
+  for (std::uint32_t e = 0; e < is_resident.size(); ++e) {
+    is_resident[e] = impl_->cache.holds(impl_->key_of(layer, e)) ? 1 : 0;
+  }
+}
+
 Result<ExpertStore::Batch> ExpertStore::begin(std::uint32_t layer,
                                               std::span<const std::uint32_t> experts) {
   MOE_RETURN_IF_ERROR(impl_->check_experts(layer, experts));
   return or_out_of_memory("a batch of experts", std::nullopt,
-                          [&] { return start_batch(layer, experts); });
+                          [&] { return start_batch(layer, experts, false); });
+}
+
+Result<ExpertStore::Batch> ExpertStore::begin_ahead(std::uint32_t layer,
+                                                    std::span<const std::uint32_t> experts) {
+  MOE_RETURN_IF_ERROR(impl_->check_experts(layer, experts));
+  const auto first = experts.first(std::min(experts.size(), impl_->most_ahead));
+  return or_out_of_memory("a batch of experts", std::nullopt,
+                          [&] { return start_batch(layer, first, true); });
 }
 
 Result<ExpertStore::Batch> ExpertStore::start_batch(std::uint32_t layer,
-                                                    std::span<const std::uint32_t> experts) {
+                                                    std::span<const std::uint32_t> experts,
+                                                    bool is_ahead) {
   Impl& s = *impl_;
   std::vector<RecordRead> reads;
   reads.reserve(experts.size());
@@ -328,9 +387,22 @@ Result<ExpertStore::Batch> ExpertStore::start_batch(std::uint32_t layer,
     batch.handles_[i].layout = &s.manifest.layout_of(layer, experts[i]);
     batch.handles_[i].record = s.cache.memory(batch.slots_[i]).data();
   }
-  s.stats.misses += reads.size();
-  s.stats.hits += experts.size() - reads.size();
+  s.count(batch.slots_, reads, is_ahead);
   return batch;
+}
+
+void ExpertStore::Impl::count(std::span<const Slot> slots, std::span<const RecordRead> reads,
+                              bool is_ahead) {
+  if (is_ahead) {
+    stats.ahead_reads += reads.size();
+    for (const RecordRead& read : reads) loads[read.tag].is_ahead = true;
+    return;
+  }
+  stats.misses += reads.size();
+  stats.hits += slots.size() - reads.size();
+  for (const Slot slot : slots) {
+    if (std::exchange(loads[slot].is_ahead, false)) ++stats.ahead_used;
+  }
 }
 
 ExpertStore::Batch::Batch(ExpertStore* store, std::size_t experts)
@@ -384,7 +456,12 @@ std::vector<ReadyExpert> ExpertStore::Batch::take_ready() {
   Impl& s = *store_->impl_;
   Impl::Lock lock(s.mutex);
   s.drain(lock);
-  for (collect(); given_ == seen_; collect()) s.advance(lock);
+  collect();
+  if (given_ == seen_) {
+    const Clock::time_point start = Clock::now();
+    for (; given_ == seen_; collect()) s.advance(lock);
+    s.stats.wait_seconds += seconds_since(start);
+  }
   for (std::size_t place = given_; place < seen_; ++place) all.push_back(seen_at(place));
   given_ = seen_;
   return all;

@@ -13,6 +13,13 @@ std::uint64_t record_memory_bytes(std::uint64_t record_bytes) {
   return align_up(record_bytes, kRecordAlignment);
 }
 
+std::size_t largest_batch(std::uint64_t budget, std::uint64_t kept, std::uint64_t batches,
+                          std::uint64_t largest_record) {
+  const std::uint64_t share =
+      (budget - std::min(kept, budget)) / std::max<std::uint64_t>(1, batches);
+  return std::max<std::uint64_t>(1, share / record_memory_bytes(largest_record));
+}
+
 RecordCache::RecordCache(std::uint64_t budget_bytes, std::unique_ptr<EvictionPolicy> policy)
     : budget_(budget_bytes), memory_(budget_bytes), policy_(std::move(policy)) {}
 

@@ -28,6 +28,11 @@ constexpr std::size_t kRecordAlignment = kDirectUnit;
 // What a record of this many bytes takes of the budget.
 std::uint64_t record_memory_bytes(std::uint64_t record_bytes);
 
+// How many records of at most `largest_record` bytes a batch may pin (>= 1), where `batches`
+// batches at a time share what `budget` leaves beside `kept` bytes of records that are to stay.
+std::size_t largest_batch(std::uint64_t budget, std::uint64_t kept, std::uint64_t batches,
+                          std::uint64_t largest_record);
+
 class RecordCache {
  public:
   // Names an entry while it is pinned. Slots are small numbers and are used again.
@@ -41,6 +46,8 @@ class RecordCache {
   // Counts one pin more on the record of `key`; nullopt when there is none. std::bad_alloc where
   // the policy throws it; no pin has changed then.
   std::optional<Slot> pin(RecordKey key);
+  // Whether pin() would find it. Not a use.
+  bool holds(RecordKey key) const { return slots_.contains(key); }
   // Makes an entry with uninitialized memory for `bytes` bytes, pinned once, and evicts records for
   // it where the budget asks for that. There must be none of this key. An error leaves the cache
   // without the entry: kInvalidArgument when pinned records leave no room, kIo when the system

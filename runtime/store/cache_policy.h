@@ -1,0 +1,27 @@
+// The eviction policies that users can name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "formats/base/status.h"
+#include "runtime/store/eviction_policy.h"
+#include "runtime/store/store_options.h"
+
+namespace moepack {
+
+// kInvalidArgument with the names that are known.
+Result<CachePolicy> parse_cache_policy(std::string_view name);
+std::string_view cache_policy_name(CachePolicy policy);
+
+// Tokens after which a use counts half with kLfru. Measured on routing traces (docs/decisions.md).
+constexpr double kHalfLifeTokens = 64;
+
+// `uses_per_token`: records that a token uses, over all layers (>= 1). `kept`: keep_records().
+std::unique_ptr<EvictionPolicy> make_policy(CachePolicy policy, double uses_per_token,
+                                            std::span<const RecordKey> kept);
+
+}  // namespace moepack
