@@ -14,6 +14,7 @@
 #include "runtime/model/forward_backend.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_size.h"
+#include "runtime/store/io_choice.h"
 
 namespace moepack {
 
@@ -24,6 +25,8 @@ struct OpenedBackend {
   ModelConfig config;
   MemoryPlan plan;                  // of the machine's memory
   std::optional<DeviceUse> device;  // of the vulkan backend
+  PackFiles files;                  // where experts lie
+  IoChoice io;                      // how experts are read
   ModelSize size;
   std::uint64_t fingerprint = 0;  // model_fingerprint()
   std::uint32_t chunk_tokens = 0;

@@ -58,6 +58,7 @@ struct Engine::Impl {
   MemoryPlan plan;
   std::optional<DeviceUse> device;
   std::string choice;
+  IoChoice io;
   ModelSize size;
   std::uint64_t cut_tokens = 1;
   StateIdentity identity;
@@ -142,6 +143,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->plan = opened.plan;
   impl->device = opened.device;
   impl->choice = std::move(opened.choice);
+  impl->io = std::move(opened.io);
   impl->size = opened.size;
   impl->identity = {
       .model = opened.fingerprint, .context = options.context, .kv_encoding = options.kv_encoding};
@@ -210,6 +212,7 @@ Result<double> Engine::device_read_rate() {
   if (device == nullptr) return unsupported(Where{}, "no device computes");
   return device->read_rate();
 }
+const IoChoice& Engine::io_choice() const { return impl_->io; }
 const std::string& Engine::backend_choice() const { return impl_->choice; }
 
 }  // namespace moepack

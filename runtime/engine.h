@@ -24,6 +24,7 @@
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
 #include "runtime/store/expert_store.h"
+#include "runtime/store/io_choice.h"
 #include "runtime/vulkan/device_work.h"
 
 namespace moepack {
@@ -87,6 +88,8 @@ class Engine {
   std::optional<DeviceReport> device_report() const;
   // Bytes a second that a kernel reads of its memory; kUnsupported where the processor computes.
   Result<double> device_read_rate();
+  // How experts are read.
+  const IoChoice& io_choice() const;
   // With Backend::kAuto: what was chosen and why, for people; else empty.
   const std::string& backend_choice() const;
 
