@@ -25,6 +25,7 @@
 #include "runtime/slice.h"
 #include "runtime/store/disk_probe.h"
 #include "runtime/store/expert_store.h"
+#include "runtime/store/io_choice.h"
 #include "runtime/vulkan/device_work.h"
 
 namespace moepack {
@@ -91,6 +92,8 @@ class Engine {
   // How fast the disk gives random places of the expert pack, at requests of a record's size; takes
   // some tenths of a second. The errors of measure_disk_rate().
   Result<DiskRate> disk_rate() const;
+  // How experts are read.
+  const IoChoice& io_choice() const;
   // With Backend::kAuto: what was chosen and why, for people; else empty.
   const std::string& backend_choice() const;
 

@@ -153,7 +153,9 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"kernels", engine.kernels_name()},
                               {"activations", activation_type_name(engine.options().activations)},
                               {"kv_cache_type", kv_encoding_name(engine.options().kv_encoding)},
-                              {"chunk", engine.options().chunk_tokens}};
+                              {"chunk", engine.options().chunk_tokens},
+                              {"io", io_mode_name(engine.io_choice().mode)},
+                              {"io_engine", io_engine_name(engine.io_choice().engine)}};
   if (engine.stage_times().is_running()) json["stages_ms_per_token"] = timing_json(result);
   return json;
 }
