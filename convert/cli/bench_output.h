@@ -20,6 +20,7 @@ struct BenchSubject {
   std::uint32_t chunk_tokens = 0;
   double read_rate = 0;  // bytes a second
   bool has_timing = false;
+  std::string cache;  // behind a test's name, where several caches are measured
   const Engine* engine = nullptr;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iostream>
 #include <memory>
 #include <utility>
 
@@ -128,10 +129,15 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   if (flags.timing) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;
+  if (flags.cache_mib.size() > 1 || flags.policies.size() > 1) {
+    subject.cache =
+        ", " + std::to_string(engine->memory_plan().cache_bytes >> 20) + " MiB " + choice.policy;
+  }
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
     output.add(subject, result);
+    if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
   }
   if (flags.timing && engine->device_report().has_value()) {
     std::cerr << device_table(*engine->device_report());

@@ -21,6 +21,7 @@
 #include "formats/base/json.h"
 #include "formats/base/limits.h"
 #include "runtime/generate.h"
+#include "runtime/store/cache_policy.h"
 
 namespace moepack::cli {
 namespace {
@@ -142,7 +143,11 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"kernels", engine.kernels_name()},
                               {"activations", activation_type_name(engine.options().activations)},
                               {"kv_cache_type", kv_encoding_name(engine.options().kv_encoding)},
-                              {"chunk", engine.options().chunk_tokens}};
+                              {"chunk", engine.options().chunk_tokens},
+                              {"cache_policy", cache_policy_name(engine.options().store.policy)}};
+  if (engine.options().car.is_on()) {
+    json["routing_agreement"] = engine.routing_agreement().share();
+  }
   if (engine.stage_times().is_running()) json["stages_ms_per_token"] = timing_json(result);
   return json;
 }
@@ -182,6 +187,7 @@ void print_statistics(const GenerateResult& result, const Session& session) {
       << ", activations: " << activation_type_name(engine.options().activations)
       << ", keys and values: " << kv_encoding_name(engine.options().kv_encoding)
       << ", chunk: " << engine.options().chunk_tokens << "\n";
+  if (engine.options().car.is_on()) out << agreement_text(engine.routing_agreement());
   if (session.options.prompt_cache.has_value()) {
     out << reuse_text(result.reuse, result.prompt_tokens,
                       session.options.prompt_cache->path.string());

@@ -30,6 +30,7 @@ struct EngineFlags : ModelFlags {
   std::string cache_policy = "lru";
   std::string pin;                 // a profile; empty: none
   std::string trace;               // a file; empty: none
+  std::string car;                 // "J,M"; empty: exact routing
   std::uint32_t chunk_tokens = 0;  // 0: automatic
   bool saves_sequence = false;     // EngineOptions::saves_sequence
   std::string kv_cache_type;       // empty: kv_cache_default
@@ -46,9 +47,8 @@ struct EngineFlags : ModelFlags {
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --io, --io-engine, --pack-dir, --cache-policy, --pin, --trace, --chunk,
-// --activations, --kv-cache-type
-// with the names that llama.cpp has for it.
+// The same and --cache-mb, --io, --io-engine, --pack-dir, --cache-policy, --pin, --trace, --car,
+// --chunk, --activations, --kv-cache-type with the names that llama.cpp has for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
 void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
@@ -59,6 +59,9 @@ Result<ModelSelection> select_model(const ModelFlags& flags);
 // The same, and opens the engine for `sequences` sequences of at most `context` tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
                                             std::uint32_t sequences = 1);
+// A line about cache-aware routing, where it is on: the share of choices that exact routing would
+// have made too.
+std::string agreement_text(const RoutingAgreement& agreement);
 // Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
 // can be run.
 void note_long_context(std::uint64_t context, const ModelConfig& config);
