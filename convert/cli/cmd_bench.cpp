@@ -158,7 +158,7 @@ Status replay(const BenchFlags& flags) {
 
 Status check_flags(const BenchFlags& flags, std::size_t tests, std::size_t engines) {
   if (flags.engine.model.empty()) {
-    return invalid_argument("there is nothing to measure", "give MODEL, or --replay TRACE");
+    return invalid_argument("there is no model to measure", "give --model DIR, or --replay TRACE");
   }
   if (tests == 0) {
     return invalid_argument("no test has tokens", "give -p, -n or -pg a number above 0");

@@ -135,7 +135,7 @@ void add_cache_flags(CLI::App& command, EngineFlags& flags) {
                      "Keep the experts in memory that this profile of moepack profile says are "
                      "hottest, as far as --cache-mb holds more than one token's");
   command.add_option("--trace", flags.trace,
-                     "Record in this file which experts are used, for moepack bench --replay");
+                     "Record in this file which experts are used; moepack bench replays it");
   command
       .add_option("--car", flags.car,
                   "Cache-aware routing, J,M: a token keeps its J most probable experts and takes "

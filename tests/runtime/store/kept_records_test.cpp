@@ -69,7 +69,7 @@ TEST(KeptRecords, AProfileOfAnotherModelIsRefused) {
   ProfiledModel other = model;
   other.name = "n";
   test::expect_error(read_kept_records(file, other, a_page, 1 << 20).status(),
-                     StatusCode::kInvalidArgument, {file, "m and n"});
+                     StatusCode::kInvalidArgument, {file, "n and m"});
   other = model;
   other.shape = {2, 5};
   EXPECT_FALSE(read_kept_records(file, other, a_page, 1 << 20).is_ok());
