@@ -1,37 +1,26 @@
 #include "runtime/backend_opening.h"
 
-#include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
 #include "formats/base/paths.h"
-#include "runtime/batch_schedule.h"
-#include "runtime/model/available_memory.h"
-#include "runtime/model/chunk_choice.h"
 #include "runtime/model/cpu_forward.h"
-#include "runtime/model/kernel_support.h"
+#include "runtime/model/expert_lookahead.h"
 #include "runtime/model/model_fingerprint.h"
 #include "runtime/model/model_weights.h"
-#include "runtime/model/resident_tensors.h"
 #include "runtime/model/routing_recorder.h"
+#include "runtime/run_plan.h"
 #include "runtime/store/kept_records.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
 namespace {
 
-// Tokens of a prompt that a GPU computes at once, where nothing else is asked for.
-constexpr std::uint32_t kDeviceChunk = 512;
-
-Status check_kv_encoding(const EngineOptions& options) {
-  if (options.backend != Backend::kReference || options.kv_encoding == KvEncoding::kFloat32) {
-    return Status::ok();
-  }
-  return invalid_argument("the reference backend keeps keys and values in f32, not in " +
-                              std::string(kv_encoding_name(options.kv_encoding)),
-                          "give --kv-cache-type f32, or another --backend");
-}
+// What does not depend on where the model is computed.
+struct LoadedModel {
+  ModelWeights weights;
+  std::unique_ptr<ExpertStore> store;
+};
 
 // Cache-aware routing is the cpu backend's, and its states are nobody else's.
 Status check_car(const EngineOptions& options, const ModelConfig& config) {
@@ -70,45 +59,13 @@ Status check_recorded(const EngineOptions& options) {
                      "give --backend cpu, or leave --trace out");
 }
 
-// A saved sequence names the weights that it belongs to by their checksums.
-Status check_saves(const EngineOptions& options, const ModelDir& dir) {
-  const bool is_known =
-      dir.pack.has_checksums &&
-      std::all_of(dir.overlays.begin(), dir.overlays.end(),
-                  [](const ResidentOverlay& overlay) { return overlay.has_checksum; });
-  if (!options.saves_sequence || is_known) return Status::ok();
-  return unsupported(Where{.file = dir.pack_path.string()},
-                     "experts without checksums cannot be told from others of the same shape, so a "
-                     "saved prompt would not know its model",
-                     "adopt the model with moepack import, or leave --prompt-cache out");
-}
-
-MemoryRequest memory_request(const EngineOptions& options, const StateForm& form) {
-  MemoryRequest request{.context = options.context,
-                        .chunk_tokens = options.chunk_tokens,
-                        .threads = options.threads,
-                        .sequences = options.sequences,
-                        .form = form,
-                        .cache_bytes = options.cache_bytes,
-                        .available_bytes = available_memory_bytes(),
-                        .saves_sequence = options.saves_sequence,
-                        .activations = options.activations};
-  MemoryRequest largest = request;
-  if (largest.chunk_tokens == 0) largest.chunk_tokens = kAutomaticChunks.front();
-  request.batch_bytes = batch_list_bytes(batch_tokens(largest), options.sequences);
-  return request;
-}
-
-// What does not depend on where the model is computed.
-struct LoadedModel {
-  ModelWeights weights;
-  std::unique_ptr<ExpertStore> store;
-};
-
 // A profile's experts are kept in what the cache has beyond the experts of one token.
 Result<ExpertStoreOptions> store_options(const EngineOptions& options, const ModelDir& dir,
                                          const MemoryPlan& plan) {
-  ExpertStoreOptions store{.cache_bytes = plan.cache_bytes, .policy = options.store.policy};
+  ExpertStoreOptions store{.cache_bytes = plan.cache_bytes,
+                           .policy = options.store.policy,
+                           .ahead_experts = most_ahead(options.store.lookahead),
+                           .timeline = options.timeline};
   store.uses_per_token = double{1} * dir.config.num_layers * dir.config.experts_per_token;
   if (options.store.pinned.empty()) return store;
   const ProfiledModel model{.name = directory_name(options.model),
@@ -144,34 +101,27 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
   MOE_ASSIGN_OR_RETURN(loaded.store, ExpertStore::open(dir.pack_path, dir.pack, store));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
+  opened.layer_file = dir.pack_path / dir.pack.layers.front().file;
   return loaded;
 }
 
 Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel& selected) {
   const ModelDir& dir = selected.dir;
-  MOE_RETURN_IF_ERROR(check_kernel_support(*selected.kernels, dir));
   MOE_RETURN_IF_ERROR(check_car(options, dir.config));
-  MOE_RETURN_IF_ERROR(check_saves(options, dir));
-  MemoryRequest request =
-      memory_request(options, state_form(*selected.kernels, options.kv_encoding));
-  const bool any_cut = is_batch_invariant(*selected.kernels, options.activations, dir);
-  // A prompt is saved where it may be cut: at chunks, which must not change with free memory.
-  if (request.saves_sequence && !any_cut && request.chunk_tokens == 0) {
-    request.chunk_tokens = kMostCachedChunk;
-  }
+  MOE_ASSIGN_OR_RETURN(const CpuPlan plan, plan_cpu(options, *selected.kernels, dir));
+  MOE_RETURN_IF_ERROR(plan.verdict);
   OpenedBackend opened;
   opened.chosen = options.backend == Backend::kAuto ? Backend::kCpu : options.backend;
-  MOE_ASSIGN_OR_RETURN(opened.plan,
-                       plan_memory(dir.config, resident_memory(dir), dir.pack, request));
-  request.chunk_tokens = opened.plan.chunk_tokens;
-  opened.chunk_tokens = static_cast<std::uint32_t>(request.chunk_tokens);
-  opened.cut_tokens = any_cut ? 1 : request.chunk_tokens;
-  const ActivationLimits limits{.tokens = batch_tokens(request),
+  opened.plan = plan.memory;
+  opened.chunk_tokens = static_cast<std::uint32_t>(plan.request.chunk_tokens);
+  opened.cut_tokens = plan.cut_tokens;
+  const ActivationLimits limits{.tokens = batch_tokens(plan.request),
                                 .threads = options.threads,
                                 .context = options.context,
                                 .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  CpuForwardExtras extras{.recorder = nullptr, .car = options.car};
+  CpuForwardExtras extras{
+      .recorder = nullptr, .car = options.car, .lookahead = options.store.lookahead};
   MOE_ASSIGN_OR_RETURN(extras.recorder, make_recorder(options, dir, opened.fingerprint));
   MOE_ASSIGN_OR_RETURN(
       opened.backend,
@@ -180,52 +130,21 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
   return opened;
 }
 
-// The machine's own memory beside a device that computes: the residents while they are copied, and
-// records on their way.
-Result<MemoryPlan> plan_host(const EngineOptions& options, const ModelDir& dir,
-                             std::uint32_t chunk_tokens, bool holds_all_experts) {
-  MemoryRequest request =
-      memory_request(options, state_form(reference_kernels(), KvEncoding::kFloat32));
-  request.on_device = true;
-  request.chunk_tokens = chunk_tokens;
-  MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
-                       plan_memory(dir.config, resident_memory(dir), dir.pack, request));
-  if (!holds_all_experts || options.cache_bytes != 0) return plan;
-  request.cache_bytes = plan.cache_floor_bytes;
-  return plan_memory(dir.config, resident_memory(dir), dir.pack, request);
-}
-
 // `must_hold_all`: refuses, before anything is loaded, where not all experts fit.
 Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& dir,
                                   bool must_hold_all) {
   MOE_RETURN_IF_ERROR(check_vulkan_support(dir, options.kv_encoding));
   MOE_RETURN_IF_ERROR(check_recorded(options));
-  MOE_RETURN_IF_ERROR(check_saves(options, dir));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanDevice> device,
                        VulkanDevice::open(options.vulkan_options()));
+  MOE_ASSIGN_OR_RETURN(DevicePlan plan,
+                       plan_device(options, dir, DeviceFacts::of(*device), must_hold_all));
   OpenedBackend opened;
   opened.chosen = Backend::kVulkan;
-  opened.chunk_tokens = options.chunk_tokens != 0 ? options.chunk_tokens : kDeviceChunk;
+  opened.chunk_tokens = plan.chunk_tokens;
   opened.cut_tokens = opened.chunk_tokens;
-  const std::uint64_t rows = std::min<std::uint64_t>(
-      opened.chunk_tokens, options.sequences * std::uint64_t{options.context});
-  MOE_ASSIGN_OR_RETURN(const VulkanPlan plan,
-                       plan_vulkan(dir.config, dir.pack,
-                                   {.context = options.context,
-                                    .sequences = options.sequences,
-                                    .rows = rows,
-                                    .subgroup_size = device->info().subgroup_size,
-                                    .kv_encoding = options.kv_encoding,
-                                    .resident_bytes = resident_memory(dir),
-                                    .free_bytes = device->free_bytes(),
-                                    .budget = options.vram_bytes}));
-  if (must_hold_all && !plan.holds_all_experts()) {
-    return invalid_argument(device->info().name + " has no room for all experts");
-  }
-  opened.device =
-      DeviceUse{.name = device->info().name, .driver = device->info().driver, .plan = plan};
-  MOE_ASSIGN_OR_RETURN(opened.plan,
-                       plan_host(options, dir, opened.chunk_tokens, plan.holds_all_experts()));
+  opened.plan = plan.host;
+  opened.device = std::move(plan.use);
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
   MOE_ASSIGN_OR_RETURN(
       opened.backend,
@@ -233,34 +152,12 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
                           std::move(loaded.store),
                           {.context = options.context,
                            .sequences = options.sequences,
-                           .rows = rows,
+                           .rows = plan.rows,
                            .kv_encoding = options.kv_encoding,
                            .is_exact = options.activations == ActivationType::kFloat32,
                            .pipeline_file = options.pipeline_file,
-                           .plan = plan}));
+                           .plan = opened.device->plan}));
   return opened;
-}
-
-// Whether the system shows a GPU at all: asking Vulkan loads every driver there is, which takes
-// longer than opening a small model does.
-bool may_have_gpu() {
-#ifdef __linux__
-  constexpr std::array<const char*, 4> kNodes{"/dev/dri", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"};
-  return std::any_of(kNodes.begin(), kNodes.end(), [](const char* node) { return is_there(node); });
-#else
-  return true;
-#endif
-}
-
-// Whether there is a GPU of its own, not a processor that plays one.
-bool has_gpu() {
-  if (!may_have_gpu()) return false;
-  const Result<std::vector<VulkanDeviceInfo>> devices = list_vulkan_devices();
-  if (!devices.is_ok()) return false;
-  return std::any_of(devices.value().begin(), devices.value().end(),
-                     [](const VulkanDeviceInfo& device) {
-                       return device.lacks.empty() && device.type != VulkanDeviceType::kCpu;
-                     });
 }
 
 Result<OpenedBackend> open_auto(const EngineOptions& options, const SelectedModel& selected) {

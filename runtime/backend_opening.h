@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +26,8 @@ struct OpenedBackend {
   MemoryPlan plan;                  // of the machine's memory
   std::optional<DeviceUse> device;  // of the vulkan backend
   ModelSize size;
-  std::uint64_t fingerprint = 0;  // model_fingerprint()
+  std::filesystem::path layer_file;  // of the expert pack: one of them
+  std::uint64_t fingerprint = 0;     // model_fingerprint()
   std::uint32_t chunk_tokens = 0;
   std::uint64_t cut_tokens = 1;  // Engine::cut_tokens()
 };

@@ -59,6 +59,7 @@ struct Engine::Impl {
   std::optional<DeviceUse> device;
   std::string choice;
   ModelSize size;
+  std::filesystem::path layer_file;
   std::uint64_t cut_tokens = 1;
   StateIdentity identity;
   std::shared_ptr<SequenceSlots> slots;
@@ -134,6 +135,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   }
   auto impl = std::make_unique<Impl>();
   MOE_ASSIGN_OR_RETURN(OpenedBackend opened, open_backend(options));
+  if (options.timeline != nullptr) opened.backend->stage_times().note_in(*options.timeline);
   impl->options = options;
   impl->options.backend = opened.chosen;
   impl->options.chunk_tokens = opened.chunk_tokens;
@@ -143,6 +145,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->device = opened.device;
   impl->choice = std::move(opened.choice);
   impl->size = opened.size;
+  impl->layer_file = std::move(opened.layer_file);
   impl->identity = {
       .model = opened.fingerprint, .context = options.context, .kv_encoding = options.kv_encoding};
   impl->slots = std::make_shared<SequenceSlots>(options.sequences);
@@ -210,6 +213,9 @@ Result<double> Engine::device_read_rate() {
   auto* device = dynamic_cast<VulkanBackend*>(impl_->backend.get());
   if (device == nullptr) return unsupported(Where{}, "no device computes");
   return device->read_rate();
+}
+Result<DiskRate> Engine::disk_rate() const {
+  return measure_disk_rate(impl_->layer_file, {.request_bytes = impl_->size.record_bytes});
 }
 const std::string& Engine::backend_choice() const { return impl_->choice; }
 

@@ -24,6 +24,7 @@
 #include "runtime/model/stage_times.h"
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
+#include "runtime/store/disk_probe.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_work.h"
 
@@ -90,6 +91,9 @@ class Engine {
   std::optional<DeviceReport> device_report() const;
   // Bytes a second that a kernel reads of its memory; kUnsupported where the processor computes.
   Result<double> device_read_rate();
+  // How fast the disk gives random places of the expert pack, at requests of a record's size; takes
+  // some tenths of a second. The errors of measure_disk_rate().
+  Result<DiskRate> disk_rate() const;
   // With Backend::kAuto: what was chosen and why, for people; else empty.
   const std::string& backend_choice() const;
 

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 #include "runtime/model/activation_type.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/model/router.h"
 #include "runtime/store/store_options.h"
+#include "runtime/store/timeline.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -17,6 +19,9 @@ struct EngineOptions : ModelSelection {
   std::uint64_t context = 4096;   // most tokens of a sequence
   std::uint32_t sequences = 1;    // most sequences at the same time
   std::uint64_t cache_bytes = 0;  // 0: chosen from the memory there is
+  // Memory of the machine that may be used; nullopt: what the system can give
+  // (model/available_memory.h).
+  std::optional<std::uint64_t> available_bytes = {};
   // Tokens computed at once; 0: chosen from the memory there is (model/chunk_choice.h).
   std::uint32_t chunk_tokens = 512;
   ActivationType activations = ActivationType::kFloat32;
@@ -27,6 +32,8 @@ struct EngineOptions : ModelSelection {
   StoreOptions store = {};                   // how experts are read and kept
   CacheAwareRouting car = {};                // of the cpu backend
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
+  // Notes reads, and the stages of the cpu backends; may be null, outlives the engine.
+  Timeline* timeline = nullptr;
   // Of the vulkan backend, for tests: as if the device were so. `device` is ModelSelection's.
   VulkanOptions device_limits = {};
 

@@ -53,6 +53,8 @@ ROOMS = {
                     "runtime/vulkan"},
         "runtime/corpus": {"runtime/store", "runtime/model", "runtime/score"},
         "runtime/speed": {"runtime/store", "runtime/model", "runtime/cpu", "runtime"},
+        "runtime/advice": {"runtime/store", "runtime/model", "runtime/cpu", "runtime",
+                           "runtime/speed", "runtime/vulkan"},
     },
     "convert": {
         "convert/job": set(),

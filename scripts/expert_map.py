@@ -13,11 +13,10 @@ Standard library only. Exit status: 0 done, 2 an error, with one line on stderr.
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
-from xml.sax.saxutils import escape
+
+from svg_file import document, plain, write_whole
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 # Bits of a weight by the format's name: of its code where scales lie apart, else all of its block's.
@@ -226,11 +225,6 @@ def bits_colour(bits):
 
 # ---- drawing ----
 
-def plain(text):
-    """Text that XML can hold: no control characters, no halves of surrogates."""
-    return escape("".join(c if c.isprintable() else "?" for c in text))
-
-
 class Picture:
     """Elements of an SVG, top to bottom."""
 
@@ -302,17 +296,7 @@ class Picture:
         self.y = y + 24
 
     def svg(self, description):
-        height = self.y + 10
-        # A background of its own, so that dark viewers do not show dark letters on dark; letters
-        # and background change places where the viewer asks for dark.
-        style = ("text{font-family:sans-serif;fill:#1a1a1a}.back{fill:#ffffff}"
-                 "@media(prefers-color-scheme:dark){text{fill:#eaeaea}.back{fill:#161616}}")
-        return "\n".join([
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{height}" '
-            f'viewBox="0 0 {self.width} {height}" role="img">',
-            f"<title>{plain(description)}</title>", f"<style>{style}</style>",
-            f'<rect class="back" width="{self.width}" height="{height}"/>',
-            *self.parts, "</svg>", ""])
+        return document(self.width, self.y + 10, self.parts, description)
 
 
 def ticks(count, least):
@@ -361,19 +345,9 @@ def draw(shares, bits, names, title, is_sorted):
 
 # ---- the command ----
 
-def write_whole(path, text):
-    """Writes a file that appears whole or not at all."""
-    directory = os.path.dirname(path) or "."
+def write_output(path, text):
     try:
-        handle, temporary = tempfile.mkstemp(dir=directory, prefix=".expert_map")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise MapError(f"{path}: {error.strerror}") from None
 
@@ -425,7 +399,7 @@ def main():
     if args.output == "-":
         sys.stdout.write(svg)
     else:
-        write_whole(args.output, svg)
+        write_output(args.output, svg)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -45,13 +46,30 @@ struct Rates {
   std::optional<double> gb_per_token;
   std::optional<double> gb_per_second;
   std::optional<double> share;  // of the read rate
+  // Of experts, over the whole time of the test: what a token misses, the rate, and its share of
+  // the disk's. Only where not all experts fit.
+  std::optional<double> disk_gb_per_token;
+  std::optional<double> disk_gb_per_second;
+  std::optional<double> disk_share;
 };
+
+void add_disk_rates(const BenchSubject& subject, const SpeedResult& result, Rates& rates) {
+  if (!subject.disk_rate.has_value()) return;
+  double seconds = 0;
+  for (const double ns : result.samples_ns) seconds += ns / 1e9;
+  const auto bytes = static_cast<double>(result.experts.bytes_read);
+  const auto tokens = static_cast<double>(result.test.tokens() * result.samples_ns.size());
+  rates.disk_gb_per_token = bytes / tokens / 1e9;
+  rates.disk_gb_per_second = bytes / seconds / 1e9;
+  if (*subject.disk_rate > 0) rates.disk_share = bytes / seconds / *subject.disk_rate;
+}
 
 Rates rates_of(const BenchSubject& subject, const SpeedResult& result) {
   Rates rates;
   const std::vector<double> samples = result.samples_ts();
   rates.tokens_per_second = sample_mean(samples);
   rates.deviation = sample_deviation(samples);
+  add_disk_rates(subject, result, rates);
   if (result.token_bytes <= 0) return rates;
   const double bytes_per_second = result.token_bytes * rates.tokens_per_second;
   rates.gb_per_token = result.token_bytes / 1e9;
@@ -112,6 +130,11 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   if (subject.engine->options().car.is_on()) {
     json["routing_agreement"] = result.agreement.share();
   }
+  const auto disk_rate = subject.disk_rate;
+  json["disk_gb_per_token"] = or_null(rates.disk_gb_per_token);
+  json["disk_gb_s"] = or_null(rates.disk_gb_per_second);
+  json["disk_rate_gb_s"] = disk_rate.has_value() ? Json(*disk_rate / 1e9) : Json(nullptr);
+  json["share_of_disk_rate"] = or_null(rates.disk_share);
   if (subject.has_timing) {
     json["stages_ms_per_token"] =
         stages_json(result.stages, result.test.tokens() * result.samples_ns.size());
@@ -124,7 +147,7 @@ struct Column {
   int width;
   bool is_text = false;
 };
-constexpr std::array<Column, 11> kColumns{{{"model", 30, true},
+constexpr std::array<Column, 13> kColumns{{{"model", 30, true},
                                            {"size", 10},
                                            {"params", 10},
                                            {"backend", 10, true},
@@ -134,15 +157,24 @@ constexpr std::array<Column, 11> kColumns{{{"model", 30, true},
                                            {"hit %", 6},
                                            {"GB/token", 8},
                                            {"GB/s", 7},
-                                           {"% of read rate", 14}}};
+                                           {"% of read rate", 14},
+                                           {"disk GB/token", 13},
+                                           {"% of disk rate", 14}}};
+constexpr std::size_t kDiskColumns = 2;  // at the end
 
-void print_markdown_head() {
-  for (const Column& column : kColumns) {
+// Those that have anything to say.
+std::span<const Column> columns_of(const BenchSubject& subject) {
+  return std::span(kColumns).first(kColumns.size() -
+                                   (subject.disk_rate.has_value() ? 0 : kDiskColumns));
+}
+
+void print_markdown_head(std::span<const Column> columns) {
+  for (const Column& column : columns) {
     std::cout << "| " << (column.is_text ? std::left : std::right) << std::setw(column.width)
               << column.name << " ";
   }
   std::cout << "|\n";
-  for (const Column& column : kColumns) {
+  for (const Column& column : columns) {
     const std::string dashes(static_cast<std::size_t>(column.width) - 1, '-');
     std::cout << "| " << dashes << (column.is_text ? "- " : ": ");
   }
@@ -177,8 +209,10 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
       fixed(100 * result.hit_rate(), 2),
       text(rates.gb_per_token, 4),
       text(rates.gb_per_second, 2),
-      text(rates.share, 1, 100)};
-  for (std::size_t i = 0; i < cells.size(); ++i) {
+      text(rates.share, 1, 100),
+      text(rates.disk_gb_per_token, 4),
+      text(rates.disk_share, 1, 100)};
+  for (std::size_t i = 0; i < columns_of(subject).size(); ++i) {
     // The width counts bytes, and ± has two.
     const int width = kColumns[i].width + (&cells[i] == &cells[6] ? 1 : 0);
     std::cout << "| " << (kColumns[i].is_text ? std::left : std::right) << std::setw(width)
@@ -191,7 +225,7 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
 
 void BenchOutput::add(const BenchSubject& subject, const SpeedResult& result) {
   if (format_ != BenchFormat::kMarkdown) return rows_.add(to_json(subject, result));
-  if (!std::exchange(has_head_, true)) print_markdown_head();
+  if (!std::exchange(has_head_, true)) print_markdown_head(columns_of(subject));
   print_markdown(subject, result);
   std::cout << std::flush;
   if (!subject.has_timing) return;

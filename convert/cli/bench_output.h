@@ -19,6 +19,9 @@ struct BenchSubject {
   std::uint32_t threads = 0;
   std::uint32_t chunk_tokens = 0;
   double read_rate = 0;  // bytes a second
+  // Of the disk at requests of an expert's size, measured before the test; nullopt where the cache
+  // has room for every expert.
+  std::optional<double> disk_rate;
   bool has_timing = false;
   std::string cache;  // behind a test's name, where several caches are measured
   const Engine* engine = nullptr;

@@ -10,6 +10,7 @@
 #include "convert/cli/bench_replay.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "formats/base/limits.h"
 #include "runtime/speed/processor_name.h"
@@ -32,6 +33,7 @@ struct BenchFlags {
   std::uint32_t repetitions = 5;
   bool no_warmup = false;
   bool timing = false;
+  TimelineFile timeline;
   std::string output = "md";
   std::vector<std::uint64_t> cache_mib;  // empty: 0
   std::vector<std::string> policies;     // empty: lru
@@ -87,6 +89,14 @@ Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
   return measure_read_rate(threads);
 }
 
+// Of the disk that holds the experts, at requests of their size; nullopt where all fit in memory.
+Result<std::optional<double>> disk_rate_of(const Engine& engine) {
+  const MemoryPlan& plan = engine.memory_plan();
+  if (plan.cache_bytes >= plan.pack_bytes) return std::optional<double>();
+  MOE_ASSIGN_OR_RETURN(const DiskRate rate, engine.disk_rate());
+  return std::optional<double>(rate.bytes_per_second);
+}
+
 // One engine that is measured.
 struct EngineChoice {
   std::uint32_t threads = 0;
@@ -118,15 +128,18 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   subject.threads = threads;
   subject.has_timing = flags.timing;
   MOE_RETURN_IF_ERROR(select_model(flags.engine).status());
+  TimelineFile timeline = flags.timeline;  // outlives the engine
+  MOE_RETURN_IF_ERROR(timeline.prepare());
   EngineFlags engine_flags = flags.engine;
   engine_flags.threads = threads;
+  engine_flags.timeline = timeline.timeline();
   engine_flags.cache_mib = choice.cache_mib;
   engine_flags.cache_policy = choice.policy;
   // The sequence at the tests' depth, and the copy that a repetition uses up.
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(engine_flags, context, 2));
   note_long_context(context, engine->config());
   MOE_ASSIGN_OR_RETURN(subject.read_rate, read_rate_of(*engine, threads));
-  if (flags.timing) engine->stage_times().start();
+  if (flags.timing || engine_flags.timeline != nullptr) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;
   if (flags.cache_mib.size() > 1 || flags.policies.size() > 1) {
@@ -135,6 +148,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   }
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
+    MOE_ASSIGN_OR_RETURN(subject.disk_rate, disk_rate_of(*engine));
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
     output.add(subject, result);
     if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
@@ -142,7 +156,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   if (flags.timing && engine->device_report().has_value()) {
     std::cerr << device_table(*engine->device_report());
   }
-  return Status::ok();
+  return timeline.write();
 }
 
 Status replay(const BenchFlags& flags) {
@@ -257,6 +271,7 @@ void add_flags(CLI::App& command, BenchFlags& flags) {
       ->capture_default_str();
   command.add_flag("--no-warmup", flags.no_warmup, "No untimed run before each test");
   command.add_flag("--timing", flags.timing, "Say how long each stage of a token takes");
+  flags.timeline.add_flag(command);
   command.add_option("-o,--output", flags.output, "How results are printed on stdout")
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
       ->capture_default_str();

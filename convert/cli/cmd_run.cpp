@@ -16,6 +16,7 @@
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
+#include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "convert/cli/token_input.h"
 #include "formats/base/json.h"
@@ -41,6 +42,7 @@ struct RunFlags {
   bool json = false;
   bool ignore_eos = false;
   bool timing = false;
+  TimelineFile timeline;
 };
 
 // -n as llama.cpp understands it.
@@ -50,6 +52,7 @@ std::uint64_t most_tokens(std::int64_t flag) {
 
 // Everything a prompt needs, opened once.
 struct Session {
+  TimelineFile timeline;  // outlives the engine
   std::unique_ptr<Engine> engine;
   std::optional<Tokenizer> tokenizer;
   GenerateOptions options;
@@ -84,6 +87,9 @@ Result<Session> open_session(const RunFlags& flags) {
   const std::filesystem::path model = flags.engine.model;
   MOE_ASSIGN_OR_RETURN(session.options.prompt_cache, prompt_cache_options(flags));
   EngineFlags engine_flags = flags.engine;
+  session.timeline = flags.timeline;
+  MOE_RETURN_IF_ERROR(session.timeline.prepare());
+  engine_flags.timeline = session.timeline.timeline();
   engine_flags.saves_sequence = session.options.prompt_cache.has_value();
   std::future<Result<Tokenizer>> tokenizer = load_in_background(model / "tokenizer.json");
   const std::uint64_t context = flags.context != 0 ? flags.context : kDefaultContext;
@@ -91,7 +97,7 @@ Result<Session> open_session(const RunFlags& flags) {
   MOE_ASSIGN_OR_RETURN(session.tokenizer, tokenizer.get());
   MOE_ASSIGN_OR_RETURN(session.engine, std::move(engine));
   note_long_context(flags.context, session.engine->config());
-  if (flags.timing) session.engine->stage_times().start();
+  if (flags.timing || engine_flags.timeline != nullptr) session.engine->stage_times().start();
   session.options.max_tokens = most_tokens(flags.max_tokens);
   session.options.sampling = flags.sampling;
   if (!flags.ignore_eos) {
@@ -140,6 +146,8 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"cache_hit_rate", reads.hit_rate},
                               {"gb_read", reads.gigabytes},
                               {"gb_per_second", reads.gigabytes_per_second},
+                              {"experts_read_ahead", engine.expert_stats().ahead_reads},
+                              {"experts_read_ahead_used", engine.expert_stats().ahead_used},
                               {"kernels", engine.kernels_name()},
                               {"activations", activation_type_name(engine.options().activations)},
                               {"kv_cache_type", kv_encoding_name(engine.options().kv_encoding)},
@@ -175,7 +183,8 @@ std::string reuse_text(const PromptReuse& reuse, std::size_t prompt_tokens,
 
 void print_statistics(const GenerateResult& result, const Session& session) {
   Engine& engine = *session.engine;
-  const ReadStatistics reads = read_statistics(engine.expert_stats());
+  const ExpertStoreStats stats = engine.expert_stats();
+  const ReadStatistics reads = read_statistics(stats);
   std::ostringstream out;
   out << std::fixed << std::setprecision(2);
   out << "\nprompt: " << result.computed_tokens() << " tokens, " << result.prompt_rate()
@@ -188,6 +197,9 @@ void print_statistics(const GenerateResult& result, const Session& session) {
       << ", keys and values: " << kv_encoding_name(engine.options().kv_encoding)
       << ", chunk: " << engine.options().chunk_tokens << "\n";
   if (engine.options().car.is_on()) out << agreement_text(engine.routing_agreement());
+  if (stats.ahead_reads > 0) {
+    out << "read ahead: " << stats.ahead_reads << " experts, " << stats.ahead_used << " used\n";
+  }
   if (session.options.prompt_cache.has_value()) {
     out << reuse_text(result.reuse, result.prompt_tokens,
                       session.options.prompt_cache->path.string());
@@ -218,7 +230,7 @@ Status run_one(const RunFlags& flags) {
     std::cout << std::endl;
   }
   print_statistics(result, session);
-  return Status::ok();
+  return session.timeline.write();
 }
 
 // The "prompt" of one line.
@@ -260,7 +272,7 @@ Status run_many(const RunFlags& flags) {
     print_json_line(object.value());
     std::cout << std::flush;
   }
-  return Status::ok();
+  return session.timeline.write();
 }
 
 void add_flags(CLI::App& command, RunFlags& flags) {
@@ -307,6 +319,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
       ->capture_default_str();
   command.add_flag("--ignore-eos", flags.ignore_eos, "Do not stop at the model's end tokens");
   command.add_flag("--timing", flags.timing, "Say how long each stage of a token takes");
+  flags.timeline.add_flag(command);
   command.add_flag("--json", flags.json, "Print one JSON object on stdout instead of the text");
 }
 

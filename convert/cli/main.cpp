@@ -20,6 +20,7 @@
 #include "convert/cli/cmd_logits.h"
 #include "convert/cli/cmd_overlay.h"
 #include "convert/cli/cmd_perplexity.h"
+#include "convert/cli/cmd_plan.h"
 #include "convert/cli/cmd_profile.h"
 #include "convert/cli/cmd_quantize.h"
 #include "convert/cli/cmd_run.h"
@@ -65,6 +66,7 @@ int parse_and_run(int argc, char** argv) {
   register_sensitivity(app, action);
   register_tier(app, action);
   register_overlay(app, action);
+  register_plan(app, action);
   register_run(app, action);
   register_bench(app, action);
   register_logits(app, action);

@@ -87,6 +87,22 @@ Result<KvEncoding> select_kv_encoding(const EngineFlags& flags, Backend backend)
   return parse_kv_encoding(name);
 }
 
+// More than any model uses of a layer.
+constexpr std::uint64_t kMostLookahead = 64;
+
+Result<ModelSelection> selection_of(const ModelFlags& flags) {
+  ModelSelection selection;
+  selection.model = flags.model;
+  selection.pack = flags.pack;
+  MOE_ASSIGN_OR_RETURN(selection.overlays, overlay_groups(flags));
+  MOE_ASSIGN_OR_RETURN(selection.backend, parse_backend(flags.backend));
+  MOE_ASSIGN_OR_RETURN(selection.cpu_level, parse_cpu_level(flags.cpu));
+  selection.threads = thread_count(flags.threads);
+  if (flags.device >= 0) selection.device = static_cast<std::uint32_t>(flags.device);
+  selection.vram_bytes = flags.vram_mib << 20;
+  return selection;
+}
+
 // How experts are read, as the flags say.
 void add_reading_flags(CLI::App& command, EngineFlags& flags) {
   command
@@ -100,6 +116,12 @@ void add_reading_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--io-engine", flags.io_engine,
                   "Who reads them: threads, uring (Linux's io_uring), or auto")
       ->envname("MOEPACK_IO_ENGINE")
+      ->capture_default_str();
+  command
+      .add_option("--lookahead", flags.lookahead,
+                  "Read so many experts of the next layer ahead for each token, as its router "
+                  "guesses them now; changes no result; 0: none; cpu alone")
+      ->check(whole_number(0, kMostLookahead))
       ->capture_default_str();
   command
       .add_option("--pack-dir", flags.pack_directories,
@@ -148,6 +170,7 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   StoreOptions store;
   MOE_ASSIGN_OR_RETURN(store.io, parse_io_mode(flags.io));
   MOE_ASSIGN_OR_RETURN(store.engine, parse_io_engine(flags.io_engine));
+  store.lookahead = flags.lookahead;
   MOE_ASSIGN_OR_RETURN(store.policy, parse_cache_policy(flags.cache_policy));
   store.pinned = flags.pin;
   store.trace = flags.trace;
@@ -185,6 +208,11 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
   add_reading_flags(command, flags);
   add_cache_flags(command, flags);
   command
+      .add_option("--ram-mb", flags.ram_mib,
+                  "Memory of the machine that may be used, in MiB; 0: what the system can give")
+      ->check(whole_number(0, kMaxMebibytes))
+      ->capture_default_str();
+  command
       .add_option("--device", flags.device,
                   "GPU of the vulkan backend, by its number in the list of devices; -1: the best")
       ->check(whole_number(-1, 255))
@@ -215,32 +243,32 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
 
 Result<ModelSelection> select_model(const ModelFlags& flags) {
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
-  ModelSelection selection;
-  selection.model = flags.model;
-  selection.pack = flags.pack;
-  MOE_ASSIGN_OR_RETURN(selection.overlays, overlay_groups(flags));
-  MOE_ASSIGN_OR_RETURN(selection.backend, parse_backend(flags.backend));
-  MOE_ASSIGN_OR_RETURN(selection.cpu_level, parse_cpu_level(flags.cpu));
-  selection.threads = thread_count(flags.threads);
-  if (flags.device >= 0) selection.device = static_cast<std::uint32_t>(flags.device);
-  selection.vram_bytes = flags.vram_mib << 20;
-  return selection;
+  return selection_of(flags);
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
-                                            std::uint32_t sequences) {
+Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t context,
+                                     std::uint32_t sequences) {
   EngineOptions options;
-  MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), select_model(flags));
+  MOE_ASSIGN_OR_RETURN(static_cast<ModelSelection&>(options), selection_of(flags));
   MOE_ASSIGN_OR_RETURN(options.kv_encoding, select_kv_encoding(flags, options.backend));
   options.context = context;
   options.sequences = sequences;
   options.cache_bytes = flags.cache_mib << 20;
+  if (flags.ram_mib != 0) options.available_bytes = flags.ram_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
+  options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
   (void)parse_car(flags.car, options.car);  // checked where it was given; empty: off
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
+  return options;
+}
+
+Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
+                                            std::uint32_t sequences) {
+  MOE_RETURN_IF_ERROR(check_model_path(flags.model));
+  MOE_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags, context, sequences));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);
   return engine;
@@ -248,8 +276,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
 
 std::string agreement_text(const RoutingAgreement& agreement) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(2)
-      << "routing: " << 100 * agreement.share()
+  out << std::fixed << std::setprecision(2) << "routing: " << 100 * agreement.share()
       << " % of the choices are the model's own (--car); the rest follows what is in memory\n";
   return out.str();
 }

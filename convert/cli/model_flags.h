@@ -27,12 +27,14 @@ struct ModelFlags {
 // Of commands that open an engine.
 struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;  // 0: automatic
+  std::uint64_t ram_mib = 0;    // 0: what the system can give
   std::string cache_policy = "lru";
   std::string pin;                 // a profile; empty: none
   std::string trace;               // a file; empty: none
   std::string car;                 // "J,M"; empty: exact routing
   std::uint32_t chunk_tokens = 0;  // 0: automatic
   bool saves_sequence = false;     // EngineOptions::saves_sequence
+  Timeline* timeline = nullptr;    // EngineOptions::timeline
   std::string kv_cache_type;       // empty: kv_cache_default
   std::string cache_type_k;        // the same as llama.cpp has it: both or neither
   std::string cache_type_v;
@@ -42,13 +44,15 @@ struct EngineFlags : ModelFlags {
   std::string activations;
   std::string io = "auto";
   std::string io_engine = "auto";
+  std::uint32_t lookahead = 0;
   std::vector<std::string> pack_directories;
 };
 
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
-// The same and --cache-mb, --io, --io-engine, --pack-dir, --cache-policy, --pin, --trace, --car,
-// --chunk, --activations, --kv-cache-type with the names that llama.cpp has for it.
+// The same and --cache-mb, --ram-mb, --io, --io-engine, --lookahead, --pack-dir, --cache-policy,
+// --pin, --trace, --car, --chunk, --activations, --kv-cache-type with the names that llama.cpp has
+// for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
 void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
@@ -56,7 +60,12 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
 // Checks the flags, the path of the model first. --overlay names each group once; "all": those that
 // the model has.
 Result<ModelSelection> select_model(const ModelFlags& flags);
-// The same, and opens the engine for `sequences` sequences of at most `context` tokens.
+// The options of an engine for `sequences` sequences of at most `context` tokens. The model's path
+// is not looked at: it need not be a directory of ours.
+Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t context,
+                                     std::uint32_t sequences);
+// Checks the path of the model, and opens the engine for `sequences` sequences of at most `context`
+// tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
                                             std::uint32_t sequences = 1);
 // A line about cache-aware routing, where it is on: the share of choices that exact routing would

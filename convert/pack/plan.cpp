@@ -13,6 +13,7 @@
 #include "convert/pack/engine_config.h"
 #include "convert/pack/layout_table.h"
 #include "convert/pack/resident_plan.h"
+#include "convert/pack/target_format.h"
 #include "formats/base/bytes.h"
 #include "formats/weights/row_order.h"
 
@@ -112,31 +113,8 @@ std::optional<ResidentConventions> conventions_of(const ModelSource& source) {
                              .conv1d = ResidentConventions::Conv1d::kC1T};
 }
 
-// The group sizes that divide both inputs of an expert, "32, 64", or "none".
-std::string fitting_groups(const ModelConfig& config) {
-  std::string text;
-  for (std::uint64_t group : {32U, 64U, 128U}) {
-    if (config.hidden_size % group != 0 || config.expert_width % group != 0) continue;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(group);
-  }
-  return text.empty() ? "none; use --expert-format bf16 or source" : text;
-}
-
-WeightFormat target_of(const SourceMatrix& matrix, const ConvertOptions& options) {
-  const WeightFormat& source = matrix.format;
-  if (!options.expert_format.has_value()) {
-    return matrix.is_decoded() ? WeightFormat{.id = QFormatId::kBf16} : source;
-  }
-  WeightFormat target{.id = *options.expert_format};
-  if (!is_affine(target)) return target;
-  target.group_size = options.group_size;
-  if (is_affine(source)) {
-    target.scale_type = source.scale_type;
-  } else if (source.id == QFormatId::kF16) {
-    target.scale_type = DType::kF16;
-  }
-  return target;
+SourceForm form_of(const SourceMatrix& matrix) {
+  return {.format = matrix.format, .is_decoded = matrix.is_decoded()};
 }
 
 Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig& config,
@@ -145,7 +123,7 @@ Result<ExpertLayout> expert_layout(const ExpertSource& source, const ModelConfig
   std::array<WeightFormat, kProjections> formats;
   for (Projection p : kAllProjections) {
     formats[static_cast<std::size_t>(p)] =
-        in_order(target_of(source.of(layer, expert, p), options), options.row_order);
+        in_order(expert_target(form_of(source.of(layer, expert, p)), options), options.row_order);
   }
   const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
   if (layout.has_value()) return *layout;
@@ -180,18 +158,6 @@ std::string method_of(const ConvertPlan& plan, const ConvertOptions& options) {
   if (copied) return decoded ? "decode" : (encoded ? "repack" : "copy");
   const QFormatId target = options.expert_format.value_or(QFormatId::kBf16);
   return is_affine({.id = target}) ? "mlx-affine" : std::string(qformat_info(target).name);
-}
-
-// More would be no model but a file made to exhaust memory; the largest known have 30,000.
-constexpr std::uint64_t kMaxExperts = 1U << 17;
-
-Status check_expert_count(const ModelConfig& config, const SourceNaming& naming) {
-  const std::uint64_t experts = std::uint64_t{config.num_layers} * config.num_experts;
-  if (experts <= kMaxExperts) return Status::ok();
-  return unsupported(Where{.file = naming.place()},
-                     naming.configured_by() + " gives " + std::to_string(experts) +
-                         " experts in all layers, at most " + std::to_string(kMaxExperts) +
-                         " are handled");
 }
 
 // What happens to experts that the source holds rounded.

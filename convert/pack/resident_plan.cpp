@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
-#include "formats/base/bytes.h"
+#include "convert/pack/target_format.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -110,24 +111,6 @@ Result<ResidentConventions> detect_conventions(const Architecture& names, const 
   return conventions;
 }
 
-// The format to store: the source's, or the one asked for as far as the rule allows it. What no
-// stored format holds is kept as bf16.
-WeightFormat target_format(const ResidentRule& rule, const ModuleForm& form,
-                           const ConvertOptions& options) {
-  const WeightFormat& source = form.format;
-  if (rule.rounding == Rounding::kNever) return source;
-  if (!options.resident_format.has_value()) {
-    return form.is_decoded() ? WeightFormat{.id = QFormatId::kBf16} : source;
-  }
-  QFormatId id = *options.resident_format;
-  if (id == QFormatId::kBf16 || id == QFormatId::kF32) return {.id = id};
-  if (rule.rounding == Rounding::kAtLeast8 && qformat_info(id).bits < 8) id = QFormatId::kQ8;
-  const DType scale_type = is_affine(source)              ? source.scale_type
-                           : source.id == QFormatId::kF16 ? DType::kF16
-                                                          : DType::kBf16;
-  return {.id = id, .group_size = options.group_size, .scale_type = scale_type};
-}
-
 Status add_tensor(const std::string& name, const Module& module, const ModelConfig& config,
                   const DeclaredFormats& declared, const ConvertOptions& options,
                   const ResidentConventions& conventions, ResidentPlan& plan) {
@@ -152,38 +135,28 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   }
   const WeightFormat format = form.format;
   MOE_RETURN_IF_ERROR(declared.check(module.tensors.codes(), format));
-  ResidentTensor tensor;
-  tensor.name = name;
-  tensor.has_weight_suffix = rule.has_weight_suffix;
-  tensor.rows = 1;
-  for (std::size_t i = 0; i + 1 < shape.size(); ++i) tensor.rows *= shape[i];
-  tensor.cols = shape.back();
-  tensor.shape = std::move(shape);
-  tensor.format = target_format(rule, form, options);
-  auto bytes = matrix_bytes(tensor.format, tensor.rows, tensor.cols);
-  if (!bytes.has_value()) {
+  const ResidentTensor tensor{.name = name,
+                              .has_weight_suffix = rule.has_weight_suffix,
+                              .format = resident_target(rule, {format, form.is_decoded()}, options),
+                              .shape = shape,
+                              .bytes = {}};
+  if (!append_resident(tensor, plan.manifest)) {
     plan.kept.push_back(name);
-    tensor.format = format;
-    bytes = matrix_bytes(format, tensor.rows, tensor.cols);
+    ResidentTensor kept = tensor;
+    kept.format = format;
+    if (!append_resident(std::move(kept), plan.manifest)) {
+      return corrupt(module.tensors.codes().where(),
+                     "shape " + shape_text(shape) + " cannot be held in " + to_string(format));
+    }
   }
-  if (!bytes.has_value()) {
-    return corrupt(module.tensors.codes().where(),
-                   "shape " + shape_text(tensor.shape) + " cannot be held in " + to_string(format));
-  }
-  tensor.bytes = *bytes;
-  std::uint64_t& end = plan.manifest.data_size;
-  for (Component c : stored_components(tensor.format)) {
-    tensor.offsets[c] = end;
-    end = align_up(end + tensor.bytes[c], kResidentAlignment);
-  }
+  const ResidentTensor& stored_tensor = plan.manifest.tensors.back();
   // As one matrix, whatever the number of dimensions.
-  form.rows = module.fused == nullptr ? tensor.rows : stored.front();
-  form.cols = tensor.cols;
+  form.rows = module.fused == nullptr ? stored_tensor.rows : stored.front();
+  form.cols = stored_tensor.cols;
   const SourceMatrix whole =
       slice_matrix(std::make_shared<const ModuleForm>(std::move(form)), 0, 0, form.rows);
   plan.sources.push_back(
       module.fused == nullptr ? whole : gather_rows(whole, module.fused_part->rows(config)));
-  plan.manifest.tensors.push_back(std::move(tensor));
   return Status::ok();
 }
 

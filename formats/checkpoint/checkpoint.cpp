@@ -17,11 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kIndexName = "model.safetensors.index.json";
+constexpr std::string_view kIndexName = kShardIndexName;
 constexpr std::string_view kSingleName = "model.safetensors";
 constexpr std::string_view kBrokenLinkRemedy =
     "the download was not finished; download the model again";
-constexpr std::uint64_t kMaxIndexBytes = 100'000'000;
 
 using Shards = std::vector<std::unique_ptr<SafetensorsFile>>;
 
@@ -173,8 +172,7 @@ Status Checkpoint::open_shards(const fs::path& single_file, const fs::path& save
   if (!single_file.empty()) {
     MOE_RETURN_IF_ERROR(append_shard(SafetensorsFile::open(single_file), shards_));
   } else if (is_there(index_path)) {
-    MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(index_path, kMaxIndexBytes));
-    MOE_ASSIGN_OR_RETURN(index, parse_shard_index(text, index_file));
+    MOE_ASSIGN_OR_RETURN(index, read_shard_index(directory_));
     MOE_ASSIGN_OR_RETURN(shards_,
                          open_indexed_shards(directory_, saved_headers, *index, index_file));
   } else if (is_there(directory_ / kSingleName)) {

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "formats/base/file.h"
 #include "formats/base/json.h"
 
 namespace moepack {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr std::string_view kRemedy = "download the index again";
 constexpr std::size_t kMaxFileName = 255;
+constexpr std::uint64_t kMaxIndexBytes = 100'000'000;
 
 // What is wrong with a name that must be a file of the directory at hand; empty when it is fine.
 std::string_view file_name_fault(std::string_view name) {
@@ -135,6 +137,12 @@ const ShardIndex::Entry* ShardIndex::find(std::string_view tensor) const {
       entries.begin(), entries.end(), tensor,
       [](const Entry& entry, std::string_view wanted) { return entry.tensor < wanted; });
   return at != entries.end() && at->tensor == tensor ? &*at : nullptr;
+}
+
+Result<ShardIndex> read_shard_index(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kShardIndexName;
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxIndexBytes));
+  return parse_shard_index(text, path.string());
 }
 
 }  // namespace moepack

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,5 +28,9 @@ struct ShardIndex {
 // outside and are opened, so anything but a plain file name (a separator, "..", a drive letter,
 // control characters) is refused. kCorrupt with file, tensor and offset. Builds no tree.
 Result<ShardIndex> parse_shard_index(std::string_view text, const std::string& file);
+
+constexpr const char* kShardIndexName = "model.safetensors.index.json";
+// Reads `directory`/model.safetensors.index.json.
+Result<ShardIndex> read_shard_index(const std::filesystem::path& directory);
 
 }  // namespace moepack

@@ -83,6 +83,8 @@ struct ActivationLayout {
   void take_experts(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
     const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
     take(a.router_logits, tokens, c.num_experts);
+    take(a.ahead_normed, std::min<std::uint64_t>(tokens, kLookaheadRows), c.hidden_size);
+    take(a.ahead_logits, std::min<std::uint64_t>(tokens, kLookaheadRows), c.num_experts);
     take(a.sorted, uses, 1);
     take(a.place_of, uses, 1);
     take(a.groups, std::min<std::uint64_t>(c.num_experts, uses), 1);

@@ -20,6 +20,10 @@ namespace moepack {
 // Tokens whose logits are computed together: their rows of the vocabulary stay in memory.
 constexpr std::size_t kLogitRows = 16;
 
+// Rows up to which the next layer's router is asked which experts it will probably use
+// (expert_lookahead.h).
+constexpr std::size_t kLookaheadRows = 8;
+
 struct ActivationLimits {
   std::uint64_t tokens = 0;   // computed at once
   std::uint64_t threads = 1;  // of the pool
@@ -90,6 +94,9 @@ class Activations {
   std::span<const InputBlock*> expert_rows;    // [T * K]
   std::span<InputBlock> shared_blocks;         // [T, S / 32]
   std::span<const InputBlock*> shared_rows;    // [T]
+
+  std::span<float> ahead_normed;  // [min(T, kLookaheadRows), H]: of the router that looks ahead
+  std::span<float> ahead_logits;  // [min(T, kLookaheadRows), E]
 
   std::span<float> matmul_scratch;  // [threads, matmul_scratch_floats of the widest matrix]
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/expert_lookahead.h"
 #include "runtime/model/finite.h"
 #include "runtime/model/layer_forward.h"
 #include "runtime/model/layer_state.h"
@@ -113,7 +114,8 @@ class CpuForward final : public ForwardBackend {
         car_(extras.car),
         limits_(limits),
         form_(form),
-        layers_(config_, weights_, kernels, limits, std::move(activations)) {}
+        layers_(config_, weights_, kernels, limits, std::move(activations)),
+        ahead_(config_, layers_.activations(), *store_, extras.lookahead) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
   std::size_t max_tokens() const override { return limits_.tokens; }
@@ -125,20 +127,28 @@ class CpuForward final : public ForwardBackend {
 
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
                  std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
+    const Clock::time_point start = Clock::now();
     if (recorder_ != nullptr) MOE_RETURN_IF_ERROR(recorder_->begin_pass(tokens.size()));
     embed(tokens, observer);
-    for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    Status status;
+    for (std::uint32_t layer = 0; layer < config_.num_layers && status.is_ok(); ++layer) {
+      stage_times().at_layer(layer);
       if (recorder_ != nullptr) recorder_->begin_layer();
       mix(layer, slices);
-      if (!has_live(slices)) return Status::ok();
+      if (!has_live(slices)) break;
       route(layer);
+      expect_next(layer);
       if (recorder_ != nullptr) recorder_->routed(store_->stats());
-      MOE_RETURN_IF_ERROR(add_experts(layer, slices));
-      if (recorder_ != nullptr) {
+      status = add_experts(layer, slices);
+      ahead_.release(layer);
+      if (recorder_ != nullptr && status.is_ok()) {
         recorder_->end_layer(layer, layers_.experts().groups(), store_->stats());
       }
     }
-    return Status::ok();
+    ahead_.release_all();
+    stage_times().at_layer(TimelineEvent::kNone);
+    stage_times().note_batch(tokens.size(), start);
+    return status;
   }
 
   Result<std::span<const float>> logits(std::span<const std::size_t> rows) override {
@@ -212,8 +222,15 @@ class CpuForward final : public ForwardBackend {
     (void)experts.choose_cached(layers_.compute(), routing, rows_, car_, is_resident_);
   }
 
+  // What the layer after this one will probably use.
+  void expect_next(std::uint32_t layer) {
+    if (layer + 1 == config_.num_layers) return;
+    ahead_.expect(layers_.compute(), weights_.layers[layer + 1], layer + 1, rows_, hidden());
+  }
+
   Status add_experts(std::uint32_t layer, std::span<BatchSlice> slices) {
-    MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden()));
+    const auto read_ahead = [this] { ahead_.start(); };
+    MOE_RETURN_IF_ERROR(layers_.add_experts(layer, *store_, hidden(), read_ahead));
     for (const FailedRow& failed : layers_.experts().failed_rows()) {
       for (BatchSlice& slice : slices) {
         const bool holds = failed.row >= slice.first && failed.row - slice.first < slice.count;
@@ -247,6 +264,7 @@ class CpuForward final : public ForwardBackend {
   ActivationLimits limits_;
   StateForm form_;
   LayerForward layers_;
+  ExpertLookahead ahead_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
   std::vector<LayerSlice> live_;         // of the layer, when mix() began

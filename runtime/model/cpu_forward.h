@@ -20,6 +20,7 @@ namespace moepack {
 struct CpuForwardExtras {
   std::unique_ptr<RoutingRecorder> recorder;  // null: records nothing
   CacheAwareRouting car;
+  std::uint32_t lookahead = 0;  // StoreOptions::lookahead
 };
 
 // Takes `weights`, `store` and `extras`; `kernels` lives as long as the program. Keys and values

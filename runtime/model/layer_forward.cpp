@@ -89,9 +89,10 @@ void LayerForward::silence(std::size_t first, std::size_t count) {
               count * config_.num_experts, 0.0F);
 }
 
-Status LayerForward::add_experts(std::uint32_t index, ExpertStore& store, float* hidden) {
+Status LayerForward::add_experts(std::uint32_t index, ExpertStore& store, float* hidden,
+                                 FunctionRef<void()> last_reads) {
   return moe_.forward(compute_, weights_.layers[index].moe, index, store, scratch_.normed.data(),
-                      mixed_tokens_, hidden);
+                      mixed_tokens_, hidden, last_reads);
 }
 
 std::span<const float> LayerForward::final_norm(std::span<const std::size_t> rows,

@@ -55,8 +55,9 @@ class LayerForward {
   // becomes zero.
   void silence(std::size_t first, std::size_t count);
   // Second half, of the tokens of the last mix(), after experts().choose():
-  // hidden += experts(expert_inputs()).
-  Status add_experts(std::uint32_t index, ExpertStore& store, float* hidden);
+  // hidden += experts(expert_inputs()). `last_reads`: MixtureOfExperts::forward().
+  Status add_experts(std::uint32_t index, ExpertStore& store, float* hidden,
+                     FunctionRef<void()> last_reads);
 
   // The final norm of these rows of hidden (at most max_tokens or limits.logit_rows), one after
   // another: [rows, H], valid until the next call of any function.

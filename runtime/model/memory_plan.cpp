@@ -114,6 +114,17 @@ MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
   return plan;
 }
 
+// What depends on the model alone.
+MemoryPlan plan_of_model(const ModelConfig& config, std::uint64_t resident_bytes,
+                         const PackManifest& pack, const MemoryRequest& request) {
+  MemoryPlan plan;
+  plan.resident_bytes = capped_sum(resident_bytes, decoded_bytes(config));
+  plan.list_bytes = capped_sum(list_bytes(pack), request.batch_bytes);
+  plan.cache_floor_bytes = floor_bytes(config, pack);
+  plan.pack_bytes = all_record_bytes(pack);
+  return plan;
+}
+
 std::string what_is_wrong(const MemoryPlan& plan, const MemoryRequest& request) {
   if (plan.cache_bytes < plan.cache_floor_bytes) {
     return "the expert cache of " + std::to_string(plan.cache_bytes) +
@@ -137,20 +148,42 @@ std::uint64_t batch_tokens(const MemoryRequest& request) {
 
 Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
                                const PackManifest& pack, const MemoryRequest& request) {
-  MOE_RETURN_IF_ERROR(check_context(request));
-  MemoryPlan of_model;
-  of_model.resident_bytes = capped_sum(resident_bytes, decoded_bytes(config));
-  of_model.list_bytes = capped_sum(list_bytes(pack), request.batch_bytes);
-  of_model.cache_floor_bytes = floor_bytes(config, pack);
-  of_model.pack_bytes = all_record_bytes(pack);
+  MemoryJudgement judgement = judge_memory(config, resident_bytes, pack, request);
+  MOE_RETURN_IF_ERROR(judgement.verdict);
+  return judgement.plan;
+}
+
+MemoryJudgement judge_memory(const ModelConfig& config, std::uint64_t resident_bytes,
+                             const PackManifest& pack, const MemoryRequest& request) {
+  MemoryJudgement judgement{.plan = {}, .verdict = check_context(request)};
+  if (!judgement.verdict.is_ok()) return judgement;
+  const MemoryPlan of_model = plan_of_model(config, resident_bytes, pack, request);
   const PlanOf plan_of = [&](const MemoryRequest& r) {
     return plan_of_request(config, of_model, r);
   };
   MemoryRequest decided = request;
   if (decided.chunk_tokens == 0) decided.chunk_tokens = automatic_chunk(request, plan_of);
-  const MemoryPlan plan = plan_of(decided);
-  if (fits_memory(plan, decided)) return plan;
-  return invalid_argument(what_is_wrong(plan, decided), memory_remedy(decided, plan_of));
+  judgement.plan = plan_of(decided);
+  if (!fits_memory(judgement.plan, decided)) {
+    judgement.verdict =
+        invalid_argument(what_is_wrong(judgement.plan, decided), memory_remedy(decided, plan_of));
+  }
+  return judgement;
+}
+
+std::string larger_cache_remedy(const ModelConfig& config, std::uint64_t resident_bytes,
+                                const PackManifest& pack, const MemoryRequest& request,
+                                std::uint64_t cache_bytes) {
+  const MemoryPlan of_model = plan_of_model(config, resident_bytes, pack, request);
+  const PlanOf plan_of = [&](const MemoryRequest& r) {
+    MemoryPlan plan = plan_of_request(config, of_model, r);
+    plan.cache_bytes = plan.cache_floor_bytes = std::min(cache_bytes, plan.pack_bytes);
+    return plan;
+  };
+  MemoryRequest decided = request;
+  decided.cache_bytes = 0;
+  if (decided.chunk_tokens == 0) decided.chunk_tokens = automatic_chunk(decided, plan_of);
+  return smaller_request_remedy(decided, plan_of);
 }
 
 }  // namespace moepack

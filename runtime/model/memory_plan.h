@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
@@ -59,5 +60,19 @@ std::uint64_t batch_tokens(const MemoryRequest& request);
 // Pure; any number of threads.
 Result<MemoryPlan> plan_memory(const ModelConfig& config, std::uint64_t resident_bytes,
                                const PackManifest& pack, const MemoryRequest& request);
+
+// What a run takes, whether it may or not, and what plan_memory() says of it.
+struct MemoryJudgement {
+  MemoryPlan plan;  // zeros where the context is above kMaxSequenceTokens
+  Status verdict;   // ok, or the error of plan_memory()
+};
+MemoryJudgement judge_memory(const ModelConfig& config, std::uint64_t resident_bytes,
+                             const PackManifest& pack, const MemoryRequest& request);
+
+// What would have to change for the cache to hold `cache_bytes`, in the words of memory_remedy().
+// For a request that fits; empty where no flag does.
+std::string larger_cache_remedy(const ModelConfig& config, std::uint64_t resident_bytes,
+                                const PackManifest& pack, const MemoryRequest& request,
+                                std::uint64_t cache_bytes);
 
 }  // namespace moepack

@@ -52,6 +52,12 @@ class RemedySearch {
     return nothing_helps(one_thread);
   }
 
+  std::string find_smaller() const {
+    if (fits(request_)) return "";
+    const std::string way = ways_of(request_);
+    return way.empty() ? "" : "give " + way;
+  }
+
  private:
   static MemoryRequest without_cache(MemoryRequest request) {
     request.cache_bytes = 0;
@@ -134,6 +140,10 @@ bool fits_memory(const MemoryPlan& plan, const MemoryRequest& request) {
 
 std::string memory_remedy(const MemoryRequest& request, const PlanOf& plan_of) {
   return RemedySearch(request, plan_of).find();
+}
+
+std::string smaller_request_remedy(const MemoryRequest& request, const PlanOf& plan_of) {
+  return RemedySearch(request, plan_of).find_smaller();
 }
 
 }  // namespace moepack

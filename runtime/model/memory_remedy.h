@@ -19,4 +19,8 @@ bool fits_memory(const MemoryPlan& plan, const MemoryRequest& request);
 // bytes are missing.
 std::string memory_remedy(const MemoryRequest& request, const PlanOf& plan_of);
 
+// The ways through --chunk and -c alone, "give … or less"; empty where there are none, or where the
+// request fits as it is.
+std::string smaller_request_remedy(const MemoryRequest& request, const PlanOf& plan_of);
+
 }  // namespace moepack

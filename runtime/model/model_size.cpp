@@ -56,6 +56,7 @@ class ResidentSum {
 
 void add_experts(const ModelConfig& config, const PackManifest& pack, ModelSize& size) {
   std::map<std::string, std::uint64_t> formats;  // bytes
+  std::uint64_t all_records = 0;
   for (const LayerEntry& layer : pack.layers) {
     std::uint64_t records = 0;
     for (const ExpertEntry& expert : layer.experts) {
@@ -67,10 +68,13 @@ void add_experts(const ModelConfig& config, const PackManifest& pack, ModelSize&
       }
     }
     size.bytes += records;
+    all_records += records;
     if (!layer.experts.empty()) {
       size.token_bytes += records * config.experts_per_token / layer.experts.size();
     }
   }
+  const std::uint64_t experts = std::uint64_t{pack.num_layers} * pack.num_experts;
+  if (experts != 0) size.record_bytes = all_records / experts;
   const auto most = std::max_element(formats.begin(), formats.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
   if (most != formats.end()) size.expert_format = most->first;

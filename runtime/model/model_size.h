@@ -13,7 +13,8 @@ namespace moepack {
 struct ModelSize {
   std::uint64_t bytes = 0;       // of all weights: residents as they are in memory, expert records
   std::uint64_t parameters = 0;  // weights; an embedding that is the head too counts once
-  std::string expert_format;     // the one that most bytes of the experts have, as "q4 g64"
+  std::uint64_t record_bytes = 0;  // of an expert's record, in the mean
+  std::string expert_format;       // the one that most bytes of the experts have, as "q4 g64"
   // Bytes that computing one token alone reads: a row of the embedding, every other resident, the
   // head, and in each layer the records of as many experts of mean size as a token uses. Without
   // what the sequence remembers.

@@ -21,6 +21,8 @@ constexpr std::size_t kColumnsPerSumTask = 2048;
 constexpr std::size_t kFewUses = 64;
 // Tokens up to which gathering inputs costs less than handing it over.
 constexpr std::size_t kFewGathered = 16;
+// Records still to come when the disk may be given other work.
+constexpr std::size_t kFewMissing = 1;
 // Of a row that uses no expert.
 constexpr std::size_t kNoPlace = std::numeric_limits<std::size_t>::max();
 
@@ -218,9 +220,11 @@ Status MixtureOfExperts::run_batch(Compute& compute, ExpertStore& store, std::ui
   const bool has_resident = std::any_of(handles.begin(), handles.end(),
                                         [](const ExpertHandle& h) { return h.was_resident; });
   if (!has_resident) run_ready(compute, {}, {}, {}, sums);
+  const bool is_last = groups.data() + groups.size() == groups_.data() + groups_.size();
   while (true) {
     std::vector<ReadyExpert> ready = take_ready(compute, batch);
     if (ready.empty()) return Status::ok();
+    if (is_last && batch.missing() <= kFewMissing) sums.last_reads();
     leave_out_failed(groups, ready);
     run_ready(compute, groups, handles, ready, sums);
   }
@@ -347,14 +351,15 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 }
 
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
-                                 ExpertStore& store, const float* u, std::size_t tokens,
-                                 float* out) {
+                                 ExpertStore& store, const float* u, std::size_t tokens, float* out,
+                                 FunctionRef<void()> last_reads) {
   const StageScope stage(compute.times(), Stage::kExperts);
   Sums sums{.u = {.x = u},
             .tokens = tokens,
             .out = out,
             .shared = weights.has_shared ? &weights : nullptr,
-            .has_shared = weights.has_shared};
+            .has_shared = weights.has_shared,
+            .last_reads = last_reads};
   sort_by_expert(tokens);
   if (compute.has_blocks() && config_.hidden_size % kInputGroup == 0) {
     sums.u = compute.quantize(u, config_.hidden_size, tokens);
@@ -385,7 +390,8 @@ Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, Exper
                                     input(uses[i].token, gathered_.data() + i * hidden);
                                   }
                                 });
-    Sums none;  // they are made below
+    const auto nothing = [] {};
+    Sums none{.last_reads = nothing};  // they are made below
     MOE_RETURN_IF_ERROR(run_groups(compute, store, layer, none));
     if (!failed_.empty()) return failed_.front().status;
     // A token may appear several times: threads share the columns, so that each sum keeps its

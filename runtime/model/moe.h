@@ -11,6 +11,7 @@
 #include "runtime/model/activations.h"
 #include "runtime/model/compute.h"
 #include "runtime/model/expert_tasks.h"
+#include "runtime/model/function_ref.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/router.h"
 #include "runtime/store/expert_store.h"
@@ -56,8 +57,10 @@ class MixtureOfExperts {
   // whatever order they arrived in, the shared one last, and then added to out. An expert that
   // cannot be read is left out of its rows' sums, and failed_rows() names them; an error is the
   // store's refusal of the whole batch.
+  // `last_reads` is called when hardly any record is still to come.
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
-                 ExpertStore& store, const float* u, std::size_t tokens, float* out);
+                 ExpertStore& store, const float* u, std::size_t tokens, float* out,
+                 FunctionRef<void()> last_reads);
   // Of the last forward(): its experts, in the order in which it asked the store for them. Valid
   // until the next call.
   std::span<const ExpertGroup> groups() const { return groups_; }
@@ -86,13 +89,14 @@ class MixtureOfExperts {
 
   // What is to become of the results.
   struct Sums {
-    RowInputs u;  // [tokens, H]; without x: the inputs were all gathered
+    RowInputs u = {};  // [tokens, H]; without x: the inputs were all gathered
     std::size_t tokens = 0;
     float* out = nullptr;                // [tokens, H]; null: the caller makes the sums
     const MoeWeights* shared = nullptr;  // of a shared expert that is still to be computed
     bool has_shared = false;             // to be added
     bool is_done = false;                // they were added to `out`
     bool is_gathered = true;             // floats of u in the order of groups
+    FunctionRef<void()> last_reads;
   };
 
   template <typename RouteRow>

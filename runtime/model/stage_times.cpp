@@ -43,9 +43,21 @@ Stage StageTimes::change(Stage stage) {
   const Clock::time_point now = Clock::now();
   const Stage before = stage_;
   spent_[static_cast<std::size_t>(before)] += now - since_;
+  if (timeline_ != nullptr && running_) {
+    timeline_->add({.name = stage_name(before), .layer = layer_, .start = since_, .end = now});
+  }
   since_ = now;
   stage_ = stage;
   return before;
+}
+
+void StageTimes::note_batch(std::size_t tokens, Clock::time_point start) {
+  if (timeline_ == nullptr || !running_) return;
+  timeline_->add({.track = TimelineTrack::kBatch,
+                  .name = "batch",
+                  .amount = tokens,
+                  .start = start,
+                  .end = Clock::now()});
 }
 
 void StageTimes::credit(Stage stage, double seconds) {

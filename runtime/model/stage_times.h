@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "formats/base/elapsed.h"
+#include "runtime/store/timeline.h"
 
 namespace moepack {
 
@@ -58,12 +59,25 @@ class StageTimes {
   // Until now; zeros before start().
   StageSeconds read();
 
+  // Every stage that ends from now on is noted in `timeline` too, which outlives this object.
+  void note_in(Timeline& timeline) { timeline_ = &timeline; }
+  // The layer of the stages that end from now on; TimelineEvent::kNone: outside of the layers.
+  void at_layer(std::uint32_t layer) {
+    if (timeline_ == nullptr) return;
+    change(stage_);
+    layer_ = layer;
+  }
+  // A batch of so many tokens, from `start` until now.
+  void note_batch(std::size_t tokens, Clock::time_point start);
+
  private:
   Stage change(Stage stage);
 
   bool running_ = false;
   Stage stage_ = Stage::kOther;
   Clock::time_point since_;
+  Timeline* timeline_ = nullptr;
+  std::uint32_t layer_ = TimelineEvent::kNone;
   std::array<Clock::duration, kStages> spent_{};
 };
 

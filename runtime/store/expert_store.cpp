@@ -24,6 +24,8 @@ namespace {
 using Slot = RecordCache::Slot;
 // Of an expert of a batch that has no place in the cache yet, or got none because begin() failed.
 constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
+// The part of the budget that what is read ahead for one layer takes at most.
+constexpr std::uint64_t kAheadDivisor = 16;
 // Completions reaped at once.
 constexpr std::size_t kReapedAtOnce = 16;
 
@@ -40,7 +42,9 @@ struct RecordLoad {
   std::uint32_t layer = 0;
   std::uint32_t expert = 0;
   bool is_checked = false;    // its checksum is to be compared
+  bool is_ahead = false;      // read ahead, and not asked for yet
   std::uint64_t arrival = 0;  // counts the records that became ready or failed
+  Clock::time_point submitted = {};
 };
 
 std::uint64_t largest_record(const PackManifest& manifest) {
@@ -62,16 +66,24 @@ Status check_budget(const PackManifest& manifest, const ExpertStoreOptions& opti
       "raise --cache-mb");
 }
 
+// How many experts of a layer may be read ahead: an eighth of the budget at most for two layers.
+std::size_t most_ahead_of(const PackManifest& manifest, const ExpertStoreOptions& options) {
+  const std::uint64_t largest = std::max<std::uint64_t>(1, largest_record(manifest));
+  return std::min<std::uint64_t>(options.ahead_experts,
+                                 options.cache_bytes / kAheadDivisor / largest);
+}
+
 // By layer: how many of its largest records a share of the budget holds.
 std::vector<std::size_t> largest_batches(const PackManifest& manifest,
                                          const ExpertStoreOptions& options) {
+  const std::uint64_t ahead = 2 * most_ahead_of(manifest, options) * largest_record(manifest);
   std::vector<std::size_t> batches;
   for (const LayerEntry& layer : manifest.layers) {
     std::uint64_t largest = 1;
     for (const ExpertEntry& expert : layer.experts) {
       largest = std::max(largest, manifest.layouts[expert.layout].record_bytes);
     }
-    batches.push_back(largest_batch(options.cache_bytes, options.kept.bytes,
+    batches.push_back(largest_batch(options.cache_bytes - ahead, options.kept.bytes,
                                     options.concurrent_batches, largest));
   }
   return batches;
@@ -95,6 +107,7 @@ struct ExpertStore::Impl {
       : manifest(pack),
         options(store_options),
         files(layer_paths(pack_directory, pack)),
+        most_ahead(most_ahead_of(manifest, options)),
         max_batches(largest_batches(manifest, options)),
         cache(store_options.cache_bytes, std::move(policy)),
         check(manifest, files),
@@ -112,18 +125,22 @@ struct ExpertStore::Impl {
   Status add_missing(std::uint32_t layer, std::span<const std::uint32_t> experts,
                      std::vector<Slot>& slots, std::vector<RecordRead>& reads);
   Status submit(const std::vector<RecordRead>& reads);
+  void count(std::span<const Slot> slots, std::span<const RecordRead> reads, bool is_ahead);
   void settle(Lock& lock, std::span<const Slot> slots);
   void advance(Lock& lock);
   void drain(Lock& lock);
   std::size_t reap(Lock& lock, bool wait);
   void take_completion(RecordCompletion& completion);
+  void note_read(const RecordCompletion& completion) const;
   Status judge(RecordCompletion& completion);
   void finish(Slot slot, Status status);
   Status short_read(const RecordLoad& load, std::size_t bytes) const;
+  Status changed(const RecordLoad& load) const;
 
   const PackManifest manifest;
   const ExpertStoreOptions options;
   const std::vector<std::filesystem::path> files;
+  const std::size_t most_ahead;
   const std::vector<std::size_t> max_batches;
 
   mutable std::mutex mutex;  // guards what follows
@@ -201,7 +218,10 @@ Status ExpertStore::Impl::submit(const std::vector<RecordRead>& reads) {
   MOE_RETURN_IF_ERROR(reader->submit(reads));
   if (outstanding == 0) busy_since = start;
   outstanding += reads.size();
-  for (const RecordRead& read : reads) stats.bytes_read += read.out.size();
+  for (const RecordRead& read : reads) {
+    stats.bytes_read += read.out.size();
+    loads[read.tag].submitted = start;
+  }
   return Status::ok();
 }
 
@@ -242,6 +262,7 @@ std::size_t ExpertStore::Impl::reap(Lock& lock, bool wait) {
 }
 
 void ExpertStore::Impl::take_completion(RecordCompletion& completion) {
+  if (options.timeline != nullptr) note_read(completion);
   last_finished = std::max(last_finished, completion.finished);
   if (--outstanding == 0) {
     stats.read_seconds += std::chrono::duration<double>(last_finished - busy_since).count();
@@ -250,14 +271,32 @@ void ExpertStore::Impl::take_completion(RecordCompletion& completion) {
                                           [&] { return judge(completion); }));
 }
 
+void ExpertStore::Impl::note_read(const RecordCompletion& completion) const {
+  const RecordLoad& load = loads[completion.tag];
+  options.timeline->add({.track = TimelineTrack::kRead,
+                         .name = "read",
+                         .layer = load.layer,
+                         .expert = load.expert,
+                         .amount = completion.bytes,
+                         .start = load.submitted,
+                         .end = completion.finished});
+}
+
 // Whether the record is there as the manifest describes it.
 Status ExpertStore::Impl::judge(RecordCompletion& completion) {
   const Slot slot = completion.tag;
   const RecordLoad& load = loads[slot];
   if (!completion.status.is_ok()) return std::move(completion.status);
   if (completion.bytes < cache.memory(slot).size()) return short_read(load, completion.bytes);
-  if (!load.is_checked) return Status::ok();
+  if (completion.is_changed && !manifest.has_checksums) return changed(load);
+  if (!load.is_checked && !completion.has_checksum) return Status::ok();
   return check.compare(load.layer, load.expert, completion.checksum);
+}
+
+// Of a file whose experts cannot be told from others.
+Status ExpertStore::Impl::changed(const RecordLoad& load) const {
+  return corrupt(Where{.file = files[load.layer].string()},
+                 "has been written to since the model was opened", "start again");
 }
 
 Status ExpertStore::Impl::short_read(const RecordLoad& load, std::size_t bytes) const {
@@ -317,11 +356,20 @@ Result<ExpertStore::Batch> ExpertStore::begin(std::uint32_t layer,
                                               std::span<const std::uint32_t> experts) {
   MOE_RETURN_IF_ERROR(impl_->check_experts(layer, experts));
   return or_out_of_memory("a batch of experts", std::nullopt,
-                          [&] { return start_batch(layer, experts); });
+                          [&] { return start_batch(layer, experts, false); });
+}
+
+Result<ExpertStore::Batch> ExpertStore::begin_ahead(std::uint32_t layer,
+                                                    std::span<const std::uint32_t> experts) {
+  MOE_RETURN_IF_ERROR(impl_->check_experts(layer, experts));
+  const auto first = experts.first(std::min(experts.size(), impl_->most_ahead));
+  return or_out_of_memory("a batch of experts", std::nullopt,
+                          [&] { return start_batch(layer, first, true); });
 }
 
 Result<ExpertStore::Batch> ExpertStore::start_batch(std::uint32_t layer,
-                                                    std::span<const std::uint32_t> experts) {
+                                                    std::span<const std::uint32_t> experts,
+                                                    bool is_ahead) {
   Impl& s = *impl_;
   std::vector<RecordRead> reads;
   reads.reserve(experts.size());
@@ -339,9 +387,22 @@ Result<ExpertStore::Batch> ExpertStore::start_batch(std::uint32_t layer,
     batch.handles_[i].layout = &s.manifest.layout_of(layer, experts[i]);
     batch.handles_[i].record = s.cache.memory(batch.slots_[i]).data();
   }
-  s.stats.misses += reads.size();
-  s.stats.hits += experts.size() - reads.size();
+  s.count(batch.slots_, reads, is_ahead);
   return batch;
+}
+
+void ExpertStore::Impl::count(std::span<const Slot> slots, std::span<const RecordRead> reads,
+                              bool is_ahead) {
+  if (is_ahead) {
+    stats.ahead_reads += reads.size();
+    for (const RecordRead& read : reads) loads[read.tag].is_ahead = true;
+    return;
+  }
+  stats.misses += reads.size();
+  stats.hits += slots.size() - reads.size();
+  for (const Slot slot : slots) {
+    if (std::exchange(loads[slot].is_ahead, false)) ++stats.ahead_used;
+  }
 }
 
 ExpertStore::Batch::Batch(ExpertStore* store, std::size_t experts)

@@ -29,6 +29,7 @@
 #include "runtime/store/kept_records.h"
 #include "runtime/store/record_reader.h"
 #include "runtime/store/store_options.h"
+#include "runtime/store/timeline.h"
 
 namespace moepack {
 
@@ -44,12 +45,18 @@ struct ExpertStoreOptions {
   CachePolicy policy = CachePolicy::kLru;
   double uses_per_token = 1;
   KeptRecords kept = {};
+  // Experts that begin_ahead() takes of one layer at most; where the budget is small, fewer. There
+  // are batches of two layers at most.
+  std::uint32_t ahead_experts = 0;
+  Timeline* timeline = nullptr;  // notes every read; may be null, outlives the store
 };
 
 struct ExpertStoreStats {
   std::uint64_t hits = 0;    // experts in memory, or on their way there for another use
   std::uint64_t misses = 0;  // experts read
   std::uint64_t bytes_read = 0;
+  std::uint64_t ahead_reads = 0;      // begun by begin_ahead(); not among the misses
+  std::uint64_t ahead_used = 0;       // of those, experts that a batch asked for; they are hits
   double read_seconds = 0;            // wall time during which at least one read was under way
   double wait_seconds = 0;            // that take_ready() waited, of all threads
   std::uint64_t allocated_bytes = 0;  // memory of the cache now; reset_stats() leaves it
@@ -113,6 +120,8 @@ class ExpertStore {
     // The same for all experts that can be used now, at least one: a caller with many threads
     // computes them together. Empty when every expert was given.
     std::vector<ReadyExpert> take_ready();
+    // Experts that next_ready() and take_ready() have not seen to be ready.
+    std::size_t missing() const { return order_.size() - seen_; }
     // Waits for all reads of the batch; the first error in the order of handles() if any. Gives no
     // expert: next_ready() and take_ready() go on as before.
     Status wait();
@@ -139,13 +148,20 @@ class ExpertStore {
   // when memory is short.
   Result<Batch> begin(std::uint32_t layer, std::span<const std::uint32_t> experts);
 
+  // Starts to read, of experts that a later batch will probably ask for, the first ahead_experts
+  // that fit the share of the budget kept for them, and pins them as a batch does. The batch is not
+  // for computing: it ends when the later one does. Its experts are counted when they are asked
+  // for.
+  Result<Batch> begin_ahead(std::uint32_t layer, std::span<const std::uint32_t> experts);
+
   ExpertStoreStats stats() const;
   void reset_stats();
 
  private:
   struct Impl;
   explicit ExpertStore(std::unique_ptr<Impl> impl);
-  Result<Batch> start_batch(std::uint32_t layer, std::span<const std::uint32_t> experts);
+  Result<Batch> start_batch(std::uint32_t layer, std::span<const std::uint32_t> experts,
+                            bool is_ahead);
   std::unique_ptr<Impl> impl_;
 };
 

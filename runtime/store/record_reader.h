@@ -37,8 +37,12 @@ struct RecordCompletion {
   // on with the rest itself.
   std::size_t bytes = 0;
   Clock::time_point finished = {};  // when the bytes were there
-  // checksum() of all bytes, where the read wanted it and got them.
+  // checksum() of all bytes, where has_checksum: the read got them, and wanted it or may not be
+  // trusted without.
   std::uint64_t checksum = 0;
+  bool has_checksum = false;
+  // Somebody has written to the file since it was opened.
+  bool is_changed = false;
 };
 
 class RecordReader {

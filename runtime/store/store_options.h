@@ -1,5 +1,5 @@
-// How experts are read and kept: what --io, --io-engine, --cache-policy, --pin, --trace and
-// --pack-dir say.
+// How experts are read and kept: what --io, --io-engine, --cache-policy, --pin, --trace,
+// --lookahead and --pack-dir say.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,8 @@ struct StoreOptions {
   CachePolicy policy = CachePolicy::kLru;
   std::filesystem::path pinned;  // a profile whose experts stay in memory; empty: none
   std::filesystem::path trace;   // where the routing is written; empty: nowhere
+  // Experts that are read ahead for each of few tokens; 0: none (model/expert_lookahead.h).
+  std::uint32_t lookahead = 0;
   // Directories that hold the same pack once more, or some layer files of it.
   std::vector<std::filesystem::path> pack_directories;
 };

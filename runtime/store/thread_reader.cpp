@@ -4,39 +4,30 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
-#include <new>
 #include <string>
 #include <system_error>
 #include <utility>
 
-#include "formats/base/checksum.h"
+#include "runtime/store/record_file.h"
 
 namespace moepack {
-namespace {
-
-// A read on its way through the reader. It moves from list to list and is never copied, so that
-// memory is needed by the submission alone.
-struct ReaderJob {
-  RecordRead read;
-  RecordCompletion completion = {};
-};
-
-}  // namespace
 
 struct ThreadReader::Impl {
-  std::vector<File> files;
+  std::vector<RecordFile> files;
   std::vector<std::thread> threads;
 
   std::mutex mutex;  // guards what follows
   std::condition_variable submitted;
   std::condition_variable completed;
-  std::list<ReaderJob> waiting;
-  std::list<ReaderJob> done;
+  // Jobs move from list to list and are never copied, so that memory is needed by the submission
+  // alone.
+  std::list<RecordJob> waiting;
+  std::list<RecordJob> done;
   bool stopping = false;
 
   Status start_threads(std::uint32_t count, const ThreadStarter& start);
   void read_loop();
-  void run(ReaderJob& job) const;
+  void run(RecordJob& job) const;
 };
 
 Status ThreadReader::Impl::start_threads(std::uint32_t count, const ThreadStarter& start) {
@@ -60,7 +51,7 @@ void ThreadReader::Impl::read_loop() {
   while (true) {
     submitted.wait(lock, [this] { return stopping || !waiting.empty(); });
     if (stopping) return;
-    std::list<ReaderJob> mine;
+    std::list<RecordJob> mine;
     mine.splice(mine.begin(), waiting, waiting.begin());
     lock.unlock();
     run(mine.front());
@@ -70,19 +61,13 @@ void ThreadReader::Impl::read_loop() {
   }
 }
 
-void ThreadReader::Impl::run(ReaderJob& job) const {
-  const RecordRead& read = job.read;
-  RecordCompletion& completion = job.completion;
-  completion.tag = read.tag;
-  try {
-    completion.status = files[read.file].read_at(read.offset, read.out);
-  } catch (const std::bad_alloc&) {  // for the sentence that says what went wrong
-    completion.status = Status(StatusCode::kIo, "a read failed");
+void ThreadReader::Impl::run(RecordJob& job) const {
+  const RecordFile& file = files[job.read.file];
+  if (begin_job(file, job)) {
+    while (!take_result(file, job, read_piece(file, next_piece(job)))) {
+    }
   }
-  completion.finished = Clock::now();
-  if (!completion.status.is_ok()) return;
-  completion.bytes = read.out.size();
-  if (read.wants_checksum) completion.checksum = checksum(read.out);
+  if (settle_job(file, job)) hash_job(job);
 }
 
 ThreadReader::ThreadReader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -97,14 +82,11 @@ ThreadReader::~ThreadReader() {
 }
 
 Result<std::unique_ptr<ThreadReader>> ThreadReader::open(
-    const std::vector<std::filesystem::path>& files, std::uint32_t threads,
+    const std::vector<std::filesystem::path>& files, std::uint32_t threads, IoMode mode,
     const ThreadStarter& start) {
   // Its destructor ends the threads that did start when a later one does not.
   std::unique_ptr<ThreadReader> reader(new ThreadReader(std::make_unique<Impl>()));
-  for (const std::filesystem::path& path : files) {
-    MOE_ASSIGN_OR_RETURN(File file, File::open(path));
-    reader->impl_->files.push_back(std::move(file));
-  }
+  MOE_ASSIGN_OR_RETURN(reader->impl_->files, open_record_files(files, mode));
   MOE_RETURN_IF_ERROR(reader->impl_->start_threads(std::max(1U, threads), start));
   return reader;
 }
@@ -114,8 +96,8 @@ Status ThreadReader::submit(std::span<const RecordRead> reads) {
     if (read.file < impl_->files.size()) continue;
     return invalid_argument("there is no layer file " + std::to_string(read.file));
   }
-  std::list<ReaderJob> jobs;
-  for (const RecordRead& read : reads) jobs.push_back({.read = read});
+  std::list<RecordJob> jobs;
+  for (const RecordRead& read : reads) jobs.push_back(RecordJob{.read = read});
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->waiting.splice(impl_->waiting.end(), jobs);
@@ -125,7 +107,7 @@ Status ThreadReader::submit(std::span<const RecordRead> reads) {
 }
 
 std::size_t ThreadReader::reap(std::span<RecordCompletion> out, bool wait) noexcept {
-  std::list<ReaderJob>& done = impl_->done;
+  std::list<RecordJob>& done = impl_->done;
   std::unique_lock lock(impl_->mutex);
   if (wait) impl_->completed.wait(lock, [&] { return !done.empty(); });
   std::size_t count = 0;

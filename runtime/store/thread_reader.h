@@ -1,4 +1,4 @@
-// Reads records with pread on a few threads of its own, which take their checksums too.
+// Reads records on a few threads of its own, which take their checksums too.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "formats/base/file.h"
 #include "formats/base/status.h"
 #include "runtime/store/record_reader.h"
+#include "runtime/store/store_options.h"
 
 namespace moepack {
 
@@ -20,10 +20,12 @@ using ThreadStarter = std::function<std::thread(std::function<void()>)>;
 
 class ThreadReader final : public RecordReader {
  public:
-  // Opens the files, which RecordRead::file counts from 0, and starts `threads` threads (at least
-  // one). kIo when the system does not give all of them. `start`: for tests; empty: std::thread.
+  // Opens the files in this way (not kAuto), which RecordRead::file counts from 0, and starts
+  // `threads` threads (at least one). Errors of RecordFile::open; kIo when the system does not give
+  // all threads. `start`: for tests; empty: std::thread.
   static Result<std::unique_ptr<ThreadReader>> open(const std::vector<std::filesystem::path>& files,
                                                     std::uint32_t threads,
+                                                    IoMode mode = IoMode::kBuffered,
                                                     const ThreadStarter& start = {});
   ~ThreadReader() override;
   ThreadReader(const ThreadReader&) = delete;

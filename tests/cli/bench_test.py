@@ -18,7 +18,10 @@ LLAMA_BENCH_KEYS = ["build_commit", "cpu_info", "gpu_info", "backends", "model_f
                     "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
                     "stddev_ts"]
 OWN_KEYS = ["samples_ns", "samples_ts", "kernels", "activations", "hit_percent", "gb_per_token",
-            "gb_per_s", "read_rate_gb_s", "share_of_read_rate", "cache_policy", "cache_bytes"]
+            "gb_per_s", "read_rate_gb_s", "share_of_read_rate",
+            "disk_gb_per_token", "disk_gb_s", "disk_rate_gb_s", "share_of_disk_rate",
+            "cache_policy", "cache_bytes"]
+DISK_HEAD = ["disk GB/token", "% of disk rate"]
 STAGES = ["embed", "full_attention", "delta_net", "router", "experts", "expert_wait", "head",
           "other"]
 TABLE_HEAD = ["model", "size", "params", "backend", "threads", "test", "t/s", "hit %", "GB/token",
@@ -221,6 +224,42 @@ class Checks(CliRunner):
         self.refuses("--car beyond the model", ["J,M"], *run, "--car", "1,1000")
         self.refuses("--car of the reference", ["reference"], *run, "--car", "1,6",
                      "--backend", "reference")
+    def reading(self):
+        """With a cache smaller than the pack: what was read of the disk, and when."""
+        floor = ("--cache-mb", self.small_cache())
+        timeline = self.scratch / "timeline.json"
+        row = json.loads(self.bench("-p", 0, "-n", 6, "-r", 2, "--no-warmup", "-o", "jsonl", *floor,
+                                    "--timeline", timeline))
+        self.expect(row["disk_gb_per_token"] > 0 and row["disk_rate_gb_s"] > 0, f"reading {row}")
+        seconds = sum(row["samples_ns"]) / 1e9
+        self.expect(close(row["disk_gb_s"], row["disk_gb_per_token"] * 12 / seconds, 1e-4)
+                    and close(row["share_of_disk_rate"], row["disk_gb_s"] / row["disk_rate_gb_s"]),
+                    "rates of the disk")
+        events = json.loads(timeline.read_text())["traceEvents"]
+        of_track = [[e for e in events if e["ph"] == "X" and e["tid"] == t] for t in (0, 1, 2)]
+        self.expect(len(of_track[0]) == 12 and all(e["args"]["tokens"] == 1 for e in of_track[0]),
+                    "a batch for each token")
+        self.expect({e["name"] for e in of_track[1]} == set(STAGES), "stages of the timeline")
+        read = sum(e["args"]["bytes"] for e in of_track[2])
+        self.expect(close(read / 12 / 1e9, row["disk_gb_per_token"]), "reads of the timeline")
+        ends = [e["ts"] + e["dur"] for e in of_track[1]]
+        self.expect(all(abs(end - e["ts"]) < 0.01 for end, e in zip(ends, of_track[1][1:])),
+                    "stages follow one another")
+        table = self.bench("-p", 0, "-n", 2, "-r", 1, *floor).splitlines()
+        self.expect(cells(table[0]) == TABLE_HEAD + DISK_HEAD, table[0])
+        self.expect(len({len(line) for line in table}) == 1, "columns of the disk")
+        self.refuses("a timeline that cannot be written", [self.scratch.name], "bench", self.model,
+                     "--timeline", self.scratch)
+
+    def small_cache(self):
+        """MiB: more than the experts of a token, less than all."""
+        layout = json.loads((self.model / "packed_experts" / "layout.json").read_text())
+        config = json.loads((self.model / "config.json").read_text())["text_config"]
+        record = -(-layout["expert_size"] // 4096) * 4096
+        used = layout["num_layers"] * config["num_experts_per_tok"] * record
+        self.expect(used + (2 << 20) < layout["num_layers"] * layout["num_experts"] * record,
+                    "the model is too small for this test")
+        return used // (1 << 20) + 1
 
     def errors(self):
         self.refuses("two engines and a trace", ["--trace"], "bench", self.model, "--cache-mb",
@@ -255,6 +294,7 @@ def main():
         checks.replay()
         checks.synthetic()
         checks.car()
+        checks.reading()
         checks.errors()
         return conclude(checks.failures, f"{checks.checks} checks, {checks.runs} runs, ")
 

@@ -160,6 +160,21 @@ TEST_P(Invariance, CacheSize) {
   EXPECT_GT(starved->expert_stats().misses, first_misses) << "nothing was evicted";
 }
 
+// What is read ahead for the next layer, rightly or wrongly, changes no bit.
+TEST_P(Invariance, Lookahead) {
+  for (const std::uint32_t chunk : {1U, 5U, 64U}) {
+    for (const std::uint32_t lookahead : {1U, 3U, 64U}) {
+      EngineOptions options = options_;
+      options.chunk_tokens = chunk;
+      options.store.lookahead = lookahead;
+      options.threads = 3;
+      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+      EXPECT_TRUE(same_bits(all_logits(*engine, ids_), expected_));
+      EXPECT_GT(engine->expert_stats().ahead_reads, 0U) << chunk;
+    }
+  }
+}
+
 TEST_P(Invariance, CacheBelowTheFloorIsRefused) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options_));
   EngineOptions tiny = options_;

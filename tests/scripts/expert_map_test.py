@@ -10,6 +10,7 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
 SCRIPT = ROOT / "scripts" / "expert_map.py"
 SVG = "{http://www.w3.org/2000/svg}"
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")

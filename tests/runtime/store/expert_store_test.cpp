@@ -107,6 +107,42 @@ TEST(ExpertStore, AMissingLayerFileIsNamed) {
       StatusCode::kNotFound, {"layer_01.bin"});
 }
 
+TEST(ExpertStore, WhatIsReadAheadIsThereWhenItIsAskedFor) {
+  const MixedPack pack;
+  ASSERT_OK_AND_ASSIGN(const auto store,
+                       ExpertStore::open(pack.dir.path(), pack.manifest,
+                                         {.cache_bytes = 64 * pack.largest(), .ahead_experts = 3}));
+  {
+    ASSERT_OK_AND_ASSIGN(const ExpertStore::Batch ahead, store->begin_ahead(1, ids({4, 0, 2, 5})));
+    EXPECT_EQ(ahead.handles().size(), 3U);  // the first three
+    expect_batch(pack, *store, 1, {0, 1});
+  }
+  EXPECT_EQ(store->stats().ahead_reads, 3U);
+  EXPECT_EQ(store->stats().ahead_used, 1U);
+  EXPECT_EQ(store->stats().hits, 1U);
+  EXPECT_EQ(store->stats().misses, 1U);
+  expect_batch(pack, *store, 1, {0, 4});
+  EXPECT_EQ(store->stats().ahead_used, 2U);  // each counts once
+}
+
+// However much is asked for, the largest batch always finds room beside what two layers read ahead.
+TEST(ExpertStore, WhatIsReadAheadLeavesRoomForTheLargestBatch) {
+  const MixedPack pack;
+  for (const std::uint64_t records : {1U, 2U, 16U, 40U}) {
+    ASSERT_OK_AND_ASSIGN(
+        const auto store,
+        ExpertStore::open(pack.dir.path(), pack.manifest,
+                          {.cache_bytes = records * pack.largest(), .ahead_experts = 100}));
+    ASSERT_OK_AND_ASSIGN(const auto first, store->begin_ahead(0, ids({0, 1, 2, 3, 4, 5})));
+    ASSERT_OK_AND_ASSIGN(const auto second, store->begin_ahead(1, ids({5, 4, 3, 2, 1, 0})));
+    const std::vector<std::uint32_t> all{5, 4, 3, 2, 1, 0};
+    expect_batch(
+        pack, *store, 0,
+        {all.begin(), all.begin() + std::min<std::ptrdiff_t>(
+                                        6, static_cast<std::ptrdiff_t>(store->max_batch(0)))});
+  }
+}
+
 TEST(ExpertStore, WhatThePackDoesNotHaveIsRefused) {
   const MixedPack pack;
   ASSERT_OK_AND_ASSIGN(const auto store, ExpertStore::open(pack.dir.path(), pack.manifest,

@@ -75,6 +75,7 @@ class FaultyReader final : public RecordReader {
     const auto fault = faults.find({read.file, read.offset});
     const bool is_faulty = fault != faults.end();
     if (is_faulty) put(fault->second, read, completion);
+    completion.has_checksum = read.wants_checksum;
     if (read.wants_checksum) completion.checksum = checksum(read.out);
     if (is_faulty && fault->second == ReadFault::kLate) read.out[0] ^= std::byte{1};
     return completion;

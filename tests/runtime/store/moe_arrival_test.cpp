@@ -108,7 +108,8 @@ class MoeArrival : public ::testing::Test {
       EXPECT_EQ(chosen[i].token, rows.first + i / kTopK);
       EXPECT_EQ(chosen[i].slot, i % kTopK);
     }
-    status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data());
+    status_ = moe.forward(compute, weights_, 0, *store.value(), inputs_.data(), tokens, out.data(),
+                          [] {});
     failed_rows_ = moe.failed_rows();
     return out;
   }

@@ -151,8 +151,9 @@ TEST(ThreadReader, TooFewThreadsAreAnErrorAndNoneStays) {
   for (const int limit : {0, 1, 3}) {
     LimitedStarter starter;
     starter.limit = limit;
-    test::expect_error(ThreadReader::open(files.paths, 4, starter.get()).status(), StatusCode::kIo,
-                       {"4 threads", "ulimit"});
+    test::expect_error(
+        ThreadReader::open(files.paths, 4, IoMode::kBuffered, starter.get()).status(),
+        StatusCode::kIo, {"4 threads", "ulimit"});
     EXPECT_EQ(starter.started, limit);
     EXPECT_EQ(starter.alive, 0);
   }
@@ -164,7 +165,8 @@ TEST(ThreadReader, EndsWithReadsThatNobodyReaped) {
   for (int round = 0; round < 10; ++round) {
     LimitedStarter starter;
     {
-      ASSERT_OK_AND_ASSIGN(const auto reader, ThreadReader::open(files.paths, 3, starter.get()));
+      ASSERT_OK_AND_ASSIGN(const auto reader,
+                           ThreadReader::open(files.paths, 3, IoMode::kBuffered, starter.get()));
       std::vector<RecordRead> reads;
       for (auto& bytes : memory) reads.push_back({.file = 0, .offset = 1, .out = bytes});
       ASSERT_OK(reader->submit(reads));

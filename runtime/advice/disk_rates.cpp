@@ -1,0 +1,116 @@
+#include "runtime/advice/disk_rates.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "runtime/store/disk_probe.h"
+
+namespace moepack {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A file of random bytes without a name: the system removes it when the program ends, however it
+// does.
+class TemporaryFile {
+ public:
+  TemporaryFile() = default;
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+  Status write(const fs::path& directory, std::uint64_t bytes) {
+    std::string path = (directory / ".moepack-disk-probe-XXXXXX").string();
+    descriptor_ = ::mkstemp(path.data());
+    if (descriptor_ < 0) return failed(directory);
+    ::unlink(path.c_str());
+    std::mt19937_64 random(1);
+    std::vector<std::uint64_t> block(std::size_t{1} << 17);
+    const std::size_t block_bytes = block.size() * sizeof(block[0]);
+    for (std::uint64_t done = 0; done < bytes; done += block_bytes) {
+      for (std::uint64_t& word : block) word = random();
+      const ssize_t got = ::write(descriptor_, block.data(), block_bytes);
+      if (got >= 0 && static_cast<std::size_t>(got) != block_bytes) errno = ENOSPC;
+      if (got < 0 || static_cast<std::size_t>(got) != block_bytes) return failed(directory);
+    }
+    if (::fsync(descriptor_) != 0) return failed(directory);
+    return Status::ok();
+  }
+  // Under which it can be opened again.
+  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+ private:
+  static Status failed(const fs::path& directory) {
+    return make_error(
+        StatusCode::kIo, Where{.file = directory.string()},
+        "no file can be written to measure the disk: " + std::generic_category().message(errno),
+        "name a directory with a large file, or one that can be written");
+  }
+
+  int descriptor_ = -1;
+};
+
+void consider(const fs::directory_entry& entry, fs::path& best, std::uint64_t& size) {
+  std::error_code error;
+  if (!entry.is_regular_file(error) || error) return;
+  const std::uintmax_t bytes = entry.file_size(error);
+  if (error || bytes < size) return;
+  best = entry.path();
+  size = bytes;
+}
+
+}  // namespace
+
+fs::path largest_file(const fs::path& directory) {
+  fs::path best;
+  std::uint64_t size = kProbeFileBytes;
+  std::error_code error;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    consider(*at, best, size);
+    std::error_code below;
+    if (!at->is_directory(below) || at->is_symlink(below)) continue;
+    for (fs::directory_iterator inner(at->path(), below), last; !below && inner != last;
+         inner.increment(below)) {
+      consider(*inner, best, size);
+    }
+  }
+  return best;
+}
+
+Result<DiskMeasurement> measure_file(const fs::path& file, const DiskRequest& request) {
+  DiskMeasurement measured{.rates = {}, .file = file};
+  DiskProbe probe{.request_bytes = request.record_bytes,
+                  .depth = std::max(1U, request.depth),
+                  .milliseconds = request.milliseconds};
+  MOE_ASSIGN_OR_RETURN(const DiskRate many, measure_disk_rate(file, probe));
+  probe.depth = 1;
+  probe.seed = 2;
+  MOE_ASSIGN_OR_RETURN(const DiskRate one, measure_disk_rate(file, probe));
+  measured.rates = {.one = one.bytes_per_second,
+                    .many = std::max(one.bytes_per_second, many.bytes_per_second)};
+  measured.is_direct = many.is_direct && one.is_direct;
+  measured.cached_share = std::max(many.cached_share, one.cached_share);
+  return measured;
+}
+
+Result<DiskMeasurement> measure_directory(const fs::path& directory, const DiskRequest& request) {
+  const fs::path file = largest_file(directory);
+  if (!file.empty()) return measure_file(file, request);
+  TemporaryFile temporary;
+  MOE_RETURN_IF_ERROR(temporary.write(directory, kProbeFileBytes));
+  MOE_ASSIGN_OR_RETURN(DiskMeasurement measured, measure_file(temporary.path(), request));
+  measured.file = directory;
+  measured.is_temporary = true;
+  return measured;
+}
+
+}  // namespace moepack

@@ -1,0 +1,84 @@
+#include "runtime/model/expert_lookahead.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace moepack {
+namespace {
+
+// A prompt that chooses each expert so often in the mean leaves hardly one out.
+constexpr std::size_t kUsesOfSureExpert = 4;
+
+std::size_t rows_of(std::span<const RowRange> ranges) {
+  std::size_t rows = 0;
+  for (const RowRange& range : ranges) rows += range.count;
+  return rows;
+}
+
+}  // namespace
+
+ExpertLookahead::ExpertLookahead(const ModelConfig& config, Activations& scratch,
+                                 ExpertStore& store, std::uint32_t per_token)
+    : config_(config),
+      scratch_(scratch),
+      store_(store),
+      most_(std::min(most_ahead(per_token), config.num_experts)),
+      chosen_(std::min(per_token, config.num_experts)),
+      probabilities_(config.num_experts) {
+  experts_.reserve(most_ahead(per_token));
+}
+
+void ExpertLookahead::expect(Compute& compute, const LayerWeights& next, std::uint32_t index,
+                             std::span<const RowRange> rows, const float* hidden) {
+  experts_.clear();
+  layer_ = index;
+  const std::size_t count = rows_of(rows);
+  if (count == 0 || most_ == 0) return;
+  if (count <= kLookaheadRows) {
+    expect_of_router(compute, next, rows, hidden);
+  } else if (count * config_.experts_per_token >= kUsesOfSureExpert * config_.num_experts) {
+    experts_.resize(most_);
+    std::iota(experts_.begin(), experts_.end(), 0U);
+  }
+}
+
+void ExpertLookahead::expect_of_router(Compute& compute, const LayerWeights& next,
+                                       std::span<const RowRange> rows, const float* hidden) {
+  const std::size_t width = config_.hidden_size;
+  std::size_t count = 0;
+  for (const RowRange& range : rows) {
+    rms_norm(compute, hidden + range.first * width, next.post_norm, config_.rms_norm_eps,
+             range.count, width, scratch_.ahead_normed.data() + count * width);
+    count += range.count;
+  }
+  compute.matmul(next.moe.router, scratch_.ahead_normed.data(), count,
+                 scratch_.ahead_logits.data());
+  for (std::size_t row = 0; row < count; ++row) {
+    route_row(next.moe.routing, scratch_.ahead_logits.data() + row * config_.num_experts, 0,
+              probabilities_, chosen_);
+    for (const Assignment& use : chosen_) {
+      const bool is_there =
+          std::find(experts_.begin(), experts_.end(), use.expert) != experts_.end();
+      if (!is_there) experts_.push_back(use.expert);
+    }
+  }
+}
+
+// No room, or no memory: the layer itself asks again and says so.
+void ExpertLookahead::start() {
+  std::optional<ExpertStore::Batch>& place = batches_[layer_ % batches_.size()];
+  if (experts_.empty() || place.has_value()) return;
+  Result<ExpertStore::Batch> batch = store_.begin_ahead(layer_, experts_);
+  if (batch.is_ok()) place.emplace(std::move(batch).value());
+  experts_.clear();
+}
+
+void ExpertLookahead::release(std::uint32_t index) { batches_[index % batches_.size()].reset(); }
+
+void ExpertLookahead::release_all() {
+  experts_.clear();
+  for (auto& batch : batches_) batch.reset();
+}
+
+}  // namespace moepack

@@ -1,0 +1,21 @@
+#include "runtime/store/timeline.h"
+
+namespace moepack {
+
+Timeline::Timeline(std::size_t most_events) { events_.reserve(most_events); }
+
+void Timeline::add(const TimelineEvent& event) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (events_.size() == events_.capacity()) {
+    ++dropped_;
+    return;
+  }
+  events_.push_back(event);
+}
+
+void Timeline::clear() {
+  events_.clear();
+  dropped_ = 0;
+}
+
+}  // namespace moepack
