@@ -24,8 +24,38 @@ struct LoadedModel {
   std::unique_ptr<ExpertStore> store;
 };
 
+// Cache-aware routing is the cpu backend's, and its states are nobody else's.
+Status check_car(const EngineOptions& options, const ModelConfig& config) {
+  if (!options.car.is_on()) return Status::ok();
+  const std::uint32_t top_k = config.experts_per_token;
+  if (options.backend == Backend::kReference) {
+    return unsupported(Where{}, "the reference backend routes exactly (--car)",
+                       "give --backend cpu, or leave --car out");
+  }
+  if (options.saves_sequence) {
+    return unsupported(Where{},
+                       "a prompt that was computed with --car is not the model's, and its state "
+                       "is not saved",
+                       "leave --car or --prompt-cache out");
+  }
+  if (options.car.always <= top_k && top_k <= options.car.among &&
+      options.car.among <= config.num_experts) {
+    return Status::ok();
+  }
+  return invalid_argument("--car " + std::to_string(options.car.always) + "," +
+                              std::to_string(options.car.among) + " does not fit a model of " +
+                              std::to_string(config.num_experts) + " experts, " +
+                              std::to_string(top_k) + " a token",
+                          "give J,M with J <= " + std::to_string(top_k) +
+                              " <= M <= " + std::to_string(config.num_experts));
+}
+
 // Of the vulkan backend.
 Status check_recorded(const EngineOptions& options) {
+  if (options.car.is_on()) {
+    return unsupported(Where{}, "the vulkan backend routes exactly (--car)",
+                       "give --backend cpu, or leave --car out");
+  }
   if (options.store.trace.empty()) return Status::ok();
   return unsupported(Where{}, "the vulkan backend does not tell which experts it chose (--trace)",
                      "give --backend cpu, or leave --trace out");
@@ -112,6 +142,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
 
 Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel& selected) {
   const ModelDir& dir = selected.dir;
+  MOE_RETURN_IF_ERROR(check_car(options, dir.config));
   MOE_ASSIGN_OR_RETURN(const CpuPlan plan, plan_cpu(options, *selected.kernels, dir));
   MOE_RETURN_IF_ERROR(plan.verdict);
   OpenedBackend opened;
@@ -124,13 +155,13 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
                                 .context = options.context,
                                 .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  MOE_ASSIGN_OR_RETURN(std::unique_ptr<RoutingRecorder> recorder,
-                       make_recorder(options, dir, opened.fingerprint));
+  CpuForwardExtras extras{
+      .recorder = nullptr, .car = options.car, .lookahead = options.store.lookahead};
+  MOE_ASSIGN_OR_RETURN(extras.recorder, make_recorder(options, dir, opened.fingerprint));
   MOE_ASSIGN_OR_RETURN(
       opened.backend,
       make_cpu_forward(dir.config, std::move(loaded.weights), std::move(loaded.store),
-                       *selected.kernels, limits, options.kv_encoding, options.store.lookahead,
-                       std::move(recorder)));
+                       *selected.kernels, limits, options.kv_encoding, std::move(extras)));
   return opened;
 }
 

@@ -19,6 +19,7 @@
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/model/model_size.h"
+#include "runtime/model/router.h"
 #include "runtime/model/sequence.h"
 #include "runtime/model/stage_times.h"
 #include "runtime/score/logits_sink.h"
@@ -79,6 +80,8 @@ class Engine {
   std::string_view kernels_name() const;  // the kernel table that computes
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;
+  // What cache-aware routing has changed since the last reset_stats().
+  RoutingAgreement routing_agreement() const;
   void reset_stats();
   // Stands still until its start().
   StageTimes& stage_times();

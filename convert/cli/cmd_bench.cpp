@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iostream>
 #include <memory>
 #include <utility>
 
@@ -143,6 +144,10 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   if (flags.timing || engine_flags.timeline != nullptr) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;
+  if (flags.cache_mib.size() > 1 || flags.policies.size() > 1) {
+    subject.cache =
+        ", " + std::to_string(engine->memory_plan().cache_bytes >> 20) + " MiB " + choice.policy;
+  }
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
     MOE_ASSIGN_OR_RETURN(subject.disk_rate, disk_rate_of(*engine));
@@ -153,6 +158,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
     live.stop();
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, measured);
     output.add(subject, result);
+    if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
   }
   if (flags.timing && engine->device_report().has_value()) {
     std::cerr << device_table(*engine->device_report());
@@ -173,7 +179,7 @@ Status replay(const BenchFlags& flags) {
 
 Status check_flags(const BenchFlags& flags, std::size_t tests, std::size_t engines) {
   if (flags.engine.model.empty()) {
-    return invalid_argument("there is nothing to measure", "give MODEL, or --replay TRACE");
+    return invalid_argument("there is no model to measure", "give --model DIR, or --replay TRACE");
   }
   if (tests == 0) {
     return invalid_argument("no test has tokens", "give -p, -n or -pg a number above 0");

@@ -25,6 +25,7 @@
 #include "formats/base/json.h"
 #include "formats/base/limits.h"
 #include "runtime/generate.h"
+#include "runtime/store/cache_policy.h"
 
 namespace moepack::cli {
 namespace {
@@ -155,7 +156,11 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"kv_cache_type", kv_encoding_name(engine.options().kv_encoding)},
                               {"chunk", engine.options().chunk_tokens},
                               {"io", io_mode_name(engine.io_choice().mode)},
-                              {"io_engine", io_engine_name(engine.io_choice().engine)}};
+                              {"io_engine", io_engine_name(engine.io_choice().engine)},
+                              {"cache_policy", cache_policy_name(engine.options().store.policy)}};
+  if (engine.options().car.is_on()) {
+    json["routing_agreement"] = engine.routing_agreement().share();
+  }
   if (engine.stage_times().is_running()) json["stages_ms_per_token"] = timing_json(result);
   return json;
 }
@@ -196,6 +201,7 @@ void print_statistics(const GenerateResult& result, const Session& session) {
       << ", activations: " << activation_type_name(engine.options().activations)
       << ", keys and values: " << kv_encoding_name(engine.options().kv_encoding)
       << ", chunk: " << engine.options().chunk_tokens << "\n";
+  if (engine.options().car.is_on()) out << agreement_text(engine.routing_agreement());
   if (stats.ahead_reads > 0) {
     out << "read ahead: " << stats.ahead_reads << " experts, " << stats.ahead_used << " used\n";
   }

@@ -1,7 +1,10 @@
 #include "convert/cli/model_flags.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iomanip>
 #include <iostream>
+#include <sstream>
 #include <utility>
 
 #include "convert/cli/command.h"
@@ -127,6 +130,20 @@ void add_reading_flags(CLI::App& command, EngineFlags& flags) {
       ->allow_extra_args(false);
 }
 
+// "J,M"; false where the text is none.
+bool parse_car(const std::string& text, CacheAwareRouting& car) {
+  const char* end = text.data() + text.size();
+  const auto always = std::from_chars(text.data(), end, car.always);
+  if (always.ec != std::errc() || always.ptr == end || *always.ptr != ',') return false;
+  const auto among = std::from_chars(always.ptr + 1, end, car.among);
+  return among.ec == std::errc() && among.ptr == end && car.among > 0;
+}
+
+std::string check_car(const std::string& text) {
+  CacheAwareRouting car;
+  return parse_car(text, car) ? "" : printable(text, 64) + " is no pair of numbers, as in 2,12";
+}
+
 // Which experts stay in memory, and what is noted of them.
 void add_cache_flags(CLI::App& command, EngineFlags& flags) {
   command
@@ -140,7 +157,13 @@ void add_cache_flags(CLI::App& command, EngineFlags& flags) {
                      "Keep the experts in memory that this profile of moepack profile says are "
                      "hottest, as far as --cache-mb holds more than one token's");
   command.add_option("--trace", flags.trace,
-                     "Record in this file which experts are used, for moepack bench --replay");
+                     "Record in this file which experts are used; moepack bench replays it");
+  command
+      .add_option("--car", flags.car,
+                  "Cache-aware routing, J,M: a token keeps its J most probable experts and takes "
+                  "the others from the M most probable, those in memory first. The text then "
+                  "depends on what is in memory, and is not the model's own; off by default")
+      ->check(CLI::Validator(check_car, "J,M"));
 }
 
 Result<StoreOptions> select_store(const EngineFlags& flags) {
@@ -247,6 +270,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
   options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
+  (void)parse_car(flags.car, options.car);  // checked where it was given; empty: off
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   return options;
 }
@@ -259,6 +283,13 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   note_backend(*engine);
   note_io(*engine);
   return engine;
+}
+
+std::string agreement_text(const RoutingAgreement& agreement) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2) << "routing: " << 100 * agreement.share()
+      << " % of the choices are the model's own (--car); the rest follows what is in memory\n";
+  return out.str();
 }
 
 void note_long_context(std::uint64_t context, const ModelConfig& config) {
