@@ -58,6 +58,7 @@ struct Engine::Impl {
   MemoryPlan plan;
   std::optional<DeviceUse> device;
   std::string choice;
+  IoChoice io;
   ModelSize size;
   std::filesystem::path layer_file;
   std::uint64_t cut_tokens = 1;
@@ -144,6 +145,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->plan = opened.plan;
   impl->device = opened.device;
   impl->choice = std::move(opened.choice);
+  impl->io = std::move(opened.io);
   impl->size = opened.size;
   impl->layer_file = std::move(opened.layer_file);
   impl->identity = {
@@ -200,6 +202,7 @@ std::uint64_t Engine::cut_tokens() const { return impl_->cut_tokens; }
 std::string_view Engine::kernels_name() const { return impl_->backend->name(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_stats(); }
+RoutingAgreement Engine::routing_agreement() const { return impl_->backend->routing_agreement(); }
 void Engine::reset_stats() { impl_->backend->reset_stats(); }
 StageTimes& Engine::stage_times() { return impl_->backend->stage_times(); }
 const ModelSize& Engine::model_size() const { return impl_->size; }
@@ -216,6 +219,7 @@ Result<double> Engine::device_read_rate() {
 Result<DiskRate> Engine::disk_rate() const {
   return measure_disk_rate(impl_->layer_file, {.request_bytes = impl_->size.record_bytes});
 }
+const IoChoice& Engine::io_choice() const { return impl_->io; }
 const std::string& Engine::backend_choice() const { return impl_->choice; }
 
 }  // namespace moepack

@@ -19,12 +19,14 @@
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/model/model_size.h"
+#include "runtime/model/router.h"
 #include "runtime/model/sequence.h"
 #include "runtime/model/stage_times.h"
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
 #include "runtime/store/disk_probe.h"
 #include "runtime/store/expert_store.h"
+#include "runtime/store/io_choice.h"
 #include "runtime/vulkan/device_work.h"
 
 namespace moepack {
@@ -78,6 +80,8 @@ class Engine {
   std::string_view kernels_name() const;  // the kernel table that computes
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;
+  // What cache-aware routing has changed since the last reset_stats().
+  RoutingAgreement routing_agreement() const;
   void reset_stats();
   // Stands still until its start().
   StageTimes& stage_times();
@@ -91,6 +95,8 @@ class Engine {
   // How fast the disk gives random places of the expert pack, at requests of a record's size; takes
   // some tenths of a second. The errors of measure_disk_rate().
   Result<DiskRate> disk_rate() const;
+  // How experts are read.
+  const IoChoice& io_choice() const;
   // With Backend::kAuto: what was chosen and why, for people; else empty.
   const std::string& backend_choice() const;
 

@@ -8,6 +8,7 @@
 #include "runtime/model/activation_type.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
+#include "runtime/model/router.h"
 #include "runtime/store/store_options.h"
 #include "runtime/store/timeline.h"
 #include "runtime/vulkan/vulkan_device.h"
@@ -29,6 +30,7 @@ struct EngineOptions : ModelSelection {
   // A sequence is saved or restored while others are there: its bytes are in the memory plan.
   bool saves_sequence = false;
   StoreOptions store = {};                   // how experts are read and kept
+  CacheAwareRouting car = {};                // of the cpu backend
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
   // Notes reads, and the stages of the cpu backends; may be null, outlives the engine.
   Timeline* timeline = nullptr;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/speed/sample_stats.h"
+#include "runtime/store/cache_policy.h"
 
 namespace moepack::cli {
 namespace {
@@ -119,11 +120,18 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   Json json = llama_bench_json(subject, result);
   json["kernels"] = subject.engine->kernels_name();
   json["activations"] = activation_type_name(subject.engine->options().activations);
+  json["io"] = io_mode_name(subject.engine->io_choice().mode);
+  json["io_engine"] = io_engine_name(subject.engine->io_choice().engine);
   json["hit_percent"] = 100 * result.hit_rate();
   json["gb_per_token"] = or_null(rates.gb_per_token);
   json["gb_per_s"] = or_null(rates.gb_per_second);
   json["read_rate_gb_s"] = subject.read_rate / 1e9;
   json["share_of_read_rate"] = or_null(rates.share);
+  json["cache_policy"] = cache_policy_name(subject.engine->options().store.policy);
+  json["cache_bytes"] = subject.engine->memory_plan().cache_bytes;
+  if (subject.engine->options().car.is_on()) {
+    json["routing_agreement"] = result.agreement.share();
+  }
   const auto disk_rate = subject.disk_rate;
   json["disk_gb_per_token"] = or_null(rates.disk_gb_per_token);
   json["disk_gb_s"] = or_null(rates.disk_gb_per_second);
@@ -198,7 +206,7 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
       count_text(size.parameters),
       subject.engine->device_use().has_value() ? "Vulkan" : "CPU",
       std::to_string(subject.threads),
-      speed_test_name(result.test),
+      speed_test_name(result.test) + subject.cache,
       speed,
       fixed(100 * result.hit_rate(), 2),
       text(rates.gb_per_token, 4),

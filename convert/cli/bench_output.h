@@ -23,6 +23,7 @@ struct BenchSubject {
   // has room for every expert.
   std::optional<double> disk_rate;
   bool has_timing = false;
+  std::string cache;  // behind a test's name, where several caches are measured
   const Engine* engine = nullptr;
 };
 

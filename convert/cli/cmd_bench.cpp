@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iostream>
 #include <memory>
 #include <utility>
 
 #include "convert/cli/bench_output.h"
 #include "convert/cli/bench_replay.h"
+#include "convert/cli/live_line.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/progress.h"
 #include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "formats/base/limits.h"
@@ -141,11 +144,21 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   if (flags.timing || engine_flags.timeline != nullptr) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;
+  if (flags.cache_mib.size() > 1 || flags.policies.size() > 1) {
+    subject.cache =
+        ", " + std::to_string(engine->memory_plan().cache_bytes >> 20) + " MiB " + choice.policy;
+  }
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
     MOE_ASSIGN_OR_RETURN(subject.disk_rate, disk_rate_of(*engine));
-    MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
+    const std::string name = speed_test_name(test);
+    LiveLine live(*engine, name, stderr_is_terminal(), subject.disk_rate.value_or(0));
+    live.set_phase(name, test.prompt == 0);
+    const auto measured = runner.run(test);
+    live.stop();
+    MOE_ASSIGN_OR_RETURN(const SpeedResult result, measured);
     output.add(subject, result);
+    if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
   }
   if (flags.timing && engine->device_report().has_value()) {
     std::cerr << device_table(*engine->device_report());
@@ -166,7 +179,7 @@ Status replay(const BenchFlags& flags) {
 
 Status check_flags(const BenchFlags& flags, std::size_t tests, std::size_t engines) {
   if (flags.engine.model.empty()) {
-    return invalid_argument("there is nothing to measure", "give MODEL, or --replay TRACE");
+    return invalid_argument("there is no model to measure", "give --model DIR, or --replay TRACE");
   }
   if (tests == 0) {
     return invalid_argument("no test has tokens", "give -p, -n or -pg a number above 0");

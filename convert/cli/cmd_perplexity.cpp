@@ -87,14 +87,22 @@ KlProgress kl_progress() {
 // What is scored and by which kernels, in front of the numbers of a report.
 nlohmann::ordered_json json_head(const PerplexityFlags& flags, const Engine& engine,
                                  double seconds) {
-  return {{"context", flags.context},
-          {"all_positions", flags.all_positions},
-          {"kernels", engine.kernels_name()},
-          {"seconds", seconds}};
+  nlohmann::ordered_json head{{"context", flags.context},
+                              {"all_positions", flags.all_positions},
+                              {"kernels", engine.kernels_name()},
+                              {"seconds", seconds}};
+  if (engine.options().car.is_on()) head["routing_agreement"] = engine.routing_agreement().share();
+  return head;
+}
+
+// What cache-aware routing has changed of the choices that the numbers come of.
+void note_agreement(const Engine& engine) {
+  if (engine.options().car.is_on()) std::cerr << agreement_text(engine.routing_agreement());
 }
 
 void print(const PerplexityFlags& flags, const PerplexityReport& report, const Engine& engine,
            double seconds) {
+  note_agreement(engine);
   if (!flags.json) {
     std::cout << format_final_ppl(report) << "\n";
     return;
@@ -110,6 +118,7 @@ void print(const PerplexityFlags& flags, const PerplexityReport& report, const E
 
 void print(const PerplexityFlags& flags, const KlReport& report, const Engine& engine,
            double seconds) {
+  note_agreement(engine);
   if (!flags.json) {
     std::cout << format_kl_report(report);
     return;
@@ -127,6 +136,7 @@ Result<KlReport> compare_with_model(const PerplexityFlags& flags,
   base.activations.clear();  // a base is as exact as can be
   base.trace.clear();        // of the model itself, as the profile is
   base.pin.clear();
+  base.car.clear();
   if (!flags.base_model.empty()) {
     base.model = flags.base_model;
     base.pack.clear();

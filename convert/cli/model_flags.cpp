@@ -1,7 +1,10 @@
 #include "convert/cli/model_flags.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iomanip>
 #include <iostream>
+#include <sstream>
 #include <utility>
 
 #include "convert/cli/command.h"
@@ -127,6 +130,20 @@ void add_reading_flags(CLI::App& command, EngineFlags& flags) {
       ->allow_extra_args(false);
 }
 
+// "J,M"; false where the text is none.
+bool parse_car(const std::string& text, CacheAwareRouting& car) {
+  const char* end = text.data() + text.size();
+  const auto always = std::from_chars(text.data(), end, car.always);
+  if (always.ec != std::errc() || always.ptr == end || *always.ptr != ',') return false;
+  const auto among = std::from_chars(always.ptr + 1, end, car.among);
+  return among.ec == std::errc() && among.ptr == end && car.among > 0;
+}
+
+std::string check_car(const std::string& text) {
+  CacheAwareRouting car;
+  return parse_car(text, car) ? "" : printable(text, 64) + " is no pair of numbers, as in 2,12";
+}
+
 // Which experts stay in memory, and what is noted of them.
 void add_cache_flags(CLI::App& command, EngineFlags& flags) {
   command
@@ -140,7 +157,13 @@ void add_cache_flags(CLI::App& command, EngineFlags& flags) {
                      "Keep the experts in memory that this profile of moepack profile says are "
                      "hottest, as far as --cache-mb holds more than one token's");
   command.add_option("--trace", flags.trace,
-                     "Record in this file which experts are used, for moepack bench --replay");
+                     "Record in this file which experts are used; moepack bench replays it");
+  command
+      .add_option("--car", flags.car,
+                  "Cache-aware routing, J,M: a token keeps its J most probable experts and takes "
+                  "the others from the M most probable, those in memory first. The text then "
+                  "depends on what is in memory, and is not the model's own; off by default")
+      ->check(CLI::Validator(check_car, "J,M"));
 }
 
 Result<StoreOptions> select_store(const EngineFlags& flags) {
@@ -152,6 +175,8 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   store.pinned = flags.pin;
   store.trace = flags.trace;
   if (!flags.trace.empty()) MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
+  store.disk_file = default_disk_file();
+  store.on_notice = [](const std::string& line) { std::cerr << "moepack: note: " + line + "\n"; };
   store.pack_directories.assign(flags.pack_directories.begin(), flags.pack_directories.end());
   return store;
 }
@@ -161,6 +186,14 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
 void note_backend(const Engine& engine) {
   if (!engine.device_use().has_value() || engine.backend_choice().empty()) return;
   std::cerr << "moepack: note: " << engine.backend_choice() << "\n";
+}
+
+// Says on stderr how experts are read, where they do not all fit into memory.
+void note_io(const Engine& engine) {
+  const IoChoice& io = engine.io_choice();
+  if (io.is_plain || io.reason.empty()) return;
+  std::cerr << "moepack: note: experts are read " << io_mode_name(io.mode) << ", by "
+            << io_engine_name(io.engine) << ": " << io.reason << "\n";
 }
 
 }  // namespace
@@ -237,6 +270,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
   options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
+  (void)parse_car(flags.car, options.car);  // checked where it was given; empty: off
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
   return options;
 }
@@ -247,7 +281,15 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   MOE_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags, context, sequences));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);
+  note_io(*engine);
   return engine;
+}
+
+std::string agreement_text(const RoutingAgreement& agreement) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2) << "routing: " << 100 * agreement.share()
+      << " % of the choices are the model's own (--car); the rest follows what is in memory\n";
+  return out.str();
 }
 
 void note_long_context(std::uint64_t context, const ModelConfig& config) {

@@ -26,11 +26,12 @@ struct ModelFlags {
 
 // Of commands that open an engine.
 struct EngineFlags : ModelFlags {
-  std::uint64_t cache_mib = 0;     // 0: automatic
-  std::uint64_t ram_mib = 0;       // 0: what the system can give
+  std::uint64_t cache_mib = 0;  // 0: automatic
+  std::uint64_t ram_mib = 0;    // 0: what the system can give
   std::string cache_policy = "lru";
   std::string pin;                 // a profile; empty: none
   std::string trace;               // a file; empty: none
+  std::string car;                 // "J,M"; empty: exact routing
   std::uint32_t chunk_tokens = 0;  // 0: automatic
   bool saves_sequence = false;     // EngineOptions::saves_sequence
   Timeline* timeline = nullptr;    // EngineOptions::timeline
@@ -50,7 +51,8 @@ struct EngineFlags : ModelFlags {
 // Adds -m/positional MODEL, --pack, --overlay, --backend, --cpu, -t to `command`.
 void add_model_flags(CLI::App& command, ModelFlags& flags);
 // The same and --cache-mb, --ram-mb, --io, --io-engine, --lookahead, --pack-dir, --cache-policy,
-// --pin, --trace, --chunk, --activations, --kv-cache-type with the names that llama.cpp has for it.
+// --pin, --trace, --car, --chunk, --activations, --kv-cache-type with the names that llama.cpp has
+// for it.
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
 void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
@@ -66,6 +68,9 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
 // tokens.
 Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint64_t context,
                                             std::uint32_t sequences = 1);
+// A line about cache-aware routing, where it is on: the share of choices that exact routing would
+// have made too.
+std::string agreement_text(const RoutingAgreement& agreement);
 // Says on stderr that -c asks for more than the model was made for: it may do badly there, but it
 // can be run.
 void note_long_context(std::uint64_t context, const ModelConfig& config);

@@ -32,9 +32,10 @@ Json flat(const Json& row) {
 
 // Every value between quotes, as llama-bench writes them.
 void print_csv(const Json& row, bool with_head) {
+  const Json columns = flat(row);
   std::string head;
   std::string line;
-  for (const auto& [key, value] : flat(row).items()) {
+  for (const auto& [key, value] : columns.items()) {
     const std::string comma = head.empty() ? "" : ",";
     head += comma + key;
     std::string text = value.is_string() ? value.get<std::string>() : json_text(value, -1);

@@ -24,9 +24,9 @@ struct TraceModel {
   std::uint32_t num_layers = 0;
   std::uint32_t num_experts = 0;  // routed ones of a layer
   std::uint32_t experts_per_token = 0;
-  std::vector<std::uint64_t> record_bytes;  // the sizes of records, each once
+  std::vector<std::uint64_t> record_bytes = {};  // the sizes of records, each once
   // [num_layers * num_experts]: index into record_bytes. Empty where there is one size.
-  std::vector<std::uint16_t> size_of;
+  std::vector<std::uint16_t> size_of = {};
 
   std::uint64_t bytes_of(std::uint32_t layer, std::uint32_t expert) const {
     if (size_of.empty()) return record_bytes.front();
@@ -45,19 +45,19 @@ struct TraceUse {
 // What a layer did with a batch. Times in microseconds; all 0 in a trace that was not measured.
 struct TraceLayer {
   std::uint32_t layer = 0;
-  std::uint32_t mix_us = 0;     // mixer, norms and router: before the experts were known
-  std::uint32_t expert_us = 0;  // experts, without waiting for records
-  std::uint32_t read_us = 0;    // during which at least one record was being read
-  std::uint32_t misses = 0;     // records that were read
-  std::vector<TraceUse> uses;   // each expert once, in the order in which they were asked for
+  std::uint32_t mix_us = 0;         // mixer, norms and router: before the experts were known
+  std::uint32_t expert_us = 0;      // experts, without waiting for records
+  std::uint32_t read_us = 0;        // during which at least one record was being read
+  std::uint32_t misses = 0;         // records that were read
+  std::vector<TraceUse> uses = {};  // each expert once, in the order in which they were asked for
   bool operator==(const TraceLayer&) const = default;
 };
 
 // One batch of tokens.
 struct TracePass {
-  std::uint32_t tokens = 0;        // at least 1
-  std::uint32_t head_us = 0;       // embedding and logits
-  std::vector<TraceLayer> layers;  // ascending; layers in which no row went on are left out
+  std::uint32_t tokens = 0;             // at least 1
+  std::uint32_t head_us = 0;            // embedding and logits
+  std::vector<TraceLayer> layers = {};  // ascending; layers in which no row went on are left out
   bool operator==(const TracePass&) const = default;
 };
 

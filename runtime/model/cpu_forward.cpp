@@ -106,16 +106,16 @@ class CpuForward final : public ForwardBackend {
  public:
   CpuForward(const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
              const Kernels& kernels, const ActivationLimits& limits, const StateForm& form,
-             Activations activations, std::uint32_t lookahead,
-             std::unique_ptr<RoutingRecorder> recorder)
+             Activations activations, CpuForwardExtras extras)
       : config_(config),
         weights_(std::move(weights)),
         store_(std::move(store)),
-        recorder_(std::move(recorder)),
+        recorder_(std::move(extras.recorder)),
+        car_(extras.car),
         limits_(limits),
         form_(form),
         layers_(config_, weights_, kernels, limits, std::move(activations)),
-        ahead_(config_, layers_.activations(), *store_, lookahead) {}
+        ahead_(config_, layers_.activations(), *store_, extras.lookahead) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
   std::size_t max_tokens() const override { return limits_.tokens; }
@@ -163,7 +163,11 @@ class CpuForward final : public ForwardBackend {
   }
 
   ExpertStoreStats expert_stats() const override { return store_->stats(); }
-  void reset_stats() override { store_->reset_stats(); }
+  RoutingAgreement routing_agreement() override { return layers_.experts().agreement(); }
+  void reset_stats() override {
+    store_->reset_stats();
+    layers_.experts().agreement() = {};
+  }
   StageTimes& stage_times() override { return layers_.compute().times(); }
 
  private:
@@ -207,7 +211,15 @@ class CpuForward final : public ForwardBackend {
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
     }
-    (void)layers_.experts().choose(layers_.compute(), weights_.layers[layer].moe.routing, rows_);
+    const RouterSpec& routing = weights_.layers[layer].moe.routing;
+    MixtureOfExperts& experts = layers_.experts();
+    if (!car_.is_on()) {
+      (void)experts.choose(layers_.compute(), routing, rows_);
+      return;
+    }
+    is_resident_.resize(config_.num_experts);
+    store_->find_resident(layer, is_resident_);
+    (void)experts.choose_cached(layers_.compute(), routing, rows_, car_, is_resident_);
   }
 
   // What the layer after this one will probably use.
@@ -247,6 +259,8 @@ class CpuForward final : public ForwardBackend {
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
   std::unique_ptr<RoutingRecorder> recorder_;  // null without --trace
+  CacheAwareRouting car_;
+  std::vector<std::uint8_t> is_resident_;  // of the layer's experts, with car_
   ActivationLimits limits_;
   StateForm form_;
   LayerForward layers_;
@@ -269,7 +283,7 @@ Result<std::unique_ptr<SequenceState>> make_cpu_state(const ModelConfig& config,
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
-    std::uint32_t lookahead, std::unique_ptr<RoutingRecorder> recorder) {
+    CpuForwardExtras extras) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
   if (limits.activations == ActivationType::kInt8) {
     MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
@@ -278,9 +292,9 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
       return Status::ok();
     }));
   }
-  return std::unique_ptr<ForwardBackend>(new CpuForward(
-      config, std::move(weights), std::move(store), kernels, limits,
-      state_form(kernels, kv_encoding), std::move(activations), lookahead, std::move(recorder)));
+  return std::unique_ptr<ForwardBackend>(
+      new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
+                     state_form(kernels, kv_encoding), std::move(activations), std::move(extras)));
 }
 
 }  // namespace moepack

@@ -16,13 +16,20 @@
 
 namespace moepack {
 
-// Takes `weights`, `store` and `recorder`, which may be null; `kernels` lives as long as the
-// program. Keys and values are kept as state_form(kernels, kv_encoding). kIo when there is no
-// memory for the scratch of `limits`. `lookahead`: StoreOptions::lookahead.
+// What a backend does beside computing.
+struct CpuForwardExtras {
+  std::unique_ptr<RoutingRecorder> recorder;  // null: records nothing
+  CacheAwareRouting car;
+  std::uint32_t lookahead = 0;  // StoreOptions::lookahead
+};
+
+// Takes `weights`, `store` and `extras`; `kernels` lives as long as the program. Keys and values
+// are kept as state_form(kernels, kv_encoding). kIo when there is no memory for the scratch of
+// `limits`.
 Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const ModelConfig& config, ModelWeights weights, std::unique_ptr<ExpertStore> store,
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
-    std::uint32_t lookahead, std::unique_ptr<RoutingRecorder> recorder = nullptr);
+    CpuForwardExtras extras = {});
 
 // The state that this backend makes with kernels that compute in `form`, for sequences of at most
 // `context` tokens of a model of this shape. kIo when memory is short: what it was for, and how

@@ -11,6 +11,7 @@
 
 #include "formats/base/status.h"
 #include "runtime/model/forward_observer.h"
+#include "runtime/model/router.h"
 #include "runtime/model/sequence_state.h"
 #include "runtime/model/stage_times.h"
 #include "runtime/store/expert_store.h"
@@ -63,6 +64,8 @@ class ForwardBackend {
   virtual Result<std::span<const float>> logits(std::span<const std::size_t> rows) = 0;
 
   virtual ExpertStoreStats expert_stats() const = 0;
+  // Of cache-aware routing since the last reset_stats().
+  virtual RoutingAgreement routing_agreement() { return {}; }
   virtual void reset_stats() = 0;
   // Of everything this backend computes.
   virtual StageTimes& stage_times() = 0;

@@ -47,8 +47,12 @@ std::span<const float> MixtureOfExperts::route_logits(Compute& compute, const Mo
   return scratch_.router_logits.first(tokens * config_.num_experts);
 }
 
-std::span<const Assignment> MixtureOfExperts::choose(Compute& compute, const RouterSpec& routing,
-                                                     std::span<const RowRange> rows) {
+// `route_row_of`: a row's experts, called with its place in choosing_, the thread, its
+// probabilities and what to fill.
+template <typename RouteRow>
+std::span<const Assignment> MixtureOfExperts::choose_rows(Compute& compute,
+                                                          std::span<const RowRange> rows,
+                                                          const RouteRow& route_row_of) {
   const std::size_t experts = config_.num_experts;
   const std::size_t top_k = config_.experts_per_token;
   choosing_.clear();
@@ -64,10 +68,41 @@ std::span<const Assignment> MixtureOfExperts::choose(Compute& compute, const Rou
       [&](std::size_t begin, std::size_t end, std::size_t worker) {
         const auto scratch = std::span(probabilities_).subspan(worker * experts, experts);
         for (std::size_t i = begin; i < end; ++i) {
-          route_row(routing, scratch_.router_logits.data() + choosing_[i] * experts, choosing_[i],
-                    scratch, std::span(chosen_).subspan(i * top_k, top_k));
+          route_row_of(i, worker, scratch, std::span(chosen_).subspan(i * top_k, top_k));
         }
       });
+  return chosen_;
+}
+
+std::span<const Assignment> MixtureOfExperts::choose(Compute& compute, const RouterSpec& routing,
+                                                     std::span<const RowRange> rows) {
+  return choose_rows(
+      compute, rows,
+      [&](std::size_t i, std::size_t, std::span<float> scratch, std::span<Assignment> chosen) {
+        const std::uint32_t row = choosing_[i];
+        route_row(routing, scratch_.router_logits.data() + row * scratch.size(), row, scratch,
+                  chosen);
+      });
+}
+
+std::span<const Assignment> MixtureOfExperts::choose_cached(
+    Compute& compute, const RouterSpec& routing, std::span<const RowRange> rows,
+    const CacheAwareRouting& car, std::span<const std::uint8_t> is_resident) {
+  ranked_.resize(compute.pool().size() * car.among);
+  std::size_t count = 0;
+  for (const RowRange& range : rows) count += range.count;
+  unchanged_.assign(count, 0);
+  (void)choose_rows(compute, rows,
+                    [&](std::size_t i, std::size_t worker, std::span<float> scratch,
+                        std::span<Assignment> chosen) {
+                      const std::uint32_t row = choosing_[i];
+                      unchanged_[i] = route_row_cached(
+                          routing, scratch_.router_logits.data() + row * scratch.size(), row,
+                          car.always, is_resident, scratch,
+                          std::span(ranked_).subspan(worker * car.among, car.among), chosen);
+                    });
+  agreement_.choices += chosen_.size();
+  for (const std::uint32_t unchanged : unchanged_) agreement_.unchanged += unchanged;
   return chosen_;
 }
 

@@ -42,6 +42,13 @@ class MixtureOfExperts {
   // rank. Other rows use no expert. `rows` ascend and do not overlap. Valid until the next call.
   std::span<const Assignment> choose(Compute& compute, const RouterSpec& routing,
                                      std::span<const RowRange> rows);
+  // The same with cache-aware routing, which is on; `is_resident`: of every expert of the layer,
+  // before the batch. Adds to agreement().
+  std::span<const Assignment> choose_cached(Compute& compute, const RouterSpec& routing,
+                                            std::span<const RowRange> rows,
+                                            const CacheAwareRouting& car,
+                                            std::span<const std::uint8_t> is_resident);
+  RoutingAgreement& agreement() { return agreement_; }
 
   // out[t] += routed experts(u[t]) + gated shared expert(u[t]), with the experts of the last
   // choose(), for rows without any the shared expert alone. u, out: [tokens, H]. Each expert is
@@ -92,6 +99,9 @@ class MixtureOfExperts {
     FunctionRef<void()> last_reads;
   };
 
+  template <typename RouteRow>
+  std::span<const Assignment> choose_rows(Compute& compute, std::span<const RowRange> rows,
+                                          const RouteRow& route_row_of);
   void sort_by_expert(std::size_t tokens);
   void add_to_groups(std::uint32_t expert, std::size_t place);
   void gather(Compute& compute, const float* u);
@@ -113,14 +123,17 @@ class MixtureOfExperts {
   ModelConfig config_;
   Activations& scratch_;
   ExpertTasks tasks_;
-  std::vector<Assignment> chosen_;       // by row, then rank
-  std::vector<std::uint32_t> choosing_;  // the rows of the last choose()
-  std::vector<float> probabilities_;     // [threads, experts]
-  std::vector<std::size_t> starts_;      // of the experts' uses while they are sorted
-  std::vector<std::uint32_t> experts_;   // of the batch
-  std::vector<FailedGroup> failed_;      // of the last run_groups(), by expert
-  std::span<Group> groups_;              // those in use, at the start of scratch_.groups
-  std::span<float> gathered_;            // of scratch_, like the next three
+  std::vector<Assignment> chosen_;        // by row, then rank
+  std::vector<std::uint32_t> choosing_;   // the rows of the last choose()
+  std::vector<float> probabilities_;      // [threads, experts]
+  std::vector<Assignment> ranked_;        // [threads, M] of cache-aware routing
+  std::vector<std::uint32_t> unchanged_;  // [rows of choosing_], of the last choose_cached()
+  RoutingAgreement agreement_;
+  std::vector<std::size_t> starts_;     // of the experts' uses while they are sorted
+  std::vector<std::uint32_t> experts_;  // of the batch
+  std::vector<FailedGroup> failed_;     // of the last run_groups(), by expert
+  std::span<Group> groups_;             // those in use, at the start of scratch_.groups
+  std::span<float> gathered_;           // of scratch_, like the next three
   std::span<float> gate_;
   std::span<float> up_;
   std::span<float> results_;

@@ -35,4 +35,28 @@ std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::
 void route_row(const RouterSpec& spec, const float* logits, std::uint32_t token,
                std::span<float> scratch, std::span<Assignment> chosen);
 
+// Cache-aware routing (--car J,M): not the model's own, but cheaper where experts are read from the
+// disk. Off where `among` is 0; else always <= K <= among.
+struct CacheAwareRouting {
+  std::uint32_t always = 0;  // J: the most probable experts that are chosen wherever they are
+  std::uint32_t among = 0;   // M: the most probable ones that the others are chosen from
+  bool is_on() const { return among != 0; }
+};
+
+// How many of the choices were those of exact routing.
+struct RoutingAgreement {
+  std::uint64_t choices = 0;
+  std::uint64_t unchanged = 0;
+  double share() const;  // 1 without a choice
+};
+
+// route_row() for cache-aware routing: the `always` most probable experts; then, of the
+// ranked.size() most probable, those with is_resident[expert] != 0, then the others, the more
+// probable first. Weights are probabilities as in route_row(), ordered by them too. `ranked` is
+// scratch of `among` elements. Gives how many of the choices route_row() would have made.
+std::uint32_t route_row_cached(const RouterSpec& spec, const float* logits, std::uint32_t token,
+                               std::uint32_t always, std::span<const std::uint8_t> is_resident,
+                               std::span<float> scratch, std::span<Assignment> ranked,
+                               std::span<Assignment> chosen);
+
 }  // namespace moepack

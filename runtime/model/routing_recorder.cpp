@@ -20,9 +20,7 @@ TraceModel trace_model(std::string name, std::uint64_t fingerprint, const ModelC
                    .fingerprint = fingerprint,
                    .num_layers = pack.num_layers,
                    .num_experts = pack.num_experts,
-                   .experts_per_token = config.experts_per_token,
-                   .record_bytes = {},
-                   .size_of = {}};
+                   .experts_per_token = config.experts_per_token};
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
       const std::uint64_t bytes = pack.layout_of(layer, e).record_bytes;
@@ -76,8 +74,7 @@ void RoutingRecorder::end_layer(std::uint32_t layer, std::span<const ExpertGroup
       .mix_us = microseconds(std::chrono::duration<double>(routed_ - layer_start_).count()),
       .expert_us = microseconds(seconds_since(routed_) - waited),
       .read_us = microseconds(stats.read_seconds - before_.read_seconds),
-      .misses = static_cast<std::uint32_t>(stats.misses - before_.misses),
-      .uses = {}};
+      .misses = static_cast<std::uint32_t>(stats.misses - before_.misses)};
   for (const ExpertGroup& group : groups) {
     record.uses.push_back(
         {.expert = group.expert, .tokens = static_cast<std::uint32_t>(group.count)});

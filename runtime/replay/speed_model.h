@@ -26,8 +26,8 @@ struct ReadSpeed {
 
 // What is not in the trace, or is to replace what is there.
 struct SpeedSettings {
-  std::optional<ReadSpeed> reading;
-  std::optional<double> token_seconds;  // of a generated token that misses nothing
+  std::optional<ReadSpeed> reading = std::nullopt;
+  std::optional<double> token_seconds = std::nullopt;  // of a generated token that misses nothing
 };
 
 // The sums of a trace that the model is made from.
@@ -36,7 +36,7 @@ struct TraceTimes {
   std::uint64_t tokens = 0;
   std::uint64_t single_passes = 0;   // of one token each
   double single_seconds = 0;         // computing of those
-  std::optional<ReadSpeed> reading;  // of the run; nullopt: it read next to nothing
+  std::optional<ReadSpeed> reading = std::nullopt;  // of the run; nullopt: it read next to nothing
   std::uint64_t cut_bytes = 0;       // TraceSource::cut_bytes
 };
 // Reads the whole trace. `skip`: passes at the start that are left out.

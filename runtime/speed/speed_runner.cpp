@@ -16,6 +16,7 @@ void add(ExpertStoreStats& sum, const ExpertStoreStats& one) {
   sum.misses += one.misses;
   sum.bytes_read += one.bytes_read;
   sum.read_seconds += one.read_seconds;
+  sum.wait_seconds += one.wait_seconds;
   sum.allocated_bytes = one.allocated_bytes;
 }
 
@@ -106,6 +107,8 @@ Status SpeedRunner::repeat(const SpeedTest& test, SpeedResult* result) {
   result->stages += engine_.stage_times().read().since(before);
   result->samples_ns.push_back(seconds * 1e9);
   add(result->experts, engine_.expert_stats());
+  result->agreement.choices += engine_.routing_agreement().choices;
+  result->agreement.unchanged += engine_.routing_agreement().unchanged;
   return Status::ok();
 }
 

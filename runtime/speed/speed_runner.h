@@ -33,6 +33,7 @@ struct SpeedResult {
   std::chrono::system_clock::time_point start;  // of the test, with its warm-up
   std::vector<double> samples_ns;               // of each repetition
   ExpertStoreStats experts;                     // of all repetitions
+  RoutingAgreement agreement;                   // the same
   // Bytes that a generated token reads: ModelSize::token_bytes, keys and values at the middle of
   // the generated tokens, recurrent states as they are read and written. 0 unless the test only
   // generates.

@@ -19,7 +19,8 @@ LLAMA_BENCH_KEYS = ["build_commit", "cpu_info", "gpu_info", "backends", "model_f
                     "stddev_ts"]
 OWN_KEYS = ["samples_ns", "samples_ts", "kernels", "activations", "hit_percent", "gb_per_token",
             "gb_per_s", "read_rate_gb_s", "share_of_read_rate",
-            "disk_gb_per_token", "disk_gb_s", "disk_rate_gb_s", "share_of_disk_rate"]
+            "disk_gb_per_token", "disk_gb_s", "disk_rate_gb_s", "share_of_disk_rate",
+            "cache_policy", "cache_bytes"]
 DISK_HEAD = ["disk GB/token", "% of disk rate"]
 STAGES = ["embed", "full_attention", "delta_net", "router", "experts", "expert_wait", "head",
           "other"]
@@ -152,6 +153,77 @@ class Checks(CliRunner):
                     "timing without being asked")
         self.expect("| router " in self.succeeds(*run, "--timing").stderr, "table of run")
 
+    def replay(self):
+        """A replay has the hits of the run whose trace it is, and a killed run's trace is read."""
+        trace = self.scratch / "t.trace"
+        layout = json.loads((self.model / "packed_experts" / "layout.json").read_text())
+        config = json.loads((self.model / "config.json").read_text())["text_config"]
+        record = -(-layout["expert_size"] // 4096) * 4096
+        floor = layout["num_layers"] * config["num_experts_per_tok"] * record
+        mib = -(-floor // 2 ** 20)
+        seen = set()
+        for policy in ("lru", "lfru"):
+            run = json.loads(self.bench("-p", 0, "-n", 40, "-r", 1, "--no-warmup", "-o", "jsonl",
+                                        "--cache-mb", mib, "--cache-policy", policy,
+                                        "--trace", trace))
+            self.expect(run["cache_policy"] == policy, f"{run['cache_policy']}")
+            again = json.loads(self.succeeds(
+                "bench", "--replay", trace, self.model, "--cache-mb", mib, "--cache-policy", policy,
+                "--disk-gbs", "1.5,1", "-o", "jsonl").stdout)
+            self.expect(close(again["hit_percent"], run["hit_percent"], 1e-9),
+                        f"{policy}: {again['hit_percent']} % of a run with {run['hit_percent']} %")
+            self.expect(again["decode"]["tokens"] == 40 and again["prompt"]["tokens"] == 0
+                        and again["decode"]["tokens_per_second"] > 0, f"{again['decode']}")
+            self.expect(again["cache_bytes"] == run["cache_bytes"], "the budget")
+            seen.add(again["hit_percent"])
+        self.expect(len(seen) == 2, f"the policies make a difference: {seen}")
+        lines = self.succeeds("bench", "--replay", trace).stdout.splitlines()
+        self.expect(len(lines) >= 4 and len({len(line) for line in lines}) == 1, "a table")
+        self.expect({cells(line)[3] for line in lines[2:]} == {"lru", "lfru"}, "both policies")
+        skipped = json.loads(self.succeeds("bench", "--replay", trace, "--cache-mb", 0, "--skip", 39,
+                                           "--cache-policy", "lru", "-o", "json").stdout)
+        self.expect(skipped[0]["decode"]["tokens"] == 1, "passes that are not counted")
+        whole = trace.read_bytes()
+        (self.scratch / "killed.trace").write_bytes(whole[:-3])
+        killed = self.succeeds("bench", "--replay", self.scratch / "killed.trace")
+        self.expect("its run was killed" in killed.stderr, f"{killed.stderr}")
+        (self.scratch / "damaged.trace").write_bytes(whole[:-3] + b"xyz")
+        self.refuses("a damaged trace", ["checksum", "offset"],
+                     "bench", "--replay", self.scratch / "damaged.trace")
+        self.refuses("a synthetic one for the model", ["another model"], "bench", "--replay",
+                     "synthetic:35b-a3b,tokens=5", self.model)
+
+    def synthetic(self):
+        spec = "synthetic:35b-a3b,layers=4,tokens=300"
+        rows = json.loads(self.succeeds("bench", "--replay", spec, "--skip", 100, "--disk-gbs", 2,
+                                        "--token-ms", 5, "-o", "json").stdout)
+        got = {(round(1 / r["cache_share"]), r["cache_policy"]): r for r in rows}
+        self.expect(sorted(got) == sorted((d, p) for d in (1, 2, 4, 8, 16, 32)
+                                          for p in ("lru", "lfru")), f"{sorted(got)}")
+        for share in (4, 8, 16, 32):
+            self.expect(got[share, "lfru"]["hit_percent"] > got[share, "lru"]["hit_percent"] + 2,
+                        f"skewed routing, 1/{share}: lfru is better")
+        for policy in ("lru", "lfru"):
+            hits = [got[share, policy]["hit_percent"] for share in (32, 16, 8, 4, 2, 1)]
+            rates = [got[share, policy]["decode"]["tokens_per_second"]
+                     for share in (32, 16, 8, 4, 2, 1)]
+            self.expect(hits == sorted(hits) and rates == sorted(rates), f"{policy}: {hits} {rates}")
+            self.expect(rates[-1] <= 200.001, "no faster than --token-ms")
+        rows = self.succeeds("bench", "--replay", spec, "-o", "csv", "--cache-mb", "200,300").stdout
+        rows = list(csv.DictReader(io.StringIO(rows)))
+        self.expect(len(rows) == 4 and float(rows[0]["decode_hit_percent"]) > 0
+                    and rows[0]["decode_tokens_per_second"] == "", "CSV")
+
+    def car(self):
+        run = ("run", self.model, "-p", "one two three", "-n", 8, "--ignore-eos", "--json")
+        done = json.loads(self.succeeds(*run, "--car", "1,6", "--cache-mb", 2).stdout)
+        self.expect(0 < done["routing_agreement"] <= 1, f"{done['routing_agreement']}")
+        self.expect("routing_agreement" not in json.loads(self.succeeds(*run).stdout), "without it")
+        for bad in ("1", "1,", "x,2", "2,0"):
+            self.refuses(f"--car {bad}", ["--car"], *run, "--car", bad)
+        self.refuses("--car beyond the model", ["J,M"], *run, "--car", "1,1000")
+        self.refuses("--car of the reference", ["reference"], *run, "--car", "1,6",
+                     "--backend", "reference")
     def reading(self):
         """With a cache smaller than the pack: what was read of the disk, and when."""
         floor = ("--cache-mb", self.small_cache())
@@ -190,6 +262,13 @@ class Checks(CliRunner):
         return used // (1 << 20) + 1
 
     def errors(self):
+        self.refuses("two engines and a trace", ["--trace"], "bench", self.model, "--cache-mb",
+                     "0,100", "--trace", self.scratch / "x.trace")
+        for bad in ("synthetic:40b", "synthetic:zipf=x", self.scratch / "gone.trace"):
+            self.refuses(f"--replay {bad}", [], "bench", "--replay", bad)
+        self.refuses("a budget below the floor", ["--cache-mb"], "bench", "--replay",
+                     "synthetic:35b-a3b", "--cache-mb", 100)
+
         def fails(what, needles, *flags):
             self.refuses(what, needles, "bench", *flags)
 
@@ -212,6 +291,9 @@ def main():
         checks.token_bytes()
         checks.tables()
         checks.timing()
+        checks.replay()
+        checks.synthetic()
+        checks.car()
         checks.reading()
         checks.errors()
         return conclude(checks.failures, f"{checks.checks} checks, {checks.runs} runs, ")

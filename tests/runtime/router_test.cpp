@@ -86,5 +86,81 @@ TEST(Router, EveryTokenGetsItsOwnRow) {
   EXPECT_EQ(chosen[2].expert, 2U);
 }
 
+// Cache-aware routing against the rule, expert by expert: the J first, then of the M first those
+// that are there, then the rest.
+TEST(Router, CacheAwareRoutingFollowsItsRule) {
+  std::mt19937 random(11);
+  constexpr std::uint32_t kExperts = 40;
+  constexpr std::uint32_t kChosen = 8;
+  std::uint64_t changed = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const auto always = static_cast<std::uint32_t>(random() % (kChosen + 1));
+    const auto among = kChosen + static_cast<std::uint32_t>(random() % (kExperts - kChosen + 1));
+    std::vector<float> logits(kExperts);
+    for (float& logit : logits) logit = static_cast<float>(random() % 1000) * 0.01F;
+    std::vector<std::uint8_t> resident(kExperts);
+    for (std::uint8_t& there : resident) there = random() % 3 == 0 ? 1 : 0;
+    const auto order =
+        route(SoftmaxRouterSpec{.renormalise = false}, logits.data(), 1, kExperts, among);
+    std::vector<std::uint32_t> expected;
+    for (std::uint32_t r = 0; r < always; ++r) expected.push_back(r);
+    for (const int there : {1, 0}) {
+      for (std::uint32_t r = always; r < among && expected.size() < kChosen; ++r) {
+        if (resident[order[r].expert] == there) expected.push_back(r);
+      }
+    }
+    std::sort(expected.begin(), expected.end());
+    std::vector<float> scratch(kExperts);
+    std::vector<Assignment> ranked(among);
+    std::vector<Assignment> chosen(kChosen);
+    const std::uint32_t unchanged = route_row_cached(SoftmaxRouterSpec{}, logits.data(), 7, always,
+                                                     resident, scratch, ranked, chosen);
+    float sum = 0;
+    for (const std::uint32_t rank : expected) sum += order[rank].weight;
+    std::uint32_t kept = 0;
+    for (std::uint32_t k = 0; k < kChosen; ++k) {
+      ASSERT_EQ(chosen[k].expert, order[expected[k]].expert);
+      ASSERT_EQ(chosen[k].slot, k);
+      ASSERT_EQ(chosen[k].token, 7U);
+      ASSERT_EQ(chosen[k].weight, order[expected[k]].weight / sum);
+      kept += expected[k] < kChosen ? 1U : 0U;
+    }
+    ASSERT_EQ(unchanged, kept);
+    changed += kChosen - kept;
+  }
+  EXPECT_GT(changed, 1000U);
+}
+
+// Nothing to prefer, or nothing to choose from: the exact choice, to the bit.
+TEST(Router, CacheAwareRoutingCanBeExact) {
+  std::mt19937 random(12);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> logits(24);
+    for (float& logit : logits) logit = static_cast<float>(random() % 50) * 0.1F;
+    const auto exact = route(SoftmaxRouterSpec{}, logits.data(), 1, 24, 6);
+    struct Case {
+      std::uint32_t always;
+      std::uint32_t among;
+      std::uint32_t residents;  // 2: at random
+    };
+    for (const Case& c : {Case{6, 24, 2}, Case{0, 6, 2}, Case{0, 24, 0}, Case{2, 24, 1}}) {
+      std::vector<std::uint8_t> resident(24);
+      for (std::uint8_t& there : resident) {
+        there = static_cast<std::uint8_t>(c.residents == 2 ? random() % 2 : c.residents);
+      }
+      std::vector<float> scratch(24);
+      std::vector<Assignment> ranked(c.among);
+      std::vector<Assignment> chosen(6);
+      EXPECT_EQ(route_row_cached(SoftmaxRouterSpec{}, logits.data(), 0, c.always, resident, scratch,
+                                 ranked, chosen),
+                6U);
+      for (std::size_t k = 0; k < 6; ++k) {
+        ASSERT_EQ(chosen[k].expert, exact[k].expert);
+        ASSERT_EQ(chosen[k].weight, exact[k].weight);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace moepack
