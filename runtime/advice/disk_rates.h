@@ -17,7 +17,7 @@ struct DiskRequest {
   double milliseconds = 300;
 };
 struct DiskMeasurement {
-  DiskRates rates;
+  ReadRates rates;
   double sequential = 0;       // measure_sequential(), where it was wanted
   std::filesystem::path file;  // that was read; of a temporary one its directory
   bool is_temporary = false;

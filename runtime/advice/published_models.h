@@ -54,7 +54,7 @@ struct PublishedFit {
 struct Machine {
   double available_bytes = 0;  // of memory
   double free_bytes = 0;       // of the disk
-  DiskRates disk;
+  ReadRates disk;
 };
 // `compute`: measured with experts of so many bits. Pure.
 PublishedFit published_fit(const PublishedModel& model, std::uint32_t bits, std::uint64_t context,

@@ -16,7 +16,7 @@ class Prediction : public ::testing::Test {
                   .resident_bytes = 300,
                   .state_bytes = 40};
   ComputeRates compute_{.residents = 100, .experts = 100, .memory = 20};
-  DiskRates disk_{.one = 25, .many = 50};
+  ReadRates disk_{.one = 25, .many = 50};
 
   double seconds(double hit_rate) const {
     return 1 / predict_speed(work_, compute_, disk_, hit_rate).tokens_per_second;
