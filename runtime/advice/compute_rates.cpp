@@ -89,9 +89,10 @@ double rate_of(std::vector<double>& rates) {
   return *place;
 }
 
-class Probe {
+class RateMeasurement {
  public:
-  Probe(const ModelDir& dir, const ComputeProbe& probe, Activations scratch, AlignedBuffer weights)
+  RateMeasurement(const ModelDir& dir, const ComputeProbe& probe, Activations scratch,
+                  AlignedBuffer weights)
       : dir_(dir),
         probe_(probe),
         scratch_(std::move(scratch)),
@@ -211,7 +212,7 @@ Result<ComputeRates> measure_compute_rates(const ModelDir& dir, const ComputePro
       Activations::create(
           dir.config,
           {.tokens = 1, .threads = probe.threads, .context = 1, .activations = probe.activations}));
-  Probe running(dir, probe, std::move(scratch), std::move(weights));
+  RateMeasurement running(dir, probe, std::move(scratch), std::move(weights));
   rates.residents = running.residents();
   rates.experts = running.experts();
   return rates;

@@ -9,7 +9,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 // Activations of a chunk of 512 tokens, lists and the program itself.
 constexpr double kScratchBytes = 400e6;
 // Of the memory there is, left to everything else, as the memory plan does.
@@ -19,9 +19,9 @@ constexpr std::uint32_t kResidentBits = 4;
 // Keys and values: full-attention layers x 2 x KV heads x head size x 2 bytes; of Kimi K2 the
 // compressed ones, 61 x (512 + 64) x 2.
 constexpr std::array<PublishedModel, 6> kModels{{
-    {"Qwen3.5-35B-A3B", 40, 256, 8, 2048, 512, 2.448e9, 20480, 60 * kMebibyte, true},
-    {"Qwen3.5-122B-A10B", 48, 256, 8, 3072, 1024, 6.147e9, 24576, 144 * kMebibyte, true},
-    {"Qwen3.5-397B-A17B", 60, 512, 10, 4096, 1024, 9.799e9, 30720, 180 * kMebibyte, true},
+    {"Qwen3.5-35B-A3B", 40, 256, 8, 2048, 512, 2.448e9, 20480, 60 * kMiB, true},
+    {"Qwen3.5-122B-A10B", 48, 256, 8, 3072, 1024, 6.147e9, 24576, 144 * kMiB, true},
+    {"Qwen3.5-397B-A17B", 60, 512, 10, 4096, 1024, 9.799e9, 30720, 180 * kMiB, true},
     {"Qwen3-235B-A22B", 94, 128, 8, 4096, 1536, 7.997e9, 192512, 0, true},
     {"gpt-oss-120b", 36, 128, 4, 2880, 2880, 2.128e9, 73728, 0, false},
     {"Kimi-K2", 60, 384, 8, 7168, 2048, 11.722e9, 70272, 0, false},

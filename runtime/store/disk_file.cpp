@@ -18,7 +18,7 @@ namespace moepack {
 namespace {
 
 // Its digit is the version. Then the checksum of what follows, XXH3-64, and the entries.
-constexpr std::string_view kMagic = "MOEDISK1";
+constexpr std::string_view kDiskMagic = "MOEDISK1";
 constexpr std::size_t kHeadBytes = 16;
 constexpr std::size_t kEntryNumbers = 5;
 constexpr std::size_t kEntryBytes = kEntryNumbers * sizeof(std::uint64_t);
@@ -43,8 +43,9 @@ std::filesystem::path default_disk_file() {
 
 std::vector<KnownDisk> disks_of(std::span<const std::byte> file) {
   if (file.size() < kHeadBytes || (file.size() - kHeadBytes) % kEntryBytes != 0 ||
-      std::memcmp(file.data(), kMagic.data(), kMagic.size()) != 0 ||
-      load_le<std::uint64_t>(file.data() + kMagic.size()) != checksum(file.subspan(kHeadBytes))) {
+      std::memcmp(file.data(), kDiskMagic.data(), kDiskMagic.size()) != 0 ||
+      load_le<std::uint64_t>(file.data() + kDiskMagic.size()) !=
+          checksum(file.subspan(kHeadBytes))) {
     return {};
   }
   std::vector<KnownDisk> disks;
@@ -68,8 +69,8 @@ std::vector<std::byte> disk_file_bytes(std::span<const KnownDisk> disks) {
       at += sizeof(number);
     }
   }
-  std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
-  store_le(bytes.data() + kMagic.size(), checksum(std::span(bytes).subspan(kHeadBytes)));
+  std::memcpy(bytes.data(), kDiskMagic.data(), kDiskMagic.size());
+  store_le(bytes.data() + kDiskMagic.size(), checksum(std::span(bytes).subspan(kHeadBytes)));
   return bytes;
 }
 

@@ -32,7 +32,7 @@ std::uint64_t pack_bytes(const PackManifest& manifest) {
   return bytes;
 }
 
-std::uint64_t largest_record(const PackManifest& manifest) {
+std::uint64_t largest_request(const PackManifest& manifest) {
   std::uint64_t largest = 1;
   for (const ExpertLayout& layout : manifest.layouts) {
     largest = std::max<std::uint64_t>(largest, layout.record_bytes);
@@ -84,7 +84,7 @@ Status check_direct(const IoRequest& request) {
 }
 
 Result<DiskRates> measure(const std::filesystem::path& file, const IoRequest& request) {
-  DiskProbe probe{.request_bytes = largest_record(request.manifest)};
+  DiskProbe probe{.request_bytes = largest_request(request.manifest)};
   probe.milliseconds = kProbeMilliseconds;
   MOE_ASSIGN_OR_RETURN(const DiskRate direct, measure_disk_rate(file, probe));
   probe.direct = false;
