@@ -113,10 +113,10 @@ class Others {
       list.barrier();
     }
     if (mebibytes == 0) return;
-    list.dispatch(set_.get("read_sum", {256}),
-                  shader::ReadSumArgs{
-                      .data = at(8), .sums = at(0), .vectors = (mebibytes << 20) / 16},
-                  {1056, 1, 1});
+    list.dispatch(
+        set_.get("read_sum", {256}),
+        shader::ReadSumArgs{.data = at(8), .sums = at(0), .vectors = (mebibytes << 20) / 16},
+        {1056, 1, 1});
     list.barrier();
   }
 
@@ -148,7 +148,9 @@ class Bench {
     for (const std::uint32_t threads : {256U, 512U, 1024U}) delta_step(one_, threads);
     qk_prepare(one_, 64);
     for (const std::uint32_t queries : {4U, 8U}) {
-      for (const std::uint32_t splits : {8U, 16U, 32U, 64U}) attend(queries, splits);
+      for (const std::uint32_t splits : {16U, 32U, 64U}) {
+        for (const std::uint32_t least_blocks : {1U, 2U, 4U}) attend(queries, splits, least_blocks);
+      }
     }
     route(one_);
     argmax();
@@ -403,49 +405,35 @@ class Bench {
     });
   }
 
-  void attend(std::uint32_t queries, std::uint32_t splits) {
+  void attend(std::uint32_t queries, std::uint32_t splits, std::uint32_t least_blocks) {
     const std::uint32_t lanes =
         attend_shape(o_.heads, o_.kv_heads, o_.head_dim, device_.info().subgroup_size, o_.position)
             .lanes;
-    if (queries > lanes) return;
     const DeviceBuffer q = random(q_width(), 0.1F);
     const DeviceBuffer values = make(std::uint64_t{o_.heads} * splits * o_.head_dim * 4);
     const DeviceBuffer stats = make(std::uint64_t{o_.heads} * splits * 2 * 4);
     const DeviceBuffer attended = make(std::uint64_t{o_.heads} * o_.head_dim * 4);
+    const DeviceBuffer arrived = put(std::vector<std::uint32_t>(o_.heads, 0));
     const std::uint32_t tiles = groups_of(o_.heads / o_.kv_heads, queries);
-    const auto record = [&](CommandList& list, std::uint32_t turn) {
-      list.dispatch(kernel("attend", {8 * lanes, o_.head_dim, kBfloat16, lanes, queries}),
-                    shader::AttendArgs{.rows = one_.rows.address(),
-                                       .q = q.address(),
-                                       .caches = cache_table_[turn].address(),
-                                       .values = values.address(),
-                                       .stats = stats.address(),
-                                       .q_stride = q_width(),
-                                       .q_step = 2 * o_.head_dim,
-                                       .num_heads = o_.heads,
-                                       .kv_heads = o_.kv_heads},
-                    {splits, o_.kv_heads * tiles, 1});
-    };
-    const std::string cut = ", " + std::to_string(lanes) + " lanes, " + std::to_string(queries) +
-                            " queries, " + std::to_string(splits) + " splits";
-    measure("attend" + cut, record);
-    measure("attend and attend_combine" + cut, [&](CommandList& list, std::uint32_t turn) {
-      record(list, turn);
-      list.barrier();
-      list.dispatch(kernel("attend_combine", {o_.head_dim, o_.head_dim}),
-                    shader::AttendCombineArgs{.rows = one_.rows.address(),
-                                              .q = q.address(),
-                                              .values = values.address(),
-                                              .stats = stats.address(),
-                                              .attended = attended.address(),
-                                              .q_stride = q_width(),
-                                              .q_step = 2 * o_.head_dim,
-                                              .num_heads = o_.heads,
-                                              .splits = splits,
-                                              .block = 8 * lanes / queries,
-                                              .has_gate = 1},
-                    {o_.heads, 1, 1});
-    });
+    measure("attend, " + std::to_string(queries) + " queries, " + std::to_string(splits) +
+                " splits, " + std::to_string(least_blocks) + " blocks",
+            [&](CommandList& list, std::uint32_t turn) {
+              list.dispatch(kernel("attend", {8 * lanes, o_.head_dim, kBfloat16, lanes, queries}),
+                            shader::AttendArgs{.rows = one_.rows.address(),
+                                               .q = q.address(),
+                                               .caches = cache_table_[turn].address(),
+                                               .values = values.address(),
+                                               .stats = stats.address(),
+                                               .arrived = arrived.address(),
+                                               .attended = attended.address(),
+                                               .q_stride = q_width(),
+                                               .q_step = 2 * o_.head_dim,
+                                               .num_heads = o_.heads,
+                                               .kv_heads = o_.kv_heads,
+                                               .least_blocks = least_blocks,
+                                               .has_gate = 1},
+                            {splits, o_.kv_heads * tiles, 1});
+            });
   }
 
   void attend_prompt() {

@@ -1,6 +1,7 @@
 // One token against some of the keys, by online softmax (FlashAttention, arXiv 2205.14135): several
-// query heads that share keys and values. Each group of lanes takes keys of its own; the lanes share
-// the values of a head.
+// query heads that share keys and values. The last work group of these heads to be done merges what
+// all of them found, and gates it. A program that is short: a token runs it once a layer, so that its
+// instructions come from memory each time.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
@@ -14,172 +15,254 @@ layout(constant_id = 3) const uint LANES = 8;
 layout(constant_id = 4) const uint QUERIES = 4;
 layout(push_constant, scalar) uniform Push { AttendArgs args; };
 
-const uint kGroups = 8;
-const uint kKeys = LANES / QUERIES;     // that a group of lanes takes at once
-const uint kBlock = kGroups * kKeys;    // that the work group takes at once
+// What work groups hand to the one that merges.
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer SharedF32x4 {
+  vec4 v[];
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer SharedF32x2 {
+  vec2 v[];
+};
+
+const uint kGroups = 8;  // of lanes
+const uint kKeys = MOE_ATTEND_BLOCK / kGroups;
 const uint kChunks = (HEAD_DIM / 8 + LANES - 1) / LANES;  // of 8 values, per lane
-const uint kVectors = 2 * kChunks;
+const uint kRaw = KV_ENCODING == 0 ? 2 : 1;               // loads of a chunk
+// Values: a thread has two of a head for one query or two.
+const uint kCouple = QUERIES == 1 ? 1 : 2;
+const uint kThreads = kGroups * LANES;
+const uint kUnits = (HEAD_DIM / 2 * (QUERIES / kCouple) + kThreads - 1) / kThreads;
+const uint kAtOnce = 8;  // splits whose values are loaded together
 // Below every score, and finite: a weight of exp(-infinity - least) is 0.
 const float kLeast = -3.0e38;
 
-shared vec4 group_values[kGroups * HEAD_DIM / 4];  // of one query
-shared vec2 group_stats[kGroups * QUERIES];        // largest score, sum of weights
-shared float group_factors[kGroups * QUERIES];     // of the values, when the groups are merged
+shared vec4 queries[QUERIES * HEAD_DIM / 4];
+shared uvec4 block_values[MOE_ATTEND_BLOCK * HEAD_DIM / 8 * kRaw];
+shared float weights[MOE_ATTEND_BLOCK * QUERIES];  // scores, then weights
+shared float tops[QUERIES];                        // largest scores
+shared float sums[QUERIES];                        // of weights
+shared float factors[QUERIES];                     // of what there is, from block to block
+shared float split_factors[MOE_ATTEND_SPLITS * QUERIES];
+shared uint arrived_before;
 
 uint row;
 uint kv_head;
+uint first_head;
+uint heads;
 uint lane;
 uint group;
-uint first_lane;  // of the group, in its subgroup
 Words cache;
-vec4 q[QUERIES * kVectors];
-vec4 acc[QUERIES * kVectors];
+vec2 acc[kUnits * kCouple];
 
-void load_queries(uint first_head, uint heads) {
-  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-    [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-      const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
-      vec4 x = vec4(0.0);
-      if (j < heads && d < HEAD_DIM) {
-        const uint at = row * args.q_stride + (first_head + j) * args.q_step + d;
-        x = F32x4(args.q).v[at / 4];
-      }
-      q[j * kVectors + n] = x;
-      acc[j * kVectors + n] = vec4(0.0);
-    }
+void load_queries() {
+  for (uint i = thread_id(); i < QUERIES * HEAD_DIM / 4; i += kThreads) {
+    const uint j = min(i / (HEAD_DIM / 4), heads - 1);
+    const uint at = row * args.q_stride + (first_head + j) * args.q_step;
+    queries[i] = F32x4(args.q).v[at / 4 + i % (HEAD_DIM / 4)];
   }
 }
 
-void load_row(uint key, uint is_value, out vec4 x[kVectors]) {
-  const uint index = kv_index(key, is_value, kv_head, args.kv_heads);
-  [[unroll]] for (uint n = 0; n < kChunks; ++n) {
-    const uint d = 8 * (lane + n * LANES);
-    x[2 * n] = vec4(0.0);
-    x[2 * n + 1] = vec4(0.0);
-    if (d < HEAD_DIM) kv_load8(cache, index + d, x[2 * n], x[2 * n + 1]);
-  }
+uvec4 load_raw(uint key, uint is_value, uint chunk, uint part) {
+  const uint at = kv_index(key, is_value, kv_head, args.kv_heads) + 8 * chunk;
+  return Words4(cache).v[KV_ENCODING == 0 ? at / 4 + part : at / 8];
 }
 
-// What lane l gives for score i goes to lane i: a step sends half of what is left to the lane across
-// and adds what comes from there. In the end lane i has the sum of score i.
-#define TRANSPOSE(distance)                                                    \
-  if (LANES > distance) {                                                      \
-    const bool is_upper = (lane & distance) != 0;                              \
-    [[unroll]] for (uint i = 0; i < distance; ++i) {                           \
-      const float kept = is_upper ? scores[i + distance] : scores[i];          \
-      const float sent = is_upper ? scores[i] : scores[i + distance];          \
-      scores[i] = kept + subgroupShuffleXor(sent, distance);                   \
-    }                                                                          \
-  }
-
-// Of key lane / QUERIES and query lane % QUERIES.
-float score_keys(uint key, uint last) {
-  float scores[64];
+// The scores of the block's keys, and its values as they are, into shared memory.
+void score_block(uint first, uint last) {
+  vec4 k[kKeys * 2 * kChunks];
+  uvec4 raw[kKeys * kChunks * kRaw];
   [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-    vec4 k[kVectors];
-    load_row(min(key + i * kGroups, last), 0, k);
-    [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-      precise float sum = 0.0;
-      [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-        sum = fma(q[j * kVectors + n].x, k[n].x, sum);
-        sum = fma(q[j * kVectors + n].y, k[n].y, sum);
-        sum = fma(q[j * kVectors + n].z, k[n].z, sum);
-        sum = fma(q[j * kVectors + n].w, k[n].w, sum);
+    const uint key = min(first + i * kGroups + group, last);
+    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+      const uint chunk = lane + n * LANES;
+      k[(i * kChunks + n) * 2] = vec4(0.0);
+      k[(i * kChunks + n) * 2 + 1] = vec4(0.0);
+      if (chunk >= HEAD_DIM / 8) continue;
+      kv_load8(cache, kv_index(key, 0, kv_head, args.kv_heads) + 8 * chunk,
+               k[(i * kChunks + n) * 2], k[(i * kChunks + n) * 2 + 1]);
+      [[unroll]] for (uint part = 0; part < kRaw; ++part) {
+        raw[(i * kChunks + n) * kRaw + part] = load_raw(key, 1, chunk, part);
       }
-      scores[i * QUERIES + j] = sum;
     }
   }
-  TRANSPOSE(32)
-  TRANSPOSE(16)
-  TRANSPOSE(8)
-  TRANSPOSE(4)
-  TRANSPOSE(2)
-  TRANSPOSE(1)
-  return scores[0];
-}
-
-void add_values(uint key, uint last, float weight, float factor) {
-  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-    const float by = subgroupShuffle(factor, first_lane + j);
-    [[unroll]] for (uint n = 0; n < kVectors; ++n) acc[j * kVectors + n] *= by;
+  [[dont_unroll]] for (uint j = 0; j < heads; ++j) {
+    float scores[kKeys];
+    [[unroll]] for (uint i = 0; i < kKeys; ++i) scores[i] = 0.0;
+    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+      const uint chunk = min(lane + n * LANES, HEAD_DIM / 8 - 1);
+      const vec4 low = queries[j * (HEAD_DIM / 4) + 2 * chunk];
+      const vec4 high = queries[j * (HEAD_DIM / 4) + 2 * chunk + 1];
+      [[unroll]] for (uint i = 0; i < kKeys; ++i) {
+        const vec4 a = k[(i * kChunks + n) * 2];
+        const vec4 b = k[(i * kChunks + n) * 2 + 1];
+        precise vec4 products = fma(high, b, low * a);
+        precise float part = (products.x + products.y) + (products.z + products.w);
+        scores[i] += part;
+      }
+    }
+    [[unroll]] for (uint distance = 1; distance < LANES; distance *= 2) {
+      [[unroll]] for (uint i = 0; i < kKeys; ++i) {
+        scores[i] += subgroupShuffleXor(scores[i], distance);
+      }
+    }
+    [[unroll]] for (uint i = 0; i < kKeys; ++i) {
+      if (lane == 0) weights[(i * kGroups + group) * QUERIES + j] = scores[i];
+    }
   }
   [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-    vec4 v[kVectors];
-    load_row(min(key + i * kGroups, last), 1, v);
-    [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-      const float by = subgroupShuffle(weight, first_lane + i * QUERIES + j);
-      [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-        precise vec4 sum = fma(vec4(by), v[n], acc[j * kVectors + n]);
-        acc[j * kVectors + n] = sum;
+    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+      const uint chunk = lane + n * LANES;
+      if (chunk >= HEAD_DIM / 8) continue;
+      const uint at = ((i * kGroups + group) * (HEAD_DIM / 8) + chunk) * kRaw;
+      [[unroll]] for (uint part = 0; part < kRaw; ++part) {
+        block_values[at + part] = raw[(i * kChunks + n) * kRaw + part];
       }
     }
   }
 }
 
-// Largest score and sum of weights of this lane's query over the keys from `begin` to `end`.
-vec2 attend(uint begin, uint end) {
-  float most = kLeast;
+float lanes8_top(float x) {
+  float top = max(x, subgroupShuffleXor(x, 1));
+  top = max(top, subgroupShuffleXor(top, 2));
+  return max(top, subgroupShuffleXor(top, 4));
+}
+
+// The weights of the block's first `count` keys; eight lanes for each query.
+void weigh_block(uint count) {
+  const uint j = thread_id() / 8;
+  if (j >= QUERIES) return;
+  const uint i = thread_id() % 8;
+  float x[kKeys];
+  const float before = tops[j];
+  float top = before;
+  [[unroll]] for (uint n = 0; n < kKeys; ++n) {
+    x[n] = weights[(i + 8 * n) * QUERIES + j];
+    if (i + 8 * n < count) top = max(top, x[n]);
+  }
+  top = lanes8_top(top);
   float sum = 0.0;
-  for (uint first = begin; first < end; first += kBlock) {
-    const uint key = first + group;
-    const float score = score_keys(key, end - 1);
-    const bool is_seen = key + lane / QUERIES * kGroups < end;
-    float top = is_seen ? max(most, score) : most;
-    [[unroll]] for (uint distance = QUERIES; distance < LANES; distance *= 2) {
-      top = max(top, subgroupShuffleXor(top, distance));
-    }
-    const float factor = exact_exp(most - top);
-    const float weight = is_seen ? exact_exp(score - top) : 0.0;
-    precise float next = fma(sum, factor, weight);
-    sum = next;
-    most = top;
-    add_values(key, end - 1, weight, factor);
+  [[unroll]] for (uint n = 0; n < kKeys; ++n) {
+    const float weight = i + 8 * n < count ? exact_exp(x[n] - top) : 0.0;
+    weights[(i + 8 * n) * QUERIES + j] = weight;
+    sum += weight;
   }
-  [[unroll]] for (uint distance = QUERIES; distance < LANES; distance *= 2) {
-    precise float both = sum + subgroupShuffleXor(sum, distance);
-    sum = both;
-  }
-  return vec2(most, sum);
+  sum = lanes8_sum(sum);
+  const float factor = exact_exp(before - top);
+  if (i != 0) return;
+  factors[j] = factor;
+  sums[j] = fma(sums[j], factor, sum);
+  tops[j] = top;
 }
 
-float most_of(uint j) {
+vec2 block_value(uint key, uint pair) {
+  const uint at = key * (HEAD_DIM / 8) * kRaw;
+  if (KV_ENCODING == 0) {
+    const uvec4 words = block_values[at + pair / 2];
+    return uintBitsToFloat(pair % 2 == 0 ? words.xy : words.zw);
+  }
+  return kv_decode(block_values[at + pair / 4][pair % 4]);
+}
+
+void add_values() {
+  [[unroll]] for (uint n = 0; n < kUnits; ++n) {
+    const uint unit = thread_id() + n * kThreads;
+    const uint pair = unit % (HEAD_DIM / 2);
+    const uint j = unit / (HEAD_DIM / 2) * kCouple;
+    if (j >= QUERIES) break;
+    vec2 sum[kCouple];
+    [[unroll]] for (uint c = 0; c < kCouple; ++c) sum[c] = acc[n * kCouple + c] * factors[j + c];
+    [[dont_unroll]] for (uint first = 0; first < MOE_ATTEND_BLOCK; first += 4) {
+      [[unroll]] for (uint key = first; key < first + 4; ++key) {
+        const vec2 value = block_value(key, pair);
+        [[unroll]] for (uint c = 0; c < kCouple; ++c) {
+          sum[c] = fma(vec2(weights[key * QUERIES + j + c]), value, sum[c]);
+        }
+      }
+    }
+    [[unroll]] for (uint c = 0; c < kCouple; ++c) acc[n * kCouple + c] = sum[c];
+  }
+}
+
+uint split_at(uint j, uint split) {
+  return (row * args.num_heads + first_head + j) * gl_NumWorkGroups.x + split;
+}
+
+void write_split() {
+  [[unroll]] for (uint n = 0; n < kUnits; ++n) {
+    const uint unit = thread_id() + n * kThreads;
+    const uint j = unit / (HEAD_DIM / 2) * kCouple;
+    [[unroll]] for (uint c = 0; c < kCouple; ++c) {
+      if (j + c >= heads) break;
+      const uint at = split_at(j + c, gl_WorkGroupID.x) * (HEAD_DIM / 2) + unit % (HEAD_DIM / 2);
+      SharedF32x2(args.values).v[at] = acc[n * kCouple + c];
+    }
+  }
+  if (thread_id() < heads) {
+    SharedF32x2(args.stats).v[split_at(thread_id(), gl_WorkGroupID.x)] =
+        vec2(tops[thread_id()], sums[thread_id()]);
+  }
+}
+
+// Whether this work group is the last of `used`; what the others wrote is then seen.
+bool is_last(uint used) {
+  memoryBarrierBuffer();
+  barrier();
+  const uint at = row * gl_NumWorkGroups.y + gl_WorkGroupID.y;
+  if (thread_id() == 0) arrived_before = atomicAdd(args.arrived.v[at], 1);
+  barrier();
+  if (arrived_before + 1 != used) return false;
+  memoryBarrierBuffer();
+  if (thread_id() == 0) args.arrived.v[at] = 0;
+  return true;
+}
+
+// The factors of the splits, by which their values give the result; eight lanes for each query.
+void find_factors(uint used) {
+  const uint j = thread_id() / 8;
+  if (j >= heads) return;
   float most = kLeast;
-  [[unroll]] for (uint g = 0; g < kGroups; ++g) most = max(most, group_stats[g * QUERIES + j].x);
-  return most;
-}
-
-// Behind a barrier; another one follows before they are used.
-void find_factors() {
-  const uint i = thread_id();
-  if (i < kGroups * QUERIES) {
-    group_factors[i] = exact_exp(group_stats[i].x - most_of(i % QUERIES));
+  for (uint s = thread_id() % 8; s < used; s += 8) {
+    most = max(most, SharedF32x2(args.stats).v[split_at(j, s)].x);
   }
-}
-
-// Merges the groups' results for query j, in order.
-void write_query(uint j, uint head) {
-  const uint at = (row * args.num_heads + head) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-  for (uint d = thread_id(); d < HEAD_DIM; d += gl_WorkGroupSize.x) {
-    float sum = 0.0;
-    [[unroll]] for (uint g = 0; g < kGroups; ++g) {
-      sum = fma(group_factors[g * QUERIES + j], group_values[(g * HEAD_DIM + d) / 4][d % 4], sum);
-    }
-    args.values.v[at * HEAD_DIM + d] = sum;
-  }
-  if (thread_id() != 0) return;
+  most = lanes8_top(most);
   float total = 0.0;
-  [[unroll]] for (uint g = 0; g < kGroups; ++g) {
-    total = fma(group_factors[g * QUERIES + j], group_stats[g * QUERIES + j].y, total);
+  for (uint s = thread_id() % 8; s < used; s += 8) {
+    const vec2 stats = SharedF32x2(args.stats).v[split_at(j, s)];
+    const float factor = exact_exp(stats.x - most);
+    split_factors[s * QUERIES + j] = factor;
+    total = fma(factor, stats.y, total);
   }
-  args.stats.v[2 * at] = most_of(j);
-  args.stats.v[2 * at + 1] = total;
+  total = lanes8_sum(total);
+  if (thread_id() % 8 == 0) sums[j] = total;
 }
 
-// This group's values for query j, into shared memory.
-void share_values(uint j) {
-  [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-    const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
-    if (d < HEAD_DIM) group_values[(group * HEAD_DIM + d) / 4] = acc[j * kVectors + n];
+// The splits' values in order, four of a head for each thread; gated.
+void merge(uint used) {
+  for (uint unit = thread_id(); unit < heads * (HEAD_DIM / 4); unit += kThreads) {
+    const uint j = unit / (HEAD_DIM / 4);
+    const uint at = unit % (HEAD_DIM / 4);
+    vec4 gate = vec4(0.0);
+    if (args.has_gate != 0) {
+      const uint gate_at = row * args.q_stride + (first_head + j) * args.q_step + HEAD_DIM;
+      gate = F32x4(args.q).v[gate_at / 4 + at];
+    }
+    vec4 sum = vec4(0.0);
+    [[dont_unroll]] for (uint first = 0; first < used; first += kAtOnce) {
+      vec4 values[kAtOnce];
+      [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
+        const uint split = min(first + i, used - 1);
+        values[i] = SharedF32x4(args.values).v[split_at(j, split) * (HEAD_DIM / 4) + at];
+      }
+      [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
+        if (first + i < used) {
+          sum = fma(vec4(split_factors[(first + i) * QUERIES + j]), values[i], sum);
+        }
+      }
+    }
+    sum /= sums[j];
+    if (args.has_gate != 0) {
+      sum *= vec4(sigmoid(gate.x), sigmoid(gate.y), sigmoid(gate.z), sigmoid(gate.w));
+    }
+    args.attended.v[(row * args.num_heads + first_head + j) * (HEAD_DIM / 4) + at] = sum;
   }
 }
 
@@ -188,32 +271,39 @@ void main() {
   const BatchRow place = args.rows.v[row];
   if (place.live == 0) return;
   const uint seen = place.position + 1;
-  const uint blocks = (seen + kBlock - 1) / kBlock;
-  const uint share = (blocks + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x * kBlock;
-  const uint begin = gl_WorkGroupID.x * share;
-  if (begin >= seen) return;
+  const uint blocks = (seen + MOE_ATTEND_BLOCK - 1) / MOE_ATTEND_BLOCK;
+  const uint share = max((blocks + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x, args.least_blocks);
+  const uint used = (blocks + share - 1) / share;
+  if (gl_WorkGroupID.x >= used) return;
   const uint shared_by = args.num_heads / args.kv_heads;
   const uint tiles = (shared_by + QUERIES - 1) / QUERIES;
-  const uint first = gl_WorkGroupID.y % tiles * QUERIES;
+  const uint first_query = gl_WorkGroupID.y % tiles * QUERIES;
   kv_head = gl_WorkGroupID.y / tiles;
+  first_head = kv_head * shared_by + first_query;
+  heads = min(QUERIES, shared_by - first_query);
   lane = thread_id() % LANES;
   group = thread_id() / LANES;
-  first_lane = gl_SubgroupInvocationID / LANES * LANES;
   cache = args.caches.v[place.slice];
-  const uint first_head = kv_head * shared_by + first;
-  const uint heads = min(QUERIES, shared_by - first);
-  load_queries(first_head, heads);
-  const vec2 stats = attend(begin, min(seen, begin + share));
-  if (lane < QUERIES) group_stats[group * QUERIES + lane] = stats;
-  barrier();
-  find_factors();
-  // Loops over registers are unrolled, and none is left early: the index stays a constant.
-  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-    if (j < heads) {
-      share_values(j);
-      barrier();
-      write_query(j, first_head + j);
-      barrier();
-    }
+  load_queries();
+  if (thread_id() < QUERIES) {
+    tops[thread_id()] = kLeast;
+    sums[thread_id()] = 0.0;
   }
+  [[unroll]] for (uint n = 0; n < kUnits * kCouple; ++n) acc[n] = vec2(0.0);
+  barrier();
+  const uint begin = gl_WorkGroupID.x * share * MOE_ATTEND_BLOCK;
+  const uint end = min(seen, begin + share * MOE_ATTEND_BLOCK);
+  [[dont_unroll]] for (uint first = begin; first < end; first += MOE_ATTEND_BLOCK) {
+    score_block(first, end - 1);
+    barrier();
+    weigh_block(end - first);
+    barrier();
+    add_values();
+    barrier();
+  }
+  write_split();
+  if (!is_last(used)) return;
+  find_factors(used);
+  barrier();
+  merge(used);
 }

@@ -61,6 +61,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.choices = at.bytes(pairs * 8);
   s.row_error = at.bytes(t * 4);
   s.arrived = at.bytes(t * 4);
+  s.arrived_heads = at.bytes(std::uint64_t{kFewRows} * c.num_heads * 4);
   s.pairs = at.bytes(pairs * 4);
   s.offsets = at.bytes((std::uint64_t{c.num_experts} + 2) * 4);
   s.tiles = at.bytes((pairs + c.num_experts + 2) * 12);

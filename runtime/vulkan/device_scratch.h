@@ -46,6 +46,7 @@ struct DeviceScratch {
   std::uint64_t choices = 0;           // [T, S] Choice
   std::uint64_t row_error = 0;         // [T] uint: the first layer whose numbers are not finite
   std::uint64_t arrived = 0;           // [T] uint, zero between dispatches: RouterArgs
+  std::uint64_t arrived_heads = 0;     // [kFewRows, nq] uint, zero between dispatches: AttendArgs
   std::uint64_t pairs = 0;             // [P] uint
   std::uint64_t offsets = 0;           // [E + 2] uint
   std::uint64_t tiles = 0;             // ExpertTile

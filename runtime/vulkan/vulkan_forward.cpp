@@ -202,9 +202,14 @@ Status VulkanForward::make_memory() {
 
 // What kernels count on before they first run.
 Status VulkanForward::write_grids() {
-  const std::vector<std::uint32_t> zeros(options_.rows);
-  MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, scratch_.arrived - scratch_memory_.address(),
-                                      std::as_bytes(std::span(zeros))));
+  const std::vector<std::uint32_t> zeros(
+      std::max<std::uint64_t>(options_.rows, std::uint64_t{kFewRows} * config_.num_heads));
+  for (const auto& [at, count] :
+       {std::pair{scratch_.arrived, options_.rows},
+        {scratch_.arrived_heads, std::uint64_t{kFewRows} * config_.num_heads}}) {
+    MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, at - scratch_memory_.address(),
+                                        std::as_bytes(std::span(zeros).first(count))));
+  }
   std::vector<shader::DispatchSize> grids;
   for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
   return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),

@@ -60,6 +60,7 @@ struct DecodeShape {
   std::uint32_t lanes = 8;
   std::uint32_t queries = 4;
   std::uint32_t splits = 3;
+  std::uint32_t least_blocks = 1;
 };
 
 class AttentionKernelsTest : public VulkanTest {
@@ -114,6 +115,8 @@ class AttentionKernelsTest : public VulkanTest {
     const std::uint64_t values = keep(std::vector<float>(results * s.head_dim, std::nanf("")));
     const std::uint64_t stats = keep(std::vector<float>(results * 2, std::nanf("")));
     const std::uint32_t shared_by = s.heads / s.kv_heads;
+    const std::size_t counters = std::size_t{rows} * s.heads;
+    const DeviceBuffer arrived = put(std::vector<std::uint32_t>(counters, 0));
     list.dispatch(
         cached("attend", {8 * decode->lanes, s.head_dim, code, decode->lanes, decode->queries}),
         shader::AttendArgs{.rows = row_table,
@@ -121,26 +124,17 @@ class AttentionKernelsTest : public VulkanTest {
                            .caches = caches,
                            .values = values,
                            .stats = stats,
+                           .arrived = arrived.address(),
+                           .attended = attended.address(),
                            .q_stride = s.q_width(),
                            .q_step = s.q_step(),
                            .num_heads = s.heads,
-                           .kv_heads = s.kv_heads},
+                           .kv_heads = s.kv_heads,
+                           .least_blocks = decode->least_blocks,
+                           .has_gate = s.has_gate ? 1U : 0U},
         {decode->splits, s.kv_heads * ((shared_by + decode->queries - 1) / decode->queries), rows});
-    list.barrier();
-    list.dispatch(cached("attend_combine", {64, s.head_dim}),
-                  shader::AttendCombineArgs{.rows = row_table,
-                                            .q = q,
-                                            .values = values,
-                                            .stats = stats,
-                                            .attended = attended.address(),
-                                            .q_stride = s.q_width(),
-                                            .q_step = s.q_step(),
-                                            .num_heads = s.heads,
-                                            .splits = decode->splits,
-                                            .block = 8 * decode->lanes / decode->queries,
-                                            .has_gate = s.has_gate ? 1U : 0U},
-                  {s.heads, rows, 1});
     run(list);
+    EXPECT_EQ(get<std::uint32_t>(arrived, counters), std::vector<std::uint32_t>(counters, 0));
     return get<float>(attended, std::size_t{rows} * s.heads * s.head_dim);
   }
 
@@ -185,7 +179,7 @@ TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinition) {
   for (const AttentionShape& s : kShapes) {
     const AttendShape chosen =
         attend_shape(s.heads, s.kv_heads, s.head_dim, device().info().subgroup_size, 1000);
-    const DecodeShape decode{chosen.lanes, chosen.queries, chosen.splits};
+    const DecodeShape decode{chosen.lanes, chosen.queries, chosen.splits, kLeastAttendBlocks};
     for (const std::uint32_t position : {0U, 31U, 130U, 900U}) {
       check(s, KvEncoding::kBfloat16, position, 2, &decode);
     }
@@ -212,7 +206,6 @@ TEST_F(AttentionKernelsTest, ShapesFitDevices) {
     EXPECT_EQ(shape.queries, 4U);
     EXPECT_EQ(shape.tiles, 2U);
     EXPECT_EQ(shape.splits, 32U);
-    EXPECT_EQ(shape.block() * shape.queries, shape.threads());
   }
   EXPECT_EQ(attend_shape(5, 1, 8, 32, 1).splits, 1U);
   EXPECT_EQ(attend_shape(12, 1, 64, 32, 4096).tiles, 3U);
