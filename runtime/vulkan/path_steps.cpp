@@ -81,7 +81,7 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
   const std::uint32_t step = query_step(c, weights.spec);
   const bool is_whole = weights.spec.norm == QueryKeyNorm::kWholeWidth;
   const VulkanKernel& kernel =
-      p.kernels.get("qk_prepare", {std::min(groups_of(c.head_dim, 64) * 64, kThreads), c.head_dim,
+      p.kernels.get("qk_prepare", {groups_of(c.head_dim, 128) * 64, c.head_dim,
                                    static_cast<std::uint32_t>(p.kv_encoding)});
   list.dispatch(kernel,
                 shader::QkPrepareArgs{
