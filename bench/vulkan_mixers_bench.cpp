@@ -392,28 +392,29 @@ class Bench {
     const DeviceBuffer q = random(std::uint64_t{batch.count} * q_width());
     const DeviceBuffer kv = random(std::uint64_t{batch.count} * o_.kv_heads * o_.head_dim);
     const DeviceBuffer factor = random(o_.head_dim);
-    measure("qk_prepare, " + std::to_string(threads) + " threads", [&](CommandList& list, std::uint32_t turn) {
-      list.dispatch(kernel("qk_prepare", {threads, o_.head_dim, kBfloat16}),
-                    shader::QkPrepareArgs{.rows = batch.rows.address(),
-                                          .q = q.address(),
-                                          .k = kv.address(),
-                                          .v = kv.address(),
-                                          .q_norm = factor.address(),
-                                          .k_norm = factor.address(),
-                                          .inverse_frequency = factor.address(),
-                                          .caches = cache_table_[turn].address(),
-                                          .q_stride = q_width(),
-                                          .q_step = 2 * o_.head_dim,
-                                          .k_stride = o_.kv_heads * o_.head_dim,
-                                          .v_stride = o_.kv_heads * o_.head_dim,
-                                          .num_heads = o_.heads,
-                                          .kv_heads = o_.kv_heads,
-                                          .rotary_dim = o_.rotary_dim,
-                                          .is_whole_width = 0,
-                                          .eps = kEps,
-                                          .clip = 1e30F},
-                    {o_.heads + 2 * o_.kv_heads, batch.count, 1});
-    });
+    measure("qk_prepare, " + std::to_string(threads) + " threads",
+            [&](CommandList& list, std::uint32_t turn) {
+              list.dispatch(kernel("qk_prepare", {threads, o_.head_dim, kBfloat16}),
+                            shader::QkPrepareArgs{.rows = batch.rows.address(),
+                                                  .q = q.address(),
+                                                  .k = kv.address(),
+                                                  .v = kv.address(),
+                                                  .q_norm = factor.address(),
+                                                  .k_norm = factor.address(),
+                                                  .inverse_frequency = factor.address(),
+                                                  .caches = cache_table_[turn].address(),
+                                                  .q_stride = q_width(),
+                                                  .q_step = 2 * o_.head_dim,
+                                                  .k_stride = o_.kv_heads * o_.head_dim,
+                                                  .v_stride = o_.kv_heads * o_.head_dim,
+                                                  .num_heads = o_.heads,
+                                                  .kv_heads = o_.kv_heads,
+                                                  .rotary_dim = o_.rotary_dim,
+                                                  .is_whole_width = 0,
+                                                  .eps = kEps,
+                                                  .clip = 1e30F},
+                            {o_.heads + 2 * o_.kv_heads, batch.count, 1});
+            });
   }
 
   void attend(std::uint32_t queries, std::uint32_t splits, std::uint32_t least_blocks) {
@@ -523,21 +524,24 @@ class Bench {
   }
 
   void argmax() {
-    constexpr std::uint32_t kParts = 64;
     const DeviceBuffer logits = random(o_.vocabulary);
-    const DeviceBuffer found = make(kParts * sizeof(shader::Largest));
+    const DeviceBuffer found = make(512 * sizeof(shader::Largest));
     const DeviceBuffer best = make(sizeof(shader::Largest));
-    const shader::ArgmaxArgs args{.logits = logits.address(),
-                                  .found = found.address(),
-                                  .best = best.address(),
-                                  .width = o_.vocabulary,
-                                  .stride = o_.vocabulary,
-                                  .parts = kParts};
-    measure("argmax and argmax_merge", [&](CommandList& list, std::uint32_t) {
-      list.dispatch(kernel("argmax", {256}), args, {kParts, 1, 1});
-      list.barrier();
-      list.dispatch(kernel("argmax_merge", {64}), args, {1, 1, 1});
-    });
+    const DeviceBuffer arrived = put(std::vector<std::uint32_t>{0});
+    for (const std::uint32_t parts : {64U, 128U, 256U}) {
+      measure("argmax, " + std::to_string(parts) + " parts", [&](CommandList& list, std::uint32_t) {
+        list.dispatch(kernel("argmax", {256}),
+                      shader::ArgmaxArgs{.logits = logits.address(),
+                                         .found = found.address(),
+                                         .best = best.address(),
+                                         .arrived = arrived.address(),
+                                         .width = o_.vocabulary,
+                                         .limit = o_.vocabulary,
+                                         .stride = o_.vocabulary,
+                                         .parts = parts},
+                      {parts, 1, 1});
+      });
+    }
   }
 
   const Options& o_;

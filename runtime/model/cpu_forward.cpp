@@ -122,7 +122,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
-                 std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
+                 const WantedRows& /*wanted*/, ForwardObserver* observer) override {
     embed(tokens, observer);
     for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
       mix(layer, slices);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/model/layer_state.h"
+#include "shaders/argmax_args.h"
 
 namespace moepack {
 namespace {
@@ -76,7 +77,8 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.halves = at.bytes(2 * std::max(t * widest, pairs * width));
   s.half_scales = at.floats(pairs);
   s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);
-  s.logit_rows = at.bytes(std::uint64_t{kDeviceLogitRows} * 4);
+  s.tops = at.bytes(std::uint64_t{kDeviceLogitRows} * kTopParts * sizeof(shader::Largest));
+  s.arrived_tops = at.bytes(std::uint64_t{kDeviceLogitRows} * 4);
   return s;
 }
 

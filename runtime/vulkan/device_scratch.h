@@ -14,6 +14,8 @@ namespace moepack {
 constexpr std::uint32_t kFewRows = 8;
 // Rows of one call of logits().
 constexpr std::uint32_t kDeviceLogitRows = 16;
+// Work groups that look for the highest logit of a row.
+constexpr std::uint32_t kTopParts = 128;
 struct ScratchLimits {
   std::uint64_t rows = 0;    // of a batch
   std::uint64_t slices = 1;  // sequences in it
@@ -59,7 +61,8 @@ struct DeviceScratch {
   std::uint64_t halves = 0;            // [T or P, widest] 16-bit floats
   std::uint64_t half_scales = 0;       // [P]
   std::uint64_t logits = 0;            // [kDeviceLogitRows, V]
-  std::uint64_t logit_rows = 0;        // [kDeviceLogitRows] uint
+  std::uint64_t tops = 0;              // [kDeviceLogitRows, kTopParts] Largest
+  std::uint64_t arrived_tops = 0;      // [kDeviceLogitRows] uint, zero between dispatches
 };
 
 // Bytes of the scratch, from address 0.
