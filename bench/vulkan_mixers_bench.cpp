@@ -159,9 +159,7 @@ class Bench {
     for (const std::uint32_t threads : {256U, 512U, 1024U}) delta_step(one_, threads);
     for (const std::uint32_t threads : {64U, 128U}) qk_prepare(one_, threads);
     for (const std::uint32_t queries : {4U, 8U}) {
-      for (const std::uint32_t splits : {16U, 32U, 64U}) {
-        for (const std::uint32_t least_blocks : {1U, 2U, 4U}) attend(queries, splits, least_blocks);
-      }
+      for (const std::uint32_t splits : {8U, 16U, 32U, 64U}) attend(queries, splits);
     }
     route(one_);
     argmax();
@@ -417,7 +415,7 @@ class Bench {
             });
   }
 
-  void attend(std::uint32_t queries, std::uint32_t splits, std::uint32_t least_blocks) {
+  void attend(std::uint32_t queries, std::uint32_t splits) {
     const std::uint32_t lanes =
         attend_shape(o_.heads, o_.kv_heads, o_.head_dim, device_.info().subgroup_size, o_.position)
             .lanes;
@@ -427,25 +425,24 @@ class Bench {
     const DeviceBuffer attended = make(std::uint64_t{o_.heads} * o_.head_dim * 4);
     const DeviceBuffer arrived = put(std::vector<std::uint32_t>(o_.heads, 0));
     const std::uint32_t tiles = groups_of(o_.heads / o_.kv_heads, queries);
-    measure("attend, " + std::to_string(queries) + " queries, " + std::to_string(splits) +
-                " splits, " + std::to_string(least_blocks) + " blocks",
-            [&](CommandList& list, std::uint32_t turn) {
-              list.dispatch(kernel("attend", {8 * lanes, o_.head_dim, kBfloat16, lanes, queries}),
-                            shader::AttendArgs{.rows = one_.rows.address(),
-                                               .q = q.address(),
-                                               .caches = cache_table_[turn].address(),
-                                               .values = values.address(),
-                                               .stats = stats.address(),
-                                               .arrived = arrived.address(),
-                                               .attended = attended.address(),
-                                               .q_stride = q_width(),
-                                               .q_step = 2 * o_.head_dim,
-                                               .num_heads = o_.heads,
-                                               .kv_heads = o_.kv_heads,
-                                               .least_blocks = least_blocks,
-                                               .has_gate = 1},
-                            {splits, o_.kv_heads * tiles, 1});
-            });
+    measure(
+        "attend, " + std::to_string(queries) + " queries, " + std::to_string(splits) + " splits",
+        [&](CommandList& list, std::uint32_t turn) {
+          list.dispatch(kernel("attend", {8 * lanes, o_.head_dim, kBfloat16, lanes, queries}),
+                        shader::AttendArgs{.rows = one_.rows.address(),
+                                           .q = q.address(),
+                                           .caches = cache_table_[turn].address(),
+                                           .values = values.address(),
+                                           .stats = stats.address(),
+                                           .arrived = arrived.address(),
+                                           .attended = attended.address(),
+                                           .q_stride = q_width(),
+                                           .q_step = 2 * o_.head_dim,
+                                           .num_heads = o_.heads,
+                                           .kv_heads = o_.kv_heads,
+                                           .has_gate = 1},
+                        {splits, o_.kv_heads * tiles, 1});
+        });
   }
 
   void attend_prompt() {

@@ -24,20 +24,22 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer Sha
 };
 
 const uint kGroups = 8;  // of lanes
-const uint kKeys = MOE_ATTEND_BLOCK / kGroups;
+const uint kBlock = KV_ENCODING == 0 ? MOE_ATTEND_BLOCK / 2 : MOE_ATTEND_BLOCK;
+const uint kKeys = kBlock / kGroups;
+const uint kScores = kKeys * QUERIES;  // that a group of lanes forms at once
 const uint kChunks = (HEAD_DIM / 8 + LANES - 1) / LANES;  // of 8 values, per lane
 const uint kRaw = KV_ENCODING == 0 ? 2 : 1;               // loads of a chunk
 // Values: a thread has two of a head for one query or two.
 const uint kCouple = QUERIES == 1 ? 1 : 2;
 const uint kThreads = kGroups * LANES;
 const uint kUnits = (HEAD_DIM / 2 * (QUERIES / kCouple) + kThreads - 1) / kThreads;
-const uint kAtOnce = 8;  // splits whose values are loaded together
+const uint kAtOnce = 16;  // splits whose values are loaded together
 // Below every score, and finite: a weight of exp(-infinity - least) is 0.
 const float kLeast = -3.0e38;
 
 shared vec4 queries[QUERIES * HEAD_DIM / 4];
-shared uvec4 block_values[MOE_ATTEND_BLOCK * HEAD_DIM / 8 * kRaw];
-shared float weights[MOE_ATTEND_BLOCK * QUERIES];  // scores, then weights
+shared uvec4 block_values[kBlock * HEAD_DIM / 8 * kRaw];
+shared float weights[kBlock * QUERIES];  // scores, then weights
 shared float tops[QUERIES];                        // largest scores
 shared float sums[QUERIES];                        // of weights
 shared float factors[QUERIES];                     // of what there is, from block to block
@@ -52,6 +54,8 @@ uint lane;
 uint group;
 Words cache;
 vec2 acc[kUnits * kCouple];
+vec4 k[kKeys * 2 * kChunks];         // of the block that is computed
+uvec4 raw[kKeys * kChunks * kRaw];  // its values, as they are
 
 void load_queries() {
   for (uint i = thread_id(); i < QUERIES * HEAD_DIM / 4; i += kThreads) {
@@ -66,57 +70,86 @@ uvec4 load_raw(uint key, uint is_value, uint chunk, uint part) {
   return Words4(cache).v[KV_ENCODING == 0 ? at / 4 + part : at / 8];
 }
 
-// The scores of the block's keys, and its values as they are, into shared memory.
-void score_block(uint first, uint last) {
-  vec4 k[kKeys * 2 * kChunks];
-  uvec4 raw[kKeys * kChunks * kRaw];
+void load_block(uint first, uint last) {
   [[unroll]] for (uint i = 0; i < kKeys; ++i) {
     const uint key = min(first + i * kGroups + group, last);
     [[unroll]] for (uint n = 0; n < kChunks; ++n) {
       const uint chunk = lane + n * LANES;
       k[(i * kChunks + n) * 2] = vec4(0.0);
       k[(i * kChunks + n) * 2 + 1] = vec4(0.0);
-      if (chunk >= HEAD_DIM / 8) continue;
-      kv_load8(cache, kv_index(key, 0, kv_head, args.kv_heads) + 8 * chunk,
-               k[(i * kChunks + n) * 2], k[(i * kChunks + n) * 2 + 1]);
-      [[unroll]] for (uint part = 0; part < kRaw; ++part) {
-        raw[(i * kChunks + n) * kRaw + part] = load_raw(key, 1, chunk, part);
+      if (chunk < HEAD_DIM / 8) {
+        kv_load8(cache, kv_index(key, 0, kv_head, args.kv_heads) + 8 * chunk,
+                 k[(i * kChunks + n) * 2], k[(i * kChunks + n) * 2 + 1]);
+        [[unroll]] for (uint part = 0; part < kRaw; ++part) {
+          raw[(i * kChunks + n) * kRaw + part] = load_raw(key, 1, chunk, part);
+        }
       }
     }
   }
-  [[dont_unroll]] for (uint j = 0; j < heads; ++j) {
-    float scores[kKeys];
-    [[unroll]] for (uint i = 0; i < kKeys; ++i) scores[i] = 0.0;
-    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
-      const uint chunk = min(lane + n * LANES, HEAD_DIM / 8 - 1);
-      const vec4 low = queries[j * (HEAD_DIM / 4) + 2 * chunk];
-      const vec4 high = queries[j * (HEAD_DIM / 4) + 2 * chunk + 1];
-      [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-        const vec4 a = k[(i * kChunks + n) * 2];
-        const vec4 b = k[(i * kChunks + n) * 2 + 1];
-        precise vec4 products = fma(high, b, low * a);
-        precise float part = (products.x + products.y) + (products.z + products.w);
-        scores[i] += part;
-      }
-    }
-    [[unroll]] for (uint distance = 1; distance < LANES; distance *= 2) {
-      [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-        scores[i] += subgroupShuffleXor(scores[i], distance);
-      }
-    }
-    [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-      if (lane == 0) weights[(i * kGroups + group) * QUERIES + j] = scores[i];
-    }
-  }
+}
+
+void share_values() {
   [[unroll]] for (uint i = 0; i < kKeys; ++i) {
     [[unroll]] for (uint n = 0; n < kChunks; ++n) {
       const uint chunk = lane + n * LANES;
-      if (chunk >= HEAD_DIM / 8) continue;
-      const uint at = ((i * kGroups + group) * (HEAD_DIM / 8) + chunk) * kRaw;
-      [[unroll]] for (uint part = 0; part < kRaw; ++part) {
-        block_values[at + part] = raw[(i * kChunks + n) * kRaw + part];
+      if (chunk < HEAD_DIM / 8) {
+        const uint at = ((i * kGroups + group) * (HEAD_DIM / 8) + chunk) * kRaw;
+        [[unroll]] for (uint part = 0; part < kRaw; ++part) {
+          block_values[at + part] = raw[(i * kChunks + n) * kRaw + part];
+        }
       }
     }
+  }
+}
+
+// Sums over the lanes: while there are several scores, a lane gives half of them to the lane across and
+// keeps the other half; then all add what they have.
+#define ADD_ACROSS(step)                                                          \
+  if (LANES >> step > 1) {                                                        \
+    const uint left = kScores >> (step + 1);                                      \
+    const bool is_upper = (lane >> step & 1) != 0;                                \
+    if (left > 0) {                                                               \
+      [[unroll]] for (uint i = 0; i < left; ++i) {                                \
+        const float kept = is_upper ? scores[i + left] : scores[i];               \
+        const float sent = is_upper ? scores[i] : scores[i + left];               \
+        scores[i] = kept + subgroupShuffleXor(sent, 1 << step);                   \
+      }                                                                           \
+      mine += is_upper ? left : 0;                                                \
+    } else {                                                                      \
+      scores[0] += subgroupShuffleXor(scores[0], 1 << step);                      \
+    }                                                                             \
+  }
+
+void score_block() {
+  float scores[kScores];
+  [[unroll]] for (uint i = 0; i < kScores; ++i) scores[i] = 0.0;
+  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
+    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+      const uint chunk = min(lane + n * LANES, HEAD_DIM / 8 - 1);
+      [[unroll]] for (uint half_chunk = 0; half_chunk < 2; ++half_chunk) {
+        const vec4 x = queries[j * (HEAD_DIM / 4) + 2 * chunk + half_chunk];
+        [[unroll]] for (uint i = 0; i < kKeys; ++i) {
+          const vec4 y = k[(i * kChunks + n) * 2 + half_chunk];
+          precise float sum = scores[i * QUERIES + j];
+          sum = fma(x.x, y.x, sum);
+          sum = fma(x.y, y.y, sum);
+          sum = fma(x.z, y.z, sum);
+          sum = fma(x.w, y.w, sum);
+          scores[i * QUERIES + j] = sum;
+        }
+      }
+    }
+  }
+  uint mine = 0;  // number of the first score that this lane has in the end
+  ADD_ACROSS(0)
+  ADD_ACROSS(1)
+  ADD_ACROSS(2)
+  ADD_ACROSS(3)
+  ADD_ACROSS(4)
+  if (lane >= kScores) return;
+  [[unroll]] for (uint i = 0; i < (kScores + LANES - 1) / LANES; ++i) {
+    const uint key = (mine + i) / QUERIES * kGroups + group;
+    weights[key * QUERIES + (mine + i) % QUERIES] = scores[i];
   }
 }
 
@@ -170,7 +203,7 @@ void add_values() {
     if (j >= QUERIES) break;
     vec2 sum[kCouple];
     [[unroll]] for (uint c = 0; c < kCouple; ++c) sum[c] = acc[n * kCouple + c] * factors[j + c];
-    [[dont_unroll]] for (uint first = 0; first < MOE_ATTEND_BLOCK; first += 4) {
+    [[dont_unroll]] for (uint first = 0; first < kBlock; first += 4) {
       [[unroll]] for (uint key = first; key < first + 4; ++key) {
         const vec2 value = block_value(key, pair);
         [[unroll]] for (uint c = 0; c < kCouple; ++c) {
@@ -219,62 +252,79 @@ bool is_last(uint used) {
 void find_factors(uint used) {
   const uint j = thread_id() / 8;
   if (j >= heads) return;
+  const uint own = thread_id() % 8;
+  vec2 stats[MOE_ATTEND_SPLITS / 8];
   float most = kLeast;
-  for (uint s = thread_id() % 8; s < used; s += 8) {
-    most = max(most, SharedF32x2(args.stats).v[split_at(j, s)].x);
+  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) {
+    stats[n] = vec2(kLeast, 0.0);
+    if (own + 8 * n < used) stats[n] = SharedF32x2(args.stats).v[split_at(j, own + 8 * n)];
   }
+  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) most = max(most, stats[n].x);
   most = lanes8_top(most);
   float total = 0.0;
-  for (uint s = thread_id() % 8; s < used; s += 8) {
-    const vec2 stats = SharedF32x2(args.stats).v[split_at(j, s)];
-    const float factor = exact_exp(stats.x - most);
-    split_factors[s * QUERIES + j] = factor;
-    total = fma(factor, stats.y, total);
+  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) {
+    if (8 * n >= used) break;
+    const float factor = exact_exp(stats[n].x - most);
+    if (own + 8 * n < used) split_factors[(own + 8 * n) * QUERIES + j] = factor;
+    total = fma(factor, stats[n].y, total);
   }
   total = lanes8_sum(total);
-  if (thread_id() % 8 == 0) sums[j] = total;
+  if (own == 0) sums[j] = total;
 }
 
-// The splits' values in order, four of a head for each thread; gated.
+vec4 split_values[kAtOnce];
+
+// Four values of a head, of the splits from `first` on.
+void load_splits(uint unit, uint first, uint used) {
+  const uint j = unit / (HEAD_DIM / 4);
+  [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
+    const uint split = min(first + i, used - 1);
+    split_values[i] =
+        SharedF32x4(args.values).v[split_at(j, split) * (HEAD_DIM / 4) + unit % (HEAD_DIM / 4)];
+  }
+}
+
+vec4 load_gate(uint unit) {
+  const uint head = first_head + unit / (HEAD_DIM / 4);
+  const uint at = row * args.q_stride + head * args.q_step + HEAD_DIM;
+  return args.has_gate != 0 ? F32x4(args.q).v[at / 4 + unit % (HEAD_DIM / 4)] : vec4(0.0);
+}
+
+// The splits' values in order, four of a head for each thread; gated. Those of the first splits are
+// loaded before the factors are known.
 void merge(uint used) {
-  for (uint unit = thread_id(); unit < heads * (HEAD_DIM / 4); unit += kThreads) {
-    const uint j = unit / (HEAD_DIM / 4);
-    const uint at = unit % (HEAD_DIM / 4);
-    vec4 gate = vec4(0.0);
-    if (args.has_gate != 0) {
-      const uint gate_at = row * args.q_stride + (first_head + j) * args.q_step + HEAD_DIM;
-      gate = F32x4(args.q).v[gate_at / 4 + at];
+  const uint units = heads * (HEAD_DIM / 4);
+  load_splits(min(thread_id(), units - 1), 0, used);
+  vec4 gate = load_gate(min(thread_id(), units - 1));
+  find_factors(used);
+  barrier();
+  [[dont_unroll]] for (uint unit = thread_id(); unit < units; unit += kThreads) {
+    if (unit != thread_id()) {
+      load_splits(unit, 0, used);
+      gate = load_gate(unit);
     }
+    const uint j = unit / (HEAD_DIM / 4);
     vec4 sum = vec4(0.0);
     [[dont_unroll]] for (uint first = 0; first < used; first += kAtOnce) {
-      vec4 values[kAtOnce];
-      [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
-        const uint split = min(first + i, used - 1);
-        values[i] = SharedF32x4(args.values).v[split_at(j, split) * (HEAD_DIM / 4) + at];
-      }
+      if (first != 0) load_splits(unit, first, used);
       [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
         if (first + i < used) {
-          sum = fma(vec4(split_factors[(first + i) * QUERIES + j]), values[i], sum);
+          sum = fma(vec4(split_factors[(first + i) * QUERIES + j]), split_values[i], sum);
         }
       }
     }
-    sum /= sums[j];
+    sum *= 1.0 / sums[j];
     if (args.has_gate != 0) {
       sum *= vec4(sigmoid(gate.x), sigmoid(gate.y), sigmoid(gate.z), sigmoid(gate.w));
     }
-    args.attended.v[(row * args.num_heads + first_head + j) * (HEAD_DIM / 4) + at] = sum;
+    const uint head = row * args.num_heads + first_head + j;
+    args.attended.v[head * (HEAD_DIM / 4) + unit % (HEAD_DIM / 4)] = sum;
   }
 }
 
 void main() {
   row = gl_WorkGroupID.z;
   const BatchRow place = args.rows.v[row];
-  if (place.live == 0) return;
-  const uint seen = place.position + 1;
-  const uint blocks = (seen + MOE_ATTEND_BLOCK - 1) / MOE_ATTEND_BLOCK;
-  const uint share = max((blocks + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x, args.least_blocks);
-  const uint used = (blocks + share - 1) / share;
-  if (gl_WorkGroupID.x >= used) return;
   const uint shared_by = args.num_heads / args.kv_heads;
   const uint tiles = (shared_by + QUERIES - 1) / QUERIES;
   const uint first_query = gl_WorkGroupID.y % tiles * QUERIES;
@@ -283,27 +333,31 @@ void main() {
   heads = min(QUERIES, shared_by - first_query);
   lane = thread_id() % LANES;
   group = thread_id() / LANES;
-  cache = args.caches.v[place.slice];
   load_queries();
+  if (place.live == 0) return;
+  const uint seen = place.position + 1;
+  const uint blocks = (seen + kBlock - 1) / kBlock;
+  const uint share = (blocks + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x;
+  const uint used = (blocks + share - 1) / share;
+  if (gl_WorkGroupID.x >= used) return;
+  cache = args.caches.v[place.slice];
   if (thread_id() < QUERIES) {
     tops[thread_id()] = kLeast;
     sums[thread_id()] = 0.0;
   }
   [[unroll]] for (uint n = 0; n < kUnits * kCouple; ++n) acc[n] = vec2(0.0);
-  barrier();
-  const uint begin = gl_WorkGroupID.x * share * MOE_ATTEND_BLOCK;
-  const uint end = min(seen, begin + share * MOE_ATTEND_BLOCK);
-  [[dont_unroll]] for (uint first = begin; first < end; first += MOE_ATTEND_BLOCK) {
-    score_block(first, end - 1);
+  const uint begin = gl_WorkGroupID.x * share * kBlock;
+  const uint end = min(seen, begin + share * kBlock);
+  [[dont_unroll]] for (uint first = begin; first < end; first += kBlock) {
+    load_block(first, end - 1);
+    barrier();
+    score_block();
+    share_values();
     barrier();
     weigh_block(end - first);
     barrier();
     add_values();
-    barrier();
   }
   write_split();
-  if (!is_last(used)) return;
-  find_factors(used);
-  barrier();
-  merge(used);
+  if (is_last(used)) merge(used);
 }

@@ -36,15 +36,16 @@ struct QkPrepareArgs {
   float clip; /* infinite: no limit */
 };
 
-/* Keys that a work group of attend takes at once, and the most splits of the keys. */
-#define MOE_ATTEND_BLOCK 16
+/* Keys that a work group of attend takes at once, half as many where they are float32, so that their
+   values fit shared memory; and the most splits of the keys. */
+#define MOE_ATTEND_BLOCK 32
 #define MOE_ATTEND_SPLITS 64
 
 /* One token's attention over a part of the keys; the last work group of some heads merges the splits
    in order. Grid: splits, kv_heads * ceil(heads per kv head / queries), rows. Further constants: 3
-   lanes of a key (a power of two from 8 to the subgroup's size), 4 queries of a work group (1, 2, 4 or
+   lanes of a key (a power of two from 8 to 32, at most the subgroup), 4 queries of a work group (1, 2, 4 or
    8). Threads: 8 * lanes. Keys are split in whole blocks, so results depend on the row's position, the
-   number of splits, least_blocks and these constants alone. */
+   number of splits and these constants alone. */
 struct AttendArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(F32) q;
@@ -57,7 +58,6 @@ struct AttendArgs {
   uint q_step;
   uint num_heads;
   uint kv_heads;
-  uint least_blocks; /* of a split that has any */
   uint has_gate;
 };
 

@@ -210,7 +210,6 @@ class FewRowsPath final : public Path {
                            .q_step = step,
                            .num_heads = c_.num_heads,
                            .kv_heads = c_.num_kv_heads,
-                           .least_blocks = kLeastAttendBlocks,
                            .has_gate = weights.spec.has_gate ? 1U : 0U},
         {cut.splits, c_.num_kv_heads * cut.tiles, shape.rows});
     list.barrier();

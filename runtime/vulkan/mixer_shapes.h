@@ -21,24 +21,20 @@ struct AttendShape {
   std::uint32_t threads() const { return 8 * lanes; }
 };
 
-// Blocks of keys that a split has at least: the merge of many costs more than a second block.
-constexpr std::uint32_t kLeastAttendBlocks = 2;
-
 // `context`: most keys of a sequence. Enough work groups to fill a large GPU with one row; no more
 // splits than there can be. subgroup_size: 8 … 128.
 inline AttendShape attend_shape(std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t head_dim,
                                 std::uint32_t subgroup_size, std::uint64_t context) {
   constexpr std::uint32_t kMostLanes = 32;
   constexpr std::uint32_t kMostQueries = 4;
-  constexpr std::uint32_t kWorkGroups = 128;
-  constexpr std::uint64_t kKeys = std::uint64_t{kLeastAttendBlocks} * MOE_ATTEND_BLOCK;
+  constexpr std::uint32_t kWorkGroups = 256;  // two on each processor
   const std::uint32_t shared_by = heads / kv_heads;
   AttendShape shape;
   shape.lanes =
       std::clamp(std::bit_floor((head_dim + 7) / 8), 8U, std::min(kMostLanes, subgroup_size));
   shape.queries = std::min(std::bit_ceil(shared_by), kMostQueries);
   shape.tiles = (shared_by + shape.queries - 1) / shape.queries;
-  const std::uint64_t most = (context + kKeys - 1) / kKeys;
+  const std::uint64_t most = (context + MOE_ATTEND_BLOCK - 1) / MOE_ATTEND_BLOCK;
   const std::uint32_t wanted =
       (kWorkGroups + kv_heads * shape.tiles - 1) / (kv_heads * shape.tiles);
   shape.splits = static_cast<std::uint32_t>(

@@ -60,7 +60,6 @@ struct DecodeShape {
   std::uint32_t lanes = 8;
   std::uint32_t queries = 4;
   std::uint32_t splits = 3;
-  std::uint32_t least_blocks = 1;
 };
 
 class AttentionKernelsTest : public VulkanTest {
@@ -130,7 +129,6 @@ class AttentionKernelsTest : public VulkanTest {
                            .q_step = s.q_step(),
                            .num_heads = s.heads,
                            .kv_heads = s.kv_heads,
-                           .least_blocks = decode->least_blocks,
                            .has_gate = s.has_gate ? 1U : 0U},
         {decode->splits, s.kv_heads * ((shared_by + decode->queries - 1) / decode->queries), rows});
     run(list);
@@ -179,7 +177,7 @@ TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinition) {
   for (const AttentionShape& s : kShapes) {
     const AttendShape chosen =
         attend_shape(s.heads, s.kv_heads, s.head_dim, device().info().subgroup_size, 1000);
-    const DecodeShape decode{chosen.lanes, chosen.queries, chosen.splits, kLeastAttendBlocks};
+    const DecodeShape decode{chosen.lanes, chosen.queries, chosen.splits};
     for (const std::uint32_t position : {0U, 31U, 130U, 900U}) {
       check(s, KvEncoding::kBfloat16, position, 2, &decode);
     }
@@ -205,7 +203,7 @@ TEST_F(AttentionKernelsTest, ShapesFitDevices) {
     EXPECT_EQ(shape.lanes, std::min(32U, subgroup));
     EXPECT_EQ(shape.queries, 4U);
     EXPECT_EQ(shape.tiles, 2U);
-    EXPECT_EQ(shape.splits, 32U);
+    EXPECT_EQ(shape.splits, 64U);
   }
   EXPECT_EQ(attend_shape(5, 1, 8, 32, 1).splits, 1U);
   EXPECT_EQ(attend_shape(12, 1, 64, 32, 4096).tiles, 3U);
