@@ -204,26 +204,14 @@ class FewRowsPath final : public Path {
                            .caches = p_.tables.states(layer),
                            .values = s_.split_values,
                            .stats = s_.split_stats,
+                           .arrived = s_.arrived_heads,
+                           .attended = s_.mixed,
                            .q_stride = c_.num_heads * step,
                            .q_step = step,
                            .num_heads = c_.num_heads,
-                           .kv_heads = c_.num_kv_heads},
+                           .kv_heads = c_.num_kv_heads,
+                           .has_gate = weights.spec.has_gate ? 1U : 0U},
         {cut.splits, c_.num_kv_heads * cut.tiles, shape.rows});
-    list.barrier();
-    list.dispatch(
-        p_.kernels.get("attend_combine", {groups_of(c_.head_dim, 64) * 64, c_.head_dim, encoding}),
-        shader::AttendCombineArgs{.rows = p_.tables.rows(),
-                                  .q = s_.projected,
-                                  .values = s_.split_values,
-                                  .stats = s_.split_stats,
-                                  .attended = s_.mixed,
-                                  .q_stride = c_.num_heads * step,
-                                  .q_step = step,
-                                  .num_heads = c_.num_heads,
-                                  .splits = cut.splits,
-                                  .block = cut.block(),
-                                  .has_gate = weights.spec.has_gate ? 1U : 0U},
-        {c_.num_heads, shape.rows, 1});
     list.barrier();
   }
 

@@ -50,6 +50,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   size_ = std::exchange(other.size_, 0);
   taken_ = std::exchange(other.taken_, 0);
   mapped_ = std::exchange(other.mapped_, nullptr);
+  is_device_local_ = other.is_device_local_;
   return *this;
 }
 
@@ -274,7 +275,7 @@ std::optional<std::uint32_t> VulkanDevice::memory_type(std::uint32_t allowed,
       break;
     case MemoryKind::kUpload:
       // Small and read once a token: in the device's memory where the host can write there.
-      wishes = {kHost | VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kHost};
+      wishes = {force_staging_ ? kHost : kHost | VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kHost};
       break;
     case MemoryKind::kReadback:
       wishes = {kHost | VK_MEMORY_PROPERTY_HOST_CACHED_BIT, kHost};
@@ -321,6 +322,7 @@ Result<DeviceBuffer> VulkanDevice::allocate(std::uint64_t bytes, MemoryKind kind
   api_->vkGetBufferMemoryRequirements(device_, buffer.buffer_, &needs);
   const std::optional<std::uint32_t> type = memory_type(needs.memoryTypeBits, kind);
   if (!type.has_value()) return vulkan_error(wanted.c_str(), VK_ERROR_FEATURE_NOT_PRESENT);
+  buffer.is_device_local_ = (memory_flags(*type) & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT) != 0;
   const VkMemoryAllocateFlagsInfo flags{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
                                         .pNext = nullptr,
                                         .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,

@@ -78,6 +78,8 @@ class DeviceBuffer {
   std::uint64_t size() const { return size_; }
   // The host's view; null where there is none. Coherent.
   std::byte* mapped() const { return mapped_; }
+  // Whether it lies in the device's own memory.
+  bool is_device_local() const { return is_device_local_; }
   VkBuffer handle() const { return buffer_; }
 
  private:
@@ -85,6 +87,7 @@ class DeviceBuffer {
   void release();
 
   VulkanDevice* device_ = nullptr;
+  bool is_device_local_ = false;
   VkBuffer buffer_ = VK_NULL_HANDLE;
   VkDeviceMemory memory_ = VK_NULL_HANDLE;
   std::uint64_t address_ = 0;
