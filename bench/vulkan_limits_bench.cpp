@@ -17,6 +17,7 @@
 #include "runtime/vulkan/vulkan_device.h"
 #include "runtime/vulkan/weight_kernels.h"
 #include "shaders/matvec_args.h"
+#include "shaders/matvec_fixed_args.h"
 #include "shaders/read_sum_args.h"
 #include "shaders/rms_norm_args.h"
 #include "shaders/route_args.h"
@@ -86,6 +87,18 @@ struct Kernels {
           kernel,
           shader::ReadSumArgs{
               .data = memory.address() + (1 << 20), .sums = memory.address(), .vectors = vectors},
+          {groups, 1, 1});
+    };
+  }
+  // A program that does next to nothing, with so many threads, bytes of shared memory and groups.
+  Record probe(std::uint32_t threads, std::uint32_t shared, std::uint32_t groups,
+               std::uint32_t variant) {
+    const VulkanKernel& kernel = set.get("switch_probe", {threads, shared / 4, variant});
+    return [this, &kernel, groups](CommandList& list, std::uint32_t /*run*/) {
+      list.dispatch(
+          kernel,
+          shader::ReadSumArgs{
+              .data = memory.address() + (1 << 20), .sums = memory.address(), .vectors = 1},
           {groups, 1, 1});
     };
   }
@@ -191,6 +204,68 @@ struct Kernels {
         };
   }
 
+  // What the driver says of the machine code of a program.
+  void print_code(std::string_view shader, const std::vector<std::uint32_t>& constants) {
+    const VulkanKernel& kernel = set.get(shader, constants);
+    need(set.status());
+    std::printf("%-16.*s %s\n", static_cast<int>(shader.size()), shader.data(),
+                device.kernel_statistics(kernel).c_str());
+  }
+  // Of the programs of a decoded token, in the shape of a model with 256 experts.
+  void print_codes() {
+    for (const char* name : {"q4_0", "q4"}) {
+      WeightFormat format{.id = *qformat_from_name(name)};
+      if (is_affine(format)) format.group_size = 64;
+      const auto shape = [&](const WeightRows& w, std::uint32_t threads) {
+        WeightKernelShape cut = usual_shape(w, device.info());
+        cut.threads = threads;
+        return cut;
+      };
+      const WeightRows hidden{.format = format, .cols = 2048, .alignment = 2};
+      const WeightRows mixed{.format = format, .cols = 4096, .alignment = 2};
+      const WeightRows width{.format = format, .cols = 512, .alignment = 2};
+      const VulkanDeviceInfo& info = device.info();
+      print_code(shader_name("matvec", format),
+                 matvec_constants(hidden, shape(hidden, 512), info, {.has_norm = true}));
+      print_code(shader_name("matvec", format),
+                 matvec_constants(mixed, shape(mixed, 512), info, {.adds = true}));
+      auto router = matvec_constants(hidden, shape(hidden, 1024), info, {.has_norm = true});
+      router.insert(router.end(), {256, 8});
+      print_code(shader_name("router", format), router);
+      print_code(shader_name("gate_up", format),
+                 gate_up_constants(hidden, usual_shape(hidden, info), info, {.has_norm = true}));
+      print_code(shader_name("down", format),
+                 down_constants(width, usual_down_shape(width, info, 9, 8), info,
+                                {.slots = 9, .block_rows = 8}));
+      for (const std::uint32_t rows : {1U, 2U}) {
+        WeightKernelShape cut = fixed_shape(hidden, info, 1);
+        cut.rows = rows;
+        print_code(shader_name("gate_up_fixed", format),
+                   gate_up_constants(hidden, cut, info, {.has_norm = true}));
+        for (const std::uint32_t steps : {1U, 2U}) {
+          cut.threads = 512;
+          cut.steps = steps;
+          print_code(shader_name("matvec_fixed", format),
+                     matvec_fixed_constants(hidden, cut, info, {.has_norm = true}, true, 1e-6F));
+        }
+      }
+      print_code(shader_name("matvec_fixed", format),
+                 matvec_fixed_constants(mixed, {.threads = 512, .rows = 1, .steps = 2}, info,
+                                        {.adds = true}, false, 1e-6F));
+      print_code(shader_name("router_fixed", format), router);
+      for (const std::uint32_t steps : {1U, 2U, 3U}) {
+        print_code(shader_name("down_fixed", format),
+                   down_constants(width, {.threads = 512, .rows = 1, .steps = steps}, info,
+                                  {.slots = 9, .block_rows = 8}));
+      }
+    }
+    print_code("delta_step", {512, 128, 128, 4, 2});
+    print_code("route", {256, 256, 8});
+    print_code("attend", {256, 256, 2, 32, 4});
+    print_code("attend_combine", {256, 256, 2});
+    print_code("qk_prepare", {256, 256, 2});
+  }
+
   // Bytes a second of the product with one matrix of about 1 GiB, all its components read once.
   double read_matrix(const WeightFormat& format, std::uint32_t cols) {
     const std::uint64_t row = matrix_bytes(format, 1, cols)->total();
@@ -224,16 +299,82 @@ struct Kernels {
     return static_cast<double>(bytes.total()) / seconds_of(device, list);
   }
 
+  // The same with inputs in fixed point.
+  double read_matrix_fixed(const WeightFormat& format, std::uint32_t cols,
+                           const WeightKernelShape& cut) {
+    const std::uint64_t row = matrix_bytes(format, 1, cols)->total();
+    const auto rows = static_cast<std::uint32_t>((std::uint64_t{1} << 30) / row);
+    const MatrixBytes bytes = *matrix_bytes(format, rows, cols);
+    const WeightRows weights{.format = format,
+                             .cols = cols,
+                             .alignment = row_alignment(format, cols, 256),
+                             .rows = rows};
+    const VulkanKernel& kernel =
+        set.get(shader_name("matvec_fixed", format),
+                matvec_fixed_constants(weights, cut, device.info(), {}, false, 1e-6F));
+    need(set.status());
+    const std::vector<std::uint16_t> tables = weight_tables();
+    need(device.upload(memory, 16 << 20, std::as_bytes(std::span(tables))));
+    const auto units = [](std::uint64_t of) {
+      return static_cast<std::uint32_t>((of + MOE_FIXED_UNIT - 1) / MOE_FIXED_UNIT);
+    };
+    CommandList list(device);
+    list.dispatch(kernel,
+                  shader::MatvecFixedArgs{.base = memory.address() + (128 << 20),
+                                          .x = memory.address() + (1 << 20),
+                                          .factor = 0,
+                                          .y = memory.address() + (32 << 20),
+                                          .indices = 0,
+                                          .tables = memory.address() + (16 << 20),
+                                          .codes = {0},
+                                          .scales = {units(bytes[Component::kCodes])},
+                                          .biases = {units(bytes[Component::kCodes]) +
+                                                     units(bytes[Component::kScales])},
+                                          .rows = {rows},
+                                          .y_at = {},
+                                          .y_stride = rows},
+                  {groups_for_rows(cut, rows, device.info()), 1, 1});
+    return static_cast<double>(bytes.total()) / seconds_of(device, list);
+  }
+
   VulkanDevice& device;
   KernelSet set;
   std::vector<DeviceBuffer> blocks;
   DeviceBuffer memory;
 };
 
+// Pairs of programs in turn: what a switch between them costs depends on what they have in common.
+void print_switches(Kernels& k) {
+  struct Probe {
+    std::uint32_t threads, shared, groups;
+  };
+  const std::vector<Probe> probes{{256, 64, 132},    {256, 1024, 132},  {256, 4096, 132},
+                                  {256, 8192, 132},  {256, 16384, 132}, {256, 32768, 132},
+                                  {512, 1024, 132},  {512, 8192, 132},  {512, 16384, 132},
+                                  {1024, 1024, 132}, {1024, 8192, 132}, {1024, 16384, 132},
+                                  {1024, 32768, 132}};
+  for (const Probe& a : probes) {
+    for (const Probe& b : probes) {
+      CommandList list(k.device);
+      const Record first = k.probe(a.threads, a.shared, a.groups, 0);
+      const Record second = k.probe(b.threads, b.shared, b.groups, 1);
+      for (std::uint32_t i = 0; i < kRepeats; ++i) {
+        first(list, i);
+        list.barrier();
+        second(list, i);
+        list.barrier();
+      }
+      std::printf("%5.2f ", 1e6 * seconds_of(k.device, list) / kRepeats / 2);
+    }
+    std::printf(" %u threads %u bytes\n", a.threads, a.shared);
+  }
+}
+
 void run() {
-  const auto device = need(VulkanDevice::open({}));
+  const auto device = need(VulkanDevice::open({.wants_code_sizes = true}));
   std::printf("%s, %s\n", device->info().name.c_str(), device->info().driver.c_str());
   Kernels k(*device);
+  k.print_codes();
   CommandList empty(*device);
   std::printf("%-44s %8.2f us\n", "empty submission", 1e6 * seconds_of(*device, empty));
   const Record tiny = k.read(1, 1);
@@ -242,6 +383,7 @@ void run() {
   const Record small = k.matvec(QFormatId::kQ4, 256, 2048, true);
   const Record out = k.matvec(QFormatId::kQ4, 2048, 4096, false);
   const Record in = k.matvec(QFormatId::kQ4, 8192, 2048, true);
+  print_switches(k);
   report(*device, "read 16 bytes, no barrier", {tiny}, false);
   report(*device, "read 16 bytes", {tiny});
   report(*device, "read 16 MiB", {k.read(1 << 20, 1056)});
@@ -283,6 +425,22 @@ void run() {
     const double rate = k.read_matrix(format, 2048);
     std::printf("matvec_%-8s 1 GiB %8.1f GB/s, %5.1f %% of that\n", name, rate / 1e9,
                 100 * rate / read_rate);
+  }
+  for (const char* name : {"q4", "q4_0", "q2", "iq3_xxs", "q8_0", "q4_k", "q6_k", "iq2_xxs",
+                           "iq2_s", "q2_k", "mxfp4", "iq4_xs"}) {
+    WeightFormat format{.id = *qformat_from_name(name)};
+    if (is_affine(format)) format.group_size = 64;
+    std::printf("matvec_fixed_%-8s", name);
+    for (const std::uint32_t threads : {256U, 512U}) {
+      for (const std::uint32_t rows : {1U, 2U, 4U}) {
+        for (const std::uint32_t steps : {1U, 2U}) {
+          const double rate = k.read_matrix_fixed(
+              format, 2048, {.threads = threads, .lanes = 32, .rows = rows, .steps = steps});
+          std::printf("  %ux%u %4.1f %%", rows, steps, 100 * rate / read_rate);
+        }
+      }
+    }
+    std::printf("\n");
   }
   report(*device, "tiny, norm", {tiny, norm});
   report(*device, "norm, route", {norm, route});

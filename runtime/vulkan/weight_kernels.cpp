@@ -20,6 +20,8 @@ constexpr std::uint64_t kFewOutputs = 1024;
 constexpr std::uint64_t kManyTiles = 200;
 // Bytes of shared memory that the programs use beside inputs and tables.
 constexpr std::uint64_t kOtherSharedBytes = 512;
+// The same with what makes the choices of up to 1024 experts.
+constexpr std::uint64_t kRouterSharedBytes = 6144;
 
 std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
@@ -163,6 +165,48 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
       dot_constants(weights, shape, inputs_fit(weights, options.slots, products, device), false);
   constants.insert(constants.end(), {options.slots, options.by_kind ? 1U : 0U, options.block_rows,
                                      options.slots_apart ? 1U : 0U});
+  return constants;
+}
+
+bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
+                        const VulkanDeviceInfo& device) {
+  if (!device.has_integer_dot) return false;
+  switch (weights.format.id) {
+    case QFormatId::kF32:
+    case QFormatId::kF16:
+    case QFormatId::kBf16:
+    case QFormatId::kIq1S:
+    case QFormatId::kIq1M:
+    case QFormatId::kTq10:
+    case QFormatId::kTq20:
+    case QFormatId::kQ10:
+    case QFormatId::kQ20:
+      return false;
+    default:
+      break;
+  }
+  // Of 16 inputs 32 bytes, a scale and a sum.
+  const std::uint64_t bytes = std::uint64_t{slots} * weights.cols / 16 * 40 +
+                              table_bytes(weights.format.id) + kRouterSharedBytes;
+  return weights.cols % 32 == 0 && bytes <= device.shared_bytes;
+}
+
+WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
+                              std::uint64_t products) {
+  WeightKernelShape shape = usual_shape(weights, device);
+  const std::uint64_t chunks = divide_up(weights.cols, chunk_weights(weights.format.id));
+  shape.steps = chunks > shape.lanes ? 2 : 1;
+  shape.rows = products > kMostProductThreads / shape.lanes ? 2 : 1;
+  return shape;
+}
+
+std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
+                                                  const WeightKernelShape& shape,
+                                                  const VulkanDeviceInfo& device,
+                                                  const MatvecOptions& options, bool is_several,
+                                                  float epsilon) {
+  std::vector<std::uint32_t> constants = matvec_constants(weights, shape, device, options);
+  constants.insert(constants.end(), {is_several ? 1U : 0U, std::bit_cast<std::uint32_t>(epsilon)});
   return constants;
 }
 

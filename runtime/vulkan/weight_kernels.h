@@ -76,6 +76,21 @@ std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
 std::vector<std::uint32_t> down_constants(const WeightRows& weights, const WeightKernelShape& shape,
                                           const VulkanDeviceInfo& device,
                                           const DownOptions& options);
+// Whether the programs with inputs in fixed point (matvec_fixed, router_fixed, gate_up_fixed; of
+// `slots` slots down_fixed) compute such products on this device: those of the format's name with
+// "_fixed" before it.
+bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
+                        const VulkanDeviceInfo& device);
+// Of their shapes; `products`: rows of all matrices that a dispatch multiplies.
+WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
+                              std::uint64_t products);
+// Of matvec_fixed for one or several matrices; `epsilon` is the norm's. The other programs take the
+// constants of those with float inputs.
+std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
+                                                  const WeightKernelShape& shape,
+                                                  const VulkanDeviceInfo& device,
+                                                  const MatvecOptions& options, bool is_several,
+                                                  float epsilon);
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);
 
 // How a product of many rows is cut: a work group computes `outputs` rows of a matrix for up to
