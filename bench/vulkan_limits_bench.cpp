@@ -43,7 +43,11 @@ void need(const Status& status) {
 }
 
 double seconds_of(VulkanDevice& device, CommandList& list) {
-  need(device.run(list));
+  // Clocks fall while programs are compiled.
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    need(device.run(list));
+  } while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(60));
   std::vector<double> times;
   for (int i = 0; i < 7; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -431,9 +435,10 @@ void run() {
     WeightFormat format{.id = *qformat_from_name(name)};
     if (is_affine(format)) format.group_size = 64;
     std::printf("matvec_fixed_%-8s", name);
-    for (const std::uint32_t threads : {256U, 512U}) {
+    for (const std::uint32_t threads : {256U}) {
       for (const std::uint32_t rows : {1U, 2U, 4U}) {
         for (const std::uint32_t steps : {1U, 2U}) {
+          if (rows == 4 && steps == 2) continue;
           const double rate = k.read_matrix_fixed(
               format, 2048, {.threads = threads, .lanes = 32, .rows = rows, .steps = steps});
           std::printf("  %ux%u %4.1f %%", rows, steps, 100 * rate / read_rate);

@@ -50,16 +50,19 @@ void keep_word(uint row, uint v, vec4 four, float weight) {
   [[unroll]] for (uint lane = 1; lane < 8; lane *= 2) top = max(top, subgroupShuffleXor(top, lane));
   const float most = uintBitsToFloat(top);
   const float inverse = most > kLeastInput ? kMostFixed / most : 0.0;
-  const ivec4 q = ivec4(roundEven(four * inverse));
-  const uvec4 low = uvec4(q) & 255u;
-  const uvec4 high = uvec4(q + 128) & 0xFF00u;
+  // Rounded by adding 1.5 * 2^23: the lower bits of the sum are the number's. Of the pairs' bytes the
+  // lower halves count.
+  const ivec4 q = floatBitsToInt(fma(four, vec4(inverse), vec4(12582912.0)));
+  const ivec4 up = q + 128;
   const uvec2 place = chunk_place(v / 4 * 16);
   const uint at = place.y / 16 * INPUT_STRIDE + row * CHUNKS + place.x;
-  input_low[at][v % 4] = int(low.x | (low.y << 8) | (low.z << 16) | (low.w << 24));
-  input_high[at][v % 4] = int((high.x >> 8) | high.y | (high.z << 8) | (high.w << 16));
+  input_low[at][v % 4] =
+      (((q.x & 255) | (q.y << 8)) & 0xFFFF) | (((q.z & 255) | (q.w << 8)) << 16);
+  input_high[at][v % 4] =
+      ((((up.x >> 8) & 255) | (up.y & 0xFF00)) & 0xFFFF) | (((up.z >> 8) & 255) | (up.w & 0xFF00)) << 16;
   vec2 scale = vec2(most * (weight / kMostFixed), 0);
 #if HAS_SUMS
-  int sum = (q.x + q.y) + (q.z + q.w);
+  int sum = (q.x + q.y) + (q.z + q.w) - 4 * 0x4B400000;
   sum += subgroupShuffleXor(sum, 1);
   sum += subgroupShuffleXor(sum, 2);
   scale.y = scale.x * float(sum);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <span>
 #include <utility>
 #include <vector>
@@ -38,6 +40,9 @@ WeightKernelShape shape_with(const WeightRows& weights, const VulkanDeviceInfo& 
                              std::uint32_t threads) {
   WeightKernelShape shape = usual_shape(weights, device);
   shape.threads = threads;
+  if (threads == kRouterThreads) {
+    if (const char* t = std::getenv("CUT_R"); t != nullptr) shape.threads = std::strtoul(t, nullptr, 10);
+  }
   return shape;
 }
 
@@ -69,6 +74,19 @@ void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w,
   }
 }
 
+// EXPERIMENT
+void cut_by(const char* name, WeightKernelShape& cut, std::uint32_t* more = nullptr) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return;
+  unsigned t = 0, l = 0, r = 0, s = 0, m = 0;
+  if (std::sscanf(text, "%u,%u,%u,%u,%u", &t, &l, &r, &s, &m) < 4) return;
+  cut.threads = t;
+  cut.lanes = l;
+  cut.rows = r;
+  cut.steps = s;
+  if (more != nullptr && m > 0) *more = m;
+}
+
 // A matrix and where its product goes.
 struct Product {
   const DeviceMatrix* w = nullptr;
@@ -96,6 +114,7 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
   for (const Product& other : products.subspan(1)) all_rows += other.w->rows;
   WeightKernelShape cut = fixed_shape(weights, p.device, all_rows);
   cut.threads = kProductThreads;
+  cut_by(in.indices != 0 ? "CUT_H" : in.factor != 0 ? "CUT_P" : "CUT_O", cut);
   const VulkanKernel& kernel = weight_kernel(
       p, "matvec_fixed", weights,
       matvec_fixed_constants(
@@ -372,8 +391,9 @@ class FewRowsPath final : public Path {
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
-    const WeightKernelShape cut =
+    WeightKernelShape cut =
         is_fixed ? fixed_shape(weights, p_.device, 1) : usual_shape(weights, p_.device);
+    if (is_fixed) cut_by("CUT_G", cut);
     const VulkanKernel& kernel = weight_kernel(
         p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
         gate_up_constants(
@@ -419,13 +439,14 @@ class FewRowsPath final : public Path {
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     const WeightRows weights = weight_rows(w);
     const bool is_fixed = adds && has_fixed_products(weights, slots, p_.device);
-    const WeightKernelShape cut =
+    std::uint32_t block = kDownRows;
+    WeightKernelShape cut =
         is_fixed ? WeightKernelShape{.threads = kProductThreads, .rows = 1, .steps = 3}
                  : usual_down_shape(weights, p_.device, slots, kDownRows);
     const VulkanKernel& kernel = weight_kernel(p_, is_fixed ? "down_fixed" : "down", weights,
                                                down_constants(weights, cut, p_.device,
                                                               {.slots = slots,
-                                                               .block_rows = kDownRows,
+                                                               .block_rows = block,
                                                                .by_kind = experts.kind_table != 0,
                                                                .slots_apart = !adds}));
     list.dispatch(kernel,
@@ -445,7 +466,7 @@ class FewRowsPath final : public Path {
                                    .biases = count32(w.offset_of(Component::kBiases)),
                                    .act_stride = count32(w.cols),
                                    .y_stride = count32(w.rows)},
-                  {groups_of(w.rows, kDownRows), shape.rows, 1});
+                  {groups_of(w.rows, block), shape.rows, 1});
   }
 
   PathParts p_;
