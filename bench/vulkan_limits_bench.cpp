@@ -250,12 +250,12 @@ struct Kernels {
           cut.threads = 512;
           cut.steps = steps;
           print_code(shader_name("matvec_fixed", format),
-                     matvec_fixed_constants(hidden, cut, info, {.has_norm = true}, true, 1e-6F));
+                     matvec_fixed_constants(hidden, cut, info, {.has_norm = true}, 3, 1e-6F));
         }
       }
       print_code(shader_name("matvec_fixed", format),
                  matvec_fixed_constants(mixed, {.threads = 512, .rows = 1, .steps = 2}, info,
-                                        {.adds = true}, false, 1e-6F));
+                                        {.adds = true}, 0, 1e-6F));
       print_code(shader_name("router_fixed", format), router);
       for (const std::uint32_t steps : {1U, 2U, 3U}) {
         print_code(shader_name("down_fixed", format),
@@ -315,7 +315,7 @@ struct Kernels {
                              .rows = rows};
     const VulkanKernel& kernel =
         set.get(shader_name("matvec_fixed", format),
-                matvec_fixed_constants(weights, cut, device.info(), {}, false, 1e-6F));
+                matvec_fixed_constants(weights, cut, device.info(), {}, 0, 1e-6F));
     need(set.status());
     const std::vector<std::uint16_t> tables = weight_tables();
     need(device.upload(memory, 16 << 20, std::as_bytes(std::span(tables))));

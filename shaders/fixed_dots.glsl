@@ -25,26 +25,37 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
 int dot_of_bytes(int a, int b, spirv_literal int packed);
 int byte_dot(uint a, int b) { return dot_of_bytes(int(a), b, 0); }
 
+// Adds what an exact product is worth.
+void add_scaled(vec2 of_weights, vec2 of_inputs, int of_high, int of_low, inout float sum) {
+  sum = fma(of_weights.x * of_inputs.x, float(of_high * 256 + of_low), sum);
+#if HAS_SUMS
+  sum = fma(of_weights.y, of_inputs.y, sum);
+#endif
+}
+
 // Adds the products of chunks with the kept chunk `at`.
 void add_chunk(Chunk w[DOTS], uint at, inout float sums[DOTS]) {
+  int of_high[DOTS];
+  int of_low[DOTS];
   [[unroll]] for (uint part = 0; part < PARTS; ++part) {
     const ivec4 high = input_high[part * INPUT_STRIDE + at];
     const ivec4 low = input_low[part * INPUT_STRIDE + at];
-    const vec2 scale = input_scale[part * INPUT_STRIDE + at];
     [[unroll]] for (uint r = 0; r < DOTS; ++r) {
-      int of_high = 0;
-      int of_low = 0;
+      if (SHARES_SCALE == 0 || part == 0) of_high[r] = of_low[r] = 0;
       [[unroll]] for (uint i = 0; i < 4; ++i) {
         const uint bytes = part_word(w[r], part, i);
-        of_high += byte_dot(bytes, high[i]);
-        of_low += byte_dot(bytes, low[i]);
+        of_high[r] += byte_dot(bytes, high[i]);
+        of_low[r] += byte_dot(bytes, low[i]);
       }
-      const vec2 of_weights = byte_scale(w[r], part);
-      sums[r] = fma(of_weights.x * scale.x, float(of_high * 256 + of_low), sums[r]);
-#if HAS_SUMS
-      sums[r] = fma(of_weights.y, scale.y, sums[r]);
-#endif
+      if (SHARES_SCALE == 0) {
+        add_scaled(byte_scale(w[r], part), input_scale[part * INPUT_STRIDE + at], of_high[r],
+                   of_low[r], sums[r]);
+      }
     }
+  }
+  if (SHARES_SCALE == 0) return;
+  [[unroll]] for (uint r = 0; r < DOTS; ++r) {
+    add_scaled(byte_scale(w[r], 0), input_scale[at], of_high[r], of_low[r], sums[r]);
   }
 }
 

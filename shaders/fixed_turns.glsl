@@ -16,45 +16,58 @@ uint team_lanes() { return min(LANES, gl_SubgroupSize); }
 // Rows that a work group takes together.
 uint rows_at_once() { return gl_WorkGroupSize.x / team_lanes() * ROWS; }
 
-// Rows [first, count), of which the work groups take rows_at_once() in turns of `step`.
-void take_turns(uint first, uint count, uint step) {
+void load_steps(uint first, uint chunk, uint lanes, out Chunk w[STEPS][DOTS]) {
+  RowRef rows[DOTS];
+  find_rows(first, rows);
+  [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+    [[unroll]] for (uint r = 0; r < DOTS; ++r) {
+      w[step][r] = load_chunk(rows[r], min(chunk + step * lanes, CHUNKS - 1));
+    }
+  }
+}
+
+// Rows [first, count), of which the work group takes rows_at_once() in turns of `stride`. While a lane
+// multiplies its chunks, those of its next step or next rows are on their way; the first ones while
+// the inputs are kept.
+void take_turns(uint first, uint count, uint stride) {
   const uint lanes = team_lanes();
   const uint lane = gl_SubgroupInvocationID % lanes;
   first += thread_index() / lanes * ROWS;
-  // The first weights are on their way while the inputs are kept.
-  bool is_kept = false;
-  float after = 1;
-  [[dont_unroll]] do {
-    RowRef rows[DOTS];
-    find_rows(first, rows);
-    float sums[DOTS];
-    [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
-    uint chunk = lane;
-    [[dont_unroll]] do {
-      Chunk w[STEPS][DOTS];
-      [[unroll]] for (uint step = 0; step < STEPS; ++step) {
-        [[unroll]] for (uint r = 0; r < DOTS; ++r) {
-          w[step][r] = load_chunk(rows[r], min(chunk + step * lanes, CHUNKS - 1));
-        }
-      }
-      if (!is_kept) {
-        after = keep_inputs();
-        is_kept = true;
-      }
-      [[unroll]] for (uint step = 0; step < STEPS; ++step) {
-        if (chunk < CHUNKS) add_chunk(w[step], chunk, sums);
-        chunk += lanes;
-      }
-    } while (chunk < CHUNKS);
-    [[unroll]] for (uint r = 0; r < DOTS; ++r) {
-      [[dont_unroll]] for (uint other = 1; other < lanes; other *= 2) {
-        sums[r] += subgroupShuffleXor(sums[r], other);
-      }
-      sums[r] *= after;
+  uint chunk = lane;
+  Chunk w[STEPS][DOTS];
+  load_steps(first, chunk, lanes, w);
+  const float after = keep_inputs();
+  float sums[DOTS];
+  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
+  [[dont_unroll]] while (first < count) {
+    uint next = first;
+    uint next_chunk = chunk + STEPS * lanes;
+    const bool is_end = next_chunk - lane >= CHUNKS;
+    if (is_end) {
+      next += stride;
+      next_chunk = lane;
     }
-    store_rows(first, sums, lane);
-    first += step;
-  } while (first < count);
+    Chunk loaded[STEPS][DOTS];
+    if (next < count) load_steps(next, next_chunk, lanes, loaded);
+    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+      if (chunk + step * lanes < CHUNKS) add_chunk(w[step], chunk + step * lanes, sums);
+    }
+    if (is_end) {
+      [[unroll]] for (uint r = 0; r < DOTS; ++r) {
+        [[dont_unroll]] for (uint other = 1; other < lanes; other *= 2) {
+          sums[r] += subgroupShuffleXor(sums[r], other);
+        }
+        sums[r] *= after;
+      }
+      store_rows(first, sums, lane);
+      [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
+    }
+    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+      [[unroll]] for (uint r = 0; r < DOTS; ++r) w[step][r] = loaded[step][r];
+    }
+    first = next;
+    chunk = next_chunk;
+  }
 }
 
 #endif

@@ -11,7 +11,8 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
 layout(constant_id = 10) const uint ADDS = 0;      // to what y holds
 layout(constant_id = 11) const uint INDEXED = 0;   // rows of x are chosen by a list
-layout(constant_id = 12) const uint SEVERAL = 0;   // matrices
+// Of several matrices: how often a work group takes the next rows; 0: one matrix.
+layout(constant_id = 12) const uint TURNS = 0;
 layout(constant_id = 13) const float EPSILON = 0;  // of the norm
 
 layout(push_constant, scalar) uniform Push { MatvecFixedArgs args; };
@@ -52,9 +53,9 @@ void main() {
   const uint at_once = rows_at_once();
   uint group = gl_WorkGroupID.x;
   uint matrix = 0;
-  if (SEVERAL != 0) {
+  if (TURNS != 0) {
     [[dont_unroll]] while (matrix + 1 < MOE_FIXED_MATRICES) {
-      const uint groups = (args.rows[matrix] + at_once - 1) / at_once;
+      const uint groups = (args.rows[matrix] + at_once * TURNS - 1) / (at_once * TURNS);
       if (group < groups) break;
       group -= groups;
       ++matrix;
@@ -66,5 +67,10 @@ void main() {
   row_count = args.rows[matrix];
   y_at = gl_WorkGroupID.y * args.y_stride;
   if (matrix > 0) y_at = args.y_at[matrix - 1] + gl_WorkGroupID.y * row_count;
-  take_turns(group * at_once, row_count, gl_NumWorkGroups.x * at_once);
+  if (TURNS != 0) {
+    const uint first = group * (at_once * TURNS);
+    take_turns(first, min(row_count, first + at_once * TURNS), at_once);
+  } else {
+    take_turns(group * at_once, row_count, gl_NumWorkGroups.x * at_once);
+  }
 }

@@ -11,7 +11,7 @@ MOE_SHADER_STRUCTS
 
 /* Products of up to four matrices of one format and width with the same rows of inputs in fixed point,
    or one product added to y. Grid: of one matrix any number of work groups, of several those that take
-   all rows of the first at once, then those of the second …; rows of the batch. */
+   all rows of the first in TURNS turns, then those of the second …; rows of the batch. */
 struct MatvecFixedArgs {
   MOE_ADDRESS(Words) base;    /* what codes, scales and biases count from, in MOE_FIXED_UNIT bytes */
   MOE_ADDRESS(F32) x;         /* [batch][COLS], rows at multiples of 16 bytes */

@@ -19,6 +19,7 @@
 #include "shaders/matvec_fixed_args.h"
 #include "shaders/router_args.h"
 #include "shaders/swiglu_args.h"
+#include "shaders/warm_args.h"
 
 namespace moepack {
 namespace {
@@ -26,6 +27,8 @@ namespace {
 constexpr std::uint32_t kDownRows = 8;  // of a work group
 // Threads of a work group, which norms the inputs for all of its rows.
 constexpr std::uint32_t kProductThreads = 512;
+// Of one product's groups together.
+constexpr std::uint32_t kMostGroupsThreads = 264 * 512;
 constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
 
 // A product with the residual stream or with what the mixer gave.
@@ -115,11 +118,14 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
   WeightKernelShape cut = fixed_shape(weights, p.device, all_rows);
   cut.threads = kProductThreads;
   cut_by(in.indices != 0 ? "CUT_H" : in.factor != 0 ? "CUT_P" : "CUT_O", cut);
+  const std::uint32_t at_once = cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
+  const std::uint32_t turns =
+      is_several ? groups_of(groups_of(all_rows, at_once), kMostGroupsThreads / cut.threads) : 0;
   const VulkanKernel& kernel = weight_kernel(
       p, "matvec_fixed", weights,
       matvec_fixed_constants(
           weights, cut, p.device,
-          {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}, is_several,
+          {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}, turns,
           p.config.rms_norm_eps));
   shader::MatvecFixedArgs args{.base = 0,
                                .x = in.x,
@@ -155,9 +161,8 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
     args.biases[i] = units(Component::kBiases);
     args.rows[i] = count32(of.count);
     if (i > 0) args.y_at[i - 1] = count32((products[i].y - args.y) / sizeof(float));
-    const std::uint32_t at_once =
-        cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
-    groups += is_several ? groups_of(of.count, at_once) : groups_for_rows(cut, of.count, p.device);
+    groups += is_several ? groups_of(of.count, std::uint64_t{at_once} * turns)
+                         : groups_for_rows(cut, of.count, p.device);
   }
   list.dispatch(kernel, args, {groups, rows, 1});
 }
@@ -186,6 +191,34 @@ void record_products(const PathParts& p, CommandList& list, std::span<const Prod
     products = products.subspan(count);
   }
 }
+
+// What the next kernels read, which memory has time for now.
+class Warming {
+ public:
+  void add(const DeviceMatrix& w) {
+    if (w.pieces.size() != 1) return;
+    const DeviceRows& piece = w.pieces.front();
+    const auto bytes = matrix_bytes(w.format, piece.count, w.cols);
+    if (!bytes.has_value()) return;
+    for (std::size_t c = 0; c < kComponents; ++c) {
+      const auto vectors = count32(bytes->values[c] / 16);
+      if (piece.address.values[c] == 0 || vectors == 0 || count_ == MOE_WARM_RANGES) continue;
+      args_.data[count_] = piece.address.values[c];
+      args_.vectors[count_++] = vectors;
+    }
+  }
+  void record(const PathParts& p, CommandList& list) {
+    if (count_ == 0) return;
+    args_.sink = p.scratch.activated;
+    static const std::uint32_t groups = std::getenv("WARMG") != nullptr ? std::strtoul(std::getenv("WARMG"), nullptr, 10) : 132;
+    list.dispatch(p.kernels.get("warm", {256}), args_, {groups, count_, 1});
+  }
+
+ private:
+  shader::WarmArgs args_{};
+  std::uint32_t count_ = 0;
+};
+int warm_bits() { static const int bits = std::getenv("WARM") != nullptr ? std::atoi(std::getenv("WARM")) : 0; return bits; }
 
 class FewRowsPath final : public Path {
  public:
@@ -227,6 +260,7 @@ class FewRowsPath final : public Path {
     if (moe.has_shared) {
       record_router(list, moe.shared_expert_gate, s_.shared_logits, groups, shape, layer);
     }
+    warm_mixer(list, shape, layer + 1, 1);
     list.barrier();
   }
 
@@ -253,6 +287,7 @@ class FewRowsPath final : public Path {
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const LayerExperts& experts = p_.experts.layer(layer);
     const bool is_one = experts.kinds.size() == 1;
+    warm_mixer(list, shape, layer + 1, 4);
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       down(list, shape, layer, kind, is_one);
     }
@@ -263,6 +298,30 @@ class FewRowsPath final : public Path {
   }
 
  private:
+  void warm_mixer(CommandList& list, const BatchShape& shape, std::uint32_t layer, int bit) {
+    if ((warm_bits() & bit) == 0 || layer >= p_.weights.layers.size() || shape.rows > 1) return;
+    const DeviceLayer& weights = p_.weights.layers[layer];
+    Warming next;
+    if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
+      next.add(attention->q);
+      next.add(attention->k);
+      next.add(attention->v);
+    } else {
+      const auto& delta = std::get<DeviceDelta>(weights.mixer);
+      next.add(delta.in_qkv);
+      next.add(delta.in_z);
+    }
+    next.record(p_, list);
+  }
+  void warm_output(CommandList& list, const BatchShape& shape, const DeviceMatrix& w,
+                   std::uint32_t layer, int bit) {
+    if ((warm_bits() & bit) == 0 || shape.rows > 1) return;
+    Warming next;
+    next.add(w);
+    next.add(p_.weights.layers[layer].moe.router);
+    next.record(p_, list);
+  }
+
   std::uint32_t router_groups(const DeviceMatrix& w) const {
     std::uint32_t groups = 0;
     for (const DeviceRows& piece : w.pieces) {
@@ -320,6 +379,7 @@ class FewRowsPath final : public Path {
   void attend(CommandList& list, const DeviceAttention& weights, const BatchShape& shape,
               std::uint32_t layer) {
     record_qk_prepare(p_, list, shape, layer);
+    warm_output(list, shape, weights.o, layer, 2);
     list.barrier();
     const AttendShape& cut = p_.attend;
     const std::uint32_t step = query_step(c_, weights.spec);
@@ -378,6 +438,7 @@ class FewRowsPath final : public Path {
                                         .is_tiled = weights.tiled_v_heads ? 1U : 0U,
                                         .eps = c_.rms_norm_eps},
                   {c_.linear_value_heads, shape.slices, 1});
+    warm_output(list, shape, weights.out, layer, 2);
     list.barrier();
   }
 

@@ -203,10 +203,10 @@ WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo&
 std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
                                                   const WeightKernelShape& shape,
                                                   const VulkanDeviceInfo& device,
-                                                  const MatvecOptions& options, bool is_several,
+                                                  const MatvecOptions& options, std::uint32_t turns,
                                                   float epsilon) {
   std::vector<std::uint32_t> constants = matvec_constants(weights, shape, device, options);
-  constants.insert(constants.end(), {is_several ? 1U : 0U, std::bit_cast<std::uint32_t>(epsilon)});
+  constants.insert(constants.end(), {turns, std::bit_cast<std::uint32_t>(epsilon)});
   return constants;
 }
 

@@ -84,12 +84,13 @@ bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
 // Of their shapes; `products`: rows of all matrices that a dispatch multiplies.
 WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                               std::uint64_t products);
-// Of matvec_fixed for one or several matrices; `epsilon` is the norm's. The other programs take the
+// Of matvec_fixed for one matrix (`turns` 0) or several, of which a work group takes its next rows
+// that often; `epsilon` is the norm's. The other programs take the
 // constants of those with float inputs.
 std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
                                                   const WeightKernelShape& shape,
                                                   const VulkanDeviceInfo& device,
-                                                  const MatvecOptions& options, bool is_several,
+                                                  const MatvecOptions& options, std::uint32_t turns,
                                                   float epsilon);
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);
 
