@@ -94,18 +94,6 @@ struct Kernels {
           {groups, 1, 1});
     };
   }
-  // A program that does next to nothing, with so many threads, bytes of shared memory and groups.
-  Record probe(std::uint32_t threads, std::uint32_t shared, std::uint32_t groups,
-               std::uint32_t variant) {
-    const VulkanKernel& kernel = set.get("switch_probe", {threads, shared / 4, variant});
-    return [this, &kernel, groups](CommandList& list, std::uint32_t /*run*/) {
-      list.dispatch(
-          kernel,
-          shader::ReadSumArgs{
-              .data = memory.address() + (1 << 20), .sums = memory.address(), .vectors = 1},
-          {groups, 1, 1});
-    };
-  }
   Record norm(std::uint32_t threads) {
     const VulkanKernel& kernel = set.get("rms_norm", {threads});
     return [this, &kernel](CommandList& list, std::uint32_t /*run*/) {
@@ -220,10 +208,12 @@ struct Kernels {
     for (const char* name : {"q4_0", "q4"}) {
       WeightFormat format{.id = *qformat_from_name(name)};
       if (is_affine(format)) format.group_size = 64;
-      const auto shape = [&](const WeightRows& w, std::uint32_t threads) {
-        WeightKernelShape cut = usual_shape(w, device.info());
+      const auto shape_of = [](WeightKernelShape cut, std::uint32_t threads) {
         cut.threads = threads;
         return cut;
+      };
+      const auto shape = [&](const WeightRows& w, std::uint32_t threads) {
+        return shape_of(usual_shape(w, device.info()), threads);
       };
       const WeightRows hidden{.format = format, .cols = 2048, .alignment = 2};
       const WeightRows mixed{.format = format, .cols = 4096, .alignment = 2};
@@ -241,27 +231,19 @@ struct Kernels {
       print_code(shader_name("down", format),
                  down_constants(width, usual_down_shape(width, info, 9, 8), info,
                                 {.slots = 9, .block_rows = 8}));
-      for (const std::uint32_t rows : {1U, 2U}) {
-        WeightKernelShape cut = fixed_shape(hidden, info, 1);
-        cut.rows = rows;
-        print_code(shader_name("gate_up_fixed", format),
-                   gate_up_constants(hidden, cut, info, {.has_norm = true}));
-        for (const std::uint32_t steps : {1U, 2U}) {
-          cut.threads = 512;
-          cut.steps = steps;
-          print_code(shader_name("matvec_fixed", format),
-                     matvec_fixed_constants(hidden, cut, info, {.has_norm = true}, 3, 1e-6F));
-        }
-      }
       print_code(shader_name("matvec_fixed", format),
-                 matvec_fixed_constants(mixed, {.threads = 512, .rows = 1, .steps = 2}, info,
+                 matvec_fixed_constants(hidden, shape_of(fixed_shape(hidden, info, 8), 512), info,
+                                        {.has_norm = true}, 3, 1e-6F));
+      print_code(shader_name("matvec_fixed", format),
+                 matvec_fixed_constants(mixed, shape_of(fixed_shape(mixed, info, 32), 512), info,
                                         {.adds = true}, 0, 1e-6F));
+      print_code(
+          shader_name("gate_up_fixed", format),
+          gate_up_constants(hidden, fixed_shape(hidden, info, 16), info, {.has_norm = true}));
+      print_code(shader_name("down_fixed", format),
+                 down_constants(width, {.threads = 512, .rows = 1, .steps = 2}, info,
+                                {.slots = 9, .block_rows = 8}));
       print_code(shader_name("router_fixed", format), router);
-      for (const std::uint32_t steps : {1U, 2U, 3U}) {
-        print_code(shader_name("down_fixed", format),
-                   down_constants(width, {.threads = 512, .rows = 1, .steps = steps}, info,
-                                  {.slots = 9, .block_rows = 8}));
-      }
     }
     print_code("delta_step", {512, 128, 128, 4, 2});
     print_code("route", {256, 256, 8});
@@ -347,33 +329,6 @@ struct Kernels {
   DeviceBuffer memory;
 };
 
-// Pairs of programs in turn: what a switch between them costs depends on what they have in common.
-void print_switches(Kernels& k) {
-  struct Probe {
-    std::uint32_t threads, shared, groups;
-  };
-  const std::vector<Probe> probes{{256, 64, 132},    {256, 1024, 132},  {256, 4096, 132},
-                                  {256, 8192, 132},  {256, 16384, 132}, {256, 32768, 132},
-                                  {512, 1024, 132},  {512, 8192, 132},  {512, 16384, 132},
-                                  {1024, 1024, 132}, {1024, 8192, 132}, {1024, 16384, 132},
-                                  {1024, 32768, 132}};
-  for (const Probe& a : probes) {
-    for (const Probe& b : probes) {
-      CommandList list(k.device);
-      const Record first = k.probe(a.threads, a.shared, a.groups, 0);
-      const Record second = k.probe(b.threads, b.shared, b.groups, 1);
-      for (std::uint32_t i = 0; i < kRepeats; ++i) {
-        first(list, i);
-        list.barrier();
-        second(list, i);
-        list.barrier();
-      }
-      std::printf("%5.2f ", 1e6 * seconds_of(k.device, list) / kRepeats / 2);
-    }
-    std::printf(" %u threads %u bytes\n", a.threads, a.shared);
-  }
-}
-
 void run() {
   const auto device = need(VulkanDevice::open({.wants_code_sizes = true}));
   std::printf("%s, %s\n", device->info().name.c_str(), device->info().driver.c_str());
@@ -387,7 +342,6 @@ void run() {
   const Record small = k.matvec(QFormatId::kQ4, 256, 2048, true);
   const Record out = k.matvec(QFormatId::kQ4, 2048, 4096, false);
   const Record in = k.matvec(QFormatId::kQ4, 8192, 2048, true);
-  print_switches(k);
   report(*device, "read 16 bytes, no barrier", {tiny}, false);
   report(*device, "read 16 bytes", {tiny});
   report(*device, "read 16 MiB", {k.read(1 << 20, 1056)});
@@ -435,14 +389,11 @@ void run() {
     WeightFormat format{.id = *qformat_from_name(name)};
     if (is_affine(format)) format.group_size = 64;
     std::printf("matvec_fixed_%-8s", name);
-    for (const std::uint32_t threads : {256U}) {
-      for (const std::uint32_t rows : {1U, 2U, 4U}) {
-        for (const std::uint32_t steps : {1U, 2U}) {
-          if (rows == 4 && steps == 2) continue;
-          const double rate = k.read_matrix_fixed(
-              format, 2048, {.threads = threads, .lanes = 32, .rows = rows, .steps = steps});
-          std::printf("  %ux%u %4.1f %%", rows, steps, 100 * rate / read_rate);
-        }
+    for (const std::uint32_t lanes : {8U, 16U, 32U}) {
+      for (const std::uint32_t steps : {1U, 2U}) {
+        const double rate = k.read_matrix_fixed(
+            format, 2048, {.threads = 256, .lanes = lanes, .rows = 1, .steps = steps});
+        std::printf("  %ux%u %4.1f %%", lanes, steps, 100 * rate / read_rate);
       }
     }
     std::printf("\n");

@@ -8,6 +8,7 @@
 
 layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
+#define WIDE_CHUNKS
 #include "shaders/weights.glsl"
 
 layout(constant_id = 10) const uint SLOTS = 1;        // that one dispatch computes

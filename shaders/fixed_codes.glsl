@@ -1,7 +1,7 @@
 // The codes of a weight format as signed bytes, for products of integers: of the part of a chunk
 // (weights.glsl) four words of four bytes,
 //   weight = byte_scale().x * byte + byte_scale().y     (y only where HAS_SUMS)
-// SHARES_SCALE: a chunk is 32 weights that follow each other, with one scale.
+// SCALE_PARTS: parts with one scale, of weights that follow each other: 1, or 2 for 32 of them.
 // Byte i of word j is the part's weight column_of(j, i); IS_IN_ORDER: 4 * j + i.
 #ifndef MOEPACK_SHADERS_FIXED_CODES_GLSL
 #define MOEPACK_SHADERS_FIXED_CODES_GLSL
@@ -16,7 +16,7 @@ uint signed_bytes(uint bytes, uint four) {
 
 #if FORMAT >= MOE_QFORMAT_Q2 && FORMAT <= MOE_QFORMAT_Q8
 #define HAS_SUMS 1
-#define SHARES_SCALE 1
+#define SCALE_PARTS 2
 #if FORMAT == MOE_QFORMAT_Q2
 #define IS_IN_ORDER 0
 uint column_of(uint word, uint i) { return 4 * i + word; }
@@ -54,7 +54,7 @@ vec2 byte_scale(Chunk w, uint part) {
 
 #elif FORMAT >= MOE_QFORMAT_Q4_0 && FORMAT <= MOE_QFORMAT_Q8_0
 #define IS_IN_ORDER 1
-#define SHARES_SCALE 1
+#define SCALE_PARTS 2
 #if FORMAT == MOE_QFORMAT_Q8_0
 #define HAS_SUMS 0
 uint part_word(Chunk w, uint part, uint word) { return w.word[4 * part + word]; }
@@ -78,7 +78,7 @@ vec2 byte_scale(Chunk w, uint part) {
 #elif FORMAT >= MOE_QFORMAT_Q2_K && FORMAT <= MOE_QFORMAT_Q6_K
 #define IS_IN_ORDER 1
 #define HAS_SUMS 1
-#define SHARES_SCALE 0
+#define SCALE_PARTS 1
 #if FORMAT == MOE_QFORMAT_Q2_K
 uint part_word(Chunk w, uint part, uint word) { return (w.low[word] >> (2 * part)) & 0x03030303u; }
 #elif FORMAT == MOE_QFORMAT_Q3_K
@@ -114,9 +114,9 @@ vec2 byte_scale(Chunk w, uint part) {
 #define IS_IN_ORDER 1
 #define HAS_SUMS 0
 #if FORMAT == MOE_QFORMAT_IQ2_XS || FORMAT == MOE_QFORMAT_IQ2_S
-#define SHARES_SCALE 0
+#define SCALE_PARTS 1
 #else
-#define SHARES_SCALE 1
+#define SCALE_PARTS 2
 #endif
 #if FORMAT == MOE_QFORMAT_IQ4_NL || FORMAT == MOE_QFORMAT_IQ4_XS
 uint part_word(Chunk w, uint part, uint word) {
@@ -142,12 +142,12 @@ vec2 byte_scale(Chunk w, uint part) { return part_scale(w, part); }
 #define IS_IN_ORDER 1
 #define HAS_SUMS 0
 #if FORMAT == MOE_QFORMAT_NVFP4
-#define SHARES_SCALE 0
+#define SCALE_PARTS 1
 uint part_word(Chunk w, uint part, uint word) {
   return nibble_bytes(w.word[2 * part + word % 2] >> (4 * (word / 2)));
 }
 #else
-#define SHARES_SCALE 1
+#define SCALE_PARTS 2
 uint part_word(Chunk w, uint part, uint word) {
   return nibble_bytes(w.word[word] >> (4 * part));
 }

@@ -41,21 +41,17 @@ void add_chunk(Chunk w[DOTS], uint at, inout float sums[DOTS]) {
     const ivec4 high = input_high[part * INPUT_STRIDE + at];
     const ivec4 low = input_low[part * INPUT_STRIDE + at];
     [[unroll]] for (uint r = 0; r < DOTS; ++r) {
-      if (SHARES_SCALE == 0 || part == 0) of_high[r] = of_low[r] = 0;
+      if (part % SCALE_PARTS == 0) of_high[r] = of_low[r] = 0;
       [[unroll]] for (uint i = 0; i < 4; ++i) {
         const uint bytes = part_word(w[r], part, i);
         of_high[r] += byte_dot(bytes, high[i]);
         of_low[r] += byte_dot(bytes, low[i]);
       }
-      if (SHARES_SCALE == 0) {
-        add_scaled(byte_scale(w[r], part), input_scale[part * INPUT_STRIDE + at], of_high[r],
-                   of_low[r], sums[r]);
+      if ((part + 1) % SCALE_PARTS == 0) {
+        add_scaled(byte_scale(w[r], part), input_scale[part / SCALE_PARTS * INPUT_STRIDE + at],
+                   of_high[r], of_low[r], sums[r]);
       }
     }
-  }
-  if (SHARES_SCALE == 0) return;
-  [[unroll]] for (uint r = 0; r < DOTS; ++r) {
-    add_scaled(byte_scale(w[r], 0), input_scale[at], of_high[r], of_low[r], sums[r]);
   }
 }
 

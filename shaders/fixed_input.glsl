@@ -18,8 +18,8 @@ layout(constant_id = 9) const uint HAS_NORM = 0;  // inputs are normed before th
 const uint INPUT_STRIDE = INPUT_ROWS * CHUNKS;
 shared ivec4 input_high[PARTS * INPUT_STRIDE];
 shared ivec4 input_low[PARTS * INPUT_STRIDE];
-// The scale, and that times the sum of the part's numbers; of the chunk's with SHARES_SCALE.
-shared vec2 input_scale[(SHARES_SCALE != 0 ? 1 : PARTS) * INPUT_STRIDE];
+// Of SCALE_PARTS parts the scale, and that times the sum of their numbers.
+shared vec2 input_scale[PARTS / SCALE_PARTS * INPUT_STRIDE];
 shared float subgroup_values[128];
 
 const float kMostFixed = 32512.0;  // 127 * 256
@@ -65,10 +65,12 @@ void keep_word(uint row, uint v, vec4 four, float weight) {
   int sum = (q.x + q.y) + (q.z + q.w) - 4 * 0x4B400000;
   sum += subgroupShuffleXor(sum, 1);
   sum += subgroupShuffleXor(sum, 2);
-  if (SHARES_SCALE != 0) sum += subgroupShuffleXor(sum, 4);
+  if (SCALE_PARTS == 2) sum += subgroupShuffleXor(sum, 4);
   scale.y = scale.x * float(sum);
 #endif
-  if (v % (SHARES_SCALE != 0 ? 8 : 4) == 0) input_scale[at] = scale;
+  if (v % (4 * SCALE_PARTS) == 0) {
+    input_scale[place.y / 16 / SCALE_PARTS * INPUT_STRIDE + row * CHUNKS + place.x] = scale;
+  }
 }
 
 // Over the work group, at all threads; the order depends on its size and the device alone.

@@ -7,6 +7,7 @@
 
 layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
+#define WIDE_CHUNKS
 #include "shaders/weights.glsl"
 
 layout(constant_id = 10) const uint GATE_UP = 2;  // matrices; 1: the product of the gate alone

@@ -6,6 +6,7 @@
 
 layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
+#define WIDE_CHUNKS
 #include "shaders/weights.glsl"
 #include "shaders/fixed_turns.glsl"
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <span>
 #include <utility>
 #include <vector>
@@ -19,7 +17,6 @@
 #include "shaders/matvec_fixed_args.h"
 #include "shaders/router_args.h"
 #include "shaders/swiglu_args.h"
-#include "shaders/warm_args.h"
 
 namespace moepack {
 namespace {
@@ -27,7 +24,12 @@ namespace {
 constexpr std::uint32_t kDownRows = 8;  // of a work group
 // Threads of a work group, which norms the inputs for all of its rows.
 constexpr std::uint32_t kProductThreads = 512;
-// Of one product's groups together.
+// Lanes of a row in products with inputs in fixed point: of projections that share a dispatch, of
+// the experts, of all others.
+constexpr std::uint32_t kManyRowLanes = 8;
+constexpr std::uint32_t kExpertLanes = 16;
+constexpr std::uint32_t kFewRowLanes = 32;
+// Threads of a product's work groups together that a large device holds at once.
 constexpr std::uint32_t kMostGroupsThreads = 264 * 512;
 constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
 
@@ -43,9 +45,6 @@ WeightKernelShape shape_with(const WeightRows& weights, const VulkanDeviceInfo& 
                              std::uint32_t threads) {
   WeightKernelShape shape = usual_shape(weights, device);
   shape.threads = threads;
-  if (threads == kRouterThreads) {
-    if (const char* t = std::getenv("CUT_R"); t != nullptr) shape.threads = std::strtoul(t, nullptr, 10);
-  }
   return shape;
 }
 
@@ -77,19 +76,6 @@ void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w,
   }
 }
 
-// EXPERIMENT
-void cut_by(const char* name, WeightKernelShape& cut, std::uint32_t* more = nullptr) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return;
-  unsigned t = 0, l = 0, r = 0, s = 0, m = 0;
-  if (std::sscanf(text, "%u,%u,%u,%u,%u", &t, &l, &r, &s, &m) < 4) return;
-  cut.threads = t;
-  cut.lanes = l;
-  cut.rows = r;
-  cut.steps = s;
-  if (more != nullptr && m > 0) *more = m;
-}
-
 // A matrix and where its product goes.
 struct Product {
   const DeviceMatrix* w = nullptr;
@@ -115,10 +101,10 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
   const WeightRows weights = weight_rows(w);
   std::uint64_t all_rows = piece.count;
   for (const Product& other : products.subspan(1)) all_rows += other.w->rows;
-  WeightKernelShape cut = fixed_shape(weights, p.device, all_rows);
+  WeightKernelShape cut = fixed_shape(weights, p.device, is_several ? kManyRowLanes : kFewRowLanes);
   cut.threads = kProductThreads;
-  cut_by(in.indices != 0 ? "CUT_H" : in.factor != 0 ? "CUT_P" : "CUT_O", cut);
-  const std::uint32_t at_once = cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
+  const std::uint32_t at_once =
+      cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
   const std::uint32_t turns =
       is_several ? groups_of(groups_of(all_rows, at_once), kMostGroupsThreads / cut.threads) : 0;
   const VulkanKernel& kernel = weight_kernel(
@@ -192,34 +178,6 @@ void record_products(const PathParts& p, CommandList& list, std::span<const Prod
   }
 }
 
-// What the next kernels read, which memory has time for now.
-class Warming {
- public:
-  void add(const DeviceMatrix& w) {
-    if (w.pieces.size() != 1) return;
-    const DeviceRows& piece = w.pieces.front();
-    const auto bytes = matrix_bytes(w.format, piece.count, w.cols);
-    if (!bytes.has_value()) return;
-    for (std::size_t c = 0; c < kComponents; ++c) {
-      const auto vectors = count32(bytes->values[c] / 16);
-      if (piece.address.values[c] == 0 || vectors == 0 || count_ == MOE_WARM_RANGES) continue;
-      args_.data[count_] = piece.address.values[c];
-      args_.vectors[count_++] = vectors;
-    }
-  }
-  void record(const PathParts& p, CommandList& list) {
-    if (count_ == 0) return;
-    args_.sink = p.scratch.activated;
-    static const std::uint32_t groups = std::getenv("WARMG") != nullptr ? std::strtoul(std::getenv("WARMG"), nullptr, 10) : 132;
-    list.dispatch(p.kernels.get("warm", {256}), args_, {groups, count_, 1});
-  }
-
- private:
-  shader::WarmArgs args_{};
-  std::uint32_t count_ = 0;
-};
-int warm_bits() { static const int bits = std::getenv("WARM") != nullptr ? std::atoi(std::getenv("WARM")) : 0; return bits; }
-
 class FewRowsPath final : public Path {
  public:
   explicit FewRowsPath(const PathParts& parts) : p_(parts), c_(p_.config), s_(p_.scratch) {}
@@ -260,7 +218,6 @@ class FewRowsPath final : public Path {
     if (moe.has_shared) {
       record_router(list, moe.shared_expert_gate, s_.shared_logits, groups, shape, layer);
     }
-    warm_mixer(list, shape, layer + 1, 1);
     list.barrier();
   }
 
@@ -287,7 +244,6 @@ class FewRowsPath final : public Path {
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const LayerExperts& experts = p_.experts.layer(layer);
     const bool is_one = experts.kinds.size() == 1;
-    warm_mixer(list, shape, layer + 1, 4);
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       down(list, shape, layer, kind, is_one);
     }
@@ -298,30 +254,6 @@ class FewRowsPath final : public Path {
   }
 
  private:
-  void warm_mixer(CommandList& list, const BatchShape& shape, std::uint32_t layer, int bit) {
-    if ((warm_bits() & bit) == 0 || layer >= p_.weights.layers.size() || shape.rows > 1) return;
-    const DeviceLayer& weights = p_.weights.layers[layer];
-    Warming next;
-    if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
-      next.add(attention->q);
-      next.add(attention->k);
-      next.add(attention->v);
-    } else {
-      const auto& delta = std::get<DeviceDelta>(weights.mixer);
-      next.add(delta.in_qkv);
-      next.add(delta.in_z);
-    }
-    next.record(p_, list);
-  }
-  void warm_output(CommandList& list, const BatchShape& shape, const DeviceMatrix& w,
-                   std::uint32_t layer, int bit) {
-    if ((warm_bits() & bit) == 0 || shape.rows > 1) return;
-    Warming next;
-    next.add(w);
-    next.add(p_.weights.layers[layer].moe.router);
-    next.record(p_, list);
-  }
-
   std::uint32_t router_groups(const DeviceMatrix& w) const {
     std::uint32_t groups = 0;
     for (const DeviceRows& piece : w.pieces) {
@@ -379,7 +311,6 @@ class FewRowsPath final : public Path {
   void attend(CommandList& list, const DeviceAttention& weights, const BatchShape& shape,
               std::uint32_t layer) {
     record_qk_prepare(p_, list, shape, layer);
-    warm_output(list, shape, weights.o, layer, 2);
     list.barrier();
     const AttendShape& cut = p_.attend;
     const std::uint32_t step = query_step(c_, weights.spec);
@@ -438,7 +369,6 @@ class FewRowsPath final : public Path {
                                         .is_tiled = weights.tiled_v_heads ? 1U : 0U,
                                         .eps = c_.rms_norm_eps},
                   {c_.linear_value_heads, shape.slices, 1});
-    warm_output(list, shape, weights.out, layer, 2);
     list.barrier();
   }
 
@@ -452,9 +382,8 @@ class FewRowsPath final : public Path {
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
-    WeightKernelShape cut =
-        is_fixed ? fixed_shape(weights, p_.device, 1) : usual_shape(weights, p_.device);
-    if (is_fixed) cut_by("CUT_G", cut);
+    const WeightKernelShape cut =
+        is_fixed ? fixed_shape(weights, p_.device, kExpertLanes) : usual_shape(weights, p_.device);
     const VulkanKernel& kernel = weight_kernel(
         p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
         gate_up_constants(
@@ -500,14 +429,13 @@ class FewRowsPath final : public Path {
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     const WeightRows weights = weight_rows(w);
     const bool is_fixed = adds && has_fixed_products(weights, slots, p_.device);
-    std::uint32_t block = kDownRows;
-    WeightKernelShape cut =
-        is_fixed ? WeightKernelShape{.threads = kProductThreads, .rows = 1, .steps = 3}
+    const WeightKernelShape cut =
+        is_fixed ? WeightKernelShape{.threads = kProductThreads, .rows = 1, .steps = 2}
                  : usual_down_shape(weights, p_.device, slots, kDownRows);
     const VulkanKernel& kernel = weight_kernel(p_, is_fixed ? "down_fixed" : "down", weights,
                                                down_constants(weights, cut, p_.device,
                                                               {.slots = slots,
-                                                               .block_rows = block,
+                                                               .block_rows = kDownRows,
                                                                .by_kind = experts.kind_table != 0,
                                                                .slots_apart = !adds}));
     list.dispatch(kernel,
@@ -527,7 +455,7 @@ class FewRowsPath final : public Path {
                                    .biases = count32(w.offset_of(Component::kBiases)),
                                    .act_stride = count32(w.cols),
                                    .y_stride = count32(w.rows)},
-                  {groups_of(w.rows, block), shape.rows, 1});
+                  {groups_of(w.rows, kDownRows), shape.rows, 1});
   }
 
   PathParts p_;

@@ -444,7 +444,6 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   }
   kernel.device_ = this;
   kernel.name_ = request.shader;
-  if (request.shader.starts_with("matvec_fixed") && request.constants[9] == 1) kernel.name_ += "N";  // EXPERIMENT
   kernel.push_bytes_ = request.push_bytes;
   return kernel;
 }

@@ -185,18 +185,28 @@ bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
     default:
       break;
   }
+  const std::uint32_t chunk = fixed_chunk_weights(weights.format.id);
+  if (is_affine(weights.format) && weights.format.group_size < chunk) return false;
   // Of 16 inputs 32 bytes, a scale and a sum.
   const std::uint64_t bytes = std::uint64_t{slots} * weights.cols / 16 * 40 +
                               table_bytes(weights.format.id) + kRouterSharedBytes;
-  return weights.cols % 32 == 0 && bytes <= device.shared_bytes;
+  return weights.cols % chunk == 0 && bytes <= device.shared_bytes;
+}
+
+std::uint32_t fixed_chunk_weights(QFormatId format) {
+  return format == QFormatId::kQ2 ? 64 : chunk_weights(format);
 }
 
 WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
-                              std::uint64_t products) {
-  WeightKernelShape shape = usual_shape(weights, device);
-  const std::uint64_t chunks = divide_up(weights.cols, chunk_weights(weights.format.id));
-  shape.steps = chunks > shape.lanes ? 2 : 1;
-  shape.rows = products > kMostProductThreads / shape.lanes ? 2 : 1;
+                              std::uint32_t lanes) {
+  const std::uint64_t chunks = divide_up(weights.cols, fixed_chunk_weights(weights.format.id));
+  WeightKernelShape shape;
+  shape.lanes = std::min(lanes, device.subgroup_size);
+  while (shape.lanes > kLeastLanes && shape.lanes / 2 >= chunks) shape.lanes /= 2;
+  shape.rows = 1;
+  // Blocks of 256 weights have scales that take registers, and so do more chunks at once.
+  const bool is_k = weights.format.id >= QFormatId::kQ2K && weights.format.id <= QFormatId::kQ6K;
+  shape.steps = is_k || chunks <= shape.lanes ? 1 : 2;
   return shape;
 }
 

@@ -81,9 +81,12 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
 // "_fixed" before it.
 bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
                         const VulkanDeviceInfo& device);
-// Of their shapes; `products`: rows of all matrices that a dispatch multiplies.
+// Weights that a lane of theirs takes at once.
+std::uint32_t fixed_chunk_weights(QFormatId format);
+// Their shape, with at most so many lanes for a row: fewer where there are many rows, so that what
+// a row costs beside its products is shared; more where rows are long or their latency counts.
 WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
-                              std::uint64_t products);
+                              std::uint32_t lanes);
 // Of matvec_fixed for one matrix (`turns` 0) or several, of which a work group takes its next rows
 // that often; `epsilon` is the norm's. The other programs take the
 // constants of those with float inputs.
