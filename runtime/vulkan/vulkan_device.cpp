@@ -143,6 +143,7 @@ Status VulkanDevice::choose_device(const VulkanOptions& options) {
   info_ = chosen.info;
   queue_family_ = chosen.queue_family;
   has_memory_budget_ = chosen.has_memory_budget;
+  has_code_sizes_ = options.wants_code_sizes && chosen.has_code_sizes;
   if (options.most_allocation != 0) {
     info_.most_allocation = std::min(info_.most_allocation, options.most_allocation);
   }
@@ -164,8 +165,9 @@ Status VulkanDevice::create_device() {
                                       .queueCount = 1,
                                       .pQueuePriorities = &priority};
   DeviceFeatures features;
-  features.enable(info_.has_cooperative_matrix);
-  const std::vector<const char*> extensions = device_extensions(info_, has_memory_budget_);
+  features.enable(info_, has_code_sizes_);
+  const std::vector<const char*> extensions =
+      device_extensions(info_, has_memory_budget_, has_code_sizes_);
   const VkDeviceCreateInfo info{
       .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
       .pNext = &features.core,
@@ -422,7 +424,9 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   const VkComputePipelineCreateInfo info{
       .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
       .pNext = nullptr,
-      .flags = 0,
+      .flags = has_code_sizes_ ? static_cast<VkPipelineCreateFlags>(
+                                     VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR)
+                               : 0,
       .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                 .pNext = nullptr,
                 .flags = 0,
@@ -444,6 +448,30 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   kernel.name_ = request.shader;
   kernel.push_bytes_ = request.push_bytes;
   return kernel;
+}
+
+std::string VulkanDevice::kernel_statistics(const VulkanKernel& kernel) const {
+  if (!has_code_sizes_ || api_->vkGetPipelineExecutableStatisticsKHR == nullptr) return {};
+  const VkPipelineExecutableInfoKHR of{.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR,
+                                       .pNext = nullptr,
+                                       .pipeline = kernel.handle(),
+                                       .executableIndex = 0};
+  std::uint32_t count = 0;
+  (void)api_->vkGetPipelineExecutableStatisticsKHR(device_, &of, &count, nullptr);
+  std::vector<VkPipelineExecutableStatisticKHR> all(
+      count, {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR,
+              .pNext = nullptr,
+              .name = {},
+              .description = {},
+              .format = {},
+              .value = {}});
+  (void)api_->vkGetPipelineExecutableStatisticsKHR(device_, &of, &count, all.data());
+  std::string text;
+  for (const VkPipelineExecutableStatisticKHR& one : all) {
+    if (!text.empty()) text += ", ";
+    text += printable(one.name) + " " + std::to_string(one.value.u64);
+  }
+  return text;
 }
 
 Status VulkanDevice::run(CommandList& list) {

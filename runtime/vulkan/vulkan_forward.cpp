@@ -62,7 +62,7 @@ class VulkanForward final : public VulkanBackend {
         options_(options),
         kernels_(*device_),
         seen_(device_->info()) {
-    if (options.is_exact) seen_.has_cooperative_matrix = false;
+    if (options.is_exact) seen_.has_cooperative_matrix = seen_.has_integer_dot = false;
   }
 
   ~VulkanForward() override {
