@@ -61,6 +61,9 @@ class Engine {
   // from the first use on.
   Status forward(std::span<const std::int32_t> tokens, std::size_t first_logits,
                  const LogitsSink& sink, ForwardObserver* observer = nullptr);
+  // The same with Slice::top: the highest of the first `top_of` logits of every index >= first.
+  Status forward_top(std::span<const std::int32_t> tokens, std::size_t first, std::uint32_t top_of,
+                     const TopSink& sink);
   // Forgets every token of that sequence.
   void reset();
   std::uint64_t position() const;  // tokens it has seen since

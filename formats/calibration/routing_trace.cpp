@@ -78,6 +78,7 @@ void append_layer(std::vector<std::byte>& out, const TraceLayer& layer, std::uin
   append_number(out, skipped);
   append_number(out, layer.mix_us);
   append_number(out, layer.expert_us);
+  append_number(out, layer.wait_us);
   append_number(out, layer.read_us);
   append_number(out, layer.misses);
   append_number(out, static_cast<std::uint32_t>(layer.uses.size()));
@@ -101,8 +102,8 @@ class PassReader {
     const std::uint32_t layers = numbers_.next();
     if (!numbers_.is_ok()) return "ends within a pass";
     if (pass.tokens == 0 || pass.tokens > kMostPassTokens) return "has a pass of no tokens";
-    // Each takes six bytes at least.
-    if (layers > numbers_.left() / 6) return "ends within a pass";
+    // Each takes seven bytes at least.
+    if (layers > numbers_.left() / 7) return "ends within a pass";
     if (layers > model_.num_layers) return "has a pass of more layers than the model";
     pass.layers.resize(layers);
     std::uint64_t next = 0;
@@ -121,6 +122,7 @@ class PassReader {
   const char* read_layer(std::uint32_t tokens, TraceLayer& layer) {
     layer.mix_us = numbers_.next();
     layer.expert_us = numbers_.next();
+    layer.wait_us = numbers_.next();
     layer.read_us = numbers_.next();
     layer.misses = numbers_.next();
     const std::uint32_t uses = numbers_.next();

@@ -47,6 +47,7 @@ struct TraceLayer {
   std::uint32_t layer = 0;
   std::uint32_t mix_us = 0;         // mixer, norms and router: before the experts were known
   std::uint32_t expert_us = 0;      // experts, without waiting for records
+  std::uint32_t wait_us = 0;        // for records, with nothing to compute
   std::uint32_t read_us = 0;        // during which at least one record was being read
   std::uint32_t misses = 0;         // records that were read
   std::vector<TraceUse> uses = {};  // each expert once, in the order in which they were asked for

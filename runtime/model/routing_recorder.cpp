@@ -73,6 +73,7 @@ void RoutingRecorder::end_layer(std::uint32_t layer, std::span<const ExpertGroup
       .layer = layer,
       .mix_us = microseconds(std::chrono::duration<double>(routed_ - layer_start_).count()),
       .expert_us = microseconds(seconds_since(routed_) - waited),
+      .wait_us = microseconds(waited),
       .read_us = microseconds(stats.read_seconds - before_.read_seconds),
       .misses = static_cast<std::uint32_t>(stats.misses - before_.misses)};
   for (const ExpertGroup& group : groups) {

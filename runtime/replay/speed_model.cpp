@@ -1,6 +1,7 @@
 #include "runtime/replay/speed_model.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace moepack {
 namespace {
@@ -57,11 +58,60 @@ class ReadLine {
   double xy_ = 0;
 };
 
+// How much of the reading was waited for.
+class OverlapFit {
+ public:
+  void add(const TraceLayer& layer) {
+    if (layer.misses == 0 || layer.read_us == 0) return;
+    wait_ += seconds(layer.wait_us);
+    read_ += seconds(layer.read_us);
+    ++count_;
+    if (samples_.size() < kMostSamples) {
+      samples_.push_back({seconds(layer.read_us), seconds(layer.expert_us)});
+    }
+  }
+
+  ReadOverlap overlap() const {
+    if (count_ < kLeastReads) return {};
+    const auto layers = static_cast<double>(count_);
+    if (wait_ >= read_) return {.share = 0, .delay_seconds = (wait_ - read_) / layers};
+    // What is waited for falls as the share grows.
+    double low = 0;
+    double high = 1;
+    for (int i = 0; i < kHalvings; ++i) {
+      const double middle = (low + high) / 2;
+      (waited(middle) * layers > wait_ * static_cast<double>(samples_.size()) ? low : high) =
+          middle;
+    }
+    return {.share = (low + high) / 2, .delay_seconds = 0};
+  }
+
+ private:
+  static constexpr std::size_t kMostSamples = 100000;
+  static constexpr int kHalvings = 20;
+  struct Sample {
+    double read = 0;
+    double computing = 0;
+  };
+
+  double waited(double share) const {
+    double sum = 0;
+    for (const Sample& s : samples_) sum += std::max(0.0, s.read - share * s.computing);
+    return sum;
+  }
+
+  std::uint64_t count_ = 0;
+  double wait_ = 0;
+  double read_ = 0;
+  std::vector<Sample> samples_;  // the first
+};
+
 }  // namespace
 
 Result<TraceTimes> measure_trace(TraceSource& source, std::uint64_t skip) {
   TraceTimes times;
   ReadLine line;
+  OverlapFit overlap;
   for (std::uint64_t seen = 0;; ++seen) {
     MOE_ASSIGN_OR_RETURN(const TracePass* const pass, source.next());
     if (pass == nullptr) break;
@@ -72,9 +122,13 @@ Result<TraceTimes> measure_trace(TraceSource& source, std::uint64_t skip) {
       ++times.single_passes;
       times.single_seconds += computing_of(*pass);
     }
-    for (const TraceLayer& layer : pass->layers) line.add(source.model(), layer);
+    for (const TraceLayer& layer : pass->layers) {
+      line.add(source.model(), layer);
+      overlap.add(layer);
+    }
   }
   times.reading = line.speed();
+  times.overlap = overlap.overlap();
   times.cut_bytes = source.cut_bytes();
   return times;
 }
@@ -82,7 +136,8 @@ Result<TraceTimes> measure_trace(TraceSource& source, std::uint64_t skip) {
 SpeedModel::SpeedModel(const TraceTimes& times, const SpeedSettings& settings)
     : has_times_(times.single_seconds > 0),
       knows_computing_(has_times_ || settings.token_seconds.has_value()),
-      reading_(settings.reading.has_value() ? settings.reading : times.reading) {
+      reading_(settings.reading.has_value() ? settings.reading : times.reading),
+      overlap_(times.overlap) {
   if (has_times_) token_seconds_ = times.single_seconds / static_cast<double>(times.single_passes);
   if (!settings.token_seconds.has_value()) return;
   if (has_times_) scale_ = *settings.token_seconds / token_seconds_;
@@ -105,8 +160,8 @@ double SpeedModel::layer_seconds(const TracePass& pass, const TraceLayer& layer,
     experts = kExpertShare * all;
   }
   if (use.misses == 0) return mix + experts;
-  const double last = experts / static_cast<double>(layer.uses.size());
-  return mix + std::max(experts, read_seconds(use)) + last;
+  return mix + experts +
+         std::max(0.0, read_seconds(use) + overlap_.delay_seconds - overlap_.share * experts);
 }
 
 double SpeedModel::head_seconds(const TracePass& pass) const {

@@ -2,11 +2,12 @@
 //
 //   pass  = head + sum over layers of (mix + experts)
 //   experts without a miss = the layer's computing of experts, e
-//   experts with misses    = max(e, read) + e / (experts of the layer)
+//   experts with misses    = e + max(0, read + delay - overlap * e)
 //   read  = first + bytes / rate
 //
 // Nothing of a layer can be read before its router has run, so reading overlaps with the experts
-// alone; what arrived last is computed when everything else is done.
+// alone, and not with those that arrived last. How much of e it overlaps with, and how much later
+// than the disk the engine goes on, is fitted to the trace's waiting.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,11 @@ struct ReadSpeed {
   double bytes_per_second = 0;
 };
 
+struct ReadOverlap {
+  double share = 0.75;  // of a layer's computing of experts that goes on while it reads, 0 … 1
+  double delay_seconds = 0;
+};
+
 // What is not in the trace, or is to replace what is there.
 struct SpeedSettings {
   std::optional<ReadSpeed> reading = std::nullopt;
@@ -34,10 +40,11 @@ struct SpeedSettings {
 struct TraceTimes {
   std::uint64_t passes = 0;
   std::uint64_t tokens = 0;
-  std::uint64_t single_passes = 0;   // of one token each
-  double single_seconds = 0;         // computing of those
+  std::uint64_t single_passes = 0;                  // of one token each
+  double single_seconds = 0;                        // computing of those
   std::optional<ReadSpeed> reading = std::nullopt;  // of the run; nullopt: it read next to nothing
-  std::uint64_t cut_bytes = 0;       // TraceSource::cut_bytes
+  ReadOverlap overlap = {};                         // of the run, where it read; else a guess
+  std::uint64_t cut_bytes = 0;                      // TraceSource::cut_bytes
 };
 // Reads the whole trace. `skip`: passes at the start that are left out.
 Result<TraceTimes> measure_trace(TraceSource& source, std::uint64_t skip);
@@ -64,6 +71,7 @@ class SpeedModel {
   double scale_ = 1;  // of the trace's times
   double token_seconds_ = 0;
   std::optional<ReadSpeed> reading_;
+  ReadOverlap overlap_;
 };
 
 }  // namespace moepack

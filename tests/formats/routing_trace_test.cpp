@@ -34,6 +34,7 @@ std::vector<TracePass> some_passes() {
   prompt.layers.push_back({.layer = 0,
                            .mix_us = 1,
                            .expert_us = 4000000000,
+                           .wait_us = 200,
                            .read_us = 128,
                            .misses = 3,
                            .uses = {{4, 300}, {0, 1}, {3, 129}, {1, 170}}});

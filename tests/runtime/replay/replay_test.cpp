@@ -113,9 +113,14 @@ TEST(SpeedModel, IsTheArithmeticThatItStates) {
     return model.layer_seconds(pass, pass.layers[0], use) / kTick;
   };
   EXPECT_NEAR(layer({.hits = 4}), 70, 1e-6);
-  // 10,000 bytes: 5 + 10 us, hidden behind the other experts; the last takes 40 / 4 more.
-  EXPECT_NEAR(layer({.hits = 3, .misses = 1, .missed_bytes = 10000}), 30 + 40 + 10, 1e-6);
+  // 10,000 bytes: 5 + 10 us, hidden behind three quarters of the experts.
+  EXPECT_NEAR(layer({.hits = 3, .misses = 1, .missed_bytes = 10000}), 30 + 40, 1e-6);
   EXPECT_NEAR(layer({.hits = 0, .misses = 4, .missed_bytes = 100000}), 30 + 105 + 10, 1e-6);
+  times.overlap = {.share = 0.25, .delay_seconds = 7 * kTick};
+  EXPECT_NEAR(SpeedModel(times, {}).layer_seconds(pass, pass.layers[0],
+                                                  {.hits = 3, .misses = 1, .missed_bytes = 10000}) /
+                  kTick,
+              30 + 40 + (15 + 7 - 10), 1e-6);
 }
 
 TEST(SpeedModel, SettingsReplaceWhatTheTraceSays) {
@@ -173,6 +178,7 @@ TEST(SpeedModel, TheDiskIsToldFromTheTimesOfReads) {
     TraceLayer layer{.layer = 0, .mix_us = 10, .expert_us = 20, .misses = misses};
     for (std::uint32_t e = 0; e < 8; ++e) layer.uses.push_back({e, 1});
     layer.read_us = misses == 0 ? 0 : 200 + misses * 25;
+    layer.wait_us = misses == 0 ? 0 : layer.read_us - 8;  // 40 % of the experts' 20 us
     passes.push_back({.tokens = 1, .head_us = 0, .layers = {layer}});
   }
   ListSource source(model, passes);
@@ -182,6 +188,16 @@ TEST(SpeedModel, TheDiskIsToldFromTheTimesOfReads) {
   ASSERT_TRUE(times.reading.has_value());
   EXPECT_NEAR(times.reading->first_seconds, 200e-6, 1e-9);
   EXPECT_NEAR(times.reading->bytes_per_second, 0.2e9, 1e3);
+  EXPECT_NEAR(times.overlap.share, 0.4, 1e-4);
+  EXPECT_EQ(times.overlap.delay_seconds, 0);
+  for (TracePass& pass : passes) {
+    TraceLayer& layer = pass.layers[0];
+    if (layer.misses > 0) layer.wait_us = layer.read_us + 12;
+  }
+  ListSource late(model, passes);
+  ASSERT_OK_AND_ASSIGN(const TraceTimes delayed, measure_trace(late, 0));
+  EXPECT_EQ(delayed.overlap.share, 0);
+  EXPECT_NEAR(delayed.overlap.delay_seconds, 12e-6, 1e-12);
   ASSERT_OK(source.rewind());
   ASSERT_OK_AND_ASSIGN(const TraceTimes few, measure_trace(source, 95));
   EXPECT_FALSE(few.reading.has_value());
