@@ -19,7 +19,7 @@ namespace {
 
 // Its digit is the version. Then the checksum of what follows, XXH3-64, and the entries.
 constexpr std::string_view kDiskMagic = "MOEDISK1";
-constexpr std::size_t kHeadBytes = 16;
+constexpr std::size_t kDiskHeadBytes = 16;
 constexpr std::size_t kEntryNumbers = 5;
 constexpr std::size_t kEntryBytes = kEntryNumbers * sizeof(std::uint64_t);
 constexpr std::size_t kMostDisks = 256;
@@ -42,14 +42,14 @@ std::filesystem::path default_disk_file() {
 }
 
 std::vector<KnownDisk> disks_of(std::span<const std::byte> file) {
-  if (file.size() < kHeadBytes || (file.size() - kHeadBytes) % kEntryBytes != 0 ||
+  if (file.size() < kDiskHeadBytes || (file.size() - kDiskHeadBytes) % kEntryBytes != 0 ||
       std::memcmp(file.data(), kDiskMagic.data(), kDiskMagic.size()) != 0 ||
       load_le<std::uint64_t>(file.data() + kDiskMagic.size()) !=
-          checksum(file.subspan(kHeadBytes))) {
+          checksum(file.subspan(kDiskHeadBytes))) {
     return {};
   }
   std::vector<KnownDisk> disks;
-  for (std::size_t at = kHeadBytes; at < file.size(); at += kEntryBytes) {
+  for (std::size_t at = kDiskHeadBytes; at < file.size(); at += kEntryBytes) {
     const auto number = [&](std::size_t i) {
       return load_le<std::uint64_t>(file.data() + at + i * sizeof(std::uint64_t));
     };
@@ -60,8 +60,8 @@ std::vector<KnownDisk> disks_of(std::span<const std::byte> file) {
 }
 
 std::vector<std::byte> disk_file_bytes(std::span<const KnownDisk> disks) {
-  std::vector<std::byte> bytes(kHeadBytes + disks.size() * kEntryBytes);
-  std::byte* at = bytes.data() + kHeadBytes;
+  std::vector<std::byte> bytes(kDiskHeadBytes + disks.size() * kEntryBytes);
+  std::byte* at = bytes.data() + kDiskHeadBytes;
   for (const KnownDisk& disk : disks) {
     for (const std::uint64_t number : {disk.id.device, disk.id.type, disk.id.file_system,
                                        disk.rates.direct, disk.rates.buffered}) {
@@ -70,14 +70,14 @@ std::vector<std::byte> disk_file_bytes(std::span<const KnownDisk> disks) {
     }
   }
   std::memcpy(bytes.data(), kDiskMagic.data(), kDiskMagic.size());
-  store_le(bytes.data() + kDiskMagic.size(), checksum(std::span(bytes).subspan(kHeadBytes)));
+  store_le(bytes.data() + kDiskMagic.size(), checksum(std::span(bytes).subspan(kDiskHeadBytes)));
   return bytes;
 }
 
 namespace {
 
 std::vector<KnownDisk> read_disks(const std::filesystem::path& file) {
-  const Result<std::string> text = read_text_file(file, kHeadBytes + kMostDisks * kEntryBytes);
+  const Result<std::string> text = read_text_file(file, kDiskHeadBytes + kMostDisks * kEntryBytes);
   if (!text.is_ok()) return {};
   return disks_of(std::as_bytes(std::span<const char>(text.value())));
 }

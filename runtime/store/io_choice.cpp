@@ -26,7 +26,7 @@ constexpr double kProbeMilliseconds = 40;
 // How much faster a disk must be through the page cache, in percent, to be read that way.
 constexpr std::uint64_t kMuchFaster = 125;
 
-std::uint64_t pack_bytes(const PackManifest& manifest) {
+std::uint64_t bytes_of_pack(const PackManifest& manifest) {
   std::uint64_t bytes = 0;
   for (const LayerEntry& layer : manifest.layers) bytes += layer.file_size;
   return bytes;
@@ -40,7 +40,7 @@ std::uint64_t largest_request(const PackManifest& manifest) {
   return largest;
 }
 
-std::string gigabytes(std::uint64_t bytes) {
+std::string gigabytes_text(std::uint64_t bytes) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2) << static_cast<double>(bytes) / 1e9;
   return out.str();
@@ -83,7 +83,7 @@ Status check_direct(const IoRequest& request) {
   return Status::ok();
 }
 
-Result<DiskRates> measure(const std::filesystem::path& file, const IoRequest& request) {
+Result<DiskRates> measure_rates(const std::filesystem::path& file, const IoRequest& request) {
   DiskProbe probe{.request_bytes = largest_request(request.manifest)};
   probe.milliseconds = kProbeMilliseconds;
   MOE_ASSIGN_OR_RETURN(const DiskRate direct, measure_disk_rate(file, probe));
@@ -106,7 +106,7 @@ Result<std::optional<DiskRates>> slowest_rates(const IoRequest& request) {
     if (!disk.has_value() || file.size() < kLeastMeasured) continue;
     std::optional<DiskRates> rates = recall_disk(request.options.disk_file, *disk);
     if (!rates.has_value()) {
-      MOE_ASSIGN_OR_RETURN(rates, measure(path, request));
+      MOE_ASSIGN_OR_RETURN(rates, measure_rates(path, request));
       remember_disk(request.options.disk_file, {.id = *disk, .rates = *rates});
     }
     if (!slowest.has_value() || rates->direct < slowest->direct) slowest = rates;
@@ -115,7 +115,7 @@ Result<std::optional<DiskRates>> slowest_rates(const IoRequest& request) {
 }
 
 bool fits_spare(const IoRequest& request) {
-  return request.spare_bytes.has_value() && pack_bytes(request.manifest) <= *request.spare_bytes;
+  return request.spare_bytes.has_value() && bytes_of_pack(request.manifest) <= *request.spare_bytes;
 }
 
 Result<IoChoice> choose_mode(const IoRequest& request) {
@@ -152,11 +152,11 @@ IoChoice automatic_mode(const IoRequest& request, bool can_be_direct,
                         const std::optional<DiskRates>& rates) {
   if (fits_spare(request)) {
     return {.mode = IoMode::kBuffered,
-            .reason = "the pack of " + gigabytes(pack_bytes(request.manifest)) +
+            .reason = "the pack of " + gigabytes_text(bytes_of_pack(request.manifest)) +
                       " GB fits into free memory"};
   }
   IoChoice choice{.mode = IoMode::kBuffered, .is_plain = false};
-  const std::string pack = gigabytes(pack_bytes(request.manifest)) +
+  const std::string pack = gigabytes_text(bytes_of_pack(request.manifest)) +
                            " GB of experts do not fit into the page cache beside the plan";
   if (!can_be_direct) {
     choice.reason = pack + ", but its files cannot be read past it";
@@ -169,8 +169,8 @@ IoChoice automatic_mode(const IoRequest& request, bool can_be_direct,
   }
   const bool is_faster_buffered = rates->buffered > rates->direct / 100 * kMuchFaster;
   choice.mode = is_faster_buffered ? IoMode::kBuffered : IoMode::kDirect;
-  choice.reason = pack + "; the disk gave " + gigabytes(rates->direct) + " GB/s directly";
-  if (rates->buffered != 0) choice.reason += ", " + gigabytes(rates->buffered) + " buffered";
+  choice.reason = pack + "; the disk gave " + gigabytes_text(rates->direct) + " GB/s directly";
+  if (rates->buffered != 0) choice.reason += ", " + gigabytes_text(rates->buffered) + " buffered";
   return choice;
 }
 

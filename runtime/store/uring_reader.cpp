@@ -92,9 +92,10 @@ Status UringReader::check_available() {
   if (result < 0) return ring_error(-result);
   io_uring_probe* probe = ::io_uring_get_probe_ring(&ring.ring);
   const bool can_wait = (ring.ring.features & IORING_FEAT_EXT_ARG) != 0;
-  const bool can_read = probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0;
+  const bool knows_read =
+      probe != nullptr && ::io_uring_opcode_supported(probe, IORING_OP_READ) != 0;
   ::io_uring_free_probe(probe);
-  if (can_read && can_wait) return Status::ok();
+  if (knows_read && can_wait) return Status::ok();
   return unsupported(Where{}, "io_uring of this kernel is too old",
                      "use Linux 5.11 or later, or give --io-engine threads");
 }
