@@ -17,6 +17,7 @@
 #include "runtime/vulkan/vulkan_device.h"
 #include "runtime/vulkan/weight_kernels.h"
 #include "shaders/matvec_args.h"
+#include "shaders/matvec_fixed_args.h"
 #include "shaders/read_sum_args.h"
 #include "shaders/rms_norm_args.h"
 #include "shaders/route_args.h"
@@ -42,7 +43,11 @@ void need(const Status& status) {
 }
 
 double seconds_of(VulkanDevice& device, CommandList& list) {
-  need(device.run(list));
+  // Clocks fall while programs are compiled.
+  const auto begin = std::chrono::steady_clock::now();
+  do {
+    need(device.run(list));
+  } while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(60));
   std::vector<double> times;
   for (int i = 0; i < 7; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -191,6 +196,62 @@ struct Kernels {
         };
   }
 
+  // What the driver says of the machine code of a program.
+  void print_code(std::string_view shader, const std::vector<std::uint32_t>& constants) {
+    const VulkanKernel& kernel = set.get(shader, constants);
+    need(set.status());
+    std::printf("%-16.*s %s\n", static_cast<int>(shader.size()), shader.data(),
+                device.kernel_statistics(kernel).c_str());
+  }
+  // Of the programs of a decoded token, in the shape of a model with 256 experts.
+  void print_codes() {
+    for (const char* name : {"q4_0", "q4"}) {
+      WeightFormat format{.id = *qformat_from_name(name)};
+      if (is_affine(format)) format.group_size = 64;
+      const auto shape_of = [](WeightKernelShape cut, std::uint32_t threads) {
+        cut.threads = threads;
+        return cut;
+      };
+      const auto shape = [&](const WeightRows& w, std::uint32_t threads) {
+        return shape_of(usual_shape(w, device.info()), threads);
+      };
+      const WeightRows hidden{.format = format, .cols = 2048, .alignment = 2};
+      const WeightRows mixed{.format = format, .cols = 4096, .alignment = 2};
+      const WeightRows width{.format = format, .cols = 512, .alignment = 2};
+      const VulkanDeviceInfo& info = device.info();
+      print_code(shader_name("matvec", format),
+                 matvec_constants(hidden, shape(hidden, 512), info, {.has_norm = true}));
+      print_code(shader_name("matvec", format),
+                 matvec_constants(mixed, shape(mixed, 512), info, {.adds = true}));
+      auto router = matvec_constants(hidden, shape(hidden, 1024), info, {.has_norm = true});
+      router.insert(router.end(), {256, 8});
+      print_code(shader_name("router", format), router);
+      print_code(shader_name("gate_up", format),
+                 gate_up_constants(hidden, usual_shape(hidden, info), info, {.has_norm = true}));
+      print_code(shader_name("down", format),
+                 down_constants(width, usual_down_shape(width, info, 9, 8), info,
+                                {.slots = 9, .block_rows = 8}));
+      print_code(shader_name("matvec_fixed", format),
+                 matvec_fixed_constants(hidden, shape_of(fixed_shape(hidden, info, 8), 512), info,
+                                        {.has_norm = true}, 3, 1e-6F));
+      print_code(shader_name("matvec_fixed", format),
+                 matvec_fixed_constants(mixed, shape_of(fixed_shape(mixed, info, 32), 512), info,
+                                        {.adds = true}, 0, 1e-6F));
+      print_code(
+          shader_name("gate_up_fixed", format),
+          gate_up_constants(hidden, fixed_shape(hidden, info, 16), info, {.has_norm = true}));
+      print_code(shader_name("down_fixed", format),
+                 down_constants(width, {.threads = 512, .rows = 1, .steps = 2}, info,
+                                {.slots = 9, .block_rows = 8}));
+      print_code(shader_name("router_fixed", format), router);
+    }
+    print_code("delta_step", {512, 128, 128, 4, 2});
+    print_code("route", {256, 256, 8});
+    print_code("attend", {256, 256, 2, 32, 4});
+    print_code("attend_combine", {256, 256, 2});
+    print_code("qk_prepare", {256, 256, 2});
+  }
+
   // Bytes a second of the product with one matrix of about 1 GiB, all its components read once.
   double read_matrix(const WeightFormat& format, std::uint32_t cols) {
     const std::uint64_t row = matrix_bytes(format, 1, cols)->total();
@@ -224,6 +285,44 @@ struct Kernels {
     return static_cast<double>(bytes.total()) / seconds_of(device, list);
   }
 
+  // The same with inputs in fixed point.
+  double read_matrix_fixed(const WeightFormat& format, std::uint32_t cols,
+                           const WeightKernelShape& cut) {
+    const std::uint64_t row = matrix_bytes(format, 1, cols)->total();
+    const auto rows = static_cast<std::uint32_t>((std::uint64_t{1} << 30) / row);
+    const MatrixBytes bytes = *matrix_bytes(format, rows, cols);
+    const WeightRows weights{.format = format,
+                             .cols = cols,
+                             .alignment = row_alignment(format, cols, 256),
+                             .rows = rows};
+    const VulkanKernel& kernel =
+        set.get(shader_name("matvec_fixed", format),
+                matvec_fixed_constants(weights, cut, device.info(), {}, 0, 1e-6F));
+    need(set.status());
+    const std::vector<std::uint16_t> tables = weight_tables();
+    need(device.upload(memory, 16 << 20, std::as_bytes(std::span(tables))));
+    const auto units = [](std::uint64_t of) {
+      return static_cast<std::uint32_t>((of + MOE_FIXED_UNIT - 1) / MOE_FIXED_UNIT);
+    };
+    CommandList list(device);
+    list.dispatch(kernel,
+                  shader::MatvecFixedArgs{.base = memory.address() + (128 << 20),
+                                          .x = memory.address() + (1 << 20),
+                                          .factor = 0,
+                                          .y = memory.address() + (32 << 20),
+                                          .indices = 0,
+                                          .tables = memory.address() + (16 << 20),
+                                          .codes = {0},
+                                          .scales = {units(bytes[Component::kCodes])},
+                                          .biases = {units(bytes[Component::kCodes]) +
+                                                     units(bytes[Component::kScales])},
+                                          .rows = {rows},
+                                          .y_at = {},
+                                          .y_stride = rows},
+                  {groups_for_rows(cut, rows, device.info()), 1, 1});
+    return static_cast<double>(bytes.total()) / seconds_of(device, list);
+  }
+
   VulkanDevice& device;
   KernelSet set;
   std::vector<DeviceBuffer> blocks;
@@ -231,9 +330,10 @@ struct Kernels {
 };
 
 void run() {
-  const auto device = need(VulkanDevice::open({}));
+  const auto device = need(VulkanDevice::open({.wants_code_sizes = true}));
   std::printf("%s, %s\n", device->info().name.c_str(), device->info().driver.c_str());
   Kernels k(*device);
+  k.print_codes();
   CommandList empty(*device);
   std::printf("%-44s %8.2f us\n", "empty submission", 1e6 * seconds_of(*device, empty));
   const Record tiny = k.read(1, 1);
@@ -283,6 +383,20 @@ void run() {
     const double rate = k.read_matrix(format, 2048);
     std::printf("matvec_%-8s 1 GiB %8.1f GB/s, %5.1f %% of that\n", name, rate / 1e9,
                 100 * rate / read_rate);
+  }
+  for (const char* name : {"q4", "q4_0", "q2", "iq3_xxs", "q8_0", "q4_k", "q6_k", "iq2_xxs",
+                           "iq2_s", "q2_k", "mxfp4", "iq4_xs"}) {
+    WeightFormat format{.id = *qformat_from_name(name)};
+    if (is_affine(format)) format.group_size = 64;
+    std::printf("matvec_fixed_%-8s", name);
+    for (const std::uint32_t lanes : {8U, 16U, 32U}) {
+      for (const std::uint32_t steps : {1U, 2U}) {
+        const double rate = k.read_matrix_fixed(
+            format, 2048, {.threads = 256, .lanes = lanes, .rows = 1, .steps = steps});
+        std::printf("  %ux%u %4.1f %%", lanes, steps, 100 * rate / read_rate);
+      }
+    }
+    std::printf("\n");
   }
   report(*device, "tiny, norm", {tiny, norm});
   report(*device, "norm, route", {norm, route});

@@ -18,10 +18,13 @@
 #include "runtime/vulkan/kernel_set.h"
 #include "runtime/vulkan/mixer_shapes.h"
 #include "runtime/vulkan/vulkan_device.h"
+#include "runtime/vulkan/weight_kernels.h"
 #include "shaders/argmax_args.h"
 #include "shaders/attention_args.h"
 #include "shaders/delta_args.h"
 #include "shaders/group_rows_args.h"
+#include "shaders/matvec_args.h"
+#include "shaders/read_sum_args.h"
 #include "shaders/rms_norm_args.h"
 #include "shaders/route_args.h"
 
@@ -48,6 +51,7 @@ struct Options {
   std::uint32_t top_k = 8;
   std::uint32_t hidden = 2048;
   std::uint32_t vocabulary = 248320;
+  std::uint32_t between = 100;  // MiB that other kernels read
 };
 
 std::uint32_t groups_of(std::uint32_t count, std::uint32_t size) {
@@ -70,6 +74,64 @@ void need(const Status& status) {
   }
 }
 
+// Products of small matrices in several formats, whose programs take the place of others in the
+// caches of instructions, as a layer's products do.
+class Others {
+ public:
+  explicit Others(VulkanDevice& device) : device_(device), set_(device) {
+    memory_ = need(device.allocate(std::uint64_t{256} << 20, MemoryKind::kDevice));
+    CommandList list(device);
+    list.fill(memory_.handle(), 0, memory_.size(), 0);
+    need(device.run(list));
+    for (const QFormatId id : {QFormatId::kQ4, QFormatId::kQ8, QFormatId::kQ6K, QFormatId::kQ4K,
+                               QFormatId::kQ40, QFormatId::kQ5K, QFormatId::kQ80}) {
+      const WeightRows weights{.format = {.id = id, .group_size = 64}, .cols = kCols};
+      const WeightKernelShape cut = usual_shape(weights, device.info());
+      kernels_.push_back(
+          {&set_.get(shader_name("matvec", weights.format),
+                     matvec_constants(weights, cut, device.info(), {.has_norm = true})),
+           groups_for_rows(cut, kRows, device.info())});
+      need(set_.status());
+    }
+  }
+  void record(CommandList& list, std::uint32_t mebibytes) {
+    for (const auto& [kernel, groups] : kernels_) {
+      list.dispatch(*kernel,
+                    shader::MatvecArgs{.codes = at(32),
+                                       .scales = at(64),
+                                       .biases = at(96),
+                                       .x = at(1),
+                                       .factor = at(2),
+                                       .y = at(3),
+                                       .indices = 0,
+                                       .tables = at(4),
+                                       .rows = kRows,
+                                       .x_stride = kCols,
+                                       .y_stride = kRows,
+                                       .eps = kEps},
+                    {groups, 1, 1});
+      list.barrier();
+    }
+    if (mebibytes == 0) return;
+    list.dispatch(
+        set_.get("read_sum", {256}),
+        shader::ReadSumArgs{.data = at(8), .sums = at(0), .vectors = (mebibytes << 20) / 16},
+        {1056, 1, 1});
+    list.barrier();
+  }
+
+ private:
+  static constexpr std::uint32_t kRows = 2048;
+  static constexpr std::uint32_t kCols = 2048;
+  std::uint64_t at(std::uint32_t mebibyte) const {
+    return memory_.address() + (std::uint64_t{mebibyte} << 20);
+  }
+  VulkanDevice& device_;
+  KernelSet set_;
+  DeviceBuffer memory_;
+  std::vector<std::pair<const VulkanKernel*, std::uint32_t>> kernels_;
+};
+
 class Bench {
  public:
   Bench(const Options& options, VulkanDevice& device) : o_(options), device_(device) {
@@ -80,15 +142,28 @@ class Bench {
     many_ = batch(o_.rows);
   }
 
+  // A device at rest has a slow clock.
+  void warm_up() {
+    CommandList list(device_);
+    for (int i = 0; i < 50; ++i) others_.record(list, 200);
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1500)) {
+      need(device_.run(list));
+    }
+  }
+
   void measure_all() {
+    if (device_.info().type != VulkanDeviceType::kCpu) warm_up();
     std::printf("one token at position %u\n", o_.position);
+    nothing();
     for (const std::uint32_t threads : {256U, 512U, 1024U}) delta_step(one_, threads);
-    qk_prepare(one_, 64);
-    for (const std::uint32_t queries : {2U, 4U, 8U}) {
-      for (const std::uint32_t splits : {16U, 32U, 64U, 128U}) attend(queries, splits);
+    for (const std::uint32_t threads : {64U, 128U}) qk_prepare(one_, threads);
+    for (const std::uint32_t queries : {4U, 8U}) {
+      for (const std::uint32_t splits : {8U, 16U, 32U, 64U}) attend(queries, splits);
     }
     route(one_);
     argmax();
+    if (o_.rows < 2) return;
     std::printf("a prompt of %u rows behind position %u\n", o_.rows, o_.position);
     delta_step(many_, delta_step_shape(o_.value_dim).threads);
     for (const std::uint32_t threads : {64U, 128U, 256U}) delta_prompt(threads);
@@ -149,8 +224,9 @@ class Bench {
     return found;
   }
 
-  // Prints the time of what `record` records, with a barrier behind, as the best of five
-  // submissions; record is told the turn.
+  // Prints the time of what `record` records, with a barrier behind: in a loop, as the best of five
+  // submissions; and, by the device's clock, with other programs before each, alone and with as
+  // much memory as a layer reads. record is told the turn.
   template <typename Record>
   void measure(const std::string& name, const Record& record) {
     constexpr std::uint32_t kRepeats = 40;
@@ -166,8 +242,36 @@ class Bench {
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
       best = std::min(best, taken.count());
     }
-    std::printf("  %-44s %9.2f us\n", name.c_str(), best / kRepeats * 1e6);
+    std::printf("  %-44s %9.2f us, among others %6.2f, with memory %6.2f\n", name.c_str(),
+                best / kRepeats * 1e6, among_others(record, 0), among_others(record, o_.between));
     std::fflush(stdout);
+  }
+
+  // Microseconds by the device's clock, the median of all turns.
+  template <typename Record>
+  double among_others(const Record& record, std::uint32_t mebibytes) {
+    constexpr std::uint32_t kRepeats = 40;
+    CommandList list(device_, true);
+    std::vector<std::pair<std::size_t, std::size_t>> spans;
+    for (std::uint32_t i = 0; i < kRepeats; ++i) {
+      others_.record(list, mebibytes);
+      const std::size_t first = list.spans().size();
+      record(list, i % o_.copies);
+      list.barrier();
+      spans.emplace_back(first, list.spans().size());
+    }
+    std::vector<double> times;
+    for (int run = 0; run < 3; ++run) {
+      need(device_.run(list));
+      const std::vector<double> seconds = list.span_seconds();
+      for (const auto& [first, end] : spans) {
+        double sum = 0;
+        for (std::size_t i = first; i < end && i < seconds.size(); ++i) sum += seconds[i];
+        times.push_back(sum);
+      }
+    }
+    std::sort(times.begin(), times.end());
+    return times.empty() ? 0 : 1e6 * times[times.size() / 2];
   }
 
   std::vector<std::uint32_t> delta_constants(std::uint32_t threads) const {
@@ -175,6 +279,16 @@ class Bench {
   }
   std::uint32_t channels() const { return static_cast<std::uint32_t>(delta_shape().channels()); }
   std::uint32_t delta_width() const { return o_.value_heads * o_.value_dim; }
+
+  void nothing() {
+    const DeviceBuffer memory = make(64);
+    measure("a kernel that reads 16 bytes", [&](CommandList& list, std::uint32_t) {
+      list.dispatch(
+          kernel("read_sum", {256}),
+          shader::ReadSumArgs{.data = memory.address(), .sums = memory.address(), .vectors = 1},
+          {1, 1, 1});
+    });
+  }
 
   void delta_step(const Batch& batch, std::uint32_t threads) {
     const DeviceBuffer qkv = random(std::uint64_t{batch.count} * channels());
@@ -276,73 +390,59 @@ class Bench {
     const DeviceBuffer q = random(std::uint64_t{batch.count} * q_width());
     const DeviceBuffer kv = random(std::uint64_t{batch.count} * o_.kv_heads * o_.head_dim);
     const DeviceBuffer factor = random(o_.head_dim);
-    measure("qk_prepare", [&](CommandList& list, std::uint32_t turn) {
-      list.dispatch(kernel("qk_prepare", {threads, o_.head_dim, kBfloat16}),
-                    shader::QkPrepareArgs{.rows = batch.rows.address(),
-                                          .q = q.address(),
-                                          .k = kv.address(),
-                                          .v = kv.address(),
-                                          .q_norm = factor.address(),
-                                          .k_norm = factor.address(),
-                                          .inverse_frequency = factor.address(),
-                                          .caches = cache_table_[turn].address(),
-                                          .q_stride = q_width(),
-                                          .q_step = 2 * o_.head_dim,
-                                          .k_stride = o_.kv_heads * o_.head_dim,
-                                          .v_stride = o_.kv_heads * o_.head_dim,
-                                          .num_heads = o_.heads,
-                                          .kv_heads = o_.kv_heads,
-                                          .rotary_dim = o_.rotary_dim,
-                                          .is_whole_width = 0,
-                                          .eps = kEps,
-                                          .clip = 1e30F},
-                    {o_.heads + 2 * o_.kv_heads, batch.count, 1});
-    });
+    measure("qk_prepare, " + std::to_string(threads) + " threads",
+            [&](CommandList& list, std::uint32_t turn) {
+              list.dispatch(kernel("qk_prepare", {threads, o_.head_dim, kBfloat16}),
+                            shader::QkPrepareArgs{.rows = batch.rows.address(),
+                                                  .q = q.address(),
+                                                  .k = kv.address(),
+                                                  .v = kv.address(),
+                                                  .q_norm = factor.address(),
+                                                  .k_norm = factor.address(),
+                                                  .inverse_frequency = factor.address(),
+                                                  .caches = cache_table_[turn].address(),
+                                                  .q_stride = q_width(),
+                                                  .q_step = 2 * o_.head_dim,
+                                                  .k_stride = o_.kv_heads * o_.head_dim,
+                                                  .v_stride = o_.kv_heads * o_.head_dim,
+                                                  .num_heads = o_.heads,
+                                                  .kv_heads = o_.kv_heads,
+                                                  .rotary_dim = o_.rotary_dim,
+                                                  .is_whole_width = 0,
+                                                  .eps = kEps,
+                                                  .clip = 1e30F},
+                            {o_.heads + 2 * o_.kv_heads, batch.count, 1});
+            });
   }
 
   void attend(std::uint32_t queries, std::uint32_t splits) {
     const std::uint32_t lanes =
         attend_shape(o_.heads, o_.kv_heads, o_.head_dim, device_.info().subgroup_size, o_.position)
             .lanes;
-    if (queries > lanes) return;
     const DeviceBuffer q = random(q_width(), 0.1F);
     const DeviceBuffer values = make(std::uint64_t{o_.heads} * splits * o_.head_dim * 4);
     const DeviceBuffer stats = make(std::uint64_t{o_.heads} * splits * 2 * 4);
     const DeviceBuffer attended = make(std::uint64_t{o_.heads} * o_.head_dim * 4);
+    const DeviceBuffer arrived = put(std::vector<std::uint32_t>(o_.heads, 0));
     const std::uint32_t tiles = groups_of(o_.heads / o_.kv_heads, queries);
-    const auto record = [&](CommandList& list, std::uint32_t turn) {
-      list.dispatch(kernel("attend", {8 * lanes, o_.head_dim, kBfloat16, lanes, queries}),
-                    shader::AttendArgs{.rows = one_.rows.address(),
-                                       .q = q.address(),
-                                       .caches = cache_table_[turn].address(),
-                                       .values = values.address(),
-                                       .stats = stats.address(),
-                                       .q_stride = q_width(),
-                                       .q_step = 2 * o_.head_dim,
-                                       .num_heads = o_.heads,
-                                       .kv_heads = o_.kv_heads},
-                    {splits, o_.kv_heads * tiles, 1});
-    };
-    const std::string cut = ", " + std::to_string(lanes) + " lanes, " + std::to_string(queries) +
-                            " queries, " + std::to_string(splits) + " splits";
-    measure("attend" + cut, record);
-    measure("attend and attend_combine" + cut, [&](CommandList& list, std::uint32_t turn) {
-      record(list, turn);
-      list.barrier();
-      list.dispatch(kernel("attend_combine", {o_.head_dim, o_.head_dim}),
-                    shader::AttendCombineArgs{.rows = one_.rows.address(),
-                                              .q = q.address(),
-                                              .values = values.address(),
-                                              .stats = stats.address(),
-                                              .attended = attended.address(),
-                                              .q_stride = q_width(),
-                                              .q_step = 2 * o_.head_dim,
-                                              .num_heads = o_.heads,
-                                              .splits = splits,
-                                              .block = 8 * lanes / queries,
-                                              .has_gate = 1},
-                    {o_.heads, 1, 1});
-    });
+    measure(
+        "attend, " + std::to_string(queries) + " queries, " + std::to_string(splits) + " splits",
+        [&](CommandList& list, std::uint32_t turn) {
+          list.dispatch(kernel("attend", {8 * lanes, o_.head_dim, kBfloat16, lanes, queries}),
+                        shader::AttendArgs{.rows = one_.rows.address(),
+                                           .q = q.address(),
+                                           .caches = cache_table_[turn].address(),
+                                           .values = values.address(),
+                                           .stats = stats.address(),
+                                           .arrived = arrived.address(),
+                                           .attended = attended.address(),
+                                           .q_stride = q_width(),
+                                           .q_step = 2 * o_.head_dim,
+                                           .num_heads = o_.heads,
+                                           .kv_heads = o_.kv_heads,
+                                           .has_gate = 1},
+                        {splits, o_.kv_heads * tiles, 1});
+        });
   }
 
   void attend_prompt() {
@@ -421,26 +521,30 @@ class Bench {
   }
 
   void argmax() {
-    constexpr std::uint32_t kParts = 64;
     const DeviceBuffer logits = random(o_.vocabulary);
-    const DeviceBuffer found = make(kParts * sizeof(shader::Largest));
+    const DeviceBuffer found = make(512 * sizeof(shader::Largest));
     const DeviceBuffer best = make(sizeof(shader::Largest));
-    const shader::ArgmaxArgs args{.logits = logits.address(),
-                                  .found = found.address(),
-                                  .best = best.address(),
-                                  .width = o_.vocabulary,
-                                  .stride = o_.vocabulary,
-                                  .parts = kParts};
-    measure("argmax and argmax_merge", [&](CommandList& list, std::uint32_t) {
-      list.dispatch(kernel("argmax", {256}), args, {kParts, 1, 1});
-      list.barrier();
-      list.dispatch(kernel("argmax_merge", {64}), args, {1, 1, 1});
-    });
+    const DeviceBuffer arrived = put(std::vector<std::uint32_t>{0});
+    for (const std::uint32_t parts : {64U, 128U, 256U}) {
+      measure("argmax, " + std::to_string(parts) + " parts", [&](CommandList& list, std::uint32_t) {
+        list.dispatch(kernel("argmax", {256}),
+                      shader::ArgmaxArgs{.logits = logits.address(),
+                                         .found = found.address(),
+                                         .best = best.address(),
+                                         .arrived = arrived.address(),
+                                         .width = o_.vocabulary,
+                                         .limit = o_.vocabulary,
+                                         .stride = o_.vocabulary,
+                                         .parts = parts},
+                      {parts, 1, 1});
+      });
+    }
   }
 
   const Options& o_;
   VulkanDevice& device_;
   KernelSet kernels_{device_};
+  Others others_{device_};
   std::vector<DeviceBuffer> delta_states_, delta_table_;
   std::vector<DeviceBuffer> caches_, cache_table_;
   Batch one_, many_;
@@ -462,7 +566,7 @@ int main(int argc, char** argv) {
   const auto add = [&](const char* name, std::uint32_t& value, const char* help) {
     app.add_option(name, value, help)->capture_default_str();
   };
-  add("--rows", options.rows, "Rows of the prompt");
+  add("--rows", options.rows, "Rows of the prompt; 1: none");
   add("--position", options.position, "Tokens before the batch");
   add("--copies", options.copies, "Layers whose states are taken in turn");
   add("--heads", options.heads, "Query heads");
@@ -476,6 +580,7 @@ int main(int argc, char** argv) {
   add("--experts", options.experts, "Routed experts");
   add("--top-k", options.top_k, "Experts of a row");
   add("--hidden", options.hidden, "Values of a row");
+  add("--between", options.between, "MiB that other kernels read, at most 240");
   add("--vocabulary", options.vocabulary, "Logits of a row");
   CLI11_PARSE(app, argc, argv);
   moepack::measure_all(options);

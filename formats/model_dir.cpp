@@ -114,7 +114,8 @@ Status check_model_finished(const std::filesystem::path& model) {
 }
 
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name,
-                                std::span<const OverlayGroup> overlays) {
+                                std::span<const OverlayGroup> overlays,
+                                std::span<const std::filesystem::path> further) {
   ModelDir dir;
   dir.path = model;
   MOE_RETURN_IF_ERROR(check_model_finished(model));
@@ -123,7 +124,8 @@ Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::s
   dir.config = std::move(parsed.model);
   MOE_ASSIGN_OR_RETURN(dir.residents, read_model_residents(model, dir.config));
   dir.pack_path = model / pack;
-  MOE_ASSIGN_OR_RETURN(dir.pack, read_pack_directory(dir.pack_path, pack_dimensions(dir.config)));
+  MOE_ASSIGN_OR_RETURN(dir.pack,
+                       read_pack_directory(dir.pack_path, pack_dimensions(dir.config), further));
   MOE_RETURN_IF_ERROR(check_pack_fits(dir.config, dir.pack, dir.pack_path));
   MOE_ASSIGN_OR_RETURN(dir.overlays, read_resident_overlays(model, dir.config, overlays));
   return dir;

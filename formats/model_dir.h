@@ -45,8 +45,10 @@ Status check_model_finished(const std::filesystem::path& model);
 
 // Reads the configuration and the manifests and checks them against each other. `pack_name` as
 // choose_pack takes it; a pack that is meant but has no manifest is named, with what to do.
-// `overlays`: what is to stand in for the model's own residents.
+// `overlays`: what is to stand in for the model's own residents. `further`: where layer files may
+// lie that the pack's directory does not have.
 Result<ModelDir> open_model_dir(const std::filesystem::path& model, const std::string& pack_name,
-                                std::span<const OverlayGroup> overlays = {});
+                                std::span<const OverlayGroup> overlays = {},
+                                std::span<const std::filesystem::path> further = {});
 
 }  // namespace moepack

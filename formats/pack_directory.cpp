@@ -98,12 +98,13 @@ const char* flashmoe_manifest_name(const fs::path& directory) {
   return is_there(directory / kTieredManifestName) ? kTieredManifestName : kPackManifestName;
 }
 
-Result<PackManifest> read_pack_directory(const fs::path& directory, const PackDimensions& dims) {
+Result<PackManifest> read_pack_directory(const fs::path& directory, const PackDimensions& dims,
+                                         std::span<const fs::path> further) {
   const std::string path = directory.string();
   MOE_ASSIGN_OR_RETURN(const PackKind kind, detect_pack(directory));
   switch (kind) {
     case PackKind::kNative:
-      return read_pack_manifest(directory);
+      return read_pack_manifest(directory, further);
     case PackKind::kLz4:
       return lz4_error(path);
     case PackKind::kUndescribed:

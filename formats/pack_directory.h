@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,11 @@ const char* flashmoe_manifest_name(const std::filesystem::path& directory);
 
 // Reads the manifest of any kind that has one and checks the layer files' presence and sizes.
 // kUnsupported: LZ4 packs and the abandoned Q3 format, by name. kNotFound: no manifest; the message
-// says what to do. Packs other than kNative have no checksums.
+// says what to do. Packs other than kNative have no checksums. `further`: where layer files of a
+// kNative pack may lie that are not in the directory.
 Result<PackManifest> read_pack_directory(const std::filesystem::path& directory,
-                                         const PackDimensions& dims);
+                                         const PackDimensions& dims,
+                                         std::span<const std::filesystem::path> further = {});
 
 // Checks the layer files of a pack that was not read from our own manifest. What stands in the way
 // of known foreign formats is said by name: kUnsupported for LZ4 packs and the abandoned Q3.

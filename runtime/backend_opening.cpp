@@ -4,12 +4,14 @@
 #include <utility>
 
 #include "formats/base/paths.h"
+#include "runtime/model/available_memory.h"
 #include "runtime/model/cpu_forward.h"
 #include "runtime/model/expert_lookahead.h"
 #include "runtime/model/model_fingerprint.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/routing_recorder.h"
 #include "runtime/run_plan.h"
+#include "runtime/store/cache_policy.h"
 #include "runtime/store/kept_records.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
@@ -91,14 +93,47 @@ Result<std::unique_ptr<RoutingRecorder>> make_recorder(const EngineOptions& opti
       trace_model(directory_name(options.model), fingerprint, dir.config, dir.pack));
 }
 
+// What is free beside everything that the plan counts.
+std::optional<std::uint64_t> spare_bytes(const EngineOptions& options, const MemoryPlan& plan) {
+  const std::optional<std::uint64_t> available =
+      options.available_bytes.has_value() ? options.available_bytes : available_memory_bytes();
+  if (!available.has_value()) return std::nullopt;
+  return *available > plan.total_bytes() ? *available - plan.total_bytes() : 0;
+}
+
+// Before residents are loaded: what they take is part of the plan.
+Status choose_reading(const EngineOptions& options, const ModelDir& dir, OpenedBackend& opened) {
+  MOE_ASSIGN_OR_RETURN(opened.files,
+                       find_pack_files(dir.pack_path, dir.pack, options.store.pack_directories));
+  MOE_ASSIGN_OR_RETURN(opened.io, choose_io({.options = options.store,
+                                             .manifest = dir.pack,
+                                             .files = opened.files,
+                                             .spare_bytes = spare_bytes(options, opened.plan)}));
+  return Status::ok();
+}
+
+Result<std::unique_ptr<ExpertStore>> open_store(const EngineOptions& options, const ModelDir& dir,
+                                                const OpenedBackend& opened) {
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<RecordReader> reader,
+                       open_record_reader({.options = options.store,
+                                           .manifest = dir.pack,
+                                           .files = opened.files,
+                                           .spare_bytes = {}},
+                                          opened.io));
+  MOE_ASSIGN_OR_RETURN(const ExpertStoreOptions store, store_options(options, dir, opened.plan));
+  return ExpertStore::open_with(std::move(reader),
+                                make_policy(store.policy, store.uses_per_token, store.kept.keys),
+                                dir.pack_path, dir.pack, store);
+}
+
 // Loads what the plan has room for, and notes down what it is.
 Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir,
                                OpenedBackend& opened) {
   LoadedModel loaded;
+  MOE_RETURN_IF_ERROR(choose_reading(options, dir, opened));
   MOE_ASSIGN_OR_RETURN(loaded.weights, load_model_weights(dir, options.threads));
   opened.fingerprint = model_fingerprint(dir, loaded.weights);
-  MOE_ASSIGN_OR_RETURN(const ExpertStoreOptions store, store_options(options, dir, opened.plan));
-  MOE_ASSIGN_OR_RETURN(loaded.store, ExpertStore::open(dir.pack_path, dir.pack, store));
+  MOE_ASSIGN_OR_RETURN(loaded.store, open_store(options, dir, opened));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
   opened.layer_file = dir.pack_path / dir.pack.layers.front().file;
@@ -182,10 +217,12 @@ Result<OpenedBackend> open_backend(const EngineOptions& options) {
   MOE_RETURN_IF_ERROR(check_kv_encoding(options));
   if (options.backend == Backend::kVulkan) {
     MOE_ASSIGN_OR_RETURN(const ModelDir dir,
-                         open_model_dir(options.model, options.pack, options.overlays));
+                         open_model_dir(options.model, options.pack, options.overlays,
+                                        options.store.pack_directories));
     return open_vulkan(options, dir, false);
   }
-  MOE_ASSIGN_OR_RETURN(const SelectedModel selected, open_selected_model(options));
+  MOE_ASSIGN_OR_RETURN(const SelectedModel selected,
+                       open_selected_model(options, options.store.pack_directories));
   if (options.backend == Backend::kAuto) return open_auto(options, selected);
   return open_cpu(options, selected);
 }

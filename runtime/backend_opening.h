@@ -15,6 +15,7 @@
 #include "runtime/model/forward_backend.h"
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_size.h"
+#include "runtime/store/io_choice.h"
 
 namespace moepack {
 
@@ -25,6 +26,8 @@ struct OpenedBackend {
   ModelConfig config;
   MemoryPlan plan;                  // of the machine's memory
   std::optional<DeviceUse> device;  // of the vulkan backend
+  PackFiles files;                  // where experts lie
+  IoChoice io;                      // how experts are read
   ModelSize size;
   std::filesystem::path layer_file;  // of the expert pack: one of them
   std::uint64_t fingerprint = 0;     // model_fingerprint()

@@ -19,7 +19,7 @@ std::vector<LogitRow> logit_rows(const Batch& batch, std::span<const Slice> slic
   for (std::size_t i = 0; i < batch.slices.size(); ++i) {
     const BatchSlice& part = batch.slices[i];
     const std::size_t owner = batch.owners[i];
-    if (!part.status.is_ok() || !slices[owner].sink) continue;
+    if (!part.status.is_ok() || (!slices[owner].sink && !slices[owner].top)) continue;
     for (std::size_t t = 0; t < part.count; ++t) {
       const std::size_t index = batch.offsets[i] + t;
       if (index < slices[owner].first_logits) continue;

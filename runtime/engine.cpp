@@ -44,6 +44,14 @@ std::vector<Status> check_slices(std::span<const Slice> slices, const ModelConfi
   return statuses;
 }
 
+// Finite logits.
+Status give_row(const Slice& slice, std::size_t index, std::span<const float> logits) {
+  if (!slice.top) return slice.sink(index, logits);
+  const auto of = logits.first(std::min<std::size_t>(slice.top_of, logits.size()));
+  const auto top = std::max_element(of.begin(), of.end());
+  return slice.top(index, static_cast<std::int32_t>(top - of.begin()));
+}
+
 }  // namespace
 
 struct Engine::Impl {
@@ -51,6 +59,9 @@ struct Engine::Impl {
   Status open_own();
   void run_batch(Batch& batch, std::span<const Slice> slices, ForwardObserver* observer);
   void advance(Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
+  std::uint32_t top_of(std::span<const LogitRow> rows, std::span<const Slice> slices) const;
+  bool give_tops(std::span<const LogitRow> rows, std::span<const Slice> slices,
+                 std::span<Status> statuses);
   void give_logits(const Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
 
   EngineOptions options;
@@ -58,6 +69,7 @@ struct Engine::Impl {
   MemoryPlan plan;
   std::optional<DeviceUse> device;
   std::string choice;
+  IoChoice io;
   ModelSize size;
   std::filesystem::path layer_file;
   std::uint64_t cut_tokens = 1;
@@ -69,9 +81,11 @@ struct Engine::Impl {
 
 void Engine::Impl::run_batch(Batch& batch, std::span<const Slice> slices,
                              ForwardObserver* observer) {
+  const std::vector<LogitRow> rows = logit_rows(batch, slices);
   std::vector<std::size_t> wanted;
-  for (const LogitRow& row : logit_rows(batch, slices)) wanted.push_back(row.row);
-  const Status status = backend->forward(batch.tokens, batch.slices, wanted, observer);
+  for (const LogitRow& row : rows) wanted.push_back(row.row);
+  const Status status = backend->forward(
+      batch.tokens, batch.slices, {.rows = wanted, .top_of = top_of(rows, slices)}, observer);
   if (!status.is_ok()) batch.end(status);
 }
 
@@ -90,9 +104,42 @@ void Engine::Impl::advance(Batch& batch, std::span<const Slice> slices,
   }
 }
 
+// WantedRows::top_of: 0 unless all rows want the same.
+std::uint32_t Engine::Impl::top_of(std::span<const LogitRow> rows,
+                                   std::span<const Slice> slices) const {
+  if (rows.empty()) return 0;
+  const auto limit = [&](const LogitRow& row) {
+    const Slice& slice = slices[row.owner];
+    return slice.top ? std::min(slice.top_of, config.vocab_size) : 0;
+  };
+  const std::uint32_t first = limit(rows.front());
+  const bool is_same = std::all_of(rows.begin(), rows.end(),
+                                   [&](const LogitRow& row) { return limit(row) == first; });
+  return is_same ? first : 0;
+}
+
+// Whether the backend has found the highest logits of all rows. Rows with others than numbers are
+// told of with their logits.
+bool Engine::Impl::give_tops(std::span<const LogitRow> rows, std::span<const Slice> slices,
+                             std::span<Status> statuses) {
+  const std::span<const TopLogit> tops = backend->top_logits();
+  if (tops.size() != rows.size() ||
+      !std::all_of(tops.begin(), tops.end(), [](const TopLogit& t) { return t.is_finite; })) {
+    return false;
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    Status& status = statuses[rows[i].owner];
+    if (!status.is_ok()) continue;
+    status = slices[rows[i].owner].top(rows[i].index, tops[i].id);
+    if (!status.is_ok()) slices[rows[i].owner].sequence->end(status);
+  }
+  return true;
+}
+
 void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices,
                                std::span<Status> statuses) {
   const std::vector<LogitRow> rows = logit_rows(batch, slices);
+  if (rows.empty() || give_tops(rows, slices, statuses)) return;
   const std::size_t vocab = config.vocab_size;
   std::vector<std::size_t> places;
   for (std::size_t first = 0; first < rows.size(); first += backend->max_logit_rows()) {
@@ -108,7 +155,7 @@ void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices
       if (status.is_ok()) {
         const std::span<const float> of_row = logits.value().subspan(i * vocab, vocab);
         status = check_logits_finite(row.position, of_row);
-        if (status.is_ok()) status = slices[row.owner].sink(row.index, of_row);
+        if (status.is_ok()) status = give_row(slices[row.owner], row.index, of_row);
       }
       if (!status.is_ok()) slices[row.owner].sequence->end(status);
     }
@@ -144,6 +191,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->plan = opened.plan;
   impl->device = opened.device;
   impl->choice = std::move(opened.choice);
+  impl->io = std::move(opened.io);
   impl->size = opened.size;
   impl->layer_file = std::move(opened.layer_file);
   impl->identity = {
@@ -173,6 +221,13 @@ Status Engine::forward(std::span<const std::int32_t> tokens, std::size_t first_l
   MOE_RETURN_IF_ERROR(impl_->open_own());
   const Slice slice{&*impl_->own, tokens, first_logits, sink};
   return forward(std::span(&slice, 1), observer).front();
+}
+
+Status Engine::forward_top(std::span<const std::int32_t> tokens, std::size_t first,
+                           std::uint32_t top_of, const TopSink& sink) {
+  MOE_RETURN_IF_ERROR(impl_->open_own());
+  const Slice slice{&*impl_->own, tokens, first, {}, sink, top_of};
+  return forward(std::span(&slice, 1)).front();
 }
 
 void Engine::reset() {
@@ -217,6 +272,7 @@ Result<double> Engine::device_read_rate() {
 Result<DiskRate> Engine::disk_rate() const {
   return measure_disk_rate(impl_->layer_file, {.request_bytes = impl_->size.record_bytes});
 }
+const IoChoice& Engine::io_choice() const { return impl_->io; }
 const std::string& Engine::backend_choice() const { return impl_->choice; }
 
 }  // namespace moepack

@@ -26,6 +26,7 @@
 #include "runtime/slice.h"
 #include "runtime/store/disk_probe.h"
 #include "runtime/store/expert_store.h"
+#include "runtime/store/io_choice.h"
 #include "runtime/vulkan/device_work.h"
 
 namespace moepack {
@@ -60,6 +61,9 @@ class Engine {
   // from the first use on.
   Status forward(std::span<const std::int32_t> tokens, std::size_t first_logits,
                  const LogitsSink& sink, ForwardObserver* observer = nullptr);
+  // The same with Slice::top: the highest of the first `top_of` logits of every index >= first.
+  Status forward_top(std::span<const std::int32_t> tokens, std::size_t first, std::uint32_t top_of,
+                     const TopSink& sink);
   // Forgets every token of that sequence.
   void reset();
   std::uint64_t position() const;  // tokens it has seen since
@@ -94,6 +98,8 @@ class Engine {
   // How fast the disk gives random places of the expert pack, at requests of a record's size; takes
   // some tenths of a second. The errors of measure_disk_rate().
   Result<DiskRate> disk_rate() const;
+  // How experts are read.
+  const IoChoice& io_choice() const;
   // With Backend::kAuto: what was chosen and why, for people; else empty.
   const std::string& backend_choice() const;
 

@@ -64,6 +64,11 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
     MOE_ASSIGN_OR_RETURN(next, sampler.sample(logits));
     return Status::ok();
   };
+  const TopSink take = [&](std::size_t, std::int32_t id) {
+    next = id;
+    return Status::ok();
+  };
+  const bool is_greedy = options.sampling.temperature <= 0.0F;
   const auto emit = [&](const std::string& piece) {
     result.text += piece;
     if (on_text && !piece.empty()) on_text(piece);
@@ -89,7 +94,10 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
       break;
     }
     const std::int32_t token = next;  // `draw` writes `next` during the call
-    MOE_RETURN_IF_ERROR(engine.forward(std::span(&token, 1), 0, draw));
+    const std::span<const std::int32_t> tokens(&token, 1);
+    MOE_RETURN_IF_ERROR(is_greedy
+                            ? engine.forward_top(tokens, 0, static_cast<std::uint32_t>(vocab), take)
+                            : engine.forward(tokens, 0, draw));
   }
   result.decode_seconds = seconds_since(decode_start);
   result.decode_stages = engine.stage_times().read().since(between);

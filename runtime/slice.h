@@ -14,10 +14,14 @@ namespace moepack {
 struct Slice {
   Sequence* sequence = nullptr;  // of the same engine; named by one slice of a call
   std::span<const std::int32_t> tokens;
-  // The logits of every index >= first_logits go to `sink` in order. Without a sink
+  // The logits of every index >= first_logits go to `sink` in order. Without any sink
   // there are none.
   std::size_t first_logits = 0;
   LogitsSink sink;
+  // Instead of `sink`: the highest logits of the same indices, among the first `top_of` ids, go to
+  // `top`. A device finds them by itself, which saves bringing all logits to the host.
+  TopSink top = {};
+  std::uint32_t top_of = 0;
 };
 
 }  // namespace moepack

@@ -15,14 +15,15 @@ struct Largest {
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer LargestOnes { Largest v[]; };
 #endif
 
-/* The largest of each row of logits, in two dispatches: `argmax` over parts of a row, grid: parts,
-   rows; behind a barrier `argmax_merge` over these, grid: rows. Specialization constant: 0 threads of
-   a work group. */
+/* The largest of each row of logits: the work groups look at parts of the row, the last one to be done
+   merges what they found. Grid: parts, rows. Specialization constant: 0 threads of a work group. */
 struct ArgmaxArgs {
   MOE_ADDRESS(F32) logits;        /* [rows]: [width] */
-  MOE_ADDRESS(LargestOnes) found; /* [rows, parts]: out of argmax */
-  MOE_ADDRESS(LargestOnes) best;  /* out of argmax_merge, [rows] */
+  MOE_ADDRESS(LargestOnes) found; /* work memory, [rows, parts] */
+  MOE_ADDRESS(LargestOnes) best;  /* out, [rows] */
+  MOE_ADDRESS(Words) arrived;     /* [rows], zero before the first use; left at zero */
   uint width;
+  uint limit;  /* ids from here on are never the largest, but tell whether they are finite */
   uint stride; /* floats from row to row */
   uint parts;
 };

@@ -1,6 +1,7 @@
 // One token against some of the keys, by online softmax (FlashAttention, arXiv 2205.14135): several
-// query heads that share keys and values. Each group of lanes takes keys of its own; the lanes share
-// the values of a head.
+// query heads that share keys and values. The last work group of these heads to be done merges what
+// all of them found, and gates it. A program that is short: a token runs it once a layer, so that its
+// instructions come from memory each time.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/common.glsl"
@@ -14,206 +15,349 @@ layout(constant_id = 3) const uint LANES = 8;
 layout(constant_id = 4) const uint QUERIES = 4;
 layout(push_constant, scalar) uniform Push { AttendArgs args; };
 
-const uint kGroups = 8;
-const uint kKeys = LANES / QUERIES;     // that a group of lanes takes at once
-const uint kBlock = kGroups * kKeys;    // that the work group takes at once
+// What work groups hand to the one that merges.
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer SharedF32x4 {
+  vec4 v[];
+};
+layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer SharedF32x2 {
+  vec2 v[];
+};
+
+const uint kGroups = 8;  // of lanes
+const uint kBlock = KV_ENCODING == 0 ? MOE_ATTEND_BLOCK / 2 : MOE_ATTEND_BLOCK;
+const uint kKeys = kBlock / kGroups;
+const uint kScores = kKeys * QUERIES;  // that a group of lanes forms at once
 const uint kChunks = (HEAD_DIM / 8 + LANES - 1) / LANES;  // of 8 values, per lane
-const uint kVectors = 2 * kChunks;
+const uint kRaw = KV_ENCODING == 0 ? 2 : 1;               // loads of a chunk
+// Values: a thread has two of a head for one query or two.
+const uint kCouple = QUERIES == 1 ? 1 : 2;
+const uint kThreads = kGroups * LANES;
+const uint kUnits = (HEAD_DIM / 2 * (QUERIES / kCouple) + kThreads - 1) / kThreads;
+const uint kAtOnce = 16;  // splits whose values are loaded together
 // Below every score, and finite: a weight of exp(-infinity - least) is 0.
 const float kLeast = -3.0e38;
 
-shared vec4 group_values[kGroups * HEAD_DIM / 4];  // of one query
-shared vec2 group_stats[kGroups * QUERIES];        // largest score, sum of weights
-shared float group_factors[kGroups * QUERIES];     // of the values, when the groups are merged
+shared vec4 queries[QUERIES * HEAD_DIM / 4];
+shared uvec4 block_values[kBlock * HEAD_DIM / 8 * kRaw];
+shared float weights[kBlock * QUERIES];  // scores, then weights
+shared float tops[QUERIES];                        // largest scores
+shared float sums[QUERIES];                        // of weights
+shared float factors[QUERIES];                     // of what there is, from block to block
+shared float split_factors[MOE_ATTEND_SPLITS * QUERIES];
+shared uint arrived_before;
 
 uint row;
 uint kv_head;
+uint first_head;
+uint heads;
 uint lane;
 uint group;
-uint first_lane;  // of the group, in its subgroup
 Words cache;
-vec4 q[QUERIES * kVectors];
-vec4 acc[QUERIES * kVectors];
+vec2 acc[kUnits * kCouple];
+vec4 k[kKeys * 2 * kChunks];         // of the block that is computed
+uvec4 raw[kKeys * kChunks * kRaw];  // its values, as they are
 
-void load_queries(uint first_head, uint heads) {
-  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-    [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-      const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
-      vec4 x = vec4(0.0);
-      if (j < heads && d < HEAD_DIM) {
-        const uint at = row * args.q_stride + (first_head + j) * args.q_step + d;
-        x = F32x4(args.q).v[at / 4];
-      }
-      q[j * kVectors + n] = x;
-      acc[j * kVectors + n] = vec4(0.0);
-    }
+void load_queries() {
+  for (uint i = thread_id(); i < QUERIES * HEAD_DIM / 4; i += kThreads) {
+    const uint j = min(i / (HEAD_DIM / 4), heads - 1);
+    const uint at = row * args.q_stride + (first_head + j) * args.q_step;
+    queries[i] = F32x4(args.q).v[at / 4 + i % (HEAD_DIM / 4)];
   }
 }
 
-void load_row(uint key, uint is_value, out vec4 x[kVectors]) {
-  const uint index = kv_index(key, is_value, kv_head, args.kv_heads);
-  [[unroll]] for (uint n = 0; n < kChunks; ++n) {
-    const uint d = 8 * (lane + n * LANES);
-    x[2 * n] = vec4(0.0);
-    x[2 * n + 1] = vec4(0.0);
-    if (d < HEAD_DIM) kv_load8(cache, index + d, x[2 * n], x[2 * n + 1]);
-  }
+uvec4 load_raw(uint key, uint is_value, uint chunk, uint part) {
+  const uint at = kv_index(key, is_value, kv_head, args.kv_heads) + 8 * chunk;
+  return Words4(cache).v[KV_ENCODING == 0 ? at / 4 + part : at / 8];
 }
 
-// What lane l gives for score i goes to lane i: a step sends half of what is left to the lane across
-// and adds what comes from there. In the end lane i has the sum of score i.
-#define TRANSPOSE(distance)                                                    \
-  if (LANES > distance) {                                                      \
-    const bool is_upper = (lane & distance) != 0;                              \
-    [[unroll]] for (uint i = 0; i < distance; ++i) {                           \
-      const float kept = is_upper ? scores[i + distance] : scores[i];          \
-      const float sent = is_upper ? scores[i] : scores[i + distance];          \
-      scores[i] = kept + subgroupShuffleXor(sent, distance);                   \
-    }                                                                          \
-  }
-
-// Of key lane / QUERIES and query lane % QUERIES.
-float score_keys(uint key, uint last) {
-  float scores[64];
+void load_block(uint first, uint last) {
   [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-    vec4 k[kVectors];
-    load_row(min(key + i * kGroups, last), 0, k);
-    [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-      precise float sum = 0.0;
-      [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-        sum = fma(q[j * kVectors + n].x, k[n].x, sum);
-        sum = fma(q[j * kVectors + n].y, k[n].y, sum);
-        sum = fma(q[j * kVectors + n].z, k[n].z, sum);
-        sum = fma(q[j * kVectors + n].w, k[n].w, sum);
+    const uint key = min(first + i * kGroups + group, last);
+    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+      const uint chunk = lane + n * LANES;
+      k[(i * kChunks + n) * 2] = vec4(0.0);
+      k[(i * kChunks + n) * 2 + 1] = vec4(0.0);
+      if (chunk < HEAD_DIM / 8) {
+        kv_load8(cache, kv_index(key, 0, kv_head, args.kv_heads) + 8 * chunk,
+                 k[(i * kChunks + n) * 2], k[(i * kChunks + n) * 2 + 1]);
+        [[unroll]] for (uint part = 0; part < kRaw; ++part) {
+          raw[(i * kChunks + n) * kRaw + part] = load_raw(key, 1, chunk, part);
+        }
       }
-      scores[i * QUERIES + j] = sum;
     }
   }
-  TRANSPOSE(32)
-  TRANSPOSE(16)
-  TRANSPOSE(8)
-  TRANSPOSE(4)
-  TRANSPOSE(2)
-  TRANSPOSE(1)
-  return scores[0];
 }
 
-void add_values(uint key, uint last, float weight, float factor) {
-  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-    const float by = subgroupShuffle(factor, first_lane + j);
-    [[unroll]] for (uint n = 0; n < kVectors; ++n) acc[j * kVectors + n] *= by;
-  }
+void share_values() {
   [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-    vec4 v[kVectors];
-    load_row(min(key + i * kGroups, last), 1, v);
-    [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-      const float by = subgroupShuffle(weight, first_lane + i * QUERIES + j);
-      [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-        precise vec4 sum = fma(vec4(by), v[n], acc[j * kVectors + n]);
-        acc[j * kVectors + n] = sum;
+    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+      const uint chunk = lane + n * LANES;
+      if (chunk < HEAD_DIM / 8) {
+        const uint at = ((i * kGroups + group) * (HEAD_DIM / 8) + chunk) * kRaw;
+        [[unroll]] for (uint part = 0; part < kRaw; ++part) {
+          block_values[at + part] = raw[(i * kChunks + n) * kRaw + part];
+        }
       }
     }
   }
 }
 
-// Largest score and sum of weights of this lane's query over the keys from `begin` to `end`.
-vec2 attend(uint begin, uint end) {
-  float most = kLeast;
+// Sums over the lanes: while there are several scores, a lane gives half of them to the lane across and
+// keeps the other half; then all add what they have.
+#define ADD_ACROSS(step)                                                          \
+  if (LANES >> step > 1) {                                                        \
+    const uint left = kScores >> (step + 1);                                      \
+    const bool is_upper = (lane >> step & 1) != 0;                                \
+    if (left > 0) {                                                               \
+      [[unroll]] for (uint i = 0; i < left; ++i) {                                \
+        const float kept = is_upper ? scores[i + left] : scores[i];               \
+        const float sent = is_upper ? scores[i] : scores[i + left];               \
+        scores[i] = kept + subgroupShuffleXor(sent, 1 << step);                   \
+      }                                                                           \
+      mine += is_upper ? left : 0;                                                \
+    } else {                                                                      \
+      scores[0] += subgroupShuffleXor(scores[0], 1 << step);                      \
+    }                                                                             \
+  }
+
+void score_block() {
+  float scores[kScores];
+  [[unroll]] for (uint i = 0; i < kScores; ++i) scores[i] = 0.0;
+  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
+    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+      const uint chunk = min(lane + n * LANES, HEAD_DIM / 8 - 1);
+      [[unroll]] for (uint half_chunk = 0; half_chunk < 2; ++half_chunk) {
+        const vec4 x = queries[j * (HEAD_DIM / 4) + 2 * chunk + half_chunk];
+        [[unroll]] for (uint i = 0; i < kKeys; ++i) {
+          const vec4 y = k[(i * kChunks + n) * 2 + half_chunk];
+          precise float sum = scores[i * QUERIES + j];
+          sum = fma(x.x, y.x, sum);
+          sum = fma(x.y, y.y, sum);
+          sum = fma(x.z, y.z, sum);
+          sum = fma(x.w, y.w, sum);
+          scores[i * QUERIES + j] = sum;
+        }
+      }
+    }
+  }
+  uint mine = 0;  // number of the first score that this lane has in the end
+  ADD_ACROSS(0)
+  ADD_ACROSS(1)
+  ADD_ACROSS(2)
+  ADD_ACROSS(3)
+  ADD_ACROSS(4)
+  if (lane >= kScores) return;
+  [[unroll]] for (uint i = 0; i < (kScores + LANES - 1) / LANES; ++i) {
+    const uint key = (mine + i) / QUERIES * kGroups + group;
+    weights[key * QUERIES + (mine + i) % QUERIES] = scores[i];
+  }
+}
+
+float lanes8_top(float x) {
+  float top = max(x, subgroupShuffleXor(x, 1));
+  top = max(top, subgroupShuffleXor(top, 2));
+  return max(top, subgroupShuffleXor(top, 4));
+}
+
+// The weights of the block's first `count` keys; eight lanes for each query.
+void weigh_block(uint count) {
+  const uint j = thread_id() / 8;
+  if (j >= QUERIES) return;
+  const uint i = thread_id() % 8;
+  float x[kKeys];
+  const float before = tops[j];
+  float top = before;
+  [[unroll]] for (uint n = 0; n < kKeys; ++n) {
+    x[n] = weights[(i + 8 * n) * QUERIES + j];
+    if (i + 8 * n < count) top = max(top, x[n]);
+  }
+  top = lanes8_top(top);
   float sum = 0.0;
-  for (uint first = begin; first < end; first += kBlock) {
-    const uint key = first + group;
-    const float score = score_keys(key, end - 1);
-    const bool is_seen = key + lane / QUERIES * kGroups < end;
-    float top = is_seen ? max(most, score) : most;
-    [[unroll]] for (uint distance = QUERIES; distance < LANES; distance *= 2) {
-      top = max(top, subgroupShuffleXor(top, distance));
-    }
-    const float factor = exact_exp(most - top);
-    const float weight = is_seen ? exact_exp(score - top) : 0.0;
-    precise float next = fma(sum, factor, weight);
-    sum = next;
-    most = top;
-    add_values(key, end - 1, weight, factor);
+  [[unroll]] for (uint n = 0; n < kKeys; ++n) {
+    const float weight = i + 8 * n < count ? exact_exp(x[n] - top) : 0.0;
+    weights[(i + 8 * n) * QUERIES + j] = weight;
+    sum += weight;
   }
-  [[unroll]] for (uint distance = QUERIES; distance < LANES; distance *= 2) {
-    precise float both = sum + subgroupShuffleXor(sum, distance);
-    sum = both;
-  }
-  return vec2(most, sum);
+  sum = lanes8_sum(sum);
+  const float factor = exact_exp(before - top);
+  if (i != 0) return;
+  factors[j] = factor;
+  sums[j] = fma(sums[j], factor, sum);
+  tops[j] = top;
 }
 
-float most_of(uint j) {
+vec2 block_value(uint key, uint pair) {
+  const uint at = key * (HEAD_DIM / 8) * kRaw;
+  if (KV_ENCODING == 0) {
+    const uvec4 words = block_values[at + pair / 2];
+    return uintBitsToFloat(pair % 2 == 0 ? words.xy : words.zw);
+  }
+  return kv_decode(block_values[at + pair / 4][pair % 4]);
+}
+
+void add_values() {
+  [[unroll]] for (uint n = 0; n < kUnits; ++n) {
+    const uint unit = thread_id() + n * kThreads;
+    const uint pair = unit % (HEAD_DIM / 2);
+    const uint j = unit / (HEAD_DIM / 2) * kCouple;
+    if (j >= QUERIES) break;
+    vec2 sum[kCouple];
+    [[unroll]] for (uint c = 0; c < kCouple; ++c) sum[c] = acc[n * kCouple + c] * factors[j + c];
+    [[dont_unroll]] for (uint first = 0; first < kBlock; first += 4) {
+      [[unroll]] for (uint key = first; key < first + 4; ++key) {
+        const vec2 value = block_value(key, pair);
+        [[unroll]] for (uint c = 0; c < kCouple; ++c) {
+          sum[c] = fma(vec2(weights[key * QUERIES + j + c]), value, sum[c]);
+        }
+      }
+    }
+    [[unroll]] for (uint c = 0; c < kCouple; ++c) acc[n * kCouple + c] = sum[c];
+  }
+}
+
+uint split_at(uint j, uint split) {
+  return (row * args.num_heads + first_head + j) * gl_NumWorkGroups.x + split;
+}
+
+void write_split() {
+  [[unroll]] for (uint n = 0; n < kUnits; ++n) {
+    const uint unit = thread_id() + n * kThreads;
+    const uint j = unit / (HEAD_DIM / 2) * kCouple;
+    [[unroll]] for (uint c = 0; c < kCouple; ++c) {
+      if (j + c >= heads) break;
+      const uint at = split_at(j + c, gl_WorkGroupID.x) * (HEAD_DIM / 2) + unit % (HEAD_DIM / 2);
+      SharedF32x2(args.values).v[at] = acc[n * kCouple + c];
+    }
+  }
+  if (thread_id() < heads) {
+    SharedF32x2(args.stats).v[split_at(thread_id(), gl_WorkGroupID.x)] =
+        vec2(tops[thread_id()], sums[thread_id()]);
+  }
+}
+
+// Whether this work group is the last of `used`; what the others wrote is then seen.
+bool is_last(uint used) {
+  memoryBarrierBuffer();
+  barrier();
+  const uint at = row * gl_NumWorkGroups.y + gl_WorkGroupID.y;
+  if (thread_id() == 0) arrived_before = atomicAdd(args.arrived.v[at], 1);
+  barrier();
+  if (arrived_before + 1 != used) return false;
+  memoryBarrierBuffer();
+  if (thread_id() == 0) args.arrived.v[at] = 0;
+  return true;
+}
+
+// The factors of the splits, by which their values give the result; eight lanes for each query.
+void find_factors(uint used) {
+  const uint j = thread_id() / 8;
+  if (j >= heads) return;
+  const uint own = thread_id() % 8;
+  vec2 stats[MOE_ATTEND_SPLITS / 8];
   float most = kLeast;
-  [[unroll]] for (uint g = 0; g < kGroups; ++g) most = max(most, group_stats[g * QUERIES + j].x);
-  return most;
-}
-
-// Behind a barrier; another one follows before they are used.
-void find_factors() {
-  const uint i = thread_id();
-  if (i < kGroups * QUERIES) {
-    group_factors[i] = exact_exp(group_stats[i].x - most_of(i % QUERIES));
+  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) {
+    stats[n] = vec2(kLeast, 0.0);
+    if (own + 8 * n < used) stats[n] = SharedF32x2(args.stats).v[split_at(j, own + 8 * n)];
   }
-}
-
-// Merges the groups' results for query j, in order.
-void write_query(uint j, uint head) {
-  const uint at = (row * args.num_heads + head) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-  for (uint d = thread_id(); d < HEAD_DIM; d += gl_WorkGroupSize.x) {
-    float sum = 0.0;
-    [[unroll]] for (uint g = 0; g < kGroups; ++g) {
-      sum = fma(group_factors[g * QUERIES + j], group_values[(g * HEAD_DIM + d) / 4][d % 4], sum);
-    }
-    args.values.v[at * HEAD_DIM + d] = sum;
-  }
-  if (thread_id() != 0) return;
+  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) most = max(most, stats[n].x);
+  most = lanes8_top(most);
   float total = 0.0;
-  [[unroll]] for (uint g = 0; g < kGroups; ++g) {
-    total = fma(group_factors[g * QUERIES + j], group_stats[g * QUERIES + j].y, total);
+  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) {
+    if (8 * n >= used) break;
+    const float factor = exact_exp(stats[n].x - most);
+    if (own + 8 * n < used) split_factors[(own + 8 * n) * QUERIES + j] = factor;
+    total = fma(factor, stats[n].y, total);
   }
-  args.stats.v[2 * at] = most_of(j);
-  args.stats.v[2 * at + 1] = total;
+  total = lanes8_sum(total);
+  if (own == 0) sums[j] = total;
 }
 
-// This group's values for query j, into shared memory.
-void share_values(uint j) {
-  [[unroll]] for (uint n = 0; n < kVectors; ++n) {
-    const uint d = 8 * (lane + n / 2 * LANES) + n % 2 * 4;
-    if (d < HEAD_DIM) group_values[(group * HEAD_DIM + d) / 4] = acc[j * kVectors + n];
+vec4 split_values[kAtOnce];
+
+// Four values of a head, of the splits from `first` on.
+void load_splits(uint unit, uint first, uint used) {
+  const uint j = unit / (HEAD_DIM / 4);
+  [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
+    const uint split = min(first + i, used - 1);
+    split_values[i] =
+        SharedF32x4(args.values).v[split_at(j, split) * (HEAD_DIM / 4) + unit % (HEAD_DIM / 4)];
+  }
+}
+
+vec4 load_gate(uint unit) {
+  const uint head = first_head + unit / (HEAD_DIM / 4);
+  const uint at = row * args.q_stride + head * args.q_step + HEAD_DIM;
+  return args.has_gate != 0 ? F32x4(args.q).v[at / 4 + unit % (HEAD_DIM / 4)] : vec4(0.0);
+}
+
+// The splits' values in order, four of a head for each thread; gated. Those of the first splits are
+// loaded before the factors are known.
+void merge(uint used) {
+  const uint units = heads * (HEAD_DIM / 4);
+  load_splits(min(thread_id(), units - 1), 0, used);
+  vec4 gate = load_gate(min(thread_id(), units - 1));
+  find_factors(used);
+  barrier();
+  [[dont_unroll]] for (uint unit = thread_id(); unit < units; unit += kThreads) {
+    if (unit != thread_id()) {
+      load_splits(unit, 0, used);
+      gate = load_gate(unit);
+    }
+    const uint j = unit / (HEAD_DIM / 4);
+    vec4 sum = vec4(0.0);
+    [[dont_unroll]] for (uint first = 0; first < used; first += kAtOnce) {
+      if (first != 0) load_splits(unit, first, used);
+      [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
+        if (first + i < used) {
+          sum = fma(vec4(split_factors[(first + i) * QUERIES + j]), split_values[i], sum);
+        }
+      }
+    }
+    sum *= 1.0 / sums[j];
+    if (args.has_gate != 0) {
+      sum *= vec4(sigmoid(gate.x), sigmoid(gate.y), sigmoid(gate.z), sigmoid(gate.w));
+    }
+    const uint head = row * args.num_heads + first_head + j;
+    args.attended.v[head * (HEAD_DIM / 4) + unit % (HEAD_DIM / 4)] = sum;
   }
 }
 
 void main() {
   row = gl_WorkGroupID.z;
   const BatchRow place = args.rows.v[row];
+  const uint shared_by = args.num_heads / args.kv_heads;
+  const uint tiles = (shared_by + QUERIES - 1) / QUERIES;
+  const uint first_query = gl_WorkGroupID.y % tiles * QUERIES;
+  kv_head = gl_WorkGroupID.y / tiles;
+  first_head = kv_head * shared_by + first_query;
+  heads = min(QUERIES, shared_by - first_query);
+  lane = thread_id() % LANES;
+  group = thread_id() / LANES;
+  load_queries();
   if (place.live == 0) return;
   const uint seen = place.position + 1;
   const uint blocks = (seen + kBlock - 1) / kBlock;
-  const uint share = (blocks + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x * kBlock;
-  const uint begin = gl_WorkGroupID.x * share;
-  if (begin >= seen) return;
-  const uint shared_by = args.num_heads / args.kv_heads;
-  const uint tiles = (shared_by + QUERIES - 1) / QUERIES;
-  const uint first = gl_WorkGroupID.y % tiles * QUERIES;
-  kv_head = gl_WorkGroupID.y / tiles;
-  lane = thread_id() % LANES;
-  group = thread_id() / LANES;
-  first_lane = gl_SubgroupInvocationID / LANES * LANES;
+  const uint share = (blocks + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x;
+  const uint used = (blocks + share - 1) / share;
+  if (gl_WorkGroupID.x >= used) return;
   cache = args.caches.v[place.slice];
-  const uint first_head = kv_head * shared_by + first;
-  const uint heads = min(QUERIES, shared_by - first);
-  load_queries(first_head, heads);
-  const vec2 stats = attend(begin, min(seen, begin + share));
-  if (lane < QUERIES) group_stats[group * QUERIES + lane] = stats;
-  barrier();
-  find_factors();
-  // Loops over registers are unrolled, and none is left early: the index stays a constant.
-  [[unroll]] for (uint j = 0; j < QUERIES; ++j) {
-    if (j < heads) {
-      share_values(j);
-      barrier();
-      write_query(j, first_head + j);
-      barrier();
-    }
+  if (thread_id() < QUERIES) {
+    tops[thread_id()] = kLeast;
+    sums[thread_id()] = 0.0;
   }
+  [[unroll]] for (uint n = 0; n < kUnits * kCouple; ++n) acc[n] = vec2(0.0);
+  const uint begin = gl_WorkGroupID.x * share * kBlock;
+  const uint end = min(seen, begin + share * kBlock);
+  [[dont_unroll]] for (uint first = begin; first < end; first += kBlock) {
+    load_block(first, end - 1);
+    barrier();
+    score_block();
+    share_values();
+    barrier();
+    weigh_block(end - first);
+    barrier();
+    add_values();
+  }
+  write_split();
+  if (is_last(used)) merge(used);
 }

@@ -36,35 +36,28 @@ struct QkPrepareArgs {
   float clip; /* infinite: no limit */
 };
 
-/* One token's attention over a part of the keys. Grid: splits, kv_heads * ceil(heads per kv head /
-   queries), rows. Further constants: 3 lanes of a key (a power of two from 8 to the subgroup's size),
-   4 queries of a work group (a power of two, at most lanes). Threads: 8 * lanes. Keys are split in
-   whole blocks of 8 * lanes / queries, so results depend on the row's position, the number of splits
-   and these constants alone. */
+/* Keys that a work group of attend takes at once, half as many where they are float32, so that their
+   values fit shared memory; and the most splits of the keys. */
+#define MOE_ATTEND_BLOCK 32
+#define MOE_ATTEND_SPLITS 64
+
+/* One token's attention over a part of the keys; the last work group of some heads merges the splits
+   in order. Grid: splits, kv_heads * ceil(heads per kv head / queries), rows. Further constants: 3
+   lanes of a key (a power of two from 8 to 32, at most the subgroup), 4 queries of a work group (1, 2, 4 or
+   8). Threads: 8 * lanes. Keys are split in whole blocks, so results depend on the row's position, the
+   number of splits and these constants alone. */
 struct AttendArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(F32) q;
   MOE_ADDRESS(WordsAddresses) caches;
-  MOE_ADDRESS(F32) values; /* out, [rows, num_heads, splits, head_dim]; of splits with keys alone */
-  MOE_ADDRESS(F32) stats;  /* out, [rows, num_heads, splits, 2]: largest score, sum of weights */
+  MOE_ADDRESS(F32) values;   /* work memory, [rows, num_heads, splits, head_dim] */
+  MOE_ADDRESS(F32) stats;    /* the same, [rows, num_heads, splits, 2]: largest score, sum of weights */
+  MOE_ADDRESS(Words) arrived; /* [rows, grid's second], zero before the first use; left at zero */
+  MOE_ADDRESS(F32x4) attended; /* out, [rows, num_heads, head_dim] */
   uint q_stride;
   uint q_step;
   uint num_heads;
   uint kv_heads;
-};
-
-/* Merges the splits in order. Grid: num_heads, rows. */
-struct AttendCombineArgs {
-  MOE_ADDRESS(BatchRows) rows;
-  MOE_ADDRESS(F32) q; /* for the gates */
-  MOE_ADDRESS(F32) values;
-  MOE_ADDRESS(F32) stats;
-  MOE_ADDRESS(F32) attended; /* out, [rows, num_heads, head_dim] */
-  uint q_stride;
-  uint q_step;
-  uint num_heads;
-  uint splits; /* at most 256 */
-  uint block;  /* keys: 8 * lanes / queries of attend */
   uint has_gate;
 };
 

@@ -82,13 +82,32 @@ float dot_part(vec4 a[kVectors], vec4 b[kVectors]) {
   return sum;
 }
 
-// To unit length times `factor`, eight lanes together.
-void normalise(inout vec4 x[kVectors], float factor) {
-  const float sum = lanes8_sum(dot_part(x, x));
+// Of the squares of eight lanes' vectors: those of eight values side by side, then of 32, then of all,
+// so that a thread for each value can form the same sum.
+float square_sum(vec4 x[kVectors]) {
+  precise float sum = 0.0;
+  [[unroll]] for (uint r = 0; r < kVectors; ++r) {
+    precise vec4 y = x[r] * x[r];
+    precise float part = (y.x + y.y) + (y.z + y.w);
+    sum = sum + lanes8_sum(part);
+  }
+  return sum;
+}
+
+// What brings a vector to the length `factor`; the second for one that was shrunk because its sum of
+// squares is not finite.
+float unit_scale(float sum, float factor) {
   precise float scale = 1.0 / sqrt(sum + kL2Epsilon) * factor;
+  return scale;
+}
+float shrunk_scale(float sum, float factor) { return factor / sqrt(sum); }
+
+void normalise(inout vec4 x[kVectors], float factor) {
+  const float sum = square_sum(x);
+  float scale = unit_scale(sum, factor);
   if (!is_finite(sum)) {
     [[unroll]] for (uint r = 0; r < kVectors; ++r) x[r] *= kShrink;
-    scale = factor / sqrt(lanes8_sum(dot_part(x, x)));
+    scale = shrunk_scale(square_sum(x), factor);
   }
   [[unroll]] for (uint r = 0; r < kVectors; ++r) {
     precise vec4 y = x[r] * scale;

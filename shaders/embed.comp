@@ -35,6 +35,7 @@ void main() {
   fill_tables(args.tables, gl_LocalInvocationIndex, gl_WorkGroupSize.x);
   barrier();
 #endif
+  if (gl_GlobalInvocationID.x == 0) args.row_error.v[gl_WorkGroupID.y] = 0xffffffffu;
   const uint token = args.rows.v[gl_WorkGroupID.y].token - args.first;
   if (token >= args.count) return;
   const RowRef row = row_ref(uint64_t(args.codes), uint64_t(args.scales), uint64_t(args.biases),

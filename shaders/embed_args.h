@@ -14,6 +14,7 @@ struct EmbedArgs {
   MOE_ADDRESS(BatchRows) rows; /* [batch] */
   MOE_ADDRESS(F32) hidden;     /* [batch][stride] */
   MOE_ADDRESS(Halves) tables;  /* formats with tables: shaders/weight_tables.h */
+  MOE_ADDRESS(Words) row_error; /* out, [batch]: 0xffffffff, whatever the token (RouteArgs) */
   uint first;                  /* token of the first row of W */
   uint count;                  /* rows of W */
   uint stride;                 /* floats */

@@ -14,13 +14,14 @@ const uint kQuery = 0;
 const uint kKey = 1;
 const uint kValue = 2;
 
-// Heads that this work group prepares; they share a norm.
+// Heads that this work group prepares; they share a norm. A thread takes two values of a head at a
+// time: a pair that is rotated, or two side by side that are not.
 struct Part {
   uint kind;
   uint head;
   uint heads;
-  uint step;   // from head to head
-  uint first;  // of the first head's values
+  uint step;  // from head to head
+  F32 from;   // the first head's values
 };
 
 uint row;
@@ -28,33 +29,36 @@ BatchRow place;
 
 Part part_of(uint index) {
   const uint counts[3] = uint[3](args.num_heads, args.kv_heads, args.kv_heads);
-  Part part = Part(index, 0, 0, HEAD_DIM, 0);
-  if (args.is_whole_width != 0) {
-    part.heads = counts[part.kind];
-  } else {
-    part.kind = 0;
-    part.head = index;
-    part.heads = 1;
-    while (part.head >= counts[part.kind]) part.head -= counts[part.kind++];
+  Part part;
+  part.kind = index;
+  part.head = 0;
+  if (args.is_whole_width == 0) {
+    const uint keys = args.num_heads + args.kv_heads;
+    part.kind = index < args.num_heads ? kQuery : index < keys ? kKey : kValue;
+    part.head = index - (part.kind == kQuery ? 0 : part.kind == kKey ? args.num_heads : keys);
   }
-  if (part.kind == kQuery) part.step = args.q_step;
+  part.heads = args.is_whole_width == 0 ? 1 : part.kind == kQuery ? args.num_heads : args.kv_heads;
+  part.step = part.kind == kQuery ? args.q_step : HEAD_DIM;
   const uint stride = part.kind == kQuery ? args.q_stride
                       : part.kind == kKey ? args.k_stride
                                           : args.v_stride;
-  part.first = row * stride + part.head * part.step;
+  const uint64_t base = part.kind == kQuery ? uint64_t(args.q)
+                        : part.kind == kKey ? uint64_t(args.k)
+                                            : uint64_t(args.v);
+  part.from = F32(base + uint64_t(row * stride + part.head * part.step) * 4);
   return part;
 }
 
-float raw(Part part, uint h, uint d) {
-  const uint at = part.first + h * part.step + d;
-  if (part.kind == kQuery) return args.q.v[at];
-  return part.kind == kKey ? args.k.v[at] : args.v.v[at];
+// Places of the two values of a unit in its head.
+uvec2 places_of(uint unit) {
+  const uint half_dim = args.rotary_dim / 2;
+  return unit < half_dim ? uvec2(unit, unit + half_dim) : uvec2(2 * unit, 2 * unit + 1);
 }
 
 void put(Part part, uint h, uint d, float x) {
   if (part.kind == kQuery) {
     precise float y = x * (1.0 / sqrt(float(HEAD_DIM)));
-    args.q.v[part.first + h * part.step + d] = y;
+    part.from.v[h * part.step + d] = y;
   } else {
     kv_store(args.caches.v[place.slice],
              kv_index(place.position, part.kind == kValue ? 1 : 0, part.head + h, args.kv_heads) +
@@ -69,70 +73,58 @@ float limited(float x) {
   return x > args.clip ? args.clip : x < -args.clip ? -args.clip : x;
 }
 
-float square_sum(Part part, float factor) {
+float square_sum(Part part, float shrink) {
   float sum = 0.0;
-  for (uint i = thread_id(); i < part.heads * HEAD_DIM; i += gl_WorkGroupSize.x) {
-    const float x = raw(part, i / HEAD_DIM, i % HEAD_DIM) * factor;
-    sum = fma(x, x, sum);
+  for (uint i = thread_id(); i < part.heads * (HEAD_DIM / 2); i += gl_WorkGroupSize.x) {
+    const uvec2 at = i / (HEAD_DIM / 2) * part.step + places_of(i % (HEAD_DIM / 2));
+    const vec2 x = vec2(part.from.v[at.x], part.from.v[at.y]) * shrink;
+    sum = fma(x.x, x.x, sum);
+    sum = fma(x.y, x.y, sum);
   }
   return group_sum(sum);
 }
 
-float scale;
-float shrink;  // of values before they are scaled
-
-// Of a query or a key.
-float normed(Part part, uint h, uint d) {
-  const uint at = args.is_whole_width != 0 ? h * HEAD_DIM + d : d;
-  const float factor = part.kind == kQuery ? args.q_norm.v[at] : args.k_norm.v[at];
-  precise float y = raw(part, h, d) * shrink * scale * factor;
-  return limited(y);
-}
-
-void norm(Part part) {
+// What values are multiplied with, the first first: it is 1 but for values whose squares are beyond
+// float32.
+vec2 scales_of(Part part) {
   const float width = float(part.heads * HEAD_DIM);
-  const float sum = square_sum(part, 1.0);
-  shrink = 1.0;
-  scale = 1.0 / sqrt(sum / width + args.eps);
-  if (is_finite(sum)) return;
-  shrink = kShrink;
-  scale = 1.0 / sqrt(square_sum(part, kShrink) / width);
-}
-
-void rotate(Part part, uint h, uint i) {
-  const uint half_dim = args.rotary_dim / 2;
-  precise float angle = float(place.position) * args.inverse_frequency.v[i];
-  const vec2 turn = cos_sin(angle);
-  const float a = normed(part, h, i);
-  const float b = normed(part, h, i + half_dim);
-  precise float x = a * turn.x - b * turn.y;
-  precise float y = b * turn.x + a * turn.y;
-  put(part, h, i, x);
-  put(part, h, i + half_dim, y);
+  vec2 scales = vec2(1.0);
+  [[dont_unroll]] for (uint turn = 0; turn < 2; ++turn) {
+    const float sum = square_sum(part, scales.x);
+    scales.y = 1.0 / sqrt(sum / width + (turn == 0 ? args.eps : 0.0));
+    if (is_finite(sum)) break;
+    scales.x = kShrink;
+  }
+  return scales;
 }
 
 void main() {
   row = gl_WorkGroupID.y;
   place = args.rows.v[row];
   if (place.live == 0) return;
-  const Part part = part_of(gl_WorkGroupID.x);
-  if (part.kind == kValue) {
-    for (uint i = thread_id(); i < part.heads * HEAD_DIM; i += gl_WorkGroupSize.x) {
-      put(part, i / HEAD_DIM, i % HEAD_DIM, limited(raw(part, i / HEAD_DIM, i % HEAD_DIM)));
+  Part part = part_of(gl_WorkGroupID.x);
+  const bool is_value = part.kind == kValue;
+  const vec2 scales = is_value ? vec2(1.0) : scales_of(part);
+  F32 factors = part.kind == kQuery ? args.q_norm : args.k_norm;
+  for (uint i = thread_id(); i < part.heads * (HEAD_DIM / 2); i += gl_WorkGroupSize.x) {
+    const uint h = i / (HEAD_DIM / 2);
+    const uint unit = i % (HEAD_DIM / 2);
+    const uvec2 at = places_of(unit);
+    vec2 x = vec2(part.from.v[h * part.step + at.x], part.from.v[h * part.step + at.y]);
+    if (!is_value) {
+      const uint first = args.is_whole_width != 0 ? h * HEAD_DIM : 0;
+      const vec2 factor = vec2(factors.v[first + at.x], factors.v[first + at.y]);
+      precise vec2 y = x * scales.x * scales.y * factor;
+      x = y;
     }
-    return;
-  }
-  norm(part);
-  // A thread takes a pair that is rotated, or a value that is not.
-  const uint half_dim = args.rotary_dim / 2;
-  const uint units = HEAD_DIM - half_dim;
-  for (uint i = thread_id(); i < part.heads * units; i += gl_WorkGroupSize.x) {
-    const uint h = i / units;
-    const uint unit = i % units;
-    if (unit < half_dim) {
-      rotate(part, h, unit);
-    } else {
-      put(part, h, unit + half_dim, normed(part, h, unit + half_dim));
+    x = vec2(limited(x.x), limited(x.y));
+    if (!is_value && unit < args.rotary_dim / 2) {
+      precise float angle = float(place.position) * args.inverse_frequency.v[unit];
+      const vec2 turn = cos_sin(angle);
+      precise vec2 turned = vec2(x.x * turn.x - x.y * turn.y, x.y * turn.x + x.x * turn.y);
+      x = turned;
     }
+    put(part, h, at.x, x.x);
+    put(part, h, at.y, x.y);
   }
 }

@@ -10,35 +10,11 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 #include "shaders/weights.glsl"
 #include "shaders/input_norm.glsl"
 
-layout(constant_id = 12) const uint EXPERTS = 256;
-layout(constant_id = 13) const uint TOP_K = 8;
-
-#include "shaders/route.glsl"
-
 layout(push_constant, scalar) uniform Push { RouterArgs args; };
 
-shared uint arrived_before;
+#include "shaders/router_choice.glsl"
 
-// Whether this work group is the last of the row's; what the others wrote is then seen.
-bool is_last(uint row) {
-  memoryBarrierBuffer();
-  barrier();
-  if (thread_index() == 0) arrived_before = atomicAdd(args.arrived.v[row], 1);
-  barrier();
-  if (arrived_before + 1 != args.groups) return false;
-  memoryBarrierBuffer();
-  if (thread_index() == 0) args.arrived.v[row] = 0;
-  return true;
-}
-
-RouteArgs route_args() {
-  return RouteArgs(args.batch, args.logits, args.shared_logits, args.choices, args.row_error,
-                   EXPERTS, 1, args.options & 1, args.options >> 1 & 1, args.options >> 2);
-}
-
-void store(uint row, float value) {
-  SharedF32(args.y).v[gl_WorkGroupID.y * args.y_stride + row] = value;
-}
+void store(uint row, float value) { store_logit(row, value); }
 
 InputRow find_input() {
   InputRow from;
@@ -53,5 +29,5 @@ void main() {
   const uint row = gl_WorkGroupID.y;
   const bool is_live = args.batch.v[row].live != 0;
   multiply_rows();
-  if (is_last(row)) route_row(route_args(), row, is_live);
+  choose_last(row, is_live);
 }

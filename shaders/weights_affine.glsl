@@ -4,8 +4,13 @@
 #define HAS_BIAS 1
 #define HAS_TABLES 0
 #define PART_SHIFT 4
+#if FORMAT == MOE_QFORMAT_Q2 && defined(WIDE_CHUNKS)
+// Whoever includes this needs groups of at least 64.
+const uint CHUNK = 64;
+#else
 const uint CHUNK = 32;
-const uint PARTS = 2;
+#endif
+const uint PARTS = CHUNK / 16;
 
 #if FORMAT == MOE_QFORMAT_Q2
 const uint BITS = 2;
@@ -22,7 +27,7 @@ const uint BITS = 8;
 #endif
 
 struct Chunk {
-  uint word[BITS];
+  uint word[CHUNK / 32 * BITS];
   uint scale;  // 16 bits each
   uint bias;
 };
@@ -33,18 +38,20 @@ RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
 }
 
 Chunk load_chunk(RowRef row, uint chunk) {
-  const uint chunk_align = BITS % 4 == 0 ? 16 : BITS % 2 == 0 ? 8 : 4;
+  const uint chunk_bytes = CHUNK / 8 * BITS;
+  const uint chunk_align = chunk_bytes % 16 == 0 ? 16 : chunk_bytes % 8 == 0 ? 8 : 4;
   const uint align = min(CODE_ALIGN, chunk_align);
-  const uint64_t at = row.codes + chunk * (4 * BITS);
+  const uint64_t at = row.codes + chunk * chunk_bytes;
   Chunk w;
-#if FORMAT != MOE_QFORMAT_Q2 && FORMAT != MOE_QFORMAT_Q3
+#if (FORMAT != MOE_QFORMAT_Q2 || defined(WIDE_CHUNKS)) && FORMAT != MOE_QFORMAT_Q3
   const uvec4 four = load4(at, align);
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
 #endif
 #if FORMAT == MOE_QFORMAT_Q8
   const uvec4 last = load4(at + 16, align);
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[4 + i] = last[i];
-#elif FORMAT != MOE_QFORMAT_Q4 && FORMAT != MOE_QFORMAT_Q5
+#elif FORMAT != MOE_QFORMAT_Q4 && FORMAT != MOE_QFORMAT_Q5 && \
+    !(FORMAT == MOE_QFORMAT_Q2 && defined(WIDE_CHUNKS))
   const uvec2 two = load2(at + 4 * (BITS / 4 * 4), align);
   w.word[BITS / 4 * 4] = two.x;
   w.word[BITS / 4 * 4 + 1] = two.y;
@@ -52,7 +59,7 @@ Chunk load_chunk(RowRef row, uint chunk) {
 #if FORMAT == MOE_QFORMAT_Q3 || FORMAT == MOE_QFORMAT_Q5
   w.word[BITS - 1] = load1(at + 4 * (BITS - 1), align);
 #endif
-  const uint group = chunk * 32 / GROUP;
+  const uint group = chunk * CHUNK / GROUP;
   w.scale = uint(Halves(row.scales).v[group]);
   w.bias = uint(Halves(row.biases).v[group]);
   return w;

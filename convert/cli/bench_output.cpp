@@ -120,6 +120,8 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   Json json = llama_bench_json(subject, result);
   json["kernels"] = subject.engine->kernels_name();
   json["activations"] = activation_type_name(subject.engine->options().activations);
+  json["io"] = io_mode_name(subject.engine->io_choice().mode);
+  json["io_engine"] = io_engine_name(subject.engine->io_choice().engine);
   json["hit_percent"] = 100 * result.hit_rate();
   json["gb_per_token"] = or_null(rates.gb_per_token);
   json["gb_per_s"] = or_null(rates.gb_per_second);

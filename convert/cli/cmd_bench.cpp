@@ -8,8 +8,10 @@
 
 #include "convert/cli/bench_output.h"
 #include "convert/cli/bench_replay.h"
+#include "convert/cli/live_line.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/number_range.h"
+#include "convert/cli/progress.h"
 #include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "formats/base/limits.h"
@@ -149,7 +151,12 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
   for (const SpeedTest& test : tests) {
     MOE_ASSIGN_OR_RETURN(subject.disk_rate, disk_rate_of(*engine));
-    MOE_ASSIGN_OR_RETURN(const SpeedResult result, runner.run(test));
+    const std::string name = speed_test_name(test);
+    LiveLine live(*engine, name, stderr_is_terminal(), subject.disk_rate.value_or(0));
+    live.set_phase(name, test.prompt == 0);
+    const auto measured = runner.run(test);
+    live.stop();
+    MOE_ASSIGN_OR_RETURN(const SpeedResult result, measured);
     output.add(subject, result);
     if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
   }

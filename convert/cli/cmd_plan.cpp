@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kDefaultContext = 4096;
 constexpr std::uint64_t kMostSequences = 4096;
-constexpr std::uint64_t kMostMegabytesPerSecond = 1'000'000;
+constexpr double kMostGigabytesPerSecond = 10000;
 
 struct PlanFlags {
   EngineFlags engine;
@@ -29,7 +29,7 @@ struct PlanFlags {
   std::string resident_format = "source";
   std::uint32_t group_size = 64;
   double hit_percent = -1;
-  std::uint64_t disk_megabytes = 0;  // a second; 0: measured
+  std::vector<double> disk_gbs;  // many reads at once, one at a time; empty: measured
   bool json = false;
 };
 
@@ -47,9 +47,8 @@ EngineFlags with_thought_of_device(EngineFlags flags) {
 }
 
 void measure_disk(const PlanFlags& flags, PlanReport& report) {
-  if (flags.disk_megabytes != 0) {
-    const double rate = static_cast<double>(flags.disk_megabytes) * 1e6;
-    report.disk = {.one = rate, .many = rate};
+  if (!flags.disk_gbs.empty()) {
+    report.disk = {.one = flags.disk_gbs.back() * 1e9, .many = flags.disk_gbs.front() * 1e9};
     return;
   }
   const DiskRequest request{
@@ -128,7 +127,7 @@ Status run(const PlanFlags& flags) {
     print_plan(report);
   }
   std::cout << std::flush;
-  note_long_context(flags.context, report.source.dir.config);
+  if (report.plan.verdict.is_ok()) note_long_context(flags.context, report.source.dir.config);
   return report.plan.verdict;
 }
 
@@ -163,10 +162,13 @@ void add_flags(CLI::App& command, PlanFlags& flags) {
                   "Predict for this share of cache hits too, in percent")
       ->check(real_number(0, 100));
   command
-      .add_option("--disk-mbs", flags.disk_megabytes,
-                  "Rate of the disk in MB/s, as of another machine; 0: measured")
-      ->check(whole_number(0, kMostMegabytesPerSecond))
-      ->capture_default_str();
+      .add_option("--disk-gbs", flags.disk_gbs,
+                  "GB/s of the disk with many reads at once, and after a comma with one at a time; "
+                  "without it measured")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->expected(1, 2)
+      ->check(real_number(0.001, kMostGigabytesPerSecond));
   command.add_flag("--json", flags.json, "Print one JSON object on stdout");
 }
 

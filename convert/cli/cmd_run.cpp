@@ -11,11 +11,14 @@
 #include <optional>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
+#include "convert/cli/live_line.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
+#include "convert/cli/progress.h"
 #include "convert/cli/timeline_output.h"
 #include "convert/cli/timing_output.h"
 #include "convert/cli/token_input.h"
@@ -152,6 +155,8 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"activations", activation_type_name(engine.options().activations)},
                               {"kv_cache_type", kv_encoding_name(engine.options().kv_encoding)},
                               {"chunk", engine.options().chunk_tokens},
+                              {"io", io_mode_name(engine.io_choice().mode)},
+                              {"io_engine", io_engine_name(engine.io_choice().engine)},
                               {"cache_policy", cache_policy_name(engine.options().store.policy)}};
   if (engine.options().car.is_on()) {
     json["routing_agreement"] = engine.routing_agreement().share();
@@ -220,10 +225,19 @@ Status run_one(const RunFlags& flags) {
   }
   MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
-  const auto stream = [](std::string_view piece) { std::cout << piece << std::flush; };
-  MOE_ASSIGN_OR_RETURN(const GenerateResult result,
-                       generate(*session.engine, *session.tokenizer, ids, session.options,
-                                flags.json ? std::function<void(std::string_view)>() : stream));
+  const bool shares_terminal = !flags.json && stdout_is_terminal();
+  LiveLine live(*session.engine, "prompt", stderr_is_terminal());
+  bool is_first = true;
+  const auto stream = [&](std::string_view piece) {
+    if (std::exchange(is_first, false)) {
+      if (shares_terminal) live.stop();
+      live.set_phase("decoding", true);
+    }
+    if (!flags.json) std::cout << piece << std::flush;
+  };
+  const auto done = generate(*session.engine, *session.tokenizer, ids, session.options, stream);
+  live.stop();
+  MOE_ASSIGN_OR_RETURN(const GenerateResult result, done);
   if (flags.json) {
     print_json_line(to_json(result, *session.engine));
   } else {

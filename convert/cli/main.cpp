@@ -12,6 +12,7 @@
 #include "convert/cli/cmd_bench.h"
 #include "convert/cli/cmd_calibrate.h"
 #include "convert/cli/cmd_convert.h"
+#include "convert/cli/cmd_doctor.h"
 #include "convert/cli/cmd_export.h"
 #include "convert/cli/cmd_extract.h"
 #include "convert/cli/cmd_import.h"
@@ -67,6 +68,7 @@ int parse_and_run(int argc, char** argv) {
   register_tier(app, action);
   register_overlay(app, action);
   register_plan(app, action);
+  register_doctor(app, action);
   register_run(app, action);
   register_bench(app, action);
   register_logits(app, action);

@@ -175,6 +175,8 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   store.pinned = flags.pin;
   store.trace = flags.trace;
   if (!flags.trace.empty()) MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
+  store.disk_file = default_disk_file();
+  store.on_notice = [](const std::string& line) { std::cerr << "moepack: note: " + line + "\n"; };
   store.pack_directories.assign(flags.pack_directories.begin(), flags.pack_directories.end());
   return store;
 }
@@ -184,6 +186,14 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
 void note_backend(const Engine& engine) {
   if (!engine.device_use().has_value() || engine.backend_choice().empty()) return;
   std::cerr << "moepack: note: " << engine.backend_choice() << "\n";
+}
+
+// Says on stderr how experts are read, where they do not all fit into memory.
+void note_io(const Engine& engine) {
+  const IoChoice& io = engine.io_choice();
+  if (io.is_plain || io.reason.empty()) return;
+  std::cerr << "moepack: note: experts are read " << io_mode_name(io.mode) << ", by "
+            << io_engine_name(io.engine) << ": " << io.reason << "\n";
 }
 
 }  // namespace
@@ -271,6 +281,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   MOE_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags, context, sequences));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);
+  note_io(*engine);
   return engine;
 }
 

@@ -27,7 +27,7 @@ struct PlanReport {
   TokenWork work;
   // Nothing was measured where the plan is refused, or a GPU computes.
   std::optional<ComputeRates> compute;
-  DiskRates disk;
+  ReadRates disk;
   std::optional<DiskMeasurement> disk_measured;  // empty: the rate was given, or is unknown
   std::string disk_unknown;                      // why
   double cache_share = 0;                        // of the pack, 0 … 1

@@ -44,6 +44,7 @@ std::string format_duration(double seconds) {
 std::string format_tokens(std::uint64_t tokens) { return std::to_string(tokens) + " tokens"; }
 
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 
 ProgressLine::ProgressLine(bool terminal, bool quiet)
     : terminal_(terminal), quiet_(quiet), start_(Clock::now()) {}

@@ -20,6 +20,7 @@ std::string format_tokens(std::uint64_t tokens);
 std::string format_duration(double seconds);
 // True when stderr is a terminal.
 bool stderr_is_terminal();
+bool stdout_is_terminal();
 
 class ProgressLine {
  public:

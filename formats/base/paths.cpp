@@ -1,6 +1,7 @@
 #include "formats/base/paths.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <system_error>
 
@@ -69,6 +70,17 @@ Result<std::vector<fs::path>> list_directory(const fs::path& path) {
   }
   std::sort(entries.begin(), entries.end());
   return entries;
+}
+
+fs::path user_cache_directory() {
+  const auto from_environment = [](const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? fs::path() : fs::path(value);
+  };
+  const fs::path caches = from_environment("XDG_CACHE_HOME");
+  if (!caches.empty()) return caches / "moepack";
+  const fs::path home = from_environment("HOME");
+  return home.empty() ? fs::path() : home / ".cache" / "moepack";
 }
 
 Status remove_path(const fs::path& path) {

@@ -29,6 +29,10 @@ std::filesystem::path directory_above(const std::filesystem::path& path);
 // What stands in a directory, sorted by name. kIo: it cannot be listed, or not to its end.
 Result<std::vector<std::filesystem::path>> list_directory(const std::filesystem::path& path);
 
+// Where a program keeps what it can do without: moepack in XDG_CACHE_HOME or HOME/.cache; empty
+// when neither is set.
+std::filesystem::path user_cache_directory();
+
 // Removes the file or empty directory at `path` if it is there.
 Status remove_path(const std::filesystem::path& path);
 

@@ -12,7 +12,7 @@
 namespace moepack {
 namespace {
 
-constexpr char kMagic[8] = {'M', 'O', 'E', 'P', 'T', 'R', 'C', '\n'};
+constexpr char kTraceMagic[8] = {'M', 'O', 'E', 'P', 'T', 'R', 'C', '\n'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::size_t kFixedBytes = 40;  // of the head, before its lists
 constexpr std::size_t kSumBytes = 8;
@@ -20,7 +20,7 @@ constexpr std::uint32_t kMostSizes = 65535;
 constexpr std::uint32_t kMostNameBytes = 4096;
 constexpr std::uint64_t kMostRecordBytes = std::uint64_t{1} << 40;
 constexpr std::uint32_t kMostPassTokens = std::uint32_t{1} << 24;
-constexpr const char* kRemedy = "record it again with --trace";
+constexpr const char* kTraceRemedy = "record it again with --trace";
 
 template <typename T>
 void append(std::vector<std::byte>& bytes, T value) {
@@ -181,7 +181,9 @@ HeadNumbers head_numbers(std::span<const std::byte> head, TraceModel& model) {
 Status check_head_numbers(const HeadNumbers& numbers, const TraceModel& model, std::size_t bytes,
                           const std::string& file) {
   MOE_RETURN_IF_ERROR(check_expert_shape({model.num_layers, model.num_experts}, file));
-  const auto wrong = [&](const char* what) { return corrupt(Where{.file = file}, what, kRemedy); };
+  const auto wrong = [&](const char* what) {
+    return corrupt(Where{.file = file}, what, kTraceRemedy);
+  };
   if (model.experts_per_token == 0 || model.experts_per_token > model.num_experts) {
     return wrong("states a number of experts a token that no model has");
   }
@@ -199,7 +201,7 @@ Status check_head_numbers(const HeadNumbers& numbers, const TraceModel& model, s
 std::vector<std::byte> trace_head(const TraceModel& model) {
   const std::string name = model.name.substr(0, kMostNameBytes);
   std::vector<std::byte> head;
-  for (const char c : kMagic) head.push_back(static_cast<std::byte>(c));
+  for (const char c : kTraceMagic) head.push_back(static_cast<std::byte>(c));
   append(head, kVersion);
   append(head, std::uint32_t{0});  // the length, below
   append(head, model.fingerprint);
@@ -221,7 +223,7 @@ std::vector<std::byte> trace_head(const TraceModel& model) {
 
 Result<std::size_t> trace_head_bytes(std::span<const std::byte> prologue, const std::string& file) {
   if (prologue.size() < kTracePrologueBytes ||
-      std::memcmp(prologue.data(), kMagic, sizeof(kMagic)) != 0) {
+      std::memcmp(prologue.data(), kTraceMagic, sizeof(kTraceMagic)) != 0) {
     return corrupt(Where{.file = file}, "is no trace of routing", "make one with --trace");
   }
   const auto version = load_le<std::uint32_t>(prologue.data() + 8);
@@ -234,7 +236,7 @@ Result<std::size_t> trace_head_bytes(std::span<const std::byte> prologue, const 
       kFixedBytes + 8 * kMostSizes + 2 * kMaxProfiledExperts + kMostNameBytes + kSumBytes;
   if (bytes < kFixedBytes + kSumBytes || bytes > kMost) {
     return corrupt(Where{.file = file, .offset = 12}, "states a head of a length that none has",
-                   kRemedy);
+                   kTraceRemedy);
   }
   return bytes;
 }
@@ -242,11 +244,12 @@ Result<std::size_t> trace_head_bytes(std::span<const std::byte> prologue, const 
 Result<TraceModel> parse_trace_head(std::span<const std::byte> head, const std::string& file) {
   MOE_ASSIGN_OR_RETURN(const std::size_t bytes, trace_head_bytes(head, file));
   if (head.size() != bytes) {
-    return corrupt(Where{.file = file}, "ends within its head", kRemedy);
+    return corrupt(Where{.file = file}, "ends within its head", kTraceRemedy);
   }
   const std::span<const std::byte> summed = head.first(bytes - kSumBytes);
   if (checksum(summed) != load_le<std::uint64_t>(summed.data() + summed.size())) {
-    return corrupt(Where{.file = file}, "has a head with another checksum than it states", kRemedy);
+    return corrupt(Where{.file = file}, "has a head with another checksum than it states",
+                   kTraceRemedy);
   }
   TraceModel model;
   const HeadNumbers numbers = head_numbers(head, model);
@@ -255,7 +258,7 @@ Result<TraceModel> parse_trace_head(std::span<const std::byte> head, const std::
   for (std::uint32_t i = 0; i < numbers.sizes; ++i, at += 8) {
     model.record_bytes.push_back(load_le<std::uint64_t>(at));
     if (model.record_bytes.back() - 1 < kMostRecordBytes) continue;
-    return corrupt(Where{.file = file}, "states a size that no expert's record has", kRemedy);
+    return corrupt(Where{.file = file}, "states a size that no expert's record has", kTraceRemedy);
   }
   if (numbers.sizes > 1) {
     model.size_of.resize(std::size_t{model.num_layers} * model.num_experts);
@@ -264,7 +267,7 @@ Result<TraceModel> parse_trace_head(std::span<const std::byte> head, const std::
       at += 2;
       if (index < numbers.sizes) continue;
       return corrupt(Where{.file = file}, "names a size of a record that it does not state",
-                     kRemedy);
+                     kTraceRemedy);
     }
   }
   model.name.assign(reinterpret_cast<const char*>(at), numbers.name_bytes);
@@ -281,7 +284,7 @@ Result<TraceBlockHead> parse_trace_block_head(std::span<const std::byte> head,
                            block.passes <= block.payload_bytes / 3;
   if (is_possible) return block;
   return corrupt(Where{.file = file, .offset = offset}, "has a block of lengths that none has",
-                 kRemedy);
+                 kTraceRemedy);
 }
 
 Status parse_trace_payload(const TraceBlockHead& head, std::span<const std::byte> payload,
@@ -292,16 +295,17 @@ Status parse_trace_payload(const TraceBlockHead& head, std::span<const std::byte
   append(lengths, head.payload_bytes);
   append(lengths, head.passes);
   if (block_sum(lengths, payload) != head.checksum) {
-    return corrupt(where, "has a block with another checksum than it states", kRemedy);
+    return corrupt(where, "has a block with another checksum than it states", kTraceRemedy);
   }
   PassReader reader(model, payload);
   for (std::uint32_t i = 0; i < head.passes; ++i) {
     passes.emplace_back();
     const char* wrong = reader.read(passes.back());
-    if (*wrong != '\0') return corrupt(where, "has a block that " + std::string(wrong), kRemedy);
+    if (*wrong != '\0')
+      return corrupt(where, "has a block that " + std::string(wrong), kTraceRemedy);
   }
   if (reader.is_at_end()) return Status::ok();
-  return corrupt(where, "has a block that goes on behind its passes", kRemedy);
+  return corrupt(where, "has a block that goes on behind its passes", kTraceRemedy);
 }
 
 void TraceBlock::add(const TracePass& pass) {

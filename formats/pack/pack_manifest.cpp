@@ -13,6 +13,7 @@
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
 #include "formats/base/limits.h"
+#include "formats/base/paths.h"
 #include "formats/pack/layout_components.h"
 #include "formats/pack/q3_keys.h"
 #include "formats/weights/format_json.h"
@@ -416,9 +417,15 @@ Result<PackManifest> parse_pack_manifest(std::string_view text, const std::strin
 }
 
 Status check_layer_files(const std::filesystem::path& directory, const PackManifest& manifest,
-                         std::string_view manifest_name) {
+                         std::string_view manifest_name,
+                         std::span<const std::filesystem::path> further) {
   for (const LayerEntry& layer : manifest.layers) {
-    MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / layer.file));
+    std::filesystem::path path = directory / layer.file;
+    for (const std::filesystem::path& other : further) {
+      if (is_there(path)) break;
+      if (is_there(other / layer.file)) path = other / layer.file;
+    }
+    MOE_ASSIGN_OR_RETURN(const File file, File::open(path));
     if (file.size() == layer.file_size) continue;
     return corrupt(Where{.file = file.path()},
                    "is " + std::to_string(file.size()) + " bytes long, " +
@@ -428,11 +435,12 @@ Status check_layer_files(const std::filesystem::path& directory, const PackManif
   return Status::ok();
 }
 
-Result<PackManifest> read_pack_manifest(const std::filesystem::path& directory) {
+Result<PackManifest> read_pack_manifest(const std::filesystem::path& directory,
+                                        std::span<const std::filesystem::path> further) {
   const std::filesystem::path path = directory / kPackManifestName;
   MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxManifestBytes));
   MOE_ASSIGN_OR_RETURN(PackManifest manifest, parse_pack_manifest(text, path.string()));
-  MOE_RETURN_IF_ERROR(check_layer_files(directory, manifest, kPackManifestName));
+  MOE_RETURN_IF_ERROR(check_layer_files(directory, manifest, kPackManifestName, further));
   return manifest;
 }
 

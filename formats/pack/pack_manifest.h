@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -68,11 +69,14 @@ Status write_pack_manifest(const std::filesystem::path& directory, const PackMan
 
 // Reads and checks the text alone (fuzz target). `file` names it in errors.
 Result<PackManifest> parse_pack_manifest(std::string_view text, const std::string& file);
-// Checks every layer file's presence and size; `manifest_name` stands in the message.
+// Checks every layer file's presence and size; `manifest_name` stands in the message. A file that
+// `directory` does not have may lie in one of `further`.
 Status check_layer_files(const std::filesystem::path& directory, const PackManifest& manifest,
-                         std::string_view manifest_name);
+                         std::string_view manifest_name,
+                         std::span<const std::filesystem::path> further = {});
 // Reads `directory`/layout.json and checks every layer file's presence and size. Manifests of the
 // flash-moe engines too: formats/pack_directory.h.
-Result<PackManifest> read_pack_manifest(const std::filesystem::path& directory);
+Result<PackManifest> read_pack_manifest(const std::filesystem::path& directory,
+                                        std::span<const std::filesystem::path> further = {});
 
 }  // namespace moepack

@@ -10,6 +10,9 @@
 #include <system_error>
 #include <vector>
 
+#include "formats/base/elapsed.h"
+#include "formats/base/file.h"
+#include "runtime/store/direct_file.h"
 #include "runtime/store/disk_probe.h"
 
 namespace moepack {
@@ -102,14 +105,47 @@ Result<DiskMeasurement> measure_file(const fs::path& file, const DiskRequest& re
   return measured;
 }
 
-Result<DiskMeasurement> measure_directory(const fs::path& directory, const DiskRequest& request) {
-  const fs::path file = largest_file(directory);
-  if (!file.empty()) return measure_file(file, request);
+Result<double> measure_sequential(const fs::path& file, double milliseconds) {
+  constexpr std::uint64_t kPiece = std::uint64_t{8} << 20;
+  MOE_ASSIGN_OR_RETURN(const File opened, File::open(file));
+  const DirectFile direct = DirectFile::open(opened);
+  MOE_ASSIGN_OR_RETURN(AlignedBuffer memory, AlignedBuffer::allocate(kPiece, kDirectUnit));
+  const std::uint64_t pieces = std::max<std::uint64_t>(1, opened.size() / kPiece);
+  double bytes = 0;
+  double seconds = 0;
+  for (std::uint64_t i = 0; i < pieces && seconds * 1000 < milliseconds; ++i) {
+    const auto size = static_cast<std::size_t>(std::min(kPiece, opened.size() - i * kPiece));
+    const Clock::time_point start = Clock::now();
+    if (direct.is_open()) {
+      const ssize_t got =
+          ::pread(direct.fd(), memory.data(), kPiece, static_cast<off_t>(i * kPiece));
+      if (got < 0 || static_cast<std::size_t>(got) < size) {
+        return make_error(StatusCode::kIo, Where{.file = file.string()}, "cannot be read");
+      }
+    } else {
+      MOE_RETURN_IF_ERROR(opened.read_at(i * kPiece, memory.span().first(size)));
+    }
+    seconds += seconds_since(start);
+    bytes += static_cast<double>(size);
+  }
+  return seconds > 0 ? bytes / seconds : 0;
+}
+
+Result<DiskMeasurement> measure_directory(const fs::path& directory, const DiskRequest& request,
+                                          bool wants_sequential) {
   TemporaryFile temporary;
-  MOE_RETURN_IF_ERROR(temporary.write(directory, kProbeFileBytes));
-  MOE_ASSIGN_OR_RETURN(DiskMeasurement measured, measure_file(temporary.path(), request));
-  measured.file = directory;
-  measured.is_temporary = true;
+  fs::path file = largest_file(directory);
+  const bool is_temporary = file.empty();
+  if (is_temporary) {
+    MOE_RETURN_IF_ERROR(temporary.write(directory, kProbeFileBytes));
+    file = temporary.path();
+  }
+  MOE_ASSIGN_OR_RETURN(DiskMeasurement measured, measure_file(file, request));
+  if (wants_sequential) {
+    MOE_ASSIGN_OR_RETURN(measured.sequential, measure_sequential(file, request.milliseconds));
+  }
+  measured.is_temporary = is_temporary;
+  if (is_temporary) measured.file = directory;
   return measured;
 }
 

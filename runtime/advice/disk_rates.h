@@ -17,7 +17,8 @@ struct DiskRequest {
   double milliseconds = 300;
 };
 struct DiskMeasurement {
-  DiskRates rates;
+  ReadRates rates;
+  double sequential = 0;       // measure_sequential(), where it was wanted
   std::filesystem::path file;  // that was read; of a temporary one its directory
   bool is_temporary = false;
   bool is_direct = false;   // past the page cache
@@ -31,9 +32,14 @@ constexpr std::uint64_t kProbeFileBytes = std::uint64_t{64} << 20;
 
 // Reads random places of `file`. The errors of measure_disk_rate().
 Result<DiskMeasurement> measure_file(const std::filesystem::path& file, const DiskRequest& request);
+// Bytes a second of reading `file` from front to back, past the page cache where that can be, in
+// pieces of 8 MiB. kIo when it cannot be read.
+Result<double> measure_sequential(const std::filesystem::path& file, double milliseconds);
 // The same of largest_file(), or else of a file of kProbeFileBytes that is written to the
 // directory, without a name, so that nothing is ever left of it. kIo when it cannot be written.
+// `wants_sequential`: fills DiskMeasurement::sequential too.
 Result<DiskMeasurement> measure_directory(const std::filesystem::path& directory,
-                                          const DiskRequest& request);
+                                          const DiskRequest& request,
+                                          bool wants_sequential = false);
 
 }  // namespace moepack

@@ -16,7 +16,7 @@ double binomial(std::uint32_t n, std::uint32_t k, double probability) {
 
 }  // namespace
 
-double layer_seconds(const TokenWork& work, const ComputeRates& compute, const DiskRates& disk,
+double layer_seconds(const TokenWork& work, const ComputeRates& compute, const ReadRates& disk,
                      std::uint32_t missing) {
   const double one = work.record_bytes / compute.experts;
   const double all = work.experts_per_token * one;
@@ -27,7 +27,7 @@ double layer_seconds(const TokenWork& work, const ComputeRates& compute, const D
 }
 
 SpeedPrediction predict_speed(const TokenWork& work, const ComputeRates& compute,
-                              const DiskRates& disk, double hit_rate) {
+                              const ReadRates& disk, double hit_rate) {
   SpeedPrediction prediction{.hit_rate = hit_rate,
                              .missed_bytes = work.expert_bytes() * (1 - hit_rate)};
   const bool misses = hit_rate < 1;

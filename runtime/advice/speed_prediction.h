@@ -27,7 +27,7 @@ struct ComputeRates {
   double experts = 0;    // of the experts' stage, records in memory
   double memory = 0;     // of plain reading
 };
-struct DiskRates {
+struct ReadRates {
   double one = 0;   // of random reads as large as a record, one at a time
   double many = 0;  // as many at a time as a token uses experts of a layer
   bool is_known() const { return one > 0 && many > 0; }
@@ -41,12 +41,12 @@ struct SpeedPrediction {
 };
 
 // Seconds of one layer's experts with `missing` of the token's experts on the disk.
-double layer_seconds(const TokenWork& work, const ComputeRates& compute, const DiskRates& disk,
+double layer_seconds(const TokenWork& work, const ComputeRates& compute, const ReadRates& disk,
                      std::uint32_t missing);
 
 // At a hit rate of 0 … 1. Rates of the disk are looked at only where something is missed; where
 // they are needed and unknown, or a rate of computing is 0, tokens_per_second is 0. Pure.
 SpeedPrediction predict_speed(const TokenWork& work, const ComputeRates& compute,
-                              const DiskRates& disk, double hit_rate);
+                              const ReadRates& disk, double hit_rate);
 
 }  // namespace moepack

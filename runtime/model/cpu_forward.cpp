@@ -126,7 +126,7 @@ class CpuForward final : public ForwardBackend {
   }
 
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
-                 std::span<const std::size_t> /*wanted*/, ForwardObserver* observer) override {
+                 const WantedRows& /*wanted*/, ForwardObserver* observer) override {
     const Clock::time_point start = Clock::now();
     if (recorder_ != nullptr) MOE_RETURN_IF_ERROR(recorder_->begin_pass(tokens.size()));
     embed(tokens, observer);

@@ -30,6 +30,20 @@ struct BatchSlice {
   Status status;
 };
 
+// Which rows of a batch, ascending, will be asked for their logits, and for what of them.
+struct WantedRows {
+  std::span<const std::size_t> rows = {};
+  // 0: for all. Else only for the highest of the first so many ids; then a backend need not hand
+  // out more (top_logits()).
+  std::uint32_t top_of = 0;
+};
+
+// The id of the highest logit of a row, of equal ones the lowest.
+struct TopLogit {
+  std::int32_t id = 0;
+  bool is_finite = true;  // no logit of the row is infinite or NaN; else the id means nothing
+};
+
 // One batch at a time, from one thread; make_state() and the functions of a state are called from
 // that thread too, or while no batch is under way.
 //
@@ -53,12 +67,15 @@ class ForwardBackend {
   // Runs a batch of at most max_tokens() ids, each in the vocabulary, through all layers:
   // h = x + mixer(norm(x)); y = h + moe(norm(h)). `slices` is sorted by `first`, and the rows do
   // not overlap. The states move on by the slices' tokens; rows of slices that end are left out
-  // from there on, and no expert is read for them. `wanted`: the rows whose logits will be asked
-  // for, ascending; a backend may compute those of the first max_logit_rows() on the way.
+  // from there on, and no expert is read for them. A backend may compute the logits of the first
+  // max_logit_rows() rows of `wanted` on the way.
   // `observer` sees this batch; it may be null. An error of the call ends the batch: the expert
   // store has no room, or the device is lost.
   virtual Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
-                         std::span<const std::size_t> wanted, ForwardObserver* observer) = 0;
+                         const WantedRows& wanted, ForwardObserver* observer) = 0;
+  // Of the wanted rows of the last batch, in order, where all of them were wanted so and the
+  // backend has found them by itself; else nothing, and logits() has all. Valid as logits() are.
+  virtual std::span<const TopLogit> top_logits() const { return {}; }
   // The logits of these rows of the batch after the last layer, at most max_logit_rows():
   // [rows, vocabulary] in host memory, valid until the next call of any function.
   virtual Result<std::span<const float>> logits(std::span<const std::size_t> rows) = 0;

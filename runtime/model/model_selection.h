@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,9 @@ struct SelectedModel {
   const Kernels* kernels = nullptr;
   ModelDir dir;
 };
-// The errors of backend_kernels and of open_model_dir; kInvalidArgument without threads.
-Result<SelectedModel> open_selected_model(const ModelSelection& selection);
+// The errors of backend_kernels and of open_model_dir, which takes `further`; kInvalidArgument
+// without threads.
+Result<SelectedModel> open_selected_model(const ModelSelection& selection,
+                                          std::span<const std::filesystem::path> further = {});
 
 }  // namespace moepack

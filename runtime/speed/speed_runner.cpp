@@ -58,8 +58,9 @@ std::vector<std::int32_t> SpeedRunner::random_tokens(std::uint64_t count) {
 Status SpeedRunner::feed(Sequence& sequence, std::span<const std::int32_t> tokens,
                          bool wants_logits) {
   Slice slice{&sequence, tokens, tokens.size() - 1, {}};
-  if (wants_logits) {
-    slice.sink = [](std::size_t, std::span<const float>) { return Status::ok(); };
+  if (wants_logits) {  // as greedy decoding does
+    slice.top = [](std::size_t, std::int32_t) { return Status::ok(); };
+    slice.top_of = engine_.config().vocab_size;
   }
   return engine_.forward(std::span(&slice, 1)).front();
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +23,9 @@ enum class IoEngine : std::uint8_t { kAuto, kThreads, kUring };
 // Which record leaves the cache for another.
 enum class CachePolicy : std::uint8_t { kLru, kLfru };
 
+// Takes a line for people, without a newline, from any thread. It must not throw.
+using StoreNotice = std::function<void(const std::string& line)>;
+
 struct StoreOptions {
   IoMode io = IoMode::kAuto;
   IoEngine engine = IoEngine::kAuto;
@@ -31,6 +36,8 @@ struct StoreOptions {
   std::uint32_t lookahead = 0;
   // Directories that hold the same pack once more, or some layer files of it.
   std::vector<std::filesystem::path> pack_directories;
+  std::filesystem::path disk_file;  // where measured rates are kept (disk_file.h); empty: nowhere
+  StoreNotice on_notice;            // what people should know while experts are read; may be empty
 };
 
 // As on the command line and in messages: "auto", "buffered", "direct", "mmap".

@@ -21,7 +21,9 @@ Result<BatchTables> BatchTables::create(VulkanDevice& device, const Limits& limi
   tables.logit_rows_at_ = tables.states_at_ + aligned(limits.layers * limits.slices * 8);
   const std::uint64_t bytes = tables.logit_rows_at_ + aligned(limits.logit_rows * 4);
   MOE_ASSIGN_OR_RETURN(tables.host_, device.allocate(bytes, MemoryKind::kUpload));
-  MOE_ASSIGN_OR_RETURN(tables.device_, device.allocate(bytes, MemoryKind::kDevice));
+  if (!tables.host_.is_device_local()) {
+    MOE_ASSIGN_OR_RETURN(tables.device_, device.allocate(bytes, MemoryKind::kDevice));
+  }
   std::memset(tables.host_.mapped(), 0, bytes);
   return tables;
 }
@@ -61,7 +63,9 @@ void BatchTables::write_logit_rows(std::span<const std::size_t> rows) {
 }
 
 void BatchTables::record_copy(CommandList& list) const {
+  if (host_.is_device_local()) return;
   list.copy(host_.handle(), 0, device_.handle(), 0, host_.size());
+  list.full_barrier();
 }
 
 }  // namespace moepack

@@ -151,15 +151,19 @@ PhysicalDevice describe(const VulkanApi& api, VkPhysicalDevice handle, std::uint
   device.has_memory_budget = has_extension(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   device.queue_family = compute_family(api, handle).value_or(0);
   DeviceFeatures features;
+  device.has_code_sizes =
+      has_extension(extensions, VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
   if (device.info.api_version >= VK_API_VERSION_1_2) {
-    if (!has_extension(extensions, VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME)) {
-      features.v12.pNext = nullptr;
-    }
+    features.keep(has_extension(extensions, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME),
+                  device.has_code_sizes,
+                  has_extension(extensions, VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME));
     api.vkGetPhysicalDeviceFeatures2(handle, &features.core);
   }
   device.info.has_cooperative_matrix = features.matrix.cooperativeMatrix == VK_TRUE &&
                                        features.v12.shaderFloat16 == VK_TRUE &&
                                        features.v12.vulkanMemoryModel == VK_TRUE;
+  device.info.has_integer_dot = features.dot.shaderIntegerDotProduct == VK_TRUE;
+  device.has_code_sizes = features.code.pipelineExecutableInfo == VK_TRUE;
   device.info.lacks = what_lacks(api, device, features);
   return device;
 }
@@ -172,11 +176,23 @@ DeviceFeatures::DeviceFeatures() {
   v11.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES;
   v11.pNext = &v12;
   v12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
-  v12.pNext = &matrix;
+  dot.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES;
+  code.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR;
   matrix.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV;
 }
 
-void DeviceFeatures::enable(bool cooperative_matrix) {
+void DeviceFeatures::keep(bool integer_dot, bool code_sizes, bool cooperative_matrix) {
+  const auto chain = [this](auto& part) {
+    part.pNext = v12.pNext;
+    v12.pNext = &part;
+  };
+  v12.pNext = nullptr;
+  if (integer_dot) chain(dot);
+  if (code_sizes) chain(code);
+  if (cooperative_matrix) chain(matrix);
+}
+
+void DeviceFeatures::enable(const VulkanDeviceInfo& info, bool has_code_sizes) {
   core.features.shaderInt16 = VK_TRUE;
   core.features.shaderInt64 = VK_TRUE;
   v11.storageBuffer16BitAccess = VK_TRUE;
@@ -185,10 +201,10 @@ void DeviceFeatures::enable(bool cooperative_matrix) {
   v12.bufferDeviceAddress = VK_TRUE;
   v12.timelineSemaphore = VK_TRUE;
   v12.shaderInt8 = VK_TRUE;
-  if (!cooperative_matrix) {
-    v12.pNext = nullptr;
-    return;
-  }
+  keep(info.has_integer_dot, has_code_sizes, info.has_cooperative_matrix);
+  dot.shaderIntegerDotProduct = VK_TRUE;
+  code.pipelineExecutableInfo = VK_TRUE;
+  if (!info.has_cooperative_matrix) return;
   v12.shaderFloat16 = VK_TRUE;
   v12.vulkanMemoryModel = VK_TRUE;
   matrix.cooperativeMatrix = VK_TRUE;
@@ -214,9 +230,12 @@ std::string DeviceFeatures::missing() const {
   return names;
 }
 
-std::vector<const char*> device_extensions(const VulkanDeviceInfo& info, bool has_memory_budget) {
+std::vector<const char*> device_extensions(const VulkanDeviceInfo& info, bool has_memory_budget,
+                                           bool has_code_sizes) {
   std::vector<const char*> names;
   if (has_memory_budget) names.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  if (info.has_integer_dot) names.push_back(VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+  if (has_code_sizes) names.push_back(VK_KHR_PIPELINE_EXECUTABLE_PROPERTIES_EXTENSION_NAME);
   if (info.has_cooperative_matrix) names.push_back(VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME);
   return names;
 }

@@ -17,6 +17,7 @@ struct PhysicalDevice {
   VulkanDeviceInfo info;
   std::uint32_t queue_family = 0;  // one that computes
   bool has_memory_budget = false;  // VK_EXT_memory_budget
+  bool has_code_sizes = false;     // VK_KHR_pipeline_executable_properties
 };
 
 // In the loader's order. kIo when it cannot list them.
@@ -34,18 +35,23 @@ struct DeviceFeatures {
   VkPhysicalDeviceFeatures2 core = {};
   VkPhysicalDeviceVulkan11Features v11 = {};
   VkPhysicalDeviceVulkan12Features v12 = {};
+  VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {};
+  VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR code = {};
   VkPhysicalDeviceCooperativeMatrixFeaturesNV matrix = {};
 
   DeviceFeatures();
   DeviceFeatures(const DeviceFeatures&) = delete;
   DeviceFeatures& operator=(const DeviceFeatures&) = delete;
-  // Sets what kernels need, and cooperative matrices where the device has them.
-  void enable(bool cooperative_matrix);
+  // Which of the optional parts the device knows and is asked about.
+  void keep(bool integer_dot, bool code_sizes, bool cooperative_matrix);
+  // Sets what kernels need, and what the device has of the rest.
+  void enable(const VulkanDeviceInfo& info, bool has_code_sizes);
   // What kernels need and a device that was asked does not have; empty: nothing.
   std::string missing() const;
 };
 
 // Extensions to open a device with.
-std::vector<const char*> device_extensions(const VulkanDeviceInfo& info, bool has_memory_budget);
+std::vector<const char*> device_extensions(const VulkanDeviceInfo& info, bool has_memory_budget,
+                                           bool has_code_sizes);
 
 }  // namespace moepack

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/model/layer_state.h"
+#include "shaders/argmax_args.h"
 
 namespace moepack {
 namespace {
@@ -61,6 +62,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.choices = at.bytes(pairs * 8);
   s.row_error = at.bytes(t * 4);
   s.arrived = at.bytes(t * 4);
+  s.arrived_heads = at.bytes(std::uint64_t{kFewRows} * c.num_heads * 4);
   s.pairs = at.bytes(pairs * 4);
   s.offsets = at.bytes((std::uint64_t{c.num_experts} + 2) * 4);
   s.tiles = at.bytes((pairs + c.num_experts + 2) * 12);
@@ -75,7 +77,8 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.halves = at.bytes(2 * std::max(t * widest, pairs * width));
   s.half_scales = at.floats(pairs);
   s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);
-  s.logit_rows = at.bytes(std::uint64_t{kDeviceLogitRows} * 4);
+  s.tops = at.bytes(std::uint64_t{kDeviceLogitRows} * kTopParts * sizeof(shader::Largest));
+  s.arrived_tops = at.bytes(std::uint64_t{kDeviceLogitRows} * 4);
   return s;
 }
 

@@ -14,6 +14,8 @@ namespace moepack {
 constexpr std::uint32_t kFewRows = 8;
 // Rows of one call of logits().
 constexpr std::uint32_t kDeviceLogitRows = 16;
+// Work groups that look for the highest logit of a row.
+constexpr std::uint32_t kTopParts = 128;
 struct ScratchLimits {
   std::uint64_t rows = 0;    // of a batch
   std::uint64_t slices = 1;  // sequences in it
@@ -46,6 +48,7 @@ struct DeviceScratch {
   std::uint64_t choices = 0;           // [T, S] Choice
   std::uint64_t row_error = 0;         // [T] uint: the first layer whose numbers are not finite
   std::uint64_t arrived = 0;           // [T] uint, zero between dispatches: RouterArgs
+  std::uint64_t arrived_heads = 0;     // [kFewRows, nq] uint, zero between dispatches: AttendArgs
   std::uint64_t pairs = 0;             // [P] uint
   std::uint64_t offsets = 0;           // [E + 2] uint
   std::uint64_t tiles = 0;             // ExpertTile
@@ -58,7 +61,8 @@ struct DeviceScratch {
   std::uint64_t halves = 0;            // [T or P, widest] 16-bit floats
   std::uint64_t half_scales = 0;       // [P]
   std::uint64_t logits = 0;            // [kDeviceLogitRows, V]
-  std::uint64_t logit_rows = 0;        // [kDeviceLogitRows] uint
+  std::uint64_t tops = 0;              // [kDeviceLogitRows, kTopParts] Largest
+  std::uint64_t arrived_tops = 0;      // [kDeviceLogitRows] uint, zero between dispatches
 };
 
 // Bytes of the scratch, from address 0.

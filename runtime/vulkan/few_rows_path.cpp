@@ -1,6 +1,8 @@
 #include "runtime/vulkan/few_rows_path.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "shaders/down_args.h"
 #include "shaders/gate_up_args.h"
 #include "shaders/matvec_args.h"
+#include "shaders/matvec_fixed_args.h"
 #include "shaders/router_args.h"
 #include "shaders/swiglu_args.h"
 
@@ -21,6 +24,13 @@ namespace {
 constexpr std::uint32_t kDownRows = 8;  // of a work group
 // Threads of a work group, which norms the inputs for all of its rows.
 constexpr std::uint32_t kProductThreads = 512;
+// Lanes of a row in products with inputs in fixed point: of projections that share a dispatch, of
+// the experts, of all others.
+constexpr std::uint32_t kManyRowLanes = 8;
+constexpr std::uint32_t kExpertLanes = 16;
+constexpr std::uint32_t kFewRowLanes = 32;
+// Threads of a product's work groups together that a large device holds at once.
+constexpr std::uint32_t kMostGroupsThreads = 264 * 512;
 constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
 
 // A product with the residual stream or with what the mixer gave.
@@ -66,6 +76,108 @@ void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w,
   }
 }
 
+// A matrix and where its product goes.
+struct Product {
+  const DeviceMatrix* w = nullptr;
+  std::uint64_t y = 0;
+};
+
+bool is_on_unit(const DeviceMatrix& w) {
+  return w.pieces.size() == 1 &&
+         std::all_of(w.pieces.front().address.values.begin(), w.pieces.front().address.values.end(),
+                     [](std::uint64_t a) { return a % MOE_FIXED_UNIT == 0; });
+}
+
+// Whether products with the same inputs are one dispatch of matvec_fixed.
+bool are_together(const DeviceMatrix& a, const DeviceMatrix& b) {
+  return a.format == b.format && a.cols == b.cols && is_on_unit(a) && is_on_unit(b);
+}
+
+// One dispatch for products that are_together(), or for a piece of one.
+void record_fixed(const PathParts& p, CommandList& list, std::span<const Product> products,
+                  const DeviceRows& piece, const Inputs& in, std::uint32_t rows) {
+  const DeviceMatrix& w = *products.front().w;
+  const bool is_several = products.size() > 1;
+  const WeightRows weights = weight_rows(w);
+  std::uint64_t all_rows = piece.count;
+  for (const Product& other : products.subspan(1)) all_rows += other.w->rows;
+  WeightKernelShape cut = fixed_shape(weights, p.device, is_several ? kManyRowLanes : kFewRowLanes);
+  cut.threads = kProductThreads;
+  const std::uint32_t at_once =
+      cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
+  const std::uint32_t turns =
+      is_several ? groups_of(groups_of(all_rows, at_once), kMostGroupsThreads / cut.threads) : 0;
+  const VulkanKernel& kernel = weight_kernel(
+      p, "matvec_fixed", weights,
+      matvec_fixed_constants(
+          weights, cut, p.device,
+          {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}, turns,
+          p.config.rms_norm_eps));
+  shader::MatvecFixedArgs args{.base = 0,
+                               .x = in.x,
+                               .factor = in.factor,
+                               .y = products.front().y + piece.first * sizeof(float),
+                               .indices = in.indices,
+                               .tables = p.weights.tables,
+                               .codes = {},
+                               .scales = {},
+                               .biases = {},
+                               .rows = {},
+                               .y_at = {},
+                               .y_stride = count32(w.rows)};
+  // Of what the format lacks the address is 0, which is never read.
+  std::uint64_t base = ~std::uint64_t{0};
+  const auto piece_of = [&](std::size_t i) -> const DeviceRows& {
+    return i == 0 ? piece : products[i].w->pieces.front();
+  };
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    for (const std::uint64_t address : piece_of(i).address.values) {
+      if (address != 0) base = std::min(base, address);
+    }
+  }
+  args.base = base;
+  std::uint32_t groups = 0;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const DeviceRows& of = piece_of(i);
+    const auto units = [&](Component c) {
+      return of.address[c] == 0 ? 0U : count32((of.address[c] - base) / MOE_FIXED_UNIT);
+    };
+    args.codes[i] = units(Component::kCodes);
+    args.scales[i] = units(Component::kScales);
+    args.biases[i] = units(Component::kBiases);
+    args.rows[i] = count32(of.count);
+    if (i > 0) args.y_at[i - 1] = count32((products[i].y - args.y) / sizeof(float));
+    groups += is_several ? groups_of(of.count, std::uint64_t{at_once} * turns)
+                         : groups_for_rows(cut, of.count, p.device);
+  }
+  list.dispatch(kernel, args, {groups, rows, 1});
+}
+
+// Products with the same inputs, with no barrier between them.
+void record_products(const PathParts& p, CommandList& list, std::span<const Product> products,
+                     const Inputs& in, std::uint32_t rows) {
+  while (!products.empty()) {
+    const DeviceMatrix& w = *products.front().w;
+    std::size_t count = 1;
+    if (!has_fixed_products(weight_rows(w), 1, p.device)) {
+      record_matvec(p, list, w, in, products.front().y, rows);
+    } else {
+      while (count < std::min<std::size_t>(products.size(), MOE_FIXED_MATRICES) &&
+             are_together(w, *products[count].w) && products[count].y >= products.front().y) {
+        ++count;
+      }
+      if (count > 1) {
+        record_fixed(p, list, products.first(count), w.pieces.front(), in, rows);
+      } else {
+        for (const DeviceRows& piece : w.pieces) {
+          record_fixed(p, list, products.first(1), piece, in, rows);
+        }
+      }
+    }
+    products = products.subspan(count);
+  }
+}
+
 class FewRowsPath final : public Path {
  public:
   explicit FewRowsPath(const PathParts& parts) : p_(parts), c_(p_.config), s_(p_.scratch) {}
@@ -76,18 +188,21 @@ class FewRowsPath final : public Path {
     const DeviceLayer& weights = p_.weights.layers[layer];
     const Inputs normed{.x = s_.hidden, .factor = weights.input_norm};
     if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
-      record_matvec(p_, list, attention->q, normed, s_.projected, shape.rows);
-      record_matvec(p_, list, attention->k, normed, s_.keys, shape.rows);
-      record_matvec(p_, list, attention->v, normed, s_.values, shape.rows);
+      record_products(
+          p_, list,
+          std::array{Product{&attention->q, s_.projected}, Product{&attention->k, s_.keys},
+                     Product{&attention->v, s_.values}},
+          normed, shape.rows);
       list.barrier();
       attend(list, *attention, shape, layer);
       add_mixed(list, attention->o, shape);
     } else {
       const auto& delta = std::get<DeviceDelta>(weights.mixer);
-      record_matvec(p_, list, delta.in_qkv, normed, s_.projected, shape.rows);
-      record_matvec(p_, list, delta.in_z, normed, s_.delta_z, shape.rows);
-      record_matvec(p_, list, delta.in_b, normed, s_.delta_b, shape.rows);
-      record_matvec(p_, list, delta.in_a, normed, s_.delta_a, shape.rows);
+      record_products(
+          p_, list,
+          std::array{Product{&delta.in_qkv, s_.projected}, Product{&delta.in_z, s_.delta_z},
+                     Product{&delta.in_b, s_.delta_b}, Product{&delta.in_a, s_.delta_a}},
+          normed, shape.rows);
       list.barrier();
       step_delta(list, delta, shape, layer);
       add_mixed(list, delta.out, shape);
@@ -158,7 +273,9 @@ class FewRowsPath final : public Path {
     std::vector<std::uint32_t> constants =
         matvec_constants(rows, cut, p_.device, {.has_norm = true});
     constants.insert(constants.end(), {c_.num_experts, c_.experts_per_token});
-    const VulkanKernel& kernel = weight_kernel(p_, "router", rows, std::move(constants));
+    const VulkanKernel& kernel =
+        weight_kernel(p_, has_fixed_products(rows, 1, p_.device) ? "router_fixed" : "router", rows,
+                      std::move(constants));
     for (const DeviceRows& piece : w.pieces) {
       list.dispatch(kernel,
                     shader::RouterArgs{.codes = piece.address[Component::kCodes],
@@ -186,7 +303,8 @@ class FewRowsPath final : public Path {
   }
 
   void add_mixed(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
-    record_matvec(p_, list, w, {.x = s_.mixed, .adds = true}, s_.hidden, shape.rows);
+    record_products(p_, list, std::array{Product{&w, s_.hidden}}, {.x = s_.mixed, .adds = true},
+                    shape.rows);
     list.barrier();
   }
 
@@ -204,26 +322,14 @@ class FewRowsPath final : public Path {
                            .caches = p_.tables.states(layer),
                            .values = s_.split_values,
                            .stats = s_.split_stats,
+                           .arrived = s_.arrived_heads,
+                           .attended = s_.mixed,
                            .q_stride = c_.num_heads * step,
                            .q_step = step,
                            .num_heads = c_.num_heads,
-                           .kv_heads = c_.num_kv_heads},
+                           .kv_heads = c_.num_kv_heads,
+                           .has_gate = weights.spec.has_gate ? 1U : 0U},
         {cut.splits, c_.num_kv_heads * cut.tiles, shape.rows});
-    list.barrier();
-    list.dispatch(
-        p_.kernels.get("attend_combine", {groups_of(c_.head_dim, 64) * 64, c_.head_dim, encoding}),
-        shader::AttendCombineArgs{.rows = p_.tables.rows(),
-                                  .q = s_.projected,
-                                  .values = s_.split_values,
-                                  .stats = s_.split_stats,
-                                  .attended = s_.mixed,
-                                  .q_stride = c_.num_heads * step,
-                                  .q_step = step,
-                                  .num_heads = c_.num_heads,
-                                  .splits = cut.splits,
-                                  .block = cut.block(),
-                                  .has_gate = weights.spec.has_gate ? 1U : 0U},
-        {c_.num_heads, shape.rows, 1});
     list.barrier();
   }
 
@@ -263,9 +369,11 @@ class FewRowsPath final : public Path {
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
-    const WeightKernelShape cut = usual_shape(weights, p_.device);
+    const bool is_fixed = has_fixed_products(weights, 1, p_.device);
+    const WeightKernelShape cut =
+        is_fixed ? fixed_shape(weights, p_.device, kExpertLanes) : usual_shape(weights, p_.device);
     const VulkanKernel& kernel = weight_kernel(
-        p_, "gate_up", weights,
+        p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
         gate_up_constants(
             weights, cut, p_.device,
             {.has_norm = true, .is_single = of.size() == 1, .by_kind = experts.kind_table != 0}));
@@ -308,13 +416,16 @@ class FewRowsPath final : public Path {
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     const WeightRows weights = weight_rows(w);
-    const VulkanKernel& kernel = weight_kernel(
-        p_, "down", weights,
-        down_constants(weights, usual_down_shape(weights, p_.device, slots, kDownRows), p_.device,
-                       {.slots = slots,
-                        .block_rows = kDownRows,
-                        .by_kind = experts.kind_table != 0,
-                        .slots_apart = !adds}));
+    const bool is_fixed = adds && has_fixed_products(weights, slots, p_.device);
+    const WeightKernelShape cut =
+        is_fixed ? WeightKernelShape{.threads = kProductThreads, .rows = 1, .steps = 2}
+                 : usual_down_shape(weights, p_.device, slots, kDownRows);
+    const VulkanKernel& kernel = weight_kernel(p_, is_fixed ? "down_fixed" : "down", weights,
+                                               down_constants(weights, cut, p_.device,
+                                                              {.slots = slots,
+                                                               .block_rows = kDownRows,
+                                                               .by_kind = experts.kind_table != 0,
+                                                               .slots_apart = !adds}));
     list.dispatch(kernel,
                   shader::DownArgs{.records = experts.table,
                                    .kinds = experts.kind_table,
@@ -347,11 +458,11 @@ std::unique_ptr<Path> make_few_rows_path(const PathParts& parts) {
 }
 
 void record_head(const PathParts& parts, CommandList& list, std::uint32_t rows) {
-  record_matvec(parts, list, parts.weights.lm_head,
-                {.x = parts.scratch.hidden,
-                 .factor = parts.weights.final_norm,
-                 .indices = parts.tables.logit_rows()},
-                parts.scratch.logits, rows);
+  record_products(parts, list, std::array{Product{&parts.weights.lm_head, parts.scratch.logits}},
+                  {.x = parts.scratch.hidden,
+                   .factor = parts.weights.final_norm,
+                   .indices = parts.tables.logit_rows()},
+                  rows);
 }
 
 }  // namespace moepack

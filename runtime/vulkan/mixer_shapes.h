@@ -7,9 +7,11 @@
 #include <bit>
 #include <cstdint>
 
+#include "shaders/attention_args.h"
+
 namespace moepack {
 
-// Of attend, attend_combine.
+// Of attend.
 struct AttendShape {
   std::uint32_t lanes = 8;    // of a key
   std::uint32_t queries = 1;  // heads of a work group
@@ -17,28 +19,26 @@ struct AttendShape {
   std::uint32_t splits = 1;   // of the keys
 
   std::uint32_t threads() const { return 8 * lanes; }
-  std::uint32_t block() const { return 8 * lanes / queries; }
 };
 
 // `context`: most keys of a sequence. Enough work groups to fill a large GPU with one row; no more
-// splits than there can be blocks. subgroup_size: 8 … 128.
+// splits than there can be. subgroup_size: 8 … 128.
 inline AttendShape attend_shape(std::uint32_t heads, std::uint32_t kv_heads, std::uint32_t head_dim,
                                 std::uint32_t subgroup_size, std::uint64_t context) {
   constexpr std::uint32_t kMostLanes = 32;
-  constexpr std::uint32_t kMostQueries = 4;  // whose values leave registers for several groups
-  constexpr std::uint32_t kWorkGroups = 128;
-  constexpr std::uint64_t kMostSplits = 64;
+  constexpr std::uint32_t kMostQueries = 4;
+  constexpr std::uint32_t kWorkGroups = 256;  // two on each processor
   const std::uint32_t shared_by = heads / kv_heads;
   AttendShape shape;
   shape.lanes =
       std::clamp(std::bit_floor((head_dim + 7) / 8), 8U, std::min(kMostLanes, subgroup_size));
   shape.queries = std::min(std::bit_ceil(shared_by), kMostQueries);
   shape.tiles = (shared_by + shape.queries - 1) / shape.queries;
-  const std::uint64_t blocks = (context + shape.block() - 1) / shape.block();
+  const std::uint64_t most = (context + MOE_ATTEND_BLOCK - 1) / MOE_ATTEND_BLOCK;
   const std::uint32_t wanted =
       (kWorkGroups + kv_heads * shape.tiles - 1) / (kv_heads * shape.tiles);
   shape.splits = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(std::min<std::uint64_t>(wanted, blocks), 1, kMostSplits));
+      std::clamp<std::uint64_t>(std::min<std::uint64_t>(wanted, most), 1, MOE_ATTEND_SPLITS));
   return shape;
 }
 

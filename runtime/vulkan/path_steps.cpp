@@ -36,14 +36,13 @@ void record_embed(const PathParts& p, CommandList& list, const BatchShape& shape
                                     .rows = p.tables.rows(),
                                     .hidden = p.scratch.hidden,
                                     .tables = p.weights.tables,
+                                    .row_error = p.scratch.row_error,
                                     .first = count32(piece.first),
                                     .count = count32(piece.count),
                                     .stride = p.config.hidden_size},
                   {groups_of(w.cols, 2048), shape.rows, 1});
   }
-  list.fill(p.scratch_buffer.handle(), p.scratch.row_error - p.scratch_buffer.address(),
-            shape.rows * sizeof(std::uint32_t), ~0U);
-  list.full_barrier();
+  list.barrier();
 }
 
 void record_swiglu(const PathParts& p, CommandList& list, std::uint64_t pairs) {
@@ -80,9 +79,9 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
   const auto& weights = std::get<DeviceAttention>(p.weights.layers[layer].mixer);
   const std::uint32_t step = query_step(c, weights.spec);
   const bool is_whole = weights.spec.norm == QueryKeyNorm::kWholeWidth;
-  const VulkanKernel& kernel =
-      p.kernels.get("qk_prepare", {std::min(groups_of(c.head_dim, 64) * 64, kThreads), c.head_dim,
-                                   static_cast<std::uint32_t>(p.kv_encoding)});
+  const VulkanKernel& kernel = p.kernels.get(
+      "qk_prepare",
+      {groups_of(c.head_dim, 128) * 64, c.head_dim, static_cast<std::uint32_t>(p.kv_encoding)});
   list.dispatch(kernel,
                 shader::QkPrepareArgs{
                     .rows = p.tables.rows(),

@@ -1,6 +1,5 @@
 #include "runtime/vulkan/pipeline_file.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <span>
 #include <string>
@@ -12,6 +11,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
 #include "formats/base/output_file.h"
+#include "formats/base/paths.h"
 
 namespace moepack {
 namespace {
@@ -20,11 +20,6 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 // Then the checksum of what follows, XXH3-64: drivers trust what they are given.
 constexpr std::string_view kMagic = "MOEPIPE\n";
 constexpr std::uint64_t kHeadBytes = 16;
-
-std::filesystem::path from_environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? std::filesystem::path() : value;
-}
 
 }  // namespace
 
@@ -38,13 +33,8 @@ std::span<const std::byte> pipelines_of(std::span<const std::byte> file) {
 }
 
 std::filesystem::path default_pipeline_file() {
-  std::filesystem::path caches = from_environment("XDG_CACHE_HOME");
-  if (caches.empty()) {
-    const std::filesystem::path home = from_environment("HOME");
-    if (home.empty()) return {};
-    caches = home / ".cache";
-  }
-  return caches / "moepack" / "pipelines.bin";
+  const std::filesystem::path caches = user_cache_directory();
+  return caches.empty() ? caches : caches / "pipelines.bin";
 }
 
 void load_pipeline_file(VulkanDevice& device, const std::filesystem::path& file) {

@@ -68,6 +68,8 @@ Status VulkanApi::load_device(VkDevice device) {
   if (this->name == nullptr) return lacks(#name);
   MOE_VULKAN_DEVICE_FUNCTIONS(MOE_LOAD)
 #undef MOE_LOAD
+  vkGetPipelineExecutableStatisticsKHR = reinterpret_cast<PFN_vkGetPipelineExecutableStatisticsKHR>(
+      vkGetDeviceProcAddr(device, "vkGetPipelineExecutableStatisticsKHR"));
   return Status::ok();
 }
 

@@ -92,10 +92,11 @@ class VulkanApi {
   MOE_VULKAN_INSTANCE_FUNCTIONS(MOE_MEMBER)
   MOE_VULKAN_DEVICE_FUNCTIONS(MOE_MEMBER)
 #undef MOE_MEMBER
-  // Only with the debug extension; null else.
+  // Only with the extensions for debugging and for statistics of kernels; null else.
   // NOLINTBEGIN(readability-identifier-naming): Vulkan's names
   PFN_vkCreateDebugUtilsMessengerEXT vkCreateDebugUtilsMessengerEXT = nullptr;
   PFN_vkDestroyDebugUtilsMessengerEXT vkDestroyDebugUtilsMessengerEXT = nullptr;
+  PFN_vkGetPipelineExecutableStatisticsKHR vkGetPipelineExecutableStatisticsKHR = nullptr;
   // NOLINTEND(readability-identifier-naming)
 
  private:

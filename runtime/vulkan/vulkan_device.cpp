@@ -50,6 +50,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   size_ = std::exchange(other.size_, 0);
   taken_ = std::exchange(other.taken_, 0);
   mapped_ = std::exchange(other.mapped_, nullptr);
+  is_device_local_ = other.is_device_local_;
   return *this;
 }
 
@@ -142,6 +143,7 @@ Status VulkanDevice::choose_device(const VulkanOptions& options) {
   info_ = chosen.info;
   queue_family_ = chosen.queue_family;
   has_memory_budget_ = chosen.has_memory_budget;
+  has_code_sizes_ = options.wants_code_sizes && chosen.has_code_sizes;
   if (options.most_allocation != 0) {
     info_.most_allocation = std::min(info_.most_allocation, options.most_allocation);
   }
@@ -163,8 +165,9 @@ Status VulkanDevice::create_device() {
                                       .queueCount = 1,
                                       .pQueuePriorities = &priority};
   DeviceFeatures features;
-  features.enable(info_.has_cooperative_matrix);
-  const std::vector<const char*> extensions = device_extensions(info_, has_memory_budget_);
+  features.enable(info_, has_code_sizes_);
+  const std::vector<const char*> extensions =
+      device_extensions(info_, has_memory_budget_, has_code_sizes_);
   const VkDeviceCreateInfo info{
       .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
       .pNext = &features.core,
@@ -274,7 +277,7 @@ std::optional<std::uint32_t> VulkanDevice::memory_type(std::uint32_t allowed,
       break;
     case MemoryKind::kUpload:
       // Small and read once a token: in the device's memory where the host can write there.
-      wishes = {kHost | VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kHost};
+      wishes = {force_staging_ ? kHost : kHost | VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kHost};
       break;
     case MemoryKind::kReadback:
       wishes = {kHost | VK_MEMORY_PROPERTY_HOST_CACHED_BIT, kHost};
@@ -321,6 +324,7 @@ Result<DeviceBuffer> VulkanDevice::allocate(std::uint64_t bytes, MemoryKind kind
   api_->vkGetBufferMemoryRequirements(device_, buffer.buffer_, &needs);
   const std::optional<std::uint32_t> type = memory_type(needs.memoryTypeBits, kind);
   if (!type.has_value()) return vulkan_error(wanted.c_str(), VK_ERROR_FEATURE_NOT_PRESENT);
+  buffer.is_device_local_ = (memory_flags(*type) & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT) != 0;
   const VkMemoryAllocateFlagsInfo flags{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
                                         .pNext = nullptr,
                                         .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT,
@@ -420,7 +424,9 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   const VkComputePipelineCreateInfo info{
       .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
       .pNext = nullptr,
-      .flags = 0,
+      .flags = has_code_sizes_ ? static_cast<VkPipelineCreateFlags>(
+                                     VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR)
+                               : 0,
       .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                 .pNext = nullptr,
                 .flags = 0,
@@ -442,6 +448,30 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   kernel.name_ = request.shader;
   kernel.push_bytes_ = request.push_bytes;
   return kernel;
+}
+
+std::string VulkanDevice::kernel_statistics(const VulkanKernel& kernel) const {
+  if (!has_code_sizes_ || api_->vkGetPipelineExecutableStatisticsKHR == nullptr) return {};
+  const VkPipelineExecutableInfoKHR of{.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR,
+                                       .pNext = nullptr,
+                                       .pipeline = kernel.handle(),
+                                       .executableIndex = 0};
+  std::uint32_t count = 0;
+  (void)api_->vkGetPipelineExecutableStatisticsKHR(device_, &of, &count, nullptr);
+  std::vector<VkPipelineExecutableStatisticKHR> all(
+      count, {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR,
+              .pNext = nullptr,
+              .name = {},
+              .description = {},
+              .format = {},
+              .value = {}});
+  (void)api_->vkGetPipelineExecutableStatisticsKHR(device_, &of, &count, all.data());
+  std::string text;
+  for (const VkPipelineExecutableStatisticKHR& one : all) {
+    if (!text.empty()) text += ", ";
+    text += printable(one.name) + " " + std::to_string(one.value.u64);
+  }
+  return text;
 }
 
 Status VulkanDevice::run(CommandList& list) {

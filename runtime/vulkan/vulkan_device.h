@@ -23,6 +23,7 @@ struct VulkanOptions {
   std::uint64_t memory_budget = 0;    // bytes of device memory that may be taken
   std::uint64_t most_allocation = 0;  // bytes of one allocation
   bool force_staging = false;         // device memory is never written by the host directly
+  bool wants_code_sizes = false;      // kernel_statistics() has something to tell
   // Loads the validation layers with checks of synchronization; what they say goes to the function,
   // which is called from whatever thread is in a call of Vulkan.
   std::function<void(const std::string&)> validation = nullptr;
@@ -45,6 +46,7 @@ struct VulkanDeviceInfo {
   bool has_subgroup_operations = false;  // those that kernels use
   std::uint64_t most_allocation = 0;     // bytes of one allocation
   float timestamp_ns = 0;                // per tick; 0: no timestamps
+  bool has_integer_dot = false;          // VK_KHR_shader_integer_dot_product
   bool has_cooperative_matrix = false;   // VK_NV_cooperative_matrix with 16x16x16 f16, f32 sums
   // Why it cannot be used; empty: it can.
   std::string lacks = {};
@@ -78,6 +80,8 @@ class DeviceBuffer {
   std::uint64_t size() const { return size_; }
   // The host's view; null where there is none. Coherent.
   std::byte* mapped() const { return mapped_; }
+  // Whether it lies in the device's own memory.
+  bool is_device_local() const { return is_device_local_; }
   VkBuffer handle() const { return buffer_; }
 
  private:
@@ -85,6 +89,7 @@ class DeviceBuffer {
   void release();
 
   VulkanDevice* device_ = nullptr;
+  bool is_device_local_ = false;
   VkBuffer buffer_ = VK_NULL_HANDLE;
   VkDeviceMemory memory_ = VK_NULL_HANDLE;
   std::uint64_t address_ = 0;
@@ -159,6 +164,10 @@ class VulkanDevice {
   // kInvalidArgument for a name that the catalog lacks; kUnsupported when the driver refuses it.
   Result<VulkanKernel> make_kernel(const KernelRequest& request);
 
+  // What the driver says of a kernel's machine code, as "Binary Size 3584, Register Count 40";
+  // empty where the device was opened without wants_code_sizes, or the driver says nothing.
+  std::string kernel_statistics(const VulkanKernel& kernel) const;
+
   // Runs a recorded list to its end. Any error is final for the device.
   Status run(CommandList& list);
   // Submissions since the device was opened.
@@ -203,6 +212,7 @@ class VulkanDevice {
   bool has_memory_budget_ = false;
   bool maps_device_memory_ = false;
   bool force_staging_ = false;
+  bool has_code_sizes_ = false;
   DeviceBuffer staging_;  // made at its first use
 };
 

@@ -16,7 +16,9 @@
 #include "runtime/vulkan/pipeline_file.h"
 #include "runtime/vulkan/prompt_path.h"
 #include "runtime/vulkan/vulkan_state.h"
+#include "shaders/argmax_args.h"
 #include "shaders/catalog.h"
+#include "shaders/copy_words_args.h"
 #include "shaders/group_rows_args.h"
 #include "shaders/route_args.h"
 #include "shaders/shared_types.h"
@@ -42,6 +44,7 @@ struct ListKey {
   BatchShape shape;
   std::uint32_t layer = 0;
   std::uint32_t logit_rows = 0;
+  std::uint32_t top_of = 0;  // WantedRows::top_of
   bool is_timed = false;
 
   auto operator<=>(const ListKey&) const = default;  // NOLINT(modernize-use-nullptr)
@@ -59,7 +62,7 @@ class VulkanForward final : public VulkanBackend {
         options_(options),
         kernels_(*device_),
         seen_(device_->info()) {
-    if (options.is_exact) seen_.has_cooperative_matrix = false;
+    if (options.is_exact) seen_.has_cooperative_matrix = seen_.has_integer_dot = false;
   }
 
   ~VulkanForward() override {
@@ -80,7 +83,8 @@ class VulkanForward final : public VulkanBackend {
   }
 
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
-                 std::span<const std::size_t> wanted, ForwardObserver* observer) override;
+                 const WantedRows& wanted, ForwardObserver* observer) override;
+  std::span<const TopLogit> top_logits() const override { return tops_; }
   Result<std::span<const float>> logits(std::span<const std::size_t> rows) override;
 
   ExpertStoreStats expert_stats() const override {
@@ -117,17 +121,16 @@ class VulkanForward final : public VulkanBackend {
 
   void record(CommandList& list, const ListKey& key);
   void record_layer_begin(CommandList& list, const ListKey& key, std::uint32_t layer);
-  void record_logits(CommandList& list, std::uint32_t rows);
-  void copy_back(CommandList& list, std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
-    list.copy(scratch_memory_.handle(), from - scratch_memory_.address(), readback_.handle(), to,
-              bytes);
-  }
+  void record_logits(CommandList& list, const ListKey& key);
+  void record_tops(CommandList& list, const ListKey& key);
+  void copy_back(CommandList& list, std::uint64_t from, std::uint64_t to, std::uint64_t bytes);
   Status run(ListKey key);
   void take_times(const CommandList& list);
   Status run_by_layer(const ListKey& batch, std::span<BatchSlice> slices,
                       ForwardObserver* observer);
   Status bring_experts(const ListKey& key, std::uint32_t layer, std::span<BatchSlice> slices);
   void end_slices(std::span<BatchSlice> slices);
+  void take_tops(std::size_t count);
   std::vector<float> rows_of(std::uint64_t address, std::size_t floats);
 
   std::unique_ptr<VulkanDevice> device_;
@@ -147,8 +150,10 @@ class VulkanForward final : public VulkanBackend {
   DeviceBuffer scratch_memory_;
   DeviceScratch scratch_;
   std::optional<BatchTables> tables_;
-  // row_error [T], choices [T, S], logits [kDeviceLogitRows, V]; where each begins.
+  // row_error [T], Largest [kDeviceLogitRows], choices [T, S], logits [kDeviceLogitRows, V]; where
+  // each begins.
   DeviceBuffer readback_;
+  std::uint64_t tops_at_ = 0;
   std::uint64_t choices_at_ = 0;
   std::uint64_t logits_at_ = 0;
   std::unique_ptr<Path> few_;
@@ -156,6 +161,7 @@ class VulkanForward final : public VulkanBackend {
   std::map<ListKey, std::unique_ptr<CommandList>> lists_;  // go before what they use
 
   std::vector<std::size_t> given_rows_;  // whose logits are in readback_
+  std::vector<TopLogit> tops_;
 };
 
 Status VulkanForward::open(const ModelWeights& weights) {
@@ -190,7 +196,8 @@ Status VulkanForward::make_memory() {
                                                                .slices = options_.sequences,
                                                                .layers = config_.num_layers,
                                                                .logit_rows = kDeviceLogitRows}));
-  choices_at_ = options_.rows * sizeof(std::uint32_t);
+  tops_at_ = options_.rows * sizeof(std::uint32_t);
+  choices_at_ = tops_at_ + kDeviceLogitRows * sizeof(shader::Largest);
   logits_at_ =
       choices_at_ + options_.rows * (config_.experts_per_token + 1) * sizeof(shader::Choice);
   MOE_ASSIGN_OR_RETURN(readback_,
@@ -202,9 +209,17 @@ Status VulkanForward::make_memory() {
 
 // What kernels count on before they first run.
 Status VulkanForward::write_grids() {
-  const std::vector<std::uint32_t> zeros(options_.rows);
-  MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, scratch_.arrived - scratch_memory_.address(),
-                                      std::as_bytes(std::span(zeros))));
+  const std::uint64_t heads = std::uint64_t{kFewRows} * config_.num_heads;
+  const std::vector<std::uint32_t> zeros(
+      std::max({options_.rows, heads, std::uint64_t{kDeviceLogitRows}}));
+  const std::pair<std::uint64_t, std::uint64_t> counters[] = {
+      {scratch_.arrived, options_.rows},
+      {scratch_.arrived_heads, heads},
+      {scratch_.arrived_tops, kDeviceLogitRows}};
+  for (const auto& [at, count] : counters) {
+    MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, at - scratch_memory_.address(),
+                                        std::as_bytes(std::span(zeros).first(count))));
+  }
   std::vector<shader::DispatchSize> grids;
   for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
   return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),
@@ -233,12 +248,40 @@ void VulkanForward::record_layer_begin(CommandList& list, const ListKey& key, st
   path(key).route(list, key.shape, layer);
 }
 
-void VulkanForward::record_logits(CommandList& list, std::uint32_t rows) {
+// By a kernel: a command that copies would wait for all before it.
+void VulkanForward::copy_back(CommandList& list, std::uint64_t from, std::uint64_t to,
+                              std::uint64_t bytes) {
+  constexpr std::uint32_t kThreads = 256;
+  constexpr std::uint32_t kMostGroups = 512;
+  const std::uint32_t words = count32(bytes / sizeof(std::uint32_t));
+  list.dispatch(kernels_.get("copy_words", {kThreads}),
+                shader::CopyWordsArgs{.from = from, .to = readback_.address() + to, .count = words},
+                {std::min(groups_of(words, kThreads), kMostGroups), 1, 1});
+}
+
+void VulkanForward::record_tops(CommandList& list, const ListKey& key) {
+  list.dispatch(kernels_.get("argmax", {256}),
+                shader::ArgmaxArgs{.logits = scratch_.logits,
+                                   .found = scratch_.tops,
+                                   .best = readback_.address() + tops_at_,
+                                   .arrived = scratch_.arrived_tops,
+                                   .width = config_.vocab_size,
+                                   .limit = key.top_of,
+                                   .stride = config_.vocab_size,
+                                   .parts = kTopParts},
+                {kTopParts, key.logit_rows, 1});
+}
+
+void VulkanForward::record_logits(CommandList& list, const ListKey& key) {
   list.stage(Stage::kHead);
-  record_head(parts(), list, rows);
-  list.full_barrier();
-  copy_back(list, scratch_.logits, logits_at_,
-            std::uint64_t{rows} * config_.vocab_size * sizeof(float));
+  record_head(parts(), list, key.logit_rows);
+  list.barrier();
+  if (key.top_of != 0) {
+    record_tops(list, key);
+  } else {
+    copy_back(list, scratch_.logits, logits_at_,
+              std::uint64_t{key.logit_rows} * config_.vocab_size * sizeof(float));
+  }
 }
 
 void VulkanForward::record(CommandList& list, const ListKey& key) {
@@ -252,7 +295,6 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
   list.stage(Stage::kEmbed);
   if (key.part == Part::kWhole || key.part == Part::kBegin || key.part == Part::kHead) {
     tables_->record_copy(list);
-    list.full_barrier();
   }
   switch (key.part) {
     case Part::kWhole:
@@ -279,7 +321,6 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
     case Part::kHead:
       break;
   }
-  list.full_barrier();
   if (key.part != Part::kHead) {
     copy_back(list, scratch_.row_error, 0, key.shape.rows * sizeof(std::uint32_t));
   }
@@ -288,7 +329,7 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
         list, scratch_.choices, choices_at_,
         std::uint64_t{key.shape.rows} * (config_.experts_per_token + 1) * sizeof(shader::Choice));
   }
-  if (key.logit_rows != 0) record_logits(list, key.logit_rows);
+  if (key.logit_rows != 0) record_logits(list, key);
 }
 
 Status VulkanForward::run(ListKey key) {
@@ -393,6 +434,7 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
   ListKey key = batch;
   key.part = Part::kBegin;
   key.logit_rows = 0;
+  key.top_of = 0;
   MOE_RETURN_IF_ERROR(run(key));
   for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
     if (observer != nullptr) {
@@ -402,6 +444,7 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
     key.layer = layer;
     key.part = layer + 1 < config_.num_layers ? Part::kNext : Part::kEnd;
     key.logit_rows = layer + 1 < config_.num_layers ? 0 : batch.logit_rows;
+    key.top_of = layer + 1 < config_.num_layers ? 0 : batch.top_of;
     MOE_RETURN_IF_ERROR(run(key));
     if (observer != nullptr && key.part == Part::kEnd) {
       observer->on_layer(layer, rows, rows_of(scratch_.hidden, rows * width));
@@ -411,29 +454,44 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
 }
 
 Status VulkanForward::forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
-                              std::span<const std::size_t> wanted, ForwardObserver* observer) {
+                              const WantedRows& wanted, ForwardObserver* observer) {
   tables_->write(tokens, slices);
-  const std::size_t count = std::min<std::size_t>(wanted.size(), kDeviceLogitRows);
-  tables_->write_logit_rows(wanted.first(count));
+  const std::size_t count = std::min<std::size_t>(wanted.rows.size(), kDeviceLogitRows);
+  tables_->write_logit_rows(wanted.rows.first(count));
   ListKey key{.part = Part::kWhole,
               .is_prompt = false,
               .shape = {.rows = count32(tokens.size()), .slices = count32(slices.size())},
               .layer = 0,
-              .logit_rows = count32(count)};
+              .logit_rows = count32(count),
+              .top_of = count == wanted.rows.size() ? wanted.top_of : 0};
   for (const BatchSlice& slice : slices) {
     key.shape.most_rows = std::max(key.shape.most_rows, count32(slice.count));
   }
   const std::size_t uses = tokens.size() * config_.experts_per_token;
   key.is_prompt = tokens.size() > kFewRows || uses > experts_->slots();
   given_rows_.clear();
+  tops_.clear();
   ++work_.batches;
   const Status status =
       experts_->holds_all() && observer == nullptr ? run(key) : run_by_layer(key, slices, observer);
   MOE_RETURN_IF_ERROR(status);
   if (experts_->holds_all()) experts_->count_hits(uses * config_.num_layers);
   end_slices(slices);
-  given_rows_.assign(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(count));
+  if (key.top_of != 0) {
+    take_tops(count);
+  } else {
+    given_rows_.assign(wanted.rows.begin(),
+                       wanted.rows.begin() + static_cast<std::ptrdiff_t>(count));
+  }
   return Status::ok();
+}
+
+void VulkanForward::take_tops(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    shader::Largest top{};
+    std::memcpy(&top, readback_.mapped() + tops_at_ + i * sizeof(top), sizeof(top));
+    tops_.push_back({.id = static_cast<std::int32_t>(top.id), .is_finite = top.not_finite == 0});
+  }
 }
 
 Result<std::span<const float>> VulkanForward::logits(std::span<const std::size_t> rows) {

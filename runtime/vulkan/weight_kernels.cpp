@@ -20,6 +20,8 @@ constexpr std::uint64_t kFewOutputs = 1024;
 constexpr std::uint64_t kManyTiles = 200;
 // Bytes of shared memory that the programs use beside inputs and tables.
 constexpr std::uint64_t kOtherSharedBytes = 512;
+// The same with what makes the choices of up to 1024 experts.
+constexpr std::uint64_t kRouterSharedBytes = 6144;
 
 std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
 
@@ -163,6 +165,58 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
       dot_constants(weights, shape, inputs_fit(weights, options.slots, products, device), false);
   constants.insert(constants.end(), {options.slots, options.by_kind ? 1U : 0U, options.block_rows,
                                      options.slots_apart ? 1U : 0U});
+  return constants;
+}
+
+bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
+                        const VulkanDeviceInfo& device) {
+  if (!device.has_integer_dot) return false;
+  switch (weights.format.id) {
+    case QFormatId::kF32:
+    case QFormatId::kF16:
+    case QFormatId::kBf16:
+    case QFormatId::kIq1S:
+    case QFormatId::kIq1M:
+    case QFormatId::kTq10:
+    case QFormatId::kTq20:
+    case QFormatId::kQ10:
+    case QFormatId::kQ20:
+      return false;
+    default:
+      break;
+  }
+  const std::uint32_t chunk = fixed_chunk_weights(weights.format.id);
+  if (is_affine(weights.format) && weights.format.group_size < chunk) return false;
+  // Of 16 inputs 32 bytes, a scale and a sum.
+  const std::uint64_t bytes = std::uint64_t{slots} * weights.cols / 16 * 40 +
+                              table_bytes(weights.format.id) + kRouterSharedBytes;
+  return weights.cols % chunk == 0 && bytes <= device.shared_bytes;
+}
+
+std::uint32_t fixed_chunk_weights(QFormatId format) {
+  return format == QFormatId::kQ2 ? 64 : chunk_weights(format);
+}
+
+WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
+                              std::uint32_t lanes) {
+  const std::uint64_t chunks = divide_up(weights.cols, fixed_chunk_weights(weights.format.id));
+  WeightKernelShape shape;
+  shape.lanes = std::min(lanes, device.subgroup_size);
+  while (shape.lanes > kLeastLanes && shape.lanes / 2 >= chunks) shape.lanes /= 2;
+  shape.rows = 1;
+  // Blocks of 256 weights have scales that take registers, and so do more chunks at once.
+  const bool is_k = weights.format.id >= QFormatId::kQ2K && weights.format.id <= QFormatId::kQ6K;
+  shape.steps = is_k || chunks <= shape.lanes ? 1 : 2;
+  return shape;
+}
+
+std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
+                                                  const WeightKernelShape& shape,
+                                                  const VulkanDeviceInfo& device,
+                                                  const MatvecOptions& options, std::uint32_t turns,
+                                                  float epsilon) {
+  std::vector<std::uint32_t> constants = matvec_constants(weights, shape, device, options);
+  constants.insert(constants.end(), {turns, std::bit_cast<std::uint32_t>(epsilon)});
   return constants;
 }
 

@@ -76,6 +76,25 @@ std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
 std::vector<std::uint32_t> down_constants(const WeightRows& weights, const WeightKernelShape& shape,
                                           const VulkanDeviceInfo& device,
                                           const DownOptions& options);
+// Whether the programs with inputs in fixed point (matvec_fixed, router_fixed, gate_up_fixed; of
+// `slots` slots down_fixed) compute such products on this device: those of the format's name with
+// "_fixed" before it.
+bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
+                        const VulkanDeviceInfo& device);
+// Weights that a lane of theirs takes at once.
+std::uint32_t fixed_chunk_weights(QFormatId format);
+// Their shape, with at most so many lanes for a row: fewer where there are many rows, so that what
+// a row costs beside its products is shared; more where rows are long or their latency counts.
+WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
+                              std::uint32_t lanes);
+// Of matvec_fixed for one matrix (`turns` 0) or several, of which a work group takes its next rows
+// that often; `epsilon` is the norm's. The other programs take the
+// constants of those with float inputs.
+std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
+                                                  const WeightKernelShape& shape,
+                                                  const VulkanDeviceInfo& device,
+                                                  const MatvecOptions& options, std::uint32_t turns,
+                                                  float epsilon);
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);
 
 // How a product of many rows is cut: a work group computes `outputs` rows of a matrix for up to

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/runtime/store/reader_ways.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
@@ -35,6 +36,24 @@ std::vector<float> all_logits(Engine& engine, std::span<const std::int32_t> ids)
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Writes in place, as a program does that opens the file again.
+void write_file(const std::filesystem::path& file, const std::vector<std::byte>& bytes) {
+  std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
+}
+
+// Inverts every byte of the file and gives what was there.
+std::vector<std::byte> flip_file(const std::filesystem::path& file) {
+  std::vector<std::byte> before(std::filesystem::file_size(file));
+  std::ifstream(file, std::ios::binary)
+      .read(reinterpret_cast<char*>(before.data()), static_cast<std::streamsize>(before.size()));
+  std::vector<std::byte> after = before;
+  for (std::byte& b : after) b = ~b;
+  write_file(file, after);
+  return before;
 }
 
 // The demo checkpoint, and tiny ones whose hidden size, expert width and number of experts are
@@ -172,6 +191,69 @@ TEST_P(Invariance, Lookahead) {
       EXPECT_TRUE(same_bits(all_logits(*engine, ids_), expected_));
       EXPECT_GT(engine->expert_stats().ahead_reads, 0U) << chunk;
     }
+  }
+}
+
+// Whichever way records are read, from one disk or two, with room for all experts or for few.
+TEST_P(Invariance, WaysOfReading) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options_));
+  const std::uint64_t floor = first->memory_plan().cache_floor_bytes;
+  const test::TempDir second;
+  for (const auto& entry : std::filesystem::directory_iterator(model_ / kDefaultPackName)) {
+    std::filesystem::copy(entry.path(), second / entry.path().filename());
+  }
+  for (const test::ReaderWay& way : test::reader_ways()) {
+    if (!way.can_be_had()) continue;
+    for (const std::uint64_t budget : {std::uint64_t{0}, floor}) {
+      for (const bool is_mirrored : {false, true}) {
+        EngineOptions options = options_;
+        options.cache_bytes = budget;
+        options.store.io = way.mode;
+        options.store.engine = way.engine;
+        if (is_mirrored) options.store.pack_directories = {second.path()};
+        ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+        EXPECT_EQ(engine->io_choice().mode, way.mode);
+        EXPECT_EQ(engine->io_choice().engine, way.engine);
+        EXPECT_TRUE(same_bits(all_logits(*engine, ids_), expected_)) << way;
+        engine->reset();
+        EXPECT_TRUE(same_bits(all_logits(*engine, ids_), expected_)) << way << ", again";
+      }
+    }
+  }
+}
+
+// A layer that lies on the other disk alone is read there.
+TEST_P(Invariance, LayersOnTwoDisks) {
+  const test::TempDir second;
+  const std::string file = layer_file_name(1);
+  std::filesystem::copy(model_ / kDefaultPackName / file, second / file);
+  std::filesystem::remove(model_ / kDefaultPackName / file);
+  test::expect_error(Engine::open(options_).status(), StatusCode::kNotFound, {file});
+  EngineOptions options = options_;
+  options.store.pack_directories = {second.path()};
+  expect_same(options);
+}
+
+// Somebody overwrites records that have been compared with their checksums: an error, and no other
+// token.
+TEST_P(Invariance, APackThatIsOverwrittenIsFoundOut) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options_));
+  const std::uint64_t floor = first->memory_plan().cache_floor_bytes;
+  const std::filesystem::path file = model_ / kDefaultPackName / layer_file_name(0);
+  for (const test::ReaderWay& way : test::reader_ways()) {
+    if (!way.can_be_had()) continue;
+    EngineOptions options = options_;
+    options.cache_bytes = floor;
+    options.store.io = way.mode;
+    options.store.engine = way.engine;
+    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+    EXPECT_TRUE(same_bits(all_logits(*engine, ids_), expected_)) << way;
+    const std::vector<std::byte> before = flip_file(file);
+    engine->reset();
+    const Status status =
+        engine->forward(ids_, 0, [](std::size_t, std::span<const float>) { return Status::ok(); });
+    test::expect_error(status, StatusCode::kCorrupt, {"layer_00.bin", "checksum"});
+    write_file(file, before);
   }
 }
 

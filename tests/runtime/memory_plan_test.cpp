@@ -74,6 +74,43 @@ TEST_F(MemoryRefused, AModelThatCannotFitSaysSo) {
   EXPECT_FALSE(plan(request_).is_ok());
 }
 
+// What does not fit has a plan all the same, with the error of plan_memory().
+TEST_F(MemoryRefused, IsToldWithItsPlan) {
+  const auto judge = [&] {
+    return judge_memory(model_.config, resident_memory(model_), model_.pack, request_);
+  };
+  EXPECT_OK(judge().verdict);
+  --*request_.available_bytes;
+  const MemoryJudgement judgement = judge();
+  EXPECT_EQ(judgement.plan.total_bytes(), fitting_.total_bytes());
+  EXPECT_EQ(judgement.verdict.message(), plan(request_).status().message());
+  request_.context = kMaxSequenceTokens + 1;
+  EXPECT_EQ(judge().verdict.message(), plan(request_).status().message());
+}
+
+// The way to a larger cache is a value with which it fits, and the largest such.
+TEST_F(MemoryRefused, ALargerCacheNamesWhatGivesWay) {
+  request_.cache_bytes = 0;
+  request_.available_bytes = fitting_.fixed_bytes() + fitting_.cache_floor_bytes;
+  const std::uint64_t wanted = fitting_.cache_floor_bytes + (fitting_.scratch_bytes / 2);
+  const std::string way =
+      larger_cache_remedy(model_.config, resident_memory(model_), model_.pack, request_, wanted);
+  const std::size_t at = way.find("--chunk ");
+  ASSERT_NE(at, std::string::npos) << way;
+  const auto holds = [&](std::uint64_t chunk) {
+    MemoryRequest changed = request_;
+    changed.chunk_tokens = chunk;
+    changed.cache_bytes = wanted;
+    return plan(changed).is_ok();
+  };
+  const std::uint64_t chunk = std::stoull(way.substr(at + 8));
+  EXPECT_TRUE(holds(chunk)) << way;
+  EXPECT_FALSE(holds(chunk + 1)) << way;
+  EXPECT_EQ(larger_cache_remedy(model_.config, resident_memory(model_), model_.pack, request_,
+                                fitting_.cache_floor_bytes),
+            "");
+}
+
 // Without a cache budget the cache gives way first, down to its floor.
 TEST_F(MemoryRefused, TheAutomaticCacheGivesWay) {
   request_.cache_bytes = 0;

@@ -4,6 +4,7 @@
 //   MOEPACK_FAULT=count:FILE        writes "OPERATION CALLS" lines to FILE at exit
 //   MOEPACK_FAULT=kill-after:OP:N   SIGKILL as soon as the Nth call of OP has returned
 //   MOEPACK_FAULT=ERROR:OP:N        the Nth call of OP fails with ERROR (EIO, ENOSPC)
+//   MOEPACK_FAULT=stall-S:OP:N      the Nth call of OP takes S seconds longer
 //
 // OP is read, write, sync, rename, unlink, or any, which counts all of these together, or list,
 // which is the steps through a directory and is not part of any. Reads count only if they are of
@@ -35,6 +36,7 @@ enum Operation { kRead, kWrite, kSync, kRename, kUnlink, kAny, kList };
 
 struct Fault {
   bool kills = false;
+  unsigned stall_seconds = 0;
   int error = 0;
   int operation = -1;
   long at = 0;
@@ -53,6 +55,9 @@ Fault parse_fault() {
     return fault;
   }
   fault.kills = kind == "kill-after";
+  if (kind.starts_with("stall-")) {
+    fault.stall_seconds = static_cast<unsigned>(std::strtoul(kind.c_str() + 6, nullptr, 10));
+  }
   fault.error = kind == "ENOSPC" ? ENOSPC : EIO;
   const std::size_t second = all.find(':', first + 1);
   const std::string operation = all.substr(first + 1, second - first - 1);
@@ -97,6 +102,10 @@ bool count(Operation operation) {
 template <typename Call>
 auto guarded(Operation operation, Call call) -> decltype(call()) {
   const bool hit = count(operation);
+  if (hit && state().fault.stall_seconds > 0) {
+    ::sleep(state().fault.stall_seconds);
+    return call();
+  }
   if (hit && !state().fault.kills) {
     errno = state().fault.error;
     return -1;

@@ -114,6 +114,8 @@ class AttentionKernelsTest : public VulkanTest {
     const std::uint64_t values = keep(std::vector<float>(results * s.head_dim, std::nanf("")));
     const std::uint64_t stats = keep(std::vector<float>(results * 2, std::nanf("")));
     const std::uint32_t shared_by = s.heads / s.kv_heads;
+    const std::size_t counters = std::size_t{rows} * s.heads;
+    const DeviceBuffer arrived = put(std::vector<std::uint32_t>(counters, 0));
     list.dispatch(
         cached("attend", {8 * decode->lanes, s.head_dim, code, decode->lanes, decode->queries}),
         shader::AttendArgs{.rows = row_table,
@@ -121,26 +123,16 @@ class AttentionKernelsTest : public VulkanTest {
                            .caches = caches,
                            .values = values,
                            .stats = stats,
+                           .arrived = arrived.address(),
+                           .attended = attended.address(),
                            .q_stride = s.q_width(),
                            .q_step = s.q_step(),
                            .num_heads = s.heads,
-                           .kv_heads = s.kv_heads},
+                           .kv_heads = s.kv_heads,
+                           .has_gate = s.has_gate ? 1U : 0U},
         {decode->splits, s.kv_heads * ((shared_by + decode->queries - 1) / decode->queries), rows});
-    list.barrier();
-    list.dispatch(cached("attend_combine", {64, s.head_dim}),
-                  shader::AttendCombineArgs{.rows = row_table,
-                                            .q = q,
-                                            .values = values,
-                                            .stats = stats,
-                                            .attended = attended.address(),
-                                            .q_stride = s.q_width(),
-                                            .q_step = s.q_step(),
-                                            .num_heads = s.heads,
-                                            .splits = decode->splits,
-                                            .block = 8 * decode->lanes / decode->queries,
-                                            .has_gate = s.has_gate ? 1U : 0U},
-                  {s.heads, rows, 1});
     run(list);
+    EXPECT_EQ(get<std::uint32_t>(arrived, counters), std::vector<std::uint32_t>(counters, 0));
     return get<float>(attended, std::size_t{rows} * s.heads * s.head_dim);
   }
 
@@ -211,8 +203,7 @@ TEST_F(AttentionKernelsTest, ShapesFitDevices) {
     EXPECT_EQ(shape.lanes, std::min(32U, subgroup));
     EXPECT_EQ(shape.queries, 4U);
     EXPECT_EQ(shape.tiles, 2U);
-    EXPECT_EQ(shape.splits, 32U);
-    EXPECT_EQ(shape.block() * shape.queries, shape.threads());
+    EXPECT_EQ(shape.splits, 64U);
   }
   EXPECT_EQ(attend_shape(5, 1, 8, 32, 1).splits, 1U);
   EXPECT_EQ(attend_shape(12, 1, 64, 32, 4096).tiles, 3U);

@@ -18,6 +18,7 @@ class EmbedTest : public WeightTest {
     const DeviceBuffer rows = put(batch);
     const std::size_t floats = batch.size() * view.cols;
     const DeviceBuffer hidden = put(std::vector<float>(floats, 7.0F));
+    const DeviceBuffer row_error = put(std::vector<std::uint32_t>(batch.size(), 3));
     CommandList list(device());
     list.dispatch(made,
                   shader::EmbedArgs{.codes = w.address(Component::kCodes),
@@ -26,11 +27,14 @@ class EmbedTest : public WeightTest {
                                     .rows = rows.address(),
                                     .hidden = hidden.address(),
                                     .tables = tables(),
+                                    .row_error = row_error.address(),
                                     .first = first,
                                     .count = static_cast<std::uint32_t>(view.rows),
                                     .stride = static_cast<std::uint32_t>(view.cols)},
                   {2, static_cast<std::uint32_t>(batch.size()), 1});
     run(list);
+    EXPECT_EQ(get<std::uint32_t>(row_error, batch.size()),
+              std::vector<std::uint32_t>(batch.size(), ~0U));
     return get<float>(hidden, floats);
   }
 };

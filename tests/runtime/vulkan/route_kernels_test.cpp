@@ -244,25 +244,26 @@ TEST_F(RmsNormTest, AgreesWithTheCpu) {
 class ArgmaxTest : public VulkanTest {
  protected:
   static std::vector<shader::Largest> largest(const std::vector<float>& logits, std::uint32_t rows,
-                                              std::uint32_t width, std::uint32_t parts) {
+                                              std::uint32_t width, std::uint32_t parts,
+                                              std::uint32_t limit) {
     const DeviceBuffer values = put(logits);
     const DeviceBuffer found = make(rows * parts * sizeof(shader::Largest));
     const DeviceBuffer best = make(rows * sizeof(shader::Largest));
+    const DeviceBuffer arrived = put(std::vector<std::uint32_t>(rows, 0));
     const shader::ArgmaxArgs args{.logits = values.address(),
                                   .found = found.address(),
                                   .best = best.address(),
+                                  .arrived = arrived.address(),
                                   .width = width,
+                                  .limit = limit,
                                   .stride = width,
                                   .parts = parts};
-    const VulkanKernel first =
+    const VulkanKernel argmax =
         kernel({.shader = "argmax", .constants = {64}, .push_bytes = sizeof(args)});
-    const VulkanKernel merge =
-        kernel({.shader = "argmax_merge", .constants = {32}, .push_bytes = sizeof(args)});
     CommandList list(device());
-    list.dispatch(first, args, {parts, rows, 1});
-    list.barrier();
-    list.dispatch(merge, args, {rows, 1, 1});
+    list.dispatch(argmax, args, {parts, rows, 1});
     run(list);
+    EXPECT_EQ(get<std::uint32_t>(arrived, rows), std::vector<std::uint32_t>(rows, 0));
     return get<shader::Largest>(best, rows);
   }
 };
@@ -281,7 +282,7 @@ TEST_F(ArgmaxTest, TiesGoToTheLowerIdAndWhatIsNotFiniteIsTold) {
   at(3, 0) = 7.0F;
   for (std::uint32_t i = 0; i < kWidth; ++i) at(4, i) = std::nanf("");
   for (const std::uint32_t parts : {1U, 7U, 64U}) {
-    const std::vector<shader::Largest> got = largest(logits, 5, kWidth, parts);
+    const std::vector<shader::Largest> got = largest(logits, 5, kWidth, parts, kWidth);
     const std::uint32_t ids[] = {77, kWidth - 1, 1234, 0, 0};
     const std::uint32_t not_finite[] = {0, 0, 1, 1, 1};
     const float values[] = {9.0F, 20.0F, 8.0F, 7.0F};
@@ -293,7 +294,10 @@ TEST_F(ArgmaxTest, TiesGoToTheLowerIdAndWhatIsNotFiniteIsTold) {
       }
     }
   }
-  EXPECT_EQ(largest({-kInfinity, -2.0F, -3.0F}, 1, 3, 4)[0].id, 1U);
+  EXPECT_EQ(largest({-kInfinity, -2.0F, -3.0F}, 1, 3, 4, 3)[0].id, 1U);
+  const shader::Largest limited = largest({1.0F, 2.0F, 3.0F, std::nanf("")}, 1, 4, 2, 2)[0];
+  EXPECT_EQ(limited.id, 1U);
+  EXPECT_EQ(limited.not_finite, 1U);
 }
 
 }  // namespace

@@ -201,6 +201,41 @@ TEST_F(VulkanModel, NeighboursChangeNoBit) {
   EXPECT_EQ(together, alone);
 }
 
+// The device's own highest logits are those of the logits that it hands out, and the processor's
+// way to them too; among the first ids where not all are allowed.
+TEST_F(VulkanModel, HighestLogitsAreThoseOfAllLogits) {
+  EngineOptions options = on_device(tiny());
+  for (const bool is_staged : {false, true}) {
+    options.device_limits.force_staging = is_staged;
+    for (const EngineOptions& chosen : {options, test::reference_options(options.model)}) {
+      const auto engine = open(chosen);
+      ASSERT_NE(engine, nullptr);
+      const std::uint32_t vocab = engine->config().vocab_size;
+      const Ids ids = random_ids(24, vocab);
+      const std::vector<float> all = logits(*engine, ids, {12, 5});
+      for (const std::uint32_t limit : {vocab, vocab / 3}) {
+        Ids expected;
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+          const auto row = all.begin() + static_cast<std::ptrdiff_t>(i * vocab);
+          expected.push_back(static_cast<std::int32_t>(std::max_element(row, row + limit) - row));
+        }
+        Ids found;
+        const TopSink sink = [&](std::size_t, std::int32_t id) {
+          found.push_back(id);
+          return Status::ok();
+        };
+        engine->reset();
+        std::span<const std::int32_t> rest(ids);
+        for (const std::size_t count : {12U, 5U, 1U, 1U, 5U}) {
+          EXPECT_OK(engine->forward_top(rest.first(count), 0, limit, sink));
+          rest = rest.subspan(count);
+        }
+        EXPECT_EQ(found, expected) << limit;
+      }
+    }
+  }
+}
+
 TEST_F(VulkanModel, SequencesAreCopiedSavedAndRestored) {
   EngineOptions options = on_device(tiny());
   options.sequences = 3;

@@ -1,0 +1,36 @@
+// Where the layer files of a pack lie: in its own directory, and in further ones (--pack-dir) with
+// copies of it on other disks, or with the layers that its own directory does not have.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "formats/pack/pack_manifest.h"
+
+namespace moepack {
+
+struct PackFiles {
+  std::vector<std::filesystem::path> files;  // all there are, layer by layer
+  std::vector<std::uint32_t> places;         // [files] whose directory: 0 is the pack's own
+  // [layers] indices into files, at least one each; the pack's own directory first.
+  std::vector<std::vector<std::uint32_t>> of_layer;
+  std::uint32_t num_places = 1;
+
+  bool has_further() const { return num_places > 1; }
+};
+
+// The pack's own directory alone.
+PackFiles own_pack_files(const std::filesystem::path& directory, const PackManifest& manifest);
+
+// With `further` directories too. The message names the file that does not belong: kCorrupt for a
+// layer file of another size or a layout.json that says something else, kNotFound for a layer that
+// lies nowhere or a directory without any, kInvalidArgument for a directory that is named twice,
+// kUnsupported for a pack without checksums, whose copies cannot be told from others.
+Result<PackFiles> find_pack_files(const std::filesystem::path& directory,
+                                  const PackManifest& manifest,
+                                  std::span<const std::filesystem::path> further);
+
+}  // namespace moepack

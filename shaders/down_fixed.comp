@@ -1,0 +1,90 @@
+// The second half of experts for a few rows, with activations in fixed point. The activations of all
+// slots, times the slots' weights, are one long row of inputs; a row of the result is its product
+// with the slots' rows of weights one after another.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/common.glsl"
+#include "shaders/down_args.h"
+
+layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
+
+#define WIDE_CHUNKS
+#include "shaders/weights.glsl"
+
+layout(constant_id = 10) const uint SLOTS = 1;        // that one dispatch computes
+layout(constant_id = 12) const uint BLOCK_ROWS = 8;   // of a work group, at most its threads
+#define INPUT_ROWS SLOTS
+#include "shaders/fixed_dots.glsl"
+#include "shaders/expert_slots.glsl"
+
+layout(push_constant, scalar) uniform Push { DownArgs args; };
+
+const uint LONG_CHUNKS = SLOTS * CHUNKS;
+const uint MOST_WAYS = 128;
+shared float products[MOST_WAYS + BLOCK_ROWS];  // [rows][ways] of subgroups
+
+uint place_of(uint slot) { return gl_WorkGroupID.y * args.slots + args.first_slot + slot; }
+
+uint64_t record_of(uint slot) {
+  return find_record(args.records, args.experts, args.choices.v[place_of(slot)].expert);
+}
+
+// The activations of all slots. One that no expert computed was not written.
+void keep_inputs() {
+#if HAS_TABLES
+  fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
+#endif
+  [[dont_unroll]] for (uint v = thread_index(); v < SLOTS * (COLS / 4); v += gl_WorkGroupSize.x) {
+    const uint slot = v / (COLS / 4);
+    const uint place = place_of(slot);
+    F32 act = F32(uint64_t(args.act) + uint64_t(place * args.act_stride) * 4);
+    keep_word(slot, v % (COLS / 4), read_word(act, v % (COLS / 4)), args.choices.v[place].weight);
+  }
+  barrier();
+}
+
+void main() {
+  const uint first = gl_WorkGroupID.x * BLOCK_ROWS;
+  // Some subgroups for each row, or some rows for each subgroup.
+  const uint ways = max(gl_NumSubgroups / BLOCK_ROWS, 1);
+  const uint way = gl_SubgroupID % ways;
+  bool is_kept = false;
+  uint r = gl_SubgroupID / ways;
+  [[dont_unroll]] do {
+    const uint row = min(first + r, args.rows - 1);
+    float sums[DOTS];
+    sums[0] = 0;
+    uint chunk = way * gl_SubgroupSize + gl_SubgroupInvocationID;
+    [[dont_unroll]] do {
+      Chunk w[STEPS][DOTS];
+      bool is_there[STEPS];
+      [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+        const uint at = min(chunk + step * ways * gl_SubgroupSize, LONG_CHUNKS - 1);
+        const uint64_t record = record_of(at / CHUNKS);
+        is_there[step] = record != 0 && chunk + step * ways * gl_SubgroupSize < LONG_CHUNKS;
+        if (is_there[step]) {
+          w[step][0] = load_chunk(row_ref(record + args.codes, record + args.scales,
+                                          record + args.biases, row), at % CHUNKS);
+        }
+      }
+      if (!is_kept) {
+        keep_inputs();
+        is_kept = true;
+      }
+      [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+        if (is_there[step]) add_chunk(w[step], chunk, sums);
+        chunk += ways * gl_SubgroupSize;
+      }
+    } while (chunk < LONG_CHUNKS);
+    const float sum = subgroupAdd(sums[0]);
+    if (subgroupElect() && r < BLOCK_ROWS) products[r * ways + way] = sum;
+    r += gl_NumSubgroups / ways;
+  } while (r < BLOCK_ROWS);
+  barrier();
+  const uint i = thread_index();
+  if (i >= BLOCK_ROWS || first + i >= args.rows) return;
+  float sum = 0;
+  [[dont_unroll]] for (uint j = 0; j < ways; ++j) sum += products[i * ways + j];
+  F32 y = F32(uint64_t(args.y) + uint64_t(gl_WorkGroupID.y * args.y_stride + first + i) * 4);
+  y.v[0] += sum;
+}

@@ -1,0 +1,73 @@
+// Products of all rows of a matrix with one row of inputs, which the teams of all work groups take in
+// turns. Whoever includes this has
+//   float keep_inputs()                                          what products are multiplied by
+//   void find_rows(uint first, out RowRef rows[DOTS])            rows from `first` on
+//   void store_rows(uint first, float sums[DOTS], uint lane)     lane r % lanes of a team has row r
+#ifndef MOEPACK_SHADERS_FIXED_TURNS_GLSL
+#define MOEPACK_SHADERS_FIXED_TURNS_GLSL
+
+#include "shaders/fixed_dots.glsl"
+
+float keep_inputs();
+void find_rows(uint first, out RowRef rows[DOTS]);
+void store_rows(uint first, float sums[DOTS], uint lane);
+
+uint team_lanes() { return min(LANES, gl_SubgroupSize); }
+// Rows that a work group takes together.
+uint rows_at_once() { return gl_WorkGroupSize.x / team_lanes() * ROWS; }
+
+void load_steps(uint first, uint chunk, uint lanes, out Chunk w[STEPS][DOTS]) {
+  RowRef rows[DOTS];
+  find_rows(first, rows);
+  [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+    [[unroll]] for (uint r = 0; r < DOTS; ++r) {
+      w[step][r] = load_chunk(rows[r], min(chunk + step * lanes, CHUNKS - 1));
+    }
+  }
+}
+
+// Rows [first, count), of which the work group takes rows_at_once() in turns of `stride`. While a lane
+// multiplies its chunks, those of its next step or next rows are on their way; the first ones while
+// the inputs are kept.
+void take_turns(uint first, uint count, uint stride) {
+  const uint lanes = team_lanes();
+  const uint lane = gl_SubgroupInvocationID % lanes;
+  first += thread_index() / lanes * ROWS;
+  uint chunk = lane;
+  Chunk w[STEPS][DOTS];
+  load_steps(first, chunk, lanes, w);
+  const float after = keep_inputs();
+  float sums[DOTS];
+  [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
+  [[dont_unroll]] while (first < count) {
+    uint next = first;
+    uint next_chunk = chunk + STEPS * lanes;
+    const bool is_end = next_chunk - lane >= CHUNKS;
+    if (is_end) {
+      next += stride;
+      next_chunk = lane;
+    }
+    Chunk loaded[STEPS][DOTS];
+    if (next < count) load_steps(next, next_chunk, lanes, loaded);
+    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+      if (chunk + step * lanes < CHUNKS) add_chunk(w[step], chunk + step * lanes, sums);
+    }
+    if (is_end) {
+      [[unroll]] for (uint r = 0; r < DOTS; ++r) {
+        [[dont_unroll]] for (uint other = 1; other < lanes; other *= 2) {
+          sums[r] += subgroupShuffleXor(sums[r], other);
+        }
+        sums[r] *= after;
+      }
+      store_rows(first, sums, lane);
+      [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
+    }
+    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
+      [[unroll]] for (uint r = 0; r < DOTS; ++r) w[step][r] = loaded[step][r];
+    }
+    first = next;
+    chunk = next_chunk;
+  }
+}
+
+#endif

@@ -1,0 +1,61 @@
+// gate_up with inputs in fixed point: gate and up of the chosen experts together, and their
+// activation.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/common.glsl"
+#include "shaders/gate_up_args.h"
+
+layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
+
+#define WIDE_CHUNKS
+#include "shaders/weights.glsl"
+
+layout(constant_id = 10) const uint GATE_UP = 2;  // matrices; 1: the product of the gate alone
+layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
+#define MATRICES GATE_UP
+#include "shaders/fixed_turns.glsl"
+#include "shaders/expert_slots.glsl"
+
+layout(push_constant, scalar) uniform Push { GateUpArgs args; };
+
+uint64_t record;  // of the group's expert
+uint place;       // of its slot
+
+float keep_inputs() {
+#if HAS_TABLES
+  fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
+#endif
+  return keep_row(F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4),
+                  args.factor, args.eps);
+}
+
+void find_rows(uint first, out RowRef rows[DOTS]) {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    const uint row = min(first + r, args.rows - 1);
+    rows[r] = row_ref(record + args.gate_codes, record + args.gate_scales,
+                      record + args.gate_biases, row);
+    if (MATRICES == 2) {
+      rows[DOTS - ROWS + r] =
+          row_ref(record + args.up_codes, record + args.up_scales, record + args.up_biases, row);
+    }
+  }
+}
+
+void store_rows(uint first, float sums[DOTS], uint lane) {
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    if (lane == r % team_lanes() && first + r < args.rows) {
+      float value = sums[r];
+      if (MATRICES == 2) value = value / (1.0 + exp(-value)) * sums[DOTS - ROWS + r];
+      args.act.v[place * args.act_stride + first + r] = value;
+    }
+  }
+}
+
+void main() {
+  place = gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
+  const uint expert = args.choices.v[place].expert;
+  record = BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
+                        : find_record(args.records, args.experts, expert);
+  if (record == 0) return;
+  take_turns(gl_WorkGroupID.x * rows_at_once(), args.rows, gl_NumWorkGroups.x * rows_at_once());
+}
