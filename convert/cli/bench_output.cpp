@@ -127,16 +127,16 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   json["gb_per_s"] = or_null(rates.gb_per_second);
   json["read_rate_gb_s"] = subject.read_rate / 1e9;
   json["share_of_read_rate"] = or_null(rates.share);
-  json["cache_policy"] = cache_policy_name(subject.engine->options().store.policy);
-  json["cache_bytes"] = subject.engine->memory_plan().cache_bytes;
-  if (subject.engine->options().car.is_on()) {
-    json["routing_agreement"] = result.agreement.share();
-  }
   const auto disk_rate = subject.disk_rate;
   json["disk_gb_per_token"] = or_null(rates.disk_gb_per_token);
   json["disk_gb_s"] = or_null(rates.disk_gb_per_second);
   json["disk_rate_gb_s"] = disk_rate.has_value() ? Json(*disk_rate / 1e9) : Json(nullptr);
   json["share_of_disk_rate"] = or_null(rates.disk_share);
+  json["cache_policy"] = cache_policy_name(subject.engine->options().store.policy);
+  json["cache_bytes"] = subject.engine->memory_plan().cache_bytes;
+  if (subject.engine->options().car.is_on()) {
+    json["routing_agreement"] = result.agreement.share();
+  }
   if (subject.has_timing) {
     json["stages_ms_per_token"] =
         stages_json(result.stages, result.test.tokens() * result.samples_ns.size());
