@@ -26,6 +26,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer Sha
 const uint kGroups = 8;  // of lanes
 const uint kBlock = KV_ENCODING == 0 ? MOE_ATTEND_BLOCK / 2 : MOE_ATTEND_BLOCK;
 const uint kKeys = kBlock / kGroups;
+const uint kTurns = (kBlock + LANES - 1) / LANES;  // keys of a lane when they are weighed
 const uint kScores = kKeys * QUERIES;  // that a group of lanes forms at once
 const uint kChunks = (HEAD_DIM / 8 + LANES - 1) / LANES;  // of 8 values, per lane
 const uint kRaw = KV_ENCODING == 0 ? 2 : 1;               // loads of a chunk
@@ -33,6 +34,7 @@ const uint kRaw = KV_ENCODING == 0 ? 2 : 1;               // loads of a chunk
 const uint kCouple = QUERIES == 1 ? 1 : 2;
 const uint kThreads = kGroups * LANES;
 const uint kUnits = (HEAD_DIM / 2 * (QUERIES / kCouple) + kThreads - 1) / kThreads;
+const uint kStats = (MOE_ATTEND_SPLITS + LANES - 1) / LANES;  // splits of a lane
 const uint kAtOnce = 16;  // splits whose values are loaded together
 // Below every score, and finite: a weight of exp(-infinity - least) is 0.
 const float kLeast = -3.0e38;
@@ -153,34 +155,58 @@ void score_block() {
   }
 }
 
-float lanes8_top(float x) {
-  float top = max(x, subgroupShuffleXor(x, 1));
-  top = max(top, subgroupShuffleXor(top, 2));
-  return max(top, subgroupShuffleXor(top, 4));
+// e^x of x <= 0; 0 where that is below every normal number.
+float exp_below(float x) {
+  const float n = floor(x * 1.44269504 + 0.5);
+  precise float r = x - n * 0.693359375;
+  r = r - n * -2.12194440e-4;
+  precise float y = 1.9875691500e-4 * r + 1.3981999507e-3;
+  y = y * r + 8.3334519073e-3;
+  y = y * r + 4.1665795894e-2;
+  y = y * r + 1.6666665459e-1;
+  y = y * r + 5.0000001201e-1;
+  y = (y * (r * r) + r) + 1.0;
+  return x < -87.0 ? 0.0 : y * uintBitsToFloat(uint(int(n) + 127) << 23);
 }
 
-// The weights of the block's first `count` keys; eight lanes for each query.
+float lanes_top(float x) {
+  [[unroll]] for (uint distance = 1; distance < LANES; distance *= 2) {
+    x = max(x, subgroupShuffleXor(x, distance));
+  }
+  return x;
+}
+
+float lanes_sum(float x) {
+  precise float sum = x;
+  [[unroll]] for (uint distance = 1; distance < LANES; distance *= 2) {
+    sum = sum + subgroupShuffleXor(sum, distance);
+  }
+  return sum;
+}
+
+// The weights of the block's first `count` keys, by a group of lanes for each query.
 void weigh_block(uint count) {
-  const uint j = thread_id() / 8;
+  const uint j = group;
   if (j >= QUERIES) return;
-  const uint i = thread_id() % 8;
-  float x[kKeys];
+  float x[kTurns];
   const float before = tops[j];
   float top = before;
-  [[unroll]] for (uint n = 0; n < kKeys; ++n) {
-    x[n] = weights[(i + 8 * n) * QUERIES + j];
-    if (i + 8 * n < count) top = max(top, x[n]);
+  [[unroll]] for (uint n = 0; n < kTurns; ++n) {
+    const uint key = lane + n * LANES;
+    x[n] = weights[min(key, kBlock - 1) * QUERIES + j];
+    if (key < count) top = max(top, x[n]);
   }
-  top = lanes8_top(top);
+  top = lanes_top(top);
   float sum = 0.0;
-  [[unroll]] for (uint n = 0; n < kKeys; ++n) {
-    const float weight = i + 8 * n < count ? exact_exp(x[n] - top) : 0.0;
-    weights[(i + 8 * n) * QUERIES + j] = weight;
+  [[unroll]] for (uint n = 0; n < kTurns; ++n) {
+    const uint key = lane + n * LANES;
+    const float weight = key < count ? exp_below(x[n] - top) : 0.0;
+    if (key < kBlock) weights[key * QUERIES + j] = weight;
     sum += weight;
   }
-  sum = lanes8_sum(sum);
-  const float factor = exact_exp(before - top);
-  if (i != 0) return;
+  sum = lanes_sum(sum);
+  const float factor = exp_below(before - top);
+  if (lane != 0) return;
   factors[j] = factor;
   sums[j] = fma(sums[j], factor, sum);
   tops[j] = top;
@@ -248,77 +274,69 @@ bool is_last(uint used) {
   return true;
 }
 
-// The factors of the splits, by which their values give the result; eight lanes for each query.
+// The factors of the splits, by which their values give the result; a group of lanes for each query.
 void find_factors(uint used) {
-  const uint j = thread_id() / 8;
+  const uint j = group;
   if (j >= heads) return;
-  const uint own = thread_id() % 8;
-  vec2 stats[MOE_ATTEND_SPLITS / 8];
+  vec2 stats[kStats];
   float most = kLeast;
-  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) {
-    stats[n] = vec2(kLeast, 0.0);
-    if (own + 8 * n < used) stats[n] = SharedF32x2(args.stats).v[split_at(j, own + 8 * n)];
+  [[unroll]] for (uint n = 0; n < kStats; ++n) {
+    const uint split = min(lane + n * LANES, used - 1);
+    stats[n] = SharedF32x2(args.stats).v[split_at(j, split)];
   }
-  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) most = max(most, stats[n].x);
-  most = lanes8_top(most);
+  [[unroll]] for (uint n = 0; n < kStats; ++n) most = max(most, stats[n].x);
+  most = lanes_top(most);
   float total = 0.0;
-  [[unroll]] for (uint n = 0; n < MOE_ATTEND_SPLITS / 8; ++n) {
-    if (8 * n >= used) break;
-    const float factor = exact_exp(stats[n].x - most);
-    if (own + 8 * n < used) split_factors[(own + 8 * n) * QUERIES + j] = factor;
-    total = fma(factor, stats[n].y, total);
+  [[unroll]] for (uint n = 0; n < kStats; ++n) {
+    const uint split = lane + n * LANES;
+    const float factor = exp_below(stats[n].x - most);
+    if (split < used) {
+      split_factors[split * QUERIES + j] = factor;
+      total = fma(factor, stats[n].y, total);
+    }
   }
-  total = lanes8_sum(total);
-  if (own == 0) sums[j] = total;
+  total = lanes_sum(total);
+  if (lane == 0) sums[j] = total;
 }
 
-vec4 split_values[kAtOnce];
-
-// Four values of a head, of the splits from `first` on.
-void load_splits(uint unit, uint first, uint used) {
-  const uint j = unit / (HEAD_DIM / 4);
-  [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
-    const uint split = min(first + i, used - 1);
-    split_values[i] =
-        SharedF32x4(args.values).v[split_at(j, split) * (HEAD_DIM / 4) + unit % (HEAD_DIM / 4)];
-  }
-}
-
-vec4 load_gate(uint unit) {
-  const uint head = first_head + unit / (HEAD_DIM / 4);
-  const uint at = row * args.q_stride + head * args.q_step + HEAD_DIM;
-  return args.has_gate != 0 ? F32x4(args.q).v[at / 4 + unit % (HEAD_DIM / 4)] : vec4(0.0);
+float gate_of(float x) {
+  const float e = exp_below(-abs(x));
+  return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 
 // The splits' values in order, four of a head for each thread; gated. Those of the first splits are
 // loaded before the factors are known.
 void merge(uint used) {
   const uint units = heads * (HEAD_DIM / 4);
-  load_splits(min(thread_id(), units - 1), 0, used);
-  vec4 gate = load_gate(min(thread_id(), units - 1));
-  find_factors(used);
-  barrier();
-  [[dont_unroll]] for (uint unit = thread_id(); unit < units; unit += kThreads) {
-    if (unit != thread_id()) {
-      load_splits(unit, 0, used);
-      gate = load_gate(unit);
-    }
+  [[dont_unroll]] for (uint first_unit = 0; first_unit < units; first_unit += kThreads) {
+    const uint unit = min(first_unit + thread_id(), units - 1);
     const uint j = unit / (HEAD_DIM / 4);
+    const uint d = unit % (HEAD_DIM / 4);
+    const uint q_at = row * args.q_stride + (first_head + j) * args.q_step + HEAD_DIM;
+    vec4 gate = vec4(0.0);
+    if (args.has_gate != 0) gate = F32x4(args.q).v[q_at / 4 + d];
     vec4 sum = vec4(0.0);
     [[dont_unroll]] for (uint first = 0; first < used; first += kAtOnce) {
-      if (first != 0) load_splits(unit, first, used);
+      vec4 values[kAtOnce];
       [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
-        if (first + i < used) {
-          sum = fma(vec4(split_factors[(first + i) * QUERIES + j]), split_values[i], sum);
-        }
+        const uint at = split_at(j, min(first + i, used - 1)) * (HEAD_DIM / 4) + d;
+        values[i] = SharedF32x4(args.values).v[at];
+      }
+      if (first_unit + first == 0) {
+        find_factors(used);
+        barrier();
+      }
+      [[unroll]] for (uint i = 0; i < kAtOnce; ++i) {
+        const float factor = first + i < used ? split_factors[(first + i) * QUERIES + j] : 0.0;
+        if (first + i < used) sum = fma(vec4(factor), values[i], sum);
       }
     }
     sum *= 1.0 / sums[j];
     if (args.has_gate != 0) {
-      sum *= vec4(sigmoid(gate.x), sigmoid(gate.y), sigmoid(gate.z), sigmoid(gate.w));
+      sum *= vec4(gate_of(gate.x), gate_of(gate.y), gate_of(gate.z), gate_of(gate.w));
     }
     const uint head = row * args.num_heads + first_head + j;
-    args.attended.v[head * (HEAD_DIM / 4) + unit % (HEAD_DIM / 4)] = sum;
+    args.attended.v[head * (HEAD_DIM / 4) + d] = sum;
   }
 }
 
