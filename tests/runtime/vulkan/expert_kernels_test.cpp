@@ -69,13 +69,15 @@ class ExpertKernelTest : public WeightTest {
 
   // act of all slots; those that are not computed are 7.
   static std::vector<float> gate_up(const Layer& layer, const std::vector<float>& x,
-                                    const WeightKernelShape& shape, const GateUpOptions& options) {
+                                    const WeightKernelShape& shape, const GateUpOptions& options,
+                                    bool is_fixed = false) {
     const QMatrixView& view = layer.experts[0].gate.view();
     const WeightRows rows{.format = view.format,
                           .cols = view.cols,
                           .alignment = alignment(view, layer.gate, layer.up.codes())};
-    const VulkanKernel made = weight_kernel(
-        "gate_up", view.format, gate_up_constants(rows, shape, device().info(), options));
+    const VulkanKernel made =
+        weight_kernel(is_fixed ? "gate_up_fixed" : "gate_up", view.format,
+                      gate_up_constants(rows, shape, device().info(), options));
     const DeviceBuffer inputs = put(x);
     const DeviceBuffer chosen = put(choices());
     const DeviceBuffer act = put(std::vector<float>(kBatch * kSlots * view.rows, 7.0F));
@@ -113,12 +115,12 @@ class ExpertKernelTest : public WeightTest {
   // y added to `before`, or each slot's product.
   static std::vector<float> down(const Layer& layer, const std::vector<float>& act,
                                  const std::vector<float>& before, const WeightKernelShape& shape,
-                                 const DownOptions& options) {
+                                 const DownOptions& options, bool is_fixed = false) {
     const QMatrixView& view = layer.experts[0].down.view();
     const WeightRows rows{
         .format = view.format, .cols = view.cols, .alignment = alignment(view, layer.down, 0)};
-    const VulkanKernel made =
-        weight_kernel("down", view.format, down_constants(rows, shape, device().info(), options));
+    const VulkanKernel made = weight_kernel(is_fixed ? "down_fixed" : "down", view.format,
+                                            down_constants(rows, shape, device().info(), options));
     const DeviceBuffer inputs = put(act);
     const DeviceBuffer chosen = put(choices());
     const DeviceBuffer y = put(before);
@@ -152,8 +154,16 @@ class ExpertKernelTest : public WeightTest {
     return choice.expert < (by_kind ? 2U : kExperts - 1) && (!by_kind || choice.expert == 1);
   }
 
+  // Inputs in fixed point are off by up to half of their unit.
+  static double bound_of(const test::ExactProduct& exact, std::size_t r, std::uint64_t cols,
+                         bool is_fixed) {
+    return test::product_bound(exact, r, cols, false) +
+           (is_fixed ? exact.peak[r] * (0.51 / 32512) : 0);
+  }
+
   static void expect_gate_up(const Layer& layer, const std::vector<float>& x,
-                             const std::vector<float>& act, const GateUpOptions& options) {
+                             const std::vector<float>& act, const GateUpOptions& options,
+                             bool is_fixed = false) {
     const std::vector<shader::Choice> chosen = choices();
     for (std::size_t place = 0; place < chosen.size(); ++place) {
       const std::uint64_t width = layer.experts[0].gate.view().rows;
@@ -169,8 +179,8 @@ class ExpertKernelTest : public WeightTest {
       for (std::size_t r = 0; r < width; ++r) {
         const double g = gate.value[r];
         const double exact = options.is_single ? g : g / (1 + std::exp(-g)) * up.value[r];
-        const double gate_bound = test::product_bound(gate, r, hidden, false);
-        const double up_bound = test::product_bound(up, r, hidden, false);
+        const double gate_bound = bound_of(gate, r, hidden, is_fixed);
+        const double up_bound = bound_of(up, r, hidden, is_fixed);
         const double bound = options.is_single
                                  ? gate_bound
                                  : 1.2 * gate_bound * (std::fabs(up.value[r]) + up_bound) +
@@ -183,7 +193,7 @@ class ExpertKernelTest : public WeightTest {
 
   static void expect_down(const Layer& layer, const std::vector<float>& act,
                           const std::vector<float>& before, const std::vector<float>& y,
-                          const DownOptions& options) {
+                          const DownOptions& options, bool is_fixed = false) {
     const std::vector<shader::Choice> chosen = choices();
     const std::uint64_t hidden = layer.experts[0].down.view().rows;
     const std::uint64_t width = layer.experts[0].down.view().cols;
@@ -195,7 +205,7 @@ class ExpertKernelTest : public WeightTest {
         const auto exact = test::exact_product(layer.experts[choice.expert].down.view(),
                                                act.data() + (b * kSlots + slot) * width, width, 1);
         for (std::size_t r = 0; r < hidden; ++r) {
-          const double one = test::product_bound(exact, r, width, false);
+          const double one = bound_of(exact, r, width, is_fixed);
           if (options.slots_apart) {
             ASSERT_NEAR(static_cast<double>(y[(b * kSlots + slot) * hidden + r]), exact.value[r],
                         one);
@@ -269,6 +279,35 @@ TEST_F(ExpertKernelTest, DownOfEveryFormatIsAddedInOrder) {
           shift == 0 ? usual_down_shape(rows, device().info(), kSlots, 16) : shapes(rows)[1];
       const DownOptions options{.slots = kSlots, .block_rows = shift == 0 ? 16U : 10U};
       expect_down(layer, act, before, down(layer, act, before, shape, options), options);
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(ExpertKernelTest, InputsMayBeInFixedPoint) {
+  if (!device().info().has_integer_dot) GTEST_SKIP() << "no products of integers";
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    if (is_affine(format) && (format.group_size != 64 || format.scale_type == DType::kF16))
+      continue;
+    const std::uint64_t hidden = test::fitting_cols(format, 192);
+    const std::uint64_t width = test::fitting_cols(format, 64);
+    if (!has_fixed_products({.format = format, .cols = hidden}, kSlots, device().info())) continue;
+    SCOPED_TRACE(name_of(format));
+    for (const std::uint64_t shift : {std::uint64_t{0}, least_shift(format)}) {
+      const Layer layer = make_layer(format, hidden, width, shift);
+      const std::vector<float> x = random_floats(kBatch * hidden, 2.0F, 61);
+      const WeightKernelShape shape =
+          fixed_shape({.format = format, .cols = hidden}, device().info(), shift == 0 ? 32 : 2);
+      const GateUpOptions options{.is_single = shift == 0, .by_kind = shift == 0};
+      expect_gate_up(layer, x, gate_up(layer, x, shape, options, true), options, true);
+      const std::vector<float> act = random_floats(kBatch * kSlots * width, 2.0F, 62);
+      const std::vector<float> before = random_floats(kBatch * hidden, 1.0F, 63);
+      const DownOptions all{.slots = kSlots, .block_rows = shift == 0 ? 8U : 10U};
+      const WeightKernelShape cut{.threads = shift == 0 ? 256U : 32U,
+                                  .lanes = 32,
+                                  .rows = 1,
+                                  .steps = shift == 0 ? 2U : 1U};
+      expect_down(layer, act, before, down(layer, act, before, cut, all, true), all, true);
     }
     if (HasFatalFailure()) return;
   }
