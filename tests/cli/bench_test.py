@@ -17,7 +17,8 @@ LLAMA_BENCH_KEYS = ["build_commit", "cpu_info", "gpu_info", "backends", "model_f
                     "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads",
                     "type_k", "type_v", "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts",
                     "stddev_ts"]
-OWN_KEYS = ["samples_ns", "samples_ts", "kernels", "activations", "hit_percent", "gb_per_token",
+OWN_KEYS = ["samples_ns", "samples_ts", "kernels", "activations", "io", "io_engine",
+            "hit_percent", "gb_per_token",
             "gb_per_s", "read_rate_gb_s", "share_of_read_rate",
             "disk_gb_per_token", "disk_gb_s", "disk_rate_gb_s", "share_of_disk_rate",
             "cache_policy", "cache_bytes"]
