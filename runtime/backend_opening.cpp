@@ -61,12 +61,22 @@ Status check_recorded(const EngineOptions& options) {
                      "give --backend cpu, or leave --trace out");
 }
 
+// Experts to read ahead for a token. A trace is of what the model asks for, so that replays count
+// the same.
+std::uint32_t lookahead_of(const EngineOptions& options, const ModelConfig& config,
+                           const MemoryPlan& plan) {
+  if (!options.store.is_lookahead_automatic) return options.store.lookahead;
+  const bool all_fit = plan.cache_bytes >= plan.pack_bytes;
+  if (all_fit || !options.store.trace.empty()) return 0;
+  return automatic_lookahead(config.experts_per_token);
+}
+
 // A profile's experts are kept in what the cache has beyond the experts of one token.
 Result<ExpertStoreOptions> store_options(const EngineOptions& options, const ModelDir& dir,
-                                         const MemoryPlan& plan) {
+                                         const MemoryPlan& plan, std::uint32_t lookahead) {
   ExpertStoreOptions store{.cache_bytes = plan.cache_bytes,
                            .policy = options.store.policy,
-                           .ahead_experts = most_ahead(options.store.lookahead),
+                           .ahead_experts = most_ahead(lookahead),
                            .timeline = options.timeline};
   store.uses_per_token = double{1} * dir.config.num_layers * dir.config.experts_per_token;
   if (options.store.pinned.empty()) return store;
@@ -120,7 +130,8 @@ Result<std::unique_ptr<ExpertStore>> open_store(const EngineOptions& options, co
                                            .files = opened.files,
                                            .spare_bytes = {}},
                                           opened.io));
-  MOE_ASSIGN_OR_RETURN(const ExpertStoreOptions store, store_options(options, dir, opened.plan));
+  MOE_ASSIGN_OR_RETURN(const ExpertStoreOptions store,
+                       store_options(options, dir, opened.plan, opened.lookahead));
   return ExpertStore::open_with(std::move(reader),
                                 make_policy(store.policy, store.uses_per_token, store.kept.keys),
                                 dir.pack_path, dir.pack, store);
@@ -148,6 +159,7 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
   OpenedBackend opened;
   opened.chosen = options.backend == Backend::kAuto ? Backend::kCpu : options.backend;
   opened.plan = plan.memory;
+  opened.lookahead = lookahead_of(options, dir.config, opened.plan);
   opened.chunk_tokens = static_cast<std::uint32_t>(plan.request.chunk_tokens);
   opened.cut_tokens = plan.cut_tokens;
   const ActivationLimits limits{.tokens = batch_tokens(plan.request),
@@ -155,8 +167,7 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
                                 .context = options.context,
                                 .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  CpuForwardExtras extras{
-      .recorder = nullptr, .car = options.car, .lookahead = options.store.lookahead};
+  CpuForwardExtras extras{.recorder = nullptr, .car = options.car, .lookahead = opened.lookahead};
   MOE_ASSIGN_OR_RETURN(extras.recorder, make_recorder(options, dir, opened.fingerprint));
   MOE_ASSIGN_OR_RETURN(
       opened.backend,

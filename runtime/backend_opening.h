@@ -27,6 +27,7 @@ struct OpenedBackend {
   MemoryPlan plan;                  // of the machine's memory
   std::optional<DeviceUse> device;  // of the vulkan backend
   PackFiles files;                  // where experts lie
+  std::uint32_t lookahead = 0;      // of the cpu backends: experts that are read ahead for a token
   IoChoice io;                      // how experts are read
   ModelSize size;
   std::filesystem::path layer_file;  // of the expert pack: one of them

@@ -186,6 +186,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->options = options;
   impl->options.backend = opened.chosen;
   impl->options.chunk_tokens = opened.chunk_tokens;
+  impl->options.store.lookahead = opened.lookahead;
   impl->cut_tokens = opened.cut_tokens;
   impl->config = opened.config;
   impl->plan = opened.plan;

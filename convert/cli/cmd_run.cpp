@@ -149,6 +149,7 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"cache_hit_rate", reads.hit_rate},
                               {"gb_read", reads.gigabytes},
                               {"gb_per_second", reads.gigabytes_per_second},
+                              {"lookahead", engine.options().store.lookahead},
                               {"experts_read_ahead", engine.expert_stats().ahead_reads},
                               {"experts_read_ahead_used", engine.expert_stats().ahead_used},
                               {"kernels", engine.kernels_name()},

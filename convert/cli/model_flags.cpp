@@ -120,8 +120,9 @@ void add_reading_flags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--lookahead", flags.lookahead,
                   "Read so many experts of the next layer ahead for each token, as its router "
-                  "guesses them now; changes no result; 0: none; cpu alone")
-      ->check(whole_number(0, kMostLookahead))
+                  "guesses them now; changes no result; 0: none, -1: three eighths of those that a "
+                  "token uses, where not all fit into memory; cpu alone")
+      ->check(whole_number(-1, kMostLookahead))
       ->capture_default_str();
   command
       .add_option("--pack-dir", flags.pack_directories,
@@ -170,7 +171,8 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   StoreOptions store;
   MOE_ASSIGN_OR_RETURN(store.io, parse_io_mode(flags.io));
   MOE_ASSIGN_OR_RETURN(store.engine, parse_io_engine(flags.io_engine));
-  store.lookahead = flags.lookahead;
+  store.is_lookahead_automatic = flags.lookahead < 0;
+  if (flags.lookahead > 0) store.lookahead = static_cast<std::uint32_t>(flags.lookahead);
   MOE_ASSIGN_OR_RETURN(store.policy, parse_cache_policy(flags.cache_policy));
   store.pinned = flags.pin;
   store.trace = flags.trace;

@@ -44,7 +44,7 @@ struct EngineFlags : ModelFlags {
   std::string activations;
   std::string io = "auto";
   std::string io_engine = "auto";
-  std::uint32_t lookahead = 0;
+  std::int32_t lookahead = -1;
   std::vector<std::string> pack_directories;
 };
 

@@ -30,6 +30,12 @@ inline std::uint32_t most_ahead(std::uint32_t per_token) {
   return per_token * static_cast<std::uint32_t>(kLookaheadRows);
 }
 
+// What is recommended where not all experts fit into memory: three eighths of the experts of a
+// token, of which a trained and a random model used four fifths (docs/decisions.md, 51).
+constexpr std::uint32_t automatic_lookahead(std::uint32_t experts_per_token) {
+  return experts_per_token * 3 / 8;
+}
+
 // One thread at a time calls it. Its batches end before the store does.
 class ExpertLookahead {
  public:

@@ -32,8 +32,10 @@ struct StoreOptions {
   CachePolicy policy = CachePolicy::kLru;
   std::filesystem::path pinned;  // a profile whose experts stay in memory; empty: none
   std::filesystem::path trace;   // where the routing is written; empty: nowhere
-  // Experts that are read ahead for each of few tokens; 0: none (model/expert_lookahead.h).
+  // Experts that are read ahead for each of few tokens (model/expert_lookahead.h); 0: none.
   std::uint32_t lookahead = 0;
+  // The same as the model and the memory recommend, in place of `lookahead`.
+  bool is_lookahead_automatic = false;
   // Directories that hold the same pack once more, or some layer files of it.
   std::vector<std::filesystem::path> pack_directories;
   std::filesystem::path disk_file;  // where measured rates are kept (disk_file.h); empty: nowhere

@@ -143,6 +143,7 @@ Status VulkanDevice::choose_device(const VulkanOptions& options) {
   info_ = chosen.info;
   queue_family_ = chosen.queue_family;
   has_memory_budget_ = chosen.has_memory_budget;
+  if (!options.wants_fixed_products) info_.has_integer_dot = false;
   has_code_sizes_ = options.wants_code_sizes && chosen.has_code_sizes;
   if (options.most_allocation != 0) {
     info_.most_allocation = std::min(info_.most_allocation, options.most_allocation);

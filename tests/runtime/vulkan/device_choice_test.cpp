@@ -56,7 +56,7 @@ TEST(DeviceChoice, WhatLacksSomethingIsLeftOutAndNamed) {
 
 TEST(DeviceChoice, FeaturesThatAreMissingAreNamed) {
   DeviceFeatures features;
-  features.enable(false);
+  features.enable({}, false);
   EXPECT_EQ(features.missing(), "");
   features.v12.bufferDeviceAddress = VK_FALSE;
   features.core.features.shaderInt64 = VK_FALSE;

@@ -17,7 +17,7 @@ namespace moepack {
 class VulkanTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto opened = VulkanDevice::open({});
+    auto opened = VulkanDevice::open({.wants_fixed_products = true});
     if (opened.is_ok()) {
       device_ = std::move(opened).value();
     } else {

@@ -105,6 +105,14 @@ TEST_F(VulkanModel, Demo) {
   expect_like_reference(on_device(test::convert_for_test(test::demo_mlx_model(), dir_)));
 }
 
+// Decoding with inputs as two bytes each; a value is off by 2^-15 of its group's largest.
+TEST_F(VulkanModel, InputsInFixedPoint) {
+  EngineOptions options = on_device(test::convert_for_test(test::demo_mlx_model(), dir_));
+  options.activations = ActivationType::kInt8;
+  options.device_limits.wants_fixed_products = true;
+  expect_like_reference(options, 1e-3);
+}
+
 TEST_F(VulkanModel, Q4KAndQ6K) {
   MOE_REQUIRE_MODEL(model, "small-moe-Q4_K_M.gguf");
   expect_like_reference(on_device(test::convert_for_test(model, dir_)));

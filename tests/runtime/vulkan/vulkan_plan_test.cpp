@@ -115,7 +115,7 @@ TEST(VulkanPlan, ScratchPiecesLieApart) {
   const std::uint64_t bytes = scratch_bytes(config, limits);
   const DeviceScratch scratch = scratch_at(config, limits, 4096);
   EXPECT_EQ(scratch.hidden, 4096U);
-  EXPECT_LT(scratch.logit_rows, 4096 + bytes);
+  EXPECT_LT(scratch.logits, 4096 + bytes);
   EXPECT_NE(scratch.shared_activated, 0U) << "the shared expert has a width of its own";
   EXPECT_GE(scratch.normed, scratch.hidden + 16U * 256 * 4);
 }
