@@ -330,7 +330,8 @@ struct Kernels {
 };
 
 void run() {
-  const auto device = need(VulkanDevice::open({.wants_fixed_products = true, .wants_code_sizes = true}));
+  const auto device =
+      need(VulkanDevice::open({.wants_fixed_products = true, .wants_code_sizes = true}));
   std::printf("%s, %s\n", device->info().name.c_str(), device->info().driver.c_str());
   Kernels k(*device);
   k.print_codes();
