@@ -61,13 +61,23 @@ Status check_recorded(const EngineOptions& options) {
                      "give --backend cpu, or leave --trace out");
 }
 
-// Experts to read ahead for a token. A trace is of what the model asks for, so that replays count
-// the same.
+// What is read ahead is in memory, which cache-aware routing prefers; and it is waited for while
+// the times of a trace are taken.
+Status check_lookahead(const EngineOptions& options) {
+  if (options.store.is_lookahead_automatic || options.store.lookahead == 0) return Status::ok();
+  if (options.car.is_on()) {
+    return invalid_argument("--lookahead would change what --car chooses", "leave one of them out");
+  }
+  if (options.store.trace.empty()) return Status::ok();
+  return invalid_argument("--lookahead would change what --trace records", "leave one of them out");
+}
+
+// Experts to read ahead for a token.
 std::uint32_t lookahead_of(const EngineOptions& options, const ModelConfig& config,
                            const MemoryPlan& plan) {
   if (!options.store.is_lookahead_automatic) return options.store.lookahead;
   const bool all_fit = plan.cache_bytes >= plan.pack_bytes;
-  if (all_fit || !options.store.trace.empty()) return 0;
+  if (all_fit || options.car.is_on() || !options.store.trace.empty()) return 0;
   return automatic_lookahead(config.experts_per_token);
 }
 
@@ -147,13 +157,14 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
   MOE_ASSIGN_OR_RETURN(loaded.store, open_store(options, dir, opened));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
-  opened.layer_file = dir.pack_path / dir.pack.layers.front().file;
+  opened.layer_file = opened.files.files[opened.files.of_layer.front().front()];
   return loaded;
 }
 
 Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel& selected) {
   const ModelDir& dir = selected.dir;
   MOE_RETURN_IF_ERROR(check_car(options, dir.config));
+  MOE_RETURN_IF_ERROR(check_lookahead(options));
   MOE_ASSIGN_OR_RETURN(const CpuPlan plan, plan_cpu(options, *selected.kernels, dir));
   MOE_RETURN_IF_ERROR(plan.verdict);
   OpenedBackend opened;

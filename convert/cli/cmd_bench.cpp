@@ -94,7 +94,9 @@ Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
 // Of the disk that holds the experts, at requests of their size; nullopt where all fit in memory.
 Result<std::optional<double>> disk_rate_of(const Engine& engine) {
   const MemoryPlan& plan = engine.memory_plan();
-  if (plan.cache_bytes >= plan.pack_bytes) return std::optional<double>();
+  const std::optional<DeviceUse>& device = engine.device_use();
+  const bool are_on_device = device.has_value() && device->plan.holds_all_experts();
+  if (are_on_device || plan.cache_bytes >= plan.pack_bytes) return std::optional<double>();
   MOE_ASSIGN_OR_RETURN(const DiskRate rate, engine.disk_rate());
   return std::optional<double>(rate.bytes_per_second);
 }

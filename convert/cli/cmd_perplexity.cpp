@@ -140,8 +140,12 @@ Result<KlReport> compare_with_model(const PerplexityFlags& flags,
   if (!flags.base_model.empty()) {
     base.model = flags.base_model;
     base.pack.clear();
+    base.pack_directories.clear();
   }
-  if (!flags.base_pack.empty()) base.pack = flags.base_pack;
+  if (!flags.base_pack.empty()) {
+    base.pack = flags.base_pack;
+    base.pack_directories.clear();
+  }
   if (!flags.base_backend.empty()) base.backend = flags.base_backend;
   if (base.backend == "reference") base.kv_cache_type = base.cache_type_k = base.cache_type_v = "";
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> base_engine, open_engine(base, flags.context));

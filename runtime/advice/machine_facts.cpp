@@ -2,19 +2,16 @@
 
 #include <sched.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <sstream>
 #include <string_view>
-#include <system_error>
 #include <thread>
 
 #include "runtime/model/available_memory.h"
+#include "runtime/store/uring_reader.h"
 
 namespace moepack {
 namespace {
@@ -151,19 +148,9 @@ LimitFacts limit_facts() {
   LimitFacts facts;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) facts.descriptors = limit.rlim_cur;
-#ifdef __NR_io_uring_setup
-  // struct io_uring_params is 120 bytes of zeros for a plain ring.
-  std::array<std::uint64_t, 15> parameters{};
-  const long ring = ::syscall(__NR_io_uring_setup, 1, parameters.data());
-  facts.has_uring = ring >= 0;
-  if (ring >= 0) {
-    ::close(static_cast<int>(ring));
-  } else {
-    facts.uring_lacks = std::generic_category().message(errno);
-  }
-#else
-  facts.uring_lacks = "this program was built without it";
-#endif
+  const Status uring = UringReader::check_available();
+  facts.has_uring = uring.is_ok();
+  if (!facts.has_uring) facts.uring_lacks = uring.message();
   return facts;
 }
 

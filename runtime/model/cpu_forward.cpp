@@ -140,7 +140,7 @@ class CpuForward final : public ForwardBackend {
       expect_next(layer);
       if (recorder_ != nullptr) recorder_->routed(store_->stats());
       status = add_experts(layer, slices);
-      ahead_.release(layer);
+      release_ahead(layer);
       if (recorder_ != nullptr && status.is_ok()) {
         recorder_->end_layer(layer, layers_.experts().groups(), store_->stats());
       }
@@ -220,6 +220,12 @@ class CpuForward final : public ForwardBackend {
     is_resident_.resize(config_.num_experts);
     store_->find_resident(layer, is_resident_);
     (void)experts.choose_cached(layers_.compute(), routing, rows_, car_, is_resident_);
+  }
+
+  // Waits for what was read ahead for nothing and is still on its way.
+  void release_ahead(std::uint32_t layer) {
+    const StageScope stage(stage_times(), Stage::kExpertWait);
+    ahead_.release(layer);
   }
 
   // What the layer after this one will probably use.

@@ -106,7 +106,10 @@ Result<std::optional<DiskRates>> slowest_rates(const IoRequest& request) {
     if (!disk.has_value() || file.size() < kLeastMeasured) continue;
     std::optional<DiskRates> rates = recall_disk(request.options.disk_file, *disk);
     if (!rates.has_value()) {
-      MOE_ASSIGN_OR_RETURN(rates, measure_rates(path, request));
+      // A disk that cannot be measured is judged when it is read; another may have what it lacks.
+      const Result<DiskRates> measured = measure_rates(path, request);
+      if (!measured.is_ok()) continue;
+      rates = measured.value();
       remember_disk(request.options.disk_file, {.id = *disk, .rates = *rates});
     }
     if (!slowest.has_value() || rates->direct < slowest->direct) slowest = rates;

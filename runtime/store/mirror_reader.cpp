@@ -143,15 +143,23 @@ bool MirrorReader::try_next(std::size_t index, const Status& failure) noexcept {
   try {
     const RecordRead read = inner_read(index);
     if (!reader_->submit(std::span(&read, 1)).is_ok()) return false;
-    count_in(index);
-    if (notice_ && !is_told_[failed]) {
-      is_told_[failed] = true;
-      notice_(failure.message() + "; it is read from another --pack-dir");
-    }
   } catch (const std::bad_alloc&) {
     return false;
   }
+  // The read is under way: whatever comes now, it is not given up.
+  count_in(index);
+  tell(failed, failure);
   return true;
+}
+
+// Once for each file; not at all where there is no memory for the sentence.
+void MirrorReader::tell(std::uint32_t failed, const Status& failure) noexcept {
+  if (!notice_ || is_told_[failed]) return;
+  is_told_[failed] = true;
+  try {
+    notice_(failure.message() + "; it is read from another --pack-dir");
+  } catch (const std::bad_alloc&) {  // it goes without
+  }
 }
 
 // Gives the completion the caller's tag. False: the read goes on at another place.

@@ -47,6 +47,7 @@ class MirrorReader final : public RecordReader {
   void count_in(std::size_t index);
   Status judge(const Flight& flight, RecordCompletion& completion);
   bool try_next(std::size_t index, const Status& failure) noexcept;
+  void tell(std::uint32_t failed, const Status& failure) noexcept;
   bool finish(RecordCompletion& completion) noexcept;
 
   const PackFiles files_;

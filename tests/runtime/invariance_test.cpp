@@ -194,6 +194,29 @@ TEST_P(Invariance, Lookahead) {
   }
 }
 
+// What it would change is refused; left to the program it is off there, and on where not all fit.
+TEST_P(Invariance, LookaheadChangesNeitherRoutingNorTraces) {
+  EngineOptions options = options_;
+  options.backend = Backend::kCpu;
+  options.car = {.always = 1, .among = 4};
+  options.store.lookahead = 2;
+  test::expect_error(Engine::open(options).status(), StatusCode::kInvalidArgument,
+                     {"--lookahead", "--car"});
+  options.store.is_lookahead_automatic = true;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> routed, Engine::open(options));
+  EXPECT_EQ(routed->options().store.lookahead, 0U);
+  options.car = {};
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> whole, Engine::open(options));
+  EXPECT_EQ(whole->options().store.lookahead, 0U);
+  options.cache_bytes = whole->memory_plan().cache_floor_bytes;
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> starved, Engine::open(options));
+  const std::uint32_t used = starved->config().experts_per_token;
+  EXPECT_EQ(starved->options().store.lookahead, used * 3 / 8);
+  options.store.trace = dir_ / "trace";
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> traced, Engine::open(options));
+  EXPECT_EQ(traced->options().store.lookahead, 0U);
+}
+
 // Whichever way records are read, from one disk or two, with room for all experts or for few.
 TEST_P(Invariance, WaysOfReading) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options_));
