@@ -64,17 +64,6 @@ Result<MemoryPlan> plan_host(const EngineOptions& options, const ModelDir& dir,
   return plan_memory(dir.config, resident_memory(dir), dir.pack, request);
 }
 
-// Whether the system shows a GPU at all: asking Vulkan loads every driver there is, which takes
-// longer than opening a small model does.
-bool may_have_gpu() {
-#ifdef __linux__
-  constexpr std::array<const char*, 4> kNodes{"/dev/dri", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"};
-  return std::any_of(kNodes.begin(), kNodes.end(), [](const char* node) { return is_there(node); });
-#else
-  return true;
-#endif
-}
-
 // The device that is asked for; where there is none but a budget of memory, one that is thought of.
 Result<DeviceFacts> device_facts(const EngineOptions& options, std::string& note) {
   const Result<std::unique_ptr<VulkanDevice>> device = VulkanDevice::open(options.vulkan_options());
@@ -170,6 +159,15 @@ Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir
   MOE_ASSIGN_OR_RETURN(plan.host,
                        plan_host(options, dir, plan.chunk_tokens, device.holds_all_experts()));
   return plan;
+}
+
+bool may_have_gpu() {
+#ifdef __linux__
+  constexpr std::array<const char*, 4> kNodes{"/dev/dri", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg"};
+  return std::any_of(kNodes.begin(), kNodes.end(), [](const char* node) { return is_there(node); });
+#else
+  return true;
+#endif
 }
 
 bool has_gpu() {

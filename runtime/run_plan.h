@@ -48,6 +48,9 @@ struct DevicePlan {
 Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir,
                                const DeviceFacts& facts, bool must_hold_all);
 
+// Whether the system shows a GPU at all: asking Vulkan loads every driver there is, which takes
+// longer than opening a small model does.
+bool may_have_gpu();
 // Whether there is a GPU of its own, not a processor that plays one. Asks Vulkan only where the
 // system shows some device, because Vulkan loads every driver there is.
 bool has_gpu();

@@ -16,10 +16,17 @@
 #include "runtime/advice/findings.h"
 #include "runtime/advice/published_models.h"
 #include "runtime/model/backend.h"
+#include "runtime/run_plan.h"
 #include "runtime/speed/processor_name.h"
 
 namespace moepack::cli {
 namespace {
+
+// None where the system shows none: asking Vulkan loads every driver there is.
+Result<std::vector<VulkanDeviceInfo>> gpus() {
+  if (!may_have_gpu()) return std::vector<VulkanDeviceInfo>();
+  return list_vulkan_devices();
+}
 
 using Json = nlohmann::ordered_json;
 
@@ -103,7 +110,7 @@ Result<DoctorReport> examine(const DoctorFlags& flags) {
   append(processor_findings(processor_facts(), processor_name(), cpu_level_name(detect_cpu_level()),
                             report.compute[0].memory),
          report.findings);
-  append(gpu_findings(list_vulkan_devices()), report.findings);
+  append(gpu_findings(gpus()), report.findings);
   append(limit_findings(limit_facts()), report.findings);
   judge_models(memory, disk, report);
   return report;

@@ -41,6 +41,7 @@ class HeaderReader {
   HeaderReader(fs::path directory, ParsedConfig config, const Architecture& names,
                const ConvertOptions& options)
       : directory_(std::move(directory)),
+        index_file_((directory_ / kShardIndexName).string()),
         parsed_(std::move(config)),
         names_(names),
         naming_(directory_.string(), false, names),
@@ -66,9 +67,7 @@ class HeaderReader {
   }
 
  private:
-  Where where(const std::string& tensor) const {
-    return {.file = (directory_ / kShardIndexName).string(), .tensor = tensor};
-  }
+  Where where(const std::string& tensor) const { return {.file = index_file_, .tensor = tensor}; }
 
   Status add(const std::string& tensor) {
     TensorName name = classify_tensor(names_, tensor);
@@ -266,6 +265,7 @@ class HeaderReader {
   }
 
   fs::path directory_;
+  std::string index_file_;  // in it, as messages name it
   ParsedConfig parsed_;
   const Architecture& names_;
   SourceNaming naming_;
