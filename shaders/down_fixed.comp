@@ -48,20 +48,25 @@ void main() {
   // Some subgroups for each row, or some rows for each subgroup.
   const uint ways = max(gl_NumSubgroups / BLOCK_ROWS, 1);
   const uint way = gl_SubgroupID % ways;
+  const uint rows_at_once = gl_NumSubgroups / ways;
+  const uint chunks_at_once = ways * gl_SubgroupSize;
   bool is_kept = false;
-  uint r = gl_SubgroupID / ways;
-  [[dont_unroll]] do {
+  // All threads take as many turns, those without a row or a chunk too: there is a barrier in the
+  // first, and lavapipe waits at it in every turn, so that subgroups with fewer turns would end before
+  // the others are done.
+  [[dont_unroll]] for (uint turn = 0; turn < BLOCK_ROWS; turn += rows_at_once) {
+    const uint r = turn + gl_SubgroupID / ways;
     const uint row = min(first + r, args.rows - 1);
     float sums[DOTS];
     sums[0] = 0;
-    uint chunk = way * gl_SubgroupSize + gl_SubgroupInvocationID;
-    [[dont_unroll]] do {
+    [[dont_unroll]] for (uint begin = 0; begin < LONG_CHUNKS; begin += STEPS * chunks_at_once) {
+      uint chunk = begin + way * gl_SubgroupSize + gl_SubgroupInvocationID;
       Chunk w[STEPS][DOTS];
       bool is_there[STEPS];
       [[unroll]] for (uint step = 0; step < STEPS; ++step) {
-        const uint at = min(chunk + step * ways * gl_SubgroupSize, LONG_CHUNKS - 1);
+        const uint at = min(chunk + step * chunks_at_once, LONG_CHUNKS - 1);
         const uint64_t record = record_of(at / CHUNKS);
-        is_there[step] = record != 0 && chunk + step * ways * gl_SubgroupSize < LONG_CHUNKS;
+        is_there[step] = record != 0 && chunk + step * chunks_at_once < LONG_CHUNKS;
         if (is_there[step]) {
           w[step][0] = load_chunk(row_ref(record + args.codes, record + args.scales,
                                           record + args.biases, row), at % CHUNKS);
@@ -73,13 +78,12 @@ void main() {
       }
       [[unroll]] for (uint step = 0; step < STEPS; ++step) {
         if (is_there[step]) add_chunk(w[step], chunk, sums);
-        chunk += ways * gl_SubgroupSize;
+        chunk += chunks_at_once;
       }
-    } while (chunk < LONG_CHUNKS);
+    }
     const float sum = subgroupAdd(sums[0]);
     if (subgroupElect() && r < BLOCK_ROWS) products[r * ways + way] = sum;
-    r += gl_NumSubgroups / ways;
-  } while (r < BLOCK_ROWS);
+  }
   barrier();
   const uint i = thread_index();
   if (i >= BLOCK_ROWS || first + i >= args.rows) return;

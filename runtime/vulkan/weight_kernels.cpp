@@ -188,10 +188,6 @@ bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
     default:
       break;
   }
-  // down_fixed of the other formats gave wrong sums on lavapipe.
-  const bool is_simple = is_affine(weights.format) || (weights.format.id >= QFormatId::kQ40 &&
-                                                       weights.format.id <= QFormatId::kQ80);
-  if (slots > 1 && !is_simple) return false;
   const std::uint32_t chunk = fixed_chunk_weights(weights.format.id);
   if (is_affine(weights.format) && weights.format.group_size < chunk) return false;
   // Of 16 inputs 32 bytes, a scale and a sum.

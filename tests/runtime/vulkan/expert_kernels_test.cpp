@@ -1,4 +1,6 @@
 // Experts of a few rows: gate and up, down, and what adds them, against sums in double.
+#include <array>
+
 #include "shaders/combine_args.h"
 #include "shaders/down_args.h"
 #include "shaders/gate_up_args.h"
@@ -309,6 +311,41 @@ TEST_F(ExpertKernelTest, InputsMayBeInFixedPoint) {
                                   .rows = 1,
                                   .steps = shift == 0 ? 2U : 1U};
       expect_down(layer, act, before, down(layer, act, before, cut, all, true), all, true);
+    }
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Subgroups with fewer rows or fewer chunks than others; several rows for a subgroup, several
+// subgroups for a row, and some for none.
+TEST_F(ExpertKernelTest, DownInFixedPointHoweverTheWorkIsCut) {
+  if (!device().info().has_integer_dot) GTEST_SKIP() << "no products of integers";
+  struct Cut {
+    std::uint32_t subgroups, block_rows, steps;
+  };
+  const std::array<Cut, 6> cuts{
+      {{4, 10, 1}, {1, 3, 2}, {4, 4, 1}, {5, 2, 1}, {8, 2, 1}, {16, 8, 2}}};
+  for (const WeightFormat& format :
+       {WeightFormat{.id = QFormatId::kQ4, .group_size = 64}, WeightFormat{.id = QFormatId::kQ80},
+        WeightFormat{.id = QFormatId::kQ2K}, WeightFormat{.id = QFormatId::kQ6K},
+        WeightFormat{.id = QFormatId::kIq3S}}) {
+    const std::uint64_t width = test::fitting_cols(format, 576);
+    const WeightRows rows{.format = format, .cols = width};
+    ASSERT_TRUE(has_fixed_products(rows, kSlots, device().info())) << name_of(format);
+    const Layer layer = make_layer(format, test::fitting_cols(format, 64), width, 0);
+    const std::uint64_t hidden = layer.experts[0].down.view().rows;
+    const std::vector<float> act = random_floats(kBatch * kSlots * width, 2.0F, 64);
+    const std::vector<float> before = random_floats(kBatch * hidden, 1.0F, 65);
+    for (const Cut& cut : cuts) {
+      SCOPED_TRACE(name_of(format) + ", subgroups " + std::to_string(cut.subgroups) + ", rows " +
+                   std::to_string(cut.block_rows));
+      const DownOptions options{.slots = kSlots, .block_rows = cut.block_rows};
+      const WeightKernelShape shape{.threads = cut.subgroups * device().info().subgroup_size,
+                                    .lanes = 32,
+                                    .rows = 1,
+                                    .steps = cut.steps};
+      expect_down(layer, act, before, down(layer, act, before, shape, options, true), options,
+                  true);
     }
     if (HasFatalFailure()) return;
   }
