@@ -12,10 +12,10 @@ Standard library only. Exit status: 0 done, 2 an error, with one line on stderr.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
+from json_file import read_json
 from svg_file import document, plain, write_whole
 
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -43,22 +43,11 @@ class MapError(Exception):
     """Something that makes the picture impossible; shown as one line."""
 
 
-def refuse_constant(name):
-    raise ValueError(name + " is not JSON")
-
-
-def read_json(path):
+def read_object(path):
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise MapError(f"{path}: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise MapError(f"{path}: is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        root = json.loads(data.decode("utf-8"), parse_constant=refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise MapError(f"{path}: is no JSON: {error}") from None
+        root = read_json(path, MAX_FILE_BYTES)
+    except ValueError as error:
+        raise MapError(str(error)) from None
     if not isinstance(root, dict):
         raise MapError(f"{path}: must be an object")
     return root
@@ -88,7 +77,7 @@ def is_number(value):
 
 def read_profile(path):
     """(name, shares [layers][experts] or None where a layer has no uses)."""
-    root = read_json(path)
+    root = read_object(path)
     if root.get("format") != "moepack.profile":
         raise MapError(f"{path}: format: is not moepack.profile; make one with moepack profile")
     if root.get("format_version") != 1:
@@ -148,7 +137,7 @@ def read_pack(path):
     file = Path(path)
     if file.is_dir():
         file = file / "layout.json"
-    root = read_json(file)
+    root = read_object(file)
     if root.get("format_version") != 1:
         raise MapError(f"{file}: format_version: 1 is needed; a pack of another engine becomes one "
                        "with moepack import")
@@ -170,7 +159,7 @@ def read_pack(path):
 
 def read_allocation(path):
     """(name, {projection: bits [layers][experts]})."""
-    root = read_json(path)
+    root = read_object(path)
     if root.get("format") != "moepack.allocation":
         raise MapError(f"{path}: format: is not moepack.allocation")
     if root.get("format_version") != 1:

@@ -9,10 +9,10 @@ Standard library only. Exit status: 0 done, 2 an error, with one line on stderr.
 """
 
 import argparse
-import json
 import sys
 from collections import namedtuple
 
+from json_file import read_json
 from svg_file import document, plain, write_whole
 
 BATCH, STAGE, READ = 0, 1, 2
@@ -57,16 +57,9 @@ def read_event(entry, path, index):
 
 def read_timeline(path):
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise TimelineError(f"{path}: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise TimelineError(f"{path}: is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        root = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise TimelineError(f"{path}: is no JSON: {error}") from None
+        root = read_json(path, MAX_FILE_BYTES)
+    except ValueError as error:
+        raise TimelineError(str(error)) from None
     events = root.get("traceEvents") if isinstance(root, dict) else None
     if not isinstance(events, list):
         raise TimelineError(f"{path}: traceEvents: must be a list; make one with moepack bench "

@@ -1,8 +1,6 @@
 // Products of rows of weights with a row of inputs in fixed point: bytes of weights times bytes of
 // inputs, four at a time, exact for each part; what scales make of the parts is summed in float32.
-// The programs are short, because a decoded token runs each of them once for a layer, and fetching a
-// kilobyte of program takes as long as a product of some rows: loops are loops, and there is one copy
-// of what they do. The order of sums depends on COLS and the number of lanes alone.
+// Loops are loops, and there is one copy of what they do. The order of sums depends on COLS and the number of lanes alone.
 #ifndef MOEPACK_SHADERS_FIXED_DOTS_GLSL
 #define MOEPACK_SHADERS_FIXED_DOTS_GLSL
 
