@@ -156,7 +156,7 @@ class Layer {
     used = static_cast<std::size_t>(std::count(is_used.begin(), is_used.end(), true));
     const auto begin = std::chrono::steady_clock::now();
     const Status status =
-        moe_.forward(compute_, weights_, 0, *store_, u.data(), tokens, out.data());
+        moe_.forward(compute_, weights_, 0, *store_, u.data(), tokens, out.data(), [] {});
     const auto end = std::chrono::steady_clock::now();
     if (!status.is_ok()) std::exit(1);
     return std::chrono::duration<double>(end - begin).count();

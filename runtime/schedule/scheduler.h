@@ -1,0 +1,106 @@
+// Many texts on one model: a thread that owns the engine computes a step of all running sequences
+// in one forward, prompts in slices between them, and keeps states for the next turn.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "runtime/engine.h"
+#include "runtime/sampler.h"
+#include "runtime/token_filter.h"
+
+namespace moepack {
+
+// How probable a token was, of the logits before the sampler changed them.
+struct TokenChance {
+  std::int32_t id = 0;
+  float logprob = 0;
+};
+
+struct TokenStep {
+  TokenChance token;
+  std::vector<TokenChance> top;  // as many as TextJob::top_logprobs, the most probable first
+};
+
+enum class TextEnd : std::uint8_t { kStopToken, kStopped, kLength, kContext, kCancelled, kError };
+
+struct TextTimes {
+  double prompt_seconds = 0, decode_seconds = 0;
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0, decode_tokens = 0;
+};
+
+// Called in the scheduler's thread, must not block.
+class TextListener {
+ public:
+  virtual ~TextListener() = default;
+  virtual void on_queued(std::size_t before) = 0;
+  virtual void on_started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens) = 0;
+  virtual void on_prompt(std::uint64_t done, double seconds) = 0;
+  // With TextJob::prompt_logprobs: of tokens 1.. of the prompt, in order.
+  virtual void on_prompt_token(const TokenStep& step) = 0;
+  // What comes next in the text besides the token: nothing, or ids that are forced after it (the
+  // end of thoughts when a budget is spent); false in `goes_on` ends the text (a stop text came).
+  struct Next {
+    bool goes_on = true;
+    std::vector<std::int32_t> forced;
+  };
+  virtual Next on_token(const TokenStep& step) = 0;
+  virtual void on_end(TextEnd end, const Status& status, const TextTimes& times) = 0;
+};
+
+// A text to be made.
+struct TextJob {
+  std::vector<std::int32_t> prompt;  // not empty
+  // Lengths of beginnings of the prompt after which a state is worth keeping, ascending.
+  std::vector<std::uint64_t> snapshots;
+  std::uint64_t max_tokens = 0;  // 0: the prompt alone (it warms the cache, or echoes)
+  bool has_limit = true;         // else to the end of the context
+  std::vector<std::int32_t> stop_ids;
+  SamplerOptions sampling;
+  std::uint32_t choices = 1;  // sequences from the same prompt; seeds count up
+  std::optional<std::uint32_t> top_logprobs;
+  bool prompt_logprobs = false;
+  // One for each choice, or null.
+  std::function<std::unique_ptr<TokenFilter>()> make_filter;
+};
+
+struct SchedulerOptions {
+  std::uint32_t parallel = 1;  // sequences that run at once (EngineOptions::sequences has
+                               // room for them and for those that are kept)
+  std::size_t queue_limit = 32;
+  std::uint64_t slice_tokens = 512;     // of a prompt, between decode steps
+  std::uint64_t snapshot_bytes = 0;     // memory of kept recurrent states
+  std::uint64_t snapshot_every = 2048;  // tokens of a long prompt
+  std::filesystem::path save_path;      // kept states on disk; empty: none
+};
+
+// A listener for each choice. cancel() from any thread.
+class TextTicket {
+ public:
+  virtual ~TextTicket() = default;
+  virtual void cancel() = 0;
+};
+
+struct SchedulerStats;
+
+class Scheduler {
+ public:
+  // The engine is used by the scheduler's thread alone until the scheduler is gone.
+  static Result<std::unique_ptr<Scheduler>> start(Engine& engine, const SchedulerOptions& options);
+  virtual ~Scheduler() = default;
+  // Any thread. nullptr when the queue is full or the scheduler ends; else the listeners are told.
+  virtual std::unique_ptr<TextTicket> submit(
+      TextJob job, std::vector<std::shared_ptr<TextListener>> listeners) = 0;
+  // Takes nothing more; waits for what runs, at most so many seconds, then cancels the rest.
+  virtual void finish(double grace_seconds) = 0;
+};
+
+}  // namespace moepack

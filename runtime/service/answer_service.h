@@ -1,0 +1,114 @@
+// The model as servers and the chat see it: requests in, events out. Protocols are written against
+// this interface, and tested with one that plays a script.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "runtime/chat/prompt_text.h"
+#include "runtime/service/answer_events.h"
+#include "runtime/service/answer_request.h"
+
+namespace moepack {
+
+// Why a request was not taken.
+struct Refusal {
+  enum class Kind : std::uint8_t {
+    kInvalid,        // the request
+    kContextLength,  // more tokens than the context has: prompt_tokens, context
+    kBusy,           // the queue is full: try again in retry_seconds
+    kEnding,         // the service ends
+    kInternal,       // the template or the model: will fail again
+  };
+  Kind kind = Kind::kInvalid;
+  std::string message;
+  std::string parameter;  // the part of the request, e.g. "tools[0].function.name"; may be empty
+  std::uint64_t prompt_tokens = 0, context = 0;
+  std::uint32_t retry_seconds = 0;
+};
+
+// Called in a thread of the service, one event of a request after another; must not block or call
+// the service. Nothing is called after the last choice's AnswerEnd.
+using AnswerSink = std::function<void(AnswerEvent event)>;
+
+// Dropping it cancels. cancel() may be called from any thread, and comes back at once; the
+// AnswerEnd follows.
+class RunningAnswer {
+ public:
+  virtual ~RunningAnswer() = default;
+  virtual void cancel() = 0;
+};
+
+struct ServiceModel {
+  std::string id;             // what clients call it
+  std::uint64_t context = 0;  // tokens of a sequence
+  std::uint64_t trained_context = 0;
+  std::uint64_t vocabulary = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t file_bytes = 0;
+  std::string chat_template;  // its source; empty: none
+  std::string bos_token, eos_token;
+  std::uint32_t parallel = 1;
+  bool can_think = false;
+  bool can_call_tools = false;
+};
+
+// Counters since the start, and gauges.
+struct ServiceStats {
+  std::uint64_t requests_running = 0, requests_waiting = 0;
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0, decode_tokens = 0, decode_steps = 0;
+  double prompt_seconds = 0, decode_seconds = 0;
+  std::uint64_t expert_hits = 0, expert_misses = 0, expert_bytes_read = 0;
+  double read_seconds = 0;
+  std::uint64_t snapshots = 0, snapshot_bytes = 0, snapshot_restores = 0;
+  std::uint64_t kv_tokens = 0, kv_capacity = 0;
+};
+
+struct SlotState {
+  std::uint32_t id = 0;
+  bool is_processing = false;
+  std::uint64_t prompt_tokens = 0, prompt_done = 0, cached_tokens = 0, decoded = 0;
+  std::int64_t remaining = -1;  // of max_tokens; -1: no limit
+};
+
+// How often each expert was used lately: [layers][experts], 0 cold to 255 warm, and whether it is
+// in memory.
+struct ExpertMap {
+  std::uint32_t layers = 0, experts = 0;
+  std::vector<std::uint8_t> warmth;
+  std::vector<bool> is_resident;
+};
+
+// All functions may be called from any thread.
+class AnswerService {
+ public:
+  virtual ~AnswerService() = default;
+  using Started = std::variant<std::unique_ptr<RunningAnswer>, Refusal>;
+  virtual Started start(const ChatRequest& request, AnswerSink sink) = 0;
+  virtual Started start(const CompletionRequest& request, AnswerSink sink) = 0;
+
+  // What never waits for the model.
+  virtual std::variant<PromptText, Refusal> render(const Conversation& conversation) const = 0;
+  virtual std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
+      const Conversation& conversation) const = 0;
+  // `with_markers`: added tokens in the text are recognised.
+  virtual std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view text,
+                                                                    bool with_markers) const = 0;
+  virtual std::string token_bytes(std::int32_t id) const = 0;
+  virtual std::string detokenize(const std::vector<std::int32_t>& ids) const = 0;
+  virtual ServiceModel model() const = 0;
+  virtual ServiceStats stats() const = 0;
+  virtual std::vector<SlotState> slots() const = 0;
+  virtual ExpertMap expert_map() const = 0;
+  // Of the state of a slot, beneath --slot-save-path; kUnsupported without it. `name` is a plain
+  // name of a file. They wait for the slot to be idle.
+  virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
+  virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
+  virtual Status erase_slot(std::uint32_t slot) = 0;
+};
+
+}  // namespace moepack
