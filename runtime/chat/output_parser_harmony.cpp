@@ -147,6 +147,7 @@ class HarmonyParser final : public OutputParser {
       json_ = LenientJson();
       is_json_done_ = is_json_broken_ = false;
       has_arguments_ = false;
+      held_json_.clear();
       sink_.begin_call({}, std::string(name));
     } else if (!header.channel.starts_with("analysis")) {
       body_ = Body::kContent;
@@ -204,12 +205,20 @@ class HarmonyParser final : public OutputParser {
   void write_arguments(std::string_view text) {
     std::string out;
     for (std::size_t at = 0; at < text.size() && !is_json_done_; ++at) {
-      if (!is_json_broken_) {
-        const LenientJson::Step step = json_.feed(text[at], out);
-        is_json_done_ = step == LenientJson::Step::kDone || step == LenientJson::Step::kDoneBefore;
-        is_json_broken_ = step == LenientJson::Step::kBad;
+      if (is_json_broken_) {
+        out += text[at];
+        continue;
       }
-      if (is_json_broken_) out += text[at];
+      const std::size_t written = out.size();
+      const LenientJson::Step step = json_.feed(text[at], out);
+      is_json_done_ = step == LenientJson::Step::kDone || step == LenientJson::Step::kDoneBefore;
+      is_json_broken_ = step == LenientJson::Step::kBad;
+      if (out.size() > written) {
+        held_json_.clear();
+      } else {
+        held_json_ += text[at];
+      }
+      if (is_json_broken_) out += held_json_;
     }
     has_arguments_ = has_arguments_ || !out.empty();
     sink_.arguments(out);
@@ -233,6 +242,7 @@ class HarmonyParser final : public OutputParser {
   bool has_reasoning_ = false, has_content_ = false;
   bool keeps_end_ = false;  // the message is content with its markers
   LenientJson json_;
+  std::string held_json_;  // what json_ has taken since it last wrote
   bool is_json_done_ = false, is_json_broken_ = false, has_arguments_ = false;
 };
 

@@ -181,9 +181,9 @@ std::size_t TaggedCallParser::skip_repeated_value_end(std::size_t at) const {
 }
 
 MarkerMatch TaggedCallParser::follows_value(std::size_t at) const {
+  // Of a text that was cut off nobody knows how it would have gone on.
   if (at >= text_.rest().size()) {
-    if (!text_.is_ended()) return MarkerMatch::kMaybe;
-    return is_cut() ? MarkerMatch::kNo : MarkerMatch::kYes;
+    return text_.is_ended() && !is_cut() ? MarkerMatch::kYes : MarkerMatch::kMaybe;
   }
   MarkerMatch end = text_.match(at, call_end_);
   if (end == MarkerMatch::kYes) end = follows_call_end(at + call_end_.text.size());
