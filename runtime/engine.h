@@ -86,6 +86,9 @@ class Engine {
   // What cache-aware routing has changed since the last reset_stats().
   RoutingAgreement routing_agreement() const;
   void reset_stats();
+  // Writes the rest of what is recorded in files (EngineOptions::store.trace); destroying an engine
+  // does it too, but its error is lost then. kIo where it cannot.
+  Status finish();
   // Stands still until its start().
   StageTimes& stage_times();
   const ModelSize& model_size() const;

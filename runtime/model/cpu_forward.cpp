@@ -164,6 +164,9 @@ class CpuForward final : public ForwardBackend {
 
   ExpertStoreStats expert_stats() const override { return store_->stats(); }
   RoutingAgreement routing_agreement() override { return layers_.experts().agreement(); }
+  Status finish_recording() override {
+    return recorder_ == nullptr ? Status::ok() : recorder_->finish();
+  }
   void reset_stats() override {
     store_->reset_stats();
     layers_.experts().agreement() = {};

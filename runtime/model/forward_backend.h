@@ -84,6 +84,8 @@ class ForwardBackend {
   // Of cache-aware routing since the last reset_stats().
   virtual RoutingAgreement routing_agreement() { return {}; }
   virtual void reset_stats() = 0;
+  // Writes what is left of what it records in files (--trace). kIo where it cannot.
+  virtual Status finish_recording() { return Status::ok(); }
   // Of everything this backend computes.
   virtual StageTimes& stage_times() = 0;
 };
