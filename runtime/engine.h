@@ -14,6 +14,7 @@
 #include "runtime/device_use.h"
 #include "runtime/engine_options.h"
 #include "runtime/model/activation_type.h"
+#include "runtime/model/expert_usage.h"
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/memory_plan.h"
@@ -83,6 +84,8 @@ class Engine {
   std::string_view kernels_name() const;  // the kernel table that computes
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;
+  // May be called from any thread at any time, as expert_stats() may.
+  ExpertUsageMap expert_usage() const;
   // What cache-aware routing has changed since the last reset_stats().
   RoutingAgreement routing_agreement() const;
   void reset_stats();
