@@ -3,6 +3,7 @@
 // resident: base64, a bit an expert, lowest bit first; hits, misses, bytes_read, read_seconds}.
 
 const POLL_MS = 500;
+const RATES_SHOWN = 90;
 const HEAT = {
   light: { disk: [229, 232, 237], stops: [[168, 190, 224], [205, 190, 180], [236, 168, 88], [205, 72, 22]] },
   dark: { disk: [33, 39, 47], stops: [[52, 80, 124], [112, 96, 104], [214, 128, 52], [255, 205, 120]] },
@@ -29,8 +30,8 @@ const experts = {
 
   // Polls while any answer is on its way, and once after the last.
   follow() {
-    const isRunning = chat.runs.size > 0;
-    if (isRunning && this.timer === 0) {
+    if (chat.runs.size > 0 && this.timer === 0) {
+      this.rates = [];
       const step = async () => {
         this.noteRate();
         await this.poll();
@@ -45,7 +46,7 @@ const experts = {
     let rate = 0;
     for (const run of chat.runs.values()) rate += liveRate(run);
     this.rates.push(rate);
-    if (this.rates.length > 120) this.rates.shift();
+    if (this.rates.length > RATES_SHOWN) this.rates.shift();
   },
 
   // What was read since each answer began belongs to its statistics.
@@ -59,11 +60,13 @@ const experts = {
 
   draw() {
     byId("map-block").hidden = this.isAbsent || !this.map;
-    byId("enlarge").hidden = this.isAbsent || !this.map;
+    byId("order").hidden = byId("enlarge").hidden = this.isAbsent || !this.map;
     byId("map-absent").hidden = !this.isAbsent;
     byId("welcome-map").hidden = this.isAbsent || !this.map;
     if (this.map) {
-      for (const id of ["map", "welcome-map", "large-map"]) drawMap(byId(id), this.map);
+      drawMap(byId("map"), this.map, settings.sorted);
+      drawMap(byId("large-map"), this.map, settings.sorted);
+      drawMap(byId("welcome-map"), this.map, true);
       if (!byId("welcome").hidden) showWelcome();
     }
     drawSpeed(byId("speed-line"), this.rates);
@@ -97,60 +100,76 @@ function heatColour(palette, warmth, isResident) {
   return isResident ? heat : mix(palette.disk, heat, warmth > 0 ? 0.22 : 0);
 }
 
-// One cell an expert; a row is a layer, the first at the top.
-function drawMap(canvas, map) {
-  if (!canvas || map.layers * map.experts === 0 || canvas.clientWidth === 0) return;
-  const palette = isDark() ? HEAT.dark : HEAT.light;
+// The places of a layer's experts in its row: their numbers, or the warmest first and those on disk last.
+function orderOfLayer(map, layer, isSorted) {
+  const order = Array.from({ length: map.experts }, (_, expert) => layer * map.experts + expert);
+  if (!isSorted) return order;
+  const rank = (at) => map.warmth[at] + (map.isResident(at) ? 256 : 0);
+  return order.sort((one, other) => rank(other) - rank(one));
+}
+
+function cellsOf(map, palette, order) {
   const cells = new ImageData(map.experts, map.layers);
-  for (let at = 0; at < map.layers * map.experts; ++at) {
-    const colour = heatColour(palette, map.warmth[at], map.isResident(at));
-    cells.data.set([...colour, 255], at * 4);
-  }
+  order.forEach((at, place) => {
+    cells.data.set([...heatColour(palette, map.warmth[at], map.isResident(at)), 255], place * 4);
+  });
   const small = h("canvas", { width: map.experts, height: map.layers });
   small.getContext("2d").putImageData(cells, 0, 0);
+  return small;
+}
+
+// One cell an expert; a row is a layer, the first at the top.
+function drawMap(canvas, map, isSorted) {
+  if (!canvas || map.layers * map.experts === 0 || canvas.clientWidth === 0) return;
+  const order = Array.from({ length: map.layers }, (_, layer) => orderOfLayer(map, layer, isSorted)).flat();
   const width = canvas.clientWidth;
-  const height = Math.max(map.layers * 3, Math.min(map.layers * 8, Math.round((width / map.experts) * map.layers * 1.6)));
+  const height = Math.round(Math.max(120, Math.min(map.layers * 8, width * 0.62, 320)));
   const scale = devicePixelRatio || 1;
   canvas.width = Math.round(width * scale);
   canvas.height = Math.round(height * scale);
   canvas.style.height = `${height}px`;
+  canvas.order = order;
   const context = canvas.getContext("2d");
   context.imageSmoothingEnabled = false;
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+  context.drawImage(cellsOf(map, isDark() ? HEAT.dark : HEAT.light, order), 0, 0, canvas.width, canvas.height);
   canvas.setAttribute("aria-label", `Map of ${map.layers} layers of ${map.experts} experts, ` +
     `${asPercent(map.residents, map.layers * map.experts)} of them in memory`);
 }
 
 function describePoint(canvas, place, x, y) {
   const { map } = experts;
-  if (!map) return;
+  if (!map || !canvas.order) return;
   const clamp = (value, end) => Math.max(0, Math.min(end - 1, Math.floor(value)));
-  const layer = clamp((y / canvas.clientHeight) * map.layers, map.layers);
-  const expert = clamp((x / canvas.clientWidth) * map.experts, map.experts);
-  const at = layer * map.experts + expert;
-  place.textContent = `Layer ${layer}, expert ${expert}: ${map.isResident(at) ? "in memory" : "on disk"}, ` +
+  const row = clamp((y / canvas.clientHeight) * map.layers, map.layers);
+  const column = clamp((x / canvas.clientWidth) * map.experts, map.experts);
+  const at = canvas.order[row * map.experts + column];
+  place.textContent = `Layer ${row}, expert ${at % map.experts}: ${map.isResident(at) ? "in memory" : "on disk"}, ` +
     `warmth ${Math.round((100 * map.warmth[at]) / 255)} %`;
 }
 
 function drawSpeed(canvas, rates) {
+  const hasLine = rates.length > 5 && Math.max(...rates) > 0;
+  canvas.hidden = !hasLine;
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
-  canvas.hidden = rates.length < 2;
-  if (width === 0 || rates.length < 2) return;
+  if (width === 0 || !hasLine) return;
   const scale = devicePixelRatio || 1;
   canvas.width = width * scale;
   canvas.height = height * scale;
   const context = canvas.getContext("2d");
   context.scale(scale, scale);
-  const most = Math.max(1, ...rates);
-  const step = width / 119;
-  const left = width - step * (rates.length - 1);
+  const most = Math.max(...rates);
+  const step = width / Math.max(20, rates.length - 1);
   context.beginPath();
-  rates.forEach((rate, at) => context.lineTo(left + at * step, height - 2 - (rate / most) * (height - 5)));
-  context.strokeStyle = getComputedStyle(canvas).color;
+  rates.forEach((rate, at) => context.lineTo(at * step, height - 1 - (rate / most) * (height - 4)));
+  context.strokeStyle = context.fillStyle = getComputedStyle(canvas).color;
   context.lineWidth = 1.5;
   context.lineJoin = "round";
   context.stroke();
+  context.lineTo((rates.length - 1) * step, height);
+  context.lineTo(0, height);
+  context.globalAlpha = 0.12;
+  context.fill();
 }
 
 function showNumbers() {
@@ -171,7 +190,7 @@ function showNumbers() {
     if (map.bytes_read > 0) rows.push(["Read since the start", asBytes(map.bytes_read)]);
     rows.push(["In memory", `${asCount(map.residents)} of ${asCount(map.layers * map.experts)}`]);
   }
-  if (chat.model.context > 0 && last) {
+  if (chat.model.context > 0 && last?.stats.prompt > 0) {
     const used = last.stats.prompt + last.stats.tokens;
     rows.push(["Context", `${asCount(used)} of ${asCount(chat.model.context)}`]);
   }
@@ -191,6 +210,13 @@ function startExperts() {
   const map = byId("map");
   map.addEventListener("pointermove", (event) => describePoint(map, byId("map-point"), event.offsetX, event.offsetY));
   map.addEventListener("pointerleave", () => { byId("map-point").textContent = ""; });
+  const showOrder = () => byId("order").setAttribute("aria-pressed", String(settings.sorted));
+  byId("order").addEventListener("click", () => {
+    changeSetting("sorted", !settings.sorted);
+    showOrder();
+    experts.draw();
+  });
+  showOrder();
   byId("enlarge").addEventListener("click", () => {
     const large = h("canvas", { id: "large-map", role: "img", class: "large-map" });
     const point = h("p", { class: "map-point" });

@@ -35,7 +35,8 @@ const ICON_PATHS = {
   system: "M3 5h18v11H3zM9 20h6M12 16v4",
   keyboard: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M7 14h10",
   expand: "M14 4h6v6M20 4l-7 7M10 20H4v-6M4 20l7-7",
-  tool: "M14.5 6a4 4 0 0 1 5 5L11 19.500a2.5 2.5 0 0 1-3.5-3.500L16 7.5",
+  tool: "M8 4c-2 0-3 1-3 3v2c0 2-1 3-2 3c1 0 2 1 2 3v2c0 2 1 3 3 3M16 4c2 0 3 1 3 3v2c0 2 1 3 2 3c-1 0-2 1-2 3v2c0 2-1 3-3 3",
+  order: "M4 6h16M4 12h11M4 18h6",
   file: "M6 3h8l4 4v14H6zM14 3v4h4",
   tokens: "M4 7h6M13 7h7M4 12h9M16 12h4M4 17h4M11 17h9",
 };

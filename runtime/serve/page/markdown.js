@@ -46,15 +46,20 @@ function fenceEnd(lines, at, marks) {
   return lines.length;
 }
 
-// A list goes on over items, indented lines, and blank lines before either of them.
+// A list goes on over items of its kind, indented lines, and blank lines before either of them.
 function listEnd(lines, at) {
   const base = indentOf(lines[at]);
+  const kind = lines[at].match(ITEM)[2].at(-1);
+  const isItem = (line) => {
+    const match = line.match(ITEM);
+    return match && !RULE.test(line) && (match[2].at(-1) === kind || indentOf(line) > base + 1);
+  };
   let end = at + 1;
   while (end < lines.length) {
     let next = end;
     while (next < lines.length && isBlank(lines[next])) ++next;
     if (next === lines.length) return end;
-    const isPart = (ITEM.test(lines[next]) && !RULE.test(lines[next])) || indentOf(lines[next]) > base ||
+    const isPart = isItem(lines[next]) || indentOf(lines[next]) > base ||
       (next === end && !startsBlock(lines, next));
     if (!isPart) return end;
     const fence = lines[next].match(FENCE);

@@ -2,10 +2,10 @@
 
 const DEFAULTS = {
   system: "", thinking: "auto", temperature: "", top_p: "", top_k: "", min_p: "", max_tokens: "",
-  tools: "", extra: "", probabilities: false, key: "", theme: "system", sidebar: true, engine: true,
+  tools: "", extra: "", probabilities: false, key: "", theme: "system", sidebar: true, engine: true, sorted: false,
 };
 const SAMPLING = ["temperature", "top_p", "top_k", "min_p", "max_tokens"];
-const KEPT_BY_RESET = ["key", "theme", "sidebar", "engine"];
+const KEPT_BY_RESET = ["key", "theme", "sidebar", "engine", "sorted"];
 
 const settings = { ...DEFAULTS, ...readSettings() };
 

@@ -261,10 +261,9 @@ function showFoot(place, view, run) {
     view.showsTokens = !view.showsTokens;
     view.update(null, view.node.classList.contains("last"));
   });
-  place.replaceChildren(h("div", { class: "actions" },
+  place.replaceChildren(statsLine(message.stats), h("div", { class: "actions" }, tokens || "",
     copyButton("Copy answer", () => message.content),
-    iconButton("again", "Answer again", () => chat.regenerate(message), "when-idle only-last"), tokens || ""),
-    statsLine(message.stats));
+    iconButton("again", "Answer again", () => chat.regenerate(message), "when-idle only-last")));
 }
 
 function statsLine(stats) {
