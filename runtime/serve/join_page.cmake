@@ -1,6 +1,6 @@
-# cmake -D SOURCES=DIR -D OUTPUT_HTML=FILE -D OUTPUT_INC=FILE -P join_page.cmake
-# Joins the parts of the page into one HTML file without a foreign address, and writes it as the bytes
-# of an array with its ETag and the hashes of its style and script for the Content-Security-Policy.
+# cmake -D SOURCES=DIR -D OUTPUT_HTML=FILE -D OUTPUT_HEADER=FILE -P join_page.cmake
+# Joins the parts of the page into one HTML file without a foreign address, and writes a
+# header with its bytes, its ETag and the hashes of its style and script for the Content-Security-Policy.
 cmake_minimum_required(VERSION 3.20)
 
 # Every script of the page, in one scope; what runs at once comes last.
@@ -52,9 +52,11 @@ string(SUBSTRING ${html_sum} 0 20 tag)
 file(READ ${OUTPUT_HTML} bytes HEX)
 string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
 string(REGEX REPLACE "((0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,)(0x..,))" "\\1\n" bytes "${bytes}")
-file(WRITE ${OUTPUT_INC}
+file(WRITE ${OUTPUT_HEADER}
   "// Made by join_page.cmake.\n"
-  "constexpr unsigned char kPageBytes[] = {\n${bytes}\n};\n"
-  "constexpr char kPageTag[] = \"\\\"${tag}\\\"\";\n"
-  "constexpr char kPageScriptHash[] = \"sha256-${script_hash}\";\n"
-  "constexpr char kPageStyleHash[] = \"sha256-${style_hash}\";\n")
+  "#pragma once\n\nnamespace moepack {\n\n"
+  "inline constexpr unsigned char kPageBytes[] = {\n${bytes}\n};\n"
+  "inline constexpr char kPageTag[] = \"\\\"${tag}\\\"\";\n"
+  "inline constexpr char kPageScriptHash[] = \"sha256-${script_hash}\";\n"
+  "inline constexpr char kPageStyleHash[] = \"sha256-${style_hash}\";\n\n"
+  "}  // namespace moepack\n")

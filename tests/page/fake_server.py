@@ -79,6 +79,7 @@ class Fake:
     def __init__(self, page, port=0):
         self.page = page
         self.loading = False
+        self.gone = False        # closes what it is asked for
         self.key = None
         self.requests = []       # bodies of chat requests
         self.broken = 0          # streams that the client left
@@ -95,15 +96,21 @@ class Fake:
                 pass
 
             def do_GET(self):
-                fake.get(self)
+                if fake.gone:
+                    self.close_connection = True
+                else:
+                    fake.get(self)
 
             def do_POST(self):
-                fake.post(self)
+                if fake.gone:
+                    self.close_connection = True
+                else:
+                    fake.post(self)
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self):
         self.release.set()

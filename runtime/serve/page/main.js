@@ -78,8 +78,15 @@ async function waitForModel() {
     byId("loading-detail").textContent = seconds >= 3 ? `${asDuration(seconds)} so far` : "";
     await new Promise((resolve) => setTimeout(resolve, 700));
   }
+  if (byId("loading").hidden) return;
   byId("loading").hidden = true;
   byId("app").inert = false;
+  focusEntry();
+}
+
+// Where the keyboard is on the screen, it would cover half of the page at once.
+function focusEntry() {
+  if (matchMedia("(hover: hover)").matches) byId("entry").focus();
 }
 
 // What keeps the server from answering, or null.
@@ -209,11 +216,11 @@ async function start() {
   mendConversations();
   chat.open(openedBefore() || newConversation());
   showPanels();
+  focusEntry();
   await waitForModel();
   await readModel();
   await experts.poll();
   showWelcome();
-  if (matchMedia("(hover: hover)").matches) byId("entry").focus();
 }
 
 start();
