@@ -39,8 +39,9 @@ OrderedJson expert_map_json(const ExpertMap& map, const ServiceStats& stats) {
   json["misses"] = stats.expert_misses;
   json["bytes_read"] = stats.expert_bytes_read;
   json["read_seconds"] = stats.read_seconds;
-  json["tokens_per_second"] =
-      stats.decode_seconds > 0 ? static_cast<double>(stats.decode_tokens) / stats.decode_seconds : 0.0;
+  json["tokens_per_second"] = stats.decode_seconds > 0
+                                  ? static_cast<double>(stats.decode_tokens) / stats.decode_seconds
+                                  : 0.0;
   return json;
 }
 

@@ -44,18 +44,20 @@ HttpReply page_reply(const HttpHeaders& request_headers) {
 }
 
 void add_page_routes(RouteTable& table) {
-  table.add({.method = "GET",
-             .path = "/",
-             .handler = PlainHandler([](const RouteCall& call) -> std::variant<HttpReply, ApiError> {
-               return page_reply(call.http.headers);
-             }),
-             .is_free = true,
-             .works_while_loading = true});
-  table.add({.method = "GET",
-             .path = "/expert-map",
-             .handler = PlainHandler([](const RouteCall& call) -> std::variant<HttpReply, ApiError> {
-               return json_reply(expert_map_json(call.service.expert_map(), call.service.stats()));
-             })});
+  table.add(
+      {.method = "GET",
+       .path = "/",
+       .handler = PlainHandler([](const RouteCall& call) -> std::variant<HttpReply, ApiError> {
+         return page_reply(call.http.headers);
+       }),
+       .is_free = true,
+       .works_while_loading = true});
+  table.add(
+      {.method = "GET",
+       .path = "/expert-map",
+       .handler = PlainHandler([](const RouteCall& call) -> std::variant<HttpReply, ApiError> {
+         return json_reply(expert_map_json(call.service.expert_map(), call.service.stats()));
+       })});
 }
 
 }  // namespace moepack

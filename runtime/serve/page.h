@@ -1,5 +1,5 @@
-// The page in the browser, embedded when the project is built from the files under runtime/serve/page.
-// Immutable; any thread.
+// The page in the browser, embedded when the project is built from the files under
+// runtime/serve/page. Immutable; any thread.
 #pragma once
 
 #include <string>

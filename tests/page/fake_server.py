@@ -58,7 +58,7 @@ HOSTILE = """<script>window.hacked = 1</script>
 """
 
 LONG = "\n\n".join(f"Paragraph {number} of a long answer, with words enough to fill a line or two of the column."
-                   for number in range(60))
+                   for number in range(30))
 
 
 def words(text):
@@ -273,11 +273,12 @@ class Fake:
         self.end(send, raw)
 
     def play_long(self, send, raw, body):
-        self.say(send, LONG)
+        for piece in words(LONG):
+            send({"content": piece})
         self.end(send, raw)
 
     def play_progress(self, send, raw, body):
-        raw(": queued 2\r\n\r\n")
+        raw(": queued, 2 before\r\n\r\n")
         self.release.wait(10)
         self.release.clear()
         send(prompt_progress={"total": 8200, "cache": 0, "processed": 3100, "time_ms": 75600})

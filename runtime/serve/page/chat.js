@@ -116,7 +116,7 @@ const chat = {
         store.save(conversation);
       }
     }, (comment) => {
-      const queued = /^queued:?\s*(\d+)/.exec(comment);
+      const queued = /^queued\D*(\d+)/.exec(comment);
       if (queued) {
         run.queued = parseInt(queued[1], 10);
         this.changed(conversation, message);

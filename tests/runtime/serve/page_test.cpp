@@ -1,6 +1,9 @@
 #include "runtime/serve/page.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -56,16 +59,25 @@ TEST(Page, KnownTagNeedsNoBody) {
 
 // The vectors of RFC 4648, section 10.
 TEST(ExpertMapJson, Base64) {
-  const std::pair<std::string, std::string> vectors[] = {
-      {"", ""},         {"f", "Zg=="},         {"fo", "Zm8="},        {"foo", "Zm9v"},
-      {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}, {"\xff\xfe", "//4="}};
+  const std::pair<std::string, std::string> vectors[] = {{"", ""},
+                                                         {"f", "Zg=="},
+                                                         {"fo", "Zm8="},
+                                                         {"foo", "Zm9v"},
+                                                         {"foob", "Zm9vYg=="},
+                                                         {"fooba", "Zm9vYmE="},
+                                                         {"foobar", "Zm9vYmFy"},
+                                                         {"\xff\xfe", "//4="}};
   for (const auto& [text, encoded] : vectors) {
-    EXPECT_EQ(base64_text({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}), encoded);
+    EXPECT_EQ(base64_text({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()}),
+              encoded);
   }
 }
 
 TEST(ExpertMapJson, HasBytesAndBits) {
-  ExpertMap map{.layers = 2, .experts = 5, .warmth = {0, 1, 2, 3, 4, 5, 6, 7, 8, 255}};
+  ExpertMap map;
+  map.layers = 2;
+  map.experts = 5;
+  map.warmth = {0, 1, 2, 3, 4, 5, 6, 7, 8, 255};
   map.is_resident = {true, false, false, false, false, false, false, false, true, true};
   ServiceStats stats;
   stats.expert_hits = 7;
@@ -87,7 +99,10 @@ TEST(ExpertMapJson, HasBytesAndBits) {
 }
 
 TEST(ExpertMapJson, ShortMapsAreFilledWithCold) {
-  const OrderedJson json = expert_map_json({.layers = 1, .experts = 3}, {});
+  ExpertMap map;
+  map.layers = 1;
+  map.experts = 3;
+  const OrderedJson json = expert_map_json(map, {});
   EXPECT_EQ(json["warmth"], "AAAA");
   EXPECT_EQ(json["resident"], "AA==");
   EXPECT_EQ(json["tokens_per_second"], 0.0);
