@@ -310,6 +310,10 @@ class Fake:
         time.sleep(0.1)  # a browser drops what it has not handed on when the connection breaks
         return "cut"
 
+    def play_This(self, send, raw, body):
+        self.say(send, " on it goes.")
+        self.end(send, raw)
+
     def play_limit(self, send, raw, body):
         self.say(send, "This one is too long and")
         self.end(send, raw, "length")

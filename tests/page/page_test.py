@@ -146,6 +146,18 @@ class Checks:
         self.ask("Go on")
         assert self.fake.requests[1]["messages"][1]["content"] == "It begins and then it"
 
+    def check_go_on_after_the_limit(self):
+        self.ask("limit")
+        self.button("Go on").click()
+        self.wait_for(lambda: len(self.fake.requests) == 2, "the request")
+        self.wait_idle()
+        assert self.answers() == ["This one is too long and on it goes."]
+        body = self.fake.requests[1]
+        assert body["continue_final_message"] is True
+        assert body["messages"][-1] == {"role": "assistant", "content": "This one is too long and"}
+        assert not self.answer().locator(".notice").is_visible()
+        assert "74 tokens" in self.answer().locator(".stats").inner_text()
+
     def check_edit_truncates_and_resends(self):
         self.ask("One")
         self.ask("Two")

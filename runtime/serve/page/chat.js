@@ -7,9 +7,9 @@ const SAVE_EVERY_MS = 2000;
 const chat = {
   current: newConversation(),
   model: { id: "", context: 0 },
-  runs: new Map(),        // by conversation id: {controller, message, …}; one answer a conversation
+  runs: new Map(),        // by conversation id, see newRun; one answer a conversation
   changed: () => {},
-  wantsKey: () => {},
+  failed: () => {},       // (error, retry)
 
   run() {
     return this.runs.get(this.current.id);
@@ -78,26 +78,33 @@ const chat = {
     await this.answer(conversation);
   },
 
+  // The server writes on where the answer ended.
+  async goOn(message) {
+    const conversation = this.current;
+    if (this.runs.has(conversation.id)) return;
+    await this.answer(conversation, message);
+  },
+
   stop() {
     this.run()?.controller.abort();
   },
 
-  async answer(conversation) {
-    const message = {
-      id: makeId(), role: "assistant", content: "", reasoning: "", calls: [], state: "writing", error: "", stats: null,
-    };
-    const run = { controller: new AbortController(), message, started: performance.now(), first: 0, pieces: 0, marks: [], savedAt: Date.now() };
-    const body = () => requestBody(conversation, conversation.messages.filter((each) => each !== message));
-    conversation.messages.push(message);
+  async answer(conversation, begun = null) {
+    const message = begun || { id: makeId(), role: "assistant", content: "", reasoning: "", calls: [], stats: null };
+    Object.assign(message, { state: "writing", error: "" });
+    const run = newRun(message);
+    const sent = [...conversation.messages];
+    if (!begun) conversation.messages.push(message);
     this.runs.set(conversation.id, run);
     await this.touch(conversation);
     this.changed(conversation, null);
     announce("Answer started");
     try {
-      await this.receive(conversation, run, body());
+      const body = { ...requestBody(sent), ...(begun ? { continue_final_message: true } : {}) };
+      await this.receive(conversation, run, body);
     } catch (error) {
       noteFailure(message, error);
-      if (error.status === 401) this.wantsKey(() => this.regenerate(message));
+      this.failed(error, () => this.regenerate(message));
     }
     finishRun(run);
     this.runs.delete(conversation.id);
@@ -125,6 +132,11 @@ const chat = {
     if (message.state === "writing") message.state = isDone || run.isFinished ? "done" : "cut";
   },
 };
+
+// An answer on its way: `before` tokens were there when it went on; `first` and `marks` are times of pieces.
+const newRun = (message) => (
+  { controller: new AbortController(), message, before: message.stats?.tokens || 0, first: 0, pieces: 0, marks: [],
+    savedAt: Date.now() });
 
 function noteFailure(message, error) {
   if (error.name === "AbortError") {
@@ -176,7 +188,7 @@ function requestMessages(messages) {
   return sent;
 }
 
-function requestBody(conversation, messages) {
+function requestBody(messages) {
   const body = {
     messages: requestMessages(messages), stream: true, stream_options: { include_usage: true }, return_progress: true,
     ...requestParameters(),
@@ -251,7 +263,7 @@ function finishRun(run) {
   const seconds = (performance.now() - run.first) / 1000;
   message.stats = {
     rate: timings?.predicted_per_second ?? (run.pieces > 1 && seconds > 0 ? run.pieces / seconds : 0),
-    tokens: usage?.completion_tokens ?? timings?.predicted_n ?? run.pieces,
+    tokens: run.before + (usage?.completion_tokens ?? timings?.predicted_n ?? run.pieces),
     prompt: usage?.prompt_tokens ?? (timings ? timings.prompt_n + (timings.cache_n || 0) : 0),
     cached: usage?.prompt_tokens_details?.cached_tokens ?? timings?.cache_n ?? 0,
     promptRate: timings?.prompt_per_second ?? 0,

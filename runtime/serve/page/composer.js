@@ -71,6 +71,8 @@ async function attachFiles(files) {
   byId("entry").focus();
 }
 
+const isComposerEmpty = () => byId("entry").value === "" && composer.attachments.length === 0;
+
 function editLast() {
   const last = chat.current.messages.findLast((each) => each.role === "user");
   if (last) thread.views.get(last.id)?.edit();
@@ -80,7 +82,7 @@ function onEntryKey(event) {
   if (isPlainEnter(event)) {
     event.preventDefault();
     sendEntry();
-  } else if (event.key === "ArrowUp" && !event.altKey && byId("entry").value === "" && composer.attachments.length === 0) {
+  } else if (event.key === "ArrowUp" && !event.altKey && isComposerEmpty()) {
     event.preventDefault();
     editLast();
   }

@@ -89,7 +89,8 @@ function decodedMap(answer) {
   const isResident = (at) => (bits[at >> 3] >> (at & 7)) & 1;
   let residents = 0;
   for (let at = 0; at < layers * count; ++at) residents += isResident(at);
-  return { ...answer, layers, experts: count, warmth: decodedBytes(answer.warmth, layers * count), isResident, residents, time: performance.now() };
+  const warmth = decodedBytes(answer.warmth, layers * count);
+  return { ...answer, layers, experts: count, warmth, isResident, residents };
 }
 
 function heatColour(palette, warmth, isResident) {
@@ -181,7 +182,8 @@ function showNumbers() {
   if (rate > 0) rows.push(["Answer", `${asRate(rate)} tokens/s`]);
   if (last?.stats.promptRate > 0) rows.push(["Prompt", `${asRate(last.stats.promptRate)} tokens/s`]);
   if (map) {
-    const since = before && map.hits + map.misses > before.hits + before.misses ? before : { hits: 0, misses: 0, bytes_read: 0, read_seconds: 0 };
+    const isNewer = before && map.hits + map.misses > before.hits + before.misses;
+    const since = isNewer ? before : { hits: 0, misses: 0, bytes_read: 0, read_seconds: 0 };
     const hits = map.hits - since.hits;
     const misses = map.misses - since.misses;
     if (hits + misses > 0) rows.push(["Experts from memory", asPercent(hits, hits + misses)]);
@@ -201,7 +203,8 @@ function showWelcome() {
   const { map } = experts;
   byId("welcome-model").textContent = chat.model.id || "New chat";
   byId("welcome-text").textContent = map
-    ? `${map.layers} layers of ${map.experts} experts, ${asPercent(map.residents, map.layers * map.experts)} of them in memory. ` +
+    ? `${map.layers} layers of ${map.experts} experts, ` +
+      `${asPercent(map.residents, map.layers * map.experts)} of them in memory. ` +
       "The rest comes from the disk as answers need it."
     : "Ask something, or attach a text.";
 }

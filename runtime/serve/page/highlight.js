@@ -12,7 +12,8 @@ const SQL_KEYWORDS = new Set(`add all alter and as asc begin between by case che
   distinct drop else end exists foreign from group having in index inner insert into is join key left like limit
   not null on or order outer primary references right rollback select set table then union unique update values
   view when where with`.split(/\s+/));
-const HASH_LANGUAGES = /^(py|python|sh|bash|zsh|shell|console|rb|ruby|yaml|yml|toml|r|perl|make|makefile|cmake|dockerfile|ini|elixir|julia)$/;
+const HASH_LANGUAGES = new RegExp("^(py|python|sh|bash|zsh|shell|console|rb|ruby|yaml|yml|toml|r|perl|make|makefile|" +
+  "cmake|dockerfile|ini|elixir|julia)$");
 const DASH_LANGUAGES = /^(sql|lua|haskell|hs)$/;
 const MARKUP_LANGUAGES = /^(html|xml|svg|vue)$/;
 const PLAIN_LANGUAGES = /^(|text|txt|plain|plaintext|output|log|markdown|md)$/;

@@ -204,7 +204,10 @@ async function start() {
   }
   byId("loading").firstElementChild.append(...Array.from({ length: 48 }, () => h("i")));
   chat.changed = onChange;
-  chat.wantsKey = askForKey;
+  chat.failed = (error, retry) => {
+    if (error.status === 401) askForKey(retry);
+    if (error.status === 503) waitForModel();
+  };
   startSettings();
   startDialogs();
   startPanels();

@@ -115,7 +115,8 @@ function list(lines, depth) {
   const first = lines[0].match(ITEM);
   const isOrdered = /\d/.test(first[2]);
   const base = indentOf(lines[0]);
-  const node = h(isOrdered ? "ol" : "ul", isOrdered && first[2].slice(0, -1) !== "1" ? { start: parseInt(first[2], 10) } : {});
+  const start = isOrdered ? parseInt(first[2], 10) : 1;
+  const node = h(isOrdered ? "ol" : "ul", start === 1 ? {} : { start });
   let item = null;
   const close = () => item && node.append(listItem(item, depth));
   let fenceLeft = 0;
@@ -145,8 +146,8 @@ function listItem(item, depth) {
   }
   if (!task) return h("li", {}, ...children);
   const isDone = task[1] !== " ";
-  return h("li", { class: "task" }, h("span", { class: isDone ? "box done" : "box", role: "img", "aria-label": isDone ? "done" : "open" }),
-    ...children);
+  const box = h("span", { class: isDone ? "box done" : "box", role: "img", "aria-label": isDone ? "done" : "open" });
+  return h("li", { class: "task" }, box, ...children);
 }
 
 function tableCells(line) {

@@ -42,7 +42,9 @@ function parsedTools(text) {
 function parsedExtra(text) {
   if (!text.trim()) return {};
   const extra = parsedJson(text);
-  if (extra === null || typeof extra !== "object" || Array.isArray(extra)) throw new Error("More parameters are an object: { … }.");
+  if (extra === null || typeof extra !== "object" || Array.isArray(extra)) {
+    throw new Error("More parameters are an object: { … }.");
+  }
   return extra;
 }
 

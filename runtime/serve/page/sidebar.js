@@ -8,7 +8,10 @@ function ageOf(time) {
   return AGES.find(([, most]) => days <= most)[0];
 }
 
+let isRenaming = false;  // the list stays as it is meanwhile
+
 function showConversations() {
+  if (isRenaming) return;
   const query = byId("search").value;
   const found = store.list(query);
   const groups = new Map();
@@ -19,7 +22,8 @@ function showConversations() {
   }
   const sections = [...groups].map(([age, list]) =>
     h("section", {}, h("h2", {}, age), h("ul", {}, ...list.map(conversationRow))));
-  if (found.length === 0) sections.push(h("p", { class: "quiet" }, query ? "Nothing found." : "Conversations appear here."));
+  const empty = query ? "Nothing found." : "Conversations appear here.";
+  if (found.length === 0) sections.push(h("p", { class: "quiet" }, empty));
   byId("conversations").replaceChildren(...sections);
 }
 
@@ -47,10 +51,10 @@ function openConversation(conversation) {
 function renameConversation(conversation, row) {
   const field = h("input", { class: "rename", "aria-label": "New name", maxlength: "200" });
   field.value = conversation.title;
-  let isOpen = true;
+  isRenaming = true;
   const close = (keeps) => {
-    if (!isOpen) return;
-    isOpen = false;
+    if (!isRenaming) return;
+    isRenaming = false;
     if (keeps && field.value.trim()) conversation.title = field.value.trim();
     store.save(conversation);
     chat.changed(conversation, null);
@@ -128,7 +132,8 @@ function startSidebar() {
   byId("new-chat").addEventListener("click", startNewChat);
   byId("search").addEventListener("input", showConversations);
   byId("export-all").addEventListener("click", () => downloadJson(`moepack-${day()}.json`, exportedFile(store.list())));
-  byId("export-one").addEventListener("click", () => downloadJson(`moepack-conversation-${day()}.json`, exportedFile([chat.current])));
+  byId("export-one").addEventListener("click", () =>
+    downloadJson(`moepack-conversation-${day()}.json`, exportedFile([chat.current])));
   byId("import").addEventListener("click", () => byId("import-file").click());
   byId("import-file").addEventListener("change", async (event) => {
     for (const file of event.target.files) await importFile(file);
@@ -138,11 +143,11 @@ function startSidebar() {
     byId("settings").close();
     deleteAll();
   });
-  store.channel?.addEventListener("message", async () => {
+  store.channel?.addEventListener("message", async ({ data }) => {
     if (chat.runs.size > 0) return;  // what runs here is newer
     await store.readAll().catch(() => {});
     const current = store.conversations.get(chat.current.id);
-    if (current) chat.open(current);
+    if (current && data.id === current.id) chat.open(current);
     else showConversations();
   });
 }

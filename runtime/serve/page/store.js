@@ -125,7 +125,8 @@ function importedConversations(text) {
   return file.conversations.map((value) => {
     const time = (number) => (Number.isFinite(number) ? number : Date.now());
     const messages = (Array.isArray(value?.messages) ? value.messages : []).map(importedMessage).filter(Boolean);
-    return { id: makeId(), title: asText(value?.title), created: time(value?.created), updated: time(value?.updated), messages };
+    const { title, created, updated } = value || {};
+    return { id: makeId(), title: asText(title), created: time(created), updated: time(updated), messages };
   });
 }
 

@@ -59,21 +59,23 @@ function showEndButton() {
 
 function userView(message) {
   const text = h("div", { class: "said" });
-  const files = h("div", { class: "attachments" });
+  const files = h("div", { class: "attachments", role: "list" });
   const actions = h("div", { class: "actions" });
-  const node = h("article", { class: "message user", "aria-label": "You", "data-id": message.id }, files, text, actions);
+  const node = h("article", { class: "message user", "aria-label": "You" }, files, text, actions);
   const view = { message, node, update() {} };
   view.edit = () => editMessage(view, text, actions);
   text.textContent = message.content;
   text.hidden = message.content === "";
   files.hidden = message.attachments.length === 0;
   files.append(...message.attachments.map((each) => attachmentChip(each)));
-  actions.append(iconButton("pencil", "Edit message", view.edit, "when-idle"), copyButton("Copy message", () => message.content));
+  actions.append(iconButton("pencil", "Edit message", view.edit, "when-idle"),
+    copyButton("Copy message", () => message.content));
   return view;
 }
 
 function attachmentChip(attachment, remove) {
-  const open = h("button", { type: "button", class: "file", onclick: () => showText(attachment.name, attachment.text), title: "Show" },
+  const show = () => showText(attachment.name, attachment.text);
+  const open = h("button", { type: "button", class: "file", title: "Show", onclick: show },
     icon("file"), h("span", {}, attachment.name), h("small", {}, asBytes(new Blob([attachment.text]).size)));
   return h("div", { class: "attachment", role: "listitem" }, open,
     remove && iconButton("close", `Remove ${attachment.name}`, remove));
@@ -132,10 +134,14 @@ function fitHeight(area) {
 
 function assistantView(message, conversation) {
   const parts = {
-    thinking: thinkingPart(message), progress: progressPart(), text: h("div", { class: "markdown" }),
-    calls: h("div", { class: "calls" }), notice: h("div", { class: "notice", role: "alert" }), foot: h("footer", { class: "answer-foot" }),
+    thinking: thinkingPart(message),
+    progress: progressPart(),
+    text: h("div", { class: "markdown" }),
+    calls: h("div", { class: "calls" }),
+    notice: h("div", { class: "notice", role: "alert" }),
+    foot: h("footer", { class: "answer-foot" }),
   };
-  const node = h("article", { class: "message assistant", "aria-label": "Answer", "data-id": message.id },
+  const node = h("article", { class: "message assistant", "aria-label": "Answer" },
     parts.thinking.node, parts.progress.node, parts.text, parts.calls, parts.notice, parts.foot);
   const view = { message, node, showsTokens: false };
   view.update = (run, isLast) => {
@@ -181,6 +187,7 @@ function thinkingPart(message) {
   const text = h("div", { class: "thoughts markdown" });
   const node = h("details", { class: "thinking" }, h("summary", {}, label), text);
   let wasThinking = null;
+  node.addEventListener("toggle", () => node.open && showMarkdown(text, message.reasoning));
   return {
     node,
     update(isWriting) {
@@ -189,15 +196,17 @@ function thinkingPart(message) {
       if (isThinking !== wasThinking) node.open = isThinking;  // afterwards the reader decides
       wasThinking = isThinking;
       node.classList.toggle("active", isThinking);
-      label.textContent = isThinking ? "Thinking" : message.thoughtSeconds ? `Thought for ${asDuration(message.thoughtSeconds)}` : "Thoughts";
-      if (node.open || !isWriting) showMarkdown(text, message.reasoning);
+      const { thoughtSeconds } = message;
+      label.textContent = isThinking ? "Thinking"
+        : thoughtSeconds ? `Thought for ${asDuration(thoughtSeconds)}` : "Thoughts";
+      if (node.open) showMarkdown(text, message.reasoning);
     },
   };
 }
 
 function progressPart() {
   const bar = h("div", { class: "bar" });
-  const track = h("div", { class: "track", role: "progressbar", "aria-label": "Prompt", "aria-valuemin": "0", "aria-valuemax": "100" }, bar);
+  const track = h("div", { class: "track", role: "progressbar", "aria-label": "Prompt" }, bar);
   const text = h("p", {});
   const node = h("div", { class: "progress" }, track, text);
   return {
@@ -210,10 +219,14 @@ function progressPart() {
       track.hidden = !run.progress;
       track.setAttribute("aria-valuenow", String(Math.round(share * 100)));
       bar.style.width = `${(share * 100).toFixed(1)}%`;
-      text.textContent = run.progress ? progressText(run.progress)
-        : run.queued > 0 ? `Waiting for ${run.queued} ${run.queued === 1 ? "request" : "requests"} before this one` : "Waiting for the model";
+      text.textContent = run.progress ? progressText(run.progress) : waitingText(run.queued);
     },
   };
+}
+
+function waitingText(before) {
+  if (!(before > 0)) return "Waiting for the model";
+  return `Waiting for ${before} ${before === 1 ? "request" : "requests"} before this one`;
 }
 
 // {total, cache, processed, time_ms}; processed counts the cached tokens too.
@@ -227,23 +240,25 @@ function progressText({ total, cache = 0, processed, time_ms: milliseconds = 0 }
 
 function showNotice(place, message, isWriting, isLast) {
   const retry = isLast ? [h("button", { type: "button", onclick: () => chat.regenerate(message) }, "Try again")] : [];
+  const canGoOn = isLast && message.content !== "" && message.calls.length === 0;
+  const goOn = canGoOn ? [h("button", { type: "button", onclick: () => chat.goOn(message) }, "Go on")] : [];
   const say = (kind, text, ...more) => {
     if (place.shown === `${kind}${text}${isLast}`) return;
     place.shown = `${kind}${text}${isLast}`;
     place.className = `notice ${kind}`;
     place.replaceChildren(h("span", {}, text), ...more);
   };
-  place.hidden = isWriting || message.state === "done";
+  place.hidden = isWriting || message.state === "done" || message.state === "writing";  // another tab's
   if (place.hidden) {
     place.shown = "";
     place.replaceChildren();
     return;
   }
   const wait = message.retryAfter ? ` The server asks to wait ${asDuration(message.retryAfter)}.` : "";
-  if (message.state === "error") say("bad", message.error + wait, ...retry);
-  else if (message.state === "stopped") say("quiet", "Stopped.");
-  else if (message.state === "length") say("quiet", "Ended at the limit of tokens.");
-  else say("bad", "The answer broke off: the connection ended before it.", ...retry);
+  if (message.state === "error") say("bad", message.error + wait, ...goOn, ...retry);
+  else if (message.state === "stopped") say("quiet", "Stopped.", ...goOn);
+  else if (message.state === "length") say("quiet", "Ended at the limit of tokens.", ...goOn);
+  else say("bad", "The answer broke off: the connection ended before it.", ...goOn, ...retry);
 }
 
 function showFoot(place, view, run) {
@@ -274,22 +289,23 @@ function statsLine(stats) {
     parts.push(`prompt ${asCount(stats.prompt)}${stats.cached > 0 ? `, ${asCount(stats.cached)} known` : ""}` +
       `${stats.promptRate > 0 ? `, ${asRate(stats.promptRate)} tokens/s` : ""}`);
   }
-  if (stats.hits + stats.misses > 0) parts.push(`experts ${asPercent(stats.hits, stats.hits + stats.misses)} from memory`);
+  const uses = stats.hits + stats.misses;
+  if (uses > 0) parts.push(`experts ${asPercent(stats.hits, uses)} from memory`);
   return h("span", { class: "stats" }, ...parts.map((part) => h("span", {}, part)));
 }
 
 // --- tool calls ---
 
 function resultsOf(message, conversation) {
-  const at = conversation.messages.indexOf(message);
+  const { messages } = conversation;
   const results = [];
-  for (let next = at + 1; conversation.messages[next]?.role === "tool"; ++next) results.push(conversation.messages[next].content);
+  for (let at = messages.indexOf(message) + 1; messages[at]?.role === "tool"; ++at) results.push(messages[at].content);
   return results;
 }
 
 function showCalls(place, message, conversation, isWriting) {
   const results = resultsOf(message, conversation);
-  const isOpen = !isWriting && results.length === 0 && message.calls.length > 0 && conversation.messages.at(-1) === message;
+  const isOpen = !isWriting && message.calls.length > 0 && conversation.messages.at(-1) === message;
   const key = JSON.stringify([message.calls, results, isWriting, isOpen]);
   if (place.shownCalls === key) return;
   place.shownCalls = key;
@@ -301,12 +317,16 @@ function callCard(call, result, isWriting, isOpen) {
   const args = isWriting ? call.arguments : prettyJson(call.arguments || "{}");
   const code = h("code", {});
   code.append(...highlight(args, "json"));
+  const missing = isOpen ? "waits for its result" : result === undefined ? "no result" : "";
+  const state = isWriting ? "is being called" : missing;
   const card = h("section", { class: "call", "aria-label": `Call of ${call.name}` },
-    h("header", {}, icon("tool"), h("strong", {}, call.name || "…"),
-      h("span", { class: "quiet" }, isWriting ? "is being called" : isOpen ? "waits for its result" : result === undefined ? "no result" : "")),
+    h("header", {}, icon("tool"), h("strong", {}, call.name || "…"), h("span", { class: "quiet" }, state)),
     h("pre", { tabindex: "0" }, code));
   if (isOpen) {
-    const area = h("textarea", { rows: "2", class: "result", "aria-label": `Result of ${call.name}`, placeholder: "Type or paste what the tool gives back" });
+    const area = h("textarea", {
+      rows: "2", class: "result", "aria-label": `Result of ${call.name}`,
+      placeholder: "Type or paste what the tool gives back",
+    });
     area.addEventListener("input", () => fitHeight(area));
     card.append(area);
   } else if (result !== undefined) {

@@ -24,7 +24,8 @@ async function send(path, options) {
     throw new ServerError("The server does not answer. Is it running?");
   }
   if (response.ok) return response;
-  throw new ServerError(await errorText(response), response.status, parseFloat(response.headers.get("Retry-After")) || 0);
+  const retryAfter = parseFloat(response.headers.get("Retry-After")) || 0;
+  throw new ServerError(await errorText(response), response.status, retryAfter);
 }
 
 async function errorText(response) {
