@@ -196,6 +196,7 @@ function showNumbers() {
     const used = last.stats.prompt + last.stats.tokens;
     rows.push(["Context", `${asCount(used)} of ${asCount(chat.model.context)}`]);
   }
+  byId("numbers-absent").hidden = rows.length > 0;
   byId("numbers").replaceChildren(...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 

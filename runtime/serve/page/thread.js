@@ -238,15 +238,19 @@ function progressText({ total, cache = 0, processed, time_ms: milliseconds = 0 }
   return `${known} · ${asRate(rate)} tokens/s · about ${asDuration((total - processed) / rate)} left`;
 }
 
+function noticeButtons(message, canRetry) {
+  const button = (label, onclick) => h("button", { type: "button", onclick }, label);
+  const canGoOn = message.content !== "" && message.calls.length === 0;
+  return h("div", { class: "button-row" }, canGoOn && button("Go on", () => chat.goOn(message)),
+    canRetry && button("Try again", () => chat.regenerate(message)));
+}
+
 function showNotice(place, message, isWriting, isLast) {
-  const retry = isLast ? [h("button", { type: "button", onclick: () => chat.regenerate(message) }, "Try again")] : [];
-  const canGoOn = isLast && message.content !== "" && message.calls.length === 0;
-  const goOn = canGoOn ? [h("button", { type: "button", onclick: () => chat.goOn(message) }, "Go on")] : [];
-  const say = (kind, text, ...more) => {
+  const say = (kind, text, canRetry) => {
     if (place.shown === `${kind}${text}${isLast}`) return;
     place.shown = `${kind}${text}${isLast}`;
     place.className = `notice ${kind}`;
-    place.replaceChildren(h("span", {}, text), ...more);
+    place.replaceChildren(h("span", {}, text), isLast ? noticeButtons(message, canRetry) : "");
   };
   place.hidden = isWriting || message.state === "done" || message.state === "writing";  // another tab's
   if (place.hidden) {
@@ -255,10 +259,10 @@ function showNotice(place, message, isWriting, isLast) {
     return;
   }
   const wait = message.retryAfter ? ` The server asks to wait ${asDuration(message.retryAfter)}.` : "";
-  if (message.state === "error") say("bad", message.error + wait, ...goOn, ...retry);
-  else if (message.state === "stopped") say("quiet", "Stopped.", ...goOn);
-  else if (message.state === "length") say("quiet", "Ended at the limit of tokens.", ...goOn);
-  else say("bad", "The answer broke off: the connection ended before it.", ...goOn, ...retry);
+  if (message.state === "error") say("bad", message.error + wait, true);
+  else if (message.state === "stopped") say("quiet", "Stopped.", false);
+  else if (message.state === "length") say("quiet", "Ended at the limit of tokens.", false);
+  else say("bad", "The answer broke off: the connection ended before it.", true);
 }
 
 function showFoot(place, view, run) {
