@@ -19,7 +19,7 @@ bool is_same_key(std::string_view given, std::string_view key) {
   unsigned difference = given.size() == key.size() ? 0 : 1;
   for (std::size_t i = 0; i < given.size(); ++i) {
     const char other = key.empty() ? '\0' : key[i % key.size()];
-    difference |= static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(other);
+    difference |= static_cast<unsigned>(given[i] ^ other);
   }
   return difference == 0 && !key.empty();
 }

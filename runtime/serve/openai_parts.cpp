@@ -20,7 +20,7 @@ OrderedJson openai_head(const OpenaiAnswer& answer, const char* object) {
   json["object"] = object;
   json["created"] = answer.created;
   json["model"] = answer.model;
-  json["system_fingerprint"] = std::string("moepack-") + kServerVersion;
+  json["system_fingerprint"] = std::string("moepack-") + server_version();
   return json;
 }
 

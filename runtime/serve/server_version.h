@@ -3,6 +3,6 @@
 
 namespace moepack {
 
-constexpr const char* kServerVersion = MOEPACK_SERVER_VERSION;  // of the project, from CMake
+const char* server_version();  // of the project: "0.1.0"
 
 }  // namespace moepack
