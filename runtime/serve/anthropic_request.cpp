@@ -167,13 +167,15 @@ void hint_after_tools(const OrderedJson& body, ChatRequest& chat) {
 }  // namespace
 
 std::variant<MessagesRequest, ApiError> read_messages_request(const OrderedJson& body,
-                                                              MessagesPurpose purpose) {
+                                                              MessagesPurpose purpose,
+                                                              const SamplerOptions& defaults) {
   RequestProblem problem;
   MessagesRequest request;
   const RequestFields fields(body, "", problem);
   request.model = fields.text("model").value_or("");
   request.streams = fields.flag("stream").value_or(false);
   ChatRequest& chat = request.chat;
+  chat.options.sampling = defaults;
   read_messages_conversation(fields, purpose, body, chat, problem);
   read_messages_tools(fields, chat, problem);
   hint_after_tools(body, chat);

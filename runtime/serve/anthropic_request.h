@@ -20,8 +20,8 @@ enum class MessagesPurpose : std::uint8_t {
   kCount,  // tokens are counted only: no max_tokens, and any last message will do
 };
 
-// `body` is an object of limited depth. Pure, and never throws on data. What it does beside plain
-// conversion:
+// `body` is an object of limited depth; `defaults` hold where it says nothing of sampling. Pure,
+// and never throws on data. What it does beside plain conversion:
 // - a billing line ("x-anthropic-billing-header: …"), which changes with each request, is dropped;
 // - a system message within the conversation becomes text of the user in <system-reminder>, in its
 //   place. Such reminders right behind the result of a tool are added to that result: templates
@@ -33,6 +33,7 @@ enum class MessagesPurpose : std::uint8_t {
 // - images become a line of text that says so;
 // - without "thinking" the model does not think: clients read content[0].text.
 std::variant<MessagesRequest, ApiError> read_messages_request(const OrderedJson& body,
-                                                              MessagesPurpose purpose);
+                                                              MessagesPurpose purpose,
+                                                              const SamplerOptions& defaults = {});
 
 }  // namespace moepack

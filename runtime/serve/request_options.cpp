@@ -86,6 +86,8 @@ void read_template_arguments(const RequestFields& fields, ChatRequest& chat) {
   const OrderedJson* arguments = fields.object("chat_template_kwargs");
   if (arguments == nullptr) return;
   for (const auto& [name, value] : arguments->items()) {
+    const bool is_switch = name == "enable_thinking" || name == "thinking";
+    if (is_switch && value.is_boolean()) chat.thinks = value.get<bool>();
     chat.conversation.template_arguments[name] = value;
   }
 }

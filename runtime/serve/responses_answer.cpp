@@ -53,7 +53,8 @@ std::string ResponsesStream::begin() {
   OrderedJson members = OrderedJson::object();
   members["response"] =
       response_object(identity_, "in_progress", OrderedJson::array(), /*is_brief=*/false);
-  return emit("response.created", std::move(members)) + in_progress();
+  std::string out = emit("response.created", std::move(members));
+  return out.append(in_progress());
 }
 
 std::string ResponsesStream::in_progress() {

@@ -176,10 +176,12 @@ void echo_rest(const OrderedJson& body, const ChatRequest& chat, OrderedJson& ec
 }  // namespace
 
 std::variant<ResponsesRequest, ApiError> read_responses_request(const OrderedJson& body,
-                                                                ResponsesPurpose purpose) {
+                                                                ResponsesPurpose purpose,
+                                                                const SamplerOptions& defaults) {
   RequestProblem problem;
   ResponsesRequest request;
   ChatRequest& chat = request.chat;
+  chat.options.sampling = defaults;
   const RequestFields fields(body, "", problem);
   request.model = fields.text("model").value_or("");
   request.streams = fields.flag("stream").value_or(false);

@@ -11,7 +11,8 @@ namespace moepack {
 namespace {
 
 std::variant<AnswerJob, ApiError> answer_responses(const RouteCall& call) {
-  auto parsed = read_responses_request(call.json, ResponsesPurpose::kAnswer);
+  auto parsed = read_responses_request(call.json, ResponsesPurpose::kAnswer,
+                                       call.service.sampling_defaults());
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   auto& request = std::get<ResponsesRequest>(parsed);
   ResponseIdentity identity;
