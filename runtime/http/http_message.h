@@ -30,8 +30,8 @@ struct HttpRequest {
 // sent.
 struct HttpReply {
   int status = 200;
-  HttpHeaders headers;
-  std::string body;
+  HttpHeaders headers = {};
+  std::string body = {};
 };
 
 // "Not Found"; "Unknown" for a status that has no name here.

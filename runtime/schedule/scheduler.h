@@ -15,20 +15,10 @@
 #include "formats/base/status.h"
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
+#include "runtime/token_chances.h"
 #include "runtime/token_filter.h"
 
 namespace moepack {
-
-// How probable a token was, of the logits before the sampler changed them.
-struct TokenChance {
-  std::int32_t id = 0;
-  float logprob = 0;
-};
-
-struct TokenStep {
-  TokenChance token;
-  std::vector<TokenChance> top;  // as many as TextJob::top_logprobs, the most probable first
-};
 
 enum class TextEnd : std::uint8_t { kStopToken, kStopped, kLength, kContext, kCancelled, kError };
 
@@ -66,7 +56,7 @@ struct TextJob {
   std::vector<std::int32_t> stop_ids;
   SamplerOptions sampling;
   std::uint32_t choices = 1;  // sequences from the same prompt; seeds count up
-  std::optional<std::uint32_t> top_logprobs;
+  std::optional<std::uint32_t> top_logprobs;  // TokenStep::top has so many
   bool prompt_logprobs = false;
   // One for each choice, or null.
   std::function<std::unique_ptr<TokenFilter>()> make_filter;

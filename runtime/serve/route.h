@@ -30,6 +30,7 @@ struct RouteCall {
   std::int64_t unix_seconds = 0;             // when it came: the "created" of answers
   AnswerService& service;
   const ServiceModel& model;
+  const AnswerOptions& defaults;  // of what a request does not say; the seed is a new one
 };
 
 // Handlers run in a worker, several at once: they may compute for a while but never wait for the
@@ -42,7 +43,9 @@ struct Route {
   std::string path;    // "/messages": without "/v1", which clients may write or not; "/models/*"
   std::variant<PlainHandler, AnswerHandler> handler;
   ErrorFormat errors = openai_error_body;
-  bool is_free = false;  // needs no API key
+  bool is_free = false;              // needs no API key
+  bool works_while_loading = false;  // with a service that refuses; else 503
+  bool is_slow = false;              // a plain handler that waits: calls of such come one by one
 };
 
 // Routes in the order of their addition; the first that fits answers. A POST takes JSON.
