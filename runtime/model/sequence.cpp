@@ -108,9 +108,8 @@ Status Sequence::rewind(const StateSnapshot& snapshot) {
 
 Result<Sequence> Sequence::copy_at(const StateSnapshot& snapshot) const {
   MOE_RETURN_IF_ERROR(check_snapshot(snapshot));
-  MOE_ASSIGN_OR_RETURN(Sequence other, create(identity_, slot_.get_deleter().slots, [&] {
-                         return state_->copy(snapshot.position());
-                       }));
+  MOE_ASSIGN_OR_RETURN(Sequence other, create(identity_, slot_.get_deleter().slots,
+                                              [&] { return state_->copy(snapshot.position()); }));
   MOE_RETURN_IF_ERROR(other.state_->load_recurrent(snapshot.position(), snapshot.states()));
   other.position_ = snapshot.position();
   return other;
@@ -119,9 +118,9 @@ Result<Sequence> Sequence::copy_at(const StateSnapshot& snapshot) const {
 Result<StateSnapshot> Sequence::make_snapshot(std::uint64_t position,
                                               std::span<const std::byte> states) const {
   if (position > context() || states.size() != state_->recurrent_bytes(position)) {
-    return corrupt(Where{}, "has " + std::to_string(states.size()) +
-                                " bytes of recurrent states for " + std::to_string(position) +
-                                " tokens",
+    return corrupt(Where{},
+                   "has " + std::to_string(states.size()) + " bytes of recurrent states for " +
+                       std::to_string(position) + " tokens",
                    "save the sequence again");
   }
   return or_out_of_memory(
