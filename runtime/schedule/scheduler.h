@@ -104,7 +104,8 @@ struct SchedulerStats {
   ExpertStoreStats experts;
 };
 
-struct SlotFacts {
+struct SlotView {
+  std::uint32_t id = 0;
   bool is_processing = false;
   std::uint64_t kept_tokens = 0;    // that its sequence has seen
   std::uint64_t prompt_tokens = 0;  // of the text that runs
@@ -130,15 +131,15 @@ class Scheduler {
 
   // Any thread, at once.
   virtual SchedulerStats stats() const = 0;
-  virtual std::vector<SlotFacts> slots() const = 0;
+  virtual std::vector<SlotView> slots() const = 0;
 
   // The kept state of a slot to and from SchedulerOptions::save_path/`name`; give the tokens of it.
   // They wait for the slot to be idle; any thread but the scheduler's. kUnsupported without a
   // save_path, kInvalidArgument for a slot that is not there or a name that is no plain one, else
   // the errors of slot_file.h. An error leaves slot and file as they were.
-  virtual Result<std::uint64_t> save_slot(std::size_t slot, const std::string& name) = 0;
-  virtual Result<std::uint64_t> restore_slot(std::size_t slot, const std::string& name) = 0;
-  virtual Status erase_slot(std::size_t slot) = 0;
+  virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
+  virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
+  virtual Status erase_slot(std::uint32_t slot) = 0;
 };
 
 }  // namespace moepack

@@ -64,8 +64,8 @@ TextRun::TextRun(TextPlace place, KeptText& kept, TextSampler sampler, const Sli
       start_(Clock::now()),
       drawn_(std::move(first)) {}
 
-SlotFacts TextRun::facts() const {
-  SlotFacts facts{
+SlotView TextRun::facts() const {
+  SlotView facts{
       .is_processing = true,
       .kept_tokens = kept_->tokens.size(),
       .prompt_tokens = times_.prompt_tokens,

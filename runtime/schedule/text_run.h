@@ -76,7 +76,7 @@ class TextRun {
   bool is_in_prompt() const { return kept_->tokens.size() < place_.job().prompt.size(); }
   bool is_ended() const { return end_.has_value(); }
   bool is_cancelled() const { return place_.group->is_cancelled; }
-  SlotFacts facts() const;
+  SlotView facts() const;
 
   // The next part of the prompt beside `rows` decoding rows, or the token that comes next. Its sink
   // draws what follows; `also` sees the same logits after the prompt's last token.

@@ -117,7 +117,7 @@ SchedulerStats TextScheduler::stats() const {
   return stats;
 }
 
-std::vector<SlotFacts> TextScheduler::slots() const {
+std::vector<SlotView> TextScheduler::slots() const {
   const std::lock_guard lock(mutex_);
   return published_slots_;
 }
@@ -150,7 +150,7 @@ Result<std::filesystem::path> TextScheduler::slot_path(const std::string& name) 
                           "use letters, digits, '.', '_' and '-'");
 }
 
-Result<std::uint64_t> TextScheduler::save_slot(std::size_t slot, const std::string& name) {
+Result<std::uint64_t> TextScheduler::save_slot(std::uint32_t slot, const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const std::filesystem::path path, slot_path(name));
   return run_task(slot, [this, path](KeptText& kept) -> Result<std::uint64_t> {
     if (kept.tokens.empty()) return invalid_argument("the slot has no text to save");
@@ -159,7 +159,7 @@ Result<std::uint64_t> TextScheduler::save_slot(std::size_t slot, const std::stri
   });
 }
 
-Result<std::uint64_t> TextScheduler::restore_slot(std::size_t slot, const std::string& name) {
+Result<std::uint64_t> TextScheduler::restore_slot(std::uint32_t slot, const std::string& name) {
   MOE_ASSIGN_OR_RETURN(const std::filesystem::path path, slot_path(name));
   return run_task(slot, [this, path](KeptText& kept) -> Result<std::uint64_t> {
     if (!kept.sequence.has_value()) {
@@ -173,7 +173,7 @@ Result<std::uint64_t> TextScheduler::restore_slot(std::size_t slot, const std::s
   });
 }
 
-Status TextScheduler::erase_slot(std::size_t slot) {
+Status TextScheduler::erase_slot(std::uint32_t slot) {
   return run_task(slot,
                   [](KeptText& kept) -> Result<std::uint64_t> {
                     kept.clear();
@@ -513,11 +513,12 @@ void TextScheduler::publish() {
   for (const KeptText& kept : kept_) stats_.kv_tokens += kept.tokens.size();
   stats_.kv_capacity = kept_.size() * engine_.context();
   stats_.experts = engine_.expert_stats();
-  std::vector<SlotFacts> slots(kept_.size());
+  std::vector<SlotView> slots(kept_.size());
   for (std::size_t i = 0; i < kept_.size(); ++i) slots[i].kept_tokens = kept_[i].tokens.size();
   for (const std::unique_ptr<TextRun>& run : runs_) {
     slots[static_cast<std::size_t>(&run->kept() - kept_.data())] = run->facts();
   }
+  for (std::size_t i = 0; i < slots.size(); ++i) slots[i].id = static_cast<std::uint32_t>(i);
   const std::lock_guard lock(mutex_);
   published_ = stats_;
   published_slots_ = std::move(slots);

@@ -30,10 +30,10 @@ class TextScheduler final : public Scheduler {
   bool is_ending() const override;
   void finish(double grace_seconds) override;
   SchedulerStats stats() const override;
-  std::vector<SlotFacts> slots() const override;
-  Result<std::uint64_t> save_slot(std::size_t slot, const std::string& name) override;
-  Result<std::uint64_t> restore_slot(std::size_t slot, const std::string& name) override;
-  Status erase_slot(std::size_t slot) override;
+  std::vector<SlotView> slots() const override;
+  Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) override;
+  Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) override;
+  Status erase_slot(std::uint32_t slot) override;
 
   // For tickets: something was cancelled.
   void wake();
@@ -90,7 +90,7 @@ class TextScheduler final : public Scheduler {
   bool is_over_ = false;  // nothing runs any more
   std::optional<Clock::time_point> deadline_;
   SchedulerStats published_;
-  std::vector<SlotFacts> published_slots_;
+  std::vector<SlotView> published_slots_;
 
   // Of the scheduler's thread.
   std::deque<TextPlace> queue_;
