@@ -19,19 +19,16 @@ std::size_t skip_hermes_space(std::string_view text, std::size_t at) {
 
 bool is_arguments_key(std::string_view key) { return key == "arguments" || key == "parameters"; }
 
-// An argument value that was written whole: an object, or a string that holds one.
-std::optional<std::string> hermes_arguments(std::string json) {
-  if (json.starts_with('"')) {
-    const auto text = json_string_text(json);
-    if (!text) return std::nullopt;
-    auto inner =
-        skip_hermes_space(*text, 0) == text->size() ? std::string("{}") : compact_json(*text);
-    if (!inner) return std::nullopt;
-    json = *inner;
-  }
+// An argument value that was written whole: an object, or a string that holds one. Empty if it is
+// neither.
+std::string hermes_arguments(const std::string& json) {
   if (json == "null") return "{}";
-  if (!json.starts_with('{')) return std::nullopt;
-  return json;
+  if (json.starts_with('{')) return json;
+  if (!json.starts_with('"')) return {};
+  const std::string text = json_string_text(json).value_or("x");
+  if (skip_hermes_space(text, 0) == text.size()) return "{}";
+  const std::string inner = compact_json(text).value_or("");
+  return inner.starts_with('{') ? inner : std::string();
 }
 
 // Reads the members of a call's object one after the other, as far as the text goes.
@@ -113,7 +110,7 @@ class HermesHeadReader {
   }
 
   MarkerMatch read_value(std::string_view key) {
-    JsonPrefix prefix = scan_json(text_.substr(at_));
+    const JsonPrefix prefix = scan_json(text_.substr(at_));
     if (prefix.step == kJsonMore) return MarkerMatch::kMaybe;
     if (prefix.step == kJsonBad) return MarkerMatch::kNo;
     at_ += prefix.size;
@@ -123,8 +120,9 @@ class HermesHeadReader {
       head_.name = *name;
     }
     if (is_arguments_key(key) && !has_arguments_begun_) {
-      head_.arguments = hermes_arguments(std::move(prefix.json));
-      if (!head_.arguments) return MarkerMatch::kNo;
+      std::string arguments = hermes_arguments(prefix.json);
+      if (arguments.empty()) return MarkerMatch::kNo;
+      head_.arguments = std::move(arguments);
     }
     return MarkerMatch::kYes;
   }
