@@ -256,8 +256,10 @@ std::uint64_t Engine::cut_tokens() const { return impl_->cut_tokens; }
 std::string_view Engine::kernels_name() const { return impl_->backend->name(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_stats(); }
+ExpertUsageMap Engine::expert_usage() const { return impl_->backend->expert_usage(); }
 RoutingAgreement Engine::routing_agreement() const { return impl_->backend->routing_agreement(); }
 void Engine::reset_stats() { impl_->backend->reset_stats(); }
+Status Engine::finish() { return impl_->backend->finish_recording(); }
 StageTimes& Engine::stage_times() { return impl_->backend->stage_times(); }
 const ModelSize& Engine::model_size() const { return impl_->size; }
 const std::optional<DeviceUse>& Engine::device_use() const { return impl_->device; }

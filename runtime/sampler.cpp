@@ -17,26 +17,140 @@ constexpr auto kRanksBefore = [](const auto& a, const auto& b) {
 // Uniform in [0, 1): the 53 high bits, exactly representable.
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11U) * 0x1p-53; }
 
-}  // namespace
-
-Result<Sampler> Sampler::create(const SamplerOptions& options, std::size_t vocab_limit) {
+Status check_cuts(const SamplerOptions& options) {
   if (!std::isfinite(options.temperature) || !std::isfinite(options.top_p) ||
       !std::isfinite(options.min_p)) {
     return invalid_argument("temperature, top-p and min-p must be finite numbers");
   }
   if (options.min_p > 1.0F) return invalid_argument("min-p above 1 would drop every token");
+  if (!std::isfinite(options.typical_p)) {
+    return invalid_argument("typical-p must be a finite number");
+  }
+  return Status::ok();
+}
+
+Status check_penalties(const SamplerOptions& options) {
+  if (!std::isfinite(options.repetition_penalty) || options.repetition_penalty <= 0.0F) {
+    return invalid_argument("the penalty of repetition must be a finite number above 0");
+  }
+  if (options.repeat_last_n < -1) {
+    return invalid_argument("the penalty of repetition looks at -1 (all), 0 or more tokens");
+  }
+  if (!std::isfinite(options.frequency_penalty) || !std::isfinite(options.presence_penalty)) {
+    return invalid_argument("penalties of frequency and presence must be finite numbers");
+  }
+  return Status::ok();
+}
+
+Status check_biases(const SamplerOptions& options, std::size_t vocab_limit) {
+  for (const LogitBias& bias : options.logit_bias) {
+    if (bias.id < 0 || static_cast<std::size_t>(bias.id) >= vocab_limit) {
+      return invalid_argument("a bias is given for token " + std::to_string(bias.id) +
+                              ", which does not exist");
+    }
+    if (std::isnan(bias.bias) || bias.bias == std::numeric_limits<float>::infinity()) {
+      return invalid_argument("the bias of token " + std::to_string(bias.id) +
+                              " must be a finite number or -infinity");
+    }
+  }
+  return Status::ok();
+}
+
+// A finite logit stays one however large the change is, unless it becomes -infinity.
+float bounded(float changed) { return std::min(changed, std::numeric_limits<float>::max()); }
+
+}  // namespace
+
+Result<Sampler> Sampler::create(const SamplerOptions& options, std::size_t vocab_limit) {
   if (vocab_limit == 0) return invalid_argument("the tokenizer has no tokens to draw");
+  MOE_RETURN_IF_ERROR(check_cuts(options));
+  MOE_RETURN_IF_ERROR(check_penalties(options));
+  MOE_RETURN_IF_ERROR(check_biases(options, vocab_limit));
   return Sampler(options, vocab_limit);
 }
 
-Result<std::int32_t> Sampler::sample(std::span<const float> logits) {
-  MOE_RETURN_IF_ERROR(collect(logits.first(std::min(logits.size(), vocab_limit_))));
-  if (options_.temperature <= 0.0F) {
-    return std::min_element(candidates_.begin(), candidates_.end(), kRanksBefore)->id;
-  }
-  keep_top_k();
+Result<std::int32_t> Sampler::sample(std::span<const float> logits, TokenFilter* filter) {
+  logits = adjusted(logits.first(std::min(logits.size(), vocab_limit_)));
+  if (filter != nullptr && !filter->is_active()) filter = nullptr;
+  MOE_RETURN_IF_ERROR(rank(logits, filter));
+  if (options_.temperature <= 0.0F) return candidates_.front().id;
+  keep_typical();
   keep_top_p_and_min_p();
   return draw();
+}
+
+void Sampler::accept(std::int32_t id) {
+  if (options_.frequency_penalty != 0.0F || options_.presence_penalty != 0.0F) ++accepted_[id];
+  if (options_.repetition_penalty == 1.0F || options_.repeat_last_n == 0) return;
+  ++recent_[id];
+  if (options_.repeat_last_n < 0) return;
+  window_.push_back(id);
+  if (window_.size() <= static_cast<std::size_t>(options_.repeat_last_n)) return;
+  const auto oldest = recent_.find(window_.front());
+  if (--oldest->second == 0) recent_.erase(oldest);
+  window_.pop_front();
+}
+
+void Sampler::reset() {
+  random_.seed(options_.seed);
+  accepted_.clear();
+  recent_.clear();
+  window_.clear();
+}
+
+// The logits themselves where nothing changes them, so that they are not copied.
+std::span<const float> Sampler::adjusted(std::span<const float> logits) {
+  if (options_.logit_bias.empty() && accepted_.empty() && recent_.empty()) return logits;
+  changed_.assign(logits.begin(), logits.end());
+  for (const LogitBias& bias : options_.logit_bias) {
+    const auto id = static_cast<std::size_t>(bias.id);
+    // Not of NaN and +inf, which are errors that must stay seen.
+    if (id < changed_.size() && std::isfinite(changed_[id])) {
+      changed_[id] = bounded(changed_[id] + bias.bias);
+    }
+  }
+  penalise(changed_);
+  return changed_;
+}
+
+void Sampler::penalise(std::span<float> logits) const {
+  const auto is_penalised = [&](std::int32_t id) {
+    return id >= 0 && static_cast<std::size_t>(id) < logits.size() &&
+           std::isfinite(logits[static_cast<std::size_t>(id)]);
+  };
+  for (const auto& [id, count] : recent_) {
+    if (!is_penalised(id)) continue;
+    float& logit = logits[static_cast<std::size_t>(id)];
+    logit = bounded(logit <= 0.0F ? logit * options_.repetition_penalty
+                                  : logit / options_.repetition_penalty);
+  }
+  for (const auto& [id, count] : accepted_) {
+    if (!is_penalised(id)) continue;
+    float& logit = logits[static_cast<std::size_t>(id)];
+    logit = bounded(logit - (static_cast<float>(count) * options_.frequency_penalty +
+                             options_.presence_penalty));
+  }
+}
+
+// What top-k leaves of the tokens that the filter allows; greedy: the highest alone, at the front.
+Status Sampler::rank(std::span<const float> logits, TokenFilter* filter) {
+  const bool is_cut = options_.temperature <= 0.0F || options_.top_k > 0;
+  if (filter == nullptr || is_cut) {
+    MOE_RETURN_IF_ERROR(collect(logits));
+    keep_top_k();
+    if (filter == nullptr || may_keep(*filter)) return Status::ok();
+  }
+  if (logits.data() != changed_.data()) changed_.assign(logits.begin(), logits.end());
+  filter->mask(changed_);
+  MOE_RETURN_IF_ERROR(collect(changed_));
+  keep_top_k();
+  return Status::ok();
+}
+
+// Where all of the k highest are allowed, they are the k highest of those that are allowed.
+bool Sampler::may_keep(TokenFilter& filter) const {
+  return std::all_of(candidates_.begin(), candidates_.end(),
+                     [&](const Candidate& c) { return filter.allows(c.id); });
 }
 
 Status Sampler::collect(std::span<const float> logits) {
@@ -60,11 +174,48 @@ Status Sampler::collect(std::span<const float> logits) {
 }
 
 void Sampler::keep_top_k() {
+  if (options_.temperature <= 0.0F) {
+    candidates_ = {*std::min_element(candidates_.begin(), candidates_.end(), kRanksBefore)};
+    return;
+  }
   if (options_.top_k <= 0) return;
   const auto k = std::min(static_cast<std::size_t>(options_.top_k), candidates_.size());
   std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k),
                     candidates_.end(), kRanksBefore);
   candidates_.resize(k);
+}
+
+// Not a prefix of the ranking: what is nearly certain may go too.
+void Sampler::keep_typical() {
+  if (options_.typical_p >= 1.0F) return;
+  std::sort(candidates_.begin(), candidates_.end(), kRanksBefore);
+  const double highest = candidates_.front().logit;
+  double total = 0.0;
+  for (const Candidate& c : candidates_) total += std::exp(c.logit - highest);
+  const double log_total = std::log(total);
+  struct Typical {
+    double distance, probability;
+    Candidate candidate;
+  };
+  std::vector<Typical> order;
+  order.reserve(candidates_.size());
+  double entropy = 0.0;
+  for (const Candidate& c : candidates_) {
+    const double surprise = log_total - (c.logit - highest);
+    const double probability = std::exp(-surprise);
+    if (probability > 0.0) entropy += probability * surprise;
+    order.push_back({surprise, probability, c});
+  }
+  for (Typical& t : order) t.distance = std::abs(t.distance - entropy);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Typical& a, const Typical& b) { return a.distance < b.distance; });
+  candidates_.clear();
+  double sum = 0.0;
+  for (const Typical& t : order) {
+    candidates_.push_back(t.candidate);
+    sum += t.probability;
+    if (sum > double{options_.typical_p}) break;
+  }
 }
 
 // Both cuts keep a prefix of the ranking, so the shorter one wins whichever comes first; only

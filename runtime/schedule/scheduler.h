@@ -15,20 +15,10 @@
 #include "formats/base/status.h"
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
+#include "runtime/token_chances.h"
 #include "runtime/token_filter.h"
 
 namespace moepack {
-
-// How probable a token was, of the logits before the sampler changed them.
-struct TokenChance {
-  std::int32_t id = 0;
-  float logprob = 0;
-};
-
-struct TokenStep {
-  TokenChance token;
-  std::vector<TokenChance> top;  // as many as TextJob::top_logprobs, the most probable first
-};
 
 enum class TextEnd : std::uint8_t { kStopToken, kStopped, kLength, kContext, kCancelled, kError };
 
@@ -66,7 +56,7 @@ struct TextJob {
   std::vector<std::int32_t> stop_ids;
   SamplerOptions sampling;
   std::uint32_t choices = 1;  // sequences from the same prompt; seeds count up
-  std::optional<std::uint32_t> top_logprobs;
+  std::optional<std::uint32_t> top_logprobs;  // TokenStep::top has so many
   bool prompt_logprobs = false;
   // One for each choice, or null.
   std::function<std::unique_ptr<TokenFilter>()> make_filter;
@@ -89,7 +79,24 @@ class TextTicket {
   virtual void cancel() = 0;
 };
 
-struct SchedulerStats;
+// Counters since the start, and gauges.
+struct SchedulerStats {
+  std::uint64_t running = 0, waiting = 0;             // texts
+  std::uint64_t prompt_tokens = 0;                    // computed
+  std::uint64_t cached_tokens = 0;                    // of prompts, that were not computed
+  std::uint64_t decode_tokens = 0, decode_steps = 0;  // a step: one forward for all that decode
+  double prompt_seconds = 0, decode_seconds = 0;
+  std::uint64_t snapshots = 0, snapshot_bytes = 0, snapshot_restores = 0;
+  std::uint64_t kv_tokens = 0, kv_capacity = 0;  // of all slots
+  ExpertStoreStats experts;                      // as of the last step
+};
+
+struct SlotView {
+  std::uint32_t id = 0;
+  bool is_processing = false;
+  std::uint64_t prompt_tokens = 0, prompt_done = 0, cached_tokens = 0, decoded = 0;
+  std::int64_t remaining = -1;  // tokens; -1: no limit
+};
 
 class Scheduler {
  public:
@@ -99,6 +106,15 @@ class Scheduler {
   // Any thread. nullptr when the queue is full or the scheduler ends; else the listeners are told.
   virtual std::unique_ptr<TextTicket> submit(
       TextJob job, std::vector<std::shared_ptr<TextListener>> listeners) = 0;
+  // Any thread, without waiting for a step.
+  virtual SchedulerStats stats() const = 0;
+  virtual std::vector<SlotView> slots() const = 0;
+  // The state of a slot under SchedulerOptions::save_path, as a file of this plain name; they wait
+  // until the slot is idle, and give the tokens of the state. kUnsupported without a save_path,
+  // kInvalidArgument for another name or slot.
+  virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
+  virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
+  virtual Status erase_slot(std::uint32_t slot) = 0;
   // Takes nothing more; waits for what runs, at most so many seconds, then cancels the rest.
   virtual void finish(double grace_seconds) = 0;
 };

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 
+#include "runtime/token_chances.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {
@@ -188,6 +190,205 @@ TEST(Sampler, RefusesOptionsThatMeanNothing) {
   options.min_p = 1.5F;
   expect_error(Sampler::create(options, 3).status(), StatusCode::kInvalidArgument, {"min-p"});
   expect_error(Sampler::create({}, 0).status(), StatusCode::kInvalidArgument, {"no tokens"});
+}
+
+// Shares of the draws after ids 0, 0 and 3 were accepted, of logits 2 1 0 -1.
+std::map<std::int32_t, double> penalised_frequencies(const SamplerOptions& options) {
+  const std::vector<float> logits = {2, 1, 0, -1};
+  auto sampler = Sampler::create(options, logits.size());
+  EXPECT_OK(sampler);
+  for (const std::int32_t id : {0, 0, 3}) sampler.value().accept(id);
+  std::map<std::int32_t, double> shares;
+  for (int i = 0; i < 20000; ++i) shares[sampler.value().sample(logits).value()] += 1.0 / 20000;
+  return shares;
+}
+
+// Softmax of the changed logits by another program.
+TEST(Sampler, RepetitionDividesLogitsAboveZeroAndMultipliesThoseBelow) {
+  SamplerOptions options = kPlain;
+  options.repetition_penalty = 2.0F;  // 1 1 0 -2
+  const std::map<std::int32_t, double> all = {
+      {0, 0.4136220}, {1, 0.4136220}, {2, 0.1521630}, {3, 0.0205930}};
+  options.repeat_last_n = 64;
+  expect_shares(penalised_frequencies(options), all);
+  options.repeat_last_n = -1;
+  expect_shares(penalised_frequencies(options), all);
+  options.repeat_last_n = 1;  // 2 1 0 -2
+  expect_shares(penalised_frequencies(options),
+                {{0, 0.6572330}, {1, 0.2417825}, {2, 0.0889468}, {3, 0.0120376}});
+  options.repeat_last_n = 0;  // 2 1 0 -1
+  expect_shares(penalised_frequencies(options),
+                {{0, 0.6439143}, {1, 0.2368828}, {2, 0.0871443}, {3, 0.0320586}});
+}
+
+TEST(Sampler, FrequencyCountsAndPresenceDoesNot) {
+  SamplerOptions options = kPlain;
+  options.frequency_penalty = 0.5F;
+  options.presence_penalty = 0.25F;  // .75 1 0 -1.75
+  options.repeat_last_n = 1;         // is of the other penalty
+  expect_shares(penalised_frequencies(options),
+                {{0, 0.3523016}, {1, 0.4523642}, {2, 0.1664155}, {3, 0.0289187}});
+  options.frequency_penalty = 0.0F;
+  options.presence_penalty = -1.0F;  // 3 1 0 0
+  expect_shares(penalised_frequencies(options),
+                {{0, 0.8097760}, {1, 0.1095913}, {2, 0.0403164}, {3, 0.0403164}});
+}
+
+TEST(Sampler, ResetForgetsWhatWasAccepted) {
+  SamplerOptions options;
+  options.temperature = 0.0F;
+  options.presence_penalty = 2.0F;
+  options.repetition_penalty = 1.5F;
+  ASSERT_OK_AND_ASSIGN(Sampler sampler, Sampler::create(options, 2));
+  const std::vector<float> logits = {2, 1};
+  EXPECT_EQ(sampler.sample(logits).value(), 0);
+  sampler.accept(0);
+  EXPECT_EQ(sampler.sample(logits).value(), 1);
+  sampler.reset();
+  EXPECT_EQ(sampler.sample(logits).value(), 0);
+}
+
+TEST(Sampler, BiasesAreAddedAndBan) {
+  SamplerOptions options = kPlain;
+  options.logit_bias = {{2, -kInfinity}, {1, std::log(2.0F)}, {3, -100.0F}};
+  expect_shares(frequencies(options), {{0, 0.5}, {1, 0.5}});
+  // Two of one id, and a ban where greedy would go.
+  options.temperature = 0.0F;
+  options.logit_bias = {{2, -kInfinity}, {1, 1.0F}, {1, 1.0F}};
+  ASSERT_OK_AND_ASSIGN(Sampler sampler, Sampler::create(options, kLimit));
+  EXPECT_EQ(sampler.sample(kLogits).value(), 1);
+  // A bias does not hide a logit that is no number.
+  expect_error(sampler.sample(std::vector<float>{0, kNan, 0, 0}).status(), StatusCode::kCorrupt,
+               {"token 1"});
+  options.logit_bias = {{0, 3e38F}};
+  ASSERT_OK_AND_ASSIGN(Sampler high, Sampler::create(options, kLimit));
+  EXPECT_EQ(high.sample(std::vector<float>{3e38F, 0, 0, 0}).value(), 0);
+}
+
+// Of .7 .2 .06 .04 the entropy is .869, so that they are .512, .740, 1.944 and 2.350 away from it:
+// of .2 .5 .2 .1 the most probable is not the most typical one.
+TEST(Sampler, TypicalKeepsWhatIsAsSurprisingAsExpected) {
+  SamplerOptions options = kPlain;
+  options.typical_p = 0.5F;
+  const auto logs = [](std::vector<float> p) {
+    for (float& x : p) x = std::log(x);
+    return p;
+  };
+  expect_shares(frequencies(options, 20000, logs({.7F, .2F, .06F, .04F})), {{0, 1.0}});
+  options.typical_p = 0.75F;
+  expect_shares(frequencies(options, 20000, logs({.7F, .2F, .06F, .04F})),
+                {{0, 7.0 / 9}, {1, 2.0 / 9}});
+  // Entropy 1.221; distances .388, .528, .388 and 1.082.
+  options.typical_p = 0.35F;
+  expect_shares(frequencies(options, 20000, logs({.2F, .5F, .2F, .1F})), {{0, 0.5}, {2, 0.5}});
+}
+
+// Allows the ids it is given; says how often it was asked.
+class AllowedIds : public TokenFilter {
+ public:
+  explicit AllowedIds(std::set<std::int32_t> ids) : ids_(std::move(ids)) {}
+  bool is_active() const override { return true; }
+  bool allows(std::int32_t id) override { return ids_.count(id) > 0; }
+  void mask(std::span<float> logits) override {
+    ++masks;
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (!allows(static_cast<std::int32_t>(i))) logits[i] = -kInfinity;
+    }
+  }
+  void accept(std::int32_t) override {}
+  int masks = 0;
+
+ private:
+  std::set<std::int32_t> ids_;
+};
+
+TEST(Sampler, AFilterGivesWhatMaskedLogitsGive) {
+  std::mt19937 random(7);
+  int shortcuts = 0;
+  for (int round = 0; round < 300; ++round) {
+    SamplerOptions options;
+    options.seed = static_cast<std::uint64_t>(round);
+    options.temperature = round % 4 == 0 ? 0.0F : 1.5F;
+    options.top_k = std::vector<std::int32_t>{0, 1, 3, 40}[random() % 4];
+    options.typical_p = round % 5 == 0 ? 0.8F : 1.0F;
+    options.presence_penalty = round % 3 == 0 ? 1.0F : 0.0F;
+    std::vector<float> logits(20);
+    for (float& logit : logits) logit = static_cast<float>(random() % 1000) / 200.0F;
+    std::set<std::int32_t> ids;
+    for (std::int32_t id = 0; id < 20; ++id) {
+      if (random() % 8 != 0) ids.insert(id);
+    }
+    std::vector<float> masked = logits;
+    AllowedIds(ids).mask(masked);
+    AllowedIds filter(ids);
+    ASSERT_OK_AND_ASSIGN(Sampler a, Sampler::create(options, logits.size()));
+    ASSERT_OK_AND_ASSIGN(Sampler b, Sampler::create(options, logits.size()));
+    for (int i = 0; i < 20; ++i) {
+      const int masks = filter.masks;
+      const std::int32_t id = a.sample(logits, &filter).value();
+      ASSERT_EQ(id, b.sample(masked).value()) << round;
+      shortcuts += filter.masks == masks ? 1 : 0;
+      a.accept(id);
+      b.accept(id);
+    }
+  }
+  EXPECT_GT(shortcuts, 1000);
+}
+
+TEST(Sampler, LogitsStayAsTheyAre) {
+  SamplerOptions options;
+  options.presence_penalty = 1.0F;
+  ASSERT_OK_AND_ASSIGN(Sampler sampler, Sampler::create(options, kLimit));
+  sampler.accept(2);
+  AllowedIds filter({0});
+  const std::vector<float> logits = kLogits;
+  EXPECT_EQ(sampler.sample(logits, &filter).value(), 0);
+  EXPECT_EQ(logits, kLogits);
+}
+
+TEST(Sampler, RefusesPenaltiesAndBiasesThatMeanNothing) {
+  const auto refused = [](const SamplerOptions& options, const char* text) {
+    expect_error(Sampler::create(options, 3).status(), StatusCode::kInvalidArgument, {text});
+  };
+  refused({.typical_p = kNan}, "typical");
+  refused({.repetition_penalty = 0.0F}, "repetition");
+  refused({.repetition_penalty = kInfinity}, "repetition");
+  refused({.repeat_last_n = -2}, "-1");
+  refused({.frequency_penalty = kNan}, "frequency");
+  refused({.presence_penalty = kInfinity}, "presence");
+  refused({.logit_bias = {{3, 0.0F}}}, "token 3");
+  refused({.logit_bias = {{-1, 0.0F}}}, "token -1");
+  refused({.logit_bias = {{1, kInfinity}}}, "token 1");
+}
+
+// Logarithms by another program; the range is one where exp overflows.
+TEST(TokenChances, AreTheLogSoftmaxOfTheLogits) {
+  ASSERT_OK_AND_ASSIGN(const TokenStep step,
+                       token_chances(std::vector<float>{1, 3, 2, 3, -5}, 2, 3));
+  EXPECT_EQ(step.token.id, 2);
+  EXPECT_FLOAT_EQ(step.token.logprob, -1.9177098F);
+  ASSERT_EQ(step.top.size(), 3U);
+  EXPECT_EQ(step.top[0].id, 1);
+  EXPECT_EQ(step.top[1].id, 3);
+  EXPECT_EQ(step.top[2].id, 2);
+  EXPECT_FLOAT_EQ(step.top[0].logprob, -0.9177098F);
+  ASSERT_OK_AND_ASSIGN(const TokenStep large,
+                       token_chances(std::vector<float>{1e6F, -kInfinity, 1e6F}, 1, 9));
+  EXPECT_EQ(large.token.logprob, -kInfinity);
+  ASSERT_EQ(large.top.size(), 3U);
+  EXPECT_FLOAT_EQ(large.top[1].logprob, std::log(0.5F));
+  ASSERT_OK_AND_ASSIGN(const TokenStep alone, token_chances(std::vector<float>{4}, 0, 0));
+  EXPECT_EQ(alone.token.logprob, 0.0F);
+  EXPECT_TRUE(alone.top.empty());
+}
+
+TEST(TokenChances, RefusesWhatIsNoNumberAndNoId) {
+  expect_error(token_chances(std::vector<float>{0, kNan}, 0, 1).status(), StatusCode::kCorrupt,
+               {"token 1"});
+  expect_error(token_chances(std::vector<float>{0, 1}, 2, 1).status(), StatusCode::kInvalidArgument,
+               {"token 2"});
+  expect_error(token_chances(std::vector<float>{0, 1}, -1, 1).status(),
+               StatusCode::kInvalidArgument, {"token -1"});
 }
 
 }  // namespace
