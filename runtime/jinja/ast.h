@@ -35,9 +35,26 @@ struct Load {
 using Scope = std::vector<Load>;
 
 enum class Operation : std::uint8_t {
-  kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower,
-  kNegate, kPlus, kNot, kAnd, kOr,
-  kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,
+  kNegate,
+  kPlus,
+  kNot,
+  kAnd,
+  kOr,
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn,
 };
 
 struct CallArguments {
@@ -52,7 +69,8 @@ enum class ExpressionKind : std::uint8_t {
   kConstant,     // value
   kName,         // name, slot
   kAttributeOf,  // name.attribute as a target of `set`: name, slot, value (the attribute)
-  kTuple, kList, // items
+  kTuple,
+  kList,         // items
   kDict,         // key, value, key, value…
   kUnary,        // operand
   kBinary,       // left, right
@@ -81,17 +99,17 @@ struct Expression {
 };
 
 enum class StatementKind : std::uint8_t {
-  kText,        // text
-  kPrint,       // expressions
-  kSet,         // target, value
-  kSetBlock,    // target, value (filters or null), body
-  kFor,         // target, value, test, body, otherwise
-  kIf,          // branches, otherwise
-  kMacro,       // macro
-  kCallBlock,   // value (the call), macro (the body)
-  kGeneration,  // macro (the body)
-  kFilterBlock, // value (filters), body
-  kWith,        // expressions: target, value, target, value…; body
+  kText,         // text
+  kPrint,        // expressions
+  kSet,          // target, value
+  kSetBlock,     // target, value (filters or null), body
+  kFor,          // target, value, test, body, otherwise
+  kIf,           // branches, otherwise
+  kMacro,        // macro
+  kCallBlock,    // value (the call), macro (the body)
+  kGeneration,   // macro (the body)
+  kFilterBlock,  // value (filters), body
+  kWith,         // expressions: target, value, target, value…; body
   kBreak,
   kContinue,
 };

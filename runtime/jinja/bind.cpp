@@ -14,8 +14,7 @@ namespace {
 void note_expression(Symbols& symbols, const Expression* expression) {
   if (expression == nullptr) return;
   if (expression->kind == ExpressionKind::kName) return symbols.load(expression->name);
-  for_each_part(*expression,
-                [&](const Expression& part) { note_expression(symbols, &part); });
+  for_each_part(*expression, [&](const Expression& part) { note_expression(symbols, &part); });
 }
 
 void note_target(Symbols& symbols, const Expression& target, bool as_parameter) {
@@ -39,7 +38,8 @@ void note_condition(Symbols& symbols, const Statement& statement, std::size_t br
   Symbols others = symbols;
   Symbols otherwise = symbols;
   if (branch == 0) {
-    for (std::size_t i = 1; i < statement.branches.size(); ++i) note_condition(others, statement, i);
+    for (std::size_t i = 1; i < statement.branches.size(); ++i)
+      note_condition(others, statement, i);
     note_body(otherwise, statement.otherwise);
   }
   symbols.join({taken, others, otherwise});
@@ -55,18 +55,27 @@ void note_statement(Symbols& symbols, const Statement& statement) {
       note_expression(symbols, statement.value.get());
       note_target(symbols, *statement.target, false);
       break;
-    case StatementKind::kSetBlock: note_target(symbols, *statement.target, false); break;
-    case StatementKind::kIf: note_condition(symbols, statement, 0); break;
-    case StatementKind::kMacro: symbols.store(statement.macro->name); break;
+    case StatementKind::kSetBlock:
+      note_target(symbols, *statement.target, false);
+      break;
+    case StatementKind::kIf:
+      note_condition(symbols, statement, 0);
+      break;
+    case StatementKind::kMacro:
+      symbols.store(statement.macro->name);
+      break;
     case StatementKind::kFor:
     case StatementKind::kCallBlock:
-    case StatementKind::kFilterBlock: note_expression(symbols, statement.value.get()); break;
+    case StatementKind::kFilterBlock:
+      note_expression(symbols, statement.value.get());
+      break;
     case StatementKind::kWith:
       for (std::size_t i = 1; i < statement.expressions.size(); i += 2) {
         note_expression(symbols, statement.expressions[i].get());
       }
       break;
-    default: break;
+    default:
+      break;
   }
 }
 
@@ -136,7 +145,9 @@ void Binder::bind_expression(Symbols& symbols, Expression* expression, bool leni
   if (expression == nullptr) return;
   at_ = expression->at;
   switch (expression->kind) {
-    case ExpressionKind::kName: expression->slot = symbols.slot(expression->name); return;
+    case ExpressionKind::kName:
+      expression->slot = symbols.slot(expression->name);
+      return;
     case ExpressionKind::kFilter:
       if (!lenient && find_filter(expression->name) == nullptr) {
         fail("no filter named '" + expression->name + "'", ErrorKind::kSyntax);
@@ -147,11 +158,13 @@ void Binder::bind_expression(Symbols& symbols, Expression* expression, bool leni
         fail("no test named '" + expression->name + "'", ErrorKind::kSyntax);
       }
       break;
-    case ExpressionKind::kConditional: lenient = true; break;
-    default: break;
+    case ExpressionKind::kConditional:
+      lenient = true;
+      break;
+    default:
+      break;
   }
-  for_each_part(*expression,
-                [&](Expression& part) { bind_expression(symbols, &part, lenient); });
+  for_each_part(*expression, [&](Expression& part) { bind_expression(symbols, &part, lenient); });
 }
 
 void Binder::bind_target(Symbols& symbols, Expression& target) {
@@ -178,8 +191,12 @@ void Binder::bind_statement(Symbols& symbols, Statement& statement, bool lenient
       bind_expression(symbols, statement.value.get(), lenient);
       break;
     case StatementKind::kSetBlock:
-    case StatementKind::kFilterBlock: bind_inner_body(symbols, statement); break;
-    case StatementKind::kFor: bind_for(symbols, statement, lenient); break;
+    case StatementKind::kFilterBlock:
+      bind_inner_body(symbols, statement);
+      break;
+    case StatementKind::kFor:
+      bind_for(symbols, statement, lenient);
+      break;
     case StatementKind::kIf:
       for (Branch& branch : statement.branches) {
         bind_expression(symbols, branch.test.get(), true);
@@ -196,8 +213,11 @@ void Binder::bind_statement(Symbols& symbols, Statement& statement, bool lenient
       bind_macro(symbols, *statement.macro);
       bind_expression(symbols, statement.value.get(), lenient);
       break;
-    case StatementKind::kWith: bind_with(symbols, statement, lenient); break;
-    default: break;
+    case StatementKind::kWith:
+      bind_with(symbols, statement, lenient);
+      break;
+    default:
+      break;
   }
 }
 
@@ -245,8 +265,7 @@ void Binder::bind_for(Symbols& symbols, Statement& loop, bool lenient) {
     at_ = name.at;
     fail("cannot assign to the special variable 'loop' in a loop", ErrorKind::kSyntax);
   });
-  FunctionScope* function =
-      loop.recursive ? new_function(symbols.function()) : symbols.function();
+  FunctionScope* function = loop.recursive ? new_function(symbols.function()) : symbols.function();
   Symbols inner(&symbols, function);
   Symbols otherwise(&symbols, function);
   loop.uses_loop = loop.recursive || !UndeclaredNames({"loop"}).in(loop.body).empty();

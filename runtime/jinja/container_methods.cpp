@@ -37,8 +37,8 @@ class View final : public Object {
   }
   std::optional<std::size_t> length(Run&) override { return dict_->size(); }
   IteratorPtr iterate(Run&) override {
-    const auto next = [dict = dict_, kind = kind_, size = dict_->size(),
-                       at = std::size_t{0}](Run&, Value& value) mutable {
+    const auto next = [dict = dict_, kind = kind_, size = dict_->size(), at = std::size_t{0}](
+                          Run&, Value& value) mutable {
       if (dict->size() != size) fail("dictionary changed size during iteration");
       if (at >= size) return false;
       value = part(dict->entries()[at++], kind);
@@ -217,24 +217,25 @@ Value items_index(Run& run, const Value& self, Arguments& arguments) {
 
 using Entry = std::pair<std::string_view, Method>;
 constexpr std::array kDictMethods = {
-    Entry{"copy", dict_copy},   Entry{"get", dict_get},
+    Entry{"copy", dict_copy},
+    Entry{"get", dict_get},
     Entry{"items", view<ViewKind::kItems>},
     Entry{"keys", view<ViewKind::kKeys>},
-    Entry{"pop", dict_pop},     Entry{"update", dict_update},
+    Entry{"pop", dict_pop},
+    Entry{"update", dict_update},
     Entry{"values", view<ViewKind::kValues>},
 };
 constexpr std::array kListMethods = {
-    Entry{"append", list_append},   Entry{"clear", list_clear}, Entry{"copy", list_copy},
-    Entry{"count", items_count},    Entry{"extend", list_extend},
-    Entry{"index", items_index},    Entry{"insert", list_insert}, Entry{"pop", list_pop},
-    Entry{"reverse", list_reverse},
+    Entry{"append", list_append}, Entry{"clear", list_clear},   Entry{"copy", list_copy},
+    Entry{"count", items_count},  Entry{"extend", list_extend}, Entry{"index", items_index},
+    Entry{"insert", list_insert}, Entry{"pop", list_pop},       Entry{"reverse", list_reverse},
 };
 constexpr std::array kTupleMethods = {Entry{"count", items_count}, Entry{"index", items_index}};
 
 template <typename Table>
 Method find_in(const Table& table, std::string_view name) {
-  const auto* const found =
-      std::find_if(table.begin(), table.end(), [&](const Entry& entry) { return entry.first == name; });
+  const auto* const found = std::find_if(table.begin(), table.end(),
+                                         [&](const Entry& entry) { return entry.first == name; });
   return found == table.end() ? nullptr : found->second;
 }
 

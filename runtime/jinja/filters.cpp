@@ -40,8 +40,8 @@ Change change_of(const Arguments& arguments) {
   if (arguments.positional.empty() && attribute != arguments.keywords.end()) {
     const Bound bound("map", arguments, {"attribute", "default"});
     const Value* absent = bound.given(1);
-    return [path = ItemPath(bound.given(0)),
-            other = absent == nullptr ? Value(None{}) : *absent](Run& run, const Value& item) {
+    return [path = ItemPath(bound.given(0)), other = absent == nullptr ? Value(None{}) : *absent](
+               Run& run, const Value& item) {
       return path.of(run, item, other.is_none() ? nullptr : &other);
     };
   }
@@ -54,17 +54,17 @@ Change change_of(const Arguments& arguments) {
 }
 
 Value map(Run&, const Value& value, Arguments& arguments) {
-  return make_iterator([value, arguments, change = Change(), under = IteratorPtr()](
-                           Run& run, Value& item) mutable {
-    if (under == nullptr) {
-      if (!truth(run, value)) return false;
-      change = change_of(arguments);
-      under = iterate(run, value);
-    }
-    if (!under->next(run, item)) return false;
-    item = change(run, item);
-    return true;
-  });
+  return make_iterator(
+      [value, arguments, change = Change(), under = IteratorPtr()](Run& run, Value& item) mutable {
+        if (under == nullptr) {
+          if (!truth(run, value)) return false;
+          change = change_of(arguments);
+          under = iterate(run, value);
+        }
+        if (!under->next(run, item)) return false;
+        item = change(run, item);
+        return true;
+      });
 }
 
 using Condition = std::function<bool(Run&, const Value&)>;
@@ -82,8 +82,8 @@ Condition condition_of(const Arguments& arguments, bool by_attribute) {
   if (arguments.positional.size() <= used) {
     return [looked](Run& run, const Value& item) { return truth(run, looked(run, item)); };
   }
-  return [looked, name = arguments.positional[used],
-          rest = without_first(arguments, used + 1)](Run& run, const Value& item) {
+  return [looked, name = arguments.positional[used], rest = without_first(arguments, used + 1)](
+             Run& run, const Value& item) {
     const Value of = looked(run, item);
     Arguments given = rest;
     return named(name, find_test, "test")(run, of, given);
@@ -153,9 +153,8 @@ ItemPath::ItemPath(const Value* attribute) {
   for (;;) {
     const std::size_t end = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, end);
-    const bool number = !part.empty() && std::all_of(part.begin(), part.end(), [](char c) {
-      return c >= '0' && c <= '9';
-    });
+    const bool number = !part.empty() && std::all_of(part.begin(), part.end(),
+                                                     [](char c) { return c >= '0' && c <= '9'; });
     parts_.push_back(number ? Value(parse_integer(part, 10)) : Value::text(part));
     if (end == rest.size()) return;
     rest.remove_prefix(end + 1);

@@ -230,9 +230,7 @@ Value batch(Run&, const Value& value, Arguments& arguments) {
     std::vector<Value> held;
     Value item;
     bool more = true;
-    const auto full = [&] {
-      return equal(run, Value::size(held.size()), size) && !held.empty();
-    };
+    const auto full = [&] { return equal(run, Value::size(held.size()), size) && !held.empty(); };
     while (!full() && (more = under->next(run, item))) {
       run.charge_items(1);
       held.push_back(item);
@@ -251,8 +249,7 @@ Value batch(Run&, const Value& value, Arguments& arguments) {
   });
 }
 
-std::vector<Value> slices_of(Run& run, const Value& value, const Value& slices,
-                             const Value& fill) {
+std::vector<Value> slices_of(Run& run, const Value& value, const Value& slices, const Value& fill) {
   const std::vector<Value> all = to_vector(run, value);
   need_defined(slices);
   if (!slices.index()) fail("slice wants an integer");
@@ -279,8 +276,8 @@ Value slice(Run&, const Value& value, Arguments& arguments) {
   const Bound bound("slice", arguments, {"slices", "fill_with"}, 1);
   const Value slices = *bound[0];
   const Value fill = bound[1] == nullptr ? Value(None{}) : *bound[1];
-  return make_iterator([=, parts = std::optional<std::vector<Value>>(),
-                        at = std::size_t{0}](Run& run, Value& item) mutable {
+  return make_iterator([=, parts = std::optional<std::vector<Value>>(), at = std::size_t{0}](
+                           Run& run, Value& item) mutable {
     if (!parts) parts = slices_of(run, value, slices, fill);
     if (at >= parts->size()) return false;
     item = (*parts)[at++];
@@ -326,9 +323,8 @@ Value groupby(Run& run, const Value& value, Arguments& arguments) {
     const Value key = path.of(run, item, absent);
     keyed.emplace_back(exact ? key : without_case(run, key), std::move(item));
   }
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    return less(run, a.first, b.first);
-  });
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [&](const auto& a, const auto& b) { return less(run, a.first, b.first); });
   std::vector<Value> groups;
   for (std::size_t begin = 0; begin < keyed.size();) {
     std::vector<Value> members;

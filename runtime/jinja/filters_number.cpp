@@ -63,8 +63,11 @@ Value absolute(Run& run, const Value& value, Arguments& arguments) {
 double round_decimal(double value, std::int64_t digits) {
   if (!std::isfinite(value)) return value;
   if (digits > 323) return value;
-  if (digits >= 0) return std::strtod(
-      ((std::signbit(value) ? "-" : "") + format_real(std::fabs(value), 'f', digits, false)).c_str(), nullptr);
+  if (digits >= 0)
+    return std::strtod(
+        ((std::signbit(value) ? "-" : "") + format_real(std::fabs(value), 'f', digits, false))
+            .c_str(),
+        nullptr);
   const double scale = std::pow(10.0, static_cast<double>(-digits));
   return std::isinf(scale) ? std::copysign(0.0, value) : std::nearbyint(value / scale) * scale;
 }
@@ -91,9 +94,9 @@ Value round_number(Run& run, const Value& value, Arguments& arguments) {
   const Value scaled = binary(run, Operation::kMultiply, value, scale);
   const double real = scaled.index() ? static_cast<double>(*scaled.index()) : *scaled.as<double>();
   if (!std::isfinite(real)) fail("cannot round what is not finite");
-  const Value rounded = scaled.index() ? Value(*scaled.index())
-                                       : Value(truncate_float(method == "ceil" ? std::ceil(real)
-                                                                               : std::floor(real)));
+  const Value rounded =
+      scaled.index() ? Value(*scaled.index())
+                     : Value(truncate_float(method == "ceil" ? std::ceil(real) : std::floor(real)));
   return binary(run, Operation::kDivide, rounded, scale);
 }
 
@@ -101,7 +104,8 @@ Value filesizeformat(Run&, const Value& value, Arguments& arguments) {
   const Bound bound("filesizeformat", arguments, {"binary"});
   const auto bytes = to_float(value);
   if (!bytes) fail("filesizeformat wants a number");
-  const bool binary_units = bound[0] != nullptr && bound[0]->as<bool>() != nullptr && *bound[0]->as<bool>();
+  const bool binary_units =
+      bound[0] != nullptr && bound[0]->as<bool>() != nullptr && *bound[0]->as<bool>();
   const double base = binary_units ? 1024 : 1000;
   if (*bytes == 1) return Value::text("1 Byte");
   if (*bytes < base) return Value::text(write_integer(truncate_float(*bytes)) + " Bytes");
@@ -116,8 +120,9 @@ Value filesizeformat(Run&, const Value& value, Arguments& arguments) {
 
 using Entry = std::pair<std::string_view, Filter>;
 constexpr std::array kFilters = {
-    Entry{"abs", absolute}, Entry{"filesizeformat", filesizeformat}, Entry{"float", to_real},
-    Entry{"int", to_int},   Entry{"round", round_number},
+    Entry{"abs", absolute},       Entry{"filesizeformat", filesizeformat},
+    Entry{"float", to_real},      Entry{"int", to_int},
+    Entry{"round", round_number},
 };
 
 }  // namespace

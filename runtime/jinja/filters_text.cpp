@@ -202,10 +202,12 @@ Value tojson(Run& run, const Value& value, Arguments& arguments) {
   style.sort_keys = bound.flag(run, 3);
   if (const Value* indent = bound.given(1)) {
     style.item_separator = ",";
-    style.indent = indent->text_or_null() != nullptr
-                       ? indent->text_or_null()->bytes
-                       : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(
-                                         need_index(*indent), 0, 1024)), ' ');
+    style.indent =
+        indent->text_or_null() != nullptr
+            ? indent->text_or_null()->bytes
+            : std::string(
+                  static_cast<std::size_t>(std::clamp<std::int64_t>(need_index(*indent), 0, 1024)),
+                  ' ');
   }
   const Value* separators = bound.given(2);
   if (separators != nullptr && truth(run, *separators)) read_separators(*separators, style);

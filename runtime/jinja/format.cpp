@@ -64,10 +64,11 @@ Value PercentFormat::write() {
     if (mark == text_.bytes.size()) break;
     field();
   }
-  const bool mapping = !is_tuple_ && value_.text_or_null() == nullptr &&
-                       (value_.dict_or_null() != nullptr || value_.list_or_null() != nullptr ||
-                        value_.is_undefined() ||
-                        (value_.object_or_null() != nullptr && value_.object_or_null()->has_items()));
+  const bool mapping =
+      !is_tuple_ && value_.text_or_null() == nullptr &&
+      (value_.dict_or_null() != nullptr || value_.list_or_null() != nullptr ||
+       value_.is_undefined() ||
+       (value_.object_or_null() != nullptr && value_.object_or_null()->has_items()));
   if (used_ < values_.size() && !named_ && !mapping) {
     fail("not all arguments converted during string formatting");
   }
@@ -109,12 +110,18 @@ void PercentFormat::field() {
   bool left = false;
   for (; at_ < bytes.size(); ++at_) {
     const char flag = bytes[at_];
-    if (flag == '-') left = true;
-    else if (flag == '+') spec.sign = '+';
-    else if (flag == ' ') spec.sign = spec.sign == '+' ? '+' : ' ';
-    else if (flag == '#') spec.alternate = true;
-    else if (flag == '0') zero = true;
-    else break;
+    if (flag == '-')
+      left = true;
+    else if (flag == '+')
+      spec.sign = '+';
+    else if (flag == ' ')
+      spec.sign = spec.sign == '+' ? '+' : ' ';
+    else if (flag == '#')
+      spec.alternate = true;
+    else if (flag == '0')
+      zero = true;
+    else
+      break;
   }
   spec.width = count();
   if (spec.width < 0) {
@@ -160,8 +167,8 @@ void PercentFormat::add(const Value& value, FormatSpec& spec) {
         spec.fill = " ";
       }
       const auto size = static_cast<std::int64_t>(text->characters);
-      const auto kept = static_cast<std::size_t>(
-          spec.precision < 0 ? size : std::min(spec.precision, size));
+      const auto kept =
+          static_cast<std::size_t>(spec.precision < 0 ? size : std::min(spec.precision, size));
       return add_padded(run_, out_, *slice_bytes(run_, text, 0, byte_offset(*text, kept)), spec,
                         '>');
     }
@@ -184,7 +191,8 @@ void PercentFormat::add(const Value& value, FormatSpec& spec) {
     case 'u':
     case 'x':
     case 'X':
-    case 'o': return add_whole(value, spec);
+    case 'o':
+      return add_whole(value, spec);
     case 'e':
     case 'E':
     case 'f':
@@ -199,7 +207,8 @@ void PercentFormat::add(const Value& value, FormatSpec& spec) {
       const Value real(index ? static_cast<double>(*index) : *value.as<double>());
       return add_formatted(run_, out_, real, spec);
     }
-    default: fail(std::string("unsupported format character '") + spec.kind + "'");
+    default:
+      fail(std::string("unsupported format character '") + spec.kind + "'");
   }
 }
 
@@ -291,8 +300,8 @@ Value BraceFormat::named(std::string_view first) {
   } else {
     if (next_ > 0) fail("cannot switch from automatic field numbering to manual");
     next_ = -1;
-    index = static_cast<std::int64_t>(std::min<Integer>(
-        first.size() > 9 ? 1 << 30 : parse_integer(first, 10), 1 << 30));
+    index = static_cast<std::int64_t>(
+        std::min<Integer>(first.size() > 9 ? 1 << 30 : parse_integer(first, 10), 1 << 30));
   }
   if (index >= static_cast<std::int64_t>(arguments_.positional.size())) {
     fail("Replacement index " + std::to_string(index) + " out of range");

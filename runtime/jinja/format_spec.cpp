@@ -32,7 +32,8 @@ bool take_count(std::string_view& text, std::int64_t& count) {
 }
 
 std::string grouped(const std::string& digits, const FormatSpec& spec, std::size_t group) {
-  const std::size_t whole = std::min(digits.find_first_not_of("0123456789abcdefABCDEF"), digits.size());
+  const std::size_t whole =
+      std::min(digits.find_first_not_of("0123456789abcdefABCDEF"), digits.size());
   std::string out;
   for (std::size_t i = 0; i < whole; ++i) {
     if (i > 0 && (whole - i) % group == 0) out += spec.group;
@@ -91,8 +92,10 @@ void add_real(Run& run, TextBuilder& out, double value, const FormatSpec& spec) 
   } else if (spec.kind == 0) {
     digits = format_real(magnitude, 'g', std::max<std::int64_t>(spec.precision, 1), false);
     const bool plain = digits.find_first_not_of("0123456789") == std::string::npos;
-    if (plain && static_cast<std::int64_t>(digits.size()) >= std::max<std::int64_t>(spec.precision, 1)) {
-      std::string shown = format_real(magnitude, 'e', std::max<std::int64_t>(spec.precision, 1) - 1, false);
+    if (plain &&
+        static_cast<std::int64_t>(digits.size()) >= std::max<std::int64_t>(spec.precision, 1)) {
+      std::string shown =
+          format_real(magnitude, 'e', std::max<std::int64_t>(spec.precision, 1) - 1, false);
       const std::size_t mark = shown.find('e');
       std::string mantissa = shown.substr(0, mark);
       if (mantissa.find('.') != std::string::npos) {
@@ -151,8 +154,12 @@ std::string format_real(double magnitude, char kind, std::int64_t precision, boo
   if (std::isinf(magnitude)) return std::string(upper ? "INF" : "inf") + (kind == '%' ? "%" : "");
   const bool percent = kind == '%';
   if (percent) magnitude *= 100;
-  const char form[] = {'%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : 'l',
-                       alternate ? 'l' : (percent ? 'f' : kind), alternate ? (percent ? 'f' : kind) : '\0',
+  const char form[] = {'%',
+                       alternate ? '#' : '.',
+                       alternate ? '.' : '*',
+                       alternate ? '*' : 'l',
+                       alternate ? 'l' : (percent ? 'f' : kind),
+                       alternate ? (percent ? 'f' : kind) : '\0',
                        '\0'};
   std::array<char, kMaxFormatDigits + 400> buffer{};
   const int digits = static_cast<int>(precision < 0 ? 6 : precision);

@@ -215,9 +215,7 @@ Value strftime_now(Run& run, Arguments& arguments) {
   return Value::text(std::string_view(text).substr(0, size - 1));
 }
 
-Value lipsum(Run&, Arguments&) {
-  fail("lipsum() is not supported", ErrorKind::kUnsupported);
-}
+Value lipsum(Run&, Arguments&) { fail("lipsum() is not supported", ErrorKind::kUnsupported); }
 
 }  // namespace
 

@@ -76,10 +76,17 @@ void Interpreter::enter(const Scope& scope, Frame& frame) {
   for (const Load& load : scope) {
     Value& target = frame.activation->variables[load.target];
     switch (load.kind) {
-      case Load::Kind::kParameter: break;
-      case Load::Kind::kResolve: target = resolve(load.name); break;
-      case Load::Kind::kAlias: target = variable(frame, load.source); break;
-      case Load::Kind::kMissing: target = Value(); break;
+      case Load::Kind::kParameter:
+        break;
+      case Load::Kind::kResolve:
+        target = resolve(load.name);
+        break;
+      case Load::Kind::kAlias:
+        target = variable(frame, load.source);
+        break;
+      case Load::Kind::kMissing:
+        target = Value();
+        break;
     }
   }
 }
@@ -101,11 +108,18 @@ Interpreter::Flow Interpreter::run_statement(Frame& frame, const Statement& stat
   run_.at = statement.at;
   run_.charge(1);
   switch (statement.kind) {
-    case StatementKind::kText: frame.out->add(*statement.text); break;
-    case StatementKind::kPrint: print(frame, statement); break;
-    case StatementKind::kSet: run_set(frame, statement); break;
+    case StatementKind::kText:
+      frame.out->add(*statement.text);
+      break;
+    case StatementKind::kPrint:
+      print(frame, statement);
+      break;
+    case StatementKind::kSet:
+      run_set(frame, statement);
+      break;
     case StatementKind::kSetBlock:
-    case StatementKind::kFilterBlock: return run_captured(frame, statement);
+    case StatementKind::kFilterBlock:
+      return run_captured(frame, statement);
     case StatementKind::kFor:
       if (!statement.recursive) {
         const Value items = evaluate(frame, *statement.value);
@@ -115,19 +129,25 @@ Interpreter::Flow Interpreter::run_statement(Frame& frame, const Statement& stat
         frame.out->add(*run_recursive_loop(statement, frame.activation, items, 0));
       }
       break;
-    case StatementKind::kIf: return run_if(frame, statement);
+    case StatementKind::kIf:
+      return run_if(frame, statement);
     case StatementKind::kMacro:
       variable(frame, statement.caller_slot) = make_macro(*statement.macro, frame.activation);
       break;
-    case StatementKind::kCallBlock: run_call_block(frame, statement); break;
+    case StatementKind::kCallBlock:
+      run_call_block(frame, statement);
+      break;
     case StatementKind::kGeneration: {
       Arguments none;
       frame.out->add(*run_macro(*statement.macro, frame.activation, none));
       break;
     }
-    case StatementKind::kWith: return run_with(frame, statement);
-    case StatementKind::kBreak: return Flow::kBreak;
-    case StatementKind::kContinue: return Flow::kContinue;
+    case StatementKind::kWith:
+      return run_with(frame, statement);
+    case StatementKind::kBreak:
+      return Flow::kBreak;
+    case StatementKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNext;
 }
@@ -244,8 +264,8 @@ Interpreter::Flow Interpreter::run_for(Frame& frame, const Statement& loop, cons
   std::shared_ptr<Loop> object;
   IteratorPtr plain;
   if (loop.uses_loop) {
-    object = std::make_shared<Loop>(run_, *this, kept, loop.recursive ? &loop : nullptr, outer,
-                                    depth);
+    object =
+        std::make_shared<Loop>(run_, *this, kept, loop.recursive ? &loop : nullptr, outer, depth);
     run_.keep(frame.activation);
   } else {
     plain = iterate(run_, kept);
@@ -333,9 +353,10 @@ TextPtr Interpreter::run_macro(const MacroBody& macro, const ActivationPtr& oute
     Value& parameter = variable(frame, macro.parameters[i]->slot);
     if (!is_missing(parameter)) continue;
     const std::size_t plain = count - macro.defaults.size();
-    parameter = i < plain ? Value::undefined("parameter '" + macro.parameters[i]->name +
-                                             "' was not provided")
-                          : evaluate(frame, *macro.defaults[i - plain]);
+    parameter =
+        i < plain
+            ? Value::undefined("parameter '" + macro.parameters[i]->name + "' was not provided")
+            : evaluate(frame, *macro.defaults[i - plain]);
   }
   run_body(frame, macro.body);
   run_.at = called_at;

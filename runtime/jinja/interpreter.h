@@ -33,8 +33,8 @@ class Interpreter {
   TextPtr render(const Tree& tree);
 
   // The text of a loop marked recursive, over other items.
-  TextPtr run_recursive_loop(const Statement& loop, const ActivationPtr& outer,
-                             const Value& items, std::size_t depth);
+  TextPtr run_recursive_loop(const Statement& loop, const ActivationPtr& outer, const Value& items,
+                             std::size_t depth);
   TextPtr run_macro(const MacroBody& macro, const ActivationPtr& outer, Arguments& arguments);
 
  private:

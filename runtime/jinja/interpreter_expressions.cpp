@@ -16,19 +16,26 @@ Value Interpreter::evaluate(Frame& frame, const Expression& expression) {
 Value Interpreter::evaluate_plain(Frame& frame, const Expression& expression) {
   const auto part = [&](std::size_t i) { return evaluate(frame, *expression.parts[i]); };
   switch (expression.kind) {
-    case ExpressionKind::kConstant: return expression.value;
-    case ExpressionKind::kName: return evaluate_name(frame, expression);
+    case ExpressionKind::kConstant:
+      return expression.value;
+    case ExpressionKind::kName:
+      return evaluate_name(frame, expression);
     case ExpressionKind::kTuple:
-    case ExpressionKind::kList: return evaluate_items(frame, expression);
-    case ExpressionKind::kDict: return evaluate_dict(frame, expression);
+    case ExpressionKind::kList:
+      return evaluate_items(frame, expression);
+    case ExpressionKind::kDict:
+      return evaluate_dict(frame, expression);
     case ExpressionKind::kUnary: {
       const Value value = part(0);
       run_.at = expression.at;
       return unary(run_, expression.operation, value);
     }
-    case ExpressionKind::kBinary: return evaluate_binary(frame, expression);
-    case ExpressionKind::kCompare: return evaluate_compare(frame, expression);
-    case ExpressionKind::kConcat: return evaluate_concat(frame, expression);
+    case ExpressionKind::kBinary:
+      return evaluate_binary(frame, expression);
+    case ExpressionKind::kCompare:
+      return evaluate_compare(frame, expression);
+    case ExpressionKind::kConcat:
+      return evaluate_concat(frame, expression);
     case ExpressionKind::kConditional:
       if (truth(run_, part(0))) return part(1);
       if (expression.parts[2] != nullptr) return part(2);
@@ -44,11 +51,16 @@ Value Interpreter::evaluate_plain(Frame& frame, const Expression& expression) {
       run_.at = expression.at;
       return get_item(run_, of, key);
     }
-    case ExpressionKind::kSlice: return evaluate_slice(frame, expression);
-    case ExpressionKind::kCall: return evaluate_call(frame, expression, nullptr);
-    case ExpressionKind::kFilter: return evaluate_filter(frame, expression);
-    case ExpressionKind::kTest: return evaluate_test(frame, expression);
-    default: fail("this cannot be evaluated", ErrorKind::kSyntax);
+    case ExpressionKind::kSlice:
+      return evaluate_slice(frame, expression);
+    case ExpressionKind::kCall:
+      return evaluate_call(frame, expression, nullptr);
+    case ExpressionKind::kFilter:
+      return evaluate_filter(frame, expression);
+    case ExpressionKind::kTest:
+      return evaluate_test(frame, expression);
+    default:
+      fail("this cannot be evaluated", ErrorKind::kSyntax);
   }
 }
 
@@ -126,8 +138,8 @@ Value Interpreter::evaluate_slice(Frame& frame, const Expression& expression) {
 
 Value Interpreter::evaluate_filter(Frame& frame, const Expression& expression) {
   const Filter filter = find_filter(expression.name);
-  const Value operand = expression.parts[0] == nullptr ? Value(frame.block)
-                                                       : evaluate(frame, *expression.parts[0]);
+  const Value operand =
+      expression.parts[0] == nullptr ? Value(frame.block) : evaluate(frame, *expression.parts[0]);
   Arguments arguments = evaluate_arguments(frame, *expression.arguments);
   run_.at = expression.at;
   if (filter == nullptr) fail("no filter named '" + expression.name + "'");

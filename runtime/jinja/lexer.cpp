@@ -312,8 +312,8 @@ bool Lexer::take_number() {
     const std::size_t digits = base == 10 ? pos_ : pos_ + 2;
     const std::size_t skip =
         base != 10 && digits < text.size() && text[digits] == '_' ? digits + 1 : digits;
-    end = base == 10 && text[pos_] == '0' ? digits_end(text, pos_, 1)
-                                          : digits_end(text, skip, base);
+    end =
+        base == 10 && text[pos_] == '0' ? digits_end(text, pos_, 1) : digits_end(text, skip, base);
     if (base != 10 && end == skip) {  // "0x" alone is a zero and a name
       base = 10;
       end = pos_ + 1;
@@ -369,7 +369,8 @@ char32_t take_hex(std::string_view text, std::size_t& at, std::size_t digits) {
   char32_t value = 0;
   const char* const begin = text.data() + at;
   const char* const end = begin + std::min(digits, text.size() - at);
-  const auto [stop, error] = std::from_chars(begin, end, reinterpret_cast<std::uint32_t&>(value), 16);
+  const auto [stop, error] =
+      std::from_chars(begin, end, reinterpret_cast<std::uint32_t&>(value), 16);
   if (error != std::errc() || stop != begin + digits) {
     fail("truncated escape in a string", ErrorKind::kSyntax);
   }
@@ -410,9 +411,7 @@ void unescape(std::string_view text, std::size_t& at, std::string& out) {
     // jinja2 writes such a character as an escape first, whose backslash this one swallows.
     const char32_t character = take_character(text, at);
     std::array<char, 16> name{};
-    const char* const form = character < 0x100     ? "x%02x"
-                             : character < 0x10000 ? "u%04x"
-                                                   : "U%08x";
+    const char* const form = character < 0x100 ? "x%02x" : character < 0x10000 ? "u%04x" : "U%08x";
     std::snprintf(name.data(), name.size(), form, static_cast<unsigned>(character));
     out += name.data();
   }

@@ -1,6 +1,6 @@
-#include "runtime/jinja/interpreter.h"
 #include "runtime/jinja/arguments.h"
 #include "runtime/jinja/builtin.h"
+#include "runtime/jinja/interpreter.h"
 #include "runtime/jinja/numbers.h"
 
 namespace moepack::jinja {

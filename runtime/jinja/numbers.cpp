@@ -11,9 +11,7 @@
 namespace moepack::jinja {
 namespace {
 
-[[noreturn]] void fail_big() {
-  fail("an integer beyond 128 bits", ErrorKind::kLimit);
-}
+[[noreturn]] void fail_big() { fail("an integer beyond 128 bits", ErrorKind::kLimit); }
 
 int digit_value(char byte) {
   if (byte >= '0' && byte <= '9') return byte - '0';
@@ -98,7 +96,8 @@ std::optional<Integer> read_integer(std::string_view text, int base) {
 std::optional<double> read_float(std::string_view text) {
   text = strip_blanks(text);
   std::string lower;
-  for (const char byte : text) lower += static_cast<char>(byte >= 'A' && byte <= 'Z' ? byte | 0x20 : byte);
+  for (const char byte : text)
+    lower += static_cast<char>(byte >= 'A' && byte <= 'Z' ? byte | 0x20 : byte);
   std::string_view name = lower;
   const bool negative = name.starts_with("-");
   if (!name.empty() && (name[0] == '-' || name[0] == '+')) name.remove_prefix(1);

@@ -18,17 +18,28 @@ namespace {
 
 std::string_view symbol_of(Operation operation) {
   switch (operation) {
-    case Operation::kAdd: return "+";
-    case Operation::kSubtract: return "-";
-    case Operation::kMultiply: return "*";
-    case Operation::kDivide: return "/";
-    case Operation::kFloorDivide: return "//";
-    case Operation::kModulo: return "%";
-    case Operation::kPower: return "**";
-    case Operation::kLess: return "<";
-    case Operation::kLessEqual: return "<=";
-    case Operation::kGreater: return ">";
-    default: return ">=";
+    case Operation::kAdd:
+      return "+";
+    case Operation::kSubtract:
+      return "-";
+    case Operation::kMultiply:
+      return "*";
+    case Operation::kDivide:
+      return "/";
+    case Operation::kFloorDivide:
+      return "//";
+    case Operation::kModulo:
+      return "%";
+    case Operation::kPower:
+      return "**";
+    case Operation::kLess:
+      return "<";
+    case Operation::kLessEqual:
+      return "<=";
+    case Operation::kGreater:
+      return ">";
+    default:
+      return ">=";
   }
 }
 
@@ -61,12 +72,18 @@ Value integer_power(Integer a, Integer b) {
 
 Value integer_operation(Operation operation, Integer a, Integer b) {
   switch (operation) {
-    case Operation::kAdd: return Value(add_integers(a, b));
-    case Operation::kSubtract: return Value(subtract_integers(a, b));
-    case Operation::kMultiply: return Value(multiply_integers(a, b));
-    case Operation::kFloorDivide: return Value(floor_divide(a, b));
-    case Operation::kModulo: return Value(floor_modulo(a, b));
-    case Operation::kPower: return integer_power(a, b);
+    case Operation::kAdd:
+      return Value(add_integers(a, b));
+    case Operation::kSubtract:
+      return Value(subtract_integers(a, b));
+    case Operation::kMultiply:
+      return Value(multiply_integers(a, b));
+    case Operation::kFloorDivide:
+      return Value(floor_divide(a, b));
+    case Operation::kModulo:
+      return Value(floor_modulo(a, b));
+    case Operation::kPower:
+      return integer_power(a, b);
     default:
       if (b == 0) fail("division by zero");
       return Value(static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
@@ -75,12 +92,18 @@ Value integer_operation(Operation operation, Integer a, Integer b) {
 
 Value float_operation(Operation operation, double a, double b) {
   switch (operation) {
-    case Operation::kAdd: return Value(a + b);
-    case Operation::kSubtract: return Value(a - b);
-    case Operation::kMultiply: return Value(a * b);
-    case Operation::kFloorDivide: return Value(float_floor_divide(a, b));
-    case Operation::kModulo: return Value(float_modulo(a, b));
-    case Operation::kPower: return Value(float_power(a, b));
+    case Operation::kAdd:
+      return Value(a + b);
+    case Operation::kSubtract:
+      return Value(a - b);
+    case Operation::kMultiply:
+      return Value(a * b);
+    case Operation::kFloorDivide:
+      return Value(float_floor_divide(a, b));
+    case Operation::kModulo:
+      return Value(float_modulo(a, b));
+    case Operation::kPower:
+      return Value(float_power(a, b));
     default:
       if (b == 0.0) fail("float division by zero");
       return Value(a / b);
@@ -160,7 +183,8 @@ bool ordered(Run& run, const Value& a, const Value& b, bool or_equal, Operation 
   const auto x = real_of(a);
   const auto y = real_of(b);
   if (x && y) {
-    if (a.index() && b.index()) return or_equal ? *a.index() <= *b.index() : *a.index() < *b.index();
+    if (a.index() && b.index())
+      return or_equal ? *a.index() <= *b.index() : *a.index() < *b.index();
     return or_equal ? *x <= *y : *x < *y;
   }
   const bool texts = a.text_or_null() != nullptr && b.text_or_null() != nullptr;
@@ -221,14 +245,22 @@ bool less(Run& run, const Value& a, const Value& b) {
 
 bool compare(Run& run, Operation operation, const Value& a, const Value& b) {
   switch (operation) {
-    case Operation::kEqual: return equal(run, a, b);
-    case Operation::kNotEqual: return !equal(run, a, b);
-    case Operation::kLess: return ordered(run, a, b, false, operation);
-    case Operation::kLessEqual: return ordered(run, a, b, true, operation);
-    case Operation::kGreater: return ordered(run, b, a, false, operation);
-    case Operation::kGreaterEqual: return ordered(run, b, a, true, operation);
-    case Operation::kNotIn: return !contains(run, b, a);
-    default: return contains(run, b, a);
+    case Operation::kEqual:
+      return equal(run, a, b);
+    case Operation::kNotEqual:
+      return !equal(run, a, b);
+    case Operation::kLess:
+      return ordered(run, a, b, false, operation);
+    case Operation::kLessEqual:
+      return ordered(run, a, b, true, operation);
+    case Operation::kGreater:
+      return ordered(run, b, a, false, operation);
+    case Operation::kGreaterEqual:
+      return ordered(run, b, a, true, operation);
+    case Operation::kNotIn:
+      return !contains(run, b, a);
+    default:
+      return contains(run, b, a);
   }
 }
 

@@ -46,13 +46,19 @@ bool Parser::skip_name(std::string_view name) {
 
 std::string Parser::describe() const {
   switch (now().kind) {
-    case TokenKind::kEnd: return "the end of the template";
-    case TokenKind::kVariableEnd: return "'}}'";
-    case TokenKind::kBlockEnd: return "'%}'";
-    case TokenKind::kString: return "a string";
+    case TokenKind::kEnd:
+      return "the end of the template";
+    case TokenKind::kVariableEnd:
+      return "'}}'";
+    case TokenKind::kBlockEnd:
+      return "'%}'";
+    case TokenKind::kString:
+      return "a string";
     case TokenKind::kInteger:
-    case TokenKind::kFloat: return "a number";
-    default: return "'" + now().text + "'";
+    case TokenKind::kFloat:
+      return "a number";
+    default:
+      return "'" + now().text + "'";
   }
 }
 

@@ -75,11 +75,11 @@ class Parser {
   ExpressionPtr parse_name_target();
   void check_target(const Expression& target);
   struct TupleRules {
-    bool simple = false;       // names and literals only
-    bool conditional = true;   // "x if y" is taken
+    bool simple = false;      // names and literals only
+    bool conditional = true;  // "x if y" is taken
     bool parenthesized = false;
-    bool attributes = false;   // name.attribute is a target
-    Words ends = {};           // names that end it
+    bool attributes = false;  // name.attribute is a target
+    Words ends = {};          // names that end it
   };
   ExpressionPtr parse_tuple(const TupleRules& rules);
   bool at_tuple_end(Words ends) const;

@@ -7,8 +7,8 @@ namespace moepack::jinja {
 namespace {
 
 bool is_constant_name(std::string_view name) {
-  return name == "true" || name == "True" || name == "false" || name == "False" ||
-         name == "none" || name == "None";
+  return name == "true" || name == "True" || name == "false" || name == "False" || name == "none" ||
+         name == "None";
 }
 
 std::uint32_t depth_of(const ExpressionPtr& expression) {
@@ -16,8 +16,8 @@ std::uint32_t depth_of(const ExpressionPtr& expression) {
 }
 
 std::uint32_t depth_of(const CallArguments& arguments) {
-  std::uint32_t depth = std::max(depth_of(arguments.more_positional),
-                                 depth_of(arguments.more_keywords));
+  std::uint32_t depth =
+      std::max(depth_of(arguments.more_positional), depth_of(arguments.more_keywords));
   for (const ExpressionPtr& value : arguments.positional) depth = std::max(depth, depth_of(value));
   for (const auto& keyword : arguments.keywords) depth = std::max(depth, depth_of(keyword.second));
   return depth;
@@ -65,8 +65,7 @@ void Parser::check_target(const Expression& target) {
 }
 
 ExpressionPtr Parser::parse_target(bool with_attributes, Words ends) {
-  ExpressionPtr target =
-      parse_tuple({.simple = true, .attributes = with_attributes, .ends = ends});
+  ExpressionPtr target = parse_tuple({.simple = true, .attributes = with_attributes, .ends = ends});
   check_target(*target);
   return target;
 }
@@ -438,8 +437,7 @@ ExpressionPtr Parser::parse_filter(ExpressionPtr operand, bool first_is_inline) 
     ExpressionPtr filter = node(ExpressionKind::kFilter, now().at);
     filter->name = parse_dotted_name();
     filter->parts.push_back(std::move(operand));
-    filter->arguments =
-        sees_operator("(") ? parse_arguments() : std::make_unique<CallArguments>();
+    filter->arguments = sees_operator("(") ? parse_arguments() : std::make_unique<CallArguments>();
     operand = finish(std::move(filter));
   }
   return operand;

@@ -208,7 +208,8 @@ void JsonWriter::add_dict(const Dict& dict) {
   std::vector<const Dict::Entry*> entries;
   for (const Dict::Entry& entry : dict.entries()) entries.push_back(&entry);
   if (style_.sort_keys) {
-    for (std::size_t i = 1; i < entries.size(); ++i) less(run_, entries[i - 1]->first, entries[i]->first);
+    for (std::size_t i = 1; i < entries.size(); ++i)
+      less(run_, entries[i - 1]->first, entries[i]->first);
     std::stable_sort(entries.begin(), entries.end(), [this](const auto* a, const auto* b) {
       return less(run_, a->first, b->first);
     });
@@ -271,12 +272,23 @@ TextPtr escape_html(Run& run, const Text& text) {
   TextBuilder out(run);
   add_replaced(out, text, [](char32_t character, std::string& other) {
     switch (character) {
-      case '&': other = "&amp;"; return true;
-      case '<': other = "&lt;"; return true;
-      case '>': other = "&gt;"; return true;
-      case '"': other = "&#34;"; return true;
-      case '\'': other = "&#39;"; return true;
-      default: return false;
+      case '&':
+        other = "&amp;";
+        return true;
+      case '<':
+        other = "&lt;";
+        return true;
+      case '>':
+        other = "&gt;";
+        return true;
+      case '"':
+        other = "&#34;";
+        return true;
+      case '\'':
+        other = "&#39;";
+        return true;
+      default:
+        return false;
     }
   });
   out.set_safe(true);

@@ -13,11 +13,14 @@ Value from_json(Run& run, const Json& json, bool from_user) {
   const Run::Depth depth(run);
   run.charge(1);
   switch (json.type()) {
-    case Json::value_t::boolean: return Value(json.get<bool>());
-    case Json::value_t::number_integer: return Value::integer(json.get<std::int64_t>());
+    case Json::value_t::boolean:
+      return Value(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::integer(json.get<std::int64_t>());
     case Json::value_t::number_unsigned:
       return Value(static_cast<Integer>(json.get<std::uint64_t>()));
-    case Json::value_t::number_float: return Value(json.get<double>());
+    case Json::value_t::number_float:
+      return Value(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       run.charge_text(0, text.size());
@@ -36,7 +39,8 @@ Value from_json(Run& run, const Json& json, bool from_user) {
       }
       return Value(std::move(dict));
     }
-    default: return Value(None{});
+    default:
+      return Value(None{});
   }
 }
 
@@ -52,18 +56,20 @@ std::string place(const Position& at) {
 
 StatusCode code_of(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kSyntax: return StatusCode::kCorrupt;
+    case ErrorKind::kSyntax:
+      return StatusCode::kCorrupt;
     case ErrorKind::kLimit:
-    case ErrorKind::kUnsupported: return StatusCode::kUnsupported;
-    default: return StatusCode::kInvalidArgument;
+    case ErrorKind::kUnsupported:
+      return StatusCode::kUnsupported;
+    default:
+      return StatusCode::kInvalidArgument;
   }
 }
 
 Status status_of(const Error& error, const std::string& name, const Position& at) {
   const std::string said = printable(error.message, 1000);
-  const std::string what = error.kind == ErrorKind::kRaised
-                               ? "the template refuses this: " + said
-                               : said;
+  const std::string what =
+      error.kind == ErrorKind::kRaised ? "the template refuses this: " + said : said;
   return make_error(code_of(error.kind), Where{.file = name}, place(at) + what);
 }
 

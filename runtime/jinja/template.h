@@ -23,7 +23,7 @@ namespace moepack::jinja {
 struct Variables {
   nlohmann::ordered_json own = nlohmann::ordered_json::object();   // of the template's side
   nlohmann::ordered_json user = nlohmann::ordered_json::object();  // marked as from the user
-  std::tm clock{};  // what strftime_now() tells
+  std::tm clock{};                                                 // what strftime_now() tells
 };
 
 struct Rendered {

@@ -28,9 +28,7 @@ bool is_false(Run&, const Value& value) {
 }
 bool is_integer(Run&, const Value& value) { return value.as<Integer>() != nullptr; }
 bool is_float(Run&, const Value& value) { return value.as<double>() != nullptr; }
-bool is_number(Run&, const Value& value) {
-  return value.index() || value.as<double>() != nullptr;
-}
+bool is_number(Run&, const Value& value) { return value.index() || value.as<double>() != nullptr; }
 bool is_string(Run&, const Value& value) { return value.text_or_null() != nullptr; }
 bool is_mapping(Run&, const Value& value) { return value.dict_or_null() != nullptr; }
 bool is_called(Run&, const Value& value) { return is_callable(value); }
@@ -151,8 +149,8 @@ constexpr std::array kTests = {
 }  // namespace
 
 Test find_test(std::string_view name) {
-  const auto* const found =
-      std::find_if(kTests.begin(), kTests.end(), [&](const Entry& entry) { return entry.first == name; });
+  const auto* const found = std::find_if(kTests.begin(), kTests.end(),
+                                         [&](const Entry& entry) { return entry.first == name; });
   return found == kTests.end() ? nullptr : found->second;
 }
 

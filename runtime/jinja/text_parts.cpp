@@ -48,10 +48,10 @@ std::vector<Value> split_text(Run& run, const TextPtr& text, const Text& separat
   std::size_t end = bytes.size();
   run.charge(bytes.size() / 64);
   while (most != 0) {
-    const std::size_t at = !from_right                    ? bytes.find(separator.bytes, begin)
-                           : end < separator.bytes.size() ? std::string::npos
-                                                          : bytes.rfind(separator.bytes,
-                                                                        end - separator.bytes.size());
+    const std::size_t at = !from_right ? bytes.find(separator.bytes, begin)
+                           : end < separator.bytes.size()
+                               ? std::string::npos
+                               : bytes.rfind(separator.bytes, end - separator.bytes.size());
     if (at == std::string::npos) break;
     run.charge_items(1);
     if (from_right) {
@@ -68,15 +68,15 @@ std::vector<Value> split_text(Run& run, const TextPtr& text, const Text& separat
   return parts;
 }
 
-std::vector<Value> split_blanks(Run& run, const TextPtr& text, std::int64_t most,
-                                bool from_right) {
+std::vector<Value> split_blanks(Run& run, const TextPtr& text, std::int64_t most, bool from_right) {
   const std::string& bytes = text->bytes;
   std::vector<Value> parts;
   run.charge(bytes.size() / 16);
   std::size_t begin = 0;
   std::size_t end = bytes.size();
   const auto skip_left = [&] {
-    while (begin < end && is_space(character_at(bytes, begin))) begin += character_bytes(bytes, begin);
+    while (begin < end && is_space(character_at(bytes, begin)))
+      begin += character_bytes(bytes, begin);
   };
   const auto skip_right = [&] {
     while (end > begin && is_space(character_at(bytes, character_before(bytes, end)))) {
@@ -161,7 +161,9 @@ TextPtr pad_text(Run& run, const Text& text, std::int64_t width, const std::stri
   const auto size = static_cast<std::int64_t>(text.characters);
   const std::int64_t room = std::max<std::int64_t>(width - size, 0);
   // str.center puts the odd one to the left where the width is odd.
-  const std::int64_t before = align == '<' ? 0 : align == '>' ? room : room / 2 + (room & width & 1);
+  const std::int64_t before = align == '<'   ? 0
+                              : align == '>' ? room
+                                             : room / 2 + (room & width & 1);
   TextBuilder out(run);
   const auto add_fill = [&](std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {

@@ -80,8 +80,8 @@ void append_upper(char32_t character, bool title, std::string& out) {
     return;
   }
   const auto point = static_cast<utf8proc_int32_t>(character);
-  append_character(
-      static_cast<char32_t>(title ? utf8proc_totitle(point) : utf8proc_toupper(point)), out);
+  append_character(static_cast<char32_t>(title ? utf8proc_totitle(point) : utf8proc_toupper(point)),
+                   out);
 }
 
 void append_lower(std::string_view text, std::size_t at, char32_t character, std::string& out) {
@@ -145,8 +145,8 @@ void append_character(char32_t character, std::string& out) {
 
 bool is_space(char32_t c) {
   return (c >= 9 && c <= 13) || (c >= 28 && c <= 32) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 bool is_line_break(char32_t c) {
@@ -199,8 +199,10 @@ bool is_printable(char32_t character) {
     case UTF8PROC_CATEGORY_CO:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 

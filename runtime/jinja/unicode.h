@@ -26,7 +26,7 @@ bool is_numeric(char32_t character);     // str.isnumeric
 bool is_upper(char32_t character);       // str.isupper of one character
 bool is_lower(char32_t character);
 bool is_title(char32_t character);
-bool is_printable(char32_t character);   // what repr() writes as it is
+bool is_printable(char32_t character);  // what repr() writes as it is
 
 enum class CaseChange { kUpper, kLower, kTitle, kCapitalize, kSwap };
 // As the str methods of that name; ranges from users keep their characters.

@@ -96,12 +96,13 @@ Value iterate_text(const TextPtr& text) {
 }
 
 Value iterate_keys(const DictPtr& dict) {
-  return make_iterator([dict, size = dict->size(), at = std::size_t{0}](Run&, Value& value) mutable {
-    if (dict->size() != size) fail("dictionary changed size during iteration");
-    if (at >= size) return false;
-    value = dict->entries()[at++].first;
-    return true;
-  });
+  return make_iterator(
+      [dict, size = dict->size(), at = std::size_t{0}](Run&, Value& value) mutable {
+        if (dict->size() != size) fail("dictionary changed size during iteration");
+        if (at >= size) return false;
+        value = dict->entries()[at++].first;
+        return true;
+      });
 }
 
 template <typename Pointer>

@@ -151,9 +151,9 @@ class Object : public std::enable_shared_from_this<Object> {
   }
   virtual bool callable() const { return false; }
   virtual Value call(Run&, Arguments&);
-  virtual IteratorPtr iterate(Run&) { return nullptr; }            // null: cannot be iterated
+  virtual IteratorPtr iterate(Run&) { return nullptr; }  // null: cannot be iterated
   virtual std::optional<std::size_t> length(Run&) { return std::nullopt; }
-  virtual bool has_items() const { return false; }                 // takes x[key]
+  virtual bool has_items() const { return false; }  // takes x[key]
   virtual std::optional<TextPtr> repr(Run&) { return std::nullopt; }
   virtual bool equals(Run&, const Object& other) { return this == &other; }
   virtual std::optional<bool> contains(Run&, const Value&) { return std::nullopt; }
