@@ -7,12 +7,15 @@
 #include "runtime/model/available_memory.h"
 #include "runtime/model/cpu_forward.h"
 #include "runtime/model/expert_lookahead.h"
+#include "runtime/model/kernel_support.h"
 #include "runtime/model/model_fingerprint.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/routing_recorder.h"
+#include "runtime/option_checks.h"
 #include "runtime/run_plan.h"
 #include "runtime/store/cache_policy.h"
 #include "runtime/store/kept_records.h"
+#include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -23,54 +26,6 @@ struct LoadedModel {
   ModelWeights weights;
   std::unique_ptr<ExpertStore> store;
 };
-
-// Cache-aware routing is the cpu backend's, and its states are nobody else's.
-Status check_car(const EngineOptions& options, const ModelConfig& config) {
-  if (!options.car.is_on()) return Status::ok();
-  const std::uint32_t top_k = config.experts_per_token;
-  if (options.backend == Backend::kReference) {
-    return unsupported(Where{}, "the reference backend routes exactly (--car)",
-                       "give --backend cpu, or leave --car out");
-  }
-  if (options.saves_sequence) {
-    return unsupported(Where{},
-                       "a prompt that was computed with --car is not the model's, and its state "
-                       "is not saved",
-                       "leave --car or --prompt-cache out");
-  }
-  if (options.car.always <= top_k && top_k <= options.car.among &&
-      options.car.among <= config.num_experts) {
-    return Status::ok();
-  }
-  return invalid_argument("--car " + std::to_string(options.car.always) + "," +
-                              std::to_string(options.car.among) + " does not fit a model of " +
-                              std::to_string(config.num_experts) + " experts, " +
-                              std::to_string(top_k) + " a token",
-                          "give J,M with J <= " + std::to_string(top_k) +
-                              " <= M <= " + std::to_string(config.num_experts));
-}
-
-// Of the vulkan backend.
-Status check_recorded(const EngineOptions& options) {
-  if (options.car.is_on()) {
-    return unsupported(Where{}, "the vulkan backend routes exactly (--car)",
-                       "give --backend cpu, or leave --car out");
-  }
-  if (options.store.trace.empty()) return Status::ok();
-  return unsupported(Where{}, "the vulkan backend does not tell which experts it chose (--trace)",
-                     "give --backend cpu, or leave --trace out");
-}
-
-// What is read ahead is in memory, which cache-aware routing prefers; and it is waited for while
-// the times of a trace are taken.
-Status check_lookahead(const EngineOptions& options) {
-  if (options.store.is_lookahead_automatic || options.store.lookahead == 0) return Status::ok();
-  if (options.car.is_on()) {
-    return invalid_argument("--lookahead would change what --car chooses", "leave one of them out");
-  }
-  if (options.store.trace.empty()) return Status::ok();
-  return invalid_argument("--lookahead would change what --trace records", "leave one of them out");
-}
 
 // Experts to read ahead for a token.
 std::uint32_t lookahead_of(const EngineOptions& options, const ModelConfig& config,
@@ -163,8 +118,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
 
 Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel& selected) {
   const ModelDir& dir = selected.dir;
-  MOE_RETURN_IF_ERROR(check_car(options, dir.config));
-  MOE_RETURN_IF_ERROR(check_lookahead(options));
+  MOE_RETURN_IF_ERROR(check_cpu_options(options, dir.config));
   MOE_ASSIGN_OR_RETURN(const CpuPlan plan, plan_cpu(options, *selected.kernels, dir));
   MOE_RETURN_IF_ERROR(plan.verdict);
   OpenedBackend opened;
@@ -173,6 +127,7 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
   opened.lookahead = lookahead_of(options, dir.config, opened.plan);
   opened.chunk_tokens = static_cast<std::uint32_t>(plan.request.chunk_tokens);
   opened.cut_tokens = plan.cut_tokens;
+  opened.decode_rows = opened.cut_tokens == 1 ? opened.chunk_tokens : kFewTokens;
   const ActivationLimits limits{.tokens = batch_tokens(plan.request),
                                 .threads = options.threads,
                                 .context = options.context,
@@ -191,7 +146,7 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
 Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& dir,
                                   bool must_hold_all) {
   MOE_RETURN_IF_ERROR(check_vulkan_support(dir, options.kv_encoding));
-  MOE_RETURN_IF_ERROR(check_recorded(options));
+  MOE_RETURN_IF_ERROR(check_device_options(options));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanDevice> device,
                        VulkanDevice::open(options.vulkan_options()));
   MOE_ASSIGN_OR_RETURN(DevicePlan plan,
@@ -200,6 +155,7 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   opened.chosen = Backend::kVulkan;
   opened.chunk_tokens = plan.chunk_tokens;
   opened.cut_tokens = opened.chunk_tokens;
+  opened.decode_rows = kFewRows;
   opened.plan = plan.host;
   opened.device = std::move(plan.use);
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));

@@ -14,6 +14,7 @@
 #include "runtime/device_use.h"
 #include "runtime/engine_options.h"
 #include "runtime/model/activation_type.h"
+#include "runtime/model/expert_usage.h"
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/memory_plan.h"
@@ -80,12 +81,21 @@ class Engine {
   // A text gives the same bits in one call as in several that begin at multiples of so many tokens:
   // 1 where no result depends on its batch (is_batch_invariant), else chunk_tokens.
   std::uint64_t cut_tokens() const;
+  // So many slices of one token may share a call of forward(), and each gets the bits that it gets
+  // alone: rows beyond them, or longer slices beside them, change no bit only where cut_tokens()
+  // is 1.
+  std::uint64_t decode_rows() const;
   std::string_view kernels_name() const;  // the kernel table that computes
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;
+  // May be called from any thread at any time, as expert_stats() may.
+  ExpertUsageMap expert_usage() const;
   // What cache-aware routing has changed since the last reset_stats().
   RoutingAgreement routing_agreement() const;
   void reset_stats();
+  // Writes the rest of what is recorded in files (EngineOptions::store.trace); destroying an engine
+  // does it too, but its error is lost then. kIo where it cannot.
+  Status finish();
   // Stands still until its start().
   StageTimes& stage_times();
   const ModelSize& model_size() const;

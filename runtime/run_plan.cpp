@@ -10,6 +10,7 @@
 #include "runtime/model/chunk_choice.h"
 #include "runtime/model/kernel_support.h"
 #include "runtime/model/resident_tensors.h"
+#include "runtime/option_checks.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -42,10 +43,12 @@ MemoryRequest memory_request(const EngineOptions& options, const StateForm& form
                                                ? options.available_bytes
                                                : available_memory_bytes(),
                         .saves_sequence = options.saves_sequence,
+                        .snapshot_bytes = options.snapshot_bytes,
                         .activations = options.activations};
   MemoryRequest largest = request;
   if (largest.chunk_tokens == 0) largest.chunk_tokens = kAutomaticChunks.front();
   request.batch_bytes = batch_list_bytes(batch_tokens(largest), options.sequences);
+  if (options.timeline != nullptr) request.batch_bytes += options.timeline->memory_bytes();
   return request;
 }
 
@@ -77,6 +80,7 @@ Result<DeviceFacts> device_facts(const EngineOptions& options, std::string& note
 
 Status add_device_plan(const EngineOptions& options, const ModelDir& dir, bool must_hold_all,
                        RunPlan& plan) {
+  MOE_RETURN_IF_ERROR(check_device_options(options));
   MOE_ASSIGN_OR_RETURN(const DeviceFacts facts, device_facts(options, plan.choice));
   MOE_ASSIGN_OR_RETURN(DevicePlan device, plan_device(options, dir, facts, must_hold_all));
   plan.chosen = Backend::kVulkan;
@@ -87,6 +91,7 @@ Status add_device_plan(const EngineOptions& options, const ModelDir& dir, bool m
 }
 
 Status add_cpu_plan(const EngineOptions& options, const ModelDir& dir, RunPlan& plan) {
+  MOE_RETURN_IF_ERROR(check_cpu_options(options, dir.config));
   MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(options.backend, options.cpu_level));
   MOE_ASSIGN_OR_RETURN(CpuPlan cpu, plan_cpu(options, *kernels, dir));
   plan.chosen = options.backend == Backend::kAuto ? Backend::kCpu : options.backend;

@@ -15,6 +15,7 @@
 #include "runtime/replay/synthetic_trace.h"
 #include "runtime/store/cache_policy.h"
 #include "runtime/store/disk_probe.h"
+#include "runtime/store/pack_files.h"
 
 namespace moepack::cli {
 namespace {
@@ -46,11 +47,13 @@ Status check_model(const ModelDir& dir, const TraceModel& trace, const std::stri
 
 // Of the disk under the pack, many reads at once and one by one. What a layer's reads take beyond
 // their bytes is what a single read takes longer.
-Result<ReadSpeed> measure_reading(const ModelDir& dir) {
+Result<ReadSpeed> measure_reading(const ReplayFlags& flags, const ModelDir& dir) {
   DiskProbe probe;
   probe.request_bytes = dir.pack.layouts.front().record_bytes;
   probe.depth = kReadsAtOnce;
-  const std::filesystem::path file = dir.pack_path / dir.pack.layers.front().file;
+  MOE_ASSIGN_OR_RETURN(const PackFiles files,
+                       find_pack_files(dir.pack_path, dir.pack, flags.pack_directories));
+  const std::filesystem::path& file = files.files[files.of_layer.front().front()];
   MOE_ASSIGN_OR_RETURN(const DiskRate many, measure_disk_rate(file, probe));
   probe.depth = 1;
   MOE_ASSIGN_OR_RETURN(const DiskRate one, measure_disk_rate(file, probe));
@@ -82,7 +85,7 @@ Result<SpeedSettings> speed_settings(const ReplayFlags& flags, const TraceModel&
     const double one = flags.disk_gbs.back() * 1e9;
     settings.reading = ReadSpeed{std::max(0.0, bytes / one - bytes / many), many};
   } else if (dir.has_value()) {
-    MOE_ASSIGN_OR_RETURN(settings.reading, measure_reading(*dir));
+    MOE_ASSIGN_OR_RETURN(settings.reading, measure_reading(flags, *dir));
   }
   return settings;
 }
@@ -293,7 +296,7 @@ Result<std::optional<ModelDir>> open_model(const ReplayFlags& flags, const Trace
   std::optional<ModelDir> dir;
   if (flags.model.empty()) return dir;
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
-  MOE_ASSIGN_OR_RETURN(dir, open_model_dir(flags.model, flags.pack, {}));
+  MOE_ASSIGN_OR_RETURN(dir, open_model_dir(flags.model, flags.pack, {}, flags.pack_directories));
   MOE_RETURN_IF_ERROR(check_model(*dir, trace, flags.trace));
   return dir;
 }

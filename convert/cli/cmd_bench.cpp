@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <iostream>
 #include <memory>
 #include <utility>
@@ -40,6 +41,7 @@ struct BenchFlags {
   std::vector<std::uint64_t> cache_mib;  // empty: 0
   std::vector<std::string> policies;     // empty: lru
   ReplayFlags replay;
+  const CLI::App* command = nullptr;  // which knows what was given
 };
 
 // "PP,TG"; false where the text is none.
@@ -162,6 +164,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
     output.add(subject, result);
     if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
   }
+  MOE_RETURN_IF_ERROR(engine->finish());
   if (flags.timing && engine->device_report().has_value()) {
     std::cerr << device_table(*engine->device_report());
   }
@@ -173,6 +176,8 @@ Status replay(const BenchFlags& flags) {
   replayed.model = flags.engine.model;
   replayed.pack = flags.engine.pack;
   replayed.pin = flags.engine.pin;
+  replayed.pack_directories.assign(flags.engine.pack_directories.begin(),
+                                   flags.engine.pack_directories.end());
   replayed.cache_mib = flags.cache_mib;
   replayed.policies = flags.policies;
   replayed.format = *bench_format(flags.output);
@@ -193,7 +198,30 @@ Status check_flags(const BenchFlags& flags, std::size_t tests, std::size_t engin
   return Status::ok();
 }
 
+// The first of these options that was given; empty: none.
+std::string given_of(const BenchFlags& flags, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (flags.command->count(name) > 0) return name;
+  }
+  return "";
+}
+
+// A replay computes nothing, and nothing but a replay has its options.
+Status check_replay_flags(const BenchFlags& flags) {
+  const bool is_replay = !flags.replay.trace.empty();
+  const std::string odd =
+      is_replay ? given_of(flags, {"--threads", "--n-prompt", "--n-gen", "--pg", "--n-depth",
+                                   "--repetitions", "--no-warmup", "--timing", "--timeline",
+                                   "--trace", "--car", "--lookahead", "--io", "--io-engine",
+                                   "--ram-mb", "--chunk", "--device", "--vram-mb"})
+                : given_of(flags, {"--skip", "--disk-gbs", "--token-ms"});
+  if (odd.empty()) return Status::ok();
+  return is_replay ? invalid_argument(odd + " means nothing to --replay", "leave one of them out")
+                   : invalid_argument(odd + " is of --replay alone", "leave it out");
+}
+
 Status run(const BenchFlags& flags) {
+  MOE_RETURN_IF_ERROR(check_replay_flags(flags));
   if (!flags.replay.trace.empty()) return replay(flags);
   const std::vector<SpeedTest> tests = tests_of(flags);
   const std::vector<EngineChoice> engines = engines_of(flags);
@@ -293,6 +321,7 @@ void register_bench(CLI::App& app, Action& action) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command = app.add_subcommand("bench", "Measure tokens a second");
   add_flags(*command, *flags);
+  flags->command = command;
   set_action(*command, action, flags, run);
 }
 

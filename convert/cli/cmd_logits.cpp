@@ -30,6 +30,7 @@ Status run(const LogitsFlags& flags) {
     return out.write(std::as_bytes(logits));
   };
   MOE_RETURN_IF_ERROR(engine->forward(ids, 0, sink));
+  MOE_RETURN_IF_ERROR(engine->finish());
   MOE_RETURN_IF_ERROR(out.commit());
   const std::uint32_t vocab = engine->config().vocab_size;
   if (flags.json) {

@@ -170,6 +170,7 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
       KlReport report,
       score_against_base(base, flags.windows, engine->window_forward(), kl_progress()));
   print(flags, report, *engine, seconds_since(start));
+  MOE_RETURN_IF_ERROR(engine->finish());
   return report;
 }
 
@@ -186,7 +187,7 @@ Status run(PerplexityFlags flags) {
   if (flags.compares_models()) {
     MOE_ASSIGN_OR_RETURN(const KlReport report, compare_with_model(flags, tokens, *engine));
     print(flags, report, *engine, seconds());
-    return Status::ok();
+    return engine->finish();
   }
   if (!flags.base_file.empty()) {
     MOE_ASSIGN_OR_RETURN(
@@ -194,13 +195,13 @@ Status run(PerplexityFlags flags) {
         write_kld_base(flags.base_file, tokens, flags.options(), engine->config().vocab_size,
                        engine->window_forward(), ppl_progress()));
     print(flags, report, *engine, seconds());
-    return Status::ok();
+    return engine->finish();
   }
   MOE_ASSIGN_OR_RETURN(
       const PerplexityReport report,
       score_perplexity(tokens, flags.options(), engine->window_forward(), ppl_progress()));
   print(flags, report, *engine, seconds());
-  return Status::ok();
+  return engine->finish();
 }
 
 void add_flags(CLI::App& command, PerplexityFlags& flags) {

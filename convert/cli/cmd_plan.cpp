@@ -13,6 +13,7 @@
 #include "convert/cli/quantizer_flags.h"
 #include "formats/base/limits.h"
 #include "runtime/advice/compute_rates.h"
+#include "runtime/store/io_choice.h"
 
 namespace moepack::cli {
 namespace {
@@ -88,6 +89,18 @@ Status predict(const PlanFlags& flags, const Kernels& kernels, PlanReport& repor
   return Status::ok();
 }
 
+// What is asked for of the readers, where there are files to be read.
+Status check_reading(const PlanReport& report) {
+  const StoreOptions& store = report.options.store;
+  const bool is_asked = store.io != IoMode::kAuto || store.engine != IoEngine::kAuto;
+  if (!report.source.is_model || !is_asked) return Status::ok();
+  return choose_io({.options = store,
+                    .manifest = report.source.dir.pack,
+                    .files = report.source.files,
+                    .spare_bytes = {}})
+      .status();
+}
+
 Result<PlanReport> make_report(const PlanFlags& flags) {
   PlanReport report;
   report.model = flags.engine.model;
@@ -102,6 +115,7 @@ Result<PlanReport> make_report(const PlanFlags& flags) {
   MOE_ASSIGN_OR_RETURN(report.source, open_plan_source(report.options, convert));
   if (!report.source.is_model) report.free_bytes = free_space(report.source.directory);
   MOE_ASSIGN_OR_RETURN(report.plan, plan_run(report.options, report.source.dir));
+  MOE_RETURN_IF_ERROR(check_reading(report));
   report.advice = advise(report.plan, report.source.dir);
   const MemoryPlan& memory = report.plan.memory;
   if (memory.pack_bytes > 0) {

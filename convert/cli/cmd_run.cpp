@@ -245,6 +245,7 @@ Status run_one(const RunFlags& flags) {
     std::cout << std::endl;
   }
   print_statistics(result, session);
+  MOE_RETURN_IF_ERROR(session.engine->finish());
   return session.timeline.write();
 }
 
@@ -287,6 +288,7 @@ Status run_many(const RunFlags& flags) {
     print_json_line(object.value());
     std::cout << std::flush;
   }
+  MOE_RETURN_IF_ERROR(session.engine->finish());
   return session.timeline.write();
 }
 

@@ -17,16 +17,19 @@ std::uint64_t pack_file_bytes(const PackManifest& pack) {
   return bytes;
 }
 
-Result<PlanSource> of_model(const ModelSelection& selection, const ConvertOptions& convert) {
+Result<PlanSource> of_model(const EngineOptions& selection, const ConvertOptions& convert) {
   if (convert.expert_format.has_value() || convert.resident_format.has_value()) {
     return invalid_argument("the model is converted already, its formats cannot be chosen",
                             "leave --expert-format and --resident out, or name the checkpoint");
   }
   PlanSource source{.dir = {}, .kind = "model", .is_model = true};
   MOE_ASSIGN_OR_RETURN(source.dir,
-                       open_model_dir(selection.model, selection.pack, selection.overlays));
+                       open_model_dir(selection.model, selection.pack, selection.overlays,
+                                      selection.store.pack_directories));
+  MOE_ASSIGN_OR_RETURN(source.files, find_pack_files(source.dir.pack_path, source.dir.pack,
+                                                     selection.store.pack_directories));
   source.directory = source.dir.pack_path;
-  source.file = source.dir.pack_path / source.dir.pack.layers.front().file;
+  source.file = source.files.files[source.files.of_layer.front().front()];
   return source;
 }
 
@@ -64,8 +67,7 @@ Result<PlanSource> of_headers(const fs::path& path, const ConvertOptions& conver
 
 }  // namespace
 
-Result<PlanSource> open_plan_source(const ModelSelection& selection,
-                                    const ConvertOptions& convert) {
+Result<PlanSource> open_plan_source(const EngineOptions& selection, const ConvertOptions& convert) {
   const fs::path& path = selection.model;
   MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(path));
   if (kind == PathKind::kModel) return of_model(selection, convert);

@@ -17,4 +17,15 @@ Result<std::optional<std::vector<std::int32_t>>> parse_stop_ids(std::string_view
                                                                 const std::string& file,
                                                                 std::uint64_t vocab_size);
 
+// How the model's makers would have its tokens drawn; nullopt where the document does not say.
+struct GenerationDefaults {
+  std::optional<double> temperature;  // 0 where "do_sample" is false
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<std::int64_t> top_k;
+};
+// kCorrupt: `text` is not JSON, or a number is none, negative or not finite.
+Result<GenerationDefaults> parse_generation_defaults(std::string_view text,
+                                                     const std::string& file);
+
 }  // namespace moepack

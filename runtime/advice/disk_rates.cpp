@@ -120,7 +120,10 @@ Result<double> measure_sequential(const fs::path& file, double milliseconds) {
       const ssize_t got =
           ::pread(direct.fd(), memory.data(), kPiece, static_cast<off_t>(i * kPiece));
       if (got < 0 || static_cast<std::size_t>(got) < size) {
-        return make_error(StatusCode::kIo, Where{.file = file.string()}, "cannot be read");
+        return make_error(
+            StatusCode::kIo, Where{.file = file.string()},
+            "cannot be read: " + std::generic_category().message(got < 0 ? errno : EIO),
+            "the disk may be failing; copy the file elsewhere");
       }
     } else {
       MOE_RETURN_IF_ERROR(opened.read_at(i * kPiece, memory.span().first(size)));

@@ -31,7 +31,7 @@ class ChatTemplate {
  public:
   // From, in this order: `file` if not empty; MODEL/chat_template.jinja, chat_template.json,
   // tokenizer_config.json. Renders probes: an error names file, line and column of the template.
-  // kUnsupported when the model has none.
+  // kNotFound when the model has none.
   static Result<ChatTemplate> load(const std::filesystem::path& model, const Tokenizer& tokenizer,
                                    const std::filesystem::path& file = {});
   ChatTemplate(ChatTemplate&&) noexcept;

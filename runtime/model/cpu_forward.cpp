@@ -87,6 +87,34 @@ class CpuState final : public SequenceState {
     return Status::ok();
   }
 
+  std::uint64_t recurrent_bytes(std::uint64_t tokens) const override {
+    std::uint64_t bytes = 0;
+    for (const LayerState& layer : layers_) {
+      if (layer.kv == nullptr) bytes = capped_sum(bytes, layer.saved_bytes(tokens));
+    }
+    return bytes;
+  }
+
+  Status save_recurrent(std::uint64_t tokens, std::span<std::byte> bytes) const override {
+    for (const LayerState& layer : layers_) {
+      if (layer.kv != nullptr) continue;
+      const std::size_t size = layer.saved_bytes(tokens);
+      layer.save(tokens, bytes.first(size));
+      bytes = bytes.subspan(size);
+    }
+    return Status::ok();
+  }
+
+  Status load_recurrent(std::uint64_t tokens, std::span<const std::byte> bytes) override {
+    for (LayerState& layer : layers_) {
+      if (layer.kv != nullptr) continue;
+      const std::size_t size = layer.saved_bytes(tokens);
+      MOE_RETURN_IF_ERROR(layer.load(tokens, bytes.first(size)));
+      bytes = bytes.subspan(size);
+    }
+    return Status::ok();
+  }
+
  private:
   CpuState() = default;
   Result<std::unique_ptr<SequenceState>> copy_layers(std::uint64_t tokens) const {
@@ -115,7 +143,8 @@ class CpuForward final : public ForwardBackend {
         limits_(limits),
         form_(form),
         layers_(config_, weights_, kernels, limits, std::move(activations)),
-        ahead_(config_, layers_.activations(), *store_, extras.lookahead) {}
+        ahead_(config_, layers_.activations(), *store_, extras.lookahead),
+        usage_(config_.num_layers, config_.num_experts) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
   std::size_t max_tokens() const override { return limits_.tokens; }
@@ -129,6 +158,7 @@ class CpuForward final : public ForwardBackend {
                  const WantedRows& /*wanted*/, ForwardObserver* observer) override {
     const Clock::time_point start = Clock::now();
     if (recorder_ != nullptr) MOE_RETURN_IF_ERROR(recorder_->begin_pass(tokens.size()));
+    usage_.begin_pass();
     embed(tokens, observer);
     Status status;
     for (std::uint32_t layer = 0; layer < config_.num_layers && status.is_ok(); ++layer) {
@@ -141,6 +171,7 @@ class CpuForward final : public ForwardBackend {
       if (recorder_ != nullptr) recorder_->routed(store_->stats());
       status = add_experts(layer, slices);
       release_ahead(layer);
+      usage_.add(layer, layers_.experts().groups());
       if (recorder_ != nullptr && status.is_ok()) {
         recorder_->end_layer(layer, layers_.experts().groups(), store_->stats());
       }
@@ -162,8 +193,20 @@ class CpuForward final : public ForwardBackend {
     return std::span<const float>(out.first(rows.size() * config_.vocab_size));
   }
 
+  ExpertUsageMap expert_usage() const override {
+    ExpertUsageMap map = usage_.read();
+    map.is_resident.resize(map.warmth.size());
+    for (std::uint32_t layer = 0; layer < map.layers; ++layer) {
+      const std::size_t first = std::size_t{layer} * map.experts;
+      store_->find_resident(layer, std::span(map.is_resident).subspan(first, map.experts));
+    }
+    return map;
+  }
   ExpertStoreStats expert_stats() const override { return store_->stats(); }
   RoutingAgreement routing_agreement() override { return layers_.experts().agreement(); }
+  Status finish_recording() override {
+    return recorder_ == nullptr ? Status::ok() : recorder_->finish();
+  }
   void reset_stats() override {
     store_->reset_stats();
     layers_.experts().agreement() = {};
@@ -271,6 +314,7 @@ class CpuForward final : public ForwardBackend {
   StateForm form_;
   LayerForward layers_;
   ExpertLookahead ahead_;
+  ExpertUsage usage_;
   std::size_t tokens_ = 0;               // of the batch
   ForwardObserver* observer_ = nullptr;  // of the batch
   std::vector<LayerSlice> live_;         // of the layer, when mix() began

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "formats/base/status.h"
+#include "runtime/model/expert_usage.h"
 #include "runtime/model/forward_observer.h"
 #include "runtime/model/router.h"
 #include "runtime/model/sequence_state.h"
@@ -80,10 +81,14 @@ class ForwardBackend {
   // [rows, vocabulary] in host memory, valid until the next call of any function.
   virtual Result<std::span<const float>> logits(std::span<const std::size_t> rows) = 0;
 
+  // May be called from any thread at any time.
+  virtual ExpertUsageMap expert_usage() const { return {}; }
   virtual ExpertStoreStats expert_stats() const = 0;
   // Of cache-aware routing since the last reset_stats().
   virtual RoutingAgreement routing_agreement() { return {}; }
   virtual void reset_stats() = 0;
+  // Writes what is left of what it records in files (--trace). kIo where it cannot.
+  virtual Status finish_recording() { return Status::ok(); }
   // Of everything this backend computes.
   virtual StageTimes& stage_times() = 0;
 };

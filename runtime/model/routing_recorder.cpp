@@ -39,8 +39,11 @@ Result<std::unique_ptr<RoutingRecorder>> RoutingRecorder::create(const std::file
   return std::unique_ptr<RoutingRecorder>(new RoutingRecorder(std::move(writer)));
 }
 
-RoutingRecorder::~RoutingRecorder() {
-  if (has_pass_) (void)writer_->add(pass_);
+RoutingRecorder::~RoutingRecorder() { (void)finish(); }
+
+Status RoutingRecorder::finish() {
+  if (std::exchange(has_pass_, false)) MOE_RETURN_IF_ERROR(writer_->add(pass_));
+  return writer_->flush();
 }
 
 Status RoutingRecorder::begin_pass(std::size_t tokens) {

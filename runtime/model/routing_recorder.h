@@ -29,7 +29,7 @@ class RoutingRecorder {
  public:
   static Result<std::unique_ptr<RoutingRecorder>> create(const std::filesystem::path& file,
                                                          const TraceModel& model);
-  // Writes what is left.
+  // Writes what is left; its error is lost (finish() gives it).
   ~RoutingRecorder();
   RoutingRecorder(const RoutingRecorder&) = delete;
   RoutingRecorder& operator=(const RoutingRecorder&) = delete;
@@ -44,6 +44,8 @@ class RoutingRecorder {
                  const ExpertStoreStats& stats);
   // Computing that is of no layer.
   void add_head(double seconds);
+  // Writes the last batch and everything that waits. More may follow.
+  Status finish();
 
  private:
   explicit RoutingRecorder(std::unique_ptr<TraceWriter> writer) : writer_(std::move(writer)) {}

@@ -15,6 +15,7 @@
 #include "formats/base/json.h"
 #include "runtime/serve/answer_session.h"
 #include "runtime/serve/loading_service.h"
+#include "runtime/serve/page.h"
 #include "runtime/serve/router.h"
 #include "runtime/serve/server_state.h"
 #include "runtime/serve/worker_pool.h"
@@ -52,6 +53,7 @@ RouteTable all_routes(ServerState& state) {
   add_text_routes(table);
   add_model_routes(table, state);
   add_status_routes(table, state);
+  add_page_routes(table);
   return table;
 }
 

@@ -101,6 +101,8 @@ class AnswerService {
   virtual std::string token_bytes(std::int32_t id) const = 0;
   virtual std::string detokenize(const std::vector<std::int32_t>& ids) const = 0;
   virtual ServiceModel model() const = 0;
+  // What a request begins with that says nothing of sampling.
+  virtual SamplerOptions sampling_defaults() const { return {}; }
   virtual ServiceStats stats() const = 0;
   virtual std::vector<SlotState> slots() const = 0;
   virtual ExpertMap expert_map() const = 0;

@@ -81,7 +81,8 @@ Status run_threads(ProbeRun& run) {
     run.error = EAGAIN;
     status =
         make_error(StatusCode::kIo, Where{},
-                   std::string("cannot start threads that measure the disk: ") + failure.what());
+                   std::string("cannot start threads that measure the disk: ") + failure.what(),
+                   "raise the limit of threads (ulimit -u) or end other programs");
   }
   for (std::thread& thread : threads) thread.join();
   return status;
@@ -93,7 +94,7 @@ Result<DiskRate> measure_disk_rate(const std::filesystem::path& path, const Disk
   MOE_ASSIGN_OR_RETURN(const File file, File::open(path));
   if (file.size() == 0) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = file.path()},
-                      "is empty, so no disk can be measured with it");
+                      "is empty, so no disk can be measured with it", "copy or convert it again");
   }
   const DirectFile direct = probe.direct ? DirectFile::open(file) : DirectFile();
   ProbeRun run{.probe = probe, .file = file};
@@ -109,7 +110,8 @@ Result<DiskRate> measure_disk_rate(const std::filesystem::path& path, const Disk
   if (run.error != 0) {
     return make_error(
         StatusCode::kIo, Where{.file = file.path()},
-        std::string("cannot be read to measure its disk: ") + std::strerror(run.error));
+        std::string("cannot be read to measure its disk: ") + std::strerror(run.error),
+        run.error == ENOMEM ? "end other programs" : "the disk may be failing; copy the file");
   }
   return DiskRate{
       .bytes_per_second = static_cast<double>(run.bytes) / seconds,

@@ -66,6 +66,19 @@ std::vector<std::filesystem::path> file_of_each_place(const IoRequest& request) 
   return chosen;
 }
 
+// The directories that are read, for people.
+std::string places_text(const PackFiles& files) {
+  std::string text;
+  std::vector<bool> is_named(files.num_places);
+  for (std::size_t i = 0; i < files.files.size(); ++i) {
+    if (is_named[files.places[i]]) continue;
+    is_named[files.places[i]] = true;
+    if (!text.empty()) text += ", ";
+    text += files.files[i].parent_path().string();
+  }
+  return text;
+}
+
 // Ok when every place can be read directly; else names what cannot.
 Status check_direct(const IoRequest& request) {
   if (!is_aligned(request.manifest)) {
@@ -200,8 +213,7 @@ Result<std::unique_ptr<RecordReader>> open_record_reader(const IoRequest& reques
     reader = std::make_unique<MirrorReader>(std::move(reader), files, request.manifest, notice);
   }
   if (!notice) return reader;
-  const std::string source = files.files.front().parent_path().string();
-  MOE_ASSIGN_OR_RETURN(reader, StallWatch::open(std::move(reader), source, notice));
+  MOE_ASSIGN_OR_RETURN(reader, StallWatch::open(std::move(reader), places_text(files), notice));
   return reader;
 }
 

@@ -8,6 +8,12 @@
 #include "formats/base/checksum.h"
 
 namespace moepack {
+namespace {
+
+// Reads that fail in a row, after which a place is read only where no other has the file.
+constexpr std::uint32_t kMostFailures = 3;
+
+}  // namespace
 
 MirrorReader::MirrorReader(std::unique_ptr<RecordReader> reader, PackFiles files,
                            const PackManifest& manifest, StoreNotice notice)
@@ -15,6 +21,7 @@ MirrorReader::MirrorReader(std::unique_ptr<RecordReader> reader, PackFiles files
       manifest_(manifest),
       notice_(std::move(notice)),
       queued_(files_.num_places),
+      failures_(files_.num_places),
       passed_(files_.files.size(), std::vector<bool>(manifest.num_experts)),
       is_told_(files_.files.size()),
       reader_(std::move(reader)) {
@@ -45,10 +52,14 @@ std::uint32_t MirrorReader::file_of(const Flight& flight) const {
 
 std::size_t MirrorReader::least_busy(std::uint32_t layer) const {
   const std::vector<std::uint32_t>& copies = files_.of_layer[layer];
+  // A place that fails does so quickly, and would always have least to do.
+  const auto load = [&](std::uint32_t file) {
+    const std::uint32_t place = files_.places[file];
+    return std::pair(failures_[place] >= kMostFailures, queued_[place]);
+  };
   const auto least =
-      std::min_element(copies.begin(), copies.end(), [&](std::uint32_t a, std::uint32_t b) {
-        return queued_[files_.places[a]] < queued_[files_.places[b]];
-      });
+      std::min_element(copies.begin(), copies.end(),
+                       [&](std::uint32_t a, std::uint32_t b) { return load(a) < load(b); });
   return static_cast<std::size_t>(least - copies.begin());
 }
 
@@ -173,6 +184,8 @@ bool MirrorReader::finish(RecordCompletion& completion) noexcept {
     status = judge(flight, completion);
   } catch (const std::bad_alloc&) {  // for the sentence that says what is wrong
   }
+  std::uint32_t& failures = failures_[files_.places[file_of(flight)]];
+  failures = status.is_ok() ? 0 : failures + 1;
   if (!status.is_ok() && try_next(index, status)) return false;
   completion.tag = flight.read.tag;
   completion.status = std::move(status);

@@ -60,6 +60,7 @@ class MirrorReader final : public RecordReader {
   std::vector<Flight> flights_;
   std::vector<std::size_t> free_flights_;  // has room for all flights
   std::vector<std::uint64_t> queued_;      // [places] bytes under way
+  std::vector<std::uint32_t> failures_;    // [places] reads that failed since the last good one
   std::vector<std::vector<bool>> passed_;  // [files][expert] was compared
   std::vector<bool> is_told_;              // [files]
 

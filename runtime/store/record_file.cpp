@@ -33,7 +33,8 @@ void fail_job(RecordJob& job, const Sentence& sentence) noexcept {
 Status read_error(const RecordFile& file, std::uint64_t offset, int error) {
   return make_error(StatusCode::kIo, Where{.file = file.file().path(), .offset = offset},
                     std::string("cannot read: ") + std::strerror(error),
-                    error == EIO ? "the disk may be failing; copy the file elsewhere" : "");
+                    error == EIO ? "the disk may be failing; copy the file elsewhere"
+                                 : "try again; if it stays, copy the file elsewhere");
 }
 
 }  // namespace
@@ -56,6 +57,11 @@ bool RecordFile::stamp_of(int fd, Stamp& stamp) {
   stamp = {
       .size = info.st_size, .seconds = info.st_mtim.tv_sec, .nanoseconds = info.st_mtim.tv_nsec};
   return true;
+}
+
+bool RecordFile::ends_before(std::uint64_t offset) const {
+  Stamp now;
+  return !stamp_of(file_.fd(), now) || static_cast<std::uint64_t>(now.size) < offset;
 }
 
 bool RecordFile::has_changed() const {
@@ -125,6 +131,11 @@ bool take_result(const RecordFile& file, RecordJob& job, long result) noexcept {
   // What is left begins inside a unit of the disk.
   if (!is_unit(job.done)) job.is_direct = false;
   if (result > 0) return false;
+  // A mapping tells nothing but that a page cannot be had.
+  if (file.mapping().is_open() && !file.ends_before(offset + 1)) {
+    fail_job(job, [&] { return read_error(file, offset, EIO); });
+    return true;
+  }
   fail_job(job, [&] {
     return make_error(StatusCode::kIo, Where{.file = file.file().path(), .offset = offset},
                       "file became shorter while it was read", "copy or convert it again");

@@ -32,6 +32,8 @@ class RecordFile {
   // system cannot tell. A file of the same name that took its place is no concern: the one that was
   // opened stays as it is.
   bool has_changed() const;
+  // Whether the file has fewer bytes now; true where the system does not tell.
+  bool ends_before(std::uint64_t offset) const;
 
  private:
   struct Stamp {

@@ -45,6 +45,8 @@ class Timeline {
   // In the order in which they were added: by their ends on each track.
   std::span<const TimelineEvent> events() const { return events_; }
   std::uint64_t dropped() const { return dropped_; }
+  // When it is full.
+  std::uint64_t memory_bytes() const { return events_.capacity() * sizeof(TimelineEvent); }
   // Forgets every event.
   void clear();
 

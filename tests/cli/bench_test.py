@@ -267,6 +267,10 @@ class Checks(CliRunner):
                      "0,100", "--trace", self.scratch / "x.trace")
         for bad in ("synthetic:40b", "synthetic:zipf=x", self.scratch / "gone.trace"):
             self.refuses(f"--replay {bad}", [], "bench", "--replay", bad)
+        self.refuses("a replay with threads", ["--threads", "--replay"], "bench", "--replay",
+                     "synthetic:layers=2", "-t", 2)
+        self.refuses("a run with a disk's rate", ["--disk-gbs", "--replay"], "bench", self.model,
+                     "--disk-gbs", 2)
         self.refuses("a budget below the floor", ["--cache-mb"], "bench", "--replay",
                      "synthetic:35b-a3b", "--cache-mb", 100)
 

@@ -101,6 +101,10 @@ class Plans(CliRunner):
         self.refusal("a small cache", "--cache-mb", 1, "--ram-mb", 100)
         self.refusal("a long context", "-c", 4_000_000, "--ram-mb", 100)
         self.refusal("everything at once", "-c", 100_000, "--chunk", 9000, "--ram-mb", 40)
+        self.refusal("cache-aware routing of more experts than there are", "--car", "1,9999")
+        self.refusal("two flags that exclude each other", "--car", "1,4", "--lookahead", 2)
+        self.refusal("a reader that cannot read so", "--io", "mmap", "--io-engine", "uring")
+        self.refusal("a directory without layers", "--pack-dir", self.scratch)
         refused = self.run("plan", "--json", self.model, "--ram-mb", 5, *FAST)
         self.expect(refused.returncode == 2 and json.loads(refused.stdout)["verdict"] == "REFUSE",
                     "JSON of a refusal")

@@ -40,13 +40,15 @@ class FaultyReader final : public RecordReader {
   }
 
   std::map<std::pair<std::uint32_t, std::uint64_t>, ReadFault> faults;  // by file and offset
-  Status next_submit;                    // given by the next submit, which starts nothing
-  std::size_t per_reap = 1;              // most completions that one waiting reap() gives
-  std::vector<std::size_t> submissions;  // reads of each submit
+  Status next_submit;                             // given by the next submit, which starts nothing
+  std::size_t per_reap = 1;                       // most completions that one waiting reap() gives
+  std::vector<std::size_t> submissions;           // reads of each submit
+  std::map<std::uint32_t, std::size_t> reads_of;  // by file
 
   Status submit(std::span<const RecordRead> reads) override {
     if (!next_submit.is_ok()) return std::exchange(next_submit, Status::ok());
     submissions.push_back(reads.size());
+    for (const RecordRead& read : reads) ++reads_of[read.file];
     held_.insert(held_.end(), reads.begin(), reads.end());
     return Status::ok();
   }

@@ -85,6 +85,21 @@ TEST_F(MirrorTest, AFailureIsReadFromTheOtherPlaceAndToldOnce) {
   EXPECT_NE(lines_[1].find("checksum"), std::string::npos);
 }
 
+// A disk that fails at once would always have least to do, and be asked first for ever.
+TEST_F(MirrorTest, APlaceThatKeepsFailingIsNotAskedFirst) {
+  open();
+  for (std::uint32_t expert = 0; expert < kMixedExperts; ++expert) {
+    set_fault(0, expert, ReadFault::kError);
+  }
+  for (std::uint32_t round = 0; round < 4; ++round) {
+    for (std::uint32_t expert = 0; expert < kMixedExperts; ++expert) {
+      expect_batch(pack_, *store_, 0, {expert});
+    }
+  }
+  EXPECT_LE(faulty_->reads_of[files_.of_layer[0][0]], 3U);
+  EXPECT_GE(faulty_->reads_of[files_.of_layer[0][1]], 4 * kMixedExperts - 1);
+}
+
 TEST_F(MirrorTest, WhatNoPlaceCanGiveIsAnError) {
   open();
   set_fault(0, 1, ReadFault::kError, {0, 1});

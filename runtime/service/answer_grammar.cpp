@@ -1,0 +1,68 @@
+#include "runtime/service/answer_grammar.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moepack {
+namespace {
+
+// Those of the offered tools that may be called.
+Result<std::vector<ToolSpec>> allowed_tools(const ChatRequest& request) {
+  const std::vector<ToolSpec>& offered = request.conversation.tools;
+  const std::vector<std::string>& names = request.tool_choice.allowed;
+  if (names.empty()) return offered;
+  std::vector<ToolSpec> allowed;
+  for (const std::string& name : names) {
+    const auto tool = std::find_if(offered.begin(), offered.end(),
+                                   [&](const ToolSpec& spec) { return spec.name == name; });
+    if (tool == offered.end()) {
+      return invalid_argument(
+          "tool_choice names " + printable(name, 64) + ", which is not in tools",
+          "offer that tool, or choose another");
+    }
+    allowed.push_back(*tool);
+  }
+  return allowed;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Grammar>> format_grammar(const ResponseFormat& format,
+                                                      std::vector<std::string>* warnings) {
+  switch (format.kind) {
+    case ResponseFormat::Kind::kJsonObject:
+      return make_json_grammar(warnings);
+    case ResponseFormat::Kind::kJsonSchema:
+      return make_schema_grammar(format.schema, warnings);
+    default:
+      return std::shared_ptr<const Grammar>();
+  }
+}
+
+Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request, ToolFormat format,
+                                                      std::vector<std::string>* warnings) {
+  const ToolChoice& choice = request.tool_choice;
+  MOE_ASSIGN_OR_RETURN(std::vector<ToolSpec> tools, allowed_tools(request));
+  const bool may_call = !tools.empty() && choice.kind != ToolChoice::Kind::kNone;
+  const bool must_call = choice.kind == ToolChoice::Kind::kRequired;
+  if (must_call && (tools.empty() || format == ToolFormat::kNone)) {
+    return invalid_argument(tools.empty()
+                                ? "tool_choice asks for a call, and no tools are offered"
+                                : "tool_choice asks for a call, and this model's template "
+                                  "knows none",
+                            "offer tools and a model that knows them, or leave tool_choice out");
+  }
+  // The form of the final answer; calls come before it.
+  if (request.format.kind != ResponseFormat::Kind::kText && !must_call) {
+    return format_grammar(request.format, warnings);
+  }
+  if (!may_call || format == ToolFormat::kNone) return std::shared_ptr<const Grammar>();
+  return make_tool_grammar({.format = format,
+                            .tools = std::move(tools),
+                            .is_required = must_call,
+                            .is_parallel = choice.is_parallel,
+                            .call_id_prefix = {}},
+                           warnings);
+}
+
+}  // namespace moepack

@@ -1,0 +1,194 @@
+#include "runtime/service/answer_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace moepack {
+namespace {
+
+// "No probability is known", as servers of OpenAI's protocol write it.
+constexpr float kNoLogprob = -9999.0F;
+
+}  // namespace
+
+AnswerStream::AnswerStream(AnswerStreamOptions options, AnswerSink sink)
+    : options_(std::move(options)),
+      sink_(std::move(sink)),
+      stop_texts_(options_.stop),
+      parser_(make_output_parser(options_.parser)) {}
+
+void AnswerStream::tell(AnswerEventBody body) {
+  sink_({.choice = options_.choice, .body = std::move(body)});
+}
+
+void AnswerStream::on_queued(std::size_t before) {
+  if (options_.choice == 0) tell(AnswerQueued{before});
+}
+
+void AnswerStream::on_started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens) {
+  usage_.prompt_tokens = prompt_tokens;
+  usage_.cached_tokens = cached_tokens;
+  if (options_.choice == 0) tell(AnswerStarted{prompt_tokens, cached_tokens});
+  if (!options_.wants_logprobs) echo();
+}
+
+void AnswerStream::on_prompt(std::uint64_t done, double seconds) {
+  if (options_.choice != 0) return;
+  tell(PromptProgress{.total = usage_.prompt_tokens,
+                      .cached = usage_.cached_tokens,
+                      .done = done,
+                      .seconds = seconds});
+}
+
+// Without probabilities: all at once.
+void AnswerStream::echo() {
+  if (options_.echoed.empty()) return;
+  tell(ContentText{.text = options_.tokenizer->decode(options_.echoed), .logprobs = {}});
+}
+
+TokenLogprobs AnswerStream::logprobs_of(const TokenStep& step) const {
+  const auto told = [&](const TokenChance& chance) {
+    return TokenLogprob{.id = chance.id,
+                        .bytes = std::string(options_.tokenizer->bytes(chance.id)),
+                        .logprob = chance.logprob};
+  };
+  TokenLogprobs probs{.token = told(step.token), .top = {}};
+  for (const TokenChance& chance : step.top) probs.top.push_back(told(chance));
+  return probs;
+}
+
+// The first token of a text follows nothing, and has no probability.
+void AnswerStream::on_prompt_token(const TokenStep& step) {
+  if (options_.echoed.empty() || !options_.wants_logprobs) return;
+  const auto tell_token = [&](TokenLogprobs probs) {
+    std::string text = probs.token.bytes;
+    tell(ContentText{.text = std::move(text), .logprobs = {std::move(probs)}});
+  };
+  if (!std::exchange(has_echo_begun_, true)) {
+    tell_token(
+        logprobs_of({.token = {.id = options_.echoed.front(), .logprob = kNoLogprob}, .top = {}}));
+  }
+  tell_token(logprobs_of(step));
+}
+
+TextListener::Next AnswerStream::on_token(const TokenStep& step) {
+  ++usage_.completion_tokens;
+  if (parser_->is_in_reasoning()) ++usage_.reasoning_tokens;
+  if (options_.wants_logprobs) logprobs_.push_back(logprobs_of(step));
+  const std::string_view bytes = options_.tokenizer->bytes(step.token.id);
+  if (options_.parser.parses_calls) generated_ += bytes;
+  push(bytes, options_.tokenizer->added_token(bytes) == step.token.id);
+  Next next;
+  next.goes_on = !stop_.has_value() && !is_cut_short_;
+  const bool is_spent = options_.thinking_budget.has_value() && parser_->is_in_reasoning() &&
+                        usage_.reasoning_tokens >= *options_.thinking_budget;
+  if (is_spent && next.goes_on) {
+    next.forced = options_.end_of_thinking;
+    options_.thinking_budget.reset();
+  }
+  return next;
+}
+
+void AnswerStream::push(std::string_view bytes, bool is_added) {
+  if (options_.stop.empty()) {
+    take(parser_->push({.bytes = bytes, .is_added = is_added}));
+    return;
+  }
+  waiting_.push_back({.bytes = std::string(bytes), .is_added = is_added});
+  const StopTexts::Step step = stop_texts_.push(bytes);
+  stop_ = step.stop;
+  release(step.text.size());
+}
+
+// The first so many bytes that wait are no stop text.
+void AnswerStream::release(std::size_t bytes) {
+  while (!waiting_.empty() && bytes > 0) {
+    Waiting& first = waiting_.front();
+    const std::size_t count = std::min(bytes, first.bytes.size());
+    const bool is_whole = count == first.bytes.size();
+    take(parser_->push({.bytes = std::string_view(first.bytes).substr(0, count),
+                        .is_added = first.is_added && is_whole}));
+    bytes -= count;
+    if (is_whole) {
+      waiting_.pop_front();
+    } else {
+      first.bytes.erase(0, count);
+      first.is_added = false;
+    }
+  }
+}
+
+std::vector<TokenLogprobs> AnswerStream::take_logprobs() { return std::exchange(logprobs_, {}); }
+
+void AnswerStream::take(std::vector<ParsedOutput> outputs) {
+  for (ParsedOutput& output : outputs) {
+    if (is_cut_short_) return;
+    take_one(std::move(output));
+  }
+}
+
+void AnswerStream::take_one(ParsedOutput output) {
+  if (auto* reasoning = std::get_if<ParsedReasoning>(&output)) {
+    tell(ReasoningText{.text = std::move(reasoning->text), .logprobs = take_logprobs()});
+  } else if (auto* content = std::get_if<ParsedContent>(&output)) {
+    tell(ContentText{.text = std::move(content->text), .logprobs = take_logprobs()});
+  } else if (auto* begin = std::get_if<ParsedCallBegin>(&output)) {
+    call_ids_.push_back(begin->id.empty() ? options_.make_call_id() : begin->id);
+    tell(CallBegin{
+        .call = call_ids_.size() - 1, .id = call_ids_.back(), .name = std::move(begin->name)});
+  } else if (auto* part = std::get_if<ParsedCallArguments>(&output)) {
+    tell(CallArguments{.call = call_ids_.size() - 1, .fragment = std::move(part->fragment)});
+  } else {
+    tell(CallEnd{.call = call_ids_.size() - 1});
+    logprobs_.clear();
+    ++ended_calls_;
+    is_cut_short_ = !options_.is_parallel;
+  }
+}
+
+void AnswerStream::remember_calls() {
+  if (options_.calls == nullptr || ended_calls_ == 0) return;
+  std::vector<std::string> texts = call_texts(generated_, options_.parser.format);
+  if (texts.size() != ended_calls_) return;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    options_.calls->remember(call_ids_[i], std::move(texts[i]));
+  }
+}
+
+AnswerEndReason AnswerStream::reason_of(TextEnd end) const {
+  switch (end) {
+    case TextEnd::kStopToken:
+    case TextEnd::kStopped:
+      if (stop_.has_value()) return AnswerEndReason::kStopText;
+      return ended_calls_ > 0 ? AnswerEndReason::kToolCalls : AnswerEndReason::kStop;
+    case TextEnd::kLength:
+      return AnswerEndReason::kLength;
+    case TextEnd::kContext:
+      return AnswerEndReason::kContext;
+    case TextEnd::kCancelled:
+      return AnswerEndReason::kCancelled;
+    default:
+      return AnswerEndReason::kError;
+  }
+}
+
+void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& times) {
+  const bool is_cut = end != TextEnd::kStopToken;
+  if (!stop_.has_value()) release(stop_texts_.finish().size());
+  if (!is_cut_short_) take(parser_->finish(is_cut));
+  if (!logprobs_.empty()) tell(ContentText{.text = {}, .logprobs = take_logprobs()});
+  remember_calls();
+  usage_.cached_tokens = times.cached_tokens;
+  AnswerEnd told{.reason = reason_of(end),
+                 .stop_text = {},
+                 .status = status,
+                 .usage = usage_,
+                 .timings = {.prompt_seconds = times.prompt_seconds,
+                             .decode_seconds = times.decode_seconds,
+                             .prompt_tokens = times.prompt_tokens,
+                             .decode_tokens = times.decode_tokens}};
+  if (stop_.has_value()) told.stop_text = options_.stop[*stop_];
+  tell(std::move(told));
+}
+
+}  // namespace moepack

@@ -1,0 +1,83 @@
+// One choice of an answer: tokens come in, events go out.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/chat/output_parser.h"
+#include "runtime/chat/stop_texts.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/service/answer_events.h"
+#include "runtime/service/answer_service.h"
+#include "runtime/service/call_memory.h"
+#include "runtime/tokenizer/tokenizer.h"
+
+namespace moepack {
+
+struct AnswerStreamOptions {
+  const Tokenizer* tokenizer = nullptr;  // outlives the stream
+  CallMemory* calls = nullptr;           // outlives the stream; null: texts are not remembered
+  std::uint32_t choice = 0;
+  OutputParserOptions parser;
+  std::vector<std::string> stop;
+  bool wants_logprobs = false;
+  bool is_parallel = true;  // else the first call ends the answer
+  // Of thoughts: most tokens, and the ids that end them then.
+  std::optional<std::uint64_t> thinking_budget;
+  std::vector<std::int32_t> end_of_thinking;
+  // Of an echo: the prompt, which is told before the answer.
+  std::vector<std::int32_t> echoed;
+  // Gives a new id of a call.
+  std::function<std::string()> make_call_id;
+};
+
+// Called by the scheduler's thread.
+class AnswerStream final : public TextListener {
+ public:
+  AnswerStream(AnswerStreamOptions options, AnswerSink sink);
+
+  void on_queued(std::size_t before) override;
+  void on_started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens) override;
+  void on_prompt(std::uint64_t done, double seconds) override;
+  void on_prompt_token(const TokenStep& step) override;
+  Next on_token(const TokenStep& step) override;
+  void on_end(TextEnd end, const Status& status, const TextTimes& times) override;
+
+ private:
+  // Bytes that the stop texts have not let go yet.
+  struct Waiting {
+    std::string bytes;
+    bool is_added = false;
+  };
+  void tell(AnswerEventBody body);
+  void echo();
+  TokenLogprobs logprobs_of(const TokenStep& step) const;
+  void push(std::string_view bytes, bool is_added);
+  void release(std::size_t bytes);
+  void take(std::vector<ParsedOutput> outputs);
+  void take_one(ParsedOutput output);
+  std::vector<TokenLogprobs> take_logprobs();
+  void remember_calls();
+  AnswerEndReason reason_of(TextEnd end) const;
+
+  AnswerStreamOptions options_;
+  AnswerSink sink_;
+  StopTexts stop_texts_;
+  std::unique_ptr<OutputParser> parser_;
+  std::deque<Waiting> waiting_;
+  std::vector<TokenLogprobs> logprobs_;  // of tokens whose text is not told yet
+  AnswerUsage usage_;
+  std::string generated_;  // all of it, where calls are offered
+  std::vector<std::string> call_ids_;
+  std::size_t ended_calls_ = 0;
+  std::optional<std::size_t> stop_;  // which stop text came
+  bool has_echo_begun_ = false;
+  bool is_cut_short_ = false;  // a call ended an answer that may have one
+};
+
+}  // namespace moepack

@@ -1,0 +1,61 @@
+#include "runtime/service/chat_prompt.h"
+
+#include <string_view>
+#include <utility>
+
+#include "runtime/service/prompt_points.h"
+
+namespace moepack {
+namespace {
+
+// Whether the last marker of thoughts in `part` opens them.
+bool ends_in_reasoning(std::string_view part, const TemplateFacts& facts) {
+  if (facts.reasoning_begin.empty()) return false;
+  const std::size_t begin = part.rfind(facts.reasoning_begin);
+  if (begin == std::string_view::npos) return false;
+  const std::size_t end = part.rfind(facts.reasoning_end);
+  return end == std::string_view::npos || end < begin;
+}
+
+}  // namespace
+
+Refusal refusal_of(const Status& status) {
+  Refusal refusal;
+  refusal.kind = status.code() == StatusCode::kInvalidArgument ? Refusal::Kind::kInvalid
+                                                               : Refusal::Kind::kInternal;
+  refusal.message = status.message();
+  return refusal;
+}
+
+Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request) {
+  Conversation conversation = request.conversation;
+  const std::string& argument = chat_template.facts().thinking_argument;
+  if (request.thinks.has_value() && !argument.empty()) {
+    conversation.template_arguments[argument] = *request.thinks;
+  }
+  return conversation;
+}
+
+std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
+                                                   const Tokenizer& tokenizer,
+                                                   const ChatRequest& request, CallMemory& calls) {
+  const TemplateFacts& facts = chat_template.facts();
+  const Conversation conversation = with_thinking(chat_template, request);
+  const ConversationRenderer render = [&](const Conversation& part) -> Result<PromptText> {
+    MOE_ASSIGN_OR_RETURN(const PromptText text, chat_template.render(part));
+    return restore_calls(text, part, facts.format, calls);
+  };
+  const Result<PromptText> prompt = render(conversation);
+  if (!prompt.is_ok()) return refusal_of(prompt.status());
+  Result<std::vector<std::int32_t>> ids = encode_prompt(tokenizer, prompt.value());
+  if (!ids.is_ok()) return refusal_of(ids.status());
+  const std::string_view text = prompt.value().text;
+  ChatPrompt made;
+  made.ids = std::move(ids).value();
+  made.snapshots = token_points(tokenizer, made.ids, text,
+                                prompt_points(conversation, text, request.cache_hints, render));
+  made.is_in_reasoning = ends_in_reasoning(generation_part(conversation, text, render), facts);
+  return made;
+}
+
+}  // namespace moepack

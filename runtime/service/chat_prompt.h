@@ -1,0 +1,32 @@
+// A chat request as the tokens that the model is given.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "runtime/chat/chat_template.h"
+#include "runtime/service/answer_request.h"
+#include "runtime/service/answer_service.h"
+#include "runtime/service/call_memory.h"
+
+namespace moepack {
+
+struct ChatPrompt {
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint64_t> snapshots;  // TextJob::snapshots
+  bool is_in_reasoning = false;          // the answer begins within thoughts
+};
+
+// Errors of the template, in its own words.
+std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
+                                                   const Tokenizer& tokenizer,
+                                                   const ChatRequest& request, CallMemory& calls);
+
+// The conversation with what the request says about thinking told to the template.
+Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request);
+
+// A refusal for an error of the template or the tokenizer.
+Refusal refusal_of(const Status& status);
+
+}  // namespace moepack

@@ -1,0 +1,189 @@
+// Tokens become events: text, stop texts, calls, probabilities, the end and its reason.
+#include "runtime/service/answer_stream.h"
+
+#include <gtest/gtest.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_models.h"
+
+namespace moepack {
+namespace {
+
+const Tokenizer& demo() {
+  static const Tokenizer kDemo = [] {
+    auto loaded = Tokenizer::load(test::demo_mlx_model() / "tokenizer.json");
+    EXPECT_OK(loaded);
+    return std::move(loaded).value();
+  }();
+  return kDemo;
+}
+
+// An answer as one who reads its events sees it.
+struct Reading {
+  std::string content, reasoning, arguments;
+  std::vector<std::string> names, ids;
+  std::size_t ended_calls = 0, logprobs = 0;
+  AnswerEnd end;
+};
+
+class AnswerStreamTest : public testing::Test {
+ protected:
+  AnswerStreamTest() {
+    options_.tokenizer = &demo();
+    options_.make_call_id = [this] { return "call_" + std::to_string(++ids_); };
+    options_.parser.added_tokens = {"<tool_call>", "</tool_call>", "<think>", "</think>"};
+    options_.parser.reasoning_begin = "<think>";
+    options_.parser.reasoning_end = "</think>";
+  }
+
+  void offer_tools() {
+    options_.parser.format = ToolFormat::kHermes;
+    options_.parser.parses_calls = true;
+    ToolSpec tool;
+    tool.name = "add";
+    options_.parser.tools.push_back(std::move(tool));
+    options_.calls = &calls_;
+  }
+
+  AnswerSink sink() {
+    return [this](AnswerEvent event) {
+      EXPECT_FALSE(is_ended_) << "an event after the end";
+      std::visit([this](auto& body) { note(body); }, event.body);
+    };
+  }
+  void note(const AnswerQueued&) {}
+  void note(const AnswerStarted&) {}
+  void note(const PromptProgress&) {}
+  void note(const ReasoningText& text) {
+    read_.reasoning += text.text;
+    read_.logprobs += text.logprobs.size();
+  }
+  void note(const ContentText& text) {
+    read_.content += text.text;
+    read_.logprobs += text.logprobs.size();
+  }
+  void note(const CallBegin& call) {
+    read_.names.push_back(call.name);
+    read_.ids.push_back(call.id);
+  }
+  void note(const CallArguments& part) { read_.arguments += part.fragment; }
+  void note(const CallEnd&) { ++read_.ended_calls; }
+  void note(const AnswerEnd& end) {
+    read_.end = end;
+    is_ended_ = true;
+  }
+
+  // Feeds the tokens of `text` until the stream has enough; gives how many it took.
+  std::size_t run(std::string_view text, TextEnd end = TextEnd::kStopToken) {
+    AnswerStream stream(options_, sink());
+    stream.on_started(7, 3);
+    std::size_t taken = 0;
+    for (const std::int32_t id : demo().encode(text).value()) {
+      ++taken;
+      TokenStep step;
+      step.token = {.id = id, .logprob = -0.5F};
+      const TextListener::Next next = stream.on_token(step);
+      forced_.insert(forced_.end(), next.forced.begin(), next.forced.end());
+      if (next.goes_on) continue;
+      end = TextEnd::kStopped;
+      break;
+    }
+    TextTimes times;
+    times.cached_tokens = 3;
+    stream.on_end(end, Status::ok(), times);
+    return taken;
+  }
+
+  AnswerStreamOptions options_;
+  CallMemory calls_{10, 1000};
+  Reading read_;
+  std::vector<std::int32_t> forced_;
+  bool is_ended_ = false;
+  int ids_ = 0;
+};
+
+TEST_F(AnswerStreamTest, TextAndTheReasonOfItsEnd) {
+  run("It is four. Ünïcode ✓");
+  EXPECT_EQ(read_.content, "It is four. Ünïcode ✓");
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kStop);
+  EXPECT_EQ(read_.end.usage.prompt_tokens, 7U);
+  EXPECT_EQ(read_.end.usage.cached_tokens, 3U);
+  EXPECT_GT(read_.end.usage.completion_tokens, 3U);
+}
+
+TEST_F(AnswerStreamTest, AStopTextEndsItAndIsNotTold) {
+  options_.stop = {"###", "END"};
+  run("one two END three");
+  EXPECT_EQ(read_.content, "one two ");
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kStopText);
+  EXPECT_EQ(read_.end.stop_text, "END");
+}
+
+TEST_F(AnswerStreamTest, WhatOnlyBeginsAStopTextIsTold) {
+  options_.stop = {"ENDED"};
+  run("the END");
+  EXPECT_EQ(read_.content, "the END");
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kStop);
+}
+
+TEST_F(AnswerStreamTest, CallsAreToldAndRemembered) {
+  offer_tools();
+  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": 1}}\n</tool_call>";
+  run("Wait. " + call);
+  EXPECT_EQ(read_.content, "Wait. ");
+  EXPECT_EQ(read_.names, std::vector<std::string>{"add"});
+  EXPECT_EQ(OrderedJson::parse(read_.arguments), OrderedJson::parse("{\"a\":1}"));
+  EXPECT_EQ(read_.ended_calls, 1U);
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
+  EXPECT_EQ(calls_.recall(read_.ids.at(0)), call);
+}
+
+// With a stop text the markers wait with the text, and are markers still.
+TEST_F(AnswerStreamTest, CallsAndStopTextsTogether) {
+  offer_tools();
+  options_.stop = {"<tool_response>", "never"};
+  run("Hm<tool_call>\n{\"name\":\"add\",\"arguments\":{}}\n</tool_call>");
+  EXPECT_EQ(read_.content, "Hm");
+  EXPECT_EQ(read_.ended_calls, 1U);
+}
+
+TEST_F(AnswerStreamTest, OneCallIsEnoughWhereMoreAreNotWanted) {
+  offer_tools();
+  options_.is_parallel = false;
+  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n</tool_call>";
+  const std::size_t taken = run(call + call);
+  EXPECT_EQ(read_.ended_calls, 1U);
+  EXPECT_EQ(taken, demo().encode(call).value().size());
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
+}
+
+// A client must not replay half a call.
+TEST_F(AnswerStreamTest, ALimitWithinACallIsNoCall) {
+  offer_tools();
+  run("<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":", TextEnd::kLength);
+  EXPECT_EQ(read_.ended_calls, 0U);
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kLength);
+}
+
+TEST_F(AnswerStreamTest, ThoughtsHaveABudget) {
+  options_.parser.begins_in_reasoning = true;
+  options_.thinking_budget = 2;
+  options_.end_of_thinking = {1, 2, 3};
+  run("one two three four five");
+  EXPECT_EQ(forced_, (std::vector<std::int32_t>{1, 2, 3})) << "told once";
+  EXPECT_TRUE(read_.content.empty());
+  EXPECT_EQ(read_.reasoning, "one two three four five");
+}
+
+TEST_F(AnswerStreamTest, EveryTokenHasItsProbability) {
+  options_.wants_logprobs = true;
+  const std::string text = "naïve ✓ text";
+  run(text);
+  EXPECT_EQ(read_.logprobs, demo().encode(text).value().size());
+}
+
+}  // namespace
+}  // namespace moepack
