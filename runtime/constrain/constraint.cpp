@@ -96,7 +96,10 @@ class GrammarConstraint : public TokenFilter {
   bool allows(std::int32_t id) override {
     const TokenBytes::Kind kind = tokens_->kind(id);
     if (phase_ == Phase::kOver) return true;
-    if (phase_ == Phase::kAwake) return allows_awake(state_, id);
+    if (phase_ == Phase::kAwake) {
+      if (machine_.is_full()) forget();
+      return allows_awake(state_, id);
+    }
     if (kind == TokenBytes::Kind::kNothing) return false;
     const std::optional<Woken> woken = woken_by(id);
     return !woken || woken->state != GrammarMachine::kDead;
