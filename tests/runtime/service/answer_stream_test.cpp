@@ -81,7 +81,8 @@ class AnswerStreamTest : public testing::Test {
     AnswerStream stream(options_, sink());
     stream.on_started(7, 3);
     std::size_t taken = 0;
-    for (const std::int32_t id : demo().encode(text).value()) {
+    const std::vector<std::int32_t> ids = demo().encode(text).value();
+    for (const std::int32_t id : ids) {
       ++taken;
       TokenStep step;
       step.token = {.id = id, .logprob = -0.5F};
