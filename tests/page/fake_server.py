@@ -243,7 +243,7 @@ class Fake:
 
     def play_hello(self, send, raw, body):
         send({"role": "assistant", "content": ""})
-        self.say(send, f"Hello number {len(self.requests)}. You said: {body['messages'][-1]['content']}")
+        self.say(send, f"Hello number {len(self.requests)}. You said: {body['messages'][-1]['content'][:200]}")
         self.end(send, raw)
 
     def play_markdown(self, send, raw, body):
