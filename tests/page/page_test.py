@@ -281,6 +281,15 @@ class Checks(PageChecks):
         self.page.reload()
         self.at(".call pre.plain", has_text="sunny").wait_for()
 
+    def check_call_without_a_result(self):
+        self.ask("tool")
+        self.ask("Never mind")
+        roles = [each["role"] for each in self.fake.requests[1]["messages"]]
+        assert roles == ["user", "assistant", "tool", "user"], roles
+        assert self.fake.requests[1]["messages"][2] == {
+            "role": "tool", "tool_call_id": "call_1", "content": "(The user gave no result.)"}
+        assert "no result" in self.at(".call").inner_text()
+
     def check_prompt_progress(self):
         self.type("progress")
         progress = self.answer().locator(".progress p")
@@ -436,7 +445,7 @@ class Checks(PageChecks):
     # --- the experts ---
 
     def check_map_of_experts(self):
-        self.at("#map[aria-label^='Map of 40 layers of 256 experts']").wait_for()
+        self.at("#map[aria-label^='Map of 12 layers of 64 experts']").wait_for()
         self.at("#map").hover(position={"x": 5, "y": 5})
         assert re.match(r"Layer \d+, expert \d+: (in memory|on disk), warmth \d+ %", self.at("#map-point").inner_text())
         self.type("stall")
@@ -535,6 +544,8 @@ class Checks(PageChecks):
         assert gap() < 5
         self.at("#scroller").evaluate("node => { node.scrollTop = 100; }")
         self.at("#to-end").wait_for()
+        self.at("#entry").press("PageDown")
+        assert self.at("#scroller").evaluate("node => node.scrollTop") > 300
         self.button("Answer again").click(force=True)
         self.at("#to-end").wait_for(state="hidden")
 
