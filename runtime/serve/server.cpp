@@ -16,6 +16,7 @@
 #include "runtime/serve/answer_session.h"
 #include "runtime/serve/anthropic_routes.h"
 #include "runtime/serve/loading_service.h"
+#include "runtime/serve/page.h"
 #include "runtime/serve/responses_routes.h"
 #include "runtime/serve/router.h"
 #include "runtime/serve/server_state.h"
@@ -56,6 +57,7 @@ RouteTable all_routes(ServerState& state) {
   add_text_routes(table);
   add_model_routes(table, state);
   add_status_routes(table, state);
+  add_page_routes(table);
   return table;
 }
 

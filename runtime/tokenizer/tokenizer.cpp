@@ -77,8 +77,8 @@ struct Tokenizer::Impl {
 // One call of encode().
 class Tokenizer::Impl::Encoder {
  public:
-  Encoder(const Impl& tokenizer, std::string_view text)
-      : tokenizer_(tokenizer), cache_(text.size()) {
+  Encoder(const Impl& tokenizer, std::string_view text, std::span<const LiteralRange> literal)
+      : tokenizer_(tokenizer), whole_(text), literal_(literal), cache_(text.size()) {
     ids_.reserve(text.size() / 4 + 16);
     for (std::size_t stage = 0; stage < tokenizer.splits.size(); ++stage) {
       sinks_.emplace_back(
@@ -88,10 +88,11 @@ class Tokenizer::Impl::Encoder {
   Encoder(const Encoder&) = delete;
   Encoder& operator=(const Encoder&) = delete;
 
-  Status add_text(std::string_view text) {
-    return tokenizer_.raw_tokens.find(text, [this](std::int32_t id, std::string_view part) {
+  Status add_text() {
+    const auto sink = [this](std::int32_t id, std::string_view part) {
       return id == AddedTokenMatcher::kText ? add_raw(part) : add_id(id);
-    });
+    };
+    return tokenizer_.raw_tokens.find(whole_, sink, literal_);
   }
   std::vector<std::int32_t> take() { return std::move(ids_); }
 
@@ -101,16 +102,35 @@ class Tokenizer::Impl::Encoder {
     return Status::ok();
   }
 
+  // The literal ranges within `part` of the whole text, counted from its begin.
+  std::vector<LiteralRange> literal_within(std::string_view part) const {
+    std::vector<LiteralRange> within;
+    const auto begin = static_cast<std::size_t>(part.data() - whole_.data());
+    for (const LiteralRange& range : literal_) {
+      if (range.end <= begin || range.begin >= begin + part.size()) continue;
+      within.push_back(
+          {std::max(range.begin, begin) - begin, std::min(range.end - begin, part.size())});
+    }
+    return within;
+  }
+
   Status add_raw(std::string_view text) {
+    const std::string_view given = text;
+    std::vector<LiteralRange> literal;
+    if (!tokenizer_.normalized_tokens.empty()) literal = literal_within(text);
     if (tokenizer_.nfc) {
       owned_.emplace_back();
       const char* const before = text.data();
       text = normalize_nfc(text, owned_.back());
       if (text.data() == before) owned_.pop_back();
     }
-    return tokenizer_.normalized_tokens.find(text, [this](std::int32_t id, std::string_view part) {
+    // Where normalization has changed a text that has literal ranges, they cannot be found again:
+    // all of it is literal then.
+    if (!literal.empty() && text.data() != given.data()) literal = {{0, text.size()}};
+    const auto sink = [this](std::int32_t id, std::string_view part) {
       return id == AddedTokenMatcher::kText ? add_piece(part, 0) : add_id(id);
-    });
+    };
+    return tokenizer_.normalized_tokens.find(text, sink, literal);
   }
 
   // Adds a piece to which `stage` splits have been applied.
@@ -131,6 +151,8 @@ class Tokenizer::Impl::Encoder {
   }
 
   const Impl& tokenizer_;
+  std::string_view whole_;
+  std::span<const LiteralRange> literal_;
   std::vector<std::int32_t> ids_;
   WordCache cache_;
   SplitScratch scratch_;
@@ -191,14 +213,19 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
 }
 
 Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text) const {
+  return encode(text, {});
+}
+
+Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
+                                                    std::span<const LiteralRange> literal) const {
   if (text.size() > kMaxTextBytes) return invalid_argument("the text is longer than 2 GiB");
   const std::size_t invalid = find_invalid_utf8(text);
   if (invalid != std::string_view::npos) {
     return corrupt(Where{.file = "text", .tensor = {}, .offset = invalid}, "not valid UTF-8",
                    "convert the text to UTF-8");
   }
-  Impl::Encoder encoder(*impl_, text);
-  MOE_RETURN_IF_ERROR(encoder.add_text(text));
+  Impl::Encoder encoder(*impl_, text, literal);
+  MOE_RETURN_IF_ERROR(encoder.add_text());
   return encoder.take();
 }
 

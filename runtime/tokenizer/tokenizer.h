@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
+#include "runtime/tokenizer/tokenizer_added.h"
 
 namespace moepack {
 
@@ -27,6 +28,10 @@ class Tokenizer {
   // The ids of `text`, which is UTF-8; invalid bytes are kCorrupt with the offset. Added tokens in
   // the text are recognised.
   Result<std::vector<std::int32_t>> encode(std::string_view text) const;
+  // The same, but added tokens that lie wholly within one of `literal` (ascending, apart from each
+  // other) are text like any other.
+  Result<std::vector<std::int32_t>> encode(std::string_view text,
+                                           std::span<const LiteralRange> literal) const;
 
   // Number of ids: the highest id + 1, holes included. Logits beyond it are padding.
   std::int32_t size() const;

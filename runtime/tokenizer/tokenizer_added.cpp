@@ -65,20 +65,22 @@ Status AddedTokenMatcher::add(std::string_view pattern, const AddedTokenSpec& to
   return Status::ok();
 }
 
-AddedTokenMatcher::Match AddedTokenMatcher::next_match(std::string_view text,
-                                                       std::size_t from) const {
+AddedTokenMatcher::Match AddedTokenMatcher::next_match(
+    std::string_view text, std::size_t from, std::span<const LiteralRange> literal) const {
   const auto may_start = [this](char c) { return starts_[static_cast<unsigned char>(c)]; };
   while (true) {
     const auto* start = std::find_if(text.data() + from, text.data() + text.size(), may_start);
     from = static_cast<std::size_t>(start - text.data());
     if (from == text.size()) return {from, from, nullptr};
+    while (!literal.empty() && literal.front().end <= from) literal = literal.subspan(1);
+    const bool within = !literal.empty() && literal.front().begin <= from;
     Match best{from, from, nullptr};
     std::uint32_t node = 0;
     for (std::size_t i = from; i < text.size(); ++i) {
       const auto next = edges_.find(edge(node, text[i]));
       if (next == edges_.end()) break;
       node = next->second;
-      if (nodes_[node].token >= 0) {
+      if (nodes_[node].token >= 0 && !(within && i < literal.front().end)) {
         best = {from, i + 1, &tokens_[static_cast<std::size_t>(nodes_[node].token)]};
       }
     }
@@ -89,11 +91,12 @@ AddedTokenMatcher::Match AddedTokenMatcher::next_match(std::string_view text,
 
 // Where a token that takes the white space behind it is followed by a token made of white space,
 // the reference emits both, unless the second takes what precedes it and so ends up with nothing.
-Status AddedTokenMatcher::find(std::string_view text, const Sink& sink) const {
+Status AddedTokenMatcher::find(std::string_view text, const Sink& sink,
+                               std::span<const LiteralRange> literal) const {
   std::size_t done = 0;
   std::size_t from = 0;
   while (!tokens_.empty()) {
-    const Match match = next_match(text, from);
+    const Match match = next_match(text, from, literal);
     if (match.token == nullptr) break;
     from = match.end;
     const Token& token = *match.token;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +13,12 @@
 #include "formats/config/tokenizer_json.h"
 
 namespace moepack {
+
+// Bytes [begin, end) of a text in which no added token is looked for.
+struct LiteralRange {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
 
 // Immutable once filled; find() may be called from any number of threads.
 class AddedTokenMatcher {
@@ -26,8 +33,10 @@ class AddedTokenMatcher {
   // Receives the stretches of a text in order: an added token's id, or kText and plain text.
   using Sink = std::function<Status(std::int32_t id, std::string_view text)>;
   // Hands the stretches of `text`, which is valid UTF-8 and not empty, to `sink`. The leftmost
-  // match is taken first, and of several that begin there the longest.
-  Status find(std::string_view text, const Sink& sink) const;
+  // match is taken first, and of several that begin there the longest. A token that lies wholly in
+  // one of `literal` (ascending) is text.
+  Status find(std::string_view text, const Sink& sink,
+              std::span<const LiteralRange> literal = {}) const;
 
  private:
   struct Token {
@@ -47,7 +56,8 @@ class AddedTokenMatcher {
   static std::uint64_t edge(std::uint32_t node, char byte) {
     return (static_cast<std::uint64_t>(node) << 8) | static_cast<unsigned char>(byte);
   }
-  Match next_match(std::string_view text, std::size_t from) const;
+  Match next_match(std::string_view text, std::size_t from,
+                   std::span<const LiteralRange> literal) const;
 
   std::vector<Token> tokens_;
   std::vector<Node> nodes_ = {Node{}};  // of the trie; 0 is the root

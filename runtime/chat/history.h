@@ -1,0 +1,40 @@
+// What a template needs of a conversation that clients do not send so: rules of history, as pure
+// functions. Each returns the conversation as the template is to see it.
+#pragma once
+
+#include <string>
+
+#include "runtime/chat/conversation.h"
+
+namespace moepack {
+
+// Which of the rules a template needs; found by probes (template_probe.h).
+struct HistoryRules {
+  // A system message behind the first place is refused or lost: it becomes a user message in
+  // place, between <system-reminder> tags. Moving it to the front would change the prompt's
+  // beginning in every turn.
+  bool late_system_to_user = false;
+  bool needs_user = false;     // refused without a user message: an empty one is appended
+  bool kimi_ids = false;       // ids of calls are functions.NAME:K, K counted from 0
+  bool one_call_each = false;  // of several calls in a message only the first is rendered
+};
+
+Conversation late_systems_as_users(Conversation conversation);
+Conversation with_a_user(Conversation conversation);
+// Renames the ids of calls and of their results.
+Conversation with_kimi_ids(Conversation conversation);
+// A message with several calls becomes one message per call, each followed by its result.
+Conversation with_one_call_each(Conversation conversation);
+
+Conversation apply_history_rules(Conversation conversation, const HistoryRules& rules);
+
+// The arguments of a call as the object that templates take apart: parsed if they are a JSON
+// object, {} for empty text, else {"arguments": text}.
+OrderedJson arguments_object(const std::string& arguments);
+
+// The messages in the form that templates read (OpenAI's, with reasoning_content and thinking).
+OrderedJson template_messages(const Conversation& conversation);
+// The tools in that form; null without any.
+OrderedJson template_tools(const Conversation& conversation);
+
+}  // namespace moepack

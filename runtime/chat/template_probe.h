@@ -1,0 +1,23 @@
+// What small test conversations tell of a template.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "formats/base/status.h"
+#include "runtime/chat/chat_template.h"
+#include "runtime/chat/history.h"
+
+namespace moepack {
+
+// Renders a conversation as it is, without rules of history.
+using ProbeRender = std::function<Result<std::string>(const Conversation& conversation)>;
+
+// `source` is the template's text.
+TemplateFacts probe_facts(const std::string& source, const Tokenizer& tokenizer,
+                          const ProbeRender& render);
+HistoryRules probe_history_rules(const TemplateFacts& facts, const ProbeRender& render);
+// The plainest conversation that a template must render.
+Conversation probe_conversation();
+
+}  // namespace moepack

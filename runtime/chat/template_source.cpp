@@ -1,0 +1,89 @@
+#include "runtime/chat/template_source.h"
+
+#include <nlohmann/json.hpp>
+
+#include "formats/base/file.h"
+#include "formats/base/json.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::uint64_t kMaxTemplateBytes = 4 << 20;
+constexpr std::uint64_t kMaxTokenizerConfigBytes = 64 << 20;
+
+// The document, or null where there is no such file.
+Result<nlohmann::json> read_optional_json(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return nlohmann::json();
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxTokenizerConfigBytes));
+  return parse_json(text, Where{.file = path.string()});
+}
+
+// A string, or a list of named ones: "default" and "tool_use".
+void take_templates(const nlohmann::json& json, TemplateSource& source) {
+  if (json.is_string()) source.text = json.get<std::string>();
+  if (!json.is_array()) return;
+  for (const nlohmann::json& entry : json) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template")) continue;
+    if (!entry["name"].is_string() || !entry["template"].is_string()) continue;
+    const auto text = entry["template"].get<std::string>();
+    if (entry["name"] == "default") source.text = text;
+    if (entry["name"] == "tool_use") source.tool_text = text;
+  }
+  if (source.text.empty()) source.text = source.tool_text;
+}
+
+// A token stands as its text, or as an object with its "content".
+void take_special_tokens(const nlohmann::json& json, OrderedJson& tokens) {
+  if (!json.is_object()) return;
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
+                           "cls_token", "mask_token"}) {
+    if (tokens.contains(name) || !json.contains(name)) continue;
+    const nlohmann::json& token = json[name];
+    if (token.is_string()) tokens[name] = token.get<std::string>();
+    if (token.is_object() && token.contains("content") && token["content"].is_string()) {
+      tokens[name] = token["content"].get<std::string>();
+    }
+  }
+}
+
+Status read_template_file(const std::filesystem::path& path, TemplateSource& source) {
+  MOE_ASSIGN_OR_RETURN(source.text, read_text_file(path, kMaxTemplateBytes));
+  source.name = path.string();
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<TemplateSource> find_template(const std::filesystem::path& model,
+                                     const std::filesystem::path& file) {
+  TemplateSource source;
+  source.special_tokens = OrderedJson::object();
+  const std::filesystem::path config_path = model / "tokenizer_config.json";
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json config, read_optional_json(config_path));
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json map,
+                       read_optional_json(model / "special_tokens_map.json"));
+  take_special_tokens(config, source.special_tokens);
+  take_special_tokens(map, source.special_tokens);
+  std::error_code ignored;
+  if (!file.empty()) {
+    MOE_RETURN_IF_ERROR(read_template_file(file, source));
+    return source;
+  }
+  if (std::filesystem::exists(model / "chat_template.jinja", ignored)) {
+    MOE_RETURN_IF_ERROR(read_template_file(model / "chat_template.jinja", source));
+    return source;
+  }
+  const std::filesystem::path json_path = model / "chat_template.json";
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json own, read_optional_json(json_path));
+  for (const auto& [json, path] : {std::pair(&own, json_path), std::pair(&config, config_path)}) {
+    if (!json->is_object() || !json->contains("chat_template")) continue;
+    take_templates((*json)["chat_template"], source);
+    source.name = path.string();
+    if (!source.text.empty()) return source;
+  }
+  return unsupported(Where{.file = model.string()}, "the model has no chat template",
+                     "name one with --chat-template-file");
+}
+
+}  // namespace moepack

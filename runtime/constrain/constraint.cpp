@@ -1,0 +1,304 @@
+#include "runtime/constrain/constraint.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "runtime/constrain/grammar.h"
+#include "runtime/constrain/grammar_machine.h"
+#include "runtime/constrain/token_bytes.h"
+
+namespace moepack {
+namespace {
+
+std::vector<bool> bound_markers(const Grammar& grammar, const TokenBytes& tokens) {
+  std::vector<bool> is_bound;
+  for (const std::string& text : grammar.graph.markers()) {
+    is_bound.push_back(tokens.find_marker(text) >= 0);
+  }
+  return is_bound;
+}
+
+// Looks for one text in the bytes that come.
+class AwaitedText {
+ public:
+  AwaitedText(std::string text, const TokenBytes& tokens)
+      : text_(std::move(text)), token_(tokens.find_marker(text_)) {}
+
+  bool is_token() const { return token_ >= 0; }
+  bool is_begun() const { return !is_token() && matched_ > 0; }
+  // How many bytes of the token lie behind the end of the text, if the token completes it.
+  std::optional<std::size_t> rest_after(std::int32_t id, std::string_view bytes) const {
+    if (is_token()) return id == token_ ? std::optional<std::size_t>(0) : std::nullopt;
+    std::size_t matched = matched_;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      matched = next(matched, bytes[i]);
+      if (matched == text_.size()) return bytes.size() - i - 1;
+    }
+    return std::nullopt;
+  }
+  void accept(std::string_view bytes) {
+    for (const char byte : bytes) matched_ = next(matched_, byte) % text_.size();
+  }
+  void reset() { matched_ = 0; }
+
+ private:
+  // The longest beginning of the text that what came ends with.
+  std::size_t next(std::size_t matched, char byte) const {
+    while (true) {
+      if (text_[matched] == byte) return matched + 1;
+      if (matched == 0) return 0;
+      std::size_t shorter = matched - 1;
+      while (text_.compare(0, shorter, text_, matched - shorter, shorter) != 0) --shorter;
+      matched = shorter;
+    }
+  }
+
+  std::string text_;
+  std::int32_t token_;
+  std::size_t matched_ = 0;
+};
+
+class GrammarConstraint : public TokenFilter {
+ public:
+  GrammarConstraint(std::shared_ptr<const Grammar> grammar,
+                    std::shared_ptr<const TokenBytes> tokens, std::string starts_after)
+      : grammar_(std::move(grammar)),
+        tokens_(std::move(tokens)),
+        machine_(grammar_->graph, bound_markers(*grammar_, *tokens_)) {
+    for (const GrammarTrigger& trigger : grammar_->triggers) {
+      triggers_.emplace_back(trigger.text, *tokens_);
+    }
+    if (!starts_after.empty()) {
+      starts_after_.emplace(std::move(starts_after), *tokens_);
+      phase_ = Phase::kBefore;
+    } else if (!grammar_->is_lazy) {
+      wake(grammar_->start);
+    }
+  }
+
+  bool is_active() const override {
+    switch (phase_) {
+      case Phase::kBefore:
+        return starts_after_->is_begun();
+      case Phase::kAsleep:
+        return std::any_of(triggers_.begin(), triggers_.end(),
+                           [](const AwaitedText& t) { return t.is_begun(); });
+      case Phase::kAwake:
+        return true;
+      case Phase::kOver:
+        return false;
+    }
+    return false;
+  }
+
+  bool allows(std::int32_t id) override {
+    const TokenBytes::Kind kind = tokens_->kind(id);
+    if (phase_ == Phase::kOver) return true;
+    if (phase_ == Phase::kAwake) {
+      if (machine_.is_full()) forget();
+      return allows_awake(state_, id);
+    }
+    if (kind == TokenBytes::Kind::kNothing) return false;
+    const std::optional<Woken> woken = woken_by(id);
+    return !woken || woken->state != GrammarMachine::kDead;
+  }
+
+  void mask(std::span<float> logits) override {
+    if (phase_ == Phase::kOver) return;
+    if (phase_ != Phase::kAwake) {
+      for (std::size_t i = 0; i < logits.size(); ++i) {
+        if (!allows(static_cast<std::int32_t>(i))) logits[i] = kForbidden;
+      }
+      return;
+    }
+    const std::vector<std::uint64_t>& allowed = allowed_now();
+    for (std::size_t i = 0; i < logits.size(); i += 64) {
+      const std::uint64_t bits = i / 64 < allowed.size() ? allowed[i / 64] : 0;
+      if (bits == ~std::uint64_t{0}) continue;
+      const std::size_t end = std::min(logits.size(), i + 64);
+      for (std::size_t j = i; j < end; ++j) {
+        if ((bits >> (j - i) & 1U) == 0) logits[j] = kForbidden;
+      }
+    }
+  }
+
+  void accept(std::int32_t id) override {
+    if (phase_ == Phase::kOver) return;
+    if (tokens_->kind(id) == TokenBytes::Kind::kEnd) {
+      phase_ = Phase::kOver;
+      return;
+    }
+    if (phase_ == Phase::kAwake) {
+      state_ = walked(state_, id);
+    } else if (const std::optional<Woken> woken = woken_by(id)) {
+      accept_woken(*woken);
+    } else if (tokens_->kind(id) != TokenBytes::Kind::kNothing) {
+      if (phase_ == Phase::kBefore) starts_after_->accept(tokens_->bytes(id));
+      for (AwaitedText& trigger : triggers_) trigger.accept(tokens_->bytes(id));
+    }
+    settle();
+  }
+
+ private:
+  static constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+  enum class Phase : std::uint8_t { kBefore, kAsleep, kAwake, kOver };
+  struct Woken {
+    GrammarMachine::State state = GrammarMachine::kDead;
+    bool only_sleeps = false;  // what was awaited has come, and a lazy grammar sleeps on
+  };
+
+  void wake(GrammarNodeId entry) {
+    phase_ = Phase::kAwake;
+    state_ = machine_.start(entry);
+  }
+
+  GrammarMachine::State walked(GrammarMachine::State state, std::int32_t id) {
+    const TokenBytes::Kind kind = tokens_->kind(id);
+    if (kind != TokenBytes::Kind::kText && kind != TokenBytes::Kind::kMarker) {
+      return GrammarMachine::kDead;
+    }
+    return walked(state, tokens_->bytes(id), kind == TokenBytes::Kind::kMarker);
+  }
+
+  GrammarMachine::State walked(GrammarMachine::State state, std::string_view bytes,
+                               bool is_marker) {
+    for (const char byte : bytes) {
+      if (state == GrammarMachine::kDead) break;
+      state = machine_.step(state, static_cast<std::uint8_t>(byte), is_marker);
+    }
+    return state;
+  }
+
+  bool allows_awake(GrammarMachine::State state, std::int32_t id) {
+    if (tokens_->kind(id) == TokenBytes::Kind::kEnd) return machine_.may_end(state);
+    return walked(state, id) != GrammarMachine::kDead;
+  }
+
+  // What the token wakes, if it does.
+  std::optional<Woken> woken_by(std::int32_t id) {
+    if (tokens_->kind(id) == TokenBytes::Kind::kNothing) return std::nullopt;
+    const std::string_view bytes = tokens_->bytes(id);
+    const bool is_marker = tokens_->kind(id) == TokenBytes::Kind::kMarker;
+    for (std::size_t i = 0; i < triggers_.size(); ++i) {
+      // Text in thoughts may speak of a call; a token of the vocabulary begins one there too.
+      if (phase_ == Phase::kBefore && !triggers_[i].is_token()) continue;
+      const auto rest = triggers_[i].rest_after(id, bytes);
+      if (!rest) continue;
+      const GrammarMachine::State state = machine_.start(grammar_->triggers[i].entry);
+      return Woken{walked(state, bytes.substr(bytes.size() - *rest), is_marker), false};
+    }
+    if (phase_ != Phase::kBefore) return std::nullopt;
+    const auto rest = starts_after_->rest_after(id, bytes);
+    if (!rest) return std::nullopt;
+    if (grammar_->is_lazy) return Woken{GrammarMachine::kDead + 1, true};
+    const GrammarMachine::State state = machine_.start(grammar_->start);
+    return Woken{walked(state, bytes.substr(bytes.size() - *rest), is_marker), false};
+  }
+
+  void accept_woken(const Woken& woken) {
+    phase_ = woken.only_sleeps ? Phase::kAsleep : Phase::kAwake;
+    state_ = woken.only_sleeps ? GrammarMachine::kDead : woken.state;
+    for (AwaitedText& trigger : triggers_) trigger.reset();
+  }
+
+  // After a token: sleeps again where a call is complete; gives up on a text that is forbidden;
+  // forgets what fills the memory.
+  void settle() {
+    if (phase_ != Phase::kAwake) return;
+    if (state_ == GrammarMachine::kDead) {
+      phase_ = grammar_->is_lazy ? Phase::kAsleep : Phase::kOver;
+    } else if (grammar_->sleeps_again && machine_.may_end(state_)) {
+      phase_ = Phase::kAsleep;
+    }
+    if (machine_.is_full()) forget();
+  }
+
+  void forget() {
+    masks_.clear();
+    state_ = machine_.forget_all_but(state_);
+  }
+
+  const std::vector<std::uint64_t>& allowed_now() {
+    const auto found = masks_.find(state_);
+    if (found != masks_.end()) return found->second;
+    if (masks_.size() >= kMaxMasks) masks_.clear();
+    std::vector<std::uint64_t> allowed = computed_mask();  // may forget states, and masks
+    return masks_[state_] = std::move(allowed);
+  }
+
+  std::vector<std::uint64_t> computed_mask() {
+    std::vector<std::uint64_t> allowed((tokens_->size() + 63) / 64);
+    const auto allow = [&](std::int32_t id) {
+      allowed[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (id % 64);
+    };
+    if (machine_.takes_plain(state_, tokens_->longest_plain())) {
+      const auto plain = tokens_->plain();
+      std::copy(plain.begin(), plain.end(), allowed.begin());
+      walk_trie(tokens_->others(), allow);
+    } else {
+      walk_trie(tokens_->all(), allow);
+    }
+    for (const auto ids : {tokens_->markers(), tokens_->end_ids(), tokens_->long_tokens()}) {
+      for (const std::int32_t id : ids) {
+        if (allows_awake(state_, id)) allow(id);
+        if (machine_.is_full()) forget();
+      }
+    }
+    const bool is_empty =
+        std::all_of(allowed.begin(), allowed.end(), [](std::uint64_t bits) { return bits == 0; });
+    // Only a vocabulary that lacks single bytes leads here: the text can but end.
+    if (is_empty) std::for_each(tokens_->end_ids().begin(), tokens_->end_ids().end(), allow);
+    return allowed;
+  }
+
+  template <typename Allow>
+  void walk_trie(std::span<const TokenBytes::TrieNode> trie, const Allow& allow) {
+    // states[d]: after the first d bytes of the path.
+    std::vector<GrammarMachine::State> states(TokenBytes::kMaxDepth + 1);
+    std::string path(TokenBytes::kMaxDepth + 1, '\0');
+    states[0] = state_;
+    for (std::size_t i = 0; i < trie.size();) {
+      const TokenBytes::TrieNode& node = trie[i];
+      path[node.depth] = static_cast<char>(node.byte);
+      const GrammarMachine::State state = machine_.step(states[node.depth - 1U], node.byte, false);
+      states[node.depth] = state;
+      if (state == GrammarMachine::kDead) {
+        i += node.skip;
+        continue;
+      }
+      for (std::int32_t id = node.token; id >= 0; id = tokens_->next_same(id)) allow(id);
+      ++i;
+      if (machine_.is_full()) {
+        forget();
+        states[0] = state_;
+        for (std::size_t d = 1; d <= node.depth; ++d) {
+          states[d] = machine_.step(states[d - 1], static_cast<std::uint8_t>(path[d]), false);
+        }
+      }
+    }
+  }
+
+  static constexpr std::size_t kMaxMasks = 32;
+
+  std::shared_ptr<const Grammar> grammar_;
+  std::shared_ptr<const TokenBytes> tokens_;
+  GrammarMachine machine_;
+  std::vector<AwaitedText> triggers_;
+  std::optional<AwaitedText> starts_after_;
+  Phase phase_ = Phase::kAsleep;
+  GrammarMachine::State state_ = GrammarMachine::kDead;
+  std::unordered_map<GrammarMachine::State, std::vector<std::uint64_t>> masks_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenFilter> make_constraint(std::shared_ptr<const Grammar> grammar,
+                                             std::shared_ptr<const TokenBytes> tokens,
+                                             std::string starts_after) {
+  return std::make_unique<GrammarConstraint>(std::move(grammar), std::move(tokens),
+                                             std::move(starts_after));
+}
+
+}  // namespace moepack

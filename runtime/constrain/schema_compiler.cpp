@@ -1,0 +1,354 @@
+#include "runtime/constrain/schema_compiler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "runtime/constrain/number_range.h"
+#include "runtime/constrain/schema_merge.h"
+#include "runtime/constrain/string_pattern.h"
+
+namespace moepack {
+namespace {
+
+constexpr std::size_t kMaxSchemaText = std::size_t{32} << 20U;  // of all parts together
+constexpr int kMaxFlattening = 400;
+constexpr std::uint32_t kSchemaNoMaximum = GrammarNode::kNoMaximum;
+// Longer strings and arrays than these are not told from endless ones.
+constexpr double kMaxCount = 1e9;
+
+Status schema_error(const std::string& keyword, std::string_view what) {
+  return invalid_argument("the schema's \"" + printable(keyword, 40) + "\" " + std::string(what));
+}
+
+// Keywords that are understood or that say nothing about a value.
+bool is_known_keyword(const std::string& key) {
+  static constexpr std::string_view kKnown[] = {"$ref",
+                                                "allOf",
+                                                "anyOf",
+                                                "oneOf",
+                                                "type",
+                                                "enum",
+                                                "const",
+                                                "properties",
+                                                "required",
+                                                "additionalProperties",
+                                                "items",
+                                                "prefixItems",
+                                                "additionalItems",
+                                                "minItems",
+                                                "maxItems",
+                                                "minLength",
+                                                "maxLength",
+                                                "pattern",
+                                                "minimum",
+                                                "maximum",
+                                                "exclusiveMinimum",
+                                                "exclusiveMaximum",
+                                                "nullable",
+                                                "$schema",
+                                                "$id",
+                                                "id",
+                                                "$anchor",
+                                                "$comment",
+                                                "$defs",
+                                                "definitions",
+                                                "$vocabulary",
+                                                "title",
+                                                "description",
+                                                "default",
+                                                "example",
+                                                "examples",
+                                                "deprecated",
+                                                "readOnly",
+                                                "writeOnly",
+                                                "format",
+                                                "contentEncoding",
+                                                "contentMediaType",
+                                                "discriminator",
+                                                "strict",
+                                                "name",
+                                                "xml",
+                                                "externalDocs"};
+  return std::find(std::begin(kKnown), std::end(kKnown), key) != std::end(kKnown) ||
+         key.rfind("x-", 0) == 0;
+}
+
+bool has_any(const OrderedJson& schema, std::initializer_list<const char*> keys) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const char* key) { return schema.contains(key); });
+}
+
+// The types that a schema without "type" is meant for, judging by its keywords.
+std::vector<std::string> implied_types(const OrderedJson& schema) {
+  std::vector<std::string> types;
+  if (has_any(schema, {"properties", "required", "additionalProperties"})) types = {"object"};
+  if (has_any(schema, {"items", "prefixItems", "minItems", "maxItems"})) types.push_back("array");
+  if (has_any(schema, {"minLength", "maxLength", "pattern", "format"})) types.push_back("string");
+  if (has_any(schema, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})) {
+    types.push_back("number");
+  }
+  return types;
+}
+
+bool is_of_type(const OrderedJson& value, const std::string& type) {
+  if (type == "integer") {
+    return value.is_number_integer() ||
+           (value.is_number_float() && std::floor(value.get<double>()) == value.get<double>());
+  }
+  return (type == "null" && value.is_null()) || (type == "boolean" && value.is_boolean()) ||
+         (type == "string" && value.is_string()) || (type == "number" && value.is_number()) ||
+         (type == "object" && value.is_object()) || (type == "array" && value.is_array());
+}
+
+std::string compact(const OrderedJson& value) {
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+}  // namespace
+
+void SchemaCompiler::warn(const std::string& keyword, const std::string& what) {
+  if (!warned_.insert(keyword).second || warnings_ == nullptr) return;
+  constexpr std::size_t kMaxWarnings = 50;
+  if (warnings_->size() >= kMaxWarnings) return;
+  warnings_->push_back("\"" + printable(keyword, 40) + "\" of a schema " + what);
+}
+
+void SchemaCompiler::warn_of_unknown(const OrderedJson& schema) {
+  for (const auto& [key, value] : schema.items()) {
+    if (!is_known_keyword(key)) warn(key, "is ignored");
+  }
+}
+
+GrammarNodeId SchemaCompiler::part_of(const OrderedJson& schema) {
+  std::string text = compact(schema);
+  text_bytes_ += text.size();
+  const auto [at, is_new] = parts_.emplace(std::move(text), 0);
+  if (is_new) {
+    at->second = graph_.later();
+    waiting_.emplace_back(schema, at->second);
+  }
+  return at->second;
+}
+
+Status SchemaCompiler::finish() {
+  while (!waiting_.empty()) {
+    if (graph_.is_too_large() || text_bytes_ > kMaxSchemaText) {
+      return invalid_argument("the schema is too large", "leave parts of it out");
+    }
+    const auto [schema, node] = std::move(waiting_.front());
+    waiting_.pop_front();
+    MOE_ASSIGN_OR_RETURN(const GrammarNodeId built, value(schema));
+    graph_.set_later(node, built);
+  }
+  if (graph_.is_too_large()) {
+    return invalid_argument("the schema is too large", "leave parts of it out");
+  }
+  return Status::ok();
+}
+
+Result<GrammarNodeId> SchemaCompiler::value(const OrderedJson& schema) {
+  MOE_ASSIGN_OR_RETURN(FlatSchema flat, flatten(schema));
+  if (!flat.choices.empty()) return chosen(std::move(flat));
+  return plain(flat.base);
+}
+
+Result<FlatSchema> SchemaCompiler::flatten(const OrderedJson& schema) {
+  FlatSchema flat;
+  int budget = kMaxFlattening;
+  MOE_RETURN_IF_ERROR(flatten_into(schema, flat, budget));
+  return flat;
+}
+
+Status SchemaCompiler::flatten_into(const OrderedJson& schema, FlatSchema& flat, int& budget) {
+  if (--budget < 0) return schema_error("$ref", "leads to itself, or \"allOf\" is too deep");
+  if (!schema.is_object()) {
+    std::vector<std::string> none;
+    MOE_ASSIGN_OR_RETURN(flat.base, merge_schemas(flat.base, schema, &none));
+    return Status::ok();
+  }
+  warn_of_unknown(schema);
+  OrderedJson rest = OrderedJson::object();
+  for (const auto& [key, value] : schema.items()) {
+    if (key == "$ref") {
+      if (!value.is_string()) return schema_error(key, "must be a text");
+      const std::string name = value.get<std::string>();
+      const OrderedJson* target = find_reference(root_, name);
+      if (target == nullptr && !name.empty() && name.front() != '#') {
+        warn(key, "that leaves the document is ignored");
+        continue;
+      }
+      if (target == nullptr) return schema_error(key, "names nothing: " + printable(name, 80));
+      MOE_RETURN_IF_ERROR(flatten_into(*target, flat, budget));
+    } else if (key == "allOf") {
+      if (!value.is_array()) return schema_error(key, "must be a list of schemas");
+      for (const OrderedJson& part : value) MOE_RETURN_IF_ERROR(flatten_into(part, flat, budget));
+    } else if (key == "anyOf" || key == "oneOf") {
+      if (!value.is_array()) return schema_error(key, "must be a list of schemas");
+      flat.choices.push_back(value);
+    } else if (key != "$defs" && key != "definitions") {
+      rest[key] = value;
+    }
+  }
+  if (rest.value("nullable", OrderedJson()) == OrderedJson(true) && rest.contains("type")) {
+    OrderedJson types = rest["type"].is_array() ? rest["type"] : OrderedJson::array({rest["type"]});
+    types.push_back("null");
+    rest["type"] = std::move(types);
+  }
+  std::vector<std::string> dropped;
+  MOE_ASSIGN_OR_RETURN(flat.base, merge_schemas(flat.base, rest, &dropped));
+  for (const std::string& key : dropped) warn(key, "is given twice; one is ignored");
+  return Status::ok();
+}
+
+// The first choice is made here, the others in what it leads to.
+Result<GrammarNodeId> SchemaCompiler::chosen(FlatSchema flat) {
+  OrderedJson with = OrderedJson::array();
+  if (flat.base.is_boolean() && !flat.base.get<bool>()) return graph_.never();
+  if (flat.base.is_object() && !flat.base.empty()) with.push_back(flat.base);
+  for (std::size_t i = 1; i < flat.choices.size(); ++i) {
+    with.push_back({{"anyOf", flat.choices[i]}});
+  }
+  std::vector<GrammarNodeId> ways;
+  for (const OrderedJson& way : flat.choices.front()) {
+    OrderedJson all = with;
+    all.push_back(way);
+    const GrammarNodeId part =
+        with.empty() ? part_of(way) : part_of(OrderedJson{{"allOf", std::move(all)}});
+    ways.push_back(graph_.call(part, graph_.part_end()));
+  }
+  return graph_.choice(ways);
+}
+
+Result<GrammarNodeId> SchemaCompiler::plain(const OrderedJson& schema) {
+  if (schema.is_boolean()) {
+    return schema.get<bool>() ? rules_.value(graph_.part_end()) : graph_.never();
+  }
+  if (schema.contains("const")) {
+    return constants(schema, OrderedJson::array({schema["const"]}));
+  }
+  if (schema.contains("enum")) {
+    if (!schema["enum"].is_array()) return schema_error("enum", "must be a list");
+    return constants(schema, schema["enum"]);
+  }
+  std::vector<std::string> types = implied_types(schema);
+  if (const auto type = schema.find("type"); type != schema.end()) {
+    types.clear();
+    for (const OrderedJson& name : type->is_array() ? *type : OrderedJson::array({*type})) {
+      if (!name.is_string()) return schema_error("type", "must be a name or a list of names");
+      types.push_back(name.get<std::string>());
+    }
+  } else if (types.empty()) {
+    return rules_.value(graph_.part_end());
+  }
+  std::vector<GrammarNodeId> ways;
+  for (const std::string& type : types) {
+    MOE_ASSIGN_OR_RETURN(const GrammarNodeId way, of_type(schema, type));
+    ways.push_back(way);
+  }
+  return graph_.choice(ways);
+}
+
+// Values of the wrong type, or outside other limits of the schema that are cheap to check, are left
+// out.
+Result<GrammarNodeId> SchemaCompiler::constants(const OrderedJson& schema,
+                                                const OrderedJson& values) {
+  std::vector<std::pair<std::string, GrammarNodeId>> texts;
+  std::set<std::string> seen;
+  for (const OrderedJson& value : values) {
+    bool is_allowed = true;
+    if (const auto type = schema.find("type"); type != schema.end()) {
+      const OrderedJson names = type->is_array() ? *type : OrderedJson::array({*type});
+      is_allowed = std::any_of(names.begin(), names.end(), [&](const OrderedJson& name) {
+        return name.is_string() && is_of_type(value, name.get<std::string>());
+      });
+    }
+    if (schema.contains("const") && schema.contains("enum")) {
+      const OrderedJson& all = schema["enum"];
+      is_allowed = is_allowed && std::find(all.begin(), all.end(), value) != all.end();
+    }
+    std::string text = compact(value);
+    if (is_allowed && seen.insert(text).second) {
+      texts.emplace_back(std::move(text), graph_.part_end());
+    }
+  }
+  if (texts.empty()) return graph_.never();
+  return graph_.literals(std::move(texts));
+}
+
+Result<GrammarNodeId> SchemaCompiler::of_type(const OrderedJson& schema, const std::string& type) {
+  const GrammarNodeId end = graph_.part_end();
+  if (type == "object") return object(schema);
+  if (type == "array") return array(schema);
+  if (type == "string") return string(schema);
+  if (type == "number") return number(schema, false);
+  if (type == "integer") return number(schema, true);
+  if (type == "boolean") return graph_.literals({{"true", end}, {"false", end}});
+  if (type == "null") return graph_.literal("null", end);
+  if (type == "any") return rules_.value(end);
+  return schema_error("type", "names no type: " + printable(type, 40));
+}
+
+Result<std::uint32_t> SchemaCompiler::count_of(const OrderedJson& schema, const char* key,
+                                               std::uint32_t absent) {
+  const auto found = schema.find(key);
+  if (found == schema.end() || found->is_null()) return absent;
+  const double value = found->is_number() ? found->get<double>() : -1.0;
+  if (!(value >= 0.0) || value != std::floor(value)) {
+    return schema_error(key, "must be a whole number from 0");
+  }
+  return value > kMaxCount ? std::max(absent, static_cast<std::uint32_t>(kMaxCount))
+                           : static_cast<std::uint32_t>(value);
+}
+
+Result<GrammarNodeId> SchemaCompiler::string(const OrderedJson& schema) {
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t min, count_of(schema, "minLength", 0));
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t max, count_of(schema, "maxLength", kSchemaNoMaximum));
+  const auto text = schema.find("pattern");
+  if (text != schema.end()) {
+    if (!text->is_string()) return schema_error("pattern", "must be a text");
+    auto pattern = StringPattern::parse(text->get<std::string>());
+    if (pattern) {
+      const bool has_length = min > 0 || max != kSchemaNoMaximum;
+      if (has_length && !pattern->limit_length(min, max)) {
+        warn("minLength", "and \"maxLength\" are ignored beside a \"pattern\"");
+      }
+      return pattern->json_string(graph_, rules_, graph_.part_end());
+    }
+    warn("pattern", "that is not simple is ignored");
+  }
+  if (min > max) return graph_.never();
+  return rules_.string(min, max, graph_.part_end());
+}
+
+Result<GrammarNodeId> SchemaCompiler::number(const OrderedJson& schema, bool is_integer) {
+  std::optional<NumberBound> low, high;
+  const auto bound = [&](const char* key, const char* twin, bool is_low) -> Status {
+    const auto found = schema.find(key);
+    if (found == schema.end() || found->is_null()) return Status::ok();
+    bool is_excluded = std::string_view(key).substr(0, 9) == "exclusive";
+    if (found->is_boolean()) return Status::ok();  // draft 4, read with its twin
+    if (!found->is_number()) return schema_error(key, "must be a number");
+    const auto other = schema.find(twin);
+    if (!is_excluded && other != schema.end() && other->is_boolean()) {
+      is_excluded = other->get<bool>();
+    }
+    const std::optional<NumberBound> value = NumberBound::of(found->get<double>(), is_excluded);
+    if (!value) {
+      warn(key, "of such size is ignored");
+      return Status::ok();
+    }
+    std::optional<NumberBound>& kept = is_low ? low : high;
+    const int order = kept ? value->compare(*kept) * (is_low ? 1 : -1) : 1;
+    if (order > 0 || (order == 0 && is_excluded)) kept = value;
+    return Status::ok();
+  };
+  MOE_RETURN_IF_ERROR(bound("minimum", "exclusiveMinimum", true));
+  MOE_RETURN_IF_ERROR(bound("exclusiveMinimum", "minimum", true));
+  MOE_RETURN_IF_ERROR(bound("maximum", "exclusiveMaximum", false));
+  MOE_RETURN_IF_ERROR(bound("exclusiveMaximum", "maximum", false));
+  if (low || high) return number_between(graph_, low, high, is_integer, graph_.part_end());
+  return is_integer ? rules_.integer(graph_.part_end()) : rules_.number(graph_.part_end());
+}
+
+}  // namespace moepack

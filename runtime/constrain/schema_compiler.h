@@ -1,0 +1,78 @@
+// JSON schemas (2020-12 and what draft 7 writes in another way) as graphs.
+//
+// Taken into account: $ref within the document, allOf, anyOf, oneOf (as anyOf), type, enum, const,
+// properties, required, additionalProperties, items, prefixItems, minItems, maxItems, minLength,
+// maxLength, pattern (StringPattern), minimum, maximum and their exclusive forms, nullable. Notes
+// and "format" are passed over; any other keyword is named in a warning and then ignored, so that
+// texts may not satisfy it. Keys come in the order in which the schema has them. An object whose
+// schema names properties and is silent about others has no others.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/base/status.h"
+#include "runtime/chat/conversation.h"
+#include "runtime/constrain/grammar_graph.h"
+#include "runtime/constrain/json_rules.h"
+
+namespace moepack {
+
+// The schema apart from what choices and references say: see SchemaCompiler::flatten.
+struct FlatSchema {
+  OrderedJson base = true;
+  std::vector<OrderedJson> choices;  // arrays of schemas; one of each holds
+};
+
+class SchemaCompiler {
+ public:
+  // `root` must outlive the compiler; `warnings` may be null.
+  SchemaCompiler(const OrderedJson& root, GrammarGraph& graph, JsonRules& rules,
+                 std::vector<std::string>* warnings)
+      : root_(root), graph_(graph), rules_(rules), warnings_(warnings) {}
+
+  // A value of `schema`, a part of root, as a part of the graph. Complete after finish().
+  GrammarNodeId part_of(const OrderedJson& schema);
+  // kInvalidArgument, with the keyword, for what is no schema or too large.
+  Status finish();
+  // What `schema` says with references and "allOf" resolved.
+  Result<FlatSchema> flatten(const OrderedJson& schema);
+
+ private:
+  struct Property {
+    std::string name;
+    OrderedJson schema;
+    bool is_required = false;
+  };
+
+  Result<GrammarNodeId> value(const OrderedJson& schema);
+  Result<GrammarNodeId> chosen(FlatSchema flat);
+  Status flatten_into(const OrderedJson& schema, FlatSchema& flat, int& budget);
+  Result<GrammarNodeId> plain(const OrderedJson& schema);
+  Result<GrammarNodeId> constants(const OrderedJson& schema, const OrderedJson& values);
+  Result<GrammarNodeId> of_type(const OrderedJson& schema, const std::string& type);
+  Result<GrammarNodeId> object(const OrderedJson& schema);
+  GrammarNodeId object_of(const std::vector<Property>& properties, const OrderedJson& others);
+  Result<GrammarNodeId> array(const OrderedJson& schema);
+  Result<GrammarNodeId> string(const OrderedJson& schema);
+  Result<GrammarNodeId> number(const OrderedJson& schema, bool is_integer);
+  Result<std::uint32_t> count_of(const OrderedJson& schema, const char* key, std::uint32_t absent);
+  Result<std::vector<Property>> properties_of(const OrderedJson& schema, OrderedJson& others);
+  void warn(const std::string& keyword, const std::string& what);
+  void warn_of_unknown(const OrderedJson& schema);
+
+  const OrderedJson& root_;
+  GrammarGraph& graph_;
+  JsonRules& rules_;
+  std::vector<std::string>* warnings_;
+  std::set<std::string> warned_;
+  std::map<std::string, GrammarNodeId> parts_;                 // by the schema's text
+  std::deque<std::pair<OrderedJson, GrammarNodeId>> waiting_;  // to be built
+  std::size_t text_bytes_ = 0;                                 // of all schemas in parts_
+};
+
+}  // namespace moepack

@@ -1,0 +1,108 @@
+// Objects and arrays of SchemaCompiler.
+#include <algorithm>
+
+#include "runtime/constrain/schema_compiler.h"
+
+namespace moepack {
+
+// The named properties in order, then those that are required without being named.
+Result<std::vector<SchemaCompiler::Property>> SchemaCompiler::properties_of(
+    const OrderedJson& schema, OrderedJson& others) {
+  std::vector<Property> properties;
+  const auto named = schema.find("properties");
+  const bool are_named = named != schema.end() && named->is_object() && !named->empty();
+  if (named != schema.end() && !named->is_object()) {
+    return invalid_argument("the schema's \"properties\" must be an object");
+  }
+  const auto additional = schema.find("additionalProperties");
+  others = additional != schema.end() ? *additional : OrderedJson(!are_named);
+  if (are_named) {
+    for (const auto& [name, of_name] : named->items()) properties.push_back({name, of_name});
+  }
+  const auto required = schema.find("required");
+  if (required == schema.end() || !required->is_array()) return properties;
+  std::map<std::string, std::size_t> places;
+  for (std::size_t i = 0; i < properties.size(); ++i) places[properties[i].name] = i;
+  for (const OrderedJson& name : *required) {
+    if (!name.is_string()) return invalid_argument("the schema's \"required\" must list names");
+    const auto [at, is_new] = places.emplace(name.get<std::string>(), properties.size());
+    if (is_new) {
+      const OrderedJson of_name = additional != schema.end() ? *additional : OrderedJson(true);
+      properties.push_back({at->first, of_name});
+    }
+    properties[at->second].is_required = true;
+  }
+  return properties;
+}
+
+Result<GrammarNodeId> SchemaCompiler::object(const OrderedJson& schema) {
+  OrderedJson others;
+  MOE_ASSIGN_OR_RETURN(const std::vector<Property> properties, properties_of(schema, others));
+  return object_of(properties, others);
+}
+
+// From the last property to the first: `after` a property there is a comma and a later property, up
+// to the next that is required, or the end.
+GrammarNodeId SchemaCompiler::object_of(const std::vector<Property>& properties,
+                                        const OrderedJson& others) {
+  const GrammarNodeId end = graph_.part_end();
+  const GrammarNodeId close = rules_.space(graph_.literal("}", end));
+  GrammarNodeId key = graph_.never();  // a property from here on, its key first
+  GrammarNodeId after = close;
+  if (others != OrderedJson(false)) {
+    std::vector<std::string> names;
+    for (const Property& property : properties) names.push_back(property.name);
+    after = graph_.later();
+    key = rules_.other_pair(names, part_of(others), after);
+    graph_.set_later(after, graph_.choice({close, graph_.literal(",", rules_.space(key))}));
+  }
+  bool may_close = true;
+  for (std::size_t i = properties.size(); i-- > 0;) {
+    const Property& property = properties[i];
+    const GrammarNodeId pair = graph_.literal(JsonRules::quoted(property.name),
+                                              rules_.colon_and(part_of(property.schema), after));
+    key = property.is_required || key == graph_.never() ? pair : graph_.choice({pair, key});
+    may_close = may_close && !property.is_required;
+    const GrammarNodeId more = graph_.literal(",", rules_.space(key));
+    after = may_close ? graph_.choice({close, more}) : more;
+  }
+  if (key == graph_.never()) return graph_.literal("{", close);
+  const GrammarNodeId first = rules_.space(key);
+  return graph_.literal("{", may_close ? graph_.choice({close, first}) : first);
+}
+
+Result<GrammarNodeId> SchemaCompiler::array(const OrderedJson& schema) {
+  constexpr std::uint32_t kNone = GrammarNode::kNoMaximum;
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t min, count_of(schema, "minItems", 0));
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t max, count_of(schema, "maxItems", kNone));
+  OrderedJson prefix = OrderedJson::array();
+  OrderedJson items = true;
+  if (const auto found = schema.find("items"); found != schema.end()) items = *found;
+  if (const auto found = schema.find("prefixItems"); found != schema.end()) prefix = *found;
+  if (items.is_array()) {  // draft 7
+    prefix = items;
+    const auto found = schema.find("additionalItems");
+    items = found != schema.end() ? *found : OrderedJson(true);
+  }
+  if (!prefix.is_array()) return invalid_argument("the schema's \"prefixItems\" must be a list");
+  if (min > max) return graph_.never();
+  const GrammarNodeId end = graph_.part_end();
+  const GrammarNodeId close = rules_.space(graph_.literal("]", end));
+  const auto fixed = static_cast<std::uint32_t>(std::min<std::size_t>(prefix.size(), max));
+  // `after` the items that have a place of their own, and one more if there are none.
+  const std::uint32_t placed = std::max(fixed, 1U);
+  const auto left = [&](std::uint32_t count) { return count > placed ? count - placed : 0; };
+  const GrammarNodeId other = part_of(items);
+  const GrammarNodeId more = graph_.literal(",", rules_.space(graph_.call(other, end)));
+  GrammarNodeId after = graph_.repeat(more, left(min), max == kNone ? kNone : left(max), close);
+  GrammarNodeId first = graph_.never();
+  for (std::uint32_t i = placed; i-- > 0;) {
+    first = rules_.space(graph_.call(i < fixed ? part_of(prefix[i]) : other, after));
+    const GrammarNodeId next = graph_.literal(",", first);
+    after = i >= min ? graph_.choice({close, next}) : next;
+  }
+  if (max == 0) return graph_.literal("[", close);
+  return graph_.literal("[", min == 0 ? graph_.choice({close, first}) : first);
+}
+
+}  // namespace moepack

@@ -1,0 +1,193 @@
+#include "runtime/constrain/schema_merge.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace moepack {
+namespace {
+
+OrderedJson all_of(const OrderedJson& a, const OrderedJson& b) {
+  if (a == b || b == true) return a;
+  if (a == true) return b;
+  if (a == false || b == false) return false;
+  return {{"allOf", OrderedJson::array({a, b})}};
+}
+
+std::vector<std::string> type_names(const OrderedJson& type) {
+  std::vector<std::string> names;
+  const auto add = [&](const OrderedJson& name) {
+    if (name.is_string()) names.push_back(name.get<std::string>());
+  };
+  if (type.is_array()) {
+    for (const OrderedJson& name : type) add(name);
+  } else {
+    add(type);
+  }
+  return names;
+}
+
+// Of "number" and "integer" the narrower one stays.
+OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
+  OrderedJson common = OrderedJson::array();
+  const std::vector<std::string> of_b = type_names(b);
+  const auto has = [&](const char* name) {
+    return std::find(of_b.begin(), of_b.end(), name) != of_b.end();
+  };
+  for (const std::string& name : type_names(a)) {
+    if (has(name.c_str()) || (name == "integer" && has("number"))) {
+      common.push_back(name);
+    } else if (name == "number" && has("integer")) {
+      common.push_back("integer");
+    }
+  }
+  return common;
+}
+
+OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
+  OrderedJson common = OrderedJson::array();
+  for (const OrderedJson& value : a) {
+    if (std::find(b.begin(), b.end(), value) != b.end()) common.push_back(value);
+  }
+  return common;
+}
+
+OrderedJson joined_names(OrderedJson a, const OrderedJson& b) {
+  if (!a.is_array() || !b.is_array()) return a;
+  for (const OrderedJson& name : b) {
+    if (std::find(a.begin(), a.end(), name) == a.end()) a.push_back(name);
+  }
+  return a;
+}
+
+// What `schema` says of a property that it does not name.
+OrderedJson unnamed_property(const OrderedJson& schema) {
+  const auto found = schema.find("additionalProperties");
+  return found == schema.end() ? OrderedJson(true) : *found;
+}
+
+OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b) {
+  const OrderedJson none = OrderedJson::object();
+  const auto properties_of = [&](const OrderedJson& schema) {
+    const auto found = schema.find("properties");
+    return found != schema.end() && found->is_object() ? *found : none;
+  };
+  const OrderedJson of_a = properties_of(a), of_b = properties_of(b);
+  OrderedJson merged = OrderedJson::object();
+  for (const auto& [name, schema] : of_a.items()) {
+    const auto other = of_b.find(name);
+    merged[name] = all_of(schema, other != of_b.end() ? *other : unnamed_property(b));
+  }
+  for (const auto& [name, schema] : of_b.items()) {
+    if (of_a.find(name) == of_a.end()) merged[name] = all_of(schema, unnamed_property(a));
+  }
+  return merged;
+}
+
+bool is_any_of(std::string_view key, std::initializer_list<std::string_view> keys) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+// One keyword that both have. False if it cannot be joined.
+bool merge_keyword(OrderedJson& a, const std::string& key, const OrderedJson& of_b) {
+  OrderedJson& of_a = a[key];
+  if (of_a == of_b) return true;
+  const bool are_numbers = of_a.is_number() && of_b.is_number();
+  if (is_any_of(key, {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"}) &&
+      are_numbers) {
+    if (of_a < of_b) of_a = of_b;
+  } else if (is_any_of(key,
+                       {"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"}) &&
+             are_numbers) {
+    if (of_b < of_a) of_a = of_b;
+  } else if (key == "type") {
+    of_a = common_types(of_a, of_b);
+  } else if (key == "required") {
+    of_a = joined_names(of_a, of_b);
+  } else if (key == "enum" && of_a.is_array() && of_b.is_array()) {
+    of_a = common_values(of_a, of_b);
+  } else if (key == "const") {
+    a["enum"] = OrderedJson::array();  // no value is two constants
+  } else if (is_any_of(key, {"additionalProperties", "items"}) && !of_a.is_array() &&
+             !of_b.is_array()) {
+    of_a = all_of(of_a, of_b);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool is_note(std::string_view key) {
+  return is_any_of(
+      key, {"title", "description", "default", "examples", "example", "$comment", "deprecated",
+            "readOnly", "writeOnly", "$schema", "$id", "$defs", "definitions", "format"});
+}
+
+}  // namespace
+
+const OrderedJson* find_reference(const OrderedJson& root, std::string_view reference) {
+  if (reference.empty() || reference.front() != '#') return nullptr;
+  std::string pointer;
+  for (std::size_t i = 1; i < reference.size(); ++i) {
+    const std::string_view hex = "0123456789abcdef0123456789ABCDEF";
+    const auto digit = [&](std::size_t at) {
+      const std::size_t found = at < reference.size() ? hex.find(reference[at]) : hex.npos;
+      return found == hex.npos ? -1 : static_cast<int>(found % 16);
+    };
+    if (reference[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
+      pointer += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
+      i += 2;
+    } else {
+      pointer += reference[i];
+    }
+  }
+  const OrderedJson* at = &root;
+  std::size_t begin = 0;
+  while (begin < pointer.size()) {
+    if (pointer[begin] != '/') return nullptr;
+    const std::size_t end = std::min(pointer.find('/', begin + 1), pointer.size());
+    std::string name;
+    for (std::size_t i = begin + 1; i < end; ++i) {
+      const bool is_escape = pointer[i] == '~' && i + 1 < end;
+      name += is_escape ? (pointer[++i] == '1' ? '/' : '~') : pointer[i];
+    }
+    if (at->is_object()) {
+      const auto found = at->find(name);
+      if (found == at->end()) return nullptr;
+      at = &*found;
+    } else if (at->is_array() && !name.empty() && name.size() < 7 &&
+               name.find_first_not_of("0123456789") == std::string::npos &&
+               std::stoul(name) < at->size()) {
+      at = &(*at)[std::stoul(name)];
+    } else {
+      return nullptr;
+    }
+    begin = end;
+  }
+  return at;
+}
+
+Result<OrderedJson> merge_schemas(const OrderedJson& a, const OrderedJson& b,
+                                  std::vector<std::string>* dropped) {
+  const auto is_schema = [](const OrderedJson& s) { return s.is_object() || s.is_boolean(); };
+  if (!is_schema(a) || !is_schema(b)) {
+    return invalid_argument("a schema must be an object, true or false");
+  }
+  if (a == false || b == false) return OrderedJson(false);
+  if (a == true || a.empty()) return b;
+  if (b == true || b.empty()) return a;
+  OrderedJson merged = a;
+  for (const auto& [key, value] : b.items()) {
+    if (key == "properties") continue;
+    if (!merged.contains(key)) {
+      merged[key] = value;
+    } else if (!is_note(key) && !merge_keyword(merged, key, value) && dropped != nullptr) {
+      dropped->push_back(key);
+    }
+  }
+  const OrderedJson properties = merged_properties(a, b);
+  if (!properties.empty()) merged["properties"] = properties;
+  return merged;
+}
+
+}  // namespace moepack

@@ -1,0 +1,39 @@
+// Regular expressions as schemas have them ("pattern"), as graphs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "runtime/constrain/grammar_graph.h"
+#include "runtime/constrain/json_rules.h"
+
+namespace moepack {
+
+// A subset of ECMA-262: characters and their escapes, `.`, classes, groups, alternation,
+// quantifiers, and anchors where an alternative begins or ends. Without `^` or `$` anything may
+// stand before or behind.
+class StringPattern {
+ public:
+  // nullopt for what is not in the subset (look-around, back references, \b, \p, …) and for
+  // patterns that are too long.
+  static std::optional<StringPattern> parse(std::string_view pattern);
+  StringPattern(StringPattern&&) noexcept;
+  StringPattern& operator=(StringPattern&&) noexcept;
+  ~StringPattern();
+
+  // A string of JSON with its quotes whose characters match. Characters are written in their
+  // shortest form: no \uXXXX but for control characters that have no other.
+  GrammarNodeId json_string(GrammarGraph& graph, JsonRules& rules, GrammarNodeId next) const;
+  // Where the pattern is `^X*$` with one character X, or another number of X: narrows it to what
+  // minLength and maxLength allow. False if it is not of this form.
+  bool limit_length(std::uint32_t min, std::uint32_t max);
+
+ private:
+  struct Impl;
+  explicit StringPattern(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace moepack

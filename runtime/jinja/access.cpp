@@ -1,0 +1,152 @@
+#include <algorithm>
+
+#include "runtime/jinja/arguments.h"
+#include "runtime/jinja/methods.h"
+#include "runtime/jinja/numbers.h"
+#include "runtime/jinja/operators.h"
+#include "runtime/jinja/print.h"
+
+namespace moepack::jinja {
+namespace {
+
+std::string shown_type(const Value& value) {
+  if (value.is_none()) return "None";
+  return type_name(value) + " object";
+}
+
+Value missing_attribute(const Value& value, std::string_view name) {
+  return Value::undefined("'" + shown_type(value) + "' has no attribute '" + std::string(name) +
+                          "'");
+}
+
+Value missing_item(Run& run, const Value& value, const Value& key) {
+  if (const Text* text = key.text_or_null()) return missing_attribute(value, text->bytes);
+  return Value::undefined(shown_type(value) + " has no element " + repr(run, key)->bytes);
+}
+
+std::optional<Value> attribute_of(Run& run, const Value& value, std::string_view name) {
+  if (name.starts_with("_")) return std::nullopt;
+  if (Object* object = value.object_or_null()) return object->attribute(run, name);
+  return find_method(value, name);
+}
+
+// Python's value[key], without an error where it has none.
+std::optional<Value> item_of(Run& run, const Value& value, const Value& key) {
+  if (const Dict* dict = value.dict_or_null()) {
+    if (key.list_or_null() != nullptr || key.dict_or_null() != nullptr) return std::nullopt;
+    const Value* found = dict->find(key);
+    return found == nullptr ? std::nullopt : std::optional(*found);
+  }
+  if (Object* object = value.object_or_null()) return object->item(run, key);
+  if (!key.index()) return std::nullopt;
+  const auto size = static_cast<Integer>(length(run, value).value_or(0));
+  const Integer wanted = *key.index() < 0 ? *key.index() + size : *key.index();
+  if (wanted < 0 || wanted >= size) return std::nullopt;
+  if (const auto* items = value.items()) return (*items)[static_cast<std::size_t>(wanted)];
+  if (const TextPtr* text = value.as<TextPtr>()) {
+    run.charge(is_ascii(**text) ? 0 : (*text)->bytes.size() / 64);
+    const std::size_t begin = byte_offset(**text, static_cast<std::size_t>(wanted));
+    const std::size_t end = byte_offset(**text, static_cast<std::size_t>(wanted) + 1);
+    return Value(slice_bytes(run, *text, begin, end));
+  }
+  return std::nullopt;
+}
+
+// What slice.indices(size) gives: where it begins, and how many steps it takes.
+struct SliceRange {
+  std::int64_t start = 0;
+  std::int64_t step = 1;
+  std::int64_t count = 0;
+};
+
+SliceRange slice_range(std::int64_t size, const Value* start, const Value* stop,
+                       const Value* step) {
+  const auto given = [](const Value* bound) { return bound != nullptr && !bound->is_none(); };
+  SliceRange range;
+  if (given(step)) range.step = need_index(*step);
+  if (range.step == 0) fail("slice step cannot be zero");
+  const bool back = range.step < 0;
+  const std::int64_t least = back ? -1 : 0;
+  const std::int64_t most = back ? size - 1 : size;
+  const auto bound = [&](const Value* value, std::int64_t absent) {
+    if (!given(value)) return absent;
+    const std::int64_t index = need_index(*value);
+    return std::clamp(index < 0 ? std::max(index, -size - 1) + size : index, least, most);
+  };
+  range.start = bound(start, back ? most : least);
+  const std::int64_t end = bound(stop, back ? least : most);
+  const std::int64_t distance = back ? range.start - end : end - range.start;
+  const std::int64_t stride = back ? -range.step : range.step;
+  if (distance > 0) range.count = (distance - 1) / stride + 1;
+  return range;
+}
+
+Value slice_text(Run& run, const TextPtr& text, const SliceRange& range) {
+  const auto start = static_cast<std::size_t>(range.start);
+  if (range.step == 1) {
+    const std::size_t end = start + static_cast<std::size_t>(range.count);
+    run.charge(text->bytes.size() / 256);
+    return slice_bytes(run, text, byte_offset(*text, start), byte_offset(*text, end));
+  }
+  std::vector<std::size_t> offsets;
+  for (std::size_t i = 0; i < text->bytes.size(); ++i) {
+    if ((static_cast<unsigned char>(text->bytes[i]) & 0xC0) != 0x80) offsets.push_back(i);
+  }
+  offsets.push_back(text->bytes.size());
+  run.charge(offsets.size() / 16);
+  TextBuilder sliced(run);
+  for (std::int64_t i = 0; i < range.count; ++i) {
+    const auto at = static_cast<std::size_t>(range.start + i * range.step);
+    sliced.add(*text, offsets[at], offsets[at + 1]);
+  }
+  sliced.set_safe(text->safe);
+  return sliced.finish();
+}
+
+}  // namespace
+
+Value get_attribute(Run& run, const Value& value, std::string_view name) {
+  need_defined(value);
+  if (auto attribute = attribute_of(run, value, name)) return *std::move(attribute);
+  if (const Dict* dict = value.dict_or_null()) {
+    if (const Value* found = dict->find(name)) return *found;
+  } else if (auto item = item_of(run, value, Value::text(name))) {
+    return *std::move(item);
+  }
+  return missing_attribute(value, name);
+}
+
+Value get_item(Run& run, const Value& value, const Value& key) {
+  need_defined(value);
+  if (auto item = item_of(run, value, key)) return *std::move(item);
+  if (const Text* name = key.text_or_null()) {
+    if (auto attribute = attribute_of(run, value, name->bytes)) return *std::move(attribute);
+  }
+  return missing_item(run, value, key);
+}
+
+Value get_slice(Run& run, const Value& value, const Value* start, const Value* stop,
+                const Value* step) {
+  need_defined(value);
+  if (Object* object = value.object_or_null()) {
+    const auto bound = [](const Value* given) { return given == nullptr ? Value(None{}) : *given; };
+    if (auto slice = object->slice(run, bound(start), bound(stop), bound(step))) return *slice;
+  }
+  const TextPtr* text = value.as<TextPtr>();
+  const auto* items = value.items();
+  if (text == nullptr && items == nullptr) {
+    fail("'" + type_name(value) + "' object cannot be sliced");
+  }
+  const auto size = static_cast<std::int64_t>(need_length(run, value));
+  const SliceRange range = slice_range(size, start, stop, step);
+  if (text != nullptr) return slice_text(run, *text, range);
+  run.charge_items(static_cast<std::uint64_t>(range.count));
+  std::vector<Value> sliced;
+  for (std::int64_t i = 0; i < range.count; ++i) {
+    sliced.push_back((*items)[static_cast<std::size_t>(range.start + i * range.step)]);
+  }
+  return value.list_or_null() != nullptr ? Value::list(std::move(sliced))
+                                         : Value::tuple(std::move(sliced));
+}
+
+}  // namespace moepack::jinja

@@ -1,0 +1,386 @@
+#include <algorithm>
+#include <array>
+
+#include "runtime/jinja/arguments.h"
+#include "runtime/jinja/filters.h"
+#include "runtime/jinja/methods.h"
+#include "runtime/jinja/numbers.h"
+#include "runtime/jinja/operators.h"
+#include "runtime/jinja/print.h"
+
+namespace moepack::jinja {
+namespace {
+
+Value count(Run& run, const Value& value, Arguments& arguments) {
+  expect_count("length", arguments, 0, 0);
+  return Value::size(need_length(run, value));
+}
+
+Value default_value(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound("default", arguments, {"default_value", "boolean"});
+  if (!value.is_undefined() && (!bound.flag(run, 1) || truth(run, value))) return value;
+  return bound[0] == nullptr ? Value::text("") : *bound[0];
+}
+
+Value first(Run& run, const Value& value, Arguments& arguments) {
+  expect_count("first", arguments, 0, 0);
+  Value item;
+  if (iterate(run, value)->next(run, item)) return item;
+  return Value::undefined("No first item, sequence was empty.");
+}
+
+// The items from the last to the first; an error for what has no order from its end.
+std::vector<Value> reversed(Run& run, const Value& value) {
+  const Object* object = value.object_or_null();
+  if (value.is_undefined() || object == nullptr || value.object_or_null()->length(run)) {
+    std::vector<Value> items = to_vector(run, value);
+    std::reverse(items.begin(), items.end());
+    return items;
+  }
+  fail("'" + type_name(value) + "' object is not reversible");
+}
+
+Value last(Run& run, const Value& value, Arguments& arguments) {
+  expect_count("last", arguments, 0, 0);
+  need_defined(value);
+  if (const auto* items = value.items()) {
+    if (!items->empty()) return items->back();
+    return Value::undefined("No last item, sequence was empty.");
+  }
+  const std::vector<Value> items = reversed(run, value);
+  return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.front();
+}
+
+Value reverse(Run& run, const Value& value, Arguments& arguments) {
+  expect_count("reverse", arguments, 0, 0);
+  if (value.text_or_null() != nullptr) {
+    const Value back = Value::integer(-1);
+    return get_slice(run, value, nullptr, nullptr, &back);
+  }
+  need_defined(value);
+  const Object* object = value.object_or_null();
+  const bool lazy = object != nullptr && !value.object_or_null()->length(run);
+  std::vector<Value> items = to_vector(run, value);
+  std::reverse(items.begin(), items.end());
+  if (lazy) return Value::list(std::move(items));
+  return make_iterator([items = std::move(items), at = std::size_t{0}](Run&, Value& item) mutable {
+    if (at >= items.size()) return false;
+    item = items[at++];
+    return true;
+  });
+}
+
+Value list(Run& run, const Value& value, Arguments& arguments) {
+  expect_count("list", arguments, 0, 0);
+  return Value::list(to_vector(run, value));
+}
+
+Value items(Run&, const Value& value, Arguments& arguments) {
+  expect_count("items", arguments, 0, 0);
+  return make_iterator([value, under = IteratorPtr()](Run& at, Value& item) mutable {
+    if (value.is_undefined()) return false;
+    if (under == nullptr) {
+      const DictPtr* dict = value.as<DictPtr>();
+      if (dict == nullptr) fail("Can only get item pairs from a mapping.");
+      under = iterate(at, make_view(*dict, ViewKind::kItems));
+    }
+    return under->next(at, item);
+  });
+}
+
+Value join(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound("join", arguments, {"d", "attribute"});
+  const ItemPath path(bound.given(1));
+  const TextPtr separator = bound[0] == nullptr ? make_text("") : to_text(run, *bound[0]);
+  const IteratorPtr under = iterate(run, value);
+  TextBuilder out(run);
+  Value item;
+  for (bool is_first = true; under->next(run, item); is_first = false) {
+    if (!is_first) out.add(*separator);
+    out.add(*to_text(run, path.of(run, item)));
+  }
+  return out.finish();
+}
+
+Value dictsort(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound("dictsort", arguments, {"case_sensitive", "by", "reverse"});
+  const std::string by = bound[1] == nullptr ? "key" : to_text(run, *bound[1])->bytes;
+  if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
+  need_defined(value);
+  const Dict* dict = value.dict_or_null();
+  if (dict == nullptr) fail("dictsort wants a mapping");
+  const bool exact = bound.flag(run, 0);
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const auto& [key, held] : dict->entries()) {
+    const Value& looked = by == "key" ? key : held;
+    keyed.emplace_back(exact ? looked : without_case(run, looked), Value::tuple({key, held}));
+  }
+  const bool backwards = bound.flag(run, 2);
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    return backwards ? less(run, b.first, a.first) : less(run, a.first, b.first);
+  });
+  std::vector<Value> sorted;
+  for (auto& entry : keyed) sorted.push_back(std::move(entry.second));
+  return Value::list(std::move(sorted));
+}
+
+// "name,other.part": several paths. An item's keys are compared one after the other.
+std::vector<ItemPath> paths_of(const Value* attribute) {
+  const Text* text = attribute == nullptr ? nullptr : attribute->text_or_null();
+  std::vector<ItemPath> paths;
+  if (text == nullptr) {
+    paths.emplace_back(attribute);
+    return paths;
+  }
+  std::size_t begin = 0;
+  for (;;) {
+    const std::size_t end = std::min(text->bytes.find(',', begin), text->bytes.size());
+    const Value part = Value::text(std::string_view(text->bytes).substr(begin, end - begin));
+    paths.emplace_back(&part);
+    if (end == text->bytes.size()) return paths;
+    begin = end + 1;
+  }
+}
+
+Value sort(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
+  const std::vector<ItemPath> paths = paths_of(bound.given(2));
+  const bool exact = bound.flag(run, 1);
+  const bool backwards = bound.flag(run, 0);
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& item : to_vector(run, value)) {
+    std::vector<Value> keys;
+    for (const ItemPath& path : paths) {
+      const Value key = path.of(run, item);
+      keys.push_back(exact ? key : without_case(run, key));
+    }
+    keyed.emplace_back(Value::list(std::move(keys)), std::move(item));
+  }
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    return backwards ? less(run, b.first, a.first) : less(run, a.first, b.first);
+  });
+  std::vector<Value> sorted;
+  for (auto& entry : keyed) sorted.push_back(std::move(entry.second));
+  return Value::list(std::move(sorted));
+}
+
+template <bool kMost>
+Value extreme(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound(kMost ? "max" : "min", arguments, {"case_sensitive", "attribute"});
+  const ItemPath path(bound.given(1));
+  const bool exact = bound.flag(run, 0);
+  const IteratorPtr under = iterate(run, value);
+  Value item;
+  if (!under->next(run, item)) {
+    return Value::undefined("No aggregated item, sequence was empty.");
+  }
+  const auto key_of = [&](const Value& of) {
+    const Value key = path.of(run, of);
+    return exact ? key : without_case(run, key);
+  };
+  Value best = item;
+  Value best_key = key_of(best);
+  while (under->next(run, item)) {
+    Value key = key_of(item);
+    if (kMost ? less(run, best_key, key) : less(run, key, best_key)) {
+      best = item;
+      best_key = std::move(key);
+    }
+  }
+  return best;
+}
+
+Value sum(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound("sum", arguments, {"attribute", "start"});
+  const ItemPath path(bound.given(0));
+  Value total = bound[1] == nullptr ? Value::integer(0) : *bound[1];
+  if (total.text_or_null() != nullptr) fail("sum() can't sum strings");
+  const IteratorPtr under = iterate(run, value);
+  Value item;
+  while (under->next(run, item)) {
+    total = binary(run, Operation::kAdd, total, path.of(run, item));
+  }
+  return total;
+}
+
+Value unique(Run&, const Value& value, Arguments& arguments) {
+  const Bound bound("unique", arguments, {"case_sensitive", "attribute"});
+  const Value exact = bound[0] == nullptr ? Value(false) : *bound[0];
+  return make_iterator([value, exact, path = ItemPath(bound.given(1)), seen = Dict(),
+                        under = IteratorPtr()](Run& run, Value& item) mutable {
+    if (under == nullptr) under = iterate(run, value);
+    while (under->next(run, item)) {
+      Value key = path.of(run, item);
+      if (!truth(run, exact)) key = without_case(run, key);
+      check_hashable(key);
+      if (seen.find(key) != nullptr) continue;
+      seen.set(key, Value());
+      return true;
+    }
+    return false;
+  });
+}
+
+Value batch(Run&, const Value& value, Arguments& arguments) {
+  const Bound bound("batch", arguments, {"linecount", "fill_with"}, 1);
+  const Value size = *bound[0];
+  const Value fill = bound[1] == nullptr ? Value(None{}) : *bound[1];
+  return make_iterator([value, size, fill, under = IteratorPtr()](Run& run, Value& row) mutable {
+    if (under == nullptr) under = iterate(run, value);
+    std::vector<Value> held;
+    Value item;
+    bool more = true;
+    const auto full = [&] { return equal(run, Value::size(held.size()), size) && !held.empty(); };
+    while (!full() && (more = under->next(run, item))) {
+      run.charge_items(1);
+      held.push_back(item);
+    }
+    if (held.empty()) return false;
+    if (!more && !fill.is_none()) {
+      need_defined(size);
+      if (!size.index()) fail("batch wants an integer");
+      while (static_cast<Integer>(held.size()) < *size.index()) {
+        run.charge_items(1);
+        held.push_back(fill);
+      }
+    }
+    row = Value::list(std::move(held));
+    return true;
+  });
+}
+
+std::vector<Value> slices_of(Run& run, const Value& value, const Value& slices, const Value& fill) {
+  const std::vector<Value> all = to_vector(run, value);
+  need_defined(slices);
+  if (!slices.index()) fail("slice wants an integer");
+  const auto count = static_cast<std::int64_t>(std::min<Integer>(*slices.index(), 1LL << 40));
+  if (count == 0) fail("integer division or modulo by zero");
+  std::vector<Value> out;
+  if (count < 0) return out;
+  run.charge_items(static_cast<std::uint64_t>(count));
+  const auto size = static_cast<std::int64_t>(all.size());
+  const std::int64_t each = size / count;
+  const std::int64_t longer = size % count;
+  std::int64_t at = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t end = at + each + (i < longer ? 1 : 0);
+    std::vector<Value> part(all.begin() + at, all.begin() + end);
+    if (!fill.is_none() && i >= longer) part.push_back(fill);
+    out.push_back(Value::list(std::move(part)));
+    at = end;
+  }
+  return out;
+}
+
+Value slice(Run&, const Value& value, Arguments& arguments) {
+  const Bound bound("slice", arguments, {"slices", "fill_with"}, 1);
+  const Value slices = *bound[0];
+  const Value fill = bound[1] == nullptr ? Value(None{}) : *bound[1];
+  return make_iterator([=, parts = std::optional<std::vector<Value>>(), at = std::size_t{0}](
+                           Run& run, Value& item) mutable {
+    if (!parts) parts = slices_of(run, value, slices, fill);
+    if (at >= parts->size()) return false;
+    item = (*parts)[at++];
+    return true;
+  });
+}
+
+// A pair of a group's key and its items.
+class Group final : public Object {
+ public:
+  Group(Value key, Value members) : key_(std::move(key)), members_(std::move(members)) {}
+  std::string_view type_name() const override { return "_GroupTuple"; }
+  std::optional<Value> attribute(Run&, std::string_view name) override {
+    if (name == "grouper") return key_;
+    if (name == "list") return members_;
+    return std::nullopt;
+  }
+  std::optional<Value> item(Run& run, const Value& key) override {
+    if (!key.index()) return std::nullopt;
+    const Value found = get_item(run, Value::tuple({key_, members_}), key);
+    return found.is_undefined() ? std::nullopt : std::optional(found);
+  }
+  std::optional<std::size_t> length(Run&) override { return 2; }
+  bool has_items() const override { return true; }
+  IteratorPtr iterate(Run& run) override {
+    return jinja::iterate(run, Value::tuple({key_, members_}));
+  }
+  std::optional<TextPtr> repr(Run& run) override {
+    return jinja::repr(run, Value::tuple({key_, members_}));
+  }
+
+ private:
+  Value key_, members_;
+};
+
+Value groupby(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
+  const ItemPath path(bound.given(0));
+  const Value* absent = bound.given(1);
+  const bool exact = bound.flag(run, 2);
+  std::vector<std::pair<Value, Value>> keyed;
+  for (Value& item : to_vector(run, value)) {
+    const Value key = path.of(run, item, absent);
+    keyed.emplace_back(exact ? key : without_case(run, key), std::move(item));
+  }
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [&](const auto& a, const auto& b) { return less(run, a.first, b.first); });
+  std::vector<Value> groups;
+  for (std::size_t begin = 0; begin < keyed.size();) {
+    std::vector<Value> members;
+    std::size_t end = begin;
+    while (end < keyed.size() && equal(run, keyed[begin].first, keyed[end].first)) {
+      members.push_back(keyed[end++].second);
+    }
+    const Value key = exact ? keyed[begin].first : path.of(run, members.front(), absent);
+    groups.emplace_back(ObjectPtr(std::make_shared<Group>(key, Value::list(std::move(members)))));
+    begin = end;
+  }
+  return Value::list(std::move(groups));
+}
+
+Value attr(Run& run, const Value& value, Arguments& arguments) {
+  const Bound bound("attr", arguments, {"name"}, 1);
+  need_defined(value);
+  const TextPtr name = to_text(run, *bound[0]);
+  std::optional<Value> found;
+  if (!name->bytes.starts_with("_")) {
+    found = value.object_or_null() != nullptr ? value.object_or_null()->attribute(run, name->bytes)
+                                              : find_method(value, name->bytes);
+  }
+  return found ? *found : Value::undefined("no attribute '" + name->bytes + "'");
+}
+
+using Entry = std::pair<std::string_view, Filter>;
+constexpr std::array kFilters = {
+    Entry{"attr", attr},
+    Entry{"batch", batch},
+    Entry{"count", count},
+    Entry{"d", default_value},
+    Entry{"default", default_value},
+    Entry{"dictsort", dictsort},
+    Entry{"first", first},
+    Entry{"groupby", groupby},
+    Entry{"items", items},
+    Entry{"join", join},
+    Entry{"last", last},
+    Entry{"length", count},
+    Entry{"list", list},
+    Entry{"max", extreme<true>},
+    Entry{"min", extreme<false>},
+    Entry{"reverse", reverse},
+    Entry{"slice", slice},
+    Entry{"sort", sort},
+    Entry{"sum", sum},
+    Entry{"unique", unique},
+};
+
+}  // namespace
+
+Filter find_list_filter(std::string_view name) {
+  const auto* const found = std::find_if(kFilters.begin(), kFilters.end(),
+                                         [&](const Entry& entry) { return entry.first == name; });
+  return found == kFilters.end() ? nullptr : found->second;
+}
+
+}  // namespace moepack::jinja

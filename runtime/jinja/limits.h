@@ -1,0 +1,18 @@
+// What a template may spend. Templates come with checkpoints and are as trustworthy as those.
+#pragma once
+
+#include <cstdint>
+
+namespace moepack::jinja {
+
+struct Limits {
+  std::uint64_t source_bytes = 4 << 20;
+  std::uint64_t nesting = 120;          // of expressions and statements in the source
+  std::uint64_t steps = 10'000'000;     // expressions, items, and 64 bytes of text each
+  std::uint64_t depth = 1'000;          // of evaluations within evaluations
+  std::uint64_t text_bytes = 64 << 20;  // of one text, and of the output
+  std::uint64_t list_items = 1 << 20;   // made by one operation
+  std::uint64_t range_items = 100'000;  // jinja2's own limit in its sandbox
+};
+
+}  // namespace moepack::jinja

@@ -1,0 +1,93 @@
+// One rendering: what it has spent, where it is, and what it must take apart at its end.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/jinja/error.h"
+#include "runtime/jinja/limits.h"
+
+namespace moepack::jinja {
+
+class Value;
+struct Breakable;
+
+// Used by one thread.
+class Run {
+ public:
+  Run(const Limits& limits, std::tm clock) : limits_(limits), clock_(clock) {}
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+  ~Run();
+
+  const Limits& limits() const { return limits_; }
+  // The time that strftime_now() writes.
+  const std::tm& clock() const { return clock_; }
+
+  // Counts `steps` units of work.
+  void charge(std::uint64_t steps) {
+    steps_ += steps;
+    if (steps_ > limits_.steps) fail_limit("steps", limits_.steps);
+  }
+  // Counts `more` bytes that are appended to a text of `size` bytes.
+  void charge_text(std::size_t size, std::size_t more) {
+    if (more > limits_.text_bytes || size > limits_.text_bytes - more) {
+      fail_limit("bytes of one text", limits_.text_bytes);
+    }
+    charge(more / 64);
+  }
+  // Checks `count` items of a list that is about to be made.
+  void charge_items(std::uint64_t count) {
+    if (count > limits_.list_items) fail_limit("items of one list", limits_.list_items);
+    charge(count);
+  }
+
+  // Position of the expression or statement at work, for errors.
+  Position at;
+
+  // Containers may hold themselves; those that can are taken apart at the end of the run.
+  void keep(const std::shared_ptr<Breakable>& container);
+
+  // One level of recursion for as long as it lives.
+  class Depth {
+   public:
+    explicit Depth(Run& run) : run_(run) {
+      if (++run_.depth_ > run_.limits_.depth) {
+        --run_.depth_;
+        fail_limit("levels of nesting", run_.limits_.depth);
+      }
+    }
+    Depth(const Depth&) = delete;
+    Depth& operator=(const Depth&) = delete;
+    ~Depth() { --run_.depth_; }
+
+   private:
+    Run& run_;
+  };
+
+ private:
+  [[noreturn]] static void fail_limit(const char* what, std::uint64_t limit);
+  const Limits& limits_;
+  std::tm clock_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t depth_ = 0;
+  std::vector<std::shared_ptr<Breakable>> kept_;
+};
+
+// What may be part of a circle of references.
+struct Breakable {
+  virtual ~Breakable() = default;
+  virtual void break_circle() = 0;
+  bool kept = false;  // by the run
+};
+
+inline void Run::keep(const std::shared_ptr<Breakable>& container) {
+  if (container->kept) return;
+  container->kept = true;
+  kept_.push_back(container);
+}
+
+}  // namespace moepack::jinja
