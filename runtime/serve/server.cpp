@@ -90,7 +90,7 @@ struct Server::Impl final : HttpHandler {
   void start_session(AnswerJob job, const Route& route, const RouteCall& call,
                      const std::shared_ptr<ResponseWriter>& writer);
   AnswerService& service_now(ServiceModel& model);
-  AnswerOptions new_defaults();
+  AnswerOptions new_defaults(const AnswerService& used);
   void pulse();
   std::vector<std::shared_ptr<AnswerSession>> live_sessions();
 
@@ -249,10 +249,18 @@ AnswerService& Server::Impl::service_now(ServiceModel& model) {
   return used;
 }
 
-AnswerOptions Server::Impl::new_defaults() {
-  AnswerOptions defaults = state.options.defaults;
+AnswerOptions Server::Impl::new_defaults(const AnswerService& used) {
+  const DefaultSampling& own = state.options.defaults;
+  AnswerOptions defaults;
+  SamplerOptions& sampling = defaults.sampling;
+  sampling = used.sampling_defaults();
+  sampling.temperature = own.temperature.value_or(sampling.temperature);
+  sampling.top_p = own.top_p.value_or(sampling.top_p);
+  sampling.min_p = own.min_p.value_or(sampling.min_p);
+  sampling.top_k = own.top_k.value_or(sampling.top_k);
+  defaults.max_tokens = own.max_tokens;
   const std::lock_guard lock(mutex);
-  defaults.sampling.seed = random() >> 1U;
+  sampling.seed = own.seed.value_or(random() >> 1U);
   return defaults;
 }
 
@@ -262,7 +270,7 @@ void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<Respons
   if (found.route == nullptr) return;  // check() has seen to it
   ServiceModel model;
   AnswerService& used = service_now(model);
-  const AnswerOptions defaults = new_defaults();
+  const AnswerOptions defaults = new_defaults(used);
   RouteCall call{.http = request,
                  .path = std::move(target.path),
                  .rest = std::move(found.rest),
