@@ -20,7 +20,7 @@ class OutputSink {
         return;
       }
     }
-    outputs_.push_back(ParsedReasoning{std::string(text)});
+    outputs_.emplace_back(ParsedReasoning{std::string(text)});
   }
   void content(std::string_view text) {
     if (text.empty()) return;
@@ -30,10 +30,10 @@ class OutputSink {
         return;
       }
     }
-    outputs_.push_back(ParsedContent{std::string(text)});
+    outputs_.emplace_back(ParsedContent{std::string(text)});
   }
   void begin_call(std::string id, std::string name) {
-    outputs_.push_back(ParsedCallBegin{std::move(id), std::move(name)});
+    outputs_.emplace_back(ParsedCallBegin{std::move(id), std::move(name)});
   }
   void arguments(std::string_view fragment) {
     if (fragment.empty()) return;
@@ -43,9 +43,9 @@ class OutputSink {
         return;
       }
     }
-    outputs_.push_back(ParsedCallArguments{std::string(fragment)});
+    outputs_.emplace_back(ParsedCallArguments{std::string(fragment)});
   }
-  void end_call() { outputs_.push_back(ParsedCallEnd{}); }
+  void end_call() { outputs_.emplace_back(ParsedCallEnd{}); }
 
   std::vector<ParsedOutput> take() { return std::exchange(outputs_, {}); }
 

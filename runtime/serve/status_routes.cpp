@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "runtime/serve/json_fields.h"
+#include "runtime/serve/body_fields.h"
 #include "runtime/serve/openai_parts.h"
 #include "runtime/serve/server_state.h"
 #include "runtime/serve/server_version.h"
@@ -141,7 +141,7 @@ ApiError slot_error(const Status& status) {
 
 StatusReply file_action(const RouteCall& call, std::uint32_t slot, bool saves) {
   RequestFault fault;
-  const JsonFields request(call.json, "", fault);
+  const BodyFields request(call.json, "", fault);
   const std::string name = request.text("filename").value_or("");
   if (!is_plain_file_name(name)) {
     request.fail("filename", "filename must be a name of letters, digits, '.', '_' and '-'");
