@@ -16,7 +16,7 @@ constexpr std::int64_t kMostChoices = 64;
 constexpr double kLowestBias = -1e6;
 
 // The first of two names that is there.
-std::optional<double> either_number(const JsonFields& request, const char* name, const char* other,
+std::optional<double> either_number(const BodyFields& request, const char* name, const char* other,
                                     double low, double high) {
   const auto value = request.number(name, low, high);
   return value.has_value() ? value : request.number(other, low, high);
@@ -26,7 +26,7 @@ void set_float(float& target, std::optional<double> value) {
   if (value.has_value()) target = static_cast<float>(*value);
 }
 
-void read_sampling(const JsonFields& request, SamplerOptions& sampling) {
+void read_sampling(const BodyFields& request, SamplerOptions& sampling) {
   set_float(sampling.temperature, request.number("temperature", 0, 100));
   set_float(sampling.top_p, request.number("top_p", 0, 1));
   set_float(sampling.min_p, request.number("min_p", 0, 1));
@@ -55,7 +55,7 @@ std::optional<std::int32_t> token_id(std::string_view text) {
   return id;
 }
 
-void add_bias(const JsonFields& request, std::optional<std::int32_t> id, const OrderedJson& value,
+void add_bias(const BodyFields& request, std::optional<std::int32_t> id, const OrderedJson& value,
               std::vector<LogitBias>& biases) {
   if (!id.has_value()) return request.fail("logit_bias", "logit_bias names tokens by their ids");
   if (value == false) {
@@ -69,7 +69,7 @@ void add_bias(const JsonFields& request, std::optional<std::int32_t> id, const O
 }
 
 // {"15": -100}, or llama.cpp's [[15, -100], [16, false]].
-void read_logit_bias(const JsonFields& request, std::vector<LogitBias>& biases) {
+void read_logit_bias(const BodyFields& request, std::vector<LogitBias>& biases) {
   const OrderedJson* json = request.find("logit_bias");
   if (json == nullptr) return;
   if (json->is_object()) {
@@ -89,7 +89,7 @@ void read_logit_bias(const JsonFields& request, std::vector<LogitBias>& biases) 
   }
 }
 
-void add_stop(const JsonFields& request, const OrderedJson& stop, std::vector<std::string>& stops) {
+void add_stop(const BodyFields& request, const OrderedJson& stop, std::vector<std::string>& stops) {
   if (!stop.is_string()) return request.fail("stop", "stop must be a string or strings");
   if (stops.size() == kMostStops) {
     return request.fail("stop", "stop has more than " + std::to_string(kMostStops) + " strings");
@@ -97,7 +97,7 @@ void add_stop(const JsonFields& request, const OrderedJson& stop, std::vector<st
   if (!stop.get_ref<const std::string&>().empty()) stops.push_back(stop.get<std::string>());
 }
 
-void read_stops(const JsonFields& request, std::vector<std::string>& stops) {
+void read_stops(const BodyFields& request, std::vector<std::string>& stops) {
   const OrderedJson* json = request.find("stop");
   if (json == nullptr) return;
   stops.clear();
@@ -105,7 +105,7 @@ void read_stops(const JsonFields& request, std::vector<std::string>& stops) {
   for (const OrderedJson& stop : *json) add_stop(request, stop, stops);
 }
 
-void read_limit(const JsonFields& request, AnswerOptions& options) {
+void read_limit(const BodyFields& request, AnswerOptions& options) {
   for (const char* name : {"max_completion_tokens", "max_tokens", "n_predict"}) {
     const auto limit = request.whole(name, -2, std::numeric_limits<std::int64_t>::max());
     if (!limit.has_value()) continue;
@@ -120,9 +120,9 @@ void use_schema(ResponseFormat& format, const OrderedJson& schema) {
   format.schema = schema;
 }
 
-void read_format_object(const JsonFields& request, const OrderedJson& json,
+void read_format_object(const BodyFields& request, const OrderedJson& json,
                         ResponseFormat& format) {
-  const JsonFields fields(json, "response_format.", request.fault());
+  const BodyFields fields(json, "response_format.", request.fault());
   const std::string type = fields.text("type").value_or("text");
   if (type == "text") return;
   if (type != "json_object" && type != "json_schema") {
@@ -135,7 +135,7 @@ void read_format_object(const JsonFields& request, const OrderedJson& json,
   const OrderedJson* schema =
       named == nullptr
           ? nullptr
-          : JsonFields(*named, "response_format.json_schema.", request.fault()).object("schema");
+          : BodyFields(*named, "response_format.json_schema.", request.fault()).object("schema");
   if (schema == nullptr) {
     return fields.fail("json_schema", "response_format.json_schema.schema is missing");
   }
@@ -143,10 +143,10 @@ void read_format_object(const JsonFields& request, const OrderedJson& json,
 }
 
 // vLLM's.
-void read_structured(const JsonFields& request, ResponseFormat& format) {
+void read_structured(const BodyFields& request, ResponseFormat& format) {
   const OrderedJson* json = request.object("structured_outputs");
   if (json == nullptr) return;
-  const JsonFields fields(*json, "structured_outputs.", request.fault());
+  const BodyFields fields(*json, "structured_outputs.", request.fault());
   if (const OrderedJson* schema = fields.object("json")) return use_schema(format, *schema);
   if (fields.flag("json_object").value_or(false)) format.kind = ResponseFormat::Kind::kJsonObject;
   for (const char* name : {"regex", "choice", "grammar", "structural_tag"}) {
@@ -158,7 +158,7 @@ void read_structured(const JsonFields& request, ResponseFormat& format) {
 
 }  // namespace
 
-AnswerOptions read_answer_options(const JsonFields& request, const AnswerOptions& defaults) {
+AnswerOptions read_answer_options(const BodyFields& request, const AnswerOptions& defaults) {
   AnswerOptions options = defaults;
   read_sampling(request, options.sampling);
   read_logit_bias(request, options.sampling.logit_bias);
@@ -171,7 +171,7 @@ AnswerOptions read_answer_options(const JsonFields& request, const AnswerOptions
   return options;
 }
 
-ResponseFormat read_response_format(const JsonFields& request) {
+ResponseFormat read_response_format(const BodyFields& request) {
   ResponseFormat format;
   for (const char* name : {"grammar", "guided_regex", "guided_choice", "guided_grammar"}) {
     const OrderedJson* found = request.find(name);

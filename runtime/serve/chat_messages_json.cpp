@@ -25,7 +25,7 @@ std::string part_text(const OrderedJson& part, const std::string& place, Request
     fault.set(invalid_request(place + " must be an object", place));
     return {};
   }
-  const JsonFields fields(part, place + ".", fault);
+  const BodyFields fields(part, place + ".", fault);
   const std::string type = fields.text("type").value_or("text");
   if (type == "text" || type == "input_text" || type == "output_text") {
     return fields.text("text").value_or("");
@@ -36,7 +36,7 @@ std::string part_text(const OrderedJson& part, const std::string& place, Request
   return {};
 }
 
-std::string content_text(const JsonFields& message) {
+std::string content_text(const BodyFields& message) {
   const OrderedJson* content = message.find("content");
   if (content == nullptr) return {};
   if (content->is_string()) return content->get<std::string>();
@@ -59,14 +59,14 @@ ToolCall read_call(const OrderedJson& json, const std::string& place, RequestFau
     fault.set(invalid_request(place + " must be an object", place));
     return call;
   }
-  const JsonFields fields(json, place + ".", fault);
+  const BodyFields fields(json, place + ".", fault);
   call.id = fields.text("id").value_or("");
   const OrderedJson* function = fields.object("function");
   if (function == nullptr) {
     fields.fail("function", fields.place_of("function") + " is missing");
     return call;
   }
-  const JsonFields parts(*function, place + ".function.", fault);
+  const BodyFields parts(*function, place + ".function.", fault);
   call.name = parts.text("name").value_or("");
   if (call.name.empty()) parts.fail("name", parts.place_of("name") + " is missing");
   const OrderedJson* arguments = parts.find("arguments");
@@ -78,7 +78,7 @@ ToolCall read_call(const OrderedJson& json, const std::string& place, RequestFau
   return call;
 }
 
-void read_calls(const JsonFields& fields, ChatMessage& message) {
+void read_calls(const BodyFields& fields, ChatMessage& message) {
   if (const OrderedJson* calls = fields.array("tool_calls")) {
     const std::string place = fields.place_of("tool_calls");
     for (std::size_t i = 0; i < calls->size(); ++i) {
@@ -92,7 +92,7 @@ void read_calls(const JsonFields& fields, ChatMessage& message) {
   }
 }
 
-std::string reasoning_text(const JsonFields& fields) {
+std::string reasoning_text(const BodyFields& fields) {
   for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
     const OrderedJson* found = fields.find(name);
     if (found != nullptr && found->is_string()) return found->get<std::string>();
@@ -107,7 +107,7 @@ ChatMessage read_chat_message(const OrderedJson& json, const std::string& place,
     fault.set(invalid_request(place + " must be an object", place));
     return message;
   }
-  const JsonFields fields(json, place + ".", fault);
+  const BodyFields fields(json, place + ".", fault);
   const std::string role = fields.text("role").value_or("");
   const std::optional<ChatRole> known = chat_role(role);
   if (!known.has_value()) {

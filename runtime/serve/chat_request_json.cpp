@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "runtime/serve/answer_options_json.h"
+#include "runtime/serve/body_fields.h"
 #include "runtime/serve/chat_messages_json.h"
 #include "runtime/serve/chat_tools_json.h"
-#include "runtime/serve/json_fields.h"
 
 namespace moepack {
 namespace {
@@ -16,10 +16,10 @@ namespace {
 constexpr std::int64_t kMostTopLogprobs = 20;
 constexpr std::int64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
 
-void read_form(const JsonFields& request, AnswerForm& form) {
+void read_form(const BodyFields& request, AnswerForm& form) {
   form.streams = request.flag("stream").value_or(false);
   if (const OrderedJson* options = request.object("stream_options")) {
-    const JsonFields fields(*options, "stream_options.", request.fault());
+    const BodyFields fields(*options, "stream_options.", request.fault());
     form.has_usage = fields.flag("include_usage").value_or(false);
   }
   form.has_progress = request.flag("return_progress").value_or(false);
@@ -28,7 +28,7 @@ void read_form(const JsonFields& request, AnswerForm& form) {
   form.inlines_reasoning = request.text("reasoning_format").value_or("auto") == "none";
 }
 
-void read_chat_logprobs(const JsonFields& request, AnswerOptions& options) {
+void read_chat_logprobs(const BodyFields& request, AnswerOptions& options) {
   const bool wants = request.flag("logprobs").value_or(false);
   const auto top = request.whole("top_logprobs", 0, kMostTopLogprobs);
   if (top.has_value() && *top > 0 && !wants) {
@@ -43,7 +43,7 @@ void set_budget(ChatRequest& chat, std::optional<std::int64_t> tokens) {
   if (*tokens == 0) chat.thinks = false;
 }
 
-void read_effort(const JsonFields& fields, std::string_view name, ChatRequest& chat) {
+void read_effort(const BodyFields& fields, std::string_view name, ChatRequest& chat) {
   const auto effort = fields.text(name);
   if (!effort.has_value()) return;
   OrderedJson& arguments = chat.conversation.template_arguments;
@@ -55,7 +55,7 @@ void read_effort(const JsonFields& fields, std::string_view name, ChatRequest& c
 }
 
 // {"type":"enabled"}, "disabled", true.
-void read_thinking_field(const JsonFields& request, ChatRequest& chat) {
+void read_thinking_field(const BodyFields& request, ChatRequest& chat) {
   const OrderedJson* json = request.find("thinking");
   if (json == nullptr) return;
   if (json->is_boolean()) {
@@ -65,7 +65,7 @@ void read_thinking_field(const JsonFields& request, ChatRequest& chat) {
   std::string type;
   if (json->is_string()) type = json->get<std::string>();
   if (json->is_object()) {
-    const JsonFields fields(*json, "thinking.", request.fault());
+    const BodyFields fields(*json, "thinking.", request.fault());
     type = fields.text("type").value_or("");
     set_budget(chat, fields.whole("budget_tokens", -1, kMostWhole));
   }
@@ -73,28 +73,28 @@ void read_thinking_field(const JsonFields& request, ChatRequest& chat) {
   if (type == "disabled") chat.thinks = false;
 }
 
-void read_reasoning_field(const JsonFields& request, ChatRequest& chat, AnswerForm& form) {
+void read_reasoning_field(const BodyFields& request, ChatRequest& chat, AnswerForm& form) {
   const OrderedJson* json = request.find("reasoning");
   if (json == nullptr || !json->is_object()) return;
-  const JsonFields fields(*json, "reasoning.", request.fault());
+  const BodyFields fields(*json, "reasoning.", request.fault());
   read_effort(fields, "effort", chat);
   if (const auto enabled = fields.flag("enabled")) chat.thinks = *enabled;
   if (fields.flag("exclude").value_or(false)) form.shows_reasoning = false;
   set_budget(chat, fields.whole("max_tokens", -1, kMostWhole));
 }
 
-void read_template_arguments(const JsonFields& request, ChatRequest& chat) {
+void read_template_arguments(const BodyFields& request, ChatRequest& chat) {
   const OrderedJson* json = request.object("chat_template_kwargs");
   if (json == nullptr) return;
   chat.conversation.template_arguments = *json;
-  const JsonFields fields(*json, "chat_template_kwargs.", request.fault());
+  const BodyFields fields(*json, "chat_template_kwargs.", request.fault());
   for (const char* name : {"enable_thinking", "thinking"}) {
     if (const auto thinks = fields.flag(name)) chat.thinks = *thinks;
   }
 }
 
 // Every way to say whether and how long the model thinks; the more special ones come last.
-void read_thinking(const JsonFields& request, ChatRequest& chat, AnswerForm& form) {
+void read_thinking(const BodyFields& request, ChatRequest& chat, AnswerForm& form) {
   read_template_arguments(request, chat);
   const std::optional<bool> template_thinks = chat.thinks;
   read_effort(request, "reasoning_effort", chat);
@@ -108,7 +108,7 @@ void read_thinking(const JsonFields& request, ChatRequest& chat, AnswerForm& for
 }
 
 // Whether the answer goes on from the last message.
-void read_continuation(const JsonFields& request, Conversation& conversation) {
+void read_continuation(const BodyFields& request, Conversation& conversation) {
   const auto& messages = conversation.messages;
   const auto is_assistant = [&](std::size_t from_end) {
     return messages.size() >= from_end &&
@@ -135,7 +135,7 @@ void read_continuation(const JsonFields& request, Conversation& conversation) {
   conversation.add_generation_prompt = !continues && prompt.value_or(true);
 }
 
-void read_conversation(const JsonFields& request, ChatRequest& chat) {
+void read_conversation(const BodyFields& request, ChatRequest& chat) {
   const OrderedJson* messages = request.array("messages");
   if (messages == nullptr || messages->empty()) {
     return request.fail("messages", "messages is missing or empty");
@@ -153,7 +153,7 @@ void read_conversation(const JsonFields& request, ChatRequest& chat) {
 std::variant<ParsedChatRequest, ApiError> parse_chat_request(const OrderedJson& json,
                                                              const AnswerOptions& defaults) {
   RequestFault fault;
-  const JsonFields request(json, "", fault);
+  const BodyFields request(json, "", fault);
   ParsedChatRequest parsed;
   parsed.model = request.text("model").value_or("");
   read_conversation(request, parsed.request);

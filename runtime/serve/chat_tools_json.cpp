@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kMostTools = 4096;
 
 // Whether a list is short enough to be looked through for each of its names.
-bool is_tool_count_fair(const JsonFields& request, std::string_view field,
+bool is_tool_count_fair(const BodyFields& request, std::string_view field,
                         const OrderedJson& list) {
   if (list.size() <= kMostTools) return true;
   request.fail(field, request.place_of(field) + " has more than " + std::to_string(kMostTools) +
@@ -23,7 +23,7 @@ bool is_tool_count_fair(const JsonFields& request, std::string_view field,
 
 // A function object: {name, description, parameters}.
 ToolSpec read_function(const OrderedJson& function, const std::string& place, RequestFault& fault) {
-  const JsonFields fields(function, place + ".", fault);
+  const BodyFields fields(function, place + ".", fault);
   ToolSpec tool;
   tool.name = fields.text("name").value_or("");
   if (tool.name.empty()) fields.fail("name", fields.place_of("name") + " is missing");
@@ -41,7 +41,7 @@ std::optional<ToolSpec> read_tool(const OrderedJson& json, const std::string& pl
     fault.set(invalid_request(place + " must be an object", place));
     return std::nullopt;
   }
-  const JsonFields fields(json, place + ".", fault);
+  const BodyFields fields(json, place + ".", fault);
   if (fields.text("type").value_or("function") != "function") return std::nullopt;
   if (const OrderedJson* function = fields.object("function")) {
     ToolSpec tool = read_function(*function, place + ".function", fault);
@@ -59,7 +59,7 @@ std::optional<ToolSpec> read_tool(const OrderedJson& json, const std::string& pl
 }
 
 void require_known(ToolChoice& choice, std::string name, const std::vector<ToolSpec>& tools,
-                   const JsonFields& request, std::string_view field) {
+                   const BodyFields& request, std::string_view field) {
   const bool is_known = std::any_of(tools.begin(), tools.end(),
                                     [&](const ToolSpec& tool) { return tool.name == name; });
   if (!is_known) {
@@ -69,7 +69,7 @@ void require_known(ToolChoice& choice, std::string name, const std::vector<ToolS
   choice.allowed.push_back(std::move(name));
 }
 
-void set_mode(ToolChoice& choice, const std::string& mode, const JsonFields& request,
+void set_mode(ToolChoice& choice, const std::string& mode, const BodyFields& request,
               std::string_view field) {
   if (mode == "auto") {
     choice.kind = ToolChoice::Kind::kAuto;
@@ -86,18 +86,18 @@ void set_mode(ToolChoice& choice, const std::string& mode, const JsonFields& req
 
 // {"type":"function","function":{"name"}}, or flat: {"type":"function","name"}.
 std::string chosen_name(const OrderedJson& json, RequestFault& fault) {
-  const JsonFields fields(json, "tool_choice.", fault);
+  const BodyFields fields(json, "tool_choice.", fault);
   if (const OrderedJson* function = fields.object("function")) {
-    return JsonFields(*function, "tool_choice.function.", fault).text("name").value_or("");
+    return BodyFields(*function, "tool_choice.function.", fault).text("name").value_or("");
   }
   return fields.text("name").value_or("");
 }
 
 void read_allowed(ToolChoice& choice, const OrderedJson& json, const std::vector<ToolSpec>& tools,
-                  const JsonFields& request) {
-  const JsonFields outer(json, "tool_choice.", request.fault());
+                  const BodyFields& request) {
+  const BodyFields outer(json, "tool_choice.", request.fault());
   const OrderedJson* nested = outer.object("allowed_tools");
-  const JsonFields fields(nested != nullptr ? *nested : json, "tool_choice.", request.fault());
+  const BodyFields fields(nested != nullptr ? *nested : json, "tool_choice.", request.fault());
   set_mode(choice, fields.text("mode").value_or("auto"), request, "tool_choice");
   const OrderedJson* names = fields.array("tools");
   if (names == nullptr || !is_tool_count_fair(fields, "tools", *names)) return;
@@ -107,12 +107,12 @@ void read_allowed(ToolChoice& choice, const OrderedJson& json, const std::vector
 }
 
 void read_choice(ToolChoice& choice, const OrderedJson& json, std::string_view field,
-                 const std::vector<ToolSpec>& tools, const JsonFields& request) {
+                 const std::vector<ToolSpec>& tools, const BodyFields& request) {
   if (json.is_string()) return set_mode(choice, json.get<std::string>(), request, field);
   if (!json.is_object()) {
     return request.fail(field, request.place_of(field) + " must be a string or an object");
   }
-  const JsonFields fields(json, std::string(field) + ".", request.fault());
+  const BodyFields fields(json, std::string(field) + ".", request.fault());
   const std::string type = fields.text("type").value_or("function");
   if (type == "allowed_tools") return read_allowed(choice, json, tools, request);
   if (type != "function") return set_mode(choice, type, request, field);
@@ -122,7 +122,7 @@ void read_choice(ToolChoice& choice, const OrderedJson& json, std::string_view f
 
 }  // namespace
 
-std::vector<ToolSpec> read_chat_tools(const JsonFields& request) {
+std::vector<ToolSpec> read_chat_tools(const BodyFields& request) {
   std::vector<ToolSpec> tools;
   if (const OrderedJson* list = request.array("tools")) {
     if (!is_tool_count_fair(request, "tools", *list)) return tools;
@@ -141,7 +141,7 @@ std::vector<ToolSpec> read_chat_tools(const JsonFields& request) {
   return tools;
 }
 
-ToolChoice read_tool_choice(const JsonFields& request, const std::vector<ToolSpec>& tools) {
+ToolChoice read_tool_choice(const BodyFields& request, const std::vector<ToolSpec>& tools) {
   ToolChoice choice;
   choice.is_parallel = request.flag("parallel_tool_calls").value_or(true);
   std::string_view field = "tool_choice";

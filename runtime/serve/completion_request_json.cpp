@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/serve/answer_options_json.h"
-#include "runtime/serve/json_fields.h"
+#include "runtime/serve/body_fields.h"
 
 namespace moepack {
 namespace {
@@ -25,7 +25,7 @@ std::optional<std::vector<std::int32_t>> prompt_ids(const OrderedJson& json) {
   return ids;
 }
 
-void add_prompt(const JsonFields& request, const OrderedJson& json,
+void add_prompt(const BodyFields& request, const OrderedJson& json,
                 std::vector<CompletionPrompt>& prompts) {
   if (json.is_string()) {
     prompts.emplace_back(json.get<std::string>());
@@ -38,7 +38,7 @@ void add_prompt(const JsonFields& request, const OrderedJson& json,
   prompts.emplace_back(std::move(*ids));
 }
 
-std::vector<CompletionPrompt> read_prompts(const JsonFields& request) {
+std::vector<CompletionPrompt> read_prompts(const BodyFields& request) {
   std::vector<CompletionPrompt> prompts;
   const OrderedJson* json = request.find("prompt");
   if (json == nullptr) {
@@ -56,7 +56,7 @@ std::vector<CompletionPrompt> read_prompts(const JsonFields& request) {
 }
 
 // A count here, and not a flag; some clients send the flag of chats all the same.
-void read_completion_logprobs(const JsonFields& request, AnswerOptions& options) {
+void read_completion_logprobs(const BodyFields& request, AnswerOptions& options) {
   const OrderedJson* json = request.find("logprobs");
   if (json == nullptr || *json == false) return;
   if (*json == true) {
@@ -66,18 +66,18 @@ void read_completion_logprobs(const JsonFields& request, AnswerOptions& options)
   }
 }
 
-AnswerForm read_completion_form(const JsonFields& request) {
+AnswerForm read_completion_form(const BodyFields& request) {
   AnswerForm form;
   form.streams = request.flag("stream").value_or(false);
   if (const OrderedJson* options = request.object("stream_options")) {
-    const JsonFields fields(*options, "stream_options.", request.fault());
+    const BodyFields fields(*options, "stream_options.", request.fault());
     form.has_usage = fields.flag("include_usage").value_or(false);
   }
   form.has_progress = request.flag("return_progress").value_or(false);
   return form;
 }
 
-CompletionRequest common_parts(const JsonFields& request, const AnswerOptions& defaults) {
+CompletionRequest common_parts(const BodyFields& request, const AnswerOptions& defaults) {
   CompletionRequest common;
   common.options = read_answer_options(request, defaults);
   if (const auto limit = request.whole("max_tokens", INT64_MIN, INT64_MAX); limit == 0) {
@@ -99,7 +99,7 @@ CompletionRequest common_parts(const JsonFields& request, const AnswerOptions& d
 std::variant<ParsedCompletionRequest, ApiError> parse_completion_request(
     const OrderedJson& json, const AnswerOptions& defaults) {
   RequestFault fault;
-  const JsonFields request(json, "", fault);
+  const BodyFields request(json, "", fault);
   ParsedCompletionRequest parsed;
   parsed.model = request.text("model").value_or("");
   parsed.form = read_completion_form(request);

@@ -14,8 +14,10 @@
 
 #include "formats/base/json.h"
 #include "runtime/serve/answer_session.h"
+#include "runtime/serve/anthropic_routes.h"
 #include "runtime/serve/loading_service.h"
 #include "runtime/serve/page.h"
+#include "runtime/serve/responses_routes.h"
 #include "runtime/serve/router.h"
 #include "runtime/serve/server_state.h"
 #include "runtime/serve/worker_pool.h"
@@ -50,6 +52,8 @@ ApiErrorKind http_error_kind(int status) {
 RouteTable all_routes(ServerState& state) {
   RouteTable table;
   add_openai_routes(table);
+  add_anthropic_routes(table);
+  add_responses_routes(table);
   add_text_routes(table);
   add_model_routes(table, state);
   add_status_routes(table, state);
@@ -86,7 +90,7 @@ struct Server::Impl final : HttpHandler {
   void start_session(AnswerJob job, const Route& route, const RouteCall& call,
                      const std::shared_ptr<ResponseWriter>& writer);
   AnswerService& service_now(ServiceModel& model);
-  AnswerOptions new_defaults();
+  AnswerOptions new_defaults(const AnswerService& used);
   void pulse();
   std::vector<std::shared_ptr<AnswerSession>> live_sessions();
 
@@ -245,10 +249,18 @@ AnswerService& Server::Impl::service_now(ServiceModel& model) {
   return used;
 }
 
-AnswerOptions Server::Impl::new_defaults() {
-  AnswerOptions defaults = state.options.defaults;
+AnswerOptions Server::Impl::new_defaults(const AnswerService& used) {
+  const DefaultSampling& own = state.options.defaults;
+  AnswerOptions defaults;
+  SamplerOptions& sampling = defaults.sampling;
+  sampling = used.sampling_defaults();
+  sampling.temperature = own.temperature.value_or(sampling.temperature);
+  sampling.top_p = own.top_p.value_or(sampling.top_p);
+  sampling.min_p = own.min_p.value_or(sampling.min_p);
+  sampling.top_k = own.top_k.value_or(sampling.top_k);
+  defaults.max_tokens = own.max_tokens;
   const std::lock_guard lock(mutex);
-  defaults.sampling.seed = random() >> 1U;
+  sampling.seed = own.seed.value_or(random() >> 1U);
   return defaults;
 }
 
@@ -258,7 +270,7 @@ void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<Respons
   if (found.route == nullptr) return;  // check() has seen to it
   ServiceModel model;
   AnswerService& used = service_now(model);
-  const AnswerOptions defaults = new_defaults();
+  const AnswerOptions defaults = new_defaults(used);
   RouteCall call{.http = request,
                  .path = std::move(target.path),
                  .rest = std::move(found.rest),

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,21 @@
 
 namespace moepack {
 
+// What holds for requests that do not say it, instead of the model's own
+// (AnswerService::sampling_defaults).
+struct DefaultSampling {
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<std::int32_t> top_k;
+  std::optional<std::uint64_t> seed;  // else each request has a random one
+  std::optional<std::uint64_t> max_tokens;
+};
+
 struct ServerOptions {
   HttpOptions http;
   AccessRules access;
   std::string model_id;       // what clients call the model; empty: ServiceModel::id
   std::string model_path;     // shown by /props; may be empty
-  AnswerOptions defaults;     // of what requests do not say
+  DefaultSampling defaults;   // of what requests do not say
   double ping_seconds = 10;   // of silence in a stream, then a comment
   bool shows_metrics = true;  // GET /metrics
   bool shows_slots = false;   // GET /slots: it tells of others' requests

@@ -1,9 +1,11 @@
+#include <array>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <optional>
 #include <utility>
 
-#include "runtime/serve/json_fields.h"
+#include "runtime/serve/body_fields.h"
 #include "runtime/serve/openai_parts.h"
 #include "runtime/serve/server_state.h"
 #include "runtime/serve/server_version.h"
@@ -39,18 +41,27 @@ StatusReply reply_metrics(const RouteCall& call, const ServerState& state) {
   return reply;
 }
 
+// 0.8 and not 0.800000011920929.
+double short_number(float value) {
+  std::array<char, 32> text{};
+  const int size = std::snprintf(text.data(), text.size(), "%.6g", static_cast<double>(value));
+  double read = 0;
+  (void)std::from_chars(text.data(), text.data() + size, read);
+  return read;
+}
+
 OrderedJson default_parameters(const AnswerOptions& defaults) {
   const SamplerOptions& sampling = defaults.sampling;
   OrderedJson json = OrderedJson::object();
-  json["temperature"] = sampling.temperature;
+  json["temperature"] = short_number(sampling.temperature);
   json["top_k"] = sampling.top_k;
-  json["top_p"] = sampling.top_p;
-  json["min_p"] = sampling.min_p;
-  json["typical_p"] = sampling.typical_p;
-  json["repeat_penalty"] = sampling.repetition_penalty;
+  json["top_p"] = short_number(sampling.top_p);
+  json["min_p"] = short_number(sampling.min_p);
+  json["typical_p"] = short_number(sampling.typical_p);
+  json["repeat_penalty"] = short_number(sampling.repetition_penalty);
   json["repeat_last_n"] = sampling.repeat_last_n;
-  json["frequency_penalty"] = sampling.frequency_penalty;
-  json["presence_penalty"] = sampling.presence_penalty;
+  json["frequency_penalty"] = short_number(sampling.frequency_penalty);
+  json["presence_penalty"] = short_number(sampling.presence_penalty);
   json["n_predict"] =
       defaults.max_tokens.has_value() ? OrderedJson(*defaults.max_tokens) : OrderedJson(-1);
   return json;
@@ -60,7 +71,7 @@ StatusReply reply_props(const RouteCall& call, const ServerState& state) {
   const ServiceModel& model = call.model;
   OrderedJson settings = OrderedJson::object();
   settings["n_ctx"] = model.context;
-  settings["params"] = default_parameters(state.options.defaults);
+  settings["params"] = default_parameters(call.defaults);
   OrderedJson json = OrderedJson::object();
   json["default_generation_settings"] = std::move(settings);
   json["total_slots"] = model.parallel;
@@ -130,7 +141,7 @@ ApiError slot_error(const Status& status) {
 
 StatusReply file_action(const RouteCall& call, std::uint32_t slot, bool saves) {
   RequestFault fault;
-  const JsonFields request(call.json, "", fault);
+  const BodyFields request(call.json, "", fault);
   const std::string name = request.text("filename").value_or("");
   if (!is_plain_file_name(name)) {
     request.fail("filename", "filename must be a name of letters, digits, '.', '_' and '-'");

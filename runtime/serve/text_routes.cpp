@@ -1,8 +1,8 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/serve/body_fields.h"
 #include "runtime/serve/chat_request_json.h"
-#include "runtime/serve/json_fields.h"
 #include "runtime/serve/server_state.h"
 
 namespace moepack {
@@ -43,7 +43,7 @@ std::variant<TokenIds, ApiError> ids_of_conversation(const RouteCall& call) {
 // llama.cpp's {"content"}, vLLM's {"prompt"} or {"messages"}.
 std::variant<TokenIds, ApiError> ids_of_request(const RouteCall& call) {
   RequestFault fault;
-  const JsonFields request(call.json, "", fault);
+  const BodyFields request(call.json, "", fault);
   if (request.find("messages") != nullptr) return ids_of_conversation(call);
   auto text = request.text("content");
   if (!text.has_value()) text = request.text("prompt");
@@ -55,7 +55,7 @@ std::variant<TokenIds, ApiError> ids_of_request(const RouteCall& call) {
 
 TextReply reply_tokenize(const RouteCall& call) {
   RequestFault fault;
-  const JsonFields request(call.json, "", fault);
+  const BodyFields request(call.json, "", fault);
   const bool with_pieces = request.flag("with_pieces").value_or(false);
   const bool with_strings = request.flag("return_token_strs").value_or(false);
   if (fault.is_set()) return *fault.error();
@@ -85,7 +85,7 @@ TextReply reply_tokenize(const RouteCall& call) {
 
 TextReply reply_detokenize(const RouteCall& call) {
   RequestFault fault;
-  const JsonFields request(call.json, "", fault);
+  const BodyFields request(call.json, "", fault);
   const OrderedJson* tokens = request.array("tokens");
   if (tokens == nullptr) request.fail("tokens", "tokens is missing");
   if (fault.is_set()) return *fault.error();

@@ -133,15 +133,15 @@ class HttpTest(Expectations):
                 (head("GET", "/health", *[f"X-{i}: y" for i in range(3000)]), 431, "many headers"),
                 (head("GET", "/health", *[f"X-{i}: y" for i in range(150)]), 431, "150 headers")):
             self.status_of(data, wanted, text, finish=True)
-        # No end in sight: the limit stops it.
+        # No end in sight: it is answered before its end, and the connection closed.
         with self.server.connect() as s:
             try:
                 s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
-                for _ in range(20000):
+                for _ in range(300):
                     s.sendall(b"X: " + b"y" * 1000 + b"\r\n")
-                self.expect(False, "20 MB of headers were read")
             except OSError:
                 pass
+            self.equal(parse(read_all(s))[0], 431, "headers without end")
         self.is_well("bad heads")
 
     def test_malformed_bodies(self):
@@ -281,7 +281,6 @@ class HttpTest(Expectations):
 
     def test_slow_reader(self):
         with self.server.connect() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             s.sendall(chat_bytes(user("flood", stream=True)))
             self.expect(self.server.wait_for_metric("requests_processing", 0, 10), "a reader that reads nothing")
             self.expect(self.server.memory_kib() < 400000, f"{self.server.memory_kib()} KiB for a slow reader")

@@ -1,4 +1,4 @@
-#include "runtime/serve/json_fields.h"
+#include "runtime/serve/body_fields.h"
 
 #include <cmath>
 #include <utility>
@@ -33,20 +33,20 @@ std::optional<std::int64_t> whole_value(const OrderedJson& json) {
 
 }  // namespace
 
-JsonFields::JsonFields(const OrderedJson& object, std::string place, RequestFault& fault)
+BodyFields::BodyFields(const OrderedJson& object, std::string place, RequestFault& fault)
     : object_(object), place_(std::move(place)), fault_(fault) {}
 
-const OrderedJson* JsonFields::find(std::string_view name) const {
+const OrderedJson* BodyFields::find(std::string_view name) const {
   if (!object_.is_object()) return nullptr;
   const auto found = object_.find(std::string(name));
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-void JsonFields::fail(std::string_view name, std::string message) const {
+void BodyFields::fail(std::string_view name, std::string message) const {
   fault_.set(invalid_request(std::move(message), place_of(name)));
 }
 
-std::optional<bool> JsonFields::flag(std::string_view name) const {
+std::optional<bool> BodyFields::flag(std::string_view name) const {
   const OrderedJson* found = find(name);
   if (found == nullptr) return std::nullopt;
   if (found->is_boolean()) return found->get<bool>();
@@ -54,7 +54,7 @@ std::optional<bool> JsonFields::flag(std::string_view name) const {
   return std::nullopt;
 }
 
-std::optional<double> JsonFields::number(std::string_view name, double low, double high) const {
+std::optional<double> BodyFields::number(std::string_view name, double low, double high) const {
   const OrderedJson* found = find(name);
   if (found == nullptr) return std::nullopt;
   if (found->is_number()) {
@@ -66,7 +66,7 @@ std::optional<double> JsonFields::number(std::string_view name, double low, doub
   return std::nullopt;
 }
 
-std::optional<std::int64_t> JsonFields::whole(std::string_view name, std::int64_t low,
+std::optional<std::int64_t> BodyFields::whole(std::string_view name, std::int64_t low,
                                               std::int64_t high) const {
   const OrderedJson* found = find(name);
   if (found == nullptr) return std::nullopt;
@@ -77,7 +77,7 @@ std::optional<std::int64_t> JsonFields::whole(std::string_view name, std::int64_
   return std::nullopt;
 }
 
-std::optional<std::string> JsonFields::text(std::string_view name) const {
+std::optional<std::string> BodyFields::text(std::string_view name) const {
   const OrderedJson* found = find(name);
   if (found == nullptr) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
@@ -85,14 +85,14 @@ std::optional<std::string> JsonFields::text(std::string_view name) const {
   return std::nullopt;
 }
 
-const OrderedJson* JsonFields::object(std::string_view name) const {
+const OrderedJson* BodyFields::object(std::string_view name) const {
   const OrderedJson* found = find(name);
   if (found == nullptr || found->is_object()) return found;
   fail(name, place_of(name) + " must be an object");
   return nullptr;
 }
 
-const OrderedJson* JsonFields::array(std::string_view name) const {
+const OrderedJson* BodyFields::array(std::string_view name) const {
   const OrderedJson* found = find(name);
   if (found == nullptr || found->is_array()) return found;
   fail(name, place_of(name) + " must be an array");

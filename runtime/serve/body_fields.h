@@ -26,10 +26,10 @@ class RequestFault {
 
 // The fields of one object. What has the wrong type or is out of range is set as a fault that names
 // it, and read as absent. `object` and `fault` outlive the reader.
-class JsonFields {
+class BodyFields {
  public:
   // `place` comes before the names of fields in errors, e.g. "messages[2]."; empty at the top.
-  JsonFields(const OrderedJson& object, std::string place, RequestFault& fault);
+  BodyFields(const OrderedJson& object, std::string place, RequestFault& fault);
 
   const OrderedJson* find(std::string_view name) const;  // of any type; nullptr: absent
   std::optional<bool> flag(std::string_view name) const;
