@@ -30,13 +30,13 @@ std::string content_text_at(const OrderedJson* content, const std::string& path,
   return text;
 }
 
-std::string document_block_text(const JsonFields& fields, RequestFault& fault, int depth) {
+std::string document_block_text(const BodyFields& fields, RequestFault& fault, int depth) {
   std::string text(text_or_empty(fields, "title"));
   append_joined(text, text_or_empty(fields, "context"), "\n");
   const OrderedJson* source = fields.object("source");
   if (source == nullptr) return text;
   const std::string path = fields.place_of("source");
-  const JsonFields parts(*source, path + ".", fault);
+  const BodyFields parts(*source, path + ".", fault);
   const std::string_view type = text_or_empty(parts, "type");
   if (type == "text") {
     append_joined(text, text_or_empty(parts, "data"), "\n");
@@ -49,7 +49,7 @@ std::string document_block_text(const JsonFields& fields, RequestFault& fault, i
   return text;
 }
 
-std::string search_result_text(const JsonFields& fields, RequestFault& fault, int depth) {
+std::string search_result_text(const BodyFields& fields, RequestFault& fault, int depth) {
   std::string text(text_or_empty(fields, "title"));
   append_joined(text, text_or_empty(fields, "source"), "\n");
   append_joined(
@@ -65,7 +65,7 @@ std::string block_text_at(const OrderedJson& block, const std::string& path, Req
     refuse_at(fault, "must be a block: an object with a type", path);
     return {};
   }
-  const JsonFields fields(block, path + ".", fault);
+  const BodyFields fields(block, path + ".", fault);
   const std::string_view type = text_or_empty(fields, "type");
   if (type == "text") return fields.text("text").value_or("");
   if (type == "image") return "[image omitted: this model cannot see images]";

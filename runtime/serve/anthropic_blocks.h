@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "runtime/serve/json_fields.h"
+#include "runtime/serve/body_fields.h"
 
 namespace moepack {
 

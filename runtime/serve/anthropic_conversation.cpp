@@ -65,7 +65,7 @@ void MessagesConversation::add_system(const OrderedJson& system) {
 
 void MessagesConversation::add_message(const OrderedJson& message, const std::string& path) {
   if (!message.is_object()) return refuse("must be an object with role and content", path);
-  const JsonFields fields(message, path + ".", fault_);
+  const BodyFields fields(message, path + ".", fault_);
   const std::optional<std::string> role = fields.text("role");
   if (!role) return refuse("is missing: user or assistant", fields.place_of("role"));
   const OrderedJson* content = fields.find("content");
@@ -127,7 +127,7 @@ void MessagesConversation::add_user(const OrderedJson& content, const std::strin
 }
 
 void MessagesConversation::add_tool_result(const OrderedJson& block, const std::string& path) {
-  const JsonFields fields(block, path + ".", fault_);
+  const BodyFields fields(block, path + ".", fault_);
   ChatMessage message;
   message.role = ChatRole::kTool;
   message.tool_call_id = fields.text("tool_use_id").value_or("");
@@ -151,7 +151,7 @@ void MessagesConversation::add_assistant(const OrderedJson& content, const std::
     if (type == "tool_use") {
       add_tool_use(message, block, block_path);
     } else if (type == "thinking") {
-      const JsonFields fields(block, block_path + ".", fault_);
+      const BodyFields fields(block, block_path + ".", fault_);
       append_joined(message.reasoning, fields.text("thinking").value_or(""), "\n");
     } else if (type == "tool_result") {
       return refuse("tool_result belongs into a message of the user", block_path);
@@ -165,7 +165,7 @@ void MessagesConversation::add_assistant(const OrderedJson& content, const std::
 
 void MessagesConversation::add_tool_use(ChatMessage& message, const OrderedJson& block,
                                         const std::string& path) {
-  const JsonFields fields(block, path + ".", fault_);
+  const BodyFields fields(block, path + ".", fault_);
   ToolCall call;
   call.id = fields.text("id").value_or("");
   call.name = fields.text("name").value_or("");

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/chat/conversation.h"
-#include "runtime/serve/json_fields.h"
+#include "runtime/serve/body_fields.h"
 
 namespace moepack {
 

@@ -18,7 +18,7 @@ std::optional<ToolSpec> read_messages_tool(const OrderedJson& json, const std::s
     refuse_at(fault, "must be an object", path);
     return std::nullopt;
   }
-  const JsonFields fields(json, path + ".", fault);
+  const BodyFields fields(json, path + ".", fault);
   const OrderedJson* schema = fields.object("input_schema");
   const std::string_view type = text_or_empty(fields, "type");
   if (schema == nullptr && !type.empty() && type != "custom") return std::nullopt;
@@ -31,7 +31,7 @@ std::optional<ToolSpec> read_messages_tool(const OrderedJson& json, const std::s
                        schema == nullptr ? OrderedJson(nullptr) : *schema);
 }
 
-void read_messages_tools(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_messages_tools(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   const OrderedJson* tools = fields.array("tools");
   if (tools == nullptr) return;
   for (std::size_t i = 0; i < tools->size(); ++i) {
@@ -41,10 +41,10 @@ void read_messages_tools(const JsonFields& fields, ChatRequest& chat, RequestFau
   }
 }
 
-void read_messages_choice(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_messages_choice(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   const OrderedJson* choice = fields.object("tool_choice");
   if (choice == nullptr) return;
-  const JsonFields parts(*choice, "tool_choice.", fault);
+  const BodyFields parts(*choice, "tool_choice.", fault);
   const std::string type = parts.text("type").value_or("");
   ToolChoice& result = chat.tool_choice;
   result.is_parallel = !parts.flag("disable_parallel_tool_use").value_or(false);
@@ -64,11 +64,11 @@ void read_messages_choice(const JsonFields& fields, ChatRequest& chat, RequestFa
   }
 }
 
-void read_messages_thinking(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_messages_thinking(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   chat.thinks = false;
   const OrderedJson* thinking = fields.object("thinking");
   if (thinking == nullptr) return;
-  const JsonFields parts(*thinking, "thinking.", fault);
+  const BodyFields parts(*thinking, "thinking.", fault);
   const std::string type = parts.text("type").value_or("");
   if (type == "disabled") return;
   if (type == "enabled") {
@@ -81,9 +81,9 @@ void read_messages_thinking(const JsonFields& fields, ChatRequest& chat, Request
   }
 }
 
-void read_messages_output(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_messages_output(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   if (const OrderedJson* config = fields.object("output_config")) {
-    const JsonFields parts(*config, "output_config.", fault);
+    const BodyFields parts(*config, "output_config.", fault);
     if (const auto effort = parts.text("effort")) set_reasoning_effort(chat, *effort);
     if (const OrderedJson* format = parts.object("format")) {
       chat.format = read_text_format(*format, parts.place_of("format"), fault);
@@ -95,7 +95,7 @@ void read_messages_output(const JsonFields& fields, ChatRequest& chat, RequestFa
   }
 }
 
-void read_messages_options(const JsonFields& fields, MessagesPurpose purpose,
+void read_messages_options(const BodyFields& fields, MessagesPurpose purpose,
                            const AnswerOptions& defaults, ChatRequest& chat) {
   if (purpose == MessagesPurpose::kCount) return;
   chat.options = read_answer_options(fields, defaults);
@@ -125,7 +125,7 @@ void settle_last_message(Conversation& conversation, MessagesPurpose purpose, Re
   }
 }
 
-void read_messages_conversation(const JsonFields& fields, MessagesPurpose purpose,
+void read_messages_conversation(const BodyFields& fields, MessagesPurpose purpose,
                                 const OrderedJson& body, ChatRequest& chat, RequestFault& fault) {
   MessagesConversation conversion(chat.conversation, chat.cache_hints, fault);
   if (const OrderedJson* system = fields.find("system")) conversion.add_system(*system);
@@ -171,7 +171,7 @@ std::variant<MessagesRequest, ApiError> read_messages_request(const OrderedJson&
                                                               const AnswerOptions& defaults) {
   RequestFault fault;
   MessagesRequest request;
-  const JsonFields fields(body, "", fault);
+  const BodyFields fields(body, "", fault);
   request.model = fields.text("model").value_or("");
   request.streams = fields.flag("stream").value_or(false);
   ChatRequest& chat = request.chat;

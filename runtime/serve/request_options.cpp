@@ -8,7 +8,7 @@
 
 namespace moepack {
 
-void refuse_field(const JsonFields& fields, std::string_view name, const std::string& what) {
+void refuse_field(const BodyFields& fields, std::string_view name, const std::string& what) {
   fields.fail(name, fields.place_of(name) + " " + what);
 }
 
@@ -16,19 +16,19 @@ void refuse_at(RequestFault& fault, const std::string& what, const std::string& 
   fault.set(invalid_request(place + " " + what, place));
 }
 
-std::string_view text_or_empty(const JsonFields& fields, std::string_view name) {
+std::string_view text_or_empty(const BodyFields& fields, std::string_view name) {
   const OrderedJson* found = fields.find(name);
   if (found == nullptr || !found->is_string()) return {};
   return found->get_ref<const std::string&>();
 }
 
-std::optional<std::uint64_t> read_count(const JsonFields& fields, std::string_view name) {
+std::optional<std::uint64_t> read_count(const BodyFields& fields, std::string_view name) {
   const auto value = fields.whole(name, 0, std::numeric_limits<std::int64_t>::max());
   if (!value.has_value()) return std::nullopt;
   return static_cast<std::uint64_t>(*value);
 }
 
-std::vector<std::string> read_stop_texts(const JsonFields& fields, std::string_view key) {
+std::vector<std::string> read_stop_texts(const BodyFields& fields, std::string_view key) {
   const OrderedJson* found = fields.find(key);
   std::vector<std::string> texts;
   if (found == nullptr) return texts;
@@ -53,7 +53,7 @@ std::vector<std::string> read_stop_texts(const JsonFields& fields, std::string_v
 ResponseFormat read_text_format(const OrderedJson& format, const std::string& path,
                                 RequestFault& fault) {
   ResponseFormat result;
-  const JsonFields fields(format, path + ".", fault);
+  const BodyFields fields(format, path + ".", fault);
   const std::string type = fields.text("type").value_or("text");
   if (type == "text") return result;
   const OrderedJson* schema = fields.find("schema");
@@ -87,7 +87,7 @@ void set_reasoning_effort(ChatRequest& chat, const std::string& effort) {
   chat.conversation.template_arguments["reasoning_effort"] = step;
 }
 
-void read_template_arguments(const JsonFields& fields, ChatRequest& chat) {
+void read_template_arguments(const BodyFields& fields, ChatRequest& chat) {
   const OrderedJson* arguments = fields.object("chat_template_kwargs");
   if (arguments == nullptr) return;
   for (const auto& [name, value] : arguments->items()) {

@@ -25,7 +25,7 @@ std::string response_part_text(const OrderedJson& part, const std::string& path,
     refuse_at(fault, "must be an object with a type", path);
     return {};
   }
-  const JsonFields fields(part, path + ".", fault);
+  const BodyFields fields(part, path + ".", fault);
   const std::string_view type = text_or_empty(fields, "type");
   if (type == "refusal") return fields.text("refusal").value_or("");
   const bool is_text = type.empty() || type.ends_with("text");
@@ -86,7 +86,7 @@ ChatMessage& ResponsesInput::assistant() {
 
 void ResponsesInput::add_item(const OrderedJson& item, const std::string& path) {
   if (!item.is_object()) return refuse_at(fault_, "must be an object", path);
-  const JsonFields fields(item, path + ".", fault_);
+  const BodyFields fields(item, path + ".", fault_);
   const std::string type = fields.text("type").value_or("message");
   if (type == "message") {
     add_message(fields);
@@ -102,7 +102,7 @@ void ResponsesInput::add_item(const OrderedJson& item, const std::string& path) 
   }
 }
 
-void ResponsesInput::add_message(const JsonFields& fields) {
+void ResponsesInput::add_message(const BodyFields& fields) {
   const std::string role = fields.text("role").value_or("");
   if (role.empty()) {
     return refuse_field(fields, "role", "is missing: user, assistant, system or developer");
@@ -120,7 +120,7 @@ void ResponsesInput::add_message(const JsonFields& fields) {
   add_late_system_text(conversation_, text);
 }
 
-void ResponsesInput::add_call(const JsonFields& fields, bool is_custom) {
+void ResponsesInput::add_call(const BodyFields& fields, bool is_custom) {
   ToolCall call;
   call.id = fields.text("call_id").value_or("");
   call.name = fields.text("name").value_or("");
@@ -136,7 +136,7 @@ void ResponsesInput::add_call(const JsonFields& fields, bool is_custom) {
   assistant().calls.push_back(std::move(call));
 }
 
-void ResponsesInput::add_call_output(const JsonFields& fields) {
+void ResponsesInput::add_call_output(const BodyFields& fields) {
   ChatMessage message;
   message.role = ChatRole::kTool;
   message.tool_call_id = fields.text("call_id").value_or("");
@@ -150,7 +150,7 @@ void ResponsesInput::add_call_output(const JsonFields& fields) {
   conversation_.messages.push_back(std::move(message));
 }
 
-void ResponsesInput::add_reasoning(const JsonFields& fields) {
+void ResponsesInput::add_reasoning(const BodyFields& fields) {
   std::string text = response_content_text(fields.find("content"), fields.place_of("content"),
                                            Pictures::kNamed, "", fault_);
   if (text.empty()) {

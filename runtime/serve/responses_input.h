@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "runtime/chat/conversation.h"
-#include "runtime/serve/json_fields.h"
+#include "runtime/serve/body_fields.h"
 
 namespace moepack {
 
@@ -20,10 +20,10 @@ class ResponsesInput {
   void add_item(const OrderedJson& item, const std::string& path);
 
  private:
-  void add_message(const JsonFields& fields);
-  void add_call(const JsonFields& fields, bool is_custom);
-  void add_call_output(const JsonFields& fields);
-  void add_reasoning(const JsonFields& fields);
+  void add_message(const BodyFields& fields);
+  void add_call(const BodyFields& fields, bool is_custom);
+  void add_call_output(const BodyFields& fields);
+  void add_reasoning(const BodyFields& fields);
   ChatMessage& assistant();
 
   Conversation& conversation_;

@@ -11,7 +11,7 @@
 namespace moepack {
 namespace {
 
-void refuse_what_needs_memory(const JsonFields& fields) {
+void refuse_what_needs_memory(const BodyFields& fields) {
   for (const char* key : {"previous_response_id", "conversation"}) {
     if (fields.find(key) != nullptr) {
       refuse_field(fields, key, "nothing is kept between requests: send the full input");
@@ -24,7 +24,7 @@ void refuse_what_needs_memory(const JsonFields& fields) {
   }
 }
 
-void read_responses_input(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_responses_input(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   ResponsesInput conversion(chat.conversation, fault);
   conversion.add_instructions(fields.text("instructions").value_or(""));
   const OrderedJson* input = fields.find("input");
@@ -38,7 +38,7 @@ void read_responses_input(const JsonFields& fields, ChatRequest& chat, RequestFa
   if (chat.conversation.messages.empty()) refuse_field(fields, "input", "has no message");
 }
 
-void read_responses_tools(const JsonFields& fields, ResponsesRequest& request,
+void read_responses_tools(const BodyFields& fields, ResponsesRequest& request,
                           RequestFault& fault) {
   OrderedJson& echo = request.echo["tools"];
   echo = OrderedJson::array();
@@ -48,7 +48,7 @@ void read_responses_tools(const JsonFields& fields, ResponsesRequest& request,
     const OrderedJson& tool = (*tools)[i];
     const std::string path = element_place("tools", i);
     if (!tool.is_object()) return refuse_at(fault, "must be an object", path);
-    const JsonFields parts(tool, path + ".", fault);
+    const BodyFields parts(tool, path + ".", fault);
     if (text_or_empty(parts, "type") != "function") continue;
     const std::string name = parts.text("name").value_or("");
     if (name.empty()) return refuse_field(parts, "name", "is missing: the name of the function");
@@ -60,7 +60,7 @@ void read_responses_tools(const JsonFields& fields, ResponsesRequest& request,
   }
 }
 
-ToolChoice::Kind tool_choice_kind(const JsonFields& fields, std::string_view key,
+ToolChoice::Kind tool_choice_kind(const BodyFields& fields, std::string_view key,
                                   std::string_view word, bool has_tools) {
   if (word == "none") return ToolChoice::Kind::kNone;
   if (word == "required") {
@@ -71,7 +71,7 @@ ToolChoice::Kind tool_choice_kind(const JsonFields& fields, std::string_view key
   return ToolChoice::Kind::kAuto;
 }
 
-void allow_tool(const JsonFields& fields, ChatRequest& chat) {
+void allow_tool(const BodyFields& fields, ChatRequest& chat) {
   const std::string name = fields.text("name").value_or("");
   if (offers_tool(chat.conversation.tools, name)) {
     chat.tool_choice.allowed.push_back(name);
@@ -80,7 +80,7 @@ void allow_tool(const JsonFields& fields, ChatRequest& chat) {
   }
 }
 
-void read_allowed_tools(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_allowed_tools(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   const bool has_tools = !chat.conversation.tools.empty();
   chat.tool_choice.kind =
       tool_choice_kind(fields, "mode", fields.text("mode").value_or("auto"), has_tools);
@@ -89,12 +89,12 @@ void read_allowed_tools(const JsonFields& fields, ChatRequest& chat, RequestFaul
   for (std::size_t i = 0; i < tools->size(); ++i) {
     const std::string path = element_place(fields.place_of("tools"), i);
     if (!(*tools)[i].is_object()) return refuse_at(fault, "must be an object", path);
-    const JsonFields parts((*tools)[i], path + ".", fault);
+    const BodyFields parts((*tools)[i], path + ".", fault);
     if (text_or_empty(parts, "type") == "function") allow_tool(parts, chat);
   }
 }
 
-void read_responses_choice(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_responses_choice(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   chat.tool_choice.is_parallel = fields.flag("parallel_tool_calls").value_or(true);
   const OrderedJson* choice = fields.find("tool_choice");
   if (choice == nullptr) return;
@@ -106,7 +106,7 @@ void read_responses_choice(const JsonFields& fields, ChatRequest& chat, RequestF
   }
   if (!choice->is_object())
     return refuse_field(fields, "tool_choice", "must be a text or an object");
-  const JsonFields parts(*choice, "tool_choice.", fault);
+  const BodyFields parts(*choice, "tool_choice.", fault);
   const std::string_view type = text_or_empty(parts, "type");
   if (type == "allowed_tools") {
     read_allowed_tools(parts, chat, fault);
@@ -116,32 +116,32 @@ void read_responses_choice(const JsonFields& fields, ChatRequest& chat, RequestF
   }  // others choose tools that were skipped
 }
 
-void read_responses_reasoning(const JsonFields& fields, ResponsesRequest& request,
+void read_responses_reasoning(const BodyFields& fields, ResponsesRequest& request,
                               RequestFault& fault) {
   OrderedJson& echo = request.echo["reasoning"];
   echo = {{"effort", nullptr}, {"summary", nullptr}};
   const OrderedJson* reasoning = fields.object("reasoning");
   if (reasoning == nullptr) return;
-  const JsonFields parts(*reasoning, "reasoning.", fault);
+  const BodyFields parts(*reasoning, "reasoning.", fault);
   const std::optional<std::string> effort = parts.text("effort");
   if (!effort) return;
   echo["effort"] = *effort;
   set_reasoning_effort(request.chat, *effort);
 }
 
-void read_responses_text(const JsonFields& fields, ResponsesRequest& request, RequestFault& fault) {
+void read_responses_text(const BodyFields& fields, ResponsesRequest& request, RequestFault& fault) {
   OrderedJson& echo = request.echo["text"];
   echo = {{"format", {{"type", "text"}}}};
   const OrderedJson* text = fields.object("text");
   if (text == nullptr) return;
-  const JsonFields parts(*text, "text.", fault);
+  const BodyFields parts(*text, "text.", fault);
   const OrderedJson* format = parts.object("format");
   if (format == nullptr) return;
   echo["format"] = *format;
   request.chat.format = read_text_format(*format, "text.format", fault);
 }
 
-void read_responses_logprobs(const JsonFields& fields, ChatRequest& chat, RequestFault& fault) {
+void read_responses_logprobs(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   const OrderedJson* include = fields.array("include");
   const bool wants = include != nullptr &&
                      std::any_of(include->begin(), include->end(), [](const OrderedJson& name) {
@@ -181,7 +181,7 @@ std::variant<ResponsesRequest, ApiError> read_responses_request(const OrderedJso
   RequestFault fault;
   ResponsesRequest request;
   ChatRequest& chat = request.chat;
-  const JsonFields fields(body, "", fault);
+  const BodyFields fields(body, "", fault);
   request.model = fields.text("model").value_or("");
   request.streams = fields.flag("stream").value_or(false);
   refuse_what_needs_memory(fields);
