@@ -109,7 +109,7 @@ TEST(OutputParser, MutatedVectorsLoseNoTextAndNeverFail) {
   for (const ParserVectors& family : all_parser_vectors()) {
     for (const ParserVector& vector : family.vectors) {
       SCOPED_TRACE(std::string(tool_format_name(family.format)) + ": " + vector.name);
-      for (int round = 0; round < 40; ++round) {
+      for (int round = 0; round < 24; ++round) {
         OutputParserOptions options = vector_options(family, vector);
         if (random() % 2) options.added_tokens.clear();
         const std::string& other = family.vectors[random() % family.vectors.size()].text;

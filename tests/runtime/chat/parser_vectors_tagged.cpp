@@ -58,131 +58,144 @@ std::vector<ParserVector> qwen_values() {
 
 }  // namespace
 
-ParserVectors qwen_xml_vectors() {
-  const std::string begin = "<tool_call>\n<function=write>\n";
-  const std::string end = "\n</parameter>\n</function>\n</tool_call>";
-  ParserVectors family{
-      ToolFormat::kQwenXml,
-      {"<think>", "</think>", "<tool_call>", "</tool_call>"},
-      {
-          {.name = "a call after thoughts and words",
-           .text = "I look.\n</think>\n\nLet me see.\n\n<tool_call>\n<function=read>\n<parameter="
-                   "path>\na/b\n</parameter>\n<parameter=limit>\n10\n</parameter>\n</function>\n"
-                   "</tool_call>",
-           .reasoning = "I look.",
-           .content = "Let me see.",
-           .calls = {{"", "read", R"({"path":"a/b","limit":10})", true}},
-           .begins_in_reasoning = true},
-          {.name = "two calls",
-           .text =
-               "<tool_call>\n<function=now>\n</function>\n</tool_call>\n<tool_call>\n"
+namespace {
+
+const char* const kQwenBegin = "<tool_call>\n<function=write>\n";
+const char* const kQwenEnd = "\n</parameter>\n</function>\n</tool_call>";
+
+std::vector<ParserVector> qwen_frames() {
+  const std::string begin = kQwenBegin, end = kQwenEnd;
+  return {
+      {.name = "a call after thoughts and words",
+       .text = "I look.\n</think>\n\nLet me see.\n\n<tool_call>\n<function=read>\n<parameter="
+               "path>\na/b\n</parameter>\n<parameter=limit>\n10\n</parameter>\n</function>\n"
+               "</tool_call>",
+       .reasoning = "I look.",
+       .content = "Let me see.",
+       .calls = {{"", "read", R"({"path":"a/b","limit":10})", true}},
+       .begins_in_reasoning = true},
+      {.name = "two calls",
+       .text = "<tool_call>\n<function=now>\n</function>\n</tool_call>\n<tool_call>\n"
                "<function=read>\n<parameter=path>\nx\n</parameter>\n</function>\n</tool_call>\n",
-           .calls = {{"", "now", "{}", true}, {"", "read", R"({"path":"x"})", true}}},
-          {.name = "on one line",
-           .text = "<tool_call><function=read><parameter=path>x</parameter><parameter=limit>1"
-                   "</parameter></function></tool_call>",
-           .calls = {{"", "read", R"({"path":"x","limit":1})", true}}},
-          {.name = "the first marker is missing (Qwen3-Coder 480)",
-           .text = "Now:\n<function=read>\n<parameter=path>\nx\n</parameter>\n</function>\n"
-                   "</tool_call>",
-           .content = "Now:",
-           .calls = {{"", "read", R"({"path":"x"})", true}}},
-          {.name = "all markers but the function's are missing",
-           .text = "<function=read>\n<parameter=path>\nx\n</parameter>\n</function>",
-           .calls = {{"", "read", R"({"path":"x"})", true}}},
-          {.name = "quotes around names",
-           .text = "<tool_call><function=\"read\"><parameter= \"path\" >x</parameter></function>"
-                   "</tool_call>",
-           .calls = {{"", "read", R"({"path":"x"})", true}}},
-          {.name = "the value's end is missing before a parameter",
-           .text = begin + "<parameter=path>\nx\n<parameter=text>\ny" + end,
-           .calls = {{"", "write", R"({"path":"x","text":"y"})", true}}},
-          {.name = "the value's end is missing before the function's end",
-           .text = begin + "<parameter=text>\ny\n</function>\n</tool_call>",
-           .calls = {{"", "write", R"({"text":"y"})", true}}},
-          {.name = "both ends are missing",
-           .text = begin + "<parameter=text>\ny\n</tool_call>",
-           .calls = {{"", "write", R"({"text":"y"})", true}}},
-          {.name = "tags in a value",
-           .text = begin +
-                   "<parameter=text>\n<a></parameter>\n<parameter=other>\n</function>\n"
-                   "<tool_call@@></b>" +
-                   end,
-           .calls =
-               {{"", "write",
-                 R"({"text":"<a></parameter>\n<parameter=other>\n</function>\n<tool_call></b>"})",
-                 true}}},
-          {.name = "a parameter's tag within a line",
-           .text = begin + "<parameter=text>\nsee <parameter=path> there" + end,
-           .calls = {{"", "write", R"({"text":"see <parameter=path> there"})", true}}},
-          {.name = "the same parameter in a value",
-           .text = begin + "<parameter=text>\na\n</parameter>\n<parameter=text>\nb" + end,
-           .calls = {{"", "write", R"({"text":"a\n</parameter>\n<parameter=text>\nb"})", true}}},
-          {.name = "a value's end twice (llama.cpp 24807)",
-           .text = begin + "<parameter=text>\ny\n</parameter>\n</parameter>\n</function>\n"
-                           "</tool_call>",
-           .calls = {{"", "write", R"({"text":"y"})", true}}},
-          {.name = "ends repeated after the call",
-           .text =
-               begin + "<parameter=text>\ny" + end + "\n</parameter>\n</function>\n</tool_call>",
-           .calls = {{"", "write", R"({"text":"y"})", true}}},
-          {.name = "one line end at each side goes",
-           .text = begin + "<parameter=text>\n\n  y\n\n</parameter>\n</function>\n</tool_call>",
-           .calls = {{"", "write", R"({"text":"\n  y\n"})", true}}},
-          {.name = "the turn ends behind the function",
-           .text = begin + "<parameter=text>\ny\n</parameter>\n</function>\n",
-           .calls = {{"", "write", R"({"text":"y"})", true}}},
-          {.name = "the turn ends behind a value",
-           .text = begin + "<parameter=text>\ny\n</parameter>",
-           .calls = {{"", "write", R"({"text":"y"})", true}}},
-          {.name = "the turn ends within a value",
-           .text = begin + "<parameter=text>\ny",
-           .content = begin + "<parameter=text>\ny",
-           .calls = {{"", "write", R"({"text":"y)", false}}},
-          {.name = "cut within a value",
-           .text = begin + "<parameter=text>\nyes",
-           .calls = {{"", "write", R"({"text":"yes)", false}},
-           .is_cut = true},
-          {.name = "cut behind a value",
-           .text = begin + "<parameter=text>\nyes\n</parameter>\n",
-           .calls = {{"", "write", R"({"text":"yes)", false}},
-           .is_cut = true},
-          {.name = "cut before the name",
-           .text = "So.\n<tool_call>\n<func",
-           .content = "So.",
-           .is_cut = true},
-          {.name = "JSON where parameters should be",
-           .text = "<tool_call>\n<function=read>\n{\"path\": \"x\"}\n</function>\n</tool_call>",
-           .content = "<tool_call>\n<function=read>\n{\"path\": \"x\"}\n</function>\n</tool_call>"},
-          {.name = "words between parameters",
-           .text = "<tool_call><function=now></parameter>or</function></tool_call>",
-           .content = "<tool_call><function=now></parameter>or</function></tool_call>"},
-          {.name = "a function that is not offered (vllm 22975)",
-           .text = "<tool_call>\n<function=rm>\n</function>\n</tool_call>",
-           .content = "<tool_call>\n<function=rm>\n</function>\n</tool_call>"},
-          {.name = "the marker in prose",
-           .text = "Begin with <function=NAME> and go on. <tool_call> too.",
-           .content = "Begin with <function=NAME> and go on. <tool_call> too."},
-          {.name = "a call within thoughts (Qwen3.5, vllm 39056)",
-           .text = "I look.\n\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
-           .reasoning = "I look.",
-           .calls = {{"", "now", "{}", true}},
-           .begins_in_reasoning = true},
-          {.name = "thoughts about the marker stay thoughts",
-           .text = "I could write <tool_call> here.\n</think>\nNo.",
-           .reasoning = "I could write <tool_call> here.",
-           .content = "No.",
-           .begins_in_reasoning = true},
-          {.name = "text before a call stays (llama.cpp 20260)",
-           .text = "One.\nTwo. <tool_call>\n<function=now>\n</function>\n</tool_call>\nThree.",
-           .content = "One.\nTwo.Three.",
-           .calls = {{"", "now", "{}", true}}},
-          {.name = "no tools, no calls",
-           .text = "<tool_call>\n<function=now>\n</function>\n</tool_call>",
-           .content = "<tool_call>\n<function=now>\n</function>\n</tool_call>",
-           .parses_calls = false},
-      }};
-  for (const ParserVector& value : qwen_values()) family.vectors.push_back(value);
+       .calls = {{"", "now", "{}", true}, {"", "read", R"({"path":"x"})", true}}},
+      {.name = "on one line",
+       .text = "<tool_call><function=read><parameter=path>x</parameter><parameter=limit>1"
+               "</parameter></function></tool_call>",
+       .calls = {{"", "read", R"({"path":"x","limit":1})", true}}},
+      {.name = "the first marker is missing (Qwen3-Coder 480)",
+       .text = "Now:\n<function=read>\n<parameter=path>\nx\n</parameter>\n</function>\n"
+               "</tool_call>",
+       .content = "Now:",
+       .calls = {{"", "read", R"({"path":"x"})", true}}},
+      {.name = "all markers but the function's are missing",
+       .text = "<function=read>\n<parameter=path>\nx\n</parameter>\n</function>",
+       .calls = {{"", "read", R"({"path":"x"})", true}}},
+      {.name = "quotes around names",
+       .text = "<tool_call><function=\"read\"><parameter= \"path\" >x</parameter></function>"
+               "</tool_call>",
+       .calls = {{"", "read", R"({"path":"x"})", true}}},
+      {.name = "the value's end is missing before a parameter",
+       .text = begin + "<parameter=path>\nx\n<parameter=text>\ny" + end,
+       .calls = {{"", "write", R"({"path":"x","text":"y"})", true}}},
+      {.name = "the value's end is missing before the function's end",
+       .text = begin + "<parameter=text>\ny\n</function>\n</tool_call>",
+       .calls = {{"", "write", R"({"text":"y"})", true}}},
+      {.name = "both ends are missing",
+       .text = begin + "<parameter=text>\ny\n</tool_call>",
+       .calls = {{"", "write", R"({"text":"y"})", true}}},
+      {.name = "tags in a value",
+       .text = begin +
+               "<parameter=text>\n<a></parameter>\n<parameter=other>\n</function>\n"
+               "<tool_call@@></b>" +
+               end,
+       .calls = {{"", "write",
+                  R"({"text":"<a></parameter>\n<parameter=other>\n</function>\n<tool_call></b>"})",
+                  true}}},
+      {.name = "a parameter's tag within a line",
+       .text = begin + "<parameter=text>\nsee <parameter=path> there" + end,
+       .calls = {{"", "write", R"({"text":"see <parameter=path> there"})", true}}},
+      {.name = "the same parameter in a value",
+       .text = begin + "<parameter=text>\na\n</parameter>\n<parameter=text>\nb" + end,
+       .calls = {{"", "write", R"({"text":"a\n</parameter>\n<parameter=text>\nb"})", true}}},
+      {.name = "a value's end twice (llama.cpp 24807)",
+       .text = begin + "<parameter=text>\ny\n</parameter>\n</parameter>\n</function>\n"
+                       "</tool_call>",
+       .calls = {{"", "write", R"({"text":"y"})", true}}},
+      {.name = "ends repeated after the call",
+       .text = begin + "<parameter=text>\ny" + end + "\n</parameter>\n</function>\n</tool_call>",
+       .calls = {{"", "write", R"({"text":"y"})", true}}},
+      {.name = "one line end at each side goes",
+       .text = begin + "<parameter=text>\n\n  y\n\n</parameter>\n</function>\n</tool_call>",
+       .calls = {{"", "write", R"({"text":"\n  y\n"})", true}}},
+  };
+}
+
+std::vector<ParserVector> qwen_ends() {
+  const std::string begin = kQwenBegin;
+  return {
+      {.name = "the turn ends behind the function",
+       .text = begin + "<parameter=text>\ny\n</parameter>\n</function>\n",
+       .calls = {{"", "write", R"({"text":"y"})", true}}},
+      {.name = "the turn ends behind a value",
+       .text = begin + "<parameter=text>\ny\n</parameter>",
+       .calls = {{"", "write", R"({"text":"y"})", true}}},
+      {.name = "the turn ends within a value",
+       .text = begin + "<parameter=text>\ny",
+       .content = begin + "<parameter=text>\ny",
+       .calls = {{"", "write", R"({"text":"y)", false}}},
+      {.name = "cut within a value",
+       .text = begin + "<parameter=text>\nyes",
+       .calls = {{"", "write", R"({"text":"yes)", false}},
+       .is_cut = true},
+      {.name = "cut behind a value",
+       .text = begin + "<parameter=text>\nyes\n</parameter>\n",
+       .calls = {{"", "write", R"({"text":"yes)", false}},
+       .is_cut = true},
+      {.name = "cut before the name",
+       .text = "So.\n<tool_call>\n<func",
+       .content = "So.",
+       .is_cut = true},
+      {.name = "JSON where parameters should be",
+       .text = "<tool_call>\n<function=read>\n{\"path\": \"x\"}\n</function>\n</tool_call>",
+       .content = "<tool_call>\n<function=read>\n{\"path\": \"x\"}\n</function>\n</tool_call>"},
+      {.name = "words between parameters",
+       .text = "<tool_call><function=now></parameter>or</function></tool_call>",
+       .content = "<tool_call><function=now></parameter>or</function></tool_call>"},
+      {.name = "a function that is not offered (vllm 22975)",
+       .text = "<tool_call>\n<function=rm>\n</function>\n</tool_call>",
+       .content = "<tool_call>\n<function=rm>\n</function>\n</tool_call>"},
+      {.name = "the marker in prose",
+       .text = "Begin with <function=NAME> and go on. <tool_call> too.",
+       .content = "Begin with <function=NAME> and go on. <tool_call> too."},
+      {.name = "a call within thoughts (Qwen3.5, vllm 39056)",
+       .text = "I look.\n\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+       .reasoning = "I look.",
+       .calls = {{"", "now", "{}", true}},
+       .begins_in_reasoning = true},
+      {.name = "thoughts about the marker stay thoughts",
+       .text = "I could write <tool_call> here.\n</think>\nNo.",
+       .reasoning = "I could write <tool_call> here.",
+       .content = "No.",
+       .begins_in_reasoning = true},
+      {.name = "text before a call stays (llama.cpp 20260)",
+       .text = "One.\nTwo. <tool_call>\n<function=now>\n</function>\n</tool_call>\nThree.",
+       .content = "One.\nTwo.Three.",
+       .calls = {{"", "now", "{}", true}}},
+      {.name = "no tools, no calls",
+       .text = "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+       .content = "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+       .parses_calls = false},
+  };
+}
+
+}  // namespace
+
+ParserVectors qwen_xml_vectors() {
+  ParserVectors family{
+      ToolFormat::kQwenXml, {"<think>", "</think>", "<tool_call>", "</tool_call>"}, {}};
+  for (const auto& some : {qwen_frames(), qwen_ends(), qwen_values()}) {
+    family.vectors.insert(family.vectors.end(), some.begin(), some.end());
+  }
   return family;
 }
 
