@@ -352,7 +352,7 @@ Value attr(Run& run, const Value& value, Arguments& arguments) {
 }
 
 using FilterEntry = std::pair<std::string_view, Filter>;
-constexpr std::array kFilters = {
+constexpr std::array kListFilters = {
     FilterEntry{"attr", attr},
     FilterEntry{"batch", batch},
     FilterEntry{"count", count},
@@ -379,9 +379,9 @@ constexpr std::array kFilters = {
 
 Filter find_list_filter(std::string_view name) {
   const auto* const found =
-      std::find_if(kFilters.begin(), kFilters.end(),
+      std::find_if(kListFilters.begin(), kListFilters.end(),
                    [&](const FilterEntry& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  return found == kListFilters.end() ? nullptr : found->second;
 }
 
 }  // namespace moepack::jinja

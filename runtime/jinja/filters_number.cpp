@@ -119,7 +119,7 @@ Value filesizeformat(Run&, const Value& value, Arguments& arguments) {
 }
 
 using FilterEntry = std::pair<std::string_view, Filter>;
-constexpr std::array kFilters = {
+constexpr std::array kNumberFilters = {
     FilterEntry{"abs", absolute},       FilterEntry{"filesizeformat", filesizeformat},
     FilterEntry{"float", to_real},      FilterEntry{"int", to_int},
     FilterEntry{"round", round_number},
@@ -129,9 +129,9 @@ constexpr std::array kFilters = {
 
 Filter find_number_filter(std::string_view name) {
   const auto* const found =
-      std::find_if(kFilters.begin(), kFilters.end(),
+      std::find_if(kNumberFilters.begin(), kNumberFilters.end(),
                    [&](const FilterEntry& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  return found == kNumberFilters.end() ? nullptr : found->second;
 }
 
 }  // namespace moepack::jinja

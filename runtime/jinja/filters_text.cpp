@@ -215,7 +215,7 @@ Value tojson(Run& run, const Value& value, Arguments& arguments) {
 }
 
 using FilterEntry = std::pair<std::string_view, Filter>;
-constexpr std::array kFilters = {
+constexpr std::array kTextFilters = {
     FilterEntry{"capitalize", change<CaseChange::kCapitalize>},
     FilterEntry{"center", center},
     FilterEntry{"e", escape<false>},
@@ -240,9 +240,9 @@ constexpr std::array kFilters = {
 
 Filter find_text_filter(std::string_view name) {
   const auto* const found =
-      std::find_if(kFilters.begin(), kFilters.end(),
+      std::find_if(kTextFilters.begin(), kTextFilters.end(),
                    [&](const FilterEntry& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  return found == kTextFilters.end() ? nullptr : found->second;
 }
 
 }  // namespace moepack::jinja
