@@ -187,7 +187,7 @@ void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& ti
                  .usage = usage_,
                  .timings = {.prompt_seconds = times.prompt_seconds,
                              .decode_seconds = times.decode_seconds,
-                             .prompt_tokens = times.prompt_tokens,
+                             .prompt_tokens = times.prompt_tokens - times.cached_tokens,
                              .decode_tokens = times.decode_tokens}};
   if (stop_.has_value()) told.stop_text = options_.stop[*stop_];
   tell(std::move(told));
