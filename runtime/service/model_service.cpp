@@ -252,6 +252,11 @@ AnswerService::Started RealModelService::submit(TextJob job, const AnswerStreamO
   std::unique_ptr<TextTicket> ticket = scheduler_->submit(std::move(job), std::move(listeners));
   if (ticket != nullptr) return std::make_unique<TicketAnswer>(std::move(ticket));
   Refusal refusal;
+  if (scheduler_->is_ending()) {
+    refusal.kind = Refusal::Kind::kEnding;
+    refusal.message = "the server is shutting down";
+    return refusal;
+  }
   refusal.kind = Refusal::Kind::kBusy;
   refusal.message = "too many requests wait already";
   refusal.retry_seconds = kRetrySeconds;
