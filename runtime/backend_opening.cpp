@@ -7,6 +7,7 @@
 #include "runtime/model/available_memory.h"
 #include "runtime/model/cpu_forward.h"
 #include "runtime/model/expert_lookahead.h"
+#include "runtime/model/kernel_support.h"
 #include "runtime/model/model_fingerprint.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/routing_recorder.h"
@@ -14,6 +15,7 @@
 #include "runtime/run_plan.h"
 #include "runtime/store/cache_policy.h"
 #include "runtime/store/kept_records.h"
+#include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -125,6 +127,7 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
   opened.lookahead = lookahead_of(options, dir.config, opened.plan);
   opened.chunk_tokens = static_cast<std::uint32_t>(plan.request.chunk_tokens);
   opened.cut_tokens = plan.cut_tokens;
+  opened.decode_rows = opened.cut_tokens == 1 ? opened.chunk_tokens : kFewTokens;
   const ActivationLimits limits{.tokens = batch_tokens(plan.request),
                                 .threads = options.threads,
                                 .context = options.context,
@@ -152,6 +155,7 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   opened.chosen = Backend::kVulkan;
   opened.chunk_tokens = plan.chunk_tokens;
   opened.cut_tokens = opened.chunk_tokens;
+  opened.decode_rows = kFewRows;
   opened.plan = plan.host;
   opened.device = std::move(plan.use);
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));

@@ -33,7 +33,8 @@ struct OpenedBackend {
   std::filesystem::path layer_file;  // of the expert pack: one of them
   std::uint64_t fingerprint = 0;     // model_fingerprint()
   std::uint32_t chunk_tokens = 0;
-  std::uint64_t cut_tokens = 1;  // Engine::cut_tokens()
+  std::uint64_t cut_tokens = 1;   // Engine::cut_tokens()
+  std::uint64_t decode_rows = 1;  // Engine::decode_rows()
 };
 
 // The errors of Engine::open.

@@ -73,6 +73,7 @@ struct Engine::Impl {
   ModelSize size;
   std::filesystem::path layer_file;
   std::uint64_t cut_tokens = 1;
+  std::uint64_t decode_rows = 1;
   StateIdentity identity;
   std::shared_ptr<SequenceSlots> slots;
   std::unique_ptr<ForwardBackend> backend;
@@ -188,6 +189,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->options.chunk_tokens = opened.chunk_tokens;
   impl->options.store.lookahead = opened.lookahead;
   impl->cut_tokens = opened.cut_tokens;
+  impl->decode_rows = opened.decode_rows;
   impl->config = opened.config;
   impl->plan = opened.plan;
   impl->device = opened.device;
@@ -253,6 +255,7 @@ Result<Sequence*> Engine::own_sequence() {
   return &*impl_->own;
 }
 std::uint64_t Engine::cut_tokens() const { return impl_->cut_tokens; }
+std::uint64_t Engine::decode_rows() const { return impl_->decode_rows; }
 std::string_view Engine::kernels_name() const { return impl_->backend->name(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_stats(); }

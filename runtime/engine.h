@@ -81,6 +81,10 @@ class Engine {
   // A text gives the same bits in one call as in several that begin at multiples of so many tokens:
   // 1 where no result depends on its batch (is_batch_invariant), else chunk_tokens.
   std::uint64_t cut_tokens() const;
+  // So many slices of one token may share a call of forward(), and each gets the bits that it gets
+  // alone: rows beyond them, or longer slices beside them, change no bit only where cut_tokens()
+  // is 1.
+  std::uint64_t decode_rows() const;
   std::string_view kernels_name() const;  // the kernel table that computes
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;

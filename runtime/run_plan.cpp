@@ -43,6 +43,7 @@ MemoryRequest memory_request(const EngineOptions& options, const StateForm& form
                                                ? options.available_bytes
                                                : available_memory_bytes(),
                         .saves_sequence = options.saves_sequence,
+                        .snapshot_bytes = options.snapshot_bytes,
                         .activations = options.activations};
   MemoryRequest largest = request;
   if (largest.chunk_tokens == 0) largest.chunk_tokens = kAutomaticChunks.front();

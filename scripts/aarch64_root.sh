@@ -11,7 +11,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(
-  nlohmann-json3-dev libcli11-dev libxxhash-dev libpcre2-dev libutf8proc-dev
+  nlohmann-json3-dev libcli11-dev libboost1.81-dev libxxhash-dev libpcre2-dev libutf8proc-dev
   libeigen3-dev libopenblas-pthread-dev zlib1g-dev libzstd-dev libgtest-dev
 )
 root="$repo_root/build/aarch64-root"

@@ -82,7 +82,7 @@ ROOMS = {
 # Shaders are compiled by glslang: of formats they can read nothing but numbers.
 SHADER_HEADERS = {"formats/weights/qformat_defs.h"}
 # Headers that the build makes; they exist in no checkout.
-GENERATED = re.compile(r"^shaders/[a-z0-9_]+_spv\.h$")
+GENERATED = re.compile(r"^(?:shaders/[a-z0-9_]+_spv|runtime/serve/page_bytes)\.h$")
 
 INCLUDE = re.compile(r"^[ \t]*#[ \t]*include(?:_next)?\b[ \t]*(.*)$", re.MULTILINE)
 LINK = re.compile(r"target_link_libraries\s*\(\s*(moepack_\w+|moepack)\b([^)]*)\)")

@@ -26,6 +26,7 @@
 #include "convert/cli/cmd_quantize.h"
 #include "convert/cli/cmd_run.h"
 #include "convert/cli/cmd_sensitivity.h"
+#include "convert/cli/cmd_serve.h"
 #include "convert/cli/cmd_tier.h"
 #include "convert/cli/cmd_verify.h"
 #include "convert/cli/command.h"
@@ -70,6 +71,7 @@ int parse_and_run(int argc, char** argv) {
   register_plan(app, action);
   register_doctor(app, action);
   register_run(app, action);
+  register_serve(app, action);
   register_bench(app, action);
   register_logits(app, action);
   register_perplexity(app, action);

@@ -269,6 +269,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
   if (flags.ram_mib != 0) options.available_bytes = flags.ram_mib << 20;
   options.chunk_tokens = flags.chunk_tokens;
   options.saves_sequence = flags.saves_sequence;
+  options.snapshot_bytes = flags.snapshot_bytes;
   options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));

@@ -29,14 +29,15 @@ struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;  // 0: automatic
   std::uint64_t ram_mib = 0;    // 0: what the system can give
   std::string cache_policy = "lru";
-  std::string pin;                 // a profile; empty: none
-  std::string trace;               // a file; empty: none
-  std::string car;                 // "J,M"; empty: exact routing
-  std::uint32_t chunk_tokens = 0;  // 0: automatic
-  bool saves_sequence = false;     // EngineOptions::saves_sequence
-  Timeline* timeline = nullptr;    // EngineOptions::timeline
-  std::string kv_cache_type;       // empty: kv_cache_default
-  std::string cache_type_k;        // the same as llama.cpp has it: both or neither
+  std::string pin;                   // a profile; empty: none
+  std::string trace;                 // a file; empty: none
+  std::string car;                   // "J,M"; empty: exact routing
+  std::uint32_t chunk_tokens = 0;    // 0: automatic
+  bool saves_sequence = false;       // EngineOptions::saves_sequence
+  std::uint64_t snapshot_bytes = 0;  // EngineOptions::snapshot_bytes
+  Timeline* timeline = nullptr;      // EngineOptions::timeline
+  std::string kv_cache_type;         // empty: kv_cache_default
+  std::string cache_type_k;          // the same as llama.cpp has it: both or neither
   std::string cache_type_v;
   std::string kv_cache_default = "f32";  // with the cpu backend; the reference has f32
   // As the command's default, and as given.

@@ -1,6 +1,7 @@
 #include "formats/base/json.h"
 
 #include <iterator>
+#include <type_traits>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -58,9 +59,7 @@ class JsonEventAdapter {
   // NOLINTBEGIN(readability-identifier-naming): names are nlohmann's.
   bool null() { return keep(visitor_.on_null()); }
   bool boolean(bool value) { return keep(visitor_.on_bool(value)); }
-  bool number_integer(std::int64_t value) {
-    return keep(visitor_.on_number(static_cast<double>(value)));
-  }
+  bool number_integer(std::int64_t value) { return keep(visitor_.on_negative(value)); }
   bool number_unsigned(std::uint64_t value) { return keep(visitor_.on_unsigned(value)); }
   bool number_float(double value, const std::string& /*literal*/) {
     return keep(visitor_.on_number(value));
@@ -147,59 +146,91 @@ Status visit_json(std::string_view text, const Where& where, JsonVisitor& visito
 namespace {
 
 // Builds a tree from events.
-class TreeBuilder final : public JsonVisitor {
+template <typename Json>
+class TreeBuilder : public JsonVisitor {
  public:
-  nlohmann::json take() { return std::move(root_); }
+  TreeBuilder(std::string_view file, std::size_t most) : file_(file), most_(most) {}
+  Json take() { return std::move(root_); }
 
   Status on_null() override { return add(nullptr); }
   Status on_bool(bool value) override { return add(value); }
   Status on_unsigned(std::uint64_t value) override { return add(value); }
   Status on_number(double value) override { return add(value); }
   Status on_string(std::string& value) override { return add(std::move(value)); }
-  Status begin_object() override { return open(nlohmann::json::object()); }
+  Status begin_object() override { return open(Json::object()); }
   Status on_key(std::string& key) override {
     key_ = std::move(key);
     return Status::ok();
   }
   Status end_object() override { return close(); }
-  Status begin_array() override { return open(nlohmann::json::array()); }
+  Status begin_array() override { return open(Json::array()); }
   Status end_array() override { return close(); }
 
+ protected:
+  Status add(Json value) {
+    MOE_RETURN_IF_ERROR(count());
+    place(std::move(value));
+    return Status::ok();
+  }
+
  private:
-  nlohmann::json* place(nlohmann::json value) {
+  Json* place(Json value) {
     if (stack_.empty()) {
       root_ = std::move(value);
       return &root_;
     }
-    nlohmann::json& parent = *stack_.back();
+    Json& parent = *stack_.back();
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return &parent.back();
     }
-    return &(parent[key_] = std::move(value));
+    // Keys are known to differ; an ordered object would look through all of them to find that out.
+    if constexpr (std::is_same_v<Json, nlohmann::ordered_json>) {
+      auto& members = parent.template get_ref<nlohmann::ordered_json::object_t&>();
+      return &members.emplace_back(std::move(key_), std::move(value)).second;
+    } else {
+      return &(parent[key_] = std::move(value));
+    }
   }
-  Status add(nlohmann::json value) {
-    place(std::move(value));
-    return Status::ok();
-  }
-  Status open(nlohmann::json value) {
+  Status open(Json value) {
+    MOE_RETURN_IF_ERROR(count());
     stack_.push_back(place(std::move(value)));
     return Status::ok();
+  }
+  Status count() {
+    if (++values_ <= most_) return Status::ok();
+    return corrupt(Where{.file = file_, .offset = position()},
+                   "JSON has more than " + std::to_string(most_) + " values");
   }
   Status close() {
     stack_.pop_back();
     return Status::ok();
   }
 
-  nlohmann::json root_;
-  std::vector<nlohmann::json*> stack_;
+  const std::string file_;
+  const std::size_t most_;  // values
+  std::size_t values_ = 0;
+  Json root_;
+  std::vector<Json*> stack_;
   std::string key_;
+};
+
+class OrderedTreeBuilder final : public TreeBuilder<nlohmann::ordered_json> {
+ public:
+  using TreeBuilder::TreeBuilder;
+  Status on_negative(std::int64_t value) override { return add(value); }
 };
 
 }  // namespace
 
 Result<nlohmann::json> parse_json(std::string_view text, const Where& where) {
-  TreeBuilder builder;
+  TreeBuilder<nlohmann::json> builder(where.file, SIZE_MAX);
+  MOE_RETURN_IF_ERROR(visit_json(text, where, builder));
+  return builder.take();
+}
+
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const Where& where) {
+  OrderedTreeBuilder builder(where.file, kMaxOrderedJsonValues);
   MOE_RETURN_IF_ERROR(visit_json(text, where, builder));
   return builder.take();
 }

@@ -2,6 +2,7 @@
 // deep nesting are refused, and every error is a Status with the file and the byte position.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,8 +22,10 @@ class JsonVisitor {
   virtual ~JsonVisitor() = default;
   virtual Status on_null() = 0;
   virtual Status on_bool(bool value) = 0;
-  // Non-negative integers that fit; larger, negative, fractional or exponent forms are on_number.
+  // Non-negative integers that fit; larger, fractional or exponent forms are on_number.
   virtual Status on_unsigned(std::uint64_t value) = 0;
+  // Integers with a minus that fit; on_number unless it is overridden.
+  virtual Status on_negative(std::int64_t value) { return on_number(static_cast<double>(value)); }
   virtual Status on_number(double value) = 0;
   virtual Status on_string(std::string& value) = 0;  // may be moved from
   virtual Status begin_object() = 0;
@@ -46,5 +49,11 @@ Status visit_json(std::string_view text, const Where& where, JsonVisitor& visito
 
 // The whole document as a tree: for configuration-sized files only.
 Result<nlohmann::json> parse_json(std::string_view text, const Where& where);
+
+// The same with keys in the order in which they stand, and with negative integers as such: what is
+// said again (tools, schemas) is said as it was. For requests: a document of more than
+// kMaxOrderedJsonValues is refused, because its tree takes many times its own size.
+constexpr std::size_t kMaxOrderedJsonValues = 2'000'000;
+Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const Where& where);
 
 }  // namespace moepack

@@ -165,21 +165,23 @@ void GrammarMachine::expand(Place at) {
 
 void GrammarMachine::expand_repeat(const PlaceData& here, const GrammarNode& node) {
   const std::uint64_t turns = here.value;
-  if (turns >= node.min) enter(node.next, here.parent, 0);
-  if (turns >= node.max) return;
   const bool is_counted = node.max != GrammarNode::kNoMaximum || turns < node.min;
-  enter(node.body, place(here.node, here.parent, is_counted ? turns + 1 : turns), 0);
+  if (turns < node.max) {
+    enter(node.body, place(here.node, here.parent, is_counted ? turns + 1 : turns), 0);
+  }
+  // Entered last, it is gone through first: what leads to the end is kept where ways are too many.
+  if (turns >= node.min) enter(node.next, here.parent, 0);
 }
 
 void GrammarMachine::expand_keys(const PlaceData& here, const GrammarNode& node) {
   const std::uint64_t taken = here.value;
-  if ((taken & node.required) == node.required) enter(node.next, here.parent, 0);
   const auto targets = graph_.targets(node);
   for (std::size_t i = targets.size(); i-- > 0;) {
     const std::uint64_t bit = std::uint64_t{1} << i;
     if ((taken & bit) != 0) continue;
     enter(targets[i], place(here.node, here.parent, taken | bit), 0);
   }
+  if ((taken & node.required) == node.required) enter(node.next, here.parent, 0);
 }
 
 GrammarMachine::State GrammarMachine::state_of_reached() {

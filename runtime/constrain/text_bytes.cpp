@@ -105,7 +105,8 @@ TextBytes::State TextBytes::next(State state, std::uint8_t byte) {
   }
 }
 
-GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId next) {
+GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId next,
+                         bool holds_tokens) {
   using Key = std::pair<std::size_t, TextBytes::State>;  // matched bytes of the mark
   std::map<Key, GrammarNodeId> entries;
   std::vector<Key> todo;
@@ -117,6 +118,8 @@ GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, Grammar
     }
     return at->second;
   };
+  const GrammarNodeId mark =
+      holds_tokens ? graph.literal(end_mark, next, ByteKind::kFrame) : graph.marker(end_mark, next);
   const GrammarNodeId start = entry_of({0, TextBytes::kBetween});
   while (!todo.empty()) {
     const Key key = todo.back();
@@ -133,8 +136,9 @@ GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, Grammar
     const bool is_start = key == Key{0, TextBytes::kBetween};
     const GrammarNodeId node =
         graph.bytes(edges, ByteKind::kText, is_start ? PlainUse::kAlways : PlainUse::kNone);
-    graph.set_later(entries.at(key),
-                    is_start ? graph.choice({node, graph.marker(end_mark, next)}) : node);
+    // The mark begins with '<' and has no other: it can begin wherever a character can.
+    const bool can_begin = key.second == TextBytes::kBetween;
+    graph.set_later(entries.at(key), can_begin ? graph.choice({node, mark}) : node);
   }
   return start;
 }

@@ -20,8 +20,10 @@ class TextBytes {
 };
 
 // Text that goes on until `end_mark` has come, which begins with '<'; then `next`. Where the mark
-// is a token of the vocabulary (GrammarGraph::marker) it can be that token as well.
-GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId next);
+// is a token of the vocabulary (GrammarGraph::marker) it can be that token as well; with
+// `holds_tokens` parts of it may be such tokens.
+GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId next,
+                         bool holds_tokens = false);
 
 // Ranges of code points, both ends included, ascending, none touching the next.
 using CodePoints = std::vector<std::pair<std::uint32_t, std::uint32_t>>;

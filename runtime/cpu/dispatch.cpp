@@ -5,10 +5,13 @@
 #include "runtime/cpu/cpu_detect.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
+#include "runtime/model/kernel_support.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/restored_panels.h"
 
 namespace moepack {
+
+static_assert(kMaxFusedTokens == kFewTokens);
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
   return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),

@@ -87,6 +87,34 @@ class CpuState final : public SequenceState {
     return Status::ok();
   }
 
+  std::uint64_t recurrent_bytes(std::uint64_t tokens) const override {
+    std::uint64_t bytes = 0;
+    for (const LayerState& layer : layers_) {
+      if (layer.kv == nullptr) bytes = capped_sum(bytes, layer.saved_bytes(tokens));
+    }
+    return bytes;
+  }
+
+  Status save_recurrent(std::uint64_t tokens, std::span<std::byte> bytes) const override {
+    for (const LayerState& layer : layers_) {
+      if (layer.kv != nullptr) continue;
+      const std::size_t size = layer.saved_bytes(tokens);
+      layer.save(tokens, bytes.first(size));
+      bytes = bytes.subspan(size);
+    }
+    return Status::ok();
+  }
+
+  Status load_recurrent(std::uint64_t tokens, std::span<const std::byte> bytes) override {
+    for (LayerState& layer : layers_) {
+      if (layer.kv != nullptr) continue;
+      const std::size_t size = layer.saved_bytes(tokens);
+      MOE_RETURN_IF_ERROR(layer.load(tokens, bytes.first(size)));
+      bytes = bytes.subspan(size);
+    }
+    return Status::ok();
+  }
+
  private:
   CpuState() = default;
   Result<std::unique_ptr<SequenceState>> copy_layers(std::uint64_t tokens) const {

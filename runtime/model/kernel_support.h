@@ -2,6 +2,7 @@
 // way to report an error.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string_view>
 
@@ -19,6 +20,9 @@ Status check_kernel_support(const Kernels& kernels, const ModelDir& model);
 Status check_format_support(std::string_view kernels,
                             const std::function<bool(const WeightFormat&)>& knows,
                             const ModelDir& model);
+
+// The regime of few rows ends with so many (kernels.h).
+constexpr std::uint32_t kFewTokens = 6;
 
 // Whether the bits of a token's results are the same whatever is computed together with it: with
 // the reference's products; otherwise where every matrix is of a plain format, or of one whose

@@ -100,6 +100,7 @@ MemoryPlan plan_of_request(const ModelConfig& config, MemoryPlan plan,
     plan.saved_bytes = capped_sum(capped_sum(state.key_value, state.recurrent),
                                   capped_product(request.context, 2 * sizeof(std::int32_t)));
   }
+  plan.saved_bytes = capped_sum(plan.saved_bytes, request.snapshot_bytes);
   plan.chunk_tokens = request.chunk_tokens;
   plan.scratch_bytes = activation_bytes(config, {.tokens = batch_tokens(request),
                                                  .threads = request.threads,

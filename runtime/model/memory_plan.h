@@ -21,7 +21,7 @@ struct MemoryPlan {
   std::uint64_t recurrent_bytes = 0;    // GatedDeltaNet states of all sequences
   std::uint64_t scratch_bytes = 0;      // activations of one chunk of tokens
   std::uint64_t list_bytes = 0;         // what is noted of every layer, expert and batch
-  std::uint64_t saved_bytes = 0;        // a sequence on its way from or to a file
+  std::uint64_t saved_bytes = 0;        // a sequence on its way from or to a file, and snapshots
   std::uint64_t cache_bytes = 0;        // expert records, as RecordCache counts them
   std::uint64_t cache_floor_bytes = 0;  // the experts that one token uses, over all layers
   std::uint64_t pack_bytes = 0;         // all expert records, in memory
@@ -48,6 +48,7 @@ struct MemoryRequest {
   std::optional<std::uint64_t> available_bytes;  // memory that may be used; nullopt: unknown
   bool on_device = false;       // states and scratch lie in the memory of another device
   bool saves_sequence = false;  // one at a time, as bytes in memory (saved_sequence.h)
+  std::uint64_t snapshot_bytes = 0;  // of sequences, kept by the caller (state_snapshot.h)
   ActivationType activations = ActivationType::kFloat32;
 };
 

@@ -13,6 +13,7 @@
 #include "formats/base/status.h"
 #include "runtime/model/saved_sequence.h"
 #include "runtime/model/sequence_state.h"
+#include "runtime/model/state_snapshot.h"
 
 namespace moepack {
 
@@ -70,6 +71,22 @@ class Sequence {
   // cannot; the error that ended the sequence, if one did.
   Status truncate(std::uint64_t tokens);
 
+  // The recurrent states as they are now, so that rewind() can come back here. kIo when memory is
+  // short; the error that ended the sequence, if one did.
+  Result<StateSnapshot> snapshot() const;
+  // Bytes that a snapshot of now takes: 0 where truncate() needs none.
+  std::uint64_t snapshot_bytes() const { return state_->recurrent_bytes(position_); }
+  // Forgets all tokens behind the snapshot's, exactly: what is computed from there on has the bits
+  // that it has without the detour. The sequence has seen the snapshot's tokens before all others
+  // (StateSnapshot); kInvalidArgument for a snapshot of more tokens than it has seen, or of another
+  // size. The error that ended the sequence, if one did. Errors of a device end the sequence.
+  Status rewind(const StateSnapshot& snapshot);
+  // copy() and rewind() in one, without copying keys and values that rewind() would drop.
+  Result<Sequence> copy_at(const StateSnapshot& snapshot) const;
+  // A snapshot from what its states() were; kCorrupt where they are not those of `position` tokens.
+  Result<StateSnapshot> make_snapshot(std::uint64_t position,
+                                      std::span<const std::byte> states) const;
+
   // For the engine: the state; counting tokens; ending the sequence.
   SequenceState& state() { return *state_; }
   void advance(std::uint64_t tokens) { position_ += tokens; }
@@ -82,6 +99,7 @@ class Sequence {
   };
 
   Sequence() = default;
+  Status check_snapshot(const StateSnapshot& snapshot) const;
 
   StateIdentity identity_;
   std::unique_ptr<SequenceSlots, GiveBack> slot_;  // gives the slot back when it goes

@@ -38,6 +38,12 @@ class SequenceState {
   virtual Status save(std::uint64_t tokens, std::span<std::byte> bytes) const = 0;
   // The reverse, with any bytes of that size. After an error the state is undefined until reset().
   virtual Status load(std::uint64_t tokens, std::span<const std::byte> bytes) = 0;
+
+  // The same for the recurrent states alone, layer after layer as save() writes them; 0 bytes where
+  // there are none. Keys and values stay as they are.
+  virtual std::uint64_t recurrent_bytes(std::uint64_t tokens) const = 0;
+  virtual Status save_recurrent(std::uint64_t tokens, std::span<std::byte> bytes) const = 0;
+  virtual Status load_recurrent(std::uint64_t tokens, std::span<const std::byte> bytes) = 0;
 };
 
 }  // namespace moepack

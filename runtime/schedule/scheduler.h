@@ -1,5 +1,9 @@
 // Many texts on one model: a thread that owns the engine computes a step of all running sequences
 // in one forward, prompts in slices between them, and keeps states for the next turn.
+//
+// What a text gets does not depend on its neighbours: only as many tokens share a forward as give
+// each the bits it has alone (Engine::decode_rows), and where results depend on how a prompt is cut
+// (Engine::cut_tokens), prompts are cut at multiples of that alone, and reused up to such places.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -24,7 +27,10 @@ enum class TextEnd : std::uint8_t { kStopToken, kStopped, kLength, kContext, kCa
 
 struct TextTimes {
   double prompt_seconds = 0, decode_seconds = 0;
-  std::uint64_t prompt_tokens = 0, cached_tokens = 0, decode_tokens = 0;
+  std::uint64_t prompt_tokens = 0;  // of the prompt
+  std::uint64_t cached_tokens = 0;  // of them: taken from a state kept before
+  std::uint64_t decode_tokens = 0;  // given to on_token
+  std::int32_t stop_id = -1;        // with kStopToken: the one that came
 };
 
 // Called in the scheduler's thread, must not block.
@@ -33,16 +39,19 @@ class TextListener {
   virtual ~TextListener() = default;
   virtual void on_queued(std::size_t before) = 0;
   virtual void on_started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens) = 0;
+  // `done` counts the cached tokens too.
   virtual void on_prompt(std::uint64_t done, double seconds) = 0;
   // With TextJob::prompt_logprobs: of tokens 1.. of the prompt, in order.
   virtual void on_prompt_token(const TokenStep& step) = 0;
   // What comes next in the text besides the token: nothing, or ids that are forced after it (the
-  // end of thoughts when a budget is spent); false in `goes_on` ends the text (a stop text came).
+  // end of thoughts when a budget is spent), which come to on_token too; false in `goes_on` ends
+  // the text (a stop text came).
   struct Next {
     bool goes_on = true;
     std::vector<std::int32_t> forced;
   };
   virtual Next on_token(const TokenStep& step) = 0;
+  // The last call. With kCancelled in the queue it is the only one but for on_queued.
   virtual void on_end(TextEnd end, const Status& status, const TextTimes& times) = 0;
 };
 
@@ -55,68 +64,82 @@ struct TextJob {
   bool has_limit = true;         // else to the end of the context
   std::vector<std::int32_t> stop_ids;
   SamplerOptions sampling;
-  std::uint32_t choices = 1;  // sequences from the same prompt; seeds count up
+  std::uint32_t choices = 1;                  // sequences from the same prompt; seeds count up
   std::optional<std::uint32_t> top_logprobs;  // TokenStep::top has so many
-  bool prompt_logprobs = false;
+  bool prompt_logprobs = false;               // nothing of the prompt is taken from kept states
   // One for each choice, or null.
   std::function<std::unique_ptr<TokenFilter>()> make_filter;
 };
 
 struct SchedulerOptions {
-  std::uint32_t parallel = 1;  // sequences that run at once (EngineOptions::sequences has
-                               // room for them and for those that are kept)
+  std::uint32_t parallel = 1;  // sequences that run at once. EngineOptions::sequences says how many
+                               // are kept: at least as many; one more lets short texts run beside
+                               // them (short_tokens) and keeps a conversation while another runs
   std::size_t queue_limit = 32;
-  std::uint64_t slice_tokens = 512;     // of a prompt, between decode steps
-  std::uint64_t snapshot_bytes = 0;     // memory of kept recurrent states
-  std::uint64_t snapshot_every = 2048;  // tokens of a long prompt
-  std::filesystem::path save_path;      // kept states on disk; empty: none
+  std::uint64_t slice_tokens = 512;         // of a prompt, between decode steps
+  std::uint64_t snapshot_bytes = 1U << 28;  // memory of kept recurrent states, all together
+  std::uint64_t snapshot_every = 2048;      // tokens of a long prompt
+  // A text of at most so many tokens that has to wait runs beside `parallel` others where a
+  // sequence is free, one such at a time.
+  std::uint64_t short_tokens = 64;
+  std::size_t vocab_limit = 0;           // ids below are drawn: Tokenizer::size(); 0: all
+  std::filesystem::path save_path = {};  // folder of kept states; empty: none
 };
 
-// A listener for each choice. cancel() from any thread.
+// cancel() from any thread, not after the scheduler is gone; dropping it changes nothing.
 class TextTicket {
  public:
   virtual ~TextTicket() = default;
   virtual void cancel() = 0;
 };
 
-// Counters since the start, and gauges.
+// Counters since the start, and gauges; of one moment between two steps.
 struct SchedulerStats {
-  std::uint64_t running = 0, waiting = 0;             // texts
-  std::uint64_t prompt_tokens = 0;                    // computed
-  std::uint64_t cached_tokens = 0;                    // of prompts, that were not computed
-  std::uint64_t decode_tokens = 0, decode_steps = 0;  // a step: one forward for all that decode
-  double prompt_seconds = 0, decode_seconds = 0;
+  std::uint64_t running = 0, waiting = 0;  // texts, choices counted one by one once they run
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0;  // computed, and taken from kept states
+  std::uint64_t decode_tokens = 0, decode_steps = 0;   // a step is one forward of all that decode
+  double prompt_seconds = 0, decode_seconds = 0;       // of forwards with and without a prompt
   std::uint64_t snapshots = 0, snapshot_bytes = 0, snapshot_restores = 0;
-  std::uint64_t kv_tokens = 0, kv_capacity = 0;  // of all slots
-  ExpertStoreStats experts;                      // as of the last step
+  std::uint64_t kv_tokens = 0, kv_capacity = 0;  // of all sequences
+  ExpertStoreStats experts;
 };
 
 struct SlotView {
   std::uint32_t id = 0;
   bool is_processing = false;
-  std::uint64_t prompt_tokens = 0, prompt_done = 0, cached_tokens = 0, decoded = 0;
-  std::int64_t remaining = -1;  // tokens; -1: no limit
+  std::uint64_t kept_tokens = 0;    // that its sequence has seen
+  std::uint64_t prompt_tokens = 0;  // of the text that runs
+  std::uint64_t prompt_done = 0, cached_tokens = 0, decoded = 0;
+  std::int64_t remaining = -1;  // tokens to its limit; -1: no limit
 };
 
 class Scheduler {
  public:
   // The engine is used by the scheduler's thread alone until the scheduler is gone.
+  // kInvalidArgument where the engine has not room for `parallel` sequences.
   static Result<std::unique_ptr<Scheduler>> start(Engine& engine, const SchedulerOptions& options);
+  // Cancels what runs.
   virtual ~Scheduler() = default;
-  // Any thread. nullptr when the queue is full or the scheduler ends; else the listeners are told.
+  // Any thread. nullptr when the queue is full or the scheduler ends (is_ending()); else the
+  // listeners, one for each choice, are told.
   virtual std::unique_ptr<TextTicket> submit(
       TextJob job, std::vector<std::shared_ptr<TextListener>> listeners) = 0;
-  // Any thread, without waiting for a step.
+  virtual bool is_ending() const = 0;
+  // Takes nothing more and cancels what waits; waits for what runs, at most so many seconds, then
+  // cancels the rest. Any thread but the scheduler's.
+  virtual void finish(double grace_seconds) = 0;
+
+  // Any thread, at once.
   virtual SchedulerStats stats() const = 0;
   virtual std::vector<SlotView> slots() const = 0;
-  // The state of a slot under SchedulerOptions::save_path, as a file of this plain name; they wait
-  // until the slot is idle, and give the tokens of the state. kUnsupported without a save_path,
-  // kInvalidArgument for another name or slot.
+
+  // The kept state of a slot to and from SchedulerOptions::save_path/`name`; give the tokens of it.
+  // They wait for the slot to be idle; any thread but the scheduler's. kUnsupported without a
+  // save_path, kInvalidArgument for a slot that is not there or a name that is no plain one, else
+  // the errors of slot_file.h. An error leaves slot and file as they were.
   virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Status erase_slot(std::uint32_t slot) = 0;
-  // Takes nothing more; waits for what runs, at most so many seconds, then cancels the rest.
-  virtual void finish(double grace_seconds) = 0;
 };
 
 }  // namespace moepack

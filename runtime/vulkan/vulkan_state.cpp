@@ -164,4 +164,32 @@ Status VulkanState::load(std::uint64_t tokens, std::span<const std::byte> bytes)
   return Status::ok();
 }
 
+std::uint64_t VulkanState::recurrent_bytes(std::uint64_t tokens) const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t l = 0; l < layers_.size(); ++l) {
+    if (is_recurrent(l)) bytes += saved_layer_bytes(l, tokens);
+  }
+  return bytes;
+}
+
+Status VulkanState::save_recurrent(std::uint64_t tokens, std::span<std::byte> bytes) const {
+  for (std::uint32_t l = 0; l < layers_.size(); ++l) {
+    if (!is_recurrent(l)) continue;
+    const std::size_t size = saved_layer_bytes(l, tokens);
+    MOE_RETURN_IF_ERROR(save_delta(layers_[l], bytes.first(size)));
+    bytes = bytes.subspan(size);
+  }
+  return Status::ok();
+}
+
+Status VulkanState::load_recurrent(std::uint64_t tokens, std::span<const std::byte> bytes) {
+  for (std::uint32_t l = 0; l < layers_.size(); ++l) {
+    if (!is_recurrent(l)) continue;
+    const std::size_t size = saved_layer_bytes(l, tokens);
+    MOE_RETURN_IF_ERROR(load_delta(layers_[l], bytes.first(size)));
+    bytes = bytes.subspan(size);
+  }
+  return Status::ok();
+}
+
 }  // namespace moepack

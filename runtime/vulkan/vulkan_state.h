@@ -44,6 +44,9 @@ class VulkanState final : public SequenceState {
   std::uint64_t saved_bytes(std::uint64_t tokens) const override;
   Status save(std::uint64_t tokens, std::span<std::byte> bytes) const override;
   Status load(std::uint64_t tokens, std::span<const std::byte> bytes) override;
+  std::uint64_t recurrent_bytes(std::uint64_t tokens) const override;
+  Status save_recurrent(std::uint64_t tokens, std::span<std::byte> bytes) const override;
+  Status load_recurrent(std::uint64_t tokens, std::span<const std::byte> bytes) override;
 
  private:
   VulkanState(VulkanDevice& device, const VulkanStateShape& shape)
@@ -51,6 +54,9 @@ class VulkanState final : public SequenceState {
   Status save_delta(const DeviceBuffer& layer, std::span<std::byte> out) const;
   Status load_delta(const DeviceBuffer& layer, std::span<const std::byte> in);
   std::uint64_t saved_layer_bytes(std::uint32_t layer, std::uint64_t tokens) const;
+  bool is_recurrent(std::uint32_t layer) const {
+    return shape_.config.layer_type(layer) != LayerType::kFullAttention;
+  }
 
   VulkanDevice* device_;
   VulkanStateShape shape_;

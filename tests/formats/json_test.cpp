@@ -25,6 +25,35 @@ TEST(Json, ReadsADocument) {
   EXPECT_TRUE(doc["b"]["a"].is_object());
 }
 
+TEST(Json, AnOrderedDocumentIsSaidAgainAsItWas) {
+  const std::string text = R"({"z":[-2,2.5,18446744073709551615,-0],"a":{"y":null,"x":"s"},"m":1})";
+  ASSERT_OK_AND_ASSIGN(const nlohmann::ordered_json doc, parse_ordered_json(text, kWhere));
+  EXPECT_EQ(doc.dump(), R"({"z":[-2,2.5,18446744073709551615,0],"a":{"y":null,"x":"s"},"m":1})");
+  expect_error(parse_ordered_json(R"({"a":1,"a":2})", kWhere).status(), StatusCode::kCorrupt,
+               {"\"a\" stands twice"});
+  expect_error(parse_ordered_json(std::string(100000, '['), kWhere).status(), StatusCode::kCorrupt,
+               {"nested deeper"});
+}
+
+TEST(Json, AnOrderedDocumentHasALimitOfValues) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < kMaxOrderedJsonValues; ++i) text += "0,";
+  expect_error(parse_ordered_json(text + "0]", kWhere).status(), StatusCode::kCorrupt,
+               {"x.json", "values", "offset 4000"});
+  text.resize(kMaxOrderedJsonValues + 1);  // half of them
+  text.back() = ']';
+  EXPECT_OK(parse_ordered_json(text, kWhere));
+}
+
+// An object of n keys takes time in proportion to n, or a request of some megabytes takes hours.
+TEST(Json, AnOrderedObjectOfManyKeysIsReadAtOnce) {
+  std::string text = "{";
+  for (int i = 0; i < 300000; ++i) text += "\"" + std::to_string(i) + "\":0,";
+  text += "\"last\":1}";
+  ASSERT_OK_AND_ASSIGN(const nlohmann::ordered_json doc, parse_ordered_json(text, kWhere));
+  EXPECT_EQ(doc.size(), 300001U);
+}
+
 TEST(Json, RefusesDuplicateKeysWithThePosition) {
   expect_error(parse_json(R"({"a":1,"a":2})", kWhere).status(), StatusCode::kCorrupt,
                {"x.json", "\"a\" stands twice", "offset 1"});

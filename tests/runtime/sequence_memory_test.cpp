@@ -167,6 +167,9 @@ class CountedState final : public SequenceState {
   std::uint64_t saved_bytes(std::uint64_t) const override { return 0; }
   Status save(std::uint64_t, std::span<std::byte>) const override { return Status::ok(); }
   Status load(std::uint64_t, std::span<const std::byte>) override { return Status::ok(); }
+  std::uint64_t recurrent_bytes(std::uint64_t) const override { return 0; }
+  Status save_recurrent(std::uint64_t, std::span<std::byte>) const override { return Status::ok(); }
+  Status load_recurrent(std::uint64_t, std::span<const std::byte>) override { return Status::ok(); }
 
  private:
   int& made_;

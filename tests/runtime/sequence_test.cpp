@@ -148,6 +148,54 @@ TEST_F(SequenceTest, CopiesGoTheirOwnWay) {
   }
 }
 
+// At, before and behind the borders of blocks of recurrent rows and of keys and values; token by
+// token (reference) and in blocks (cpu).
+TEST_F(SequenceTest, RewindingLeavesNoTrace) {
+  for (const Backend backend : {Backend::kReference, Backend::kCpu}) {
+    EngineOptions options = options_;
+    options.backend = backend;
+    options.activations =
+        backend == Backend::kCpu ? ActivationType::kInt8 : ActivationType::kFloat32;
+    ASSERT_OK_AND_ASSIGN(engine_, Engine::open(options));
+    ASSERT_EQ(engine_->cut_tokens(), 1U);
+    ASSERT_OK_AND_ASSIGN(Sequence whole, engine_->make_sequence());
+    const std::vector<float> unbroken = rest_of(whole, 0);
+    const std::size_t vocab = engine_->config().vocab_size;
+    for (const std::size_t length : {0U, 1U, 15U, 16U, 17U, 100U, 256U, 270U}) {
+      ASSERT_OK_AND_ASSIGN(Sequence a, engine_->make_sequence());
+      expect_ok({{&a, part(0, 0, length), length, {}}});
+      ASSERT_OK_AND_ASSIGN(const StateSnapshot snapshot, a.snapshot());
+      EXPECT_EQ(snapshot.position(), length);
+      EXPECT_GT(snapshot.size_bytes(), 0U);
+      expect_ok({{&a, part(1, 0, 29), 29, {}}});
+      expect_ok({{&a, part(1, 29, 1), 1, {}}});
+      ASSERT_OK_AND_ASSIGN(Sequence copy, a.copy_at(snapshot));
+      EXPECT_EQ(copy.position(), length);
+      ASSERT_OK(a.rewind(snapshot));
+      EXPECT_EQ(a.position(), length);
+      const auto expected = std::span(unbroken).subspan(length * vocab);
+      EXPECT_TRUE(same_bits(rest_of(a, 0), expected)) << length;
+      ASSERT_OK(a.rewind(snapshot));  // a second time
+      EXPECT_TRUE(same_bits(rest_of(a, 0), expected)) << length;
+      EXPECT_TRUE(same_bits(rest_of(copy, 0), expected)) << length;
+    }
+  }
+}
+
+TEST_F(SequenceTest, SnapshotsOfOtherSequencesAreRefused) {
+  ASSERT_OK_AND_ASSIGN(Sequence a, engine_->make_sequence());
+  expect_ok({{&a, part(0, 0, 20), 20, {}}});
+  ASSERT_OK_AND_ASSIGN(const StateSnapshot at_20, a.snapshot());
+  ASSERT_OK_AND_ASSIGN(Sequence b, engine_->make_sequence());
+  test::expect_error(b.rewind(at_20), StatusCode::kInvalidArgument, {"20 tokens", "seen 0"});
+  test::expect_error(b.copy_at(at_20).status(), StatusCode::kInvalidArgument, {"20 tokens"});
+  ASSERT_OK_AND_ASSIGN(const StateSnapshot again, a.make_snapshot(20, at_20.states()));
+  EXPECT_EQ(again.position(), 20U);
+  test::expect_error(a.make_snapshot(20, at_20.states().first(8)).status(), StatusCode::kCorrupt,
+                     {"8 bytes"});
+  test::expect_error(a.make_snapshot(100000, at_20.states()).status(), StatusCode::kCorrupt, {});
+}
+
 TEST_F(SequenceTest, SavedInOneEngineRestoredInAnother) {
   for (const std::size_t length : {0U, 1U, 256U, 270U}) {
     ASSERT_OK_AND_ASSIGN(Sequence a, engine_->make_sequence());

@@ -1,0 +1,37 @@
+// Texts that end an answer, found across the borders of pieces.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moepack {
+
+// A pure function of the joined pieces, however they are cut. One thread at a time.
+class StopTexts {
+ public:
+  struct Step {
+    std::string text;                 // goes on to the reader
+    std::optional<std::size_t> stop;  // which text ended the answer: an index
+  };
+
+  // Empty texts never stop anything.
+  explicit StopTexts(std::vector<std::string> texts);
+
+  // The stop text that is complete first wins, of those that end together the longest. It is not
+  // part of the answer, and nothing comes after it. What may begin a stop text is held back.
+  Step push(std::string_view piece);
+  // The end without a stop text: what was held back.
+  std::string finish();
+
+ private:
+  std::size_t possible_beginning() const;  // longest end of held_ that begins a stop text, bytes
+
+  std::vector<std::string> texts_;
+  std::string held_;
+  bool is_stopped_ = false;
+};
+
+}  // namespace moepack

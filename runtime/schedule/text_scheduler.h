@@ -1,0 +1,108 @@
+// The scheduler's thread and what it decides between two forwards.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "formats/base/elapsed.h"
+#include "runtime/schedule/kept_text.h"
+#include "runtime/schedule/scheduler.h"
+#include "runtime/schedule/text_run.h"
+
+namespace moepack {
+
+class TextScheduler final : public Scheduler {
+ public:
+  TextScheduler(Engine& engine, const SchedulerOptions& options);
+  ~TextScheduler() override;
+
+  std::unique_ptr<TextTicket> submit(TextJob job,
+                                     std::vector<std::shared_ptr<TextListener>> listeners) override;
+  bool is_ending() const override;
+  void finish(double grace_seconds) override;
+  SchedulerStats stats() const override;
+  std::vector<SlotView> slots() const override;
+  Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) override;
+  Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) override;
+  Status erase_slot(std::uint32_t slot) override;
+
+  // For tickets: something was cancelled.
+  void wake();
+
+ private:
+  using SlotTask = std::function<Result<std::uint64_t>(KeptText&)>;
+  struct Task;
+
+  // Any thread.
+  Result<std::uint64_t> run_task(std::size_t slot, SlotTask task);
+  Result<std::filesystem::path> slot_path(const std::string& name) const;
+
+  // The scheduler's thread.
+  void run();
+  bool wait_for_work();
+  void take_submitted();
+  void end_cancelled();
+  void end_waiting(const TextPlace& place, TextEnd end, const Status& status);
+  void tell_queue();
+  void do_tasks();
+  void admit_waiting();
+  bool may_start(const TextPlace& place) const;
+  bool start(const TextPlace& place);
+  void step();
+  TextRun* next_prompt();
+  std::vector<TextRun*> decoding_runs();
+  void forward_mixed(std::span<TextRun* const> decoding, TextRun* prompt);
+  void forward_apart(std::span<TextRun* const> decoding, TextRun* prompt);
+  std::vector<Status> forward(std::vector<Slice> slices, bool has_prompt, std::uint64_t tokens);
+  // What another choice of a prompt drew behind it.
+  struct OtherChoice {
+    TextSampler sampler;
+    TokenStep first;
+  };
+  TextRun::AlsoDraw also_draw(const TextRun& run);
+  void after_prompt(TextRun& run, const Status& status);
+  void start_others(TextRun& run);
+  bool start_choice(const TextRun& prompt_of, const TextPlace& place, OtherChoice&& other);
+  void drop_ended();
+  void publish();
+
+  Engine& engine_;
+  SchedulerOptions options_;
+  SliceRules rules_;
+
+  // Of all threads, under mutex_.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<TextPlace> submitted_;
+  std::deque<std::unique_ptr<Task>> tasks_;
+  std::size_t waiting_count_ = 0;  // groups that wait, submitted_ included
+  bool has_news_ = false;
+  bool is_ending_ = false;
+  bool is_over_ = false;  // nothing runs any more
+  std::optional<Clock::time_point> deadline_;
+  SchedulerStats published_;
+  std::vector<SlotView> published_slots_;
+
+  // Of the scheduler's thread.
+  std::deque<TextPlace> queue_;
+  std::vector<KeptText> kept_;
+  std::vector<std::unique_ptr<TextRun>> runs_;
+  std::size_t last_prompt_ = 0;      // whose slice was the last: prompts take turns
+  std::vector<OtherChoice> others_;  // of the prompt whose last token has been computed
+  std::uint64_t texts_started_ = 0;
+  SchedulerStats stats_;
+
+  std::mutex joining_;
+  std::thread thread_;
+};
+
+}  // namespace moepack

@@ -1,0 +1,214 @@
+#include "runtime/serve/answer_session.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace moepack {
+namespace {
+
+double session_seconds(AnswerSession::Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+bool is_text_event(const AnswerEvent& event) {
+  return std::holds_alternative<ContentText>(event.body) ||
+         std::holds_alternative<ReasoningText>(event.body) ||
+         std::holds_alternative<CallBegin>(event.body) ||
+         std::holds_alternative<CallArguments>(event.body);
+}
+
+}  // namespace
+
+HttpReply error_reply(const ApiError& error, ErrorFormat format, const std::string& request_id,
+                      HttpHeaders headers) {
+  headers.push_back({"Content-Type", "application/json"});
+  if (error.retry_seconds > 0) {
+    headers.push_back({"Retry-After", std::to_string(error.retry_seconds)});
+  }
+  if (!error.should_retry) headers.push_back({"x-should-retry", "false"});
+  if (error.kind == ApiErrorKind::kAuthentication) {
+    headers.push_back({"WWW-Authenticate", "Bearer"});
+  }
+  return {.status = http_status(error.kind),
+          .headers = std::move(headers),
+          .body = format(error, request_id)};
+}
+
+AnswerSession::AnswerSession(SessionContext context, AnswerJob job,
+                             std::shared_ptr<ResponseWriter> response)
+    : context_(std::move(context)), job_(std::move(job)), response_(std::move(response)) {
+  for (std::size_t i = 0; i < request_count(); ++i) choices_ += choices_of(i);
+}
+
+std::size_t AnswerSession::request_count() const {
+  const auto* completions = std::get_if<std::vector<CompletionRequest>>(&job_.request);
+  return completions == nullptr ? 1 : completions->size();
+}
+
+std::uint32_t AnswerSession::choices_of(std::size_t request) const {
+  if (const auto* chat = std::get_if<ChatRequest>(&job_.request)) return chat->options.choices;
+  return std::get<std::vector<CompletionRequest>>(job_.request)[request].options.choices;
+}
+
+AnswerService::Started AnswerSession::start_request(std::size_t index, std::uint32_t offset) {
+  AnswerSink sink = [self = shared_from_this(), offset](AnswerEvent event) {
+    self->take(offset, std::move(event));
+  };
+  if (const auto* chat = std::get_if<ChatRequest>(&job_.request)) {
+    return context_.service.start(*chat, std::move(sink));
+  }
+  return context_.service.start(std::get<std::vector<CompletionRequest>>(job_.request)[index],
+                                std::move(sink));
+}
+
+void AnswerSession::start() {
+  std::uint32_t offset = 0;
+  for (std::size_t i = 0; i < request_count(); ++i) {
+    AnswerService::Started started = start_request(i, offset);
+    if (const auto* refusal = std::get_if<Refusal>(&started)) return refuse(*refusal);
+    const std::lock_guard lock(mutex_);
+    running_.emplace_back(std::get<std::unique_ptr<RunningAnswer>>(std::move(started)));
+    offset += choices_of(i);
+  }
+  accept();
+  response_->on_gone([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->cancel(false);
+  });
+}
+
+void AnswerSession::refuse(const Refusal& refusal) {
+  std::vector<std::shared_ptr<RunningAnswer>> others;
+  {
+    const std::lock_guard lock(mutex_);
+    has_ended_ = true;
+    early_.clear();
+    others.swap(running_);
+  }
+  for (const auto& other : others) other->cancel();
+  const ApiError error = api_error(refusal);
+  context_.metrics.add_reply(http_status(error.kind));
+  response_->reply(error_reply(error, context_.errors, context_.request_id, context_.headers));
+}
+
+void AnswerSession::accept() {
+  const std::lock_guard lock(mutex_);
+  is_accepted_ = true;
+  if (auto* stream = std::get_if<std::unique_ptr<StreamWriter>>(&job_.writer)) {
+    HttpHeaders headers = context_.headers;
+    headers.push_back({"Content-Type", "text/event-stream"});
+    headers.push_back({"Cache-Control", "no-cache"});
+    headers.push_back({"X-Accel-Buffering", "no"});
+    context_.metrics.add_reply(200);
+    response_->begin(200, std::move(headers));
+    send((*stream)->begin());
+  }
+  for (const AnswerEvent& event : std::exchange(early_, {})) process(event);
+}
+
+void AnswerSession::take(std::uint32_t offset, AnswerEvent event) {
+  event.choice += offset;
+  const std::lock_guard lock(mutex_);
+  if (has_ended_) return;
+  if (!is_accepted_) {
+    early_.push_back(std::move(event));
+    return;
+  }
+  process(event);
+}
+
+void AnswerSession::process(const AnswerEvent& event) {
+  if (has_ended_) return;
+  note(event);
+  if (auto* stream = std::get_if<std::unique_ptr<StreamWriter>>(&job_.writer)) {
+    send((*stream)->on_event(event));
+  } else {
+    std::get<std::unique_ptr<WholeWriter>>(job_.writer)->on_event(event);
+  }
+  if (const auto* end = std::get_if<AnswerEnd>(&event.body)) end_answer(*end);
+}
+
+void AnswerSession::note(const AnswerEvent& event) {
+  if (!std::holds_alternative<AnswerQueued>(event.body)) is_computing_ = true;
+  if (!is_text_event(event)) return;
+  const Clock::time_point now = Clock::now();
+  if (std::exchange(has_text_, true)) {
+    context_.metrics.add_next_token(session_seconds(now - last_text_));
+  } else {
+    context_.metrics.add_first_token(session_seconds(now - begun_));
+  }
+  last_text_ = now;
+}
+
+void AnswerSession::send(std::string bytes) {
+  if (bytes.empty()) return;
+  last_sent_ = Clock::now();
+  if (!response_->write(std::move(bytes))) cancel_later();
+}
+
+void AnswerSession::end_answer(const AnswerEnd& end) {
+  const bool has_failed =
+      end.reason == AnswerEndReason::kError || end.reason == AnswerEndReason::kCancelled;
+  context_.metrics.add_answer(session_seconds(Clock::now() - begun_), end.reason);
+  if (++ended_choices_ < choices_) {
+    if (has_failed) cancel_later();
+    return;
+  }
+  has_ended_ = true;
+  if (std::holds_alternative<std::unique_ptr<StreamWriter>>(job_.writer)) {
+    response_->end();
+  } else {
+    auto whole = std::get<std::unique_ptr<WholeWriter>>(job_.writer)->finish();
+    if (const auto* error = std::get_if<ApiError>(&whole)) {
+      context_.metrics.add_reply(http_status(error->kind));
+      response_->reply(error_reply(*error, context_.errors, context_.request_id, context_.headers));
+    } else {
+      context_.metrics.add_reply(200);
+      HttpHeaders headers = context_.headers;
+      headers.push_back({"Content-Type", "application/json"});
+      response_->reply({.status = 200,
+                        .headers = std::move(headers),
+                        .body = std::get<std::string>(std::move(whole))});
+    }
+  }
+  // Handles are not dropped in a call of the service.
+  context_.workers.post([forgotten = std::exchange(running_, {})] {});
+}
+
+void AnswerSession::keep_awake(Clock::time_point before) {
+  const std::lock_guard lock(mutex_);
+  auto* stream = std::get_if<std::unique_ptr<StreamWriter>>(&job_.writer);
+  if (stream == nullptr || !is_accepted_ || has_ended_ || last_sent_ > before) return;
+  send((*stream)->keep_alive());
+}
+
+void AnswerSession::cancel(bool waiting_alone) {
+  std::vector<std::shared_ptr<RunningAnswer>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_ended_ || is_cancelled_ || (waiting_alone && is_computing_)) return;
+    is_cancelled_ = true;
+    all = running_;
+  }
+  for (const auto& answer : all) answer->cancel();
+}
+
+void AnswerSession::cancel_later() {
+  if (is_cancelled_) return;
+  is_cancelled_ = true;
+  context_.workers.post([all = running_] {
+    for (const auto& answer : all) answer->cancel();
+  });
+}
+
+void AnswerSession::forget() {
+  const std::lock_guard lock(mutex_);
+  has_ended_ = true;
+}
+
+bool AnswerSession::has_ended() const {
+  const std::lock_guard lock(mutex_);
+  return has_ended_;
+}
+
+}  // namespace moepack

@@ -1,0 +1,85 @@
+// One answer between the service and a client: starts it, writes it, keeps the client awake, and
+// stops it when the client leaves.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/http/response_writer.h"
+#include "runtime/serve/answer_writer.h"
+#include "runtime/serve/server_metrics.h"
+#include "runtime/serve/worker_pool.h"
+#include "runtime/service/answer_service.h"
+
+namespace moepack {
+
+// What a session needs of its server, and what outlives it.
+struct SessionContext {
+  AnswerService& service;
+  WorkerPool& workers;  // where answers are cancelled and forgotten
+  ServerMetrics& metrics;
+  std::string request_id;
+  ErrorFormat errors = openai_error_body;
+  HttpHeaders headers;  // of every answer: x-request-id, CORS
+};
+
+// A reply with an error in a protocol's words, Retry-After and x-should-retry. `headers` are put
+// before its own.
+HttpReply error_reply(const ApiError& error, ErrorFormat format, const std::string& request_id,
+                      HttpHeaders headers);
+
+// Functions may be called from any thread. The service holds it until its last event.
+class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  AnswerSession(SessionContext context, AnswerJob job, std::shared_ptr<ResponseWriter> response);
+
+  // Once, in a worker. A refusal is answered with its status; else the headers of a stream go out
+  // before anything is computed.
+  void start();
+  // Sends something when nothing was sent since `before`.
+  void keep_awake(Clock::time_point before);
+  // Ends it because the server ends. `waiting_alone`: only if it waits in the queue.
+  void cancel(bool waiting_alone);
+  // The context ends before the service does: later events are dropped.
+  void forget();
+  bool has_ended() const;
+
+ private:
+  std::uint32_t choices_of(std::size_t request) const;
+  std::size_t request_count() const;
+  AnswerService::Started start_request(std::size_t index, std::uint32_t offset);
+  void refuse(const Refusal& refusal);
+  void accept();
+  void take(std::uint32_t offset, AnswerEvent event);
+  void process(const AnswerEvent& event);  // under mutex_
+  void note(const AnswerEvent& event);     // under mutex_
+  void send(std::string bytes);            // under mutex_
+  void end_answer(const AnswerEnd& end);   // under mutex_
+  void cancel_later();                     // under mutex_
+
+  const SessionContext context_;
+  AnswerJob job_;
+  const std::shared_ptr<ResponseWriter> response_;
+  const Clock::time_point begun_ = Clock::now();
+
+  mutable std::mutex mutex_;  // of all below, and of the writer in job_
+  std::vector<std::shared_ptr<RunningAnswer>> running_;
+  std::vector<AnswerEvent> early_;  // events that came before accept()
+  std::uint32_t choices_ = 0;       // of all requests
+  std::uint32_t ended_choices_ = 0;
+  bool is_accepted_ = false;
+  bool is_cancelled_ = false;
+  bool is_computing_ = false;  // out of the queue
+  bool has_ended_ = false;
+  bool has_text_ = false;
+  Clock::time_point last_sent_ = begun_;
+  Clock::time_point last_text_ = begun_;
+};
+
+}  // namespace moepack

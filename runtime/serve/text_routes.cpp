@@ -1,0 +1,140 @@
+#include <optional>
+#include <utility>
+
+#include "runtime/serve/body_fields.h"
+#include "runtime/serve/chat_request_json.h"
+#include "runtime/serve/server_state.h"
+
+namespace moepack {
+namespace {
+
+using TextReply = std::variant<HttpReply, ApiError>;
+using TokenIds = std::vector<std::int32_t>;
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)OrderedJson(text).dump();
+    return true;
+  } catch (const OrderedJson::exception&) {
+    return false;
+  }
+}
+
+// The text of a token, or its bytes where it is a part of a character.
+OrderedJson piece_json(const std::string& bytes) {
+  if (is_utf8(bytes)) return bytes;
+  OrderedJson numbers = OrderedJson::array();
+  for (const char c : bytes) numbers.push_back(static_cast<unsigned char>(c));
+  return numbers;
+}
+
+std::variant<TokenIds, ApiError> ids_or_error(std::variant<TokenIds, Refusal> ids) {
+  if (auto* refusal = std::get_if<Refusal>(&ids)) return api_error(*refusal);
+  return std::get<TokenIds>(std::move(ids));
+}
+
+std::variant<TokenIds, ApiError> ids_of_conversation(const RouteCall& call) {
+  auto parsed = parse_chat_request(call.json, call.defaults);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  return ids_or_error(
+      call.service.tokens_of(std::get<ParsedChatRequest>(parsed).request.conversation));
+}
+
+// llama.cpp's {"content"}, vLLM's {"prompt"} or {"messages"}.
+std::variant<TokenIds, ApiError> ids_of_request(const RouteCall& call) {
+  RequestFault fault;
+  const BodyFields request(call.json, "", fault);
+  if (request.find("messages") != nullptr) return ids_of_conversation(call);
+  auto text = request.text("content");
+  if (!text.has_value()) text = request.text("prompt");
+  const bool with_markers = request.flag("parse_special").value_or(true);
+  if (!text.has_value()) request.fail("content", "content (or prompt, or messages) is missing");
+  if (fault.is_set()) return *fault.error();
+  return ids_or_error(call.service.tokenize(*text, with_markers));
+}
+
+TextReply reply_tokenize(const RouteCall& call) {
+  RequestFault fault;
+  const BodyFields request(call.json, "", fault);
+  const bool with_pieces = request.flag("with_pieces").value_or(false);
+  const bool with_strings = request.flag("return_token_strs").value_or(false);
+  if (fault.is_set()) return *fault.error();
+  auto found = ids_of_request(call);
+  if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
+  OrderedJson tokens = OrderedJson::array();
+  OrderedJson strings = OrderedJson::array();
+  const TokenIds& ids = std::get<TokenIds>(found);
+  for (const std::int32_t id : ids) {
+    if (with_strings) strings.push_back(call.service.token_bytes(id));
+    if (!with_pieces) {
+      tokens.push_back(id);
+      continue;
+    }
+    OrderedJson token = OrderedJson::object();
+    token["id"] = id;
+    token["piece"] = piece_json(call.service.token_bytes(id));
+    tokens.push_back(std::move(token));
+  }
+  OrderedJson json = OrderedJson::object();
+  json["tokens"] = std::move(tokens);
+  json["count"] = ids.size();
+  json["max_model_len"] = call.model.context;
+  json["token_strs"] = with_strings ? std::move(strings) : OrderedJson(nullptr);
+  return json_reply(json);
+}
+
+TextReply reply_detokenize(const RouteCall& call) {
+  RequestFault fault;
+  const BodyFields request(call.json, "", fault);
+  const OrderedJson* tokens = request.array("tokens");
+  if (tokens == nullptr) request.fail("tokens", "tokens is missing");
+  if (fault.is_set()) return *fault.error();
+  TokenIds ids;
+  for (const OrderedJson& token : *tokens) {
+    const bool is_id = token.is_number_unsigned() && token.get<std::uint64_t>() <= INT32_MAX &&
+                       token.get<std::uint64_t>() < call.model.vocabulary;
+    if (!is_id) return invalid_request("tokens must be ids of this model's vocabulary", "tokens");
+    ids.push_back(token.get<std::int32_t>());
+  }
+  OrderedJson json = OrderedJson::object();
+  json["content"] = call.service.detokenize(ids);
+  json["prompt"] = json["content"];
+  return json_reply(json);
+}
+
+TextReply reply_template(const RouteCall& call) {
+  auto parsed = parse_chat_request(call.json, call.defaults);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  const Conversation& conversation = std::get<ParsedChatRequest>(parsed).request.conversation;
+  auto rendered = call.service.render(conversation);
+  if (auto* refusal = std::get_if<Refusal>(&rendered)) return api_error(*refusal);
+  auto ids = ids_or_error(call.service.tokens_of(conversation));
+  if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+  OrderedJson json = OrderedJson::object();
+  json["prompt"] = std::get<PromptText>(rendered).text;
+  json["tokens"] = std::get<TokenIds>(ids);
+  return json_reply(json);
+}
+
+TextReply reply_input_tokens(const RouteCall& call) {
+  auto ids = ids_of_conversation(call);
+  if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+  OrderedJson json = OrderedJson::object();
+  json["object"] = "response.input_tokens";
+  json["input_tokens"] = std::get<TokenIds>(ids).size();
+  return json_reply(json);
+}
+
+}  // namespace
+
+void add_text_routes(RouteTable& table) {
+  const auto add = [&table](const char* path, TextReply (*reply)(const RouteCall&)) {
+    table.add({.method = "POST", .path = path, .handler = PlainHandler(reply)});
+  };
+  add("/tokenize", reply_tokenize);
+  add("/detokenize", reply_detokenize);
+  add("/apply-template", reply_template);
+  add("/chat/completions/input_tokens", reply_input_tokens);
+}
+
+}  // namespace moepack

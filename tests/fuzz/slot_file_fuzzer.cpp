@@ -1,0 +1,46 @@
+// The head of a saved slot; the saved sequence behind it is saved_sequence_fuzzer's.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "formats/base/checksum.h"
+#include "runtime/schedule/slot_file.h"
+#include "tests/fuzz/require.h"
+
+namespace {
+
+// What can be read is written again as the same bytes.
+void read_and_write(const std::vector<std::byte>& bytes) {
+  const auto head = moepack::parse_slot_head(bytes, bytes.size(), "fuzz");
+  moepack::test::check_message(head.status());
+  if (!head.is_ok()) return;
+  const std::vector<std::byte> again = moepack::slot_head_bytes(head.value());
+  moepack::test::require(again.size() + head.value().sequence_bytes <= bytes.size());
+  moepack::test::require(std::memcmp(again.data(), bytes.data(), again.size()) == 0);
+}
+
+}  // namespace
+
+// Reads the bytes as they are, and once more with the checksum put right where the head would end.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  if (size != 0) std::memcpy(bytes.data(), data, size);
+  read_and_write(bytes);
+  constexpr std::size_t kTokensAt = 40;
+  constexpr std::size_t kSnapshotsAt = 64;
+  constexpr std::size_t kFixedBytes = 72;
+  std::uint64_t tokens = 0;
+  std::uint64_t snapshots = 0;
+  if (size < kFixedBytes) return 0;
+  std::memcpy(&tokens, bytes.data() + kTokensAt, sizeof tokens);
+  std::memcpy(&snapshots, bytes.data() + kSnapshotsAt, sizeof snapshots);
+  if (tokens > size / 4 || snapshots > size / 24) return 0;
+  const std::size_t end = kFixedBytes + 4 * tokens + 24 * snapshots;
+  if (end + sizeof(std::uint64_t) > size) return 0;
+  const std::uint64_t sum = moepack::checksum(std::span(bytes).first(end));
+  std::memcpy(bytes.data() + end, &sum, sizeof sum);
+  read_and_write(bytes);
+  return 0;
+}

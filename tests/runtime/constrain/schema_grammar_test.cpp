@@ -1,0 +1,288 @@
+// Schemas against values that the package jsonschema judged (tests/golden/schemas), and walks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "tests/runtime/constrain/constrain_support.h"
+#include "tests/support/status_matchers.h"
+
+namespace moepack {
+namespace {
+
+using test::accepts;
+using test::accepts_text;
+using test::expect_error;
+using test::kEndId;
+using test::make_vocabulary;
+using test::random_walk;
+using test::tokenised;
+using test::usual_pieces;
+
+const OrderedJson& cases() {
+  static const OrderedJson kCases = [] {
+    std::ifstream file(MOEPACK_SOURCE_DIR "/tests/golden/schemas/cases.json");
+    return OrderedJson::parse(file);
+  }();
+  return kCases;
+}
+
+std::shared_ptr<const Grammar> grammar_of(const OrderedJson& schema) {
+  std::vector<std::string> warnings;
+  auto grammar = make_schema_grammar(schema, &warnings);
+  EXPECT_TRUE(grammar.is_ok()) << grammar.status().message() << " of " << schema;
+  EXPECT_TRUE(warnings.empty()) << schema;
+  return grammar.is_ok() ? grammar.value() : nullptr;
+}
+
+std::shared_ptr<const Grammar> grammar_of_text(const char* schema) {
+  return grammar_of(OrderedJson::parse(schema));
+}
+
+TEST(SchemaGrammar, AcceptsWhatIsValidAndNothingElse) {
+  ASSERT_GT(cases().size(), 200U);
+  for (const OrderedJson& c : cases()) {
+    const auto grammar = grammar_of(c["schema"]);
+    ASSERT_NE(grammar, nullptr);
+    for (const OrderedJson& text : c["valid"]) {
+      EXPECT_TRUE(accepts_text(grammar, text.get<std::string>())) << text << " by " << c["schema"];
+    }
+    for (const OrderedJson& text : c["invalid"]) {
+      EXPECT_FALSE(accepts_text(grammar, text.get<std::string>())) << text << " by " << c["schema"];
+    }
+  }
+}
+
+// Walks are written to the file that the environment names, for another program to judge.
+TEST(SchemaGrammar, WalksAreValid) {
+  const auto tokens = make_vocabulary(usual_pieces());
+  const char* path = std::getenv("MOEPACK_CONSTRAIN_WALKS");
+  std::ofstream file(path != nullptr ? path : "");
+  std::mt19937 random(11);
+  int ended = 0;
+  for (const OrderedJson& c : cases()) {
+    const auto grammar = grammar_of(c["schema"]);
+    ASSERT_NE(grammar, nullptr);
+    for (int i = 0; i < 6; ++i) {
+      const auto filter = make_constraint(grammar, tokens, "");
+      const test::Walk walk = random_walk(*filter, *tokens, random, 3000);
+      if (!walk.has_ended) continue;
+      ++ended;
+      const OrderedJson value = OrderedJson::parse(walk.text, nullptr, false);
+      ASSERT_FALSE(value.is_discarded()) << walk.text << " by " << c["schema"];
+      EXPECT_TRUE(test::is_valid_json(c["schema"], c["schema"], value))
+          << walk.text << " by " << c["schema"];
+      if (path != nullptr)
+        file << OrderedJson{{"schema", c["schema"]}, {"text", walk.text}} << '\n';
+    }
+  }
+  EXPECT_GT(ended, static_cast<int>(cases().size()) * 5);
+}
+
+TEST(SchemaGrammar, MaskIsWhatEveryIdIsAllowedAndTokensDoNotMatter) {
+  const auto tokens = make_vocabulary(usual_pieces());
+  const auto bytes = make_vocabulary({});
+  std::mt19937 random(12);
+  for (const OrderedJson& c : cases()) {
+    const auto grammar = grammar_of(c["schema"]);
+    ASSERT_NE(grammar, nullptr);
+    for (const OrderedJson& text : c["valid"]) {
+      if (random() % 3 != 0) continue;
+      // One by bytes, one by random tokens; they are compared wherever both are at the same byte.
+      const std::string whole = text.get<std::string>();
+      const auto by_bytes = make_constraint(grammar, bytes, "");
+      const auto by_tokens = make_constraint(grammar, tokens, "");
+      std::size_t at = 0;
+      for (const std::int32_t id : tokenised(*tokens, whole, &random)) {
+        std::vector<float> logits(tokens->size()), byte_logits(bytes->size());
+        by_tokens->mask(logits);
+        by_bytes->mask(byte_logits);
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+          ASSERT_EQ(!std::isinf(logits[i]), by_tokens->allows(static_cast<std::int32_t>(i)))
+              << whole << " at " << at << " id " << i << " by " << c["schema"];
+        }
+        for (std::size_t i = 0; i < byte_logits.size(); ++i) {
+          ASSERT_EQ(logits[i], byte_logits[i]) << whole << " at " << at << " by " << c["schema"];
+        }
+        by_tokens->accept(id);
+        for (const char byte : tokens->bytes(id)) {
+          by_bytes->accept(static_cast<unsigned char>(byte));
+        }
+        at += tokens->bytes(id).size();
+      }
+      EXPECT_TRUE(by_tokens->allows(kEndId));
+      EXPECT_TRUE(by_bytes->allows(kEndId));
+    }
+  }
+}
+
+TEST(SchemaGrammar, WhiteSpaceIsAllowedAndEnds) {
+  const auto grammar = grammar_of_text(
+      R"({"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"}}}})");
+  for (const char* text : {"{ \"a\": [1, 2, 3] }", "{\n  \"a\": [\n    1,\n    2\n  ]\n}", "{ }",
+                           "\n{}", "{\r\n\"a\": [ ]\r\n}", "{\n\n\"a\":[]}"}) {
+    EXPECT_TRUE(accepts_text(grammar, text)) << text;
+  }
+  for (const char* text :
+       {"{  \"a\": []}", "{\n\n\n}", "{} ", "\n\n\n{}", "{\"a\" : []}", "{\"a\":[1 ,2]}"}) {
+    EXPECT_FALSE(accepts_text(grammar, text)) << text;
+  }
+  EXPECT_TRUE(accepts_text(grammar, "{\n" + std::string(40, ' ') + "}"));
+  EXPECT_FALSE(accepts_text(grammar, "{\n" + std::string(41, ' ') + "}"));
+}
+
+TEST(SchemaGrammar, StringsAreUtf8WithWholeEscapes) {
+  const auto grammar = grammar_of_text(R"({"type":"string"})");
+  for (const char* text :
+       {R"("\u00e9\ud83d\ude00\/\b")", "\"\xF4\x8F\xBF\xBF\"", R"("\uD7FF\uE000")", "\"\x7F\""}) {
+    EXPECT_TRUE(accepts_text(grammar, text)) << text;
+  }
+  for (const char* text : {R"("\ud83d")", R"("\ude00")", R"("\ud83dx")", R"("\ud83d\u0041")",
+                           R"("\x")", R"("\u12g4")", "\"\xC0\x80\"", "\"\xED\xA0\x80\"",
+                           "\"\xF4\x90\x80\x80\"", "\"\xE6\x97\"", "\"\n\"", "\"\x80\"", "\"a"}) {
+    EXPECT_FALSE(accepts_text(grammar, text)) << text;
+  }
+  const auto two = grammar_of_text(R"({"type":"string","minLength":2,"maxLength":2})");
+  EXPECT_TRUE(accepts_text(two, R"("\ud83d\ude00\n")"));
+  EXPECT_TRUE(accepts_text(two, "\"\xF0\x9F\x98\x80\xE6\x97\xA5\""));
+  EXPECT_FALSE(accepts_text(two, R"("\ud83d\ude00")"));
+}
+
+TEST(SchemaGrammar, MarkersAreNoText) {
+  const auto tokens = make_vocabulary({}, {"<think>", "<|im_start|>"});
+  const auto grammar = grammar_of_text(R"({"type":"string"})");
+  const auto filter = make_constraint(grammar, tokens, "");
+  filter->accept('"');
+  EXPECT_TRUE(filter->allows('<'));
+  EXPECT_FALSE(filter->allows(257));
+  EXPECT_FALSE(filter->allows(258));
+  EXPECT_FALSE(filter->allows(kEndId));
+}
+
+TEST(SchemaGrammar, LongStringsAreCounted) {
+  const auto grammar = grammar_of_text(R"({"type":"string","minLength":900,"maxLength":1000})");
+  const auto tokens = make_vocabulary({"abcdefgh", "abcdefgh\"", "\xE6\x97\xA5\xE6\x97\xA5"});
+  for (const std::size_t count : {899U, 900U, 1000U, 1001U}) {
+    const std::string text = '"' + std::string(count, 'x') + '"';
+    EXPECT_EQ(accepts_text(grammar, text), count >= 900 && count <= 1000) << count;
+  }
+  // Near the end of what is left, tokens that are too long are refused.
+  const auto filter = make_constraint(grammar, tokens, "");
+  filter->accept('"');
+  for (int i = 0; i < 124; ++i) filter->accept(257);
+  EXPECT_TRUE(filter->allows(257));
+  filter->accept('x');
+  std::vector<float> logits(tokens->size());
+  filter->mask(logits);
+  EXPECT_TRUE(std::isinf(logits[257]));
+  EXPECT_TRUE(std::isinf(logits[258]));
+  EXPECT_FALSE(std::isinf(logits[259]));
+  EXPECT_FALSE(std::isinf(logits['"']));
+}
+
+TEST(SchemaGrammar, ASchemaThatNamesPropertiesIsClosed) {
+  const auto grammar = grammar_of_text(R"({"type":"object","properties":{"a":{}}})");
+  EXPECT_TRUE(accepts_text(grammar, R"({"a":[1,{"b":null}]})"));
+  EXPECT_FALSE(accepts_text(grammar, R"({"b":1})"));
+  const auto open = grammar_of_text(
+      R"({"type":"object","properties":{"a":{"type":"null"}},"additionalProperties":true})");
+  EXPECT_TRUE(accepts_text(open, R"({"b":1})"));
+  EXPECT_TRUE(accepts_text(open, R"({"a":null,"aa":1,"":2})"));
+  EXPECT_FALSE(accepts_text(open, R"({"a":1})"));
+  EXPECT_FALSE(accepts_text(open, R"({"a":null,"a":1})"));
+  EXPECT_FALSE(accepts_text(open, R"({"\u0061":1})"));
+  const auto any = make_json_grammar(nullptr).value();
+  EXPECT_TRUE(accepts_text(any, R"({"b":[1,-2.5e-3,"x",null,true,{}]})"));
+  EXPECT_FALSE(accepts_text(any, "[1]"));
+}
+
+TEST(SchemaGrammar, NestingEndsAndCanAlwaysBeClosed) {
+  const auto grammar = make_json_grammar(nullptr).value();
+  const auto bytes = make_vocabulary({});
+  const auto filter = make_constraint(grammar, bytes, "");
+  for (const char c : {'{', '"', 'a', '"', ':'}) filter->accept(c);
+  int depth = 0;
+  while (filter->allows('[') && depth < 1000) {
+    filter->accept('[');
+    ++depth;
+  }
+  EXPECT_GT(depth, 40);
+  EXPECT_LT(depth, 300);
+  for (; depth > 0; --depth) {
+    ASSERT_TRUE(filter->allows(']')) << depth;
+    filter->accept(']');
+  }
+  ASSERT_TRUE(filter->allows('}'));
+}
+
+TEST(SchemaGrammar, KeywordsThatAreNotKnownAreNamedOnce) {
+  std::vector<std::string> warnings;
+  const auto grammar = make_schema_grammar(OrderedJson::parse(R"~({"type":"object","properties":{
+        "a":{"type":"array","uniqueItems":true},"b":{"type":"array","uniqueItems":true},
+        "c":{"type":"string","pattern":"(?=x)"},"d":{"not":{"type":"null"}}},
+        "x-note":1,"minProperties":1})~"),
+                                           &warnings);
+  ASSERT_TRUE(grammar.is_ok());
+  EXPECT_EQ(warnings.size(), 4U);
+  EXPECT_TRUE(accepts_text(grammar.value(), R"({"a":[1,1],"c":"yes","d":null})"));
+}
+
+TEST(SchemaGrammar, RefusesWhatNoValueSatisfies) {
+  const auto refused = [](const char* schema, const char* part) {
+    expect_error(make_schema_grammar(OrderedJson::parse(schema), nullptr).status(),
+                 StatusCode::kInvalidArgument, {part});
+  };
+  for (const char* schema :
+       {"false", R"({"enum":[]})", R"({"type":[]})", R"({"anyOf":[]})", R"({"anyOf":[false]})",
+        R"({"type":"string","enum":[1]})", R"({"type":"integer","minimum":3,"maximum":2})",
+        R"({"type":"integer","minimum":0.2,"maximum":0.8})",
+        R"({"type":"object","properties":{"a":false},"required":["a"]})",
+        R"({"type":"object","additionalProperties":false,"required":["a"]})",
+        R"({"type":"array","items":false,"minItems":1})", R"({"$ref":"#"})",
+        R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
+        R"({"allOf":[{"type":"string"},{"type":"integer"}]})",
+        R"({"type":"string","minLength":3,"maxLength":2})", R"({"const":1,"type":"string"})"}) {
+    refused(schema, "");
+  }
+  refused(R"({"enum":[]})", "no value satisfies");
+  refused(R"({"type":"text"})", "\"type\"");
+  refused(R"({"type":3})", "\"type\"");
+  refused(R"({"enum":3})", "\"enum\"");
+  refused(R"({"minLength":-1})", "\"minLength\"");
+  refused(R"({"properties":[]})", "\"properties\"");
+  refused(R"({"$ref":"#/none"})", "\"$ref\"");
+  refused(R"({"anyOf":{}})", "\"anyOf\"");
+  refused(R"({"properties":{"a":3}})", "must be an object");
+  refused("3", "must be an object");
+}
+
+TEST(SchemaGrammar, HostileSchemasStayBounded) {
+  std::string many = R"({"anyOf":[)";
+  for (int i = 0; i < 300; ++i) {
+    many += R"({"type":"array","items":{"$ref":"#"},"maxItems":)" + std::to_string(i + 1) + "},";
+  }
+  many += "{\"type\":\"null\"}]}";
+  const auto grammar = grammar_of_text(many.c_str());
+  const auto tokens = make_vocabulary(usual_pieces());
+  const auto filter = make_constraint(grammar, tokens, "");
+  std::vector<float> logits(tokens->size());
+  for (int i = 0; i < 20; ++i) {
+    filter->accept('[');
+    filter->mask(logits);
+    EXPECT_FALSE(std::isinf(logits['[']));
+  }
+  const auto nested =
+      grammar_of_text(R"~({"type":"string","pattern":"^((a*){0,1000}){0,1000}$"})~");
+  const auto other = make_constraint(nested, tokens, "");
+  other->accept('"');
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(other->allows('a'));
+    other->accept('a');
+  }
+  EXPECT_TRUE(other->allows('"'));
+}
+
+}  // namespace
+}  // namespace moepack

@@ -1,0 +1,371 @@
+// Frames of calls, with texts as the families' templates and models write them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/runtime/constrain/constrain_support.h"
+#include "tests/support/status_matchers.h"
+
+namespace moepack {
+namespace {
+
+using test::accepts;
+using test::kEndId;
+using test::make_vocabulary;
+using test::tokenised;
+
+ToolSpec tool(const std::string& name, const std::string& parameters) {
+  ToolSpec spec;
+  spec.name = name;
+  if (!parameters.empty()) spec.parameters = OrderedJson::parse(parameters);
+  return spec;
+}
+
+std::vector<ToolSpec> tools() {
+  return {tool("get_weather", R"({"type":"object","properties":{
+              "city":{"type":"string"},"days":{"type":"integer","minimum":1,"maximum":14},
+              "unit":{"enum":["c","f"]},"exact":{"type":"boolean"},
+              "tags":{"type":"array","items":{"type":"string"}}},"required":["city"]})"),
+          tool("get_time", ""), tool("get", R"({"properties":{"x":{"type":["number","null"]}}})")};
+}
+
+struct Family {
+  ToolFormat format;
+  std::vector<std::string> markers;  // added tokens of its vocabulary
+  std::string one;                   // a call of get_weather
+  std::string two;                   // that and a call of get_time
+  std::vector<std::string> wrong;
+};
+
+std::vector<Family> families() {
+  const std::string city = R"({"city": "Rome", "days": 3})";
+  std::vector<Family> all;
+  all.push_back(
+      {ToolFormat::kHermes,
+       {"<tool_call>", "</tool_call>", "<think>"},
+       "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " + city + "}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": " + city +
+           "}\n</tool_call>\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": "
+           "{}}\n</tool_call>",
+       {"<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\", \"days\": "
+        "15}}\n</tool_call>",
+        "<tool_call>\n{\"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n"}});
+  const std::string qwen =
+      "<tool_call>\n<function=get_weather>\n<parameter=tags>\n[\"a\", \"b\"]\n</parameter>\n"
+      "<parameter=city>\nNew <b>York</b>\n</para & "
+      "\"more\"\n</parameter>\n<parameter=exact>\nTrue\n"
+      "</parameter>\n<parameter=unit>\nc\n</parameter>\n</function>\n</tool_call>";
+  all.push_back({ToolFormat::kQwenXml,
+                 {"<tool_call>", "</tool_call>", "<think>"},
+                 qwen,
+                 qwen + "\n<tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+                 {"<tool_call>\n<function=get_weather>\n</function>\n</tool_call>",
+                  "<tool_call>\n<function=get_weather>\n<parameter=town>\nx\n</parameter>\n</"
+                  "function>\n</tool_call>",
+                  "<tool_call>\n<function=get_weather>\n<parameter=city>\nx\n</"
+                  "parameter>\n<parameter=city>\nx\n"
+                  "</parameter>\n</function>\n</tool_call>",
+                  "<tool_call>\n<function=get_weather>\n<parameter=city>\nx\n</"
+                  "parameter>\n<parameter=days>\nsoon\n"
+                  "</parameter>\n</function>\n</tool_call>",
+                  "<tool_call>\n<function=get_weathe>\n",
+                  "<tool_call>\n<function=get>\n<parameter=x>\n1\n</parameter>\n"}});
+  const std::string glm =
+      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Rome > all</arg_value>\n"
+      "<arg_key>days</arg_key>\n<arg_value>14</arg_value>\n</tool_call>";
+  all.push_back(
+      {ToolFormat::kGlm,
+       {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+       glm,
+       glm + "<tool_call>get_time</tool_call>",
+       {"<tool_call>get_weather</tool_call>", "<tool_call>get_tim</tool_call>",
+        "<tool_call>get_weather<arg_key>city</arg_key><arg_value>a</arg_value>"
+        "<arg_key>unit</arg_key><arg_value>k</arg_value></tool_call>"}});
+  const std::string kimi =
+      "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>" + city +
+      "<|tool_call_end|>";
+  all.push_back(
+      {ToolFormat::kKimi,
+       {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
+        "<|tool_call_end|>", "<|tool_call_argument_begin|>"},
+       "<|tool_calls_section_begin|>" + kimi + "<|tool_calls_section_end|>",
+       "<|tool_calls_section_begin|>" + kimi +
+           "<|tool_call_begin|>functions.get_time:12<|tool_call_argument_begin|>{}<|tool_call_end|>"
+           "<|tool_calls_section_end|>",
+       {"<|tool_calls_section_begin|><|tool_calls_section_end|>",
+        "<|tool_calls_section_begin|><|tool_call_begin|>get_time:0",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_time<|tool_call_argument_"
+        "begin|>"}});
+  const std::string v31 =
+      "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>" + city + "<｜tool▁call▁end｜>";
+  all.push_back({ToolFormat::kDeepseek,
+                 {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
+                  "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"},
+                 "<｜tool▁calls▁begin｜>" + v31 + "<｜tool▁calls▁end｜>",
+                 "<｜tool▁calls▁begin｜>" + v31 +
+                     "\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_time\n```json\n{}\n```<"
+                     "｜tool▁call▁end｜>"
+                     "<｜tool▁calls▁end｜>",
+                 {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_time<｜tool▁sep｜>[]",
+                  "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"}});
+  const std::string dsml =
+      "<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" "
+      "string=\"true\">Rome <\n>"
+      "</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+      "string=\"false\">2</｜DSML｜parameter>\n"
+      "<｜DSML｜parameter name=\"unit\" string=\"true\">c</｜DSML｜parameter>\n"
+      "</｜DSML｜invoke>\n";
+  all.push_back({ToolFormat::kDsml,
+                 {"｜DSML｜"},
+                 "\n\n<｜DSML｜function_calls>\n" + dsml + "</｜DSML｜function_calls>",
+                 "\n\n<｜DSML｜tool_calls>\n" + dsml +
+                     "<｜DSML｜invoke name=\"get_time\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+                 {"<｜DSML｜function_calls>\n<｜DSML｜invoke "
+                  "name=\"get_time\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+                  "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n"
+                  "<｜DSML｜parameter name=\"days\" string=\"true\">2</｜DSML｜parameter>\n"}});
+  const std::string minimax =
+      "<invoke name=\"get_weather\">\n<parameter name=\"city\">Rome\n\n</parameter>\n"
+      "<parameter name=\"exact\">true</parameter>\n</invoke>\n";
+  all.push_back({ToolFormat::kMinimax,
+                 {"<minimax:tool_call>", "</minimax:tool_call>"},
+                 "<minimax:tool_call>\n" + minimax + "</minimax:tool_call>",
+                 "<minimax:tool_call>\n" + minimax +
+                     "<invoke name=\"get_time\">\n</invoke>\n</minimax:tool_call>",
+                 {"<minimax:tool_call>\n</minimax:tool_call>",
+                  "<minimax:tool_call>\n<invoke name=\"get\">\n"}});
+  return all;
+}
+
+std::shared_ptr<const Grammar> grammar_of(ToolFormat format, bool is_required,
+                                          bool is_parallel = true) {
+  ToolGrammarOptions options;
+  options.format = format;
+  options.tools = tools();
+  options.is_required = is_required;
+  options.is_parallel = is_parallel;
+  std::vector<std::string> warnings;
+  auto grammar = make_tool_grammar(options, &warnings);
+  EXPECT_TRUE(grammar.is_ok());
+  EXPECT_TRUE(warnings.empty()) << warnings.front();
+  return grammar.is_ok() ? grammar.value() : nullptr;
+}
+
+TEST(ToolGrammar, AcceptsWhatFamiliesWrite) {
+  std::mt19937 random(5);
+  for (const Family& family : families()) {
+    // Markers as tokens of the vocabulary, and as text.
+    for (const auto& markers : {family.markers, std::vector<std::string>{}}) {
+      const auto tokens = make_vocabulary(test::usual_pieces(), markers);
+      const auto write = [&](const std::string& text) { return tokenised(*tokens, text, &random); };
+      for (const bool is_required : {true, false}) {
+        const auto many = grammar_of(family.format, is_required);
+        const auto single = grammar_of(family.format, is_required, false);
+        EXPECT_TRUE(accepts(many, tokens, write(family.one))) << family.one;
+        EXPECT_TRUE(accepts(many, tokens, write(family.two))) << family.two;
+        EXPECT_TRUE(accepts(single, tokens, write(family.one))) << family.one;
+        EXPECT_FALSE(accepts(single, tokens, write(family.two))) << family.two;
+        for (const std::string& text : family.wrong) {
+          EXPECT_FALSE(accepts(many, tokens, write(text))) << text;
+        }
+        const std::string talk = "Let me see: 1 < 2.\n";
+        EXPECT_EQ(accepts(many, tokens, write(talk)), !is_required) << talk;
+        EXPECT_EQ(accepts(many, tokens, write(talk + family.one)), !is_required);
+        EXPECT_EQ(accepts(many, tokens, {}), !is_required);
+        // Where calls may follow each other, so may text; a single call is the end.
+        EXPECT_EQ(accepts(many, tokens, write(family.one + " done")), !is_required);
+        EXPECT_FALSE(accepts(single, tokens, write(family.one + " done")));
+      }
+    }
+  }
+}
+
+TEST(ToolGrammar, AcceptsHarmony) {
+  const auto tokens = make_vocabulary(
+      {}, {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"});
+  const auto write = [&](const std::string& text) { return tokenised(*tokens, text, nullptr); };
+  const std::string args = R"({"city":"Rome"})";
+  const std::string thoughts =
+      "<|channel|>analysis<|message|>I <think> so.<|end|><|start|>assistant";
+  const auto needed = grammar_of(ToolFormat::kHarmony, true);
+  const auto free = grammar_of(ToolFormat::kHarmony, false);
+  for (const std::string header :
+       {"<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>",
+        "<|channel|>commentary to=functions.get_weather<|message|>",
+        "<|channel|>analysis to=functions.get_weather json<|message|>"}) {
+    for (const std::string end : {"", "<|call|>"}) {
+      EXPECT_TRUE(accepts(needed, tokens, write(thoughts + header + args + end))) << header;
+      EXPECT_TRUE(accepts(needed, tokens, write(header + args + end))) << header;
+      EXPECT_TRUE(accepts(free, tokens, write(thoughts + header + args + end))) << header;
+    }
+    EXPECT_FALSE(accepts(needed, tokens, write(header + "{}")));
+    EXPECT_FALSE(accepts(free, tokens, write(header + "{}")));
+    EXPECT_FALSE(accepts(free, tokens, write(header + args + " ")));
+  }
+  const std::string by_role =
+      "<|start|>assistant to=functions.get_time<|channel|>commentary json<|message|>{}<|call|>";
+  EXPECT_TRUE(accepts(free, tokens, write("<|channel|>analysis<|message|>x<|end|>" + by_role)));
+  EXPECT_TRUE(accepts(needed, tokens, write(by_role.substr(18))));
+  EXPECT_FALSE(accepts(needed, tokens, write("<|channel|>final<|message|>no<|end|>")));
+  EXPECT_FALSE(accepts(needed, tokens, write(thoughts)));
+  EXPECT_TRUE(accepts(free, tokens, write("<|channel|>final<|message|>yes")));
+}
+
+// The first tag is sometimes left out; text about functions is still text.
+TEST(ToolGrammar, QwenMayForgetTheFirstTag) {
+  const auto tokens = make_vocabulary({"=get"}, {"<tool_call>", "</tool_call>"});
+  const auto write = [&](const std::string& text) { return tokenised(*tokens, text, nullptr); };
+  const auto grammar = grammar_of(ToolFormat::kQwenXml, false);
+  const std::string call = "<function=get_time>\n</function>\n</tool_call>";
+  EXPECT_TRUE(accepts(grammar, tokens, write("So:\n" + call + "\nand")));
+  EXPECT_TRUE(accepts(grammar, tokens, write("Write <function=f> and <function=>.")));
+  EXPECT_FALSE(accepts(grammar, tokens, write("<function=get_time> is a function")));
+}
+
+// A marker of the vocabulary is that token: text that spells it is text.
+TEST(ToolGrammar, SpelledMarkersAreText) {
+  const auto tokens = make_vocabulary({}, {"<tool_call>", "</tool_call>"});
+  const auto bytes = make_vocabulary({});
+  const std::string spelled = "<tool_call> is a tag";
+  const auto ids = tokenised(*bytes, spelled, nullptr);
+  const auto grammar = grammar_of(ToolFormat::kHermes, false);
+  EXPECT_TRUE(accepts(grammar, tokens, ids));
+  EXPECT_FALSE(accepts(grammar, bytes, ids));
+  const auto filter = make_constraint(grammar, tokens, "");
+  EXPECT_FALSE(filter->is_active());
+  filter->accept(257);
+  EXPECT_TRUE(filter->is_active());
+  EXPECT_FALSE(filter->allows(kEndId));
+  EXPECT_FALSE(filter->allows(257));
+  EXPECT_FALSE(filter->allows('x'));
+  // A forbidden token wakes nobody: the text goes on free.
+  filter->accept('x');
+  EXPECT_FALSE(filter->is_active());
+  EXPECT_TRUE(filter->allows(kEndId));
+}
+
+TEST(ToolGrammar, SleepsUntilThoughtsEnd) {
+  const auto tokens = make_vocabulary({"k>\n\n", "k>x"}, {"<tool_call>", "</tool_call>"});
+  const auto write = [&](const std::string& text) { return tokenised(*tokens, text, nullptr); };
+  const std::string call = "<tool_call>{\"name\":\"get_time\",\"arguments\":{}}</tool_call>";
+  const auto needed = grammar_of(ToolFormat::kHermes, true);
+  EXPECT_TRUE(accepts(needed, tokens, write("I could</think>\n\n" + call), "</think>"));
+  EXPECT_FALSE(accepts(needed, tokens, write("I could</think>No."), "</think>"));
+  // A call begun in thoughts is a call.
+  EXPECT_TRUE(accepts(needed, tokens, write("I could" + call), "</think>"));
+  EXPECT_FALSE(accepts(needed, tokens, write("I could<tool_call>{}"), "</think>"));
+  // The token that brings the end of the text brings what follows, too.
+  const auto filter = make_constraint(needed, tokens, "</think>");
+  for (const char c : std::string("</thin")) filter->accept(c);
+  EXPECT_TRUE(filter->is_active());
+  EXPECT_TRUE(filter->allows(257));
+  EXPECT_FALSE(filter->allows(258));
+  EXPECT_TRUE(filter->allows('q'));
+  std::vector<float> logits(tokens->size());
+  filter->mask(logits);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    EXPECT_EQ(!std::isinf(logits[i]), filter->allows(static_cast<std::int32_t>(i))) << i;
+  }
+  filter->accept(257);
+  EXPECT_FALSE(filter->allows('x'));
+  EXPECT_TRUE(filter->allows(259));
+}
+
+// However it goes, a required call is complete and has the right arguments.
+TEST(ToolGrammar, WalksAreCalls) {
+  std::mt19937 random(6);
+  for (const Family& family : families()) {
+    std::vector<std::string> pieces = test::usual_pieces();
+    pieces.insert(pieces.end(), {"</parameter>\n", "</function>", "\n</", "arg", ">\n<"});
+    const auto tokens = make_vocabulary(pieces, family.markers);
+    const auto grammar = grammar_of(family.format, true, false);
+    int ended = 0;
+    for (int i = 0; i < 40; ++i) {
+      const auto filter = make_constraint(grammar, tokens, "");
+      // Text before a tag ends by chance alone, so its end is offered often.
+      std::string text;
+      for (int step = 0; step < 4000; ++step) {
+        std::vector<float> logits(tokens->size());
+        filter->mask(logits);
+        std::vector<std::int32_t> allowed;
+        for (std::size_t id = 0; id < logits.size(); ++id) {
+          if (!std::isinf(logits[id])) allowed.push_back(static_cast<std::int32_t>(id));
+        }
+        ASSERT_FALSE(allowed.empty());
+        const std::string_view ends = "<>/\"}]";
+        const auto pick = std::find_if(allowed.begin(), allowed.end(), [&](std::int32_t id) {
+          return id > kEndId && tokens->kind(id) == TokenBytes::Kind::kMarker;
+        });
+        std::int32_t id = allowed[random() % allowed.size()];
+        if (pick != allowed.end() && random() % 8 == 0) id = *pick;
+        if (filter->allows(kEndId)) id = kEndId;
+        if (random() % 3 == 0) {
+          const char end = ends[random() % ends.size()];
+          if (filter->allows(end)) id = end;
+        }
+        ASSERT_TRUE(filter->allows(id));
+        filter->accept(id);
+        if (id == kEndId) {
+          ++ended;
+          break;
+        }
+        text += tokens->bytes(id);
+      }
+    }
+    // Tags of several letters do not come by chance.
+    const bool has_json =
+        family.format == ToolFormat::kHermes || family.format == ToolFormat::kKimi ||
+        family.format == ToolFormat::kDeepseek || family.format == ToolFormat::kGlm;
+    if (has_json) {
+      EXPECT_GT(ended, 20) << static_cast<int>(family.format);
+    }
+  }
+}
+
+TEST(ToolGrammar, SchemasThatCannotBeUsedAllowAnyArguments) {
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kQwenXml}) {
+    ToolGrammarOptions options;
+    options.format = format;
+    options.tools = {
+        tool("f", R"({"type":"object","properties":{"a":{"enum":[]}},"required":["a"]})"),
+        tool("g", R"({"type":"object","properties":{"a":{"$ref":"#/none"}}})"),
+        tool("h", R"({"type":"object","properties":{"a":{"const":1}}})")};
+    options.is_required = true;
+    std::vector<std::string> warnings;
+    const auto grammar = make_tool_grammar(options, &warnings);
+    ASSERT_TRUE(grammar.is_ok());
+    EXPECT_EQ(warnings.size(), 2U);
+    const auto bytes = make_vocabulary({});
+    const auto allowed = [&](const std::string& name) {
+      const std::string text =
+          format == ToolFormat::kHermes
+              ? "<tool_call>{\"name\":\"" + name + "\",\"arguments\":{\"a\":\"x\"}}</tool_call>"
+              : "<tool_call>\n<function=" + name +
+                    ">\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>";
+      return accepts(grammar.value(), bytes, tokenised(*bytes, text, nullptr));
+    };
+    EXPECT_TRUE(allowed("f"));
+    EXPECT_TRUE(allowed("g"));
+    EXPECT_FALSE(allowed("h"));
+  }
+}
+
+TEST(ToolGrammar, FamiliesWithoutCallsAndNoToolsHaveNone) {
+  ToolGrammarOptions options;
+  options.format = ToolFormat::kNone;
+  options.tools = tools();
+  ASSERT_OK_AND_ASSIGN(const auto none, make_tool_grammar(options, nullptr));
+  EXPECT_EQ(none, nullptr);
+  options.format = ToolFormat::kHermes;
+  options.tools.clear();
+  ASSERT_OK_AND_ASSIGN(const auto empty, make_tool_grammar(options, nullptr));
+  EXPECT_EQ(empty, nullptr);
+}
+
+}  // namespace
+}  // namespace moepack
