@@ -4,6 +4,7 @@
 #include "shaders/common.glsl"
 #include "shaders/reduce.glsl"
 #include "shaders/elementary.glsl"
+#include "shaders/last_group.glsl"
 #include "shaders/argmax_args.h"
 
 layout(local_size_x_id = 0) in;
@@ -15,7 +16,6 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer Sha
 };
 
 shared Largest partials[128];
-shared uint arrived_before;
 
 const uint kNone = 0xffffffffu;
 const uint kAtOnce = 4;  // values that a thread loads together
@@ -65,24 +65,12 @@ Largest best_of_part(uint row) {
   return best_of_group(mine);
 }
 
-// Whether this work group is the last of the row's; what the others wrote is then seen.
-bool is_last(uint row) {
-  memoryBarrierBuffer();
-  barrier();
-  if (thread_id() == 0) arrived_before = atomicAdd(args.arrived.v[row], 1);
-  barrier();
-  if (arrived_before + 1 != args.parts) return false;
-  memoryBarrierBuffer();
-  if (thread_id() == 0) args.arrived.v[row] = 0;
-  return true;
-}
-
 void main() {
   const uint row = gl_WorkGroupID.y;
   Largest mine = best_of_part(row);
   SharedLargest found = SharedLargest(args.found);
   if (thread_id() == 0) found.v[row * args.parts + gl_WorkGroupID.x] = mine;
-  if (!is_last(row)) return;
+  if (!is_last_group(args.arrived, row, args.parts)) return;
   mine = Largest(0.0, kNone, 0);
   for (uint i = thread_id(); i < args.parts; i += gl_WorkGroupSize.x) {
     mine = better(mine, found.v[row * args.parts + i]);

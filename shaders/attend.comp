@@ -8,6 +8,7 @@
 #include "shaders/reduce.glsl"
 #include "shaders/elementary.glsl"
 #include "shaders/kv.glsl"
+#include "shaders/last_group.glsl"
 #include "shaders/attention_args.h"
 
 layout(local_size_x_id = 0) in;
@@ -46,7 +47,6 @@ shared float tops[QUERIES];                        // largest scores
 shared float sums[QUERIES];                        // of weights
 shared float factors[QUERIES];                     // of what there is, from block to block
 shared float split_factors[MOE_ATTEND_SPLITS * QUERIES];
-shared uint arrived_before;
 
 uint row;
 uint kv_head;
@@ -261,19 +261,6 @@ void write_split() {
   }
 }
 
-// Whether this work group is the last of `used`; what the others wrote is then seen.
-bool is_last(uint used) {
-  memoryBarrierBuffer();
-  barrier();
-  const uint at = row * gl_NumWorkGroups.y + gl_WorkGroupID.y;
-  if (thread_id() == 0) arrived_before = atomicAdd(args.arrived.v[at], 1);
-  barrier();
-  if (arrived_before + 1 != used) return false;
-  memoryBarrierBuffer();
-  if (thread_id() == 0) args.arrived.v[at] = 0;
-  return true;
-}
-
 // The factors of the splits, by which their values give the result; a group of lanes for each query.
 void find_factors(uint used) {
   const uint j = group;
@@ -377,5 +364,6 @@ void main() {
     add_values();
   }
   write_split();
-  if (is_last(used)) merge(used);
+  const uint at = row * gl_NumWorkGroups.y + gl_WorkGroupID.y;
+  if (is_last_group(args.arrived, at, used)) merge(used);
 }

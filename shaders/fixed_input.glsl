@@ -79,9 +79,10 @@ float group_sum(float value) {
   if (subgroupElect()) subgroup_values[gl_SubgroupID] = part;
   barrier();
   float sum = 0;
-  [[dont_unroll]] for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups;
-                       i += gl_SubgroupSize) {
-    sum += subgroup_values[i];
+  // As many turns in all lanes, which meet again in the sum over them.
+  [[dont_unroll]] for (uint first = 0; first < gl_NumSubgroups; first += gl_SubgroupSize) {
+    const uint i = first + gl_SubgroupInvocationID;
+    sum += i < gl_NumSubgroups ? subgroup_values[i] : 0.0;
   }
   return subgroupAdd(sum);
 }
@@ -92,7 +93,10 @@ float keep_row(F32 x, F32 factor, float eps) {
   float sum = 0;
   [[dont_unroll]] for (;;) {
     float squares = 0;
-    [[dont_unroll]] for (uint v = thread_index(); v < COLS / 4; v += gl_WorkGroupSize.x) {
+    // As many turns in all lanes, as in group_sum().
+    [[dont_unroll]] for (uint first = 0; first < COLS / 4; first += gl_WorkGroupSize.x) {
+      const uint v = first + thread_index();
+      if (v >= COLS / 4) continue;
       vec4 four = read_word(x, v);
       if (HAS_NORM != 0) {
         four *= before;

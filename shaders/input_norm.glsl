@@ -4,14 +4,18 @@
 
 shared float subgroup_values[128];
 
+// Loops before what a subgroup forms together have as many turns in all lanes, so that these meet
+// again.
+
 // Over the work group, at all threads; the order depends on its size and the device alone.
 float group_sum(float value) {
   const float part = subgroupAdd(value);
   if (subgroupElect()) subgroup_values[gl_SubgroupID] = part;
   barrier();
   float sum = 0;
-  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
-    sum += subgroup_values[i];
+  for (uint first = 0; first < gl_NumSubgroups; first += gl_SubgroupSize) {
+    const uint i = first + gl_SubgroupInvocationID;
+    sum += i < gl_NumSubgroups ? subgroup_values[i] : 0.0;
   }
   return subgroupAdd(sum);
 }
@@ -26,7 +30,9 @@ float group_max(float value) {
 
 float square_sum(InputRow from) {
   float sum = 0;
-  for (uint v = thread_index(); v < CHUNKS * VECTORS; v += gl_WorkGroupSize.x) {
+  for (uint first = 0; first < CHUNKS * VECTORS; first += gl_WorkGroupSize.x) {
+    const uint v = first + thread_index();
+    if (v >= CHUNKS * VECTORS) continue;
     const vec4 four = read_vector(from.x, 4 * v) * from.before;
     sum += dot(four, four);
   }
@@ -36,7 +42,9 @@ float square_sum(InputRow from) {
 // Squares that overflow: the same of x less its largest magnitude's power.
 void norm_wide(inout InputRow from) {
   float most = 0;
-  for (uint v = thread_index(); v < CHUNKS * VECTORS; v += gl_WorkGroupSize.x) {
+  for (uint first = 0; first < CHUNKS * VECTORS; first += gl_WorkGroupSize.x) {
+    const uint v = first + thread_index();
+    if (v >= CHUNKS * VECTORS) continue;
     const vec4 four = abs(read_vector(from.x, 4 * v));
     most = max(most, max(max(four.x, four.y), max(four.z, four.w)));
   }
@@ -56,7 +64,9 @@ void norm_wide(inout InputRow from) {
 float begin_normed(InputRow from) {
   float squares = 0;
   if (HAS_NORM == 0 && IS_INPUT_SHARED == 0) return squares;
-  for (uint v = thread_index(); v < CHUNKS * VECTORS; v += gl_WorkGroupSize.x) {
+  for (uint first = 0; first < CHUNKS * VECTORS; first += gl_WorkGroupSize.x) {
+    const uint v = first + thread_index();
+    if (v >= CHUNKS * VECTORS) continue;
     const vec4 four = read_vector(from.x, 4 * v);
     squares += dot(four, four);
     if (IS_INPUT_SHARED == 0) continue;

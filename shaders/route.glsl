@@ -27,8 +27,10 @@ float route_top(float x) {
   if (subgroupElect()) route_partials[gl_SubgroupID] = part;
   barrier();
   float top = -infinity();
-  for (uint i = gl_SubgroupInvocationID; i < gl_NumSubgroups; i += gl_SubgroupSize) {
-    top = max(top, route_partials[i]);
+  // As many turns in all lanes, which meet again in the largest of all.
+  for (uint first = 0; first < gl_NumSubgroups; first += gl_SubgroupSize) {
+    const uint i = first + gl_SubgroupInvocationID;
+    top = max(top, i < gl_NumSubgroups ? route_partials[i] : -infinity());
   }
   return subgroupMax(top);
 }

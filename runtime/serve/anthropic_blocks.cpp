@@ -4,88 +4,88 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/serve/request_options.h"
+
 namespace moepack {
 namespace {
 
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
 constexpr int kMostNestedBlocks = 3;  // a result of a tool > a document > its content
 
-std::string block_text_at(const OrderedJson& block, const std::string& path,
-                          RequestProblem& problem, int depth);
+std::string block_text_at(const OrderedJson& block, const std::string& path, RequestFault& fault,
+                          int depth);
 
 std::string content_text_at(const OrderedJson* content, const std::string& path,
-                            RequestProblem& problem, int depth) {
+                            RequestFault& fault, int depth) {
   if (content == nullptr) return {};
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
-    set_problem(problem, "must be a text or a list of blocks", path);
+    refuse_at(fault, "must be a text or a list of blocks", path);
     return {};
   }
   std::string text;
   for (std::size_t i = 0; i < content->size(); ++i) {
-    append_joined(text, block_text_at((*content)[i], path_of_element(path, i), problem, depth),
-                  "\n");
+    append_joined(text, block_text_at((*content)[i], element_place(path, i), fault, depth), "\n");
   }
   return text;
 }
 
-std::string document_block_text(const RequestFields& fields, RequestProblem& problem, int depth) {
-  std::string text(fields.text_or_empty("title"));
-  append_joined(text, fields.text_or_empty("context"), "\n");
+std::string document_block_text(const BodyFields& fields, RequestFault& fault, int depth) {
+  std::string text(text_or_empty(fields, "title"));
+  append_joined(text, text_or_empty(fields, "context"), "\n");
   const OrderedJson* source = fields.object("source");
   if (source == nullptr) return text;
-  const std::string path = fields.path_of("source");
-  const RequestFields parts(*source, path, problem);
-  const std::string_view type = parts.text_or_empty("type");
+  const std::string path = fields.place_of("source");
+  const BodyFields parts(*source, path + ".", fault);
+  const std::string_view type = text_or_empty(parts, "type");
   if (type == "text") {
-    append_joined(text, parts.text_or_empty("data"), "\n");
+    append_joined(text, text_or_empty(parts, "data"), "\n");
   } else if (type == "content") {
-    append_joined(
-        text, content_text_at(parts.find("content"), path + ".content", problem, depth + 1), "\n");
+    append_joined(text, content_text_at(parts.find("content"), path + ".content", fault, depth + 1),
+                  "\n");
   } else {
     append_joined(text, "[document omitted: this model reads text only]", "\n");
   }
   return text;
 }
 
-std::string search_result_text(const RequestFields& fields, RequestProblem& problem, int depth) {
-  std::string text(fields.text_or_empty("title"));
-  append_joined(text, fields.text_or_empty("source"), "\n");
+std::string search_result_text(const BodyFields& fields, RequestFault& fault, int depth) {
+  std::string text(text_or_empty(fields, "title"));
+  append_joined(text, text_or_empty(fields, "source"), "\n");
   append_joined(
-      text, content_text_at(fields.find("content"), fields.path_of("content"), problem, depth + 1),
+      text, content_text_at(fields.find("content"), fields.place_of("content"), fault, depth + 1),
       "\n");
   return text;
 }
 
-std::string block_text_at(const OrderedJson& block, const std::string& path,
-                          RequestProblem& problem, int depth) {
+std::string block_text_at(const OrderedJson& block, const std::string& path, RequestFault& fault,
+                          int depth) {
   if (depth > kMostNestedBlocks) return {};
   if (!block.is_object()) {
-    set_problem(problem, "must be a block: an object with a type", path);
+    refuse_at(fault, "must be a block: an object with a type", path);
     return {};
   }
-  const RequestFields fields(block, path, problem);
-  const std::string_view type = fields.text_or_empty("type");
+  const BodyFields fields(block, path + ".", fault);
+  const std::string_view type = text_or_empty(fields, "type");
   if (type == "text") return fields.text("text").value_or("");
   if (type == "image") return "[image omitted: this model cannot see images]";
-  if (type == "document") return document_block_text(fields, problem, depth);
-  if (type == "search_result") return search_result_text(fields, problem, depth);
+  if (type == "document") return document_block_text(fields, fault, depth);
+  if (type == "search_result") return search_result_text(fields, fault, depth);
   if (type == "tool_reference") {
-    return "[tool " + std::string(fields.text_or_empty("tool_name")) + "]";
+    return "[tool " + std::string(text_or_empty(fields, "tool_name")) + "]";
   }
-  return std::string(fields.text_or_empty("text"));
+  return std::string(text_or_empty(fields, "text"));
 }
 
 }  // namespace
 
-std::string text_of_block(const OrderedJson& block, const std::string& path,
-                          RequestProblem& problem) {
-  return block_text_at(block, path, problem, 0);
+std::string text_of_block(const OrderedJson& block, const std::string& path, RequestFault& fault) {
+  return block_text_at(block, path, fault, 0);
 }
 
 std::string text_of_content(const OrderedJson* content, const std::string& path,
-                            RequestProblem& problem) {
-  return content_text_at(content, path, problem, 0);
+                            RequestFault& fault) {
+  return content_text_at(content, path, fault, 0);
 }
 
 std::string without_billing_line(std::string text) {

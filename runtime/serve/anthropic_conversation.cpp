@@ -7,6 +7,7 @@
 #include "runtime/serve/answer_writer.h"
 #include "runtime/serve/anthropic_blocks.h"
 #include "runtime/serve/late_system.h"
+#include "runtime/serve/request_options.h"
 
 namespace moepack {
 namespace {
@@ -27,7 +28,7 @@ bool has_cache_control(const OrderedJson& block) {
 }  // namespace
 
 void MessagesConversation::refuse(std::string message, std::string path) {
-  set_problem(problem_, std::move(message), std::move(path));
+  refuse_at(fault_, std::move(message), std::move(path));
 }
 
 void MessagesConversation::hint(const OrderedJson& block) {
@@ -52,25 +53,25 @@ void MessagesConversation::append_system(std::string_view text) {
 
 void MessagesConversation::add_system(const OrderedJson& system) {
   if (!system.is_array()) {
-    append_system(without_billing_line(text_of_content(&system, "system", problem_)));
+    append_system(without_billing_line(text_of_content(&system, "system", fault_)));
     return;
   }
   for (std::size_t i = 0; i < system.size(); ++i) {
     append_system(
-        without_billing_line(text_of_block(system[i], path_of_element("system", i), problem_)));
+        without_billing_line(text_of_block(system[i], element_place("system", i), fault_)));
     hint(system[i]);
   }
 }
 
 void MessagesConversation::add_message(const OrderedJson& message, const std::string& path) {
   if (!message.is_object()) return refuse("must be an object with role and content", path);
-  const RequestFields fields(message, path, problem_);
+  const BodyFields fields(message, path + ".", fault_);
   const std::optional<std::string> role = fields.text("role");
-  if (!role) return refuse("is missing: user or assistant", fields.path_of("role"));
+  if (!role) return refuse("is missing: user or assistant", fields.place_of("role"));
   const OrderedJson* content = fields.find("content");
   const OrderedJson nothing = OrderedJson::array();
   if (content == nullptr) content = &nothing;
-  const std::string content_path = fields.path_of("content");
+  const std::string content_path = fields.place_of("content");
   if (!content->is_string() && !content->is_array()) {
     return refuse("must be a text or a list of blocks", content_path);
   }
@@ -80,7 +81,7 @@ void MessagesConversation::add_message(const OrderedJson& message, const std::st
 }
 
 void MessagesConversation::add_late_system(const OrderedJson& content, const std::string& path) {
-  const std::string text = without_billing_line(text_of_content(&content, path, problem_));
+  const std::string text = without_billing_line(text_of_content(&content, path, fault_));
   const std::vector<ChatMessage>& messages = conversation_.messages;
   if (messages.empty() || messages.back().role == ChatRole::kSystem) {
     append_system(text);
@@ -107,7 +108,7 @@ void MessagesConversation::add_user(const OrderedJson& content, const std::strin
   bool has_results = false;
   for (std::size_t i = 0; i < content.size(); ++i) {
     if (block_type(content[i]) != "tool_result") continue;
-    add_tool_result(content[i], path_of_element(path, i));
+    add_tool_result(content[i], element_place(path, i));
     has_results = true;
   }
   if (!has_results) open_turn(ChatRole::kUser);
@@ -115,10 +116,10 @@ void MessagesConversation::add_user(const OrderedJson& content, const std::strin
   for (std::size_t i = 0; i < content.size(); ++i) {
     const std::string_view type = block_type(content[i]);
     if (type == "tool_result") continue;
-    const std::string block_path = path_of_element(path, i);
+    const std::string block_path = element_place(path, i);
     if (type == "tool_use")
       return refuse("tool_use belongs into a message of the assistant", block_path);
-    const std::string text = text_of_block(content[i], block_path, problem_);
+    const std::string text = text_of_block(content[i], block_path, fault_);
     add_user_text(text, starts_turn);
     if (!text.empty()) starts_turn = false;
     hint(content[i]);
@@ -126,11 +127,11 @@ void MessagesConversation::add_user(const OrderedJson& content, const std::strin
 }
 
 void MessagesConversation::add_tool_result(const OrderedJson& block, const std::string& path) {
-  const RequestFields fields(block, path, problem_);
+  const BodyFields fields(block, path + ".", fault_);
   ChatMessage message;
   message.role = ChatRole::kTool;
   message.tool_call_id = fields.text("tool_use_id").value_or("");
-  message.content = text_of_content(fields.find("content"), fields.path_of("content"), problem_);
+  message.content = text_of_content(fields.find("content"), fields.place_of("content"), fault_);
   if (fields.flag("is_error").value_or(false)) message.content.insert(0, "Error: ");
   conversation_.messages.push_back(std::move(message));
   hint(block);
@@ -145,17 +146,17 @@ void MessagesConversation::add_assistant(const OrderedJson& content, const std::
   std::string text;  // pieces of one text: the model wrote them without a break
   for (std::size_t i = 0; i < content.size(); ++i) {
     const OrderedJson& block = content[i];
-    const std::string block_path = path_of_element(path, i);
+    const std::string block_path = element_place(path, i);
     const std::string_view type = block_type(block);
     if (type == "tool_use") {
       add_tool_use(message, block, block_path);
     } else if (type == "thinking") {
-      const RequestFields fields(block, block_path, problem_);
+      const BodyFields fields(block, block_path + ".", fault_);
       append_joined(message.reasoning, fields.text("thinking").value_or(""), "\n");
     } else if (type == "tool_result") {
       return refuse("tool_result belongs into a message of the user", block_path);
     } else {
-      text += text_of_block(block, block_path, problem_);
+      text += text_of_block(block, block_path, fault_);
     }
     hint(block);
   }
@@ -164,11 +165,11 @@ void MessagesConversation::add_assistant(const OrderedJson& content, const std::
 
 void MessagesConversation::add_tool_use(ChatMessage& message, const OrderedJson& block,
                                         const std::string& path) {
-  const RequestFields fields(block, path, problem_);
+  const BodyFields fields(block, path + ".", fault_);
   ToolCall call;
   call.id = fields.text("id").value_or("");
   call.name = fields.text("name").value_or("");
-  if (call.name.empty()) return refuse("is missing: the name of the tool", fields.path_of("name"));
+  if (call.name.empty()) return refuse("is missing: the name of the tool", fields.place_of("name"));
   const OrderedJson* input = fields.find("input");
   if (input == nullptr) {
     call.arguments = "{}";

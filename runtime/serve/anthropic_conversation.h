@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "runtime/chat/conversation.h"
-#include "runtime/serve/request_fields.h"
+#include "runtime/serve/body_fields.h"
 
 namespace moepack {
 
 // Fed in the order of the prompt: system, then messages. The conversation, the hints and the
-// problem outlive it.
+// fault outlive it.
 class MessagesConversation {
  public:
   MessagesConversation(Conversation& conversation, std::vector<std::size_t>& cache_hints,
-                       RequestProblem& problem)
-      : conversation_(conversation), cache_hints_(cache_hints), problem_(problem) {}
+                       RequestFault& fault)
+      : conversation_(conversation), cache_hints_(cache_hints), fault_(fault) {}
 
   // `system`: a text or blocks of text.
   void add_system(const OrderedJson& system);
@@ -37,7 +37,7 @@ class MessagesConversation {
 
   Conversation& conversation_;
   std::vector<std::size_t>& cache_hints_;
-  RequestProblem& problem_;
+  RequestFault& fault_;
 };
 
 }  // namespace moepack

@@ -40,8 +40,7 @@ std::string anthropic_error_message(const ApiError& error) {
     return "prompt is too long: " + std::to_string(error.prompt_tokens) + " tokens > " +
            std::to_string(error.context) + " maximum";
   }
-  if (error.parameter.empty()) return error.message;
-  return error.parameter + ": " + error.message;
+  return error.message;
 }
 
 }  // namespace

@@ -13,38 +13,38 @@ namespace {
 
 // A tool as the model is to see it; nullopt: one that runs at Anthropic.
 std::optional<ToolSpec> read_messages_tool(const OrderedJson& json, const std::string& path,
-                                           RequestProblem& problem) {
+                                           RequestFault& fault) {
   if (!json.is_object()) {
-    set_problem(problem, "must be an object", path);
+    refuse_at(fault, "must be an object", path);
     return std::nullopt;
   }
-  const RequestFields fields(json, path, problem);
+  const BodyFields fields(json, path + ".", fault);
   const OrderedJson* schema = fields.object("input_schema");
-  const std::string_view type = fields.text_or_empty("type");
+  const std::string_view type = text_or_empty(fields, "type");
   if (schema == nullptr && !type.empty() && type != "custom") return std::nullopt;
   const std::string name = fields.text("name").value_or("");
   if (name.empty()) {
-    fields.refuse("name", "is missing: the name of the tool");
+    refuse_field(fields, "name", "is missing: the name of the tool");
     return std::nullopt;
   }
-  return function_tool(name, std::string(fields.text_or_empty("description")),
+  return function_tool(name, std::string(text_or_empty(fields, "description")),
                        schema == nullptr ? OrderedJson(nullptr) : *schema);
 }
 
-void read_messages_tools(const RequestFields& fields, ChatRequest& chat, RequestProblem& problem) {
+void read_messages_tools(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   const OrderedJson* tools = fields.array("tools");
   if (tools == nullptr) return;
   for (std::size_t i = 0; i < tools->size(); ++i) {
     std::optional<ToolSpec> tool =
-        read_messages_tool((*tools)[i], path_of_element("tools", i), problem);
+        read_messages_tool((*tools)[i], element_place("tools", i), fault);
     if (tool) add_tool(chat.conversation.tools, std::move(*tool));
   }
 }
 
-void read_messages_choice(const RequestFields& fields, ChatRequest& chat, RequestProblem& problem) {
+void read_messages_choice(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   const OrderedJson* choice = fields.object("tool_choice");
   if (choice == nullptr) return;
-  const RequestFields parts(*choice, "tool_choice", problem);
+  const BodyFields parts(*choice, "tool_choice.", fault);
   const std::string type = parts.text("type").value_or("");
   ToolChoice& result = chat.tool_choice;
   result.is_parallel = !parts.flag("disable_parallel_tool_use").value_or(false);
@@ -52,29 +52,28 @@ void read_messages_choice(const RequestFields& fields, ChatRequest& chat, Reques
     result.kind = ToolChoice::Kind::kNone;
   } else if (type == "any") {
     result.kind = ToolChoice::Kind::kRequired;
-    if (chat.conversation.tools.empty()) parts.refuse("type", "any needs tools");
+    if (chat.conversation.tools.empty()) refuse_field(parts, "type", "any needs tools");
   } else if (type == "tool") {
     result.kind = ToolChoice::Kind::kRequired;
     result.allowed = {parts.text("name").value_or("")};
     if (!offers_tool(chat.conversation.tools, result.allowed[0])) {
-      parts.refuse("name", "is not the name of a tool in tools");
+      refuse_field(parts, "name", "is not the name of a tool in tools");
     }
   } else if (type != "auto") {
-    parts.refuse("type", "must be auto, any, tool or none");
+    refuse_field(parts, "type", "must be auto, any, tool or none");
   }
 }
 
-void read_messages_thinking(const RequestFields& fields, ChatRequest& chat,
-                            RequestProblem& problem) {
+void read_messages_thinking(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   chat.thinks = false;
   const OrderedJson* thinking = fields.object("thinking");
   if (thinking == nullptr) return;
-  const RequestFields parts(*thinking, "thinking", problem);
+  const BodyFields parts(*thinking, "thinking.", fault);
   const std::string type = parts.text("type").value_or("");
   if (type == "disabled") return;
   if (type == "enabled") {
     chat.thinks = true;
-    chat.thinking_budget = parts.count("budget_tokens");
+    chat.thinking_budget = read_count(parts, "budget_tokens");
   } else if (type == "adaptive") {
     chat.thinks = true;
   } else {
@@ -82,41 +81,43 @@ void read_messages_thinking(const RequestFields& fields, ChatRequest& chat,
   }
 }
 
-void read_messages_output(const RequestFields& fields, ChatRequest& chat, RequestProblem& problem) {
+void read_messages_output(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   if (const OrderedJson* config = fields.object("output_config")) {
-    const RequestFields parts(*config, "output_config", problem);
+    const BodyFields parts(*config, "output_config.", fault);
     if (const auto effort = parts.text("effort")) set_reasoning_effort(chat, *effort);
     if (const OrderedJson* format = parts.object("format")) {
-      chat.format = read_response_format(*format, parts.path_of("format"), problem);
+      chat.format = read_text_format(*format, parts.place_of("format"), fault);
     }
   }
   // The name it had while it was in beta.
   if (const OrderedJson* format = fields.object("output_format")) {
-    chat.format = read_response_format(*format, "output_format", problem);
+    chat.format = read_text_format(*format, "output_format", fault);
   }
 }
 
-void read_messages_options(const RequestFields& fields, MessagesPurpose purpose,
-                           ChatRequest& chat) {
-  chat.options.max_tokens = fields.count("max_tokens");
-  if (purpose == MessagesPurpose::kAnswer && !chat.options.max_tokens) {
-    fields.refuse("max_tokens", "is missing: how many tokens the answer may have");
+void read_messages_options(const BodyFields& fields, MessagesPurpose purpose,
+                           const AnswerOptions& defaults, ChatRequest& chat) {
+  if (purpose == MessagesPurpose::kCount) return;
+  chat.options = read_answer_options(fields, defaults);
+  chat.options.choices = 1;
+  // Here 0 is a limit like others: it warms the cache.
+  chat.options.max_tokens = read_count(fields, "max_tokens");
+  if (fields.find("max_tokens") == nullptr) {
+    refuse_field(fields, "max_tokens", "is missing: how many tokens the answer may have");
   }
-  read_sampling(fields, chat.options.sampling);
   if (fields.find("stop_sequences") != nullptr) {
     chat.options.stop = read_stop_texts(fields, "stop_sequences");
   }
 }
 
 // What the last message means for the answer.
-void settle_last_message(Conversation& conversation, MessagesPurpose purpose,
-                         RequestProblem& problem) {
+void settle_last_message(Conversation& conversation, MessagesPurpose purpose, RequestFault& fault) {
   std::vector<ChatMessage>& messages = conversation.messages;
   if (messages.empty() || messages.back().role != ChatRole::kAssistant) return;
   const ChatMessage& last = messages.back();
   if (!last.calls.empty()) {
     if (purpose == MessagesPurpose::kCount) return;
-    set_problem(problem, "the last message calls a tool: its tool_result is missing", "messages");
+    refuse_at(fault, "the last message calls a tool: its tool_result is missing", "messages");
   } else if (last.content.empty()) {
     messages.pop_back();  // nothing to go on from
   } else {
@@ -124,21 +125,20 @@ void settle_last_message(Conversation& conversation, MessagesPurpose purpose,
   }
 }
 
-void read_messages_conversation(const RequestFields& fields, MessagesPurpose purpose,
-                                const OrderedJson& body, ChatRequest& chat,
-                                RequestProblem& problem) {
-  MessagesConversation conversion(chat.conversation, chat.cache_hints, problem);
+void read_messages_conversation(const BodyFields& fields, MessagesPurpose purpose,
+                                const OrderedJson& body, ChatRequest& chat, RequestFault& fault) {
+  MessagesConversation conversion(chat.conversation, chat.cache_hints, fault);
   if (const OrderedJson* system = fields.find("system")) conversion.add_system(*system);
   const OrderedJson* messages = fields.array("messages");
   if (messages == nullptr || messages->empty()) {
-    return set_problem(problem, "at least one message is required", "messages");
+    return refuse_at(fault, "at least one message is required", "messages");
   }
   for (std::size_t i = 0; i < messages->size(); ++i) {
-    conversion.add_message((*messages)[i], path_of_element("messages", i));
+    conversion.add_message((*messages)[i], element_place("messages", i));
   }
-  settle_last_message(chat.conversation, purpose, problem);
+  settle_last_message(chat.conversation, purpose, fault);
   const std::size_t count = chat.conversation.messages.size();
-  if (count == 0) return set_problem(problem, "have no content", "messages");
+  if (count == 0) return refuse_at(fault, "have no content", "messages");
   // Asks for hints wherever they are best: behind the last message.
   if (body.contains("cache_control") && !body["cache_control"].is_null()) {
     chat.cache_hints.push_back(count - 1);
@@ -168,23 +168,22 @@ void hint_after_tools(const OrderedJson& body, ChatRequest& chat) {
 
 std::variant<MessagesRequest, ApiError> read_messages_request(const OrderedJson& body,
                                                               MessagesPurpose purpose,
-                                                              const SamplerOptions& defaults) {
-  RequestProblem problem;
+                                                              const AnswerOptions& defaults) {
+  RequestFault fault;
   MessagesRequest request;
-  const RequestFields fields(body, "", problem);
+  const BodyFields fields(body, "", fault);
   request.model = fields.text("model").value_or("");
   request.streams = fields.flag("stream").value_or(false);
   ChatRequest& chat = request.chat;
-  chat.options.sampling = defaults;
-  read_messages_conversation(fields, purpose, body, chat, problem);
-  read_messages_tools(fields, chat, problem);
+  read_messages_conversation(fields, purpose, body, chat, fault);
+  read_messages_tools(fields, chat, fault);
   hint_after_tools(body, chat);
-  read_messages_choice(fields, chat, problem);
-  read_messages_thinking(fields, chat, problem);
-  read_messages_output(fields, chat, problem);
-  read_messages_options(fields, purpose, chat);
+  read_messages_choice(fields, chat, fault);
+  read_messages_thinking(fields, chat, fault);
+  read_messages_output(fields, chat, fault);
+  read_messages_options(fields, purpose, defaults, chat);
   read_template_arguments(fields, chat);
-  if (problem) return std::move(*problem);
+  if (fault.is_set()) return *fault.error();
   return request;
 }
 

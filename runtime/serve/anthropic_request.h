@@ -20,7 +20,7 @@ enum class MessagesPurpose : std::uint8_t {
   kCount,  // tokens are counted only: no max_tokens, and any last message will do
 };
 
-// `body` is an object of limited depth; `defaults` hold where it says nothing of sampling. Pure,
+// `body` is an object of limited depth; `defaults` hold where it says nothing. Pure,
 // and never throws on data. What it does beside plain conversion:
 // - a billing line ("x-anthropic-billing-header: …"), which changes with each request, is dropped;
 // - a system message within the conversation becomes text of the user in <system-reminder>, in its
@@ -34,6 +34,6 @@ enum class MessagesPurpose : std::uint8_t {
 // - without "thinking" the model does not think: clients read content[0].text.
 std::variant<MessagesRequest, ApiError> read_messages_request(const OrderedJson& body,
                                                               MessagesPurpose purpose,
-                                                              const SamplerOptions& defaults = {});
+                                                              const AnswerOptions& defaults = {});
 
 }  // namespace moepack

@@ -12,8 +12,7 @@ namespace moepack {
 namespace {
 
 std::variant<AnswerJob, ApiError> answer_messages(const RouteCall& call) {
-  auto parsed =
-      read_messages_request(call.json, MessagesPurpose::kAnswer, call.service.sampling_defaults());
+  auto parsed = read_messages_request(call.json, MessagesPurpose::kAnswer, call.defaults);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   auto& request = std::get<MessagesRequest>(parsed);
   MessageIdentity identity;

@@ -8,22 +8,27 @@
 
 namespace moepack {
 
-void read_sampling(const RequestFields& fields, SamplerOptions& options) {
-  if (const auto value = fields.number("temperature", 0, 2)) {
-    options.temperature = static_cast<float>(*value);
-  }
-  if (const auto value = fields.number("top_p", 0, 1)) options.top_p = static_cast<float>(*value);
-  if (const auto value = fields.number("min_p", 0, 1)) options.min_p = static_cast<float>(*value);
-  if (const auto value = fields.integer("top_k")) {
-    constexpr std::int64_t kHighest = std::numeric_limits<std::int32_t>::max();
-    options.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(*value, 0, kHighest));
-  }
-  if (const auto value = fields.integer("seed")) {
-    options.seed = static_cast<std::uint64_t>(*value);
-  }
+void refuse_field(const BodyFields& fields, std::string_view name, const std::string& what) {
+  fields.fail(name, fields.place_of(name) + " " + what);
 }
 
-std::vector<std::string> read_stop_texts(const RequestFields& fields, std::string_view key) {
+void refuse_at(RequestFault& fault, const std::string& what, const std::string& place) {
+  fault.set(invalid_request(place + " " + what, place));
+}
+
+std::string_view text_or_empty(const BodyFields& fields, std::string_view name) {
+  const OrderedJson* found = fields.find(name);
+  if (found == nullptr || !found->is_string()) return {};
+  return found->get_ref<const std::string&>();
+}
+
+std::optional<std::uint64_t> read_count(const BodyFields& fields, std::string_view name) {
+  const auto value = fields.whole(name, 0, std::numeric_limits<std::int64_t>::max());
+  if (!value.has_value()) return std::nullopt;
+  return static_cast<std::uint64_t>(*value);
+}
+
+std::vector<std::string> read_stop_texts(const BodyFields& fields, std::string_view key) {
   const OrderedJson* found = fields.find(key);
   std::vector<std::string> texts;
   if (found == nullptr) return texts;
@@ -32,12 +37,12 @@ std::vector<std::string> read_stop_texts(const RequestFields& fields, std::strin
     return texts;
   }
   if (!found->is_array()) {
-    fields.refuse(key, "must be a list of texts");
+    refuse_field(fields, key, "must be a list of texts");
     return texts;
   }
   for (const OrderedJson& text : *found) {
     if (!text.is_string()) {
-      fields.refuse(key, "must be a list of texts");
+      refuse_field(fields, key, "must be a list of texts");
       return {};
     }
     if (!text.get_ref<const std::string&>().empty()) texts.push_back(text.get<std::string>());
@@ -45,20 +50,20 @@ std::vector<std::string> read_stop_texts(const RequestFields& fields, std::strin
   return texts;
 }
 
-ResponseFormat read_response_format(const OrderedJson& format, const std::string& path,
-                                    RequestProblem& problem) {
+ResponseFormat read_text_format(const OrderedJson& format, const std::string& path,
+                                RequestFault& fault) {
   ResponseFormat result;
-  const RequestFields fields(format, path, problem);
+  const BodyFields fields(format, path + ".", fault);
   const std::string type = fields.text("type").value_or("text");
   if (type == "text") return result;
   const OrderedJson* schema = fields.find("schema");
   if (schema != nullptr && !schema->is_object() && !schema->is_boolean()) {
-    fields.refuse("schema", "must be a JSON schema: an object");
+    refuse_field(fields, "schema", "must be a JSON schema: an object");
     return result;
   }
   if (type == "json_schema" || (type == "json_object" && schema != nullptr)) {
     if (schema == nullptr) {
-      fields.refuse("schema", "is missing");
+      refuse_field(fields, "schema", "is missing");
       return result;
     }
     result.kind = ResponseFormat::Kind::kJsonSchema;
@@ -66,7 +71,7 @@ ResponseFormat read_response_format(const OrderedJson& format, const std::string
   } else if (type == "json_object") {
     result.kind = ResponseFormat::Kind::kJsonObject;
   } else {
-    fields.refuse("type", "must be text, json_object or json_schema");
+    refuse_field(fields, "type", "must be text, json_object or json_schema");
   }
   return result;
 }
@@ -82,7 +87,7 @@ void set_reasoning_effort(ChatRequest& chat, const std::string& effort) {
   chat.conversation.template_arguments["reasoning_effort"] = step;
 }
 
-void read_template_arguments(const RequestFields& fields, ChatRequest& chat) {
+void read_template_arguments(const BodyFields& fields, ChatRequest& chat) {
   const OrderedJson* arguments = fields.object("chat_template_kwargs");
   if (arguments == nullptr) return;
   for (const auto& [name, value] : arguments->items()) {

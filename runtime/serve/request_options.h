@@ -6,21 +6,28 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/serve/request_fields.h"
+#include "runtime/serve/answer_options_json.h"
+#include "runtime/serve/body_fields.h"
 #include "runtime/service/answer_request.h"
 
 namespace moepack {
 
-// temperature, top_p, top_k, min_p, seed: what is absent keeps its value.
-void read_sampling(const RequestFields& fields, SamplerOptions& options);
+// Faults whose messages say the place, as in "tools[0].name is missing".
+void refuse_field(const BodyFields& fields, std::string_view name, const std::string& what);
+void refuse_at(RequestFault& fault, const std::string& what, const std::string& place);
+
+// The member as text, or empty where it is no text; never a fault.
+std::string_view text_or_empty(const BodyFields& fields, std::string_view name);
+// A whole number that is not negative.
+std::optional<std::uint64_t> read_count(const BodyFields& fields, std::string_view name);
 
 // A list of texts, or one text; empty ones are skipped.
-std::vector<std::string> read_stop_texts(const RequestFields& fields, std::string_view key);
+std::vector<std::string> read_stop_texts(const BodyFields& fields, std::string_view key);
 
 // {"type":"text"|"json_object"|"json_schema","schema":…}; `schema` may also be missing with
 // json_object. A schema's keywords are not looked at here.
-ResponseFormat read_response_format(const OrderedJson& format, const std::string& path,
-                                    RequestProblem& problem);
+ResponseFormat read_text_format(const OrderedJson& format, const std::string& path,
+                                RequestFault& fault);
 
 // "none" switches thoughts off; other words are what templates read as "reasoning_effort", in the
 // steps they know: low, medium, high.
@@ -28,7 +35,7 @@ void set_reasoning_effort(ChatRequest& chat, const std::string& effort);
 
 // "chat_template_kwargs": an object; its members go to the template and win over what was set
 // before.
-void read_template_arguments(const RequestFields& fields, ChatRequest& chat);
+void read_template_arguments(const BodyFields& fields, ChatRequest& chat);
 
 // With the wire form of Chat Completions, which templates know. Parameters that are null: none.
 ToolSpec function_tool(std::string name, std::string description, OrderedJson parameters);

@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/status.h"
 #include "runtime/serve/answer_writer.h"
 #include "runtime/serve/late_system.h"
+#include "runtime/serve/request_options.h"
 
 namespace moepack {
 namespace {
@@ -19,36 +21,36 @@ void join_text(std::string& text, std::string_view more, std::string_view separa
 enum class Pictures { kRefused, kNamed };
 
 std::string response_part_text(const OrderedJson& part, const std::string& path, Pictures pictures,
-                               RequestProblem& problem) {
+                               RequestFault& fault) {
   if (!part.is_object()) {
-    set_problem(problem, "must be an object with a type", path);
+    refuse_at(fault, "must be an object with a type", path);
     return {};
   }
-  const RequestFields fields(part, path, problem);
-  const std::string_view type = fields.text_or_empty("type");
+  const BodyFields fields(part, path + ".", fault);
+  const std::string_view type = text_or_empty(fields, "type");
   if (type == "refusal") return fields.text("refusal").value_or("");
   const bool is_text = type.empty() || type.ends_with("text");
   if (is_text) return fields.text("text").value_or("");
   if (pictures == Pictures::kNamed) {
-    return "[" + std::string(type) + " omitted: this model reads text only]";
+    return "[" + printable(type, 40) + " omitted: this model reads text only]";
   }
-  fields.refuse("type", "is " + std::string(type.substr(0, 40)) + ": this model reads text only");
+  refuse_field(fields, "type", "is " + printable(type, 40) + ": this model reads text only");
   return {};
 }
 
 // A text, or a list of parts.
 std::string response_content_text(const OrderedJson* content, const std::string& path,
                                   Pictures pictures, std::string_view separator,
-                                  RequestProblem& problem) {
+                                  RequestFault& fault) {
   if (content == nullptr) return {};
   if (content->is_string()) return content->get<std::string>();
   if (!content->is_array()) {
-    set_problem(problem, "must be a text or a list of parts", path);
+    refuse_at(fault, "must be a text or a list of parts", path);
     return {};
   }
   std::string text;
   for (std::size_t i = 0; i < content->size(); ++i) {
-    join_text(text, response_part_text((*content)[i], path_of_element(path, i), pictures, problem),
+    join_text(text, response_part_text((*content)[i], element_place(path, i), pictures, fault),
               separator);
   }
   return text;
@@ -83,8 +85,8 @@ ChatMessage& ResponsesInput::assistant() {
 }
 
 void ResponsesInput::add_item(const OrderedJson& item, const std::string& path) {
-  if (!item.is_object()) return set_problem(problem_, "must be an object", path);
-  const RequestFields fields(item, path, problem_);
+  if (!item.is_object()) return refuse_at(fault_, "must be an object", path);
+  const BodyFields fields(item, path + ".", fault_);
   const std::string type = fields.text("type").value_or("message");
   if (type == "message") {
     add_message(fields);
@@ -95,33 +97,35 @@ void ResponsesInput::add_item(const OrderedJson& item, const std::string& path) 
   } else if (type == "reasoning") {
     add_reasoning(fields);
   } else if (type == "item_reference") {
-    fields.refuse("type", "is item_reference: nothing is kept between requests, send the item");
+    refuse_field(fields, "type",
+                 "is item_reference: nothing is kept between requests, send the item");
   }
 }
 
-void ResponsesInput::add_message(const RequestFields& fields) {
+void ResponsesInput::add_message(const BodyFields& fields) {
   const std::string role = fields.text("role").value_or("");
   if (role.empty()) {
-    return fields.refuse("role", "is missing: user, assistant, system or developer");
+    return refuse_field(fields, "role", "is missing: user, assistant, system or developer");
   }
   const OrderedJson* content = fields.find("content");
-  const std::string path = fields.path_of("content");
+  const std::string path = fields.place_of("content");
   if (role == "assistant") {
-    assistant().content += response_content_text(content, path, Pictures::kNamed, "", problem_);
+    assistant().content += response_content_text(content, path, Pictures::kNamed, "", fault_);
     return;
   }
-  const std::string text = response_content_text(content, path, Pictures::kRefused, "\n", problem_);
+  const std::string text = response_content_text(content, path, Pictures::kRefused, "\n", fault_);
   if (role != "system" && role != "developer") return add_user(text);
   const std::vector<ChatMessage>& messages = conversation_.messages;
   if (messages.empty() || messages.back().role == ChatRole::kSystem) return add_instructions(text);
   add_late_system_text(conversation_, text);
 }
 
-void ResponsesInput::add_call(const RequestFields& fields, bool is_custom) {
+void ResponsesInput::add_call(const BodyFields& fields, bool is_custom) {
   ToolCall call;
   call.id = fields.text("call_id").value_or("");
   call.name = fields.text("name").value_or("");
-  if (call.name.empty()) return fields.refuse("name", "is missing: the name of the function");
+  if (call.name.empty())
+    return refuse_field(fields, "name", "is missing: the name of the function");
   if (is_custom) {
     OrderedJson arguments = OrderedJson::object();
     arguments["input"] = fields.text("input").value_or("");
@@ -132,7 +136,7 @@ void ResponsesInput::add_call(const RequestFields& fields, bool is_custom) {
   assistant().calls.push_back(std::move(call));
 }
 
-void ResponsesInput::add_call_output(const RequestFields& fields) {
+void ResponsesInput::add_call_output(const BodyFields& fields) {
   ChatMessage message;
   message.role = ChatRole::kTool;
   message.tool_call_id = fields.text("call_id").value_or("");
@@ -141,17 +145,17 @@ void ResponsesInput::add_call_output(const RequestFields& fields) {
     message.content = dump_json(*output);
   } else {
     message.content =
-        response_content_text(output, fields.path_of("output"), Pictures::kNamed, "\n", problem_);
+        response_content_text(output, fields.place_of("output"), Pictures::kNamed, "\n", fault_);
   }
   conversation_.messages.push_back(std::move(message));
 }
 
-void ResponsesInput::add_reasoning(const RequestFields& fields) {
-  std::string text = response_content_text(fields.find("content"), fields.path_of("content"),
-                                           Pictures::kNamed, "", problem_);
+void ResponsesInput::add_reasoning(const BodyFields& fields) {
+  std::string text = response_content_text(fields.find("content"), fields.place_of("content"),
+                                           Pictures::kNamed, "", fault_);
   if (text.empty()) {
-    text = response_content_text(fields.find("summary"), fields.path_of("summary"),
-                                 Pictures::kNamed, "\n", problem_);
+    text = response_content_text(fields.find("summary"), fields.place_of("summary"),
+                                 Pictures::kNamed, "\n", fault_);
   }
   if (text.empty()) return;
   join_text(assistant().reasoning, text, "\n");

@@ -19,12 +19,13 @@ struct ResponsesRequest {
 
 enum class ResponsesPurpose : std::uint8_t { kAnswer, kCount };
 
-// `body` is an object of limited depth; `defaults` hold where it says nothing of sampling. Pure,
+// `body` is an object of limited depth; `defaults` hold where it says nothing. Pure,
 // and never throws on data. Nothing is kept between requests: what refers to an earlier answer is
 // refused. Tools that are no functions are skipped. Neighbouring items of the assistant (thoughts,
 // texts, calls) become one message. System and developer messages at the start join the
 // instructions, later ones become reminders (late_system.h).
-std::variant<ResponsesRequest, ApiError> read_responses_request(
-    const OrderedJson& body, ResponsesPurpose purpose, const SamplerOptions& defaults = {});
+std::variant<ResponsesRequest, ApiError> read_responses_request(const OrderedJson& body,
+                                                                ResponsesPurpose purpose,
+                                                                const AnswerOptions& defaults = {});
 
 }  // namespace moepack

@@ -11,8 +11,7 @@ namespace moepack {
 namespace {
 
 std::variant<AnswerJob, ApiError> answer_responses(const RouteCall& call) {
-  auto parsed = read_responses_request(call.json, ResponsesPurpose::kAnswer,
-                                       call.service.sampling_defaults());
+  auto parsed = read_responses_request(call.json, ResponsesPurpose::kAnswer, call.defaults);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   auto& request = std::get<ResponsesRequest>(parsed);
   ResponseIdentity identity;

@@ -14,8 +14,10 @@
 
 #include "formats/base/json.h"
 #include "runtime/serve/answer_session.h"
+#include "runtime/serve/anthropic_routes.h"
 #include "runtime/serve/loading_service.h"
 #include "runtime/serve/page.h"
+#include "runtime/serve/responses_routes.h"
 #include "runtime/serve/router.h"
 #include "runtime/serve/server_state.h"
 #include "runtime/serve/worker_pool.h"
@@ -50,6 +52,8 @@ ApiErrorKind http_error_kind(int status) {
 RouteTable all_routes(ServerState& state) {
   RouteTable table;
   add_openai_routes(table);
+  add_anthropic_routes(table);
+  add_responses_routes(table);
   add_text_routes(table);
   add_model_routes(table, state);
   add_status_routes(table, state);
@@ -131,7 +135,8 @@ std::string Server::Impl::new_id() {
 
 HttpHeaders Server::Impl::common_headers(const HttpRequest& request, const std::string& id) const {
   HttpHeaders headers = cors_headers(state.options.access, request.headers);
-  headers.push_back({"x-request-id", id});
+  headers.push_back({"x-request-id", id});  // as OpenAI's clients read it
+  headers.push_back({"request-id", id});    // and Anthropic's
   headers.push_back({"X-Content-Type-Options", "nosniff"});
   return headers;
 }

@@ -22,15 +22,20 @@ namespace moepack {
 namespace {
 
 constexpr std::uint32_t kDownRows = 8;  // of a work group
+constexpr std::uint32_t kFixedDownRows = 16;
+constexpr std::uint32_t kFixedDownThreads = 1024;
 // Threads of a work group, which norms the inputs for all of its rows.
 constexpr std::uint32_t kProductThreads = 512;
-// Lanes of a row in products with inputs in fixed point: of projections that share a dispatch, of
-// the experts, of all others.
+// Lanes of a row in products with inputs in fixed point: of affine projections that share a
+// dispatch, of the experts, of all others. Blocks of ggml's are no whole words: more lanes side by
+// side load them faster.
 constexpr std::uint32_t kManyRowLanes = 8;
 constexpr std::uint32_t kExpertLanes = 16;
 constexpr std::uint32_t kFewRowLanes = 32;
 // Threads of a product's work groups together that a large device holds at once.
 constexpr std::uint32_t kMostGroupsThreads = 264 * 512;
+constexpr std::uint32_t kPlainRouterThreads = 256;
+constexpr std::uint32_t kPlainRouterSteps = 4;
 constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
 
 // A product with the residual stream or with what the mixer gave.
@@ -82,15 +87,18 @@ struct Product {
   std::uint64_t y = 0;
 };
 
+// Whether matvec_fixed's arguments can name the matrix: they count in units.
 bool is_on_unit(const DeviceMatrix& w) {
-  return w.pieces.size() == 1 &&
-         std::all_of(w.pieces.front().address.values.begin(), w.pieces.front().address.values.end(),
-                     [](std::uint64_t a) { return a % MOE_FIXED_UNIT == 0; });
+  return std::all_of(w.pieces.begin(), w.pieces.end(), [](const DeviceRows& piece) {
+    return std::all_of(piece.address.values.begin(), piece.address.values.end(),
+                       [](std::uint64_t a) { return a % MOE_FIXED_UNIT == 0; });
+  });
 }
 
 // Whether products with the same inputs are one dispatch of matvec_fixed.
 bool are_together(const DeviceMatrix& a, const DeviceMatrix& b) {
-  return a.format == b.format && a.cols == b.cols && is_on_unit(a) && is_on_unit(b);
+  return a.format == b.format && a.cols == b.cols && a.pieces.size() == 1 && b.pieces.size() == 1 &&
+         is_on_unit(b);
 }
 
 // One dispatch for products that are_together(), or for a piece of one.
@@ -101,7 +109,8 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
   const WeightRows weights = weight_rows(w);
   std::uint64_t all_rows = piece.count;
   for (const Product& other : products.subspan(1)) all_rows += other.w->rows;
-  WeightKernelShape cut = fixed_shape(weights, p.device, is_several ? kManyRowLanes : kFewRowLanes);
+  WeightKernelShape cut = fixed_shape(
+      weights, p.device, is_several && is_affine(w.format) ? kManyRowLanes : kFewRowLanes);
   cut.threads = kProductThreads;
   const std::uint32_t at_once =
       cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
@@ -159,7 +168,7 @@ void record_products(const PathParts& p, CommandList& list, std::span<const Prod
   while (!products.empty()) {
     const DeviceMatrix& w = *products.front().w;
     std::size_t count = 1;
-    if (!has_fixed_products(weight_rows(w), 1, p.device)) {
+    if (!has_fixed_products(weight_rows(w), 1, p.device) || !is_on_unit(w)) {
       record_matvec(p, list, w, in, products.front().y, rows);
     } else {
       while (count < std::min<std::size_t>(products.size(), MOE_FIXED_MATRICES) &&
@@ -243,22 +252,33 @@ class FewRowsPath final : public Path {
 
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const LayerExperts& experts = p_.experts.layer(layer);
-    const bool is_one = experts.kinds.size() == 1;
+    // Kinds that are added one after another; else each slot by itself, then all of them.
+    const bool adds = experts.kinds.size() == 1 ||
+                      std::all_of(experts.kinds.begin(), experts.kinds.end(),
+                                  [&](const ExpertLayout& k) { return has_fixed_down(k, layer); });
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      down(list, shape, layer, kind, is_one);
+      down(list, shape, layer, kind, adds);
+      if (adds) list.barrier();
     }
+    if (adds) return;
     list.barrier();
-    if (is_one) return;
     record_combine(p_, list, shape, layer);
     list.barrier();
   }
 
  private:
+  // Plain rows are many chunks: more of them in flight, and work groups on more cores.
+  WeightKernelShape router_shape(const DeviceMatrix& w) const {
+    const bool is_plain = qformat_info(w.format.id).kind == QKind::kPlain;
+    WeightKernelShape cut =
+        shape_with(weight_rows(w), p_.device, is_plain ? kPlainRouterThreads : kRouterThreads);
+    if (is_plain) cut.steps = kPlainRouterSteps;
+    return cut;
+  }
   std::uint32_t router_groups(const DeviceMatrix& w) const {
     std::uint32_t groups = 0;
     for (const DeviceRows& piece : w.pieces) {
-      groups += groups_for_rows(shape_with(weight_rows(w), p_.device, kRouterThreads), piece.count,
-                                p_.device);
+      groups += groups_for_rows(router_shape(w), piece.count, p_.device);
     }
     return groups;
   }
@@ -269,7 +289,7 @@ class FewRowsPath final : public Path {
     const DeviceLayer& weights = p_.weights.layers[layer];
     const bool renormalise = std::get<SoftmaxRouterSpec>(weights.moe.routing).renormalise;
     const WeightRows rows = weight_rows(w);
-    const WeightKernelShape cut = shape_with(rows, p_.device, kRouterThreads);
+    const WeightKernelShape cut = router_shape(w);
     std::vector<std::uint32_t> constants =
         matvec_constants(rows, cut, p_.device, {.has_norm = true});
     constants.insert(constants.end(), {c_.num_experts, c_.experts_per_token});
@@ -360,6 +380,20 @@ class FewRowsPath final : public Path {
     list.barrier();
   }
 
+  WeightKernelShape fixed_expert_shape(const WeightRows& weights) const {
+    WeightKernelShape cut = fixed_shape(weights, p_.device, kExpertLanes);
+    if (!is_affine(weights.format)) cut.steps = 1;
+    return cut;
+  }
+
+  // A long row in one turn, where a lane's registers hold its part.
+  WeightKernelShape fixed_down_shape(const WeightRows& weights, std::uint32_t slots) const {
+    constexpr std::uint32_t kMostSteps = 3;
+    const std::uint64_t chunks = slots * weights.cols / fixed_chunk_weights(weights.format.id);
+    const std::uint32_t steps = groups_of(chunks, kFixedDownThreads / kFixedDownRows);
+    return {.threads = kFixedDownThreads, .rows = 1, .steps = std::clamp(steps, 1U, kMostSteps)};
+  }
+
   // The projections of `of`: both with SwiGLU, or one alone.
   void gate_up(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
                const std::vector<Projection>& of, std::uint64_t act) {
@@ -371,7 +405,7 @@ class FewRowsPath final : public Path {
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
     const WeightKernelShape cut =
-        is_fixed ? fixed_shape(weights, p_.device, kExpertLanes) : usual_shape(weights, p_.device);
+        is_fixed ? fixed_expert_shape(weights) : usual_shape(weights, p_.device);
     const VulkanKernel& kernel = weight_kernel(
         p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
         gate_up_constants(
@@ -409,6 +443,11 @@ class FewRowsPath final : public Path {
     list.barrier();
   }
 
+  bool has_fixed_down(const ExpertLayout& kind, std::uint32_t layer) const {
+    return has_fixed_products(weight_rows(kind.of(Projection::kDown)),
+                              slots_of(c_, p_.weights.layers[layer]), p_.device);
+  }
+
   // The down projections of a kind: added to the residual stream, or each by itself.
   void down(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
             bool adds) {
@@ -416,14 +455,14 @@ class FewRowsPath final : public Path {
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     const WeightRows weights = weight_rows(w);
-    const bool is_fixed = adds && has_fixed_products(weights, slots, p_.device);
-    const WeightKernelShape cut =
-        is_fixed ? WeightKernelShape{.threads = kProductThreads, .rows = 1, .steps = 2}
-                 : usual_down_shape(weights, p_.device, slots, kDownRows);
+    const bool is_fixed = adds && has_fixed_down(experts.kinds[kind], layer);
+    const std::uint32_t block_rows = is_fixed ? kFixedDownRows : kDownRows;
+    const WeightKernelShape cut = is_fixed ? fixed_down_shape(weights, slots)
+                                           : usual_down_shape(weights, p_.device, slots, kDownRows);
     const VulkanKernel& kernel = weight_kernel(p_, is_fixed ? "down_fixed" : "down", weights,
                                                down_constants(weights, cut, p_.device,
                                                               {.slots = slots,
-                                                               .block_rows = kDownRows,
+                                                               .block_rows = block_rows,
                                                                .by_kind = experts.kind_table != 0,
                                                                .slots_apart = !adds}));
     list.dispatch(kernel,
@@ -443,7 +482,7 @@ class FewRowsPath final : public Path {
                                    .biases = count32(w.offset_of(Component::kBiases)),
                                    .act_stride = count32(w.cols),
                                    .y_stride = count32(w.rows)},
-                  {groups_of(w.rows, kDownRows), shape.rows, 1});
+                  {groups_of(w.rows, block_rows), shape.rows, 1});
   }
 
   PathParts p_;

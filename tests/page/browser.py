@@ -1,35 +1,16 @@
-"""Chromium through playwright, or the reason why there is none."""
+"""Chromium through playwright; where one of them is missing, the test says so and ends with 77."""
 
-import os
 import shutil
 import sys
 from pathlib import Path
 
-SKIPPED = 77  # the exit status that ctest counts as skipped
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def python_with_playwright():
-    """Starts this program again under the Python of the tests' virtual environment, if there is one."""
-    if os.environ.get("MOEPACK_TEST_PYTHON_TRIED"):
-        return
-    python = Path(os.environ.get("MOEPACK_TEST_PYTHON", ROOT / "build" / "venv" / "bin" / "python"))
-    if python.is_file():
-        os.environ["MOEPACK_TEST_PYTHON_TRIED"] = "1"
-        os.execv(python, [str(python), "-B", *sys.argv])
-
-
-def skip(reason):
-    print(f"SKIPPED: {reason}; scripts/install_deps.sh --all installs it")
-    sys.exit(SKIPPED)
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "serve"))
+import test_packages  # noqa: E402
 
 
 def start_playwright():
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        python_with_playwright()
-        skip("playwright (PyPI) is not installed")
+    test_packages.require("playwright")
+    from playwright.sync_api import sync_playwright
     return sync_playwright()
 
 
@@ -38,7 +19,8 @@ def chromium_path():
         found = shutil.which(name)
         if found:
             return found
-    return skip("chromium is not installed")
+    print("SKIPPED: chromium is not installed; scripts/install_deps.sh --all installs it")
+    return sys.exit(test_packages.SKIPPED)
 
 
 def launch(playwright):

@@ -85,6 +85,8 @@ class Fake:
         self.broken = 0          # streams that the client left
         self.failures_left = 0   # of script "flaky"
         self.has_map = True
+        self.started = time.monotonic()
+        self.map_size = 12, 64   # layers, experts
         self.pace = 0.002        # seconds between pieces
         self.release = threading.Event()
         fake = self
@@ -99,7 +101,10 @@ class Fake:
                 if fake.gone:
                     self.close_connection = True
                 else:
-                    fake.get(self)
+                    try:
+                        fake.get(self)
+                    except OSError:
+                        self.close_connection = True
 
             def do_POST(self):
                 if fake.gone:
@@ -167,8 +172,8 @@ class Fake:
             self.error(handler, 404, "Not found")
 
     def expert_map(self):
-        layers, experts = 40, 256
-        steps = len(self.requests) * 20 + int(time.monotonic() * 2) % 20
+        layers, experts = self.map_size
+        steps = int((time.monotonic() - self.started) * 2)
         warmth, resident = bytearray(), bytearray(layers * experts // 8)
         for at in range(layers * experts):
             mixed = (at * 2654435761 ^ (at * 40503) >> 3) & 0xffffffff
@@ -243,7 +248,7 @@ class Fake:
 
     def play_hello(self, send, raw, body):
         send({"role": "assistant", "content": ""})
-        self.say(send, f"Hello number {len(self.requests)}. You said: {body['messages'][-1]['content']}")
+        self.say(send, f"Hello number {len(self.requests)}. You said: {body['messages'][-1]['content'][:200]}")
         self.end(send, raw)
 
     def play_markdown(self, send, raw, body):

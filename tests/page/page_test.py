@@ -1,8 +1,5 @@
 #!/usr/bin/env python3
-"""The page in a browser, against a server that plays scripts.
-
-A check is a method whose name begins with `check_`; it gets an open page with an empty store.
-"""
+"""The page in a browser, against a server that plays scripts."""
 
 import argparse
 import json
@@ -10,100 +7,20 @@ import re
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 from browser import launch, start_playwright
 from fake_server import HOSTILE, Fake
-
-DESKTOP = {"width": 1440, "height": 900}
-PHONE = {"width": 390, "height": 844}
+from page_checks import PHONE, PageChecks
 
 
-class Checks:
+class Checks(PageChecks):
     def __init__(self, browser, page_file, scratch):
-        self.browser = browser
+        super().__init__(browser, scratch)
         self.text = page_file.read_text()
-        self.scratch = scratch
 
-    # --- helpers ---
-
-    def run(self, names):
-        failed = []
-        checks = [name for name in dir(self) if name.startswith("check_") and (not names or name[6:] in names)]
-        for name in checks:
-            self.fake = Fake(self.text)
-            self.contexts, self.errors = [], []
-            started = time.monotonic()
-            try:
-                self.open()
-                getattr(self, name)()
-                assert not self.errors, f"the browser's console: {self.errors}"
-            except Exception:  # noqa: BLE001  every check is told of
-                failed.append(name)
-                print(f"FAILED {name}")
-                traceback.print_exc()
-                self.page.screenshot(path=str(self.scratch / f"{name}.png"))
-            finally:
-                for context in self.contexts:
-                    context.close()
-                self.fake.close()
-            print(f"{name[6:]}: {time.monotonic() - started:.2f} s", flush=True)
-        print(f"{len(checks) - len(failed)} of {len(checks)} checks passed")
-        return 1 if failed or not checks else 0
-
-    def open(self, size=DESKTOP, address="", **options):
-        context = self.browser.new_context(viewport=size, locale="en-US", **options)
-        context.set_default_timeout(5000)
-        self.contexts.append(context)
-        self.page = context.new_page()
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", self.note_console)
-        self.page.goto(self.fake.url + address)
-        if not self.fake.loading:
-            self.page.locator("#model-name", has_text="qwen3.5").wait_for(state="attached")
-
-    def note_console(self, message):
-        if message.type == "error" and "Failed to load resource" not in message.text:
-            self.errors.append(message.text)
-
-    def at(self, selector, **options):
-        return self.page.locator(selector, **options)
-
-    def button(self, name, within=None):
-        return (within or self.page).get_by_role("button", name=name, exact=True)
-
-    def type(self, text):
-        self.at("#entry").fill(text)
-        self.at("#entry").press("Enter")
-
-    def ask(self, text):
-        """Sends, and waits for the end of the answer."""
-        count = self.at(".message.assistant").count()
-        self.type(text)
-        self.at(".message.assistant").nth(count).wait_for(state="attached")
-        self.wait_idle()
-
-    def wait_idle(self):
-        self.at("#send[aria-label=Send]").wait_for()
-
-    def answer(self):
-        return self.at(".message.assistant").last
-
-    def answers(self):
-        return self.at(".message.assistant .markdown:not(.thoughts)").all_inner_texts()
-
-    def said(self):
-        return self.at(".said").all_inner_texts()
-
-    def titles(self):
-        return self.at("#conversations .open > span:first-child").all_inner_texts()
-
-    def wait_for(self, condition, what):
-        end = time.monotonic() + 5
-        while not condition():
-            assert time.monotonic() < end, f"waited in vain for {what}"
-            self.page.wait_for_timeout(20)
+    def start_server(self):
+        return Fake(self.text)
 
     # --- a conversation ---
 
@@ -364,6 +281,15 @@ class Checks:
         self.page.reload()
         self.at(".call pre.plain", has_text="sunny").wait_for()
 
+    def check_call_without_a_result(self):
+        self.ask("tool")
+        self.ask("Never mind")
+        roles = [each["role"] for each in self.fake.requests[1]["messages"]]
+        assert roles == ["user", "assistant", "tool", "user"], roles
+        assert self.fake.requests[1]["messages"][2] == {
+            "role": "tool", "tool_call_id": "call_1", "content": "(The user gave no result.)"}
+        assert "no result" in self.at(".call").inner_text()
+
     def check_prompt_progress(self):
         self.type("progress")
         progress = self.answer().locator(".progress p")
@@ -519,7 +445,7 @@ class Checks:
     # --- the experts ---
 
     def check_map_of_experts(self):
-        self.at("#map[aria-label^='Map of 40 layers of 256 experts']").wait_for()
+        self.at("#map[aria-label^='Map of 12 layers of 64 experts']").wait_for()
         self.at("#map").hover(position={"x": 5, "y": 5})
         assert re.match(r"Layer \d+, expert \d+: (in memory|on disk), warmth \d+ %", self.at("#map-point").inner_text())
         self.type("stall")
@@ -618,6 +544,8 @@ class Checks:
         assert gap() < 5
         self.at("#scroller").evaluate("node => { node.scrollTop = 100; }")
         self.at("#to-end").wait_for()
+        self.at("#entry").press("PageDown")
+        assert self.at("#scroller").evaluate("node => node.scrollTop") > 300
         self.button("Answer again").click(force=True)
         self.at("#to-end").wait_for(state="hidden")
 

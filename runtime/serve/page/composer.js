@@ -85,6 +85,9 @@ function onEntryKey(event) {
   } else if (event.key === "ArrowUp" && !event.altKey && isComposerEmpty()) {
     event.preventDefault();
     editLast();
+  } else if (event.key === "PageUp" || event.key === "PageDown") {
+    event.preventDefault();
+    scroller().scrollBy(0, (event.key === "PageUp" ? -0.7 : 0.7) * scroller().clientHeight);
   }
 }
 

@@ -17,7 +17,7 @@ const experts = {
   rates: [],        // tokens/s, one number a poll
 
   async poll() {
-    if (this.isAbsent) return;
+    if (this.isAbsent || document.hidden) return;
     try {
       const next = decodedMap(await getJson("expert-map"));
       this.before = this.map;
@@ -109,11 +109,13 @@ function orderOfLayer(map, layer, isSorted) {
   return order.sort((one, other) => rank(other) - rank(one));
 }
 
-function cellsOf(map, palette, order) {
+// The colours of every warmth on the disk, then of every warmth in memory.
+const heatColours = (palette) => Array.from({ length: 512 }, (_, at) => [...heatColour(palette, at & 255, at > 255), 255]);
+const HEAT_COLOURS = { light: heatColours(HEAT.light), dark: heatColours(HEAT.dark) };
+
+function cellsOf(map, colours, order) {
   const cells = new ImageData(map.experts, map.layers);
-  order.forEach((at, place) => {
-    cells.data.set([...heatColour(palette, map.warmth[at], map.isResident(at)), 255], place * 4);
-  });
+  order.forEach((at, place) => cells.data.set(colours[map.warmth[at] + 256 * map.isResident(at)], place * 4));
   const small = h("canvas", { width: map.experts, height: map.layers });
   small.getContext("2d").putImageData(cells, 0, 0);
   return small;
@@ -132,7 +134,7 @@ function drawMap(canvas, map, isSorted) {
   canvas.order = order;
   const context = canvas.getContext("2d");
   context.imageSmoothingEnabled = false;
-  context.drawImage(cellsOf(map, isDark() ? HEAT.dark : HEAT.light, order), 0, 0, canvas.width, canvas.height);
+  context.drawImage(cellsOf(map, isDark() ? HEAT_COLOURS.dark : HEAT_COLOURS.light, order), 0, 0, canvas.width, canvas.height);
   canvas.setAttribute("aria-label", `Map of ${map.layers} layers of ${map.experts} experts, ` +
     `${asPercent(map.residents, map.layers * map.experts)} of them in memory`);
 }

@@ -45,7 +45,7 @@ function conversationRow(conversation) {
 function openConversation(conversation) {
   chat.open(conversation);
   closeOverlays();
-  byId("entry").focus();
+  focusEntry();
 }
 
 function renameConversation(conversation, row) {

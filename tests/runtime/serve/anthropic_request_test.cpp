@@ -90,7 +90,7 @@ TEST(MessagesRequest, WrongTypesAndLimitsAreNamed) {
   EXPECT_EQ(refused_member(R"("max_tokens":"9")"), "max_tokens");
   EXPECT_EQ(refused_member(R"("max_tokens":1.5)"), "max_tokens");
   EXPECT_EQ(refused_member(R"("stream":"yes")"), "stream");
-  EXPECT_EQ(refused_member(R"("temperature":3)"), "temperature");
+  EXPECT_EQ(refused_member(R"("temperature":-3)"), "temperature");
   EXPECT_EQ(refused_member(R"("top_p":2)"), "top_p");
   EXPECT_EQ(refused_member(R"("top_k":"a")"), "top_k");
   EXPECT_EQ(refused_member(R"("stop_sequences":[1])"), "stop_sequences");
@@ -283,8 +283,8 @@ TEST(MessagesRequest, OutputConfig) {
 }
 
 TEST(MessagesRequest, SamplingAndStops) {
-  SamplerOptions defaults;
-  defaults.top_p = 0.25F;
+  AnswerOptions defaults;
+  defaults.sampling.top_p = 0.25F;
   const auto result = read_messages_request(
       json("{\"max_tokens\":0,\"model\":\"m\",\"stream\":true,\"messages\":[" + kUser +
            R"(],"temperature":0,"top_k":5,"stop_sequences":["a","","b"]})"),
@@ -334,10 +334,11 @@ TEST(MessagesErrors, ShapeTypesAndWords) {
   const auto body = [](const ApiError& error) {
     return json(anthropic_error_body(error, "req_1"));
   };
-  const ApiError invalid = invalid_request("must be a text", "messages[0].content");
+  const ApiError invalid =
+      invalid_request("messages[0].content must be a text", "messages[0].content");
   EXPECT_EQ(body(invalid).dump(),
             R"({"type":"error","error":{"type":"invalid_request_error","message":)"
-            R"("messages[0].content: must be a text"},"request_id":"req_1"})");
+            R"("messages[0].content must be a text"},"request_id":"req_1"})");
   ApiError length{.kind = ApiErrorKind::kContextLength, .message = "x"};
   length.prompt_tokens = 40000;
   length.context = 32768;

@@ -1,4 +1,7 @@
 // Rows of embeddings of every format, to the bit.
+#include <cmath>
+#include <limits>
+
 #include "shaders/embed_args.h"
 
 #include "tests/runtime/vulkan/weight_fixture.h"
@@ -39,6 +42,11 @@ class EmbedTest : public WeightTest {
   }
 };
 
+// Devices may take numbers below the least normal one for zero; an NVIDIA H200 does.
+bool is_flushed(float exact, float given) {
+  return std::fabs(exact) < std::numeric_limits<float>::min() && given == 0;
+}
+
 TEST_F(EmbedTest, RowsAreDecodedToTheBit) {
   for (const WeightFormat& format : test::all_weight_formats()) {
     const bool is_plain = qformat_info(format.id).kind == QKind::kPlain;
@@ -51,6 +59,7 @@ TEST_F(EmbedTest, RowsAreDecodedToTheBit) {
         std::vector<float> row(cols);
         decode_row(matrix.view(), batch[b].token - 100, row);
         for (std::size_t i = 0; i < cols; ++i) {
+          if (is_flushed(row[i], hidden[b * cols + i])) continue;
           ASSERT_EQ(row[i], hidden[b * cols + i])
               << name_of(format) << " values " << static_cast<int>(values) << " batch row " << b
               << " column " << i;

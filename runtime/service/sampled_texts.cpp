@@ -1,0 +1,102 @@
+#include "runtime/service/sampled_texts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/chat/chat_template.h"
+
+namespace moepack {
+namespace {
+
+bool is_in_range(const std::vector<TextRange>& ranges, std::size_t at) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [at](const TextRange& range) { return range.begin <= at && at < range.end; });
+}
+
+// The parts of ranges within the first `end` bytes.
+std::vector<TextRange> ranges_before(const std::vector<TextRange>& ranges, std::size_t end) {
+  std::vector<TextRange> parts;
+  for (const TextRange& range : ranges) {
+    if (range.begin < end) parts.push_back({range.begin, std::min(range.end, end)});
+  }
+  return parts;
+}
+
+bool are_same(const std::vector<TextRange>& a, const std::vector<TextRange>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const TextRange& left, const TextRange& right) {
+                      return left.begin == right.begin && left.end == right.end;
+                    });
+}
+
+PromptText part_behind(const PromptText& prompt, std::size_t begin) {
+  PromptText rest{.text = prompt.text.substr(begin), .from_user = {}};
+  for (const TextRange& range : prompt.from_user) {
+    if (range.end > begin) {
+      rest.from_user.push_back({std::max(range.begin, begin) - begin, range.end - begin});
+    }
+  }
+  return rest;
+}
+
+}  // namespace
+
+bool SampledTexts::Entry::begins(const PromptText& prompt) const {
+  if (!prompt.text.starts_with(text)) return false;
+  if (!are_same(from_user, ranges_before(prompt.from_user, prompt_bytes))) return false;
+  return std::none_of(markers.begin(), markers.end(),
+                      [&](std::size_t marker) { return is_in_range(prompt.from_user, marker); });
+}
+
+void SampledTexts::remember(const Tokenizer& tokenizer, const PromptText& prompt,
+                            const std::vector<std::int32_t>& prompt_ids,
+                            const std::vector<std::int32_t>& sampled) {
+  if (sampled.empty()) return;
+  Entry entry{.text = prompt.text,
+              .ids = prompt_ids,
+              .prompt_bytes = prompt.text.size(),
+              .from_user = ranges_before(prompt.from_user, prompt.text.size()),
+              .markers = {}};
+  for (const std::int32_t id : sampled) {
+    const std::string_view bytes = tokenizer.bytes(id);
+    if (tokenizer.added_token(bytes) == id) entry.markers.push_back(entry.text.size());
+    entry.text += bytes;
+    entry.ids.push_back(id);
+  }
+  const std::lock_guard lock(mutex_);
+  if (entry.bytes() > most_bytes_) return;
+  bytes_ += entry.bytes();
+  entries_.push_front(std::move(entry));
+  while (bytes_ > most_bytes_) {
+    bytes_ -= entries_.back().bytes();
+    entries_.pop_back();
+  }
+}
+
+Result<std::vector<std::int32_t>> SampledTexts::encode(const Tokenizer& tokenizer,
+                                                       const PromptText& prompt) {
+  std::vector<std::int32_t> ids;
+  std::size_t known = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    auto longest = entries_.end();
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      if (entry->text.size() > known && entry->begins(prompt)) {
+        longest = entry;
+        known = entry->text.size();
+      }
+    }
+    if (longest != entries_.end()) {
+      ids = longest->ids;
+      entries_.splice(entries_.begin(), entries_, longest);
+    }
+  }
+  if (known == 0) return encode_prompt(tokenizer, prompt);
+  if (known == prompt.text.size()) return ids;
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> rest,
+                       encode_prompt(tokenizer, part_behind(prompt, known)));
+  ids.insert(ids.end(), rest.begin(), rest.end());
+  return ids;
+}
+
+}  // namespace moepack

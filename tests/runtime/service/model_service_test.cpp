@@ -1,0 +1,296 @@
+// The service over the demo model: conversations with tools, agents beside each other, and what is
+// refused before anything is computed.
+#include "runtime/service/model_service.h"
+
+#include <gtest/gtest.h>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/converted_model.h"
+#include "tests/support/test_models.h"
+
+namespace moepack {
+namespace {
+
+// An answer as one who reads its events sees it.
+class Reader {
+ public:
+  AnswerSink sink() {
+    return
+        [this](AnswerEvent event) { std::visit([this](auto& body) { note(body); }, event.body); };
+  }
+  // After the end.
+  AnswerEnd end() { return ended_.get_future().get(); }
+
+  std::string content;
+  std::vector<ToolCall> calls;
+  std::uint64_t progress = 0;
+
+ private:
+  void note(const AnswerQueued&) {}
+  void note(const AnswerStarted&) {}
+  void note(const PromptProgress& part) { progress = part.done; }
+  void note(const ReasoningText&) {}
+  void note(const ContentText& text) { content += text.text; }
+  void note(const CallBegin& call) { calls.push_back({call.id, call.name, {}}); }
+  void note(const CallArguments& part) { calls.back().arguments += part.fragment; }
+  void note(const CallEnd&) {}
+  void note(const AnswerEnd& end) { ended_.set_value(end); }
+
+  std::promise<AnswerEnd> ended_;
+};
+
+ToolSpec tool(const std::string& name, const std::string& argument, const std::string& type) {
+  ToolSpec spec;
+  spec.name = name;
+  spec.parameters = {{"type", "object"}, {"properties", {{argument, {{"type", type}}}}}};
+  spec.wire = {{"type", "function"},
+               {"function", {{"name", name}, {"parameters", spec.parameters}}}};
+  return spec;
+}
+
+ChatMessage message(ChatRole role, std::string content) {
+  ChatMessage made;
+  made.role = role;
+  made.content = std::move(content);
+  return made;
+}
+
+ChatRequest question(const std::string& text) {
+  ChatRequest request;
+  request.conversation.messages.push_back(message(ChatRole::kUser, text));
+  request.options.sampling.temperature = 0;
+  request.options.max_tokens = 30;
+  return request;
+}
+
+class ModelServiceTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kSlice = 64;
+
+  void SetUp() override {
+    model_ = test::convert_for_test(test::demo_mlx_model(), dir_);
+    ASSERT_FALSE(model_.empty());
+    open(2, 3);
+  }
+  void open(std::uint32_t parallel, std::uint32_t sequences) {
+    service_.reset();
+    EngineOptions options = test::fast_options(model_);
+    options.activations = ActivationType::kInt8;
+    options.context = 4096;
+    options.sequences = sequences;
+    ASSERT_OK_AND_ASSIGN(auto engine, Engine::open(options));
+    ASSERT_OK_AND_ASSIGN(Tokenizer tokenizer, Tokenizer::load(model_ / "tokenizer.json"));
+    ModelServiceOptions service;
+    service.model = model_;
+    service.scheduler.parallel = parallel;
+    service.scheduler.slice_tokens = kSlice;
+    ASSERT_OK_AND_ASSIGN(service_,
+                         ModelService::open(std::move(engine), std::move(tokenizer), service));
+  }
+
+  struct Answer {
+    std::shared_ptr<Reader> reader;
+    std::unique_ptr<RunningAnswer> running;
+    AnswerEnd end;
+  };
+  template <typename Request>
+  Answer begin(const Request& request) {
+    Answer answer{std::make_shared<Reader>(), nullptr, {}};
+    auto started = service_->start(request, [reader = answer.reader, sink = answer.reader->sink()](
+                                                AnswerEvent event) { sink(std::move(event)); });
+    if (auto* refusal = std::get_if<Refusal>(&started)) {
+      ADD_FAILURE() << refusal->message;
+      return answer;
+    }
+    answer.running = std::move(std::get<std::unique_ptr<RunningAnswer>>(started));
+    return answer;
+  }
+  template <typename Request>
+  Answer ask(const Request& request) {
+    Answer answer = begin(request);
+    if (answer.running != nullptr) answer.end = answer.reader->end();
+    return answer;
+  }
+
+  test::TempDir dir_;
+  std::filesystem::path model_;
+  std::unique_ptr<ModelService> service_;
+};
+
+// The recorded shape of an agent: a long system prompt, tools, a growing history of calls and
+// results, another question now and then, and small requests of other kinds in between.
+class Agent {
+ public:
+  Agent() {
+    std::string rules = "You help with files and timers.";
+    for (int i = 0; i < 30; ++i) rules += " Rule " + std::to_string(i) + ": be brief and exact.";
+    request_ = question("List the files in /home/ada/sketch.");
+    request_.conversation.messages.insert(request_.conversation.messages.begin(),
+                                          message(ChatRole::kSystem, rules));
+    request_.conversation.tools = {tool("list_files", "path", "string"),
+                                   tool("set_timer", "minutes", "integer")};
+    request_.options.max_tokens = 80;
+  }
+  ChatRequest request(std::size_t turn) {
+    request_.tool_choice.kind =
+        turn % 4 == 3 ? ToolChoice::Kind::kAuto : ToolChoice::Kind::kRequired;
+    request_.options.sampling.temperature = turn % 2 == 0 ? 0 : 0.7F;
+    request_.options.sampling.seed = turn;
+    return request_;
+  }
+  void take(std::size_t turn, const Reader& answer) {
+    ChatMessage said = message(ChatRole::kAssistant, answer.content);
+    said.calls = answer.calls;
+    request_.conversation.messages.push_back(said);
+    for (const ToolCall& call : answer.calls) {
+      ChatMessage result = message(ChatRole::kTool, "ok " + std::to_string(turn));
+      result.tool_call_id = call.id;
+      request_.conversation.messages.push_back(result);
+    }
+    if (answer.calls.empty() || turn % 5 == 4) {
+      request_.conversation.messages.push_back(
+          message(ChatRole::kUser, "Now set a timer of " + std::to_string(turn) + " minutes."));
+    }
+  }
+
+ private:
+  ChatRequest request_;
+};
+
+TEST_F(ModelServiceTest, AnAgentsTurnComputesWhatIsNew) {
+  Agent agent;
+  std::uint64_t known = 0;  // tokens that the turn before has left
+  std::uint64_t computed_at_first = 0;
+  std::size_t calls = 0;
+  for (std::size_t turn = 0; turn < 30; ++turn) {
+    const Answer answer = ask(agent.request(turn));
+    ASSERT_NE(answer.running, nullptr);
+    ASSERT_TRUE(answer.end.reason == AnswerEndReason::kStop ||
+                answer.end.reason == AnswerEndReason::kToolCalls ||
+                answer.end.reason == AnswerEndReason::kLength)
+        << answer.end.status.message();
+    const AnswerUsage& usage = answer.end.usage;
+    const std::uint64_t computed = usage.prompt_tokens - usage.cached_tokens;
+    if (turn == 0) {
+      computed_at_first = computed;
+      EXPECT_GT(computed, 400U);
+    } else {
+      EXPECT_LE(computed, usage.prompt_tokens - known + kSlice) << "turn " << turn;
+    }
+    RecordProperty("turn_" + std::to_string(turn), std::to_string(usage.prompt_tokens) +
+                                                       " tokens, computed " +
+                                                       std::to_string(computed) + ", new " +
+                                                       std::to_string(usage.prompt_tokens - known));
+    known = usage.prompt_tokens + usage.completion_tokens;
+    calls += answer.reader->calls.size();
+    agent.take(turn, *answer.reader);
+    if (turn % 3 == 2) {
+      const Answer title = ask(question("A title for chat " + std::to_string(turn) + ", please"));
+      EXPECT_LT(title.end.usage.prompt_tokens, 60U);
+    }
+  }
+  EXPECT_GT(calls, 20U);
+  const ServiceStats stats = service_->stats();
+  EXPECT_LT(stats.prompt_tokens, computed_at_first + 30 * (kSlice + 60));
+  EXPECT_GT(stats.cached_tokens, 10 * computed_at_first);
+}
+
+// Greedy: agents and questions beside each other get what each gets alone, by a fresh service.
+TEST_F(ModelServiceTest, EightClientsGetWhatEachGetsAlone) {
+  std::vector<ChatRequest> requests;
+  for (int i = 0; i < 8; ++i) {
+    if (i % 2 == 0) {
+      Agent agent;
+      requests.push_back(agent.request(4));
+      requests.back().conversation.messages.back().content +=
+          " And " + std::to_string(i) + " more.";
+    } else {
+      requests.push_back(
+          question("What is " + std::to_string(i) + " and " + std::to_string(2 * i)));
+    }
+  }
+  open(8, 9);
+  std::vector<Answer> together;
+  for (const ChatRequest& request : requests) together.push_back(begin(request));
+  for (Answer& answer : together) answer.end = answer.reader->end();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    open(1, 1);
+    const Answer alone = ask(requests[i]);
+    EXPECT_EQ(together[i].reader->content, alone.reader->content) << i;
+    ASSERT_EQ(together[i].reader->calls.size(), alone.reader->calls.size()) << i;
+    for (std::size_t c = 0; c < alone.reader->calls.size(); ++c) {
+      EXPECT_EQ(together[i].reader->calls[c].arguments, alone.reader->calls[c].arguments);
+    }
+    EXPECT_EQ(together[i].end.usage.completion_tokens, alone.end.usage.completion_tokens);
+  }
+}
+
+TEST_F(ModelServiceTest, RequiredCallsAreJson) {
+  for (const char* text : {"Set a timer of 7 minutes.", "hello", "List the files in /tmp."}) {
+    ChatRequest request = question(text);
+    request.conversation.tools = {tool("list_files", "path", "string"),
+                                  tool("set_timer", "minutes", "integer")};
+    request.tool_choice.kind = ToolChoice::Kind::kRequired;
+    request.tool_choice.is_parallel = false;
+    request.options.max_tokens = 200;
+    const Answer answer = ask(request);
+    ASSERT_EQ(answer.reader->calls.size(), 1U) << text;
+    EXPECT_EQ(answer.end.reason, AnswerEndReason::kToolCalls);
+    EXPECT_TRUE(nlohmann::json::accept(answer.reader->calls[0].arguments))
+        << answer.reader->calls[0].arguments;
+  }
+}
+
+TEST_F(ModelServiceTest, EchoTellsEveryTokensProbability) {
+  CompletionRequest request;
+  request.prompt = "The quick brown fox";
+  request.options.max_tokens = 0;
+  request.options.top_logprobs = 1;
+  request.options.sampling.temperature = 0;
+  request.echo = true;
+  const Answer answer = ask(request);
+  EXPECT_EQ(answer.reader->content, "The quick brown fox");
+  EXPECT_EQ(answer.end.usage.completion_tokens, 0U);
+}
+
+TEST_F(ModelServiceTest, WhatCannotBeIsRefusedAtOnce) {
+  ChatRequest request = question(std::string(40000, 'x'));
+  const auto started = service_->start(request, [](const AnswerEvent&) { FAIL(); });
+  const auto* refusal = std::get_if<Refusal>(&started);
+  ASSERT_NE(refusal, nullptr);
+  EXPECT_EQ(refusal->kind, Refusal::Kind::kContextLength);
+  EXPECT_EQ(refusal->context, 4096U);
+  EXPECT_GT(refusal->prompt_tokens, 4096U);
+}
+
+TEST_F(ModelServiceTest, DroppingAnAnswerCancelsIt) {
+  ChatRequest request = question("Tell me a story.");
+  request.options.max_tokens = 3000;
+  request.options.ignores_end = true;
+  Answer answer = begin(request);
+  ASSERT_NE(answer.running, nullptr);
+  answer.running.reset();
+  EXPECT_EQ(answer.reader->end().reason, AnswerEndReason::kCancelled);
+  EXPECT_LT(service_->stats().decode_tokens, 2900U);
+}
+
+TEST_F(ModelServiceTest, TellsOfItselfWithoutWaiting) {
+  EXPECT_EQ(service_->model().parallel, 2U);
+  EXPECT_TRUE(service_->model().can_call_tools);
+  EXPECT_EQ(service_->slots().size(), 3U);
+  const auto rendered = service_->render(question("hi").conversation);
+  ASSERT_TRUE(std::holds_alternative<PromptText>(rendered));
+  EXPECT_EQ(std::get<PromptText>(rendered).text,
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  ask(question("hi"));
+  const ExpertMap map = service_->expert_map();
+  EXPECT_EQ(map.warmth.size(), std::size_t{map.layers} * map.experts);
+}
+
+}  // namespace
+}  // namespace moepack
