@@ -45,11 +45,12 @@ TOOLS = [tool("read_file", "Reads a file. " + prose(1, 60), path="Absolute path 
 class Answer:
     def __init__(self):
         self.text, self.reasoning, self.calls = "", "", []
+        self.partial = ""  # of a call that may never be whole
         self.prompt = self.cached = self.completion = 0
         self.first = self.seconds = 0.0
 
     def joined(self):
-        return "".join([self.text, self.reasoning, *(c["arguments"] for c in self.calls)])
+        return "".join([self.text, self.reasoning, self.partial, *(c["arguments"] for c in self.calls)])
 
 
 class Messages:
@@ -200,6 +201,8 @@ class Responses(Chat):
             answer.text += event["delta"]
         elif kind == "response.reasoning_text.delta":
             answer.reasoning += event["delta"]
+        elif kind == "response.function_call_arguments.delta":
+            answer.partial += event["delta"]
         elif kind == "response.output_item.done" and event["item"]["type"] == "function_call":
             item = event["item"]
             answer.calls.append({"id": item["call_id"], "name": item["name"], "arguments": item["arguments"]})
