@@ -21,7 +21,7 @@ packages=(
 )
 evidence_packages=(clang clang-format clang-tidy libclang-rt-14-dev ccache shellcheck
   python3-venv chromium)
-python_packages=(jinja2 openai anthropic playwright)
+python_packages=(anthropic jinja2 jsonschema openai playwright)
 venv="$repo_root/build/venv"
 
 list_only=no

@@ -42,7 +42,6 @@ std::vector<Value> reversed(Run& run, const Value& value) {
 
 Value last(Run& run, const Value& value, Arguments& arguments) {
   expect_count("last", arguments, 0, 0);
-  need_defined(value);
   if (const auto* items = value.items()) {
     if (!items->empty()) return items->back();
     return Value::undefined("No last item, sequence was empty.");
@@ -57,7 +56,6 @@ Value reverse(Run& run, const Value& value, Arguments& arguments) {
     const Value back = Value::integer(-1);
     return get_slice(run, value, nullptr, nullptr, &back);
   }
-  need_defined(value);
   const Object* object = value.object_or_null();
   const bool lazy = object != nullptr && !value.object_or_null()->length(run);
   std::vector<Value> items = to_vector(run, value);
