@@ -18,6 +18,11 @@ TextPtr ascii(Run& run, const Value& value) {
   fail("ascii() of text beyond ASCII is not supported", ErrorKind::kUnsupported);
 }
 
+bool all_digits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 class PercentFormat {
  public:
   PercentFormat(Run& run, const TextPtr& text, const Value& value)
@@ -248,13 +253,14 @@ class BraceFormat {
   void field(TextBuilder& out, const TextPtr& text, std::size_t begin, std::size_t end, int depth);
   Value find(std::string_view name);
   Value named(std::string_view first);
+  std::string number_field(std::string_view name);
   Run& run_;
   const Arguments& arguments_;
   std::int64_t next_ = 0;  // of fields without a number; -1: fields are numbered
 };
 
 void BraceFormat::write(TextBuilder& out, const TextPtr& text, int depth) {
-  if (depth > 2) fail("Max string recursion exceeded");
+  if (depth > 3) fail("Max string recursion exceeded");
   const std::string& bytes = text->bytes;
   std::size_t kept = 0;
   for (std::size_t at = 0; at < bytes.size(); ++at) {
@@ -284,27 +290,30 @@ void BraceFormat::write(TextBuilder& out, const TextPtr& text, int depth) {
   out.add(*text, std::min(kept, bytes.size()), bytes.size());
 }
 
+// Fields are numbered by the text ("{0}") or by their order ("{}"), not both; those with parts
+// ("{0.a}") do not count, as in Python's string.Formatter.
+std::string BraceFormat::number_field(std::string_view name) {
+  if (name.empty()) {
+    if (next_ < 0) fail("cannot switch from manual field specification to automatic");
+    return std::to_string(next_++);
+  }
+  if (all_digits(name)) {
+    if (next_ > 0) fail("cannot switch from automatic field numbering to manual");
+    next_ = -1;
+  }
+  return std::string(name);
+}
+
 Value BraceFormat::named(std::string_view first) {
-  const bool numeric = !first.empty() && std::all_of(first.begin(), first.end(),
-                                                     [](char c) { return c >= '0' && c <= '9'; });
-  if (!numeric && !first.empty()) {
+  if (!all_digits(first)) {
     for (const auto& [name, value] : arguments_.keywords) {
       if (name == first) return value;
     }
     fail("the format names an argument that was not given: '" + std::string(first) + "'");
   }
-  std::int64_t index = 0;
-  if (first.empty()) {
-    if (next_ < 0) fail("cannot switch from manual field specification to automatic");
-    index = next_++;
-  } else {
-    if (next_ > 0) fail("cannot switch from automatic field numbering to manual");
-    next_ = -1;
-    index = static_cast<std::int64_t>(
-        std::min<Integer>(first.size() > 9 ? 1 << 30 : parse_integer(first, 10), 1 << 30));
-  }
-  if (index >= static_cast<std::int64_t>(arguments_.positional.size())) {
-    fail("Replacement index " + std::to_string(index) + " out of range");
+  const Integer index = first.size() > 9 ? 1 << 30 : parse_integer(first, 10);
+  if (index >= static_cast<Integer>(arguments_.positional.size())) {
+    fail("Replacement index " + std::string(first) + " out of range");
   }
   return arguments_.positional[static_cast<std::size_t>(index)];
 }
@@ -347,7 +356,8 @@ void BraceFormat::field(TextBuilder& out, const TextPtr& text, std::size_t begin
     if (!in_brackets && (byte == '!' || byte == ':')) break;
     if (byte == '{') fail("unexpected '{' in field name");
   }
-  Value value = find(bytes.substr(begin, name_end - begin));
+  const std::string name = number_field(bytes.substr(begin, name_end - begin));
+  Value value = find(name);
   std::size_t at = name_end;
   if (at < end && bytes[at] == '!') {
     const char conversion = at + 1 < end ? bytes[at + 1] : '\0';

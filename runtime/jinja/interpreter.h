@@ -76,6 +76,7 @@ class Interpreter {
 
   Run& run_;
   const Dict& variables_;
+  bool prints_constant_ = false;  // at work on a printed expression without names and calls
 };
 
 // Variables that every template has: range, dict, namespace, cycler, joiner, raise_exception,

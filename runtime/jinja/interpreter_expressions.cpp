@@ -133,8 +133,9 @@ Value Interpreter::evaluate_slice(Frame& frame, const Expression& expression) {
     given[i] = &bounds[i];
   }
   run_.at = expression.at;
-  // jinja2 computes constant expressions beforehand, with other rules for what cannot be sliced.
-  if (expression.constant && !of.is_undefined() && of.text_or_null() == nullptr &&
+  // jinja2 computes what it prints beforehand where that is constant, and then by other rules for
+  // what cannot be sliced.
+  if (prints_constant_ && !of.is_undefined() && of.text_or_null() == nullptr &&
       of.items() == nullptr) {
     return Value::undefined("a constant that cannot be sliced");
   }

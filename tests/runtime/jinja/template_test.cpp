@@ -44,8 +44,7 @@ TEST(JinjaTemplate, PrintsWhatJinja2Printed) {
 }
 
 TEST(JinjaTemplate, ErrorsNameLineAndColumn) {
-  EXPECT_EQ(text_of("a\n  {{ none.x.y }}"),
-            "t: line 2, column 12: 'None' has no attribute 'x'");
+  EXPECT_EQ(text_of("a\n  {{ none.x.y }}"), "t: line 2, column 12: 'None' has no attribute 'x'");
   EXPECT_EQ(text_of("{% if x %}"),
             "t: line 1, column 11: the template ends within a block that 'elif' should close");
   EXPECT_EQ(text_of("é{{ raise_exception('no ' ~ x) }}", {{"x", "way"}}),
