@@ -27,8 +27,8 @@ SCRIPT = {
                                       {"repeat": -1, "events": [{"delay": 0.05}]}]},
         {"match": "think", "events": [*said("First I **weigh** it.", "reasoning"), *said("The answer is 42.")]},
         {"match": "progress", "events": [
-            {"queued": 2}, {"delay": 0.4}, {"started": {"prompt": 8200, "cached": 200}},
-            {"progress": {"total": 8200, "cached": 200, "done": 3300, "seconds": 75.6}}, {"delay": 0.6},
+            {"queued": 2}, {"delay": 1.5}, {"started": {"prompt": 8200, "cached": 200}},
+            {"progress": {"total": 8200, "cached": 200, "done": 3300, "seconds": 75.6}}, {"delay": 1.5},
             {"progress": {"total": 8200, "cached": 200, "done": 8200, "seconds": 195}}, *said("Read it all.")]},
         {"match": "tool", "events": [
             {"call": {"id": "call_1", "name": "get_weather"}}, {"arguments": '{"city":'}, {"arguments": '"Rome"}'},
