@@ -12,6 +12,7 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 #include "shaders/weights.glsl"
 
 layout(constant_id = 10) const uint SLOTS = 1;        // that one dispatch computes
+layout(constant_id = 11) const uint BY_KIND = 0;      // records differ
 layout(constant_id = 12) const uint BLOCK_ROWS = 8;   // of a work group, at most its threads
 #define INPUT_ROWS SLOTS
 #include "shaders/fixed_dots.glsl"
@@ -26,7 +27,9 @@ shared float products[MOST_WAYS + BLOCK_ROWS];  // [rows][ways] of subgroups
 uint place_of(uint slot) { return gl_WorkGroupID.y * args.slots + args.first_slot + slot; }
 
 uint64_t record_of(uint slot) {
-  return find_record(args.records, args.experts, args.choices.v[place_of(slot)].expert);
+  const uint expert = args.choices.v[place_of(slot)].expert;
+  return BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
+                      : find_record(args.records, args.experts, expert);
 }
 
 // The activations of all slots. One that no expert computed was not written.

@@ -26,48 +26,41 @@ void load_steps(uint first, uint chunk, uint lanes, out Chunk w[STEPS][DOTS]) {
   }
 }
 
-// Rows [first, count), of which the work group takes rows_at_once() in turns of `stride`. While a lane
-// multiplies its chunks, those of its next step or next rows are on their way; the first ones while
-// the inputs are kept.
+// Rows [first, count), of which the work group takes rows_at_once() in turns of `stride`; the first
+// weights are on their way while the inputs are kept. There is one copy of the code for all turns: a
+// program that runs once waits for its own bytes. All threads take as many turns, since there is a
+// barrier in the first.
 void take_turns(uint first, uint count, uint stride) {
   const uint lanes = team_lanes();
   const uint lane = gl_SubgroupInvocationID % lanes;
-  first += thread_index() / lanes * ROWS;
+  const uint of_team = thread_index() / lanes * ROWS;
   uint chunk = lane;
-  Chunk w[STEPS][DOTS];
-  load_steps(first, chunk, lanes, w);
-  const float after = keep_inputs();
+  bool is_kept = false;
+  float after;
   float sums[DOTS];
   [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
-  [[dont_unroll]] while (first < count) {
-    uint next = first;
-    uint next_chunk = chunk + STEPS * lanes;
-    const bool is_end = next_chunk - lane >= CHUNKS;
-    if (is_end) {
-      next += stride;
-      next_chunk = lane;
-    }
-    Chunk loaded[STEPS][DOTS];
-    if (next < count) load_steps(next, next_chunk, lanes, loaded);
+  [[dont_unroll]] do {
+    Chunk w[STEPS][DOTS];
+    load_steps(first + of_team, chunk, lanes, w);
+    if (!is_kept) after = keep_inputs();
+    is_kept = true;
     [[unroll]] for (uint step = 0; step < STEPS; ++step) {
       if (chunk + step * lanes < CHUNKS) add_chunk(w[step], chunk + step * lanes, sums);
     }
-    if (is_end) {
+    chunk += STEPS * lanes;
+    if (chunk - lane >= CHUNKS) {
       [[unroll]] for (uint r = 0; r < DOTS; ++r) {
         [[dont_unroll]] for (uint other = 1; other < lanes; other *= 2) {
           sums[r] += subgroupShuffleXor(sums[r], other);
         }
         sums[r] *= after;
       }
-      store_rows(first, sums, lane);
+      store_rows(first + of_team, sums, lane);
       [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
+      first += stride;
+      chunk = lane;
     }
-    [[unroll]] for (uint step = 0; step < STEPS; ++step) {
-      [[unroll]] for (uint r = 0; r < DOTS; ++r) w[step][r] = loaded[step][r];
-    }
-    first = next;
-    chunk = next_chunk;
-  }
+  } while (first < count);
 }
 
 #endif

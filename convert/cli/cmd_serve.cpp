@@ -64,12 +64,12 @@ void print_ready(const ModelService& service, const ServeFlags& flags) {
 
 Status serve(const ServeFlags& flags) {
   MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
-  MOE_ASSIGN_OR_RETURN(ServerOptions options, server_options(flags));
+  MOE_ASSIGN_OR_RETURN(const ServerOptions options, server_options(flags));
   MOE_ASSIGN_OR_RETURN(ModelServiceOptions asked, service_options(flags));
   SignalWatch signals;
-  note_exposure(options);
   std::unique_ptr<ModelService> service;  // outlives the server
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(std::move(options)));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options));
+  note_exposure(options);
   print_addresses(*server);
   MOE_ASSIGN_OR_RETURN(service, open_service(flags, std::move(asked)));
   server->set_service(*service);

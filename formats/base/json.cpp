@@ -149,6 +149,7 @@ namespace {
 template <typename Json>
 class TreeBuilder : public JsonVisitor {
  public:
+  TreeBuilder(std::string_view file, std::size_t most) : file_(file), most_(most) {}
   Json take() { return std::move(root_); }
 
   Status on_null() override { return add(nullptr); }
@@ -167,6 +168,7 @@ class TreeBuilder : public JsonVisitor {
 
  protected:
   Status add(Json value) {
+    MOE_RETURN_IF_ERROR(count());
     place(std::move(value));
     return Status::ok();
   }
@@ -191,14 +193,23 @@ class TreeBuilder : public JsonVisitor {
     }
   }
   Status open(Json value) {
+    MOE_RETURN_IF_ERROR(count());
     stack_.push_back(place(std::move(value)));
     return Status::ok();
+  }
+  Status count() {
+    if (++values_ <= most_) return Status::ok();
+    return corrupt(Where{.file = file_, .offset = position()},
+                   "JSON has more than " + std::to_string(most_) + " values");
   }
   Status close() {
     stack_.pop_back();
     return Status::ok();
   }
 
+  const std::string file_;
+  const std::size_t most_;  // values
+  std::size_t values_ = 0;
   Json root_;
   std::vector<Json*> stack_;
   std::string key_;
@@ -206,19 +217,20 @@ class TreeBuilder : public JsonVisitor {
 
 class OrderedTreeBuilder final : public TreeBuilder<nlohmann::ordered_json> {
  public:
+  using TreeBuilder::TreeBuilder;
   Status on_negative(std::int64_t value) override { return add(value); }
 };
 
 }  // namespace
 
 Result<nlohmann::json> parse_json(std::string_view text, const Where& where) {
-  TreeBuilder<nlohmann::json> builder;
+  TreeBuilder<nlohmann::json> builder(where.file, SIZE_MAX);
   MOE_RETURN_IF_ERROR(visit_json(text, where, builder));
   return builder.take();
 }
 
 Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const Where& where) {
-  OrderedTreeBuilder builder;
+  OrderedTreeBuilder builder(where.file, kMaxOrderedJsonValues);
   MOE_RETURN_IF_ERROR(visit_json(text, where, builder));
   return builder.take();
 }

@@ -2,6 +2,7 @@
 // deep nesting are refused, and every error is a Status with the file and the byte position.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -50,7 +51,9 @@ Status visit_json(std::string_view text, const Where& where, JsonVisitor& visito
 Result<nlohmann::json> parse_json(std::string_view text, const Where& where);
 
 // The same with keys in the order in which they stand, and with negative integers as such: what is
-// said again (tools, schemas) is said as it was.
+// said again (tools, schemas) is said as it was. For requests: a document of more than
+// kMaxOrderedJsonValues is refused, because its tree takes many times its own size.
+constexpr std::size_t kMaxOrderedJsonValues = 2'000'000;
 Result<nlohmann::ordered_json> parse_ordered_json(std::string_view text, const Where& where);
 
 }  // namespace moepack

@@ -138,7 +138,7 @@ class GrammarConstraint : public TokenFilter {
       if (phase_ == Phase::kBefore) starts_after_->accept(tokens_->bytes(id));
       for (AwaitedText& trigger : triggers_) trigger.accept(tokens_->bytes(id));
     }
-    settle();
+    settle(id);
   }
 
  private:
@@ -205,12 +205,15 @@ class GrammarConstraint : public TokenFilter {
 
   // After a token: sleeps again where a call is complete; gives up on a text that is forbidden;
   // forgets what fills the memory.
-  void settle() {
+  void settle(std::int32_t id) {
     if (phase_ != Phase::kAwake) return;
     if (state_ == GrammarMachine::kDead) {
       phase_ = grammar_->is_lazy ? Phase::kAsleep : Phase::kOver;
     } else if (grammar_->sleeps_again && machine_.may_end(state_)) {
       phase_ = Phase::kAsleep;
+      state_ = GrammarMachine::kDead;
+      // What lies behind the call in the same token may begin the next one.
+      for (AwaitedText& trigger : triggers_) trigger.accept(tokens_->bytes(id));
     }
     if (machine_.is_full()) forget();
   }

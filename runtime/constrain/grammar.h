@@ -8,7 +8,7 @@
 
 namespace moepack {
 
-// A text after which a sleeping grammar wakes.
+// A text after which a sleeping grammar wakes; one that is not lazy, in thoughts.
 struct GrammarTrigger {
   std::string text;  // not empty
   GrammarNodeId entry = 0;

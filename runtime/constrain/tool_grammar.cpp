@@ -76,15 +76,24 @@ class ToolFrames {
   void add_trigger(std::string_view text, GrammarNodeId entry) {
     grammar_.triggers.push_back({std::string(text), entry});
   }
+  // The end, or text that is free again: the token that ends the calls may reach into it.
+  GrammarNodeId after_calls() {
+    if (!grammar_.sleeps_again) return graph_.text_end();
+    const GrammarNodeId free = graph_.later();
+    graph_.set_later(free,
+                     graph_.choice({graph_.text_end(), graph_.bytes(byte_range(0, 255), free)}));
+    return free;
+  }
+
   // A section, from behind its opening mark, where it is the last thing in the text or free text
   // follows.
   bool finish_sections(const std::vector<std::string>& openings, const Part& section) {
     grammar_.is_lazy = !options_.is_required;
     grammar_.sleeps_again = grammar_.is_lazy && options_.is_parallel;
-    const GrammarNodeId inside = section(graph_.text_end());
+    const GrammarNodeId inside = section(after_calls());
     std::vector<GrammarNodeId> starts;
     for (const std::string& opening : openings) {
-      if (grammar_.is_lazy) add_trigger(opening, inside);
+      add_trigger(opening, inside);
       starts.push_back(graph_.marker(opening, inside));
     }
     grammar_.start = beginning(graph_.choice(starts));
@@ -97,6 +106,7 @@ class ToolFrames {
     const GrammarNodeId again = graph_.later();
     const GrammarNodeId inside = call(graph_.choice({graph_.text_end(), again}));
     const GrammarNodeId begin = graph_.marker(opening, inside);
+    add_trigger(opening, inside);
     graph_.set_later(again, maybe_line_end(begin));
     grammar_.start = beginning(begin);
     return true;
@@ -182,7 +192,7 @@ class ToolFrames {
     calls_alone("<tool_call>", call);
     if (!grammar_.is_lazy) return true;
     // Models leave the first tag out. The name is part of the trigger: text may be about functions.
-    const GrammarNodeId close = frame("\n", graph_.marker("</tool_call>", graph_.text_end()));
+    const GrammarNodeId close = frame("\n", graph_.marker("</tool_call>", after_calls()));
     for (const ToolSpec& tool : options_.tools) {
       add_trigger(
           "<function=" + tool.name + ">",
@@ -347,9 +357,9 @@ class ToolFrames {
       section.closing = [this, &tag, name](GrammarNodeId next) {
         return frame("</" + tag + name + ">", next);
       };
-      const GrammarNodeId inside = in_section(std::move(section))(graph_.text_end());
+      const GrammarNodeId inside = in_section(std::move(section))(after_calls());
       const std::string opening = "<" + tag + name + ">";
-      if (grammar_.is_lazy) add_trigger(opening, inside);
+      add_trigger(opening, inside);
       starts.push_back(frame(opening, inside));
     }
     grammar_.start = beginning(graph_.choice(starts));

@@ -215,27 +215,30 @@ Value items_index(Run& run, const Value& self, Arguments& arguments) {
   fail("index(): the value is not there");
 }
 
-using Entry = std::pair<std::string_view, Method>;
+using MethodEntry = std::pair<std::string_view, Method>;
 constexpr std::array kDictMethods = {
-    Entry{"copy", dict_copy},
-    Entry{"get", dict_get},
-    Entry{"items", view<ViewKind::kItems>},
-    Entry{"keys", view<ViewKind::kKeys>},
-    Entry{"pop", dict_pop},
-    Entry{"update", dict_update},
-    Entry{"values", view<ViewKind::kValues>},
+    MethodEntry{"copy", dict_copy},
+    MethodEntry{"get", dict_get},
+    MethodEntry{"items", view<ViewKind::kItems>},
+    MethodEntry{"keys", view<ViewKind::kKeys>},
+    MethodEntry{"pop", dict_pop},
+    MethodEntry{"update", dict_update},
+    MethodEntry{"values", view<ViewKind::kValues>},
 };
 constexpr std::array kListMethods = {
-    Entry{"append", list_append}, Entry{"clear", list_clear},   Entry{"copy", list_copy},
-    Entry{"count", items_count},  Entry{"extend", list_extend}, Entry{"index", items_index},
-    Entry{"insert", list_insert}, Entry{"pop", list_pop},       Entry{"reverse", list_reverse},
+    MethodEntry{"append", list_append},   MethodEntry{"clear", list_clear},
+    MethodEntry{"copy", list_copy},       MethodEntry{"count", items_count},
+    MethodEntry{"extend", list_extend},   MethodEntry{"index", items_index},
+    MethodEntry{"insert", list_insert},   MethodEntry{"pop", list_pop},
+    MethodEntry{"reverse", list_reverse},
 };
-constexpr std::array kTupleMethods = {Entry{"count", items_count}, Entry{"index", items_index}};
+constexpr std::array kTupleMethods = {MethodEntry{"count", items_count},
+                                      MethodEntry{"index", items_index}};
 
 template <typename Table>
 Method find_in(const Table& table, std::string_view name) {
-  const auto* const found = std::find_if(table.begin(), table.end(),
-                                         [&](const Entry& entry) { return entry.first == name; });
+  const auto* const found = std::find_if(
+      table.begin(), table.end(), [&](const MethodEntry& entry) { return entry.first == name; });
   return found == table.end() ? nullptr : found->second;
 }
 

@@ -111,26 +111,27 @@ Value refuse(Run&, const Value&, Arguments&) {
   fail("this filter of jinja2 is not supported", ErrorKind::kUnsupported);
 }
 
-using Entry = std::pair<std::string_view, Filter>;
+using FilterEntry = std::pair<std::string_view, Filter>;
 constexpr std::array kFilters = {
-    Entry{"map", map},
-    Entry{"pprint", refuse<0>},
-    Entry{"random", refuse<0>},
-    Entry{"reject", select<false, false>},
-    Entry{"rejectattr", select<false, true>},
-    Entry{"select", select<true, false>},
-    Entry{"selectattr", select<true, true>},
-    Entry{"striptags", refuse<0>},
-    Entry{"urlize", refuse<0>},
-    Entry{"wordwrap", refuse<0>},
-    Entry{"xmlattr", refuse<0>},
+    FilterEntry{"map", map},
+    FilterEntry{"pprint", refuse<0>},
+    FilterEntry{"random", refuse<0>},
+    FilterEntry{"reject", select<false, false>},
+    FilterEntry{"rejectattr", select<false, true>},
+    FilterEntry{"select", select<true, false>},
+    FilterEntry{"selectattr", select<true, true>},
+    FilterEntry{"striptags", refuse<0>},
+    FilterEntry{"urlize", refuse<0>},
+    FilterEntry{"wordwrap", refuse<0>},
+    FilterEntry{"xmlattr", refuse<0>},
 };
 
 }  // namespace
 
 Filter find_selecting_filter(std::string_view name) {
-  const auto* const found = std::find_if(kFilters.begin(), kFilters.end(),
-                                         [&](const Entry& entry) { return entry.first == name; });
+  const auto* const found =
+      std::find_if(kFilters.begin(), kFilters.end(),
+                   [&](const FilterEntry& entry) { return entry.first == name; });
   return found == kFilters.end() ? nullptr : found->second;
 }
 

@@ -42,7 +42,6 @@ std::vector<Value> reversed(Run& run, const Value& value) {
 
 Value last(Run& run, const Value& value, Arguments& arguments) {
   expect_count("last", arguments, 0, 0);
-  need_defined(value);
   if (const auto* items = value.items()) {
     if (!items->empty()) return items->back();
     return Value::undefined("No last item, sequence was empty.");
@@ -57,7 +56,6 @@ Value reverse(Run& run, const Value& value, Arguments& arguments) {
     const Value back = Value::integer(-1);
     return get_slice(run, value, nullptr, nullptr, &back);
   }
-  need_defined(value);
   const Object* object = value.object_or_null();
   const bool lazy = object != nullptr && !value.object_or_null()->length(run);
   std::vector<Value> items = to_vector(run, value);
@@ -351,36 +349,37 @@ Value attr(Run& run, const Value& value, Arguments& arguments) {
   return found ? *found : Value::undefined("no attribute '" + name->bytes + "'");
 }
 
-using Entry = std::pair<std::string_view, Filter>;
-constexpr std::array kFilters = {
-    Entry{"attr", attr},
-    Entry{"batch", batch},
-    Entry{"count", count},
-    Entry{"d", default_value},
-    Entry{"default", default_value},
-    Entry{"dictsort", dictsort},
-    Entry{"first", first},
-    Entry{"groupby", groupby},
-    Entry{"items", items},
-    Entry{"join", join},
-    Entry{"last", last},
-    Entry{"length", count},
-    Entry{"list", list},
-    Entry{"max", extreme<true>},
-    Entry{"min", extreme<false>},
-    Entry{"reverse", reverse},
-    Entry{"slice", slice},
-    Entry{"sort", sort},
-    Entry{"sum", sum},
-    Entry{"unique", unique},
+using FilterEntry = std::pair<std::string_view, Filter>;
+constexpr std::array kListFilters = {
+    FilterEntry{"attr", attr},
+    FilterEntry{"batch", batch},
+    FilterEntry{"count", count},
+    FilterEntry{"d", default_value},
+    FilterEntry{"default", default_value},
+    FilterEntry{"dictsort", dictsort},
+    FilterEntry{"first", first},
+    FilterEntry{"groupby", groupby},
+    FilterEntry{"items", items},
+    FilterEntry{"join", join},
+    FilterEntry{"last", last},
+    FilterEntry{"length", count},
+    FilterEntry{"list", list},
+    FilterEntry{"max", extreme<true>},
+    FilterEntry{"min", extreme<false>},
+    FilterEntry{"reverse", reverse},
+    FilterEntry{"slice", slice},
+    FilterEntry{"sort", sort},
+    FilterEntry{"sum", sum},
+    FilterEntry{"unique", unique},
 };
 
 }  // namespace
 
 Filter find_list_filter(std::string_view name) {
-  const auto* const found = std::find_if(kFilters.begin(), kFilters.end(),
-                                         [&](const Entry& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  const auto* const found =
+      std::find_if(kListFilters.begin(), kListFilters.end(),
+                   [&](const FilterEntry& entry) { return entry.first == name; });
+  return found == kListFilters.end() ? nullptr : found->second;
 }
 
 }  // namespace moepack::jinja

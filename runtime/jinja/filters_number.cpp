@@ -118,19 +118,20 @@ Value filesizeformat(Run&, const Value& value, Arguments& arguments) {
                      (binary_units ? "iB" : "B"));
 }
 
-using Entry = std::pair<std::string_view, Filter>;
-constexpr std::array kFilters = {
-    Entry{"abs", absolute},       Entry{"filesizeformat", filesizeformat},
-    Entry{"float", to_real},      Entry{"int", to_int},
-    Entry{"round", round_number},
+using FilterEntry = std::pair<std::string_view, Filter>;
+constexpr std::array kNumberFilters = {
+    FilterEntry{"abs", absolute},       FilterEntry{"filesizeformat", filesizeformat},
+    FilterEntry{"float", to_real},      FilterEntry{"int", to_int},
+    FilterEntry{"round", round_number},
 };
 
 }  // namespace
 
 Filter find_number_filter(std::string_view name) {
-  const auto* const found = std::find_if(kFilters.begin(), kFilters.end(),
-                                         [&](const Entry& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  const auto* const found =
+      std::find_if(kNumberFilters.begin(), kNumberFilters.end(),
+                   [&](const FilterEntry& entry) { return entry.first == name; });
+  return found == kNumberFilters.end() ? nullptr : found->second;
 }
 
 }  // namespace moepack::jinja

@@ -214,34 +214,35 @@ Value tojson(Run& run, const Value& value, Arguments& arguments) {
   return to_json(run, value, style);
 }
 
-using Entry = std::pair<std::string_view, Filter>;
-constexpr std::array kFilters = {
-    Entry{"capitalize", change<CaseChange::kCapitalize>},
-    Entry{"center", center},
-    Entry{"e", escape<false>},
-    Entry{"escape", escape<false>},
-    Entry{"forceescape", escape<true>},
-    Entry{"format", format},
-    Entry{"indent", indent},
-    Entry{"lower", change<CaseChange::kLower>},
-    Entry{"replace", replace},
-    Entry{"safe", safe},
-    Entry{"string", string},
-    Entry{"title", title},
-    Entry{"tojson", tojson},
-    Entry{"trim", trim},
-    Entry{"truncate", truncate},
-    Entry{"upper", change<CaseChange::kUpper>},
-    Entry{"urlencode", urlencode},
-    Entry{"wordcount", wordcount},
+using FilterEntry = std::pair<std::string_view, Filter>;
+constexpr std::array kTextFilters = {
+    FilterEntry{"capitalize", change<CaseChange::kCapitalize>},
+    FilterEntry{"center", center},
+    FilterEntry{"e", escape<false>},
+    FilterEntry{"escape", escape<false>},
+    FilterEntry{"forceescape", escape<true>},
+    FilterEntry{"format", format},
+    FilterEntry{"indent", indent},
+    FilterEntry{"lower", change<CaseChange::kLower>},
+    FilterEntry{"replace", replace},
+    FilterEntry{"safe", safe},
+    FilterEntry{"string", string},
+    FilterEntry{"title", title},
+    FilterEntry{"tojson", tojson},
+    FilterEntry{"trim", trim},
+    FilterEntry{"truncate", truncate},
+    FilterEntry{"upper", change<CaseChange::kUpper>},
+    FilterEntry{"urlencode", urlencode},
+    FilterEntry{"wordcount", wordcount},
 };
 
 }  // namespace
 
 Filter find_text_filter(std::string_view name) {
-  const auto* const found = std::find_if(kFilters.begin(), kFilters.end(),
-                                         [&](const Entry& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  const auto* const found =
+      std::find_if(kTextFilters.begin(), kTextFilters.end(),
+                   [&](const FilterEntry& entry) { return entry.first == name; });
+  return found == kTextFilters.end() ? nullptr : found->second;
 }
 
 }  // namespace moepack::jinja

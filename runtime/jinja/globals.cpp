@@ -156,6 +156,7 @@ DictPtr make_dict(Run& run, const Arguments& arguments) {
   auto dict = std::make_shared<Dict>();
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
+    need_defined(from);
     if (const Dict* other = from.dict_or_null()) {
       for (const auto& [key, value] : other->entries()) dict->set(key, value);
     } else {

@@ -133,6 +133,11 @@ Value Interpreter::evaluate_slice(Frame& frame, const Expression& expression) {
     given[i] = &bounds[i];
   }
   run_.at = expression.at;
+  // jinja2 computes constant expressions beforehand, with other rules for what cannot be sliced.
+  if (expression.constant && !of.is_undefined() && of.text_or_null() == nullptr &&
+      of.items() == nullptr) {
+    return Value::undefined("a constant that cannot be sliced");
+  }
   return get_slice(run_, of, given[0], given[1], given[2]);
 }
 

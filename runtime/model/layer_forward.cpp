@@ -9,7 +9,7 @@ namespace moepack {
 namespace {
 
 // Up to so many rows of norms, sums and embeddings stay in the calling thread.
-constexpr std::size_t kRowsPerTask = 4;
+constexpr std::size_t kTokensPerTask = 4;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weight
 
 void LayerForward::embed(std::span<const std::int32_t> tokens, float* hidden) {
   compute_.pool().parallel_for(
-      tokens.size(), kRowsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
+      tokens.size(), kTokensPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
         for (std::size_t t = begin; t < end; ++t) {
           decode_row(weights_.embedding, static_cast<std::uint64_t>(tokens[t]),
                      std::span(hidden + t * width_, width_));
@@ -39,7 +39,7 @@ void LayerForward::embed(std::span<const std::int32_t> tokens, float* hidden) {
 
 void LayerForward::norm(std::span<const float> factor, std::size_t tokens, const float* hidden) {
   compute_.pool().parallel_for(
-      tokens, kRowsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
+      tokens, kTokensPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
         rms_norm(compute_, hidden + begin * width_, factor, config_.rms_norm_eps, end - begin,
                  width_, scratch_.normed.data() + begin * width_);
       });
@@ -48,7 +48,7 @@ void LayerForward::norm(std::span<const float> factor, std::size_t tokens, const
 void LayerForward::add_mixed_and_norm(std::span<const float> factor,
                                       std::span<const LayerSlice> slices, std::size_t tokens,
                                       float* hidden) {
-  compute_.pool().parallel_for(tokens, kRowsPerTask,
+  compute_.pool().parallel_for(tokens, kTokensPerTask,
                                [&](std::size_t begin, std::size_t end, std::size_t) {
                                  for (std::size_t t = begin; t < end; ++t) {
                                    float* row = hidden + t * width_;

@@ -83,7 +83,7 @@ void read_reasoning_field(const BodyFields& request, ChatRequest& chat, AnswerFo
   set_budget(chat, fields.whole("max_tokens", -1, kMostWhole));
 }
 
-void read_template_arguments(const BodyFields& request, ChatRequest& chat) {
+void read_template_switches(const BodyFields& request, ChatRequest& chat) {
   const OrderedJson* json = request.object("chat_template_kwargs");
   if (json == nullptr) return;
   chat.conversation.template_arguments = *json;
@@ -95,7 +95,7 @@ void read_template_arguments(const BodyFields& request, ChatRequest& chat) {
 
 // Every way to say whether and how long the model thinks; the more special ones come last.
 void read_thinking(const BodyFields& request, ChatRequest& chat, AnswerForm& form) {
-  read_template_arguments(request, chat);
+  read_template_switches(request, chat);
   const std::optional<bool> template_thinks = chat.thinks;
   read_effort(request, "reasoning_effort", chat);
   read_reasoning_field(request, chat, form);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/status.h"
 #include "runtime/serve/answer_writer.h"
 #include "runtime/serve/late_system.h"
 #include "runtime/serve/request_options.h"
@@ -31,10 +32,9 @@ std::string response_part_text(const OrderedJson& part, const std::string& path,
   const bool is_text = type.empty() || type.ends_with("text");
   if (is_text) return fields.text("text").value_or("");
   if (pictures == Pictures::kNamed) {
-    return "[" + std::string(type) + " omitted: this model reads text only]";
+    return "[" + printable(type, 40) + " omitted: this model reads text only]";
   }
-  refuse_field(fields, "type",
-               "is " + std::string(type.substr(0, 40)) + ": this model reads text only");
+  refuse_field(fields, "type", "is " + printable(type, 40) + ": this model reads text only");
   return {};
 }
 

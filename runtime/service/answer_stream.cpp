@@ -77,6 +77,7 @@ TextListener::Next AnswerStream::on_token(const TokenStep& step) {
   if (options_.wants_logprobs) logprobs_.push_back(logprobs_of(step));
   const std::string_view bytes = options_.tokenizer->bytes(step.token.id);
   if (options_.parser.parses_calls) generated_ += bytes;
+  if (options_.on_sampled) sampled_.push_back(step.token.id);
   push(bytes, options_.tokenizer->added_token(bytes) == step.token.id);
   Next next;
   next.goes_on = !stop_.has_value() && !is_cut_short_;
@@ -178,6 +179,7 @@ void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& ti
   if (!is_cut_short_) take(parser_->finish(is_cut));
   if (!logprobs_.empty()) tell(ContentText{.text = {}, .logprobs = take_logprobs()});
   remember_calls();
+  if (options_.on_sampled) options_.on_sampled(sampled_);
   usage_.cached_tokens = times.cached_tokens;
   AnswerEnd told{.reason = reason_of(end),
                  .stop_text = {},
@@ -185,7 +187,7 @@ void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& ti
                  .usage = usage_,
                  .timings = {.prompt_seconds = times.prompt_seconds,
                              .decode_seconds = times.decode_seconds,
-                             .prompt_tokens = times.prompt_tokens,
+                             .prompt_tokens = times.prompt_tokens - times.cached_tokens,
                              .decode_tokens = times.decode_tokens}};
   if (stop_.has_value()) told.stop_text = options_.stop[*stop_];
   tell(std::move(told));

@@ -34,6 +34,8 @@ struct AnswerStreamOptions {
   std::vector<std::int32_t> echoed;
   // Gives a new id of a call.
   std::function<std::string()> make_call_id;
+  // Told at the end what was sampled, the token that ended the text left out. May be empty.
+  std::function<void(const std::vector<std::int32_t>& ids)> on_sampled;
 };
 
 // Called by the scheduler's thread.
@@ -73,6 +75,7 @@ class AnswerStream final : public TextListener {
   std::vector<TokenLogprobs> logprobs_;  // of tokens whose text is not told yet
   AnswerUsage usage_;
   std::string generated_;  // all of it, where calls are offered
+  std::vector<std::int32_t> sampled_;
   std::vector<std::string> call_ids_;
   std::size_t ended_calls_ = 0;
   std::optional<std::size_t> stop_;  // which stop text came

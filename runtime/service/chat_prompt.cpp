@@ -38,20 +38,22 @@ Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest&
 
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
                                                    const Tokenizer& tokenizer,
-                                                   const ChatRequest& request, CallMemory& calls) {
+                                                   const ChatRequest& request, CallMemory& calls,
+                                                   SampledTexts& texts) {
   const TemplateFacts& facts = chat_template.facts();
   const Conversation conversation = with_thinking(chat_template, request);
   const ConversationRenderer render = [&](const Conversation& part) -> Result<PromptText> {
     MOE_ASSIGN_OR_RETURN(const PromptText text, chat_template.render(part));
     return restore_calls(text, part, facts.format, calls);
   };
-  const Result<PromptText> prompt = render(conversation);
+  Result<PromptText> prompt = render(conversation);
   if (!prompt.is_ok()) return refusal_of(prompt.status());
-  Result<std::vector<std::int32_t>> ids = encode_prompt(tokenizer, prompt.value());
+  Result<std::vector<std::int32_t>> ids = texts.encode(tokenizer, prompt.value());
   if (!ids.is_ok()) return refusal_of(ids.status());
-  const std::string_view text = prompt.value().text;
   ChatPrompt made;
+  made.text = std::move(prompt).value();
   made.ids = std::move(ids).value();
+  const std::string_view text = made.text.text;
   made.snapshots = token_points(tokenizer, made.ids, text,
                                 prompt_points(conversation, text, request.cache_hints, render));
   made.is_in_reasoning = ends_in_reasoning(generation_part(conversation, text, render), facts);

@@ -9,10 +9,12 @@
 #include "runtime/service/answer_request.h"
 #include "runtime/service/answer_service.h"
 #include "runtime/service/call_memory.h"
+#include "runtime/service/sampled_texts.h"
 
 namespace moepack {
 
 struct ChatPrompt {
+  PromptText text;
   std::vector<std::int32_t> ids;
   std::vector<std::uint64_t> snapshots;  // TextJob::snapshots
   bool is_in_reasoning = false;          // the answer begins within thoughts
@@ -21,7 +23,8 @@ struct ChatPrompt {
 // Errors of the template, in its own words.
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
                                                    const Tokenizer& tokenizer,
-                                                   const ChatRequest& request, CallMemory& calls);
+                                                   const ChatRequest& request, CallMemory& calls,
+                                                   SampledTexts& texts);
 
 // The conversation with what the request says about thinking told to the template.
 Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request);

@@ -45,7 +45,8 @@ class RealModelService final : public ModelService {
       : options_(options),
         engine_(std::move(engine)),
         tokenizer_(std::move(tokenizer)),
-        calls_(options.remembered_calls, options.remembered_bytes) {}
+        calls_(options.remembered_calls, options.remembered_bytes),
+        texts_(options.remembered_bytes) {}
 
   Status open();
 
@@ -107,6 +108,7 @@ class RealModelService final : public ModelService {
   SamplerOptions sampling_;
   ServiceModel model_;
   CallMemory calls_;
+  SampledTexts texts_;
   CallIds call_ids_;
   mutable std::once_flag table_once_;
   mutable std::shared_ptr<const TokenBytes> table_;
@@ -250,6 +252,11 @@ AnswerService::Started RealModelService::submit(TextJob job, const AnswerStreamO
   std::unique_ptr<TextTicket> ticket = scheduler_->submit(std::move(job), std::move(listeners));
   if (ticket != nullptr) return std::make_unique<TicketAnswer>(std::move(ticket));
   Refusal refusal;
+  if (scheduler_->is_ending()) {
+    refusal.kind = Refusal::Kind::kEnding;
+    refusal.message = "the server is shutting down";
+    return refusal;
+  }
   refusal.kind = Refusal::Kind::kBusy;
   refusal.message = "too many requests wait already";
   refusal.retry_seconds = kRetrySeconds;
@@ -266,10 +273,11 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   const auto grammar = answer_grammar(request, tool_format(), &warnings);
   if (!grammar.is_ok()) return refusal_of(grammar.status());
   warn(warnings);
-  auto prompt = make_chat_prompt(*template_, tokenizer_, request, calls_);
+  auto prompt = make_chat_prompt(*template_, tokenizer_, request, calls_, texts_);
   if (auto* refusal = std::get_if<Refusal>(&prompt)) return std::move(*refusal);
-  ChatPrompt& made = std::get<ChatPrompt>(prompt);
-  auto job = make_job(std::move(made.ids), request.options);
+  const auto shared = std::make_shared<ChatPrompt>(std::move(std::get<ChatPrompt>(prompt)));
+  ChatPrompt& made = *shared;
+  auto job = make_job(made.ids, request.options);
   if (auto* refusal = std::get_if<Refusal>(&job)) return std::move(*refusal);
   TextJob& text = std::get<TextJob>(job);
   text.snapshots = std::move(made.snapshots);
@@ -287,6 +295,9 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   stream.thinking_budget = request.thinking_budget;
   stream.end_of_thinking = end_of_thinking_;
   stream.make_call_id = [this] { return call_ids_.next(); };
+  stream.on_sampled = [this, shared](const std::vector<std::int32_t>& ids) {
+    texts_.remember(tokenizer_, shared->text, shared->ids, ids);
+  };
   return submit(std::move(text), stream, std::move(sink));
 }
 

@@ -26,7 +26,7 @@ struct ModelServiceOptions {
   std::optional<ToolFormat> tool_format;  // instead of what the template tells
   SchedulerOptions scheduler;
   std::size_t remembered_calls = 100000;  // texts of calls that are kept, and their bytes
-  std::size_t remembered_bytes = std::size_t{64} << 20;
+  std::size_t remembered_bytes = std::size_t{64} << 20;  // so many of sampled texts too
   // Lines for the one who runs the service: parts of schemas that are not heeded. May be empty; any
   // thread.
   std::function<void(const std::string& line)> on_notice;

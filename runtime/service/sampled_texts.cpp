@@ -44,9 +44,8 @@ PromptText part_behind(const PromptText& prompt, std::size_t begin) {
 bool SampledTexts::Entry::begins(const PromptText& prompt) const {
   if (!prompt.text.starts_with(text)) return false;
   if (!are_same(from_user, ranges_before(prompt.from_user, prompt_bytes))) return false;
-  return std::none_of(markers.begin(), markers.end(), [&](std::size_t marker) {
-    return is_in_range(prompt.from_user, marker);
-  });
+  return std::none_of(markers.begin(), markers.end(),
+                      [&](std::size_t marker) { return is_in_range(prompt.from_user, marker); });
 }
 
 void SampledTexts::remember(const Tokenizer& tokenizer, const PromptText& prompt,

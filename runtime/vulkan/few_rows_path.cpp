@@ -252,12 +252,16 @@ class FewRowsPath final : public Path {
 
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const LayerExperts& experts = p_.experts.layer(layer);
-    const bool is_one = experts.kinds.size() == 1;
+    // Kinds that are added one after another; else each slot by itself, then all of them.
+    const bool adds = experts.kinds.size() == 1 ||
+                      std::all_of(experts.kinds.begin(), experts.kinds.end(),
+                                  [&](const ExpertLayout& k) { return has_fixed_down(k, layer); });
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      down(list, shape, layer, kind, is_one);
+      down(list, shape, layer, kind, adds);
+      if (adds) list.barrier();
     }
+    if (adds) return;
     list.barrier();
-    if (is_one) return;
     record_combine(p_, list, shape, layer);
     list.barrier();
   }
@@ -376,6 +380,20 @@ class FewRowsPath final : public Path {
     list.barrier();
   }
 
+  WeightKernelShape fixed_expert_shape(const WeightRows& weights) const {
+    WeightKernelShape cut = fixed_shape(weights, p_.device, kExpertLanes);
+    if (!is_affine(weights.format)) cut.steps = 1;
+    return cut;
+  }
+
+  // A long row in one turn, where a lane's registers hold its part.
+  WeightKernelShape fixed_down_shape(const WeightRows& weights, std::uint32_t slots) const {
+    constexpr std::uint32_t kMostSteps = 3;
+    const std::uint64_t chunks = slots * weights.cols / fixed_chunk_weights(weights.format.id);
+    const std::uint32_t steps = groups_of(chunks, kFixedDownThreads / kFixedDownRows);
+    return {.threads = kFixedDownThreads, .rows = 1, .steps = std::clamp(steps, 1U, kMostSteps)};
+  }
+
   // The projections of `of`: both with SwiGLU, or one alone.
   void gate_up(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
                const std::vector<Projection>& of, std::uint64_t act) {
@@ -387,7 +405,7 @@ class FewRowsPath final : public Path {
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
     const WeightKernelShape cut =
-        is_fixed ? fixed_shape(weights, p_.device, kExpertLanes) : usual_shape(weights, p_.device);
+        is_fixed ? fixed_expert_shape(weights) : usual_shape(weights, p_.device);
     const VulkanKernel& kernel = weight_kernel(
         p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
         gate_up_constants(
@@ -425,6 +443,11 @@ class FewRowsPath final : public Path {
     list.barrier();
   }
 
+  bool has_fixed_down(const ExpertLayout& kind, std::uint32_t layer) const {
+    return has_fixed_products(weight_rows(kind.of(Projection::kDown)),
+                              slots_of(c_, p_.weights.layers[layer]), p_.device);
+  }
+
   // The down projections of a kind: added to the residual stream, or each by itself.
   void down(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
             bool adds) {
@@ -432,13 +455,10 @@ class FewRowsPath final : public Path {
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     const WeightRows weights = weight_rows(w);
-    // down_fixed adds all slots, of records of one kind.
-    const bool is_fixed =
-        adds && experts.kind_table == 0 && has_fixed_products(weights, slots, p_.device);
+    const bool is_fixed = adds && has_fixed_down(experts.kinds[kind], layer);
     const std::uint32_t block_rows = is_fixed ? kFixedDownRows : kDownRows;
-    const WeightKernelShape cut =
-        is_fixed ? WeightKernelShape{.threads = kFixedDownThreads, .rows = 1, .steps = 2}
-                 : usual_down_shape(weights, p_.device, slots, kDownRows);
+    const WeightKernelShape cut = is_fixed ? fixed_down_shape(weights, slots)
+                                           : usual_down_shape(weights, p_.device, slots, kDownRows);
     const VulkanKernel& kernel = weight_kernel(p_, is_fixed ? "down_fixed" : "down", weights,
                                                down_constants(weights, cut, p_.device,
                                                               {.slots = slots,

@@ -35,6 +35,16 @@ TEST(Json, AnOrderedDocumentIsSaidAgainAsItWas) {
                {"nested deeper"});
 }
 
+TEST(Json, AnOrderedDocumentHasALimitOfValues) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < kMaxOrderedJsonValues; ++i) text += "0,";
+  expect_error(parse_ordered_json(text + "0]", kWhere).status(), StatusCode::kCorrupt,
+               {"x.json", "values", "offset 4000"});
+  text.resize(kMaxOrderedJsonValues + 1);  // half of them
+  text.back() = ']';
+  EXPECT_OK(parse_ordered_json(text, kWhere));
+}
+
 // An object of n keys takes time in proportion to n, or a request of some megabytes takes hours.
 TEST(Json, AnOrderedObjectOfManyKeysIsReadAtOnce) {
   std::string text = "{";

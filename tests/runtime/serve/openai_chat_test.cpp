@@ -112,7 +112,9 @@ TEST(OpenaiChatStream, NamesACallOnceAndCountsFromNought) {
     EXPECT_EQ(call.contains("id"), is_first);
     EXPECT_EQ(call.contains("type"), is_first);
     EXPECT_EQ(call["function"].contains("name"), is_first);
-    if (is_first) EXPECT_EQ(call["function"]["arguments"], "");
+    if (is_first) {
+      EXPECT_EQ(call["function"]["arguments"], "");
+    }
   }
   EXPECT_EQ(next, 2U);
   EXPECT_EQ(arguments, (std::vector<std::string>{"{\"a\":1}", "{}"}));

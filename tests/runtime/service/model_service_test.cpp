@@ -20,9 +20,8 @@ namespace {
 class Reader {
  public:
   AnswerSink sink() {
-    return [this](AnswerEvent event) {
-      std::visit([this](auto& body) { note(body); }, event.body);
-    };
+    return
+        [this](AnswerEvent event) { std::visit([this](auto& body) { note(body); }, event.body); };
   }
   // After the end.
   AnswerEnd end() { return ended_.get_future().get(); }
@@ -90,8 +89,8 @@ class ModelServiceTest : public ::testing::Test {
     service.model = model_;
     service.scheduler.parallel = parallel;
     service.scheduler.slice_tokens = kSlice;
-    ASSERT_OK_AND_ASSIGN(
-        service_, ModelService::open(std::move(engine), std::move(tokenizer), service));
+    ASSERT_OK_AND_ASSIGN(service_,
+                         ModelService::open(std::move(engine), std::move(tokenizer), service));
   }
 
   struct Answer {
@@ -183,6 +182,10 @@ TEST_F(ModelServiceTest, AnAgentsTurnComputesWhatIsNew) {
     } else {
       EXPECT_LE(computed, usage.prompt_tokens - known + kSlice) << "turn " << turn;
     }
+    RecordProperty("turn_" + std::to_string(turn), std::to_string(usage.prompt_tokens) +
+                                                       " tokens, computed " +
+                                                       std::to_string(computed) + ", new " +
+                                                       std::to_string(usage.prompt_tokens - known));
     known = usage.prompt_tokens + usage.completion_tokens;
     calls += answer.reader->calls.size();
     agent.take(turn, *answer.reader);
@@ -207,7 +210,8 @@ TEST_F(ModelServiceTest, EightClientsGetWhatEachGetsAlone) {
       requests.back().conversation.messages.back().content +=
           " And " + std::to_string(i) + " more.";
     } else {
-      requests.push_back(question("What is " + std::to_string(i) + " and " + std::to_string(2 * i)));
+      requests.push_back(
+          question("What is " + std::to_string(i) + " and " + std::to_string(2 * i)));
     }
   }
   open(8, 9);

@@ -262,6 +262,11 @@ TEST_F(VulkanModel, SequencesAreCopiedSavedAndRestored) {
   ASSERT_OK_AND_ASSIGN(const std::vector<std::byte> saved, first.save());
   ASSERT_OK_AND_ASSIGN(Sequence restored, engine->make_sequence());
   EXPECT_OK(restored.restore(saved));
+  ASSERT_OK_AND_ASSIGN(const StateSnapshot snapshot, restored.snapshot());
+  EXPECT_GT(snapshot.size_bytes(), 0U);
+  const Slice detour{&restored, std::span(ids).first(9), 9, sink};
+  EXPECT_OK(engine->forward(std::span(&detour, 1)).front());
+  EXPECT_OK(restored.rewind(snapshot));
   std::vector<std::vector<float>> next;
   for (Sequence* sequence : {&first, &copied, &restored}) {
     rows.clear();

@@ -1,0 +1,181 @@
+"""moepack serve with a model: from the first listening to the end by signals, keys, and what is refused.
+
+Protocols, limits and misbehaving clients are tested over a script (tests/serve); here is what only the
+command has.
+"""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from cli_runner import CliRunner, conclude, options
+
+
+class Served:
+    """A running `moepack serve`; it has ended when it is left."""
+
+    def __init__(self, program, model, *flags):
+        self.process = subprocess.Popen(
+            [program, "serve", model, "--port", "0", "--backend", "cpu", "-c", "512", *map(str, flags)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.line = self.process.stdout.readline()
+        self.port = int(self.line.rsplit(":", 1)[1]) if ":" in self.line else 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+    def ask(self, method, path, body=None, headers=None):
+        """(status, body)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = None if body is None else json.dumps(body)
+        connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        return answer.status, text
+
+    def wait_until_ready(self):
+        for _ in range(1200):
+            if self.ask("GET", "/health")[0] == 200:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def metric(self, name):
+        for line in self.ask("GET", "/metrics")[1].decode().splitlines():
+            if line.startswith(f"moepack:{name} "):
+                return float(line.rsplit(" ", 1)[1])
+        return 0.0
+
+    def start_stream(self, tokens):
+        """A connection on which an answer has begun."""
+        body = json.dumps({"prompt": "Once", "max_tokens": tokens, "stream": True, "ignore_eos": True, "temperature": 0})
+        s = socket.create_connection(("127.0.0.1", self.port), 60)
+        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        received = b""
+        while received.count(b"data: ") < 2:
+            received += s.recv(65536)
+        return s, received
+
+
+def rest_of(s, received):
+    try:
+        while piece := s.recv(65536):
+            received += piece
+    except OSError:
+        pass
+    return received
+
+
+class ServeTest(CliRunner):
+    def answers(self, model):
+        with Served(self.program, model, "--alias", "my/model", "--slots") as server:
+            self.expect(server.line.startswith("listening on http://127.0.0.1:"), f"first line: {server.line!r}")
+            status, _ = server.ask("GET", "/health")
+            self.expect(status in (200, 503), f"health at once: {status}")
+            self.expect(server.wait_until_ready(), "never ready")
+            status, text = server.ask("GET", "/v1/models")
+            self.expect(json.loads(text)["data"][0]["id"] == "my/model", f"models: {text}")
+            body = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "seed": 1}
+            status, text = server.ask("POST", "/v1/completions", body)
+            self.expect(status == 200, f"completion: {status} {text}")
+            first = json.loads(text)["choices"][0]["text"]
+            run = self.run("run", model, "--backend", "cpu", "-p", "Once upon a time", "-n", "8", "--json")
+            self.expect(json.loads(run.stdout)["text"] == first, f"serve says {first!r}, run {run.stdout!r}")
+            ids = json.loads(server.ask("POST", "/tokenize", {"content": "Once upon a time"})[1])["tokens"]
+            text = json.loads(server.ask("POST", "/detokenize", {"tokens": ids})[1])["content"]
+            self.expect(text == "Once upon a time", f"there and back: {text!r}")
+            status, text = server.ask("POST", "/v1/completions", {"prompt": ids * 200, "max_tokens": 1})
+            self.expect(status == 400 and b"context_length_exceeded" in text, f"too long: {status} {text}")
+            self.expect(server.ask("GET", "/slots")[0] == 200, "slots")
+            # A client that leaves frees the model.
+            s, _ = server.start_stream(500)
+            s.close()
+            end = time.monotonic() + 10
+            while server.metric("requests_processing") > 0 and time.monotonic() < end:
+                time.sleep(0.02)
+            self.expect(server.metric("requests_processing") == 0, "a client has left, its answer goes on")
+            server.process.send_signal(signal.SIGINT)
+            self.expect(server.process.wait(20) == 0, f"exit code {server.process.returncode} after SIGINT")
+
+    def ends(self, model):
+        with Served(self.program, model, "--shutdown-grace", "30") as server:
+            server.wait_until_ready()
+            s, received = server.start_stream(100)
+            server.process.send_signal(signal.SIGTERM)
+            received = rest_of(s, received)
+            self.expect(b"data: [DONE]" in received, "an answer within the grace is not whole")
+            self.expect(server.process.wait(20) == 0, "exit code after a grace")
+        with Served(self.program, model, "--shutdown-grace", "0") as server:
+            server.wait_until_ready()
+            s, received = server.start_stream(500)
+            server.process.send_signal(signal.SIGTERM)
+            received = rest_of(s, received)
+            self.expect(b'"error"' in received and b"[DONE]" not in received, f"the end of a stream: {received[-300:]}")
+            self.expect(server.process.wait(20) == 0, "exit code without a grace")
+        with Served(self.program, model, "--shutdown-grace", "600") as server:
+            server.wait_until_ready()
+            s, received = server.start_stream(500)
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            server.process.send_signal(signal.SIGTERM)
+            code = server.process.wait(20)
+            self.expect(code in (0, 130), f"exit code {code} after two signals")
+            s.close()
+
+    def keys(self, model):
+        file = self.scratch / "keys"
+        file.write_text("# mine\n  first  \n\nsecond\n")
+        with Served(self.program, model, "--api-key-file", file, "--api-key", "third") as server:
+            self.expect(server.ask("GET", "/health")[0] in (200, 503), "health is free")
+            for key, wanted in (("first", 200), ("second", 200), ("third", 200), ("# mine", 401), ("", 401)):
+                server.wait_until_ready()
+                status, _ = server.ask("GET", "/props", None, {"Authorization": f"Bearer {key}"})
+                self.expect(status == wanted, f"key {key!r}: {status}")
+        file.unlink()
+
+    def refused(self, model):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.refuses("a port that is taken", ["cannot listen", str(port), "--port"], "serve", model, "--port", port)
+        self.refuses("a host that is none", ["cannot listen", "no.such.host.invalid"], "serve", model, "--port", "0",
+                     "--host", "no.such.host.invalid")
+        self.refuses("no model", ["absent"], "serve", self.scratch / "absent", "--port", "0")
+        self.refuses("no key file", ["absent"], "serve", model, "--port", "0", "--api-key-file", self.scratch / "absent")
+        self.refuses("a parser that is none", ["--tool-parser", "nonsense"], "serve", model, "--port", "0",
+                     "--tool-parser", "nonsense")
+        self.refuses("no directory of slots", ["absent", "--slot-save-path"], "serve", model, "--port", "0",
+                     "--slot-save-path", self.scratch / "absent")
+        for flag, value in (("--port", "65536"), ("--parallel", "0"), ("--ping-seconds", "-1"), ("--max-body-mb", "0"),
+                            ("--shutdown-grace", "x"), ("-c", "-5")):
+            self.refuses(f"{flag} {value}", [flag.lstrip("-")], "serve", model, flag, value)
+        empty = self.scratch / "empty"
+        empty.write_text("# nothing\n")
+        self.refuses("no keys", ["empty", "no key"], "serve", model, "--port", "0", "--api-key-file", empty)
+        empty.unlink()
+
+
+def main():
+    args = options(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        test = ServeTest(args.program, Path(scratch))
+        model = Path(scratch) / "model"
+        test.succeeds("convert", args.checkpoint, "-o", model)
+        for part in (test.answers, test.ends, test.keys, test.refused):
+            part(model)
+    return conclude(test.failures, f"serve: {test.checks} checks, ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
