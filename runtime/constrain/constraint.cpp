@@ -236,9 +236,9 @@ class GrammarConstraint : public TokenFilter {
     const auto allow = [&](std::int32_t id) {
       allowed[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (id % 64);
     };
-    if (machine_.takes_plain(state_, tokens_->longest_plain())) {
-      const auto plain = tokens_->plain();
-      std::copy(plain.begin(), plain.end(), allowed.begin());
+    const GrammarMachine::PlainRoom room = machine_.plain_room(state_);
+    if (room.characters >= tokens_->longest_plain() || (room.characters > 0 && room.is_all)) {
+      tokens_->add_plain(room.characters, allowed);
       walk_trie(tokens_->others(), allow);
     } else {
       walk_trie(tokens_->all(), allow);

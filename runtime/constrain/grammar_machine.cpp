@@ -1,6 +1,9 @@
 #include "runtime/constrain/grammar_machine.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "runtime/constrain/token_bytes.h"
 
 namespace moepack {
 namespace {
@@ -27,6 +30,9 @@ std::size_t GrammarMachine::PlaceHash::operator()(const PlaceData& p) const {
 
 GrammarMachine::GrammarMachine(const GrammarGraph& graph, std::vector<bool> is_bound)
     : graph_(graph), is_bound_(std::move(is_bound)) {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    plain_bytes_.set(byte, TokenBytes::is_plain_byte(static_cast<std::uint8_t>(byte)));
+  }
   reset();
 }
 
@@ -208,21 +214,30 @@ GrammarMachine::State GrammarMachine::state_of_reached() {
   return state;
 }
 
-bool GrammarMachine::takes_plain(State state, std::size_t longest) const {
+GrammarMachine::PlainRoom GrammarMachine::plain_room(State state) const {
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  PlainRoom room;
   for (const Place way : ways(states_[state])) {
     const PlaceData& here = places_[way];
-    const PlainUse plain = graph_.node(here.node).plain;
-    if (plain == PlainUse::kAlways) return true;
-    if (plain != PlainUse::kRepeated) continue;
-    const PlaceData& around = places_[here.parent];
-    const GrammarNode& caller = graph_.node(around.node);
-    // `value` counts the turn that is being read.
-    if (caller.kind == GrammarNode::Kind::kRepeat &&
-        (caller.max == GrammarNode::kNoMaximum || caller.max - around.value + 1 >= longest)) {
-      return true;
+    const GrammarNode& node = graph_.node(here.node);
+    if (node.plain == PlainUse::kAlways) return {kAny, true};
+    if (node.plain == PlainUse::kRepeated) {
+      const PlaceData& around = places_[here.parent];
+      const GrammarNode& caller = graph_.node(around.node);
+      if (caller.kind == GrammarNode::Kind::kRepeat) {
+        if (caller.max == GrammarNode::kNoMaximum) return {kAny, true};
+        // `value` counts the turn that is being read.
+        room.characters =
+            std::max(room.characters, static_cast<std::size_t>(caller.max - around.value + 1));
+        continue;
+      }
+    }
+    if (node.kind != GrammarNode::Kind::kBytes) continue;
+    for (const GrammarEdge& edge : graph_.edges(node)) {
+      room.is_all = room.is_all && (edge.bytes & plain_bytes_).none();
     }
   }
-  return false;
+  return room;
 }
 
 GrammarMachine::Place GrammarMachine::copy_place(const std::vector<PlaceData>& old, Place at,

@@ -37,8 +37,13 @@ class GrammarMachine {
     return known != kUnknown ? known : make_step(state, byte, is_marker);
   }
   bool may_end(State state) const { return states_[state].may_end; }
-  // Whether every token of plain characters, at most `longest`, is allowed.
-  bool takes_plain(State state, std::size_t longest) const;
+  // Tokens of at most `characters` plain characters (TokenBytes) are allowed; with `is_all` no
+  // longer ones are.
+  struct PlainRoom {
+    std::size_t characters = 0;
+    bool is_all = true;
+  };
+  PlainRoom plain_room(State state) const;
 
   bool is_full() const;
   // Forgets all states but this one, which gets a new number.
@@ -87,6 +92,7 @@ class GrammarMachine {
 
   const GrammarGraph& graph_;
   std::vector<bool> is_bound_;
+  ByteSet plain_bytes_;
   std::vector<PlaceData> places_;  // the first is the bottom of all
   std::unordered_map<PlaceData, Place, PlaceHash, PlaceEqual> place_of_;
   std::vector<StateData> states_;  // the first is kDead
