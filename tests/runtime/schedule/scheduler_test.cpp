@@ -421,6 +421,48 @@ TEST_F(SchedulerTest, StopsWhereItShould) {
   EXPECT_EQ(text->tokens().size(), 2048U - 100 + 1);
 }
 
+// Allows everything and notes what it is told.
+class NotedRemaining : public TokenFilter {
+ public:
+  explicit NotedRemaining(std::vector<std::uint64_t>& told) : told_(told) {}
+  bool is_active() const override { return true; }
+  void set_remaining(std::uint64_t tokens) override { told_.push_back(tokens); }
+  bool allows(std::int32_t) override { return true; }
+  void mask(std::span<float>) override {}
+  void accept(std::int32_t) override {}
+
+ private:
+  std::vector<std::uint64_t>& told_;
+};
+
+// Down to one at the last token, whether the limit ends the text or the context.
+TEST_F(SchedulerTest, TellsFiltersHowManyTokensMayStillCome) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 2));
+  ASSERT_NO_FATAL_FAILURE(start({.parallel = 2}));
+  for (const bool has_limit : {true, false}) {
+    TextJob job = greedy_job(prompt_of(has_limit ? 20 : 2044, 5), 6);
+    job.has_limit = has_limit;
+    job.choices = 2;
+    std::array<std::vector<std::uint64_t>, 2> told;
+    job.make_filter = [&told, made = std::size_t{0}]() mutable {
+      return std::make_unique<NotedRemaining>(told[made++]);
+    };
+    const Submitted submitted = submit(job);
+    for (const auto& text : submitted.texts) {
+      ASSERT_TRUE(text->wait_end());
+      EXPECT_EQ(text->end(), has_limit ? TextEnd::kLength : TextEnd::kContext);
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::vector<std::uint64_t> expected;
+      for (std::size_t left = submitted.text(i).tokens().size(); left > 0; --left) {
+        expected.push_back(left);
+      }
+      EXPECT_FALSE(expected.empty());
+      EXPECT_EQ(told[i], expected);
+    }
+  }
+}
+
 TEST_F(SchedulerTest, ForcedTokensAreParts) {
   ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 3));
   TextJob job = greedy_job(prompt_of(100, 977), 5);
