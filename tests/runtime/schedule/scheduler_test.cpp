@@ -3,10 +3,13 @@
 #include "runtime/schedule/scheduler.h"
 
 #include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -394,6 +397,30 @@ TEST_F(SchedulerTest, AnErrorIsItsOwnTextsAlone) {
   EXPECT_EQ(wrong.text().end(), TextEnd::kError);
   test::expect_error(wrong.text().status(), StatusCode::kInvalidArgument, {"1000000"});
   EXPECT_EQ(refused.text().end(), TextEnd::kError);
+}
+
+TEST_F(SchedulerTest, AnExceptionIsItsOwnTextsAlone) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 3));
+  const TextJob good = greedy_job(prompt_of(100, 977), 30);
+  const Ids expected = alone(good);
+  ASSERT_NO_FATAL_FAILURE(start({.parallel = 3}));
+  const auto thrower = std::make_shared<TextCollector>();
+  thrower->next_of = [](std::size_t n) -> TextListener::Next {
+    if (n == 3) throw std::runtime_error("a listener's own");
+    return {};
+  };
+  const auto ticket = scheduler_->submit(good, {thrower});
+  TextJob odd = good;
+  odd.make_filter = []() -> std::unique_ptr<TokenFilter> { throw std::bad_alloc(); };
+  const Submitted refused = submit(odd);
+  const Submitted first = submit(good);
+  ASSERT_TRUE(thrower->wait_end());
+  ASSERT_TRUE(refused.text().wait_end());
+  ASSERT_TRUE(first.text().wait_end());
+  EXPECT_EQ(thrower->end(), TextEnd::kError);
+  EXPECT_EQ(thrower->status().message(), "a listener's own");
+  EXPECT_EQ(refused.text().end(), TextEnd::kError);
+  EXPECT_EQ(first.text().tokens(), expected);
 }
 
 // ---- What is drawn ----
