@@ -12,15 +12,17 @@ namespace {
 
 class GroupTicket final : public TextTicket {
  public:
-  GroupTicket(std::shared_ptr<TextGroup> group, TextScheduler& scheduler)
-      : group_(std::move(group)), scheduler_(&scheduler) {}
+  GroupTicket(std::shared_ptr<TextGroup> group, std::shared_ptr<TextScheduler::Door> door)
+      : group_(std::move(group)), door_(std::move(door)) {}
   void cancel() override {
-    if (!group_->is_cancelled.exchange(true)) scheduler_->wake();
+    if (group_->is_cancelled.exchange(true)) return;
+    const std::lock_guard lock(door_->mutex);
+    if (door_->scheduler != nullptr) door_->scheduler->wake();
   }
 
  private:
   std::shared_ptr<TextGroup> group_;
-  TextScheduler* scheduler_;
+  std::shared_ptr<TextScheduler::Door> door_;
 };
 
 SliceRules slice_rules(const Engine& engine, const SchedulerOptions& options) {
@@ -59,10 +61,17 @@ TextScheduler::TextScheduler(Engine& engine, const SchedulerOptions& options)
   if (options_.vocab_limit == 0) options_.vocab_limit = engine.config().vocab_size;
   options_.vocab_limit = std::min<std::size_t>(options_.vocab_limit, engine.config().vocab_size);
   publish();
+  door_->scheduler = this;
   thread_ = std::thread([this] { run(); });
 }
 
-TextScheduler::~TextScheduler() { finish(0); }
+TextScheduler::~TextScheduler() {
+  {
+    const std::lock_guard lock(door_->mutex);
+    door_->scheduler = nullptr;
+  }
+  finish(0);
+}
 
 // ---- Any thread ----
 
@@ -89,7 +98,7 @@ std::unique_ptr<TextTicket> TextScheduler::submit(
     has_news_ = true;
   }
   wake_.notify_one();
-  return std::make_unique<GroupTicket>(std::move(group), *this);
+  return std::make_unique<GroupTicket>(std::move(group), door_);
 }
 
 bool TextScheduler::is_ending() const {

@@ -38,6 +38,12 @@ class TextScheduler final : public Scheduler {
   // For tickets: something was cancelled.
   void wake();
 
+  // What tickets wake it through: they may outlive it.
+  struct Door {
+    std::mutex mutex;
+    TextScheduler* scheduler = nullptr;  // null: it is gone
+  };
+
  private:
   using SlotTask = std::function<Result<std::uint64_t>(KeptText&)>;
   struct Task;
@@ -113,6 +119,7 @@ class TextScheduler final : public Scheduler {
 
   std::mutex joining_;
   std::thread thread_;
+  std::shared_ptr<Door> door_ = std::make_shared<Door>();
 };
 
 }  // namespace moepack

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -344,6 +346,10 @@ TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {
   ASSERT_TRUE(texts[0].text().wait_tokens(1));
   for (std::size_t i = 0; i < 3; ++i) {
     texts.push_back(submit(greedy_job(prompt_of(10, 41 + 2 * i), 4)));
+  }
+  // Texts on their way from submit() to the queue are not counted for a moment.
+  for (int i = 0; i < 1000 && scheduler_->stats().waiting < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   const auto refused = std::make_shared<TextCollector>();
   EXPECT_EQ(scheduler_->submit(greedy_job(prompt_of(10, 5), 4), {refused}), nullptr);
