@@ -57,6 +57,7 @@ TextScheduler::TextScheduler(Engine& engine, const SchedulerOptions& options)
     : engine_(engine),
       options_(options),
       rules_(slice_rules(engine, options)),
+      queue_(options.queue_limit, options.parallel),
       kept_(engine.options().sequences) {
   if (options_.vocab_limit == 0) options_.vocab_limit = engine.config().vocab_size;
   options_.vocab_limit = std::min<std::size_t>(options_.vocab_limit, engine.config().vocab_size);
@@ -88,28 +89,18 @@ std::unique_ptr<TextTicket> TextScheduler::submit(
   auto group = std::make_shared<TextGroup>();
   group->job = std::move(job);
   group->listeners = std::move(listeners);
-  {
-    const std::lock_guard lock(mutex_);
-    const std::uint64_t running = std::min<std::uint64_t>(published_.running, options_.parallel);
-    const std::uint64_t room = options_.queue_limit + options_.parallel - running;
-    if (is_ending_ || waiting_count_ >= room) return nullptr;
-    ++waiting_count_;
-    submitted_.push_back({.group = group, .choice = 0, .has_others = group->listeners.size() > 1});
-    has_news_ = true;
-  }
-  wake_.notify_one();
+  const bool has_others = group->listeners.size() > 1;
+  if (!queue_.offer({.group = group, .choice = 0, .has_others = has_others})) return nullptr;
+  wake();
   return std::make_unique<GroupTicket>(std::move(group), door_);
 }
 
-bool TextScheduler::is_ending() const {
-  const std::lock_guard lock(mutex_);
-  return is_ending_;
-}
+bool TextScheduler::is_ending() const { return queue_.is_closed(); }
 
 void TextScheduler::finish(double grace_seconds) {
+  queue_.close();
   {
     const std::lock_guard lock(mutex_);
-    is_ending_ = true;
     has_news_ = true;
     const auto grace = std::chrono::duration_cast<Clock::duration>(
         std::chrono::duration<double>(std::max(grace_seconds, 0.0)));
@@ -124,7 +115,7 @@ void TextScheduler::finish(double grace_seconds) {
 SchedulerStats TextScheduler::stats() const {
   const std::lock_guard lock(mutex_);
   SchedulerStats stats = published_;
-  stats.waiting = waiting_count_;
+  stats.waiting = queue_.waiting();
   return stats;
 }
 
@@ -144,7 +135,8 @@ Result<std::uint64_t> TextScheduler::run_task(std::size_t slot, SlotTask work) {
   std::future<Result<std::uint64_t>> done = task->done.get_future();
   {
     const std::lock_guard lock(mutex_);
-    if (is_ending_) return invalid_argument("the scheduler ends", "start the server again");
+    if (deadline_.has_value())
+      return invalid_argument("the scheduler ends", "start the server again");
     tasks_.push_back(std::move(task));
     has_news_ = true;
   }
@@ -201,7 +193,6 @@ void TextScheduler::run() {
     if (!status.is_ok()) fail_all(status);
   }
   const std::lock_guard lock(mutex_);
-  is_over_ = true;
   for (const std::unique_ptr<Task>& task : tasks_) {
     task->done.set_value(invalid_argument("the scheduler ends", "start the server again"));
   }
@@ -209,7 +200,7 @@ void TextScheduler::run() {
 }
 
 void TextScheduler::do_round() {
-  take_submitted();
+  queue_.take_offered();
   end_cancelled();
   do_tasks();
   admit_waiting();
@@ -224,7 +215,9 @@ void TextScheduler::fail_all(const Status& status) {
   others_.clear();
   for (const std::unique_ptr<TextRun>& run : runs_) fail_run(*run, status);
   drop_ended();
-  while (!queue_.empty()) fail_waiting(queue_.begin(), status);
+  while (queue_.begin() != queue_.end()) {
+    end_in_queue(queue_.begin(), TextEnd::kError, status);
+  }
 }
 
 void TextScheduler::fail_run(TextRun& run, const Status& status) {
@@ -242,31 +235,23 @@ void TextScheduler::end_others(const TextRun& run, TextEnd end, const Status& st
   end_waiting(others, end, status);
 }
 
-std::deque<TextPlace>::iterator TextScheduler::fail_waiting(std::deque<TextPlace>::iterator place,
-                                                            const Status& status) {
-  end_waiting(*place, TextEnd::kError, status);
-  const std::lock_guard lock(mutex_);
-  --waiting_count_;
-  return queue_.erase(place);
+TextQueue::Iterator TextScheduler::end_in_queue(TextQueue::Iterator place, TextEnd end,
+                                                const Status& status) {
+  const TextPlace ended = *place;
+  const TextQueue::Iterator next = queue_.remove(place);
+  end_waiting(ended, end, status);
+  return next;
 }
 
 // False when all has ended.
 bool TextScheduler::wait_for_work() {
   std::unique_lock lock(mutex_);
-  if (runs_.empty() && queue_.empty()) {
+  if (runs_.empty() && queue_.waiting() == 0) {
     // No slot is busy then: tasks that had to wait for one are done at once.
-    wake_.wait(lock, [this] { return has_news_ || is_ending_ || !tasks_.empty(); });
+    wake_.wait(lock, [this] { return has_news_ || deadline_.has_value() || !tasks_.empty(); });
   }
   has_news_ = false;
-  return !is_ending_ || !runs_.empty() || !submitted_.empty() || !queue_.empty();
-}
-
-void TextScheduler::take_submitted() {
-  const std::lock_guard lock(mutex_);
-  while (!submitted_.empty()) {
-    queue_.push_back(std::move(submitted_.front()));
-    submitted_.pop_front();
-  }
+  return !deadline_.has_value() || !runs_.empty() || queue_.waiting() > 0;
 }
 
 void TextScheduler::end_waiting(const TextPlace& place, TextEnd end, const Status& status) {
@@ -283,18 +268,15 @@ void TextScheduler::end_cancelled() {
   bool all_waiting = false;
   {
     const std::lock_guard lock(mutex_);
-    all_waiting = is_ending_;
-    all = is_ending_ && Clock::now() >= *deadline_;
+    all_waiting = deadline_.has_value();
+    all = deadline_.has_value() && Clock::now() >= *deadline_;
   }
   for (auto place = queue_.begin(); place != queue_.end();) {
     if (!all_waiting && !place->group->is_cancelled) {
       ++place;
       continue;
     }
-    end_waiting(*place, TextEnd::kCancelled, Status::ok());
-    place = queue_.erase(place);
-    const std::lock_guard lock(mutex_);
-    --waiting_count_;
+    place = end_in_queue(place, TextEnd::kCancelled, Status::ok());
   }
   for (const std::unique_ptr<TextRun>& run : runs_) {
     if (!all && !run->is_cancelled()) continue;
@@ -315,7 +297,7 @@ void TextScheduler::tell_queue() {
       status = caught([&] { place->listener().on_queued(before); });
     }
     if (!status.is_ok()) {
-      place = fail_waiting(place, status);
+      place = end_in_queue(place, TextEnd::kError, status);
       continue;
     }
     ++place;
@@ -364,43 +346,41 @@ std::size_t TextScheduler::extra_count() const {
 // A short text that runs besides takes no place of another.
 bool TextScheduler::has_room() const { return runs_.size() - extra_count() < options_.parallel; }
 
+bool TextScheduler::has_free_slot() const {
+  return std::any_of(kept_.begin(), kept_.end(),
+                     [](const KeptText& kept) { return !kept.is_busy; });
+}
+
 void TextScheduler::admit_waiting() {
-  for (auto place = queue_.begin(); place != queue_.end();) {
+  for (auto place = queue_.begin(); place != queue_.end() && has_free_slot();) {
     if (!may_start(*place)) {
       ++place;
       continue;
     }
     const TextPlace starting = *place;
-    if (!start(starting)) return;
-    place = queue_.erase(place);
-    const std::lock_guard lock(mutex_);
-    --waiting_count_;
+    const bool is_extra = !has_room();
+    TextSeat seat;
+    place = is_extra ? queue_.remove(place) : queue_.seat(place, seat);
+    start(starting, is_extra, std::move(seat));
   }
 }
 
-// False when no slot is free.
-bool TextScheduler::start(const TextPlace& place) {
+void TextScheduler::start(const TextPlace& place, bool is_extra, TextSeat seat) {
   const std::size_t runs = runs_.size();
-  bool has_slot = true;
-  const Status status = caught([&] { has_slot = try_start(place); });
-  if (status.is_ok()) return has_slot;
-  if (runs_.size() > runs) {
-    fail_run(*runs_.back(), status);
-  } else {
-    end_waiting(place, TextEnd::kError, status);
-  }
-  return true;
+  const Status status = caught([&] { try_start(place, is_extra, seat); });
+  if (status.is_ok()) return;
+  if (runs_.size() > runs) return fail_run(*runs_.back(), status);
+  seat.give_back();
+  end_waiting(place, TextEnd::kError, status);
 }
 
-bool TextScheduler::try_start(const TextPlace& place) {
+void TextScheduler::try_start(const TextPlace& place, bool is_extra, TextSeat& seat) {
   const TextJob& job = place.job();
-  const bool is_extra = !has_room();
   // The prompt's probabilities are those of the first choice.
   const bool reuses = !job.prompt_logprobs || place.choice != 0;
   std::optional<SlotChoice> choice =
       choose_slot(kept_, job.prompt, rules_.cut_tokens, texts_started_, reuses);
-  if (!choice.has_value()) return false;
-  KeptText& target = kept_[choice->target];
+  KeptText& target = kept_[choice->target];  // admit_waiting() has seen a free one
   const auto prepare = [&]() -> Status {
     if (choice->source != choice->target) {
       const Status copied = copy_prefix(kept_[choice->source], choice->prefix, target);
@@ -425,21 +405,21 @@ bool TextScheduler::try_start(const TextPlace& place) {
   Result<TextSampler> sampler = TextSampler::create(job, place.choice, options_.vocab_limit);
   if (status.is_ok()) status = sampler.status();
   if (!status.is_ok()) {
-    end_waiting(place, TextEnd::kError, status);
-    return true;
+    seat.give_back();
+    return end_waiting(place, TextEnd::kError, status);
   }
   runs_.push_back(
       std::make_unique<TextRun>(place, target, std::move(sampler).value(), rules_, choice->prefix));
-  runs_.back()->set_extra(is_extra);
+  if (is_extra) runs_.back()->set_extra();
+  runs_.back()->set_seat(std::move(seat));
   target.is_busy = true;
   target.last_used = ++texts_started_;
   if (choice->prefix.states != nullptr) ++stats_.snapshot_restores;
   stats_.cached_tokens += choice->prefix.tokens;
-  if (place.choice != 0) return true;  // told with the first one
+  if (place.choice != 0) return;  // told with the first one
   for (const std::shared_ptr<TextListener>& listener : place.group->listeners) {
     listener->on_started(job.prompt.size(), choice->prefix.tokens);
   }
-  return true;
 }
 
 // Prompts take turns.
@@ -569,8 +549,6 @@ void TextScheduler::start_others(TextRun& run) {
   for (std::size_t choice = choices; choice > first_waiting; --choice) {
     queue_.push_front(
         {.group = run.place().group, .choice = static_cast<std::uint32_t>(choice - 1)});
-    const std::lock_guard lock(mutex_);
-    ++waiting_count_;
   }
   others_.clear();
 }
@@ -603,6 +581,7 @@ bool TextScheduler::start_choice(const TextRun& prompt_of, const TextPlace& plac
   target.is_busy = true;
   target.last_used = texts_started_;
   TextRun& run = *runs_.back();
+  run.set_seat(queue_.seat());
   thrown = caught([&run] { run.begin_choice(); });
   if (!thrown.is_ok()) run.fail(thrown);
   return true;

@@ -16,6 +16,7 @@
 #include "formats/base/elapsed.h"
 #include "runtime/schedule/kept_text.h"
 #include "runtime/schedule/scheduler.h"
+#include "runtime/schedule/text_queue.h"
 #include "runtime/schedule/text_run.h"
 
 namespace moepack {
@@ -58,10 +59,8 @@ class TextScheduler final : public Scheduler {
   void fail_all(const Status& status);
   void fail_run(TextRun& run, const Status& status);
   void end_others(const TextRun& run, TextEnd end, const Status& status);
-  std::deque<TextPlace>::iterator fail_waiting(std::deque<TextPlace>::iterator place,
-                                               const Status& status);
+  TextQueue::Iterator end_in_queue(TextQueue::Iterator place, TextEnd end, const Status& status);
   bool wait_for_work();
-  void take_submitted();
   void end_cancelled();
   void end_waiting(const TextPlace& place, TextEnd end, const Status& status);
   void tell_queue();
@@ -70,8 +69,9 @@ class TextScheduler final : public Scheduler {
   bool may_start(const TextPlace& place) const;
   std::size_t extra_count() const;
   bool has_room() const;
-  bool start(const TextPlace& place);
-  bool try_start(const TextPlace& place);
+  bool has_free_slot() const;
+  void start(const TextPlace& place, bool is_extra, TextSeat seat);
+  void try_start(const TextPlace& place, bool is_extra, TextSeat& seat);
   void step();
   TextRun* next_prompt();
   std::vector<TextRun*> decoding_runs();
@@ -94,22 +94,18 @@ class TextScheduler final : public Scheduler {
   Engine& engine_;
   SchedulerOptions options_;
   SliceRules rules_;
+  TextQueue queue_;
 
   // Of all threads, under mutex_.
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<TextPlace> submitted_;
   std::deque<std::unique_ptr<Task>> tasks_;
-  std::size_t waiting_count_ = 0;  // groups that wait, submitted_ included
   bool has_news_ = false;
-  bool is_ending_ = false;
-  bool is_over_ = false;  // nothing runs any more
   std::optional<Clock::time_point> deadline_;
   SchedulerStats published_;
   std::vector<SlotView> published_slots_;
 
   // Of the scheduler's thread.
-  std::deque<TextPlace> queue_;
   std::vector<KeptText> kept_;
   std::vector<std::unique_ptr<TextRun>> runs_;
   std::size_t last_prompt_ = 0;      // whose slice was the last: prompts take turns

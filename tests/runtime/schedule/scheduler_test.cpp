@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -345,6 +347,9 @@ TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {
   for (std::size_t i = 0; i < 3; ++i) {
     texts.push_back(submit(greedy_job(prompt_of(10, 41 + 2 * i), 4)));
   }
+  const auto refused = std::make_shared<TextCollector>();
+  EXPECT_EQ(scheduler_->submit(greedy_job(prompt_of(10, 5), 4), {refused}), nullptr);
+  EXPECT_EQ(scheduler_->stats().waiting, 3U);
   EXPECT_FALSE(scheduler_->is_ending());
   texts[2].ticket->cancel();  // while it waits
   ASSERT_TRUE(texts[2].text().wait_end());
@@ -356,6 +361,62 @@ TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {
   EXPECT_EQ(texts[3].text().end(), TextEnd::kLength);
   EXPECT_LT(texts[1].text().ended_at(), texts[3].text().ended_at());
   EXPECT_EQ(texts[3].text().queued().back(), 0U);
+  EXPECT_EQ(refused->ends(), 0);
+}
+
+// A text that starts makes room behind it at the moment it starts, not before its first step is
+// computed and not twice; one that ends makes room before it says so.
+TEST_F(SchedulerTest, TheQueuesLimitHoldsAtEveryMoment) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 1));
+  for (const std::size_t limit : {0U, 2U}) {
+    ASSERT_NO_FATAL_FAILURE(start({.parallel = 1, .queue_limit = limit}));
+    std::vector<Submitted> texts;
+    texts.push_back(submit(greedy_job(prompt_of(1000, 977), 1000)));
+    ASSERT_TRUE(texts[0].text().wait_start());  // the first slice is still being computed
+    for (std::size_t i = 0; i < limit; ++i)
+      texts.push_back(submit(greedy_job(prompt_of(10, 41), 1)));
+    const auto refused = std::make_shared<TextCollector>();
+    EXPECT_EQ(scheduler_->submit(greedy_job(prompt_of(10, 5), 4), {refused}), nullptr);
+    EXPECT_EQ(scheduler_->stats().waiting, limit);
+    texts[0].ticket->cancel();
+    for (const Submitted& text : texts) ASSERT_TRUE(text.text().wait_end());
+    for (int i = 0; i < 20; ++i) run(greedy_job(prompt_of(5, 41), 2));  // each when one has ended
+    scheduler_->finish(0);
+    EXPECT_EQ(scheduler_->stats().waiting, 0U);
+  }
+}
+
+// Sixteen threads ask until they are taken: never more wait than may, and none is lost.
+TEST_F(SchedulerTest, ManyAskAtOnce) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 3));
+  ASSERT_NO_FATAL_FAILURE(start({.parallel = 2, .queue_limit = 3}));
+  std::atomic<int> ended{0};
+  std::atomic<std::uint64_t> most{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 16; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = 0; i < 5; ++i) {
+        const auto text = std::make_shared<TextCollector>();
+        std::unique_ptr<TextTicket> ticket;
+        while (ticket == nullptr) {
+          ticket = scheduler_->submit(greedy_job(prompt_of(3 + t, 41 + 2 * i), 1 + i), {text});
+          const std::uint64_t waiting = scheduler_->stats().waiting;
+          std::uint64_t seen = most;
+          while (waiting > seen && !most.compare_exchange_weak(seen, waiting)) {
+          }
+          if (ticket == nullptr) std::this_thread::yield();
+        }
+        if (t % 4 == 3) ticket->cancel();
+        if (text->wait_end()) ++ended;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ended, 80);
+  EXPECT_LE(most, 5U) << "three behind two free seats";
+  scheduler_->finish(60);
+  EXPECT_EQ(scheduler_->stats().waiting, 0U);
+  EXPECT_EQ(scheduler_->stats().running, 0U);
 }
 
 TEST_F(SchedulerTest, FinishingWaitsForWhatRuns) {
