@@ -64,8 +64,8 @@ class SchedulerTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(scheduler_, Scheduler::start(*engine_, options));
   }
 
-  // By itself, with nothing but the engine.
-  Ids alone(const TextJob& job) {
+  // By itself, with nothing but the engine; how probable each token was goes to `chances`.
+  Ids alone(const TextJob& job, std::vector<float>* chances = nullptr) {
     Ids tokens;
     auto made = engine_->make_sequence();
     EXPECT_TRUE(made.is_ok()) << made.status().message();
@@ -75,6 +75,9 @@ class SchedulerTest : public ::testing::Test {
     std::int32_t next = 0;
     const LogitsSink draw = [&](std::size_t, std::span<const float> logits) -> Status {
       MOE_ASSIGN_OR_RETURN(next, sampler.value().sample(logits));
+      if (chances == nullptr) return Status::ok();
+      MOE_ASSIGN_OR_RETURN(const TokenStep step, token_chances(logits, next, 0));
+      chances->push_back(step.token.logprob);
       return Status::ok();
     };
     Slice slice{&sequence, job.prompt, job.prompt.size() - 1, draw};
@@ -127,13 +130,15 @@ TEST_P(SchedulerWays, EightAtOnceGetWhatEachGetsAlone) {
   EXPECT_EQ(engine_->cut_tokens(), GetParam() == Way::kQuantizedFloats ? 64U : 1U);
   std::vector<TextJob> jobs;
   std::vector<Ids> expected;
+  std::vector<std::vector<float>> chances(8);
   for (std::size_t i = 0; i < 8; ++i) {
-    jobs.push_back(greedy_job(prompt_of(5 + 37 * i, 977 + 2 * i), 40 - i));
+    jobs.push_back(greedy_job(prompt_of(5 + 37 * i, 977 + 2 * i), 90 - i));
+    if (i % 4 != 3) jobs.back().top_logprobs = 0;
     if (i % 3 == 1) {
       jobs.back().sampling.temperature = 0.9F;
       jobs.back().sampling.seed = i;
     }
-    expected.push_back(alone(jobs.back()));
+    expected.push_back(alone(jobs.back(), &chances[i]));
   }
   ASSERT_NO_FATAL_FAILURE(start({.parallel = 8, .slice_tokens = 48, .snapshot_every = 40}));
   for (int round = 0; round < 2; ++round) {  // the second time from kept states
@@ -144,6 +149,10 @@ TEST_P(SchedulerWays, EightAtOnceGetWhatEachGetsAlone) {
       EXPECT_EQ(texts[i].text().tokens(), expected[i]) << i << " in round " << round;
       EXPECT_EQ(texts[i].text().end(), TextEnd::kLength);
       EXPECT_EQ(texts[i].text().starts(), 1);
+      if (!jobs[i].top_logprobs.has_value()) continue;
+      for (std::size_t t = 0; t < expected[i].size(); ++t) {  // to the last bit
+        EXPECT_EQ(texts[i].text().steps()[t].token.logprob, chances[i][t]) << i << " token " << t;
+      }
     }
   }
   EXPECT_GT(scheduler_->stats().cached_tokens, 0U);
