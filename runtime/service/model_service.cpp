@@ -75,7 +75,10 @@ class RealModelService final : public ModelService {
     return scheduler_->restore_slot(slot, name);
   }
   Status erase_slot(std::uint32_t slot) override { return scheduler_->erase_slot(slot); }
-  void finish(double grace_seconds) override { scheduler_->finish(grace_seconds); }
+  Status finish(double grace_seconds) override {
+    scheduler_->finish(grace_seconds);
+    return engine_->finish();  // the scheduler's thread has ended
+  }
   const Engine& engine() const override { return *engine_; }
 
  private:
