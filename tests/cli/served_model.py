@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import resource
 import signal
 import socket
@@ -13,14 +14,14 @@ from pathlib import Path
 class Served:
     """A running `moepack serve`; it has ended when it is left."""
 
-    def __init__(self, program, model, *flags, context=512, max_file_bytes=None):
+    def __init__(self, program, model, *flags, context=512, max_file_bytes=None, env=None):
         def limit():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit is an error then
             resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
         self.process = subprocess.Popen(
             [program, "serve", model, "--port", "0", "--backend", "cpu", "-c", str(context), *map(str, flags)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=None if max_file_bytes is None else limit)
+            preexec_fn=None if max_file_bytes is None else limit, env={**os.environ, **(env or {})})
         self.line = self.process.stdout.readline()
         self.port = int(self.line.rsplit(":", 1)[1]) if ":" in self.line else 0
 
