@@ -15,38 +15,7 @@ void limit(float bound, std::size_t count, float* values) {
 }  // namespace
 
 FullAttention::FullAttention(const ModelConfig& config, Activations& scratch)
-    : config_(config), scratch_(scratch), blocks_(config, scratch) {
-  const std::size_t half = config.rotary_dim / 2;
-  for (std::size_t i = 0; i < half; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / config.rotary_dim;
-    inverse_frequency_.push_back(static_cast<float>(std::pow(config.rope_theta, -exponent)));
-  }
-}
-
-// The angle is a float32 product, as the models were trained with.
-void FullAttention::fill_rotation(std::size_t position, std::span<float> rotation) const {
-  const std::size_t half = inverse_frequency_.size();
-  for (std::size_t i = 0; i < half; ++i) {
-    const float angle = static_cast<float>(position) * inverse_frequency_[i];
-    rotation[i] = std::cos(angle);
-    rotation[half + i] = std::sin(angle);
-  }
-}
-
-// Rotates pairs (i, i + rotary_dim / 2) of one head in place.
-void FullAttention::rotate(const Kernels& kernels, std::span<const float> rotation,
-                           float* head) const {
-  const std::size_t half = inverse_frequency_.size();
-  const float* cosine = rotation.data();
-  const float* sine = cosine + half;
-  if (kernels.attention != nullptr) return kernels.attention->rotate(head, cosine, sine, half);
-  for (std::size_t i = 0; i < half; ++i) {
-    const float a = head[i];
-    const float b = head[i + half];
-    head[i] = a * cosine[i] - b * sine[i];
-    head[i + half] = b * cosine[i] + a * sine[i];
-  }
-}
+    : config_(config), scratch_(scratch), blocks_(config, scratch), rope_(config) {}
 
 // Norms, limits and rotates `heads` heads of one token in place; they lie `stride` values apart.
 void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
@@ -62,7 +31,7 @@ void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
       rms_norm(compute, head, factor, config_.rms_norm_eps, 1, hd, head);
     }
     if (spec.clip.has_value()) limit(*spec.clip, hd, head);
-    rotate(compute.kernels(), rotation, head);
+    rope_.rotate(compute.kernels().attention, rotation, head);
   }
 }
 
@@ -75,7 +44,7 @@ void FullAttention::prepare_token(Compute& compute, const FullAttentionWeights& 
   const std::size_t kv_width = config_.num_kv_heads * hd;
   const std::size_t stride = query_stride(spec);
   float* queries = scratch_.query_gate.data() + row * config_.num_heads * stride;
-  fill_rotation(position, rotation);
+  rope_.fill(position, rotation);
   prepare(compute, spec, weights.q_norm, rotation, config_.num_heads, stride, queries);
   prepare(compute, spec, weights.k_norm, rotation, config_.num_kv_heads, hd,
           scratch_.keys.data() + row * kv_width);
@@ -89,7 +58,7 @@ void FullAttention::prepare_token(Compute& compute, const FullAttentionWeights& 
 
 void FullAttention::prepare_heads(Compute& compute, const FullAttentionWeights& weights,
                                   std::span<const LayerSlice> slices, std::size_t tokens) {
-  const std::size_t width = 2 * inverse_frequency_.size();
+  const std::size_t width = 2 * rope_.pairs();
   compute.pool().parallel_for(
       tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
         const std::span<float> rotation = scratch_.rotation.subspan(worker * width, width);

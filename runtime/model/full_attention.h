@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "formats/config/model_config.h"
 #include "runtime/model/activations.h"
@@ -16,6 +15,7 @@
 #include "runtime/model/compute.h"
 #include "runtime/model/layer_slice.h"
 #include "runtime/model/model_weights.h"
+#include "runtime/model/rope.h"
 
 namespace moepack {
 
@@ -38,9 +38,6 @@ class FullAttention {
   std::size_t query_stride(const FullAttentionSpec& spec) const {
     return std::size_t{spec.has_gate ? 2U : 1U} * config_.head_dim;
   }
-  // Cosines and sines of a position: [rotary_dim / 2] each.
-  void fill_rotation(std::size_t position, std::span<float> rotation) const;
-  void rotate(const Kernels& kernels, std::span<const float> rotation, float* head) const;
   void prepare(Compute& compute, const FullAttentionSpec& spec, std::span<const float> factor,
                std::span<const float> rotation, std::size_t heads, std::size_t stride,
                float* first) const;
@@ -57,7 +54,7 @@ class FullAttention {
   ModelConfig config_;
   Activations& scratch_;
   BlockAttention blocks_;
-  std::vector<float> inverse_frequency_;  // [rotary_dim / 2]
+  Rope rope_;
 };
 
 }  // namespace moepack
