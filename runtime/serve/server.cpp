@@ -216,7 +216,7 @@ std::optional<ApiError> Server::Impl::route_error(const FoundRoute& found,
 void Server::Impl::tell(const HttpRequest& request, int status) {
   if (!state.options.on_request) return;
   state.options.on_request({.method = request.method,
-                            .path = split_target(request.target).path,
+                            .path = request.target.substr(0, request.target.find('?')),
                             .status = status,
                             .reason = {}});
 }
@@ -261,7 +261,7 @@ void Server::Impl::handle(HttpRequest request, std::shared_ptr<ResponseWriter> w
   const auto record = std::make_shared<RequestRecord>();
   if (state.options.on_request) {
     record->method = request.method;
-    record->path = target.path;
+    record->path = request.target.substr(0, request.target.find('?'));
     writer = with_record(std::move(writer), record, state.options.on_request);
   }
   pool.post([this, request = std::make_shared<HttpRequest>(std::move(request)), record,
