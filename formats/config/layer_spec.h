@@ -111,6 +111,10 @@ inline LayerType layer_type(const LayerSpec& layer) {
                                                                 : LayerType::kLatentAttention;
 }
 
+// Whether such a layer remembers something of every position, which truncating brings back; the
+// others have a state that depends on all tokens seen.
+constexpr bool keeps_positions(LayerType type) { return type != LayerType::kLinearAttention; }
+
 inline bool has_experts(const LayerSpec& layer) {
   return std::holds_alternative<ExpertsSpec>(layer.feed_forward);
 }

@@ -65,6 +65,12 @@ class Activations {
   std::span<AttentionTile> attention_tiles;  // [T, nkv]
   std::span<float> rotation;                 // [threads, rotary_dim]: cosines, sines of a token
 
+  // Latent attention, of whose rows query_gate [T, nq * hd], keys [T, R + rotary_dim] and attended
+  // [T, nq * value_dim] hold the others; R kv_rank.
+  std::span<float> latent_queries;  // [T, nq, R + rotary_dim]: then what they attend to
+  std::span<float> query_down;      // [T, query_rank]
+  std::span<float> latent_row;      // [threads, R]: a row of kv_b_proj
+
   std::span<float> delta_raw;    // [T, C]: inputs of the convolution
   std::span<float> delta_qkv;    // [T, C]: after convolution and silu
   std::span<float> delta_z;      // [T, nv * dv]

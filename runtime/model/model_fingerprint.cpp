@@ -147,6 +147,14 @@ class ResidentSample {
       add(*values);
     }
   }
+  void add(const LatentAttentionWeights& mixer) {
+    for (const QMatrixView* matrix :
+         {&mixer.q_down, &mixer.q, &mixer.kv_down, &mixer.kv_up, &mixer.o}) {
+      add(*matrix);
+    }
+    add(mixer.q_down_norm);
+    add(mixer.kv_norm);
+  }
   void add(const MoeWeights& moe) {
     add(moe.router);
     if (!moe.has_shared) return;

@@ -29,6 +29,11 @@ class ResidentSum {
     for (const QMatrixView* matrix : {&w.in_qkv, &w.in_z, &w.in_b, &w.in_a, &w.out}) add(*matrix);
     for (const auto* vector : {&w.conv, &w.decay_rate, &w.dt_bias, &w.norm}) add(*vector);
   }
+  void add(const LatentAttentionWeights& w) {
+    for (const QMatrixView* matrix : {&w.q, &w.q_down, &w.kv_down, &w.kv_up, &w.o}) add(*matrix);
+    add(w.q_down_norm);
+    add(w.kv_norm);
+  }
   void add(const MoeWeights& w) {
     add(w.router);
     if (!w.has_shared) return;

@@ -18,6 +18,11 @@ void add_matrices(FullAttentionWeights& w, std::vector<QMatrixView*>& out) {
 void add_matrices(DeltaNetWeights& w, std::vector<QMatrixView*>& out) {
   out.insert(out.end(), {&w.in_qkv, &w.in_z, &w.in_b, &w.in_a, &w.out});
 }
+// Not kv_up, of which single rows are decoded.
+void add_matrices(LatentAttentionWeights& w, std::vector<QMatrixView*>& out) {
+  out.insert(out.end(), {&w.q, &w.kv_down, &w.o});
+  if (w.spec.has_query_rank) out.push_back(&w.q_down);
+}
 void add_matrices(MoeWeights& w, std::vector<QMatrixView*>& out) {
   out.push_back(&w.router);
   if (!w.has_shared) return;
