@@ -87,10 +87,14 @@ ModuleShape latent_output(const ModelConfig& c) {
   return {c.hidden_size, std::uint64_t{c.num_heads} * c.value_dim};
 }
 ModuleShape correction(const ModelConfig& c) { return {c.num_experts}; }
-ModuleShape dense_rows(const ModelConfig& c) { return {c.dense_width, c.hidden_size}; }
-ModuleShape dense_down(const ModelConfig& c) { return {c.hidden_size, c.dense_width}; }
-ModuleShape shared_rows(const ModelConfig& c) { return {c.shared_expert_width, c.hidden_size}; }
-ModuleShape shared_down(const ModelConfig& c) { return {c.hidden_size, c.shared_expert_width}; }
+ModuleShape leading_dense_rows(const ModelConfig& c) { return {c.dense_width, c.hidden_size}; }
+ModuleShape leading_dense_down(const ModelConfig& c) { return {c.hidden_size, c.dense_width}; }
+ModuleShape added_shared_rows(const ModelConfig& c) {
+  return {c.shared_expert_width, c.hidden_size};
+}
+ModuleShape added_shared_down(const ModelConfig& c) {
+  return {c.hidden_size, c.shared_expert_width};
+}
 
 constexpr std::array<ResidentRule, 21> kDeepseekResidents{{
     {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary},
@@ -102,12 +106,12 @@ constexpr std::array<ResidentRule, 21> kDeepseekResidents{{
     {ModuleRole::kRouter, "mlp.gate", kOfExperts, shapes::router, kAtLeast8},
     {ModuleRole::kRouterCorrection, "mlp.gate.e_score_correction_bias", kOfExperts, correction,
      kNever, false},
-    {ModuleRole::kSharedGate, "mlp.shared_experts.gate_proj", kOfExperts, shared_rows},
-    {ModuleRole::kSharedUp, "mlp.shared_experts.up_proj", kOfExperts, shared_rows},
-    {ModuleRole::kSharedDown, "mlp.shared_experts.down_proj", kOfExperts, shared_down},
-    {ModuleRole::kDenseGate, "mlp.gate_proj", kOfDense, dense_rows},
-    {ModuleRole::kDenseUp, "mlp.up_proj", kOfDense, dense_rows},
-    {ModuleRole::kDenseDown, "mlp.down_proj", kOfDense, dense_down},
+    {ModuleRole::kSharedGate, "mlp.shared_experts.gate_proj", kOfExperts, added_shared_rows},
+    {ModuleRole::kSharedUp, "mlp.shared_experts.up_proj", kOfExperts, added_shared_rows},
+    {ModuleRole::kSharedDown, "mlp.shared_experts.down_proj", kOfExperts, added_shared_down},
+    {ModuleRole::kDenseGate, "mlp.gate_proj", kOfDense, leading_dense_rows},
+    {ModuleRole::kDenseUp, "mlp.up_proj", kOfDense, leading_dense_rows},
+    {ModuleRole::kDenseDown, "mlp.down_proj", kOfDense, leading_dense_down},
 
     {ModuleRole::kQuery, "self_attn.q_proj", kOfLatent, whole_queries},
     {ModuleRole::kQueryDown, "self_attn.q_a_proj", kOfLatent, query_down},

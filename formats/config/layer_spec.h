@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <variant>
 
 namespace moepack {
@@ -109,6 +110,12 @@ inline LayerType layer_type(const LayerSpec& layer) {
   if (std::holds_alternative<FullAttentionSpec>(layer.mixer)) return LayerType::kFullAttention;
   return std::holds_alternative<GatedDeltaNetSpec>(layer.mixer) ? LayerType::kLinearAttention
                                                                 : LayerType::kLatentAttention;
+}
+
+// As in config.json: "full_attention".
+constexpr std::string_view layer_type_name(LayerType type) {
+  if (type == LayerType::kFullAttention) return "full_attention";
+  return type == LayerType::kLatentAttention ? "latent_attention" : "linear_attention";
 }
 
 // Whether such a layer remembers something of every position, which truncating brings back; the

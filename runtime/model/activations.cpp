@@ -118,7 +118,8 @@ struct ActivationLayout {
     take(a.shared_weight, tokens, 1);
   }
 
-  void take_blocks(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
+  void take_blocks(Activations& a, const ModelConfig& c, std::uint64_t tokens,
+                   std::uint64_t threads) {
     const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
     take(a.input_blocks, tokens, input_blocks(widest_input(c)));
     take(a.input_rows, tokens, 1);
@@ -127,6 +128,9 @@ struct ActivationLayout {
     take(a.expert_rows, uses, 1);
     take(a.shared_blocks, tokens, input_blocks(c.shared_expert_width));
     take(a.shared_rows, tokens, 1);
+    const std::uint64_t latent = has_latent(c) ? capped_product(threads, tokens) : 0;
+    take(a.latent_blocks, latent, input_blocks(c.kv_rank));
+    take(a.latent_rows, latent, 1);
   }
 
   void take_all(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
@@ -138,7 +142,7 @@ struct ActivationLayout {
     take_delta(a, c, limits);
     take_experts(a, c, limits.tokens);
     if (limits.activations == ActivationType::kInt8) {
-      take_blocks(a, c, std::max(limits.tokens, limits.logit_rows));
+      take_blocks(a, c, std::max(limits.tokens, limits.logit_rows), limits.threads);
     }
     take(a.matmul_scratch, limits.threads, matmul_scratch_floats(widest_input(c)));
   }

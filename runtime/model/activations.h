@@ -100,6 +100,8 @@ class Activations {
   std::span<const InputBlock*> expert_rows;    // [T * K]
   std::span<InputBlock> shared_blocks;         // [T, S / 32]
   std::span<const InputBlock*> shared_rows;    // [T]
+  std::span<InputBlock> latent_blocks;         // [threads, T, R / 32]: what a head attends to
+  std::span<const InputBlock*> latent_rows;    // [threads, T]
 
   std::span<float> ahead_normed;  // [min(T, kLookaheadRows), H]: of the router that looks ahead
   std::span<float> ahead_logits;  // [min(T, kLookaheadRows), E]

@@ -161,19 +161,38 @@ void LatentAttention::attend(Compute& compute, std::span<const LayerSlice> slice
                               });
 }
 
-// Through the head's value rows: attended [tokens, heads, value_dim].
-void LatentAttention::expand(Compute& compute, const QMatrixView& kv_up, std::size_t tokens) {
-  const std::size_t heads = config_.num_heads;
+// Through the head's value rows: attended [tokens, heads, value_dim]. With the inputs that other
+// products with matrices of this format take.
+void LatentAttention::expand_head(Compute& compute, const QMatrixView& kv_up, std::size_t head,
+                                  std::size_t tokens, std::size_t worker) {
+  const Kernels& kernels = compute.kernels();
   const std::size_t width = config_.value_dim;
-  compute.pool().parallel_for(
-      heads, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        for (std::size_t head = begin; head < end; ++head) {
-          const QMatrixView rows = slice_rows(kv_up, head * head_rows() + plain_dim(), width);
-          compute.kernels().matmul(rows, latent_query(0, head), heads * shape_.key_dim, tokens, 0,
-                                   width, scratch_.attended.data() + head * width, heads * width,
-                                   compute.scratch(worker));
-        }
-      });
+  const std::size_t stride = config_.num_heads * width;
+  const QMatrixView rows = slice_rows(kv_up, head * head_rows() + plain_dim(), width);
+  float* const out = scratch_.attended.data() + head * width;
+  if (!compute.takes_blocks(kv_up.format)) {
+    kernels.matmul(rows, latent_query(0, head), config_.num_heads * shape_.key_dim, tokens, 0,
+                   width, out, stride, compute.scratch(worker));
+    return;
+  }
+  const std::size_t most = scratch_.latent_rows.size() / compute.pool().size();
+  const std::size_t blocks = input_blocks(config_.kv_rank);
+  const InputBlock** const inputs = scratch_.latent_rows.data() + worker * most;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    InputBlock* const to = scratch_.latent_blocks.data() + (worker * most + t) * blocks;
+    kernels.codes.quantize(latent_query(t, head), config_.kv_rank, to);
+    inputs[t] = to;
+  }
+  kernels.codes.multiply(rows, inputs, tokens, 0, width, out, stride, compute.scratch(worker));
+}
+
+void LatentAttention::expand(Compute& compute, const QMatrixView& kv_up, std::size_t tokens) {
+  compute.pool().parallel_for(config_.num_heads, 1,
+                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                for (std::size_t head = begin; head < end; ++head) {
+                                  expand_head(compute, kv_up, head, tokens, worker);
+                                }
+                              });
 }
 
 void LatentAttention::forward(Compute& compute, const LatentAttentionWeights& weights,

@@ -59,6 +59,8 @@ class LatentAttention {
   void attend_row(const Kernels& kernels, const LayerSlice& slice, std::size_t row,
                   std::size_t head, float* scores);
   void attend(Compute& compute, std::span<const LayerSlice> slices, std::size_t tokens);
+  void expand_head(Compute& compute, const QMatrixView& kv_up, std::size_t head, std::size_t tokens,
+                   std::size_t worker);
   void expand(Compute& compute, const QMatrixView& kv_up, std::size_t tokens);
 
   ModelConfig config_;
