@@ -83,7 +83,7 @@ struct ActivationLayout {
     take(a.rotation, limits.threads, c.rotary_dim);
     take(a.latent_queries, limits.tokens, rows.heads * rows.key_dim);
     take(a.query_down, limits.tokens, latent ? c.query_rank : 0);
-    take(a.latent_row, limits.threads, latent ? c.kv_rank : 0);
+    take(a.latent_up, limits.threads, latent ? kLatentRows * std::uint64_t{c.kv_rank} : 0);
   }
 
   void take_delta(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {

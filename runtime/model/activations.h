@@ -24,6 +24,9 @@ constexpr std::size_t kLogitRows = 16;
 // (expert_lookahead.h).
 constexpr std::size_t kLookaheadRows = 8;
 
+// Rows of kv_b_proj that latent attention decodes at a time.
+constexpr std::size_t kLatentRows = 8;
+
 struct ActivationLimits {
   std::uint64_t tokens = 0;   // computed at once
   std::uint64_t threads = 1;  // of the pool
@@ -69,7 +72,7 @@ class Activations {
   // [T, nq * value_dim] hold the others; R kv_rank.
   std::span<float> latent_queries;  // [T, nq, R + rotary_dim]: then what they attend to
   std::span<float> query_down;      // [T, query_rank]
-  std::span<float> latent_row;      // [threads, R]: a row of kv_b_proj
+  std::span<float> latent_up;       // [threads, kLatentRows, R]: rows of kv_b_proj
 
   std::span<float> delta_raw;    // [T, C]: inputs of the convolution
   std::span<float> delta_qkv;    // [T, C]: after convolution and silu

@@ -100,28 +100,36 @@ void LatentAttention::store(std::span<const LayerSlice> slices) {
   }
 }
 
-// The sum over the head's key rows, in order, of the query's value times the row. `row`: [R].
+// The sum over the head's key rows, in order, of the query's value times the row. A few rows are
+// decoded at a time, so that they and a token's sum stay in the nearest cache. `rows`: room for
+// them, [kLatentRows, R].
 void LatentAttention::absorb_head(const Kernels& kernels, const QMatrixView& kv_up,
-                                  std::size_t head, std::size_t tokens, std::span<float> row) {
+                                  std::size_t head, std::size_t tokens, std::span<float> rows) {
   const std::size_t rank = config_.kv_rank;
-  const std::size_t heads = config_.num_heads;
-  for (std::size_t t = 0; t < tokens; ++t) std::fill_n(latent_query(t, head), rank, 0.0F);
-  for (std::size_t i = 0; i < plain_dim(); ++i) {
-    decode_row(kv_up, head * head_rows() + i, row);
+  for (std::size_t first = 0; first < plain_dim(); first += kLatentRows) {
+    const std::size_t count = std::min(kLatentRows, plain_dim() - first);
+    for (std::size_t i = 0; i < count; ++i) {
+      decode_row(kv_up, head * head_rows() + first + i, rows.subspan(i * rank, rank));
+    }
     for (std::size_t t = 0; t < tokens; ++t) {
-      const float* query = scratch_.query_gate.data() + (t * heads + head) * config_.head_dim;
-      kernels.axpy(query[i], row.data(), latent_query(t, head), rank);
+      const std::size_t row = t * config_.num_heads + head;
+      const float* const query = scratch_.query_gate.data() + row * config_.head_dim + first;
+      float* const sum = latent_query(t, head);
+      if (first == 0) std::fill_n(sum, rank, 0.0F);
+      for (std::size_t i = 0; i < count; ++i) {
+        kernels.axpy(query[i], rows.data() + i * rank, sum, rank);
+      }
     }
   }
 }
 
 void LatentAttention::absorb(Compute& compute, const QMatrixView& kv_up, std::size_t tokens) {
-  const std::size_t rank = config_.kv_rank;
+  const std::size_t room = kLatentRows * config_.kv_rank;
   compute.pool().parallel_for(
       config_.num_heads, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        const std::span<float> row = scratch_.latent_row.subspan(worker * rank, rank);
+        const std::span<float> rows = scratch_.latent_up.subspan(worker * room, room);
         for (std::size_t head = begin; head < end; ++head) {
-          absorb_head(compute.kernels(), kv_up, head, tokens, row);
+          absorb_head(compute.kernels(), kv_up, head, tokens, rows);
         }
       });
 }

@@ -54,7 +54,7 @@ class LatentAttention {
                std::span<const LayerSlice> slices, std::size_t tokens);
   void store(std::span<const LayerSlice> slices);
   void absorb_head(const Kernels& kernels, const QMatrixView& kv_up, std::size_t head,
-                   std::size_t tokens, std::span<float> row);
+                   std::size_t tokens, std::span<float> rows);
   void absorb(Compute& compute, const QMatrixView& kv_up, std::size_t tokens);
   void attend_row(const Kernels& kernels, const LayerSlice& slice, std::size_t row,
                   std::size_t head, float* scores);
