@@ -3,9 +3,10 @@
 // networks in the first layers. Source: transformers' deepseek_v3; the values for absent keys are
 // its configuration class's. Kimi K2.5 wraps the model in one that sees.
 #include <array>
+#include <cmath>
 #include <string_view>
 
-#include "formats/config/config_deepseek.h"
+#include "formats/config/config_latent.h"
 #include "formats/config/config_parts.h"
 #include "formats/config/families.h"
 #include "formats/config/family_parts.h"
@@ -13,13 +14,33 @@
 namespace moepack {
 namespace {
 
+// Published models have one.
+constexpr double kMaxSharedExperts = 64;
+
 Status check_deepseek_switches(const ConfigReader& text) {
   MOE_RETURN_IF_ERROR(text.require_text("hidden_act", "silu"));
   MOE_RETURN_IF_ERROR(text.require_flag("attention_bias", false));
+  MOE_RETURN_IF_ERROR(text.require_text("scoring_func", "sigmoid"));
+  MOE_RETURN_IF_ERROR(text.require_text("topk_method", "noaux_tc"));
   std::uint32_t every = 0;
   MOE_RETURN_IF_ERROR(text.dimension("moe_layer_freq", 1, every));
   if (every == 1) return Status::ok();
   return text.unsupported_value("moe_layer_freq", std::to_string(every));
+}
+
+Status read_deepseek_experts(const ConfigReader& text, ModelConfig& model) {
+  MOE_RETURN_IF_ERROR(read_experts(text,
+                                   {.num_experts = 256,
+                                    .num_key = "n_routed_experts",
+                                    .experts_per_token = 8,
+                                    .width_key = "moe_intermediate_size",
+                                    .width = 2048},
+                                   model));
+  constexpr std::string_view kShared = "n_shared_experts";
+  MOE_ASSIGN_OR_RETURN(const double shared, text.number_in(kShared, 1, 0, kMaxSharedExperts));
+  if (shared != std::floor(shared)) return text.error(kShared, "is no whole number");
+  model.shared_expert_width = static_cast<std::uint32_t>(shared) * model.expert_width;
+  return Status::ok();
 }
 
 Status read_deepseek_v3_config(const ConfigReader& text, ModelConfig& model) {
@@ -31,49 +52,35 @@ Status read_deepseek_v3_config(const ConfigReader& text, ModelConfig& model) {
                                        .max_position_embeddings = 4096,
                                        .rms_norm_eps = 1e-6},
                                       model));
-  MOE_RETURN_IF_ERROR(read_experts(text,
-                                   {.num_experts = 256,
-                                    .other_key = "n_routed_experts",
-                                    .experts_per_token = 8,
-                                    .width_key = "moe_intermediate_size",
-                                    .width = 2048},
-                                   model));
-  MOE_RETURN_IF_ERROR(read_shared_experts(text, 1, model));
+  MOE_RETURN_IF_ERROR(read_deepseek_experts(text, model));
   MOE_RETURN_IF_ERROR(read_latent_attention(text,
                                             {.num_heads = 128,
                                              .query_rank = 1536,
                                              .kv_rank = 512,
-                                             .nope_dim = 128,
-                                             .rope_dim = 64,
+                                             .plain_dim = 128,
+                                             .rotary_dim = 64,
                                              .value_dim = 128,
                                              .rope_theta = 1e4},
                                             model));
   MOE_ASSIGN_OR_RETURN(
       const SigmoidRouterSpec router,
-      read_sigmoid_router(text, {.renormalise = true, .scale = 2.5F, .groups = 8, .kept_groups = 4},
-                          model.num_experts));
-  const LatentAttentionSpec latent{.has_query_rank = model.query_rank != 0};
-  const LayerSpec dense{.mixer = latent, .router = router, .feed_forward = DenseSpec{}};
-  const LayerSpec sparse{
-      .mixer = latent,
+      read_sigmoid_router(text, {.scale = 2.5, .groups = 8, .kept_groups = 4}, model));
+  const LayerSpec layer{
+      .mixer = LatentAttentionSpec{.has_query_rank = model.query_rank != 0},
       .router = router,
       .feed_forward = ExpertsSpec{.has_shared_expert = model.shared_expert_width != 0,
                                   .has_shared_gate = false}};
-  return read_leading_dense(text, {.layers = 3, .width = 18432}, dense, sparse, model);
+  MOE_RETURN_IF_ERROR(read_dense_layers(text, {.layers = 3, .width = 18432}, layer, model));
+  return read_prediction_layers(text, model);
 }
 
-std::uint64_t query_inputs(const ModelConfig& c) {
-  return c.query_rank == 0 ? c.hidden_size : c.query_rank;
-}
 // Without a query rank there is one projection in place of two.
 ModuleShape whole_queries(const ModelConfig& c) {
   return {c.query_rank == 0 ? shapes::query_rows(c) : 0, c.hidden_size};
 }
 ModuleShape query_down(const ModelConfig& c) { return {c.query_rank, c.hidden_size}; }
 ModuleShape query_down_norm(const ModelConfig& c) { return {c.query_rank}; }
-ModuleShape query_up(const ModelConfig& c) {
-  return {c.query_rank == 0 ? 0 : shapes::query_rows(c), query_inputs(c)};
-}
+ModuleShape query_up(const ModelConfig& c) { return {shapes::query_rows(c), c.query_rank}; }
 ModuleShape key_value_down(const ModelConfig& c) {
   return {std::uint64_t{c.kv_rank} + c.rotary_dim, c.hidden_size};
 }
@@ -86,15 +93,6 @@ ModuleShape key_value_up(const ModelConfig& c) {
 ModuleShape latent_output(const ModelConfig& c) {
   return {c.hidden_size, std::uint64_t{c.num_heads} * c.value_dim};
 }
-ModuleShape correction(const ModelConfig& c) { return {c.num_experts}; }
-ModuleShape leading_dense_rows(const ModelConfig& c) { return {c.dense_width, c.hidden_size}; }
-ModuleShape leading_dense_down(const ModelConfig& c) { return {c.hidden_size, c.dense_width}; }
-ModuleShape added_shared_rows(const ModelConfig& c) {
-  return {c.shared_expert_width, c.hidden_size};
-}
-ModuleShape added_shared_down(const ModelConfig& c) {
-  return {c.hidden_size, c.shared_expert_width};
-}
 
 constexpr std::array<ResidentRule, 21> kDeepseekResidents{{
     {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary},
@@ -104,14 +102,14 @@ constexpr std::array<ResidentRule, 21> kDeepseekResidents{{
     {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever},
     {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever},
     {ModuleRole::kRouter, "mlp.gate", kOfExperts, shapes::router, kAtLeast8},
-    {ModuleRole::kRouterCorrection, "mlp.gate.e_score_correction_bias", kOfExperts, correction,
+    {ModuleRole::kRouterCorrection, "mlp.gate.e_score_correction_bias", kOfExperts, shapes::experts,
      kNever, false},
-    {ModuleRole::kSharedGate, "mlp.shared_experts.gate_proj", kOfExperts, added_shared_rows},
-    {ModuleRole::kSharedUp, "mlp.shared_experts.up_proj", kOfExperts, added_shared_rows},
-    {ModuleRole::kSharedDown, "mlp.shared_experts.down_proj", kOfExperts, added_shared_down},
-    {ModuleRole::kDenseGate, "mlp.gate_proj", kOfDense, leading_dense_rows},
-    {ModuleRole::kDenseUp, "mlp.up_proj", kOfDense, leading_dense_rows},
-    {ModuleRole::kDenseDown, "mlp.down_proj", kOfDense, leading_dense_down},
+    {ModuleRole::kSharedGate, "mlp.shared_experts.gate_proj", kOfExperts, shapes::shared_inner},
+    {ModuleRole::kSharedUp, "mlp.shared_experts.up_proj", kOfExperts, shapes::shared_inner},
+    {ModuleRole::kSharedDown, "mlp.shared_experts.down_proj", kOfExperts, shapes::shared_outer},
+    {ModuleRole::kDenseGate, "mlp.gate_proj", kOfDense, shapes::dense_inner},
+    {ModuleRole::kDenseUp, "mlp.up_proj", kOfDense, shapes::dense_inner},
+    {ModuleRole::kDenseDown, "mlp.down_proj", kOfDense, shapes::dense_outer},
 
     {ModuleRole::kQuery, "self_attn.q_proj", kOfLatent, whole_queries},
     {ModuleRole::kQueryDown, "self_attn.q_a_proj", kOfLatent, query_down},

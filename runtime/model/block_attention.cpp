@@ -15,9 +15,6 @@ std::size_t tokens_per_tile(std::size_t group) {
   return std::max<std::size_t>(1, kTileQueries / group);
 }
 
-// Blocks that the token at `position` sees.
-std::size_t blocks_at(std::uint64_t position) { return position / kKvBlock + 1; }
-
 }  // namespace
 
 std::uint64_t AttentionWorkspace::floats(std::uint64_t threads) const {
@@ -60,20 +57,32 @@ BlockAttention::BlockAttention(const AttentionShape& shape, Activations& scratch
 
 std::size_t BlockAttention::index_of(const AttentionTile& tile, std::size_t row) const {
   const std::size_t token = tile.row + row / group_;
-  return token * shape_.heads + tile.kv_head * group_ + row % group_;
+  return token * shape_.heads + head_of(tile, row);
 }
 
 const float* BlockAttention::query_of(const AttentionTile& tile, std::size_t row) const {
   return rows_.queries + index_of(tile, row) * rows_.query_stride;
 }
 
-// Keys of `block` that a row sees.
+std::size_t BlockAttention::first_block(const AttentionTile& tile, std::size_t row) const {
+  return first_seen(position_of(tile, row)) / kKvBlock;
+}
+
+// Keys of `block` up to the last that a row sees; none where it sees none.
 std::size_t BlockAttention::seen_of(const AttentionTile& tile, std::size_t row,
                                     std::size_t block) const {
-  const std::size_t token = tile.row - tile.slice->first + row / group_;
-  const std::uint64_t seen = tile.slice->position + token + 1;
+  const std::uint64_t seen = position_of(tile, row) + 1;
   const std::uint64_t before = std::uint64_t{block} * kKvBlock;
-  return seen <= before ? 0 : std::min<std::uint64_t>(seen - before, kKvBlock);
+  if (seen <= before || block < first_block(tile, row)) return 0;
+  return std::min<std::uint64_t>(seen - before, kKvBlock);
+}
+
+// Of these, those that lie before its window.
+std::size_t BlockAttention::hidden_of(const AttentionTile& tile, std::size_t row,
+                                      std::size_t block) const {
+  const std::uint64_t first = first_seen(position_of(tile, row));
+  const std::uint64_t before = std::uint64_t{block} * kKvBlock;
+  return first <= before ? 0 : first - before;
 }
 
 // Result `index` of those that wait for being merged.
@@ -100,7 +109,9 @@ std::size_t BlockAttention::make_tiles(std::span<const LayerSlice> slices,
         tile.row = slice.first + done;
         tile.tokens = tokens;
         tile.kv_head = head;
-        tile.blocks = blocks_at(slice.position + done + tokens - 1);
+        const std::uint64_t position = slice.position + done;
+        tile.block = first_seen(position) / kKvBlock;
+        tile.blocks = (position + tokens - 1) / kKvBlock - tile.block + 1;
       }
     }
   }
@@ -112,7 +123,7 @@ std::size_t BlockAttention::shared_tile_tokens(std::span<const LayerSlice> slice
   std::size_t blocks = 1;
   for (const LayerSlice& slice : slices) {
     if (slice.is_live() && slice.count > 0) {
-      blocks = std::max(blocks, blocks_at(slice.position + slice.count - 1));
+      blocks = std::max<std::size_t>(blocks, (slice.position + slice.count - 1) / kKvBlock + 1);
     }
   }
   return std::clamp<std::size_t>(space_.results / (blocks * group_), 1, tokens_per_tile(group_));
@@ -135,9 +146,13 @@ void BlockAttention::attend_rows(const AttentionTile& tile, const KvBlock& kv, s
                                  float* results) const {
   std::array<const float*, kAttentionRows> queries{};
   std::array<std::uint32_t, kAttentionRows> seen{};
+  std::array<std::uint32_t, kAttentionRows> hidden{};
   for (std::size_t r = 0; r < kAttentionRows; ++r) {
     queries[r] = query_of(tile, first + std::min(r, count - 1));
-    if (r < count) seen[r] = static_cast<std::uint32_t>(seen_of(tile, first + r, block));
+    if (r >= count) continue;
+    seen[r] = static_cast<std::uint32_t>(seen_of(tile, first + r, block));
+    if (seen[r] == 0) continue;
+    hidden[r] = static_cast<std::uint32_t>(hidden_of(tile, first + r, block));
   }
   AttentionCall call;
   call.block = kv;
@@ -146,12 +161,21 @@ void BlockAttention::attend_rows(const AttentionTile& tile, const KvBlock& kv, s
   call.rows = count;
   call.queries = queries.data();
   call.seen = seen.data();
+  call.hidden = hidden.data();
   call.results = results;
   call.weights = weights;
   kernels_->attend(call);
 }
 
-void BlockAttention::finish(const AttentionTile& tile, std::size_t row, const float* result) const {
+void BlockAttention::finish(const AttentionTile& tile, std::size_t row, float* spare,
+                            float* result) const {
+  if (!rows_.sinks.empty()) {
+    // A block of one key with that score, whose value is zero.
+    std::fill_n(spare, space_.result, 0.0F);
+    spare[0] = rows_.sinks[head_of(tile, row)];
+    spare[1] = 1;
+    kernels_->merge(spare, shape_.value_dim, result);
+  }
   const float* gate = rows_.has_gate ? query_of(tile, row) + shape_.key_dim : nullptr;
   kernels_->finish(result, gate, shape_.value_dim,
                    rows_.out + index_of(tile, row) * rows_.out_stride);
@@ -163,19 +187,27 @@ void BlockAttention::attend_tile(const AttentionTile& tile, std::size_t worker) 
   float* const weights = thread_memory(worker);
   float* const next = weights + kAttentionRows * kKvBlock;
   float* const merged = next + kAttentionRows * space_.result;
-  for (std::size_t block = 0; block < tile.blocks; ++block) {
+  for (std::size_t block = tile.block; block < tile.block + tile.blocks; ++block) {
     const KvBlock kv = block_of(tile, block, worker);
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
       const std::size_t count = std::min(kAttentionRows, rows - first);
       float* const to = merged + first * space_.result;
-      attend_rows(tile, kv, block, first, count, weights, block == 0 ? to : next);
-      for (std::size_t r = 0; block > 0 && r < count; ++r) {
+      attend_rows(tile, kv, block, first, count, weights, block == tile.block ? to : next);
+      for (std::size_t r = 0; block > tile.block && r < count; ++r) {
         if (seen_of(tile, first + r, block) == 0) continue;
-        kernels_->merge(next + r * space_.result, shape_.value_dim, to + r * space_.result);
+        const float* const from = next + r * space_.result;
+        float* const sum = to + r * space_.result;
+        if (block == first_block(tile, first + r)) {
+          std::copy_n(from, space_.result, sum);
+        } else {
+          kernels_->merge(from, shape_.value_dim, sum);
+        }
       }
     }
   }
-  for (std::size_t row = 0; row < rows; ++row) finish(tile, row, merged + row * space_.result);
+  for (std::size_t row = 0; row < rows; ++row) {
+    finish(tile, row, next, merged + row * space_.result);
+  }
 }
 
 // Gives the first tiles their places, as many as find room together; at least one does.
@@ -195,16 +227,17 @@ std::size_t BlockAttention::plan_round(std::span<AttentionTile> tiles) const {
   return count;
 }
 
-// Merges the results of a tile's blocks into those of the first.
-void BlockAttention::merge_tile(const AttentionTile& tile) const {
+// Merges the results of a tile's blocks into those of the first that a row sees.
+void BlockAttention::merge_tile(const AttentionTile& tile, std::size_t worker) const {
   const std::size_t rows = rows_of(tile);
   for (std::size_t row = 0; row < rows; ++row) {
-    float* const merged = waiting(tile.result + row);
-    for (std::size_t block = 1; block < tile.blocks; ++block) {
-      if (seen_of(tile, row, block) == 0) continue;
+    const std::size_t first = first_block(tile, row) - tile.block;
+    float* const merged = waiting(tile.result + first * rows + row);
+    for (std::size_t block = first + 1; block < tile.blocks; ++block) {
+      if (seen_of(tile, row, tile.block + block) == 0) continue;
       kernels_->merge(waiting(tile.result + block * rows + row), shape_.value_dim, merged);
     }
-    finish(tile, row, merged);
+    finish(tile, row, thread_memory(worker), merged);
   }
 }
 
@@ -218,9 +251,9 @@ void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> 
     const AttentionTile& tile = *(after - 1);
     const std::size_t block = task - tile.task;
     const std::size_t rows = rows_of(tile);
-    const KvBlock kv = block_of(tile, block, worker);
+    const KvBlock kv = block_of(tile, tile.block + block, worker);
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
-      attend_rows(tile, kv, block, first, std::min(kAttentionRows, rows - first),
+      attend_rows(tile, kv, tile.block + block, first, std::min(kAttentionRows, rows - first),
                   thread_memory(worker), waiting(tile.result + block * rows + first));
     }
   };
@@ -228,8 +261,8 @@ void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> 
     for (std::size_t task = begin; task < end; ++task) attend_task(task, w);
   });
   compute.pool().parallel_for(tiles.size(), 1,
-                              [&](std::size_t begin, std::size_t end, std::size_t) {
-                                for (std::size_t i = begin; i < end; ++i) merge_tile(tiles[i]);
+                              [&](std::size_t begin, std::size_t end, std::size_t w) {
+                                for (std::size_t i = begin; i < end; ++i) merge_tile(tiles[i], w);
                               });
 }
 

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
+#include "formats/base/limits.h"
 #include "runtime/model/activations.h"
 #include "runtime/model/attention_kernels.h"
 #include "runtime/model/attention_tiles.h"
@@ -26,6 +28,9 @@ class BlockAttention {
     float* out = nullptr;  // [value_dim]; may be where the query is
     std::size_t out_stride = 0;
     bool has_gate = false;  // behind the query stands a gate of as many values as the head has
+    std::span<const float> sinks = {};  // [heads], or empty
+    // Positions that a token sees, or more than there are.
+    std::uint64_t window = kMaxSequenceTokens;
   };
 
   // `scratch` outlives the object. Its scores and attention_tiles are used.
@@ -47,14 +52,27 @@ class BlockAttention {
   void attend_tile(const AttentionTile& tile, std::size_t worker) const;
   std::size_t plan_round(std::span<AttentionTile> tiles) const;
   void run_round(Compute& compute, std::span<const AttentionTile> tiles) const;
-  void merge_tile(const AttentionTile& tile) const;
-  void finish(const AttentionTile& tile, std::size_t row, const float* result) const;
+  void merge_tile(const AttentionTile& tile, std::size_t worker) const;
+  // `spare`: memory of a result.
+  void finish(const AttentionTile& tile, std::size_t row, float* spare, float* result) const;
 
   std::size_t rows_of(const AttentionTile& tile) const { return tile.tokens * group_; }
   // Of query `row` of a tile among all of the batch's.
   std::size_t index_of(const AttentionTile& tile, std::size_t row) const;
   const float* query_of(const AttentionTile& tile, std::size_t row) const;
+  std::size_t head_of(const AttentionTile& tile, std::size_t row) const {
+    return tile.kv_head * group_ + row % group_;
+  }
+  std::uint64_t position_of(const AttentionTile& tile, std::size_t row) const {
+    return tile.slice->position + tile.row - tile.slice->first + row / group_;
+  }
+  // The first position that the one at `position` sees.
+  std::uint64_t first_seen(std::uint64_t position) const {
+    return position < rows_.window ? 0 : position - rows_.window + 1;
+  }
+  std::size_t first_block(const AttentionTile& tile, std::size_t row) const;
   std::size_t seen_of(const AttentionTile& tile, std::size_t row, std::size_t block) const;
+  std::size_t hidden_of(const AttentionTile& tile, std::size_t row, std::size_t block) const;
   float* waiting(std::size_t index) const;
   float* thread_memory(std::size_t worker) const;
 

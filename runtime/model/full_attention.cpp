@@ -15,7 +15,10 @@ void limit(float bound, std::size_t count, float* values) {
 }  // namespace
 
 FullAttention::FullAttention(const ModelConfig& config, Activations& scratch)
-    : config_(config), scratch_(scratch), blocks_(full_attention_shape(config), scratch), rope_(config) {}
+    : config_(config),
+      scratch_(scratch),
+      blocks_(full_attention_shape(config), scratch),
+      rope_(config) {}
 
 // Norms, limits and rotates `heads` heads of one token in place; they lie `stride` values apart.
 void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
@@ -44,6 +47,9 @@ void FullAttention::prepare_token(Compute& compute, const FullAttentionWeights& 
   const std::size_t kv_width = config_.num_kv_heads * hd;
   const std::size_t stride = query_stride(spec);
   float* queries = scratch_.query_gate.data() + row * config_.num_heads * stride;
+  add_bias(weights.q_bias, 1, queries);
+  add_bias(weights.k_bias, 1, scratch_.keys.data() + row * kv_width);
+  add_bias(weights.v_bias, 1, scratch_.values.data() + row * kv_width);
   rope_.fill(position, rotation);
   prepare(compute, spec, weights.q_norm, rotation, config_.num_heads, stride, queries);
   prepare(compute, spec, weights.k_norm, rotation, config_.num_kv_heads, hd,
@@ -80,9 +86,10 @@ void FullAttention::store(std::span<const LayerSlice> slices) {
   }
 }
 
-void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec,
+void FullAttention::attend(const Kernels& kernels, const FullAttentionWeights& weights,
                            const LayerSlice& slice, std::size_t row, std::size_t head,
                            float* scores) {
+  const FullAttentionSpec& spec = weights.spec;
   const std::size_t hd = config_.head_dim;
   const std::size_t kv_head = head / (config_.num_heads / config_.num_kv_heads);
   const std::size_t seen = slice.position + (row - slice.first) + 1;
@@ -91,7 +98,13 @@ void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec
   const float scale = 1.0F / std::sqrt(static_cast<float>(hd));
   const KvRows& kv = *slice.state->kv->rows();
   kv.score(kernels, q, kv_head, seen, scale, scores);
-  softmax(scores, seen);
+  const std::size_t hidden = seen - std::min<std::size_t>(seen, spec.window.value_or(seen));
+  std::fill_n(scores, hidden, 0.0F);
+  if (weights.sinks.empty()) {
+    softmax(scores + hidden, seen - hidden);
+  } else {
+    softmax_with_sink(weights.sinks[head], scores + hidden, seen - hidden);
+  }
   float* out = scratch_.attended.data() + (row * config_.num_heads + head) * hd;
   std::fill(out, out + hd, 0.0F);
   kv.add_values(kernels, scores, kv_head, seen, out);
@@ -100,7 +113,7 @@ void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec
   for (std::size_t i = 0; i < hd; ++i) out[i] *= sigmoid(gate[i]);
 }
 
-void FullAttention::attend_rows(Compute& compute, const FullAttentionSpec& spec,
+void FullAttention::attend_rows(Compute& compute, const FullAttentionWeights& weights,
                                 std::span<const LayerSlice> slices, std::size_t tokens) {
   const std::size_t heads = config_.num_heads;
   const std::size_t context = scratch_.context();
@@ -109,7 +122,7 @@ void FullAttention::attend_rows(Compute& compute, const FullAttentionSpec& spec,
                                 for (std::size_t i = begin; i < end; ++i) {
                                   const LayerSlice* slice = slice_of_row(slices, i / heads);
                                   if (slice == nullptr) continue;
-                                  attend(compute.kernels(), spec, *slice, i / heads, i % heads,
+                                  attend(compute.kernels(), weights, *slice, i / heads, i % heads,
                                          scratch_.scores.data() + worker * context);
                                 }
                               });
@@ -130,11 +143,14 @@ void FullAttention::forward(Compute& compute, const FullAttentionWeights& weight
                     .query_stride = query_stride(weights.spec),
                     .out = scratch_.attended.data(),
                     .out_stride = config_.head_dim,
-                    .has_gate = weights.spec.has_gate});
+                    .has_gate = weights.spec.has_gate,
+                    .sinks = weights.sinks,
+                    .window = weights.spec.window.value_or(kMaxSequenceTokens)});
   } else {
-    attend_rows(compute, weights.spec, slices, tokens);
+    attend_rows(compute, weights, slices, tokens);
   }
   compute.matmul(weights.o, scratch_.attended.data(), tokens, out);
+  add_bias(weights.o_bias, tokens, out);
 }
 
 }  // namespace moepack

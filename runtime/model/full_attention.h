@@ -1,6 +1,7 @@
 // Full attention with grouped query heads and rotary embedding of all or some of a head's values
 // (arXiv 2104.09864). What families do differently with queries, keys and the output is the layer's
-// FullAttentionSpec: transformers' Qwen3_5MoeAttention, Qwen3MoeAttention, OlmoeAttention.
+// FullAttentionSpec: transformers' Qwen3_5MoeAttention, Qwen3MoeAttention, OlmoeAttention,
+// GptOssAttention.
 //
 // With kernels of attention it is computed over blocks of encoded keys and values
 // (block_attention.h); without, in the reference backend, over all positions at once.
@@ -46,9 +47,9 @@ class FullAttention {
   void prepare_heads(Compute& compute, const FullAttentionWeights& weights,
                      std::span<const LayerSlice> slices, std::size_t tokens);
   void store(std::span<const LayerSlice> slices);
-  void attend(const Kernels& kernels, const FullAttentionSpec& spec, const LayerSlice& slice,
+  void attend(const Kernels& kernels, const FullAttentionWeights& weights, const LayerSlice& slice,
               std::size_t row, std::size_t head, float* scores);
-  void attend_rows(Compute& compute, const FullAttentionSpec& spec,
+  void attend_rows(Compute& compute, const FullAttentionWeights& weights,
                    std::span<const LayerSlice> slices, std::size_t tokens);
 
   ModelConfig config_;

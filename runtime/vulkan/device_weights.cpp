@@ -102,7 +102,7 @@ DeviceDelta delta(Uploader& up, const DeltaNetWeights& w) {
 
 DeviceMoe moe(Uploader& up, const MoeWeights& w) {
   DeviceMoe moe;
-  moe.routing = w.routing;
+  moe.routing = w.routing.spec;
   moe.router = up.matrix(w.router);
   moe.has_shared = w.has_shared;
   if (!w.has_shared) return moe;

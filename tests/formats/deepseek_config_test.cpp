@@ -1,6 +1,7 @@
 // Configurations of DeepSeek-V3 and of what is made like it.
 #include <cmath>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ TEST(DeepseekConfig, EveryNumberIsRead) {
   EXPECT_EQ(m.dense_width, 176U);
   const SigmoidRouterSpec router{.scale = 1.75F, .groups = 4, .kept_groups = 3};
   const LatentAttentionSpec latent{.has_query_rank = true};
-  const LayerSpec dense{.mixer = latent, .router = router, .feed_forward = DenseSpec{}};
+  const LayerSpec dense{.mixer = latent, .router = {}, .feed_forward = DenseSpec{}};
   const LayerSpec sparse{
       .mixer = latent,
       .router = router,
@@ -114,6 +115,25 @@ TEST(DeepseekConfig, PartsMayBeAbsent) {
   }
 }
 
+// Cosines and sines times the ratio of the two factors, the softmax times the square of the second.
+TEST(DeepseekConfig, YarnScalesTheSoftmax) {
+  json config = deepseek();
+  config["rope_scaling"] = {{"type", "yarn"},
+                            {"factor", 40},
+                            {"beta_fast", 32},
+                            {"beta_slow", 1},
+                            {"mscale", 1.0},
+                            {"mscale_all_dim", 0.7},
+                            {"original_max_position_embeddings", 4096}};
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(config));
+  ASSERT_TRUE(parsed.model.yarn.has_value());
+  const double one = 0.1 * std::log(40.0) + 1;
+  const double other = 0.07 * std::log(40.0) + 1;
+  EXPECT_DOUBLE_EQ(parsed.model.yarn->attention_factor, one / other);
+  EXPECT_DOUBLE_EQ(parsed.model.yarn->softmax_factor, other * other);
+  EXPECT_EQ(parsed.model.rotary_dim, 16U);
+}
+
 TEST(DeepseekConfig, RefusesWhatIsNotComputed) {
   const auto refused = [](const char* key, const json& value) {
     json config = deepseek();
@@ -126,7 +146,6 @@ TEST(DeepseekConfig, RefusesWhatIsNotComputed) {
   refused("topk_method", "greedy");
   refused("moe_layer_freq", 2);
   refused("num_key_value_heads", 3);
-  refused("first_k_dense_replace", 4);
 }
 
 TEST(DeepseekConfig, NumbersThatContradictEachOtherAreNamed) {
@@ -137,18 +156,20 @@ TEST(DeepseekConfig, NumbersThatContradictEachOtherAreNamed) {
   };
   wrong("n_group", 5);
   wrong("n_group", 0);
-  wrong("topk_group", 5);
   wrong("routed_scaling_factor", 0);
   wrong("routed_scaling_factor", -1);
   wrong("routed_scaling_factor", 1e30);
   wrong("n_shared_experts", -1);
   wrong("n_shared_experts", 4000000);
-  wrong("first_k_dense_replace", 5);
+  wrong("first_k_dense_replace", 4);
   wrong("first_k_dense_replace", "none");
   wrong("q_lora_rank", 0);
   wrong("kv_lora_rank", 1.5);
   wrong("v_head_dim", 0);
   wrong("qk_rope_head_dim", -16);
+  json groups = deepseek();
+  groups["topk_group"] = 5;
+  expect_error(parse(groups).status(), StatusCode::kCorrupt, {kFile, "n_group", "topk_group"});
   json config = deepseek();
   config["kv_lora_rank"] = 8000000;
   expect_error(parse(config).status(), StatusCode::kCorrupt,

@@ -189,6 +189,46 @@ TEST(Golden, FastBackendOnOlmoe) {
   expect_matches(model, test::fast_options);
 }
 
+TEST(Golden, FamilyMixtral) {
+  MOE_REQUIRE_MODEL(model, "families/mixtral");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnMixtral) {
+  MOE_REQUIRE_MODEL(model, "families/mixtral");
+  expect_matches(model, test::fast_options);
+}
+
+TEST(Golden, FamilyGlm4Moe) {
+  MOE_REQUIRE_MODEL(model, "families/glm4_moe");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnGlm4Moe) {
+  MOE_REQUIRE_MODEL(model, "families/glm4_moe");
+  expect_matches(model, test::fast_options);
+}
+
+TEST(Golden, FamilyMinimaxM2) {
+  MOE_REQUIRE_MODEL(model, "families/minimax_m2");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnMinimaxM2) {
+  MOE_REQUIRE_MODEL(model, "families/minimax_m2");
+  expect_matches(model, test::fast_options);
+}
+
+TEST(Golden, FamilyGptOss) {
+  MOE_REQUIRE_MODEL(model, "families/gpt_oss");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnGptOss) {
+  MOE_REQUIRE_MODEL(model, "families/gpt_oss");
+  expect_matches(model, test::fast_options);
+}
+
 // The same weights with clip_qkv, against a program in double precision (its README).
 TEST(Golden, OlmoeLimitsQueriesKeysAndValues) {
   MOE_REQUIRE_MODEL(checkpoint, "families/olmoe");
@@ -212,6 +252,27 @@ TEST(Golden, OlmoeLimitsQueriesKeysAndValues) {
   const std::vector<float> golden = test::read_golden<float>(
       std::filesystem::path(MOEPACK_SOURCE_DIR) / "tests/golden/olmoe-clip/logits.f32");
   EXPECT_LE(test::relative_error(logits, golden), kTolerance);
+}
+
+TEST(Golden, FamilyDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "families/deepseek_v3");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "families/deepseek_v3");
+  expect_matches(model, test::fast_options);
+}
+
+// With YaRN, whose two factors differ; kv_b_proj is encoded too.
+TEST(Golden, EncodedDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "encodings/deepseek_v3-fp8");
+  expect_exact(model);
+}
+
+TEST(Golden, EncodedKimiK2) {
+  MOE_REQUIRE_MODEL(model, "encodings/deepseek_v3-ct-int4");
+  expect_exact(model);
 }
 
 // Not promised by the reference bar, but the SIMD kernels keep float32 activations, so they must
