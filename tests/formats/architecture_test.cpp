@@ -3,6 +3,8 @@
 
 #include <set>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -52,15 +54,61 @@ TEST(Architecture, HasEachRoleAndEachNameOnce) {
   }
 }
 
+using enum ModuleRole;
+using Roles = std::vector<ModuleRole>;
+
+void add(Roles& roles, bool is_needed, const Roles& more) {
+  if (is_needed) roles.insert(roles.end(), more.begin(), more.end());
+}
+
+Roles roles_of(const FullAttentionSpec& spec) {
+  Roles roles{kQuery, kKey, kValue, kAttentionOutput};
+  add(roles, spec.norm != QueryKeyNorm::kNone, {kQueryNorm, kKeyNorm});
+  add(roles, spec.has_bias, {kQueryBias, kKeyBias, kValueBias});
+  add(roles, spec.has_output_bias, {kAttentionOutputBias});
+  add(roles, spec.has_sinks, {kSinks});
+  return roles;
+}
+Roles roles_of(const GatedDeltaNetSpec&) {
+  return {kDeltaQkv,  kDeltaZ,      kDeltaBeta, kDeltaAlpha, kDeltaConv,
+          kDeltaALog, kDeltaDtBias, kDeltaNorm, kDeltaOut};
+}
+Roles roles_of(const LatentAttentionSpec& spec) {
+  Roles roles{kKeyValueDown, kKeyValueNorm, kKeyValueUp, kAttentionOutput};
+  add(roles, spec.has_query_rank, {kQueryDown, kQueryDownNorm, kQueryUp});
+  add(roles, !spec.has_query_rank, {kQuery});
+  return roles;
+}
+Roles roles_of(const SoftmaxRouterSpec& spec) {
+  return spec.has_bias ? Roles{kRouter, kRouterBias} : Roles{kRouter};
+}
+Roles roles_of(const SigmoidRouterSpec&) { return {kRouter, kRouterCorrection}; }
+Roles roles_of(const ExpertsSpec& spec) {
+  Roles roles;
+  add(roles, spec.has_shared_expert, {kSharedGate, kSharedUp, kSharedDown});
+  add(roles, spec.has_shared_expert && spec.has_shared_gate, {kSharedExpertGate});
+  add(roles, spec.has_biases, {kExpertGateBias, kExpertUpBias, kExpertDownBias});
+  return roles;
+}
+Roles roles_of(const DenseSpec&) { return {kDenseGate, kDenseUp, kDenseDown}; }
+
+Roles roles_of(const LayerSpec& layer) {
+  const auto of_part = [](const auto& part) { return roles_of(part); };
+  Roles roles{kInputNorm, kPostNorm};
+  add(roles, true, std::visit(of_part, layer.mixer));
+  add(roles, has_experts(layer), std::visit(of_part, layer.router));
+  add(roles, true, std::visit(of_part, layer.feed_forward));
+  return roles;
+}
+
 // The runtime asks for these roles by what a layer consists of.
 TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
-  using enum ModuleRole;
   for (const Architecture* family : architectures()) {
     ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse_model_config(config_of(*family), "c"));
     const ModelConfig& config = parsed.model;
     EXPECT_EQ(config.model_type, family->text_model_type);
     ASSERT_EQ(config.layers.size(), config.num_layers);
-    const auto needs = [&](std::uint32_t layer, std::initializer_list<ModuleRole> roles) {
+    const auto needs = [&](std::uint32_t layer, const Roles& roles) {
       for (ModuleRole role : roles) {
         const ResidentRule* rule = find_rule(*family, role);
         ASSERT_NE(rule, nullptr) << family->text_model_type << " " << static_cast<int>(role);
@@ -71,17 +119,7 @@ TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
     };
     needs(0, {kEmbedding, kFinalNorm, kOutputHead});
     for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
-      const LayerSpec& spec = config.layers[layer];
-      needs(layer, {kInputNorm, kPostNorm, kRouter});
-      if (std::get<ExpertsSpec>(spec.feed_forward).has_shared_expert) {
-        needs(layer, {kSharedExpertGate, kSharedGate, kSharedUp, kSharedDown});
-      }
-      if (layer_type(spec) == LayerType::kFullAttention) {
-        needs(layer, {kQuery, kKey, kValue, kAttentionOutput, kQueryNorm, kKeyNorm});
-      } else {
-        needs(layer, {kDeltaQkv, kDeltaZ, kDeltaBeta, kDeltaAlpha, kDeltaConv, kDeltaALog,
-                      kDeltaDtBias, kDeltaNorm, kDeltaOut});
-      }
+      needs(layer, roles_of(config.layers[layer]));
     }
   }
 }
@@ -97,9 +135,10 @@ TEST(Architecture, ShapesAgreeWithTheLayers) {
     for (const LayerSpec& layer : c.layers) {
       const auto* spec = std::get_if<FullAttentionSpec>(&layer.mixer);
       if (spec == nullptr) continue;
+      EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
+      if (spec->norm == QueryKeyNorm::kNone) continue;
       const bool per_head = spec->norm == QueryKeyNorm::kPerHead;
       EXPECT_FALSE(spec->has_gate && !per_head);
-      EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
       EXPECT_EQ(rows(ModuleRole::kQueryNorm), per_head ? c.head_dim : queries);
       EXPECT_EQ(rows(ModuleRole::kKeyNorm), per_head ? c.head_dim : keys);
     }
