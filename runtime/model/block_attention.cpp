@@ -135,8 +135,10 @@ KvBlock BlockAttention::block_of(const AttentionTile& tile, std::size_t block,
   if (!shape_.values_in_keys) return kv;
   float* const memory = thread_memory(worker) + space_.per_thread - space_.values;
   auto* const values = reinterpret_cast<std::byte*>(memory);
-  const std::size_t seen = seen_of(tile, rows_of(tile) - 1, block);
-  copy_values(kv, shape_.key_dim, shape_.value_dim, seen, values);
+  const std::uint64_t before = std::uint64_t{block} * kKvBlock;
+  const std::uint64_t stored = position_of(tile, rows_of(tile) - 1) + 1 - before;
+  copy_values(kv, shape_.key_dim, shape_.value_dim, std::min<std::uint64_t>(stored, kKvBlock),
+              values);
   kv.values = values;
   return kv;
 }
