@@ -54,55 +54,57 @@ TEST(Architecture, HasEachRoleAndEachNameOnce) {
   }
 }
 
-using enum ModuleRole;
 using Roles = std::vector<ModuleRole>;
 
-void add(Roles& roles, bool is_needed, const Roles& more) {
+void append(Roles& roles, bool is_needed, const Roles& more) {
   if (is_needed) roles.insert(roles.end(), more.begin(), more.end());
 }
 
 Roles roles_of(const FullAttentionSpec& spec) {
+  using enum ModuleRole;
   Roles roles{kQuery, kKey, kValue, kAttentionOutput};
-  add(roles, spec.norm != QueryKeyNorm::kNone, {kQueryNorm, kKeyNorm});
-  add(roles, spec.has_bias, {kQueryBias, kKeyBias, kValueBias});
-  add(roles, spec.has_output_bias, {kAttentionOutputBias});
-  add(roles, spec.has_sinks, {kSinks});
+  append(roles, spec.norm != QueryKeyNorm::kNone, {kQueryNorm, kKeyNorm});
+  append(roles, spec.has_bias, {kQueryBias, kKeyBias, kValueBias});
+  append(roles, spec.has_output_bias, {kAttentionOutputBias});
+  append(roles, spec.has_sinks, {kSinks});
   return roles;
 }
 Roles roles_of(const GatedDeltaNetSpec&) {
+  using enum ModuleRole;
   return {kDeltaQkv,  kDeltaZ,      kDeltaBeta, kDeltaAlpha, kDeltaConv,
           kDeltaALog, kDeltaDtBias, kDeltaNorm, kDeltaOut};
 }
 Roles roles_of(const LatentAttentionSpec& spec) {
+  using enum ModuleRole;
   Roles roles{kKeyValueDown, kKeyValueNorm, kKeyValueUp, kAttentionOutput};
-  add(roles, spec.has_query_rank, {kQueryDown, kQueryDownNorm, kQueryUp});
-  add(roles, !spec.has_query_rank, {kQuery});
+  append(roles, spec.has_query_rank, {kQueryDown, kQueryDownNorm, kQueryUp});
+  append(roles, !spec.has_query_rank, {kQuery});
   return roles;
 }
 Roles roles_of(const SoftmaxRouterSpec& spec) {
+  using enum ModuleRole;
   return spec.has_bias ? Roles{kRouter, kRouterBias} : Roles{kRouter};
 }
-Roles roles_of(const SigmoidRouterSpec&) { return {kRouter, kRouterCorrection}; }
+Roles roles_of(const SigmoidRouterSpec&) {
+  using enum ModuleRole;
+  return {kRouter, kRouterCorrection};
+}
 Roles roles_of(const ExpertsSpec& spec) {
+  using enum ModuleRole;
   Roles roles;
-  add(roles, spec.has_shared_expert, {kSharedGate, kSharedUp, kSharedDown});
-  add(roles, spec.has_shared_expert && spec.has_shared_gate, {kSharedExpertGate});
-  add(roles, spec.has_biases, {kExpertGateBias, kExpertUpBias, kExpertDownBias});
+  append(roles, spec.has_shared_expert, {kSharedGate, kSharedUp, kSharedDown});
+  append(roles, spec.has_shared_expert && spec.has_shared_gate, {kSharedExpertGate});
+  append(roles, spec.has_biases, {kExpertGateBias, kExpertUpBias, kExpertDownBias});
   return roles;
 }
-Roles roles_of(const DenseSpec&) { return {kDenseGate, kDenseUp, kDenseDown}; }
-
-Roles roles_of(const LayerSpec& layer) {
-  const auto of_part = [](const auto& part) { return roles_of(part); };
-  Roles roles{kInputNorm, kPostNorm};
-  add(roles, true, std::visit(of_part, layer.mixer));
-  add(roles, has_experts(layer), std::visit(of_part, layer.router));
-  add(roles, true, std::visit(of_part, layer.feed_forward));
-  return roles;
+Roles roles_of(const DenseSpec&) {
+  using enum ModuleRole;
+  return {kDenseGate, kDenseUp, kDenseDown};
 }
 
 // The runtime asks for these roles by what a layer consists of.
 TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
+  using enum ModuleRole;
   for (const Architecture* family : architectures()) {
     ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse_model_config(config_of(*family), "c"));
     const ModelConfig& config = parsed.model;
@@ -117,9 +119,14 @@ TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
             << rule->name;
       }
     };
+    const auto part = [](const auto& spec) { return roles_of(spec); };
     needs(0, {kEmbedding, kFinalNorm, kOutputHead});
     for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
-      needs(layer, roles_of(config.layers[layer]));
+      const LayerSpec& spec = config.layers[layer];
+      needs(layer, {kInputNorm, kPostNorm});
+      needs(layer, std::visit(part, spec.mixer));
+      if (has_experts(spec)) needs(layer, std::visit(part, spec.router));
+      needs(layer, std::visit(part, spec.feed_forward));
     }
   }
 }
@@ -135,10 +142,10 @@ TEST(Architecture, ShapesAgreeWithTheLayers) {
     for (const LayerSpec& layer : c.layers) {
       const auto* spec = std::get_if<FullAttentionSpec>(&layer.mixer);
       if (spec == nullptr) continue;
-      EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
-      if (spec->norm == QueryKeyNorm::kNone) continue;
       const bool per_head = spec->norm == QueryKeyNorm::kPerHead;
       EXPECT_FALSE(spec->has_gate && !per_head);
+      EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
+      if (spec->norm == QueryKeyNorm::kNone) continue;
       EXPECT_EQ(rows(ModuleRole::kQueryNorm), per_head ? c.head_dim : queries);
       EXPECT_EQ(rows(ModuleRole::kKeyNorm), per_head ? c.head_dim : keys);
     }
