@@ -15,7 +15,7 @@ namespace moepack {
 namespace {
 
 // Published models have one.
-constexpr double kMaxSharedExperts = 64;
+constexpr double kMostSharedExperts = 64;
 
 Status check_deepseek_switches(const ConfigReader& text) {
   MOE_RETURN_IF_ERROR(text.require_text("hidden_act", "silu"));
@@ -37,7 +37,7 @@ Status read_deepseek_experts(const ConfigReader& text, ModelConfig& model) {
                                     .width = 2048},
                                    model));
   constexpr std::string_view kShared = "n_shared_experts";
-  MOE_ASSIGN_OR_RETURN(const double shared, text.number_in(kShared, 1, 0, kMaxSharedExperts));
+  MOE_ASSIGN_OR_RETURN(const double shared, text.number_in(kShared, 1, 0, kMostSharedExperts));
   if (shared != std::floor(shared)) return text.error(kShared, "is no whole number");
   model.shared_expert_width = static_cast<std::uint32_t>(shared) * model.expert_width;
   return Status::ok();
