@@ -20,7 +20,7 @@ inline nlohmann::json latent_model_config() {
     "q_lora_rank": 96, "kv_lora_rank": 64, "qk_nope_head_dim": 24, "qk_rope_head_dim": 16,
     "v_head_dim": 32, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 3,
     "n_group": 4, "topk_group": 2, "norm_topk_prob": true, "routed_scaling_factor": 2.5,
-    "first_k_dense_replace": 1, "intermediate_size": 160, "moe_intermediate_size": 64,
+    "first_k_dense_replace": 1, "num_nextn_predict_layers": 1, "intermediate_size": 160, "moe_intermediate_size": 64,
     "rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "rope_theta": 10000.0,
     "hidden_act": "silu", "eos_token_id": 1
   })");
