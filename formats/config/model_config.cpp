@@ -41,11 +41,9 @@ Status check_text_type(const ConfigReader& text, const Architecture& family) {
 
 }  // namespace
 
-std::uint32_t ModelConfig::full_attention_layers() const {
-  const auto attends = [](const LayerSpec& layer) {
-    return moepack::layer_type(layer) == LayerType::kFullAttention;
-  };
-  return static_cast<std::uint32_t>(std::count_if(layers.begin(), layers.end(), attends));
+std::uint32_t ModelConfig::layers_of(LayerType type) const {
+  const auto is_meant = [&](const LayerSpec& layer) { return moepack::layer_type(layer) == type; };
+  return static_cast<std::uint32_t>(std::count_if(layers.begin(), layers.end(), is_meant));
 }
 
 std::string supported_model_types() {

@@ -77,7 +77,8 @@ struct ModelConfig {
 
   LayerType layer_type(std::size_t layer) const { return moepack::layer_type(layers[layer]); }
 
-  std::uint32_t full_attention_layers() const;
+  std::uint32_t layers_of(LayerType type) const;  // how many are of that kind
+  std::uint32_t full_attention_layers() const { return layers_of(LayerType::kFullAttention); }
 
   // Ids that end a text: eos_token_id of config.json (number or list), then those that only its
   // text_config names; without repeats, each below vocab_size.

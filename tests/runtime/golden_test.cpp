@@ -254,6 +254,27 @@ TEST(Golden, OlmoeLimitsQueriesKeysAndValues) {
   EXPECT_LE(test::relative_error(logits, golden), kTolerance);
 }
 
+TEST(Golden, FamilyDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "families/deepseek_v3");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "families/deepseek_v3");
+  expect_matches(model, test::fast_options);
+}
+
+// With YaRN, whose two factors differ; kv_b_proj is encoded too.
+TEST(Golden, EncodedDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "encodings/deepseek_v3-fp8");
+  expect_exact(model);
+}
+
+TEST(Golden, EncodedKimiK2) {
+  MOE_REQUIRE_MODEL(model, "encodings/deepseek_v3-ct-int4");
+  expect_exact(model);
+}
+
 // Not promised by the reference bar, but the SIMD kernels keep float32 activations, so they must
 // pass it too.
 TEST(Golden, FastBackendOnSmall) {
