@@ -166,7 +166,7 @@ class HeaderReader {
     if (!parts.has[Component::kScales]) return SourceForm{.format = floats};
     if (parts.has[Component::kBiases]) {
       const auto declared = declared_format(parts.module);
-      if (declared.has_value()) return SourceForm{.format = *declared};
+      if (declared.has_value() && is_affine(*declared)) return SourceForm{.format = *declared};
       return corrupt(where(parts.module),
                      "has scales and biases, but config.json does not say that it is quantized");
     }

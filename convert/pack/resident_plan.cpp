@@ -134,7 +134,7 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
                        "is no matrix, and yet in " + std::string(form.encoding->name));
   }
   const WeightFormat format = form.format;
-  MOE_RETURN_IF_ERROR(declared.check(module.tensors.codes(), format));
+  MOE_RETURN_IF_ERROR(declared.check(form));
   const ResidentTensor tensor{.name = name,
                               .has_weight_suffix = rule.has_weight_suffix,
                               .format = resident_target(rule, {format, form.is_decoded()}, options),
@@ -153,6 +153,7 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   // As one matrix, whatever the number of dimensions.
   form.rows = module.fused == nullptr ? stored_tensor.rows : stored.front();
   form.cols = stored_tensor.cols;
+  form.matrices = 1;
   const SourceMatrix whole =
       slice_matrix(std::make_shared<const ModuleForm>(std::move(form)), 0, 0, form.rows);
   plan.sources.push_back(

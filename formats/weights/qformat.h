@@ -51,12 +51,15 @@ enum class QFormatId : std::uint8_t {  // never renumber
   kNvfp4 = MOE_QFORMAT_NVFP4,
   kQ10 = MOE_QFORMAT_Q1_0,
   kQ20 = MOE_QFORMAT_Q2_0,
+  kF8E4M3 = MOE_QFORMAT_F8_E4M3,
+  kMxfp8 = MOE_QFORMAT_MXFP8,
+  kNvfp4Scaled = MOE_QFORMAT_NVFP4_SCALED,
 };
 
 enum class QKind : std::uint8_t {
   kPlain,   // one float after another
   kAffine,  // packed codes, and scales and biases in arrays of their own
-  kBlock,   // ggml's blocks: consecutive inputs of a row with their scales
+  kBlock,   // ggml's blocks and a few of our own: consecutive inputs of a row with their scales
             // (formats/weights/ggml_blocks.h)
 };
 
