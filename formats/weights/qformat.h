@@ -104,6 +104,10 @@ inline bool is_affine(const WeightFormat& format) {
 inline bool is_block(const WeightFormat& format) {
   return qformat_info(format.id).kind == QKind::kBlock;
 }
+// A block format of ggml's, which GGUF files know.
+inline bool is_ggml_block(const WeightFormat& format) {
+  return is_block(format) && static_cast<std::uint32_t>(format.id) < MOE_QFORMAT_FIRST_OWN;
+}
 inline bool is_valid_group_size(std::uint32_t group) {
   return group == 32 || group == 64 || group == 128;
 }

@@ -44,7 +44,8 @@
 #define MOE_QFORMAT_Q1_0 105
 #define MOE_QFORMAT_Q2_0 106
 
-/* Blocks of our own: what checkpoints hold and no block of ggml does. */
+/* Blocks of our own: what checkpoints hold and no block of ggml does. Ids from 160 on. */
+#define MOE_QFORMAT_FIRST_OWN 160
 #define MOE_QFORMAT_F8_E4M3 160
 #define MOE_QFORMAT_MXFP8 161
 #define MOE_QFORMAT_NVFP4_SCALED 162

@@ -92,7 +92,7 @@ TEST(CodeRows, AreTheDecodedWeights) {
 // Blocks as ggml's own quantizer makes them, and with scales of any bits.
 TEST(CodeRows, AreTheWeightsOfGgmlsBlocks) {
   for (const QFormatInfo& info : qformats()) {
-    if (info.kind != QKind::kBlock) continue;
+    if (!is_ggml_block({.id = info.id})) continue;
     std::string file(info.name);
     if (file.ends_with("_k")) file.back() = 'K';
     const std::filesystem::path path =
