@@ -89,11 +89,12 @@ Status check_gptq(std::span<const std::uint64_t> shape, const SourceQuantization
   const SourceTensor& codes = form.tensors.codes();
   form.zeros_less_one = declared.zeros_less_one;
   for (std::uint32_t bits : {2U, 3U, 4U, 8U}) {
-    if (codes.shape()[0] == words_for(form.cols, bits)) form.bits = bits;
+    const bool is_declared = (declared.code_widths >> bits & 1U) != 0;
+    if (is_declared && codes.shape()[0] == words_for(form.cols, bits)) form.bits = bits;
   }
   if (form.bits == 0 || codes.shape()[1] != form.rows) {
     return corrupt(codes.where(), "shape " + shape_text(codes.shape()) +
-                                      " holds no codes of 2, 3, 4 or 8 bits for the " +
+                                      " holds no codes that config.json declares for the " +
                                       std::to_string(form.cols) + " inputs and " +
                                       std::to_string(form.rows) +
                                       " outputs that config.json gives");

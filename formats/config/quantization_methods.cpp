@@ -113,15 +113,30 @@ Status read_compressed_tensors(const ConfigReader& block, SourceQuantization& ou
   return Status::ok();
 }
 
-// Whether some modules depart from `sym`: {"+:REGEX": {"sym": false}}.
-Result<bool> overrides_symmetry(const ConfigReader& block) {
+Status add_gptq_width(const ConfigReader& block, std::uint32_t fallback, SourceQuantization& out) {
+  std::uint32_t bits = 0;
+  MOE_RETURN_IF_ERROR(block.dimension("bits", fallback, bits));
+  if (bits != 2 && bits != 3 && bits != 4 && bits != 8) {
+    return block.unsupported_value("bits", std::to_string(bits));
+  }
+  out.code_widths |= 1U << bits;
+  return Status::ok();
+}
+
+// Modules that depart from the rest: {"+:REGEX": {"bits": 8, "sym": false}}. Where they may depart
+// in symmetry or order, neither is known of any module.
+Status read_gptq_rules(const ConfigReader& block, SourceQuantization& out) {
   MOE_ASSIGN_OR_RETURN(const auto rules, block.object("dynamic"));
-  if (!rules.has_value()) return false;
+  if (!rules.has_value()) return Status::ok();
   for (const auto& [name, value] : rules->json().items()) {
     if (!value.is_object()) return rules->error(name, "must be an object");
-    if (value.contains("sym") || value.contains("desc_act")) return true;
+    const ConfigReader rule = rules->nested(name, value);
+    if (rule.has("bits")) MOE_RETURN_IF_ERROR(add_gptq_width(rule, 4, out));
+    if (rule.has("sym")) out.symmetric = false;
+    if (rule.has("desc_act")) out.any_order = true;
+    if (rule.has("group_size")) return rule.unsupported_value("group_size", "of some modules");
   }
-  return false;
+  return Status::ok();
 }
 
 // Source: AutoGPTQ's BaseQuantizeConfig, GPTQModel's QuantizeConfig.
@@ -136,19 +151,13 @@ Status read_gptq(const ConfigReader& block, SourceQuantization& out) {
     out.zeros_less_one = *format == "gptq";
   }
   MOE_RETURN_IF_ERROR(block.require_flag("is_marlin_format", false));
-  std::uint32_t bits = 0;
-  MOE_RETURN_IF_ERROR(block.dimension("bits", 4, bits));
-  if (bits != 2 && bits != 3 && bits != 4 && bits != 8) {
-    return block.unsupported_value("bits", std::to_string(bits));
-  }
-  out.code_widths = 1U << bits;
+  MOE_RETURN_IF_ERROR(add_gptq_width(block, 4, out));
   MOE_RETURN_IF_ERROR(read_group_size(block, out));
   MOE_ASSIGN_OR_RETURN(const auto symmetric, block.optional_flag("sym"));
   MOE_ASSIGN_OR_RETURN(const auto any_order, block.optional_flag("desc_act"));
-  MOE_ASSIGN_OR_RETURN(const bool overridden, overrides_symmetry(block));
-  out.symmetric = symmetric.value_or(false) && !overridden;
-  out.any_order = any_order.value_or(false) || overridden;
-  return Status::ok();
+  out.symmetric = symmetric.value_or(false);
+  out.any_order = any_order.value_or(false);
+  return read_gptq_rules(block, out);
 }
 
 // Source: AutoAWQ's AwqConfig. Its other versions pack words in other orders.
