@@ -67,7 +67,7 @@ Status Transcoder::write_rows(const SourceMatrix& source, const WeightFormat& ta
     return Status::ok();
   }
   // From what the source means, not from codes that were repacked.
-  if (source.encoded != nullptr && !source.is_decoded()) {
+  if (source.encoded != nullptr && !source.is_decoded() && !source.encoded->encoding->only_moves) {
     return write_rows(decoded_matrix(source), target, row_begin, row_end, out);
   }
   row_.resize(source.cols);

@@ -96,6 +96,10 @@ TensorSlice slice_encoded(const ModuleForm& form, Component component, std::uint
                           std::uint64_t rows) {
   const SourceTensor& tensor = form.tensors[component];
   if (!tensor) return {};
+  if (form.encoding->only_moves) {
+    const MatrixBytes row = matrix_bytes(form.format, 1, form.cols).value_or(MatrixBytes{});
+    return {.tensor = tensor, .begin = 0, .bytes = rows * row[component]};
+  }
   const std::uint64_t all = form.rows * form.matrices;
   const std::uint64_t row_bytes = tensor.size() / all;
   const bool is_codes = component == Component::kCodes;
