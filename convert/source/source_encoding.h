@@ -1,7 +1,7 @@
 // How checkpoints write the weights of a module, one entry for each way: how it is recognised,
 // which stored format its matrices come in, and how their rows are made. An encoding whose codes a
 // stored format can hold is repacked into it without loss; every other one is decoded to f32.
-// Sources: docs/conversion.md#encodings.
+// What becomes of each: docs/cli.md, convert.
 #pragma once
 
 #include <cstdint>
