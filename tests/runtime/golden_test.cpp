@@ -205,8 +205,8 @@ INSTANTIATE_TEST_SUITE_P(All, EncodedGolden,
                              {"qwen3_moe-mlx-nvfp4", true},
                              {"qwen3_moe-mlx-nvfp4-gs", false},
                              {"qwen3_moe-mlx-mxfp8", true}}),
-                         [](const testing::TestParamInfo<EncodedModel>& info) {
-                           std::string name = info.param.name;
+                         [](const testing::TestParamInfo<EncodedModel>& model) {
+                           std::string name = model.param.name;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
