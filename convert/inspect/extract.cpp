@@ -236,6 +236,11 @@ class Extraction {
       return corrupt(tensor.where(), "holds codes, but " + printable(config.string(), 4096) +
                                          " does not say how many bits they have");
     }
+    if (!is_affine(*declared)) {
+      return corrupt(tensor.where(), "has scales and biases, but " +
+                                         printable(config.string(), 4096) + " calls it " +
+                                         to_string(*declared));
+    }
     WeightFormat format = *declared;
     format.scale_type = scales->info->dtype;
     const std::uint64_t bits = qformat_info(format.id).bits;
