@@ -130,9 +130,16 @@ GrammarNodeId tagged_key(GrammarGraph& graph, std::string_view key, GrammarNodeI
 }
 
 void ToolArguments::warn(const ToolSpec& tool, std::string_view what) {
-  if (warnings_ == nullptr) return;
+  constexpr std::size_t kMostWarnings = 50;
+  if (warnings_ == nullptr || warnings_->size() >= kMostWarnings) return;
   warnings_->push_back("parameters of the tool " + printable(tool.name, 60) + ": " +
                        std::string(what) + "; any arguments are allowed");
+}
+
+// Only what was added since the last time: tools are many.
+void ToolArguments::settle() {
+  graph_.finish(settled_);
+  settled_ = static_cast<GrammarNodeId>(graph_.size());
 }
 
 GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
@@ -142,11 +149,11 @@ GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
     warn(tool, size.message());
     return rules_.object(next);
   }
-  SchemaCompiler compiler(schema, graph_, rules_, warnings_);
+  SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
   const GrammarNodeId part = compiler.part_of(schema);
   const Status status = compiler.finish();
   if (status.is_ok()) {
-    graph_.finish();
+    settle();
     if (graph_.node(part).need != GrammarNode::kNever) return graph_.call(part, next);
   }
   warn(tool, status.is_ok() ? "no value satisfies the schema" : status.message());
@@ -157,7 +164,7 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
                                     GrammarNodeId next) {
   constexpr std::uint32_t kNoMaximum = GrammarNode::kNoMaximum;
   const OrderedJson schema = arguments_schema(tool);
-  SchemaCompiler compiler(schema, graph_, rules_, warnings_);
+  SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
   const auto any = [&](std::string_view what) {
     warn(tool, what);
     return graph_.repeat(free_pair(graph_, tags), 0, kNoMaximum, next);
@@ -176,9 +183,11 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
     return is_open ? graph_.repeat(free_pair(graph_, tags), 0, kNoMaximum, next) : next;
   }
   const OrderedJson required = base.value("required", OrderedJson::array());
-  const auto is_required = [&](const std::string& key) {
-    return std::find(required.begin(), required.end(), OrderedJson(key)) != required.end();
-  };
+  std::set<std::string> needed;
+  for (const OrderedJson& key : required) {
+    if (key.is_string()) needed.insert(key.get<std::string>());
+  }
+  const auto is_required = [&](const std::string& key) { return needed.count(key) > 0; };
   std::vector<GrammarNodeId> bodies;
   std::uint64_t required_bits = 0;
   for (const bool now : {true, false}) {
@@ -193,7 +202,7 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
   }
   const Status status = compiler.finish();
   if (!status.is_ok()) return any(status.message());
-  graph_.finish();
+  settle();
   const GrammarNodeId keys = graph_.keys(bodies, required_bits, next);
   const bool is_possible = std::all_of(bodies.begin(), bodies.end(), [&](GrammarNodeId body) {
     return body != graph_.never() && graph_.node(body).need != GrammarNode::kNever;

@@ -8,6 +8,7 @@
 #include "runtime/chat/conversation.h"
 #include "runtime/constrain/grammar_graph.h"
 #include "runtime/constrain/json_rules.h"
+#include "runtime/constrain/schema_limits.h"
 
 namespace moepack {
 
@@ -39,9 +40,12 @@ class ToolArguments {
 
  private:
   void warn(const ToolSpec& tool, std::string_view what);
+  void settle();
 
   GrammarGraph& graph_;
   JsonRules& rules_;
+  SchemaWork work_;            // of all tools together
+  GrammarNodeId settled_ = 0;  // nodes before it know what they need
   std::vector<std::string>* warnings_;
 };
 

@@ -190,7 +190,9 @@ class ToolFrames {
       return maybe_line_end(frame("<function=", name));
     };
     calls_alone("<tool_call>", call);
-    if (!grammar_.is_lazy) return true;
+    // Each name is looked for in all that is written.
+    constexpr std::size_t kMostNameTriggers = 64;
+    if (!grammar_.is_lazy || options_.tools.size() > kMostNameTriggers) return true;
     // Models leave the first tag out. The name is part of the trigger: text may be about functions.
     const GrammarNodeId close = frame("\n", graph_.marker("</tool_call>", after_calls()));
     for (const ToolSpec& tool : options_.tools) {

@@ -298,5 +298,163 @@ TEST(SchemaGrammar, LargeSchemasAreRefused) {
                      {"smaller"});
 }
 
+// Schemas of a legal size that are made to take long: compiled or refused, and soon.
+class HostileSchemas : public ::testing::Test {
+ protected:
+  static OrderedJson names(std::size_t count, std::size_t length, const OrderedJson& of_each) {
+    OrderedJson properties = OrderedJson::object();
+    auto& members = properties.get_ref<OrderedJson::object_t&>();
+    for (std::size_t i = 0; i < count; ++i) {
+      std::string name = std::to_string(i);
+      name.insert(0, length > name.size() ? length - name.size() : 0, 'n');
+      members.emplace_back(std::move(name), of_each);
+    }
+    return properties;
+  }
+  static OrderedJson texts(std::size_t count, const std::string& text) {
+    OrderedJson list = OrderedJson::array();
+    for (std::size_t i = 0; i < count; ++i) list.push_back(text + std::to_string(i));
+    return list;
+  }
+  static OrderedJson copies(std::size_t count, const OrderedJson& value) {
+    return OrderedJson(count, value);
+  }
+  static std::vector<std::pair<std::string, OrderedJson>> all();
+};
+
+std::vector<std::pair<std::string, OrderedJson>> HostileSchemas::all() {
+  const OrderedJson many = names(9000, 1, OrderedJson::object());
+  const OrderedJson some = names(4000, 1, OrderedJson::object());
+  const OrderedJson ref = {{"$ref", "#/$defs/a"}};
+  std::vector<std::pair<std::string, OrderedJson>> list;
+  const auto add = [&](const char* name, OrderedJson schema) {
+    list.emplace_back(name, std::move(schema));
+  };
+  add("names", {{"type", "object"}, {"properties", many}});
+  add("keywords", many);
+  add("long names and others", {{"properties", names(125, 1000, true)},
+                                {"additionalProperties", true}});
+  add("names that differ at once", {{"properties", names(9000, 6, true)},
+                                    {"additionalProperties", {{"type", "string"}}}});
+  add("enum", {{"enum", texts(12000, "")}});
+  add("enum of long texts", {{"enum", texts(120, std::string(1000, 'x'))}});
+  add("enum of escapes", {{"enum", texts(100, std::string(1000, '\x01'))}});
+  add("two enums", {{"allOf", {{{"enum", texts(6000, "a")}}, {{"enum", texts(6000, "b")}}}}});
+  add("types", {{"type", copies(8000, "object")}, {"properties", some}});
+  add("types of an enum", {{"type", texts(8000, "t")}, {"enum", texts(6000, "")}});
+  add("required", {{"required", texts(10000, "r")}, {"additionalProperties", {{"title", "x"}}}});
+  add("required of a large kind",
+      {{"required", texts(3000, "r")}, {"additionalProperties", {{"properties", some}}}});
+  add("one base, many ways",
+      {{"properties", some}, {"anyOf", copies(10000, OrderedJson::object())}});
+  add("one base, many other ways",
+      {{"properties", some}, {"anyOf", [] {
+         OrderedJson ways = OrderedJson::array();
+         for (int i = 0; i < 5000; ++i) ways.push_back({{"minimum", i}});
+         return ways;
+       }()}});
+  add("references to a large part",
+      {{"$defs", {{"a", {{"properties", some}}}}}, {"allOf", copies(390, ref)}});
+  add("many of them",
+      {{"$defs", {{"a", {{"properties", some}}}}},
+       {"prefixItems", [&] {
+          OrderedJson items = OrderedJson::array();
+          for (int i = 0; i < 12; ++i) {
+            OrderedJson refs = copies(300, ref);
+            refs.push_back({{"minItems", i}});
+            items.push_back({{"allOf", refs}});
+          }
+          return items;
+        }()}});
+  add("ways that multiply", {{"allOf", [] {
+                                OrderedJson parts = OrderedJson::array();
+                                for (int i = 0; i < 20; ++i) {
+                                  OrderedJson ways = OrderedJson::array();
+                                  for (int k = 0; k < 20; ++k) ways.push_back({{"minimum", k}});
+                                  parts.push_back({{"anyOf", ways}});
+                                }
+                                return parts;
+                              }()}});
+  add("ways to itself", {{"$defs", {{"a", {{"anyOf", copies(3000, ref)}}}}},
+                         {"properties", {{"x", ref}}}});
+  add("required twice", {{"allOf", {{{"required", texts(7000, "a")}},
+                                    {{"required", texts(7000, "b")}}}}});
+  add("patterns", {{"anyOf", [] {
+                      OrderedJson ways = OrderedJson::array();
+                      std::string classes;
+                      for (int i = 0; i < 1300; ++i) classes += "\\W?";
+                      for (int i = 0; i < 30; ++i) {
+                        ways.push_back({{"pattern", classes + std::to_string(i)}});
+                      }
+                      return ways;
+                    }()}});
+  add("items in their places", {{"prefixItems", copies(25000, true)}});
+  OrderedJson nested = many;
+  for (int i = 0; i < 50; ++i) nested = {{"type", "object"}, {"properties", {{"p", nested}}}};
+  add("nested", nested);
+  return list;
+}
+
+TEST_F(HostileSchemas, TakeLittleTime) {
+  for (const auto& [name, schema] : all()) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto made = make_schema_grammar(schema, nullptr);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    RecordProperty(name, std::to_string(took.count()));
+    if (std::getenv("MOEPACK_TEST_TIMES") != nullptr) {
+      std::printf("%-32s %.3f s %s\n", name.c_str(), took.count(),
+                  made.is_ok() ? "compiled" : made.status().message().c_str());
+    }
+    EXPECT_LT(took.count(), 5) << name;  // a second where the machine is free
+  }
+}
+
+// The arguments of tools are made of schemas too.
+TEST_F(HostileSchemas, TakeLittleTimeAsArguments) {
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kQwenXml}) {
+    for (const auto& [name, schema] : all()) {
+      ToolGrammarOptions options;
+      options.format = format;
+      for (int i = 0; i < 8; ++i) {
+        ToolSpec tool;
+        tool.name = "f" + std::to_string(i);
+        tool.parameters = {{"type", "object"}, {"properties", {{"x", schema}}}};
+        if (const auto defs = schema.find("$defs"); defs != schema.end()) {
+          tool.parameters["$defs"] = *defs;
+        }
+        options.tools.push_back(std::move(tool));
+      }
+      const auto begin = std::chrono::steady_clock::now();
+      EXPECT_TRUE(make_tool_grammar(options, nullptr).is_ok()) << name;
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      if (std::getenv("MOEPACK_TEST_TIMES") != nullptr) {
+        std::printf("%-32s %.3f s\n", name.c_str(), took.count());
+      }
+      EXPECT_LT(took.count(), 5) << name;
+    }
+  }
+}
+
+TEST_F(HostileSchemas, ManyToolsTakeLittleTime) {
+  for (const ToolFormat format :
+       {ToolFormat::kHermes, ToolFormat::kQwenXml, ToolFormat::kDeepseek, ToolFormat::kHarmony}) {
+    ToolGrammarOptions options;
+    options.format = format;
+    for (int i = 0; i < 4096; ++i) {
+      ToolSpec tool;
+      tool.name = "f" + std::to_string(i);
+      tool.parameters = {{"type", "object"}, {"properties", {{"x", {{"type", "string"}}}}}};
+      options.tools.push_back(std::move(tool));
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(make_tool_grammar(options, nullptr).is_ok());
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    if (std::getenv("MOEPACK_TEST_TIMES") != nullptr) {
+      std::printf("%d %.3f s\n", static_cast<int>(format), took.count());
+    }
+    EXPECT_LT(took.count(), 5) << static_cast<int>(format);
+  }
+}
+
 }  // namespace
 }  // namespace moepack
