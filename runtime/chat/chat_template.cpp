@@ -151,8 +151,8 @@ Result<std::vector<std::int32_t>> encode_part(const Tokenizer& tokenizer, const 
     literal.push_back({std::max(ranges[i].begin, part.begin) - part.begin,
                        std::min(ranges[i].end, part.end) - part.begin});
   }
-  return tokenizer.encode(
-      std::string_view(prompt.text).substr(part.begin, part.end - part.begin), literal);
+  return tokenizer.encode(std::string_view(prompt.text).substr(part.begin, part.end - part.begin),
+                          literal);
 }
 
 }  // namespace

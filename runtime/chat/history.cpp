@@ -37,7 +37,7 @@ std::optional<OrderedJson> parse_arguments(const std::string& arguments) {
   if (arguments.find_first_not_of(" \t\r\n") == std::string::npos) return OrderedJson::object();
   Result<OrderedJson> parsed = parse_ordered_json(arguments, Where{.file = "arguments"});
   if (!parsed.is_ok()) return std::nullopt;
-  return std::move(parsed).value();
+  return std::make_optional<OrderedJson>(std::move(parsed).value());
 }
 
 OrderedJson arguments_object(const std::string& arguments) {

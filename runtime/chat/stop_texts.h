@@ -32,7 +32,7 @@ class StopTexts {
   struct Text {
     std::string text;
     std::vector<std::uint32_t> shorter;  // where the search goes on behind a byte that does not fit
-    std::size_t matched = 0;           // so many bytes of it end what was pushed
+    std::size_t matched = 0;             // so many bytes of it end what was pushed
 
     void feed(char byte);
   };

@@ -13,7 +13,6 @@ namespace moepack {
 namespace {
 
 constexpr int kMaxFlattening = 400;
-constexpr std::size_t kMostTypes = 16;  // there are seven
 constexpr std::uint32_t kSchemaNoMaximum = GrammarNode::kNoMaximum;
 // Longer strings and arrays than these are not told from endless ones.
 constexpr double kMaxCount = 1e9;
@@ -77,12 +76,26 @@ bool is_known_keyword(const std::string& key) {
 
 // Keywords that plain() and what it calls look at; all others are dropped as soon as possible.
 bool is_used_keyword(const std::string& key) {
-  static constexpr std::string_view kUsed[] = {
-      "type",        "enum",       "const",           "properties",     "required",
-      "items",       "minItems",   "maxItems",        "prefixItems",    "additionalItems",
-      "minLength",   "maxLength",  "pattern",         "minimum",        "maximum",
-      "nullable",    "format",     "exclusiveMinimum", "exclusiveMaximum",
-      "additionalProperties"};
+  static constexpr std::string_view kUsed[] = {"type",
+                                               "enum",
+                                               "const",
+                                               "properties",
+                                               "required",
+                                               "items",
+                                               "minItems",
+                                               "maxItems",
+                                               "prefixItems",
+                                               "additionalItems",
+                                               "minLength",
+                                               "maxLength",
+                                               "pattern",
+                                               "minimum",
+                                               "maximum",
+                                               "nullable",
+                                               "format",
+                                               "exclusiveMinimum",
+                                               "exclusiveMaximum",
+                                               "additionalProperties"};
   return std::find(std::begin(kUsed), std::end(kUsed), key) != std::end(kUsed);
 }
 
@@ -198,7 +211,6 @@ Status SchemaCompiler::flatten_into(const OrderedJson& schema, FlatSchema& flat,
       flat.choices.push_back(value);
     } else if (is_used_keyword(key)) {
       bytes += schema_bytes(value);
-      if (!work_.spend(schema_bytes(value))) return too_large_schema();
       rest[key] = value;
     }
   }
@@ -255,7 +267,7 @@ Result<GrammarNodeId> SchemaCompiler::plain(const OrderedJson& schema) {
       if (!name.is_string()) return schema_error("type", "must be a name or a list of names");
       std::string type_name = name.get<std::string>();
       if (std::find(types.begin(), types.end(), type_name) != types.end()) continue;
-      if (types.size() == kMostTypes) return schema_error("type", "names too many types");
+      if (types.size() == kMostTypeNames) return schema_error("type", "names too many types");
       types.push_back(std::move(type_name));
     }
   } else if (types.empty()) {
@@ -280,7 +292,7 @@ Result<GrammarNodeId> SchemaCompiler::constants(const OrderedJson& schema,
   if (type != schema.end()) {
     for (const OrderedJson& name : type->is_array() ? *type : OrderedJson::array({*type})) {
       if (name.is_string()) names.insert(name.get<std::string>());
-      if (names.size() > kMostTypes) return schema_error("type", "names too many types");
+      if (names.size() > kMostTypeNames) return schema_error("type", "names too many types");
     }
   }
   for (const OrderedJson& value : values) {

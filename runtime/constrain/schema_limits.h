@@ -12,6 +12,8 @@ namespace moepack {
 constexpr std::size_t kMostSchemaBytes = std::size_t{128} << 10U;  // names, texts and values
 constexpr std::size_t kMostSchemaName = 1024;                      // of a property, in bytes
 
+constexpr std::size_t kMostTypeNames = 16;  // of a value; JSON has seven
+
 // What compiling schemas may cost: bytes of schemas that are written down, copied or merged.
 // References and combinations make a small schema as large as one likes. One for all the schemas of
 // a request.

@@ -16,10 +16,10 @@ OrderedJson all_of(const OrderedJson& a, const OrderedJson& b) {
   return {{"allOf", OrderedJson::array({a, b})}};
 }
 
-std::vector<std::string> type_names(const OrderedJson& type) {
-  std::vector<std::string> names;
+std::set<std::string> type_names(const OrderedJson& type) {
+  std::set<std::string> names;
   const auto add = [&](const OrderedJson& name) {
-    if (name.is_string()) names.push_back(name.get<std::string>());
+    if (name.is_string()) names.insert(name.get<std::string>());
   };
   if (type.is_array()) {
     for (const OrderedJson& name : type) add(name);
@@ -32,12 +32,10 @@ std::vector<std::string> type_names(const OrderedJson& type) {
 // Of "number" and "integer" the narrower one stays.
 OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson common = OrderedJson::array();
-  const std::vector<std::string> of_b = type_names(b);
-  const auto has = [&](const char* name) {
-    return std::find(of_b.begin(), of_b.end(), name) != of_b.end();
-  };
+  const std::set<std::string> of_b = type_names(b);
+  const auto has = [&](const char* name) { return of_b.count(name) > 0; };
   for (const std::string& name : type_names(a)) {
-    if (has(name.c_str()) || (name == "integer" && has("number"))) {
+    if (of_b.count(name) > 0 || (name == "integer" && has("number"))) {
       common.push_back(name);
     } else if (name == "number" && has("integer")) {
       common.push_back("integer");

@@ -80,8 +80,11 @@ Status add_value(SchemaCompiler& compiler, const OrderedJson& schema, int depth,
   } else {
     const OrderedJson types =
         base["type"].is_array() ? base["type"] : OrderedJson::array({base["type"]});
+    std::set<std::string> names;
     for (const OrderedJson& type : types) {
-      if (type.is_string()) add_type(base, type.get<std::string>(), value);
+      if (!type.is_string() || !names.insert(type.get<std::string>()).second) continue;
+      if (names.size() > kMostTypeNames) return invalid_argument("\"type\" names too many types");
+      add_type(base, type.get<std::string>(), value);
     }
   }
   return Status::ok();

@@ -13,9 +13,9 @@ using Json = nlohmann::ordered_json;
 
 bool is_own_word(const Variables& variables, const std::string& name, const Json& value) {
   if (variables.word_member.empty() || name != variables.word_member) return false;
-  return value.is_string() && std::find(variables.words.begin(), variables.words.end(),
-                                        value.get_ref<const std::string&>()) !=
-                                  variables.words.end();
+  return value.is_string() &&
+         std::find(variables.words.begin(), variables.words.end(),
+                   value.get_ref<const std::string&>()) != variables.words.end();
 }
 
 Value from_json(Run& run, const Json& json, const Variables& variables, bool from_user) {

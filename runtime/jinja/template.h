@@ -27,7 +27,7 @@ struct Variables {
   // not marked: words of a fixed list, as roles are.
   std::string word_member;
   std::vector<std::string> words;
-  std::tm clock{};                                                 // what strftime_now() tells
+  std::tm clock{};  // what strftime_now() tells
 };
 
 struct Rendered {

@@ -22,8 +22,7 @@ std::optional<ChatRole> chat_role(const std::string& name) {
 bool is_medium(std::string_view type) {
   return type.starts_with("image") || type.starts_with("input_image") ||
          type.starts_with("input_audio") || type.starts_with("audio") ||
-         type.starts_with("video") || type == "file" || type == "input_file" ||
-         type == "document";
+         type.starts_with("video") || type == "file" || type == "input_file" || type == "document";
 }
 
 // The thoughts of a part {"type":"thinking","thinking"}, {"type":"reasoning","text"|"summary"…};
@@ -81,8 +80,7 @@ void read_content(const BodyFields& fields, ChatMessage& message) {
   }
   bool has_text = false;
   for (std::size_t i = 0; i < content->size(); ++i) {
-    const auto text =
-        part_text((*content)[i], element_place(place, i), fields.fault(), message);
+    const auto text = part_text((*content)[i], element_place(place, i), fields.fault(), message);
     if (!text.has_value()) continue;
     if (std::exchange(has_text, true)) message.content += "\n";
     message.content += *text;

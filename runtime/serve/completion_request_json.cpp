@@ -116,8 +116,7 @@ void check_common_parts(const BodyFields& request, const CompletionRequest& comm
   check(common.options.sampling.logit_bias.size() * sizeof(LogitBias), kMostCommonBytes,
         "logit_bias");
   check(stops, kMostCommonBytes, "stop");
-  check(json_size(schema, kMostCommonSchemaBytes).bytes, kMostCommonSchemaBytes,
-        "response_format");
+  check(json_size(schema, kMostCommonSchemaBytes).bytes, kMostCommonSchemaBytes, "response_format");
   if (common.options.choices > kMostTexts / prompts) {
     request.fail("n", "n times prompts is more than " + std::to_string(kMostTexts));
   }

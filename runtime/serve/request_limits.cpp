@@ -74,8 +74,7 @@ void add_stop_text(const BodyFields& request, std::string_view field, const Orde
     return refuse_large(request, field, more_than(kMostStopTexts, "texts"));
   }
   if (stop.size() > kMostStopBytes) {
-    return refuse_large(request, field,
-                        "a text of " + more_than(kMostStopBytes, "bytes"));
+    return refuse_large(request, field, "a text of " + more_than(kMostStopBytes, "bytes"));
   }
   texts.push_back(stop);
 }

@@ -83,7 +83,7 @@ class AnswerStream final : public TextListener {
   std::size_t ended_calls_ = 0;
   std::optional<std::size_t> stop_;  // which stop text came
   bool has_echo_begun_ = false;
-  bool is_cut_short_ = false;  // a call ended an answer that may have one
+  bool is_cut_short_ = false;    // a call ended an answer that may have one
   std::size_t tail_tokens_ = 0;  // that came behind that call
 };
 

@@ -81,7 +81,8 @@ bool says_call(const std::string& text, const ToolCall& call, const Conversation
   }
   if (begun != 1 || name != call.name) return false;
   const auto said = parse_arguments(arguments);
-  return said.has_value() && said == parse_arguments(call.arguments);
+  const auto wanted = parse_arguments(call.arguments);
+  return said.has_value() && wanted.has_value() && *said == *wanted;
 }
 
 // Appends [begin, end) of `from` with its origins.

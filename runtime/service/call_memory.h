@@ -41,8 +41,8 @@ struct GeneratedText {
 // The text of one call.
 struct CallText {
   std::string text;
-  std::vector<std::int32_t> ids = {};     // its tokens; empty where they begin or end beyond it
-  std::vector<TextRange> markers = {};    // ascending: bytes that were sampled as added tokens
+  std::vector<std::int32_t> ids = {};   // its tokens; empty where they begin or end beyond it
+  std::vector<TextRange> markers = {};  // ascending: bytes that were sampled as added tokens
 
   std::size_t bytes() const;
 };

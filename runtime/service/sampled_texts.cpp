@@ -44,8 +44,8 @@ PromptText part_behind(const PromptText& prompt, std::size_t begin) {
   }
   for (const SampledRange& sampled : prompt.sampled) {
     if (sampled.bytes.begin < begin) continue;  // its bytes are text from here on
-    rest.sampled.push_back({.bytes = {sampled.bytes.begin - begin, sampled.bytes.end - begin},
-                            .ids = sampled.ids});
+    rest.sampled.push_back(
+        {.bytes = {sampled.bytes.begin - begin, sampled.bytes.end - begin}, .ids = sampled.ids});
   }
   return rest;
 }
@@ -55,9 +55,8 @@ PromptText part_behind(const PromptText& prompt, std::size_t begin) {
 bool SampledTexts::Entry::begins(const PromptText& prompt) const {
   if (!prompt.text.starts_with(text)) return false;
   if (!are_same(from_user, ranges_before(prompt.from_user, prompt_bytes))) return false;
-  return std::none_of(markers.begin(), markers.end(), [&](const TextRange& marker) {
-    return touches(prompt.from_user, marker);
-  });
+  return std::none_of(markers.begin(), markers.end(),
+                      [&](const TextRange& marker) { return touches(prompt.from_user, marker); });
 }
 
 void SampledTexts::remember(const Tokenizer& tokenizer, const PromptText& prompt,

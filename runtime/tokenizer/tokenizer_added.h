@@ -14,8 +14,8 @@
 
 namespace moepack {
 
-// Bytes [begin, end) of a text that are no part of any added token: a token neither lies in them nor
-// begins or ends there.
+// Bytes [begin, end) of a text that are no part of any added token: a token neither lies in them
+// nor begins or ends there.
 struct LiteralRange {
   std::size_t begin = 0;
   std::size_t end = 0;

@@ -221,8 +221,9 @@ TEST_F(ChatTemplates, RolesAreTheProtocolsWords) {
 
 // "<" and "think>" are no marker when only one of them is the template's.
 TEST_F(ChatTemplates, ATemplateAndAUserTogetherMakeNoMarker) {
-  write("chat_template.jinja", "{% for m in messages %}<{{ m.content }}<|im_{{ m.content }}"
-                               "{% endfor %}");
+  write("chat_template.jinja",
+        "{% for m in messages %}<{{ m.content }}<|im_{{ m.content }}"
+        "{% endfor %}");
   const auto loaded = load();
   ASSERT_TRUE(loaded.is_ok());
   for (const char* content : {"think>", "end|>", "start|>"}) {

@@ -1,7 +1,9 @@
 // Schemas against values that the package jsonschema judged (tests/golden/schemas), and walks.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -332,10 +334,10 @@ std::vector<std::pair<std::string, OrderedJson>> HostileSchemas::all() {
   };
   add("names", {{"type", "object"}, {"properties", many}});
   add("keywords", many);
-  add("long names and others", {{"properties", names(125, 1000, true)},
-                                {"additionalProperties", true}});
-  add("names that differ at once", {{"properties", names(9000, 6, true)},
-                                    {"additionalProperties", {{"type", "string"}}}});
+  add("long names and others",
+      {{"properties", names(125, 1000, true)}, {"additionalProperties", true}});
+  add("names that differ at once",
+      {{"properties", names(9000, 6, true)}, {"additionalProperties", {{"type", "string"}}}});
   add("enum", {{"enum", texts(12000, "")}});
   add("enum of long texts", {{"enum", texts(120, std::string(1000, 'x'))}});
   add("enum of escapes", {{"enum", texts(100, std::string(1000, '\x01'))}});
@@ -347,25 +349,25 @@ std::vector<std::pair<std::string, OrderedJson>> HostileSchemas::all() {
       {{"required", texts(3000, "r")}, {"additionalProperties", {{"properties", some}}}});
   add("one base, many ways",
       {{"properties", some}, {"anyOf", copies(10000, OrderedJson::object())}});
-  add("one base, many other ways",
-      {{"properties", some}, {"anyOf", [] {
-         OrderedJson ways = OrderedJson::array();
-         for (int i = 0; i < 5000; ++i) ways.push_back({{"minimum", i}});
-         return ways;
-       }()}});
+  add("one base, many other ways", {{"properties", some}, {"anyOf", [] {
+                                                             OrderedJson ways =
+                                                                 OrderedJson::array();
+                                                             for (int i = 0; i < 5000; ++i)
+                                                               ways.push_back({{"minimum", i}});
+                                                             return ways;
+                                                           }()}});
   add("references to a large part",
       {{"$defs", {{"a", {{"properties", some}}}}}, {"allOf", copies(390, ref)}});
   add("many of them",
-      {{"$defs", {{"a", {{"properties", some}}}}},
-       {"prefixItems", [&] {
-          OrderedJson items = OrderedJson::array();
-          for (int i = 0; i < 12; ++i) {
-            OrderedJson refs = copies(300, ref);
-            refs.push_back({{"minItems", i}});
-            items.push_back({{"allOf", refs}});
-          }
-          return items;
-        }()}});
+      {{"$defs", {{"a", {{"properties", some}}}}}, {"prefixItems", [&] {
+                                                      OrderedJson items = OrderedJson::array();
+                                                      for (int i = 0; i < 12; ++i) {
+                                                        OrderedJson refs = copies(300, ref);
+                                                        refs.push_back({{"minItems", i}});
+                                                        items.push_back({{"allOf", refs}});
+                                                      }
+                                                      return items;
+                                                    }()}});
   add("ways that multiply", {{"allOf", [] {
                                 OrderedJson parts = OrderedJson::array();
                                 for (int i = 0; i < 20; ++i) {
@@ -375,10 +377,10 @@ std::vector<std::pair<std::string, OrderedJson>> HostileSchemas::all() {
                                 }
                                 return parts;
                               }()}});
-  add("ways to itself", {{"$defs", {{"a", {{"anyOf", copies(3000, ref)}}}}},
-                         {"properties", {{"x", ref}}}});
-  add("required twice", {{"allOf", {{{"required", texts(7000, "a")}},
-                                    {{"required", texts(7000, "b")}}}}});
+  add("ways to itself",
+      {{"$defs", {{"a", {{"anyOf", copies(3000, ref)}}}}}, {"properties", {{"x", ref}}}});
+  add("required twice",
+      {{"allOf", {{{"required", texts(7000, "a")}}, {{"required", texts(7000, "b")}}}}});
   add("patterns", {{"anyOf", [] {
                       OrderedJson ways = OrderedJson::array();
                       std::string classes;

@@ -143,7 +143,7 @@ TEST(JinjaTemplate, NamesOfArgumentsKeepTheirOrigin) {
             "..<|a|>....v..");
   EXPECT_EQ(user_bytes("{% set e = {} %}{% set _ = e.update(**d) %}{{ e }}", user),
             "..<|a|>....v..");
-  EXPECT_EQ(user_bytes("{{ namespace(**d) }}", user), "............<|a|>....v...");
+  EXPECT_EQ(user_bytes("{{ namespace(**d) }}", user), ".............<|a|>....v...");
 }
 
 // Roles and the like: one member, and words of a list.

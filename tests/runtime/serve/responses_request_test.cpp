@@ -264,8 +264,7 @@ TEST(ResponsesRequest, HasLimits) {
 TEST(ResponsesRequest, ChoicesOfToolsThatAreNoFunctions) {
   const std::string tools =
       R"("tools":[{"type":"custom","name":"c"},{"type":"function","name":"f"}],)";
-  EXPECT_EQ(refused_member(tools + R"("tool_choice":{"type":"custom","name":"c"})"),
-            "tool_choice");
+  EXPECT_EQ(refused_member(tools + R"("tool_choice":{"type":"custom","name":"c"})"), "tool_choice");
   const auto allowed = [&](const std::string& mode) {
     return tools + R"("tool_choice":{"type":"allowed_tools","mode":")" + mode +
            R"(","tools":[{"type":"custom","name":"c"}]})";
