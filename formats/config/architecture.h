@@ -33,6 +33,14 @@ enum class ModuleRole : std::uint8_t {
   kInputNorm,
   kPostNorm,  // before the feed-forward network
   kRouter,
+  kRouterBias,
+  kRouterCorrection,  // e_score_correction_bias
+  kExpertGateBias,    // of all experts, [E, width]
+  kExpertUpBias,      // as kExpertGateBias
+  kExpertDownBias,    // [E, H]
+  kDenseGate,         // of layers without experts
+  kDenseUp,
+  kDenseDown,
   kSharedExpertGate,  // how much of the shared expert is added
   kSharedGate,
   kSharedUp,
@@ -44,6 +52,18 @@ enum class ModuleRole : std::uint8_t {
   kAttentionOutput,
   kQueryNorm,
   kKeyNorm,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kAttentionOutputBias,
+  kSinks,
+  // Latent attention; kAttentionOutput, and kQuery where queries are not compressed, are shared.
+  kQueryDown,      // q_a_proj
+  kQueryDownNorm,  // q_a_layernorm
+  kQueryUp,        // q_b_proj
+  kKeyValueDown,   // kv_a_proj_with_mqa
+  kKeyValueNorm,   // kv_a_layernorm
+  kKeyValueUp,     // kv_b_proj
   // GatedDeltaNet.
   kDeltaQkv,
   kDeltaZ,
@@ -57,7 +77,15 @@ enum class ModuleRole : std::uint8_t {
 };
 
 // In which layers a module stands.
-enum class LayerScope : std::uint8_t { kModel, kEveryLayer, kLinearAttention, kFullAttention };
+enum class LayerScope : std::uint8_t {
+  kModel,
+  kEveryLayer,
+  kLinearAttention,
+  kFullAttention,
+  kLatentAttention,
+  kExperts,  // layers with routed experts
+  kDense,    // layers without
+};
 
 // How far a module may be rounded when the user asks for it.
 enum class Rounding : std::uint8_t {

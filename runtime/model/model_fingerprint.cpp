@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <variant>
@@ -27,22 +28,91 @@ void add_shapes(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
 
 std::uint64_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
+std::uint64_t bits_of(double value) { return std::bit_cast<std::uint64_t>(value); }
+
+// Settings that came later are added only where they are set, with a number of their own, so that
+// older models keep their fingerprints.
+enum class LaterSetting : std::uint64_t {
+  kBias = 1001,
+  kOutputBias,
+  kSinks,
+  kWindow,
+  kRouterBias,
+  kUngatedShared,
+  kExpertBiases,
+  kActivation,
+  kDenseWidth,
+  kInterleaved,
+  kYarn,
+  kLatent,
+};
+void add_later(LaterSetting setting, std::initializer_list<std::uint64_t> values,
+               std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(static_cast<std::uint64_t>(setting));
+  numbers.insert(numbers.end(), values);
+}
+
 void add_mixer(const FullAttentionSpec& mixer, std::vector<std::uint64_t>& numbers) {
   numbers.insert(numbers.end(), {mixer.has_gate, static_cast<std::uint64_t>(mixer.norm),
                                  mixer.clip.has_value(), bits_of(mixer.clip.value_or(0.0F))});
+  if (mixer.has_bias) add_later(LaterSetting::kBias, {}, numbers);
+  if (mixer.has_output_bias) add_later(LaterSetting::kOutputBias, {}, numbers);
+  if (mixer.has_sinks) add_later(LaterSetting::kSinks, {}, numbers);
+  if (mixer.window.has_value()) add_later(LaterSetting::kWindow, {*mixer.window}, numbers);
 }
 void add_mixer(const GatedDeltaNetSpec&, std::vector<std::uint64_t>&) {}
+void add_mixer(const LatentAttentionSpec& mixer, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(mixer.has_query_rank);
+}
+
+void add_router(const SoftmaxRouterSpec& router, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(router.renormalise);
+  if (router.has_bias) add_later(LaterSetting::kRouterBias, {}, numbers);
+}
+void add_router(const SigmoidRouterSpec& router, std::vector<std::uint64_t>& numbers) {
+  numbers.insert(numbers.end(),
+                 {2, router.renormalise, bits_of(router.scale), router.groups, router.kept_groups});
+}
+
+void add_feed_forward(const ExpertsSpec& experts, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(experts.has_shared_expert);
+  if (!experts.has_shared_gate) add_later(LaterSetting::kUngatedShared, {}, numbers);
+  if (experts.has_biases) add_later(LaterSetting::kExpertBiases, {}, numbers);
+  if (experts.activation == ExpertActivation::kSwiGlu) return;
+  add_later(LaterSetting::kActivation,
+            {static_cast<std::uint64_t>(experts.activation), bits_of(experts.activation_limit)},
+            numbers);
+}
+void add_feed_forward(const DenseSpec&, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(2);
+}
+
+void add_later_sizes(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
+  if (c.dense_width != 0) add_later(LaterSetting::kDenseWidth, {c.dense_width}, numbers);
+  if (c.rope_interleaved) add_later(LaterSetting::kInterleaved, {}, numbers);
+  if (c.yarn.has_value()) {
+    const YarnSpec& y = *c.yarn;
+    add_later(LaterSetting::kYarn,
+              {bits_of(y.factor), bits_of(y.beta_fast), bits_of(y.beta_slow), y.original_positions,
+               y.truncate, bits_of(y.attention_factor), bits_of(y.softmax_factor)},
+              numbers);
+  }
+  if (c.kv_rank != 0) {
+    add_later(LaterSetting::kLatent, {c.query_rank, c.kv_rank, c.value_dim}, numbers);
+  }
+}
 
 // What the configuration says beside shapes: two models of the same weights may differ in it.
 void add_layers(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
-  numbers.insert(numbers.end(),
-                 {bits_of(c.rms_norm_eps), std::bit_cast<std::uint64_t>(c.rope_theta)});
+  numbers.insert(numbers.end(), {bits_of(c.rms_norm_eps), bits_of(c.rope_theta)});
   for (const LayerSpec& layer : c.layers) {
     numbers.push_back(layer.mixer.index());
     std::visit([&](const auto& mixer) { add_mixer(mixer, numbers); }, layer.mixer);
-    numbers.push_back(std::get<SoftmaxRouterSpec>(layer.router).renormalise);
-    numbers.push_back(std::get<ExpertsSpec>(layer.feed_forward).has_shared_expert);
+    std::visit([&](const auto& router) { add_router(router, numbers); }, layer.router);
+    std::visit([&](const auto& network) { add_feed_forward(network, numbers); },
+               layer.feed_forward);
   }
+  add_later_sizes(c, numbers);
 }
 
 // Adds loaded residents to a sum: vectors whole, matrices by their sampled rows, decoded.
