@@ -13,6 +13,10 @@ namespace moepack {
 namespace {
 
 constexpr int kMaxFlattening = 400;
+// What looking at a keyword and at a reference counts for beside copying: a reference is looked for
+// among all names.
+constexpr std::size_t kKeywordBytes = 16;
+constexpr std::size_t kReferenceBytes = 512;
 constexpr std::uint32_t kSchemaNoMaximum = GrammarNode::kNoMaximum;
 // Longer strings and arrays than these are not told from endless ones.
 constexpr double kMaxCount = 1e9;
@@ -188,12 +192,14 @@ Status SchemaCompiler::flatten_into(const OrderedJson& schema, FlatSchema& flat,
     MOE_ASSIGN_OR_RETURN(flat.base, merge_schemas(flat.base, schema, &none));
     return Status::ok();
   }
+  if (!work_.spend(kKeywordBytes * schema.size())) return too_large_schema();
   warn_of_unknown(schema);
   OrderedJson rest = OrderedJson::object();
   std::size_t bytes = 0;
   for (const auto& [key, value] : schema.items()) {
     if (key == "$ref") {
       if (!value.is_string()) return schema_error(key, "must be a text");
+      if (!work_.spend(kReferenceBytes)) return too_large_schema();
       const std::string name = value.get<std::string>();
       const OrderedJson* target = find_reference(root_, name);
       if (target == nullptr && !name.empty() && name.front() != '#') {

@@ -164,6 +164,7 @@ std::variant<ParsedChatRequest, ApiError> parse_chat_request(const OrderedJson& 
     request.fail("chat_template", "a chat_template in the request is not taken by this server");
   }
   parsed.request.options = read_answer_options(request, defaults);
+  check_choices(request, parsed.request.options.choices);
   read_chat_logprobs(request, parsed.request.options);
   parsed.request.format = read_response_format(request);
   read_form(request, parsed.form);

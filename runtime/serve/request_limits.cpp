@@ -55,6 +55,15 @@ void check_tools(const BodyFields& request, std::string_view field, const Ordere
   }
 }
 
+void check_choices(const BodyFields& request, std::size_t choices) {
+  const OrderedJson* tools = request.array("tools");
+  if (tools == nullptr || choices < 2) return;
+  const std::size_t most = kMostChoiceToolBytes / choices;
+  if (json_size(*tools, most).bytes > most) {
+    request.fail("n", "n is too large for so many tools");
+  }
+}
+
 std::string read_tool_name(const BodyFields& tool) {
   std::string name = tool.text("name").value_or("");
   if (name.empty()) tool.fail("name", tool.place_of("name") + " is missing: the name of the tool");

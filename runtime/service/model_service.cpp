@@ -238,6 +238,7 @@ OutputParserOptions RealModelService::parser_options(const ChatRequest& request,
   parser.parses_calls =
       !request.conversation.tools.empty() && request.tool_choice.kind != ToolChoice::Kind::kNone;
   parser.tools = request.conversation.tools;
+  for (ToolSpec& tool : parser.tools) tool.wire = nullptr;  // the template's alone
   parser.reasoning_begin = facts.reasoning_begin;
   parser.reasoning_end = facts.reasoning_end;
   parser.added_tokens = added_tokens_;

@@ -358,6 +358,8 @@ std::vector<std::pair<std::string, OrderedJson>> HostileSchemas::all() {
                                                            }()}});
   add("references to a large part",
       {{"$defs", {{"a", {{"properties", some}}}}}, {"allOf", copies(390, ref)}});
+  add("references to many keywords",
+      {{"$defs", {{"a", many}}}, {"allOf", copies(390, ref)}});
   add("many of them",
       {{"$defs", {{"a", {{"properties", some}}}}}, {"prefixItems", [&] {
                                                       OrderedJson items = OrderedJson::array();

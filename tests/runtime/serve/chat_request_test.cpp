@@ -241,8 +241,12 @@ TEST(ChatRequest, HasLimits) {
   EXPECT_EQ(wrong_part(R"("tools":[)" + repeated(4097, tool) + "]"), "tools");
   EXPECT_EQ(wrong_part(R"("functions":[)" + repeated(4097, R"({"name":"f"})") + "]"), "functions");
   EXPECT_EQ(wrong_part(R"("tools":[{"function":{"name":"f","description":")" +
-                       std::string(5 << 20, 'x') + R"("}}])"),
+                       std::string(2 << 20, 'x') + R"("}}])"),
             "tools");
+  const std::string large =
+      R"("tools":[{"function":{"name":"f","description":")" + std::string(1 << 19, 'x') + R"("}}])";
+  EXPECT_EQ(wrong_part(large + R"(,"n":4)"), "nothing");
+  EXPECT_EQ(wrong_part(large + R"(,"n":20)"), "n");
   std::string biases;
   for (int i = 0; i < 65537; ++i) biases += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
   EXPECT_EQ(wrong_part("\"logit_bias\":{" + biases + "}"), "logit_bias");
