@@ -277,7 +277,8 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   const auto grammar = answer_grammar(request, tool_format(), &warnings);
   if (!grammar.is_ok()) return refusal_of(grammar.status());
   warn(warnings);
-  auto prompt = make_chat_prompt(*template_, tokenizer_, request, calls_, texts_);
+  auto prompt =
+      make_chat_prompt(*template_, tokenizer_, request, calls_, texts_, engine_->context());
   if (auto* refusal = std::get_if<Refusal>(&prompt)) return std::move(*refusal);
   const auto shared = std::make_shared<ChatPrompt>(std::move(std::get<ChatPrompt>(prompt)));
   ChatPrompt& made = *shared;
