@@ -118,10 +118,12 @@ struct ResidentRule {
   VHeadRule v_heads = VHeadRule::kNone;
 };
 
-// One resident within a fused tensor of a linear-attention layer.
+// One resident within a fused tensor of a layer.
 struct FusedPart {
   ModuleRole role;
-  RowRuns (*rows)(const ModelConfig&);
+  RowRuns (*rows)(const ModelConfig&);  // null: a part of the columns
+  std::uint64_t first_column = 0;       // then every column_step-th from there on
+  std::uint64_t column_step = 1;
 };
 
 struct FusedRule {
@@ -130,6 +132,7 @@ struct FusedRule {
   bool usual_in_gguf;          // false: only old files have it
   std::vector<std::uint64_t> (*shape)(const ModelConfig&);
   std::array<FusedPart, 2> parts;
+  bool has_weight_suffix = true;  // as ResidentRule's
 };
 
 struct PrefixRule {
@@ -147,6 +150,11 @@ struct ExpertNames {
   std::string_view stacked;  // mlx-lm's: STACKED MATRIX ".weight" for all experts
   std::array<std::string_view, kExpertMatrices> matrices;  // by ExpertMatrix
   std::array<std::string_view, kExpertMatrices> gguf;      // whole, below "blk.N."; all experts
+  std::array<std::string_view, kExpertMatrices> stacked_matrices;  // MATRIX behind STACKED
+  // In tensors of all experts below FOLDER: kGateUp has rows of gate and of up by turns.
+  bool is_interleaved = false;
+  // Such tensors of plain numbers are [E, inputs, outputs].
+  bool is_transposed = false;
 };
 
 // What the norms of a checkpoint hold. Those of GGUF files and of the flash-moe engines are always

@@ -47,6 +47,9 @@ struct LatentAttentionSpec {
   friend bool operator==(const LatentAttentionSpec&, const LatentAttentionSpec&) = default;
 };
 
+// Most groups of experts of a SigmoidRouterSpec.
+constexpr std::uint32_t kMaxRouterGroups = 64;
+
 // Softmax over all experts; the most probable are chosen.
 struct SoftmaxRouterSpec {
   bool renormalise = true;  // the weights of the chosen are divided by their sum
@@ -59,9 +62,9 @@ struct SoftmaxRouterSpec {
 // (arXiv 2412.19437 section 2.1.2). Experts stand in groups of equal size, of which those with the
 // highest sums of their two best are looked at.
 struct SigmoidRouterSpec {
-  bool renormalise = true;  // the weights of the chosen are divided by their sum plus 1e-20
-  float scale = 1;          // then multiplied by this
-  std::uint32_t groups = 1;
+  bool renormalise = true;   // the weights of the chosen are divided by their sum plus 1e-20
+  float scale = 1;           // then multiplied by this
+  std::uint32_t groups = 1;  // at most kMaxRouterGroups; divides the number of experts
   std::uint32_t kept_groups = 1;
 
   friend bool operator==(const SigmoidRouterSpec&, const SigmoidRouterSpec&) = default;

@@ -43,6 +43,9 @@ struct ModelConfig {
   float rms_norm_eps = 0;
   bool tie_word_embeddings = false;
   std::uint32_t max_position_embeddings = 0;
+  // Layers behind the last whose tensors a checkpoint may have, which predict further tokens
+  // (num_nextn_predict_layers). They are not computed.
+  std::uint32_t prediction_layers = 0;
 
   // Mixture of experts.
   std::uint32_t num_experts = 0;

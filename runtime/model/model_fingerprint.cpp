@@ -125,36 +125,11 @@ class ResidentSample {
     add(weights.lm_head);
     add(weights.final_norm);
     for (const LayerWeights& layer : weights.layers) {
-      add(layer.input_norm);
-      add(layer.post_norm);
-      std::visit([this](const auto& mixer) { add(mixer); }, layer.mixer);
-      add(layer.moe);
+      visit_tensors(layer, [this](const auto& tensor) { add(tensor); });
     }
   }
 
  private:
-  void add(const FullAttentionWeights& mixer) {
-    for (const QMatrixView* matrix : {&mixer.q, &mixer.k, &mixer.v, &mixer.o}) add(*matrix);
-    add(mixer.q_norm);
-    add(mixer.k_norm);
-  }
-  void add(const DeltaNetWeights& mixer) {
-    for (const QMatrixView* matrix :
-         {&mixer.in_qkv, &mixer.in_z, &mixer.in_b, &mixer.in_a, &mixer.out}) {
-      add(*matrix);
-    }
-    for (const auto* values : {&mixer.conv, &mixer.decay_rate, &mixer.dt_bias, &mixer.norm}) {
-      add(*values);
-    }
-  }
-  void add(const MoeWeights& moe) {
-    add(moe.router);
-    if (!moe.has_shared) return;
-    for (const QMatrixView* matrix :
-         {&moe.shared_gate, &moe.shared_up, &moe.shared_down, &moe.shared_expert_gate}) {
-      add(*matrix);
-    }
-  }
   void add(const std::vector<float>& values) { sum_.add(std::as_bytes(std::span(values))); }
   void add(const QMatrixView& matrix) {
     row_.resize(matrix.cols);
@@ -187,7 +162,7 @@ std::uint64_t model_fingerprint(const ModelDir& model, const ModelWeights& weigh
     numbers.insert(numbers.end(), {overlay.checksum, overlay.data_size});
   }
   for (std::uint32_t layer = 0; layer < model.pack.num_layers; ++layer) {
-    for (std::uint32_t e = 0; e < model.pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < model.pack.experts_of(layer); ++e) {
       const ExpertEntry& entry = model.pack.layers[layer].experts[e];
       numbers.insert(numbers.end(),
                      {entry.offset, model.pack.layout_of(layer, e).record_bytes, entry.checksum});
