@@ -8,12 +8,12 @@ namespace moepack {
 
 namespace {
 
-const OrderedJson& anything() {
+const OrderedJson& any_schema() {
   static const OrderedJson kTrue = true;
   return kTrue;
 }
 
-const OrderedJson& nothing() {
+const OrderedJson& no_schema() {
   static const OrderedJson kFalse = false;
   return kFalse;
 }
@@ -40,7 +40,7 @@ Result<std::vector<SchemaCompiler::Property>> SchemaCompiler::properties_of(
     if (!name.is_string()) return invalid_argument("the schema's \"required\" must list names");
     const auto [at, is_new] = places.emplace(name.get<std::string>(), properties.size());
     if (is_new) {
-      properties.push_back({at->first, additional != schema.end() ? &*additional : &anything()});
+      properties.push_back({at->first, additional != schema.end() ? &*additional : &any_schema()});
     }
     properties[at->second].is_required = true;
   }
@@ -51,7 +51,7 @@ Result<GrammarNodeId> SchemaCompiler::object(const OrderedJson& schema) {
   const auto named = schema.find("properties");
   const bool are_named = named != schema.end() && named->is_object() && !named->empty();
   const auto additional = schema.find("additionalProperties");
-  const OrderedJson& unnamed = are_named ? nothing() : anything();
+  const OrderedJson& unnamed = are_named ? no_schema() : any_schema();
   MOE_ASSIGN_OR_RETURN(const std::vector<Property> properties, properties_of(schema));
   return object_of(properties, additional != schema.end() ? *additional : unnamed);
 }
