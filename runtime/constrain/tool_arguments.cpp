@@ -91,8 +91,8 @@ Status add_value(SchemaCompiler& compiler, const OrderedJson& schema, int depth,
 }
 
 // A key that the schema does not name.
-GrammarNodeId free_pair(GrammarGraph& graph, const TaggedArguments& tags) {
-  return tags.before_text("", tags.text_and_end(graph.part_end()));
+GrammarNodeId free_pair(const TaggedArguments& tags, GrammarNodeId text) {
+  return tags.before_text("", text);
 }
 
 GrammarNodeId one_of(GrammarGraph& graph, const std::set<std::string>& texts, GrammarNodeId next) {
@@ -101,11 +101,11 @@ GrammarNodeId one_of(GrammarGraph& graph, const std::set<std::string>& texts, Gr
   return graph.literals(std::move(all));
 }
 
-// A key with its value, as a part.
+// A key with its value, as a part. `text` is any text to the end of the value.
 GrammarNodeId pair_of(GrammarGraph& graph, SchemaCompiler& compiler, const TaggedArguments& tags,
-                      const std::string& key, TaggedValue value) {
+                      const std::string& key, TaggedValue value, GrammarNodeId text) {
   const GrammarNodeId end = graph.part_end();
-  if (value.is_text) return tags.before_text(key, tags.text_and_end(end));
+  if (value.is_text) return tags.before_text(key, text);
   const GrammarNodeId after = tags.after_json(end);
   std::vector<GrammarNodeId> ways, values;
   if (!value.texts.empty()) {
@@ -146,6 +146,7 @@ void ToolArguments::settle() {
 }
 
 GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
+  if (graph_.is_too_large()) return graph_.never();
   const OrderedJson schema = arguments_schema(tool);
   const Status size = check_schema_size(schema);
   if (!size.is_ok()) {
@@ -166,11 +167,14 @@ GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
 GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments& tags,
                                     GrammarNodeId next) {
   constexpr std::uint32_t kNoMaximum = GrammarNode::kNoMaximum;
+  if (graph_.is_too_large()) return graph_.never();
+  if (text_ == 0) text_ = tags.text_and_end(graph_.part_end());
+  const GrammarNodeId text = text_;
   const OrderedJson schema = arguments_schema(tool);
   SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
   const auto any = [&](std::string_view what) {
     warn(tool, what);
-    return graph_.repeat(free_pair(graph_, tags), 0, kNoMaximum, next);
+    return graph_.repeat(free_pair(tags, text), 0, kNoMaximum, next);
   };
   const Status size = check_schema_size(schema);
   if (!size.is_ok()) return any(size.message());
@@ -183,7 +187,7 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
   if (named.empty()) {
     const bool is_open = base.is_object() && base.contains("additionalProperties") &&
                          base["additionalProperties"] != OrderedJson(false);
-    return is_open ? graph_.repeat(free_pair(graph_, tags), 0, kNoMaximum, next) : next;
+    return is_open ? graph_.repeat(free_pair(tags, text), 0, kNoMaximum, next) : next;
   }
   const OrderedJson required = base.value("required", OrderedJson::array());
   std::set<std::string> needed;
@@ -200,7 +204,7 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
       const Status status = add_value(compiler, of_key, 0, value);
       if (!status.is_ok()) return any(status.message());
       if (now) required_bits |= std::uint64_t{1} << bodies.size();
-      bodies.push_back(pair_of(graph_, compiler, tags, key, std::move(value)));
+      bodies.push_back(pair_of(graph_, compiler, tags, key, std::move(value), text));
     }
   }
   const Status status = compiler.finish();

@@ -35,7 +35,8 @@ class ToolArguments {
       : graph_(graph), rules_(rules), warnings_(warnings) {}
 
   GrammarNodeId json(const ToolSpec& tool, GrammarNodeId next);
-  // Each key at most once, in any order, the required ones at least once.
+  // Each key at most once, in any order, the required ones at least once. `tags` are of one family,
+  // always the same.
   GrammarNodeId tagged(const ToolSpec& tool, const TaggedArguments& tags, GrammarNodeId next);
 
  private:
@@ -46,6 +47,7 @@ class ToolArguments {
   JsonRules& rules_;
   SchemaWork work_;            // of all tools together
   GrammarNodeId settled_ = 0;  // nodes before it know what they need
+  GrammarNodeId text_ = 0;     // any text to the end of a value between tags; 0: not yet built
   std::vector<std::string>* warnings_;
 };
 

@@ -188,10 +188,10 @@ TEST_F(ChatTemplates, WhatWasSampledHasItsTokens) {
   const std::string call = "<think>no</think>";
   std::vector<std::int32_t> sampled = tokenizer_->encode("<think>").value();
   for (const char c : std::string("no</think>")) {
-    for (const std::int32_t id : tokenizer_->encode(std::string(1, c)).value()) {
-      sampled.push_back(id);
-    }
+    const std::vector<std::int32_t> one = tokenizer_->encode(std::string(1, c)).value();
+    sampled.insert(sampled.end(), one.begin(), one.end());
   }
+  ASSERT_EQ(tokenizer_->decode(sampled), call);
   const std::string text = "<think>a" + call + "b<think>";
   const PromptText prompt{.text = text,
                           .from_user = {{7, 8}, {15, 8 + call.size()}},

@@ -275,8 +275,7 @@ TEST(SchemaGrammar, HostileSchemasStayBounded) {
     filter->mask(logits);
     EXPECT_FALSE(std::isinf(logits['[']));
   }
-  const auto nested =
-      grammar_of_text(R"~({"type":"string","pattern":"^((a*){0,1000}){0,1000}$"})~");
+  const auto nested = grammar_of_text(R"~({"type":"string","pattern":"^((a*){0,40}){0,40}$"})~");
   const auto other = make_constraint(nested, tokens, "");
   other->accept('"');
   for (int i = 0; i < 20; ++i) {
@@ -284,6 +283,20 @@ TEST(SchemaGrammar, HostileSchemasStayBounded) {
     other->accept('a');
   }
   EXPECT_TRUE(other->allows('"'));
+}
+
+// A text may stand in a million places of it, each of which is looked at for each byte.
+TEST(SchemaGrammar, PatternsWithTooManyPlacesAreIgnored) {
+  for (const char* pattern :
+       {"^((a?){0,1000}){0,1000}$", "^a{0,999}a{0,999}a{0,999}a{0,999}a{0,999}$"}) {
+    std::vector<std::string> warnings;
+    const auto made = make_schema_grammar({{"type", "string"}, {"pattern", pattern}}, &warnings);
+    ASSERT_OK(made.status());
+    EXPECT_EQ(warnings.size(), 1U);
+  }
+  std::vector<std::string> warnings;
+  ASSERT_OK(make_schema_grammar({{"type", "string"}, {"pattern", "^[a-z ]{1,99999}$"}}, &warnings));
+  EXPECT_TRUE(warnings.empty());
 }
 
 // Such a name alone took memory by its square.
@@ -435,9 +448,7 @@ TEST_F(HostileSchemas, TakeLittleTimeAsArguments) {
         }
         options.tools.push_back(std::move(tool));
       }
-      const auto compile = [&options] {
-        EXPECT_TRUE(make_tool_grammar(options, nullptr).is_ok());
-      };
+      const auto compile = [&options] { EXPECT_TRUE(make_tool_grammar(options, nullptr).is_ok()); };
       EXPECT_LT(seconds_of(name, compile), kMostSeconds) << name;
     }
   }
