@@ -384,8 +384,8 @@ void run() {
     std::printf("matvec_%-8s 1 GiB %8.1f GB/s, %5.1f %% of that\n", name, rate / 1e9,
                 100 * rate / read_rate);
   }
-  for (const char* name : {"q4", "q4_0", "q2", "iq3_xxs", "q8_0", "q4_k", "q6_k", "iq2_xxs",
-                           "iq2_s", "q2_k"}) {
+  for (const char* name :
+       {"q4", "q4_0", "q2", "iq3_xxs", "q8_0", "q4_k", "q6_k", "iq2_xxs", "iq2_s", "q2_k"}) {
     WeightFormat format{.id = *qformat_from_name(name)};
     if (is_affine(format)) format.group_size = 64;
     std::printf("matvec_fixed_%-8s", name);

@@ -14,14 +14,14 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 packages=(
   g++ cmake ninja-build pkg-config git python3
   nlohmann-json3-dev libcli11-dev libboost1.81-dev libxxhash-dev libpcre2-dev libutf8proc-dev
-  libeigen3-dev libopenblas-dev zlib1g-dev libzstd-dev liburing-dev
+  libeigen3-dev libopenblas-dev zlib1g-dev libzstd-dev liburing-dev libedit-dev
   libvulkan-dev glslang-tools
   mesa-vulkan-drivers vulkan-validationlayers  # a processor that plays a GPU, for tests
   libgtest-dev libbenchmark-dev
 )
 evidence_packages=(clang clang-format clang-tidy libclang-rt-14-dev ccache shellcheck
   python3-venv chromium)
-python_packages=(jinja2 openai anthropic playwright)
+python_packages=(anthropic jinja2 jsonschema openai playwright)
 venv="$repo_root/build/venv"
 
 list_only=no

@@ -11,6 +11,7 @@
 
 #include "convert/cli/cmd_bench.h"
 #include "convert/cli/cmd_calibrate.h"
+#include "convert/cli/cmd_chat.h"
 #include "convert/cli/cmd_convert.h"
 #include "convert/cli/cmd_doctor.h"
 #include "convert/cli/cmd_export.h"
@@ -71,6 +72,7 @@ int parse_and_run(int argc, char** argv) {
   register_plan(app, action);
   register_doctor(app, action);
   register_run(app, action);
+  register_chat(app, action);
   register_serve(app, action);
   register_bench(app, action);
   register_logits(app, action);

@@ -17,24 +17,24 @@ enum class ChatRole : std::uint8_t { kSystem, kUser, kAssistant, kTool };
 
 // A function that the model wants called.
 struct ToolCall {
-  std::string id;  // unique in the conversation
-  std::string name;
-  std::string arguments;  // JSON text as it was generated or sent; normally an object
+  std::string id = {};  // unique in the conversation
+  std::string name = {};
+  std::string arguments = {};  // JSON text as it was generated or sent; normally an object
 };
 
 struct ChatMessage {
   ChatRole role = ChatRole::kUser;
-  std::string content;
-  std::string reasoning;        // of an assistant: what it thought before it answered
-  std::vector<ToolCall> calls;  // of an assistant
-  std::string tool_call_id;     // of a tool: whose result this is; may be empty
-  std::string name;             // of a tool, optional
+  std::string content = {};
+  std::string reasoning = {};        // of an assistant: what it thought before it answered
+  std::vector<ToolCall> calls = {};  // of an assistant
+  std::string tool_call_id = {};     // of a tool: whose result this is; may be empty
+  std::string name = {};             // of a tool, optional
 };
 
 // A function that the model may have called.
 struct ToolSpec {
-  std::string name;
-  std::string description;
+  std::string name = {};
+  std::string description = {};
   OrderedJson parameters;  // its JSON schema, as sent; null: no arguments
   OrderedJson wire;        // {"type":"function","function":{…}} as sent, for the template
 };

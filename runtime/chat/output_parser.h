@@ -42,11 +42,11 @@ struct OutputParserOptions {
   bool begins_in_reasoning = false;  // the prompt has opened the thoughts
   bool parses_reasoning = true;      // else they stay content, markers and all
   bool parses_calls = false;         // tools are offered
-  std::vector<ToolSpec> tools;       // types of arguments, names
+  std::vector<ToolSpec> tools = {};  // types of arguments, names
   // The literal markers of thoughts, e.g. "<think>" and "</think>"; empty: the format's own.
-  std::string reasoning_begin, reasoning_end;
+  std::string reasoning_begin = {}, reasoning_end = {};
   // Which marker texts are added tokens of the vocabulary.
-  std::vector<std::string> added_tokens;
+  std::vector<std::string> added_tokens = {};
 };
 
 // A pure function of the pieces pushed: however a text is cut into pieces of plain text, the joined

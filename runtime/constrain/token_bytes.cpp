@@ -14,7 +14,7 @@ std::size_t plain_characters(std::string_view text) {
   std::size_t count = 0;
   for (const char c : text) {
     const auto byte = static_cast<std::uint8_t>(c);
-    if (byte < 0x20 || c == '"' || c == '\\' || c == '<') return 0;
+    if (!TokenBytes::is_plain_byte(byte)) return 0;
     count += state == TextBytes::kBetween ? 1 : 0;
     state = TextBytes::next(state, byte);
     if (state == TextBytes::kWrong) return 0;
@@ -34,7 +34,8 @@ bool is_marker_token(const Tokenizer& tokenizer, std::int32_t id) {
 TokenBytes::TokenBytes(std::span<const Token> tokens, std::span<const std::int32_t> end_ids)
     : kinds_(tokens.size(), Kind::kNothing),
       same_(tokens.size(), -1),
-      plain_((tokens.size() + 63) / 64) {
+      plain_((tokens.size() + 63) / 64),
+      plain_characters_(tokens.size(), 0) {
   std::vector<std::int32_t> texts, others;
   for (const Token& token : tokens) {
     begins_.push_back(pool_.size());
@@ -54,7 +55,9 @@ TokenBytes::TokenBytes(std::span<const Token> tokens, std::span<const std::int32
       markers_.push_back(id);
       continue;
     }
-    const std::size_t characters = plain_characters(tokens[i].bytes);
+    constexpr std::size_t kMostCharacters = 0xFFFF;
+    const std::size_t characters = std::min(plain_characters(tokens[i].bytes), kMostCharacters);
+    plain_characters_[i] = static_cast<std::uint16_t>(characters);
     longest_plain_ = std::max(longest_plain_, characters);
     if (characters > 0) plain_[i / 64] |= std::uint64_t{1} << (i % 64);
     if (tokens[i].bytes.size() > kMaxDepth) {
@@ -103,6 +106,18 @@ std::vector<TokenBytes::TrieNode> TokenBytes::build_trie(std::vector<std::int32_
   }
   close_to(0);
   return nodes;
+}
+
+void TokenBytes::add_plain(std::size_t characters, std::span<std::uint64_t> ids) const {
+  if (characters >= longest_plain_) {
+    for (std::size_t i = 0; i < plain_.size(); ++i) ids[i] |= plain_[i];
+    return;
+  }
+  for (std::size_t i = 0; i < plain_characters_.size(); ++i) {
+    // 0 becomes the highest value: not plain.
+    const auto before = static_cast<std::uint16_t>(plain_characters_[i] - 1U);
+    ids[i / 64] |= std::uint64_t{before < characters} << (i % 64);
+  }
 }
 
 std::int32_t TokenBytes::find_marker(std::string_view text) const {

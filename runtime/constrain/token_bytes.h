@@ -55,9 +55,12 @@ class TokenBytes {
 
   // Plain tokens are whole characters of UTF-8, none of them below U+0020, a quotation mark, a
   // backslash or '<': any number of them is allowed within JSON strings and text before a mark.
-  // One bit for each id, lowest first.
-  std::span<const std::uint64_t> plain() const { return plain_; }
+  static bool is_plain_byte(std::uint8_t byte) {
+    return byte >= 0x20 && byte != '"' && byte != '\\' && byte != '<';
+  }
   std::size_t longest_plain() const { return longest_plain_; }  // in characters
+  // Sets the bits of plain tokens of at most so many characters; one bit for each id, lowest first.
+  void add_plain(std::size_t characters, std::span<std::uint64_t> ids) const;
 
  private:
   std::vector<TrieNode> build_trie(std::vector<std::int32_t> ids);
@@ -67,7 +70,8 @@ class TokenBytes {
   std::vector<std::size_t> begins_;
   std::vector<std::int32_t> end_ids_, markers_, long_, same_;
   std::vector<TrieNode> all_, others_;
-  std::vector<std::uint64_t> plain_;
+  std::vector<std::uint64_t> plain_;             // a bit for each id
+  std::vector<std::uint16_t> plain_characters_;  // by id; 0: not plain
   std::size_t longest_plain_ = 0;
 };
 

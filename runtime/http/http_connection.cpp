@@ -109,10 +109,9 @@ std::string HttpConnection::head_of(int status, const HttpHeaders& headers,
 }
 
 void HttpConnection::reply(std::uint64_t answer, const HttpReply& reply) {
-  const std::string head = head_of(reply.status, reply.headers, reply.body.size());
   const std::lock_guard lock(mutex_);
   if (!is_current(answer) || is_streaming_) return;
-  push(head);
+  push(head_of(reply.status, reply.headers, reply.body.size()));
   if (!is_head_ && reply.status != 304 && reply.status != 204) push(reply.body);
   is_open_ = false;
   has_end_ = true;
@@ -121,12 +120,11 @@ void HttpConnection::reply(std::uint64_t answer, const HttpReply& reply) {
 }
 
 void HttpConnection::begin(std::uint64_t answer, int status, const HttpHeaders& headers) {
-  const std::string head = head_of(status, headers, std::nullopt);
   const std::lock_guard lock(mutex_);
   if (!is_current(answer) || is_streaming_) return;
   is_streaming_ = true;
   if (is_gone_) return;
-  push(head);
+  push(head_of(status, headers, std::nullopt));
   schedule_flush();
 }
 

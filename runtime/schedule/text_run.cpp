@@ -92,8 +92,17 @@ std::uint64_t TextRun::slice_end(std::uint64_t rows) const {
   return std::min(end, begin + std::max<std::uint64_t>(rules_.slice_tokens / cut, 1) * cut);
 }
 
+// The token that comes out of the last position of the context is the last one.
+std::uint64_t TextRun::remaining() const {
+  const std::uint64_t position = kept_->tokens.size() + slice_.size();
+  const std::uint64_t context = kept_->sequence->context();
+  const std::uint64_t room = context > position ? context - position + 1 : 1;
+  const TextJob& job = place_.job();
+  return job.has_limit ? std::min(room, job.max_tokens - times_.decode_tokens) : room;
+}
+
 Status TextRun::draw(std::span<const float> logits) {
-  MOE_ASSIGN_OR_RETURN(drawn_, sampler_.draw(logits));
+  MOE_ASSIGN_OR_RETURN(drawn_, sampler_.draw(logits, remaining()));
   return Status::ok();
 }
 

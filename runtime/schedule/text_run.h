@@ -95,6 +95,9 @@ class TextRun {
   std::uint64_t computed() const { return slice_.size(); }  // tokens of the last slice
   std::uint64_t decoded() const { return times_.decode_tokens; }
   const TextTimes& times() const { return times_; }
+  // Tokens that may still come, while a slice that draws is computed: the one that it draws and
+  // those behind it, to the job's limit and the end of the context.
+  std::uint64_t remaining() const;
 
  private:
   std::uint64_t slice_end(std::uint64_t rows) const;

@@ -428,11 +428,11 @@ void TextScheduler::forward_apart(std::span<TextRun* const> decoding, TextRun* p
 TextRun::AlsoDraw TextScheduler::also_draw(const TextRun& run) {
   others_.clear();
   if (!run.place().has_others) return {};
-  return [this, group = run.place().group](std::span<const float> logits) -> Status {
+  return [this, &run, group = run.place().group](std::span<const float> logits) -> Status {
     for (std::uint32_t choice = 1; choice < group->listeners.size(); ++choice) {
       MOE_ASSIGN_OR_RETURN(TextSampler sampler,
                            TextSampler::create(group->job, choice, options_.vocab_limit));
-      MOE_ASSIGN_OR_RETURN(TokenStep first, sampler.draw(logits));
+      MOE_ASSIGN_OR_RETURN(TokenStep first, sampler.draw(logits, run.remaining()));
       others_.push_back({std::move(sampler), std::move(first)});
     }
     return Status::ok();

@@ -101,7 +101,7 @@ HttpHeaders cors_headers(const AccessRules& rules, const HttpHeaders& request) {
   const std::string* origin = find_header(request, "Origin");
   if (origin == nullptr || !is_allowed_origin(rules, access_lower(*origin))) return {};
   return {{"Access-Control-Allow-Origin", *origin},
-          {"Access-Control-Expose-Headers", "x-request-id"},
+          {"Access-Control-Expose-Headers", "x-request-id, request-id"},
           {"Vary", "Origin"}};
 }
 

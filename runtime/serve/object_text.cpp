@@ -6,7 +6,7 @@
 namespace moepack {
 namespace {
 
-bool is_json_space(char byte) {
+bool is_object_space(char byte) {
   return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
 }
 bool is_decimal(char byte) { return byte >= '0' && byte <= '9'; }
@@ -63,7 +63,7 @@ bool ObjectText::step(char byte, std::string& output) {
     default:
       break;
   }
-  if (is_json_space(byte)) {
+  if (is_object_space(byte)) {
     if (state_ != State::kBegin && state_ != State::kDone) output += byte;
     return true;
   }

@@ -12,7 +12,7 @@ namespace moepack {
 namespace {
 
 // Below it stands no logprob: the first token of an echo has none.
-constexpr float kNoLogprob = -9998.0F;
+constexpr float kLeastLogprob = -9998.0F;
 
 std::size_t character_count(std::string_view text) {
   std::size_t count = 0;
@@ -34,7 +34,7 @@ class CompletionLogprobs {
   // `offset` is moved on.
   void add(const std::vector<TokenLogprobs>& tokens, std::size_t& offset) {
     for (const TokenLogprobs& token : tokens) {
-      const bool has_logprob = token.token.logprob > kNoLogprob;
+      const bool has_logprob = token.token.logprob > kLeastLogprob;
       json_["tokens"].push_back(token.token.bytes);
       json_["token_logprobs"].push_back(has_logprob ? OrderedJson(token.token.logprob)
                                                     : OrderedJson(nullptr));

@@ -135,7 +135,8 @@ std::string Server::Impl::new_id() {
 
 HttpHeaders Server::Impl::common_headers(const HttpRequest& request, const std::string& id) const {
   HttpHeaders headers = cors_headers(state.options.access, request.headers);
-  headers.push_back({"x-request-id", id});
+  headers.push_back({"x-request-id", id});  // as OpenAI's clients read it
+  headers.push_back({"request-id", id});    // and Anthropic's
   headers.push_back({"X-Content-Type-Options", "nosniff"});
   return headers;
 }

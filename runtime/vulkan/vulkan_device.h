@@ -23,8 +23,8 @@ struct VulkanOptions {
   std::uint64_t memory_budget = 0;    // bytes of device memory that may be taken
   std::uint64_t most_allocation = 0;  // bytes of one allocation
   bool force_staging = false;         // device memory is never written by the host directly
-  // Products of few rows with inputs in fixed point, where the device multiplies bytes. Off until
-  // their results were compared on more than lavapipe (docs/decisions.md, 50).
+  // Products of few rows with inputs in fixed point, where the device multiplies bytes
+  // (docs/decisions.md, 50).
   bool wants_fixed_products = true;
   bool wants_code_sizes = false;  // kernel_statistics() has something to tell
   // Loads the validation layers with checks of synchronization; what they say goes to the function,

@@ -53,6 +53,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto options = fuzz_parser_options(data[0], data[1]);
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   const auto pieces = moepack::test::cut_at_added(text, options.added_tokens);
-  moepack::test::require(moepack::test::find_parser_fault(options, pieces, size < 300).empty());
+  moepack::test::require(moepack::test::find_parser_fault(options, pieces, size < 120).empty());
   return 0;
 }

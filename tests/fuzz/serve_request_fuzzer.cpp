@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/base/json.h"
+#include "runtime/serve/answer_writer.h"
 #include "runtime/serve/chat_request_json.h"
 #include "runtime/serve/completion_request_json.h"
 #include "tests/fuzz/require.h"

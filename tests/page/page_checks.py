@@ -45,7 +45,7 @@ class PageChecks:
 
     def open(self, size=DESKTOP, address="", **options):
         context = self.browser.new_context(viewport=size, locale="en-US", **options)
-        context.set_default_timeout(20000)
+        context.set_default_timeout(60000)
         self.contexts.append(context)
         self.page = context.new_page()
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -91,7 +91,7 @@ class PageChecks:
         return self.at("#conversations .open > span:first-child").all_inner_texts()
 
     def wait_for(self, condition, what):
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < end, f"waited in vain for {what}"
             self.page.wait_for_timeout(20)

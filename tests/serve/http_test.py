@@ -281,8 +281,10 @@ class HttpTest(Expectations):
 
     def test_slow_reader(self):
         with self.server.connect() as s:
+            cancelled = 'request_success_total{finished_reason="cancelled"}'
+            before = self.server.metric(cancelled)
             s.sendall(chat_bytes(user("flood", stream=True)))
-            self.expect(self.server.wait_for_metric("requests_processing", 0, 10), "a reader that reads nothing")
+            self.expect(self.server.wait_for_metric(cancelled, before + 1, 20), "a reader that reads nothing")
             self.expect(self.server.memory_kib() < 400000, f"{self.server.memory_kib()} KiB for a slow reader")
             # What is left ends without [DONE] and without the last chunk.
             rest = read_all(s)

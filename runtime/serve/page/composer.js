@@ -87,7 +87,7 @@ function onEntryKey(event) {
     editLast();
   } else if (event.key === "PageUp" || event.key === "PageDown") {
     event.preventDefault();
-    scroller().scrollBy(0, (event.key === "PageUp" ? -0.85 : 0.85) * scroller().clientHeight);
+    scroller().scrollBy(0, (event.key === "PageUp" ? -0.7 : 0.7) * scroller().clientHeight);
   }
 }
 

@@ -123,6 +123,7 @@ function saveKey() {
   const { then } = byId("key-dialog");
   byId("key-dialog").close();
   if (!chat.model.id) readModel();
+  experts.poll();
   then?.();
 }
 

@@ -1,0 +1,280 @@
+"""moepack chat over a script: through pipes, and at a pseudo-terminal as a person uses it."""
+
+import argparse
+import json
+import os
+import pty
+import select
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SCRIPT = {
+    "model": {"id": "script", "context": 4096, "vocabulary": 256, "parallel": 1},
+    "answers": [
+        {"match": "colour", "events": [{"content": "\x1b[31mred\x1b[0m\u009b1m\x07 ok"}]},
+        {"match": "think", "events": [{"reasoning": "one two three"}, {"content": "thought so"}]},
+        {"match": "forever", "events": [{"content": "begun "}, {"repeat": -1, "events": [
+            {"content": "and ", "delay": 0.02}]}]},
+        {"match": "refuse", "refuse": {"kind": "context", "message": "too long"}},
+        {"match": "tool result", "events": [{"content": "the tool said so"}]},
+        {"match": "does not allow", "events": [{"content": "then not"}]},
+        {"match": "use the tool", "events": [
+            {"call": {"id": "c1", "name": "echo"}}, {"arguments": "{\"a\":1}"},
+            {"call_end": True}]},
+        {"match": "slow tool", "events": [
+            {"call": {"id": "c2", "name": "sleep"}}, {"arguments": "{}"}, {"call_end": True}]},
+        {"match": "took too long", "events": [{"content": "the tool was slow"}]},
+        {"match": "request", "events": [{"say_request": True}]},
+        {"events": [{"content": "hello there"}]},
+    ],
+}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+         for name in ("echo", "sleep")]
+
+
+class Checks:
+    def __init__(self):
+        self.count, self.failures = 0, []
+
+    def expect(self, condition, text):
+        self.count += 1
+        if not condition:
+            self.failures.append(text)
+            print("FAILED:", text)
+
+
+class Terminal:
+    """The program at a pseudo-terminal."""
+
+    def __init__(self, command, environment):
+        self.text = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(command[0], command, environment)
+
+    def wait_for(self, words, seconds=20):
+        """What came until `words`, which stand in it; raises where they do not come."""
+        deadline = time.monotonic() + seconds
+        while words not in self.text:
+            ready, _, _ = select.select([self.fd], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError(f"{words!r} did not come: {self.text!r}")
+            try:
+                data = os.read(self.fd, 65536)
+            except OSError:
+                data = b""
+            if not data:
+                raise EOFError(f"{words!r} did not come: {self.text!r}")
+            self.text += data.decode("utf-8", "replace")
+        end = self.text.index(words) + len(words)
+        before, self.text = self.text[:end], self.text[end:]
+        return before
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def say(self, text):
+        self.wait_for("> ")
+        self.send(text + "\r")
+
+    def exit_code(self, seconds=20):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            select.select([self.fd], [], [], 0.05)
+            try:
+                os.read(self.fd, 65536)
+            except OSError:
+                pass
+            pid, state = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(state)
+        os.kill(self.pid, signal.SIGKILL)
+        raise TimeoutError("the program did not end")
+
+
+def test_pipes(checks, command):
+    def run(*flags, text=""):
+        return subprocess.run([*command, *flags], input=text, capture_output=True, text=True,
+                              timeout=60, check=False)
+
+    done = run(text="hi\n")
+    checks.expect((done.returncode, done.stdout) == (0, "hello there\n"), f"stdin: {done}")
+    done = run("-p", "a colour")
+    checks.expect(done.stdout == "[31mred[0m1m ok\n", f"control characters: {done.stdout!r}")
+    done = run("-p", "think")
+    checks.expect(done.stdout == "thought so\n", f"thoughts: {done.stdout!r}")
+    done = run("-p", "what is the", text="request")
+    checks.expect("what is the\\n\\nrequest" in done.stdout, f"both: {done.stdout!r}")
+    done = run("-p", "refuse")
+    checks.expect(done.returncode == 2 and "too long" in done.stderr, f"refused: {done}")
+    done = run("-p", "use the tool")
+    checks.expect(done.returncode == 2 and "calls echo" in done.stderr, f"call: {done}")
+    done = run(text="  \n")
+    checks.expect(done.returncode == 2 and "no message" in done.stderr, f"nothing: {done}")
+    for flags in (["--allow-tool", "echo"], ["--allow-tool", "x=a 'b"],
+                  ["--tools", "/nowhere/tools.json"]):
+        done = run("-p", "hi", *flags)
+        checks.expect(done.returncode == 2 and done.stderr.count("\n") == 1, f"{flags}: {done}")
+    running = subprocess.Popen([*command, "-p", "forever"], stdout=subprocess.PIPE, text=True)
+    running.stdout.read(6)
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    checks.expect(running.returncode == 130, f"Ctrl-C: {running.returncode}")
+
+
+def test_talk(checks, command, environment, folder):
+    terminal = Terminal(command, environment)
+    terminal.say("hi")
+    terminal.wait_for("hello there")
+    terminal.say("think")
+    shown = terminal.wait_for("thought so")
+    checks.expect("thought: 3 words" in shown and "one two" not in shown, f"folded: {shown!r}")
+    terminal.say("/think show")
+    terminal.say("think")
+    checks.expect("one two three" in terminal.wait_for("thought so"), "thoughts are shown")
+    terminal.say("first\\")
+    terminal.wait_for(". ")
+    terminal.send("request\r")
+    checks.expect("first\\nrequest" in terminal.wait_for('"cache_hints":[]}'), "lines with a backslash")
+    terminal.say('"""a')
+    terminal.wait_for(". ")
+    terminal.send('request b"""\r')
+    checks.expect("a\\nrequest b" in terminal.wait_for('"cache_hints":[]}'), "lines in quotation marks")
+    terminal.say("forever")
+    terminal.wait_for("and ")
+    terminal.send("\x03")
+    terminal.wait_for("(stopped)")
+    terminal.say("/undo")
+    terminal.say("/set temperature 0.25")
+    terminal.say("/set temperature hot")
+    terminal.wait_for("no value of temperature")
+    terminal.say("/set")
+    terminal.wait_for("temperature 0.25")
+    terminal.say("/system Be brief.")
+    saved = folder / "chat.json"
+    terminal.say(f"/save {saved}")
+    terminal.wait_for("messages saved")
+    chat = json.loads(saved.read_text())
+    roles = [message["role"] for message in chat["messages"]]
+    checks.expect(roles == ["system"] + ["user", "assistant"] * 5, f"saved: {roles}")
+    checks.expect(chat["messages"][4]["reasoning"] == "one two three", "thoughts are saved")
+    terminal.say("/clear")
+    terminal.say(f"/load {saved}")
+    terminal.wait_for("11 messages loaded")
+    (folder / "bad.json").write_text('{"format": "moepack-chat", "version": 1, "messages": [1]}')
+    terminal.say(f"/load {folder / 'bad.json'}")
+    terminal.wait_for("message 0 is not one")
+    (folder / "note.txt").write_text("text of the file")
+    terminal.say(f"/file {folder / 'note.txt'}")
+    terminal.say("request")
+    checks.expect("text of the file" in terminal.wait_for('"cache_hints":[]}'), "a file goes before the message")
+    terminal.say("/regen")
+    checks.expect("text of the file" in terminal.wait_for('"cache_hints":[]}'), "another answer")
+    terminal.say("/edit hi again")
+    terminal.wait_for("hello there")
+    terminal.say("/tokens")
+    terminal.wait_for("of 4096 tokens")
+    terminal.say("/stats")
+    terminal.wait_for("last answer")
+    terminal.say("/nothing")
+    terminal.wait_for("no command /nothing")
+    terminal.say("refuse")
+    terminal.wait_for("too long")
+    terminal.say("/bye")
+    checks.expect(terminal.exit_code() == 0, "/bye")
+
+
+def test_paste_and_history(checks, command, environment, state):
+    terminal = Terminal(command, environment)
+    terminal.wait_for("\x1b[?2004h")
+    terminal.wait_for("> ")
+    terminal.send("\x1b[200~request one\rtwo\x1b[201~")
+    time.sleep(0.3)
+    terminal.send("\r")
+    checks.expect("request one\\ntwo" in terminal.wait_for('"cache_hints":[]}'), "pasted lines are one message")
+    terminal.wait_for("> ")
+    terminal.send("\x03")
+    terminal.wait_for("Ctrl-C again")
+    terminal.wait_for("> ")
+    terminal.send("\x03")
+    checks.expect(terminal.exit_code() == 0, "Ctrl-C twice")
+    history = state / "moepack" / "chat_history"
+    mode = stat.S_IMODE(history.stat().st_mode)
+    checks.expect(mode == 0o600, f"the history's mode is {mode:o}")
+    terminal = Terminal(command, environment)
+    terminal.say("hi")
+    terminal.wait_for("hello there")
+    terminal.wait_for("> ")
+    terminal.send("\x1b[A\r")
+    terminal.wait_for("hello there")
+    terminal.wait_for("> ")
+    terminal.send("\x04")
+    checks.expect(terminal.exit_code() == 0, "Ctrl-D")
+
+
+def test_tools(checks, command, environment, folder):
+    tools = folder / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    answer = folder / "answer.sh"
+    answer.write_text("#!/bin/sh\necho tool result \"$1\"\ncat > " + str(folder / "stdin") + "\n")
+    answer.chmod(0o755)
+    terminal = Terminal([*command, "--tools", str(tools), "--allow-tool", f"echo={answer} 'a  b'",
+                         "--allow-tool", "sleep=sleep 60", "--tool-seconds", "0.5"], environment)
+    terminal.say("use the tool")
+    terminal.wait_for("[y/n")
+    terminal.send("n\r")
+    terminal.wait_for("then not")
+    terminal.say("use the tool")
+    terminal.wait_for("[y/n")
+    terminal.send("y\r")
+    terminal.wait_for("the tool said so")
+    checks.expect((folder / "stdin").read_text() == '{"a":1}', "arguments on stdin")
+    terminal.say("use the tool")
+    terminal.wait_for("[y/n")
+    terminal.send("a\r")
+    terminal.wait_for("the tool said so")
+    terminal.say("use the tool")
+    shown = terminal.wait_for("the tool said so")
+    checks.expect("[y/n" not in shown, "always in this session")
+    terminal.say("slow tool")
+    terminal.wait_for("[y/n")
+    terminal.send("y\r")
+    terminal.wait_for("the tool was slow")
+    saved = folder / "tools_chat.json"
+    terminal.say(f"/save {saved}")
+    terminal.wait_for("messages saved")
+    results = [m["content"] for m in json.loads(saved.read_text())["messages"]
+               if m["role"] == "tool"]
+    checks.expect(results[1] == "tool result a  b\n", f"results: {results}")
+    terminal.say("/bye")
+    terminal.exit_code()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True, help="chat_scripted")
+    parser.add_argument("--no-editor", action="store_true", help="built without libedit")
+    arguments = parser.parse_args()
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "script.json").write_text(json.dumps(SCRIPT))
+        command = [arguments.program, "--script", str(folder / "script.json")]
+        environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "TERM": "xterm"}
+        test_pipes(checks, command)
+        if not arguments.no_editor:
+            test_talk(checks, command, environment, folder)
+            test_paste_and_history(checks, command, environment, folder / "state")
+            test_tools(checks, command, environment, folder)
+    print(f"chat: {checks.count} checks, {len(checks.failures)} failures")
+    return 1 if checks.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
