@@ -154,9 +154,7 @@ Interpreter::Flow Interpreter::run_statement(Frame& frame, const Statement& stat
 
 void Interpreter::print(Frame& frame, const Statement& statement) {
   for (const ExpressionPtr& expression : statement.expressions) {
-    prints_constant_ = expression->constant;
     const Value value = evaluate(frame, *expression);
-    prints_constant_ = false;
     frame.out->add(*to_text(run_, value));
   }
 }

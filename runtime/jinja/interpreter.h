@@ -31,6 +31,8 @@ class Interpreter {
   // `variables` are what the template sees by name.
   Interpreter(Run& run, const Dict& variables) : run_(run), variables_(variables) {}
   TextPtr render(const Tree& tree);
+  // What an expression without names and calls stands for; nothing where it has some, or fails.
+  static std::optional<Value> constant_value(Run& run, const Expression& expression);
 
   // The text of a loop marked recursive, over other items.
   TextPtr run_recursive_loop(const Statement& loop, const ActivationPtr& outer, const Value& items,
@@ -76,7 +78,7 @@ class Interpreter {
 
   Run& run_;
   const Dict& variables_;
-  bool prints_constant_ = false;  // at work on a printed expression without names and calls
+  bool folds_ = false;  // at work on a constant, before any rendering
 };
 
 // Variables that every template has: range, dict, namespace, cycler, joiner, raise_exception,

@@ -244,22 +244,32 @@ Value isascii(Run&, const Value& self, Arguments& arguments) {
   return Value(is_ascii(*self_text(self)));
 }
 
+Value not_supported(Run&, const Value&, Arguments&) {
+  fail("this method of strings is not supported", ErrorKind::kUnsupported);
+}
+
 using MethodEntry = std::pair<std::string_view, Method>;
 constexpr std::array kMethods = {
     MethodEntry{"capitalize", change<CaseChange::kCapitalize>},
+    MethodEntry{"casefold", not_supported},
     MethodEntry{"center", justify<'^'>},
     MethodEntry{"count", count},
+    MethodEntry{"encode", not_supported},
     MethodEntry{"endswith", has_affix<true>},
+    MethodEntry{"expandtabs", not_supported},
     MethodEntry{"find", find<false, false>},
     MethodEntry{"format", format},
+    MethodEntry{"format_map", not_supported},
     MethodEntry{"index", find<false, true>},
     MethodEntry{"isalnum", all_are<is_alphanumeric>},
     MethodEntry{"isalpha", all_are<is_alphabetic>},
     MethodEntry{"isascii", isascii},
     MethodEntry{"isdecimal", all_are<is_decimal>},
     MethodEntry{"isdigit", all_are<is_digit>},
+    MethodEntry{"isidentifier", not_supported},
     MethodEntry{"islower", all_cased<false>},
     MethodEntry{"isnumeric", all_are<is_numeric>},
+    MethodEntry{"isprintable", not_supported},
     MethodEntry{"isspace", all_are<is_space>},
     MethodEntry{"istitle", istitle},
     MethodEntry{"isupper", all_cased<true>},
@@ -267,6 +277,7 @@ constexpr std::array kMethods = {
     MethodEntry{"ljust", justify<'<'>},
     MethodEntry{"lower", change<CaseChange::kLower>},
     MethodEntry{"lstrip", strip<true, false>},
+    MethodEntry{"maketrans", not_supported},
     MethodEntry{"partition", partition<false>},
     MethodEntry{"removeprefix", remove_affix<false>},
     MethodEntry{"removesuffix", remove_affix<true>},
@@ -283,6 +294,7 @@ constexpr std::array kMethods = {
     MethodEntry{"strip", strip<true, true>},
     MethodEntry{"swapcase", change<CaseChange::kSwap>},
     MethodEntry{"title", change<CaseChange::kTitle>},
+    MethodEntry{"translate", not_supported},
     MethodEntry{"upper", change<CaseChange::kUpper>},
     MethodEntry{"zfill", zfill},
 };

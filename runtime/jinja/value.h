@@ -29,13 +29,8 @@ struct None {};
 struct Undefined {
   std::shared_ptr<const std::string> hint;  // why it is; null: unknown
 };
-struct List final : Breakable {
-  std::vector<Value> items;
-  void break_circle() override;
-};
-struct Tuple {
-  std::vector<Value> items;
-};
+struct List;
+struct Tuple;
 class Dict;
 using ListPtr = std::shared_ptr<List>;
 using TuplePtr = std::shared_ptr<const Tuple>;
@@ -108,6 +103,14 @@ class Value {
   std::variant<Undefined, None, bool, Integer, double, TextPtr, ListPtr, TuplePtr, DictPtr,
                ObjectPtr>
       held_;
+};
+
+struct List final : Breakable {
+  std::vector<Value> items;
+  void break_circle() override;
+};
+struct Tuple {
+  std::vector<Value> items;
 };
 
 // Keys in the order in which they came. Keys are hashable values (check_hashable).

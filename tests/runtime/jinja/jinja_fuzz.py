@@ -43,7 +43,9 @@ def too_long(*_):
 
 
 def has_address(text):
-    return " at 0x" in text or "<class '" in text or "<function " in text or "<built-in " in text
+    letters = "".join(c for c in text.lower() if c.isalnum())
+    return "<class '" in text or "<function " in text or any(
+        word in letters for word in ("builtinmethod", "objectat0x"))
 
 
 def difference(ours, text, error):
