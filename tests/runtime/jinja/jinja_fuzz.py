@@ -45,7 +45,7 @@ def too_long(*_):
 def has_address(text):
     letters = "".join(c for c in text.lower() if c.isalnum())
     return "<class '" in text or "<function " in text or any(
-        word in letters for word in ("builtinmethod", "objectat0x"))
+        word in letters for word in ("builtinmethod", "boundmethod", "objectat0x"))
 
 
 def difference(ours, text, error):
