@@ -52,35 +52,6 @@ std::optional<Value> item_of(Run& run, const Value& value, const Value& key) {
   return std::nullopt;
 }
 
-// What slice.indices(size) gives: where it begins, and how many steps it takes.
-struct SliceRange {
-  std::int64_t start = 0;
-  std::int64_t step = 1;
-  std::int64_t count = 0;
-};
-
-SliceRange slice_range(std::int64_t size, const Value* start, const Value* stop,
-                       const Value* step) {
-  const auto given = [](const Value* bound) { return bound != nullptr && !bound->is_none(); };
-  SliceRange range;
-  if (given(step)) range.step = need_index(*step);
-  if (range.step == 0) fail("slice step cannot be zero");
-  const bool back = range.step < 0;
-  const std::int64_t least = back ? -1 : 0;
-  const std::int64_t most = back ? size - 1 : size;
-  const auto bound = [&](const Value* value, std::int64_t absent) {
-    if (!given(value)) return absent;
-    const std::int64_t index = need_index(*value);
-    return std::clamp(index < 0 ? std::max(index, -size - 1) + size : index, least, most);
-  };
-  range.start = bound(start, back ? most : least);
-  const std::int64_t end = bound(stop, back ? least : most);
-  const std::int64_t distance = back ? range.start - end : end - range.start;
-  const std::int64_t stride = back ? -range.step : range.step;
-  if (distance > 0) range.count = (distance - 1) / stride + 1;
-  return range;
-}
-
 Value slice_text(Run& run, const TextPtr& text, const SliceRange& range) {
   const auto start = static_cast<std::size_t>(range.start);
   if (range.step == 1) {
@@ -104,6 +75,28 @@ Value slice_text(Run& run, const TextPtr& text, const SliceRange& range) {
 }
 
 }  // namespace
+
+SliceRange slice_range(std::int64_t size, const Value* start, const Value* stop,
+                       const Value* step) {
+  const auto given = [](const Value* bound) { return bound != nullptr && !bound->is_none(); };
+  SliceRange range;
+  if (given(step)) range.step = need_index(*step);
+  if (range.step == 0) fail("slice step cannot be zero");
+  const bool back = range.step < 0;
+  const std::int64_t least = back ? -1 : 0;
+  const std::int64_t most = back ? size - 1 : size;
+  const auto bound = [&](const Value* value, std::int64_t absent) {
+    if (!given(value)) return absent;
+    const std::int64_t index = need_index(*value);
+    return std::clamp(index < 0 ? std::max(index, -size - 1) + size : index, least, most);
+  };
+  range.start = bound(start, back ? most : least);
+  range.stop = bound(stop, back ? least : most);
+  const std::int64_t distance = back ? range.start - range.stop : range.stop - range.start;
+  const std::int64_t stride = back ? -range.step : range.step;
+  if (distance > 0) range.count = (distance - 1) / stride + 1;
+  return range;
+}
 
 Value get_attribute(Run& run, const Value& value, std::string_view name) {
   need_defined(value);

@@ -71,19 +71,11 @@ class Range final : public Object {
     if (at < 0 || at >= size_) return std::nullopt;
     return Value(start_ + step_ * at);
   }
-  std::optional<Value> slice(Run& run, const Value& start, const Value& stop,
+  std::optional<Value> slice(Run&, const Value& start, const Value& stop,
                              const Value& step) override {
-    // The same cut through a list of positions gives the ends of the new range.
-    std::vector<Value> positions;
-    for (Integer i = 0; i < size_; ++i) positions.emplace_back(i);
-    run.charge_items(positions.size());
-    const Value cut = get_slice(run, Value::list(std::move(positions)), &start, &stop, &step);
-    const auto& kept = *cut.items();
-    const Integer stride = (step.is_none() ? 1 : *step.index()) * step_;
-    if (kept.empty()) return Value(ObjectPtr(std::make_shared<Range>(start_, start_, stride)));
-    const Integer first = start_ + step_ * *kept.front().index();
-    const Integer end = first + stride * static_cast<Integer>(kept.size());
-    return Value(ObjectPtr(std::make_shared<Range>(first, end, stride)));
+    const SliceRange cut = slice_range(static_cast<std::int64_t>(size_), &start, &stop, &step);
+    return Value(ObjectPtr(std::make_shared<Range>(start_ + cut.start * step_,
+                                                   start_ + cut.stop * step_, cut.step * step_)));
   }
   std::optional<bool> contains(Run&, const Value& item) override {
     if (!item.index()) return std::nullopt;

@@ -179,6 +179,7 @@ void Lexer::take_data() {
 
 void Lexer::take_raw(std::size_t begin) {
   pos_ = begin;
+  if (begin == source_.size()) return;  // jinja2 lets this pass, and so a comment's begin
   const std::string_view text = source_;
   for (std::size_t tag = text.find("{%", begin); tag != std::string_view::npos;
        tag = text.find("{%", tag + 1)) {
@@ -208,6 +209,7 @@ void Lexer::take_raw(std::size_t begin) {
 }
 
 void Lexer::skip_comment() {
+  if (pos_ == source_.size()) return;
   const std::size_t end = source_.find("#}", pos_);
   if (end == std::string::npos) fail("Missing end of comment tag", ErrorKind::kSyntax);
   const char sign = end > pos_ ? source_[end - 1] : '\0';

@@ -23,6 +23,15 @@ Value get_item(Run& run, const Value& value, const Value& key);
 Value get_slice(Run& run, const Value& value, const Value* start, const Value* stop,
                 const Value* step);
 
+// What slice.indices(size) gives, and how many steps that is.
+struct SliceRange {
+  std::int64_t start = 0;
+  std::int64_t stop = 0;
+  std::int64_t step = 1;
+  std::int64_t count = 0;
+};
+SliceRange slice_range(std::int64_t size, const Value* start, const Value* stop, const Value* step);
+
 [[noreturn]] void fail_undefined(const Value& value);
 // Refuses undefined values.
 inline void need_defined(const Value& value) {

@@ -36,6 +36,13 @@ constexpr std::string_view kThinkingTemplate = R"({%- set ns = namespace(last=-1
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n<think>\n' }}
 {%- if enable_thinking is defined and enable_thinking is false %}{{- '\n</think>\n\n' }}{% endif %}{% endif %})";
 
+ChatMessage said(ChatRole role, const std::string& content) {
+  ChatMessage message;
+  message.role = role;
+  message.content = content;
+  return message;
+}
+
 class ChatTemplates : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -82,7 +89,7 @@ TEST_F(ChatTemplates, TheDemoModelsOwn) {
   EXPECT_EQ(facts.thinking_argument, "");
   EXPECT_EQ(loaded.value().eos_token(), "<|im_end|>");
   EXPECT_EQ(shown(loaded.value().render(asking("hi"))),
-            "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST_F(ChatTemplates, SourcesInTheirOrder) {
@@ -92,7 +99,7 @@ TEST_F(ChatTemplates, SourcesInTheirOrder) {
                                  R"({"name": "tool_use", "template": "tools"}]})");
   EXPECT_EQ(shown(load().value().render(asking("hi"))), "<b>config");
   Conversation with_tools = asking("hi");
-  with_tools.tools.push_back({.name = "f", .description = "", .parameters = {}, .wire = {}});
+  with_tools.tools.emplace_back().name = "f";
   EXPECT_EQ(shown(load().value().render(with_tools)), "tools");
   write("chat_template.json", R"({"chat_template": "json"})");
   EXPECT_EQ(shown(load().value().render(asking("hi"))), "json");
@@ -118,12 +125,12 @@ TEST_F(ChatTemplates, ProbesOfAThinkingFamily) {
   EXPECT_EQ(facts.thinking_argument, "enable_thinking");
   EXPECT_TRUE(facts.opens_reasoning);
   Conversation late = asking("q");
-  late.messages.push_back({.role = ChatRole::kSystem, .content = "mind"});
+  late.messages.push_back(said(ChatRole::kSystem, "mind"));
   EXPECT_EQ(shown(loaded.value().render(late)),
             "<|im_start|>user\nq<|im_end|>\n<|im_start|>user\n<system-reminder>\nmind\n"
             "</system-reminder><|im_end|>\n<|im_start|>assistant\n<think>\n");
   Conversation alone;
-  alone.messages.push_back({.role = ChatRole::kSystem, .content = "s"});
+  alone.messages.push_back(said(ChatRole::kSystem, "s"));
   EXPECT_EQ(shown(loaded.value().render(alone)),
             "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n<|im_end|>\n"
             "<|im_start|>assistant\n<think>\n");
@@ -137,7 +144,7 @@ TEST_F(ChatTemplates, AnAnswerIsContinued) {
   const auto loaded = load();
   ASSERT_TRUE(loaded.is_ok());
   Conversation conversation = asking("q");
-  conversation.messages.push_back({.role = ChatRole::kAssistant, .content = "The answer is"});
+  conversation.messages.push_back(said(ChatRole::kAssistant, "The answer is"));
   conversation.continues_last = true;
   const auto prompt = loaded.value().render(conversation);
   EXPECT_EQ(shown(prompt), "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nThe answer is");
