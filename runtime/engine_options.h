@@ -29,8 +29,8 @@ struct EngineOptions : ModelSelection {
   KvEncoding kv_encoding = KvEncoding::kFloat32;
   // A sequence is saved or restored while others are there: its bytes are in the memory plan.
   bool saves_sequence = false;
-  // Snapshots of sequences that the caller keeps (SchedulerOptions::snapshot_bytes): they are in the
-  // memory plan too.
+  // Snapshots of sequences that the caller keeps (SchedulerOptions::snapshot_bytes): they are in
+  // the memory plan too.
   std::uint64_t snapshot_bytes = 0;
   StoreOptions store = {};                   // how experts are read and kept
   CacheAwareRouting car = {};                // of the cpu backend

@@ -98,12 +98,17 @@ class GrammarConstraint : public TokenFilter {
     if (phase_ == Phase::kOver) return true;
     if (phase_ == Phase::kAwake) {
       if (machine_.is_full()) forget();
-      return allows_awake(state_, id);
+      const std::optional<std::uint64_t> fewest = fewest_after(id);
+      if (!fewest || is_in_time(*fewest)) return fewest.has_value();
+      const std::vector<std::uint64_t>& allowed = allowed_now();
+      return (allowed[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1U) != 0;
     }
     if (kind == TokenBytes::Kind::kNothing) return false;
     const std::optional<Woken> woken = woken_by(id);
     return !woken || woken->state != GrammarMachine::kDead;
   }
+
+  void set_remaining(std::uint64_t tokens) override { remaining_ = tokens; }
 
   void mask(std::span<float> logits) override {
     if (phase_ == Phase::kOver) return;
@@ -144,6 +149,19 @@ class GrammarConstraint : public TokenFilter {
  private:
   static constexpr float kForbidden = -std::numeric_limits<float>::infinity();
   enum class Phase : std::uint8_t { kBefore, kAsleep, kAwake, kOver };
+  struct Mask {
+    std::vector<std::uint64_t> allowed;  // a bit for each id, lowest first
+    std::uint64_t most = 0;              // that must come after one of them
+
+    void allow(std::int32_t id) {
+      allowed[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (id % 64);
+    }
+  };
+  struct Closing {
+    GrammarMachine::State state = GrammarMachine::kDead;
+    std::uint64_t remaining = 0;
+    std::vector<std::uint64_t> allowed;
+  };
   struct Woken {
     GrammarMachine::State state = GrammarMachine::kDead;
     bool only_sleeps = false;  // what was awaited has come, and a lazy grammar sleeps on
@@ -171,9 +189,21 @@ class GrammarConstraint : public TokenFilter {
     return state;
   }
 
-  bool allows_awake(GrammarMachine::State state, std::int32_t id) {
-    if (tokens_->kind(id) == TokenBytes::Kind::kEnd) return machine_.may_end(state);
-    return walked(state, id) != GrammarMachine::kDead;
+  // The tokens that must still come after the token, if the graph allows it; the end token not
+  // included.
+  std::optional<std::uint64_t> fewest_after(std::int32_t id) {
+    if (tokens_->kind(id) == TokenBytes::Kind::kEnd) {
+      return machine_.may_end(state_) ? std::optional<std::uint64_t>(0) : std::nullopt;
+    }
+    const GrammarMachine::State state = walked(state_, id);
+    if (state == GrammarMachine::kDead) return std::nullopt;
+    return machine_.fewest(state);
+  }
+
+  // Whether a token after which so many must come leaves room for them and the end token. The end
+  // token itself is always in time: where it may come, nothing else is missing.
+  bool is_in_time(std::uint64_t fewest) const {
+    return remaining_ == kNoLimit || fewest + 2 <= remaining_;
   }
 
   // What the token wakes, if it does.
@@ -220,40 +250,74 @@ class GrammarConstraint : public TokenFilter {
 
   void forget() {
     masks_.clear();
+    closing_.reset();
     state_ = machine_.forget_all_but(state_);
   }
 
+  // What the graph allows and, where little may still come, is in time; all that the graph allows
+  // where nothing is in time.
   const std::vector<std::uint64_t>& allowed_now() {
+    if (closing_ && closing_->state == state_ && closing_->remaining == remaining_) {
+      return closing_->allowed;
+    }
+    const Mask& usual = usual_mask();
+    const bool is_late =
+        !is_in_time(machine_.fewest(state_)) && machine_.fewest(state_) > remaining_ + kLongestJump;
+    if (is_late || is_in_time(usual.most)) return usual.allowed;
+    Mask mask = computed_mask(true);  // may forget states, and masks
+    if (is_empty(mask)) mask = usual_mask();
+    closing_ = Closing{state_, remaining_, std::move(mask.allowed)};
+    return closing_->allowed;
+  }
+
+  const Mask& usual_mask() {
     const auto found = masks_.find(state_);
     if (found != masks_.end()) return found->second;
     if (masks_.size() >= kMaxMasks) masks_.clear();
-    std::vector<std::uint64_t> allowed = computed_mask();  // may forget states, and masks
-    return masks_[state_] = std::move(allowed);
+    Mask mask = computed_mask(false);  // may forget states, and masks
+    if (is_empty(mask)) {
+      // Only a vocabulary that lacks single bytes leads here: the text can but end.
+      for (const std::int32_t id : tokens_->end_ids()) mask.allow(id);
+    }
+    return masks_[state_] = std::move(mask);
   }
 
-  std::vector<std::uint64_t> computed_mask() {
-    std::vector<std::uint64_t> allowed((tokens_->size() + 63) / 64);
-    const auto allow = [&](std::int32_t id) {
-      allowed[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (id % 64);
+  static bool is_empty(const Mask& mask) {
+    return std::all_of(mask.allowed.begin(), mask.allowed.end(),
+                       [](std::uint64_t bits) { return bits == 0; });
+  }
+
+  Mask computed_mask(bool is_closing) {
+    Mask mask;
+    mask.allowed.resize((tokens_->size() + 63) / 64);
+    const auto allow = [&](std::int32_t id, std::uint64_t fewest) {
+      if (is_closing && !is_in_time(fewest)) return;
+      mask.allow(id);
+      mask.most = std::max(mask.most, fewest);
     };
     const GrammarMachine::PlainRoom room = machine_.plain_room(state_);
-    if (room.characters >= tokens_->longest_plain() || (room.characters > 0 && room.is_all)) {
-      tokens_->add_plain(room.characters, allowed);
+    const bool has_room =
+        room.characters >= tokens_->longest_plain() || (room.characters > 0 && room.is_all);
+    if (has_room && (!is_closing || is_in_time(room.fewest))) {
+      tokens_->add_plain(room.characters, mask.allowed);
+      mask.most = room.fewest;
       walk_trie(tokens_->others(), allow);
     } else {
       walk_trie(tokens_->all(), allow);
     }
     for (const auto ids : {tokens_->markers(), tokens_->end_ids(), tokens_->long_tokens()}) {
       for (const std::int32_t id : ids) {
-        if (allows_awake(state_, id)) allow(id);
+        if (const std::optional<std::uint64_t> fewest = fewest_after(id)) {
+          if (tokens_->kind(id) == TokenBytes::Kind::kEnd) {
+            mask.allow(id);
+          } else {
+            allow(id, *fewest);
+          }
+        }
         if (machine_.is_full()) forget();
       }
     }
-    const bool is_empty =
-        std::all_of(allowed.begin(), allowed.end(), [](std::uint64_t bits) { return bits == 0; });
-    // Only a vocabulary that lacks single bytes leads here: the text can but end.
-    if (is_empty) std::for_each(tokens_->end_ids().begin(), tokens_->end_ids().end(), allow);
-    return allowed;
+    return mask;
   }
 
   template <typename Allow>
@@ -271,7 +335,9 @@ class GrammarConstraint : public TokenFilter {
         i += node.skip;
         continue;
       }
-      for (std::int32_t id = node.token; id >= 0; id = tokens_->next_same(id)) allow(id);
+      for (std::int32_t id = node.token; id >= 0; id = tokens_->next_same(id)) {
+        allow(id, machine_.fewest(state));
+      }
       ++i;
       if (machine_.is_full()) {
         forget();
@@ -284,6 +350,9 @@ class GrammarConstraint : public TokenFilter {
   }
 
   static constexpr std::size_t kMaxMasks = 32;
+  static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+  // A token of several bytes may save so many; of texts that miss more nothing is asked.
+  static constexpr std::uint64_t kLongestJump = 16;
 
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<const TokenBytes> tokens_;
@@ -292,7 +361,9 @@ class GrammarConstraint : public TokenFilter {
   std::optional<AwaitedText> starts_after_;
   Phase phase_ = Phase::kAsleep;
   GrammarMachine::State state_ = GrammarMachine::kDead;
-  std::unordered_map<GrammarMachine::State, std::vector<std::uint64_t>> masks_;
+  std::uint64_t remaining_ = kNoLimit;
+  std::unordered_map<GrammarMachine::State, Mask> masks_;
+  std::optional<Closing> closing_;  // the last mask of a text that must close
 };
 
 }  // namespace

@@ -121,7 +121,9 @@ GrammarNodeId GrammarGraph::marker(std::string_view text, GrammarNodeId next) {
   if (found == markers_.end()) markers_.emplace_back(text);
   for (std::size_t i = text.size(); i-- > 0;) {
     next = bytes(bytes_of(text.substr(i, 1)), next, ByteKind::kMarker);
-    if (next != never()) nodes_[next].marker = index;
+    if (next == never()) return next;
+    nodes_[next].marker = index;
+    nodes_[next].ends_marker = i + 1 == text.size();
   }
   return next;
 }
@@ -193,17 +195,64 @@ std::uint32_t GrammarGraph::need_of(const GrammarNode& node) const {
   return kNever;
 }
 
-// Needs only fall. A pass upwards settles what follows a node, one downwards what it calls: few
-// passes do, and what is not settled then counts as never.
+// Sums over what must be gone through: the turns and keys that are still missing.
+std::uint64_t GrammarGraph::fewest_from(const GrammarNode& node, std::uint64_t value,
+                                        bool has_markers) const {
+  constexpr std::uint64_t kNever = GrammarNode::kNever;
+  const auto of = [&](GrammarNodeId id) -> std::uint64_t {
+    return has_markers ? nodes_[id].fewest_with_markers : nodes_[id].fewest_as_text;
+  };
+  std::uint64_t fewest = kNever;
+  switch (node.kind) {
+    case GrammarNode::Kind::kBytes: {
+      for (const GrammarEdge& edge : edges(node)) fewest = std::min(fewest, of(edge.to));
+      const bool is_within = has_markers && node.bytes == ByteKind::kMarker && !node.ends_marker;
+      return std::min(kNever, fewest + (is_within ? 0 : 1));
+    }
+    case GrammarNode::Kind::kChoice:
+      for (const GrammarNodeId target : targets(node)) fewest = std::min(fewest, of(target));
+      return fewest;
+    case GrammarNode::Kind::kCall:
+      return std::min(kNever, of(node.body) + of(node.next));
+    case GrammarNode::Kind::kRepeat: {
+      const std::uint64_t missing = node.min > value ? node.min - value : 0;
+      // Below 2^64: both are below 2^32.
+      const std::uint64_t turns = missing == 0 ? 0 : missing * of(node.body);
+      return std::min(kNever, std::min(kNever, turns) + of(node.next));
+    }
+    case GrammarNode::Kind::kKeys:
+      fewest = of(node.next);
+      for (std::size_t i = 0; i < node.count; ++i) {
+        if (((node.required & ~value) >> i & 1U) != 0) fewest += of(targets(node)[i]);
+      }
+      return std::min(kNever, fewest);
+    case GrammarNode::Kind::kReturn:
+    case GrammarNode::Kind::kEnd:
+      return 0;
+  }
+  return kNever;
+}
+
+// Whether anything of the node has changed.
+bool GrammarGraph::settle(GrammarNode& node) const {
+  const auto fall = [](std::uint32_t& value, std::uint64_t to) {
+    if (to >= value) return false;
+    value = static_cast<std::uint32_t>(to);
+    return true;
+  };
+  bool is_changed = fall(node.need, need_of(node));
+  is_changed = fall(node.fewest_as_text, fewest_from(node, 0, false)) || is_changed;
+  return fall(node.fewest_with_markers, fewest_from(node, 0, true)) || is_changed;
+}
+
+// Values only fall. A pass upwards settles what follows a node, one downwards what it calls: few
+// passes do, and what is not settled then counts as more than it is, or as never.
 void GrammarGraph::finish() {
   constexpr int kMaxPasses = 200;
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     bool is_changed = false;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      GrammarNode& node = nodes_[pass % 2 == 0 ? i : nodes_.size() - 1 - i];
-      const std::uint32_t need = need_of(node);
-      is_changed = is_changed || need < node.need;
-      node.need = std::min(need, node.need);
+      is_changed = settle(nodes_[pass % 2 == 0 ? i : nodes_.size() - 1 - i]) || is_changed;
     }
     if (!is_changed) return;
   }

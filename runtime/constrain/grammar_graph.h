@@ -51,6 +51,7 @@ struct GrammarNode {
   ByteKind bytes = ByteKind::kText;
   PlainUse plain = PlainUse::kNone;
   std::uint32_t marker = 0;            // kMarker: which of markers()
+  bool ends_marker = false;            // kMarker: its last byte
   std::uint32_t first = 0, count = 0;  // kBytes: of edges; kChoice, kKeys: of targets
   GrammarNodeId body = 0, next = 0;    // kCall, kRepeat; kKeys: next
   std::uint32_t min = 0, max = 0;      // kRepeat: turns
@@ -58,6 +59,9 @@ struct GrammarNode {
   // The fewest frames of calls that must be open at once to come from here to the end of the part;
   // kNever: no text leads there.
   std::uint32_t need = kNever;
+  // The fewest tokens of one byte each from here to the end of the part; where markers are text,
+  // and where each is one token. kNever: none, or too many to count.
+  std::uint32_t fewest_as_text = kNever, fewest_with_markers = kNever;
 };
 
 class GrammarGraph {
@@ -97,8 +101,11 @@ class GrammarGraph {
   GrammarNodeId later();
   void set_later(GrammarNodeId node, GrammarNodeId target);
 
-  // Computes what nodes need. To be called once, when the graph is complete.
+  // Computes what nodes need and the fewest tokens behind them. To be called when the graph is
+  // complete; again, if something was added.
   void finish();
+  // `node.fewest…` with `value` turns begun (kRepeat) or targets taken (kKeys).
+  std::uint64_t fewest_from(const GrammarNode& node, std::uint64_t value, bool has_markers) const;
 
   bool is_too_large() const { return is_too_large_; }
   std::size_t size() const { return nodes_.size(); }
@@ -114,6 +121,7 @@ class GrammarGraph {
  private:
   GrammarNodeId add(GrammarNode node);
   std::uint32_t need_of(const GrammarNode& node) const;
+  bool settle(GrammarNode& node) const;
 
   std::vector<GrammarNode> nodes_;
   std::vector<GrammarEdge> edges_;

@@ -29,7 +29,9 @@ std::size_t GrammarMachine::PlaceHash::operator()(const PlaceData& p) const {
 }
 
 GrammarMachine::GrammarMachine(const GrammarGraph& graph, std::vector<bool> is_bound)
-    : graph_(graph), is_bound_(std::move(is_bound)) {
+    : graph_(graph),
+      is_bound_(std::move(is_bound)),
+      has_markers_(std::all_of(is_bound_.begin(), is_bound_.end(), [](bool b) { return b; })) {
   for (unsigned byte = 0; byte < 256; ++byte) {
     plain_bytes_.set(byte, TokenBytes::is_plain_byte(static_cast<std::uint8_t>(byte)));
   }
@@ -55,9 +57,13 @@ bool GrammarMachine::is_full() const {
 }
 
 GrammarMachine::Place GrammarMachine::place(GrammarNodeId node, Place parent, std::uint64_t value) {
-  const PlaceData data{node, parent, value, places_[parent].depth + 1};
+  PlaceData data{node, parent, value, places_[parent].depth + 1};
   const auto [at, is_new] = place_of_.emplace(data, static_cast<Place>(places_.size()));
   if (is_new) {
+    const GrammarNode& here = graph_.node(node);
+    data.fewest = here.kind == GrammarNode::Kind::kEnd
+                      ? 0
+                      : graph_.fewest_from(here, value, has_markers_) + places_[parent].fewest;
     places_.push_back(data);
     seen_.push_back(0);
   }
@@ -204,7 +210,9 @@ GrammarMachine::State GrammarMachine::state_of_reached() {
   data.count = static_cast<std::uint32_t>(reached_.size());
   data.next = std::make_unique<State[]>(256);
   std::fill_n(data.next.get(), 256, kUnknown);
+  data.fewest = std::numeric_limits<std::uint64_t>::max();
   for (const Place way : reached_) {
+    data.fewest = std::min(data.fewest, places_[way].fewest);
     data.may_end = data.may_end || graph_.node(places_[way].node).kind == GrammarNode::Kind::kEnd;
   }
   ways_.insert(ways_.end(), reached_.begin(), reached_.end());
@@ -220,12 +228,13 @@ GrammarMachine::PlainRoom GrammarMachine::plain_room(State state) const {
   for (const Place way : ways(states_[state])) {
     const PlaceData& here = places_[way];
     const GrammarNode& node = graph_.node(here.node);
-    if (node.plain == PlainUse::kAlways) return {kAny, true};
+    if (node.plain == PlainUse::kAlways) return {kAny, true, here.fewest};
     if (node.plain == PlainUse::kRepeated) {
       const PlaceData& around = places_[here.parent];
       const GrammarNode& caller = graph_.node(around.node);
       if (caller.kind == GrammarNode::Kind::kRepeat) {
-        if (caller.max == GrammarNode::kNoMaximum) return {kAny, true};
+        if (caller.max == GrammarNode::kNoMaximum) return {kAny, true, here.fewest};
+        room.fewest = std::max(room.fewest, here.fewest);
         // `value` counts the turn that is being read.
         room.characters =
             std::max(room.characters, static_cast<std::size_t>(caller.max - around.value + 1));

@@ -37,11 +37,15 @@ class GrammarMachine {
     return known != kUnknown ? known : make_step(state, byte, is_marker);
   }
   bool may_end(State state) const { return states_[state].may_end; }
+  // The fewest tokens that complete the text, one for each byte of text and each marker; the end
+  // token not included. Never more than one below that of the best next token. kDead: 0.
+  std::uint64_t fewest(State state) const { return states_[state].fewest; }
   // Tokens of at most `characters` plain characters (TokenBytes) are allowed; with `is_all` no
   // longer ones are.
   struct PlainRoom {
     std::size_t characters = 0;
     bool is_all = true;
+    std::uint64_t fewest = 0;  // the most that fewest() can be after one of them
   };
   PlainRoom plain_room(State state) const;
 
@@ -57,6 +61,7 @@ class GrammarMachine {
     Place parent = 0;         // the open call around it, a place that reading goes on from
     std::uint64_t value = 0;  // kRepeat: turns begun; kKeys: targets taken
     std::uint32_t depth = 0;
+    std::uint64_t fewest = 0;  // tokens to the end of the text
   };
   struct PlaceHash {
     std::size_t operator()(const PlaceData& p) const;
@@ -69,6 +74,7 @@ class GrammarMachine {
   struct StateData {
     std::uint32_t first = 0, count = 0;  // of ways_
     bool may_end = false;
+    std::uint64_t fewest = 0;
     std::unique_ptr<State[]> next;  // [256]
   };
 
@@ -92,6 +98,7 @@ class GrammarMachine {
 
   const GrammarGraph& graph_;
   std::vector<bool> is_bound_;
+  bool has_markers_;  // all are tokens; else all count as text, which is never too few
   ByteSet plain_bytes_;
   std::vector<PlaceData> places_;  // the first is the bottom of all
   std::unordered_map<PlaceData, Place, PlaceHash, PlaceEqual> place_of_;

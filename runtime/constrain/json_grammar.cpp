@@ -2,6 +2,7 @@
 #include "runtime/constrain/grammar.h"
 #include "runtime/constrain/json_rules.h"
 #include "runtime/constrain/schema_compiler.h"
+#include "runtime/constrain/schema_limits.h"
 
 namespace moepack {
 namespace {
@@ -40,6 +41,7 @@ Result<std::shared_ptr<const Grammar>> make_schema_grammar(const OrderedJson& sc
   if (!schema.is_object() && !schema.is_boolean()) {
     return invalid_argument("a schema must be an object, true or false");
   }
+  MOE_RETURN_IF_ERROR(check_schema_size(schema));
   auto grammar = std::make_shared<Grammar>();
   GrammarGraph& graph = grammar->graph;
   JsonRules rules(graph);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/constrain/schema_compiler.h"
+#include "runtime/constrain/schema_limits.h"
 
 namespace moepack {
 namespace {
@@ -136,6 +137,11 @@ void ToolArguments::warn(const ToolSpec& tool, std::string_view what) {
 
 GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
   const OrderedJson schema = arguments_schema(tool);
+  const Status size = check_schema_size(schema);
+  if (!size.is_ok()) {
+    warn(tool, size.message());
+    return rules_.object(next);
+  }
   SchemaCompiler compiler(schema, graph_, rules_, warnings_);
   const GrammarNodeId part = compiler.part_of(schema);
   const Status status = compiler.finish();
@@ -156,6 +162,8 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
     warn(tool, what);
     return graph_.repeat(free_pair(graph_, tags), 0, kNoMaximum, next);
   };
+  const Status size = check_schema_size(schema);
+  if (!size.is_ok()) return any(size.message());
   const auto flat = compiler.flatten(schema);
   if (!flat.is_ok()) return any(flat.status().message());
   const OrderedJson& base = flat.value().base;

@@ -15,6 +15,9 @@ namespace {
 // Most bytes of one write: a client that takes so many within write_seconds is not too slow.
 constexpr std::size_t kHttpWriteBytes = std::size_t{256} << 10;
 
+// Buffers of more are given back after an answer.
+constexpr std::size_t kHttpKeptBytes = std::size_t{64} << 10;
+
 std::string http_date() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -60,6 +63,8 @@ void HttpConnection::end_when_idle() {
 void HttpConnection::close() {
   if (phase_ == Phase::kClosed) return;
   phase_ = Phase::kClosed;
+  ErrorCode ignored;
+  socket_.close(ignored);  // the client need not wait for those who are told
   set_gone();
   {
     const std::lock_guard lock(mutex_);
@@ -69,8 +74,6 @@ void HttpConnection::close() {
     pending_.clear();
   }
   disarm();
-  ErrorCode ignored;
-  socket_.close(ignored);
   release_body();
   core_->connections.erase(this);
   const std::lock_guard lock(core_->mutex);
@@ -248,7 +251,9 @@ void HttpConnection::finish_answer() {
     has_end_ = false;
     is_gone = is_gone_;
     is_whole = !(is_streaming_ && is_old_);
+    if (pending_.capacity() > kHttpKeptBytes) pending_ = {};
   }
+  if (writing_.capacity() > kHttpKeptBytes) writing_ = {};
   if (is_gone) return close();
   if (!keeps_alive_ || !is_whole || core_->is_ending) return linger();
   phase_ = Phase::kIdle;

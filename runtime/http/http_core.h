@@ -18,8 +18,8 @@ namespace moepack {
 class HttpConnection;
 
 // Owned by the server and by each connection together: a writer that outlives the server still has
-// a context for its closed socket. All but `stats` and the count of connections belongs to the
-// thread of the server.
+// a context for its closed socket. All but the atomic counts and the count of connections belongs
+// to the thread of the server.
 struct HttpCore {
   HttpCore(const HttpOptions& with, HttpHandler& answers) : options(with), handler(answers) {}
 
@@ -27,8 +27,8 @@ struct HttpCore {
   HttpHandler& handler;
   boost::asio::io_context io{1};
   std::unordered_set<HttpConnection*> connections;
-  std::size_t body_bytes = 0;          // of requests that are being read
-  std::atomic<bool> is_ending{false};  // set by the server's thread
+  std::atomic<bool> is_ending{false};      // set by the server's thread
+  std::atomic<std::size_t> body_bytes{0};  // of requests that are read or, in handlers, still there
 
   std::mutex mutex;
   std::condition_variable changed;  // all_connections

@@ -1,6 +1,7 @@
 // Requests and answers of HTTP/1.1 as handlers see them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ struct HttpRequest {
   std::string target;  // as sent: "/v1/models?x=1"
   HttpHeaders headers;
   std::string body;  // whole, without the framing of chunks
+  // Holds the body's place in what HttpOptions::max_all_bodies bounds, until the last copy is gone.
+  std::shared_ptr<const void> body_place = {};
 };
 
 // An answer that is known as a whole. Content-Length, Date and Connection are added when it is

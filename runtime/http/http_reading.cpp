@@ -73,6 +73,20 @@ HttpFault http_size_fault(const HttpRequest& request, const HttpOptions& options
   return {0, {}};
 }
 
+// Counted bytes of a body that a handler has.
+class HttpBodyPlace {
+ public:
+  HttpBodyPlace(std::shared_ptr<HttpCore> core, std::size_t bytes)
+      : core_(std::move(core)), bytes_(bytes) {}
+  HttpBodyPlace(const HttpBodyPlace&) = delete;
+  HttpBodyPlace& operator=(const HttpBodyPlace&) = delete;
+  ~HttpBodyPlace() { core_->body_bytes -= bytes_; }
+
+ private:
+  const std::shared_ptr<HttpCore> core_;
+  const std::size_t bytes_;
+};
+
 }  // namespace
 
 void HttpConnection::wait_for_request() {
@@ -200,7 +214,10 @@ void HttpConnection::on_body(ErrorCode error) {
 
 void HttpConnection::take_request() {
   request_.body = std::move(parser_->get().body());
-  release_body();
+  if (counted_body_ > 0) {
+    request_.body_place = std::make_shared<HttpBodyPlace>(core_, counted_body_);
+    counted_body_ = 0;
+  }
   parser_.reset();
   const std::uint64_t answer = begin_answer();
   watch();

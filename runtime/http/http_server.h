@@ -22,7 +22,7 @@ struct HttpOptions {
   std::size_t max_header_bytes = std::size_t{64} << 10;  // more, request line included: 431
   std::size_t max_headers = 100;                         // more: 431
   std::size_t max_body_bytes = std::size_t{64} << 20;    // more: 413
-  std::size_t max_all_bodies = std::size_t{1} << 30;     // being read at a time; more: 503
+  std::size_t max_all_bodies = std::size_t{1} << 30;     // of requests held at a time; more: 503
   std::size_t max_queued_bytes = std::size_t{4} << 20;   // of a stream, waiting for its reader
   double header_seconds = 20;       // from the first byte of a request to its last header; then 408
   double body_seconds = 30;         // without a byte of the body; then 408

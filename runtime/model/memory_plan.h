@@ -46,8 +46,8 @@ struct MemoryRequest {
   // Budget for expert records in bytes; 0: what is left of available_bytes, at most the whole pack.
   std::uint64_t cache_bytes = 0;
   std::optional<std::uint64_t> available_bytes;  // memory that may be used; nullopt: unknown
-  bool on_device = false;       // states and scratch lie in the memory of another device
-  bool saves_sequence = false;  // one at a time, as bytes in memory (saved_sequence.h)
+  bool on_device = false;            // states and scratch lie in the memory of another device
+  bool saves_sequence = false;       // one at a time, as bytes in memory (saved_sequence.h)
   std::uint64_t snapshot_bytes = 0;  // of sequences, kept by the caller (state_snapshot.h)
   ActivationType activations = ActivationType::kFloat32;
 };

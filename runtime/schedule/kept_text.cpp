@@ -20,7 +20,8 @@ double worth(const KeptText& kept, std::uint64_t tokens, std::uint64_t texts_sta
   return static_cast<double>(tokens) * weight_of_age(kept, texts_started);
 }
 
-// Whether what follows a state after so many tokens has the bits of computing all.
+// Whether a state after so many tokens may be used: one with the bits of computing all, or, where
+// cut_tokens is not 1, one behind an answer, whose last bits may differ from that.
 bool is_exact_at(const KeptText& kept, std::uint64_t tokens, std::uint64_t cut_tokens) {
   return tokens % cut_tokens == 0 || tokens > kept.prompt_tokens;
 }

@@ -4,6 +4,8 @@
 // What a text gets does not depend on its neighbours: only as many tokens share a forward as give
 // each the bits it has alone (Engine::decode_rows), and where results depend on how a prompt is cut
 // (Engine::cut_tokens), prompts are cut at multiples of that alone, and reused up to such places.
+// A state behind an answer is reused as it is: its tokens were computed one by one, so that there,
+// where cut_tokens is not 1, the last bits may differ from those of a prompt computed anew.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +35,7 @@ struct TextTimes {
   std::int32_t stop_id = -1;        // with kStopToken: the one that came
 };
 
-// Called in the scheduler's thread, must not block.
+// Called in the scheduler's thread, must not block. What one throws ends its text with kError.
 class TextListener {
  public:
   virtual ~TextListener() = default;

@@ -1,6 +1,9 @@
 #include "runtime/schedule/text_run.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "runtime/schedule/caught.h"
 
 namespace moepack {
 namespace {
@@ -14,6 +17,7 @@ std::vector<std::pair<std::uint64_t, bool>> snapshot_places(const TextJob& job,
                                                             const SliceRules& rules,
                                                             std::uint64_t begin) {
   std::vector<std::pair<std::uint64_t, bool>> places;
+  if (!rules.keeps_snapshots) return places;
   const std::uint64_t end = job.prompt.size();
   const auto add = [&](std::uint64_t tokens, bool is_asked) {
     const std::uint64_t place = tokens / rules.cut_tokens * rules.cut_tokens;
@@ -65,13 +69,12 @@ TextRun::TextRun(TextPlace place, KeptText& kept, TextSampler sampler, const Sli
       drawn_(std::move(first)) {}
 
 SlotView TextRun::facts() const {
-  SlotView facts{
-      .is_processing = true,
-      .kept_tokens = kept_->tokens.size(),
-      .prompt_tokens = times_.prompt_tokens,
-      .prompt_done = std::min<std::uint64_t>(kept_->tokens.size(), times_.prompt_tokens),
-      .cached_tokens = times_.cached_tokens,
-      .decoded = times_.decode_tokens};
+  SlotView facts{.is_processing = true,
+                 .kept_tokens = kept_->tokens.size(),
+                 .prompt_tokens = times_.prompt_tokens,
+                 .prompt_done = std::min<std::uint64_t>(kept_->tokens.size(), times_.prompt_tokens),
+                 .cached_tokens = times_.cached_tokens,
+                 .decoded = times_.decode_tokens};
   if (place_.job().has_limit) {
     facts.remaining = static_cast<std::int64_t>(place_.job().max_tokens - times_.decode_tokens);
   }
@@ -92,12 +95,26 @@ std::uint64_t TextRun::slice_end(std::uint64_t rows) const {
   return std::min(end, begin + std::max<std::uint64_t>(rules_.slice_tokens / cut, 1) * cut);
 }
 
+// The token that comes out of the last position of the context is the last one.
+std::uint64_t TextRun::remaining() const {
+  const std::uint64_t position = kept_->tokens.size() + slice_.size();
+  const std::uint64_t context = kept_->sequence->context();
+  const std::uint64_t room = context > position ? context - position + 1 : 1;
+  const TextJob& job = place_.job();
+  return job.has_limit ? std::min(room, job.max_tokens - times_.decode_tokens) : room;
+}
+
 Status TextRun::draw(std::span<const float> logits) {
-  MOE_ASSIGN_OR_RETURN(drawn_, sampler_.draw(logits));
+  if (forced_.empty()) {
+    MOE_ASSIGN_OR_RETURN(drawn_, sampler_.draw(logits, remaining()));
+  } else {
+    MOE_ASSIGN_OR_RETURN(drawn_, sampler_.step_of(logits, forced_.front()));
+  }
   return Status::ok();
 }
 
 Status TextRun::note_prompt_token(std::size_t index, std::span<const float> logits) {
+  if (place_.choice != 0) return Status::ok();  // the first choice has told all
   const std::vector<std::int32_t>& prompt = place_.job().prompt;
   const std::size_t at = kept_->tokens.size() + index + 1;
   if (at >= prompt.size()) return Status::ok();
@@ -157,6 +174,7 @@ Slice TextRun::decode_slice() {
 
 bool TextRun::fail(const Status& status) {
   if (status.is_ok()) return false;
+  if (end_.has_value()) return true;
   kept_->clear();
   end(TextEnd::kError, status);
   return true;
@@ -172,13 +190,21 @@ void TextRun::after_prompt(const Status& status) {
     places_.erase(places_.begin());
   }
   times_.prompt_seconds = seconds_since(start_);
-  for (const TokenStep& step : prompt_steps_) place_.listener().on_prompt_token(step);
-  prompt_steps_.clear();
+  tell_prompt_steps();
   place_.listener().on_prompt(kept_->tokens.size(), times_.prompt_seconds);
   if (!is_last_slice_) return;
   start_ = Clock::now();
   if (!drawn_.has_value()) return end(TextEnd::kLength, Status::ok());
   take_drawn();
+}
+
+// Each choice echoes the prompt.
+void TextRun::tell_prompt_steps() {
+  for (const TokenStep& step : std::exchange(prompt_steps_, {})) {
+    for (const std::shared_ptr<TextListener>& listener : place_.group->listeners) {
+      listener->on_prompt_token(step);
+    }
+  }
 }
 
 void TextRun::after_decode(const Status& status) {
@@ -196,7 +222,7 @@ void TextRun::take_drawn() {
   times_.decode_seconds = seconds_since(start_);
   const bool is_forced = !forced_.empty();
   if (is_forced) {
-    step = {.token = {.id = forced_.front()}, .top = {}};
+    if (step.token.id != forced_.front()) step = {.token = {.id = forced_.front()}, .top = {}};
     forced_.pop_front();
   }
   const TextJob& job = place_.job();
@@ -220,8 +246,9 @@ void TextRun::take_drawn() {
 }
 
 void TextRun::end(TextEnd end, const Status& status) {
+  if (end_.has_value()) return;
   end_ = end;
-  place_.listener().on_end(end, status, times_);
+  (void)caught([&] { place_.listener().on_end(end, status, times_); });
 }
 
 }  // namespace moepack

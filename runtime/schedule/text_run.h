@@ -46,6 +46,7 @@ struct SliceRules {
   std::uint64_t decode_rows = 1;     // Engine::decode_rows()
   std::uint64_t slice_tokens = 512;
   std::uint64_t snapshot_every = 2048;
+  bool keeps_snapshots = true;  // false: there is no memory for any
 
   bool may_mix() const { return cut_tokens == 1; }  // a slice of a prompt with decoding rows
 };
@@ -75,6 +76,9 @@ class TextRun {
   KeptText& kept() const { return *kept_; }
   bool is_in_prompt() const { return kept_->tokens.size() < place_.job().prompt.size(); }
   bool is_ended() const { return end_.has_value(); }
+  // Runs beside the `parallel` others (SchedulerOptions::short_tokens).
+  bool is_extra() const { return is_extra_; }
+  void set_extra(bool is_extra) { is_extra_ = is_extra; }
   bool is_cancelled() const { return place_.group->is_cancelled; }
   SlotView facts() const;
 
@@ -89,19 +93,25 @@ class TextRun {
   void after_decode(const Status& status);
   // Of a run of the second kind: takes its first token.
   void begin_choice();
+  // Ends the run, if it has not ended; what it throws in on_end is dropped.
   void end(TextEnd end, const Status& status);
+  // True with an error: the kept text is given up, and the run has ended.
+  bool fail(const Status& status);
 
   bool is_last_slice() const { return is_last_slice_; }     // the slice ends the prompt
   std::uint64_t computed() const { return slice_.size(); }  // tokens of the last slice
   std::uint64_t decoded() const { return times_.decode_tokens; }
   const TextTimes& times() const { return times_; }
+  // Tokens that may still come, while a slice that draws is computed: the one that it draws and
+  // those behind it, to the job's limit and the end of the context.
+  std::uint64_t remaining() const;
 
  private:
   std::uint64_t slice_end(std::uint64_t rows) const;
   Status draw(std::span<const float> logits);
   Status note_prompt_token(std::size_t index, std::span<const float> logits);
   void take_drawn();
-  bool fail(const Status& status);
+  void tell_prompt_steps();
   Slice slice_with_sink(std::size_t first_logits);
 
   TextPlace place_;
@@ -117,6 +127,7 @@ class TextRun {
   std::optional<TokenStep> drawn_;
   std::vector<TokenStep> prompt_steps_;  // of the slice, not told yet
   bool is_last_slice_ = false;
+  bool is_extra_ = false;
   std::optional<TextEnd> end_;
 };
 

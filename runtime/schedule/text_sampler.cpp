@@ -36,7 +36,8 @@ bool TextSampler::takes_top() const {
          (filter_ == nullptr || !filter_->is_active());
 }
 
-Result<TokenStep> TextSampler::draw(std::span<const float> logits) {
+Result<TokenStep> TextSampler::draw(std::span<const float> logits, std::uint64_t remaining) {
+  if (filter_ != nullptr) filter_->set_remaining(remaining);
   TokenFilter* const filter = filter_ != nullptr && filter_->is_active() ? filter_.get() : nullptr;
   MOE_ASSIGN_OR_RETURN(const std::int32_t id, sampler_.sample(logits, filter));
   return step_of(logits, id);

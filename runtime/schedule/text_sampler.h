@@ -20,8 +20,9 @@ class TextSampler {
 
   // Whether the next token is the highest logit and nothing else is wanted of the logits.
   bool takes_top() const;
-  // The next token. Of Sampler::sample and token_chances the errors.
-  Result<TokenStep> draw(std::span<const float> logits);
+  // The next token, one of `remaining` that the text may still have. Of Sampler::sample and
+  // token_chances the errors.
+  Result<TokenStep> draw(std::span<const float> logits, std::uint64_t remaining);
   // The same of a token that is forced, whatever its probability.
   Result<TokenStep> step_of(std::span<const float> logits, std::int32_t id) const;
   // `id` has become part of the text.

@@ -4,6 +4,7 @@
 #include <future>
 #include <utility>
 
+#include "runtime/schedule/caught.h"
 #include "runtime/schedule/slot_file.h"
 
 namespace moepack {
@@ -11,15 +12,17 @@ namespace {
 
 class GroupTicket final : public TextTicket {
  public:
-  GroupTicket(std::shared_ptr<TextGroup> group, TextScheduler& scheduler)
-      : group_(std::move(group)), scheduler_(&scheduler) {}
+  GroupTicket(std::shared_ptr<TextGroup> group, std::shared_ptr<TextScheduler::Door> door)
+      : group_(std::move(group)), door_(std::move(door)) {}
   void cancel() override {
-    if (!group_->is_cancelled.exchange(true)) scheduler_->wake();
+    if (group_->is_cancelled.exchange(true)) return;
+    const std::lock_guard lock(door_->mutex);
+    if (door_->scheduler != nullptr) door_->scheduler->wake();
   }
 
  private:
   std::shared_ptr<TextGroup> group_;
-  TextScheduler* scheduler_;
+  std::shared_ptr<TextScheduler::Door> door_;
 };
 
 SliceRules slice_rules(const Engine& engine, const SchedulerOptions& options) {
@@ -27,7 +30,8 @@ SliceRules slice_rules(const Engine& engine, const SchedulerOptions& options) {
           .cut_tokens = engine.cut_tokens(),
           .decode_rows = engine.decode_rows(),
           .slice_tokens = options.slice_tokens,
-          .snapshot_every = options.snapshot_every};
+          .snapshot_every = options.snapshot_every,
+          .keeps_snapshots = options.snapshot_bytes > 0};
 }
 
 }  // namespace
@@ -57,10 +61,17 @@ TextScheduler::TextScheduler(Engine& engine, const SchedulerOptions& options)
   if (options_.vocab_limit == 0) options_.vocab_limit = engine.config().vocab_size;
   options_.vocab_limit = std::min<std::size_t>(options_.vocab_limit, engine.config().vocab_size);
   publish();
+  door_->scheduler = this;
   thread_ = std::thread([this] { run(); });
 }
 
-TextScheduler::~TextScheduler() { finish(0); }
+TextScheduler::~TextScheduler() {
+  {
+    const std::lock_guard lock(door_->mutex);
+    door_->scheduler = nullptr;
+  }
+  finish(0);
+}
 
 // ---- Any thread ----
 
@@ -87,7 +98,7 @@ std::unique_ptr<TextTicket> TextScheduler::submit(
     has_news_ = true;
   }
   wake_.notify_one();
-  return std::make_unique<GroupTicket>(std::move(group), *this);
+  return std::make_unique<GroupTicket>(std::move(group), door_);
 }
 
 bool TextScheduler::is_ending() const {
@@ -186,14 +197,8 @@ Status TextScheduler::erase_slot(std::uint32_t slot) {
 
 void TextScheduler::run() {
   while (wait_for_work()) {
-    take_submitted();
-    end_cancelled();
-    do_tasks();
-    admit_waiting();
-    tell_queue();
-    step();
-    drop_ended();
-    publish();
+    const Status status = caught([this] { do_round(); });
+    if (!status.is_ok()) fail_all(status);
   }
   const std::lock_guard lock(mutex_);
   is_over_ = true;
@@ -203,11 +208,54 @@ void TextScheduler::run() {
   tasks_.clear();
 }
 
+void TextScheduler::do_round() {
+  take_submitted();
+  end_cancelled();
+  do_tasks();
+  admit_waiting();
+  tell_queue();
+  step();
+  drop_ended();
+  publish();
+}
+
+// What no text answers for (no memory for the round itself): nothing is known of any of them.
+void TextScheduler::fail_all(const Status& status) {
+  others_.clear();
+  for (const std::unique_ptr<TextRun>& run : runs_) fail_run(*run, status);
+  drop_ended();
+  while (!queue_.empty()) fail_waiting(queue_.begin(), status);
+}
+
+void TextScheduler::fail_run(TextRun& run, const Status& status) {
+  if (run.is_ended()) return;
+  const bool was_in_prompt = run.is_in_prompt();
+  run.fail(status);
+  if (was_in_prompt) end_others(run, TextEnd::kError, status);
+}
+
+// The other choices of a prompt that did not come to its end.
+void TextScheduler::end_others(const TextRun& run, TextEnd end, const Status& status) {
+  if (!run.place().has_others) return;
+  TextPlace others = run.place();
+  others.choice = 1;
+  end_waiting(others, end, status);
+}
+
+std::deque<TextPlace>::iterator TextScheduler::fail_waiting(std::deque<TextPlace>::iterator place,
+                                                            const Status& status) {
+  end_waiting(*place, TextEnd::kError, status);
+  const std::lock_guard lock(mutex_);
+  --waiting_count_;
+  return queue_.erase(place);
+}
+
 // False when all has ended.
 bool TextScheduler::wait_for_work() {
   std::unique_lock lock(mutex_);
   if (runs_.empty() && queue_.empty()) {
-    wake_.wait(lock, [this] { return has_news_ || is_ending_; });
+    // No slot is busy then: tasks that had to wait for one are done at once.
+    wake_.wait(lock, [this] { return has_news_ || is_ending_ || !tasks_.empty(); });
   }
   has_news_ = false;
   return !is_ending_ || !runs_.empty() || !submitted_.empty() || !queue_.empty();
@@ -226,7 +274,7 @@ void TextScheduler::end_waiting(const TextPlace& place, TextEnd end, const Statu
   times.prompt_tokens = place.job().prompt.size();
   const std::size_t last = place.has_others ? place.group->listeners.size() : place.choice + 1;
   for (std::size_t i = place.choice; i < last; ++i) {
-    place.group->listeners[i]->on_end(end, status, times);
+    (void)caught([&] { place.group->listeners[i]->on_end(end, status, times); });
   }
 }
 
@@ -252,20 +300,26 @@ void TextScheduler::end_cancelled() {
     if (!all && !run->is_cancelled()) continue;
     const bool was_in_prompt = run->is_in_prompt();
     run->end(TextEnd::kCancelled, Status::ok());
-    if (!was_in_prompt || !run->place().has_others) continue;
-    TextPlace others = run->place();
-    others.choice = 1;
-    end_waiting(others, TextEnd::kCancelled, Status::ok());
+    if (was_in_prompt) end_others(*run, TextEnd::kCancelled, Status::ok());
   }
   drop_ended();
 }
 
 void TextScheduler::tell_queue() {
-  for (std::size_t i = 0; i < queue_.size(); ++i) {
-    TextGroup& group = *queue_[i].group;
-    if (group.told_before == i || queue_[i].choice != 0) continue;
-    group.told_before = i;
-    queue_[i].listener().on_queued(i);
+  std::size_t before = 0;
+  for (auto place = queue_.begin(); place != queue_.end();) {
+    TextGroup& group = *place->group;
+    Status status;
+    if (group.told_before != before && place->choice == 0) {
+      group.told_before = before;
+      status = caught([&] { place->listener().on_queued(before); });
+    }
+    if (!status.is_ok()) {
+      place = fail_waiting(place, status);
+      continue;
+    }
+    ++place;
+    ++before;
   }
 }
 
@@ -283,18 +337,32 @@ void TextScheduler::do_tasks() {
     }
   }
   for (const std::unique_ptr<Task>& task : ready) {
-    Result<std::uint64_t> done = task->work(kept_[task->slot]);
+    KeptText& kept = kept_[task->slot];
+    Result<std::uint64_t> done = std::uint64_t{0};
+    const Status status = caught([&] { done = task->work(kept); });
+    if (!status.is_ok()) {
+      done = status;
+      kept.clear();  // it may be half-changed
+    }
     publish();
     task->done.set_value(std::move(done));
   }
 }
 
 bool TextScheduler::may_start(const TextPlace& place) const {
-  if (runs_.size() < options_.parallel) return true;
+  if (has_room()) return true;
   const TextJob& job = place.job();
-  return runs_.size() == options_.parallel && kept_.size() > options_.parallel && job.has_limit &&
+  return extra_count() == 0 && kept_.size() > options_.parallel && job.has_limit &&
          job.max_tokens <= options_.short_tokens;
 }
+
+std::size_t TextScheduler::extra_count() const {
+  return static_cast<std::size_t>(
+      std::count_if(runs_.begin(), runs_.end(), [](const auto& run) { return run->is_extra(); }));
+}
+
+// A short text that runs besides takes no place of another.
+bool TextScheduler::has_room() const { return runs_.size() - extra_count() < options_.parallel; }
 
 void TextScheduler::admit_waiting() {
   for (auto place = queue_.begin(); place != queue_.end();) {
@@ -312,9 +380,25 @@ void TextScheduler::admit_waiting() {
 
 // False when no slot is free.
 bool TextScheduler::start(const TextPlace& place) {
+  const std::size_t runs = runs_.size();
+  bool has_slot = true;
+  const Status status = caught([&] { has_slot = try_start(place); });
+  if (status.is_ok()) return has_slot;
+  if (runs_.size() > runs) {
+    fail_run(*runs_.back(), status);
+  } else {
+    end_waiting(place, TextEnd::kError, status);
+  }
+  return true;
+}
+
+bool TextScheduler::try_start(const TextPlace& place) {
   const TextJob& job = place.job();
+  const bool is_extra = !has_room();
+  // The prompt's probabilities are those of the first choice.
+  const bool reuses = !job.prompt_logprobs || place.choice != 0;
   std::optional<SlotChoice> choice =
-      choose_slot(kept_, job.prompt, rules_.cut_tokens, texts_started_, !job.prompt_logprobs);
+      choose_slot(kept_, job.prompt, rules_.cut_tokens, texts_started_, reuses);
   if (!choice.has_value()) return false;
   KeptText& target = kept_[choice->target];
   const auto prepare = [&]() -> Status {
@@ -330,7 +414,13 @@ bool TextScheduler::start(const TextPlace& place) {
     target.sequence.emplace(std::move(sequence));
     return Status::ok();
   };
-  Status status = prepare();
+  Status status;
+  const Status thrown = caught([&] { status = prepare(); });
+  if (!thrown.is_ok()) {
+    target.sequence.reset();
+    target.clear();
+    status = thrown;
+  }
   if (status.is_ok() && job.prompt.empty()) status = invalid_argument("the prompt is empty");
   Result<TextSampler> sampler = TextSampler::create(job, place.choice, options_.vocab_limit);
   if (status.is_ok()) status = sampler.status();
@@ -338,12 +428,13 @@ bool TextScheduler::start(const TextPlace& place) {
     end_waiting(place, TextEnd::kError, status);
     return true;
   }
+  runs_.push_back(
+      std::make_unique<TextRun>(place, target, std::move(sampler).value(), rules_, choice->prefix));
+  runs_.back()->set_extra(is_extra);
   target.is_busy = true;
   target.last_used = ++texts_started_;
   if (choice->prefix.states != nullptr) ++stats_.snapshot_restores;
   stats_.cached_tokens += choice->prefix.tokens;
-  runs_.push_back(
-      std::make_unique<TextRun>(place, target, std::move(sampler).value(), rules_, choice->prefix));
   if (place.choice != 0) return true;  // told with the first one
   for (const std::shared_ptr<TextListener>& listener : place.group->listeners) {
     listener->on_started(job.prompt.size(), choice->prefix.tokens);
@@ -385,7 +476,9 @@ void TextScheduler::step() {
 std::vector<Status> TextScheduler::forward(std::vector<Slice> slices, bool has_prompt,
                                            std::uint64_t tokens) {
   const Clock::time_point start = Clock::now();
-  std::vector<Status> statuses = engine_.forward(slices);
+  std::vector<Status> statuses;
+  const Status thrown = caught([&] { statuses = engine_.forward(slices); });
+  if (!thrown.is_ok()) statuses.assign(slices.size(), thrown);
   (has_prompt ? stats_.prompt_seconds : stats_.decode_seconds) += seconds_since(start);
   const std::size_t decoding = slices.size() - (has_prompt ? 1 : 0);
   stats_.prompt_tokens += tokens;
@@ -403,7 +496,7 @@ void TextScheduler::forward_mixed(std::span<TextRun* const> decoding, TextRun* p
   }
   const std::vector<Status> statuses =
       forward(std::move(slices), prompt != nullptr, prompt == nullptr ? 0 : prompt->computed());
-  for (std::size_t i = 0; i < decoding.size(); ++i) decoding[i]->after_decode(statuses[i]);
+  for (std::size_t i = 0; i < decoding.size(); ++i) after_decode(*decoding[i], statuses[i]);
   if (prompt != nullptr) after_prompt(*prompt, statuses.back());
 }
 
@@ -415,7 +508,7 @@ void TextScheduler::forward_apart(std::span<TextRun* const> decoding, TextRun* p
     std::vector<Slice> slices;
     for (TextRun* run : group) slices.push_back(run->decode_slice());
     const std::vector<Status> statuses = forward(std::move(slices), false, 0);
-    for (std::size_t i = 0; i < group.size(); ++i) group[i]->after_decode(statuses[i]);
+    for (std::size_t i = 0; i < group.size(); ++i) after_decode(*group[i], statuses[i]);
   }
   if (prompt == nullptr) return;
   std::vector<Slice> slices;
@@ -428,26 +521,33 @@ void TextScheduler::forward_apart(std::span<TextRun* const> decoding, TextRun* p
 TextRun::AlsoDraw TextScheduler::also_draw(const TextRun& run) {
   others_.clear();
   if (!run.place().has_others) return {};
-  return [this, group = run.place().group](std::span<const float> logits) -> Status {
+  return [this, &run, group = run.place().group](std::span<const float> logits) -> Status {
     for (std::uint32_t choice = 1; choice < group->listeners.size(); ++choice) {
       MOE_ASSIGN_OR_RETURN(TextSampler sampler,
                            TextSampler::create(group->job, choice, options_.vocab_limit));
-      MOE_ASSIGN_OR_RETURN(TokenStep first, sampler.draw(logits));
+      MOE_ASSIGN_OR_RETURN(TokenStep first, sampler.draw(logits, run.remaining()));
       others_.push_back({std::move(sampler), std::move(first)});
     }
     return Status::ok();
   };
 }
 
-void TextScheduler::after_prompt(TextRun& run, const Status& status) {
+void TextScheduler::after_decode(TextRun& run, const Status& status) {
+  const Status thrown = caught([&] { run.after_decode(status); });
+  if (!thrown.is_ok()) run.fail(thrown);
+}
+
+void TextScheduler::after_prompt(TextRun& run, Status status) {
   // Before the run takes its first token, whose copies the other choices begin with.
-  const bool is_over = status.is_ok() && run.is_last_slice();
-  run.after_prompt(status);
+  const bool is_over = run.is_last_slice();
+  const Status thrown = caught([&] { run.after_prompt(status); });
+  if (!thrown.is_ok()) {
+    run.fail(thrown);
+    status = thrown;
+  }
   if (!run.place().has_others) return;
   if (!status.is_ok()) {
-    TextPlace others = run.place();
-    others.choice = 1;
-    end_waiting(others, TextEnd::kError, status);
+    end_others(run, TextEnd::kError, status);
   } else if (is_over) {
     start_others(run);
   }
@@ -460,7 +560,7 @@ void TextScheduler::start_others(TextRun& run) {
   for (std::size_t choice = 1; choice < choices; ++choice) {
     const TextPlace place{.group = run.place().group, .choice = static_cast<std::uint32_t>(choice)};
     if (others_.empty()) {  // nothing is drawn behind the prompt
-      place.listener().on_end(TextEnd::kLength, Status::ok(), run.times());
+      (void)caught([&] { place.listener().on_end(TextEnd::kLength, Status::ok(), run.times()); });
     } else if (first_waiting == choices &&
                !start_choice(run, place, std::move(others_[choice - 1]))) {
       first_waiting = choice;
@@ -478,7 +578,7 @@ void TextScheduler::start_others(TextRun& run) {
 // False when there is no place for it now.
 bool TextScheduler::start_choice(const TextRun& prompt_of, const TextPlace& place,
                                  OtherChoice&& other) {
-  if (runs_.size() >= options_.parallel) return false;
+  if (!has_room()) return false;
   const std::optional<SlotChoice> choice =
       choose_slot(kept_, {}, rules_.cut_tokens, texts_started_, false);
   if (!choice.has_value()) return false;
@@ -486,12 +586,25 @@ bool TextScheduler::start_choice(const TextRun& prompt_of, const TextPlace& plac
   const UsablePrefix all{.common = prompt_of.kept().tokens.size(),
                          .tokens = prompt_of.kept().tokens.size(),
                          .states = nullptr};
-  if (!copy_prefix(prompt_of.kept(), all, target).is_ok()) return false;
+  bool is_copied = false;
+  Status thrown = caught([&] {
+    is_copied = copy_prefix(prompt_of.kept(), all, target).is_ok();
+    if (!is_copied) return;
+    runs_.push_back(std::make_unique<TextRun>(place, target, std::move(other.sampler), rules_,
+                                              prompt_of, std::move(other.first)));
+  });
+  if (!thrown.is_ok()) {
+    target.sequence.reset();
+    target.clear();
+    end_waiting(place, TextEnd::kError, thrown);
+    return true;
+  }
+  if (!is_copied) return false;
   target.is_busy = true;
   target.last_used = texts_started_;
-  runs_.push_back(std::make_unique<TextRun>(place, target, std::move(other.sampler), rules_,
-                                            prompt_of, std::move(other.first)));
-  runs_.back()->begin_choice();
+  TextRun& run = *runs_.back();
+  thrown = caught([&run] { run.begin_choice(); });
+  if (!thrown.is_ok()) run.fail(thrown);
   return true;
 }
 

@@ -38,6 +38,12 @@ class TextScheduler final : public Scheduler {
   // For tickets: something was cancelled.
   void wake();
 
+  // What tickets wake it through: they may outlive it.
+  struct Door {
+    std::mutex mutex;
+    TextScheduler* scheduler = nullptr;  // null: it is gone
+  };
+
  private:
   using SlotTask = std::function<Result<std::uint64_t>(KeptText&)>;
   struct Task;
@@ -48,6 +54,12 @@ class TextScheduler final : public Scheduler {
 
   // The scheduler's thread.
   void run();
+  void do_round();
+  void fail_all(const Status& status);
+  void fail_run(TextRun& run, const Status& status);
+  void end_others(const TextRun& run, TextEnd end, const Status& status);
+  std::deque<TextPlace>::iterator fail_waiting(std::deque<TextPlace>::iterator place,
+                                               const Status& status);
   bool wait_for_work();
   void take_submitted();
   void end_cancelled();
@@ -56,7 +68,10 @@ class TextScheduler final : public Scheduler {
   void do_tasks();
   void admit_waiting();
   bool may_start(const TextPlace& place) const;
+  std::size_t extra_count() const;
+  bool has_room() const;
   bool start(const TextPlace& place);
+  bool try_start(const TextPlace& place);
   void step();
   TextRun* next_prompt();
   std::vector<TextRun*> decoding_runs();
@@ -69,7 +84,8 @@ class TextScheduler final : public Scheduler {
     TokenStep first;
   };
   TextRun::AlsoDraw also_draw(const TextRun& run);
-  void after_prompt(TextRun& run, const Status& status);
+  void after_decode(TextRun& run, const Status& status);
+  void after_prompt(TextRun& run, Status status);
   void start_others(TextRun& run);
   bool start_choice(const TextRun& prompt_of, const TextPlace& place, OtherChoice&& other);
   void drop_ended();
@@ -103,6 +119,7 @@ class TextScheduler final : public Scheduler {
 
   std::mutex joining_;
   std::thread thread_;
+  std::shared_ptr<Door> door_ = std::make_shared<Door>();
 };
 
 }  // namespace moepack

@@ -63,14 +63,31 @@ AnswerService::Started AnswerSession::start_request(std::size_t index, std::uint
 }
 
 void AnswerSession::start() {
+  try {
+    start_all();
+  } catch (...) {
+    give_up();
+    throw;
+  }
+}
+
+void AnswerSession::start_all() {
   std::uint32_t offset = 0;
   for (std::size_t i = 0; i < request_count(); ++i) {
     AnswerService::Started started = start_request(i, offset);
     if (const auto* refusal = std::get_if<Refusal>(&started)) return refuse(*refusal);
-    const std::lock_guard lock(mutex_);
-    running_.emplace_back(std::get<std::unique_ptr<RunningAnswer>>(std::move(started)));
+    const std::shared_ptr<RunningAnswer> answer =
+        std::get<std::unique_ptr<RunningAnswer>>(std::move(started));
+    bool is_cancelled = false;
+    {
+      const std::lock_guard lock(running_mutex_);
+      running_.push_back(answer);
+      is_cancelled = is_cancelled_;
+    }
+    if (is_cancelled) answer->cancel();
     offset += choices_of(i);
   }
+  if (has_ended_) return give_up();  // forgotten, or its events could not be kept
   accept();
   response_->on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->cancel(false);
@@ -78,17 +95,43 @@ void AnswerSession::start() {
 }
 
 void AnswerSession::refuse(const Refusal& refusal) {
-  std::vector<std::shared_ptr<RunningAnswer>> others;
+  has_ended_ = true;
   {
     const std::lock_guard lock(mutex_);
-    has_ended_ = true;
     early_.clear();
-    others.swap(running_);
   }
-  for (const auto& other : others) other->cancel();
+  drop_running();
   const ApiError error = api_error(refusal);
   context_.metrics.add_reply(http_status(error.kind));
   response_->reply(error_reply(error, context_.errors, context_.request_id, context_.headers));
+}
+
+// Without an answer; a stream that has begun is cut.
+void AnswerSession::give_up() {
+  has_ended_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    early_.clear();
+    if (is_accepted_ && std::holds_alternative<std::unique_ptr<StreamWriter>>(job_.writer)) {
+      response_->abort();
+    }
+  }
+  drop_running();
+}
+
+// The handles hold what holds the session.
+void AnswerSession::drop_running() {
+  for (const auto& answer : take_running()) answer->cancel();
+}
+
+std::vector<std::shared_ptr<RunningAnswer>> AnswerSession::running_now() const {
+  const std::lock_guard lock(running_mutex_);
+  return running_;
+}
+
+std::vector<std::shared_ptr<RunningAnswer>> AnswerSession::take_running() {
+  const std::lock_guard lock(running_mutex_);
+  return std::exchange(running_, {});
 }
 
 void AnswerSession::accept() {
@@ -110,11 +153,18 @@ void AnswerSession::take(std::uint32_t offset, AnswerEvent event) {
   event.choice += offset;
   const std::lock_guard lock(mutex_);
   if (has_ended_) return;
-  if (!is_accepted_) {
-    early_.push_back(std::move(event));
-    return;
+  try {
+    if (!is_accepted_) {
+      early_.push_back(std::move(event));
+    } else {
+      process(event);
+    }
+  } catch (...) {
+    // The service must go on: this client alone sees its answer cut.
+    has_ended_ = is_cancelled_ = true;
+    response_->abort();
+    context_.workers.post([self = shared_from_this()] { self->drop_running(); });
   }
-  process(event);
 }
 
 void AnswerSession::process(const AnswerEvent& event) {
@@ -172,43 +222,37 @@ void AnswerSession::end_answer(const AnswerEnd& end) {
     }
   }
   // Handles are not dropped in a call of the service.
-  context_.workers.post([forgotten = std::exchange(running_, {})] {});
+  context_.workers.post([forgotten = take_running()] {});
 }
 
 void AnswerSession::keep_awake(Clock::time_point before) {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // something is being sent
   auto* stream = std::get_if<std::unique_ptr<StreamWriter>>(&job_.writer);
   if (stream == nullptr || !is_accepted_ || has_ended_ || last_sent_ > before) return;
   send((*stream)->keep_alive());
 }
 
 void AnswerSession::cancel(bool waiting_alone) {
-  std::vector<std::shared_ptr<RunningAnswer>> all;
-  {
-    const std::lock_guard lock(mutex_);
-    if (has_ended_ || is_cancelled_ || (waiting_alone && is_computing_)) return;
-    is_cancelled_ = true;
-    all = running_;
-  }
-  for (const auto& answer : all) answer->cancel();
+  if (has_ended_ || (waiting_alone && is_computing_) || is_cancelled_.exchange(true)) return;
+  for (const auto& answer : running_now()) answer->cancel();
 }
 
 void AnswerSession::cancel_later() {
-  if (is_cancelled_) return;
-  is_cancelled_ = true;
-  context_.workers.post([all = running_] {
+  if (is_cancelled_.exchange(true)) return;
+  context_.workers.post([all = running_now()] {
     for (const auto& answer : all) answer->cancel();
   });
 }
 
 void AnswerSession::forget() {
-  const std::lock_guard lock(mutex_);
   has_ended_ = true;
+  {
+    const std::lock_guard lock(mutex_);  // the event that is written now
+  }
+  drop_running();
 }
 
-bool AnswerSession::has_ended() const {
-  const std::lock_guard lock(mutex_);
-  return has_ended_;
-}
+bool AnswerSession::has_ended() const { return has_ended_; }
 
 }  // namespace moepack

@@ -2,6 +2,7 @@
 // stops it when the client leaves.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -53,8 +54,13 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
  private:
   std::uint32_t choices_of(std::size_t request) const;
   std::size_t request_count() const;
+  void start_all();
   AnswerService::Started start_request(std::size_t index, std::uint32_t offset);
   void refuse(const Refusal& refusal);
+  void give_up();
+  void drop_running();
+  std::vector<std::shared_ptr<RunningAnswer>> running_now() const;
+  std::vector<std::shared_ptr<RunningAnswer>> take_running();
   void accept();
   void take(std::uint32_t offset, AnswerEvent event);
   void process(const AnswerEvent& event);  // under mutex_
@@ -68,15 +74,19 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   const std::shared_ptr<ResponseWriter> response_;
   const Clock::time_point begun_ = Clock::now();
 
-  mutable std::mutex mutex_;  // of all below, and of the writer in job_
+  // Apart from mutex_, which a flood of events hardly ever leaves free: who ends the session must
+  // not wait for it.
+  std::atomic<bool> has_ended_{false};
+  std::atomic<bool> is_cancelled_{false};
+  std::atomic<bool> is_computing_{false};  // out of the queue
+  mutable std::mutex running_mutex_;       // of running_ alone; nothing else is done under it
   std::vector<std::shared_ptr<RunningAnswer>> running_;
+
+  std::mutex mutex_;                // of all below, and of the writer in job_
   std::vector<AnswerEvent> early_;  // events that came before accept()
   std::uint32_t choices_ = 0;       // of all requests
   std::uint32_t ended_choices_ = 0;
   bool is_accepted_ = false;
-  bool is_cancelled_ = false;
-  bool is_computing_ = false;  // out of the queue
-  bool has_ended_ = false;
   bool has_text_ = false;
   Clock::time_point last_sent_ = begun_;
   Clock::time_point last_text_ = begun_;

@@ -332,11 +332,16 @@ void Server::Impl::start_session(AnswerJob job, const Route& route, const RouteC
                          .errors = route.errors,
                          .headers = common_headers(call.http, call.request_id)};
   const auto session = std::make_shared<AnswerSession>(std::move(context), std::move(job), writer);
+  bool is_late = false;
   {
     const std::lock_guard lock(mutex);
-    sessions.push_back(session);
+    is_late = is_stopped;  // nobody would end it
+    if (!is_late) sessions.push_back(session);
   }
-  session->start();
+  if (!is_late) return session->start();
+  writer->reply(refuse(
+      {.kind = ApiErrorKind::kUnavailable, .message = "the server ends", .retry_seconds = 10},
+      call.http, route.errors));
 }
 
 std::vector<std::shared_ptr<AnswerSession>> Server::Impl::live_sessions() {
@@ -355,9 +360,13 @@ void Server::Impl::pulse() {
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, kPulse, [this] { return is_stopped; })) {
     lock.unlock();
-    const auto live = live_sessions();  // forgets those that have ended
-    for (const auto& session : live) {
-      if (silence.count() > 0) session->keep_awake(ServeClock::now() - silence);
+    try {
+      const auto live = live_sessions();  // forgets those that have ended
+      for (const auto& session : live) {
+        if (silence.count() > 0) session->keep_awake(ServeClock::now() - silence);
+      }
+    } catch (const std::exception&) {
+      // No memory: at the next pulse again.
     }
     lock.lock();
   }
@@ -371,7 +380,10 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   impl->workers = std::make_unique<WorkerPool>(std::max<std::size_t>(1, kept.workers));
   impl->slow_worker = std::make_unique<WorkerPool>(1);
   Impl* raw = impl.get();
-  impl->state.http_stats = [raw] { return raw->http->stats(); };
+  impl->state.http_stats = [raw] {
+    const std::lock_guard lock(raw->mutex);
+    return raw->http == nullptr ? HttpStats{} : raw->http->stats();
+  };
   MOE_ASSIGN_OR_RETURN(impl->http, HttpServer::start(kept.http, *impl));
   impl->pulse_thread = std::thread([raw] { raw->pulse(); });
   return std::unique_ptr<Server>(new Server(std::move(impl)));
@@ -386,7 +398,11 @@ Server::~Server() {
   if (impl_->pulse_thread.joinable()) impl_->pulse_thread.join();
   finish(0);
   for (const auto& session : impl_->live_sessions()) session->forget();
-  impl_->http.reset();
+  std::unique_ptr<HttpServer> http;  // ends outside the lock: its thread takes it
+  {
+    const std::lock_guard lock(impl_->mutex);
+    http = std::move(impl_->http);
+  }
 }
 
 void Server::set_service(AnswerService& service) {
@@ -399,11 +415,12 @@ std::uint16_t Server::port() const { return impl_->http->port(); }
 std::vector<std::string> Server::addresses() const { return impl_->http->addresses(); }
 
 void Server::finish(double grace_seconds) {
+  const auto deadline = ServeClock::now() + std::chrono::duration_cast<ServeClock::duration>(
+                                                serve_seconds(grace_seconds));
+  const auto last = deadline + std::chrono::seconds(5);
   impl_->state.is_ending = true;
   impl_->http->stop_accepting();
   for (const auto& session : impl_->live_sessions()) session->cancel(true);
-  const auto deadline = ServeClock::now() + std::chrono::duration_cast<ServeClock::duration>(
-                                                serve_seconds(grace_seconds));
   const auto has_running = [this] {
     const auto live = impl_->live_sessions();
     return std::any_of(live.begin(), live.end(), [](const auto& s) { return !s->has_ended(); });
@@ -411,7 +428,6 @@ void Server::finish(double grace_seconds) {
   while (has_running() && ServeClock::now() < deadline) std::this_thread::sleep_for(kPulse / 5);
   for (const auto& session : impl_->live_sessions()) session->cancel(false);
   // What was cancelled says so to its client.
-  const auto last = ServeClock::now() + std::chrono::seconds(5);
   while (has_running() && ServeClock::now() < last) std::this_thread::sleep_for(kPulse / 5);
   (void)impl_->http->wait_until_idle(1);
 }

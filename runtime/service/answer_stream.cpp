@@ -57,21 +57,28 @@ TokenLogprobs AnswerStream::logprobs_of(const TokenStep& step) const {
   return probs;
 }
 
-// The first token of a text follows nothing, and has no probability.
+void AnswerStream::echo_token(const TokenStep& step) {
+  TokenLogprobs probs = logprobs_of(step);
+  std::string text = probs.token.bytes;
+  tell(ContentText{.text = std::move(text), .logprobs = {std::move(probs)}});
+}
+
+// With probabilities. The first token of a text follows nothing, and has none; a prompt of one
+// token has no other.
+void AnswerStream::begin_echo() {
+  if (options_.echoed.empty() || !options_.wants_logprobs) return;
+  if (std::exchange(has_echo_begun_, true)) return;
+  echo_token({.token = {.id = options_.echoed.front(), .logprob = kNoLogprob}, .top = {}});
+}
+
 void AnswerStream::on_prompt_token(const TokenStep& step) {
   if (options_.echoed.empty() || !options_.wants_logprobs) return;
-  const auto tell_token = [&](TokenLogprobs probs) {
-    std::string text = probs.token.bytes;
-    tell(ContentText{.text = std::move(text), .logprobs = {std::move(probs)}});
-  };
-  if (!std::exchange(has_echo_begun_, true)) {
-    tell_token(
-        logprobs_of({.token = {.id = options_.echoed.front(), .logprob = kNoLogprob}, .top = {}}));
-  }
-  tell_token(logprobs_of(step));
+  begin_echo();
+  echo_token(step);
 }
 
 TextListener::Next AnswerStream::on_token(const TokenStep& step) {
+  begin_echo();
   ++usage_.completion_tokens;
   if (parser_->is_in_reasoning()) ++usage_.reasoning_tokens;
   if (options_.wants_logprobs) logprobs_.push_back(logprobs_of(step));
@@ -174,6 +181,7 @@ AnswerEndReason AnswerStream::reason_of(TextEnd end) const {
 }
 
 void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& times) {
+  if (end != TextEnd::kCancelled && end != TextEnd::kError) begin_echo();
   const bool is_cut = end != TextEnd::kStopToken;
   if (!stop_.has_value()) release(stop_texts_.finish().size());
   if (!is_cut_short_) take(parser_->finish(is_cut));

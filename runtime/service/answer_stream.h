@@ -58,6 +58,8 @@ class AnswerStream final : public TextListener {
   };
   void tell(AnswerEventBody body);
   void echo();
+  void begin_echo();
+  void echo_token(const TokenStep& step);
   TokenLogprobs logprobs_of(const TokenStep& step) const;
   void push(std::string_view bytes, bool is_added);
   void release(std::size_t bytes);

@@ -29,6 +29,17 @@ bool are_same(const std::vector<TextRange>& a, const std::vector<TextRange>& b) 
                     });
 }
 
+// Whether the last character of UTF-8 lacks bytes.
+bool ends_inside_character(std::string_view text) {
+  for (std::size_t behind = 1; behind <= std::min<std::size_t>(text.size(), 4); ++behind) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - behind]);
+    if (byte < 0x80U) return false;
+    if (byte < 0xC0U) continue;  // not its first byte
+    return behind < (byte < 0xE0U ? 2U : byte < 0xF0U ? 3U : 4U);
+  }
+  return false;
+}
+
 PromptText part_behind(const PromptText& prompt, std::size_t begin) {
   PromptText rest{.text = prompt.text.substr(begin), .from_user = {}};
   for (const TextRange& range : prompt.from_user) {
@@ -62,6 +73,11 @@ void SampledTexts::remember(const Tokenizer& tokenizer, const PromptText& prompt
     if (tokenizer.added_token(bytes) == id) entry.markers.push_back(entry.text.size());
     entry.text += bytes;
     entry.ids.push_back(id);
+  }
+  // What follows is tokenized by itself, from a whole character on.
+  while (entry.ids.size() > prompt_ids.size() && ends_inside_character(entry.text)) {
+    entry.text.resize(entry.text.size() - tokenizer.bytes(entry.ids.back()).size());
+    entry.ids.pop_back();
   }
   const std::lock_guard lock(mutex_);
   if (entry.bytes() > most_bytes_) return;

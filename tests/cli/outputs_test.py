@@ -281,7 +281,7 @@ def check_numbers(checks):
 def check_command_names(checks):
     for word, needle in (("convrt", "did you mean convert?"), ("Run", "did you mean run?"),
                          ("extrakt", "did you mean extract?"), ("tokenize", "commands: convert"),
-                         ("chat", "commands: convert"), ("x" * 100000, "commands: convert"),
+                         ("speak", "commands: convert"), ("x" * 100000, "commands: convert"),
                          ("", "no command")):
         result = checks.run(word, "x")
         checks.is_error(f"command {word[:20]}", result, [needle, "perplexity", "--help"])

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/fuzz/require.h"
 #include "runtime/chat/output_parser.h"
+#include "tests/fuzz/require.h"
 #include "tests/support/parsed_text.h"
 
 namespace {

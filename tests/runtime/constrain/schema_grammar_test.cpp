@@ -284,5 +284,19 @@ TEST(SchemaGrammar, HostileSchemasStayBounded) {
   EXPECT_TRUE(other->allows('"'));
 }
 
+// Such a name alone took memory by its square.
+TEST(SchemaGrammar, LargeSchemasAreRefused) {
+  OrderedJson schema;
+  schema["type"] = "object";
+  schema["properties"][std::string(2000, 'a')] = OrderedJson::object();
+  schema["additionalProperties"] = true;
+  test::expect_error(make_schema_grammar(schema, nullptr).status(), StatusCode::kInvalidArgument,
+                     {"2000 bytes"});
+  OrderedJson wide;
+  wide["description"] = std::string(200000, 'a');
+  test::expect_error(make_schema_grammar(wide, nullptr).status(), StatusCode::kInvalidArgument,
+                     {"smaller"});
+}
+
 }  // namespace
 }  // namespace moepack

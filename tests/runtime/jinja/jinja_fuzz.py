@@ -43,7 +43,9 @@ def too_long(*_):
 
 
 def has_address(text):
-    return " at 0x" in text or "<class '" in text or "<function " in text or "<built-in " in text
+    letters = "".join(c for c in text.lower() if c.isalnum())
+    return "<class '" in text or "<function " in text or any(
+        word in letters for word in ("builtinmethod", "objectat0x"))
 
 
 def difference(ours, text, error):
@@ -53,6 +55,9 @@ def difference(ours, text, error):
     if text is not None and has_address(text):
         return None
     if "text" in ours and has_address(ours["text"]) and error is not None:
+        return None
+    # A method of Python's that templates do not use, taken as a value: ours is undefined.
+    if "builtin_function_or_method" in str(error):
         return None
     if text is None:
         return "" if "error" in ours else f"jinja2 fails: {error}\nours: {ours['text']!r}"

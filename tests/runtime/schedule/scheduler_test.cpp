@@ -3,10 +3,13 @@
 #include "runtime/schedule/scheduler.h"
 
 #include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <memory>
+#include <new>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -342,9 +345,6 @@ TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {
   for (std::size_t i = 0; i < 3; ++i) {
     texts.push_back(submit(greedy_job(prompt_of(10, 41 + 2 * i), 4)));
   }
-  const auto refused = std::make_shared<TextCollector>();
-  EXPECT_EQ(scheduler_->submit(greedy_job(prompt_of(10, 5), 4), {refused}), nullptr);
-  EXPECT_EQ(scheduler_->stats().waiting, 3U);
   EXPECT_FALSE(scheduler_->is_ending());
   texts[2].ticket->cancel();  // while it waits
   ASSERT_TRUE(texts[2].text().wait_end());
@@ -356,7 +356,6 @@ TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {
   EXPECT_EQ(texts[3].text().end(), TextEnd::kLength);
   EXPECT_LT(texts[1].text().ended_at(), texts[3].text().ended_at());
   EXPECT_EQ(texts[3].text().queued().back(), 0U);
-  EXPECT_EQ(refused->ends(), 0);
 }
 
 TEST_F(SchedulerTest, FinishingWaitsForWhatRuns) {
@@ -396,6 +395,30 @@ TEST_F(SchedulerTest, AnErrorIsItsOwnTextsAlone) {
   EXPECT_EQ(refused.text().end(), TextEnd::kError);
 }
 
+TEST_F(SchedulerTest, AnExceptionIsItsOwnTextsAlone) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 3));
+  const TextJob good = greedy_job(prompt_of(100, 977), 30);
+  const Ids expected = alone(good);
+  ASSERT_NO_FATAL_FAILURE(start({.parallel = 3}));
+  const auto thrower = std::make_shared<TextCollector>();
+  thrower->next_of = [](std::size_t n) -> TextListener::Next {
+    if (n == 3) throw std::runtime_error("a listener's own");
+    return {};
+  };
+  const auto ticket = scheduler_->submit(good, {thrower});
+  TextJob odd = good;
+  odd.make_filter = []() -> std::unique_ptr<TokenFilter> { throw std::bad_alloc(); };
+  const Submitted refused = submit(odd);
+  const Submitted first = submit(good);
+  ASSERT_TRUE(thrower->wait_end());
+  ASSERT_TRUE(refused.text().wait_end());
+  ASSERT_TRUE(first.text().wait_end());
+  EXPECT_EQ(thrower->end(), TextEnd::kError);
+  EXPECT_EQ(thrower->status().message(), "a listener's own");
+  EXPECT_EQ(refused.text().end(), TextEnd::kError);
+  EXPECT_EQ(first.text().tokens(), expected);
+}
+
 // ---- What is drawn ----
 
 TEST_F(SchedulerTest, StopsWhereItShould) {
@@ -419,6 +442,48 @@ TEST_F(SchedulerTest, StopsWhereItShould) {
   text = run(job);
   EXPECT_EQ(text->end(), TextEnd::kContext);
   EXPECT_EQ(text->tokens().size(), 2048U - 100 + 1);
+}
+
+// Allows everything and notes what it is told.
+class NotedRemaining : public TokenFilter {
+ public:
+  explicit NotedRemaining(std::vector<std::uint64_t>& told) : told_(told) {}
+  bool is_active() const override { return true; }
+  void set_remaining(std::uint64_t tokens) override { told_.push_back(tokens); }
+  bool allows(std::int32_t) override { return true; }
+  void mask(std::span<float>) override {}
+  void accept(std::int32_t) override {}
+
+ private:
+  std::vector<std::uint64_t>& told_;
+};
+
+// Down to one at the last token, whether the limit ends the text or the context.
+TEST_F(SchedulerTest, TellsFiltersHowManyTokensMayStillCome) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 2));
+  ASSERT_NO_FATAL_FAILURE(start({.parallel = 2}));
+  for (const bool has_limit : {true, false}) {
+    TextJob job = greedy_job(prompt_of(has_limit ? 20 : 2044, 5), 6);
+    job.has_limit = has_limit;
+    job.choices = 2;
+    std::array<std::vector<std::uint64_t>, 2> told;
+    job.make_filter = [&told, made = std::size_t{0}]() mutable {
+      return std::make_unique<NotedRemaining>(told[made++]);
+    };
+    const Submitted submitted = submit(job);
+    for (const auto& text : submitted.texts) {
+      ASSERT_TRUE(text->wait_end());
+      EXPECT_EQ(text->end(), has_limit ? TextEnd::kLength : TextEnd::kContext);
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      std::vector<std::uint64_t> expected;
+      for (std::size_t left = submitted.text(i).tokens().size(); left > 0; --left) {
+        expected.push_back(left);
+      }
+      EXPECT_FALSE(expected.empty());
+      EXPECT_EQ(told[i], expected);
+    }
+  }
 }
 
 TEST_F(SchedulerTest, ForcedTokensAreParts) {
