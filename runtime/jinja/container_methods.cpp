@@ -56,9 +56,9 @@ class View final : public Object {
     out.add("])");
     return out.finish();
   }
-  std::optional<bool> contains(Run&, const Value& item) override {
+  std::optional<bool> contains(Run& run, const Value& item) override {
     if (kind_ != ViewKind::kKeys) return std::nullopt;
-    check_hashable(item);
+    check_hashable(run, item);
     return dict_->find(item) != nullptr;
   }
 
@@ -81,9 +81,9 @@ Value view(Run&, const Value& self, Arguments& arguments) {
   return make_view(self_dict(self), kKind);
 }
 
-Value dict_get(Run&, const Value& self, Arguments& arguments) {
+Value dict_get(Run& run, const Value& self, Arguments& arguments) {
   expect_count("get", arguments, 1, 2);
-  check_hashable(arguments.positional[0]);
+  check_hashable(run, arguments.positional[0]);
   const Value* found = self_dict(self)->find(arguments.positional[0]);
   if (found != nullptr) return *found;
   return arguments.positional.size() > 1 ? arguments.positional[1] : Value(None{});
@@ -101,7 +101,7 @@ Value dict_copy(Run& run, const Value& self, Arguments& arguments) {
 // laxer interpreters use some of them, on values that are copies made for this rendering.
 Value dict_pop(Run& run, const Value& self, Arguments& arguments) {
   expect_count("pop", arguments, 1, 2);
-  check_hashable(arguments.positional[0]);
+  check_hashable(run, arguments.positional[0]);
   run.charge(self_dict(self)->size());
   const Value* found = self_dict(self)->find(arguments.positional[0]);
   if (found == nullptr) {

@@ -210,7 +210,7 @@ Value unique(Run&, const Value& value, Arguments& arguments) {
     while (under->next(run, item)) {
       Value key = path.of(run, item);
       if (!truth(run, exact)) key = without_case(run, key);
-      check_hashable(key);
+      check_hashable(run, key);
       if (seen.find(key) != nullptr) continue;
       seen.set(key, Value());
       return true;
@@ -341,12 +341,13 @@ Value attr(Run& run, const Value& value, Arguments& arguments) {
   const Bound bound("attr", arguments, {"name"}, 1);
   need_defined(value);
   const TextPtr name = to_text(run, *bound[0]);
+  run.charge(name->bytes.size() / 64);
   std::optional<Value> found;
   if (!name->bytes.starts_with("_")) {
     found = value.object_or_null() != nullptr ? value.object_or_null()->attribute(run, name->bytes)
                                               : find_method(value, name->bytes);
   }
-  return found ? *found : Value::undefined("no attribute '" + name->bytes + "'");
+  return found ? *found : Value::undefined("no attribute '" + name->bytes.substr(0, 200) + "'");
 }
 
 using FilterEntry = std::pair<std::string_view, Filter>;

@@ -84,6 +84,7 @@ Value Interpreter::evaluate_plain(Frame& frame, const Expression& expression) {
 
 Value Interpreter::evaluate_name(const Frame& frame, const Expression& expression) const {
   if (folds_) fail_not_constant();
+  run_.charge(expression.name.size() / 64);
   const Activation* activation = frame.activation.get();
   for (std::uint32_t i = 0; i < expression.slot.hops; ++i) activation = activation->parent.get();
   const Value& value = activation->variables[expression.slot.index];
@@ -106,7 +107,7 @@ Value Interpreter::evaluate_dict(Frame& frame, const Expression& expression) {
   for (std::size_t i = 0; i < expression.parts.size(); i += 2) {
     const Value key = evaluate(frame, *expression.parts[i]);
     Value value = evaluate(frame, *expression.parts[i + 1]);
-    check_hashable(key);
+    check_hashable(run_, key);
     dict->set(key, std::move(value));
   }
   return Value(std::move(dict));

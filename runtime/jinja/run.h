@@ -37,7 +37,13 @@ class Run {
     if (more > limits_.text_bytes || size > limits_.text_bytes - more) {
       fail_limit("bytes of one text", limits_.text_bytes);
     }
-    charge(more / 64);
+    charge_bytes(more);
+  }
+  // Counts a step for every 64 bytes; what is left over counts with the next ones.
+  void charge_bytes(std::uint64_t bytes) {
+    rest_ += bytes;
+    charge(rest_ / 64);
+    rest_ %= 64;
   }
   // Checks `count` items of a list that is about to be made.
   void charge_items(std::uint64_t count) {
@@ -73,6 +79,7 @@ class Run {
   const Limits& limits_;
   std::tm clock_;
   std::uint64_t steps_ = 0;
+  std::uint64_t rest_ = 0;  // bytes that made no step yet
   std::uint64_t depth_ = 0;
   std::vector<std::shared_ptr<Breakable>> kept_;
 };

@@ -49,7 +49,8 @@ Value text_partition(Run& run, const Value& self, Arguments& arguments) {
   const TextPtr& text = self_text(self);
   const std::string& separator = need_text(arguments.positional[0])->bytes;
   if (separator.empty()) fail("empty separator");
-  const std::size_t at = kFromRight ? text->bytes.rfind(separator) : text->bytes.find(separator);
+  const std::size_t at = kFromRight ? rfind_part(run, text->bytes, separator)
+                                    : find_part(run, text->bytes, separator, 0);
   const Value empty = Value::text("");
   if (at == std::string::npos) {
     return Value::tuple(kFromRight ? std::vector<Value>{empty, empty, self}
@@ -77,13 +78,15 @@ std::optional<std::pair<std::size_t, std::size_t>> part_of(const Text& text,
 }
 
 template <bool kAtEnd>
-Value text_has_affix(Run&, const Value& self, Arguments& arguments) {
+Value text_has_affix(Run& run, const Value& self, Arguments& arguments) {
   expect_count(kAtEnd ? "endswith" : "startswith", arguments, 1, 3);
   const Text& text = *self_text(self);
+  run.charge(text.bytes.size() / 256);
   const auto part = part_of(text, arguments);
   const Value& affixes = arguments.positional[0];
   const auto matches = [&](const Value& affix) {
     const std::string& bytes = need_text(affix)->bytes;
+    run.charge(1 + bytes.size() / 64);
     if (!part) return false;
     const std::string_view view =
         std::string_view(text.bytes).substr(part->first, part->second - part->first);
@@ -108,7 +111,7 @@ Value text_find(Run& run, const Value& self, Arguments& arguments) {
   if (part) {
     const std::string_view view =
         std::string_view(text.bytes).substr(part->first, part->second - part->first);
-    at = kFromRight ? view.rfind(wanted) : view.find(wanted);
+    at = kFromRight ? rfind_part(run, view, wanted) : find_part(run, view, wanted, 0);
   }
   if (at == std::string_view::npos) {
     if (kMustBe) fail("substring not found");
@@ -128,8 +131,8 @@ Value text_count(Run& run, const Value& self, Arguments& arguments) {
       std::string_view(text.bytes).substr(part->first, part->second - part->first);
   if (wanted.empty()) return Value::size(count_characters(view) + 1);
   std::size_t found = 0;
-  for (std::size_t at = view.find(wanted); at != std::string_view::npos;
-       at = view.find(wanted, at + wanted.size())) {
+  for (std::size_t at = find_part(run, view, wanted, 0); at != std::string_view::npos;
+       at = find_part(run, view, wanted, at + wanted.size())) {
     ++found;
   }
   return Value::size(found);
@@ -197,6 +200,7 @@ Value text_remove_affix(Run& run, const Value& self, Arguments& arguments) {
   const TextPtr& text = self_text(self);
   const std::string& affix = need_text(arguments.positional[0])->bytes;
   const std::size_t size = text->bytes.size();
+  run.charge(affix.size() / 64);
   if (affix.empty()) return self;
   if (kAtEnd) {
     if (!text->bytes.ends_with(affix)) return self;
@@ -219,16 +223,18 @@ Value text_all_are(Run& run, const Value& self, Arguments& arguments) {
 bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_numeric(c) || is_digit(c); }
 
 template <bool kUpper>
-Value text_all_cased(Run&, const Value& self, Arguments& arguments) {
+Value text_all_cased(Run& run, const Value& self, Arguments& arguments) {
   expect_count("a question about case", arguments, 0, 0);
+  run.charge(self_text(self)->bytes.size() / 16);
   return Value(has_case(*self_text(self), kUpper));
 }
 
-Value text_istitle(Run&, const Value& self, Arguments& arguments) {
+Value text_istitle(Run& run, const Value& self, Arguments& arguments) {
   expect_count("istitle", arguments, 0, 0);
   bool within = false;
   bool any = false;
   const std::string& bytes = self_text(self)->bytes;
+  run.charge(bytes.size() / 16);
   for (std::size_t at = 0; at < bytes.size();) {
     const char32_t character = take_character(bytes, at);
     const bool upper = is_upper(character) || is_title(character);

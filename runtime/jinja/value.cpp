@@ -9,6 +9,35 @@ namespace moepack::jinja {
 namespace {
 
 constexpr std::size_t kLinearKeys = 8;
+constexpr std::size_t kKeyLevels = 10;   // of tuples within a key
+constexpr std::size_t kKeyItems = 1000;  // in all tuples of a key
+
+// Values that end at this level of values within values wait until the outer ones have ended.
+// Destructors know of no run, so each thread has its own.
+struct Ending {
+  static constexpr std::size_t kMostLevels = 64;
+  std::size_t levels = 0;
+  std::vector<Value> waiting;
+};
+Ending& ending() {
+  thread_local Ending of_thread;
+  return of_thread;
+}
+
+void visit_key(Run& run, const Value& key, bool hashable, std::size_t level, std::size_t& items) {
+  if (const Text* text = key.text_or_null()) run.charge(text->bytes.size() / 64);
+  if (hashable && (key.list_or_null() != nullptr || key.dict_or_null() != nullptr)) {
+    fail("unhashable type: '" + type_name(key) + "'");
+  }
+  const Tuple* tuple = key.tuple_or_null();
+  if (tuple == nullptr) return;
+  items += tuple->items.size();
+  if (level == kKeyLevels || items > kKeyItems) {
+    fail("a tuple this large as a key", ErrorKind::kLimit);
+  }
+  run.charge(8 * tuple->items.size());  // a key meets about as many others
+  for (const Value& item : tuple->items) visit_key(run, item, hashable, level + 1, items);
+}
 
 // Python compares keys of different numeric types by value.
 int key_class(const Value& key) {
@@ -115,6 +144,26 @@ Value iterate_items(const Pointer& sequence) {
 }
 
 }  // namespace
+
+void Value::release() noexcept {
+  const auto last = [](const auto& held) {
+    if constexpr (requires { held.use_count(); }) return held.use_count() == 1;
+    return false;
+  };
+  if (!std::visit(last, held_)) return;
+  Ending& state = ending();
+  if (state.levels == Ending::kMostLevels) {
+    state.waiting.push_back(std::move(*this));
+    return;
+  }
+  ++state.levels;
+  held_ = None{};
+  while (state.levels == 1 && !state.waiting.empty()) {
+    const Value next = std::move(state.waiting.back());
+    state.waiting.pop_back();
+  }
+  --state.levels;
+}
 
 void List::break_circle() { items.clear(); }
 
@@ -275,6 +324,7 @@ bool equal(Run& run, const Value& a, const Value& b) {
     return a.is_undefined() == b.is_undefined() && a.is_none() == b.is_none();
   }
   if (const Text* text = a.text_or_null()) {
+    run.charge(text->bytes.size() / 64);
     return b.text_or_null() != nullptr && text->bytes == b.text_or_null()->bytes;
   }
   if (const List* list = a.list_or_null()) {
@@ -306,13 +356,14 @@ std::size_t need_length(Run& run, const Value& value) {
   return *size;
 }
 
-void check_hashable(const Value& value) {
-  if (value.list_or_null() != nullptr || value.dict_or_null() != nullptr) {
-    fail("unhashable type: '" + type_name(value) + "'");
-  }
-  if (const Tuple* tuple = value.tuple_or_null()) {
-    for (const Value& item : tuple->items) check_hashable(item);
-  }
+void charge_key(Run& run, const Value& key) {
+  std::size_t items = 0;
+  visit_key(run, key, false, 0, items);
+}
+
+void check_hashable(Run& run, const Value& value) {
+  std::size_t items = 0;
+  visit_key(run, value, true, 0, items);
 }
 
 bool is_callable(const Value& value) {

@@ -52,6 +52,13 @@ class Value {
   Value(TuplePtr tuple) : held_(std::move(tuple)) {}
   Value(DictPtr dict) : held_(std::move(dict)) {}
   Value(ObjectPtr object) : held_(std::move(object)) {}
+  Value(const Value&) = default;
+  Value(Value&&) noexcept = default;
+  Value& operator=(const Value&) = default;
+  Value& operator=(Value&&) noexcept = default;
+  ~Value() {
+    if (held_.index() > kLastFlat) release();
+  }
   Value(const char*) = delete;
   Value(const void*) = delete;
 
@@ -103,6 +110,9 @@ class Value {
   std::variant<Undefined, None, bool, Integer, double, TextPtr, ListPtr, TuplePtr, DictPtr,
                ObjectPtr>
       held_;
+  static constexpr std::size_t kLastFlat = 5;  // behind it in held_: what holds values
+  // Ends what is held without recursion through all the values within values.
+  void release() noexcept;
 };
 
 struct List final : Breakable {
@@ -189,8 +199,10 @@ bool truth(Run& run, const Value& value);
 bool equal(Run& run, const Value& a, const Value& b);
 std::optional<std::size_t> length(Run& run, const Value& value);
 std::size_t need_length(Run& run, const Value& value);
-// An error for lists, dictionaries and what holds them.
-void check_hashable(const Value& value);
+// Charges what it takes to compare a key; a limit error for tuples too large to be one.
+void charge_key(Run& run, const Value& key);
+// An error for lists, dictionaries and what holds them. Charges as charge_key.
+void check_hashable(Run& run, const Value& value);
 bool is_callable(const Value& value);
 // As Python's type(value).__name__.
 std::string type_name(const Value& value);

@@ -94,6 +94,75 @@ TEST(JinjaTemplate, HostileTemplatesMeetLimits) {
   }
 }
 
+std::string repeated(const std::string& change, const std::string& begin = "0",
+                     const std::string& times = "99999") {
+  return "{% set ns = namespace(x=" + begin + ") %}{% for i in range(" + times +
+         ") %}{% set ns.x = " + change + " %}{% endfor %}";
+}
+
+TEST(JinjaTemplate, DeepValuesEndWithoutRecursion) {
+  for (const char* change : {"(ns.x,)", "[ns.x]", "{'a': ns.x}", "ns.x|select", "(ns.x,).count",
+                             "{'a': ns.x}.items()", "cycler(ns.x)", "[ns.x]|map('list')"}) {
+    EXPECT_EQ(text_of(repeated(change)), "") << change;
+  }
+}
+
+TEST(JinjaTemplate, HostileWorkIsCounted) {
+  const std::string long_text = "{% set t = 'a' * 4000000 %}";
+  const std::string hostile[] = {
+      repeated("(ns.x, ns.x)", "0", "60") + "{{ {ns.x: 1} }}",
+      repeated("(ns.x, ns.x)", "0", "60") + "{{ {}[ns.x] }}",
+      repeated("(ns.x,)", "0", "900") + "{{ ns.x in {} }}",
+      "{{ 1 in range(0, 2 ** 100, 2 ** 84)[::2 ** 44] }}",
+      "{{ range(0, 2 ** 100, 2 ** 84)[::2 ** 30][::2 ** 30] }}",
+      long_text + repeated("t|e"),
+      long_text + repeated("t|tojson"),
+      long_text + repeated("t|urlencode"),
+      long_text + repeated("t|upper"),
+      long_text + repeated("t.islower()"),
+      long_text + repeated("t.istitle()"),
+      long_text + repeated("t|wordcount"),
+      long_text + repeated("t.strip('a')"),
+      long_text + repeated("''.strip(t)"),
+      long_text + repeated("'b' in t"),
+      long_text + repeated("t.rfind('b')"),
+      long_text + repeated("t.partition('b')"),
+      long_text + "{% set u = 'a' * 4000000 %}" + repeated("t == u"),
+      long_text + "{% set u = 'a' * 4000000 %}" + repeated("t < u"),
+      long_text + "{% set u = 'a' * 4000000 %}" + repeated("t.startswith(u)"),
+      long_text + "{% set d = {t: 1} %}{% set u = 'a' * 4000000 %}" + repeated("d[u]"),
+      long_text + repeated("{}[t]"),
+      long_text + "{% set t = t ~ 'é' %}" + repeated("t|truncate(3999990, leeway=0)"),
+      "{% set t = 'é' * 60 %}" + repeated("t|join('' * i)|e", "0", "99999"),
+  };
+  for (const std::string& source : hostile) {
+    const auto rendered = render(source);
+    ASSERT_FALSE(rendered.is_ok()) << source;
+    EXPECT_EQ(rendered.status().code(), StatusCode::kUnsupported)
+        << source << ": " << rendered.status().message();
+  }
+}
+
+TEST(JinjaTemplate, LongSearchesTakeLinearTime) {
+  const std::string texts = "{% set w = 'a' * 500000 ~ 'b' %}{% set t = 'a' * 900000 %}";
+  EXPECT_EQ(text_of(texts + "{{ w in t }}{{ w in t ~ w }}{{ (t ~ w ~ t).find(w) }}"),
+            "FalseTrue900000");
+  EXPECT_EQ(text_of(texts + "{% set w = 'b' ~ w %}{{ t.rfind(w) }},{{ (w ~ t ~ w ~ t).rfind(w) }}"),
+            "-1,1400002");
+  EXPECT_EQ(text_of("{% set w = 'ab' * 40 %}{{ ('x' ~ w ~ w ~ 'ab').split(w) }}"
+                    "{{ ('x' ~ w ~ w ~ 'ab').rsplit(w, 1)[0]|length }}"
+                    "{{ ('x' ~ w ~ w ~ 'ab').count(w) }}{{ (w ~ 'c').replace(w, 'd') }}"),
+            "['x', '', 'ab']83"
+            "2dc");
+}
+
+TEST(JinjaTemplate, RangesOfLargeIntegers) {
+  EXPECT_EQ(text_of("{{ -(2 ** 126) * 2 in range(0, -5, -1) }}{{ 2 ** 126 in range(-9, 9, 3) }}"
+                    "{{ -3 in range(-9, 9, 3) }}{{ -2 in range(3, -9, -5) }}"
+                    "{{ 4 in range(9)[::-2] }}{{ 9 in range(9)[::-2] }}"),
+            "FalseFalseTrueTrueTrueFalse");
+}
+
 TEST(JinjaTemplate, CirclesAreTakenApart) {
   // Under the address sanitizer a circle that is left is a leak.
   EXPECT_EQ(text_of("{% set ns = namespace() %}{% set ns.me = ns %}{% set l = [] %}"
