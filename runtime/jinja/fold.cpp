@@ -10,6 +10,15 @@ namespace {
 // Little: what takes longer is computed when it is rendered, within the rendering's limits.
 constexpr Limits kFoldLimits = {.steps = 20'000, .text_bytes = 1 << 16, .list_items = 1 << 12};
 
+// A value of the tree, which outlives the run that has computed it.
+Value constant(const Value& value) {
+  const Text* text = value.text_or_null();
+  if (text == nullptr) return value;
+  auto copy = std::make_shared<Text>(*text);
+  copy->user.clear();
+  return Value(TextPtr(std::move(copy)));
+}
+
 // The value as a literal, so that every rendering has lists of its own; null for what has none.
 ExpressionPtr literal(const Value& value, Position at, std::size_t depth = 0) {
   if (value.is_undefined() || value.object_or_null() != nullptr || depth > 20) return nullptr;
@@ -30,7 +39,7 @@ ExpressionPtr literal(const Value& value, Position at, std::size_t depth = 0) {
       if (!add(key) || !add(held)) return nullptr;
     }
   } else {
-    made->value = value;
+    made->value = constant(value);
   }
   return made;
 }
@@ -66,7 +75,7 @@ void fold_printed(ExpressionPtr& expression) {
   try {
     auto made = std::make_unique<Expression>();
     made->at = expression->at;
-    made->value = Value(to_text(run, *value));
+    made->value = constant(Value(to_text(run, *value)));
     expression = std::move(made);
   } catch (const Error&) {  // its text is made when it is rendered, or fails there
   }

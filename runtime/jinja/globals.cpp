@@ -75,8 +75,8 @@ class Range final : public Object {
   std::optional<Value> slice(Run&, const Value& start, const Value& stop,
                              const Value& step) override {
     const SliceRange cut = slice_range(static_cast<std::int64_t>(size_), &start, &stop, &step);
-    return Value(ObjectPtr(
-        std::make_shared<Range>(nth(cut.start), nth(cut.stop), multiply_integers(cut.step, step_))));
+    return Value(ObjectPtr(std::make_shared<Range>(nth(cut.start), nth(cut.stop),
+                                                   multiply_integers(cut.step, step_))));
   }
   std::optional<bool> contains(Run&, const Value& item) override {
     if (!item.index()) return std::nullopt;

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "runtime/jinja/filters.h"
 #include "runtime/jinja/interpreter.h"
 #include "runtime/jinja/operators.h"
@@ -6,6 +9,8 @@
 
 namespace moepack::jinja {
 namespace {
+
+constexpr std::size_t kMostOfName = 200;  // bytes of a name in a message
 
 [[noreturn]] void fail_not_constant() { fail("not a constant"); }
 
@@ -27,7 +32,10 @@ Value Interpreter::evaluate(Frame& frame, const Expression& expression) {
   const Run::Depth depth(run_);
   run_.charge(1);
   run_.at = expression.at;
-  return evaluate_plain(frame, expression);
+  const std::uint32_t outer = std::exchange(levels_, 0);
+  Value value = evaluate_plain(frame, expression);
+  levels_ = std::max(outer, count_held(run_, value, levels_));
+  return value;
 }
 
 Value Interpreter::evaluate_plain(Frame& frame, const Expression& expression) {
@@ -89,7 +97,7 @@ Value Interpreter::evaluate_name(const Frame& frame, const Expression& expressio
   for (std::uint32_t i = 0; i < expression.slot.hops; ++i) activation = activation->parent.get();
   const Value& value = activation->variables[expression.slot.index];
   if (value.is_undefined() && value.as<Undefined>()->hint == nullptr) {
-    return Value::undefined("'" + expression.name + "' is undefined");
+    return Value::undefined("'" + expression.name.substr(0, kMostOfName) + "' is undefined");
   }
   return value;
 }

@@ -9,6 +9,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+Value counted(Run& run, Value value) {
+  count_held(run, value, 0);
+  return value;
+}
+
 Value from_json(Run& run, const Json& json, bool from_user) {
   const Run::Depth depth(run);
   run.charge(1);
@@ -23,21 +28,22 @@ Value from_json(Run& run, const Json& json, bool from_user) {
       return Value(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
-      run.charge_text(0, text.size());
-      return Value(make_text(text, from_user));
+      TextBuilder builder(run);
+      builder.add(text, from_user);
+      return Value(builder.finish());
     }
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
       for (const Json& item : json) items.push_back(from_json(run, item, from_user));
-      return Value::list(std::move(items));
+      return counted(run, Value::list(std::move(items)));
     }
     case Json::value_t::object: {
       auto dict = std::make_shared<Dict>();
       for (const auto& [key, value] : json.items()) {
         dict->set(Value(make_text(key, from_user)), from_json(run, value, from_user));
       }
-      return Value(std::move(dict));
+      return counted(run, Value(std::move(dict)));
     }
     default:
       return Value(None{});

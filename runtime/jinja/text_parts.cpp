@@ -18,19 +18,28 @@ std::u32string sorted_characters(const std::string& bytes) {
 }
 
 constexpr std::size_t kLongWanted = 64;
+constexpr std::size_t kMostWanted = 4 << 20;
+
+// A short text may be compared with nearly all of it at every byte.
+void charge_search(Run& run, std::size_t searched, std::size_t wanted) {
+  run.charge_bytes(searched * (1 + std::min(wanted, kLongWanted) / 4) + wanted);
+}
 
 // Knuth, Morris and Pratt's search: its time does not grow with the product of the sizes.
 template <bool kFromRight>
 std::size_t find_long(std::string_view text, std::string_view wanted) {
+  if (wanted.size() > kMostWanted) fail("a search for a text this long", ErrorKind::kLimit);
   const auto same = [](std::string_view a, std::size_t i, std::string_view b, std::size_t k) {
     return kFromRight ? a[a.size() - 1 - i] == b[b.size() - 1 - k] : a[i] == b[k];
   };
-  std::vector<std::size_t> border(wanted.size());
-  const auto extend = [&](std::string_view of, std::size_t i, std::size_t matched) {
+  std::vector<std::uint32_t> border(wanted.size());
+  const auto extend = [&](std::string_view of, std::size_t i, std::size_t matched) -> std::size_t {
     while (matched > 0 && !same(of, i, wanted, matched)) matched = border[matched - 1];
     return matched + static_cast<std::size_t>(same(of, i, wanted, matched));
   };
-  for (std::size_t i = 1; i < wanted.size(); ++i) border[i] = extend(wanted, i, border[i - 1]);
+  for (std::size_t i = 1; i < wanted.size(); ++i) {
+    border[i] = static_cast<std::uint32_t>(extend(wanted, i, border[i - 1]));
+  }
   std::size_t matched = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     matched = extend(text, i, matched);
@@ -46,14 +55,14 @@ std::size_t find_part(Run& run, std::string_view text, std::string_view wanted, 
   const bool is_long = wanted.size() > kLongWanted && wanted.size() <= text.size() - from;
   std::size_t at = is_long ? find_long<false>(text.substr(from), wanted) : text.find(wanted, from);
   if (is_long && at != std::string_view::npos) at += from;
-  run.charge_bytes(4 * (std::min(at, text.size()) - from + std::min(wanted.size(), text.size())));
+  charge_search(run, std::min(at, text.size()) - from, wanted.size());
   return at;
 }
 
 std::size_t rfind_part(Run& run, std::string_view text, std::string_view wanted) {
   const bool is_long = wanted.size() > kLongWanted && wanted.size() <= text.size();
   const std::size_t at = is_long ? find_long<true>(text, wanted) : text.rfind(wanted);
-  run.charge_bytes(4 * (text.size() - (at == std::string_view::npos ? 0 : at)));
+  charge_search(run, text.size() - (at == std::string_view::npos ? 0 : at), wanted.size());
   return at;
 }
 

@@ -12,18 +12,6 @@ constexpr std::size_t kLinearKeys = 8;
 constexpr std::size_t kKeyLevels = 10;   // of tuples within a key
 constexpr std::size_t kKeyItems = 1000;  // in all tuples of a key
 
-// Values that end at this level of values within values wait until the outer ones have ended.
-// Destructors know of no run, so each thread has its own.
-struct Ending {
-  static constexpr std::size_t kMostLevels = 64;
-  std::size_t levels = 0;
-  std::vector<Value> waiting;
-};
-Ending& ending() {
-  thread_local Ending of_thread;
-  return of_thread;
-}
-
 void visit_key(Run& run, const Value& key, bool hashable, std::size_t level, std::size_t& items) {
   if (const Text* text = key.text_or_null()) run.charge(text->bytes.size() / 64);
   if (hashable && (key.list_or_null() != nullptr || key.dict_or_null() != nullptr)) {
@@ -145,26 +133,6 @@ Value iterate_items(const Pointer& sequence) {
 
 }  // namespace
 
-void Value::release() noexcept {
-  const auto last = [](const auto& held) {
-    if constexpr (requires { held.use_count(); }) return held.use_count() == 1;
-    return false;
-  };
-  if (!std::visit(last, held_)) return;
-  Ending& state = ending();
-  if (state.levels == Ending::kMostLevels) {
-    state.waiting.push_back(std::move(*this));
-    return;
-  }
-  ++state.levels;
-  held_ = None{};
-  while (state.levels == 1 && !state.waiting.empty()) {
-    const Value next = std::move(state.waiting.back());
-    state.waiting.pop_back();
-  }
-  --state.levels;
-}
-
 void List::break_circle() { items.clear(); }
 
 Value Value::list(std::vector<Value> items) {
@@ -174,7 +142,9 @@ Value Value::list(std::vector<Value> items) {
 }
 
 Value Value::tuple(std::vector<Value> items) {
-  return Value(std::make_shared<const Tuple>(Tuple{std::move(items)}));
+  auto tuple = std::make_shared<Tuple>();
+  tuple->items = std::move(items);
+  return Value(TuplePtr(std::move(tuple)));
 }
 
 std::optional<Integer> Value::index() const {
@@ -261,11 +231,66 @@ bool Iterator::next(Run& run, Value& value) {
   next_ = nullptr;
   if (!next(run, value)) return false;
   next_ = std::move(next);
+  count_held(run, value, holding.levels);
   return true;
 }
 
 Value make_iterator(Iterator::Next next) {
   return Value(ObjectPtr(std::make_shared<Iterator>(std::move(next))));
+}
+
+namespace {
+
+constexpr std::size_t kHolderBytes = 128;  // of a list, a tuple or a dictionary without items
+constexpr std::size_t kItemBytes = 160;    // of an item with what is not counted by itself
+constexpr std::size_t kEntryBytes = 400;   // of an entry of a dictionary
+constexpr std::size_t kObjectBytes = 400;
+
+std::uint32_t one_more(const Run& run, std::uint32_t levels) {
+  if (levels >= run.limits().levels) {
+    fail("the template needs more than " + std::to_string(run.limits().levels) +
+             " levels of values within values",
+         ErrorKind::kLimit);
+  }
+  return levels + 1;
+}
+
+template <typename Items, typename Each>
+std::uint32_t count_items(Run& run, Holding& holding, const Items& items, std::size_t bytes,
+                          const Each& each) {
+  if (holding.share.counted() && holding.items == items.size()) return holding.levels;
+  holding.share.set(run.memory(), kHolderBytes + items.capacity() * bytes);
+  // What holds itself is found counted.
+  const std::size_t begin = std::exchange(holding.items, items.size());
+  std::uint32_t within = 0;
+  for (std::size_t i = begin; i < items.size(); ++i) within = std::max(within, each(items[i]));
+  holding.levels = std::max(holding.levels, one_more(run, within));
+  return holding.levels;
+}
+
+}  // namespace
+
+std::uint32_t count_held(Run& run, const Value& value, std::uint32_t around) {
+  const auto of_item = [&](const Value& item) { return count_held(run, item, around); };
+  if (const ListPtr* list = value.as<ListPtr>()) {
+    return count_items(run, (*list)->holding, (*list)->items, kItemBytes, of_item);
+  }
+  if (const Tuple* tuple = value.tuple_or_null()) {
+    return count_items(run, tuple->holding, tuple->items, kItemBytes, of_item);
+  }
+  if (Dict* dict = value.dict_or_null()) {
+    return count_items(run, dict->holding, dict->entries(), kEntryBytes,
+                       [&](const Dict::Entry& entry) {
+                         return std::max(of_item(entry.first), of_item(entry.second));
+                       });
+  }
+  Object* object = value.object_or_null();
+  if (object == nullptr) return 0;
+  if (!object->holding.share.counted()) {
+    object->holding.levels = one_more(run, around);
+    object->holding.share.set(run.memory(), kObjectBytes);
+  }
+  return object->holding.levels;
 }
 
 IteratorPtr try_iterate(Run& run, const Value& value) {

@@ -1,6 +1,7 @@
 // The values of the template language: those of Python that templates meet.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -52,20 +53,15 @@ class Value {
   Value(TuplePtr tuple) : held_(std::move(tuple)) {}
   Value(DictPtr dict) : held_(std::move(dict)) {}
   Value(ObjectPtr object) : held_(std::move(object)) {}
-  Value(const Value&) = default;
-  Value(Value&&) noexcept = default;
-  Value& operator=(const Value&) = default;
-  Value& operator=(Value&&) noexcept = default;
-  ~Value() {
-    if (held_.index() > kLastFlat) release();
-  }
   Value(const char*) = delete;
   Value(const void*) = delete;
 
   static Value integer(std::int64_t value) { return Value(static_cast<Integer>(value)); }
   static Value size(std::size_t value) { return Value(static_cast<Integer>(value)); }
   static Value text(std::string_view bytes) { return Value(make_text(bytes)); }
+  // Of a long hint the beginning is kept.
   static Value undefined(std::string hint) {
+    hint.resize(std::min<std::size_t>(hint.size(), kMostOfHint));
     return Value(Undefined{std::make_shared<const std::string>(std::move(hint))});
   }
   static Value list(std::vector<Value> items);
@@ -107,20 +103,20 @@ class Value {
   const std::vector<Value>* items() const;
 
  private:
+  static constexpr std::size_t kMostOfHint = 250;
   std::variant<Undefined, None, bool, Integer, double, TextPtr, ListPtr, TuplePtr, DictPtr,
                ObjectPtr>
       held_;
-  static constexpr std::size_t kLastFlat = 5;  // behind it in held_: what holds values
-  // Ends what is held without recursion through all the values within values.
-  void release() noexcept;
 };
 
 struct List final : Breakable {
   std::vector<Value> items;
+  Holding holding;
   void break_circle() override;
 };
 struct Tuple {
   std::vector<Value> items;
+  mutable Holding holding;
 };
 
 // Keys in the order in which they came. Keys are hashable values (check_hashable).
@@ -135,6 +131,7 @@ class Dict final : public Breakable {
   bool erase(const Value& key);
   void clear();
   void break_circle() override { clear(); }
+  Holding holding;
 
  private:
   struct KeyLess {
@@ -170,6 +167,7 @@ class Object : public std::enable_shared_from_this<Object> {
   virtual std::optional<TextPtr> repr(Run&) { return std::nullopt; }
   virtual bool equals(Run&, const Object& other) { return this == &other; }
   virtual std::optional<bool> contains(Run&, const Value&) { return std::nullopt; }
+  Holding holding;
 };
 
 // Gives its values once, one by one, and computes each when it is asked for.
@@ -189,6 +187,12 @@ class Iterator final : public Object {
 };
 
 Value make_iterator(Iterator::Next next);
+
+// Counts a value among what the run holds, and what it holds itself; the levels of values in it
+// (0: it holds none). What was counted costs nothing. Objects do not tell what they hold: they were
+// made from values of at most `around` levels. A limit error for too many levels.
+std::uint32_t count_held(Run& run, const Value& value, std::uint32_t around);
+
 // A value's items; an error for values without.
 IteratorPtr iterate(Run& run, const Value& value);
 // The same, null instead of an error.
