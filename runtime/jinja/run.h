@@ -48,13 +48,13 @@ class Run {
     rest_ %= 64;
   }
   // Checks `count` items of a list that is about to be made.
-  void charge_items(std::uint64_t count) {
-    if (count > limits_.list_items) fail_limit("items of one list", limits_.list_items);
-    charge(2 * count);
-  }
+  void charge_items(std::uint64_t count) { charge_items(count, 2 * count); }
 
   // What the values of this run hold.
   Memory& memory() { return memory_; }
+
+  // Checks one more item of a list of `size` that grows.
+  void charge_item(std::uint64_t size) { charge_items(size + 1, 2); }
 
   // Position of the expression or statement at work, for errors.
   Position at;
@@ -81,6 +81,10 @@ class Run {
 
  private:
   static constexpr std::size_t kKeptBytes = 32;
+  void charge_items(std::uint64_t count, std::uint64_t steps) {
+    if (count > limits_.list_items) fail_limit("items of one list", limits_.list_items);
+    charge(steps);
+  }
   [[noreturn]] static void fail_limit(const char* what, std::uint64_t limit);
   const Limits& limits_;
   std::tm clock_;

@@ -103,7 +103,7 @@ std::vector<Value> split_text(Run& run, const TextPtr& text, const Text& separat
         from_right ? rfind_part(run, std::string_view(bytes).substr(0, end), separator.bytes)
                    : find_part(run, bytes, separator.bytes, begin);
     if (at == std::string::npos) break;
-    run.charge_items(1);
+    run.charge_item(parts.size());
     if (from_right) {
       parts.emplace_back(slice_bytes(run, text, at + separator.bytes.size(), end));
       end = at;
@@ -134,7 +134,7 @@ std::vector<Value> split_blanks(Run& run, const TextPtr& text, std::int64_t most
     }
   };
   for (from_right ? skip_right() : skip_left(); begin < end && most != 0; --most) {
-    run.charge_items(1);
+    run.charge_item(parts.size());
     if (from_right) {
       std::size_t at = end;
       while (at > begin && !is_space(character_at(bytes, character_before(bytes, at)))) {
@@ -170,7 +170,7 @@ std::vector<Value> split_lines(Run& run, const TextPtr& text, bool keep_ends) {
     if (next < bytes.size()) {
       next += bytes.compare(end, 2, "\r\n") == 0 ? 2 : character_bytes(bytes, end);
     }
-    run.charge_items(1);
+    run.charge_item(lines.size());
     lines.emplace_back(slice_bytes(run, text, begin, keep_ends ? next : end));
     begin = next;
   }

@@ -322,7 +322,7 @@ std::vector<Value> to_vector(Run& run, const Value& value) {
   Value item;
   while (iterator->next(run, item)) {
     items.push_back(std::move(item));
-    run.charge_items(1);
+    run.charge_item(items.size() - 1);
   }
   return items;
 }
@@ -404,7 +404,7 @@ std::string type_name(const Value& value) {
   if (value.as<double>() != nullptr) return "float";
   if (value.text_or_null() != nullptr) return value.text_or_null()->safe ? "Markup" : "str";
   if (value.list_or_null() != nullptr) return "list";
-  if (value.tuple_or_null() != nullptr) return "tuple";
+  if (const Tuple* tuple = value.tuple_or_null()) return tuple->is_group ? "_GroupTuple" : "tuple";
   if (value.dict_or_null() != nullptr) return "dict";
   return std::string(value.object_or_null()->type_name());
 }

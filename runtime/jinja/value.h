@@ -116,6 +116,7 @@ struct List final : Breakable {
 };
 struct Tuple {
   std::vector<Value> items;
+  bool is_group = false;  // of groupby: its two items have the names `grouper` and `list` too
   mutable Holding holding;
 };
 
