@@ -87,6 +87,11 @@ Status check_pack_fits(const ModelConfig& config, const PackManifest& pack,
   MOE_RETURN_IF_ERROR(check("num_layers", pack.num_layers, config.num_layers));
   MOE_RETURN_IF_ERROR(check("num_experts", pack.num_experts, config.num_experts));
   MOE_RETURN_IF_ERROR(check("hidden_size", pack.hidden_size, config.hidden_size));
+  for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
+    const std::uint64_t experts = has_experts(config.layers[layer]) ? config.num_experts : 0;
+    MOE_RETURN_IF_ERROR(check("the number of experts of layer " + std::to_string(layer),
+                              pack.experts_of(layer), experts));
+  }
   return check("expert_width", pack.expert_width, config.expert_width);
 }
 

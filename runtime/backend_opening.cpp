@@ -112,7 +112,7 @@ Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir
   MOE_ASSIGN_OR_RETURN(loaded.store, open_store(options, dir, opened));
   opened.config = dir.config;
   opened.size = model_size(dir.config, loaded.weights, dir.pack);
-  opened.layer_file = opened.files.files[opened.files.of_layer.front().front()];
+  opened.layer_file = opened.files.first();
   return loaded;
 }
 

@@ -53,7 +53,7 @@ Result<ReadSpeed> measure_reading(const ReplayFlags& flags, const ModelDir& dir)
   probe.depth = kReadsAtOnce;
   MOE_ASSIGN_OR_RETURN(const PackFiles files,
                        find_pack_files(dir.pack_path, dir.pack, flags.pack_directories));
-  const std::filesystem::path& file = files.files[files.of_layer.front().front()];
+  const std::filesystem::path& file = files.first();
   MOE_ASSIGN_OR_RETURN(const DiskRate many, measure_disk_rate(file, probe));
   probe.depth = 1;
   MOE_ASSIGN_OR_RETURN(const DiskRate one, measure_disk_rate(file, probe));

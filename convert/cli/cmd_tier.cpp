@@ -119,7 +119,7 @@ Status check_profile(const TierFlags& flags, const ModelConfig& config,
   const Status same = check_same_model(known, profile);
   if (!same.is_ok()) return make_error(same.code(), Where{.file = flags.profile}, same.message());
   for (std::size_t l = 0; profile.has_counts() && l < profile.layers.size(); ++l) {
-    if (layer_uses(profile.layers[l]) > 0) continue;
+    if (!has_experts(config.layers[l]) || layer_uses(profile.layers[l]) > 0) continue;
     return make_error(StatusCode::kInvalidArgument, Where{.file = flags.profile},
                       "counts no use of any expert in layer " + std::to_string(l),
                       "profile a text with all layers");

@@ -29,7 +29,7 @@ Result<PlanSource> of_model(const EngineOptions& selection, const ConvertOptions
   MOE_ASSIGN_OR_RETURN(source.files, find_pack_files(source.dir.pack_path, source.dir.pack,
                                                      selection.store.pack_directories));
   source.directory = source.dir.pack_path;
-  source.file = source.files.files[source.files.of_layer.front().front()];
+  source.file = source.files.first();
   return source;
 }
 

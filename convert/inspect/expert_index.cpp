@@ -114,8 +114,11 @@ class ComponentIndex {
 };
 
 Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text) {
+  // The first that has experts begins the list.
+  bool is_first = true;
+  for (std::uint32_t l = 0; l < layer; ++l) is_first = is_first && plan.pack.experts_of(l) == 0;
   MOE_RETURN_IF_ERROR(
-      text.add((layer == 0 ? "\n  " : ",\n  ") + json_quote(std::to_string(layer)) + ": {"));
+      text.add((is_first ? "\n  " : ",\n  ") + json_quote(std::to_string(layer)) + ": {"));
   std::string separator = "\n    ";
   for (Projection p : kAllProjections) {
     for (Component part : kAllComponents) {
@@ -134,10 +137,16 @@ Status write_layer(const ConvertPlan& plan, std::uint32_t layer, TextSink& text)
 // Readers of the index take bytes as they are.
 Status check_readable_in_place(const ConvertPlan& plan) {
   for (std::uint32_t layer = 0; layer < plan.pack.num_layers; ++layer) {
-    for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < plan.pack.experts_of(layer); ++e) {
       for (Projection p : kAllProjections) {
         const SourceMatrix& matrix = plan.experts.of(layer, e, p);
-        if (matrix.encoded == nullptr) continue;
+        if (matrix.encoded == nullptr && matrix.runs == nullptr) continue;
+        if (matrix.encoded == nullptr || matrix.encoded->encoding->only_moves) {
+          return unsupported(matrix.slices.codes().tensor.where(),
+                             "holds the values of its experts in another order: an index of its "
+                             "bytes is of no use",
+                             "convert the model and use its layout.json");
+        }
         return unsupported(matrix.slices.codes().tensor.where(),
                            "is in " + std::string(matrix.encoded->encoding->name) +
                                ", which must be decoded: an index of its bytes is of no use",
@@ -163,6 +172,7 @@ Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& sourc
   MOE_RETURN_IF_ERROR(
       text.add("{\"model_path\": " + json_quote(summary.directory) + ", \"expert_reads\": {"));
   for (std::uint32_t layer = 0; layer < summary.num_layers; ++layer) {
+    if (plan.pack.experts_of(layer) == 0) continue;
     MOE_RETURN_IF_ERROR(write_layer(plan, layer, text));
     for (std::uint32_t e = 0; e < summary.num_experts; ++e) {
       summary.expert_bytes += plan.experts.bytes(layer, e);

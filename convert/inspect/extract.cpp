@@ -113,7 +113,7 @@ class Extraction {
     if (!plan.is_ok()) return not_converted(plan.status());
     const PackManifest& pack = plan.value().pack;
     if (expert.has_value() && expert->layer < pack.num_layers &&
-        expert->expert < pack.num_experts) {
+        expert->expert < pack.experts_of(expert->layer)) {
       const StoredMatrix matrix =
           stored_matrix(plan.value().experts.of(expert->layer, expert->expert, expert->projection));
       if (!has_component(matrix.format, expert->part)) return std::optional<Found>();
@@ -142,7 +142,8 @@ class Extraction {
                         const NearestNames& nearest) {
     const auto name = parse_expert_name(options_.tensor);
     const bool there =
-        name.has_value() && name->layer < pack.num_layers && name->expert < pack.num_experts;
+        name.has_value() && name->layer < pack.num_layers &&
+        name->expert < pack.experts_of(name->layer);
     const ProjectionLayout* part =
         there ? &pack.layout_of(name->layer, name->expert).of(name->projection) : nullptr;
     if (!there || !has_component(part->format, name->part)) {

@@ -275,7 +275,7 @@ void list_matrix(const std::string& name, bool has_suffix, const WeightFormat& f
 
 void list_pack(const PackManifest& pack, const std::string& prefix, const TensorVisitor& visit) {
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < pack.experts_of(l); ++e) {
       const std::uint64_t at = pack.layers[l].experts[e].offset;
       for (Projection p : kAllProjections) {
         const ProjectionLayout& part = pack.layout_of(l, e).of(p);

@@ -167,7 +167,7 @@ ConvertProgress starting_point(const OverlayJob& job, std::uint64_t layers_done,
                                std::uint64_t pack_bytes) {
   ConvertProgress start;
   start.bytes_total = bytes_to_write(job) + pack_bytes;
-  start.layers_total = job.pack.empty() ? 0 : job.plan.pack.num_layers;
+  start.layers_total = job.pack.empty() ? 0 : job.plan.pack.expert_layers();
   start.layers_done = static_cast<std::uint32_t>(layers_done);
   return start;
 }
@@ -197,7 +197,7 @@ Status write_all(const OverlayOptions& options, OverlayJob& job,
                        ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
   // Killed between the last manifest and the removal of the marker.
   if (journal.is_complete() && journal.plan() == job.digest) {
-    job.report.layers_resumed = job.plan.pack.num_layers;
+    job.report.layers_resumed = job.plan.pack.expert_layers();
     MOE_RETURN_IF_ERROR(write_files_alone(options, job, directory, callback));
     return output.finish();
   }

@@ -248,6 +248,7 @@ Result<std::string> check_same_experts(const ConvertPlan& plan, const OverlaidMo
     MOE_RETURN_IF_ERROR(check_pack_fits(model.config, pack.value(), model.path / name));
     WeightSampler sampler;
     for (std::uint32_t layer = 0; layer < pack.value().num_layers; ++layer) {
+      if (pack.value().experts_of(layer) == 0) continue;
       MOE_RETURN_IF_ERROR(check_layer(plan, model.path / name, pack.value(), layer, sampler));
     }
     return std::string();

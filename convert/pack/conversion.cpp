@@ -219,6 +219,7 @@ bool Conversion::is_wanted(std::uint32_t layer) const {
 std::vector<std::uint32_t> Conversion::layers_to_do() const {
   std::vector<std::uint32_t> layers;
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
+    if (plan_.pack.experts_of(l) == 0) continue;
     if (journal_.layer_checksums(l) == nullptr && is_wanted(l)) layers.push_back(l);
   }
   return layers;
@@ -242,13 +243,13 @@ std::uint64_t Conversion::space_needed() const {
 
 ConvertProgress Conversion::starting_point() const {
   ConvertProgress start;
-  start.layers_total = plan_.pack.num_layers;
+  start.layers_total = plan_.pack.expert_layers();
   start.layers_done = static_cast<std::uint32_t>(layers_resumed_);
   if (!journal_.resident_checksum().has_value()) {
     for (const SourceMatrix& source : plan_.resident_sources) start.bytes_total += source.bytes();
   }
   for (std::uint32_t l : layers_to_do()) {
-    for (std::uint32_t e = 0; e < plan_.pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < plan_.pack.experts_of(l); ++e) {
       start.bytes_total += plan_.experts.bytes(l, e);
     }
   }

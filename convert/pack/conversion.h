@@ -39,7 +39,7 @@ class Conversion {
   Status run(const ProgressCallback& callback);
 
   std::size_t layers_resumed() const { return layers_resumed_; }
-  std::size_t layers_left() const { return plan_.pack.num_layers - journal_.layers_done(); }
+  std::size_t layers_left() const { return plan_.pack.expert_layers() - journal_.layers_done(); }
   // Of the source, also by earlier runs.
   const std::set<std::string>& not_finite_tensors() const { return journal_.not_finite(); }
   std::vector<std::string> removed_shards() const;

@@ -56,7 +56,7 @@ Result<ConvertReport> report_of_finished(const ConvertOptions& options) {
   plan.resident_bytes = plan.resident.data_size;
   plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
   ConvertReport report = report_of(config.model.model_type, plan.pack.source.name, plan, options);
-  report.layers_resumed = plan.pack.num_layers;
+  report.layers_resumed = plan.pack.expert_layers();
   report.finished = true;
   return report;
 }

@@ -46,6 +46,7 @@ Result<double> estimate_seconds(const ConvertPlan& plan, const std::filesystem::
     const std::size_t at = item * stride % experts;
     const auto layer = static_cast<std::uint32_t>(at / pack.num_experts);
     const auto expert = static_cast<std::uint32_t>(at % pack.num_experts);
+    if (pack.experts_of(layer) == 0) return Status::ok();
     const ExpertLayout& layout = pack.layout_of(layer, expert);
     const std::uint64_t room = align_up(layout.record_bytes, kDirectUnit);
     if (written + room * workers.size() > limit || !plan.experts.has_data(layer, expert)) {

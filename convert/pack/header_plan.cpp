@@ -70,7 +70,7 @@ class HeaderReader {
   Where where(const std::string& tensor) const { return {.file = index_file_, .tensor = tensor}; }
 
   Status add(const std::string& tensor) {
-    TensorName name = classify_tensor(names_, tensor);
+    TensorName name = classify_tensor(names_, tensor, parsed_.model);
     const bool is_packed = tensor.ends_with(".weight_packed");
     switch (name.role) {
       case TensorRole::kResident:
@@ -252,6 +252,10 @@ class HeaderReader {
     pack.page_size = options_.page_size;
     LayoutTable layouts;
     for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+      if (!has_experts(config.layers[l])) {
+        pack.layers.emplace_back();
+        continue;
+      }
       MOE_RETURN_IF_ERROR(check_complete(l));
       MOE_ASSIGN_OR_RETURN(const ExpertLayout layout, layout_of(l));
       LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};

@@ -60,7 +60,8 @@ Status JournaledPack::run(const LayerWriter& write_layer, const std::vector<std:
   for (std::uint32_t l = 0; l < pack_.num_layers; ++l) {
     const bool is_wanted =
         layers.empty() || std::find(layers.begin(), layers.end(), l) != layers.end();
-    if (!is_wanted || journal_.layer_checksums(l) != nullptr) continue;
+    const bool is_done = pack_.experts_of(l) == 0 || journal_.layer_checksums(l) != nullptr;
+    if (!is_wanted || is_done) continue;
     Status status = run_layer(l, write_layer, progress);
     if (status.is_ok()) continue;
     if (journal_.layers_done() == 0) output_.discard();

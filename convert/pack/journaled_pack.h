@@ -42,7 +42,7 @@ class JournaledPack {
              ProgressCounter& progress);
 
   std::size_t layers_done() const { return journal_.layers_done(); }
-  std::size_t layers_left() const { return pack_.num_layers - journal_.layers_done(); }
+  std::size_t layers_left() const { return pack_.expert_layers() - journal_.layers_done(); }
   // Of layer files that are not finished.
   std::uint64_t bytes_left() const;
 

@@ -86,7 +86,7 @@ Result<AtomicFile> write_layer_file(const ExpertSource& source,
     progress.add_bytes(source.bytes(layer, expert));
     return Status::ok();
   };
-  MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, workers.size(), pack_expert));
+  MOE_RETURN_IF_ERROR(parallel_items(entry.experts.size(), workers.size(), pack_expert));
   return file;
 }
 

@@ -94,8 +94,8 @@ Result<Classified> classify(const ModelSource& source) {
     return sorted;
   }
   for (const TensorRef& tensor : source.checkpoint()->tensors()) {
-    MOE_RETURN_IF_ERROR(
-        classify(classify_tensor(names, tensor.info->name), SourceTensor(tensor), source, sorted));
+    TensorName name = classify_tensor(names, tensor.info->name, source.config().model);
+    MOE_RETURN_IF_ERROR(classify(std::move(name), SourceTensor(tensor), source, sorted));
   }
   return sorted;
 }
@@ -145,7 +145,7 @@ std::string method_of(const ConvertPlan& plan, const ConvertOptions& options) {
   bool decoded = false;
   bool encoded = false;
   for (std::uint32_t layer = 0; layer < plan.pack.num_layers; ++layer) {
-    for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < plan.pack.experts_of(layer); ++e) {
       for (Projection p : kAllProjections) {
         const SourceMatrix& matrix = plan.experts.of(layer, e, p);
         const WeightFormat& stored = plan.pack.layout_of(layer, e).of(p).format;
@@ -167,7 +167,8 @@ class FormatChanges {
     const WeightFormat to = in_order(stored, RowOrder::kRows);
     const std::string name = from.encoded != nullptr ? std::string(from.encoded->encoding->name)
                                                      : to_string(from.format);
-    const bool is_rounded = from.encoded != nullptr || !is_plain(from.format);
+    const bool is_encoded = from.encoded != nullptr && !from.encoded->encoding->only_moves;
+    const bool is_rounded = is_encoded || !is_plain(from.format);
     if (!is_rounded || from.format == to || to.id == QFormatId::kF32) return;
     (is_plain(to) ? widened_ : rounded_twice_).insert(name + " to " + to_string(to));
   }
@@ -200,6 +201,10 @@ Status plan_experts(const ModelConfig& config, const ConvertOptions& options, Co
   LayoutTable layouts;
   FormatChanges changes;
   for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+    if (!has_experts(config.layers[l])) {
+      pack.layers.emplace_back();
+      continue;
+    }
     LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
     for (std::uint32_t e = 0; e < config.num_experts; ++e) {
       MOE_ASSIGN_OR_RETURN(const ExpertLayout layout,

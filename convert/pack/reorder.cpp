@@ -70,8 +70,12 @@ Status plan_layers(const ConvertOptions& options, ReorderPlan& plan) {
   pack.page_size = options.page_size;
   LayoutTable layouts;
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
+    if (plan.source.experts_of(l) == 0) {
+      pack.layers.emplace_back();
+      continue;
+    }
     LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < plan.source.experts_of(l); ++e) {
       const ExpertLayout& from = plan.source.layout_of(l, e);
       MOE_RETURN_IF_ERROR(layouts.place(in_order(from, options.row_order), pack.page_size, layer));
       plan.target.source_bytes += from.record_bytes;
@@ -132,7 +136,7 @@ Result<AtomicFile> write_layer(const ConvertOptions& options, ReorderPlan& plan,
     progress.add_bytes(layout.record_bytes);
     return Status::ok();
   };
-  MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, buffers.size(), copy));
+  MOE_RETURN_IF_ERROR(parallel_items(pack.experts_of(l), buffers.size(), copy));
   return file;
 }
 
@@ -152,7 +156,7 @@ ConvertProgress starting_point(const ReorderPlan& plan, const JournaledPack& pac
   return {.bytes_done = 0,
           .bytes_total = pack.bytes_left(),
           .layers_done = static_cast<std::uint32_t>(pack.layers_done()),
-          .layers_total = plan.target.pack.num_layers};
+          .layers_total = plan.target.pack.expert_layers()};
 }
 
 }  // namespace
@@ -196,7 +200,7 @@ Result<ConvertReport> reorder_pack(const ConvertOptions& options,
   // Killed between the last manifest and the removal of the marker.
   if (journal.is_complete() && journal.plan() == plan.work.digest) {
     MOE_RETURN_IF_ERROR(output.finish());
-    report.layers_resumed = plan.target.pack.num_layers;
+    report.layers_resumed = plan.target.pack.expert_layers();
     report.finished = true;
     return report;
   }

@@ -31,7 +31,11 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
                                                  std::to_string(config.num_layers) + " layers");
       }
       if (!applies_to_layer(rule, config, entry.name.layer)) {
-        return corrupt(entry.tensor.where(), "belongs to the other kind of attention than " +
+        const bool is_mixer =
+            rule.scope != LayerScope::kExperts && rule.scope != LayerScope::kDense;
+        return corrupt(entry.tensor.where(), "belongs to the other kind of " +
+                                                 std::string(is_mixer ? "attention" : "network") +
+                                                 " than " +
                                                  naming.configured_by() + " gives layer " +
                                                  std::to_string(entry.name.layer));
       }
@@ -153,6 +157,13 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   // As one matrix, whatever the number of dimensions.
   form.rows = module.fused == nullptr ? stored_tensor.rows : stored.front();
   form.cols = stored_tensor.cols;
+  if (module.fused_part != nullptr && module.fused_part->rows == nullptr) {
+    form = picked_columns_form(std::move(form), form.rows, form.cols,
+                               module.fused_part->first_column, module.fused_part->column_step);
+    const auto picked = std::make_shared<const ModuleForm>(std::move(form));
+    plan.sources.push_back(slice_matrix(picked, 0, 0, picked->rows));
+    return Status::ok();
+  }
   const SourceMatrix whole =
       slice_matrix(std::make_shared<const ModuleForm>(std::move(form)), 0, 0, form.rows);
   plan.sources.push_back(

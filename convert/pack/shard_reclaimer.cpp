@@ -83,7 +83,7 @@ void ShardReclaimer::count_units(const Checkpoint& checkpoint, const ConvertPlan
     if (unit == num_layers_) {
       for (const SourceMatrix& matrix : plan.resident_sources) add_shards(matrix, shards);
     } else {
-      for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+      for (std::uint32_t e = 0; e < plan.pack.experts_of(unit); ++e) {
         for (Projection p : kAllProjections) add_shards(plan.experts.of(unit, e, p), shards);
       }
     }

@@ -252,6 +252,11 @@ Status check_model(const CalibrationManifest& calibration, const std::string& fi
       check_dimension(file, "hidden size", calibration.hidden_size, config.hidden_size));
   MOE_RETURN_IF_ERROR(
       check_dimension(file, "expert width", calibration.expert_width, config.expert_width));
+  for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+    MOE_RETURN_IF_ERROR(check_dimension(
+        file, "experts of a layer", calibration.layers[l].has_experts() ? config.num_experts : 0,
+        has_experts(config.layers[l]) ? config.num_experts : 0));
+  }
   const std::uint64_t here =
       residents != nullptr && residents->has_checksum ? residents->checksum : 0;
   MOE_RETURN_IF_ERROR(check_dimension(file, "experts per token", calibration.experts_per_token,

@@ -23,6 +23,7 @@ struct Dimensions {
   std::uint32_t num_experts;
   std::uint64_t hidden_size;
   std::uint64_t expert_width;
+  std::vector<bool> has_experts;  // [num_layers]
 };
 
 class ImatrixLayer : public LayerStatistics {
@@ -70,8 +71,8 @@ class ImatrixLayer : public LayerStatistics {
 
 class ImatrixCalibration : public CalibrationInput {
  public:
-  ImatrixCalibration(Imatrix imatrix, std::uint64_t digest, const Dimensions& dims)
-      : imatrix_(std::move(imatrix)), digest_(digest), dims_(dims) {}
+  ImatrixCalibration(Imatrix imatrix, std::uint64_t digest, Dimensions dims)
+      : imatrix_(std::move(imatrix)), digest_(digest), dims_(std::move(dims)) {}
 
   std::string description() const override { return imatrix_.path() + " (importance matrix)"; }
   std::uint64_t digest() const override { return digest_; }
@@ -81,7 +82,7 @@ class ImatrixCalibration : public CalibrationInput {
     return std::uint64_t{2 * 4} * widest * widest;
   }
   std::vector<std::uint64_t> samples(std::uint32_t layer) const override {
-    if (!imatrix_.has_counts()) return {};
+    if (!imatrix_.has_counts() || !dims_.has_experts[layer]) return {};
     const ImatrixLayer statistics = open_layer(layer);
     std::vector<std::uint64_t> out;
     for (std::uint32_t e = 0; e < dims_.num_experts; ++e) out.push_back(statistics.samples(e));
@@ -100,6 +101,7 @@ class ImatrixCalibration : public CalibrationInput {
   // Checks that every layer has both entries, with the dimensions of this model.
   Status check() const {
     for (std::uint32_t l = 0; l < dims_.num_layers; ++l) {
+      if (!dims_.has_experts[l]) continue;
       const std::string gate_up = gate_up_name(l);
       const std::string down = weight_name(l, "down");
       for (const std::string& name : {gate_up, down}) {
@@ -146,12 +148,13 @@ Result<std::unique_ptr<CalibrationInput>> open_imatrix(const fs::path& path,
                                                        const ModelConfig& config) {
   MOE_ASSIGN_OR_RETURN(Imatrix imatrix, Imatrix::open(path));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t digest, imatrix.digest());
-  auto input =
-      std::make_unique<ImatrixCalibration>(std::move(imatrix), digest,
-                                           Dimensions{.num_layers = config.num_layers,
-                                                      .num_experts = config.num_experts,
-                                                      .hidden_size = config.hidden_size,
-                                                      .expert_width = config.expert_width});
+  Dimensions dims{.num_layers = config.num_layers,
+                  .num_experts = config.num_experts,
+                  .hidden_size = config.hidden_size,
+                  .expert_width = config.expert_width,
+                  .has_experts = {}};
+  for (const LayerSpec& layer : config.layers) dims.has_experts.push_back(has_experts(layer));
+  auto input = std::make_unique<ImatrixCalibration>(std::move(imatrix), digest, std::move(dims));
   MOE_RETURN_IF_ERROR(input->check());
   return std::unique_ptr<CalibrationInput>(std::move(input));
 }

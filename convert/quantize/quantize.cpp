@@ -109,7 +109,7 @@ class Quantization {
   Status run(const ProgressCallback& callback);
   std::uint64_t space_needed() const;
   std::size_t layers_resumed() const { return layers_resumed_; }
-  std::size_t layers_left() const { return plan_.pack.num_layers - journal_.layers_done(); }
+  std::size_t layers_left() const { return plan_.pack.expert_layers() - journal_.layers_done(); }
   QualityLedger ledger() const;
 
  private:
@@ -190,7 +190,8 @@ std::vector<std::uint32_t> Quantization::layers_to_do() const {
     const bool wanted =
         options_.layers.empty() ||
         std::find(options_.layers.begin(), options_.layers.end(), l) != options_.layers.end();
-    if (wanted && journal_.layer_checksums(l) == nullptr) layers.push_back(l);
+    const bool is_done = plan_.pack.experts_of(l) == 0 || journal_.layer_checksums(l) != nullptr;
+    if (wanted && !is_done) layers.push_back(l);
   }
   return layers;
 }
@@ -282,7 +283,7 @@ Status Quantization::run(const ProgressCallback& callback) {
   // What is finished stays, whatever ends this run.
   output_.keep();
   ConvertProgress start;
-  start.layers_total = plan_.pack.num_layers;
+  start.layers_total = plan_.pack.expert_layers();
   start.layers_done = static_cast<std::uint32_t>(layers_resumed_);
   for (std::uint32_t l : layers_to_do()) {
     for (std::uint32_t e = 0; e < plan_.pack.num_experts; ++e) {
@@ -308,7 +309,7 @@ Result<QuantizeReport> report_of_finished(const QuantizePlan& plan, QuantizeRepo
     report.ledger = std::move(*written.ledger);
     report.quality = summarize_quality(report.ledger, plan.pack, 0);
   }
-  report.layers_resumed = plan.pack.num_layers;
+  report.layers_resumed = plan.pack.expert_layers();
   report.finished = true;
   return report;
 }

@@ -73,15 +73,17 @@ double estimate_quantize_seconds(const QuantizePlan& plan, const QuantizeOptions
   double expert = 2 * matrix_seconds(options, width, hidden, options.gate_up_bits, calibrated, 2) +
                   matrix_seconds(options, hidden, width, options.down_bits, calibrated, 1);
   if (calibrated) {
-    const std::vector<std::uint64_t> samples = plan.calibration->samples(0);
+    const auto first = std::find_if(plan.pack.layers.begin(), plan.pack.layers.end(),
+                                    [](const LayerEntry& l) { return !l.experts.empty(); });
+    const std::vector<std::uint64_t> samples = plan.calibration->samples(
+        static_cast<std::uint32_t>(first - plan.pack.layers.begin()));
     const double uses =
         static_cast<double>(std::accumulate(samples.begin(), samples.end(), std::uint64_t{0}));
     // An expert has its own tokens, and those of the layer on which down leans.
     const double tokens = uses / static_cast<double>(plan.config.num_experts) + kProbeTokens;
     expert += tokens * token_seconds(hidden, width);
   }
-  double experts =
-      static_cast<double>(plan.config.num_layers) * static_cast<double>(plan.config.num_experts);
+  auto experts = static_cast<double>(plan.pack.all_experts());
   // Taking records over costs next to nothing.
   for (const std::uint32_t reused : plan.reused) experts -= static_cast<double>(reused);
   return expert * experts / static_cast<double>(threads);

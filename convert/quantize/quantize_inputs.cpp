@@ -1,5 +1,8 @@
 #include "convert/quantize/quantize_inputs.h"
 
+#include <algorithm>
+#include <variant>
+
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
 
@@ -30,6 +33,21 @@ Status open_calibration(const std::filesystem::path& model, QuantMethod method,
   return Status::ok();
 }
 
+// The inputs of down_proj are made of those of the expert, as silu(gate) * up.
+Status check_activations(const ModelConfig& config, bool is_calibrated) {
+  const bool is_other = std::any_of(
+      config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
+        const auto* experts = std::get_if<ExpertsSpec>(&layer.feed_forward);
+        return experts != nullptr &&
+               (experts->has_biases || experts->activation != ExpertActivation::kSwiGlu);
+      });
+  if (!is_other || !is_calibrated) return Status::ok();
+  return unsupported(Where{}, "model type " + config.model_type +
+                                  " has experts with biases, whose inputs a calibration does not "
+                                  "tell the quantizer",
+                     "leave --calibration out and give --method rtn or clip");
+}
+
 }  // namespace
 
 Result<QuantizeInputs> open_quantize_inputs(
@@ -40,6 +58,7 @@ Result<QuantizeInputs> open_quantize_inputs(
   MOE_ASSIGN_OR_RETURN(ParsedConfig config, read_model_config(model / "config.json"));
   inputs.config = std::move(config.model);
   MOE_ASSIGN_OR_RETURN(inputs.weights, ExpertWeights::open(model, inputs.config, from));
+  MOE_RETURN_IF_ERROR(check_activations(inputs.config, calibration.has_value()));
   MOE_RETURN_IF_ERROR(open_calibration(model, method, calibration, inputs));
   if (inputs.weights.bits_per_weight() < 16) {
     inputs.notes.push_back("starts from experts that were rounded before, " +

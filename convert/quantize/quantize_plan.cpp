@@ -74,6 +74,10 @@ Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
   pack.source.method = quant_method_name(options.method);
   LayoutTable layouts;
   for (std::uint32_t l = 0; l < config.num_layers; ++l) {
+    if (!has_experts(config.layers[l])) {
+      pack.layers.emplace_back();
+      continue;
+    }
     LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
     for (std::uint32_t e = 0; e < config.num_experts; ++e) {
       MOE_ASSIGN_OR_RETURN(const Formats formats, formats_of(options, l, e));
@@ -142,7 +146,7 @@ Status find_reusable(const QuantizeOptions& options, QuantizePlan& plan) {
                                            plan.config));
   ReusablePacks::Record ignored;
   for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
-    for (std::uint32_t e = 0; e < plan.pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < plan.pack.experts_of(l); ++e) {
       if (plan.reuse.find(l, e, plan.pack.layout_of(l, e), ignored)) ++plan.reused[l];
     }
   }

@@ -18,7 +18,7 @@ double pack_bits_per_weight(const PackManifest& pack) {
   double bits = 0;
   double weights = 0;
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < pack.experts_of(l); ++e) {
       const ExpertLayout& layout = pack.layout_of(l, e);
       bits += 8.0 * static_cast<double>(layout.record_bytes);
       for (const ProjectionLayout& p : layout.projections) {

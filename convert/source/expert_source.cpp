@@ -37,6 +37,11 @@ class Builder {
                                                  ", but " + naming_.configured_by() + " gives " +
                                                  std::to_string(config_.num_layers) + " layers");
       }
+      if (!has_experts(config_.layers[name.layer])) {
+        return corrupt(entry.tensor.where(), "is of an expert, but " + naming_.configured_by() +
+                                                 " gives layer " + std::to_string(name.layer) +
+                                                 " none");
+      }
       LayerModules& layer = layers_[name.layer];
       const auto matrix = static_cast<std::size_t>(name.matrix);
       if (!name.expert.has_value()) {
@@ -56,8 +61,12 @@ class Builder {
   Status resolve(std::vector<SourceMatrix>& out) {
     for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
       // Before anything of the configuration's size is allocated, the tensors must bear it out.
-      for (Projection p : kAllProjections) MOE_RETURN_IF_ERROR(check_present(layer, p));
+      const bool is_dense = !has_experts(config_.layers[layer]);
+      for (Projection p : kAllProjections) {
+        if (!is_dense) MOE_RETURN_IF_ERROR(check_present(layer, p));
+      }
       out.resize(out.size() + std::size_t{config_.num_experts} * kProjections);
+      if (is_dense) continue;
       for (Projection p : kAllProjections) MOE_RETURN_IF_ERROR(resolve(layer, p, out));
     }
     return Status::ok();
@@ -83,6 +92,41 @@ class Builder {
     return std::make_shared<const ModuleForm>(std::move(form));
   }
 
+  // Whether a tensor of all experts is [E, inputs, outputs].
+  bool is_transposed(const SourceModule& module) const {
+    const SourceTensor& codes = module.codes();
+    return names().is_transposed && !codes.is_gguf() && codes.format().has_value() &&
+           !codes.name().ends_with(".weight");
+  }
+  bool is_interleaved(const SourceModule& fused) const {
+    return names().is_interleaved && !fused.codes().is_gguf();
+  }
+  const ExpertNames& names() const { return *naming_.names().experts; }
+
+  // The form of a tensor of all experts that holds `matrices` projections of each.
+  Result<std::shared_ptr<const ModuleForm>> stacked_form(const SourceModule& module, Projection p,
+                                                         std::uint64_t matrices) const {
+    std::array<std::uint64_t, 3> shape = stacked_shape(p, matrices);
+    if (is_transposed(module)) std::swap(shape[1], shape[2]);
+    return form_of(module, shape);
+  }
+
+  // Projection `p` of an expert within such a tensor.
+  SourceMatrix of_stacked(const SourceModule& module, const std::shared_ptr<const ModuleForm>& form,
+                          std::uint32_t expert, Projection p, bool is_fused) const {
+    const std::uint64_t half = is_fused && p == Projection::kUp ? 1 : 0;
+    const bool by_turns = is_fused && is_interleaved(module);
+    const std::uint64_t first = by_turns ? half : half * rows(p);
+    if (is_transposed(module)) {
+      const auto moved = std::make_shared<const ModuleForm>(
+          transposed_form(*form, rows(p), cols(p), first, by_turns ? 2 : 1));
+      return slice_matrix(moved, expert, 0, rows(p));
+    }
+    if (!by_turns) return slice_matrix(form, expert, first, rows(p));
+    return gather_rows(slice_matrix(form, expert, 0, 2 * rows(p)),
+                       {{.first = first, .rows = 1, .stride = 2, .count = rows(p)}});
+  }
+
   Status missing(std::uint32_t layer, std::uint32_t expert, Projection p) const {
     return not_found(Where{.file = naming_.place(), .tensor = naming_.expert(layer, expert, p)},
                      "is missing, and no stacked or fused tensor holds it",
@@ -93,10 +137,8 @@ class Builder {
     const LayerModules& modules = layers_[layer];
     const SourceModule& alone = stacked_module(modules, p);
     const SourceModule& fused = fused_module(modules);
-    if (alone.codes()) return form_of(alone, stacked_shape(p, 1)).status();
-    if (p != Projection::kDown && fused.codes()) {
-      return form_of(fused, stacked_shape(p, 2)).status();
-    }
+    if (alone.codes()) return stacked_form(alone, p, 1).status();
+    if (p != Projection::kDown && fused.codes()) return stacked_form(fused, p, 2).status();
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
       const auto it = modules.single.find(e);
       if (it != modules.single.end() && it->second[index_of(p)].codes()) continue;
@@ -124,10 +166,9 @@ class Builder {
     }
     const SourceModule& module = use_fused ? fused : alone;
     MOE_ASSIGN_OR_RETURN(const std::shared_ptr<const ModuleForm> form,
-                         form_of(module, stacked_shape(p, use_fused ? 2 : 1)));
-    const std::uint64_t first = use_fused && p == Projection::kUp ? rows(p) : 0;
+                         stacked_form(module, p, use_fused ? 2 : 1));
     for (std::uint32_t e = 0; e < config_.num_experts; ++e) {
-      at(out, layer, e, p) = slice_matrix(form, e, first, rows(p));
+      at(out, layer, e, p) = of_stacked(module, form, e, p, use_fused);
     }
     return Status::ok();
   }

@@ -18,7 +18,7 @@ Status SourceModule::add(Component component, const SourceTensor& tensor) {
 }
 
 bool ModuleForm::is_decoded() const {
-  return encoding->read_rows != nullptr && format.id == QFormatId::kF32;
+  return encoding->read_rows != nullptr && !encoding->only_moves && format.id == QFormatId::kF32;
 }
 
 std::span<const SourceEncoding* const> source_encodings() {

@@ -35,6 +35,10 @@ struct ModuleForm {
   // Weights that share a scale, where the encoding leaves it to the configuration or to shapes.
   std::uint64_t block_rows = 0;
   std::uint64_t block_cols = 0;
+  // Of encodings that pick columns: row or column i of the matrix is column first_column +
+  // i * column_step of the tensor.
+  std::uint64_t first_column = 0;
+  std::uint64_t column_step = 1;
 
   // True when no stored format holds what the source means, so that rows come as f32.
   bool is_decoded() const;
@@ -59,6 +63,8 @@ struct SourceEncoding {
   // the module. nullptr: the tensors hold just these bytes. Any number of threads.
   Status (*read_rows)(const ModuleForm& form, Component component, std::uint64_t begin,
                       std::uint64_t end, std::span<std::byte> out);
+  // The rows are the tensors' own numbers in another order.
+  bool only_moves = false;
 };
 
 // All of them; the first that detects a module is its encoding.
@@ -78,6 +84,15 @@ Status source_shape_error(const SourceTensor& tensor, std::span<const std::uint6
 Status check_float_scales(const SourceTensor& scales);
 // True when all dimensions but the last agree.
 bool same_outer_shape(const SourceTensor& tensor, std::span<const std::uint64_t> shape);
+
+// What the tables of a family say of a module whose plain numbers lie in another order; no module
+// is recognised as these. `rows` and `cols`: of one matrix; `first`, `step`: first_column,
+// column_step. The tensor holds [.., cols, columns]: row i is one of its columns.
+ModuleForm transposed_form(ModuleForm plain, std::uint64_t rows, std::uint64_t cols,
+                           std::uint64_t first, std::uint64_t step);
+// The tensor holds [.., rows, columns], of which the matrix has some.
+ModuleForm picked_columns_form(ModuleForm plain, std::uint64_t rows, std::uint64_t cols,
+                               std::uint64_t first, std::uint64_t step);
 
 extern const SourceEncoding kPlainEncoding;          // floats, and blocks of GGUF files
 extern const SourceEncoding kMlxAffineEncoding;      // MLX's affine codes

@@ -93,6 +93,10 @@ TensorSlice slice_encoded(const ModuleForm& form, Component component, std::uint
                           std::uint64_t rows) {
   const SourceTensor& tensor = form.tensors[component];
   if (!tensor) return {};
+  if (form.encoding->only_moves) {
+    const MatrixBytes row = matrix_bytes(form.format, 1, form.cols).value_or(MatrixBytes{});
+    return {.tensor = tensor, .begin = 0, .bytes = rows * row[component]};
+  }
   const std::span<const std::uint64_t> shape = form.tensors.codes().shape();
   std::uint64_t all = 1;
   for (std::size_t i = 0; i + 1 < shape.size(); ++i) all *= shape[i];

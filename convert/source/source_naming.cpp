@@ -8,7 +8,8 @@ std::string SourceNaming::resident(const ResidentRule& rule, std::uint32_t layer
     if (!holds || (is_gguf_ && !fused.usual_in_gguf)) continue;
     const std::string number = std::to_string(layer);
     return is_gguf_ ? "blk." + number + "." + std::string(fused.gguf_name)
-                    : "model.layers." + number + "." + std::string(fused.name) + ".weight";
+                    : "model.layers." + number + "." + std::string(fused.name) +
+                          (fused.has_weight_suffix ? ".weight" : "");
   }
   if (is_gguf_) return gguf_tensor_name(rule, layer);
   const std::string module = resident_module(rule, layer);

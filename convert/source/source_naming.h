@@ -16,6 +16,7 @@ class SourceNaming {
       : place_(std::move(place)), is_gguf_(is_gguf), names_(names) {}
 
   const std::string& place() const { return place_; }
+  const Architecture& names() const { return names_; }
   // Where the model's dimensions come from: "config.json".
   std::string configured_by() const { return is_gguf_ ? "the file's metadata" : "config.json"; }
   std::string resident(const ResidentRule& rule, std::uint32_t layer) const;

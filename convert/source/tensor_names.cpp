@@ -49,7 +49,8 @@ void take_role(TensorRole role, const std::optional<SourceSuffix>& suffix, Tenso
 
 // `rest`: what follows "model.layers.N.". True when it names a tensor of routed experts.
 bool classify_expert(const ExpertNames& names, std::string_view rest, TensorName& out) {
-  bool stacked = take_prefix(rest, names.stacked);
+  const bool is_stacked_form = take_prefix(rest, names.stacked);
+  bool stacked = is_stacked_form;
   if (!stacked) {
     if (!take_prefix(rest, names.folder)) return false;
     out.expert = take_index(rest);
@@ -58,7 +59,8 @@ bool classify_expert(const ExpertNames& names, std::string_view rest, TensorName
   const auto suffix = take_source_suffix(rest);
   // transformers keeps its fused experts as bare parameters.
   if (!suffix.has_value() && !stacked) return false;
-  const auto matrix = expert_matrix(names.matrices, rest);
+  const auto matrix =
+      expert_matrix(is_stacked_form ? names.stacked_matrices : names.matrices, rest);
   if (!matrix.has_value()) return false;
   if (*matrix == ExpertMatrix::kGateUp && !stacked) return false;
   out.matrix = *matrix;
@@ -80,9 +82,11 @@ bool classify_resident(const Architecture& names, std::string_view name, bool in
     return true;
   }
   for (const FusedRule& rule : names.fused) {
-    if (!in_layer || stem != rule.name || !suffix.has_value()) continue;
+    const bool fits =
+        rule.has_weight_suffix ? stem == rule.name && suffix.has_value() : name == rule.name;
+    if (!in_layer || !fits) continue;
     out.fused = &rule;
-    take_role(TensorRole::kFused, suffix, out);
+    take_role(TensorRole::kFused, rule.has_weight_suffix ? suffix : std::nullopt, out);
     return true;
   }
   return false;
@@ -141,7 +145,7 @@ TensorName classify_gguf_tensor(const Architecture& names, std::string_view name
     return out;
   }
   for (const FusedRule& rule : names.fused) {
-    if (!in_layer || rule.gguf_name != rest) continue;
+    if (!in_layer || rule.gguf_name != rest || rest.empty()) continue;
     out.role = TensorRole::kFused;
     out.fused = &rule;
     return out;
@@ -173,6 +177,20 @@ std::string gguf_tensor_name(const FusedRule& rule, std::uint32_t layer) {
 
 std::string gguf_tensor_name(const Architecture& names, ExpertMatrix matrix, std::uint32_t layer) {
   return in_gguf_block(layer, names.experts->gguf[static_cast<std::size_t>(matrix)]);
+}
+
+TensorName classify_tensor(const Architecture& names, std::string_view source_name,
+                           const ModelConfig& config) {
+  const auto canonical = canonical_name(names, source_name);
+  std::string_view rest = canonical.has_value() ? std::string_view(*canonical) : "";
+  const bool in_layer = take_prefix(rest, "model.layers.");
+  const auto layer = in_layer ? take_index(rest) : std::nullopt;
+  const bool predicts = layer.has_value() && *layer >= config.num_layers &&
+                        *layer - config.num_layers < config.prediction_layers;
+  if (!predicts) return classify_tensor(names, source_name);
+  TensorName out;
+  out.role = TensorRole::kSkipped;
+  return out;
 }
 
 TensorName classify_tensor(const Architecture& names, std::string_view source_name) {

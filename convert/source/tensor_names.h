@@ -36,6 +36,9 @@ struct TensorName {
 };
 
 TensorName classify_tensor(const Architecture& names, std::string_view source_name);
+// The same for a model of this configuration: tensors of its prediction layers are skipped.
+TensorName classify_tensor(const Architecture& names, std::string_view source_name,
+                           const ModelConfig& config);
 
 // The residents within a tensor of role kFused.
 std::array<TensorName, 2> split_fused(const Architecture& names, const TensorName& fused);

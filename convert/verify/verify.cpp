@@ -110,7 +110,9 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
   for (const OpenPack& pack : model.packs) {
     std::set<std::string, std::less<>> known{kPackManifestName, kTieredManifestName,
                                              kKeptLayoutName, kHotExpertsName};
-    for (const LayerEntry& layer : pack.manifest.layers) known.insert(layer.file);
+    for (const LayerEntry& layer : pack.manifest.layers) {
+      if (!layer.experts.empty()) known.insert(layer.file);
+    }
     note_other_files(pack.path, known, notes);
     if (!pack.manifest.has_checksums) {
       notes.push_back("pack " + printable(pack.name) +
@@ -267,14 +269,14 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
   std::uint32_t layers = 0;
   for (const OpenPack& pack : model.packs) {
     bytes += pack_bytes(pack.manifest);
-    layers += pack.manifest.num_layers;
+    layers += pack.manifest.expert_layers();
     const std::uint64_t fingerprint = pack.manifest.source.fingerprint;
     const bool compared =
         source != nullptr && (fingerprint == 0 || fingerprint == source->model.fingerprint());
     if (!compared) continue;
     any = true;
     bytes += expert_source_bytes;
-    layers += pack.manifest.num_layers;
+    layers += pack.manifest.expert_layers();
   }
   if (any && model.residents.has_value()) bytes += resident_source_bytes;
   return {ConvertProgress{
@@ -316,12 +318,11 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
   }
   for (const OpenPack& pack : model.packs) {
     MOE_RETURN_IF_ERROR(check_records(pack.path, pack.manifest, report.threads, log, progress));
-    report.packs.push_back(
-        {.name = pack.name,
-         .records = std::uint64_t{pack.manifest.num_layers} * pack.manifest.num_experts,
-         .bytes = pack_bytes(pack.manifest),
-         .has_checksums = pack.manifest.has_checksums,
-         .compared = false});
+    report.packs.push_back({.name = pack.name,
+                            .records = pack.manifest.all_experts(),
+                            .bytes = pack_bytes(pack.manifest),
+                            .has_checksums = pack.manifest.has_checksums,
+                            .compared = false});
   }
   note_leftovers(options, model, report.notes);
   if (source != nullptr) {

@@ -141,6 +141,7 @@ Status check_records(const std::filesystem::path& directory, const PackManifest&
   std::vector<std::vector<std::byte>> buffers(threads);
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
     log.next_part();
+    if (pack.experts_of(l) == 0) continue;
     MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / pack.layers[l].file));
     const RecordCheck check(pack, l, file, log);
     const auto run = [&](std::size_t item, std::size_t worker) -> Status {
@@ -149,7 +150,7 @@ Status check_records(const std::filesystem::path& directory, const PackManifest&
       progress.add_bytes(align_up(pack.layout_of(l, expert).record_bytes, pack.page_size));
       return Status::ok();
     };
-    MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, threads, run));
+    MOE_RETURN_IF_ERROR(parallel_items(pack.experts_of(l), threads, run));
     progress.layer_done();
   }
   return Status::ok();

@@ -198,6 +198,9 @@ bool dimensions_match(const SourceComparison& with, const std::string& file,
   check("num_experts", source.num_experts, pack.num_experts);
   check("hidden_size", source.hidden_size, pack.hidden_size);
   check("expert_width", source.expert_width, pack.expert_width);
+  for (std::uint32_t l = 0; same && l < pack.num_layers; ++l) {
+    check("the number of experts of a layer", source.experts_of(l), pack.experts_of(l));
+  }
   return same;
 }
 
@@ -300,13 +303,14 @@ Status compare_experts(const SourceComparison& with, const std::filesystem::path
   std::vector<Worker> workers(with.threads);
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
     with.log.next_part();
+    if (pack.experts_of(l) == 0) continue;
     MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / pack.layers[l].file));
     const auto pair_of = [&](std::uint32_t e, Projection p) {
       return std::pair(
           stored_matrix(pack.layout_of(l, e).of(p), file, pack.layers[l].experts[e].offset),
           stored_matrix(with.plan.experts.of(l, e, p)));
     };
-    std::vector<std::array<Finding, kProjections>> findings(pack.num_experts);
+    std::vector<std::array<Finding, kProjections>> findings(pack.experts_of(l));
     const auto run = [&](std::size_t item, std::size_t w) -> Status {
       const auto expert = static_cast<std::uint32_t>(item);
       for (Projection p : kAllProjections) {
@@ -317,9 +321,9 @@ Status compare_experts(const SourceComparison& with, const std::filesystem::path
       with.progress.add_bytes(with.plan.experts.bytes(l, expert));
       return Status::ok();
     };
-    MOE_RETURN_IF_ERROR(parallel_items(pack.num_experts, with.threads, run));
+    MOE_RETURN_IF_ERROR(parallel_items(pack.experts_of(l), with.threads, run));
     with.progress.layer_done();
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < pack.experts_of(l); ++e) {
       for (Projection p : kAllProjections) {
         const auto [here, there] = pair_of(e, p);
         const Finding& finding = findings[e][static_cast<std::size_t>(p)];

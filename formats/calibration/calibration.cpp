@@ -161,6 +161,7 @@ Result<CalibrationManifest> read_calibration_manifest(const std::filesystem::pat
   MOE_ASSIGN_OR_RETURN(CalibrationManifest manifest,
                        parse_calibration_manifest(text, file.string()));
   for (const CalibrationLayer& layer : manifest.layers) {
+    if (!layer.has_experts()) continue;
     MOE_ASSIGN_OR_RETURN(const File data, File::open(directory / layer.file));
     if (data.size() == layer.file_size) continue;
     return corrupt(Where{.file = data.path()},
@@ -174,6 +175,7 @@ Result<CalibrationManifest> read_calibration_manifest(const std::filesystem::pat
 std::string calibration_file_name(std::uint32_t layer) { return layer_file_name(layer) + ".zst"; }
 
 std::string calibration_layer_text(const CalibrationLayer& layer) {
+  if (!layer.has_experts()) return "{\"dense\": true}";
   std::string text =
       "{\"file\": " + json_quote(layer.file) + ", \"size\": " + std::to_string(layer.file_size) +
       ", \"checksum\": " + json_quote(checksum_text(layer.checksum)) + ", \"samples\": [";
@@ -189,8 +191,13 @@ Result<CalibrationLayer> parse_calibration_layer(const JsonFields& root, std::ui
   MOE_ASSIGN_OR_RETURN(const JsonFields fields,
                        JsonFields::of((*layers)[index], root.file(),
                                       root.path_of("layers") + "[" + std::to_string(index) + "]"));
-  MOE_RETURN_IF_ERROR(fields.allow_only({"file", "size", "checksum", "samples"}));
   CalibrationLayer layer;
+  if (const nlohmann::json* dense = fields.find("dense"); dense != nullptr) {
+    MOE_RETURN_IF_ERROR(fields.allow_only({"dense"}));
+    if (*dense == true) return layer;
+    return fields.error("dense", "is not true");
+  }
+  MOE_RETURN_IF_ERROR(fields.allow_only({"file", "size", "checksum", "samples"}));
   MOE_ASSIGN_OR_RETURN(layer.file, fields.string("file"));
   if (layer.file != calibration_file_name(index)) {
     return fields.error("file", "must be " + calibration_file_name(index));

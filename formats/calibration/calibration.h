@@ -32,11 +32,14 @@ constexpr const char* kCalibrationManifestName = "calibration.json";
 // inputs when it is quantized. The number is flash-moe's, which forms no Hessian below it.
 constexpr std::uint64_t kStarvedTokens = 64;
 
+// Of a layer without experts all is empty.
 struct CalibrationLayer {
   std::string file;                    // base name, "layer_00.bin.zst"
   std::uint64_t file_size = 0;         // compressed bytes, exact
   std::uint64_t checksum = 0;          // XXH3-64 of the compressed bytes
   std::vector<std::uint64_t> samples;  // [num_experts]: tokens that chose each expert
+
+  bool has_experts() const { return !samples.empty(); }
 };
 
 // What an error in the outputs of one layer's experts does to the predictions: a mean squared error

@@ -250,6 +250,9 @@ Result<LayerActivations> read_layer(const std::filesystem::path& directory,
                             " layers, not one of number " + std::to_string(layer));
   }
   const CalibrationLayer& entry = manifest.layers[layer];
+  if (!entry.has_experts()) {
+    return invalid_argument("layer " + std::to_string(layer) + " has no experts");
+  }
   MOE_ASSIGN_OR_RETURN(const File file, File::open(directory / entry.file));
   MOE_RETURN_IF_ERROR(check_file(file, entry));
   const LayerPlace place{file.path(), layer};

@@ -14,12 +14,14 @@ Result<ExpertProfile> profile_of_calibration(const std::filesystem::path& direct
   profile.tokens = manifest.tokens;
   MOE_RETURN_IF_ERROR(check_expert_shape(profile.shape, directory.string()));
   for (std::uint32_t l = 0; l < manifest.num_layers; ++l) {
-    MOE_ASSIGN_OR_RETURN(const LayerActivations routing,
-                         read_layer_routing(directory, manifest, l));
     LayerProfile& layer = profile.layers.emplace_back();
-    layer.counts = manifest.layers[l].samples;  // the reader has compared them with the routing
+    layer.counts.resize(manifest.num_experts);
     layer.weight_sums.resize(manifest.num_experts);
     layer.weight_square_sums.resize(manifest.num_experts);
+    if (!manifest.layers[l].has_experts()) continue;
+    MOE_ASSIGN_OR_RETURN(const LayerActivations routing,
+                         read_layer_routing(directory, manifest, l));
+    layer.counts = manifest.layers[l].samples;  // the reader has compared them with the routing
     for (std::size_t i = 0; i < routing.experts.size(); ++i) {
       const double weight = routing.weights[i];
       layer.weight_sums[routing.experts[i]] += weight;

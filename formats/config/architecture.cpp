@@ -62,9 +62,15 @@ bool applies_to_layer(const ResidentRule& rule, const ModelConfig& config, std::
     case LayerScope::kLinearAttention:
       return config.layer_type(layer) == LayerType::kLinearAttention;
     case LayerScope::kFullAttention:
+      return config.layer_type(layer) == LayerType::kFullAttention;
+    case LayerScope::kLatentAttention:
+      return config.layer_type(layer) == LayerType::kLatentAttention;
+    case LayerScope::kExperts:
+      return has_experts(config.layers[layer]);
+    case LayerScope::kDense:
       break;
   }
-  return config.layer_type(layer) == LayerType::kFullAttention;
+  return !has_experts(config.layers[layer]);
 }
 
 bool exists_in(const ResidentRule& rule, const ModelConfig& config) {

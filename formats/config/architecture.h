@@ -33,6 +33,14 @@ enum class ModuleRole : std::uint8_t {
   kInputNorm,
   kPostNorm,  // before the feed-forward network
   kRouter,
+  kRouterBias,
+  kRouterCorrection,  // e_score_correction_bias
+  kExpertGateBias,    // of all experts, [E, width]
+  kExpertUpBias,      // as kExpertGateBias
+  kExpertDownBias,    // [E, H]
+  kDenseGate,         // of layers without experts
+  kDenseUp,
+  kDenseDown,
   kSharedExpertGate,  // how much of the shared expert is added
   kSharedGate,
   kSharedUp,
@@ -44,6 +52,18 @@ enum class ModuleRole : std::uint8_t {
   kAttentionOutput,
   kQueryNorm,
   kKeyNorm,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kAttentionOutputBias,
+  kSinks,
+  // Latent attention; kAttentionOutput, and kQuery where queries are not compressed, are shared.
+  kQueryDown,      // q_a_proj
+  kQueryDownNorm,  // q_a_layernorm
+  kQueryUp,        // q_b_proj
+  kKeyValueDown,   // kv_a_proj_with_mqa
+  kKeyValueNorm,   // kv_a_layernorm
+  kKeyValueUp,     // kv_b_proj
   // GatedDeltaNet.
   kDeltaQkv,
   kDeltaZ,
@@ -57,7 +77,15 @@ enum class ModuleRole : std::uint8_t {
 };
 
 // In which layers a module stands.
-enum class LayerScope : std::uint8_t { kModel, kEveryLayer, kLinearAttention, kFullAttention };
+enum class LayerScope : std::uint8_t {
+  kModel,
+  kEveryLayer,
+  kLinearAttention,
+  kFullAttention,
+  kLatentAttention,
+  kExperts,  // layers with routed experts
+  kDense,    // layers without
+};
 
 // How far a module may be rounded when the user asks for it.
 enum class Rounding : std::uint8_t {
@@ -90,10 +118,12 @@ struct ResidentRule {
   VHeadRule v_heads = VHeadRule::kNone;
 };
 
-// One resident within a fused tensor of a linear-attention layer.
+// One resident within a fused tensor of a layer.
 struct FusedPart {
   ModuleRole role;
-  RowRuns (*rows)(const ModelConfig&);
+  RowRuns (*rows)(const ModelConfig&);  // null: a part of the columns
+  std::uint64_t first_column = 0;       // then every column_step-th from there on
+  std::uint64_t column_step = 1;
 };
 
 struct FusedRule {
@@ -102,6 +132,7 @@ struct FusedRule {
   bool usual_in_gguf;          // false: only old files have it
   std::vector<std::uint64_t> (*shape)(const ModelConfig&);
   std::array<FusedPart, 2> parts;
+  bool has_weight_suffix = true;  // as ResidentRule's
 };
 
 struct PrefixRule {
@@ -119,6 +150,11 @@ struct ExpertNames {
   std::string_view stacked;  // mlx-lm's: STACKED MATRIX ".weight" for all experts
   std::array<std::string_view, kExpertMatrices> matrices;  // by ExpertMatrix
   std::array<std::string_view, kExpertMatrices> gguf;      // whole, below "blk.N."; all experts
+  std::array<std::string_view, kExpertMatrices> stacked_matrices;  // MATRIX behind STACKED
+  // In tensors of all experts below FOLDER: kGateUp has rows of gate and of up by turns.
+  bool is_interleaved = false;
+  // Such tensors of plain numbers are [E, inputs, outputs].
+  bool is_transposed = false;
 };
 
 // What the norms of a checkpoint hold. Those of GGUF files and of the flash-moe engines are always

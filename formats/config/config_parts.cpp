@@ -1,37 +1,22 @@
 #include "formats/config/config_parts.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/number_text.h"
+
 namespace moepack {
 namespace {
 
-// Frequencies are powers of 1/theta: at 1 or below they would not fall. Published values end at
-// 1e8.
-constexpr double kMaxRopeTheta = 1e15;
 constexpr std::uint32_t kMaxConfigLayers = 4096;
 constexpr std::uint32_t kMaxConfigExperts = 1U << 16;
-
-// One number that may stand in several objects. Those that state it must agree.
-Result<double> agreed_number(const std::vector<ConfigReader>& places, std::string_view key,
-                             double fallback) {
-  std::optional<double> agreed;
-  for (const ConfigReader& place : places) {
-    MOE_ASSIGN_OR_RETURN(const auto value, place.optional_number(key));
-    if (!value.has_value()) continue;
-    if (agreed.has_value() && *agreed != *value) {
-      return place.error(key, "is " + ConfigReader::shown(*place.find(key)) +
-                                  ", but stands with another value elsewhere in the file");
-    }
-    agreed = value;
-  }
-  return agreed.value_or(fallback);
-}
+// Of routed_scaling_factor; published ones lie between 1 and 16.
+constexpr double kMinRouterScale = 1e-6;
+constexpr double kMaxRouterScale = 1e6;
 
 Result<LayerType> layer_type_of(const nlohmann::json& value, const ConfigReader& text) {
   if (value.is_string()) {
@@ -45,15 +30,15 @@ Result<LayerType> layer_type_of(const nlohmann::json& value, const ConfigReader&
 // num_experts, under either of its names.
 Status read_num_experts(const ConfigReader& text, const ExpertDefaults& defaults,
                         ModelConfig& model) {
-  constexpr std::string_view kKey = "num_experts";
+  const std::string_view key = defaults.num_key;
   MOE_RETURN_IF_ERROR(
-      text.dimension(kKey, defaults.num_experts, model.num_experts, kMaxConfigExperts));
+      text.dimension(key, defaults.num_experts, model.num_experts, kMaxConfigExperts));
   if (defaults.other_key.empty() || !text.has(defaults.other_key)) return Status::ok();
   std::uint32_t other = 0;
   MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxConfigExperts));
-  if (text.has(kKey) && other != model.num_experts) {
-    return text.error(defaults.other_key, "is " + std::to_string(other) + ", num_experts " +
-                                              std::to_string(model.num_experts));
+  if (text.has(key) && other != model.num_experts) {
+    return text.error(defaults.other_key, "is " + std::to_string(other) + ", " + std::string(key) +
+                                              " " + std::to_string(model.num_experts));
   }
   model.num_experts = other;
   return Status::ok();
@@ -118,37 +103,6 @@ Status read_attention_heads(const ConfigReader& text, const HeadDefaults& defaul
   return Status::ok();
 }
 
-Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelConfig& model) {
-  std::vector<ConfigReader> places;
-  for (std::string_view key : {"rope_parameters", "rope_scaling"}) {
-    MOE_ASSIGN_OR_RETURN(const auto place, text.object(key));
-    if (!place.has_value()) continue;
-    MOE_RETURN_IF_ERROR(place->require_text("rope_type", "default"));
-    MOE_RETURN_IF_ERROR(place->require_text("type", "default"));
-    places.push_back(*place);
-  }
-  places.push_back(text);
-
-  MOE_ASSIGN_OR_RETURN(model.rope_theta, agreed_number(places, "rope_theta", defaults.theta));
-  if (!(model.rope_theta > 1 && model.rope_theta <= kMaxRopeTheta)) {
-    return text.error("rope_theta", "is " + std::to_string(model.rope_theta) +
-                                        ", not a number above 1 and up to 1e15");
-  }
-  constexpr std::string_view kFactor = "partial_rotary_factor";
-  MOE_ASSIGN_OR_RETURN(const double factor,
-                       agreed_number(places, kFactor, defaults.partial_rotary_factor));
-  if (!(factor > 0 && factor <= 1)) {
-    return text.error(kFactor, "is " + std::to_string(factor) + ", not above 0 and up to 1");
-  }
-  model.rotary_dim = static_cast<std::uint32_t>(static_cast<double>(model.head_dim) * factor);
-  if (model.rotary_dim == 0 || model.rotary_dim % 2 != 0) {
-    return text.error(kFactor, "makes " + std::to_string(model.rotary_dim) + " of " +
-                                   std::to_string(model.head_dim) +
-                                   " dimensions rotate; they must form pairs");
-  }
-  return Status::ok();
-}
-
 Status read_layer_types(const ConfigReader& text, std::uint32_t default_interval,
                         const LayerSpec& full, const LayerSpec& linear, ModelConfig& model) {
   std::uint32_t interval = 0;
@@ -183,6 +137,59 @@ Status refuse_dense_layers(const ConfigReader& text) {
   MOE_RETURN_IF_ERROR(text.dimension("decoder_sparse_step", 1, step));
   if (step == 1) return Status::ok();
   return text.unsupported_value("decoder_sparse_step", std::to_string(step));
+}
+
+Status read_dense_layers(const ConfigReader& text, const DenseDefaults& defaults,
+                         const LayerSpec& layer, ModelConfig& model) {
+  MOE_ASSIGN_OR_RETURN(const auto stated, text.optional_number(defaults.key));
+  const double first = stated.value_or(defaults.layers);
+  if (first < 0 || first >= model.num_layers || first != std::floor(first)) {
+    return text.error(defaults.key, "is " + six_digits(first) +
+                                        ", not a number of layers below num_hidden_layers " +
+                                        std::to_string(model.num_layers));
+  }
+  model.layers.assign(model.num_layers, layer);
+  for (std::size_t l = 0; l < static_cast<std::size_t>(first); ++l) {
+    model.layers[l].router = {};
+    model.layers[l].feed_forward = DenseSpec{};
+  }
+  if (first == 0) return Status::ok();
+  return text.dimension(defaults.width_key, defaults.width, model.dense_width);
+}
+
+Result<SigmoidRouterSpec> read_sigmoid_router(const ConfigReader& text,
+                                              const SigmoidRouterDefaults& defaults,
+                                              const ModelConfig& model) {
+  SigmoidRouterSpec router;
+  MOE_ASSIGN_OR_RETURN(const auto renormalise, text.optional_flag("norm_topk_prob"));
+  router.renormalise = renormalise.value_or(defaults.renormalise);
+  MOE_ASSIGN_OR_RETURN(const double scale, text.number_in("routed_scaling_factor", defaults.scale,
+                                                          kMinRouterScale, kMaxRouterScale));
+  router.scale = static_cast<float>(scale);
+  MOE_RETURN_IF_ERROR(text.dimension("n_group", defaults.groups, router.groups, kMaxRouterGroups));
+  MOE_RETURN_IF_ERROR(
+      text.dimension("topk_group", defaults.kept_groups, router.kept_groups, kMaxRouterGroups));
+  if (model.num_experts % router.groups != 0 || router.kept_groups > router.groups) {
+    return text.error("n_group",
+                      "is " + std::to_string(router.groups) + ", which does not go with " +
+                          std::to_string(model.num_experts) + " experts and topk_group " +
+                          std::to_string(router.kept_groups));
+  }
+  const std::uint32_t choice = model.num_experts / router.groups * router.kept_groups;
+  if (model.experts_per_token > choice) {
+    return text.error("topk_group", "leaves " + std::to_string(choice) +
+                                        " experts to choose from, num_experts_per_tok is " +
+                                        std::to_string(model.experts_per_token));
+  }
+  return router;
+}
+
+Status read_prediction_layers(const ConfigReader& text, ModelConfig& model) {
+  constexpr std::string_view kKey = "num_nextn_predict_layers";
+  MOE_ASSIGN_OR_RETURN(const double layers, text.number_in(kKey, 0, 0, kMaxConfigLayers));
+  if (layers != std::floor(layers)) return text.error(kKey, "is no whole number");
+  model.prediction_layers = static_cast<std::uint32_t>(layers);
+  return Status::ok();
 }
 
 Status read_eos_token_ids(const ConfigReader& object, ModelConfig& model) {

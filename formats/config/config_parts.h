@@ -24,7 +24,8 @@ Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaul
 
 struct ExpertDefaults {
   std::uint32_t num_experts = 0;
-  // Another name of num_experts, as some versions of transformers write it; "": none. A file that
+  std::string_view num_key = "num_experts";
+  // Another name of num_key, as some versions of transformers write it; "": none. A file that
   // has both must agree with itself.
   std::string_view other_key = {};
   std::uint32_t experts_per_token = 0;
@@ -46,12 +47,19 @@ Status read_attention_heads(const ConfigReader& text, const HeadDefaults& defaul
 struct RopeDefaults {
   double theta = 0;
   double partial_rotary_factor = 1;
+  // Values of which partial_rotary_factor takes a part; 0: head_dim.
+  std::uint32_t width = 0;
+  // A key that states rotary_dim itself where the file has it; "": none.
+  std::string_view rotary_key = {};
+  bool has_yarn = false;  // the type "yarn" is computed
+  // With YaRN, the softmax is scaled by the square of the factor for mscale_all_dim.
+  bool scales_softmax = false;
 };
 
-// Fills rope_theta and rotary_dim = head_dim * partial_rotary_factor (head_dim must be set). The
-// two settings are looked for in rope_parameters, rope_scaling and at the top level, as versions of
-// transformers differ; places that disagree are an error. Rope types other than "default" are
-// kUnsupported.
+// Fills rope_theta, rotary_dim = width * partial_rotary_factor (head_dim must be set) and yarn. The
+// settings are looked for in rope_parameters, rope_scaling and, but for yarn's, at the top level,
+// as versions of transformers differ; places that disagree are an error. Rope types other than
+// "default" and, with has_yarn, "yarn" are kUnsupported. max_position_embeddings must be set.
 Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelConfig& model);
 
 // Fills layers (num_layers must be set): each is `full` or `linear`, by the list layer_types, else
@@ -62,6 +70,33 @@ Status read_layer_types(const ConfigReader& text, std::uint32_t default_interval
 // Refuses configurations in which some layers have a dense network in place of experts
 // (mlp_only_layers, decoder_sparse_step): kUnsupported.
 Status refuse_dense_layers(const ConfigReader& text);
+
+// Fills layers (num_layers must be set): the first of them, as many as `key` says and
+// `default_dense` where it is absent, have a dense network; `layer` is what the others are. All may
+// not be dense. With any, dense_width is what `width_key` says.
+struct DenseDefaults {
+  std::string_view key = "first_k_dense_replace";
+  std::uint32_t layers = 0;
+  std::string_view width_key = "intermediate_size";
+  std::uint32_t width = 0;
+};
+Status read_dense_layers(const ConfigReader& text, const DenseDefaults& defaults,
+                         const LayerSpec& layer, ModelConfig& model);
+
+// Fills the router's scale and groups, as DeepSeek-V3 states them (norm_topk_prob,
+// routed_scaling_factor, n_group, topk_group); num_experts must be set.
+struct SigmoidRouterDefaults {
+  bool renormalise = true;
+  double scale = 1;
+  std::uint32_t groups = 1;
+  std::uint32_t kept_groups = 1;
+};
+Result<SigmoidRouterSpec> read_sigmoid_router(const ConfigReader& text,
+                                              const SigmoidRouterDefaults& defaults,
+                                              const ModelConfig& model);
+
+// Fills prediction_layers from num_nextn_predict_layers.
+Status read_prediction_layers(const ConfigReader& text, ModelConfig& model);
 
 // Adds the ids of eos_token_id (number, list or absent) to eos_token_ids; vocab_size must be set.
 Status read_eos_token_ids(const ConfigReader& object, ModelConfig& model);

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/number_text.h"
+
 namespace moepack {
 namespace {
 
@@ -64,6 +66,15 @@ Status ConfigReader::dimension(std::string_view key, std::uint32_t fallback, std
   MOE_ASSIGN_OR_RETURN(const auto value, optional_dimension(key, maximum));
   out = value.value_or(fallback);
   return Status::ok();
+}
+
+Result<double> ConfigReader::number_in(std::string_view key, double fallback, double least,
+                                       double most) const {
+  MOE_ASSIGN_OR_RETURN(const auto value, optional_number(key));
+  if (!value.has_value()) return fallback;
+  if (*value >= least && *value <= most) return *value;
+  return error(key, "is " + shown(*find(key)) + ", not a number from " + six_digits(least) +
+                        " to " + six_digits(most));
 }
 
 Status ConfigReader::require_flag(std::string_view key, bool implemented) const {

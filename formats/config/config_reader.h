@@ -43,6 +43,9 @@ class ConfigReader {
   Status dimension(std::string_view key, std::uint32_t fallback, std::uint32_t& out,
                    std::uint32_t maximum = kMaxModelDimension) const;
 
+  // A number from `least` to `most`, `fallback` (not checked) when absent.
+  Result<double> number_in(std::string_view key, double fallback, double least, double most) const;
+
   // For settings whose other values mean other math: kUnsupported, naming key and value, unless the
   // setting is absent or as it is implemented.
   Status require_flag(std::string_view key, bool implemented) const;

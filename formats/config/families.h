@@ -11,12 +11,23 @@ extern const Architecture kQwen35MoeFamily;
 extern const Architecture kQwen3NextFamily;
 extern const Architecture kQwen3MoeFamily;
 extern const Architecture kOlmoeFamily;
+extern const Architecture kMixtralFamily;
+extern const Architecture kGlm4MoeFamily;
+extern const Architecture kMinimaxM2Family;
+extern const Architecture kGptOssFamily;
 
+// One a line.
+// clang-format off
 inline constexpr std::array kFamilies{
     &kQwen35MoeFamily,
     &kQwen3NextFamily,
     &kQwen3MoeFamily,
     &kOlmoeFamily,
+    &kMixtralFamily,
+    &kGlm4MoeFamily,
+    &kMinimaxM2Family,
+    &kGptOssFamily,
 };
+// clang-format on
 
 }  // namespace moepack

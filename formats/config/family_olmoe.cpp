@@ -57,9 +57,6 @@ Status read_olmoe_config(const ConfigReader& text, ModelConfig& model) {
   return read_rope(text, {.theta = 1e4}, model);
 }
 
-ModuleShape all_query_heads(const ModelConfig& c) { return {shapes::query_rows(c)}; }
-ModuleShape all_key_heads(const ModelConfig& c) { return {shapes::kv_rows(c)}; }
-
 constexpr std::array<ResidentRule, 12> kOlmoeResidents{{
     {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary},
     {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever},
@@ -73,8 +70,8 @@ constexpr std::array<ResidentRule, 12> kOlmoeResidents{{
     {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys},
     {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys},
     {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output},
-    {ModuleRole::kQueryNorm, "self_attn.q_norm", kOfFull, all_query_heads, kNever},
-    {ModuleRole::kKeyNorm, "self_attn.k_norm", kOfFull, all_key_heads, kNever},
+    {ModuleRole::kQueryNorm, "self_attn.q_norm", kOfFull, shapes::all_query_heads, kNever},
+    {ModuleRole::kKeyNorm, "self_attn.k_norm", kOfFull, shapes::all_key_heads, kNever},
 }};
 
 }  // namespace

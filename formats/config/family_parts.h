@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "formats/config/architecture.h"
@@ -17,6 +18,9 @@ inline constexpr LayerScope kOfModel = LayerScope::kModel;
 inline constexpr LayerScope kOfEvery = LayerScope::kEveryLayer;
 inline constexpr LayerScope kOfLinear = LayerScope::kLinearAttention;
 inline constexpr LayerScope kOfFull = LayerScope::kFullAttention;
+inline constexpr LayerScope kOfLatent = LayerScope::kLatentAttention;
+inline constexpr LayerScope kOfExperts = LayerScope::kExperts;
+inline constexpr LayerScope kOfDense = LayerScope::kDense;
 inline constexpr Rounding kNever = Rounding::kNever;
 inline constexpr Rounding kAtLeast8 = Rounding::kAtLeast8;
 inline constexpr Rounding kAsAsked = Rounding::kAsAsked;
@@ -35,10 +39,40 @@ inline ModuleShape hidden(const ModelConfig& c) { return {c.hidden_size}; }
 inline ModuleShape vocabulary(const ModelConfig& c) { return {c.vocab_size, c.hidden_size}; }
 inline ModuleShape router(const ModelConfig& c) { return {c.num_experts, c.hidden_size}; }
 
+inline ModuleShape experts(const ModelConfig& c) { return {c.num_experts}; }
+inline ModuleShape shared_inner(const ModelConfig& c) {
+  return {c.shared_expert_width, c.hidden_size};
+}
+inline ModuleShape shared_outer(const ModelConfig& c) {
+  return {c.hidden_size, c.shared_expert_width};
+}
+inline ModuleShape dense_inner(const ModelConfig& c) { return {c.dense_width, c.hidden_size}; }
+inline ModuleShape dense_outer(const ModelConfig& c) { return {c.hidden_size, c.dense_width}; }
+
 inline ModuleShape queries(const ModelConfig& c) { return {query_rows(c), c.hidden_size}; }
 inline ModuleShape keys(const ModelConfig& c) { return {kv_rows(c), c.hidden_size}; }
 inline ModuleShape attention_output(const ModelConfig& c) { return {c.hidden_size, query_rows(c)}; }
 inline ModuleShape head(const ModelConfig& c) { return {c.head_dim}; }
+// What the layers with full attention are, which have all the same parts.
+inline FullAttentionSpec attention_of(const ModelConfig& c) {
+  for (const LayerSpec& layer : c.layers) {
+    if (const auto* spec = std::get_if<FullAttentionSpec>(&layer.mixer)) return *spec;
+  }
+  return {};
+}
+// Of norms of queries and keys that the configuration may leave out.
+inline ModuleShape optional_head(const ModelConfig& c) {
+  return {attention_of(c).norm == QueryKeyNorm::kNone ? 0U : c.head_dim};
+}
+// Of biases that it may leave out.
+inline ModuleShape query_bias(const ModelConfig& c) {
+  return {attention_of(c).has_bias ? query_rows(c) : 0U};
+}
+inline ModuleShape key_bias(const ModelConfig& c) {
+  return {attention_of(c).has_bias ? kv_rows(c) : 0U};
+}
+inline ModuleShape all_query_heads(const ModelConfig& c) { return {query_rows(c)}; }
+inline ModuleShape all_key_heads(const ModelConfig& c) { return {kv_rows(c)}; }
 
 }  // namespace shapes
 
@@ -54,6 +88,16 @@ inline constexpr ExpertNames kMlpExperts{
     .matrices = {"gate_proj", "up_proj", "down_proj", "gate_up_proj"},
     .gguf = {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight",
              "ffn_gate_up_exps.weight"},
+    .stacked_matrices = {"gate_proj", "up_proj", "down_proj", "gate_up_proj"},
+};
+
+// Mixtral's, and those that follow it.
+inline constexpr ExpertNames kBlockSparseExperts{
+    .folder = "block_sparse_moe.experts.",
+    .stacked = "block_sparse_moe.switch_mlp.",
+    .matrices = {"w1", "w3", "w2", "w1w3"},
+    .gguf = kMlpExperts.gguf,
+    .stacked_matrices = kMlpExperts.matrices,
 };
 
 }  // namespace moepack

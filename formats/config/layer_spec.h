@@ -15,6 +15,7 @@ enum class QueryKeyNorm : std::uint8_t {
   kPerHead,     // each head for itself; the factor is [head_dim] and serves every head
   kWholeWidth,  // all heads of a token at once; the factor is [heads * head_dim]. Not with a gate,
                 // which would lie between the heads.
+  kNone,
 };
 
 // Softmax attention over all tokens so far, with grouped query heads.
@@ -23,6 +24,12 @@ struct FullAttentionSpec {
   QueryKeyNorm norm = QueryKeyNorm::kPerHead;
   // Normed queries and keys, and values, are limited to [-clip, clip].
   std::optional<float> clip = std::nullopt;
+  bool has_bias = false;         // q_proj, k_proj and v_proj add a bias
+  bool has_output_bias = false;  // o_proj does
+  // Each head has a logit that joins the denominator of its softmax and carries no value.
+  bool has_sinks = false;
+  // A token sees itself and so many less one before it; nullopt: all of them.
+  std::optional<std::uint32_t> window = std::nullopt;
 
   friend bool operator==(const FullAttentionSpec&, const FullAttentionSpec&) = default;
 };
@@ -32,23 +39,63 @@ struct GatedDeltaNetSpec {
   friend bool operator==(const GatedDeltaNetSpec&, const GatedDeltaNetSpec&) = default;
 };
 
+// Softmax attention whose keys and values are made of one compressed row a token (multi-head latent
+// attention, arXiv 2405.04434 section 2.1); its sizes are ModelConfig's.
+struct LatentAttentionSpec {
+  bool has_query_rank = true;  // queries too go through a compressed row: q_a_proj, q_b_proj
+
+  friend bool operator==(const LatentAttentionSpec&, const LatentAttentionSpec&) = default;
+};
+
+// Most groups of experts of a SigmoidRouterSpec.
+constexpr std::uint32_t kMaxRouterGroups = 64;
+
 // Softmax over all experts; the most probable are chosen.
 struct SoftmaxRouterSpec {
   bool renormalise = true;  // the weights of the chosen are divided by their sum
+  bool has_bias = false;    // the logits add a bias
 
   friend bool operator==(const SoftmaxRouterSpec&, const SoftmaxRouterSpec&) = default;
 };
 
-// Routed experts, and in some families a shared expert whose output a gate scales.
+// The sigmoid of each logit is the expert's weight; a correction per expert is added only to choose
+// (arXiv 2412.19437 section 2.1.2). Experts stand in groups of equal size, of which those with the
+// highest sums of their two best are looked at.
+struct SigmoidRouterSpec {
+  bool renormalise = true;   // the weights of the chosen are divided by their sum plus 1e-20
+  float scale = 1;           // then multiplied by this
+  std::uint32_t groups = 1;  // at most kMaxRouterGroups; divides the number of experts
+  std::uint32_t kept_groups = 1;
+
+  friend bool operator==(const SigmoidRouterSpec&, const SigmoidRouterSpec&) = default;
+};
+
+// What stands between an expert's gate and up projections and its down projection.
+enum class ExpertActivation : std::uint8_t {
+  kSwiGlu,         // silu(gate) * up
+  kClampedSwiGlu,  // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit);
+                   // g * sigmoid(1.702 g) * (u + 1)
+};
+
+// Routed experts, and in some families a shared expert that every token goes through.
 struct ExpertsSpec {
   bool has_shared_expert = false;  // of ModelConfig::shared_expert_width, which is then not 0
+  bool has_shared_gate = true;     // a gate scales the shared expert's output; false: it is added
+  bool has_biases = false;         // the three projections of every expert add a bias
+  ExpertActivation activation = ExpertActivation::kSwiGlu;
+  float activation_limit = 0;  // of kClampedSwiGlu
 
   friend bool operator==(const ExpertsSpec&, const ExpertsSpec&) = default;
 };
 
-using MixerSpec = std::variant<FullAttentionSpec, GatedDeltaNetSpec>;
-using RouterSpec = std::variant<SoftmaxRouterSpec>;
-using FeedForwardSpec = std::variant<ExpertsSpec>;
+// One network for all tokens, of ModelConfig::dense_width, with kSwiGlu.
+struct DenseSpec {
+  friend bool operator==(const DenseSpec&, const DenseSpec&) = default;
+};
+
+using MixerSpec = std::variant<FullAttentionSpec, GatedDeltaNetSpec, LatentAttentionSpec>;
+using RouterSpec = std::variant<SoftmaxRouterSpec, SigmoidRouterSpec>;  // unread with DenseSpec
+using FeedForwardSpec = std::variant<ExpertsSpec, DenseSpec>;
 
 struct LayerSpec {
   MixerSpec mixer = {};
@@ -59,11 +106,16 @@ struct LayerSpec {
 };
 
 // The kinds of mixer by name: what a layer keeps between tokens depends on nothing else.
-enum class LayerType : std::uint8_t { kLinearAttention, kFullAttention };
+enum class LayerType : std::uint8_t { kLinearAttention, kFullAttention, kLatentAttention };
 
 inline LayerType layer_type(const LayerSpec& layer) {
-  return std::holds_alternative<FullAttentionSpec>(layer.mixer) ? LayerType::kFullAttention
-                                                                : LayerType::kLinearAttention;
+  if (std::holds_alternative<FullAttentionSpec>(layer.mixer)) return LayerType::kFullAttention;
+  return std::holds_alternative<GatedDeltaNetSpec>(layer.mixer) ? LayerType::kLinearAttention
+                                                                : LayerType::kLatentAttention;
+}
+
+inline bool has_experts(const LayerSpec& layer) {
+  return std::holds_alternative<ExpertsSpec>(layer.feed_forward);
 }
 
 }  // namespace moepack

@@ -17,6 +17,22 @@
 
 namespace moepack {
 
+// How rotary frequencies are stretched beyond the context that a model was trained with (YaRN,
+// arXiv 2309.00071 section 3; transformers' _compute_yarn_parameters).
+struct YarnSpec {
+  double factor = 1;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  std::uint32_t original_positions = 0;
+  bool truncate = true;         // the range of corrected dimensions is rounded outwards
+  double attention_factor = 1;  // multiplies cosines and sines
+  // Multiplies the scale of the softmax: the square of the factor for mscale_all_dim where latent
+  // attention asks for it, else 1.
+  double softmax_factor = 1;
+
+  friend bool operator==(const YarnSpec&, const YarnSpec&) = default;
+};
+
 struct ModelConfig {
   std::string model_type;  // of the text model, e.g. "qwen3_5_moe_text"
 
@@ -27,12 +43,16 @@ struct ModelConfig {
   float rms_norm_eps = 0;
   bool tie_word_embeddings = false;
   std::uint32_t max_position_embeddings = 0;
+  // Layers behind the last whose tensors a checkpoint may have, which predict further tokens
+  // (num_nextn_predict_layers). They are not computed.
+  std::uint32_t prediction_layers = 0;
 
   // Mixture of experts.
   std::uint32_t num_experts = 0;
   std::uint32_t experts_per_token = 0;
   std::uint32_t expert_width = 0;         // moe_intermediate_size
   std::uint32_t shared_expert_width = 0;  // 0: no shared expert
+  std::uint32_t dense_width = 0;          // of layers with DenseSpec; 0: there are none
 
   // Full attention.
   std::uint32_t num_heads = 0;
@@ -40,6 +60,13 @@ struct ModelConfig {
   std::uint32_t head_dim = 0;
   std::uint32_t rotary_dim = 0;  // leading dimensions of a head that RoPE rotates; even
   double rope_theta = 0;
+  bool rope_interleaved = false;  // pairs are (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
+  std::optional<YarnSpec> yarn;
+
+  // Latent attention. head_dim is then that of a whole query: nope dimensions, then rotary_dim.
+  std::uint32_t query_rank = 0;  // q_lora_rank; 0: queries are projected at once
+  std::uint32_t kv_rank = 0;     // kv_lora_rank
+  std::uint32_t value_dim = 0;   // of a head's value
 
   // GatedDeltaNet.
   std::uint32_t linear_key_heads = 0;

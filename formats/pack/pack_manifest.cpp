@@ -65,6 +65,7 @@ std::uint32_t usual_layout(const LayerEntry& layer, std::size_t layouts) {
 }
 
 std::string layer_line(const PackManifest& manifest, const LayerEntry& layer) {
+  if (layer.experts.empty()) return "{\"dense\": true}";
   const std::uint32_t usual = usual_layout(layer, manifest.layouts.size());
   std::string text = "{\"file\": " + json_quote(layer.file) + ", ";
   text += number_member("size", layer.file_size);
@@ -305,6 +306,15 @@ Status parse_layouts(const JsonFields& root, std::string_view file, PackManifest
   return Status::ok();
 }
 
+// Whether a layer has no experts, which it says with nothing but `"dense": true`.
+Result<bool> parse_dense(const JsonFields& layer) {
+  const nlohmann::json* dense = layer.find("dense");
+  if (dense == nullptr) return false;
+  MOE_RETURN_IF_ERROR(layer.allow_only({"dense"}));
+  if (dense->is_boolean() && dense->get<bool>()) return true;
+  return layer.error("dense", "is not true");
+}
+
 Status parse_layers(const JsonFields& root, std::string_view file, PackManifest& manifest) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* list, root.array("layers"));
   if (list->size() != manifest.num_layers) {
@@ -316,12 +326,18 @@ Status parse_layers(const JsonFields& root, std::string_view file, PackManifest&
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string path = "layers[" + std::to_string(i) + "]";
     MOE_ASSIGN_OR_RETURN(const JsonFields layer, JsonFields::of((*list)[i], file, path));
+    MOE_ASSIGN_OR_RETURN(const bool is_dense, parse_dense(layer));
+    if (is_dense) {
+      manifest.layers.emplace_back();
+      continue;
+    }
     MOE_ASSIGN_OR_RETURN(LayerEntry entry, parse_layer(layer, file, manifest));
     if (!names.insert(entry.file).second) {
       return layer.error("file", "\"" + printable(entry.file) + "\" belongs to another layer too");
     }
     manifest.layers.push_back(std::move(entry));
   }
+  if (manifest.expert_layers() == 0) return root.error("layers", "has no layer with experts");
   return Status::ok();
 }
 
@@ -420,6 +436,7 @@ Status check_layer_files(const std::filesystem::path& directory, const PackManif
                          std::string_view manifest_name,
                          std::span<const std::filesystem::path> further) {
   for (const LayerEntry& layer : manifest.layers) {
+    if (layer.experts.empty()) continue;
     std::filesystem::path path = directory / layer.file;
     for (const std::filesystem::path& other : further) {
       if (is_there(path)) break;

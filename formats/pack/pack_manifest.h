@@ -28,10 +28,11 @@ struct ExpertEntry {
   std::uint64_t checksum = 0;  // XXH3-64 of the record_bytes bytes; 0 without checksums
 };
 
+// A layer without experts, which has a dense network, has no file and all is empty.
 struct LayerEntry {
   std::string file;                  // base name inside the pack's directory, "layer_00.bin"
   std::uint64_t file_size = 0;       // bytes, exact
-  std::vector<ExpertEntry> experts;  // [num_experts], by expert id
+  std::vector<ExpertEntry> experts;  // [num_experts], by expert id; or none
 };
 
 struct PackSource {
@@ -52,6 +53,22 @@ struct PackManifest {
   PackSource source;
   std::string report_json;  // an object; "" for none. Written as it is, never read back
 
+  // Records of a layer: num_experts, or 0 where the layer has no experts and no file.
+  std::uint32_t experts_of(std::uint32_t layer) const {
+    return static_cast<std::uint32_t>(layers[layer].experts.size());
+  }
+  // Layers that have records.
+  std::uint32_t expert_layers() const {
+    std::uint32_t count = 0;
+    for (const LayerEntry& layer : layers) count += layer.experts.empty() ? 0U : 1U;
+    return count;
+  }
+  // Records of all layers.
+  std::uint64_t all_experts() const {
+    std::uint64_t sum = 0;
+    for (const LayerEntry& layer : layers) sum += layer.experts.size();
+    return sum;
+  }
   const ExpertLayout& layout_of(std::uint32_t layer, std::uint32_t expert) const {
     return layouts[layers[layer].experts[expert].layout];
   }

@@ -242,11 +242,13 @@ class Calibrator {
   Result<CalibrationLayer> record(std::uint32_t layer) {
     const CalibrationManifest& m = job_.report.manifest;
     Recorder recorder(m);
+    const bool is_dense = !has_experts(job_.model.config.layers[layer]);
     MOE_RETURN_IF_ERROR(corpus_.mix(layer, [&](const ExpertInputs& given) {
-      recorder.add(given);
+      if (!is_dense) recorder.add(given);
       tell(layer, given.first_token + given.tokens, 0);
       return Status::ok();
     }));
+    if (is_dense) return CalibrationLayer{};
     return write_layer_activations(output_.path(), layer, m.num_experts, recorder.layer());
   }
 

@@ -104,7 +104,7 @@ class Probe {
 
 std::uint64_t layer_record_bytes(const PackManifest& pack, std::uint32_t layer) {
   std::uint64_t bytes = 0;
-  for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+  for (std::uint32_t e = 0; e < pack.experts_of(layer); ++e) {
     bytes += pack.layout_of(layer, e).record_bytes;
   }
   return bytes;

@@ -38,7 +38,7 @@ std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options
   std::uint64_t layer_bytes = 0;
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
     std::uint64_t bytes = 0;
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < pack.experts_of(l); ++e) {
       const std::uint64_t record = record_memory_bytes(pack.layout_of(l, e).record_bytes);
       largest = std::max(largest, record);
       bytes += record;
@@ -156,8 +156,11 @@ Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& w
     MOE_RETURN_IF_ERROR(status);
     const std::span<const float> inputs = layers.expert_inputs();
     MOE_RETURN_IF_ERROR(check_finite(layer, first, tokens, inputs, logits));
-    const std::vector<Assignment> chosen = route(config.layers[layer].router, logits.data(), tokens,
-                                                 config.num_experts, config.experts_per_token);
+    const MoeWeights& moe = weights.layers[layer].moe;
+    const std::vector<Assignment> chosen = moe.has_experts
+                                               ? route(moe.routing, logits.data(), tokens,
+                                                       config.num_experts, config.experts_per_token)
+                                               : std::vector<Assignment>();
     MOE_RETURN_IF_ERROR(sink({first, tokens, inputs, chosen}));
     for (Assignment use : chosen) {
       use.token += static_cast<std::uint32_t>(first);
@@ -190,8 +193,8 @@ Status CorpusForward::add_experts(std::uint32_t layer,
   Compute& compute = s.layers.compute();
   MixtureOfExperts& experts = s.layers.experts();
   std::vector<float> sums(s.hidden.size());
-  MOE_RETURN_IF_ERROR(
-      experts.add_routed(compute, layer, *s.store, s.routing, input, sums.data(), done));
+  MOE_RETURN_IF_ERROR(experts.add_routed(compute, s.weights.layers[layer].moe, layer, *s.store,
+                                         s.routing, input, sums.data(), done));
   float* inputs = s.layers.activations().normed.data();
   const std::uint64_t total = s.hidden.size() / width;
   for (std::uint64_t first = 0; first < total; first += s.layers.max_tokens()) {

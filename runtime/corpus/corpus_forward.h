@@ -57,8 +57,9 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options);
 struct ExpertInputs {
   std::uint64_t first_token = 0;  // in the corpus
   std::size_t tokens = 0;
-  std::span<const float> inputs;        // [tokens, H]: output of the post-attention norm
-  std::span<const Assignment> routing;  // [tokens * K], token counted within the piece
+  std::span<const float> inputs;  // [tokens, H]: output of the post-attention norm
+  // [tokens * K], token counted within the piece; none where the layer has no experts.
+  std::span<const Assignment> routing;
 };
 using ExpertInputsSink = std::function<Status(const ExpertInputs&)>;
 

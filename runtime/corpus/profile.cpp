@@ -63,7 +63,8 @@ Status plan_memory_of(const ProfileOptions& options, Job& job) {
 std::uint64_t record_bytes(const PackManifest& pack) {
   std::uint64_t bytes = 0;
   for (std::uint32_t l = 0; l + 1 < pack.num_layers; ++l) {
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) bytes += pack.layout_of(l, e).record_bytes;
+    for (std::uint32_t e = 0; e < pack.experts_of(l); ++e)
+      bytes += pack.layout_of(l, e).record_bytes;
   }
   return bytes;
 }

@@ -76,12 +76,14 @@ const std::byte* lane_of(const KvBlock& block, const std::byte* part, std::size_
 void attend_row(const AttentionCall& call, std::size_t row) {
   const KvBlock& block = call.block;
   const std::size_t seen = call.seen[row];
+  const std::size_t hidden = call.hidden == nullptr ? 0 : call.hidden[row];
   float* weights = call.weights + row * kKvBlock;
   float most = -std::numeric_limits<float>::infinity();
   for (std::size_t j = 0; j < seen; ++j) {
     const std::byte* key = lane_of(block, block.keys, j, call.head_dim);
     weights[j] = multiply(block.encoding, call.queries[row], key, call.head_dim) *
                  scale_of(block, block.key_scales, j);
+    if (j < hidden) weights[j] = -std::numeric_limits<float>::infinity();
     most = weights[j] > most ? weights[j] : most;
   }
   std::array<float, kPartials> sums{};

@@ -140,6 +140,7 @@ constexpr Kernels kAvx2{
     .dot = dot,
     .axpy = axpy,
     .swiglu = swiglu,
+    .clamped_swiglu = clamped_swiglu,
     .gated_delta_step = gated_delta_step,
     .codes = {},
     .delta_block = nullptr,

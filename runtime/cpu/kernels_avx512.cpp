@@ -142,6 +142,7 @@ constexpr Kernels kAvx512{
     .dot = dot,
     .axpy = axpy,
     .swiglu = swiglu,
+    .clamped_swiglu = clamped_swiglu,
     .gated_delta_step = gated_delta_step,
     .codes = {},
     .delta_block = nullptr,

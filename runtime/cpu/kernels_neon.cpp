@@ -143,6 +143,7 @@ const Kernels& neon_kernels() {
       .dot = dot,
       .axpy = axpy,
       .swiglu = swiglu,
+      .clamped_swiglu = clamped_swiglu,
       .gated_delta_step = gated_delta_step,
       .codes = neon_code_kernels(),
       .delta_block = &neon_delta_block(),

@@ -51,6 +51,14 @@ void swiglu(const float* gate, const float* up, float* out, std::size_t n) {
   }
 }
 
+void clamped_swiglu(const float* gate, const float* up, float limit, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = std::min(gate[i], limit);
+    const float u = std::clamp(up[i], -limit, limit);
+    out[i] = g / (1.0F + std::exp(-(kGptOssAlpha * g))) * (u + 1.0F);
+  }
+}
+
 // One pass of the delta rule takes this many columns of the state, so that its intermediate fits on
 // the stack.
 constexpr std::size_t kDeltaColumns = 256;
@@ -98,6 +106,7 @@ Kernels make_reference() {
       .dot = dot,
       .axpy = axpy,
       .swiglu = swiglu,
+      .clamped_swiglu = clamped_swiglu,
       .gated_delta_step = gated_delta_step,
       .codes = reference_code_kernels(),
       .delta_block = nullptr,

@@ -19,10 +19,15 @@ constexpr std::uint64_t kRoutingBytesPerUse = 3 * sizeof(Assignment);
 constexpr std::uint64_t kRoutingBytesPerExpert = 512;
 constexpr std::uint64_t kRoutingBytesPerTask = 3 * 24;  // of RowTask in expert_tasks.h
 
+// What the shared expert and dense layers have between them.
+std::uint64_t shared_width(const ModelConfig& c) {
+  return std::max(c.shared_expert_width, c.dense_width);
+}
+
 // The widest input of a product.
 std::uint64_t widest_input(const ModelConfig& c) {
-  return std::max({std::uint64_t{c.hidden_size}, std::uint64_t{c.expert_width},
-                   std::uint64_t{c.shared_expert_width}, std::uint64_t{c.num_heads} * c.head_dim,
+  return std::max({std::uint64_t{c.hidden_size}, std::uint64_t{c.expert_width}, shared_width(c),
+                   std::uint64_t{c.num_heads} * c.head_dim,
                    std::uint64_t{c.linear_value_heads} * c.linear_value_dim});
 }
 
@@ -92,9 +97,9 @@ struct ActivationLayout {
     take(a.gate, uses, c.expert_width);
     take(a.up, uses, c.expert_width);
     take(a.results, uses, c.hidden_size);
-    take(a.shared_gate, tokens, c.shared_expert_width);
-    take(a.shared_up, tokens, c.shared_expert_width);
-    take(a.shared_out, c.shared_expert_width == 0 ? 0 : tokens, c.hidden_size);
+    take(a.shared_gate, tokens, shared_width(c));
+    take(a.shared_up, tokens, shared_width(c));
+    take(a.shared_out, shared_width(c) == 0 ? 0 : tokens, c.hidden_size);
     take(a.shared_weight, tokens, 1);
   }
 
@@ -105,7 +110,7 @@ struct ActivationLayout {
     take(a.gathered_rows, uses, 1);
     take(a.expert_blocks, uses, input_blocks(c.expert_width));
     take(a.expert_rows, uses, 1);
-    take(a.shared_blocks, tokens, input_blocks(c.shared_expert_width));
+    take(a.shared_blocks, tokens, input_blocks(shared_width(c)));
     take(a.shared_rows, tokens, 1);
   }
 

@@ -42,8 +42,9 @@ struct ExpertGroup {
 };
 
 // H hidden size, V vocabulary, E experts, K experts a token, M expert width, S width of the shared
-// expert; nq, nkv heads of hd; nv V heads of dv, C channels of the convolution; T limits.tokens.
-// Each buffer is aligned to 64 bytes. One forward at a time uses them.
+// expert or of dense layers, the larger; nq, nkv heads of hd; nv V heads of dv, C channels of the
+// convolution; T limits.tokens. Each buffer is aligned to 64 bytes. One forward at a time uses
+// them.
 class Activations {
  public:
   // Zeroed where kernels could otherwise read what nobody wrote (matmul_scratch). kIo when memory

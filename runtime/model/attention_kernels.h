@@ -8,8 +8,8 @@
 // a fixed sequence of fused operations that depends on its position alone, in every table the same,
 // so that tables agree to the bit, whatever is computed beside a query.
 //
-// The definition, for a query q (already multiplied by 1 / sqrt(head size)) and the n keys of a
-// block that it sees:
+// The definition, for a query q (already multiplied by 1 / sqrt(head size)) and the first n keys of
+// a block; those before the first that it sees get the score -infinity, and so the weight 0:
 //   score[j] = (sum_d q[d] * k[j][d]) * ks[j]      one chain of fma over d, from 0 upwards
 //   most     = max_j score[j];  p[j] = exponential(score[j] - most)
 //   sum      = 16 partial sums of p, j to partial j % 16, added as a binary tree
@@ -59,10 +59,13 @@ struct AttentionCall {
   std::size_t rows = 0;                   // 1 … kAttentionRows
   const float* const* queries = nullptr;  // [kAttentionRows] of [head_dim]; behind `rows` any
                                           // that can be read
-  const std::uint32_t* seen = nullptr;    // [rows]: keys of the block that each sees, from the
-                                          // first on; a row that sees none gets no result
-  float* results = nullptr;               // [rows, attention_result_floats]
-  float* weights = nullptr;               // scratch: [kAttentionRows, kKvBlock]
+  const std::uint32_t* seen = nullptr;    // [rows]: keys of the block up to the last that each
+                                          // sees; a row that sees none gets no result
+  // [rows]: of these, keys that each does not see, from the first on; fewer than it sees of them.
+  // Null: none.
+  const std::uint32_t* hidden = nullptr;
+  float* results = nullptr;  // [rows, attention_result_floats]
+  float* weights = nullptr;  // scratch: [kAttentionRows, kKvBlock]
 };
 
 struct AttentionKernels {

@@ -19,7 +19,8 @@ struct AttentionTile {
   std::size_t row = 0;     // of the batch: its first token
   std::size_t tokens = 0;  // at least 1
   std::size_t kv_head = 0;
-  std::size_t blocks = 0;  // that its last token sees
+  std::size_t block = 0;   // the first that its first token sees
+  std::size_t blocks = 0;  // from there to the last that its last token sees
   std::size_t task = 0;    // blocks of the tiles before it in its round
   std::size_t result = 0;  // its first result: [blocks, tokens * group]
 };

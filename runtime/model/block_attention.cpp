@@ -18,9 +18,6 @@ std::size_t tokens_per_tile(std::size_t group) {
   return std::max<std::size_t>(1, kTileQueries / group);
 }
 
-// Blocks that the token at `position` sees.
-std::size_t blocks_at(std::uint64_t position) { return position / kKvBlock + 1; }
-
 }  // namespace
 
 std::uint64_t AttentionWorkspace::floats(std::uint64_t threads) const {
@@ -47,17 +44,28 @@ BlockAttention::BlockAttention(const ModelConfig& config, Activations& scratch)
 const float* BlockAttention::query_of(const AttentionTile& tile, std::size_t row) const {
   const std::size_t stride = (has_gate_ ? 2U : 1U) * std::size_t{config_.head_dim};
   const std::size_t token = tile.row + row / group_;
-  const std::size_t head = tile.kv_head * group_ + row % group_;
-  return scratch_.query_gate.data() + (token * config_.num_heads + head) * stride;
+  return scratch_.query_gate.data() + (token * config_.num_heads + head_of(tile, row)) * stride;
 }
 
-// Keys of `block` that a row sees.
+std::size_t BlockAttention::first_block(const AttentionTile& tile, std::size_t row) const {
+  return first_seen(position_of(tile, row)) / kKvBlock;
+}
+
+// Keys of `block` up to the last that a row sees; none where it sees none.
 std::size_t BlockAttention::seen_of(const AttentionTile& tile, std::size_t row,
                                     std::size_t block) const {
-  const std::size_t token = tile.row - tile.slice->first + row / group_;
-  const std::uint64_t seen = tile.slice->position + token + 1;
+  const std::uint64_t seen = position_of(tile, row) + 1;
   const std::uint64_t before = std::uint64_t{block} * kKvBlock;
-  return seen <= before ? 0 : std::min<std::uint64_t>(seen - before, kKvBlock);
+  if (seen <= before || block < first_block(tile, row)) return 0;
+  return std::min<std::uint64_t>(seen - before, kKvBlock);
+}
+
+// Of these, those that lie before its window.
+std::size_t BlockAttention::hidden_of(const AttentionTile& tile, std::size_t row,
+                                      std::size_t block) const {
+  const std::uint64_t first = first_seen(position_of(tile, row));
+  const std::uint64_t before = std::uint64_t{block} * kKvBlock;
+  return first <= before ? 0 : first - before;
 }
 
 // Result `index` of those that wait for being merged.
@@ -84,7 +92,9 @@ std::size_t BlockAttention::make_tiles(std::span<const LayerSlice> slices,
         tile.row = slice.first + done;
         tile.tokens = tokens;
         tile.kv_head = head;
-        tile.blocks = blocks_at(slice.position + done + tokens - 1);
+        const std::uint64_t position = slice.position + done;
+        tile.block = first_seen(position) / kKvBlock;
+        tile.blocks = (position + tokens - 1) / kKvBlock - tile.block + 1;
       }
     }
   }
@@ -96,7 +106,7 @@ std::size_t BlockAttention::shared_tile_tokens(std::span<const LayerSlice> slice
   std::size_t blocks = 1;
   for (const LayerSlice& slice : slices) {
     if (slice.is_live() && slice.count > 0) {
-      blocks = std::max(blocks, blocks_at(slice.position + slice.count - 1));
+      blocks = std::max<std::size_t>(blocks, (slice.position + slice.count - 1) / kKvBlock + 1);
     }
   }
   return std::clamp<std::size_t>(space_.results / (blocks * group_), 1, tokens_per_tile(group_));
@@ -106,9 +116,13 @@ void BlockAttention::attend_rows(const AttentionTile& tile, std::size_t block, s
                                  std::size_t count, float* weights, float* results) const {
   std::array<const float*, kAttentionRows> queries{};
   std::array<std::uint32_t, kAttentionRows> seen{};
+  std::array<std::uint32_t, kAttentionRows> hidden{};
   for (std::size_t r = 0; r < kAttentionRows; ++r) {
     queries[r] = query_of(tile, first + std::min(r, count - 1));
-    if (r < count) seen[r] = static_cast<std::uint32_t>(seen_of(tile, first + r, block));
+    if (r >= count) continue;
+    seen[r] = static_cast<std::uint32_t>(seen_of(tile, first + r, block));
+    if (seen[r] == 0) continue;
+    hidden[r] = static_cast<std::uint32_t>(hidden_of(tile, first + r, block));
   }
   AttentionCall call;
   call.block = tile.slice->state->kv->blocks()->block(tile.kv_head, block);
@@ -116,15 +130,24 @@ void BlockAttention::attend_rows(const AttentionTile& tile, std::size_t block, s
   call.rows = count;
   call.queries = queries.data();
   call.seen = seen.data();
+  call.hidden = hidden.data();
   call.results = results;
   call.weights = weights;
   kernels_->attend(call);
 }
 
-void BlockAttention::finish(const AttentionTile& tile, std::size_t row, const float* result) const {
+void BlockAttention::finish(const AttentionTile& tile, std::size_t row, float* spare,
+                            float* result) const {
   const std::size_t hd = config_.head_dim;
   const std::size_t token = tile.row + row / group_;
-  const std::size_t head = tile.kv_head * group_ + row % group_;
+  const std::size_t head = head_of(tile, row);
+  if (!sinks_.empty()) {
+    // A block of one key with that score, whose value is zero.
+    std::fill_n(spare, space_.result, 0.0F);
+    spare[0] = sinks_[head];
+    spare[1] = 1;
+    kernels_->merge(spare, hd, result);
+  }
   const float* gate = has_gate_ ? query_of(tile, row) + hd : nullptr;
   kernels_->finish(result, gate, hd,
                    scratch_.attended.data() + (token * config_.num_heads + head) * hd);
@@ -136,18 +159,26 @@ void BlockAttention::attend_tile(const AttentionTile& tile, std::size_t worker) 
   float* const weights = thread_memory(worker);
   float* const next = weights + kAttentionRows * kKvBlock;
   float* const merged = next + kAttentionRows * space_.result;
-  for (std::size_t block = 0; block < tile.blocks; ++block) {
+  for (std::size_t block = tile.block; block < tile.block + tile.blocks; ++block) {
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
       const std::size_t count = std::min(kAttentionRows, rows - first);
       float* const to = merged + first * space_.result;
-      attend_rows(tile, block, first, count, weights, block == 0 ? to : next);
-      for (std::size_t r = 0; block > 0 && r < count; ++r) {
+      attend_rows(tile, tile.block + block, first, count, weights, block == tile.block ? to : next);
+      for (std::size_t r = 0; block > tile.block && r < count; ++r) {
         if (seen_of(tile, first + r, block) == 0) continue;
-        kernels_->merge(next + r * space_.result, config_.head_dim, to + r * space_.result);
+        const float* const from = next + r * space_.result;
+        float* const sum = to + r * space_.result;
+        if (block == first_block(tile, first + r)) {
+          std::copy_n(from, space_.result, sum);
+        } else {
+          kernels_->merge(from, config_.head_dim, sum);
+        }
       }
     }
   }
-  for (std::size_t row = 0; row < rows; ++row) finish(tile, row, merged + row * space_.result);
+  for (std::size_t row = 0; row < rows; ++row) {
+    finish(tile, row, next, merged + row * space_.result);
+  }
 }
 
 // Gives the first tiles their places, as many as find room together; at least one does.
@@ -167,16 +198,17 @@ std::size_t BlockAttention::plan_round(std::span<AttentionTile> tiles) const {
   return count;
 }
 
-// Merges the results of a tile's blocks into those of the first.
-void BlockAttention::merge_tile(const AttentionTile& tile) const {
+// Merges the results of a tile's blocks into those of the first that a row sees.
+void BlockAttention::merge_tile(const AttentionTile& tile, std::size_t worker) const {
   const std::size_t rows = rows_of(tile);
   for (std::size_t row = 0; row < rows; ++row) {
-    float* const merged = waiting(tile.result + row);
-    for (std::size_t block = 1; block < tile.blocks; ++block) {
-      if (seen_of(tile, row, block) == 0) continue;
+    const std::size_t first = first_block(tile, row) - tile.block;
+    float* const merged = waiting(tile.result + first * rows + row);
+    for (std::size_t block = first + 1; block < tile.blocks; ++block) {
+      if (seen_of(tile, row, tile.block + block) == 0) continue;
       kernels_->merge(waiting(tile.result + block * rows + row), config_.head_dim, merged);
     }
-    finish(tile, row, merged);
+    finish(tile, row, thread_memory(worker), merged);
   }
 }
 
@@ -199,14 +231,17 @@ void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> 
     for (std::size_t task = begin; task < end; ++task) attend_task(task, w);
   });
   compute.pool().parallel_for(tiles.size(), 1,
-                              [&](std::size_t begin, std::size_t end, std::size_t) {
-                                for (std::size_t i = begin; i < end; ++i) merge_tile(tiles[i]);
+                              [&](std::size_t begin, std::size_t end, std::size_t w) {
+                                for (std::size_t i = begin; i < end; ++i) merge_tile(tiles[i], w);
                               });
 }
 
-void BlockAttention::attend(Compute& compute, std::span<const LayerSlice> slices, bool has_gate) {
+void BlockAttention::attend(Compute& compute, const FullAttentionSpec& spec,
+                            std::span<const float> sinks, std::span<const LayerSlice> slices) {
   kernels_ = compute.kernels().attention;
-  has_gate_ = has_gate;
+  has_gate_ = spec.has_gate;
+  sinks_ = sinks;
+  window_ = spec.window.value_or(kMaxSequenceTokens);
   const std::size_t threads = compute.pool().size();
   const std::size_t count = make_tiles(slices, tokens_per_tile(group_));
   const std::span<AttentionTile> tiles = scratch_.attention_tiles.first(count);

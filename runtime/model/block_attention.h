@@ -6,8 +6,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
+#include "formats/base/limits.h"
 #include "formats/config/model_config.h"
 #include "runtime/model/activations.h"
 #include "runtime/model/attention_kernels.h"
@@ -25,8 +27,10 @@ class BlockAttention {
 
   // scratch.attended = attention of the queries in scratch.query_gate, which are normed, rotated
   // and multiplied by 1 / sqrt(head size), for the rows of live slices, whose keys and values have
-  // been stored; times the sigmoid of their gates with `has_gate`.
-  void attend(Compute& compute, std::span<const LayerSlice> slices, bool has_gate);
+  // been stored; times the sigmoid of their gates where the layer has them. `sinks`: [nq], or
+  // empty.
+  void attend(Compute& compute, const FullAttentionSpec& spec, std::span<const float> sinks,
+              std::span<const LayerSlice> slices);
 
  private:
   std::size_t make_tiles(std::span<const LayerSlice> slices, std::size_t most_tokens);
@@ -38,12 +42,25 @@ class BlockAttention {
   void attend_tile(const AttentionTile& tile, std::size_t worker) const;
   std::size_t plan_round(std::span<AttentionTile> tiles) const;
   void run_round(Compute& compute, std::span<const AttentionTile> tiles) const;
-  void merge_tile(const AttentionTile& tile) const;
-  void finish(const AttentionTile& tile, std::size_t row, const float* result) const;
+  void merge_tile(const AttentionTile& tile, std::size_t worker) const;
+  // `spare`: memory of a result.
+  void finish(const AttentionTile& tile, std::size_t row, float* spare, float* result) const;
 
   std::size_t rows_of(const AttentionTile& tile) const { return tile.tokens * group_; }
   const float* query_of(const AttentionTile& tile, std::size_t row) const;
+  std::size_t head_of(const AttentionTile& tile, std::size_t row) const {
+    return tile.kv_head * group_ + row % group_;
+  }
+  std::uint64_t position_of(const AttentionTile& tile, std::size_t row) const {
+    return tile.slice->position + tile.row - tile.slice->first + row / group_;
+  }
+  // The first position that the one at `position` sees.
+  std::uint64_t first_seen(std::uint64_t position) const {
+    return position < window_ ? 0 : position - window_ + 1;
+  }
+  std::size_t first_block(const AttentionTile& tile, std::size_t row) const;
   std::size_t seen_of(const AttentionTile& tile, std::size_t row, std::size_t block) const;
+  std::size_t hidden_of(const AttentionTile& tile, std::size_t row, std::size_t block) const;
   float* waiting(std::size_t index) const;
   float* thread_memory(std::size_t worker) const;
 
@@ -53,6 +70,9 @@ class BlockAttention {
   AttentionWorkspace space_;
   const AttentionKernels* kernels_ = nullptr;  // of the call
   bool has_gate_ = false;                      // of the call
+  std::span<const float> sinks_;               // of the call
+  // Of the call: positions that a token sees, or more than there are.
+  std::uint64_t window_ = kMaxSequenceTokens;
 };
 
 }  // namespace moepack

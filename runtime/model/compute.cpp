@@ -138,11 +138,28 @@ void l2_norm(const Kernels& kernels, float eps, float factor, std::size_t n, flo
   for (std::size_t i = 0; i < n; ++i) x[i] *= scale;
 }
 
+void add_bias(std::span<const float> bias, std::size_t rows, float* x) {
+  for (std::size_t t = 0; t < rows && !bias.empty(); ++t) {
+    for (std::size_t i = 0; i < bias.size(); ++i) x[t * bias.size() + i] += bias[i];
+  }
+}
+
 float softplus(float x) { return x > 20.0F ? x : std::log1p(std::exp(x)); }
 
 void softmax(float* x, std::size_t n) {
   const float top = *std::max_element(x, x + n);
   double sum = 0.0;
+  for (std::size_t i = 0; i < n; ++i) {
+    x[i] = std::exp(x[i] - top);
+    sum += x[i];
+  }
+  const auto scale = static_cast<float>(1.0 / sum);
+  for (std::size_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+void softmax_with_sink(float sink, float* x, std::size_t n) {
+  const float top = std::max(sink, *std::max_element(x, x + n));
+  double sum = std::exp(sink - top);
   for (std::size_t i = 0; i < n; ++i) {
     x[i] = std::exp(x[i] - top);
     sum += x[i];

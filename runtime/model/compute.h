@@ -105,10 +105,15 @@ void rms_norm(Compute& compute, const float* x, std::span<const float> factor, f
 // x = x / sqrt(sum(x^2) + eps) * factor, n values in place; of large values the same holds.
 void l2_norm(const Kernels& kernels, float eps, float factor, std::size_t n, float* x);
 
+// x[t][i] += bias[i] for rows of bias.size() values; nothing where it is empty.
+void add_bias(std::span<const float> bias, std::size_t rows, float* x);
+
 inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 // log(1 + exp(x)) without overflow (x itself above 20, as PyTorch computes it).
 float softplus(float x);
 // In place over n values; the sum in double.
 void softmax(float* x, std::size_t n);
+// The same with one more value, `sink`, which takes its share of the sum and is dropped.
+void softmax_with_sink(float sink, float* x, std::size_t n);
 
 }  // namespace moepack

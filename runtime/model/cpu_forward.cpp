@@ -166,15 +166,7 @@ class CpuForward final : public ForwardBackend {
       if (recorder_ != nullptr) recorder_->begin_layer();
       mix(layer, slices);
       if (!has_live(slices)) break;
-      route(layer);
-      expect_next(layer);
-      if (recorder_ != nullptr) recorder_->routed(store_->stats());
-      status = add_experts(layer, slices);
-      release_ahead(layer);
-      usage_.add(layer, layers_.experts().groups());
-      if (recorder_ != nullptr && status.is_ok()) {
-        recorder_->end_layer(layer, layers_.experts().groups(), store_->stats());
-      }
+      status = add_network(layer, slices);
     }
     ahead_.release_all();
     stage_times().at_layer(TimelineEvent::kNone);
@@ -229,6 +221,31 @@ class CpuForward final : public ForwardBackend {
     if (observer_ != nullptr) observer_->on_embedding(tokens_, hidden_rows());
   }
 
+  // The feed-forward network of a layer.
+  Status add_network(std::uint32_t layer, std::span<BatchSlice> slices) {
+    const bool has_experts = weights_.layers[layer].moe.has_experts;
+    if (has_experts) route(layer);
+    expect_next(layer);
+    if (recorder_ != nullptr) recorder_->routed(store_->stats());
+    const Status status = has_experts ? add_experts(layer, slices) : add_dense(layer);
+    if (has_experts) release_ahead(layer);
+    const std::span<const ExpertGroup> groups =
+        has_experts ? layers_.experts().groups() : std::span<const ExpertGroup>();
+    usage_.add(layer, groups);
+    if (recorder_ != nullptr && status.is_ok()) {
+      recorder_->end_layer(layer, groups, store_->stats());
+    }
+    return status;
+  }
+
+  // No expert is read meanwhile: what comes next may be.
+  Status add_dense(std::uint32_t layer) {
+    ahead_.start();
+    layers_.add_dense(layer, hidden());
+    if (observer_ != nullptr) observer_->on_layer(layer, tokens_, hidden_rows());
+    return Status::ok();
+  }
+
   // The mixer of every slice that goes on, and the router's logits.
   void mix(std::uint32_t layer, std::span<BatchSlice> slices) {
     live_.clear();
@@ -239,7 +256,7 @@ class CpuForward final : public ForwardBackend {
           {&state.layer(layer), slice.position, slice.first, slice.count, &slice.status});
     }
     const std::span<const float> logits = layers_.mix(layer, live_, tokens_, hidden());
-    if (observer_ != nullptr) observer_->on_router(layer, tokens_, logits);
+    if (observer_ != nullptr && !logits.empty()) observer_->on_router(layer, tokens_, logits);
     // Rows of other slices are zero.
     ThreadPool& pool = layers_.compute().pool();
     if (all_finite(pool, layers_.expert_inputs()) && all_finite(pool, logits)) return;
@@ -254,7 +271,7 @@ class CpuForward final : public ForwardBackend {
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
     }
-    const RouterSpec& routing = weights_.layers[layer].moe.routing;
+    const Routing& routing = weights_.layers[layer].moe.routing;
     MixtureOfExperts& experts = layers_.experts();
     if (!car_.is_on()) {
       (void)experts.choose(layers_.compute(), routing, rows_);
@@ -290,10 +307,10 @@ class CpuForward final : public ForwardBackend {
     return Status::ok();
   }
 
-  // Ends a slice whose activations are not finite.
+  // Ends a slice whose activations are not finite. `logits`: [tokens, experts], or none.
   void check(std::uint32_t layer, const LayerSlice& slice, std::span<const float> logits) {
     const std::size_t width = config_.hidden_size;
-    const std::size_t experts = config_.num_experts;
+    const std::size_t experts = logits.empty() ? 0 : config_.num_experts;
     *slice.status =
         check_finite(layer, slice.position, slice.count,
                      layers_.expert_inputs().subspan(slice.first * width, slice.count * width),

@@ -34,7 +34,7 @@ void ExpertLookahead::expect(Compute& compute, const LayerWeights& next, std::ui
   experts_.clear();
   layer_ = index;
   const std::size_t count = rows_of(rows);
-  if (count == 0 || most_ == 0) return;
+  if (count == 0 || most_ == 0 || !next.moe.has_experts) return;
   if (count <= kLookaheadRows) {
     expect_of_router(compute, next, rows, hidden);
   } else if (count * config_.experts_per_token >= kUsesOfSureExpert * config_.num_experts) {
@@ -54,6 +54,7 @@ void ExpertLookahead::expect_of_router(Compute& compute, const LayerWeights& nex
   }
   compute.matmul(next.moe.router, scratch_.ahead_normed.data(), count,
                  scratch_.ahead_logits.data());
+  add_bias(next.moe.router_bias, count, scratch_.ahead_logits.data());
   for (std::size_t row = 0; row < count; ++row) {
     route_row(next.moe.routing, scratch_.ahead_logits.data() + row * config_.num_experts, 0,
               probabilities_, chosen_);

@@ -12,6 +12,24 @@ namespace {
 constexpr std::size_t kMostOutputs = 128;
 constexpr std::size_t kOutputTasksPerThread = 4;
 
+// rows[t][i] += bias[i] for i in [begin, end) and all tokens; nothing without a bias.
+void add_bias_columns(const float* bias, std::uint64_t begin, std::uint64_t end, std::size_t tokens,
+                      std::uint64_t width, float* rows) {
+  if (bias == nullptr) return;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    for (std::uint64_t i = begin; i < end; ++i) rows[t * width + i] += bias[i];
+  }
+}
+
+void activate_values(const Kernels& kernels, const ExpertWork& expert, const float* up, float* gate,
+                     std::size_t count) {
+  if (expert.activation == ExpertActivation::kSwiGlu) {
+    kernels.swiglu(gate, up, gate, count);
+  } else {
+    kernels.clamped_swiglu(gate, up, expert.activation_limit, gate, count);
+  }
+}
+
 }  // namespace
 
 void ExpertTasks::clear() {
@@ -58,11 +76,13 @@ void ExpertTasks::activate_rows(Compute& compute, const RowTask& task, std::size
   const ExpertWork& e = experts_[task.expert];
   compute.multiply_rows(e.gate, e.x, e.tokens, task.begin, task.end, e.activated, worker);
   compute.multiply_rows(e.up, e.x, e.tokens, task.begin, task.end, e.raised, worker);
+  add_bias_columns(e.gate_bias, task.begin, task.end, e.tokens, e.gate.rows, e.activated);
+  add_bias_columns(e.up_bias, task.begin, task.end, e.tokens, e.up.rows, e.raised);
   const bool is_quantized = e.x.blocks != nullptr && compute.takes_blocks(e.down.format);
   for (std::size_t t = 0; t < e.tokens; ++t) {
     float* gate = e.activated + t * e.gate.rows + task.begin;
     const float* up = e.raised + t * e.up.rows + task.begin;
-    compute.kernels().swiglu(gate, up, gate, task.end - task.begin);
+    activate_values(compute.kernels(), e, up, gate, task.end - task.begin);
     if (is_quantized) quantize_activated(compute, e, t, task);
   }
 }
@@ -78,14 +98,20 @@ void ExpertTasks::activate(Compute& compute) {
                               });
 }
 
+void ExpertTasks::project_rows(Compute& compute, const ExpertWork& expert, std::uint64_t begin,
+                               std::uint64_t end, std::size_t worker) {
+  compute.multiply_rows(expert.down, activated_inputs(expert), expert.tokens, begin, end,
+                        expert.result, worker);
+  add_bias_columns(expert.down_bias, begin, end, expert.tokens, expert.down.rows, expert.result);
+}
+
 void ExpertTasks::project(Compute& compute) {
   split(compute, &ExpertWork::down);
   compute.pool().parallel_for(
       tasks_.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
         for (std::size_t i = begin; i < end; ++i) {
-          const ExpertWork& e = experts_[tasks_[i].expert];
-          compute.multiply_rows(e.down, activated_inputs(e), e.tokens, tasks_[i].begin,
-                                tasks_[i].end, e.result, worker);
+          const RowTask& task = tasks_[i];
+          project_rows(compute, experts_[task.expert], task.begin, task.end, worker);
         }
       });
 }
@@ -98,8 +124,7 @@ void ExpertTasks::project_together(Compute& compute,
   compute.pool().parallel_for(outputs, grain,
                               [&](std::size_t begin, std::size_t end, std::size_t worker) {
                                 for (const ExpertWork& e : experts_) {
-                                  compute.multiply_rows(e.down, activated_inputs(e), e.tokens,
-                                                        begin, end, e.result, worker);
+                                  project_rows(compute, e, begin, end, worker);
                                 }
                                 then(begin, end);
                               });

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "formats/config/layer_spec.h"
 #include "formats/weights/qformat.h"
 #include "runtime/model/compute.h"
 #include "runtime/model/function_ref.h"
@@ -18,8 +19,14 @@ struct ExpertWork {
   QMatrixView up;
   QMatrixView down;  // [H, M]
   std::size_t tokens = 0;
-  RowInputs x;                 // [tokens, H]
-  float* activated = nullptr;  // [tokens, M]: silu(gate x) * up x
+  RowInputs x;  // [tokens, H]
+  // [M], [M] and [H], added to the products of each token; null: none.
+  const float* gate_bias = nullptr;
+  const float* up_bias = nullptr;
+  const float* down_bias = nullptr;
+  ExpertActivation activation = ExpertActivation::kSwiGlu;
+  float activation_limit = 0;
+  float* activated = nullptr;  // [tokens, M]: what `activation` makes of gate x and up x
   float* raised = nullptr;     // [tokens, M]: up x
   float* result = nullptr;     // [tokens, H]: down activated
   // Blocks of `activated`, where x has blocks: [tokens, M / 32], and where those of a token begin.
@@ -59,6 +66,8 @@ class ExpertTasks {
   static void quantize_activated(const Compute& compute, const ExpertWork& expert,
                                  std::size_t token, const RowTask& task);
   void activate_rows(Compute& compute, const RowTask& task, std::size_t worker) const;
+  static void project_rows(Compute& compute, const ExpertWork& expert, std::uint64_t begin,
+                           std::uint64_t end, std::size_t worker);
 
   std::vector<ExpertWork> experts_;
   std::vector<RowTask> tasks_;

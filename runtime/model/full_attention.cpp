@@ -15,38 +15,7 @@ void limit(float bound, std::size_t count, float* values) {
 }  // namespace
 
 FullAttention::FullAttention(const ModelConfig& config, Activations& scratch)
-    : config_(config), scratch_(scratch), blocks_(config, scratch) {
-  const std::size_t half = config.rotary_dim / 2;
-  for (std::size_t i = 0; i < half; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / config.rotary_dim;
-    inverse_frequency_.push_back(static_cast<float>(std::pow(config.rope_theta, -exponent)));
-  }
-}
-
-// The angle is a float32 product, as the models were trained with.
-void FullAttention::fill_rotation(std::size_t position, std::span<float> rotation) const {
-  const std::size_t half = inverse_frequency_.size();
-  for (std::size_t i = 0; i < half; ++i) {
-    const float angle = static_cast<float>(position) * inverse_frequency_[i];
-    rotation[i] = std::cos(angle);
-    rotation[half + i] = std::sin(angle);
-  }
-}
-
-// Rotates pairs (i, i + rotary_dim / 2) of one head in place.
-void FullAttention::rotate(const Kernels& kernels, std::span<const float> rotation,
-                           float* head) const {
-  const std::size_t half = inverse_frequency_.size();
-  const float* cosine = rotation.data();
-  const float* sine = cosine + half;
-  if (kernels.attention != nullptr) return kernels.attention->rotate(head, cosine, sine, half);
-  for (std::size_t i = 0; i < half; ++i) {
-    const float a = head[i];
-    const float b = head[i + half];
-    head[i] = a * cosine[i] - b * sine[i];
-    head[i + half] = b * cosine[i] + a * sine[i];
-  }
-}
+    : config_(config), scratch_(scratch), blocks_(config, scratch), rope_(config) {}
 
 // Norms, limits and rotates `heads` heads of one token in place; they lie `stride` values apart.
 void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
@@ -62,7 +31,7 @@ void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
       rms_norm(compute, head, factor, config_.rms_norm_eps, 1, hd, head);
     }
     if (spec.clip.has_value()) limit(*spec.clip, hd, head);
-    rotate(compute.kernels(), rotation, head);
+    rope_.rotate(compute.kernels().attention, rotation, head);
   }
 }
 
@@ -75,7 +44,10 @@ void FullAttention::prepare_token(Compute& compute, const FullAttentionWeights& 
   const std::size_t kv_width = config_.num_kv_heads * hd;
   const std::size_t stride = query_stride(spec);
   float* queries = scratch_.query_gate.data() + row * config_.num_heads * stride;
-  fill_rotation(position, rotation);
+  add_bias(weights.q_bias, 1, queries);
+  add_bias(weights.k_bias, 1, scratch_.keys.data() + row * kv_width);
+  add_bias(weights.v_bias, 1, scratch_.values.data() + row * kv_width);
+  rope_.fill(position, rotation);
   prepare(compute, spec, weights.q_norm, rotation, config_.num_heads, stride, queries);
   prepare(compute, spec, weights.k_norm, rotation, config_.num_kv_heads, hd,
           scratch_.keys.data() + row * kv_width);
@@ -89,7 +61,7 @@ void FullAttention::prepare_token(Compute& compute, const FullAttentionWeights& 
 
 void FullAttention::prepare_heads(Compute& compute, const FullAttentionWeights& weights,
                                   std::span<const LayerSlice> slices, std::size_t tokens) {
-  const std::size_t width = 2 * inverse_frequency_.size();
+  const std::size_t width = 2 * rope_.pairs();
   compute.pool().parallel_for(
       tokens, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
         const std::span<float> rotation = scratch_.rotation.subspan(worker * width, width);
@@ -111,9 +83,10 @@ void FullAttention::store(std::span<const LayerSlice> slices) {
   }
 }
 
-void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec,
+void FullAttention::attend(const Kernels& kernels, const FullAttentionWeights& weights,
                            const LayerSlice& slice, std::size_t row, std::size_t head,
                            float* scores) {
+  const FullAttentionSpec& spec = weights.spec;
   const std::size_t hd = config_.head_dim;
   const std::size_t kv_head = head / (config_.num_heads / config_.num_kv_heads);
   const std::size_t seen = slice.position + (row - slice.first) + 1;
@@ -122,7 +95,13 @@ void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec
   const float scale = 1.0F / std::sqrt(static_cast<float>(hd));
   const KvRows& kv = *slice.state->kv->rows();
   kv.score(kernels, q, kv_head, seen, scale, scores);
-  softmax(scores, seen);
+  const std::size_t hidden = seen - std::min<std::size_t>(seen, spec.window.value_or(seen));
+  std::fill_n(scores, hidden, 0.0F);
+  if (weights.sinks.empty()) {
+    softmax(scores + hidden, seen - hidden);
+  } else {
+    softmax_with_sink(weights.sinks[head], scores + hidden, seen - hidden);
+  }
   float* out = scratch_.attended.data() + (row * config_.num_heads + head) * hd;
   std::fill(out, out + hd, 0.0F);
   kv.add_values(kernels, scores, kv_head, seen, out);
@@ -131,7 +110,7 @@ void FullAttention::attend(const Kernels& kernels, const FullAttentionSpec& spec
   for (std::size_t i = 0; i < hd; ++i) out[i] *= sigmoid(gate[i]);
 }
 
-void FullAttention::attend_rows(Compute& compute, const FullAttentionSpec& spec,
+void FullAttention::attend_rows(Compute& compute, const FullAttentionWeights& weights,
                                 std::span<const LayerSlice> slices, std::size_t tokens) {
   const std::size_t heads = config_.num_heads;
   const std::size_t context = scratch_.context();
@@ -140,7 +119,7 @@ void FullAttention::attend_rows(Compute& compute, const FullAttentionSpec& spec,
                                 for (std::size_t i = begin; i < end; ++i) {
                                   const LayerSlice* slice = slice_of_row(slices, i / heads);
                                   if (slice == nullptr) continue;
-                                  attend(compute.kernels(), spec, *slice, i / heads, i % heads,
+                                  attend(compute.kernels(), weights, *slice, i / heads, i % heads,
                                          scratch_.scores.data() + worker * context);
                                 }
                               });
@@ -156,11 +135,12 @@ void FullAttention::forward(Compute& compute, const FullAttentionWeights& weight
   prepare_heads(compute, weights, slices, tokens);
   store(slices);
   if (compute.kernels().attention != nullptr) {
-    blocks_.attend(compute, slices, weights.spec.has_gate);
+    blocks_.attend(compute, weights.spec, weights.sinks, slices);
   } else {
-    attend_rows(compute, weights.spec, slices, tokens);
+    attend_rows(compute, weights, slices, tokens);
   }
   compute.matmul(weights.o, scratch_.attended.data(), tokens, out);
+  add_bias(weights.o_bias, tokens, out);
 }
 
 }  // namespace moepack

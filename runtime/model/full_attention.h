@@ -1,6 +1,7 @@
 // Full attention with grouped query heads and rotary embedding of all or some of a head's values
 // (arXiv 2104.09864). What families do differently with queries, keys and the output is the layer's
-// FullAttentionSpec: transformers' Qwen3_5MoeAttention, Qwen3MoeAttention, OlmoeAttention.
+// FullAttentionSpec: transformers' Qwen3_5MoeAttention, Qwen3MoeAttention, OlmoeAttention,
+// GptOssAttention.
 //
 // With kernels of attention it is computed over blocks of encoded keys and values
 // (block_attention.h); without, in the reference backend, over all positions at once.
@@ -8,7 +9,6 @@
 
 #include <cstddef>
 #include <span>
-#include <vector>
 
 #include "formats/config/model_config.h"
 #include "runtime/model/activations.h"
@@ -16,6 +16,7 @@
 #include "runtime/model/compute.h"
 #include "runtime/model/layer_slice.h"
 #include "runtime/model/model_weights.h"
+#include "runtime/model/rope.h"
 
 namespace moepack {
 
@@ -38,9 +39,6 @@ class FullAttention {
   std::size_t query_stride(const FullAttentionSpec& spec) const {
     return std::size_t{spec.has_gate ? 2U : 1U} * config_.head_dim;
   }
-  // Cosines and sines of a position: [rotary_dim / 2] each.
-  void fill_rotation(std::size_t position, std::span<float> rotation) const;
-  void rotate(const Kernels& kernels, std::span<const float> rotation, float* head) const;
   void prepare(Compute& compute, const FullAttentionSpec& spec, std::span<const float> factor,
                std::span<const float> rotation, std::size_t heads, std::size_t stride,
                float* first) const;
@@ -49,15 +47,15 @@ class FullAttention {
   void prepare_heads(Compute& compute, const FullAttentionWeights& weights,
                      std::span<const LayerSlice> slices, std::size_t tokens);
   void store(std::span<const LayerSlice> slices);
-  void attend(const Kernels& kernels, const FullAttentionSpec& spec, const LayerSlice& slice,
+  void attend(const Kernels& kernels, const FullAttentionWeights& weights, const LayerSlice& slice,
               std::size_t row, std::size_t head, float* scores);
-  void attend_rows(Compute& compute, const FullAttentionSpec& spec,
+  void attend_rows(Compute& compute, const FullAttentionWeights& weights,
                    std::span<const LayerSlice> slices, std::size_t tokens);
 
   ModelConfig config_;
   Activations& scratch_;
   BlockAttention blocks_;
-  std::vector<float> inverse_frequency_;  // [rotary_dim / 2]
+  Rope rope_;
 };
 
 }  // namespace moepack

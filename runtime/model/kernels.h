@@ -64,6 +64,10 @@ struct Kernels {
   // 3 * 2^-23 of the exact value, relatively; where exp(-gate) overflows, 0 (off by < 3e-37 *
   // |up|).
   void (*swiglu)(const float* gate, const float* up, float* out, std::size_t n);
+  // The same for gpt-oss: g = min(gate[i], limit), u = clamp(up[i], -limit, limit);
+  // out[i] = silu(1.702 g) / 1.702 * (u + 1). Within 6 * 2^-23 of the exact value, relatively.
+  void (*clamped_swiglu)(const float* gate, const float* up, float limit, float* out,
+                         std::size_t n);
 
   // One token of the gated delta rule for one V head (Gated Delta Networks, arXiv 2412.06464, as
   // transformers' torch_recurrent_gated_delta_rule computes it):
@@ -85,6 +89,9 @@ struct Kernels {
   // computed over all positions at once, by dot and axpy, from float32.
   const AttentionKernels* attention = nullptr;
 };
+
+// The factor within the sigmoid of gpt-oss.
+constexpr float kGptOssAlpha = 1.702F;
 
 // Rows that the kernels take together.
 constexpr std::size_t kMatmulRows = 8;

@@ -79,6 +79,7 @@ std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const La
   }
   add_mixed_and_norm(layer.post_norm, slices, tokens, hidden);
   mixed_tokens_ = tokens;
+  if (!layer.moe.has_experts) return {};
   const StageScope stage(compute_.times(), Stage::kRouter);
   return moe_.route_logits(compute_, layer.moe, normed, tokens);
 }
@@ -93,6 +94,11 @@ Status LayerForward::add_experts(std::uint32_t index, ExpertStore& store, float*
                                  FunctionRef<void()> last_reads) {
   return moe_.forward(compute_, weights_.layers[index].moe, index, store, scratch_.normed.data(),
                       mixed_tokens_, hidden, last_reads);
+}
+
+void LayerForward::add_dense(std::uint32_t index, float* hidden) {
+  moe_.add_shared(compute_, weights_.layers[index].moe, scratch_.normed.data(), mixed_tokens_,
+                  hidden);
 }
 
 std::span<const float> LayerForward::final_norm(std::span<const std::size_t> rows,

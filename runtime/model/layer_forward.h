@@ -43,8 +43,8 @@ class LayerForward {
 
   // First half of layer `index` for a batch of `tokens` rows: hidden += mixer(norm(hidden)) for the
   // rows of live slices, zero for all others; then expert_inputs() = post-attention norm of hidden.
-  // Gives the router's logits, [tokens, num_experts]; both stay until the next call. A slice ends
-  // (gets a status) when its state finds no memory.
+  // Gives the router's logits, [tokens, num_experts], or none where the layer has no experts; both
+  // stay until the next call. A slice ends (gets a status) when its state finds no memory.
   std::span<const float> mix(std::uint32_t index, std::span<const LayerSlice> slices,
                              std::size_t tokens, float* hidden);
   // [tokens, H] of the last mix().
@@ -54,10 +54,13 @@ class LayerForward {
   // Takes rows [first, first + count) out of the last mix(): what experts and router see of them
   // becomes zero.
   void silence(std::size_t first, std::size_t count);
-  // Second half, of the tokens of the last mix(), after experts().choose():
+  // Second half of a layer with experts, of the tokens of the last mix(), after experts().choose():
   // hidden += experts(expert_inputs()). `last_reads`: MixtureOfExperts::forward().
   Status add_experts(std::uint32_t index, ExpertStore& store, float* hidden,
                      FunctionRef<void()> last_reads);
+
+  // Second half of a layer without experts: hidden += network(expert_inputs()).
+  void add_dense(std::uint32_t index, float* hidden);
 
   // The final norm of these rows of hidden (at most max_tokens or limits.logit_rows), one after
   // another: [rows, H], valid until the next call of any function.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "formats/base/bytes.h"
@@ -34,11 +35,12 @@ std::uint64_t floor_bytes(const ModelConfig& config, const PackManifest& pack) {
   std::uint64_t floor = 0;
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
     std::vector<std::uint64_t> sizes;
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < pack.experts_of(layer); ++e) {
       sizes.push_back(record_bytes(pack, layer, e));
     }
     std::sort(sizes.begin(), sizes.end(), std::greater<>());
-    for (std::uint32_t k = 0; k < config.experts_per_token; ++k) floor += sizes[k];
+    for (std::uint32_t k = 0; k < config.experts_per_token && k < sizes.size(); ++k)
+      floor += sizes[k];
   }
   return floor;
 }
@@ -46,9 +48,28 @@ std::uint64_t floor_bytes(const ModelConfig& config, const PackManifest& pack) {
 std::uint64_t all_record_bytes(const PackManifest& pack) {
   std::uint64_t bytes = 0;
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
-    for (std::uint32_t e = 0; e < pack.num_experts; ++e) bytes += record_bytes(pack, layer, e);
+    for (std::uint32_t e = 0; e < pack.experts_of(layer); ++e)
+      bytes += record_bytes(pack, layer, e);
   }
   return bytes;
+}
+
+// Floats of biases, corrections and sinks of a layer.
+std::uint64_t bias_floats(const ModelConfig& c, const LayerSpec& spec) {
+  std::uint64_t floats = 0;
+  if (const auto* full = std::get_if<FullAttentionSpec>(&spec.mixer)) {
+    const std::uint64_t heads = std::uint64_t{c.num_heads} + 2ULL * c.num_kv_heads;
+    if (full->has_bias) floats += heads * c.head_dim;
+    if (full->has_output_bias) floats += c.hidden_size;
+    if (full->has_sinks) floats += c.num_heads;
+  }
+  const auto* experts = std::get_if<ExpertsSpec>(&spec.feed_forward);
+  if (experts == nullptr) return floats;
+  const auto* softmax = std::get_if<SoftmaxRouterSpec>(&spec.router);
+  if (softmax == nullptr || softmax->has_bias) floats += c.num_experts;
+  if (!experts->has_biases) return floats;
+  const std::uint64_t of_expert = 2ULL * c.expert_width + c.hidden_size;
+  return capped_sum(floats, capped_product(c.num_experts, of_expert));
 }
 
 // Norms, convolutions and the like, which are decoded when they are loaded, and what binds them.
@@ -60,6 +81,7 @@ std::uint64_t decoded_bytes(const ModelConfig& c) {
   std::uint64_t floats = c.hidden_size;
   for (const LayerSpec& spec : c.layers) {
     floats = capped_sum(floats, 2ULL * c.hidden_size);
+    floats = capped_sum(floats, bias_floats(c, spec));
     floats = capped_sum(floats, layer_type(spec) == LayerType::kFullAttention ? attention : delta);
   }
   // The list of layers may hold three times its size while it grows.

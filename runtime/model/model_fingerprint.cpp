@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <variant>
@@ -27,22 +28,91 @@ void add_shapes(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
 
 std::uint64_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
 
+std::uint64_t bits_of(double value) { return std::bit_cast<std::uint64_t>(value); }
+
+// Settings that came later are added only where they are set, with a number of their own, so that
+// older models keep their fingerprints.
+enum class LaterSetting : std::uint64_t {
+  kBias = 1001,
+  kOutputBias,
+  kSinks,
+  kWindow,
+  kRouterBias,
+  kUngatedShared,
+  kExpertBiases,
+  kActivation,
+  kDenseWidth,
+  kInterleaved,
+  kYarn,
+  kLatent,
+};
+void add_later(LaterSetting setting, std::initializer_list<std::uint64_t> values,
+               std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(static_cast<std::uint64_t>(setting));
+  numbers.insert(numbers.end(), values);
+}
+
 void add_mixer(const FullAttentionSpec& mixer, std::vector<std::uint64_t>& numbers) {
   numbers.insert(numbers.end(), {mixer.has_gate, static_cast<std::uint64_t>(mixer.norm),
                                  mixer.clip.has_value(), bits_of(mixer.clip.value_or(0.0F))});
+  if (mixer.has_bias) add_later(LaterSetting::kBias, {}, numbers);
+  if (mixer.has_output_bias) add_later(LaterSetting::kOutputBias, {}, numbers);
+  if (mixer.has_sinks) add_later(LaterSetting::kSinks, {}, numbers);
+  if (mixer.window.has_value()) add_later(LaterSetting::kWindow, {*mixer.window}, numbers);
 }
 void add_mixer(const GatedDeltaNetSpec&, std::vector<std::uint64_t>&) {}
+void add_mixer(const LatentAttentionSpec& mixer, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(mixer.has_query_rank);
+}
+
+void add_router(const SoftmaxRouterSpec& router, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(router.renormalise);
+  if (router.has_bias) add_later(LaterSetting::kRouterBias, {}, numbers);
+}
+void add_router(const SigmoidRouterSpec& router, std::vector<std::uint64_t>& numbers) {
+  numbers.insert(numbers.end(),
+                 {2, router.renormalise, bits_of(router.scale), router.groups, router.kept_groups});
+}
+
+void add_feed_forward(const ExpertsSpec& experts, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(experts.has_shared_expert);
+  if (!experts.has_shared_gate) add_later(LaterSetting::kUngatedShared, {}, numbers);
+  if (experts.has_biases) add_later(LaterSetting::kExpertBiases, {}, numbers);
+  if (experts.activation == ExpertActivation::kSwiGlu) return;
+  add_later(LaterSetting::kActivation,
+            {static_cast<std::uint64_t>(experts.activation), bits_of(experts.activation_limit)},
+            numbers);
+}
+void add_feed_forward(const DenseSpec&, std::vector<std::uint64_t>& numbers) {
+  numbers.push_back(2);
+}
+
+void add_later_sizes(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
+  if (c.dense_width != 0) add_later(LaterSetting::kDenseWidth, {c.dense_width}, numbers);
+  if (c.rope_interleaved) add_later(LaterSetting::kInterleaved, {}, numbers);
+  if (c.yarn.has_value()) {
+    const YarnSpec& y = *c.yarn;
+    add_later(LaterSetting::kYarn,
+              {bits_of(y.factor), bits_of(y.beta_fast), bits_of(y.beta_slow), y.original_positions,
+               y.truncate, bits_of(y.attention_factor), bits_of(y.softmax_factor)},
+              numbers);
+  }
+  if (c.kv_rank != 0) {
+    add_later(LaterSetting::kLatent, {c.query_rank, c.kv_rank, c.value_dim}, numbers);
+  }
+}
 
 // What the configuration says beside shapes: two models of the same weights may differ in it.
 void add_layers(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
-  numbers.insert(numbers.end(),
-                 {bits_of(c.rms_norm_eps), std::bit_cast<std::uint64_t>(c.rope_theta)});
+  numbers.insert(numbers.end(), {bits_of(c.rms_norm_eps), bits_of(c.rope_theta)});
   for (const LayerSpec& layer : c.layers) {
     numbers.push_back(layer.mixer.index());
     std::visit([&](const auto& mixer) { add_mixer(mixer, numbers); }, layer.mixer);
-    numbers.push_back(std::get<SoftmaxRouterSpec>(layer.router).renormalise);
-    numbers.push_back(std::get<ExpertsSpec>(layer.feed_forward).has_shared_expert);
+    std::visit([&](const auto& router) { add_router(router, numbers); }, layer.router);
+    std::visit([&](const auto& network) { add_feed_forward(network, numbers); },
+               layer.feed_forward);
   }
+  add_later_sizes(c, numbers);
 }
 
 // Adds loaded residents to a sum: vectors whole, matrices by their sampled rows, decoded.
@@ -55,36 +125,11 @@ class ResidentSample {
     add(weights.lm_head);
     add(weights.final_norm);
     for (const LayerWeights& layer : weights.layers) {
-      add(layer.input_norm);
-      add(layer.post_norm);
-      std::visit([this](const auto& mixer) { add(mixer); }, layer.mixer);
-      add(layer.moe);
+      visit_tensors(layer, [this](const auto& tensor) { add(tensor); });
     }
   }
 
  private:
-  void add(const FullAttentionWeights& mixer) {
-    for (const QMatrixView* matrix : {&mixer.q, &mixer.k, &mixer.v, &mixer.o}) add(*matrix);
-    add(mixer.q_norm);
-    add(mixer.k_norm);
-  }
-  void add(const DeltaNetWeights& mixer) {
-    for (const QMatrixView* matrix :
-         {&mixer.in_qkv, &mixer.in_z, &mixer.in_b, &mixer.in_a, &mixer.out}) {
-      add(*matrix);
-    }
-    for (const auto* values : {&mixer.conv, &mixer.decay_rate, &mixer.dt_bias, &mixer.norm}) {
-      add(*values);
-    }
-  }
-  void add(const MoeWeights& moe) {
-    add(moe.router);
-    if (!moe.has_shared) return;
-    for (const QMatrixView* matrix :
-         {&moe.shared_gate, &moe.shared_up, &moe.shared_down, &moe.shared_expert_gate}) {
-      add(*matrix);
-    }
-  }
   void add(const std::vector<float>& values) { sum_.add(std::as_bytes(std::span(values))); }
   void add(const QMatrixView& matrix) {
     row_.resize(matrix.cols);
@@ -117,7 +162,7 @@ std::uint64_t model_fingerprint(const ModelDir& model, const ModelWeights& weigh
     numbers.insert(numbers.end(), {overlay.checksum, overlay.data_size});
   }
   for (std::uint32_t layer = 0; layer < model.pack.num_layers; ++layer) {
-    for (std::uint32_t e = 0; e < model.pack.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < model.pack.experts_of(layer); ++e) {
       const ExpertEntry& entry = model.pack.layers[layer].experts[e];
       numbers.insert(numbers.end(),
                      {entry.offset, model.pack.layout_of(layer, e).record_bytes, entry.checksum});

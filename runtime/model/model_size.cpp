@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <variant>
 #include <vector>
 
 namespace moepack {
@@ -20,28 +19,8 @@ class ResidentSum {
   void add(const QMatrixView& w) { add(bytes_of(w.format, w.rows, w.cols), w.rows * w.cols); }
   void add(const std::vector<float>& v) { add(v.size() * sizeof(float), v.size()); }
 
-  void add(const FullAttentionWeights& w) {
-    for (const QMatrixView* matrix : {&w.q, &w.k, &w.v, &w.o}) add(*matrix);
-    add(w.q_norm);
-    add(w.k_norm);
-  }
-  void add(const DeltaNetWeights& w) {
-    for (const QMatrixView* matrix : {&w.in_qkv, &w.in_z, &w.in_b, &w.in_a, &w.out}) add(*matrix);
-    for (const auto* vector : {&w.conv, &w.decay_rate, &w.dt_bias, &w.norm}) add(*vector);
-  }
-  void add(const MoeWeights& w) {
-    add(w.router);
-    if (!w.has_shared) return;
-    for (const QMatrixView* matrix :
-         {&w.shared_gate, &w.shared_up, &w.shared_down, &w.shared_expert_gate}) {
-      add(*matrix);
-    }
-  }
   void add(const LayerWeights& w) {
-    add(w.input_norm);
-    add(w.post_norm);
-    std::visit([this](const auto& mixer) { add(mixer); }, w.mixer);
-    add(w.moe);
+    visit_tensors(w, [this](const auto& tensor) { add(tensor); });
   }
 
  private:
@@ -57,6 +36,7 @@ class ResidentSum {
 void add_experts(const ModelConfig& config, const PackManifest& pack, ModelSize& size) {
   std::map<std::string, std::uint64_t> formats;  // bytes
   std::uint64_t all_records = 0;
+  std::uint64_t experts = 0;
   for (const LayerEntry& layer : pack.layers) {
     std::uint64_t records = 0;
     for (const ExpertEntry& expert : layer.experts) {
@@ -69,11 +49,11 @@ void add_experts(const ModelConfig& config, const PackManifest& pack, ModelSize&
     }
     size.bytes += records;
     all_records += records;
+    experts += layer.experts.size();
     if (!layer.experts.empty()) {
       size.token_bytes += records * config.experts_per_token / layer.experts.size();
     }
   }
-  const std::uint64_t experts = std::uint64_t{pack.num_layers} * pack.num_experts;
   if (experts != 0) size.record_bytes = all_records / experts;
   const auto most = std::max_element(formats.begin(), formats.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });

@@ -166,8 +166,17 @@ FullAttentionWeights bind_attention(Binder& bind, const FullAttentionSpec& spec,
   w.k = bind.matrix(ModuleRole::kKey, layer);
   w.v = bind.matrix(ModuleRole::kValue, layer);
   w.o = bind.matrix(ModuleRole::kAttentionOutput, layer);
-  w.q_norm = bind.values(ModuleRole::kQueryNorm, layer);
-  w.k_norm = bind.values(ModuleRole::kKeyNorm, layer);
+  if (spec.norm != QueryKeyNorm::kNone) {
+    w.q_norm = bind.values(ModuleRole::kQueryNorm, layer);
+    w.k_norm = bind.values(ModuleRole::kKeyNorm, layer);
+  }
+  if (spec.has_bias) {
+    w.q_bias = bind.values(ModuleRole::kQueryBias, layer);
+    w.k_bias = bind.values(ModuleRole::kKeyBias, layer);
+    w.v_bias = bind.values(ModuleRole::kValueBias, layer);
+  }
+  if (spec.has_output_bias) w.o_bias = bind.values(ModuleRole::kAttentionOutputBias, layer);
+  if (spec.has_sinks) w.sinks = bind.values(ModuleRole::kSinks, layer);
   return w;
 }
 
@@ -198,17 +207,49 @@ DeltaNetWeights bind_delta(Binder& bind, const ModelConfig& c, const ResidentCon
   return w;
 }
 
-MoeWeights bind_moe(Binder& bind, const LayerSpec& spec, std::uint32_t layer) {
+Routing bind_routing(Binder& bind, const RouterSpec& spec, std::uint32_t layer) {
+  if (!std::holds_alternative<SigmoidRouterSpec>(spec)) return spec;
+  return {spec, bind.values(ModuleRole::kRouterCorrection, layer)};
+}
+
+bool has_router_bias(const RouterSpec& spec) {
+  const auto* softmax = std::get_if<SoftmaxRouterSpec>(&spec);
+  return softmax != nullptr && softmax->has_bias;
+}
+
+MoeWeights bind_experts(Binder& bind, const LayerSpec& spec, std::uint32_t layer) {
+  const auto& experts = std::get<ExpertsSpec>(spec.feed_forward);
   MoeWeights w;
-  w.routing = spec.router;
+  w.routing = bind_routing(bind, spec.router, layer);
   w.router = bind.matrix(ModuleRole::kRouter, layer);
-  w.has_shared = std::get<ExpertsSpec>(spec.feed_forward).has_shared_expert;
-  if (w.has_shared) {
-    w.shared_gate = bind.matrix(ModuleRole::kSharedGate, layer);
-    w.shared_up = bind.matrix(ModuleRole::kSharedUp, layer);
-    w.shared_down = bind.matrix(ModuleRole::kSharedDown, layer);
+  if (has_router_bias(spec.router)) w.router_bias = bind.values(ModuleRole::kRouterBias, layer);
+  w.activation = experts.activation;
+  w.activation_limit = experts.activation_limit;
+  if (experts.has_biases) {
+    w.gate_bias = bind.values(ModuleRole::kExpertGateBias, layer);
+    w.up_bias = bind.values(ModuleRole::kExpertUpBias, layer);
+    w.down_bias = bind.values(ModuleRole::kExpertDownBias, layer);
+  }
+  w.has_shared = experts.has_shared_expert;
+  w.has_shared_gate = experts.has_shared_gate;
+  if (!w.has_shared) return w;
+  w.shared_gate = bind.matrix(ModuleRole::kSharedGate, layer);
+  w.shared_up = bind.matrix(ModuleRole::kSharedUp, layer);
+  w.shared_down = bind.matrix(ModuleRole::kSharedDown, layer);
+  if (w.has_shared_gate) {
     w.shared_expert_gate = bind.matrix(ModuleRole::kSharedExpertGate, layer);
   }
+  return w;
+}
+
+MoeWeights bind_dense(Binder& bind, std::uint32_t layer) {
+  MoeWeights w;
+  w.has_experts = false;
+  w.has_shared = true;
+  w.has_shared_gate = false;
+  w.shared_gate = bind.matrix(ModuleRole::kDenseGate, layer);
+  w.shared_up = bind.matrix(ModuleRole::kDenseUp, layer);
+  w.shared_down = bind.matrix(ModuleRole::kDenseDown, layer);
   return w;
 }
 
@@ -223,7 +264,7 @@ LayerWeights bind_layer(Binder& bind, const ModelConfig& c, const ResidentConven
   } else {
     w.mixer = bind_delta(bind, c, how, layer);
   }
-  w.moe = bind_moe(bind, spec, layer);
+  w.moe = has_experts(spec) ? bind_experts(bind, spec, layer) : bind_dense(bind, layer);
   return w;
 }
 

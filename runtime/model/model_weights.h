@@ -2,6 +2,7 @@
 // and checked against the configuration.
 #pragma once
 
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "formats/config/model_config.h"
 #include "formats/model_dir.h"
 #include "formats/weights/qformat.h"
+#include "runtime/model/router.h"
 
 namespace moepack {
 
@@ -24,6 +26,11 @@ struct FullAttentionWeights {
   QMatrixView o;              // [H, nq * hd]
   std::vector<float> q_norm;  // [hd] or [nq * hd], as spec.norm says
   std::vector<float> k_norm;  // [hd] or [nkv * hd]
+  std::vector<float> q_bias;  // [nq * hd]; like the others empty where the layer has none
+  std::vector<float> k_bias;  // [nkv * hd]
+  std::vector<float> v_bias;  // [nkv * hd]
+  std::vector<float> o_bias;  // [H]
+  std::vector<float> sinks;   // [nq]
 };
 
 // nk/nv key and value heads of dk/dv, C = 2 nk dk + nv dv channels.
@@ -40,14 +47,25 @@ struct DeltaNetWeights {
   bool tiled_v_heads = false;     // V head h uses K head h % nk instead of h / (nv / nk)
 };
 
+// The feed-forward network of a layer. That of a layer without routed experts stands as a shared
+// expert without a gate.
 struct MoeWeights {
-  RouterSpec routing;
-  QMatrixView router;  // [E, H]
+  bool has_experts = true;
+  Routing routing;
+  QMatrixView router;              // [E, H]
+  std::vector<float> router_bias;  // [E]; empty: none
   bool has_shared = false;
-  QMatrixView shared_gate;         // [shared width, H]
-  QMatrixView shared_up;           // [shared width, H]
-  QMatrixView shared_down;         // [H, shared width]
+  bool has_shared_gate = true;     // false: the shared expert is added as it is
+  QMatrixView shared_gate;         // [S, H]: the shared expert's width or the dense network's
+  QMatrixView shared_up;           // [S, H]
+  QMatrixView shared_down;         // [H, S]
   QMatrixView shared_expert_gate;  // [1, H]
+  ExpertActivation activation = ExpertActivation::kSwiGlu;  // of routed experts
+  float activation_limit = 0;
+  // Of the routed experts, empty where they have none.
+  std::vector<float> gate_bias;  // [E, M]
+  std::vector<float> up_bias;    // [E, M]
+  std::vector<float> down_bias;  // [E, H]
 };
 
 struct LayerWeights {
@@ -56,6 +74,44 @@ struct LayerWeights {
   std::variant<FullAttentionWeights, DeltaNetWeights> mixer;
   MoeWeights moe;
 };
+
+// Calls visit() for every matrix (QMatrixView) and every decoded vector (std::vector<float>) that
+// such weights can have, in an order that does not change; those that a model lacks are empty.
+template <typename Weights, typename Visit>
+requires std::is_same_v<std::remove_const_t<Weights>, FullAttentionWeights>
+void visit_tensors(Weights& w, const Visit& visit) {
+  for (auto* matrix : {&w.q, &w.k, &w.v, &w.o}) visit(*matrix);
+  for (auto* vector :
+       {&w.q_norm, &w.k_norm, &w.q_bias, &w.k_bias, &w.v_bias, &w.o_bias, &w.sinks}) {
+    visit(*vector);
+  }
+}
+template <typename Weights, typename Visit>
+requires std::is_same_v<std::remove_const_t<Weights>, DeltaNetWeights>
+void visit_tensors(Weights& w, const Visit& visit) {
+  for (auto* matrix : {&w.in_qkv, &w.in_z, &w.in_b, &w.in_a, &w.out}) visit(*matrix);
+  for (auto* vector : {&w.conv, &w.decay_rate, &w.dt_bias, &w.norm}) visit(*vector);
+}
+template <typename Weights, typename Visit>
+requires std::is_same_v<std::remove_const_t<Weights>, MoeWeights>
+void visit_tensors(Weights& w, const Visit& visit) {
+  for (auto* matrix :
+       {&w.router, &w.shared_gate, &w.shared_up, &w.shared_down, &w.shared_expert_gate}) {
+    visit(*matrix);
+  }
+  for (auto* vector :
+       {&w.router_bias, &w.routing.correction, &w.gate_bias, &w.up_bias, &w.down_bias}) {
+    visit(*vector);
+  }
+}
+template <typename Weights, typename Visit>
+requires std::is_same_v<std::remove_const_t<Weights>, LayerWeights>
+void visit_tensors(Weights& w, const Visit& visit) {
+  visit(w.input_norm);
+  visit(w.post_norm);
+  std::visit([&](auto& mixer) { visit_tensors(mixer, visit); }, w.mixer);
+  visit_tensors(w.moe, visit);
+}
 
 // Nothing of it changes once it is loaded, so any number of threads may read it.
 struct ModelWeights {

@@ -43,7 +43,9 @@ MixtureOfExperts::MixtureOfExperts(const ModelConfig& config, Activations& scrat
 
 std::span<const float> MixtureOfExperts::route_logits(Compute& compute, const MoeWeights& weights,
                                                       const float* u, std::size_t tokens) {
-  compute.matmul(weights.router, u, tokens, scratch_.router_logits.data());
+  float* logits = scratch_.router_logits.data();
+  compute.matmul(weights.router, u, tokens, logits);
+  add_bias(weights.router_bias, tokens, logits);
   return scratch_.router_logits.first(tokens * config_.num_experts);
 }
 
@@ -74,7 +76,7 @@ std::span<const Assignment> MixtureOfExperts::choose_rows(Compute& compute,
   return chosen_;
 }
 
-std::span<const Assignment> MixtureOfExperts::choose(Compute& compute, const RouterSpec& routing,
+std::span<const Assignment> MixtureOfExperts::choose(Compute& compute, const Routing& routing,
                                                      std::span<const RowRange> rows) {
   return choose_rows(
       compute, rows,
@@ -86,7 +88,7 @@ std::span<const Assignment> MixtureOfExperts::choose(Compute& compute, const Rou
 }
 
 std::span<const Assignment> MixtureOfExperts::choose_cached(
-    Compute& compute, const RouterSpec& routing, std::span<const RowRange> rows,
+    Compute& compute, const Routing& routing, std::span<const RowRange> rows,
     const CacheAwareRouting& car, std::span<const std::uint8_t> is_resident) {
   ranked_.resize(compute.pool().size() * car.among);
   std::size_t count = 0;
@@ -163,8 +165,8 @@ bool MixtureOfExperts::needs_floats(const Compute& compute, std::span<const Expe
 }
 
 // Adds an expert of the pack, with the inputs that were gathered or, of a single token, in `u`.
-void MixtureOfExperts::add_group(const Group& group, const ExpertHandle& handle,
-                                 const RowInputs& u) {
+void MixtureOfExperts::add_group(const MoeWeights& weights, const Group& group,
+                                 const ExpertHandle& handle, const RowInputs& u) {
   const std::size_t hidden = config_.hidden_size;
   const std::size_t width = config_.expert_width;
   const bool is_in_place = u.x != nullptr && group.count == 1;
@@ -175,6 +177,8 @@ void MixtureOfExperts::add_group(const Group& group, const ExpertHandle& handle,
                   .down = handle.layout->view(Projection::kDown, handle.record),
                   .tokens = group.count,
                   .x = x,
+                  .activation = weights.activation,
+                  .activation_limit = weights.activation_limit,
                   .activated = gate_.data() + group.first * width,
                   .raised = up_.data() + group.first * width,
                   .result = results_.data() + group.first * hidden};
@@ -182,6 +186,11 @@ void MixtureOfExperts::add_group(const Group& group, const ExpertHandle& handle,
     work.x.blocks = scratch_.gathered_rows.data() + group.first;
     work.activated_blocks = scratch_.expert_blocks.data() + group.first * input_blocks(width);
     work.activated_rows = scratch_.expert_rows.data() + group.first;
+  }
+  if (!weights.gate_bias.empty()) {
+    work.gate_bias = weights.gate_bias.data() + group.expert * width;
+    work.up_bias = weights.up_bias.data() + group.expert * width;
+    work.down_bias = weights.down_bias.data() + group.expert * hidden;
   }
   tasks_.add(work);
 }
@@ -201,6 +210,7 @@ void MixtureOfExperts::add_shared_work(const MoeWeights& weights, const RowInput
     work.activated_rows = scratch_.shared_rows.data();
   }
   tasks_.add(work);
+  if (!weights.has_shared_gate) return;
   tasks_.add_beside({&weights.shared_expert_gate, scratch_.shared_weight.data()}, u, tokens);
 }
 
@@ -236,7 +246,7 @@ void MixtureOfExperts::run_ready(Compute& compute, std::span<const Group> groups
                                  std::span<const ReadyExpert> ready, Sums& sums) {
   tasks_.clear();
   for (const ReadyExpert& expert : ready) {
-    add_group(groups[expert.index], handles[expert.index], sums.u);
+    add_group(*sums.weights, groups[expert.index], handles[expert.index], sums.u);
   }
   if (sums.shared != nullptr) add_shared_work(*sums.shared, sums.u, sums.tokens);
   sums.shared = nullptr;
@@ -282,7 +292,7 @@ void MixtureOfExperts::add_sum(const Compute& compute, const Sums& sums, std::si
                    sum.data(), count);
     }
     if (sums.has_shared) {
-      kernels.axpy(sigmoid(scratch_.shared_weight[t]),
+      kernels.axpy(shared_factor(sums.has_shared_gate, t),
                    scratch_.shared_out.data() + t * hidden + first, sum.data(), count);
     }
     float* out = sums.out + t * hidden + first;
@@ -308,6 +318,7 @@ void MixtureOfExperts::add_sums(Compute& compute, const Sums& sums) const {
 void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, const float* u,
                                   std::size_t tokens, float* out) {
   if (!weights.has_shared) return;
+  const StageScope stage(compute.times(), Stage::kExperts);
   const std::size_t hidden = config_.hidden_size;
   tasks_.clear();
   const bool is_quantized = compute.takes_blocks(weights.shared_gate.format);
@@ -318,7 +329,7 @@ void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, c
   compute.pool().parallel_for(
       tokens, kRowsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
         for (std::size_t t = begin; t < end; ++t) {
-          compute.kernels().axpy(sigmoid(scratch_.shared_weight[t]),
+          compute.kernels().axpy(shared_factor(weights.has_shared_gate, t),
                                  scratch_.shared_out.data() + t * hidden, out + t * hidden, hidden);
         }
       });
@@ -359,7 +370,9 @@ Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, st
             .out = out,
             .shared = weights.has_shared ? &weights : nullptr,
             .has_shared = weights.has_shared,
-            .last_reads = last_reads};
+            .has_shared_gate = weights.has_shared_gate,
+            .last_reads = last_reads,
+            .weights = &weights};
   sort_by_expert(tokens);
   if (compute.has_blocks() && config_.hidden_size % kInputGroup == 0) {
     sums.u = compute.quantize(u, config_.hidden_size, tokens);
@@ -375,7 +388,8 @@ Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, st
   return Status::ok();
 }
 
-Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, ExpertStore& store,
+Status MixtureOfExperts::add_routed(Compute& compute, const MoeWeights& weights,
+                                    std::uint32_t layer, ExpertStore& store,
                                     std::span<const Assignment> sorted, const TokenInput& input,
                                     float* out, const std::function<void(std::size_t)>& done) {
   const std::size_t hidden = config_.hidden_size;
@@ -391,7 +405,7 @@ Status MixtureOfExperts::add_routed(Compute& compute, std::uint32_t layer, Exper
                                   }
                                 });
     const auto nothing = [] {};
-    Sums none{.last_reads = nothing};  // they are made below
+    Sums none{.last_reads = nothing, .weights = &weights};  // they are made below
     MOE_RETURN_IF_ERROR(run_groups(compute, store, layer, none));
     if (!failed_.empty()) return failed_.front().status;
     // A token may appear several times: threads share the columns, so that each sum keeps its

@@ -34,23 +34,24 @@ class MixtureOfExperts {
   // `scratch` outlives the object.
   MixtureOfExperts(const ModelConfig& config, Activations& scratch);
 
-  // Computes router logits of u [tokens, H] and keeps them until the next call.
+  // Computes router logits of u [tokens, H] and keeps them until the next call. The layer has
+  // experts.
   std::span<const float> route_logits(Compute& compute, const MoeWeights& weights, const float* u,
                                       std::size_t tokens);
 
   // Chooses the experts of these rows by the last route_logits: K of each row, by row, then by
   // rank. Other rows use no expert. `rows` ascend and do not overlap. Valid until the next call.
-  std::span<const Assignment> choose(Compute& compute, const RouterSpec& routing,
+  std::span<const Assignment> choose(Compute& compute, const Routing& routing,
                                      std::span<const RowRange> rows);
   // The same with cache-aware routing, which is on; `is_resident`: of every expert of the layer,
   // before the batch. Adds to agreement().
-  std::span<const Assignment> choose_cached(Compute& compute, const RouterSpec& routing,
+  std::span<const Assignment> choose_cached(Compute& compute, const Routing& routing,
                                             std::span<const RowRange> rows,
                                             const CacheAwareRouting& car,
                                             std::span<const std::uint8_t> is_resident);
   RoutingAgreement& agreement() { return agreement_; }
 
-  // out[t] += routed experts(u[t]) + gated shared expert(u[t]), with the experts of the last
+  // out[t] += routed experts(u[t]) + shared expert(u[t]), with the experts of the last
   // choose(), for rows without any the shared expert alone. u, out: [tokens, H]. Each expert is
   // fetched once for all of its tokens; resident experts are computed while missing ones are read,
   // and those as they arrive. The sum over a token's experts is taken in the order of their rank,
@@ -73,10 +74,11 @@ class MixtureOfExperts {
   // number), in that order. `input` writes the H values of one token's u, from any thread. Each
   // expert is fetched once, however many tokens it has; `done` is told how many uses were computed.
   // An expert that cannot be read is the error of the call.
-  Status add_routed(Compute& compute, std::uint32_t layer, ExpertStore& store,
-                    std::span<const Assignment> sorted, const TokenInput& input, float* out,
-                    const std::function<void(std::size_t)>& done);
-  // out[t] += gated shared expert(u[t]), at most max_tokens; nothing where the layer has none.
+  Status add_routed(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
+                    ExpertStore& store, std::span<const Assignment> sorted, const TokenInput& input,
+                    float* out, const std::function<void(std::size_t)>& done);
+  // out[t] += shared expert(u[t]), gated where it is, or the network of a layer without experts; at
+  // most max_tokens; nothing where the layer has none.
   void add_shared(Compute& compute, const MoeWeights& weights, const float* u, std::size_t tokens,
                   float* out);
 
@@ -94,9 +96,11 @@ class MixtureOfExperts {
     float* out = nullptr;                // [tokens, H]; null: the caller makes the sums
     const MoeWeights* shared = nullptr;  // of a shared expert that is still to be computed
     bool has_shared = false;             // to be added
-    bool is_done = false;                // they were added to `out`
-    bool is_gathered = true;             // floats of u in the order of groups
+    bool has_shared_gate = false;
+    bool is_done = false;     // they were added to `out`
+    bool is_gathered = true;  // floats of u in the order of groups
     FunctionRef<void()> last_reads;
+    const MoeWeights* weights = nullptr;
   };
 
   template <typename RouteRow>
@@ -114,11 +118,16 @@ class MixtureOfExperts {
   void run_ready(Compute& compute, std::span<const Group> groups,
                  std::span<const ExpertHandle> handles, std::span<const ReadyExpert> ready,
                  Sums& sums);
-  void add_group(const Group& group, const ExpertHandle& handle, const RowInputs& u);
+  void add_group(const MoeWeights& weights, const Group& group, const ExpertHandle& handle,
+                 const RowInputs& u);
   void add_shared_work(const MoeWeights& weights, const RowInputs& u, std::size_t tokens);
   void add_sum(const Compute& compute, const Sums& sums, std::size_t t, std::size_t begin,
                std::size_t end) const;
   void add_sums(Compute& compute, const Sums& sums) const;
+  // What the shared expert of row t is multiplied with.
+  float shared_factor(bool has_gate, std::size_t t) const {
+    return has_gate ? sigmoid(scratch_.shared_weight[t]) : 1.0F;
+  }
 
   ModelConfig config_;
   Activations& scratch_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <variant>
 #include <vector>
 
 #include "formats/weights/row_order.h"
@@ -12,25 +11,18 @@ namespace {
 
 constexpr std::size_t kPanelsPerTask = 4;
 
-void add_matrices(FullAttentionWeights& w, std::vector<QMatrixView*>& out) {
-  out.insert(out.end(), {&w.q, &w.k, &w.v, &w.o});
-}
-void add_matrices(DeltaNetWeights& w, std::vector<QMatrixView*>& out) {
-  out.insert(out.end(), {&w.in_qkv, &w.in_z, &w.in_b, &w.in_a, &w.out});
-}
-void add_matrices(MoeWeights& w, std::vector<QMatrixView*>& out) {
-  out.push_back(&w.router);
-  if (!w.has_shared) return;
-  out.insert(out.end(), {&w.shared_gate, &w.shared_up, &w.shared_down, &w.shared_expert_gate});
-}
+// What visit_tensors() shows: matrices are noted.
+struct MatrixList {
+  std::vector<QMatrixView*>* list;
+
+  void operator()(QMatrixView& matrix) const { list->push_back(&matrix); }
+  void operator()(const std::vector<float>& /*vector*/) const {}
+};
 
 // Of products; the output head last.
 std::vector<QMatrixView*> matrices_of(ModelWeights& weights) {
   std::vector<QMatrixView*> out;
-  for (LayerWeights& layer : weights.layers) {
-    std::visit([&](auto& mixer) { add_matrices(mixer, out); }, layer.mixer);
-    add_matrices(layer.moe, out);
-  }
+  for (LayerWeights& layer : weights.layers) visit_tensors(layer, MatrixList{&out});
   out.push_back(&weights.lm_head);
   return out;
 }
@@ -63,8 +55,9 @@ void put_in_panels(const QMatrixView& matrix, ThreadPool& pool,
 void put_in_panels(ModelWeights& weights, const CodeKernels& codes, ThreadPool& pool) {
   const bool is_tied = weights.lm_head.codes() == weights.embedding.codes();
   std::vector<QMatrixView*> matrices = matrices_of(weights);
-  std::erase_if(matrices,
-                [&](const QMatrixView* matrix) { return !codes.reads_panels(matrix->format); });
+  std::erase_if(matrices, [&](const QMatrixView* matrix) {
+    return matrix->codes() == nullptr || !codes.reads_panels(matrix->format);
+  });
   std::uint64_t widest = 0;
   for (const QMatrixView* matrix : matrices) widest = std::max(widest, panel_bytes(*matrix));
   std::vector<std::vector<std::byte>> rows(pool.size(), std::vector<std::byte>(widest));

@@ -1,9 +1,10 @@
-// Exact routing: softmax over all experts, the K most probable, as the layer's RouterSpec says.
+// Exact routing: which experts a token uses and with what weights, as the layer's RouterSpec says.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "formats/config/layer_spec.h"
@@ -24,15 +25,28 @@ struct RowRange {
   std::size_t count = 0;
 };
 
+// How a layer chooses its experts. Read by any number of threads.
+struct Routing {
+  RouterSpec spec;
+  // [E], of SigmoidRouterSpec: added to the sigmoids to choose, and to nothing else. Empty: zeros.
+  std::vector<float> correction;
+
+  Routing() = default;
+  Routing(RouterSpec router) : spec(router) {}         // NOLINT(google-explicit-constructor)
+  Routing(SoftmaxRouterSpec router) : spec(router) {}  // NOLINT(google-explicit-constructor)
+  Routing(RouterSpec router, std::vector<float> corrections)
+      : spec(router), correction(std::move(corrections)) {}
+};
+
 // Chooses `top_k` experts for each row of logits [tokens, experts]. Ties go to the lower id.
-// Result: [tokens * top_k], by token, then by falling probability. A weight is the expert's
-// probability, divided by the sum of those chosen where the router renormalises. Pure; any number
-// of threads.
-std::vector<Assignment> route(const RouterSpec& spec, const float* logits, std::size_t tokens,
+// Result: [tokens * top_k], by token, then by falling probability, or sigmoid plus correction. A
+// weight is the expert's probability or sigmoid, divided by the sum of those chosen where the
+// router renormalises, times its scale. Pure; any number of threads.
+std::vector<Assignment> route(const Routing& routing, const float* logits, std::size_t tokens,
                               std::uint32_t experts, std::uint32_t top_k);
 // The same for one row of logits, [scratch.size()], that belongs to `token`: chosen.size() experts,
 // 1 to as many as there are.
-void route_row(const RouterSpec& spec, const float* logits, std::uint32_t token,
+void route_row(const Routing& routing, const float* logits, std::uint32_t token,
                std::span<float> scratch, std::span<Assignment> chosen);
 
 // Cache-aware routing (--car J,M): not the model's own, but cheaper where experts are read from the
@@ -54,7 +68,7 @@ struct RoutingAgreement {
 // ranked.size() most probable, those with is_resident[expert] != 0, then the others, the more
 // probable first. Weights are probabilities as in route_row(), ordered by them too. `ranked` is
 // scratch of `among` elements. Gives how many of the choices route_row() would have made.
-std::uint32_t route_row_cached(const RouterSpec& spec, const float* logits, std::uint32_t token,
+std::uint32_t route_row_cached(const Routing& routing, const float* logits, std::uint32_t token,
                                std::uint32_t always, std::span<const std::uint8_t> is_resident,
                                std::span<float> scratch, std::span<Assignment> ranked,
                                std::span<Assignment> chosen);

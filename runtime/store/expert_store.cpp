@@ -167,7 +167,7 @@ Status ExpertStore::Impl::check_experts(std::uint32_t layer,
     return invalid_argument("the pack has no layer " + std::to_string(layer));
   }
   for (const std::uint32_t expert : experts) {
-    if (expert < manifest.num_experts) continue;
+    if (expert < manifest.experts_of(layer)) continue;
     return invalid_argument("the pack has no expert " + std::to_string(expert));
   }
   return Status::ok();

@@ -71,7 +71,7 @@ std::string places_text(const PackFiles& files) {
   std::string text;
   std::vector<bool> is_named(files.num_places);
   for (std::size_t i = 0; i < files.files.size(); ++i) {
-    if (is_named[files.places[i]]) continue;
+    if (files.files[i].empty() || is_named[files.places[i]]) continue;
     is_named[files.places[i]] = true;
     if (!text.empty()) text += ", ";
     text += files.files[i].parent_path().string();
@@ -82,7 +82,7 @@ std::string places_text(const PackFiles& files) {
 // Ok when every place can be read directly; else names what cannot.
 Status check_direct(const IoRequest& request) {
   if (!is_aligned(request.manifest)) {
-    return unsupported(Where{.file = request.files.files.front().string()},
+    return unsupported(Where{.file = request.files.first().string()},
                        "has records at any byte, which cannot be read past the page cache",
                        "adopt the model with moepack import, or give --io buffered");
   }

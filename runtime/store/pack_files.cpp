@@ -1,5 +1,6 @@
 #include "runtime/store/pack_files.h"
 
+#include <algorithm>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -57,11 +58,19 @@ Status check_places(const std::vector<std::filesystem::path>& places) {
 
 }  // namespace
 
+const std::filesystem::path& PackFiles::first() const {
+  return *std::find_if(files.begin(), files.end(),
+                       [](const std::filesystem::path& file) { return !file.empty(); });
+}
+
 PackFiles own_pack_files(const std::filesystem::path& directory, const PackManifest& manifest) {
   PackFiles found;
   for (std::uint32_t layer = 0; layer < manifest.layers.size(); ++layer) {
-    found.files.push_back(directory / manifest.layers[layer].file);
-    found.of_layer.push_back({layer});
+    const bool has_file = manifest.experts_of(layer) > 0;
+    found.files.push_back(has_file ? directory / manifest.layers[layer].file
+                                   : std::filesystem::path());
+    found.of_layer.emplace_back();
+    if (has_file) found.of_layer.back().push_back(layer);
   }
   found.places.assign(found.files.size(), 0);
   return found;
@@ -84,6 +93,7 @@ Result<PackFiles> find_pack_files(const std::filesystem::path& directory,
   std::vector<bool> is_used(places.size());
   for (const LayerEntry& layer : manifest.layers) {
     std::vector<std::uint32_t>& of_layer = found.of_layer.emplace_back();
+    if (layer.experts.empty()) continue;
     for (std::uint32_t place = 0; place < places.size(); ++place) {
       const std::filesystem::path path = places[place] / layer.file;
       if (!is_there(path)) continue;

@@ -13,13 +13,17 @@
 namespace moepack {
 
 struct PackFiles {
-  std::vector<std::filesystem::path> files;  // all there are, layer by layer
-  std::vector<std::uint32_t> places;         // [files] whose directory: 0 is the pack's own
-  // [layers] indices into files, at least one each; the pack's own directory first.
+  // All there are, layer by layer; "" may stand for that of a layer without experts.
+  std::vector<std::filesystem::path> files;
+  std::vector<std::uint32_t> places;  // [files] whose directory: 0 is the pack's own
+  // [layers] indices into files, at least one each, none where the layer has no experts; the pack's
+  // own directory first.
   std::vector<std::vector<std::uint32_t>> of_layer;
   std::uint32_t num_places = 1;
 
   bool has_further() const { return num_places > 1; }
+  // One of them.
+  const std::filesystem::path& first() const;
 };
 
 // The pack's own directory alone.

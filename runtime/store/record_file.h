@@ -51,7 +51,7 @@ class RecordFile {
   MappedFile mapping_;
 };
 
-// All of them, or the first error.
+// All of them, or the first error. In the place of "" stands another of them, which nobody reads.
 Result<std::vector<RecordFile>> open_record_files(const std::vector<std::filesystem::path>& paths,
                                                   IoMode mode);
 

@@ -1,9 +1,9 @@
 #include "runtime/vulkan/device_weights.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
+#include "runtime/model/rope.h"
 #include "runtime/vulkan/weight_kernels.h"
 
 namespace moepack {
@@ -102,7 +102,7 @@ DeviceDelta delta(Uploader& up, const DeltaNetWeights& w) {
 
 DeviceMoe moe(Uploader& up, const MoeWeights& w) {
   DeviceMoe moe;
-  moe.routing = w.routing;
+  moe.routing = w.routing.spec;
   moe.router = up.matrix(w.router);
   moe.has_shared = w.has_shared;
   if (!w.has_shared) return moe;
@@ -113,15 +113,6 @@ DeviceMoe moe(Uploader& up, const MoeWeights& w) {
                    .value_or(ExpertLayout{});
   moe.shared_record = up.record(moe.shared, views);
   return moe;
-}
-
-std::vector<float> inverse_frequencies(const ModelConfig& config) {
-  std::vector<float> values;
-  for (std::uint32_t i = 0; i < config.rotary_dim / 2; ++i) {
-    const double exponent = 2.0 * i / config.rotary_dim;
-    values.push_back(static_cast<float>(std::pow(config.rope_theta, -exponent)));
-  }
-  return values;
 }
 
 }  // namespace
@@ -140,7 +131,7 @@ Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
                            : up.matrix(weights.lm_head);
   on_device->final_norm = up.floats(weights.final_norm);
   on_device->tables = up.bytes(std::as_bytes(std::span<const std::uint16_t>(tables)));
-  on_device->inverse_frequency = up.floats(inverse_frequencies(config));
+  on_device->inverse_frequency = up.floats(Rope(config).inverse_frequency());
   for (const LayerWeights& w : weights.layers) {
     DeviceLayer layer;
     layer.input_norm = up.floats(w.input_norm);

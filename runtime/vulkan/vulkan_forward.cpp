@@ -528,10 +528,45 @@ Status check_sizes(const ModelConfig& config) {
   return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
 }
 
+// What of a layer no shader computes; "" where there is nothing.
+std::string missing_part(const FullAttentionSpec& spec) {
+  if (spec.norm == QueryKeyNorm::kNone) return "queries and keys without norms";
+  if (spec.has_bias || spec.has_output_bias) return "biases of attention";
+  if (spec.has_sinks) return "attention sinks";
+  return spec.window.has_value() ? "attention within a window" : "";
+}
+std::string missing_part(const GatedDeltaNetSpec&) { return ""; }
+std::string missing_part(const LatentAttentionSpec&) { return "latent attention"; }
+std::string missing_part(const SoftmaxRouterSpec& spec) {
+  return spec.has_bias ? "a router with biases" : "";
+}
+std::string missing_part(const SigmoidRouterSpec&) { return "a router of sigmoids"; }
+std::string missing_part(const ExpertsSpec& spec) {
+  if (spec.has_biases) return "biases of experts";
+  if (spec.has_shared_expert && !spec.has_shared_gate) return "a shared expert without a gate";
+  return spec.activation == ExpertActivation::kSwiGlu ? "" : "the experts' activation";
+}
+std::string missing_part(const DenseSpec&) { return "layers without experts"; }
+
+Status check_layers(const ModelConfig& config) {
+  const auto part_of = [](const auto& spec) { return missing_part(spec); };
+  for (const LayerSpec& layer : config.layers) {
+    std::string what = std::visit(part_of, layer.mixer);
+    if (what.empty()) what = std::visit(part_of, layer.router);
+    if (what.empty()) what = std::visit(part_of, layer.feed_forward);
+    if (what.empty() && config.rope_interleaved) what = "interleaved rotary embedding";
+    if (what.empty() && config.yarn.has_value()) what = "rotary embedding stretched by YaRN";
+    if (what.empty()) continue;
+    return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding) {
   MOE_RETURN_IF_ERROR(check_sizes(model.config));
+  MOE_RETURN_IF_ERROR(check_layers(model.config));
   if (kv_encoding == KvEncoding::kFp8) {
     return invalid_argument(
         "the vulkan backend keeps keys and values in f32, f16 or bf16, not in " +

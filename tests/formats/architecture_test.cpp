@@ -3,6 +3,8 @@
 
 #include <set>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -52,6 +54,54 @@ TEST(Architecture, HasEachRoleAndEachNameOnce) {
   }
 }
 
+using Roles = std::vector<ModuleRole>;
+
+void append(Roles& roles, bool is_needed, const Roles& more) {
+  if (is_needed) roles.insert(roles.end(), more.begin(), more.end());
+}
+
+Roles roles_of(const FullAttentionSpec& spec) {
+  using enum ModuleRole;
+  Roles roles{kQuery, kKey, kValue, kAttentionOutput};
+  append(roles, spec.norm != QueryKeyNorm::kNone, {kQueryNorm, kKeyNorm});
+  append(roles, spec.has_bias, {kQueryBias, kKeyBias, kValueBias});
+  append(roles, spec.has_output_bias, {kAttentionOutputBias});
+  append(roles, spec.has_sinks, {kSinks});
+  return roles;
+}
+Roles roles_of(const GatedDeltaNetSpec&) {
+  using enum ModuleRole;
+  return {kDeltaQkv,  kDeltaZ,      kDeltaBeta, kDeltaAlpha, kDeltaConv,
+          kDeltaALog, kDeltaDtBias, kDeltaNorm, kDeltaOut};
+}
+Roles roles_of(const LatentAttentionSpec& spec) {
+  using enum ModuleRole;
+  Roles roles{kKeyValueDown, kKeyValueNorm, kKeyValueUp, kAttentionOutput};
+  append(roles, spec.has_query_rank, {kQueryDown, kQueryDownNorm, kQueryUp});
+  append(roles, !spec.has_query_rank, {kQuery});
+  return roles;
+}
+Roles roles_of(const SoftmaxRouterSpec& spec) {
+  using enum ModuleRole;
+  return spec.has_bias ? Roles{kRouter, kRouterBias} : Roles{kRouter};
+}
+Roles roles_of(const SigmoidRouterSpec&) {
+  using enum ModuleRole;
+  return {kRouter, kRouterCorrection};
+}
+Roles roles_of(const ExpertsSpec& spec) {
+  using enum ModuleRole;
+  Roles roles;
+  append(roles, spec.has_shared_expert, {kSharedGate, kSharedUp, kSharedDown});
+  append(roles, spec.has_shared_expert && spec.has_shared_gate, {kSharedExpertGate});
+  append(roles, spec.has_biases, {kExpertGateBias, kExpertUpBias, kExpertDownBias});
+  return roles;
+}
+Roles roles_of(const DenseSpec&) {
+  using enum ModuleRole;
+  return {kDenseGate, kDenseUp, kDenseDown};
+}
+
 // The runtime asks for these roles by what a layer consists of.
 TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
   using enum ModuleRole;
@@ -60,7 +110,7 @@ TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
     const ModelConfig& config = parsed.model;
     EXPECT_EQ(config.model_type, family->text_model_type);
     ASSERT_EQ(config.layers.size(), config.num_layers);
-    const auto needs = [&](std::uint32_t layer, std::initializer_list<ModuleRole> roles) {
+    const auto needs = [&](std::uint32_t layer, const Roles& roles) {
       for (ModuleRole role : roles) {
         const ResidentRule* rule = find_rule(*family, role);
         ASSERT_NE(rule, nullptr) << family->text_model_type << " " << static_cast<int>(role);
@@ -69,19 +119,14 @@ TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
             << rule->name;
       }
     };
+    const auto part = [](const auto& spec) { return roles_of(spec); };
     needs(0, {kEmbedding, kFinalNorm, kOutputHead});
     for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
       const LayerSpec& spec = config.layers[layer];
-      needs(layer, {kInputNorm, kPostNorm, kRouter});
-      if (std::get<ExpertsSpec>(spec.feed_forward).has_shared_expert) {
-        needs(layer, {kSharedExpertGate, kSharedGate, kSharedUp, kSharedDown});
-      }
-      if (layer_type(spec) == LayerType::kFullAttention) {
-        needs(layer, {kQuery, kKey, kValue, kAttentionOutput, kQueryNorm, kKeyNorm});
-      } else {
-        needs(layer, {kDeltaQkv, kDeltaZ, kDeltaBeta, kDeltaAlpha, kDeltaConv, kDeltaALog,
-                      kDeltaDtBias, kDeltaNorm, kDeltaOut});
-      }
+      needs(layer, {kInputNorm, kPostNorm});
+      needs(layer, std::visit(part, spec.mixer));
+      if (has_experts(spec)) needs(layer, std::visit(part, spec.router));
+      needs(layer, std::visit(part, spec.feed_forward));
     }
   }
 }
@@ -100,6 +145,7 @@ TEST(Architecture, ShapesAgreeWithTheLayers) {
       const bool per_head = spec->norm == QueryKeyNorm::kPerHead;
       EXPECT_FALSE(spec->has_gate && !per_head);
       EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
+      if (spec->norm == QueryKeyNorm::kNone) continue;
       EXPECT_EQ(rows(ModuleRole::kQueryNorm), per_head ? c.head_dim : queries);
       EXPECT_EQ(rows(ModuleRole::kKeyNorm), per_head ? c.head_dim : keys);
     }

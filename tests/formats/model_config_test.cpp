@@ -204,6 +204,133 @@ TEST(ModelConfig, OlmoeTakesItsSwitchesAndRefusesOthers) {
   refused("hidden_act", "gelu", StatusCode::kUnsupported);
 }
 
+json glm4_moe() {
+  return json::parse(R"({
+    "model_type": "glm4_moe", "vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 3,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 40, "n_routed_experts": 12,
+    "num_experts_per_tok": 5, "moe_intermediate_size": 64, "intermediate_size": 72,
+    "n_shared_experts": 2, "first_k_dense_replace": 2, "norm_topk_prob": true,
+    "routed_scaling_factor": 2.5, "n_group": 4, "topk_group": 2, "use_qk_norm": true,
+    "attention_bias": true, "partial_rotary_factor": 0.5, "num_nextn_predict_layers": 1,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 777, "rope_theta": 5000.0
+  })");
+}
+
+TEST(ModelConfig, Glm4MoeIsReadWhole) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(glm4_moe()));
+  const ModelConfig& m = parsed.model;
+  EXPECT_EQ(m.num_experts, 12U);
+  EXPECT_EQ(m.shared_expert_width, 128U);
+  EXPECT_EQ(m.dense_width, 72U);
+  EXPECT_EQ(m.rotary_dim, 20U);
+  EXPECT_EQ(m.prediction_layers, 1U);
+  const FullAttentionSpec attention{.norm = QueryKeyNorm::kPerHead, .has_bias = true};
+  const LayerSpec dense{.mixer = attention, .router = {}, .feed_forward = DenseSpec{}};
+  const LayerSpec sparse{
+      .mixer = attention,
+      .router = SigmoidRouterSpec{.scale = 2.5F, .groups = 4, .kept_groups = 2},
+      .feed_forward = ExpertsSpec{.has_shared_expert = true, .has_shared_gate = false}};
+  EXPECT_EQ(m.layers, (std::vector{dense, dense, sparse}));
+  const auto refused = [](const char* key, const json& value) {
+    json config = glm4_moe();
+    config[key] = value;
+    expect_error(parse(config).status(), StatusCode::kCorrupt, {kFile, key});
+  };
+  refused("first_k_dense_replace", 3);
+  refused("first_k_dense_replace", -1);
+  refused("first_k_dense_replace", 0.5);
+  refused("n_group", 5);
+  refused("n_group", 65);
+  refused("topk_group", 1);  // 3 experts for 5 choices
+  refused("routed_scaling_factor", 0);
+  refused("num_nextn_predict_layers", 0.5);
+}
+
+json gpt_oss() {
+  return json::parse(R"({
+    "model_type": "gpt_oss", "vocab_size": 500, "hidden_size": 96, "num_hidden_layers": 3,
+    "num_attention_heads": 12, "num_key_value_heads": 4, "head_dim": 40, "num_local_experts": 10,
+    "num_experts_per_tok": 4, "intermediate_size": 64, "sliding_window": 9, "swiglu_limit": 6.5,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 777, "rope_theta": 150000,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                     "original_max_position_embeddings": 4096, "truncate": false}
+  })");
+}
+
+TEST(ModelConfig, GptOssIsReadWhole) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(gpt_oss()));
+  const ModelConfig& m = parsed.model;
+  FullAttentionSpec attention{
+      .norm = QueryKeyNorm::kNone, .has_bias = true, .has_output_bias = true, .has_sinks = true};
+  EXPECT_EQ(m.layers[0].mixer, MixerSpec(attention));
+  attention.window = 9;
+  EXPECT_EQ(m.layers[1].mixer, MixerSpec(attention));
+  EXPECT_EQ(m.layers[2].router, RouterSpec(SoftmaxRouterSpec{.has_bias = true}));
+  EXPECT_EQ(m.layers[2].feed_forward,
+            FeedForwardSpec(ExpertsSpec{.has_biases = true,
+                                        .activation = ExpertActivation::kClampedSwiGlu,
+                                        .activation_limit = 6.5F}));
+  ASSERT_TRUE(m.yarn.has_value());
+  EXPECT_EQ(m.yarn->factor, 32.0);
+  EXPECT_EQ(m.yarn->original_positions, 4096U);
+  EXPECT_FALSE(m.yarn->truncate);
+  EXPECT_NEAR(m.yarn->attention_factor, 1.3465735902799727, 1e-12);
+  EXPECT_EQ(m.yarn->softmax_factor, 1.0);
+  json config = gpt_oss();
+  config.erase("layer_types");
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig alternating, parse(config));
+  EXPECT_TRUE(std::get<FullAttentionSpec>(alternating.model.layers[0].mixer).window.has_value());
+  EXPECT_FALSE(std::get<FullAttentionSpec>(alternating.model.layers[1].mixer).window.has_value());
+}
+
+TEST(ModelConfig, GptOssRefusesWhatItDoesNotCompute) {
+  const auto refused = [](const char* key, const json& value, StatusCode code,
+                          std::string_view part) {
+    json config = gpt_oss();
+    config[key] = value;
+    expect_error(parse(config).status(), code, {kFile, part});
+  };
+  refused("attention_bias", false, StatusCode::kUnsupported, "attention_bias");
+  refused("hidden_act", "gelu", StatusCode::kUnsupported, "hidden_act");
+  refused("layer_types", {"full_attention"}, StatusCode::kCorrupt, "layer_types");
+  refused("layer_types", {"full_attention", "linear_attention", "full_attention"},
+          StatusCode::kUnsupported, "linear_attention");
+  refused("sliding_window", 0, StatusCode::kCorrupt, "sliding_window");
+  refused("swiglu_limit", -7, StatusCode::kCorrupt, "swiglu_limit");
+  refused("rope_scaling", {{"rope_type", "longrope"}}, StatusCode::kUnsupported, "longrope");
+  refused("rope_scaling", {{"rope_type", "yarn"}, {"factor", 0.5}}, StatusCode::kCorrupt, "factor");
+  refused("rope_scaling", {{"rope_type", "yarn"}, {"beta_fast", 0}}, StatusCode::kCorrupt,
+          "beta_fast");
+  refused("rope_scaling", {{"rope_type", "yarn"}, {"original_max_position_embeddings", 0}},
+          StatusCode::kCorrupt, "original_max_position_embeddings");
+  refused("rope_parameters", {{"rope_type", "yarn"}, {"factor", 4}}, StatusCode::kCorrupt,
+          "rope_scaling");
+}
+
+TEST(ModelConfig, MixtralAndMinimaxTakeTheirSwitches) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig mixtral,
+                       parse({{"model_type", "mixtral"}, {"sliding_window", 4096}}));
+  EXPECT_EQ(mixtral.model.expert_width, 14336U);
+  EXPECT_EQ(mixtral.model.head_dim, 128U);
+  EXPECT_EQ(std::get<FullAttentionSpec>(mixtral.model.layers[0].mixer).window, 4096U);
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig minimax,
+                       parse({{"model_type", "minimax_m2"}, {"rotary_dim", 64}}));
+  EXPECT_EQ(minimax.model.rotary_dim, 64U);
+  EXPECT_EQ(minimax.model.layers[61].router, RouterSpec(SigmoidRouterSpec{}));
+  for (const auto& [key, value] : {std::pair<const char*, json>{"use_qk_norm", false},
+                                   {"qk_norm_type", "per_head"},
+                                   {"use_routing_bias", false},
+                                   {"scoring_func", "softmax"}}) {
+    expect_error(parse({{"model_type", "minimax_m2"}, {key, value}}).status(),
+                 StatusCode::kUnsupported, {kFile, key});
+  }
+  expect_error(parse({{"model_type", "minimax_m2"}, {"rotary_dim", 33}}).status(),
+               StatusCode::kCorrupt, {kFile, "rotary_dim"});
+  expect_error(parse({{"model_type", "minimax_m2"}, {"shared_intermediate_size", 8}}).status(),
+               StatusCode::kCorrupt, {kFile, "shared_intermediate_size"});
+}
+
 // The published 35B-A3B, which leaves out what equals the defaults.
 TEST(ModelConfig, AbsentAndNullKeysTakeTheDefaults) {
   for (const char* text :
@@ -388,7 +515,7 @@ TEST(ModelConfig, EosIdsOfBothLevelsAreJoined) {
 }
 
 TEST(ModelConfig, OneBadByteIsOneLine) {
-  for (const json& config : {nested(), qwen3_moe(), olmoe()}) {
+  for (const json& config : {nested(), qwen3_moe(), olmoe(), glm4_moe(), gpt_oss()}) {
     test::drill_truncation(config.dump(), [](std::string_view text) {
       return parse_model_config(text, kFile).status();
     });

@@ -91,7 +91,7 @@ class Runner {
                       .is_ok());
       row += part.count;
     }
-    attention_.attend(compute_, slices, true);
+    attention_.attend(compute_, {.has_gate = true}, {}, slices);
     return {activations_.attended.begin(),
             activations_.attended.begin() + static_cast<std::ptrdiff_t>(row * kWidth)};
   }

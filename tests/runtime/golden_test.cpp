@@ -189,6 +189,46 @@ TEST(Golden, FastBackendOnOlmoe) {
   expect_matches(model, test::fast_options);
 }
 
+TEST(Golden, FamilyMixtral) {
+  MOE_REQUIRE_MODEL(model, "families/mixtral");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnMixtral) {
+  MOE_REQUIRE_MODEL(model, "families/mixtral");
+  expect_matches(model, test::fast_options);
+}
+
+TEST(Golden, FamilyGlm4Moe) {
+  MOE_REQUIRE_MODEL(model, "families/glm4_moe");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnGlm4Moe) {
+  MOE_REQUIRE_MODEL(model, "families/glm4_moe");
+  expect_matches(model, test::fast_options);
+}
+
+TEST(Golden, FamilyMinimaxM2) {
+  MOE_REQUIRE_MODEL(model, "families/minimax_m2");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnMinimaxM2) {
+  MOE_REQUIRE_MODEL(model, "families/minimax_m2");
+  expect_matches(model, test::fast_options);
+}
+
+TEST(Golden, FamilyGptOss) {
+  MOE_REQUIRE_MODEL(model, "families/gpt_oss");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnGptOss) {
+  MOE_REQUIRE_MODEL(model, "families/gpt_oss");
+  expect_matches(model, test::fast_options);
+}
+
 // The same weights with clip_qkv, against a program in double precision (its README).
 TEST(Golden, OlmoeLimitsQueriesKeysAndValues) {
   MOE_REQUIRE_MODEL(checkpoint, "families/olmoe");

@@ -387,6 +387,50 @@ TEST_P(KernelTwin, SwigluOfEveryLengthAndOfNan) {
   }
 }
 
+// As above, and within the limit one more product and one more sum, of up and 1, which may cancel.
+TEST_P(KernelTwin, ClampedSwigluOverTheWholeRange) {
+  constexpr double kRelative = 6 * 0x1p-23;
+  constexpr float kLimit = 7;
+  std::vector<float> gates{0.0F, -0.0F, 7.0F, 7.5F, 1e30F, -60.0F, -1e30F};
+  for (int i = -1200; i <= 600; ++i) gates.push_back(static_cast<float>(i) * 0.025F + 0.0013F);
+  const std::vector<float> ups{0.0F, -0.75F, 6.5F, -6.5F, 7.0F, 8.0F, -8.0F, 1e30F, -1e30F};
+  GuardedFloats gate(gates.size());
+  GuardedFloats up(gates.size());
+  GuardedFloats out(gates.size());
+  for (const float u : ups) {
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      gate[i] = gates[i];
+      up[i] = u;
+    }
+    kernels_->clamped_swiglu(gate.data(), up.data(), kLimit, out.data(), gates.size());
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      const double g = std::min(static_cast<double>(gates[i]), static_cast<double>(kLimit));
+      const double bounded = std::clamp(static_cast<double>(u), -7.0, 7.0);
+      const double exact =
+          g / (1 + std::exp(-static_cast<double>(kGptOssAlpha) * g)) * (bounded + 1);
+      // The argument of the exponential is rounded once.
+      const double argument = std::fabs(static_cast<double>(kGptOssAlpha) * g) * 0x1p-24;
+      ASSERT_NEAR(static_cast<double>(out[i]), exact,
+                  (kRelative + argument) * std::fabs(exact) + 3.4e-37)
+          << "gate " << gates[i] << " up " << u;
+    }
+  }
+}
+
+TEST_P(KernelTwin, ClampedSwigluOfEveryLengthAndOfNan) {
+  for (std::size_t n = 1; n < 40; ++n) {
+    for (const bool is_gate : {false, true}) {
+      GuardedFloats gate(n, 0.5F);
+      GuardedFloats up(n, 2.0F);
+      GuardedFloats out(n);
+      (is_gate ? gate : up)[n - 1] = kNan;
+      kernels_->clamped_swiglu(gate.data(), up.data(), 7.0F, out.data(), n);
+      for (std::size_t i = 0; i + 1 < n; ++i) EXPECT_NEAR(out[i], 1.0511653F, 1e-6F) << n;
+      EXPECT_TRUE(std::isnan(out[n - 1])) << n;
+    }
+  }
+}
+
 struct DeltaSizes {
   std::size_t key_dim;
   std::size_t value_dim;

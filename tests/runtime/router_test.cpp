@@ -36,6 +36,41 @@ TEST(Router, WithoutRenormalisingWeightsAreTheProbabilities) {
   EXPECT_NEAR(chosen[1].weight, std::exp(1.0) / sum, 1e-6);
 }
 
+// The correction chooses; the weights are the sigmoids alone.
+TEST(Router, SigmoidsAreCorrectedOnlyToChoose) {
+  const std::vector<float> logits{0.0F, 2.0F, -1.0F, 1.0F, 0.5F};
+  const Routing routing(SigmoidRouterSpec{.scale = 2.5F}, {0.0F, -0.9F, 0.8F, 0.0F, 0.0F});
+  const std::vector<Assignment> chosen = route(routing, logits.data(), 1, 5, 2);
+  ASSERT_EQ(chosen.size(), 2U);
+  EXPECT_EQ(chosen[0].expert, 2U);
+  EXPECT_EQ(chosen[1].expert, 3U);
+  const double first = 1 / (1 + std::exp(1.0));
+  const double second = 1 / (1 + std::exp(-1.0));
+  EXPECT_NEAR(chosen[0].weight, 2.5 * first / (first + second), 1e-6);
+  EXPECT_NEAR(chosen[1].weight, 2.5 * second / (first + second), 1e-6);
+  const Routing as_they_are(SigmoidRouterSpec{.renormalise = false}, routing.correction);
+  EXPECT_NEAR(route(as_they_are, logits.data(), 1, 5, 2)[0].weight, first, 1e-6);
+}
+
+// Groups of three: by their two best the first (0.5 + 0.45) comes before the second, whose best is
+// better (0.9 + 0), and the third (0.3 + 0.3).
+TEST(Router, GroupsAreChosenByTheirTwoBest) {
+  const std::vector<float> logits(9, 0.0F);
+  const std::vector<float> correction{0.0F, -0.05F, -9.0F, 0.4F, -0.5F, -9.0F, -0.2F, -0.2F, -0.2F};
+  const auto experts = [&](std::uint32_t kept) {
+    std::vector<std::uint32_t> ids;
+    const Routing routing(SigmoidRouterSpec{.groups = 3, .kept_groups = kept}, correction);
+    for (const Assignment& use : route(routing, logits.data(), 1, 9, 3)) ids.push_back(use.expert);
+    return ids;
+  };
+  EXPECT_EQ(experts(1), (std::vector<std::uint32_t>{0, 1, 2}));
+  EXPECT_EQ(experts(2), (std::vector<std::uint32_t>{3, 0, 1}));
+  EXPECT_EQ(experts(3), (std::vector<std::uint32_t>{3, 0, 1}));
+  // Equal groups: the first.
+  const Routing equal(SigmoidRouterSpec{.groups = 3, .kept_groups = 1}, {});
+  EXPECT_EQ(route(equal, logits.data(), 1, 9, 1)[0].expert, 0U);
+}
+
 TEST(Router, TiesGoToTheLowerId) {
   const std::vector<float> logits(6, 1.25F);
   const std::vector<Assignment> chosen = route(SoftmaxRouterSpec{}, logits.data(), 1, 6, 2);

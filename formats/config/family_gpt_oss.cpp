@@ -1,0 +1,157 @@
+// gpt-oss: full attention with biases and sinks, in every other layer within a window; a router and
+// experts with biases, whose activation is limited; YaRN. Source: transformers' gpt_oss; the values
+// for absent keys are its configuration class's.
+//
+// Experts are tensors of whole layers, in which rows of gate and up alternate. Those of plain
+// numbers are [E, inputs, outputs].
+#include <array>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/config/config_parts.h"
+#include "formats/config/families.h"
+#include "formats/config/family_parts.h"
+
+namespace moepack {
+namespace {
+
+constexpr double kMostActivation = 1e6;
+
+// By layer_types, else every other layer from the first on has a window.
+Status read_gpt_oss_layers(const ConfigReader& text, const LayerSpec& layer, std::uint32_t window,
+                           ModelConfig& model) {
+  constexpr std::string_view kKey = "layer_types";
+  const nlohmann::json* list = text.find(kKey);
+  if (list != nullptr && (!list->is_array() || list->size() != model.num_layers)) {
+    return text.error(kKey, "is no list of num_hidden_layers " + std::to_string(model.num_layers));
+  }
+  model.layers.assign(model.num_layers, layer);
+  for (std::size_t l = 0; l < model.num_layers; ++l) {
+    bool slides = l % 2 == 0;
+    if (list != nullptr) {
+      const nlohmann::json& type = (*list)[l];
+      slides = type == "sliding_attention";
+      if (!slides && type != "full_attention") {
+        return text.unsupported_value(kKey, ConfigReader::shown(type));
+      }
+    }
+    if (slides) std::get<FullAttentionSpec>(model.layers[l].mixer).window = window;
+  }
+  return Status::ok();
+}
+
+Status read_gpt_oss_config(const ConfigReader& text, ModelConfig& model) {
+  MOE_RETURN_IF_ERROR(text.require_text("hidden_act", "silu"));
+  MOE_RETURN_IF_ERROR(text.require_flag("attention_bias", true));
+  MOE_RETURN_IF_ERROR(read_text_model(text,
+                                      {.vocab_size = 201088,
+                                       .hidden_size = 2880,
+                                       .num_layers = 36,
+                                       .max_position_embeddings = 131072,
+                                       .rms_norm_eps = 1e-5},
+                                      model));
+  std::uint32_t window = 0;
+  MOE_RETURN_IF_ERROR(text.dimension("sliding_window", 128, window, kMaxStatedPositions));
+  MOE_ASSIGN_OR_RETURN(const double limit,
+                       text.number_in("swiglu_limit", 7, 1e-3, kMostActivation));
+  const LayerSpec layer{.mixer = FullAttentionSpec{.norm = QueryKeyNorm::kNone,
+                                                   .has_bias = true,
+                                                   .has_output_bias = true,
+                                                   .has_sinks = true},
+                        .router = SoftmaxRouterSpec{.renormalise = true, .has_bias = true},
+                        .feed_forward = ExpertsSpec{.has_biases = true,
+                                                    .activation = ExpertActivation::kClampedSwiGlu,
+                                                    .activation_limit = static_cast<float>(limit)}};
+  MOE_RETURN_IF_ERROR(read_gpt_oss_layers(text, layer, window, model));
+  MOE_RETURN_IF_ERROR(read_experts(text,
+                                   {.num_experts = 128,
+                                    .num_key = "num_local_experts",
+                                    .experts_per_token = 4,
+                                    .width_key = "intermediate_size",
+                                    .width = 2880},
+                                   model));
+  MOE_RETURN_IF_ERROR(
+      read_attention_heads(text, {.num_heads = 64, .num_kv_heads = 8, .head_dim = 64}, model));
+  return read_rope(text, {.theta = 150000, .has_yarn = true}, model);
+}
+
+ModuleShape inner_bias(const ModelConfig& c) { return {c.num_experts, c.expert_width}; }
+ModuleShape outer_bias(const ModelConfig& c) { return {c.num_experts, c.hidden_size}; }
+ModuleShape fused_bias(const ModelConfig& c) {
+  return {c.num_experts, std::uint64_t{2} * c.expert_width};
+}
+ModuleShape sinks(const ModelConfig& c) { return {c.num_heads}; }
+
+constexpr ResidentRule bias(ModuleRole role, std::string_view name, LayerScope scope,
+                            ModuleShape (*shape)(const ModelConfig&)) {
+  return {role, name, scope, shape, kNever, false};
+}
+
+constexpr std::array<ResidentRule, 19> kGptOssResidents{{
+    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary},
+    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever},
+    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary},
+
+    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever},
+    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever},
+    {ModuleRole::kRouter, "mlp.router", kOfEvery, shapes::router, kAtLeast8},
+    bias(ModuleRole::kRouterBias, "mlp.router.bias", kOfEvery, shapes::experts),
+    bias(ModuleRole::kExpertGateBias, "mlp.experts.gate_proj_bias", kOfEvery, inner_bias),
+    bias(ModuleRole::kExpertUpBias, "mlp.experts.up_proj_bias", kOfEvery, inner_bias),
+    bias(ModuleRole::kExpertDownBias, "mlp.experts.down_proj_bias", kOfEvery, outer_bias),
+
+    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries},
+    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys},
+    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys},
+    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output},
+    bias(ModuleRole::kQueryBias, "self_attn.q_proj.bias", kOfFull, shapes::all_query_heads),
+    bias(ModuleRole::kKeyBias, "self_attn.k_proj.bias", kOfFull, shapes::all_key_heads),
+    bias(ModuleRole::kValueBias, "self_attn.v_proj.bias", kOfFull, shapes::all_key_heads),
+    bias(ModuleRole::kAttentionOutputBias, "self_attn.o_proj.bias", kOfFull, shapes::hidden),
+    bias(ModuleRole::kSinks, "self_attn.sinks", kOfFull, sinks),
+}};
+
+constexpr std::array<FusedRule, 1> kGptOssFused{{
+    {.name = "mlp.experts.gate_up_proj_bias",
+     .gguf_name = "",
+     .usual_in_gguf = false,
+     .shape = fused_bias,
+     .parts = {{{.role = ModuleRole::kExpertGateBias, .rows = nullptr, .column_step = 2},
+                {.role = ModuleRole::kExpertUpBias,
+                 .rows = nullptr,
+                 .first_column = 1,
+                 .column_step = 2}}},
+     .has_weight_suffix = false},
+}};
+
+constexpr ExpertNames kGptOssExperts{
+    .folder = "mlp.experts.",
+    .stacked = "mlp.experts.stacked.",  // none: mlx-lm's are below FOLDER too
+    .matrices = kMlpExperts.matrices,
+    .gguf = kMlpExperts.gguf,
+    .stacked_matrices = kMlpExperts.matrices,
+    .is_interleaved = true,
+    .is_transposed = true,
+};
+
+}  // namespace
+
+constinit const Architecture kGptOssFamily{
+    .wrapper_type = "gpt_oss",
+    .text_model_type = "gpt_oss",
+    .model_class = "GptOssForCausalLM",
+    .read_config = read_gpt_oss_config,
+    .norms = NormSource::kFactor,
+    .gguf_architecture = "",
+    .gguf_tiles_v_heads = false,
+    .gguf_has_rope_sections = false,
+    .runs_in_flashmoe = false,
+    .prefixes = kTextModelPrefixes,
+    .skipped = {},
+    .residents = kGptOssResidents,
+    .fused = kGptOssFused,
+    .experts = &kGptOssExperts,
+};
+
+}  // namespace moepack
