@@ -76,7 +76,7 @@ Result<PromptText> ChatTemplate::Impl::render(const Conversation& conversation) 
   variables.own["add_generation_prompt"] =
       conversation.add_generation_prompt && !conversation.continues_last;
   variables.own["documents"] = nullptr;
-  variables.user["messages"] = template_messages(conversation);
+  variables.user["messages"] = template_messages(conversation, rules.arguments_as_text);
   variables.word_member = "role";
   variables.words = role_names();
   variables.user["tools"] = template_tools(conversation);
@@ -124,8 +124,15 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& model,
     MOE_ASSIGN_OR_RETURN(PromptText prompt, impl->render(conversation));
     return std::move(prompt.text);
   };
+  // Found first: every other probe with calls depends on it.
+  if (!render(probe_calls()).is_ok()) {
+    impl->rules.arguments_as_text = true;
+    impl->rules.arguments_as_text = render(probe_calls()).is_ok();
+  }
+  const bool arguments_as_text = impl->rules.arguments_as_text;
   impl->facts = probe_facts(source.text + source.tool_text, tokenizer, render);
   impl->rules = probe_history_rules(impl->facts, render);
+  impl->rules.arguments_as_text = arguments_as_text;
   return ChatTemplate(std::move(impl));
 }
 

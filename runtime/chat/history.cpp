@@ -23,11 +23,15 @@ const char* role_name(ChatRole role) {
   return "user";
 }
 
-OrderedJson template_call(const ToolCall& call) {
+OrderedJson template_call(const ToolCall& call, bool arguments_as_text) {
   OrderedJson json;
   if (!call.id.empty()) json["id"] = call.id;
   json["type"] = "function";
-  json["function"] = {{"name", call.name}, {"arguments", arguments_object(call.arguments)}};
+  OrderedJson arguments = arguments_object(call.arguments);
+  if (arguments_as_text) {
+    arguments = arguments.empty() ? OrderedJson("{}") : OrderedJson(call.arguments);
+  }
+  json["function"] = {{"name", call.name}, {"arguments", std::move(arguments)}};
   return json;
 }
 
@@ -176,7 +180,7 @@ Conversation apply_history_rules(Conversation conversation, const HistoryRules& 
   return conversation;
 }
 
-OrderedJson template_messages(const Conversation& conversation) {
+OrderedJson template_messages(const Conversation& conversation, bool arguments_as_text) {
   OrderedJson messages = OrderedJson::array();
   for (const ChatMessage& message : conversation.messages) {
     OrderedJson json = {{"role", role_name(message.role)}, {"content", message.content}};
@@ -186,7 +190,9 @@ OrderedJson template_messages(const Conversation& conversation) {
     }
     if (!message.calls.empty()) {
       OrderedJson calls = OrderedJson::array();
-      for (const ToolCall& call : message.calls) calls.push_back(template_call(call));
+      for (const ToolCall& call : message.calls) {
+        calls.push_back(template_call(call, arguments_as_text));
+      }
       json["tool_calls"] = std::move(calls);
     }
     if (!message.tool_call_id.empty()) json["tool_call_id"] = message.tool_call_id;

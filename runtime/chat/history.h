@@ -16,9 +16,10 @@ struct HistoryRules {
   // place, between <system-reminder> tags. Moving it to the front would change the prompt's
   // beginning in every turn.
   bool late_system_to_user = false;
-  bool needs_user = false;     // refused without a user message: an empty one is appended
-  bool kimi_ids = false;       // ids of calls are functions.NAME:K, K counted from 0
-  bool one_call_each = false;  // of several calls in a message only the first is rendered
+  bool needs_user = false;         // refused without a user message: an empty one is appended
+  bool kimi_ids = false;           // ids of calls are functions.NAME:K, K counted from 0
+  bool arguments_as_text = false;  // arguments of calls are added to text: they stay JSON text
+  bool one_call_each = false;      // of several calls in a message only the first is rendered
 };
 
 Conversation late_systems_as_users(Conversation conversation);
@@ -42,7 +43,8 @@ OrderedJson arguments_object(const std::string& arguments);
 std::vector<std::string> role_names();
 
 // The messages in the form that templates read (OpenAI's, with reasoning_content and thinking).
-OrderedJson template_messages(const Conversation& conversation);
+// `arguments_as_text`: as HistoryRules says.
+OrderedJson template_messages(const Conversation& conversation, bool arguments_as_text = false);
 // The tools in that form; null without any.
 OrderedJson template_tools(const Conversation& conversation);
 

@@ -18,6 +18,11 @@ bool is_own_word(const Variables& variables, const std::string& name, const Json
                    value.get_ref<const std::string&>()) != variables.words.end();
 }
 
+Value counted(Run& run, Value value) {
+  count_held(run, value, 0);
+  return value;
+}
+
 Value from_json(Run& run, const Json& json, const Variables& variables, bool from_user) {
   const Run::Depth depth(run);
   run.charge(1);
@@ -32,14 +37,15 @@ Value from_json(Run& run, const Json& json, const Variables& variables, bool fro
       return Value(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
-      run.charge_text(0, text.size());
-      return Value(make_text(text, from_user));
+      TextBuilder builder(run);
+      builder.add(text, from_user);
+      return Value(builder.finish());
     }
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
       for (const Json& item : json) items.push_back(from_json(run, item, variables, from_user));
-      return Value::list(std::move(items));
+      return counted(run, Value::list(std::move(items)));
     }
     case Json::value_t::object: {
       auto dict = std::make_shared<Dict>();
@@ -47,7 +53,7 @@ Value from_json(Run& run, const Json& json, const Variables& variables, bool fro
         const bool is_marked = from_user && !is_own_word(variables, key, value);
         dict->set(Value(make_text(key, from_user)), from_json(run, value, variables, is_marked));
       }
-      return Value(std::move(dict));
+      return counted(run, Value(std::move(dict)));
     }
     default:
       return Value(None{});

@@ -139,6 +139,26 @@ TEST_F(ChatTemplates, ProbesOfAThinkingFamily) {
   EXPECT_TRUE(shown(loaded.value().render(off)).ends_with("<think>\n\n</think>\n\n"));
 }
 
+TEST_F(ChatTemplates, ArgumentsStayTextWhereATemplateAddsThemToText) {
+  write("chat_template.jinja",
+        "{% for m in messages %}{% for c in m.tool_calls %}"
+        "{{ '<｜tool▁calls▁begin｜>' + c.function.name + c.function.arguments }}{% endfor %}"
+        "{{ m.content }}{% endfor %}");
+  const auto loaded = load();
+  ASSERT_TRUE(loaded.is_ok());
+  EXPECT_EQ(loaded.value().facts().format, ToolFormat::kDeepseek);
+  Conversation conversation = asking("q");
+  conversation.messages.push_back(said(ChatRole::kAssistant, ""));
+  conversation.messages[1].calls = {{"1", "f", R"({"a":1})"}, {"2", "g", ""}};
+  EXPECT_EQ(shown(loaded.value().render(conversation)),
+            "q<｜tool▁calls▁begin｜>f{\"a\":1}<｜tool▁calls▁begin｜>g{}");
+}
+
+TEST_F(ChatTemplates, TheVocabularyTellsOfCallsWhereTheTemplateIsSilent) {
+  write("chat_template.jinja", "{{ messages[0].content }}");
+  EXPECT_EQ(load().value().facts().format, ToolFormat::kHermes);
+}
+
 TEST_F(ChatTemplates, AnAnswerIsContinued) {
   write("chat_template.jinja", kThinkingTemplate);
   const auto loaded = load();
