@@ -119,10 +119,10 @@ void read_responses_choice(const BodyFields& fields, ChatRequest& chat, RequestF
   } else if (type == "function") {
     chat.tool_choice.kind = ToolChoice::Kind::kRequired;
     allow_tool(parts, chat);
-  } else {
+  } else if (type == "custom") {
     refuse_field(fields, "tool_choice",
-                 "asks for a tool that is no function: this server offers functions alone");
-  }
+                 "asks for a custom tool: this server offers functions alone");
+  }  // others choose tools that run elsewhere and were skipped
 }
 
 void read_responses_reasoning(const BodyFields& fields, ResponsesRequest& request,

@@ -213,7 +213,7 @@ TEST(CompletionRequest, ManyPromptsShareLittle) {
   EXPECT_EQ(wrong_completion_part(body), "suffix");
   body["suffix"] = std::string(1000, 'x');
   EXPECT_EQ(wrong_completion_part(body), "nothing");
-  for (int i = 0; i < 20000; ++i) body["logit_bias"][std::to_string(i)] = 1;
+  for (int i = 0; i < 20000; ++i) body["logit_bias"].push_back({i, 1});
   EXPECT_EQ(wrong_completion_part(body), "logit_bias");
   body.erase("logit_bias");
   for (int i = 0; i < 60; ++i) body["stop"].push_back(std::string(4096, 'x'));
@@ -247,9 +247,7 @@ TEST(ChatRequest, HasLimits) {
       R"("tools":[{"function":{"name":"f","description":")" + std::string(1 << 19, 'x') + R"("}}])";
   EXPECT_EQ(wrong_part(large + R"(,"n":4)"), "nothing");
   EXPECT_EQ(wrong_part(large + R"(,"n":20)"), "n");
-  std::string biases;
-  for (int i = 0; i < 65537; ++i) biases += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":1";
-  EXPECT_EQ(wrong_part("\"logit_bias\":{" + biases + "}"), "logit_bias");
+  EXPECT_EQ(wrong_part("\"logit_bias\":[" + repeated(65537, "[1,2]") + "]"), "logit_bias");
 }
 
 TEST(ChatRequest, ArgumentsOfTheTemplateHaveLimits) {
