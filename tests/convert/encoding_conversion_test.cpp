@@ -213,7 +213,8 @@ TEST(EncodingConversion, OwnBlocksKeepTheCodes) {
     const test::TempDir dir;
     fs::create_directory(dir / "checkpoint");
     nlohmann::ordered_json config = test::tiny_model_config(tiny);
-    for (const auto& [key, value] : json_of(c.config).items()) config[key] = value;
+    const nlohmann::json quantization = json_of(c.config);
+    for (const auto& [key, value] : quantization.items()) config[key] = value;
     test::write_file(dir / "checkpoint" / "config.json", config.dump());
     if (*c.own != '\0') {
       test::write_file(dir / "checkpoint" / "hf_quant_config.json", json_of(c.own).dump());
