@@ -141,9 +141,8 @@ class Extraction {
   Result<Found> in_pack(const std::filesystem::path& path, const PackManifest& pack,
                         const NearestNames& nearest) {
     const auto name = parse_expert_name(options_.tensor);
-    const bool there =
-        name.has_value() && name->layer < pack.num_layers &&
-        name->expert < pack.experts_of(name->layer);
+    const bool there = name.has_value() && name->layer < pack.num_layers &&
+                       name->expert < pack.experts_of(name->layer);
     const ProjectionLayout* part =
         there ? &pack.layout_of(name->layer, name->expert).of(name->projection) : nullptr;
     if (!there || !has_component(part->format, name->part)) {

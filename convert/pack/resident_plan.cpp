@@ -35,8 +35,8 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
             rule.scope != LayerScope::kExperts && rule.scope != LayerScope::kDense;
         return corrupt(entry.tensor.where(), "belongs to the other kind of " +
                                                  std::string(is_mixer ? "attention" : "network") +
-                                                 " than " +
-                                                 naming.configured_by() + " gives layer " +
+                                                 " than " + naming.configured_by() +
+                                                 " gives layer " +
                                                  std::to_string(entry.name.layer));
       }
     }

@@ -234,11 +234,12 @@ struct TensorCase {
   const char* part;
 };
 
-const std::vector<TensorCase>& tensor_cases() {
+// Tensors that are not there, or do not fit together: seen when they are recognised.
+std::vector<TensorCase> form_cases() {
   constexpr StatusCode kCorrupt = StatusCode::kCorrupt;
   constexpr StatusCode kNotFound = StatusCode::kNotFound;
   constexpr StatusCode kUnsupported = StatusCode::kUnsupported;
-  static const std::vector<TensorCase> kCases{
+  return {
       {"fp8 rows", "no scales", drop("weight_scale"), kNotFound, "weight_scale is missing"},
       {"fp8 blocks, cut off at the edges", "scales in one row", flatten("scale_inv"), kCorrupt,
        "fits no scales"},
@@ -350,6 +351,12 @@ const std::vector<TensorCase>& tensor_cases() {
       {"awq", "zeros on the other side", flatten("qzeros"), kCorrupt, "ask for I32 [2, 2]"},
       {"awq", "an order", copy_as("qzeros", "m.g_idx"), kCorrupt, "g_idx"},
       {"awq", "gptq's configuration", method("gptq"), kCorrupt, "qweight"},
+  };
+}
+
+std::vector<TensorCase> value_cases() {
+  constexpr StatusCode kCorrupt = StatusCode::kCorrupt;
+  return {
       // Scales that are no numbers: found when the weights are read.
       {"fp8 rows", "NaN", overwrite("weight_scale", 2, "\xc0\x7f"), kCorrupt,
        "scale 1 is not a number"},
@@ -386,6 +393,15 @@ const std::vector<TensorCase>& tensor_cases() {
        overwrite("g_idx", 0, std::string("\x01", 1)), kCorrupt, "desc_act false"},
       {"mlx nvfp4", "a negative scale", overwrite("m.scales", 2, "\xb8"), kCorrupt, "negative"},
   };
+}
+
+const std::vector<TensorCase>& tensor_cases() {
+  static const std::vector<TensorCase> kCases = [] {
+    std::vector<TensorCase> cases = form_cases();
+    const std::vector<TensorCase> values = value_cases();
+    cases.insert(cases.end(), values.begin(), values.end());
+    return cases;
+  }();
   return kCases;
 }
 
