@@ -276,8 +276,10 @@ TEST(PackDirectory, TellsTheKinds) {
 TEST(PackFits, DimensionsAreComparedWithoutChecksumsToo) {
   ModelConfig config;
   config.num_layers = 2;
+  config.layers.resize(2);
   PackManifest pack;
   pack.num_layers = 2;
+  pack.layers.resize(2);
   pack.num_experts = config.num_experts;
   pack.hidden_size = config.hidden_size;
   pack.expert_width = config.expert_width;
