@@ -144,7 +144,7 @@ Result<bool> chat(const ChatFlags& flags) {
   hold_interrupts();
   let_go_of_termination();
   MOE_ASSIGN_OR_RETURN(const bool is_stopped, run_chat(*service, run));
-  service->finish(0);
+  MOE_RETURN_IF_ERROR(service->finish(0));
   return is_stopped;
 }
 

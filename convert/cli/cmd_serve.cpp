@@ -14,6 +14,11 @@ namespace {
 
 constexpr std::string_view kServeLoopback[] = {"127.0.0.1", "localhost", "::1"};
 
+// One write a line: threads do not mix them.
+void print_request(const RequestRecord& record) {
+  std::cerr << "moepack: " + request_line(record) + "\n";
+}
+
 // A word about a server that others can reach.
 void note_exposure(const ServerOptions& options) {
   const std::string& host = options.http.host;
@@ -64,7 +69,8 @@ void print_ready(const ModelService& service, const ServeFlags& flags) {
 
 Status serve(const ServeFlags& flags) {
   MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
-  MOE_ASSIGN_OR_RETURN(const ServerOptions options, server_options(flags));
+  MOE_ASSIGN_OR_RETURN(ServerOptions options, server_options(flags));
+  if (flags.is_verbose) options.on_request = print_request;
   MOE_ASSIGN_OR_RETURN(ModelServiceOptions asked, service_options(flags));
   SignalWatch signals;
   std::unique_ptr<ModelService> service;  // outlives the server
@@ -78,8 +84,7 @@ Status serve(const ServeFlags& flags) {
   signals.wait();
   std::cerr << "moepack: ending; again: at once\n";
   server->finish(flags.grace_seconds);
-  service->finish(0);
-  return Status::ok();
+  return service->finish(0);
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ void add_address_flags(CLI::App& command, ServeFlags& flags) {
                   "Seconds of silence after which a stream gets a comment; 0: none")
       ->check(real_number(0, 3600))
       ->capture_default_str();
+  command.add_flag("-v,--verbose", flags.is_verbose,
+                   "Write a line for each request to stderr, without anything of its content");
   command.add_flag("--no-metrics", flags.hides_metrics, "Do not answer GET /metrics");
   command.add_flag("--slots", flags.server.shows_slots, "Answer GET /slots");
   command

@@ -28,6 +28,7 @@ struct ServeFlags {
   std::string api_key_file;
   std::uint64_t max_body_mib = 64;
   bool hides_metrics = false;
+  bool is_verbose = false;
   double grace_seconds = 30;
   std::int64_t max_tokens = -1;
   ServerOptions server;

@@ -248,6 +248,7 @@ void TextRun::take_drawn() {
 void TextRun::end(TextEnd end, const Status& status) {
   if (end_.has_value()) return;
   end_ = end;
+  seat_.give_back();  // who is told may ask again at once
   (void)caught([&] { place_.listener().on_end(end, status, times_); });
 }
 

@@ -1,12 +1,10 @@
 // A text on its way: what is computed of its prompt, and what comes next.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -14,30 +12,12 @@
 
 #include "formats/base/elapsed.h"
 #include "runtime/schedule/kept_text.h"
-#include "runtime/schedule/scheduler.h"
+#include "runtime/schedule/text_place.h"
+#include "runtime/schedule/text_queue.h"
 #include "runtime/schedule/text_sampler.h"
 #include "runtime/slice.h"
 
 namespace moepack {
-
-// What was submitted at once: a prompt and its choices.
-struct TextGroup {
-  TextJob job;
-  std::vector<std::shared_ptr<TextListener>> listeners;  // of each choice
-  std::atomic<bool> is_cancelled{false};
-  std::size_t told_before = SIZE_MAX;  // the scheduler's: what on_queued said last
-};
-
-// One choice of a group, waiting or running.
-struct TextPlace {
-  std::shared_ptr<TextGroup> group;
-  std::uint32_t choice = 0;
-  // Whether other choices come out of this one's prompt.
-  bool has_others = false;
-
-  const TextJob& job() const { return group->job; }
-  TextListener& listener() const { return *group->listeners[choice]; }
-};
 
 // How an engine wants prompts and steps cut.
 struct SliceRules {
@@ -78,7 +58,9 @@ class TextRun {
   bool is_ended() const { return end_.has_value(); }
   // Runs beside the `parallel` others (SchedulerOptions::short_tokens).
   bool is_extra() const { return is_extra_; }
-  void set_extra(bool is_extra) { is_extra_ = is_extra; }
+  void set_extra() { is_extra_ = true; }
+  // Kept until the end is told.
+  void set_seat(TextSeat seat) { seat_ = std::move(seat); }
   bool is_cancelled() const { return place_.group->is_cancelled; }
   SlotView facts() const;
 
@@ -128,6 +110,7 @@ class TextRun {
   std::vector<TokenStep> prompt_steps_;  // of the slice, not told yet
   bool is_last_slice_ = false;
   bool is_extra_ = false;
+  TextSeat seat_;
   std::optional<TextEnd> end_;
 };
 

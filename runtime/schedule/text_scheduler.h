@@ -4,8 +4,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,9 +12,13 @@
 #include <vector>
 
 #include "formats/base/elapsed.h"
-#include "runtime/schedule/kept_text.h"
+#include "runtime/schedule/kept_slots.h"
+#include "runtime/schedule/other_choices.h"
 #include "runtime/schedule/scheduler.h"
+#include "runtime/schedule/slot_tasks.h"
+#include "runtime/schedule/text_queue.h"
 #include "runtime/schedule/text_run.h"
+#include "runtime/schedule/text_steps.h"
 
 namespace moepack {
 
@@ -45,11 +47,8 @@ class TextScheduler final : public Scheduler {
   };
 
  private:
-  using SlotTask = std::function<Result<std::uint64_t>(KeptText&)>;
-  struct Task;
-
   // Any thread.
-  Result<std::uint64_t> run_task(std::size_t slot, SlotTask task);
+  Result<std::uint64_t> run_task(std::size_t slot, SlotTasks::Work work);
   Result<std::filesystem::path> slot_path(const std::string& name) const;
 
   // The scheduler's thread.
@@ -58,33 +57,21 @@ class TextScheduler final : public Scheduler {
   void fail_all(const Status& status);
   void fail_run(TextRun& run, const Status& status);
   void end_others(const TextRun& run, TextEnd end, const Status& status);
-  std::deque<TextPlace>::iterator fail_waiting(std::deque<TextPlace>::iterator place,
-                                               const Status& status);
+  TextQueue::Iterator end_in_queue(TextQueue::Iterator place, TextEnd end, const Status& status);
   bool wait_for_work();
-  void take_submitted();
   void end_cancelled();
   void end_waiting(const TextPlace& place, TextEnd end, const Status& status);
   void tell_queue();
-  void do_tasks();
   void admit_waiting();
   bool may_start(const TextPlace& place) const;
   std::size_t extra_count() const;
   bool has_room() const;
-  bool start(const TextPlace& place);
-  bool try_start(const TextPlace& place);
+  void start(const TextPlace& place, bool is_extra, TextSeat seat);
+  void try_start(const TextPlace& place, bool is_extra, TextSeat& seat);
+  void refuse(const TextPlace& place, TextSeat& seat, const Status& status);
   void step();
   TextRun* next_prompt();
   std::vector<TextRun*> decoding_runs();
-  void forward_mixed(std::span<TextRun* const> decoding, TextRun* prompt);
-  void forward_apart(std::span<TextRun* const> decoding, TextRun* prompt);
-  std::vector<Status> forward(std::vector<Slice> slices, bool has_prompt, std::uint64_t tokens);
-  // What another choice of a prompt drew behind it.
-  struct OtherChoice {
-    TextSampler sampler;
-    TokenStep first;
-  };
-  TextRun::AlsoDraw also_draw(const TextRun& run);
-  void after_decode(TextRun& run, const Status& status);
   void after_prompt(TextRun& run, Status status);
   void start_others(TextRun& run);
   bool start_choice(const TextRun& prompt_of, const TextPlace& place, OtherChoice&& other);
@@ -94,27 +81,24 @@ class TextScheduler final : public Scheduler {
   Engine& engine_;
   SchedulerOptions options_;
   SliceRules rules_;
+  TextQueue queue_;
+  SlotTasks tasks_;
 
   // Of all threads, under mutex_.
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<TextPlace> submitted_;
-  std::deque<std::unique_ptr<Task>> tasks_;
-  std::size_t waiting_count_ = 0;  // groups that wait, submitted_ included
   bool has_news_ = false;
-  bool is_ending_ = false;
-  bool is_over_ = false;  // nothing runs any more
   std::optional<Clock::time_point> deadline_;
   SchedulerStats published_;
   std::vector<SlotView> published_slots_;
 
   // Of the scheduler's thread.
-  std::deque<TextPlace> queue_;
-  std::vector<KeptText> kept_;
+  KeptSlots slots_;
+  TextSteps steps_;
+  const std::size_t vocab_limit_;  // SchedulerOptions::vocab_limit, at most what the model has
+  OtherChoices others_;            // of the prompt whose last token has been computed
   std::vector<std::unique_ptr<TextRun>> runs_;
-  std::size_t last_prompt_ = 0;      // whose slice was the last: prompts take turns
-  std::vector<OtherChoice> others_;  // of the prompt whose last token has been computed
-  std::uint64_t texts_started_ = 0;
+  std::size_t last_prompt_ = 0;  // whose slice was the last: prompts take turns
   SchedulerStats stats_;
 
   std::mutex joining_;

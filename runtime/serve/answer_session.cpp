@@ -175,7 +175,7 @@ void AnswerSession::process(const AnswerEvent& event) {
   } else {
     std::get<std::unique_ptr<WholeWriter>>(job_.writer)->on_event(event);
   }
-  if (const auto* end = std::get_if<AnswerEnd>(&event.body)) end_answer(*end);
+  if (const auto* end = std::get_if<AnswerEnd>(&event.body)) end_answer(event.choice, *end);
 }
 
 void AnswerSession::note(const AnswerEvent& event) {
@@ -196,7 +196,14 @@ void AnswerSession::send(std::string bytes) {
   if (!response_->write(std::move(bytes))) cancel_later();
 }
 
-void AnswerSession::end_answer(const AnswerEnd& end) {
+void AnswerSession::end_answer(std::uint32_t choice, const AnswerEnd& end) {
+  RequestRecord& record = *context_.record;
+  record.reason = end.reason;
+  record.tokens += end.usage.completion_tokens;
+  if (choice % choices_of(0) == 0) {  // all requests have as many; a prompt counts once
+    record.prompt_tokens += end.usage.prompt_tokens;
+    record.cached_tokens += end.usage.cached_tokens;
+  }
   const bool has_failed =
       end.reason == AnswerEndReason::kError || end.reason == AnswerEndReason::kCancelled;
   context_.metrics.add_answer(session_seconds(Clock::now() - begun_), end.reason);

@@ -12,6 +12,7 @@
 
 #include "runtime/http/response_writer.h"
 #include "runtime/serve/answer_writer.h"
+#include "runtime/serve/request_log.h"
 #include "runtime/serve/server_metrics.h"
 #include "runtime/serve/worker_pool.h"
 #include "runtime/service/answer_service.h"
@@ -25,7 +26,8 @@ struct SessionContext {
   ServerMetrics& metrics;
   std::string request_id;
   ErrorFormat errors = openai_error_body;
-  HttpHeaders headers;  // of every answer: x-request-id, CORS
+  HttpHeaders headers;                    // of every answer: x-request-id, CORS
+  std::shared_ptr<RequestRecord> record;  // gets the tokens, before the answer ends; never null
 };
 
 // A reply with an error in a protocol's words, Retry-After and x-should-retry. `headers` are put
@@ -66,8 +68,9 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   void process(const AnswerEvent& event);  // under mutex_
   void note(const AnswerEvent& event);     // under mutex_
   void send(std::string bytes);            // under mutex_
-  void end_answer(const AnswerEnd& end);   // under mutex_
-  void cancel_later();                     // under mutex_
+  // Under mutex_.
+  void end_answer(std::uint32_t choice, const AnswerEnd& end);
+  void cancel_later();  // under mutex_
 
   const SessionContext context_;
   AnswerJob job_;

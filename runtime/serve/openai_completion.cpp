@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "formats/base/utf8.h"
+
 namespace moepack {
 namespace {
 
@@ -20,6 +22,19 @@ std::size_t character_count(std::string_view text) {
     if ((static_cast<unsigned char>(c) & 0xC0U) != 0x80U) ++count;
   }
   return count;
+}
+
+// A token as a text of its own. Parts of characters are written as OpenAI does it,
+// "bytes:\xe2\x80": as replacement characters all of them would be one key.
+std::string token_name(const std::string& bytes) {
+  if (find_invalid_utf8(bytes) == std::string_view::npos) return bytes;
+  constexpr std::string_view kHexDigits = "0123456789abcdef";
+  std::string name = "bytes:";
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    name.append("\\x").append(1, kHexDigits[byte >> 4U]).append(1, kHexDigits[byte & 15U]);
+  }
+  return name;
 }
 
 // {"tokens","token_logprobs","top_logprobs","text_offset"}; offsets count characters from the
@@ -35,11 +50,14 @@ class CompletionLogprobs {
   void add(const std::vector<TokenLogprobs>& tokens, std::size_t& offset) {
     for (const TokenLogprobs& token : tokens) {
       const bool has_logprob = token.token.logprob > kLeastLogprob;
-      json_["tokens"].push_back(token.token.bytes);
+      json_["tokens"].push_back(token_name(token.token.bytes));
       json_["token_logprobs"].push_back(has_logprob ? OrderedJson(token.token.logprob)
                                                     : OrderedJson(nullptr));
       OrderedJson top = OrderedJson::object();
-      for (const TokenLogprob& other : token.top) top[other.bytes] = other.logprob;
+      for (const TokenLogprob& other : token.top) {
+        // Of ids with the same text the most probable comes first, and stays.
+        top.emplace(token_name(other.bytes), other.logprob);
+      }
       json_["top_logprobs"].push_back(has_logprob ? std::move(top) : OrderedJson(nullptr));
       json_["text_offset"].push_back(offset);
       offset += character_count(token.token.bytes);

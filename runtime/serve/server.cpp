@@ -81,13 +81,18 @@ struct Server::Impl final : HttpHandler {
   std::string new_id();
   HttpHeaders common_headers(const HttpRequest& request, const std::string& id) const;
   HttpReply refuse(const ApiError& error, const HttpRequest& request, ErrorFormat format);
+  std::optional<HttpReply> refusal_before_body(const HttpRequest& request);
+  void tell(const HttpRequest& request, int status);
   HttpReply preflight(const HttpRequest& request);
   std::optional<ApiError> access_error(const HttpRequest& request) const;
   std::optional<ApiError> route_error(const FoundRoute& found, const HttpRequest& request) const;
-  void run(const HttpRequest& request, const std::shared_ptr<ResponseWriter>& writer);
-  void answer(const Route& route, RouteCall& call, const std::shared_ptr<ResponseWriter>& writer);
+  void run(const HttpRequest& request, const std::shared_ptr<RequestRecord>& record,
+           const std::shared_ptr<ResponseWriter>& writer);
+  void answer(const Route& route, RouteCall& call, const std::shared_ptr<RequestRecord>& record,
+              const std::shared_ptr<ResponseWriter>& writer);
   std::optional<ApiError> read_body(RouteCall& call) const;
   void start_session(AnswerJob job, const Route& route, const RouteCall& call,
+                     const std::shared_ptr<RequestRecord>& record,
                      const std::shared_ptr<ResponseWriter>& writer);
   AnswerService& service_now(ServiceModel& model);
   AnswerOptions new_defaults(const AnswerService& used);
@@ -153,6 +158,7 @@ HttpReply Server::Impl::error(int status, const std::string& message) {
   if (status == 503) error.retry_seconds = 1;
   HttpReply reply = refuse(error, {}, openai_error_body);
   reply.status = status;
+  tell({}, status);
   return reply;
 }
 
@@ -207,7 +213,21 @@ std::optional<ApiError> Server::Impl::route_error(const FoundRoute& found,
   return std::nullopt;
 }
 
+void Server::Impl::tell(const HttpRequest& request, int status) {
+  if (!state.options.on_request) return;
+  state.options.on_request({.method = request.method,
+                            .path = split_target(request.target).path,
+                            .status = status,
+                            .reason = {}});
+}
+
 std::optional<HttpReply> Server::Impl::check(const HttpRequest& request) {
+  std::optional<HttpReply> reply = refusal_before_body(request);
+  if (reply.has_value()) tell(request, reply->status);
+  return reply;
+}
+
+std::optional<HttpReply> Server::Impl::refusal_before_body(const HttpRequest& request) {
   if (const auto error = access_error(request)) {
     return refuse(*error, request, openai_error_body);
   }
@@ -238,8 +258,14 @@ void Server::Impl::handle(HttpRequest request, std::shared_ptr<ResponseWriter> w
   const FoundRoute found = find_route(table, request.method, target.path);
   const bool is_slow = found.route != nullptr && found.route->is_slow;
   WorkerPool& pool = is_slow ? *slow_worker : *workers;
-  pool.post([this, request = std::make_shared<HttpRequest>(std::move(request)),
-             writer = std::move(writer)] { run(*request, writer); });
+  const auto record = std::make_shared<RequestRecord>();
+  if (state.options.on_request) {
+    record->method = request.method;
+    record->path = target.path;
+    writer = with_record(std::move(writer), record, state.options.on_request);
+  }
+  pool.post([this, request = std::make_shared<HttpRequest>(std::move(request)), record,
+             writer = std::move(writer)] { run(*request, record, writer); });
 }
 
 AnswerService& Server::Impl::service_now(ServiceModel& model) {
@@ -265,7 +291,8 @@ AnswerOptions Server::Impl::new_defaults(const AnswerService& used) {
   return defaults;
 }
 
-void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<ResponseWriter>& writer) {
+void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<RequestRecord>& record,
+                       const std::shared_ptr<ResponseWriter>& writer) {
   TargetParts target = split_target(request.target);
   FoundRoute found = find_route(table, request.method, target.path);
   if (found.route == nullptr) return;  // check() has seen to it
@@ -283,7 +310,7 @@ void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<Respons
                  .model = model,
                  .defaults = defaults};
   try {
-    answer(*found.route, call, writer);
+    answer(*found.route, call, record, writer);
   } catch (const std::exception&) {
     const ApiError error{.kind = ApiErrorKind::kServer,
                          .message = "the server could not answer this request",
@@ -302,6 +329,7 @@ std::optional<ApiError> Server::Impl::read_body(RouteCall& call) const {
 }
 
 void Server::Impl::answer(const Route& route, RouteCall& call,
+                          const std::shared_ptr<RequestRecord>& record,
                           const std::shared_ptr<ResponseWriter>& writer) {
   const auto send_error = [&](const ApiError& error) {
     state.metrics.add_reply(http_status(error.kind));
@@ -320,17 +348,19 @@ void Server::Impl::answer(const Route& route, RouteCall& call,
   }
   auto job = std::get<AnswerHandler>(route.handler)(call);
   if (const auto* error = std::get_if<ApiError>(&job)) return send_error(*error);
-  start_session(std::get<AnswerJob>(std::move(job)), route, call, writer);
+  start_session(std::get<AnswerJob>(std::move(job)), route, call, record, writer);
 }
 
 void Server::Impl::start_session(AnswerJob job, const Route& route, const RouteCall& call,
+                                 const std::shared_ptr<RequestRecord>& record,
                                  const std::shared_ptr<ResponseWriter>& writer) {
   SessionContext context{.service = call.service,
                          .workers = *workers,
                          .metrics = state.metrics,
                          .request_id = call.request_id,
                          .errors = route.errors,
-                         .headers = common_headers(call.http, call.request_id)};
+                         .headers = common_headers(call.http, call.request_id),
+                         .record = record};
   const auto session = std::make_shared<AnswerSession>(std::move(context), std::move(job), writer);
   bool is_late = false;
   {

@@ -10,6 +10,7 @@
 #include "formats/base/status.h"
 #include "runtime/http/http_server.h"
 #include "runtime/serve/access_rules.h"
+#include "runtime/serve/request_log.h"
 #include "runtime/serve/route.h"
 #include "runtime/service/answer_service.h"
 
@@ -34,6 +35,7 @@ struct ServerOptions {
   bool shows_metrics = true;  // GET /metrics
   bool shows_slots = false;   // GET /slots: it tells of others' requests
   std::size_t workers = 4;    // threads that parse, render and tokenize
+  RequestSink on_request;     // told of each request once it is answered; may be empty
 };
 
 // Functions may be called from any thread but those of the server.

@@ -37,26 +37,6 @@ double metric_rate(std::uint64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
-const char* end_reason_label(AnswerEndReason reason) {
-  switch (reason) {
-    case AnswerEndReason::kStop:
-      return "stop";
-    case AnswerEndReason::kStopText:
-      return "stop_text";
-    case AnswerEndReason::kToolCalls:
-      return "tool_calls";
-    case AnswerEndReason::kLength:
-      return "length";
-    case AnswerEndReason::kContext:
-      return "context";
-    case AnswerEndReason::kCancelled:
-      return "cancelled";
-    case AnswerEndReason::kError:
-      return "error";
-  }
-  return "error";
-}
-
 std::string token_metrics(const ServiceStats& s) {
   return counter("prompt_tokens_total", "Tokens of prompts that were computed.", s.prompt_tokens) +
          metric("prompt_seconds_total", "counter", "Seconds spent on prompts.", s.prompt_seconds) +
@@ -96,6 +76,26 @@ std::string state_metrics(const ServiceStats& s) {
 }
 
 }  // namespace
+
+const char* end_reason_label(AnswerEndReason reason) {
+  switch (reason) {
+    case AnswerEndReason::kStop:
+      return "stop";
+    case AnswerEndReason::kStopText:
+      return "stop_text";
+    case AnswerEndReason::kToolCalls:
+      return "tool_calls";
+    case AnswerEndReason::kLength:
+      return "length";
+    case AnswerEndReason::kContext:
+      return "context";
+    case AnswerEndReason::kCancelled:
+      return "cancelled";
+    case AnswerEndReason::kError:
+      return "error";
+  }
+  return "error";
+}
 
 SecondsHistogram::SecondsHistogram() : counts_(kBucketSeconds.size() + 1, 0) {}
 

@@ -15,6 +15,9 @@
 
 namespace moepack {
 
+// "stop", "length", "cancelled", …
+const char* end_reason_label(AnswerEndReason reason);
+
 // A Prometheus histogram over seconds.
 class SecondsHistogram {
  public:

@@ -75,7 +75,10 @@ class RealModelService final : public ModelService {
     return scheduler_->restore_slot(slot, name);
   }
   Status erase_slot(std::uint32_t slot) override { return scheduler_->erase_slot(slot); }
-  void finish(double grace_seconds) override { scheduler_->finish(grace_seconds); }
+  Status finish(double grace_seconds) override {
+    scheduler_->finish(grace_seconds);
+    return engine_->finish();  // the scheduler's thread has ended
+  }
   const Engine& engine() const override { return *engine_; }
 
  private:
@@ -339,6 +342,9 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
   if (auto* refusal = std::get_if<Refusal>(&job)) return std::move(*refusal);
   TextJob& text = std::get<TextJob>(job);
   text.prompt_logprobs = request.echo && stream.wants_logprobs;
+  // Programs that score a prompt ask for one token more and drop the last one they get: where it
+  // ends the text it is told too, or they would drop one of the prompt.
+  if (text.prompt_logprobs && text.has_limit && text.max_tokens == 1) text.stop_ids.clear();
   set_filter(grammar.value(), {}, text);
   return submit(std::move(text), stream, std::move(sink));
 }

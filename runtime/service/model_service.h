@@ -39,8 +39,9 @@ class ModelService : public AnswerService {
   static Result<std::unique_ptr<ModelService>> open(std::unique_ptr<Engine> engine,
                                                     Tokenizer tokenizer,
                                                     const ModelServiceOptions& options);
-  // Takes nothing more; waits for what runs, at most so many seconds, then cancels it.
-  virtual void finish(double grace_seconds) = 0;
+  // Takes nothing more; waits for what runs, at most so many seconds, then cancels it. The status
+  // is that of Engine::finish(): whether all that it records in files was written.
+  virtual Status finish(double grace_seconds) = 0;
   virtual const Engine& engine() const = 0;
 };
 

@@ -4,78 +4,17 @@ Protocols, limits and misbehaving clients are tested over a script (tests/serve)
 command has.
 """
 
-import http.client
 import json
+import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from cli_runner import CliRunner, conclude, options
-
-
-class Served:
-    """A running `moepack serve`; it has ended when it is left."""
-
-    def __init__(self, program, model, *flags):
-        self.process = subprocess.Popen(
-            [program, "serve", model, "--port", "0", "--backend", "cpu", "-c", "512", *map(str, flags)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.line = self.process.stdout.readline()
-        self.port = int(self.line.rsplit(":", 1)[1]) if ":" in self.line else 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.communicate()
-
-    def ask(self, method, path, body=None, headers=None):
-        """(status, body)."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        data = None if body is None else json.dumps(body)
-        connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
-        answer = connection.getresponse()
-        text = answer.read()
-        connection.close()
-        return answer.status, text
-
-    def wait_until_ready(self):
-        for _ in range(1200):
-            if self.ask("GET", "/health")[0] == 200:
-                return True
-            time.sleep(0.05)
-        return False
-
-    def metric(self, name):
-        for line in self.ask("GET", "/metrics")[1].decode().splitlines():
-            if line.startswith(f"moepack:{name} "):
-                return float(line.rsplit(" ", 1)[1])
-        return 0.0
-
-    def start_stream(self, tokens):
-        """A connection on which an answer has begun."""
-        body = json.dumps({"prompt": "Once", "max_tokens": tokens, "stream": True, "ignore_eos": True, "temperature": 0})
-        s = socket.create_connection(("127.0.0.1", self.port), 60)
-        s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                  f"Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        received = b""
-        while received.count(b"data: ") < 2:
-            received += s.recv(65536)
-        return s, received
-
-
-def rest_of(s, received):
-    try:
-        while piece := s.recv(65536):
-            received += piece
-    except OSError:
-        pass
-    return received
+from served_model import Served, rest_of
 
 
 class ServeTest(CliRunner):
@@ -134,6 +73,61 @@ class ServeTest(CliRunner):
             self.expect(code in (0, 130), f"exit code {code} after two signals")
             s.close()
 
+    def traces(self, model):
+        """The trace has all that was computed; where its end cannot be written, the command says so."""
+        trace = self.scratch / "t.trace"
+        body = {"prompt": "Once upon a time", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
+        with Served(self.program, model, "--trace", trace) as server:
+            server.wait_until_ready()
+            answer = json.loads(server.ask("POST", "/v1/completions", body)[1])
+            code, said = server.end()
+            self.expect(code == 0, f"exit code {code}: {said}")
+        replay = self.succeeds("bench", "--replay", trace, "--cache-mb", 0, "--cache-policy", "lru", "-o", "json")
+        self.expect("killed" not in replay.stderr, f"the trace has no end: {replay.stderr}")
+        row = json.loads(replay.stdout)[0]
+        wanted = answer["usage"]["completion_tokens"] - 1, answer["usage"]["prompt_tokens"]
+        self.expect((row["decode"]["tokens"], row["prompt"]["tokens"]) == wanted, f"{row} has not {wanted} tokens")
+        size = trace.stat().st_size
+        trace.unlink()
+        with Served(self.program, model, "--trace", trace, max_file_bytes=size // 2) as server:
+            server.wait_until_ready()
+            server.ask("POST", "/v1/completions", body)
+            code, said = server.end()
+            last = said.splitlines()[-1]
+            self.expect(code == 2 and str(trace) in last, f"a trace that is lost: exit code {code}, {said[-300:]}")
+        trace.unlink(missing_ok=True)
+
+    def notes(self, model):
+        """A line for each request, and nothing of what was said."""
+        chat = {"messages": [{"role": "user", "content": "secretword"}], "max_tokens": 5}
+        with Served(self.program, model, "--verbose", "--api-key", "secretkey") as server:
+            server.wait_until_ready()
+            key = {"Authorization": "Bearer secretkey"}
+            usage = json.loads(server.ask("POST", "/v1/completions?q=secretquery",
+                                          {"prompt": ["secretword", "two"], "n": 2, "max_tokens": 5}, key)[1])["usage"]
+            server.ask("POST", "/v1/chat/completions", {**chat, "stream": True}, key)
+            server.ask("POST", "/v1/completions", {"prompt": 7}, key)
+            server.ask("POST", "/v1/completions", {"prompt": "secretword"})
+            server.ask("GET", "/nothing", None, key)
+            with socket.create_connection(("127.0.0.1", server.port), 10) as s:
+                s.sendall(b"secretrubbish\r\n\r\n")
+                rest_of(s, b"")
+            s, _ = server.start_stream(400, "Authorization: Bearer secretkey\r\n")
+            s.close()
+            end = time.monotonic() + 10
+            while server.metric("requests_processing", key) > 0 and time.monotonic() < end:
+                time.sleep(0.02)
+            code, said = server.end()
+        self.expect(code == 0 and "secret" not in said, f"exit code {code}, {said}")
+        lines = [x for x in said.splitlines() if "/health" not in x and "/metrics" not in x]
+        whole = f"prompt {usage['prompt_tokens']}(| \\(\\d+ kept\\)), answer {usage['completion_tokens']}, length"
+        for wanted in (f"POST /v1/completions 200 \\d+ ms, {whole}",
+                       "POST /v1/chat/completions 200 \\d+ ms, prompt \\d+, answer \\d, (length|stop)",
+                       "POST /v1/completions 400 \\d+ ms", "POST /v1/completions 401 \\d+ ms", "GET /nothing 404 \\d+ ms",
+                       "- - 400 \\d+ ms", "POST /v1/completions 200 \\d+ ms, prompt \\d+, answer \\d+, cancelled"):
+            found = [x for x in lines if re.fullmatch("moepack: " + wanted, x)]
+            self.expect(len(found) == 1, f"{len(found)} lines are {wanted!r} in {lines}")
+
     def keys(self, model):
         file = self.scratch / "keys"
         file.write_text("# mine\n  first  \n\nsecond\n")
@@ -172,7 +166,7 @@ def main():
         test = ServeTest(args.program, Path(scratch))
         model = Path(scratch) / "model"
         test.succeeds("convert", args.checkpoint, "-o", model)
-        for part in (test.answers, test.ends, test.keys, test.refused):
+        for part in (test.answers, test.ends, test.traces, test.notes, test.keys, test.refused):
             part(model)
     return conclude(test.failures, f"serve: {test.checks} checks, ")
 

@@ -2,6 +2,7 @@
 
 import json
 import random
+import resource
 import socket
 import sys
 import threading
@@ -290,6 +291,60 @@ class HttpTest(Expectations):
             rest = read_all(s)
             self.expect(not rest.endswith(b"0\r\n\r\n"), "a stream that was cut looks whole")
         self.is_well("a slow reader")
+
+    def test_fast_readers(self):
+        """Four that read a flood as fast as it comes: none of them stands still, and nobody waits for them."""
+        gaps = []
+
+        def read(s):
+            last, longest, end = time.monotonic(), 0.0, time.monotonic() + 3
+            while time.monotonic() < end:
+                if not s.recv(1 << 20):
+                    return gaps.append(None)  # closed: it was not fast enough
+                longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            return gaps.append(longest)
+
+        clients = [self.server.connect(30) for _ in range(4)]
+        for s in clients:
+            s.sendall(chat_bytes(user("flood", stream=True)))
+        threads = [threading.Thread(target=read, args=(s,)) for s in clients]
+        for thread in threads:
+            thread.start()
+        while threads[0].is_alive():
+            begun = time.monotonic()
+            self.is_well("a flood beside it")
+            self.expect(time.monotonic() - begun < 2, f"{time.monotonic() - begun:.1f} s for an answer beside floods")
+        for thread in threads:
+            thread.join()
+        for s in clients:
+            s.close()
+        self.expect(len(gaps) == 4 and all(gap is None or gap < 2 for gap in gaps), f"floods stood still for {gaps} s")
+        self.expect(self.server.wait_for_metric("requests_processing", 0, 10), "floods go on without readers")
+
+    def test_half_open(self):
+        """1,000 connections at a time that say nothing, or half of something, and stay; the others are answered."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 1200), hard), hard))
+        data = chat_bytes(user("hello" * 100))
+        starts = (b"", b"P", data[:40], data[:-400], data[:-1], b"GET /health HTTP/1.1\r\nHost: local")
+        memory = []
+        for _ in range(3):  # the first time buffers are made
+            self.server.wait_for_metric("http_connections", 1)
+            files = self.server.descriptors()
+            clients = []
+            for i in range(1000):
+                clients.append(self.server.connect())
+                clients[-1].sendall(starts[i % len(starts)])
+            self.expect(self.server.wait_for_metric("http_connections", 1001), "1,000 half-open connections")
+            self.is_well("1,000 half-open connections")
+            for i, s in enumerate(clients):
+                if i % 2:
+                    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+                s.close()
+            self.expect(self.server.wait_for_metric("http_connections", 1, 10), "half-open connections are left")
+            self.expect(abs(self.server.descriptors() - files) <= 1, "descriptors of half-open connections are left")
+            memory.append(self.server.memory_kib())
+        self.expect(memory[2] < memory[1] * 1.02 + 512, f"memory after each 1,000 half-open connections: {memory} KiB")
 
     def test_many(self):
         """400 streams at once, others in between."""

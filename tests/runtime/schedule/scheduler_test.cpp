@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,8 +64,8 @@ class SchedulerTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(scheduler_, Scheduler::start(*engine_, options));
   }
 
-  // By itself, with nothing but the engine.
-  Ids alone(const TextJob& job) {
+  // By itself, with nothing but the engine; how probable each token was goes to `chances`.
+  Ids alone(const TextJob& job, std::vector<float>* chances = nullptr) {
     Ids tokens;
     auto made = engine_->make_sequence();
     EXPECT_TRUE(made.is_ok()) << made.status().message();
@@ -73,6 +75,9 @@ class SchedulerTest : public ::testing::Test {
     std::int32_t next = 0;
     const LogitsSink draw = [&](std::size_t, std::span<const float> logits) -> Status {
       MOE_ASSIGN_OR_RETURN(next, sampler.value().sample(logits));
+      if (chances == nullptr) return Status::ok();
+      MOE_ASSIGN_OR_RETURN(const TokenStep step, token_chances(logits, next, 0));
+      chances->push_back(step.token.logprob);
       return Status::ok();
     };
     Slice slice{&sequence, job.prompt, job.prompt.size() - 1, draw};
@@ -125,13 +130,15 @@ TEST_P(SchedulerWays, EightAtOnceGetWhatEachGetsAlone) {
   EXPECT_EQ(engine_->cut_tokens(), GetParam() == Way::kQuantizedFloats ? 64U : 1U);
   std::vector<TextJob> jobs;
   std::vector<Ids> expected;
+  std::vector<std::vector<float>> chances(8);
   for (std::size_t i = 0; i < 8; ++i) {
-    jobs.push_back(greedy_job(prompt_of(5 + 37 * i, 977 + 2 * i), 40 - i));
+    jobs.push_back(greedy_job(prompt_of(5 + 37 * i, 977 + 2 * i), 90 - i));
+    if (i % 4 != 3) jobs.back().top_logprobs = 0;
     if (i % 3 == 1) {
       jobs.back().sampling.temperature = 0.9F;
       jobs.back().sampling.seed = i;
     }
-    expected.push_back(alone(jobs.back()));
+    expected.push_back(alone(jobs.back(), &chances[i]));
   }
   ASSERT_NO_FATAL_FAILURE(start({.parallel = 8, .slice_tokens = 48, .snapshot_every = 40}));
   for (int round = 0; round < 2; ++round) {  // the second time from kept states
@@ -142,6 +149,10 @@ TEST_P(SchedulerWays, EightAtOnceGetWhatEachGetsAlone) {
       EXPECT_EQ(texts[i].text().tokens(), expected[i]) << i << " in round " << round;
       EXPECT_EQ(texts[i].text().end(), TextEnd::kLength);
       EXPECT_EQ(texts[i].text().starts(), 1);
+      if (!jobs[i].top_logprobs.has_value()) continue;
+      for (std::size_t t = 0; t < expected[i].size(); ++t) {  // to the last bit
+        EXPECT_EQ(texts[i].text().steps()[t].token.logprob, chances[i][t]) << i << " token " << t;
+      }
     }
   }
   EXPECT_GT(scheduler_->stats().cached_tokens, 0U);
@@ -345,6 +356,9 @@ TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {
   for (std::size_t i = 0; i < 3; ++i) {
     texts.push_back(submit(greedy_job(prompt_of(10, 41 + 2 * i), 4)));
   }
+  const auto refused = std::make_shared<TextCollector>();
+  EXPECT_EQ(scheduler_->submit(greedy_job(prompt_of(10, 5), 4), {refused}), nullptr);
+  EXPECT_EQ(scheduler_->stats().waiting, 3U);
   EXPECT_FALSE(scheduler_->is_ending());
   texts[2].ticket->cancel();  // while it waits
   ASSERT_TRUE(texts[2].text().wait_end());
@@ -356,6 +370,62 @@ TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {
   EXPECT_EQ(texts[3].text().end(), TextEnd::kLength);
   EXPECT_LT(texts[1].text().ended_at(), texts[3].text().ended_at());
   EXPECT_EQ(texts[3].text().queued().back(), 0U);
+  EXPECT_EQ(refused->ends(), 0);
+}
+
+// A text that starts makes room behind it at the moment it starts, not before its first step is
+// computed and not twice; one that ends makes room before it says so.
+TEST_F(SchedulerTest, TheQueuesLimitHoldsAtEveryMoment) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 1));
+  for (const std::size_t limit : {0U, 2U}) {
+    ASSERT_NO_FATAL_FAILURE(start({.parallel = 1, .queue_limit = limit}));
+    std::vector<Submitted> texts;
+    texts.push_back(submit(greedy_job(prompt_of(1000, 977), 1000)));
+    ASSERT_TRUE(texts[0].text().wait_start());  // the first slice is still being computed
+    for (std::size_t i = 0; i < limit; ++i)
+      texts.push_back(submit(greedy_job(prompt_of(10, 41), 1)));
+    const auto refused = std::make_shared<TextCollector>();
+    EXPECT_EQ(scheduler_->submit(greedy_job(prompt_of(10, 5), 4), {refused}), nullptr);
+    EXPECT_EQ(scheduler_->stats().waiting, limit);
+    texts[0].ticket->cancel();
+    for (const Submitted& text : texts) ASSERT_TRUE(text.text().wait_end());
+    for (int i = 0; i < 20; ++i) run(greedy_job(prompt_of(5, 41), 2));  // each when one has ended
+    scheduler_->finish(0);
+    EXPECT_EQ(scheduler_->stats().waiting, 0U);
+  }
+}
+
+// Sixteen threads ask until they are taken: never more wait than may, and none is lost.
+TEST_F(SchedulerTest, ManyAskAtOnce) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 3));
+  ASSERT_NO_FATAL_FAILURE(start({.parallel = 2, .queue_limit = 3}));
+  std::atomic<int> ended{0};
+  std::atomic<std::uint64_t> most{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 16; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::size_t i = 0; i < 5; ++i) {
+        const auto text = std::make_shared<TextCollector>();
+        std::unique_ptr<TextTicket> ticket;
+        while (ticket == nullptr) {
+          ticket = scheduler_->submit(greedy_job(prompt_of(3 + t, 41 + 2 * i), 1 + i), {text});
+          const std::uint64_t waiting = scheduler_->stats().waiting;
+          std::uint64_t seen = most;
+          while (waiting > seen && !most.compare_exchange_weak(seen, waiting)) {
+          }
+          if (ticket == nullptr) std::this_thread::yield();
+        }
+        if (t % 4 == 3) ticket->cancel();
+        if (text->wait_end()) ++ended;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ended, 80);
+  EXPECT_LE(most, 5U) << "three behind two free seats";
+  scheduler_->finish(60);
+  EXPECT_EQ(scheduler_->stats().waiting, 0U);
+  EXPECT_EQ(scheduler_->stats().running, 0U);
 }
 
 TEST_F(SchedulerTest, FinishingWaitsForWhatRuns) {

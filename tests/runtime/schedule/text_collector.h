@@ -51,6 +51,9 @@ class TextCollector final : public TextListener {
   bool wait_end() {
     return wait([this] { return ends_ > 0; });
   }
+  bool wait_start() {
+    return wait([this] { return starts_ > 0 || ends_ > 0; });
+  }
   bool wait_tokens(std::size_t count) {
     return wait([this, count] { return steps_.size() >= count || ends_ > 0; });
   }
