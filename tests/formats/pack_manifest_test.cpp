@@ -112,6 +112,34 @@ TEST(PackManifest, RoundTripsUniformAndMixedPacks) {
   }
 }
 
+TEST(PackManifest, LayersWithoutExpertsHaveNoFile) {
+  PackManifest m = mixed();
+  m.layers[0] = {};
+  const std::string text = pack_manifest_text(m);
+  ASSERT_OK_AND_ASSIGN(const PackManifest back, parse_pack_manifest(text, "layout.json"));
+  EXPECT_EQ(back.experts_of(0), 0U);
+  EXPECT_EQ(back.experts_of(1), 6U);
+  EXPECT_EQ(back.expert_layers(), 2U);
+  EXPECT_EQ(back.all_experts(), 12U);
+  EXPECT_EQ(pack_manifest_text(back), pack_manifest_text([&] {
+              PackManifest bare = m;
+              bare.report_json.clear();
+              return bare;
+            }()));
+  const std::string dense = R"({"dense": true})";
+  const auto with = [&](const std::string& layer) {
+    std::string changed = text;
+    changed.replace(changed.find(dense), dense.size(), layer);
+    return parse_pack_manifest(changed, "layout.json").status();
+  };
+  expect_error(with(R"({"dense": false})"), StatusCode::kCorrupt, {"layout.json", "dense"});
+  expect_error(with(R"({"dense": 1})"), StatusCode::kCorrupt, {"layout.json", "dense"});
+  expect_error(with(R"({"dense": true, "size": 0})"), StatusCode::kCorrupt, {"size"});
+  m.layers[1] = m.layers[2] = {};
+  expect_error(parse_pack_manifest(pack_manifest_text(m), "layout.json").status(),
+               StatusCode::kCorrupt, {"layers", "no layer with experts"});
+}
+
 TEST(PackManifest, RoundTripsRecordsInAnyOrder) {
   PackManifest m = mixed();
   LayerEntry& layer = m.layers[2];

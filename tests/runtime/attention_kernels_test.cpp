@@ -96,6 +96,7 @@ struct Case {
   std::size_t context;
   std::array<std::uint32_t, kAttentionRows> seen;  // of the last block
   std::size_t rows;
+  std::array<std::uint32_t, kAttentionRows> hidden{};  // of these
 };
 
 // Random keys, values and queries behind a cache of two heads.
@@ -127,6 +128,7 @@ struct Subject {
     call.rows = of.rows;
     call.queries = query.data();
     call.seen = of.seen.data();
+    call.hidden = of.hidden.data();
     call.results = results.data();
     call.weights = weights.data();
     kernels.attend(call);
@@ -138,7 +140,10 @@ struct Subject {
     const std::size_t hd = of.head_dim;
     std::vector<double> out(hd);
     std::vector<double> scores;
-    for (std::size_t j = 0; j < of.seen[row]; ++j) scores.push_back(score(row, j));
+    for (std::size_t j = 0; j < of.seen[row]; ++j) {
+      const bool is_hidden = j < of.hidden[row];
+      scores.push_back(is_hidden ? -std::numeric_limits<double>::infinity() : score(row, j));
+    }
     const double top = *std::max_element(scores.begin(), scores.end());
     double sum = 0;
     for (std::size_t j = 0; j < scores.size(); ++j) {
@@ -182,6 +187,8 @@ std::vector<Case> cases() {
     all.push_back({encoding, 33, 128, {100, 128, 0, 0, 0, 0, 0, 0}, 2});
     all.push_back({encoding, 96, 200, {72, 0, 0, 0, 0, 0, 0, 0}, 1});
     all.push_back({encoding, 16, 140, {0, 12, 5, 0, 9, 0, 0, 0}, 5});
+    all.push_back(
+        {encoding, 64, 128, {128, 127, 126, 0, 40, 33, 17, 1}, 8, {127, 64, 1, 0, 16, 32, 15, 0}});
   }
   return all;
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -49,9 +50,16 @@ struct Text {
   std::vector<float> values;
 };
 
+// What tokens see beside those before them.
+struct Seen {
+  std::optional<std::uint32_t> window = std::nullopt;
+  std::vector<float> sinks = {};  // [kHeads], or none
+};
+
 class Runner {
  public:
-  Runner(KvEncoding encoding, std::size_t threads, std::size_t tokens, std::size_t context)
+  Runner(KvEncoding encoding, std::size_t threads, std::size_t tokens, std::size_t context,
+         const Seen& seen)
       : kernels_(cpu_kernels(detect_cpu_level()).value()),
         activations_(Activations::create(small_config(),
                                          {.tokens = tokens, .threads = threads, .context = context})
@@ -59,7 +67,8 @@ class Runner {
         compute_(*kernels_, threads, activations_.matmul_scratch),
         attention_(small_config(), activations_),
         context_(context),
-        encoding_(encoding) {}
+        encoding_(encoding),
+        seen_(seen) {}
 
   LayerState state() const {
     return LayerState::create(small_config(), LayerType::kFullAttention, context_,
@@ -91,7 +100,7 @@ class Runner {
                       .is_ok());
       row += part.count;
     }
-    attention_.attend(compute_, {.has_gate = true}, {}, slices);
+    attention_.attend(compute_, {.has_gate = true, .window = seen_.window}, seen_.sinks, slices);
     return {activations_.attended.begin(),
             activations_.attended.begin() + static_cast<std::ptrdiff_t>(row * kWidth)};
   }
@@ -103,14 +112,15 @@ class Runner {
   BlockAttention attention_;
   std::size_t context_;
   KvEncoding encoding_;
+  Seen seen_;
 };
 
 // A text cut into pieces of `piece` tokens (the first of `first`), beside another that takes one
 // token in every call.
 std::vector<float> cut(const Text& text, std::size_t tokens, KvEncoding encoding,
                        std::size_t threads, std::size_t first, std::size_t piece,
-                       const Text* beside) {
-  Runner runner(encoding, threads, std::max(first, piece) + 1, tokens);
+                       const Text* beside, const Seen& seen = {}) {
+  Runner runner(encoding, threads, std::max(first, piece) + 1, tokens, seen);
   LayerState state = runner.state();
   LayerState other = runner.state();
   std::vector<float> rows;
@@ -147,18 +157,21 @@ TEST_P(BlockAttentionTest, BitsDoNotDependOnCutsThreadsOrNeighbours) {
 }
 
 // The last tokens of 4096, from unencoded keys and values, in double.
-std::vector<double> exact(const Text& text, std::size_t position, std::size_t head) {
+std::vector<double> exact(const Text& text, std::size_t position, std::size_t head,
+                          const Seen& seen = {}) {
   const std::size_t kv_head = head / (kHeads / kKvHeads);
   const float* query = text.queries.data() + (position * kHeads + head) * 2 * kHeadDim;
   std::vector<double> scores(position + 1);
-  for (std::size_t j = 0; j <= position; ++j) {
+  const std::size_t window = seen.window.value_or(position + 1);
+  const std::size_t begin = position + 1 - std::min(window, position + 1);
+  for (std::size_t j = begin; j <= position; ++j) {
     const float* key = text.keys.data() + j * kKvWidth + kv_head * kHeadDim;
     for (std::size_t d = 0; d < kHeadDim; ++d) scores[j] += static_cast<double>(query[d]) * key[d];
   }
   const double top = *std::max_element(scores.begin(), scores.end());
   std::vector<double> out(kHeadDim);
-  double sum = 0;
-  for (std::size_t j = 0; j <= position; ++j) {
+  double sum = seen.sinks.empty() ? 0 : std::exp(static_cast<double>(seen.sinks[head]) - top);
+  for (std::size_t j = begin; j <= position; ++j) {
     const double weight = std::exp(scores[j] - top);
     sum += weight;
     const float* value = text.values.data() + j * kKvWidth + kv_head * kHeadDim;
@@ -205,6 +218,36 @@ TEST_P(BlockAttentionTest, ALongContextAgreesWithDouble) {
   const double relative = std::sqrt(error / norm);
   RecordProperty("relative_error", std::to_string(relative));
   EXPECT_LT(relative, tolerance(GetParam()));
+}
+
+// Windows within a block, of a block, over several, and longer than the text, with a sink for each
+// head; cut in several ways.
+TEST_P(BlockAttentionTest, WindowsAndSinksAgreeWithDoubleHoweverCut) {
+  constexpr std::size_t kTokens = 411;
+  const Text text(kTokens, 3);
+  const Text beside(kTokens, 13);
+  for (const std::uint32_t window : {1U, 8U, 128U, 150U, 300U, 1000U}) {
+    const Seen seen{.window = window, .sinks = {-3.0F, 0.0F, 2.0F, 9.0F, 0.5F, -20.0F}};
+    const std::vector<float> whole = cut(text, kTokens, GetParam(), 1, kTokens, 1, nullptr, seen);
+    EXPECT_TRUE(same_bits(whole, cut(text, kTokens, GetParam(), 3, kTokens, 1, nullptr, seen)));
+    EXPECT_TRUE(same_bits(whole, cut(text, kTokens, GetParam(), 8, 1, 1, &beside, seen)));
+    EXPECT_TRUE(same_bits(whole, cut(text, kTokens, GetParam(), 2, 77, 129, nullptr, seen)));
+    EXPECT_TRUE(same_bits(whole, cut(text, kTokens, GetParam(), 8, 300, 5, &beside, seen)));
+    if (GetParam() != KvEncoding::kFloat32) continue;
+    double error = 0;
+    double norm = 0;
+    for (std::size_t position = 0; position < kTokens; ++position) {
+      for (std::size_t head = 0; head < kHeads; ++head) {
+        const std::vector<double> want = exact(text, position, head, seen);
+        for (std::size_t d = 0; d < kHeadDim; ++d) {
+          const double got = whole[(position * kHeads + head) * kHeadDim + d];
+          error += (got - want[d]) * (got - want[d]);
+          norm += want[d] * want[d];
+        }
+      }
+    }
+    EXPECT_LT(std::sqrt(error / norm), tolerance(GetParam())) << window;
+  }
 }
 
 std::string encoding_name(const testing::TestParamInfo<KvEncoding>& encoding) {

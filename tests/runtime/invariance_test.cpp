@@ -335,6 +335,41 @@ TEST_P(Invariance, DamagedRecordIsNamedAtItsFirstRead) {
                      {"layer_02.bin", "expert 5", "checksum"});
 }
 
+// The families' small checkpoints: layers without experts, routers of sigmoids, biases, sinks and
+// windows. Chunks, threads and what the cache held leave no trace.
+class FamilyInvariance : public ::testing::TestWithParam<const char*> {
+ protected:
+  void expect_one_result(EngineOptions options) {
+    std::vector<float> expected;
+    for (const std::uint32_t chunk : {64U, 1U, 7U}) {
+      options.chunk_tokens = chunk;
+      options.threads = 1 + chunk % 3;
+      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(options));
+      const std::vector<float> logits =
+          all_logits(*engine, some_ids(300, engine->config().vocab_size));
+      if (expected.empty()) expected = logits;
+      EXPECT_TRUE(same_bits(logits, expected)) << chunk;
+    }
+  }
+};
+
+TEST_P(FamilyInvariance, ChunksAndThreads) {
+  MOE_REQUIRE_MODEL(checkpoint, std::string("families/") + GetParam());
+  const test::TempDir dir;
+  const std::filesystem::path model = test::convert_for_test(checkpoint, dir);
+  ASSERT_FALSE(model.empty());
+  expect_one_result(test::reference_options(model));
+  expect_one_result(test::fast_options(model));
+  EngineOptions options = test::fast_options(model);
+  options.activations = ActivationType::kInt8;
+  options.kv_encoding = KvEncoding::kFp8;
+  expect_one_result(options);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyInvariance,
+                         ::testing::Values("mixtral", "glm4_moe", "minimax_m2", "gpt_oss"),
+                         [](const auto& family) { return std::string(family.param); });
+
 INSTANTIATE_TEST_SUITE_P(Models, Invariance,
                          ::testing::Values(Subject::kDemo, Subject::kTinyBf16,
                                            Subject::kTinyMlx3Bit),

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/vulkan/vulkan_forward.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack {
@@ -53,6 +54,29 @@ TEST(KernelSupport, NamesTheMatrixTheFormatAndTheKernels) {
       check_kernel_support(kernels_without_q4(), model_of(QFormatId::kBf16, QFormatId::kQ4));
   EXPECT_EQ(expert.code(), StatusCode::kUnsupported);
   EXPECT_NE(expert.message().find("packed_experts"), std::string::npos) << expert.message();
+}
+
+// Before anything is loaded, and without a device.
+TEST(KernelSupport, WhatNoShaderComputesIsRefusedByName) {
+  const auto refuses = [](const LayerSpec& layer, std::string_view part) {
+    ModelDir model;
+    model.config.head_dim = 64;
+    model.config.layers = {LayerSpec{}, layer};
+    test::expect_error(check_vulkan_support(model, KvEncoding::kFloat16), StatusCode::kUnsupported,
+                       {"vulkan", part, "--backend cpu"});
+  };
+  refuses({.mixer = FullAttentionSpec{.norm = QueryKeyNorm::kNone}}, "without norms");
+  refuses({.mixer = FullAttentionSpec{.has_bias = true}}, "biases of attention");
+  refuses({.mixer = FullAttentionSpec{.has_output_bias = true}}, "biases of attention");
+  refuses({.mixer = FullAttentionSpec{.has_sinks = true}}, "sinks");
+  refuses({.mixer = FullAttentionSpec{.window = 128}}, "window");
+  refuses({.mixer = LatentAttentionSpec{}}, "latent attention");
+  refuses({.router = SoftmaxRouterSpec{.has_bias = true}}, "a router with biases");
+  refuses({.router = SigmoidRouterSpec{}}, "sigmoids");
+  refuses({.feed_forward = ExpertsSpec{.has_biases = true}}, "biases of experts");
+  refuses({.feed_forward = ExpertsSpec{.has_shared_expert = true, .has_shared_gate = false}},
+          "without a gate");
+  refuses({.feed_forward = DenseSpec{}}, "without experts");
 }
 
 }  // namespace
