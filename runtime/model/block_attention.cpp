@@ -163,7 +163,7 @@ void BlockAttention::attend_tile(const AttentionTile& tile, std::size_t worker) 
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
       const std::size_t count = std::min(kAttentionRows, rows - first);
       float* const to = merged + first * space_.result;
-      attend_rows(tile, tile.block + block, first, count, weights, block == tile.block ? to : next);
+      attend_rows(tile, block, first, count, weights, block == tile.block ? to : next);
       for (std::size_t r = 0; block > tile.block && r < count; ++r) {
         if (seen_of(tile, first + r, block) == 0) continue;
         const float* const from = next + r * space_.result;
@@ -223,8 +223,8 @@ void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> 
     const std::size_t block = task - tile.task;
     const std::size_t rows = rows_of(tile);
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
-      attend_rows(tile, block, first, std::min(kAttentionRows, rows - first), thread_memory(worker),
-                  waiting(tile.result + block * rows + first));
+      attend_rows(tile, tile.block + block, first, std::min(kAttentionRows, rows - first),
+                  thread_memory(worker), waiting(tile.result + block * rows + first));
     }
   };
   compute.pool().parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t w) {

@@ -227,6 +227,7 @@ TEST_P(BlockAttentionTest, WindowsAndSinksAgreeWithDoubleHoweverCut) {
   const Text text(kTokens, 3);
   const Text beside(kTokens, 13);
   for (const std::uint32_t window : {1U, 8U, 128U, 150U, 300U, 1000U}) {
+    SCOPED_TRACE(window);
     const Seen seen{.window = window, .sinks = {-3.0F, 0.0F, 2.0F, 9.0F, 0.5F, -20.0F}};
     const std::vector<float> whole = cut(text, kTokens, GetParam(), 1, kTokens, 1, nullptr, seen);
     EXPECT_TRUE(same_bits(whole, cut(text, kTokens, GetParam(), 3, kTokens, 1, nullptr, seen)));

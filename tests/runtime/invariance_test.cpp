@@ -348,7 +348,7 @@ class FamilyInvariance : public ::testing::TestWithParam<const char*> {
       const std::vector<float> logits =
           all_logits(*engine, some_ids(300, engine->config().vocab_size));
       if (expected.empty()) expected = logits;
-      EXPECT_TRUE(same_bits(logits, expected)) << chunk;
+      EXPECT_TRUE(same_bits(logits, expected)) << engine->kernels_name() << ", chunk " << chunk;
     }
   }
 };
