@@ -134,7 +134,7 @@ TEST(PackManifest, LayersWithoutExpertsHaveNoFile) {
   };
   expect_error(with(R"({"dense": false})"), StatusCode::kCorrupt, {"layout.json", "dense"});
   expect_error(with(R"({"dense": 1})"), StatusCode::kCorrupt, {"layout.json", "dense"});
-  expect_error(with(R"({"dense": true, "size": 0})"), StatusCode::kCorrupt, {"size"});
+  expect_error(with(R"({"dense": true, "size": 0})"), StatusCode::kUnsupported, {"size"});
   m.layers[1] = m.layers[2] = {};
   expect_error(parse_pack_manifest(pack_manifest_text(m), "layout.json").status(),
                StatusCode::kCorrupt, {"layers", "no layer with experts"});
