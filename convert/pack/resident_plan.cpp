@@ -151,7 +151,7 @@ Status add_tensor(const Architecture& names, const std::string& name, const Modu
                        "is no matrix, and yet in " + std::string(form.encoding->name));
   }
   const WeightFormat format = form.format;
-  MOE_RETURN_IF_ERROR(declared.check(module.tensors.codes(), format));
+  MOE_RETURN_IF_ERROR(declared.check(form));
   const ResidentTensor tensor{.name = name,
                               .has_weight_suffix = rule.has_weight_suffix,
                               .format = resident_target(rule, {format, form.is_decoded()}, options),
@@ -170,6 +170,7 @@ Status add_tensor(const Architecture& names, const std::string& name, const Modu
   // As one matrix, whatever the number of dimensions.
   form.rows = module.fused == nullptr ? stored_tensor.rows : stored.front();
   form.cols = stored_tensor.cols;
+  form.matrices = 1;
   if (module.fused_part != nullptr && module.fused_part->rows == nullptr) {
     form = picked_columns_form(std::move(form), form.rows, form.cols,
                                module.fused_part->first_column, module.fused_part->column_step);

@@ -2,7 +2,9 @@
 // functions. Each returns the conversation as the template is to see it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/chat/conversation.h"
 
@@ -14,9 +16,10 @@ struct HistoryRules {
   // place, between <system-reminder> tags. Moving it to the front would change the prompt's
   // beginning in every turn.
   bool late_system_to_user = false;
-  bool needs_user = false;     // refused without a user message: an empty one is appended
-  bool kimi_ids = false;       // ids of calls are functions.NAME:K, K counted from 0
-  bool one_call_each = false;  // of several calls in a message only the first is rendered
+  bool needs_user = false;         // refused without a user message: an empty one is appended
+  bool kimi_ids = false;           // ids of calls are functions.NAME:K, K counted from 0
+  bool arguments_as_text = false;  // arguments of calls are added to text: they stay JSON text
+  bool one_call_each = false;      // of several calls in a message only the first is rendered
 };
 
 Conversation late_systems_as_users(Conversation conversation);
@@ -28,12 +31,20 @@ Conversation with_one_call_each(Conversation conversation);
 
 Conversation apply_history_rules(Conversation conversation, const HistoryRules& rules);
 
-// The arguments of a call as the object that templates take apart: parsed if they are a JSON
-// object, {} for empty text, else {"arguments": text}.
+// The arguments of a call as JSON, {} for blank text; nullopt for what is no JSON within
+// kMaxJsonDepth and kMaxOrderedJsonValues (formats/base/json.h).
+std::optional<OrderedJson> parse_arguments(const std::string& arguments);
+// The arguments as the object that templates take apart: parsed if they are a JSON object, {} for
+// blank text, else {"arguments": text}.
 OrderedJson arguments_object(const std::string& arguments);
 
+// The words that template_messages() writes as roles: the only texts of a conversation that are not
+// somebody's, because requests are read with a fixed list of them (ChatRole).
+std::vector<std::string> role_names();
+
 // The messages in the form that templates read (OpenAI's, with reasoning_content and thinking).
-OrderedJson template_messages(const Conversation& conversation);
+// `arguments_as_text`: as HistoryRules says.
+OrderedJson template_messages(const Conversation& conversation, bool arguments_as_text = false);
 // The tools in that form; null without any.
 OrderedJson template_tools(const Conversation& conversation);
 

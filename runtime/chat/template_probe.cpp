@@ -24,20 +24,27 @@ bool shows(const Result<std::string>& rendered, std::string_view what) {
 }
 
 // The table of families, the most telling marker first.
+constexpr std::array<std::pair<std::string_view, ToolFormat>, 8> kFamilyMarkers = {{
+    {"<|channel|>", ToolFormat::kHarmony},
+    {"<|tool_calls_section_begin|>", ToolFormat::kKimi},
+    {"<minimax:tool_call>", ToolFormat::kMinimax},
+    {"｜DSML｜", ToolFormat::kDsml},
+    {"<｜tool▁calls▁begin｜>", ToolFormat::kDeepseek},
+    {"<arg_key>", ToolFormat::kGlm},
+    {"<function=", ToolFormat::kQwenXml},
+    {"<tool_call>", ToolFormat::kHermes},
+}};
+
 ToolFormat format_of(std::string_view source) {
-  static constexpr std::array<std::pair<std::string_view, ToolFormat>, 9> kMarkers = {{
-      {"<|channel|>", ToolFormat::kHarmony},
-      {"<|tool_calls_section_begin|>", ToolFormat::kKimi},
-      {"<minimax:tool_call>", ToolFormat::kMinimax},
-      {"｜DSML｜", ToolFormat::kDsml},
-      {"<｜tool▁calls▁begin｜>", ToolFormat::kDeepseek},
-      {"<arg_key>", ToolFormat::kGlm},
-      {"<function=", ToolFormat::kQwenXml},
-      {"<tool_call>", ToolFormat::kHermes},
-      {"<tool_calls>", ToolFormat::kNone},
-  }};
-  for (const auto& [marker, format] : kMarkers) {
+  for (const auto& [marker, format] : kFamilyMarkers) {
     if (source.find(marker) != std::string_view::npos) return format;
+  }
+  return ToolFormat::kNone;
+}
+
+ToolFormat format_of(const Tokenizer& tokenizer) {
+  for (const auto& [marker, format] : kFamilyMarkers) {
+    if (tokenizer.added_token(marker) >= 0) return format;
   }
   return ToolFormat::kNone;
 }
@@ -107,7 +114,15 @@ Conversation with_probe_tool(Conversation conversation) {
   return conversation;
 }
 
-Conversation reasoning_probe() {
+}  // namespace
+
+Conversation probe_conversation() {
+  Conversation conversation;
+  conversation.messages.push_back(probe_message(ChatRole::kUser, kProbeQuestion));
+  return conversation;
+}
+
+Conversation probe_calls() {
   Conversation conversation = with_probe_tool(probe_conversation());
   ChatMessage answer = probe_message(ChatRole::kAssistant, "");
   answer.reasoning = kProbeThought;
@@ -120,21 +135,15 @@ Conversation reasoning_probe() {
   return conversation;
 }
 
-}  // namespace
-
-Conversation probe_conversation() {
-  Conversation conversation;
-  conversation.messages.push_back(probe_message(ChatRole::kUser, kProbeQuestion));
-  return conversation;
-}
-
 TemplateFacts probe_facts(const std::string& source, const Tokenizer& tokenizer,
                           const ProbeRender& render) {
   TemplateFacts facts;
   facts.format = format_of(source);
+  // Some templates leave the writing of calls to the model; the vocabulary tells then.
+  if (facts.format == ToolFormat::kNone) facts.format = format_of(tokenizer);
   find_reasoning_markers(source, tokenizer, facts);
   facts.renders_tools = shows(render(with_probe_tool(probe_conversation())), kProbeTool);
-  facts.renders_reasoning = shows(render(reasoning_probe()), kProbeThought);
+  facts.renders_reasoning = shows(render(probe_calls()), kProbeThought);
   facts.thinking_argument = thinking_argument(source, render);
   const auto prompt = render(probe_conversation());
   facts.opens_reasoning = prompt.is_ok() && ends_within(prompt.value(), facts);

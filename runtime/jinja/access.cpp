@@ -9,19 +9,22 @@
 namespace moepack::jinja {
 namespace {
 
+constexpr std::size_t kMostShown = 200;  // bytes of a name
+
 std::string shown_type(const Value& value) {
   if (value.is_none()) return "None";
   return type_name(value) + " object";
 }
 
 Value missing_attribute(const Value& value, std::string_view name) {
-  return Value::undefined("'" + shown_type(value) + "' has no attribute '" + std::string(name) +
-                          "'");
+  return Value::undefined("'" + shown_type(value) + "' has no attribute '" +
+                          std::string(name.substr(0, kMostShown)) + "'");
 }
 
 Value missing_item(Run& run, const Value& value, const Value& key) {
   if (const Text* text = key.text_or_null()) return missing_attribute(value, text->bytes);
-  return Value::undefined(shown_type(value) + " has no element " + repr(run, key)->bytes);
+  return Value::undefined(shown_type(value) + " has no element " +
+                          repr(run, key)->bytes.substr(0, kMostShown));
 }
 
 std::optional<Value> attribute_of(Run& run, const Value& value, std::string_view name) {
@@ -32,6 +35,7 @@ std::optional<Value> attribute_of(Run& run, const Value& value, std::string_view
 
 // Python's value[key], without an error where it has none.
 std::optional<Value> item_of(Run& run, const Value& value, const Value& key) {
+  charge_key(run, key);
   if (const Dict* dict = value.dict_or_null()) {
     if (key.list_or_null() != nullptr || key.dict_or_null() != nullptr) return std::nullopt;
     const Value* found = dict->find(key);
@@ -99,6 +103,7 @@ SliceRange slice_range(std::int64_t size, const Value* start, const Value* stop,
 }
 
 Value get_attribute(Run& run, const Value& value, std::string_view name) {
+  run.charge(name.size() / 64);
   need_defined(value);
   if (auto attribute = attribute_of(run, value, name)) return *std::move(attribute);
   if (const Dict* dict = value.dict_or_null()) {

@@ -89,7 +89,6 @@ struct Expression {
   ExpressionKind kind = ExpressionKind::kConstant;
   Position at;
   std::uint32_t depth = 1;  // of the tree below
-  bool constant = false;    // no names and no calls in it
   std::string name;
   Value value;
   Operation operation = Operation::kAdd;

@@ -4,6 +4,7 @@
 
 #include "runtime/jinja/ast.h"
 #include "runtime/jinja/filters.h"
+#include "runtime/jinja/fold.h"
 #include "runtime/jinja/symbols.h"
 #include "runtime/jinja/tests.h"
 #include "runtime/jinja/walk.h"
@@ -120,6 +121,7 @@ class Binder {
   void bind_expression(Symbols& symbols, Expression* expression, bool lenient);
   void bind_target(Symbols& symbols, Expression& target);
   void bind_body(Symbols& symbols, Body& body, bool lenient);
+  static void fold(Statement& statement);
   void bind_statement(Symbols& symbols, Statement& statement, bool lenient);
   void bind_for(Symbols& symbols, Statement& loop, bool lenient);
   void bind_loop_test(Symbols& symbols, Statement& loop);
@@ -180,8 +182,24 @@ void Binder::bind_body(Symbols& symbols, Body& body, bool lenient) {
   for (StatementPtr& statement : body) bind_statement(symbols, *statement, lenient);
 }
 
+// Before names are bound: what is folded away needs none. The names' scopes are known by then.
+void Binder::fold(Statement& statement) {
+  const bool with = statement.kind == StatementKind::kWith;
+  for (std::size_t i = 0; i < statement.expressions.size(); ++i) {
+    if (!with) fold_printed(statement.expressions[i]);
+    if (with && i % 2 == 1) fold_constants(statement.expressions[i]);
+  }
+  if (statement.kind != StatementKind::kCallBlock) fold_constants(statement.value);
+  fold_constants(statement.test);
+  for (Branch& branch : statement.branches) fold_constants(branch.test);
+  if (statement.macro != nullptr) {
+    for (ExpressionPtr& value : statement.macro->defaults) fold_constants(value);
+  }
+}
+
 void Binder::bind_statement(Symbols& symbols, Statement& statement, bool lenient) {
   at_ = statement.at;
+  fold(statement);
   switch (statement.kind) {
     case StatementKind::kPrint:
       for (auto& printed : statement.expressions) bind_expression(symbols, printed.get(), lenient);

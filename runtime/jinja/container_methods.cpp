@@ -56,9 +56,9 @@ class View final : public Object {
     out.add("])");
     return out.finish();
   }
-  std::optional<bool> contains(Run&, const Value& item) override {
+  std::optional<bool> contains(Run& run, const Value& item) override {
     if (kind_ != ViewKind::kKeys) return std::nullopt;
-    check_hashable(item);
+    check_hashable(run, item);
     return dict_->find(item) != nullptr;
   }
 
@@ -81,9 +81,9 @@ Value view(Run&, const Value& self, Arguments& arguments) {
   return make_view(self_dict(self), kKind);
 }
 
-Value dict_get(Run&, const Value& self, Arguments& arguments) {
+Value dict_get(Run& run, const Value& self, Arguments& arguments) {
   expect_count("get", arguments, 1, 2);
-  check_hashable(arguments.positional[0]);
+  check_hashable(run, arguments.positional[0]);
   const Value* found = self_dict(self)->find(arguments.positional[0]);
   if (found != nullptr) return *found;
   return arguments.positional.size() > 1 ? arguments.positional[1] : Value(None{});
@@ -101,7 +101,7 @@ Value dict_copy(Run& run, const Value& self, Arguments& arguments) {
 // laxer interpreters use some of them, on values that are copies made for this rendering.
 Value dict_pop(Run& run, const Value& self, Arguments& arguments) {
   expect_count("pop", arguments, 1, 2);
-  check_hashable(arguments.positional[0]);
+  check_hashable(run, arguments.positional[0]);
   run.charge(self_dict(self)->size());
   const Value* found = self_dict(self)->find(arguments.positional[0]);
   if (found == nullptr) {
@@ -124,14 +124,14 @@ Value dict_update(Run& run, const Value& self, Arguments& arguments) {
     for (const auto& [key, value] : entries) self_dict(self)->set(key, value);
   }
   for (const auto& [name, value] : arguments.keywords) {
-    self_dict(self)->set(Value::text(name), value);
+    self_dict(self)->set(Value(name), value);
   }
   return None{};
 }
 
 Value list_append(Run& run, const Value& self, Arguments& arguments) {
   expect_count("append", arguments, 1, 1);
-  run.charge_items(1);
+  run.charge_item(self_list(self)->items.size());
   run.keep(self_list(self));
   self_list(self)->items.push_back(arguments.positional[0]);
   return None{};
@@ -141,6 +141,7 @@ Value list_extend(Run& run, const Value& self, Arguments& arguments) {
   expect_count("extend", arguments, 1, 1);
   run.keep(self_list(self));
   for (Value& item : to_vector(run, arguments.positional[0])) {
+    run.charge_item(self_list(self)->items.size());
     self_list(self)->items.push_back(std::move(item));
   }
   return None{};
@@ -150,7 +151,7 @@ Value list_insert(Run& run, const Value& self, Arguments& arguments) {
   expect_count("insert", arguments, 2, 2);
   run.keep(self_list(self));
   auto& items = self_list(self)->items;
-  run.charge(items.size() + 1);
+  run.charge_items(items.size() + 1);
   const auto size = static_cast<std::int64_t>(items.size());
   std::int64_t at = need_index(arguments.positional[0]);
   at = std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
@@ -256,7 +257,11 @@ std::optional<Value> find_method(const Value& self, std::string_view name) {
   Method method = nullptr;
   if (self.text_or_null() != nullptr) method = find_text_method(name);
   if (self.list_or_null() != nullptr) method = find_list_method(name);
-  if (self.tuple_or_null() != nullptr) method = find_tuple_method(name);
+  if (const Tuple* tuple = self.tuple_or_null()) {
+    if (tuple->is_group && name == "grouper") return tuple->items[0];
+    if (tuple->is_group && name == "list") return tuple->items[1];
+    method = find_tuple_method(name);
+  }
   if (self.dict_or_null() != nullptr) method = find_dict_method(name);
   if (method == nullptr) return std::nullopt;
   return Value(ObjectPtr(std::make_shared<BoundMethod>(self, name, method)));

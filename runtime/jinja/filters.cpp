@@ -22,9 +22,9 @@ Arguments without_first(const Arguments& arguments, std::size_t count) {
 }
 
 template <typename Found>
-Found named(const Value& name, Found (*find)(std::string_view), std::string_view what) {
+Found named(Run& run, const Value& name, Found (*find)(std::string_view), std::string_view what) {
   const Text* text = name.text_or_null();
-  check_hashable(name);
+  check_hashable(run, name);
   const Found found = text == nullptr ? nullptr : find(text->bytes);
   if (found == nullptr) {
     fail("no " + std::string(what) + " named '" + (text == nullptr ? "" : text->bytes) + "'");
@@ -34,22 +34,23 @@ Found named(const Value& name, Found (*find)(std::string_view), std::string_view
 
 using Change = std::function<Value(Run&, const Value&)>;
 
-Change change_of(const Arguments& arguments) {
-  const auto attribute = std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
-                                      [](const auto& entry) { return entry.first == "attribute"; });
+Change change_of(Run& run, const Arguments& arguments) {
+  const auto attribute =
+      std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
+                   [](const auto& entry) { return entry.first->bytes == "attribute"; });
   if (arguments.positional.empty() && attribute != arguments.keywords.end()) {
     const Bound bound("map", arguments, {"attribute", "default"});
     const Value* absent = bound.given(1);
     return [path = ItemPath(bound.given(0)), other = absent == nullptr ? Value(None{}) : *absent](
-               Run& run, const Value& item) {
-      return path.of(run, item, other.is_none() ? nullptr : &other);
+               Run& at, const Value& item) {
+      return path.of(at, item, other.is_none() ? nullptr : &other);
     };
   }
   if (arguments.positional.empty()) fail("map requires a filter argument");
-  const Filter filter = named(arguments.positional[0], find_filter, "filter");
-  return [filter, rest = without_first(arguments, 1)](Run& run, const Value& item) {
+  const Filter filter = named(run, arguments.positional[0], find_filter, "filter");
+  return [filter, rest = without_first(arguments, 1)](Run& at, const Value& item) {
     Arguments given = rest;
-    return filter(run, item, given);
+    return filter(at, item, given);
   };
 }
 
@@ -58,7 +59,7 @@ Value map(Run&, const Value& value, Arguments& arguments) {
       [value, arguments, change = Change(), under = IteratorPtr()](Run& run, Value& item) mutable {
         if (under == nullptr) {
           if (!truth(run, value)) return false;
-          change = change_of(arguments);
+          change = change_of(run, arguments);
           under = iterate(run, value);
         }
         if (!under->next(run, item)) return false;
@@ -86,7 +87,7 @@ Condition condition_of(const Arguments& arguments, bool by_attribute) {
              Run& run, const Value& item) {
     const Value of = looked(run, item);
     Arguments given = rest;
-    return named(name, find_test, "test")(run, of, given);
+    return named(run, name, find_test, "test")(run, of, given);
   };
 }
 

@@ -204,15 +204,20 @@ Value sum(Run& run, const Value& value, Arguments& arguments) {
 Value unique(Run&, const Value& value, Arguments& arguments) {
   const Bound bound("unique", arguments, {"case_sensitive", "attribute"});
   const Value exact = bound[0] == nullptr ? Value(false) : *bound[0];
-  return make_iterator([value, exact, path = ItemPath(bound.given(1)), seen = Dict(),
+  return make_iterator([value, exact, path = ItemPath(bound.given(1)), seen = DictPtr(),
                         under = IteratorPtr()](Run& run, Value& item) mutable {
-    if (under == nullptr) under = iterate(run, value);
+    if (under == nullptr) {
+      under = iterate(run, value);
+      seen = std::make_shared<Dict>();
+    }
     while (under->next(run, item)) {
       Value key = path.of(run, item);
       if (!truth(run, exact)) key = without_case(run, key);
-      check_hashable(key);
-      if (seen.find(key) != nullptr) continue;
-      seen.set(key, Value());
+      check_hashable(run, key);
+      run.charge(4);
+      if (seen->find(key) != nullptr) continue;
+      seen->set(key, Value());
+      count_held(run, Value(seen), 0);
       return true;
     }
     return false;
@@ -230,7 +235,7 @@ Value batch(Run&, const Value& value, Arguments& arguments) {
     bool more = true;
     const auto full = [&] { return equal(run, Value::size(held.size()), size) && !held.empty(); };
     while (!full() && (more = under->next(run, item))) {
-      run.charge_items(1);
+      run.charge_item(held.size());
       held.push_back(item);
     }
     if (held.empty()) return false;
@@ -238,7 +243,7 @@ Value batch(Run&, const Value& value, Arguments& arguments) {
       need_defined(size);
       if (!size.index()) fail("batch wants an integer");
       while (static_cast<Integer>(held.size()) < *size.index()) {
-        run.charge_items(1);
+        run.charge_item(held.size());
         held.push_back(fill);
       }
     }
@@ -283,34 +288,6 @@ Value slice(Run&, const Value& value, Arguments& arguments) {
   });
 }
 
-// A pair of a group's key and its items.
-class Group final : public Object {
- public:
-  Group(Value key, Value members) : key_(std::move(key)), members_(std::move(members)) {}
-  std::string_view type_name() const override { return "_GroupTuple"; }
-  std::optional<Value> attribute(Run&, std::string_view name) override {
-    if (name == "grouper") return key_;
-    if (name == "list") return members_;
-    return std::nullopt;
-  }
-  std::optional<Value> item(Run& run, const Value& key) override {
-    if (!key.index()) return std::nullopt;
-    const Value found = get_item(run, Value::tuple({key_, members_}), key);
-    return found.is_undefined() ? std::nullopt : std::optional(found);
-  }
-  std::optional<std::size_t> length(Run&) override { return 2; }
-  bool has_items() const override { return true; }
-  IteratorPtr iterate(Run& run) override {
-    return jinja::iterate(run, Value::tuple({key_, members_}));
-  }
-  std::optional<TextPtr> repr(Run& run) override {
-    return jinja::repr(run, Value::tuple({key_, members_}));
-  }
-
- private:
-  Value key_, members_;
-};
-
 Value groupby(Run& run, const Value& value, Arguments& arguments) {
   const Bound bound("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1);
   const ItemPath path(bound.given(0));
@@ -331,7 +308,10 @@ Value groupby(Run& run, const Value& value, Arguments& arguments) {
       members.push_back(keyed[end++].second);
     }
     const Value key = exact ? keyed[begin].first : path.of(run, members.front(), absent);
-    groups.emplace_back(ObjectPtr(std::make_shared<Group>(key, Value::list(std::move(members)))));
+    auto group = std::make_shared<Tuple>();
+    group->items = {key, Value::list(std::move(members))};
+    group->is_group = true;
+    groups.emplace_back(TuplePtr(std::move(group)));
     begin = end;
   }
   return Value::list(std::move(groups));
@@ -341,12 +321,13 @@ Value attr(Run& run, const Value& value, Arguments& arguments) {
   const Bound bound("attr", arguments, {"name"}, 1);
   need_defined(value);
   const TextPtr name = to_text(run, *bound[0]);
+  run.charge(name->bytes.size() / 64);
   std::optional<Value> found;
   if (!name->bytes.starts_with("_")) {
     found = value.object_or_null() != nullptr ? value.object_or_null()->attribute(run, name->bytes)
                                               : find_method(value, name->bytes);
   }
-  return found ? *found : Value::undefined("no attribute '" + name->bytes + "'");
+  return found ? *found : Value::undefined("no attribute '" + name->bytes.substr(0, 200) + "'");
 }
 
 using FilterEntry = std::pair<std::string_view, Filter>;

@@ -32,6 +32,7 @@ bool starts_words(char32_t c) {
 Value title(Run& run, const Value& value, Arguments& arguments) {
   expect_count("title", arguments, 0, 0);
   const TextPtr text = soft_text(run, value);
+  run.charge_bytes(4 * text->bytes.size());
   TextBuilder out(run);
   for (std::size_t begin = 0; begin < text->bytes.size();) {
     std::size_t end = begin;
@@ -99,7 +100,7 @@ Value format(Run& run, const Value& value, Arguments& arguments) {
     return percent_format(run, soft_text(run, value), Value::tuple(arguments.positional));
   }
   auto named = std::make_shared<Dict>();
-  for (const auto& [name, argument] : arguments.keywords) named->set(Value::text(name), argument);
+  for (const auto& [name, argument] : arguments.keywords) named->set(Value(name), argument);
   return percent_format(run, soft_text(run, value), Value(named));
 }
 
@@ -143,6 +144,7 @@ Value truncate(Run& run, const Value& value, Arguments& arguments) {
   const auto size = static_cast<std::int64_t>(need_length(run, value));
   if (size <= length + leeway) return value;
   const TextPtr& text = need_text(value);
+  run.charge_bytes(text->bytes.size());
   const std::size_t kept = byte_offset(*text, static_cast<std::size_t>(length - end_size));
   const TextPtr head = slice_bytes(run, text, 0, kept);
   const std::size_t blank = bound.flag(run, 1) ? std::string::npos : head->bytes.rfind(' ');
@@ -155,6 +157,7 @@ Value truncate(Run& run, const Value& value, Arguments& arguments) {
 Value wordcount(Run& run, const Value& value, Arguments& arguments) {
   expect_count("wordcount", arguments, 0, 0);
   const TextPtr text = soft_text(run, value);
+  run.charge_bytes(4 * text->bytes.size());
   std::size_t words = 0;
   bool within = false;
   for (std::size_t at = 0; at < text->bytes.size();) {
@@ -172,6 +175,7 @@ Value urlencode(Run& run, const Value& value, Arguments& arguments) {
     fail("urlencode of anything but text is not supported", ErrorKind::kUnsupported);
   }
   const TextPtr text = to_text(run, value);
+  run.charge_bytes(4 * text->bytes.size());
   TextBuilder out(run);
   for (const char byte : text->bytes) {
     static constexpr std::string_view kPlain =

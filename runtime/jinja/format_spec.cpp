@@ -134,7 +134,7 @@ FormatSpec read_format_spec(std::string_view text) {
   spec.alternate = take(text, "#", found);
   if (spec.align == 0 && text.starts_with("0")) {
     spec.fill = "0";
-    spec.align = '=';
+    spec.zeros = true;
   } else if (text.starts_with("0") && spec.fill == " ") {
     spec.fill = "0";
   }
@@ -183,7 +183,7 @@ void add_padded(Run& run, TextBuilder& out, const Text& text, const FormatSpec& 
 
 void add_number(Run& run, TextBuilder& out, std::string_view prefix, std::string digits,
                 const FormatSpec& spec) {
-  if (spec.align != '=') {
+  if (spec.align != '=' && !(spec.align == 0 && spec.zeros)) {
     return add_padded(run, out, *make_text(std::string(prefix) + digits), spec, '>');
   }
   const auto size = static_cast<std::int64_t>(prefix.size() + digits.size());

@@ -11,6 +11,7 @@ namespace moepack::jinja {
 struct FormatSpec {
   std::string fill = " ";  // one character
   char align = 0;          // '<', '>', '^', '='; 0: the kind's own
+  bool zeros = false;      // "0" before the width: numbers are filled behind their sign
   char sign = '-';         // '-', '+' or ' '
   bool alternate = false;  // '#'
   char group = 0;          // ',' or '_' between thousands

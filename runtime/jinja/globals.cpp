@@ -48,8 +48,9 @@ class Namespace final : public Object {
 class Range final : public Object {
  public:
   Range(Integer start, Integer stop, Integer step) : start_(start), stop_(stop), step_(step) {
-    const Integer distance = step > 0 ? stop - start : start - stop;
-    const Integer stride = step > 0 ? step : -step;
+    const Integer distance =
+        step > 0 ? subtract_integers(stop, start) : subtract_integers(start, stop);
+    const Integer stride = step > 0 ? step : subtract_integers(0, step);
     if (distance > 0) size_ = (distance - 1) / stride + 1;
   }
   Integer size() const { return size_; }
@@ -74,13 +75,16 @@ class Range final : public Object {
   std::optional<Value> slice(Run&, const Value& start, const Value& stop,
                              const Value& step) override {
     const SliceRange cut = slice_range(static_cast<std::int64_t>(size_), &start, &stop, &step);
-    return Value(ObjectPtr(std::make_shared<Range>(start_ + cut.start * step_,
-                                                   start_ + cut.stop * step_, cut.step * step_)));
+    return Value(ObjectPtr(std::make_shared<Range>(nth(cut.start), nth(cut.stop),
+                                                   multiply_integers(cut.step, step_))));
   }
   std::optional<bool> contains(Run&, const Value& item) override {
     if (!item.index()) return std::nullopt;
-    const Integer offset = *item.index() - start_;
-    return offset % step_ == 0 && offset / step_ >= 0 && offset / step_ < size_;
+    const Integer wanted = *item.index();
+    if (step_ > 0 ? wanted < start_ || wanted >= stop_ : wanted > start_ || wanted <= stop_) {
+      return false;
+    }
+    return (wanted - start_) % step_ == 0;
   }
   bool equals(Run&, const Object& other) override {
     const auto* range = dynamic_cast<const Range*>(&other);
@@ -93,6 +97,7 @@ class Range final : public Object {
   }
 
  private:
+  Integer nth(Integer index) const { return add_integers(start_, multiply_integers(index, step_)); }
   Integer start_, stop_, step_;
   Integer size_ = 0;
 };
@@ -155,12 +160,12 @@ DictPtr make_dict(Run& run, const Arguments& arguments) {
       for (const Value& entry : to_vector(run, from)) {
         const std::vector<Value> pair = to_vector(run, entry);
         if (pair.size() != 2) fail("dict() wants pairs");
-        check_hashable(pair[0]);
+        check_hashable(run, pair[0]);
         dict->set(pair[0], pair[1]);
       }
     }
   }
-  for (const auto& [name, value] : arguments.keywords) dict->set(Value::text(name), value);
+  for (const auto& [name, value] : arguments.keywords) dict->set(Value(name), value);
   run.charge_items(dict->size());
   return dict;
 }

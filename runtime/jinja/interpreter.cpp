@@ -61,10 +61,17 @@ const Text& need_output(const Value& value) {
 
 TextPtr Interpreter::render(const Tree& tree) {
   TextBuilder out(run_);
-  Frame frame{std::make_shared<Activation>(nullptr, tree.slots), &out, nullptr};
+  Frame frame{activate(nullptr, tree.slots), &out, nullptr};
   enter(tree.scope, frame);
   run_body(frame, tree.body);
   return out.finish();
+}
+
+ActivationPtr Interpreter::activate(ActivationPtr outer, std::uint32_t slots) {
+  run_.charge(slots / 16);
+  auto activation = std::make_shared<Activation>(std::move(outer), slots);
+  activation->share.set(run_.memory(), sizeof(Activation) + slots * sizeof(Value));
+  return activation;
 }
 
 Value Interpreter::resolve(const std::string& name) const {
@@ -154,9 +161,7 @@ Interpreter::Flow Interpreter::run_statement(Frame& frame, const Statement& stat
 
 void Interpreter::print(Frame& frame, const Statement& statement) {
   for (const ExpressionPtr& expression : statement.expressions) {
-    prints_constant_ = expression->constant;
     const Value value = evaluate(frame, *expression);
-    prints_constant_ = false;
     frame.out->add(*to_text(run_, value));
   }
 }
@@ -245,7 +250,7 @@ Value Interpreter::filtered_items(const Statement& loop, const ActivationPtr& ou
   const auto next = [this, &loop, outer, items, under = IteratorPtr(), frame = Frame()](
                         Run& run, Value& value) mutable {
     if (under == nullptr) {
-      frame.activation = std::make_shared<Activation>(outer, loop.test_slots);
+      frame.activation = activate(outer, loop.test_slots);
       enter(loop.test_scope, frame);
       under = iterate(run, items);
     }
@@ -262,12 +267,16 @@ Value Interpreter::filtered_items(const Statement& loop, const ActivationPtr& ou
 
 Interpreter::Flow Interpreter::run_for(Frame& frame, const Statement& loop, const Value& items,
                                        std::size_t depth, const ActivationPtr& outer) {
+  const std::uint32_t levels = count_held(run_, items, 0);
   const Value kept = loop.test == nullptr ? items : filtered_items(loop, outer, items);
+  count_held(run_, kept, levels);
   std::shared_ptr<Loop> object;
   IteratorPtr plain;
   if (loop.uses_loop) {
     object =
         std::make_shared<Loop>(run_, *this, kept, loop.recursive ? &loop : nullptr, outer, depth);
+    // It holds its items, and what they give.
+    count_held(run_, Value(ObjectPtr(object)), levels + 2);
     run_.keep(frame.activation);
   } else {
     plain = iterate(run_, kept);
@@ -294,7 +303,7 @@ Interpreter::Flow Interpreter::run_for(Frame& frame, const Statement& loop, cons
 TextPtr Interpreter::run_recursive_loop(const Statement& loop, const ActivationPtr& outer,
                                         const Value& items, std::size_t depth) {
   TextBuilder text(run_);
-  Frame frame{std::make_shared<Activation>(outer, loop.slots), &text, nullptr};
+  Frame frame{activate(outer, loop.slots), &text, nullptr};
   run_for(frame, loop, items, depth, outer);
   return text.finish();
 }
@@ -315,12 +324,12 @@ TextPtr Interpreter::run_macro(const MacroBody& macro, const ActivationPtr& oute
   const Run::Depth depth(run_);
   const Position called_at = run_.at;
   TextBuilder text(run_);
-  Frame frame{std::make_shared<Activation>(outer, macro.slots), &text, nullptr};
+  Frame frame{activate(outer, macro.slots), &text, nullptr};
   auto& given = arguments.positional;
   auto& named = arguments.keywords;
   const auto take = [&](std::string_view name) {
     const auto found = std::find_if(named.begin(), named.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
+                                    [&](const auto& entry) { return entry.first->bytes == name; });
     if (found == named.end()) return Value();
     Value value = std::move(found->second);
     named.erase(found);
@@ -338,10 +347,10 @@ TextPtr Interpreter::run_macro(const MacroBody& macro, const ActivationPtr& oute
   }
   if (macro.takes_keywords) {
     auto rest = std::make_shared<Dict>();
-    for (const auto& [name, value] : named) rest->set(Value::text(name), value);
+    for (const auto& [name, value] : named) rest->set(Value(name), value);
     variable(frame, macro.keywords_slot) = Value(rest);
   } else if (!named.empty()) {
-    fail("macro '" + macro.name + "' takes no keyword argument '" + named[0].first + "'");
+    fail("macro '" + macro.name + "' takes no keyword argument '" + named[0].first->bytes + "'");
   }
   if (macro.takes_positional) {
     const auto from = static_cast<std::ptrdiff_t>(std::min(count, given.size()));

@@ -16,6 +16,7 @@ struct Activation final : Breakable {
   std::shared_ptr<Activation> parent;
   std::vector<Value> variables;  // undefined without a hint: not set
   void break_circle() override { variables.clear(); }
+  Share share;
 };
 using ActivationPtr = std::shared_ptr<Activation>;
 
@@ -31,6 +32,8 @@ class Interpreter {
   // `variables` are what the template sees by name.
   Interpreter(Run& run, const Dict& variables) : run_(run), variables_(variables) {}
   TextPtr render(const Tree& tree);
+  // What an expression without names and calls stands for; nothing where it has some, or fails.
+  static std::optional<Value> constant_value(Run& run, const Expression& expression);
 
   // The text of a loop marked recursive, over other items.
   TextPtr run_recursive_loop(const Statement& loop, const ActivationPtr& outer, const Value& items,
@@ -53,6 +56,7 @@ class Interpreter {
   void print(Frame& frame, const Statement& statement);
   Value filtered_items(const Statement& loop, const ActivationPtr& outer, const Value& items);
   Value make_macro(const MacroBody& macro, const ActivationPtr& outer);
+  ActivationPtr activate(ActivationPtr outer, std::uint32_t slots);
   void enter(const Scope& scope, Frame& frame);
   static void leave(const Scope& scope, Frame& frame);
   void assign(Frame& frame, const Expression& target, const Value& value);
@@ -76,7 +80,8 @@ class Interpreter {
 
   Run& run_;
   const Dict& variables_;
-  bool prints_constant_ = false;  // at work on a printed expression without names and calls
+  bool folds_ = false;        // at work on a constant, before any rendering
+  std::uint32_t levels_ = 0;  // of values within the values that an expression is made from
 };
 
 // Variables that every template has: range, dict, namespace, cycler, joiner, raise_exception,
@@ -108,7 +113,8 @@ class Loop final : public Object {
   std::size_t depth_;
   std::int64_t index_ = -1;
   std::optional<std::size_t> length_;
-  std::optional<Value> after_, before_, current_, last_changed_;
+  std::optional<Value> after_, before_, current_;
+  ListPtr last_changed_;
 };
 
 // A name.attribute = value target.

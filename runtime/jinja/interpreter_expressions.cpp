@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "runtime/jinja/filters.h"
 #include "runtime/jinja/interpreter.h"
 #include "runtime/jinja/operators.h"
@@ -5,12 +8,34 @@
 #include "runtime/jinja/tests.h"
 
 namespace moepack::jinja {
+namespace {
+
+constexpr std::size_t kMostOfName = 200;  // bytes of a name in a message
+
+[[noreturn]] void fail_not_constant() { fail("not a constant"); }
+
+}  // namespace
+
+std::optional<Value> Interpreter::constant_value(Run& run, const Expression& expression) {
+  const Dict no_variables;
+  Interpreter interpreter(run, no_variables);
+  interpreter.folds_ = true;
+  Frame frame;
+  try {
+    return interpreter.evaluate(frame, expression);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
 
 Value Interpreter::evaluate(Frame& frame, const Expression& expression) {
   const Run::Depth depth(run_);
   run_.charge(1);
   run_.at = expression.at;
-  return evaluate_plain(frame, expression);
+  const std::uint32_t outer = std::exchange(levels_, 0);
+  Value value = evaluate_plain(frame, expression);
+  levels_ = std::max(outer, count_held(run_, value, levels_));
+  return value;
 }
 
 Value Interpreter::evaluate_plain(Frame& frame, const Expression& expression) {
@@ -39,6 +64,7 @@ Value Interpreter::evaluate_plain(Frame& frame, const Expression& expression) {
     case ExpressionKind::kConditional:
       if (truth(run_, part(0))) return part(1);
       if (expression.parts[2] != nullptr) return part(2);
+      if (folds_) fail_not_constant();
       return Value::undefined("the condition was false, and no else section was defined");
     case ExpressionKind::kAttribute: {
       const Value of = part(0);
@@ -65,11 +91,13 @@ Value Interpreter::evaluate_plain(Frame& frame, const Expression& expression) {
 }
 
 Value Interpreter::evaluate_name(const Frame& frame, const Expression& expression) const {
+  if (folds_) fail_not_constant();
+  run_.charge(expression.name.size() / 64);
   const Activation* activation = frame.activation.get();
   for (std::uint32_t i = 0; i < expression.slot.hops; ++i) activation = activation->parent.get();
   const Value& value = activation->variables[expression.slot.index];
   if (value.is_undefined() && value.as<Undefined>()->hint == nullptr) {
-    return Value::undefined("'" + expression.name + "' is undefined");
+    return Value::undefined("'" + expression.name.substr(0, kMostOfName) + "' is undefined");
   }
   return value;
 }
@@ -87,7 +115,7 @@ Value Interpreter::evaluate_dict(Frame& frame, const Expression& expression) {
   for (std::size_t i = 0; i < expression.parts.size(); i += 2) {
     const Value key = evaluate(frame, *expression.parts[i]);
     Value value = evaluate(frame, *expression.parts[i + 1]);
-    check_hashable(key);
+    check_hashable(run_, key);
     dict->set(key, std::move(value));
   }
   return Value(std::move(dict));
@@ -133,17 +161,22 @@ Value Interpreter::evaluate_slice(Frame& frame, const Expression& expression) {
     given[i] = &bounds[i];
   }
   run_.at = expression.at;
-  // jinja2 computes what it prints beforehand where that is constant, and then by other rules for
-  // what cannot be sliced.
-  if (prints_constant_ && !of.is_undefined() && of.text_or_null() == nullptr &&
-      of.items() == nullptr) {
-    return Value::undefined("a constant that cannot be sliced");
+  if (folds_) {  // jinja2 takes slices of constants as items, of which there may be none
+    need_defined(of);
+    try {
+      return get_slice(run_, of, given[0], given[1], given[2]);
+    } catch (const Error&) {
+      return Value::undefined("a constant that cannot be sliced");
+    }
   }
   return get_slice(run_, of, given[0], given[1], given[2]);
 }
 
 Value Interpreter::evaluate_filter(Frame& frame, const Expression& expression) {
   const Filter filter = find_filter(expression.name);
+  if (folds_ && (expression.parts[0] == nullptr || find_selecting_filter(expression.name))) {
+    fail_not_constant();
+  }
   const Value operand =
       expression.parts[0] == nullptr ? Value(frame.block) : evaluate(frame, *expression.parts[0]);
   Arguments arguments = evaluate_arguments(frame, *expression.arguments);
@@ -162,13 +195,14 @@ Value Interpreter::evaluate_test(Frame& frame, const Expression& expression) {
 }
 
 Value Interpreter::evaluate_call(Frame& frame, const Expression& expression, const Value* caller) {
+  if (folds_) fail_not_constant();
   const Value callee = evaluate(frame, *expression.parts[0]);
   Arguments arguments = evaluate_arguments(frame, *expression.arguments);
   if (caller != nullptr) {
     for (const auto& keyword : arguments.keywords) {
-      if (keyword.first == "caller") fail("a call block's call has a 'caller' already");
+      if (keyword.first->bytes == "caller") fail("a call block's call has a 'caller' already");
     }
-    arguments.keywords.emplace_back("caller", *caller);
+    arguments.keywords.emplace_back(make_text("caller"), *caller);
   }
   run_.at = expression.at;
   return call(run_, callee, arguments);
@@ -184,19 +218,23 @@ Arguments Interpreter::evaluate_arguments(Frame& frame, const CallArguments& arg
     for (Value& value : to_vector(run_, more)) values.positional.push_back(std::move(value));
   }
   for (const auto& [name, argument] : arguments.keywords) {
-    values.keywords.emplace_back(name, evaluate(frame, *argument));
+    values.keywords.emplace_back(make_text(name), evaluate(frame, *argument));
   }
   if (arguments.more_keywords == nullptr) return values;
   const Value more = evaluate(frame, *arguments.more_keywords);
   const Dict* dict = more.dict_or_null();
   if (dict == nullptr) fail("the value behind ** must be a mapping");
+  run_.charge_items(dict->size());
+  const std::size_t written = values.keywords.size();
   for (const auto& [key, value] : dict->entries()) {
-    const Text* name = key.text_or_null();
+    const TextPtr* name = key.as<TextPtr>();
     if (name == nullptr) fail("keywords must be strings");
-    for (const auto& keyword : values.keywords) {
-      if (keyword.first == name->bytes) fail("the argument '" + name->bytes + "' twice");
+    for (std::size_t i = 0; i < written; ++i) {
+      if (values.keywords[i].first->bytes == (*name)->bytes) {
+        fail("the argument '" + (*name)->bytes + "' twice");
+      }
     }
-    values.keywords.emplace_back(name->bytes, value);
+    values.keywords.emplace_back(*name, value);
   }
   return values;
 }

@@ -45,9 +45,13 @@ std::optional<std::size_t> Loop::length(Run& run) {
 
 Value Loop::changed(Run& run, const Arguments& arguments) {
   if (!arguments.keywords.empty()) fail("changed() takes no keyword arguments");
-  Value now = Value::tuple(arguments.positional);
-  if (last_changed_ && equal(run, *last_changed_, now)) return Value(false);
-  last_changed_ = std::move(now);
+  const auto same = [&](const std::vector<Value>& before) {
+    return equal(run, Value::tuple(before), Value::tuple(arguments.positional));
+  };
+  if (last_changed_ != nullptr && same(last_changed_->items)) return Value(false);
+  if (last_changed_ == nullptr) last_changed_ = std::make_shared<List>();
+  run.keep(last_changed_);
+  last_changed_->items = arguments.positional;
   return Value(true);
 }
 

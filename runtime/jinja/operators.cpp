@@ -7,6 +7,7 @@
 #include "runtime/jinja/format.h"
 #include "runtime/jinja/numbers.h"
 #include "runtime/jinja/print.h"
+#include "runtime/jinja/text_parts.h"
 
 namespace moepack::jinja {
 namespace {
@@ -191,6 +192,7 @@ bool ordered(Run& run, const Value& a, const Value& b, bool or_equal, Operation 
   const bool lists = a.list_or_null() != nullptr && b.list_or_null() != nullptr;
   const bool tuples = a.tuple_or_null() != nullptr && b.tuple_or_null() != nullptr;
   if (texts) {
+    run.charge(std::min(a.text_or_null()->bytes.size(), b.text_or_null()->bytes.size()) / 64);
     const int order = a.text_or_null()->bytes.compare(b.text_or_null()->bytes);
     return or_equal ? order <= 0 : order < 0;
   }
@@ -269,11 +271,10 @@ bool contains(Run& run, const Value& container, const Value& item) {
     if (item.text_or_null() == nullptr) {
       fail("'in <string>' requires string as left operand, not " + type_name(item));
     }
-    run.charge(text->bytes.size() / 64);
-    return text->bytes.find(item.text_or_null()->bytes) != std::string::npos;
+    return find_part(run, text->bytes, item.text_or_null()->bytes, 0) != std::string::npos;
   }
   if (const Dict* dict = container.dict_or_null()) {
-    check_hashable(item);
+    check_hashable(run, item);
     return dict->find(item) != nullptr;
   }
   if (Object* object = container.object_or_null()) {

@@ -2,7 +2,6 @@
 #include <array>
 
 #include "runtime/jinja/parser.h"
-#include "runtime/jinja/walk.h"
 
 namespace moepack::jinja {
 namespace {
@@ -24,22 +23,12 @@ std::uint32_t depth_of(const CallArguments& arguments) {
   return depth;
 }
 
-bool is_constant(const Expression& expression) {
-  if (expression.kind == ExpressionKind::kCall || expression.kind == ExpressionKind::kName) {
-    return false;
-  }
-  bool constant = true;
-  for_each_part(expression, [&](const Expression& part) { constant = constant && part.constant; });
-  return constant;
-}
-
 }  // namespace
 
 ExpressionPtr Parser::node_of(ExpressionKind kind, Position at) {
   auto expression = std::make_unique<Expression>();
   expression->kind = kind;
   expression->at = at;
-  expression->constant = kind == ExpressionKind::kConstant;
   return expression;
 }
 
@@ -50,7 +39,6 @@ ExpressionPtr Parser::finish(ExpressionPtr expression) const {
     depth = std::max(depth, depth_of(*expression->arguments));
   }
   expression->depth = depth + 1;
-  expression->constant = is_constant(*expression);
   // Chains such as a + b + c + … are deep too, though they are parsed without recursion.
   if (expression->depth > 2 * limits_.nesting) {
     fail("an expression deeper than " + std::to_string(2 * limits_.nesting) + " levels",
@@ -255,7 +243,6 @@ ExpressionPtr Parser::parse_primary(bool with_attributes) {
       expression->value = Value::text(take_name());
     } else {
       expression->kind = ExpressionKind::kName;
-      expression->constant = false;
     }
     return expression;
   }

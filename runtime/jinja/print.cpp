@@ -14,7 +14,8 @@ namespace {
 
 // Adds `text` with some characters replaced; `replace` returns false for those that stay.
 template <typename Replace>
-void add_replaced(TextBuilder& out, const Text& text, const Replace& replace) {
+void add_replaced(Run& run, TextBuilder& out, const Text& text, const Replace& replace) {
+  run.charge_bytes(4 * text.bytes.size());
   std::size_t kept = 0;
   std::string other;
   auto range = text.user.begin();
@@ -37,13 +38,13 @@ void append_hex(const char* form, char32_t character, std::string& out) {
   out += digits.data();
 }
 
-void repr_text(TextBuilder& out, const Text& text) {
+void repr_text(Run& run, TextBuilder& out, const Text& text) {
   const bool single = text.bytes.find('\'') != std::string::npos;
   const bool twofold = text.bytes.find('"') != std::string::npos;
   const char quote = single && !twofold ? '"' : '\'';
   if (text.safe) out.add("Markup(");
   out.add(std::string_view(&quote, 1));
-  add_replaced(out, text, [quote](char32_t character, std::string& other) {
+  add_replaced(run, out, text, [quote](char32_t character, std::string& other) {
     if (character == static_cast<char32_t>(quote) || character == '\\') {
       other = {'\\', static_cast<char>(character)};
     } else if (character == '\n') {
@@ -89,7 +90,7 @@ void repr_into(Run& run, TextBuilder& out, const Value& value) {
   } else if (const double* real = value.as<double>()) {
     out.add(write_float(*real));
   } else if (const Text* text = value.text_or_null()) {
-    repr_text(out, *text);
+    repr_text(run, out, *text);
   } else if (const List* list = value.list_or_null()) {
     out.add("[");
     repr_items(run, out, list->items);
@@ -148,12 +149,13 @@ std::string json_float(double value) {
 void JsonWriter::add_line(std::size_t level) {
   if (!style_.indent) return;
   out_.add("\n");
+  run_.charge(level / 16);
   for (std::size_t i = 0; i < level; ++i) out_.add(*style_.indent);
 }
 
 void JsonWriter::add_text(const Text& text) {
   out_.add("\"");
-  add_replaced(out_, text, [this](char32_t character, std::string& other) {
+  add_replaced(run_, out_, text, [this](char32_t character, std::string& other) {
     static constexpr std::string_view kPlain = "\"\\\n\r\t\f\b";
     static constexpr std::string_view kEscape = "\"\\nrtfb";
     const std::size_t plain =
@@ -270,7 +272,7 @@ TextPtr to_text(Run& run, const Value& value) {
 
 TextPtr escape_html(Run& run, const Text& text) {
   TextBuilder out(run);
-  add_replaced(out, text, [](char32_t character, std::string& other) {
+  add_replaced(run, out, text, [](char32_t character, std::string& other) {
     switch (character) {
       case '&':
         other = "&amp;";

@@ -9,6 +9,7 @@
 
 #include "runtime/jinja/error.h"
 #include "runtime/jinja/limits.h"
+#include "runtime/jinja/memory.h"
 
 namespace moepack::jinja {
 
@@ -18,7 +19,8 @@ struct Breakable;
 // Used by one thread.
 class Run {
  public:
-  Run(const Limits& limits, std::tm clock) : limits_(limits), clock_(clock) {}
+  Run(const Limits& limits, std::tm clock)
+      : limits_(limits), clock_(clock), memory_(limits.memory_bytes) {}
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   ~Run();
@@ -37,13 +39,22 @@ class Run {
     if (more > limits_.text_bytes || size > limits_.text_bytes - more) {
       fail_limit("bytes of one text", limits_.text_bytes);
     }
-    charge(more / 64);
+    charge_bytes(more);
+  }
+  // Counts a step for every 64 bytes; what is left over counts with the next ones.
+  void charge_bytes(std::uint64_t bytes) {
+    rest_ += bytes;
+    charge(rest_ / 64);
+    rest_ %= 64;
   }
   // Checks `count` items of a list that is about to be made.
-  void charge_items(std::uint64_t count) {
-    if (count > limits_.list_items) fail_limit("items of one list", limits_.list_items);
-    charge(count);
-  }
+  void charge_items(std::uint64_t count) { charge_items(count, 2 * count); }
+
+  // What the values of this run hold.
+  Memory& memory() { return memory_; }
+
+  // Checks one more item of a list of `size` that grows.
+  void charge_item(std::uint64_t size) { charge_items(size + 1, 2); }
 
   // Position of the expression or statement at work, for errors.
   Position at;
@@ -69,10 +80,17 @@ class Run {
   };
 
  private:
+  static constexpr std::size_t kKeptBytes = 32;
+  void charge_items(std::uint64_t count, std::uint64_t steps) {
+    if (count > limits_.list_items) fail_limit("items of one list", limits_.list_items);
+    charge(steps);
+  }
   [[noreturn]] static void fail_limit(const char* what, std::uint64_t limit);
   const Limits& limits_;
   std::tm clock_;
+  Memory memory_;
   std::uint64_t steps_ = 0;
+  std::uint64_t rest_ = 0;  // bytes that made no step yet
   std::uint64_t depth_ = 0;
   std::vector<std::shared_ptr<Breakable>> kept_;
 };
@@ -86,6 +104,7 @@ struct Breakable {
 
 inline void Run::keep(const std::shared_ptr<Breakable>& container) {
   if (container->kept) return;
+  memory_.take(kKeptBytes);
   container->kept = true;
   kept_.push_back(container);
 }

@@ -47,7 +47,9 @@ bool is_sequence(Run& run, const Value& value) {
 
 template <bool kUpper>
 bool is_cased(Run& run, const Value& value) {
-  return has_case(*to_text(run, value), kUpper);
+  const TextPtr text = to_text(run, value);
+  run.charge(text->bytes.size() / 16);
+  return has_case(*text, kUpper);
 }
 
 Integer modulo(Run& run, const Value& value, const Value& by) {
@@ -93,13 +95,13 @@ bool compared(Run& run, const Value& value, Arguments& arguments) {
   return compare(run, kOperation, value, arguments.positional[0]);
 }
 
-bool is_filter(Run&, const Value& value) {
-  check_hashable(value);
+bool is_filter(Run& run, const Value& value) {
+  check_hashable(run, value);
   return value.text_or_null() != nullptr && find_filter(value.text_or_null()->bytes) != nullptr;
 }
 
-bool is_test(Run&, const Value& value) {
-  check_hashable(value);
+bool is_test(Run& run, const Value& value) {
+  check_hashable(run, value);
   return value.text_or_null() != nullptr && find_test(value.text_or_null()->bytes) != nullptr;
 }
 

@@ -6,6 +6,12 @@
 
 namespace moepack::jinja {
 
+namespace {
+
+constexpr std::size_t kTextBytes = 128;  // of a text beside its characters
+
+}  // namespace
+
 std::size_t count_characters(std::string_view bytes) {
   return static_cast<std::size_t>(std::count_if(bytes.begin(), bytes.end(), [](char byte) {
     return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
@@ -41,11 +47,20 @@ void TextBuilder::mark(std::size_t begin, std::size_t end) {
   }
 }
 
+// Texts that fit into the object itself are counted by what holds them.
+void TextBuilder::count() {
+  constexpr std::size_t kWithin = 15;
+  if (text_.bytes.capacity() <= kWithin && text_.user.empty()) return;
+  text_.share.set(run_.memory(),
+                  kTextBytes + text_.bytes.capacity() + text_.user.capacity() * sizeof(ByteRange));
+}
+
 void TextBuilder::add(std::string_view bytes, bool from_user) {
   run_.charge_text(text_.bytes.size(), bytes.size());
   const std::size_t begin = text_.bytes.size();
   text_.bytes += bytes;
   if (from_user) mark(begin, text_.bytes.size());
+  count();
 }
 
 void TextBuilder::add(const Text& text, std::size_t begin, std::size_t end) {
@@ -57,7 +72,9 @@ void TextBuilder::add(const Text& text, std::size_t begin, std::size_t end) {
       [](const ByteRange& user, std::size_t position) { return user.end <= position; });
   for (; range != text.user.end() && range->begin < end; ++range) {
     mark(base + std::max(range->begin, begin) - begin, base + std::min(range->end, end) - begin);
+    run_.charge_bytes(sizeof(ByteRange));
   }
+  count();
 }
 
 TextPtr TextBuilder::finish() {

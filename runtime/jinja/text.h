@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/jinja/memory.h"
+
 namespace moepack::jinja {
 
 // Bytes [begin, end) of a text.
@@ -22,6 +24,7 @@ struct Text {
   std::vector<ByteRange> user;  // ascending, apart: what the caller's variables brought
   std::size_t characters = 0;   // code points in `bytes`
   bool safe = false;            // escaped already ("Markup"): plain text added to it is escaped
+  Share share;                  // of the run that made it; texts of the template have none
 };
 using TextPtr = std::shared_ptr<const Text>;
 
@@ -51,6 +54,7 @@ class TextBuilder {
 
  private:
   void mark(std::size_t begin, std::size_t end);
+  void count();
   Run& run_;
   Text text_;
 };

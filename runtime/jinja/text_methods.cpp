@@ -15,13 +15,13 @@ namespace {
 const TextPtr& self_text(const Value& self) { return *self.as<TextPtr>(); }
 
 template <CaseChange kChange>
-Value change(Run& run, const Value& self, Arguments& arguments) {
+Value text_change(Run& run, const Value& self, Arguments& arguments) {
   expect_count("a change of case", arguments, 0, 0);
   return change_case(run, *self_text(self), kChange);
 }
 
 template <bool kLeft, bool kRight>
-Value strip(Run& run, const Value& self, Arguments& arguments) {
+Value text_strip(Run& run, const Value& self, Arguments& arguments) {
   expect_count("strip", arguments, 0, 1);
   const bool given = !arguments.positional.empty() && !arguments.positional[0].is_none();
   const Text* characters = given ? need_text(arguments.positional[0]).get() : nullptr;
@@ -29,7 +29,7 @@ Value strip(Run& run, const Value& self, Arguments& arguments) {
 }
 
 template <bool kFromRight>
-Value split(Run& run, const Value& self, Arguments& arguments) {
+Value text_split(Run& run, const Value& self, Arguments& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
   const Value* separator = bound.given(0);
   const std::int64_t most = bound[1] == nullptr ? -1 : need_index(*bound[1]);
@@ -38,18 +38,19 @@ Value split(Run& run, const Value& self, Arguments& arguments) {
   return Value::list(split_text(run, text, *need_text(*separator), most, kFromRight));
 }
 
-Value splitlines(Run& run, const Value& self, Arguments& arguments) {
+Value text_splitlines(Run& run, const Value& self, Arguments& arguments) {
   const Bound bound("splitlines", arguments, {"keepends"});
   return Value::list(split_lines(run, self_text(self), bound.flag(run, 0)));
 }
 
 template <bool kFromRight>
-Value partition(Run& run, const Value& self, Arguments& arguments) {
+Value text_partition(Run& run, const Value& self, Arguments& arguments) {
   expect_count("partition", arguments, 1, 1);
   const TextPtr& text = self_text(self);
   const std::string& separator = need_text(arguments.positional[0])->bytes;
   if (separator.empty()) fail("empty separator");
-  const std::size_t at = kFromRight ? text->bytes.rfind(separator) : text->bytes.find(separator);
+  const std::size_t at = kFromRight ? rfind_part(run, text->bytes, separator)
+                                    : find_part(run, text->bytes, separator, 0);
   const Value empty = Value::text("");
   if (at == std::string::npos) {
     return Value::tuple(kFromRight ? std::vector<Value>{empty, empty, self}
@@ -77,13 +78,15 @@ std::optional<std::pair<std::size_t, std::size_t>> part_of(const Text& text,
 }
 
 template <bool kAtEnd>
-Value has_affix(Run&, const Value& self, Arguments& arguments) {
+Value text_has_affix(Run& run, const Value& self, Arguments& arguments) {
   expect_count(kAtEnd ? "endswith" : "startswith", arguments, 1, 3);
   const Text& text = *self_text(self);
+  run.charge(text.bytes.size() / 256);
   const auto part = part_of(text, arguments);
   const Value& affixes = arguments.positional[0];
   const auto matches = [&](const Value& affix) {
     const std::string& bytes = need_text(affix)->bytes;
+    run.charge(1 + bytes.size() / 64);
     if (!part) return false;
     const std::string_view view =
         std::string_view(text.bytes).substr(part->first, part->second - part->first);
@@ -98,7 +101,7 @@ Value has_affix(Run&, const Value& self, Arguments& arguments) {
 }
 
 template <bool kFromRight, bool kMustBe>
-Value find(Run& run, const Value& self, Arguments& arguments) {
+Value text_find(Run& run, const Value& self, Arguments& arguments) {
   expect_count("find", arguments, 1, 3);
   const Text& text = *self_text(self);
   run.charge(text.bytes.size() / 64);
@@ -108,7 +111,7 @@ Value find(Run& run, const Value& self, Arguments& arguments) {
   if (part) {
     const std::string_view view =
         std::string_view(text.bytes).substr(part->first, part->second - part->first);
-    at = kFromRight ? view.rfind(wanted) : view.find(wanted);
+    at = kFromRight ? rfind_part(run, view, wanted) : find_part(run, view, wanted, 0);
   }
   if (at == std::string_view::npos) {
     if (kMustBe) fail("substring not found");
@@ -117,7 +120,7 @@ Value find(Run& run, const Value& self, Arguments& arguments) {
   return Value::size(count_characters(std::string_view(text.bytes).substr(0, part->first + at)));
 }
 
-Value count(Run& run, const Value& self, Arguments& arguments) {
+Value text_count(Run& run, const Value& self, Arguments& arguments) {
   expect_count("count", arguments, 1, 3);
   const Text& text = *self_text(self);
   run.charge(text.bytes.size() / 64);
@@ -128,14 +131,14 @@ Value count(Run& run, const Value& self, Arguments& arguments) {
       std::string_view(text.bytes).substr(part->first, part->second - part->first);
   if (wanted.empty()) return Value::size(count_characters(view) + 1);
   std::size_t found = 0;
-  for (std::size_t at = view.find(wanted); at != std::string_view::npos;
-       at = view.find(wanted, at + wanted.size())) {
+  for (std::size_t at = find_part(run, view, wanted, 0); at != std::string_view::npos;
+       at = find_part(run, view, wanted, at + wanted.size())) {
     ++found;
   }
   return Value::size(found);
 }
 
-Value replace(Run& run, const Value& self, Arguments& arguments) {
+Value text_replace(Run& run, const Value& self, Arguments& arguments) {
   expect_count("replace", arguments, 2, 3);
   const std::int64_t most =
       arguments.positional.size() > 2 ? need_index(arguments.positional[2]) : -1;
@@ -146,7 +149,7 @@ Value replace(Run& run, const Value& self, Arguments& arguments) {
                       escaped ? *escape_html(run, *by) : *by, most);
 }
 
-Value join(Run& run, const Value& self, Arguments& arguments) {
+Value text_join(Run& run, const Value& self, Arguments& arguments) {
   expect_count("join", arguments, 1, 1);
   const TextPtr& separator = self_text(self);
   const IteratorPtr items = iterate(run, arguments.positional[0]);
@@ -163,19 +166,19 @@ Value join(Run& run, const Value& self, Arguments& arguments) {
   return out.finish();
 }
 
-Value format(Run& run, const Value& self, Arguments& arguments) {
+Value text_format(Run& run, const Value& self, Arguments& arguments) {
   return brace_format(run, self_text(self), arguments);
 }
 
 template <char kAlign>
-Value justify(Run& run, const Value& self, Arguments& arguments) {
+Value text_justify(Run& run, const Value& self, Arguments& arguments) {
   expect_count("justification", arguments, 1, 2);
   const std::string fill =
       arguments.positional.size() > 1 ? need_text(arguments.positional[1])->bytes : " ";
   return pad_text(run, *self_text(self), need_index(arguments.positional[0]), fill, kAlign);
 }
 
-Value zfill(Run& run, const Value& self, Arguments& arguments) {
+Value text_zfill(Run& run, const Value& self, Arguments& arguments) {
   expect_count("zfill", arguments, 1, 1);
   const TextPtr& text = self_text(self);
   const std::int64_t width = need_index(arguments.positional[0]);
@@ -192,11 +195,12 @@ Value zfill(Run& run, const Value& self, Arguments& arguments) {
 }
 
 template <bool kAtEnd>
-Value remove_affix(Run& run, const Value& self, Arguments& arguments) {
+Value text_remove_affix(Run& run, const Value& self, Arguments& arguments) {
   expect_count("removal", arguments, 1, 1);
   const TextPtr& text = self_text(self);
   const std::string& affix = need_text(arguments.positional[0])->bytes;
   const std::size_t size = text->bytes.size();
+  run.charge(affix.size() / 64);
   if (affix.empty()) return self;
   if (kAtEnd) {
     if (!text->bytes.ends_with(affix)) return self;
@@ -206,7 +210,7 @@ Value remove_affix(Run& run, const Value& self, Arguments& arguments) {
 }
 
 template <bool (*kIs)(char32_t)>
-Value all_are(Run& run, const Value& self, Arguments& arguments) {
+Value text_all_are(Run& run, const Value& self, Arguments& arguments) {
   expect_count("a question about characters", arguments, 0, 0);
   const std::string& bytes = self_text(self)->bytes;
   run.charge(bytes.size() / 16);
@@ -219,16 +223,18 @@ Value all_are(Run& run, const Value& self, Arguments& arguments) {
 bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_numeric(c) || is_digit(c); }
 
 template <bool kUpper>
-Value all_cased(Run&, const Value& self, Arguments& arguments) {
+Value text_all_cased(Run& run, const Value& self, Arguments& arguments) {
   expect_count("a question about case", arguments, 0, 0);
+  run.charge(self_text(self)->bytes.size() / 16);
   return Value(has_case(*self_text(self), kUpper));
 }
 
-Value istitle(Run&, const Value& self, Arguments& arguments) {
+Value text_istitle(Run& run, const Value& self, Arguments& arguments) {
   expect_count("istitle", arguments, 0, 0);
   bool within = false;
   bool any = false;
   const std::string& bytes = self_text(self)->bytes;
+  run.charge(bytes.size() / 16);
   for (std::size_t at = 0; at < bytes.size();) {
     const char32_t character = take_character(bytes, at);
     const bool upper = is_upper(character) || is_title(character);
@@ -239,52 +245,64 @@ Value istitle(Run&, const Value& self, Arguments& arguments) {
   return Value(any);
 }
 
-Value isascii(Run&, const Value& self, Arguments& arguments) {
+Value text_isascii(Run&, const Value& self, Arguments& arguments) {
   expect_count("isascii", arguments, 0, 0);
   return Value(is_ascii(*self_text(self)));
 }
 
+Value not_supported(Run&, const Value&, Arguments&) {
+  fail("this method of strings is not supported", ErrorKind::kUnsupported);
+}
+
 using MethodEntry = std::pair<std::string_view, Method>;
 constexpr std::array kMethods = {
-    MethodEntry{"capitalize", change<CaseChange::kCapitalize>},
-    MethodEntry{"center", justify<'^'>},
-    MethodEntry{"count", count},
-    MethodEntry{"endswith", has_affix<true>},
-    MethodEntry{"find", find<false, false>},
-    MethodEntry{"format", format},
-    MethodEntry{"index", find<false, true>},
-    MethodEntry{"isalnum", all_are<is_alphanumeric>},
-    MethodEntry{"isalpha", all_are<is_alphabetic>},
-    MethodEntry{"isascii", isascii},
-    MethodEntry{"isdecimal", all_are<is_decimal>},
-    MethodEntry{"isdigit", all_are<is_digit>},
-    MethodEntry{"islower", all_cased<false>},
-    MethodEntry{"isnumeric", all_are<is_numeric>},
-    MethodEntry{"isspace", all_are<is_space>},
-    MethodEntry{"istitle", istitle},
-    MethodEntry{"isupper", all_cased<true>},
-    MethodEntry{"join", join},
-    MethodEntry{"ljust", justify<'<'>},
-    MethodEntry{"lower", change<CaseChange::kLower>},
-    MethodEntry{"lstrip", strip<true, false>},
-    MethodEntry{"partition", partition<false>},
-    MethodEntry{"removeprefix", remove_affix<false>},
-    MethodEntry{"removesuffix", remove_affix<true>},
-    MethodEntry{"replace", replace},
-    MethodEntry{"rfind", find<true, false>},
-    MethodEntry{"rindex", find<true, true>},
-    MethodEntry{"rjust", justify<'>'>},
-    MethodEntry{"rpartition", partition<true>},
-    MethodEntry{"rsplit", split<true>},
-    MethodEntry{"rstrip", strip<false, true>},
-    MethodEntry{"split", split<false>},
-    MethodEntry{"splitlines", splitlines},
-    MethodEntry{"startswith", has_affix<false>},
-    MethodEntry{"strip", strip<true, true>},
-    MethodEntry{"swapcase", change<CaseChange::kSwap>},
-    MethodEntry{"title", change<CaseChange::kTitle>},
-    MethodEntry{"upper", change<CaseChange::kUpper>},
-    MethodEntry{"zfill", zfill},
+    MethodEntry{"capitalize", text_change<CaseChange::kCapitalize>},
+    MethodEntry{"casefold", not_supported},
+    MethodEntry{"center", text_justify<'^'>},
+    MethodEntry{"count", text_count},
+    MethodEntry{"encode", not_supported},
+    MethodEntry{"endswith", text_has_affix<true>},
+    MethodEntry{"expandtabs", not_supported},
+    MethodEntry{"find", text_find<false, false>},
+    MethodEntry{"format", text_format},
+    MethodEntry{"format_map", not_supported},
+    MethodEntry{"index", text_find<false, true>},
+    MethodEntry{"isalnum", text_all_are<is_alphanumeric>},
+    MethodEntry{"isalpha", text_all_are<is_alphabetic>},
+    MethodEntry{"isascii", text_isascii},
+    MethodEntry{"isdecimal", text_all_are<is_decimal>},
+    MethodEntry{"isdigit", text_all_are<is_digit>},
+    MethodEntry{"isidentifier", not_supported},
+    MethodEntry{"islower", text_all_cased<false>},
+    MethodEntry{"isnumeric", text_all_are<is_numeric>},
+    MethodEntry{"isprintable", not_supported},
+    MethodEntry{"isspace", text_all_are<is_space>},
+    MethodEntry{"istitle", text_istitle},
+    MethodEntry{"isupper", text_all_cased<true>},
+    MethodEntry{"join", text_join},
+    MethodEntry{"ljust", text_justify<'<'>},
+    MethodEntry{"lower", text_change<CaseChange::kLower>},
+    MethodEntry{"lstrip", text_strip<true, false>},
+    MethodEntry{"maketrans", not_supported},
+    MethodEntry{"partition", text_partition<false>},
+    MethodEntry{"removeprefix", text_remove_affix<false>},
+    MethodEntry{"removesuffix", text_remove_affix<true>},
+    MethodEntry{"replace", text_replace},
+    MethodEntry{"rfind", text_find<true, false>},
+    MethodEntry{"rindex", text_find<true, true>},
+    MethodEntry{"rjust", text_justify<'>'>},
+    MethodEntry{"rpartition", text_partition<true>},
+    MethodEntry{"rsplit", text_split<true>},
+    MethodEntry{"rstrip", text_strip<false, true>},
+    MethodEntry{"split", text_split<false>},
+    MethodEntry{"splitlines", text_splitlines},
+    MethodEntry{"startswith", text_has_affix<false>},
+    MethodEntry{"strip", text_strip<true, true>},
+    MethodEntry{"swapcase", text_change<CaseChange::kSwap>},
+    MethodEntry{"title", text_change<CaseChange::kTitle>},
+    MethodEntry{"translate", not_supported},
+    MethodEntry{"upper", text_change<CaseChange::kUpper>},
+    MethodEntry{"zfill", text_zfill},
 };
 
 }  // namespace

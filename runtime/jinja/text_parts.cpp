@@ -10,20 +10,72 @@ namespace {
 
 char32_t character_at(std::string_view text, std::size_t at) { return take_character(text, at); }
 
-bool has_character(const std::string& set, char32_t character) {
-  for (std::size_t at = 0; at < set.size();) {
-    if (take_character(set, at) == character) return true;
+std::u32string sorted_characters(const std::string& bytes) {
+  std::u32string set;
+  for (std::size_t at = 0; at < bytes.size();) set += take_character(bytes, at);
+  std::sort(set.begin(), set.end());
+  return set;
+}
+
+constexpr std::size_t kLongWanted = 64;
+constexpr std::size_t kMostWanted = 4 << 20;
+
+// A short text may be compared with nearly all of it at every byte.
+void charge_search(Run& run, std::size_t searched, std::size_t wanted) {
+  run.charge_bytes(searched * (1 + std::min(wanted, kLongWanted) / 4) + wanted);
+}
+
+// Knuth, Morris and Pratt's search: its time does not grow with the product of the sizes.
+template <bool kFromRight>
+std::size_t find_long(std::string_view text, std::string_view wanted) {
+  if (wanted.size() > kMostWanted) fail("a search for a text this long", ErrorKind::kLimit);
+  const auto same = [](std::string_view a, std::size_t i, std::string_view b, std::size_t k) {
+    return kFromRight ? a[a.size() - 1 - i] == b[b.size() - 1 - k] : a[i] == b[k];
+  };
+  std::vector<std::uint32_t> border(wanted.size());
+  const auto extend = [&](std::string_view of, std::size_t i, std::size_t matched) -> std::size_t {
+    while (matched > 0 && !same(of, i, wanted, matched)) matched = border[matched - 1];
+    return matched + static_cast<std::size_t>(same(of, i, wanted, matched));
+  };
+  for (std::size_t i = 1; i < wanted.size(); ++i) {
+    border[i] = static_cast<std::uint32_t>(extend(wanted, i, border[i - 1]));
   }
-  return false;
+  std::size_t matched = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    matched = extend(text, i, matched);
+    if (matched == wanted.size()) return kFromRight ? text.size() - 1 - i : i + 1 - matched;
+  }
+  return std::string_view::npos;
 }
 
 }  // namespace
 
+std::size_t find_part(Run& run, std::string_view text, std::string_view wanted, std::size_t from) {
+  from = std::min(from, text.size());
+  const bool is_long = wanted.size() > kLongWanted && wanted.size() <= text.size() - from;
+  std::size_t at = is_long ? find_long<false>(text.substr(from), wanted) : text.find(wanted, from);
+  if (is_long && at != std::string_view::npos) at += from;
+  charge_search(run, std::min(at, text.size()) - from, wanted.size());
+  return at;
+}
+
+std::size_t rfind_part(Run& run, std::string_view text, std::string_view wanted) {
+  const bool is_long = wanted.size() > kLongWanted && wanted.size() <= text.size();
+  const std::size_t at = is_long ? find_long<true>(text, wanted) : text.rfind(wanted);
+  charge_search(run, text.size() - (at == std::string_view::npos ? 0 : at), wanted.size());
+  return at;
+}
+
 TextPtr strip_text(Run& run, const TextPtr& text, const Text* characters, bool left, bool right) {
   const std::string& bytes = text->bytes;
+  std::u32string set;
+  if (characters != nullptr) {
+    run.charge(characters->bytes.size());
+    set = sorted_characters(characters->bytes);
+  }
   const auto goes = [&](char32_t character) {
     return characters == nullptr ? is_space(character)
-                                 : has_character(characters->bytes, character);
+                                 : std::binary_search(set.begin(), set.end(), character);
   };
   std::size_t begin = 0;
   std::size_t end = bytes.size();
@@ -46,14 +98,12 @@ std::vector<Value> split_text(Run& run, const TextPtr& text, const Text& separat
   std::vector<Value> parts;
   std::size_t begin = 0;
   std::size_t end = bytes.size();
-  run.charge(bytes.size() / 64);
   while (most != 0) {
-    const std::size_t at = !from_right ? bytes.find(separator.bytes, begin)
-                           : end < separator.bytes.size()
-                               ? std::string::npos
-                               : bytes.rfind(separator.bytes, end - separator.bytes.size());
+    const std::size_t at =
+        from_right ? rfind_part(run, std::string_view(bytes).substr(0, end), separator.bytes)
+                   : find_part(run, bytes, separator.bytes, begin);
     if (at == std::string::npos) break;
-    run.charge_items(1);
+    run.charge_item(parts.size());
     if (from_right) {
       parts.emplace_back(slice_bytes(run, text, at + separator.bytes.size(), end));
       end = at;
@@ -84,7 +134,7 @@ std::vector<Value> split_blanks(Run& run, const TextPtr& text, std::int64_t most
     }
   };
   for (from_right ? skip_right() : skip_left(); begin < end && most != 0; --most) {
-    run.charge_items(1);
+    run.charge_item(parts.size());
     if (from_right) {
       std::size_t at = end;
       while (at > begin && !is_space(character_at(bytes, character_before(bytes, at)))) {
@@ -120,7 +170,7 @@ std::vector<Value> split_lines(Run& run, const TextPtr& text, bool keep_ends) {
     if (next < bytes.size()) {
       next += bytes.compare(end, 2, "\r\n") == 0 ? 2 : character_bytes(bytes, end);
     }
-    run.charge_items(1);
+    run.charge_item(lines.size());
     lines.emplace_back(slice_bytes(run, text, begin, keep_ends ? next : end));
     begin = next;
   }
@@ -130,7 +180,6 @@ std::vector<Value> split_lines(Run& run, const TextPtr& text, bool keep_ends) {
 TextPtr replace_text(Run& run, const TextPtr& text, const Text& old, const Text& by,
                      std::int64_t most) {
   const std::string& bytes = text->bytes;
-  run.charge(bytes.size() / 64);
   TextBuilder out(run);
   out.set_safe(text->safe);
   std::size_t kept = 0;
@@ -143,8 +192,8 @@ TextPtr replace_text(Run& run, const TextPtr& text, const Text& old, const Text&
       at += at < bytes.size() ? character_bytes(bytes, at) : 1;
     }
   } else {
-    for (std::size_t at = bytes.find(old.bytes); most != 0 && at != std::string::npos;
-         at = bytes.find(old.bytes, kept), --most) {
+    for (std::size_t at = find_part(run, bytes, old.bytes, 0); most != 0 && at != std::string::npos;
+         at = find_part(run, bytes, old.bytes, kept), --most) {
       run.charge(1);
       out.add(*text, kept, at);
       out.add(by);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/jinja/value.h"
@@ -17,6 +18,10 @@ std::vector<Value> split_blanks(Run& run, const TextPtr& text, std::int64_t most
 // `align`: '<', '>' or '^' as str.ljust, rjust and center; `fill` is one character.
 TextPtr pad_text(Run& run, const Text& text, std::int64_t width, const std::string& fill,
                  char align);
+// Where `wanted` is in `text`, npos: nowhere; the first from byte `from`, or the last. Both take
+// time that grows with the sum of the sizes only, and charge it.
+std::size_t find_part(Run& run, std::string_view text, std::string_view wanted, std::size_t from);
+std::size_t rfind_part(Run& run, std::string_view text, std::string_view wanted);
 // str.isupper or str.islower.
 bool has_case(const Text& text, bool upper);
 

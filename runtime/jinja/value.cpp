@@ -9,6 +9,23 @@ namespace moepack::jinja {
 namespace {
 
 constexpr std::size_t kLinearKeys = 8;
+constexpr std::size_t kKeyLevels = 10;   // of tuples within a key
+constexpr std::size_t kKeyItems = 1000;  // in all tuples of a key
+
+void visit_key(Run& run, const Value& key, bool hashable, std::size_t level, std::size_t& items) {
+  if (const Text* text = key.text_or_null()) run.charge(text->bytes.size() / 64);
+  if (hashable && (key.list_or_null() != nullptr || key.dict_or_null() != nullptr)) {
+    fail("unhashable type: '" + type_name(key) + "'");
+  }
+  const Tuple* tuple = key.tuple_or_null();
+  if (tuple == nullptr) return;
+  items += tuple->items.size();
+  if (level == kKeyLevels || items > kKeyItems) {
+    fail("a tuple this large as a key", ErrorKind::kLimit);
+  }
+  run.charge(8 * tuple->items.size());  // a key meets about as many others
+  for (const Value& item : tuple->items) visit_key(run, item, hashable, level + 1, items);
+}
 
 // Python compares keys of different numeric types by value.
 int key_class(const Value& key) {
@@ -125,7 +142,9 @@ Value Value::list(std::vector<Value> items) {
 }
 
 Value Value::tuple(std::vector<Value> items) {
-  return Value(std::make_shared<const Tuple>(Tuple{std::move(items)}));
+  auto tuple = std::make_shared<Tuple>();
+  tuple->items = std::move(items);
+  return Value(TuplePtr(std::move(tuple)));
 }
 
 std::optional<Integer> Value::index() const {
@@ -212,11 +231,66 @@ bool Iterator::next(Run& run, Value& value) {
   next_ = nullptr;
   if (!next(run, value)) return false;
   next_ = std::move(next);
+  count_held(run, value, holding.levels);
   return true;
 }
 
 Value make_iterator(Iterator::Next next) {
   return Value(ObjectPtr(std::make_shared<Iterator>(std::move(next))));
+}
+
+namespace {
+
+constexpr std::size_t kHolderBytes = 128;  // of a list, a tuple or a dictionary without items
+constexpr std::size_t kItemBytes = 160;    // of an item with what is not counted by itself
+constexpr std::size_t kEntryBytes = 400;   // of an entry of a dictionary
+constexpr std::size_t kObjectBytes = 400;
+
+std::uint32_t one_more(const Run& run, std::uint32_t levels) {
+  if (levels >= run.limits().levels) {
+    fail("the template needs more than " + std::to_string(run.limits().levels) +
+             " levels of values within values",
+         ErrorKind::kLimit);
+  }
+  return levels + 1;
+}
+
+template <typename Items, typename Each>
+std::uint32_t count_items(Run& run, Holding& holding, const Items& items, std::size_t bytes,
+                          const Each& each) {
+  if (holding.share.counted() && holding.items == items.size()) return holding.levels;
+  holding.share.set(run.memory(), kHolderBytes + items.capacity() * bytes);
+  // What holds itself is found counted.
+  const std::size_t begin = std::exchange(holding.items, items.size());
+  std::uint32_t within = 0;
+  for (std::size_t i = begin; i < items.size(); ++i) within = std::max(within, each(items[i]));
+  holding.levels = std::max(holding.levels, one_more(run, within));
+  return holding.levels;
+}
+
+}  // namespace
+
+std::uint32_t count_held(Run& run, const Value& value, std::uint32_t around) {
+  const auto of_item = [&](const Value& item) { return count_held(run, item, around); };
+  if (const ListPtr* list = value.as<ListPtr>()) {
+    return count_items(run, (*list)->holding, (*list)->items, kItemBytes, of_item);
+  }
+  if (const Tuple* tuple = value.tuple_or_null()) {
+    return count_items(run, tuple->holding, tuple->items, kItemBytes, of_item);
+  }
+  if (Dict* dict = value.dict_or_null()) {
+    return count_items(run, dict->holding, dict->entries(), kEntryBytes,
+                       [&](const Dict::Entry& entry) {
+                         return std::max(of_item(entry.first), of_item(entry.second));
+                       });
+  }
+  Object* object = value.object_or_null();
+  if (object == nullptr) return 0;
+  if (!object->holding.share.counted()) {
+    object->holding.levels = one_more(run, around);
+    object->holding.share.set(run.memory(), kObjectBytes);
+  }
+  return object->holding.levels;
 }
 
 IteratorPtr try_iterate(Run& run, const Value& value) {
@@ -248,7 +322,7 @@ std::vector<Value> to_vector(Run& run, const Value& value) {
   Value item;
   while (iterator->next(run, item)) {
     items.push_back(std::move(item));
-    run.charge_items(1);
+    run.charge_item(items.size() - 1);
   }
   return items;
 }
@@ -275,6 +349,7 @@ bool equal(Run& run, const Value& a, const Value& b) {
     return a.is_undefined() == b.is_undefined() && a.is_none() == b.is_none();
   }
   if (const Text* text = a.text_or_null()) {
+    run.charge(text->bytes.size() / 64);
     return b.text_or_null() != nullptr && text->bytes == b.text_or_null()->bytes;
   }
   if (const List* list = a.list_or_null()) {
@@ -306,13 +381,14 @@ std::size_t need_length(Run& run, const Value& value) {
   return *size;
 }
 
-void check_hashable(const Value& value) {
-  if (value.list_or_null() != nullptr || value.dict_or_null() != nullptr) {
-    fail("unhashable type: '" + type_name(value) + "'");
-  }
-  if (const Tuple* tuple = value.tuple_or_null()) {
-    for (const Value& item : tuple->items) check_hashable(item);
-  }
+void charge_key(Run& run, const Value& key) {
+  std::size_t items = 0;
+  visit_key(run, key, false, 0, items);
+}
+
+void check_hashable(Run& run, const Value& value) {
+  std::size_t items = 0;
+  visit_key(run, value, true, 0, items);
 }
 
 bool is_callable(const Value& value) {
@@ -328,7 +404,7 @@ std::string type_name(const Value& value) {
   if (value.as<double>() != nullptr) return "float";
   if (value.text_or_null() != nullptr) return value.text_or_null()->safe ? "Markup" : "str";
   if (value.list_or_null() != nullptr) return "list";
-  if (value.tuple_or_null() != nullptr) return "tuple";
+  if (const Tuple* tuple = value.tuple_or_null()) return tuple->is_group ? "_GroupTuple" : "tuple";
   if (value.dict_or_null() != nullptr) return "dict";
   return std::string(value.object_or_null()->type_name());
 }

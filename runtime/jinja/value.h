@@ -1,6 +1,7 @@
 // The values of the template language: those of Python that templates meet.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,13 +30,8 @@ struct None {};
 struct Undefined {
   std::shared_ptr<const std::string> hint;  // why it is; null: unknown
 };
-struct List final : Breakable {
-  std::vector<Value> items;
-  void break_circle() override;
-};
-struct Tuple {
-  std::vector<Value> items;
-};
+struct List;
+struct Tuple;
 class Dict;
 using ListPtr = std::shared_ptr<List>;
 using TuplePtr = std::shared_ptr<const Tuple>;
@@ -63,7 +59,9 @@ class Value {
   static Value integer(std::int64_t value) { return Value(static_cast<Integer>(value)); }
   static Value size(std::size_t value) { return Value(static_cast<Integer>(value)); }
   static Value text(std::string_view bytes) { return Value(make_text(bytes)); }
+  // Of a long hint the beginning is kept.
   static Value undefined(std::string hint) {
+    hint.resize(std::min<std::size_t>(hint.size(), kMostOfHint));
     return Value(Undefined{std::make_shared<const std::string>(std::move(hint))});
   }
   static Value list(std::vector<Value> items);
@@ -105,9 +103,21 @@ class Value {
   const std::vector<Value>* items() const;
 
  private:
+  static constexpr std::size_t kMostOfHint = 250;
   std::variant<Undefined, None, bool, Integer, double, TextPtr, ListPtr, TuplePtr, DictPtr,
                ObjectPtr>
       held_;
+};
+
+struct List final : Breakable {
+  std::vector<Value> items;
+  Holding holding;
+  void break_circle() override;
+};
+struct Tuple {
+  std::vector<Value> items;
+  bool is_group = false;  // of groupby: its two items have the names `grouper` and `list` too
+  mutable Holding holding;
 };
 
 // Keys in the order in which they came. Keys are hashable values (check_hashable).
@@ -122,6 +132,7 @@ class Dict final : public Breakable {
   bool erase(const Value& key);
   void clear();
   void break_circle() override { clear(); }
+  Holding holding;
 
  private:
   struct KeyLess {
@@ -135,7 +146,7 @@ class Dict final : public Breakable {
 // What a call brings.
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> keywords;
+  std::vector<std::pair<TextPtr, Value>> keywords;  // names may be the user's, behind **
 };
 
 // Everything that is no plain data: macros, methods, namespaces, loops, iterators, views.
@@ -157,6 +168,7 @@ class Object : public std::enable_shared_from_this<Object> {
   virtual std::optional<TextPtr> repr(Run&) { return std::nullopt; }
   virtual bool equals(Run&, const Object& other) { return this == &other; }
   virtual std::optional<bool> contains(Run&, const Value&) { return std::nullopt; }
+  Holding holding;
 };
 
 // Gives its values once, one by one, and computes each when it is asked for.
@@ -176,6 +188,12 @@ class Iterator final : public Object {
 };
 
 Value make_iterator(Iterator::Next next);
+
+// Counts a value among what the run holds, and what it holds itself; the levels of values in it
+// (0: it holds none). What was counted costs nothing. Objects do not tell what they hold: they were
+// made from values of at most `around` levels. A limit error for too many levels.
+std::uint32_t count_held(Run& run, const Value& value, std::uint32_t around);
+
 // A value's items; an error for values without.
 IteratorPtr iterate(Run& run, const Value& value);
 // The same, null instead of an error.
@@ -186,8 +204,10 @@ bool truth(Run& run, const Value& value);
 bool equal(Run& run, const Value& a, const Value& b);
 std::optional<std::size_t> length(Run& run, const Value& value);
 std::size_t need_length(Run& run, const Value& value);
-// An error for lists, dictionaries and what holds them.
-void check_hashable(const Value& value);
+// Charges what it takes to compare a key; a limit error for tuples too large to be one.
+void charge_key(Run& run, const Value& key);
+// An error for lists, dictionaries and what holds them. Charges as charge_key.
+void check_hashable(Run& run, const Value& value);
 bool is_callable(const Value& value);
 // As Python's type(value).__name__.
 std::string type_name(const Value& value);

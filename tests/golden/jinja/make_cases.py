@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes cases.json: what jinja2 (3.1.6) prints for the templates below and for some random ones.
+"""Writes cases.json: what jinja2 (3.1.6) prints for the templates below and for some random ones,
+and conversations.json: what it prints for a checkpoint's template over many conversations.
 
     python3 tests/golden/jinja/make_cases.py      # needs: pip install jinja2==3.1.6
 """
@@ -12,7 +13,9 @@ import warnings
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../../runtime/jinja"))
 
+import conversations  # noqa: E402
 import jinja_oracle  # noqa: E402
+from chat_generator import ChatGenerator  # noqa: E402
 from jinja_fuzz import has_address  # noqa: E402
 from jinja_generator import Generator  # noqa: E402
 
@@ -246,6 +249,41 @@ TEMPLATES = [
 
 MESSAGES = [{"role": "user", "content": " Héllo <b> "}, {"role": "assistant", "content": "", "n": 1}]
 RANDOM_CASES = 120
+CHAT_CASES = 80
+CHECKPOINT = os.path.join(HERE, "../demo-moe-mlx-4bit/chat_template.jinja")
+
+
+def chat_cases(env):
+    """Random templates that look like chat templates, with their variables."""
+    number = 0
+    cases = []
+    while len(cases) < CHAT_CASES:
+        generator = ChatGenerator(f"golden/{number}")
+        number += 1
+        template, variables = generator.template(), generator.variables()
+        text = jinja_oracle.render(env, template, variables)[0]
+        if len(template) < 1500 and text and len(text) < 1500:
+            cases.append((template, variables))
+    return cases
+
+
+def write_json(name, value):
+    with open(os.path.join(HERE, name), "w", encoding="utf-8") as file:
+        json.dump(value, file, ensure_ascii=False, indent=0, separators=(",", ":"))
+        file.write("\n")
+
+
+def write_conversations(env):
+    with open(CHECKPOINT, encoding="utf-8") as file:
+        template = file.read()
+    renderings = []
+    for name, messages in conversations.CONVERSATIONS.items():
+        for tools in (None, conversations.TOOLS["tools"]):
+            variables = {"messages": messages, "tools": tools, "add_generation_prompt": True}
+            renderings.append({"conversation": name, "with_tools": tools is not None,
+                               "text": jinja_oracle.render(env, template, variables)[0]})
+    write_json("conversations.json", {"conversations": conversations.CONVERSATIONS,
+                                      "tools": conversations.TOOLS["tools"], "renderings": renderings})
 
 
 def main():
@@ -260,14 +298,14 @@ def main():
             cases.append((template, variables))
         if len(cases) == len(EXPRESSIONS) + len(TEMPLATES) + RANDOM_CASES:
             break
+    cases += chat_cases(env)
     written = []
     for template, variables in cases:
         text, _ = jinja_oracle.render(env, template, variables)
         if text is None or not has_address(text):
             written.append({"template": template, "variables": variables, "text": text})
-    with open(os.path.join(HERE, "cases.json"), "w", encoding="utf-8") as file:
-        json.dump(written, file, ensure_ascii=False, indent=0, separators=(",", ":"))
-        file.write("\n")
+    write_json("cases.json", written)
+    write_conversations(env)
     print(f"{len(written)} cases, {sum(case['text'] is None for case in written)} of them errors")
 
 

@@ -261,7 +261,7 @@ class Generator:
             step = self.pick(["", ":-1", ":2", ":", ":-2"]) if self.chance(0.5) else ""
             return f"{self.pick(bound)}:{self.pick(bound)}{step}"
         if kind < 7:
-            return self.pick(["'role'", "'a'", "'items'", "'content'", "'upper'", "'zz'"])
+            return self.pick(["'role'", "'a'", "'items'", "'content'", "'zz'"])
         return self.expression(depth)
 
     def call(self, depth):

@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -42,6 +43,28 @@ TEST(JinjaTemplate, PrintsWhatJinja2Printed) {
     } else {
       ASSERT_TRUE(rendered.is_ok()) << source << "\n" << rendered.status().message();
       EXPECT_EQ(rendered.value().text, entry.at("text").get<std::string>()) << source;
+    }
+  }
+}
+
+TEST(JinjaTemplate, RendersConversationsAsJinja2Did) {
+  std::ifstream source(MOEPACK_SOURCE_DIR "/tests/golden/demo-moe-mlx-4bit/chat_template.jinja");
+  const std::string text{std::istreambuf_iterator<char>(source), {}};
+  std::ifstream file(MOEPACK_SOURCE_DIR "/tests/golden/jinja/conversations.json");
+  const Json golden = Json::parse(file);
+  ASSERT_GE(golden.at("conversations").size(), 40U);
+  for (const Json& entry : golden.at("renderings")) {
+    const auto name = entry.at("conversation").get<std::string>();
+    Json variables = {{"messages", golden.at("conversations").at(name)},
+                      {"tools", nullptr},
+                      {"add_generation_prompt", true}};
+    if (entry.at("with_tools").get<bool>()) variables["tools"] = golden.at("tools");
+    const auto rendered = render(text, variables);
+    if (entry.at("text").is_null()) {
+      EXPECT_FALSE(rendered.is_ok()) << name;
+    } else {
+      ASSERT_TRUE(rendered.is_ok()) << name << ": " << rendered.status().message();
+      EXPECT_EQ(rendered.value().text, entry.at("text").get<std::string>()) << name;
     }
   }
 }
@@ -94,6 +117,40 @@ TEST(JinjaTemplate, HostileTemplatesMeetLimits) {
   }
 }
 
+std::string repeated(const std::string& change, const std::string& begin = "0",
+                     const std::string& times = "99999") {
+  return "{% set ns = namespace(x=" + begin + ") %}{% for i in range(" + times +
+         ") %}{% set ns.x = " + change + " %}{% endfor %}";
+}
+
+TEST(JinjaTemplate, ValuesWithinValuesHaveALimit) {
+  for (const char* change : {"(ns.x,)", "[ns.x]", "{'a': ns.x}", "ns.x|select", "(ns.x,).count",
+                             "{'a': ns.x}.items()", "cycler(ns.x)", "[ns.x]|map('list')"}) {
+    EXPECT_EQ(render(repeated(change)).status().code(), StatusCode::kUnsupported) << change;
+    EXPECT_TRUE(render(repeated(change, "0", "60")).is_ok()) << change;
+  }
+}
+
+TEST(JinjaTemplate, LongSearchesTakeLinearTime) {
+  const std::string texts = "{% set w = 'a' * 500000 ~ 'b' %}{% set t = 'a' * 900000 %}";
+  EXPECT_EQ(text_of(texts + "{{ w in t }}{{ w in t ~ w }}{{ (t ~ w ~ t).find(w) }}"),
+            "FalseTrue900000");
+  EXPECT_EQ(text_of(texts + "{% set w = 'b' ~ w %}{{ t.rfind(w) }},{{ (w ~ t ~ w ~ t).rfind(w) }}"),
+            "-1,1400002");
+  EXPECT_EQ(text_of("{% set w = 'ab' * 40 %}{{ ('x' ~ w ~ w ~ 'ab').split(w) }}"
+                    "{{ ('x' ~ w ~ w ~ 'ab').rsplit(w, 1)[0]|length }}"
+                    "{{ ('x' ~ w ~ w ~ 'ab').count(w) }}{{ (w ~ 'c').replace(w, 'd') }}"),
+            "['x', '', 'ab']83"
+            "2dc");
+}
+
+TEST(JinjaTemplate, RangesOfLargeIntegers) {
+  EXPECT_EQ(text_of("{{ -(2 ** 126) * 2 in range(0, -5, -1) }}{{ 2 ** 126 in range(-9, 9, 3) }}"
+                    "{{ -3 in range(-9, 9, 3) }}{{ -2 in range(3, -9, -5) }}"
+                    "{{ 4 in range(9)[::-2] }}{{ 9 in range(9)[::-2] }}"),
+            "FalseFalseTrueTrueTrueFalse");
+}
+
 TEST(JinjaTemplate, CirclesAreTakenApart) {
   // Under the address sanitizer a circle that is left is a leak.
   EXPECT_EQ(text_of("{% set ns = namespace() %}{% set ns.me = ns %}{% set l = [] %}"
@@ -132,6 +189,33 @@ TEST(JinjaTemplate, TextKeepsItsOrigin) {
   EXPECT_EQ(user_bytes("{% macro m(a) %}[{{ a }}]{% endmacro %}{{ m(x) }}", user), ".ab<c.");
   EXPECT_EQ(user_bytes("{{ x|indent(1, true) }}{{ x|e }}{{ x|truncate(3, true, '', 0) }}", user),
             ".ab<cab&lt;cab<");
+}
+
+// What stands behind ** brings its names with it.
+TEST(JinjaTemplate, NamesOfArgumentsKeepTheirOrigin) {
+  const Json user = {{"d", {{"<|a|>", "v"}}}};
+  EXPECT_EQ(user_bytes("{% for k in dict(**d) %}{{ k }}{% endfor %}", user), "<|a|>");
+  EXPECT_EQ(user_bytes("{% for k in dict({}, **d) %}{{ k }}{% endfor %}", user), "<|a|>");
+  EXPECT_EQ(user_bytes("{% macro m() %}{{ kwargs }}{% endmacro %}{{ m(**d) }}", user),
+            "..<|a|>....v..");
+  EXPECT_EQ(user_bytes("{% set e = {} %}{% set _ = e.update(**d) %}{{ e }}", user),
+            "..<|a|>....v..");
+  EXPECT_EQ(user_bytes("{{ namespace(**d) }}", user), ".............<|a|>....v...");
+}
+
+// Roles and the like: one member, and words of a list.
+TEST(JinjaTemplate, WordsOfTheProtocolAreNotTheUsers) {
+  const auto compiled = Template::compile("{{ m.role }}{{ m.name }}{{ n.role }}", "words");
+  ASSERT_TRUE(compiled.is_ok());
+  Variables variables;
+  variables.user = {{"m", {{"role", "user"}, {"name", "user"}}}, {"n", {{"role", "else"}}}};
+  variables.word_member = "role";
+  variables.words = {"user", "tool"};
+  const auto rendered = compiled.value().render(variables);
+  ASSERT_TRUE(rendered.is_ok());
+  EXPECT_EQ(rendered.value().text, "useruserelse");
+  ASSERT_EQ(rendered.value().user.size(), 1U);
+  EXPECT_EQ(rendered.value().user[0].begin, 4U);
 }
 
 TEST(JinjaTemplate, ListsMayBeChangedAndStayThisRenderings) {
