@@ -115,9 +115,22 @@ Result<ResidentConventions> detect_conventions(const Architecture& names, const 
   return conventions;
 }
 
-Status add_tensor(const std::string& name, const Module& module, const ModelConfig& config,
-                  const DeclaredFormats& declared, const ConvertOptions& options,
-                  const ResidentConventions& conventions, ResidentPlan& plan) {
+// The rows of each head's first half, then of its second, where they alternate: llama.cpp pairs
+// neighbours (its conversion/llama.py), transformers the halves.
+RowRuns unpaired_rows(std::uint64_t rows, std::uint64_t head_dim) {
+  RowRuns runs;
+  for (std::uint64_t head = 0; head < rows; head += head_dim) {
+    for (const std::uint64_t half : {0U, 1U}) {
+      runs.push_back({.first = head + half, .rows = 1, .stride = 2, .count = head_dim / 2});
+    }
+  }
+  return runs;
+}
+
+Status add_tensor(const Architecture& names, const std::string& name, const Module& module,
+                  const ModelConfig& config, const DeclaredFormats& declared,
+                  const ConvertOptions& options, const ResidentConventions& conventions,
+                  ResidentPlan& plan) {
   const ResidentRule& rule = *module.rule;
   std::vector<std::uint64_t> shape = rule.shape(config);
   if (shape.size() == 3 && conventions.conv1d == ResidentConventions::Conv1d::kCT1) {
@@ -165,8 +178,14 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
     plan.sources.push_back(slice_matrix(picked, 0, 0, picked->rows));
     return Status::ok();
   }
+  const std::uint64_t all_rows = form.rows;
   const SourceMatrix whole =
-      slice_matrix(std::make_shared<const ModuleForm>(std::move(form)), 0, 0, form.rows);
+      slice_matrix(std::make_shared<const ModuleForm>(std::move(form)), 0, 0, all_rows);
+  if (names.gguf_pairs_rows && module.tensors.codes().is_gguf() &&
+      (rule.role == ModuleRole::kQuery || rule.role == ModuleRole::kKey)) {
+    plan.sources.push_back(gather_rows(whole, unpaired_rows(all_rows, config.head_dim)));
+    return Status::ok();
+  }
   plan.sources.push_back(
       module.fused == nullptr ? whole : gather_rows(whole, module.fused_part->rows(config)));
   return Status::ok();
@@ -189,8 +208,8 @@ Result<ResidentPlan> plan_residents(const Architecture& names, const ModelConfig
                          detect_conventions(names, modules, config, naming));
   }
   for (const auto& [name, module] : modules) {
-    MOE_RETURN_IF_ERROR(
-        add_tensor(name, module, config, declared, options, plan.manifest.conventions, plan));
+    MOE_RETURN_IF_ERROR(add_tensor(names, name, module, config, declared, options,
+                                   plan.manifest.conventions, plan));
   }
   return plan;
 }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <optional>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "convert/source/gguf_config_families.h"
+#include "convert/source/gguf_keys.h"
 #include "formats/base/limits.h"
 #include "formats/base/number_text.h"
 #include "formats/weights/format_json.h"
@@ -17,85 +17,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of a list with one entry a layer.
-constexpr std::uint64_t kMaxValues = 1U << 16;
-
-// The keys of one architecture.
-class Keys {
- public:
-  Keys(const GgufModel& model, std::string_view architecture)
-      : model_(model), metadata_(model.metadata()), prefix_(std::string(architecture) + ".") {}
-
-  bool has(std::string_view key) const { return metadata_.has(prefix_ + std::string(key)); }
-  Result<std::uint64_t> number(std::string_view key) const {
-    // Some writers give one value a layer, 0 for layers that have no such thing.
-    MOE_ASSIGN_OR_RETURN(const std::vector<std::int64_t> values, numbers(key));
-    std::int64_t agreed = 0;
-    for (std::int64_t value : values) {
-      if (value == 0) continue;
-      if (value < 0) return error(key, "holds a negative number");
-      if (agreed != 0 && agreed != value) return error(key, "differs from layer to layer");
-      agreed = value;
-    }
-    return static_cast<std::uint64_t>(agreed);
-  }
-  Result<std::uint64_t> number(std::string_view key, std::uint64_t fallback) const {
-    if (!has(key)) return fallback;
-    return number(key);
-  }
-  // A size of the model: from 1 to `most`.
-  Result<std::uint64_t> dimension(std::string_view key,
-                                  std::uint64_t most = kMaxModelDimension) const {
-    MOE_ASSIGN_OR_RETURN(const std::uint64_t value, number(key));
-    if (value >= 1 && value <= most) return value;
-    return error(key, "is " + std::to_string(value) + ", not from 1 to " + std::to_string(most));
-  }
-  Result<double> real(std::string_view key) const {
-    MOE_ASSIGN_OR_RETURN(const double value, metadata_.real(prefix_ + std::string(key)));
-    if (std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max())) return value;
-    return error(key, "is no finite float32");  // NaN too
-  }
-  Result<std::vector<std::int64_t>> numbers(std::string_view key) const {
-    const GgufEntry* entry = metadata_.find(prefix_ + std::string(key));
-    if (entry != nullptr && entry->count > kMaxValues) {
-      return error(key, "is a list of " + std::to_string(entry->count) + " values");
-    }
-    return metadata_.numbers(prefix_ + std::string(key));
-  }
-  // Ok when the key is absent or holds `expected`.
-  // Also 0, "not set", passes.
-  Status require_number(std::string_view key, std::uint64_t expected) const {
-    MOE_ASSIGN_OR_RETURN(const std::uint64_t value, number(key, expected));
-    if (value == expected || value == 0) return Status::ok();
-    return unsupported(Where{.file = file()},
-                       "key " + prefix_ + std::string(key) + " is " + std::to_string(value) +
-                           ", which asks for a computation that is not known here");
-  }
-  Status require_text(std::string_view key, std::string_view expected) const {
-    if (!has(key)) return Status::ok();
-    MOE_ASSIGN_OR_RETURN(const std::string value, metadata_.string(prefix_ + std::string(key)));
-    if (value == expected) return Status::ok();
-    return unsupported(Where{.file = file()},
-                       "key " + prefix_ + std::string(key) + " is " + printable(value) +
-                           ", which asks for a computation that is not known here");
-  }
-  Status error(std::string_view key, const std::string& what) const {
-    Where where{.file = file()};
-    const GgufEntry* entry = metadata_.find(prefix_ + std::string(key));
-    if (entry != nullptr) where.offset = entry->offset;
-    return corrupt(where, "key " + prefix_ + std::string(key) + " " + what);
-  }
-  const std::string& file() const { return model_.parts().front().file().path(); }
-  const GgufModel& model() const { return model_; }
-
- private:
-  const GgufModel& model_;
-  const GgufMetadata& metadata_;
-  std::string prefix_;
-};
-
 // The model's own layers; no more than there are tensors, whatever the file claims.
-Result<std::uint64_t> count_layers(const Keys& keys) {
+Result<std::uint64_t> count_layers(const GgufKeys& keys) {
   MOE_ASSIGN_OR_RETURN(const std::uint64_t blocks, keys.number("block_count"));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t extra, keys.number("nextn_predict_layers", 0));
   if (blocks <= extra) {
@@ -110,7 +33,7 @@ Result<std::uint64_t> count_layers(const Keys& keys) {
   return blocks - extra;
 }
 
-Result<Json> layer_types(const Keys& keys, std::uint64_t layers) {
+Result<Json> layer_types(const GgufKeys& keys, std::uint64_t layers) {
   std::vector<bool> is_linear(layers);
   if (keys.has("attention.recurrent_layers")) {
     MOE_ASSIGN_OR_RETURN(auto list, keys.numbers("attention.recurrent_layers"));
@@ -130,17 +53,8 @@ Result<Json> layer_types(const Keys& keys, std::uint64_t layers) {
   return types;
 }
 
-// The factor of which head_dim gives the number of rotated dimensions, rounded towards zero.
-double rotary_factor(std::uint64_t rotated, std::uint64_t head_dim) {
-  const auto wanted = static_cast<double>(rotated);
-  const auto dim = static_cast<double>(head_dim);
-  double factor = wanted / dim;
-  while (std::trunc(factor * dim) < wanted) factor = std::nextafter(factor, 2.0);
-  return factor;
-}
-
 // Without a type llama.cpp scales positions by a factor that is not 0 or 1.
-Status check_rope_scaling(const Keys& keys) {
+Status check_rope_scaling(const GgufKeys& keys) {
   for (const char* key : {"rope.scaling.factor", "rope.scale_linear"}) {
     if (!keys.has(key)) continue;
     MOE_ASSIGN_OR_RETURN(const double factor, keys.real(key));
@@ -152,7 +66,7 @@ Status check_rope_scaling(const Keys& keys) {
   return keys.require_text("rope.scaling.type", "none");
 }
 
-Status add_attention(const Keys& keys, Json& config) {
+Status add_attention(const GgufKeys& keys, Json& config) {
   MOE_ASSIGN_OR_RETURN(const std::uint64_t heads, keys.dimension("attention.head_count"));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t kv_heads,
                        keys.dimension("attention.head_count_kv", heads));
@@ -175,7 +89,7 @@ Status add_attention(const Keys& keys, Json& config) {
   config["head_dim"] = head_dim;
   Json rope{{"rope_type", "default"},
             {"rope_theta", shortest_decimal(static_cast<float>(theta))},
-            {"partial_rotary_factor", rotary_factor(rotated, head_dim)}};
+            {"partial_rotary_factor", gguf_rotary_factor(rotated, head_dim)}};
   if (keys.has("rope.dimension_sections")) {
     // Positions of text are the same in all sections; the list is for other programs.
     MOE_ASSIGN_OR_RETURN(std::vector<std::int64_t> sections,
@@ -193,7 +107,7 @@ Status add_attention(const Keys& keys, Json& config) {
   return Status::ok();
 }
 
-Status add_linear_attention(const Keys& keys, Json& config) {
+Status add_linear_attention(const GgufKeys& keys, Json& config) {
   MOE_ASSIGN_OR_RETURN(const std::uint64_t value_heads, keys.dimension("ssm.time_step_rank"));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t inner, keys.dimension("ssm.inner_size"));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t key_heads, keys.dimension("ssm.group_count"));
@@ -216,7 +130,7 @@ Status add_linear_attention(const Keys& keys, Json& config) {
 }
 
 // The width of the shared expert, by its key or, where writers leave that out, by its tensor.
-Result<std::uint64_t> shared_width(const Keys& keys) {
+Result<std::uint64_t> shared_width(const GgufKeys& keys) {
   MOE_ASSIGN_OR_RETURN(const std::uint64_t width,
                        keys.number("expert_shared_feed_forward_length", 0));
   if (width != 0) return keys.dimension("expert_shared_feed_forward_length");
@@ -227,7 +141,7 @@ Result<std::uint64_t> shared_width(const Keys& keys) {
   return gate->info->shape.front();
 }
 
-Status add_experts(const Keys& keys, Json& config) {
+Status add_experts(const GgufKeys& keys, Json& config) {
   MOE_ASSIGN_OR_RETURN(const std::uint64_t experts, keys.dimension("expert_count", 1U << 16));
   config["num_experts"] = experts;
   MOE_ASSIGN_OR_RETURN(config["num_experts_per_tok"], keys.dimension("expert_used_count", experts));
@@ -258,7 +172,7 @@ Status add_end_of_text(const GgufModel& model, std::uint64_t vocabulary, Json& c
   return Status::ok();
 }
 
-Result<std::uint64_t> vocabulary_size(const Keys& keys) {
+Result<std::uint64_t> vocabulary_size(const GgufKeys& keys) {
   const GgufTensor* embedding = keys.model().find("token_embd.weight");
   if (embedding == nullptr) {
     return not_found(Where{.file = keys.file(), .tensor = "token_embd.weight"}, "is missing",
@@ -290,7 +204,7 @@ Result<const Architecture*> gguf_architecture(const GgufModel& model) {
 }
 
 Result<std::string> gguf_config_text(const GgufModel& model, const Architecture& names) {
-  const Keys keys(model, names.gguf_architecture);
+  const GgufKeys keys(model, names.gguf_architecture);
   Json config{{"architectures", {names.model_class}},
               {"model_type", names.text_model_type},
               {"hidden_act", "silu"}};
@@ -299,7 +213,6 @@ Result<std::string> gguf_config_text(const GgufModel& model, const Architecture&
   MOE_ASSIGN_OR_RETURN(config["hidden_size"], keys.dimension("embedding_length"));
   MOE_ASSIGN_OR_RETURN(const std::uint64_t layers, count_layers(keys));
   config["num_hidden_layers"] = layers;
-  MOE_ASSIGN_OR_RETURN(config["layer_types"], layer_types(keys, layers));
   MOE_ASSIGN_OR_RETURN(config["max_position_embeddings"],
                        keys.dimension("context_length", kMaxStatedPositions));
   MOE_ASSIGN_OR_RETURN(const double eps, keys.real("attention.layer_norm_rms_epsilon"));
@@ -308,9 +221,14 @@ Result<std::string> gguf_config_text(const GgufModel& model, const Architecture&
   }
   config["rms_norm_eps"] = shortest_decimal(static_cast<float>(eps));
   config["tie_word_embeddings"] = model.find("output.weight") == nullptr;
-  MOE_RETURN_IF_ERROR(add_attention(keys, config));
-  MOE_RETURN_IF_ERROR(add_linear_attention(keys, config));
-  MOE_RETURN_IF_ERROR(add_experts(keys, config));
+  if (names.norms == NormSource::kToldByConv1d) {
+    MOE_ASSIGN_OR_RETURN(config["layer_types"], layer_types(keys, layers));
+    MOE_RETURN_IF_ERROR(add_attention(keys, config));
+    MOE_RETURN_IF_ERROR(add_linear_attention(keys, config));
+    MOE_RETURN_IF_ERROR(add_experts(keys, config));
+  } else {
+    MOE_RETURN_IF_ERROR(add_gguf_family(keys, names, config));
+  }
   MOE_RETURN_IF_ERROR(add_end_of_text(model, vocabulary, config));
   return config.dump(2, ' ', true) + "\n";
 }

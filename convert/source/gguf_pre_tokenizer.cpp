@@ -24,6 +24,14 @@ constexpr std::array<Pattern, 1> kGpt4o{
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
+// The cl100k vocabularies, as Llama 3 and GLM-4 write their pattern.
+constexpr std::array<Pattern, 1> kLlama3{
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+constexpr std::array<Pattern, 1> kGpt2{
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"};
+
 // Carriage return and line feed stand as themselves in the published text, the rest escaped.
 constexpr std::array<Pattern, 3> kDeepseek3{R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+",
                                             R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
@@ -34,10 +42,14 @@ constexpr std::array<Pattern, 3> kDeepseek3{R"(\p{N}{1,3})", "[一-龥぀-ゟ゠
                                             "\r\n"
                                             R"(]+|\s+(?!\S)|\s+)"};
 
-constexpr std::array<GgufPreTokenizer, 4> kRows{{{"qwen35", true, kQwen35},
+constexpr std::array<GgufPreTokenizer, 8> kRows{{{"qwen35", true, kQwen35},
                                                  {"qwen2", true, kQwen2},
                                                  {"gpt-4o", false, kGpt4o},
-                                                 {"deepseek-v3", false, kDeepseek3}}};
+                                                 {"deepseek-v3", false, kDeepseek3},
+                                                 {"llama-bpe", false, kLlama3},
+                                                 {"glm4", false, kLlama3},
+                                                 {"minimax-m2", false, kGpt4o},
+                                                 {"olmo", false, kGpt2}}};
 
 }  // namespace
 

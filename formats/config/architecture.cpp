@@ -33,6 +33,15 @@ std::string supported_gguf_architectures() {
   return list;
 }
 
+std::string exported_gguf_architectures() {
+  std::string list;
+  for (const Architecture* family : kFamilies) {
+    if (!family->exports_gguf) continue;
+    list += (list.empty() ? "" : ", ") + std::string(family->gguf_architecture);
+  }
+  return list;
+}
+
 Result<const Architecture*> architecture_of(const ModelConfig& config) {
   const Architecture* found = find_architecture(config.model_type);
   if (found != nullptr) return found;

@@ -174,6 +174,8 @@ struct Architecture {
   std::string_view gguf_architecture;  // general.architecture of GGUF files; "": none known here
   bool gguf_tiles_v_heads;             // llama.cpp's converter reorders V heads
   bool gguf_has_rope_sections;         // llama.cpp rotates by several axes, whose sizes it asks for
+  bool gguf_pairs_rows = false;        // rows of a head's halves by turns in attn_q and attn_k
+  bool exports_gguf = false;           // GGUF files of it are written
   bool runs_in_flashmoe;               // the flash-moe engines compute it
   std::span<const PrefixRule> prefixes;       // the first that fits is taken
   std::span<const std::string_view> skipped;  // prefixes of names of parts that are not run
@@ -190,6 +192,7 @@ std::span<const Architecture* const> architectures();
 const Architecture* find_architecture(std::string_view model_type);
 const Architecture* find_gguf_architecture(std::string_view name);
 std::string supported_gguf_architectures();  // "a, b"
+std::string exported_gguf_architectures();
 // The family of a configuration that parse_model_config has read; kUnsupported for other model
 // types.
 Result<const Architecture*> architecture_of(const ModelConfig& config);

@@ -84,32 +84,49 @@ ModuleShape fused_bias(const ModelConfig& c) {
 ModuleShape sinks(const ModelConfig& c) { return {c.num_heads}; }
 
 constexpr ResidentRule bias(ModuleRole role, std::string_view name, LayerScope scope,
-                            ModuleShape (*shape)(const ModelConfig&)) {
-  return {role, name, scope, shape, kNever, false};
+                            ModuleShape (*shape)(const ModelConfig&), std::string_view gguf_name) {
+  return {role, name, scope, shape, kNever, false, gguf_name};
 }
 
 constexpr std::array<ResidentRule, 19> kGptOssResidents{{
-    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary},
-    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever},
-    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary},
+    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary, kAsAsked, true,
+     "token_embd.weight"},
+    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever, true,
+     "output_norm.weight"},
+    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary, kAsAsked, true,
+     "output.weight"},
 
-    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever},
-    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever},
-    {ModuleRole::kRouter, "mlp.router", kOfEvery, shapes::router, kAtLeast8},
-    bias(ModuleRole::kRouterBias, "mlp.router.bias", kOfEvery, shapes::experts),
-    bias(ModuleRole::kExpertGateBias, "mlp.experts.gate_proj_bias", kOfEvery, inner_bias),
-    bias(ModuleRole::kExpertUpBias, "mlp.experts.up_proj_bias", kOfEvery, inner_bias),
-    bias(ModuleRole::kExpertDownBias, "mlp.experts.down_proj_bias", kOfEvery, outer_bias),
+    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever, true,
+     "attn_norm.weight"},
+    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever, true,
+     "post_attention_norm.weight"},
+    {ModuleRole::kRouter, "mlp.router", kOfEvery, shapes::router, kAtLeast8, true,
+     "ffn_gate_inp.weight"},
+    bias(ModuleRole::kRouterBias, "mlp.router.bias", kOfEvery, shapes::experts,
+         "ffn_gate_inp.bias"),
+    bias(ModuleRole::kExpertGateBias, "mlp.experts.gate_proj_bias", kOfEvery, inner_bias,
+         "ffn_gate_exps.bias"),
+    bias(ModuleRole::kExpertUpBias, "mlp.experts.up_proj_bias", kOfEvery, inner_bias,
+         "ffn_up_exps.bias"),
+    bias(ModuleRole::kExpertDownBias, "mlp.experts.down_proj_bias", kOfEvery, outer_bias,
+         "ffn_down_exps.bias"),
 
-    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries},
-    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys},
-    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys},
-    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output},
-    bias(ModuleRole::kQueryBias, "self_attn.q_proj.bias", kOfFull, shapes::all_query_heads),
-    bias(ModuleRole::kKeyBias, "self_attn.k_proj.bias", kOfFull, shapes::all_key_heads),
-    bias(ModuleRole::kValueBias, "self_attn.v_proj.bias", kOfFull, shapes::all_key_heads),
-    bias(ModuleRole::kAttentionOutputBias, "self_attn.o_proj.bias", kOfFull, shapes::hidden),
-    bias(ModuleRole::kSinks, "self_attn.sinks", kOfFull, sinks),
+    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries, kAsAsked, true,
+     "attn_q.weight"},
+    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys, kAsAsked, true, "attn_k.weight"},
+    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys, kAsAsked, true,
+     "attn_v.weight"},
+    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output, kAsAsked,
+     true, "attn_output.weight"},
+    bias(ModuleRole::kQueryBias, "self_attn.q_proj.bias", kOfFull, shapes::all_query_heads,
+         "attn_q.bias"),
+    bias(ModuleRole::kKeyBias, "self_attn.k_proj.bias", kOfFull, shapes::all_key_heads,
+         "attn_k.bias"),
+    bias(ModuleRole::kValueBias, "self_attn.v_proj.bias", kOfFull, shapes::all_key_heads,
+         "attn_v.bias"),
+    bias(ModuleRole::kAttentionOutputBias, "self_attn.o_proj.bias", kOfFull, shapes::hidden,
+         "attn_output.bias"),
+    bias(ModuleRole::kSinks, "self_attn.sinks", kOfFull, sinks, "attn_sinks.weight"),
 }};
 
 constexpr std::array<FusedRule, 1> kGptOssFused{{
@@ -143,7 +160,7 @@ constinit const Architecture kGptOssFamily{
     .model_class = "GptOssForCausalLM",
     .read_config = read_gpt_oss_config,
     .norms = NormSource::kFactor,
-    .gguf_architecture = "",
+    .gguf_architecture = "gpt-oss",
     .gguf_tiles_v_heads = false,
     .gguf_has_rope_sections = false,
     .runs_in_flashmoe = false,

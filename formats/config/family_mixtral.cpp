@@ -41,18 +41,27 @@ Status read_mixtral_config(const ConfigReader& text, ModelConfig& model) {
 }
 
 constexpr std::array<ResidentRule, 10> kMixtralResidents{{
-    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary},
-    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever},
-    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary},
+    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary, kAsAsked, true,
+     "token_embd.weight"},
+    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever, true,
+     "output_norm.weight"},
+    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary, kAsAsked, true,
+     "output.weight"},
 
-    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever},
-    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever},
-    {ModuleRole::kRouter, "block_sparse_moe.gate", kOfEvery, shapes::router, kAtLeast8},
+    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever, true,
+     "attn_norm.weight"},
+    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever, true,
+     "ffn_norm.weight"},
+    {ModuleRole::kRouter, "block_sparse_moe.gate", kOfEvery, shapes::router, kAtLeast8, true,
+     "ffn_gate_inp.weight"},
 
-    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries},
-    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys},
-    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys},
-    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output},
+    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries, kAsAsked, true,
+     "attn_q.weight"},
+    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys, kAsAsked, true, "attn_k.weight"},
+    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys, kAsAsked, true,
+     "attn_v.weight"},
+    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output, kAsAsked,
+     true, "attn_output.weight"},
 }};
 
 }  // namespace
@@ -63,9 +72,10 @@ constinit const Architecture kMixtralFamily{
     .model_class = "MixtralForCausalLM",
     .read_config = read_mixtral_config,
     .norms = NormSource::kFactor,
-    .gguf_architecture = "",
+    .gguf_architecture = "llama",
     .gguf_tiles_v_heads = false,
     .gguf_has_rope_sections = false,
+    .gguf_pairs_rows = true,
     .runs_in_flashmoe = false,
     .prefixes = kTextModelPrefixes,
     .skipped = {},

@@ -169,6 +169,7 @@ constinit const Architecture kQwen35MoeFamily{
     .gguf_architecture = "qwen35moe",
     .gguf_tiles_v_heads = true,
     .gguf_has_rope_sections = true,
+    .exports_gguf = true,
     .runs_in_flashmoe = true,
     .prefixes = kGatedDeltaPrefixes,
     .skipped = kGatedDeltaSkipped,

@@ -73,6 +73,7 @@ constinit const Architecture kQwen3NextFamily{
     .gguf_architecture = "qwen3next",
     .gguf_tiles_v_heads = false,
     .gguf_has_rope_sections = false,
+    .exports_gguf = true,
     .runs_in_flashmoe = true,
     .prefixes = kGatedDeltaPrefixes,
     .skipped = kGatedDeltaSkipped,

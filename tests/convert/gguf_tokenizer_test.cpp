@@ -291,6 +291,7 @@ TEST(GgufTokenizer, PreTokenizersHaveThePatternsOfTheGoldenIds) {
   } rows[] = {{"qwen35", "Qwen3.5", true},
               {"qwen2", "Qwen2, merges as strings", true},
               {"gpt-4o", "GPT-4o", false},
+              {"minimax-m2", "GPT-4o", false},
               {"deepseek-v3", "DeepSeek-V3", false}};
   for (const auto& row : rows) {
     SCOPED_TRACE(row.pre);

@@ -22,7 +22,7 @@ TEST(TensorNames, KnowsItsArchitecturesOnly) {
   EXPECT_NE(find_architecture("qwen3_next"), nullptr);
   EXPECT_EQ(find_gguf_architecture("qwen35moe"), find_architecture("qwen3_5_moe"));
   EXPECT_EQ(find_gguf_architecture("qwen3next"), find_architecture("qwen3_next"));
-  EXPECT_EQ(find_gguf_architecture("qwen3moe"), nullptr);
+  EXPECT_EQ(find_gguf_architecture("phimoe"), nullptr);
 }
 
 TEST(TensorNames, EveryResidentHasOneNameInGguf) {

@@ -266,6 +266,40 @@ TEST(Golden, FastBackendOnGptOss) {
   expect_matches(model, test::fast_options);
 }
 
+// GGUF files of llama.cpp's converter, whose weights are those that transformers computed.
+void expect_gguf_matches(const std::string& name, const char* file = "model-BF16.gguf",
+                         const char* logits = "golden_logits.f32") {
+  MOE_REQUIRE_MODEL(folder, name);
+  const test::TempDir dir;
+  const std::filesystem::path model = test::convert_for_test(folder / file, dir);
+  ASSERT_FALSE(model.empty());
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> engine,
+                       Engine::open(test::reference_options(model)));
+  const auto ids = read_json(folder / "golden.json")["ids"].get<std::vector<std::int32_t>>();
+  std::vector<float> ours;
+  ASSERT_OK(engine->forward(ids, 0, [&](std::size_t, std::span<const float> row) {
+    ours.insert(ours.end(), row.begin(), row.end());
+    return Status::ok();
+  }));
+  const std::vector<float> golden = test::read_golden<float>(folder / logits);
+  const double error = test::relative_error(ours, golden);
+  std::printf("%s: relative error %.2e\n", name.c_str(), error);
+  EXPECT_LE(error, kTolerance);
+}
+
+TEST(Golden, GgufMixtral) { expect_gguf_matches("encodings/gguf-llama"); }
+TEST(Golden, GgufGlm4Moe) { expect_gguf_matches("encodings/gguf-glm4moe"); }
+TEST(Golden, GgufMinimaxM2) { expect_gguf_matches("encodings/gguf-minimax-m2"); }
+TEST(Golden, GgufGptOss) { expect_gguf_matches("encodings/gguf-gpt-oss"); }
+TEST(Golden, GgufOlmoe) { expect_gguf_matches("encodings/gguf-olmoe"); }
+TEST(Golden, GgufQwen3Moe) { expect_gguf_matches("encodings/gguf-qwen3moe"); }
+TEST(Golden, GgufQwen3MoeQ80) {
+  expect_gguf_matches("encodings/gguf-qwen3moe", "model-Q8_0.gguf", "Q8_0_logits.f32");
+}
+TEST(Golden, GgufQwen3MoeQ4KM) {
+  expect_gguf_matches("encodings/gguf-qwen3moe-K", "model-Q4_K_M.gguf", "Q4_K_M_logits.f32");
+}
+
 // The same weights with clip_qkv, against a program in double precision (its README).
 TEST(Golden, OlmoeLimitsQueriesKeysAndValues) {
   MOE_REQUIRE_MODEL(checkpoint, "families/olmoe");

@@ -128,6 +128,7 @@ TEST(TokenizerGolden, PreTokenizersOfGgufFilesGiveTheReferencesIds) {
   const std::map<std::string, std::string> pre_of{{"as it is", "qwen35"},
                                                   {"Qwen2, merges as strings", "qwen2"},
                                                   {"GPT-4o", "gpt-4o"},
+                                                  {"GPT-2", "olmo"},
                                                   {"DeepSeek-V3", "deepseek-v3"}};
   std::size_t tested = 0;
   for (const json& variant : golden("variants.json")) {

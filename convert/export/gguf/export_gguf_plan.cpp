@@ -319,12 +319,12 @@ void count_blocks(const ModelDir& model, GgufPlan& plan) {
 Result<GgufPlan> plan_gguf(const ModelDir& model, GgufHead& head) {
   GgufPlan plan;
   plan.names = find_architecture(model.config.model_type);
-  if (plan.names == nullptr || plan.names->gguf_architecture.empty()) {
+  if (plan.names == nullptr || !plan.names->exports_gguf) {
     const std::string file = (model.path / "config.json").string();
-    return unsupported(
-        Where{.file = file},
-        "model type " + printable(model.config.model_type, 64) + " has no GGUF names here",
-        "known are: " + supported_gguf_architectures());
+    return unsupported(Where{.file = file},
+                       "models of type " + printable(model.config.model_type, 64) +
+                           " are not written as GGUF files",
+                       "known are: " + exported_gguf_architectures());
   }
   MOE_RETURN_IF_ERROR(ResidentPlanner(model, *plan.names, head, plan).add_all());
   MOE_RETURN_IF_ERROR(add_experts(model, head, plan));

@@ -1,0 +1,216 @@
+#include "convert/source/gguf_config_families.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/base/number_text.h"
+
+namespace moepack {
+namespace {
+
+using FamilyJson = nlohmann::ordered_json;
+
+// llama.cpp's numbers of ARCHITECTURE.expert_gating_func.
+constexpr std::uint64_t kGatingSoftmax = 1;
+constexpr std::uint64_t kGatingSigmoid = 2;
+constexpr std::uint64_t kGatingSoftmaxOfChosen = 3;
+
+// How a family's config.json calls what the metadata say.
+struct GgufFamilyRow {
+  std::string_view model_type;
+  std::string_view num_experts;
+  std::string_view expert_width;
+  // "" where that is feed_forward_length of files without expert_feed_forward_length.
+  std::string_view dense_width;
+  std::array<std::uint64_t, 2> gating;  // what expert_gating_func may be; absent is the first
+};
+
+constexpr std::array<GgufFamilyRow, 6> kGgufFamilies{{
+    {"qwen3_moe",
+     "num_experts",
+     "moe_intermediate_size",
+     "intermediate_size",
+     {kGatingSoftmax, kGatingSoftmax}},
+    {"olmoe", "num_experts", "intermediate_size", "", {kGatingSoftmax, kGatingSoftmax}},
+    {"mixtral", "num_local_experts", "intermediate_size", "", {kGatingSoftmax, kGatingSoftmax}},
+    {"glm4_moe",
+     "n_routed_experts",
+     "moe_intermediate_size",
+     "intermediate_size",
+     {kGatingSigmoid, kGatingSigmoid}},
+    {"minimax_m2", "num_local_experts", "intermediate_size", "", {kGatingSigmoid, kGatingSigmoid}},
+    {"gpt_oss",
+     "num_local_experts",
+     "intermediate_size",
+     "",
+     {kGatingSoftmaxOfChosen, kGatingSoftmax}},
+}};
+
+Status unknown_computation(const GgufKeys& keys, std::string_view key, const std::string& value) {
+  return unsupported(Where{.file = keys.file()},
+                     "key " + std::string(key) + " is " + value +
+                         ", which asks for a computation that is not known here");
+}
+
+Result<std::uint64_t> head_dim_of(const GgufKeys& keys, std::uint64_t hidden, std::uint64_t heads) {
+  if (keys.has("attention.key_length")) return keys.dimension("attention.key_length");
+  if (hidden % heads == 0) return hidden / heads;
+  return keys.error("attention.head_count", "does not divide embedding_length");
+}
+
+// Positions of YaRN; llama.cpp stores no factor of attention, which is the usual one.
+Status add_gguf_yarn(const GgufKeys& keys, FamilyJson& rope) {
+  rope["rope_type"] = "yarn";
+  MOE_ASSIGN_OR_RETURN(const double factor, keys.real("rope.scaling.factor"));
+  rope["factor"] = factor;
+  MOE_ASSIGN_OR_RETURN(rope["original_max_position_embeddings"],
+                       keys.dimension("rope.scaling.original_context_length", kMaxStatedPositions));
+  for (const auto& [key, name] : {std::pair{"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                  {"rope.scaling.yarn_beta_slow", "beta_slow"}}) {
+    if (!keys.has(key)) continue;
+    MOE_ASSIGN_OR_RETURN(const double beta, keys.real(key));
+    rope[name] = shortest_decimal(static_cast<float>(beta));
+  }
+  // gpt-oss, the only family with it here, was trained so; no key says it.
+  rope["truncate"] = false;
+  return Status::ok();
+}
+
+Result<FamilyJson> gguf_rope(const GgufKeys& keys, bool has_yarn) {
+  FamilyJson rope{{"rope_type", "default"}};
+  MOE_ASSIGN_OR_RETURN(const double theta, keys.real("rope.freq_base"));
+  if (!(theta > 1)) return keys.error("rope.freq_base", "is not above 1");
+  rope["rope_theta"] = shortest_decimal(static_cast<float>(theta));
+  std::string type = "none";
+  if (keys.has("rope.scaling.type")) {
+    MOE_ASSIGN_OR_RETURN(type, keys.text("rope.scaling.type"));
+  }
+  if (type == "yarn" && has_yarn) {
+    MOE_RETURN_IF_ERROR(add_gguf_yarn(keys, rope));
+    return rope;
+  }
+  if (type != "none") return unknown_computation(keys, "rope.scaling.type", printable(type, 64));
+  for (const char* key : {"rope.scaling.factor", "rope.scale_linear"}) {
+    if (!keys.has(key)) continue;
+    MOE_ASSIGN_OR_RETURN(const double factor, keys.real(key));
+    if (factor != 0 && factor != 1) return unknown_computation(keys, key, std::to_string(factor));
+  }
+  return rope;
+}
+
+Status add_gguf_attention(const GgufKeys& keys, const GgufFamilyRow& family, FamilyJson& config) {
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t heads, keys.dimension("attention.head_count"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t kv_heads,
+                       keys.dimension("attention.head_count_kv", heads));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t head_dim,
+                       head_dim_of(keys, config["hidden_size"].get<std::uint64_t>(), heads));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t value_dim,
+                       keys.number("attention.value_length", head_dim));
+  if (value_dim != head_dim) {
+    return keys.error(
+        "attention.value_length",
+        "is " + std::to_string(value_dim) + ", a head of keys has " + std::to_string(head_dim));
+  }
+  config["num_attention_heads"] = heads;
+  config["num_key_value_heads"] = kv_heads;
+  config["head_dim"] = head_dim;
+  MOE_ASSIGN_OR_RETURN(config["rope_parameters"], gguf_rope(keys, family.model_type == "gpt_oss"));
+  if (!keys.has("rope.dimension_count")) {
+    config["rope_parameters"]["partial_rotary_factor"] = 1.0;
+    return Status::ok();
+  }
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t rotated,
+                       keys.dimension("rope.dimension_count", head_dim));
+  if (rotated % 2 != 0) return keys.error("rope.dimension_count", "is odd");
+  config["rope_parameters"]["partial_rotary_factor"] = gguf_rotary_factor(rotated, head_dim);
+  return Status::ok();
+}
+
+Status add_gguf_experts(const GgufKeys& keys, const GgufFamilyRow& family, FamilyJson& config) {
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t experts, keys.dimension("expert_count", 1U << 16));
+  config[std::string(family.num_experts)] = experts;
+  MOE_ASSIGN_OR_RETURN(config["num_experts_per_tok"], keys.dimension("expert_used_count", experts));
+  const char* width =
+      keys.has("expert_feed_forward_length") ? "expert_feed_forward_length" : "feed_forward_length";
+  MOE_ASSIGN_OR_RETURN(config[std::string(family.expert_width)], keys.dimension(width));
+  if (!family.dense_width.empty() && keys.has("feed_forward_length")) {
+    MOE_ASSIGN_OR_RETURN(config[std::string(family.dense_width)],
+                         keys.dimension("feed_forward_length"));
+  }
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t gating,
+                       keys.number("expert_gating_func", family.gating.front()));
+  if (gating == family.gating[0] || gating == family.gating[1] || gating == 0) {
+    return Status::ok();
+  }
+  return unknown_computation(keys, "expert_gating_func", std::to_string(gating));
+}
+
+// What only families with a router of sigmoids and dense layers say.
+Status add_glm_experts(const GgufKeys& keys, FamilyJson& config) {
+  MOE_ASSIGN_OR_RETURN(config["first_k_dense_replace"],
+                       keys.number("leading_dense_block_count", 0));
+  MOE_ASSIGN_OR_RETURN(config["n_shared_experts"], keys.number("expert_shared_count", 1));
+  MOE_ASSIGN_OR_RETURN(config["n_group"], keys.number("expert_group_count", 1));
+  MOE_ASSIGN_OR_RETURN(config["topk_group"], keys.number("expert_group_used_count", 1));
+  if (keys.has("expert_weights_scale")) {
+    MOE_ASSIGN_OR_RETURN(const double scale, keys.real("expert_weights_scale"));
+    config["routed_scaling_factor"] = shortest_decimal(static_cast<float>(scale));
+  }
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t normed, keys.number("expert_weights_norm", 1));
+  config["norm_topk_prob"] = normed != 0;
+  config["use_qk_norm"] = keys.model().find("blk.0.attn_q_norm.weight") != nullptr;
+  config["attention_bias"] = keys.model().find("blk.0.attn_q.bias") != nullptr;
+  return Status::ok();
+}
+
+Status refuse_dense_and_scaled(const GgufKeys& keys) {
+  MOE_RETURN_IF_ERROR(keys.require_number("leading_dense_block_count", 0));
+  MOE_RETURN_IF_ERROR(keys.require_number("expert_group_count", 1));
+  MOE_RETURN_IF_ERROR(keys.require_number("expert_shared_count", 0));
+  if (!keys.has("expert_weights_scale")) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(const double scale, keys.real("expert_weights_scale"));
+  if (scale == 1 || scale == 0) return Status::ok();
+  return unknown_computation(keys, "expert_weights_scale", std::to_string(scale));
+}
+
+Status add_gpt_oss(const GgufKeys& keys, FamilyJson& config) {
+  MOE_ASSIGN_OR_RETURN(config["sliding_window"],
+                       keys.dimension("attention.sliding_window", kMaxStatedPositions));
+  config["attention_bias"] = true;
+  // Every other layer from the first on, unless a list says something else.
+  MOE_RETURN_IF_ERROR(keys.require_number("attention.sliding_window_pattern", 2));
+  return Status::ok();
+}
+
+}  // namespace
+
+double gguf_rotary_factor(std::uint64_t rotated, std::uint64_t head_dim) {
+  const auto wanted = static_cast<double>(rotated);
+  const auto dim = static_cast<double>(head_dim);
+  double factor = wanted / dim;
+  while (std::trunc(factor * dim) < wanted) factor = std::nextafter(factor, 2.0);
+  return factor;
+}
+
+Status add_gguf_family(const GgufKeys& keys, const Architecture& names,
+                       nlohmann::ordered_json& config) {
+  for (const GgufFamilyRow& family : kGgufFamilies) {
+    if (family.model_type != names.text_model_type) continue;
+    MOE_RETURN_IF_ERROR(add_gguf_attention(keys, family, config));
+    MOE_RETURN_IF_ERROR(add_gguf_experts(keys, family, config));
+    // llama.cpp divides the weights of qwen3moe by their sum whatever the source said.
+    if (family.model_type == "qwen3_moe") config["norm_topk_prob"] = true;
+    if (family.model_type == "olmoe") config["norm_topk_prob"] = false;
+    if (family.model_type == "gpt_oss") MOE_RETURN_IF_ERROR(add_gpt_oss(keys, config));
+    if (family.model_type == "glm4_moe") return add_glm_experts(keys, config);
+    return refuse_dense_and_scaled(keys);
+  }
+  return unsupported(
+      Where{.file = keys.file()},
+      "models of type " + std::string(names.text_model_type) + " cannot be read from GGUF files");
+}
+
+}  // namespace moepack
