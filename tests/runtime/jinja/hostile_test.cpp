@@ -309,6 +309,8 @@ TEST(HostileTemplates, Sizes) {
       {"a list doubled", repeated("ns.x + ns.x", "[1]")},
       {"a text doubled by replacing", repeated("ns.x|replace('a', 'aa')", "'a'")},
       {"a text doubled by joining", repeated("ns.x|join(ns.x)", "'aa'")},
+      {"a text backwards", "{{ (('a' * 1000) * 30000)[::-1] }}"},
+      {"a wide text backwards", "{{ (('é' * 1000) * 15000)[::-1] }}"},
       {"a text that grows", repeated("ns.x ~ 'a' * 999", "''")},
       {"a list that grows", repeated("ns.x + [i]", "[]")},
   };
@@ -439,7 +441,7 @@ TEST(HostileTemplates, Work) {
                              "range(99999)|list|last",
                              "[range(99999)|list] == [range(99999)|list]",
                              "range(99999)|slice(9)|list|length",
-                             "dict(range(9999)|map('string')|batch(2)|list)|dictsort|length",
+                             "dict(range(10000)|map('string')|batch(2)|list)|dictsort|length",
                              "9999 is in(range(9999)|list)"}) {
     drill(change, texts + repeated(change), false);
   }
