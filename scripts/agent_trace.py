@@ -250,17 +250,26 @@ class Titles:
 
     def __init__(self, arguments, protocol):
         self.arguments, self.protocol, self.threads = arguments, protocol, []
+        self.failures = []
+
+    def ask(self, body):
+        try:
+            ask(self.arguments.url, self.protocol, body, self.arguments.timeout)
+        except (SystemExit, OSError, ValueError, http.client.HTTPException) as failure:  # of a thread: nobody sees it
+            self.failures.append(failure)
 
     def send(self, number):
         body = self.protocol.body("Write a title of three words.", self.protocol.user(prose(number, 30)),
                                   {"max_tokens": 8})
-        thread = threading.Thread(target=ask, args=(self.arguments.url, self.protocol, body, self.arguments.timeout))
+        thread = threading.Thread(target=self.ask, args=(body,))
         thread.start()
         self.threads.append(thread)
 
     def join(self):
         for thread in self.threads:
             thread.join()
+        if self.failures:
+            raise SystemExit(f"{len(self.failures)} short requests failed: {self.failures[0]}")
 
 
 def play(arguments):
@@ -306,10 +315,12 @@ def main():
     parser.add_argument("--slice", type=int, help="tokens that a turn may compute beside the new ones")
     arguments = parser.parse_args()
     random.seed(1)
+    begun = time.monotonic()
     rows = play(arguments)
     later = rows[1:]
     print(f"after the first turn: computed {sum(c for c, _ in later)}, new {sum(n for _, n in later)}, "
-          f"most beyond the new ones {max(c - n for c, n in later) if later else 0}")
+          f"most beyond the new ones {max(c - n for c, n in later) if later else 0}; "
+          f"{len(rows)} turns in {time.monotonic() - begun:.0f} s")
     if arguments.slice is not None and any(c > n + arguments.slice for c, n in later):
         print(f"FAILED: a turn computed more than its new tokens and {arguments.slice}")
         return 1

@@ -26,7 +26,8 @@ WEIGHT_BITS = {"f32": 32, "f16": 16, "bf16": 16, "q2": 2, "q3": 3, "q4": 4, "q5"
                "q3_k": 3.4375, "q4_k": 4.5, "q5_k": 5.5, "q6_k": 6.5625, "iq2_xxs": 2.0625,
                "iq2_xs": 2.3125, "iq3_xxs": 3.0625, "iq1_s": 1.5625, "iq4_nl": 4.5, "iq3_s": 3.4375,
                "iq2_s": 2.5625, "iq4_xs": 4.25, "iq1_m": 1.75, "tq1_0": 1.6875, "tq2_0": 2.0625,
-               "mxfp4": 4.25, "nvfp4": 4.5, "q1_0": 1.125, "q2_0": 2.25}
+               "mxfp4": 4.25, "nvfp4": 4.5, "q1_0": 1.125, "q2_0": 2.25,
+               "f8_e4m3": 8.25, "mxfp8": 8.25, "nvfp4_scaled": 4.75}
 # Beyond this the picture would have more cells than people or viewers can take.
 MAX_CELLS = 1 << 18
 MAX_FILE_BYTES = 64 << 20

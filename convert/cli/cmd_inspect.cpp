@@ -53,11 +53,15 @@ Json layers_json(const std::vector<LayerSummary>& layers, bool with_residents) {
 
 Json config_json(const ModelConfig& c) {
   const std::uint32_t full = c.full_attention_layers();
-  return {{"model_type", c.model_type},     {"num_layers", c.num_layers},
-          {"full_attention_layers", full},  {"hidden_size", c.hidden_size},
-          {"vocab_size", c.vocab_size},     {"max_position_embeddings", c.max_position_embeddings},
-          {"num_experts", c.num_experts},   {"experts_per_token", c.experts_per_token},
-          {"expert_width", c.expert_width}, {"shared_expert_width", c.shared_expert_width}};
+  Json json{
+      {"model_type", c.model_type},     {"num_layers", c.num_layers},
+      {"full_attention_layers", full},  {"hidden_size", c.hidden_size},
+      {"vocab_size", c.vocab_size},     {"max_position_embeddings", c.max_position_embeddings},
+      {"num_experts", c.num_experts},   {"experts_per_token", c.experts_per_token},
+      {"expert_width", c.expert_width}, {"shared_expert_width", c.shared_expert_width}};
+  const std::uint32_t latent = c.layers_of(LayerType::kLatentAttention);
+  if (latent != 0) json["latent_attention_layers"] = latent;
+  return json;
 }
 
 Json checkpoint_json(const CheckpointSummary& c) {
@@ -233,9 +237,11 @@ void print_layers(const std::vector<LayerSummary>& layers) {
 
 void print_config(const ModelConfig& c) {
   const std::uint32_t full = c.full_attention_layers();
-  std::cout << "model: " << printable(c.model_type) << ", " << c.num_layers << " layers, " << full
-            << " of them full attention, hidden size " << c.hidden_size << ", vocabulary "
-            << c.vocab_size << "\nexperts: " << c.num_experts << " a layer, " << c.experts_per_token
+  const std::uint32_t latent = c.layers_of(LayerType::kLatentAttention);
+  std::cout << "model: " << printable(c.model_type) << ", " << c.num_layers << " layers, "
+            << (latent != 0 ? latent : full) << " of them " << (latent != 0 ? "latent" : "full")
+            << " attention, hidden size " << c.hidden_size << ", vocabulary " << c.vocab_size
+            << "\nexperts: " << c.num_experts << " a layer, " << c.experts_per_token
             << " a token, width " << c.expert_width;
   if (c.shared_expert_width != 0) std::cout << ", shared expert " << c.shared_expert_width;
   std::cout << "\n";

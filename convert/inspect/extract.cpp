@@ -141,9 +141,8 @@ class Extraction {
   Result<Found> in_pack(const std::filesystem::path& path, const PackManifest& pack,
                         const NearestNames& nearest) {
     const auto name = parse_expert_name(options_.tensor);
-    const bool there =
-        name.has_value() && name->layer < pack.num_layers &&
-        name->expert < pack.experts_of(name->layer);
+    const bool there = name.has_value() && name->layer < pack.num_layers &&
+                       name->expert < pack.experts_of(name->layer);
     const ProjectionLayout* part =
         there ? &pack.layout_of(name->layer, name->expert).of(name->projection) : nullptr;
     if (!there || !has_component(part->format, name->part)) {
@@ -235,6 +234,11 @@ class Extraction {
     if (!declared.has_value()) {
       return corrupt(tensor.where(), "holds codes, but " + printable(config.string(), 4096) +
                                          " does not say how many bits they have");
+    }
+    if (!is_affine(*declared)) {
+      return corrupt(tensor.where(), "has scales and biases, but " +
+                                         printable(config.string(), 4096) + " calls it " +
+                                         to_string(*declared));
     }
     WeightFormat format = *declared;
     format.scale_type = scales->info->dtype;

@@ -28,8 +28,7 @@ namespace fs = std::filesystem;
 void name_attention(const std::optional<ModelConfig>& config, std::vector<LayerSummary>& layers) {
   if (!config.has_value()) return;
   for (std::size_t i = 0; i < std::min(layers.size(), config->layers.size()); ++i) {
-    layers[i].attention =
-        config->layer_type(i) == LayerType::kFullAttention ? "full_attention" : "linear_attention";
+    layers[i].attention = layer_type_name(config->layer_type(i));
   }
 }
 

@@ -179,7 +179,7 @@ Status check_same_model(const ModelSource& source, const OverlaidModel& model) {
     std::uint64_t there;
     std::uint64_t here;
   };
-  const std::array<Dimension, 13> dimensions{{
+  const std::array<Dimension, 17> dimensions{{
       {"layers", there.num_layers, here.num_layers},
       {"hidden size", there.hidden_size, here.hidden_size},
       {"vocabulary", there.vocab_size, here.vocab_size},
@@ -189,6 +189,10 @@ Status check_same_model(const ModelSource& source, const OverlaidModel& model) {
       {"experts", there.num_experts, here.num_experts},
       {"expert width", there.expert_width, here.expert_width},
       {"shared expert width", there.shared_expert_width, here.shared_expert_width},
+      {"dense width", there.dense_width, here.dense_width},
+      {"query rank", there.query_rank, here.query_rank},
+      {"key-value rank", there.kv_rank, here.kv_rank},
+      {"value size", there.value_dim, here.value_dim},
       {"linear key heads", there.linear_key_heads, here.linear_key_heads},
       {"linear value heads", there.linear_value_heads, here.linear_value_heads},
       {"linear key size", there.linear_key_dim, here.linear_key_dim},

@@ -40,8 +40,7 @@ std::string engine_config_json(const ModelConfig& c) {
   if (interval != 0) json["full_attention_interval"] = interval;
   nlohmann::json types = nlohmann::json::array();
   for (const LayerSpec& layer : c.layers) {
-    types.push_back(layer_type(layer) == LayerType::kFullAttention ? "full_attention"
-                                                                   : "linear_attention");
+    types.push_back(layer_type_name(layer_type(layer)));
   }
   json["layer_types"] = std::move(types);
   return json.dump();

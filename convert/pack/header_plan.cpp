@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "convert/pack/layout_table.h"
+#include "convert/pack/promised_form.h"
 #include "convert/pack/target_format.h"
 #include "convert/source/source_encoding.h"
 #include "convert/source/source_naming.h"
@@ -24,10 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Which tensors of a module the index names.
-struct Parts {
-  Components<bool> has{};
-  bool is_packed = false;  // compressed-tensors' packed integers
-  std::string module;      // canonical
+struct Parts : NamedComponents {
+  std::string module;  // canonical
 };
 
 // Parts of the experts' matrices of a layer, over all experts, and which experts have codes.
@@ -160,19 +159,28 @@ class HeaderReader {
     return parsed_.quantization->default_format;
   }
 
-  // `has_target`: the user says in what format it is stored, whatever it is in the source.
-  Result<SourceForm> form_of(const Parts& parts, bool has_target) const {
+  // `has_target`: the user says in what format it is stored, whatever it is in the source. The
+  // module's matrix is [rows, cols].
+  Result<SourceForm> form_of(const Parts& parts, bool has_target, std::uint64_t rows,
+                             std::uint64_t cols) const {
     const WeightFormat floats{.id = QFormatId::kBf16};
     if (!parts.has[Component::kScales]) return SourceForm{.format = floats};
-    if (parts.has[Component::kBiases]) {
-      const auto declared = declared_format(parts.module);
-      if (declared.has_value()) return SourceForm{.format = *declared};
-      return corrupt(where(parts.module),
-                     "has scales and biases, but config.json does not say that it is quantized");
+    const auto declared = declared_format(parts.module);
+    if (parts.has[Component::kBiases] || parsed_.quantization.has_value()) {
+      const bool agrees =
+          declared.has_value() && is_affine(*declared) == parts.has[Component::kBiases];
+      if (!agrees) {
+        return corrupt(where(parts.module),
+                       "has scales, but config.json does not say that it is quantized so");
+      }
+      if (is_affine(*declared)) return SourceForm{.format = *declared};
+      return form_where_it_fits(*declared, rows, cols);
     }
-    if (!parts.is_packed || has_target) return SourceForm{.format = floats, .is_decoded = true};
+    const auto promised = promised_form(parts, parsed_.source_quantization, rows, cols);
+    if (promised.has_value()) return *promised;
+    if (has_target) return SourceForm{.format = floats, .is_decoded = true};
     return unsupported(where(parts.module),
-                       "is packed in groups whose size the index does not tell",
+                       "is packed in codes whose width the index does not tell",
                        "give --expert-format and --resident, or download the shards");
   }
 
@@ -202,12 +210,14 @@ class HeaderReader {
       return not_found(where(naming_.resident(rule, layer)), "is missing in the index",
                        "download the index again");
     }
+    const std::vector<std::uint64_t> shape = rule.shape(parsed_.model);
     MOE_ASSIGN_OR_RETURN(const SourceForm form,
-                         form_of(found->second, options_.resident_format.has_value()));
+                         form_of(found->second, options_.resident_format.has_value(),
+                                 shape.size() == 2 ? shape.front() : 1, shape.back()));
     ResidentTensor tensor{.name = module,
                           .has_weight_suffix = rule.has_weight_suffix,
                           .format = resident_target(rule, form, options_),
-                          .shape = rule.shape(parsed_.model),
+                          .shape = shape,
                           .bytes = {}};
     if (append_resident(tensor, manifest)) return Status::ok();
     tensor.format = form.format;
@@ -229,13 +239,16 @@ class HeaderReader {
 
   Result<ExpertLayout> layout_of(std::uint32_t layer) const {
     std::array<WeightFormat, kProjections> formats;
+    const ModelConfig& config = parsed_.model;
     for (const Projection p : kAllProjections) {
       const Parts& parts = layers_[layer].parts[static_cast<std::size_t>(p)];
+      const bool is_down = p == Projection::kDown;
       MOE_ASSIGN_OR_RETURN(const SourceForm form,
-                           form_of(parts, options_.expert_format.has_value()));
+                           form_of(parts, options_.expert_format.has_value(),
+                                   is_down ? config.hidden_size : config.expert_width,
+                                   is_down ? config.expert_width : config.hidden_size));
       formats[static_cast<std::size_t>(p)] = expert_target(form, options_);
     }
-    const ModelConfig& config = parsed_.model;
     const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
     if (layout.has_value()) return *layout;
     return make_error(StatusCode::kInvalidArgument, where(layers_[layer].parts[0].module),

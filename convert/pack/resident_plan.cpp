@@ -35,8 +35,8 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
             rule.scope != LayerScope::kExperts && rule.scope != LayerScope::kDense;
         return corrupt(entry.tensor.where(), "belongs to the other kind of " +
                                                  std::string(is_mixer ? "attention" : "network") +
-                                                 " than " +
-                                                 naming.configured_by() + " gives layer " +
+                                                 " than " + naming.configured_by() +
+                                                 " gives layer " +
                                                  std::to_string(entry.name.layer));
       }
     }
@@ -138,7 +138,7 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
                        "is no matrix, and yet in " + std::string(form.encoding->name));
   }
   const WeightFormat format = form.format;
-  MOE_RETURN_IF_ERROR(declared.check(module.tensors.codes(), format));
+  MOE_RETURN_IF_ERROR(declared.check(form));
   const ResidentTensor tensor{.name = name,
                               .has_weight_suffix = rule.has_weight_suffix,
                               .format = resident_target(rule, {format, form.is_decoded()}, options),
@@ -157,6 +157,7 @@ Status add_tensor(const std::string& name, const Module& module, const ModelConf
   // As one matrix, whatever the number of dimensions.
   form.rows = module.fused == nullptr ? stored_tensor.rows : stored.front();
   form.cols = stored_tensor.cols;
+  form.matrices = 1;
   if (module.fused_part != nullptr && module.fused_part->rows == nullptr) {
     form = picked_columns_form(std::move(form), form.rows, form.cols,
                                module.fused_part->first_column, module.fused_part->column_step);

@@ -66,6 +66,10 @@ Status Transcoder::write_rows(const SourceMatrix& source, const WeightFormat& ta
     }
     return Status::ok();
   }
+  // From what the source means, not from codes that were repacked.
+  if (source.encoded != nullptr && !source.is_decoded() && !source.encoded->encoding->only_moves) {
+    return write_rows(decoded_matrix(source), target, row_begin, row_end, out);
+  }
   row_.resize(source.cols);
   const std::uint64_t row_bytes = std::max<std::uint64_t>(1, source.bytes() / source.rows);
   const std::uint64_t block_rows = std::max<std::uint64_t>(1, kBlockBytes / row_bytes);

@@ -69,8 +69,10 @@ Result<ExpertWeights> ExpertWeights::of_pack(const fs::path& model, const std::s
   const PackManifest& pack = weights.pack_->manifest;
   MOE_RETURN_IF_ERROR(check_pack_fits(config, pack, model / name));
   for (const LayerEntry& layer : pack.layers) {
+    weights.pack_->files.emplace_back();
+    if (layer.experts.empty()) continue;
     MOE_ASSIGN_OR_RETURN(File file, File::open(model / name / layer.file));
-    weights.pack_->files.push_back(std::move(file));
+    weights.pack_->files.back() = std::make_unique<File>(std::move(file));
   }
   weights.source_ = pack.source;
   weights.page_size_ = pack.page_size;
@@ -112,7 +114,7 @@ StoredMatrix ExpertWeights::of(std::uint32_t layer, std::uint32_t expert,
                                Projection projection) const {
   if (plan_ != nullptr) return stored_matrix(plan_->experts.of(layer, expert, projection));
   const PackManifest& pack = pack_->manifest;
-  return stored_matrix(pack.layout_of(layer, expert).of(projection), pack_->files[layer],
+  return stored_matrix(pack.layout_of(layer, expert).of(projection), *pack_->files[layer],
                        pack.layers[layer].experts[expert].offset);
 }
 
@@ -122,9 +124,9 @@ Status ExpertWeights::check(std::uint32_t layer, std::uint32_t expert,
   const ExpertEntry& entry = pack_->manifest.layers[layer].experts[expert];
   const std::uint64_t end = entry.offset + pack_->manifest.layout_of(layer, expert).record_bytes;
   MOE_ASSIGN_OR_RETURN(const std::uint64_t found,
-                       checksum_of_range(pack_->files[layer], entry.offset, end, buffer));
+                       checksum_of_range(*pack_->files[layer], entry.offset, end, buffer));
   if (found == entry.checksum) return Status::ok();
-  return corrupt(Where{.file = pack_->files[layer].path(), .offset = entry.offset},
+  return corrupt(Where{.file = pack_->files[layer]->path(), .offset = entry.offset},
                  "expert " + std::to_string(expert) + " has checksum " + checksum_text(found) +
                      ", the manifest says " + checksum_text(entry.checksum),
                  "convert the model again, or start from another source with --from");

@@ -52,7 +52,7 @@ class ExpertWeights {
  private:
   struct Pack {
     PackManifest manifest;
-    std::vector<File> files;  // [layers]
+    std::vector<std::unique_ptr<File>> files;  // [layers]; nullptr: no experts
   };
   static Result<ExpertWeights> of_checkpoint(const std::filesystem::path& path,
                                              const ModelConfig& config);

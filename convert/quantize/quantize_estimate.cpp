@@ -75,8 +75,8 @@ double estimate_quantize_seconds(const QuantizePlan& plan, const QuantizeOptions
   if (calibrated) {
     const auto first = std::find_if(plan.pack.layers.begin(), plan.pack.layers.end(),
                                     [](const LayerEntry& l) { return !l.experts.empty(); });
-    const std::vector<std::uint64_t> samples = plan.calibration->samples(
-        static_cast<std::uint32_t>(first - plan.pack.layers.begin()));
+    const std::vector<std::uint64_t> samples =
+        plan.calibration->samples(static_cast<std::uint32_t>(first - plan.pack.layers.begin()));
     const double uses =
         static_cast<double>(std::accumulate(samples.begin(), samples.end(), std::uint64_t{0}));
     // An expert has its own tokens, and those of the layer on which down leans.

@@ -35,16 +35,17 @@ Status open_calibration(const std::filesystem::path& model, QuantMethod method,
 
 // The inputs of down_proj are made of those of the expert, as silu(gate) * up.
 Status check_activations(const ModelConfig& config, bool is_calibrated) {
-  const bool is_other = std::any_of(
-      config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
+  const bool is_other =
+      std::any_of(config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
         const auto* experts = std::get_if<ExpertsSpec>(&layer.feed_forward);
         return experts != nullptr &&
                (experts->has_biases || experts->activation != ExpertActivation::kSwiGlu);
       });
   if (!is_other || !is_calibrated) return Status::ok();
-  return unsupported(Where{}, "model type " + config.model_type +
-                                  " has experts with biases, whose inputs a calibration does not "
-                                  "tell the quantizer",
+  return unsupported(Where{},
+                     "model type " + config.model_type +
+                         " has experts with biases, whose inputs a calibration does not "
+                         "tell the quantizer",
                      "leave --calibration out and give --method rtn or clip");
 }
 

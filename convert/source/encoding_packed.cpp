@@ -1,10 +1,13 @@
-// compressed-tensors' pack-quantized: codes of 2, 4 or 8 bits in 32-bit words along the input, as
-// MLX packs them, counted from -2^(bits - 1); one scale for each group of inputs, and without
-// symmetry a zero of as many bits for each group, packed along the outputs.
+// compressed-tensors' pack-quantized: codes of 2 to 8 bits in 32-bit words along the input, counted
+// from -2^(bits - 1); one scale for each group of inputs, and without symmetry a zero of as many
+// bits for each group, packed in the same way along the outputs. Codes follow each other without
+// gaps, as MLX packs them; older versions leave the rest of a word free where the width does not
+// divide 32, which the number of words tells.
 //   symmetric    w = (code - 2^(bits - 1)) * scale. These are affine codes with the bias
 //                -2^(bits - 1) * scale, which is exact: a power of two times the scale.
 //   asymmetric   w = (code - zero) * scale, decoded: zero * scale needs more digits than a bias
-//   has.
+//                has.
+// With weight_g_idx each input names its group; such weights are decoded too.
 // Source: compressed-tensors 0.20.0, PackedQuantizationCompressor.
 #include <algorithm>
 #include <array>
@@ -21,138 +24,199 @@ namespace {
 
 constexpr std::uint64_t kWordBits = 32;
 
-bool detects_packed(const SourceModule& module) {
-  return module.codes().dtype() == DType::kI32 && module.codes().name().ends_with(".weight_packed");
+bool detects_packed(const SourceModule& module, const SourceQuantization& /*declared*/) {
+  return module.codes().dtype() == DType::kI32 && is_named(module.codes(), ".weight_packed");
 }
 
-std::uint32_t bits_of(const ModuleForm& form) {
-  return static_cast<std::uint32_t>(form.tensors.codes().shape().back() * kWordBits / form.cols);
+std::uint64_t ceil_divide(std::uint64_t value, std::uint64_t by) {
+  return value / by + (value % by != 0 ? 1 : 0);
 }
 
-Status check_codes(std::span<const std::uint64_t> shape, const ModuleForm& form) {
+// Words of `count` codes; `per_word` as ModuleForm::codes_per_word.
+std::uint64_t words_of(std::uint64_t count, std::uint32_t bits, std::uint32_t per_word) {
+  return ceil_divide(per_word == 0 ? count * bits : count, per_word == 0 ? kWordBits : per_word);
+}
+
+// Sets the width and the packing that give as many words.
+Status set_width(std::uint64_t words, const SourceQuantization& declared, ModuleForm& form) {
   const SourceTensor& codes = form.tensors.codes();
-  if (shape.size() != 2 || !same_outer_shape(codes, shape)) return source_shape_error(codes, shape);
-  const std::uint64_t words = codes.shape().back();
-  for (std::uint64_t bits : {2U, 4U, 8U}) {
-    if (words <= form.cols && words * kWordBits == bits * form.cols) return Status::ok();
+  std::size_t found = 0;
+  for (std::uint32_t bits = 2; bits <= 8; ++bits) {
+    if ((declared.code_widths >> bits & 1U) == 0) continue;
+    const auto most = static_cast<std::uint32_t>(kWordBits / bits);
+    const bool is_dense = words == words_of(form.cols, bits, 0);
+    if (!is_dense && words != words_of(form.cols, bits, most)) continue;
+    form.bits = bits;
+    form.codes_per_word = is_dense ? 0 : most;
+    ++found;
   }
-  return unsupported(codes.where(), std::to_string(words) +
-                                        " words a row hold no codes of 2, 4 or " +
-                                        "8 bits for the " + std::to_string(form.cols) +
-                                        " inputs that config.json gives");
+  if (found == 1) return Status::ok();
+  return corrupt(codes.where(), std::to_string(words) + " words a row hold " +
+                                    (found == 0 ? "no codes" : "codes of more than one width") +
+                                    " that config.json declares for the " +
+                                    std::to_string(form.cols) + " inputs it gives");
 }
 
-Status check_parameters(std::span<const std::uint64_t> shape, const ModuleForm& form) {
-  const SourceTensor& scales = form.tensors[Component::kScales];
+Status check_zeros(std::uint64_t groups, const ModuleForm& form) {
   const SourceTensor& zeros = form.tensors[Component::kZeros];
-  if (!scales) {
-    return not_found(form.tensors.codes().where(),
-                     "holds packed codes, but its weight_scale is missing",
-                     "the checkpoint is incomplete; download it again");
-  }
-  if (const SourceTensor& order = form.tensors[Component::kOrder]; order) {
-    return unsupported(order.where(),
-                       "gives groups in the order of activations, which is not read");
-  }
+  if (!zeros) return Status::ok();
+  const std::array<std::uint64_t, 2> expected{words_of(form.rows, form.bits, form.codes_per_word),
+                                              groups};
+  if (zeros.dtype() == DType::kI32 && has_shape(zeros, expected)) return Status::ok();
+  return component_shape_error(zeros, "I32", expected);
+}
+
+Status check_order(const ModuleForm& form) {
+  const SourceTensor& order = form.tensors[Component::kOrder];
+  const std::array<std::uint64_t, 1> expected{form.cols};
+  if (!order || (order.dtype() == DType::kI32 && has_shape(order, expected))) return Status::ok();
+  return component_shape_error(order, "I32", expected);
+}
+
+Status check_parameters(std::span<const std::uint64_t> shape, ModuleForm& form) {
+  const SourceTensor& scales = form.tensors[Component::kScales];
+  if (!scales) return missing_component(form, "weight_scale");
+  MOE_RETURN_IF_ERROR(
+      refuse_other_components(form, {Component::kScales, Component::kZeros, Component::kOrder}));
   const std::uint64_t groups =
       same_outer_shape(scales, shape) && scales.shape().back() != 0 ? scales.shape().back() : 0;
   if (groups == 0 || form.cols % groups != 0) return source_shape_error(scales, shape);
   MOE_RETURN_IF_ERROR(check_float_scales(scales));
-  if (!zeros) return Status::ok();
-  const std::uint64_t words = (form.rows * bits_of(form) + kWordBits - 1) / kWordBits;
-  const std::array<std::uint64_t, 2> expected{words, groups};
-  const auto found = zeros.shape();
-  const bool fits = std::equal(found.begin(), found.end(), expected.begin(), expected.end());
-  if (fits && zeros.dtype() == DType::kI32) return Status::ok();
-  return corrupt(zeros.where(), "is " + zeros.type_name() + " " + shape_text(found) +
-                                    ", but the codes and scales give I32 " + shape_text(expected));
+  form.block_rows = 1;
+  form.block_cols = form.cols / groups;
+  MOE_RETURN_IF_ERROR(check_zeros(groups, form));
+  return check_order(form);
 }
 
-Status check_packed(std::span<const std::uint64_t> shape, const SourceQuantization& /*declared*/,
-                    ModuleForm& form) {
-  MOE_RETURN_IF_ERROR(check_codes(shape, form));
-  MOE_RETURN_IF_ERROR(check_parameters(shape, form));
+// The affine format of the codes, or f32.
+WeightFormat format_of_codes(const ModuleForm& form) {
   const SourceTensor& scales = form.tensors[Component::kScales];
-  form.block_rows = 1;
-  form.block_cols = form.cols / scales.shape().back();
-  form.format = {.id = QFormatId::kF32};
-  if (form.tensors[Component::kZeros] || scales.dtype() == DType::kF32) return Status::ok();
-  if (form.block_cols > 128) return Status::ok();
-  const WeightFormat affine{.id = *affine_qformat(bits_of(form)),
+  const WeightFormat decoded{.id = QFormatId::kF32};
+  const auto id = affine_qformat(form.bits);
+  const bool is_kept = id.has_value() && form.codes_per_word == 0 &&
+                       (scales.dtype() == DType::kBf16 || scales.dtype() == DType::kF16) &&
+                       !form.tensors[Component::kZeros] && !form.tensors[Component::kOrder] &&
+                       form.block_cols <= 128;
+  if (!is_kept) return decoded;
+  const WeightFormat affine{.id = *id,
                             .group_size = static_cast<std::uint32_t>(form.block_cols),
                             .scale_type = scales.dtype()};
-  if (matrix_bytes(affine, form.rows, form.cols).has_value()) form.format = affine;
+  return matrix_bytes(affine, form.rows, form.cols).has_value() ? affine : decoded;
+}
+
+Status check_packed(std::span<const std::uint64_t> shape, const SourceQuantization& declared,
+                    ModuleForm& form) {
+  const SourceTensor& codes = form.tensors.codes();
+  if (shape.size() != 2 || !same_outer_shape(codes, shape)) return source_shape_error(codes, shape);
+  MOE_RETURN_IF_ERROR(set_width(codes.shape().back(), declared, form));
+  MOE_RETURN_IF_ERROR(check_parameters(shape, form));
+  form.format = format_of_codes(form);
   return Status::ok();
 }
 
-// -2^(bits - 1) * scale for each scale in `out`, in place.
-Status scales_to_biases(const ModuleForm& form, std::uint64_t first_row, std::span<std::byte> out) {
-  const float factor = -static_cast<float>(1U << (bits_of(form) - 1));
-  const DType type = form.format.scale_type;
-  for (std::size_t at = 0; at < out.size(); at += 2) {
-    const float bias = load_plain_float(type, out.data() + at) * factor;
-    const std::uint16_t stored = type == DType::kF16 ? f32_to_f16(bias) : f32_to_bf16(bias);
-    store_le(out.data() + at, stored);
-    if (std::isfinite(load_plain_float(type, out.data() + at))) continue;
-    const std::uint64_t row = first_row + at / 2 / (form.cols / form.block_cols);
-    return corrupt(form.tensors[Component::kScales].where(),
-                   "row " + std::to_string(row) + " holds a scale that is too large for the bias " +
-                       "of " + to_string(form.format) + ", or not finite",
-                   "name another --expert-format, which decodes such weights");
-  }
-  return Status::ok();
+// Code `index` of words in either packing.
+std::uint32_t packed_code(const ModuleForm& form, const std::byte* words, std::uint64_t index) {
+  if (form.codes_per_word == 0) return unpack_code(words, index, form.bits);
+  const auto word = load_le<std::uint32_t>(words + 4 * (index / form.codes_per_word));
+  const auto shift = static_cast<std::uint32_t>(index % form.codes_per_word) * form.bits;
+  return (word >> shift) & ((1U << form.bits) - 1U);
 }
 
-// The zeros of one row, by group; 2^(bits - 1) where the module has none.
+// The zeros of one row, by group; 2^(bits - 1) where the module has none. They are packed along the
+// rows: a word holds those of several rows, and a zero may lie in two.
 class ZeroRow {
  public:
   explicit ZeroRow(const ModuleForm& form)
-      : tensor_(form.tensors[Component::kZeros]),
-        bits_(bits_of(form)),
-        values_(form.cols / form.block_cols, 1U << (bits_of(form) - 1)) {}
+      : form_(form),
+        tensor_(form.tensors[Component::kZeros]),
+        values_(form.cols / form.block_cols, 1U << (form.bits - 1)) {}
 
   Status load(std::uint64_t row) {
     if (!tensor_) return Status::ok();
-    const std::uint64_t per_word = kWordBits / bits_;
-    words_.resize(values_.size() * 4);
-    MOE_RETURN_IF_ERROR(tensor_.read(row / per_word * words_.size(), words_));
-    const auto shift = static_cast<std::uint32_t>(row % per_word) * bits_;
+    const std::uint32_t per_word = form_.codes_per_word;
+    const std::uint64_t bit = per_word == 0 ? row * form_.bits : 0;
+    const std::uint64_t first = per_word == 0 ? bit / kWordBits : row / per_word;
+    const auto shift =
+        static_cast<std::uint32_t>(per_word == 0 ? bit % kWordBits : row % per_word * form_.bits);
+    const bool is_split = shift + form_.bits > kWordBits;
+    MOE_RETURN_IF_ERROR(read_words(first, is_split ? 2 : 1));
     for (std::size_t g = 0; g < values_.size(); ++g) {
-      const auto word = load_le<std::uint32_t>(words_.data() + 4 * g);
-      values_[g] = (word >> shift) & ((1U << bits_) - 1U);
+      std::uint64_t window = load_le<std::uint32_t>(words_.data() + 4 * g);
+      if (is_split) {
+        const std::size_t next = 4 * (values_.size() + g);
+        window |= std::uint64_t{load_le<std::uint32_t>(words_.data() + next)} << kWordBits;
+      }
+      values_[g] = static_cast<std::uint32_t>(window >> shift) & ((1U << form_.bits) - 1U);
     }
     return Status::ok();
   }
   std::uint32_t of(std::size_t group) const { return values_[group]; }
 
  private:
+  // Rows of words [first, first + count), unless they are here already.
+  Status read_words(std::uint64_t first, std::uint64_t count) {
+    const std::uint64_t row_bytes = values_.size() * 4;
+    if (words_.size() == count * row_bytes && first_ == first) return Status::ok();
+    words_.resize(count * row_bytes);
+    MOE_RETURN_IF_ERROR(tensor_.read(first * row_bytes, words_));
+    first_ = first;
+    return Status::ok();
+  }
+
+  const ModuleForm& form_;
   const SourceTensor& tensor_;
-  std::uint32_t bits_;
   std::vector<std::uint32_t> values_;
   std::vector<std::byte> words_;
+  std::uint64_t first_ = 0;
 };
+
+// The group of each input.
+Result<std::vector<std::uint32_t>> groups_of_inputs(const ModuleForm& form) {
+  std::vector<std::uint32_t> groups(form.cols);
+  const SourceTensor& order = form.tensors[Component::kOrder];
+  std::vector<std::byte> bytes(order ? 4 * form.cols : 0);
+  if (order) MOE_RETURN_IF_ERROR(order.read(0, bytes));
+  for (std::uint64_t c = 0; c < form.cols; ++c) {
+    groups[c] = order ? load_le<std::uint32_t>(bytes.data() + 4 * c)
+                      : static_cast<std::uint32_t>(c / form.block_cols);
+    if (groups[c] < form.cols / form.block_cols) continue;
+    return corrupt(order.where(), "gives input " + std::to_string(c) + " a group that has no scale",
+                   "download the file again");
+  }
+  return groups;
+}
+
+// The scales of row `row` as floats.
+Status load_scales(const ModuleForm& form, std::uint64_t row, std::vector<std::byte>& bytes,
+                   std::vector<float>& values) {
+  const SourceTensor& tensor = form.tensors[Component::kScales];
+  const std::uint64_t size = dtype_bits(tensor.dtype()) / 8;
+  values.resize(form.cols / form.block_cols);
+  bytes.resize(values.size() * size);
+  MOE_RETURN_IF_ERROR(tensor.read(row * bytes.size(), bytes));
+  for (std::size_t g = 0; g < values.size(); ++g) {
+    values[g] = load_scale(tensor.dtype(), bytes.data() + g * size);
+    if (!std::isfinite(values[g])) return scale_error(tensor, row * values.size() + g, values[g]);
+  }
+  return Status::ok();
+}
 
 Status decode_packed(const ModuleForm& form, std::uint64_t begin, std::uint64_t end,
                      std::span<std::byte> out) {
-  const SourceTensor& scale_tensor = form.tensors[Component::kScales];
-  const std::uint32_t bits = bits_of(form);
-  const std::uint64_t groups = form.cols / form.block_cols;
-  const std::uint64_t scale_size = dtype_bits(scale_tensor.dtype()) / 8;
-  std::vector<std::byte> codes(form.cols * bits / 8);
-  std::vector<std::byte> scales(groups * scale_size);
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> groups, groups_of_inputs(form));
+  std::vector<std::byte> codes(4 * words_of(form.cols, form.bits, form.codes_per_word));
+  std::vector<std::byte> bytes;
+  std::vector<float> scales;
   ZeroRow zeros(form);
   for (std::uint64_t row = begin; row < end; ++row) {
     MOE_RETURN_IF_ERROR(form.tensors.codes().read(row * codes.size(), codes));
-    MOE_RETURN_IF_ERROR(scale_tensor.read(row * scales.size(), scales));
+    MOE_RETURN_IF_ERROR(load_scales(form, row, bytes, scales));
     MOE_RETURN_IF_ERROR(zeros.load(row));
     std::byte* to = out.data() + (row - begin) * form.cols * 4;
     for (std::uint64_t c = 0; c < form.cols; ++c) {
-      const std::uint64_t group = c / form.block_cols;
-      const float scale =
-          load_plain_float(scale_tensor.dtype(), scales.data() + group * scale_size);
-      const auto code = static_cast<std::int32_t>(unpack_code(codes.data(), c, bits)) -
-                        static_cast<std::int32_t>(zeros.of(group));
-      store_le(to + 4 * c, static_cast<float>(code) * scale);
+      const auto code = static_cast<std::int32_t>(packed_code(form, codes.data(), c)) -
+                        static_cast<std::int32_t>(zeros.of(groups[c]));
+      store_le(to + 4 * c, static_cast<float>(code) * scales[groups[c]]);
     }
   }
   return Status::ok();
@@ -165,9 +229,10 @@ Status read_packed(const ModuleForm& form, Component component, std::uint64_t be
   const bool is_bias = component == Component::kBiases;
   const SourceTensor& from = form.tensors[is_bias ? Component::kScales : component];
   MOE_RETURN_IF_ERROR(from.read(begin * row_bytes, out));
-  return is_bias ? scales_to_biases(form, begin, out) : Status::ok();
+  return is_bias ? scales_to_biases(form, row_bytes / 2, begin, out) : Status::ok();
 }
 
+constexpr std::array<std::string_view, 1> kPackedIntegerMethods{"compressed-tensors"};
 constexpr std::array<SourceSuffix, 5> kPackedSuffixes{{{".weight_packed", Component::kCodes},
                                                        {".weight_scale", Component::kScales},
                                                        {".weight_zero_point", Component::kZeros},
@@ -178,6 +243,7 @@ constexpr std::array<SourceSuffix, 5> kPackedSuffixes{{{".weight_packed", Compon
 
 const SourceEncoding kPackedIntegerEncoding{.name = "compressed-tensors packed integers",
                                             .suffixes = kPackedSuffixes,
+                                            .methods = kPackedIntegerMethods,
                                             .detects = detects_packed,
                                             .check = check_packed,
                                             .read_rows = read_packed};

@@ -9,7 +9,9 @@
 namespace moepack {
 namespace {
 
-bool detects_plain(const SourceModule& module) { return module.codes().format().has_value(); }
+bool detects_plain(const SourceModule& module, const SourceQuantization& /*declared*/) {
+  return module.codes().format().has_value();
+}
 
 Status check_plain(std::span<const std::uint64_t> shape, const SourceQuantization& /*declared*/,
                    ModuleForm& form) {
@@ -28,7 +30,11 @@ Status check_plain(std::span<const std::uint64_t> shape, const SourceQuantizatio
   return Status::ok();
 }
 
-bool detects_affine(const SourceModule& module) { return module.codes().dtype() == DType::kU32; }
+// Other modes of MLX have scales of one byte.
+bool detects_affine(const SourceModule& module, const SourceQuantization& /*declared*/) {
+  const SourceTensor& scales = module[Component::kScales];
+  return module.codes().dtype() == DType::kU32 && (!scales || scales.dtype() != DType::kU8);
+}
 
 // The width of codes, from the words of a row.
 Result<QFormatId> affine_width(const SourceTensor& codes, std::uint64_t inputs) {
@@ -83,6 +89,7 @@ Status check_affine(std::span<const std::uint64_t> shape, const SourceQuantizati
                                      shape_text(scales.shape()) + " " + scales.type_name());
 }
 
+constexpr std::array<std::string_view, 1> kAffineMethods{""};
 constexpr std::array<SourceSuffix, 1> kPlainSuffixes{{{".weight", Component::kCodes}}};
 constexpr std::array<SourceSuffix, 3> kAffineSuffixes{{{".weight", Component::kCodes},
                                                        {".scales", Component::kScales},
@@ -97,6 +104,7 @@ const SourceEncoding kPlainEncoding{.name = "plain",
                                     .read_rows = nullptr};
 const SourceEncoding kMlxAffineEncoding{.name = "MLX affine",
                                         .suffixes = kAffineSuffixes,
+                                        .methods = kAffineMethods,
                                         .detects = detects_affine,
                                         .check = check_affine,
                                         .read_rows = nullptr};

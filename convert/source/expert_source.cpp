@@ -88,7 +88,7 @@ class Builder {
   Result<std::shared_ptr<const ModuleForm>> form_of(const SourceModule& module,
                                                     std::span<const std::uint64_t> shape) const {
     MOE_ASSIGN_OR_RETURN(ModuleForm form, recognise_module(module, shape, declared_.source()));
-    MOE_RETURN_IF_ERROR(declared_.check(module.codes(), form.format));
+    MOE_RETURN_IF_ERROR(declared_.check(form));
     return std::make_shared<const ModuleForm>(std::move(form));
   }
 

@@ -67,17 +67,20 @@ DeclaredFormats::DeclaredFormats(const Architecture& names, const ParsedConfig& 
   }
 }
 
-Status DeclaredFormats::check(const SourceTensor& codes, const WeightFormat& found) const {
+Status DeclaredFormats::check(const ModuleForm& form) const {
+  const SourceTensor& codes = form.tensors.codes();
+  const WeightFormat& found = form.named;
   if (!default_.has_value()) return Status::ok();
   const std::string module = module_name(codes);
   const auto it = overrides_.find(canonical_name(*names_, module).value_or(module));
   const bool overridden = it != overrides_.end();
   // Without an override, modules that are not quantized are left out silently.
-  if (!overridden && !is_affine(found)) return Status::ok();
+  const bool is_quantized = qformat_info(found.id).kind != QKind::kPlain;
+  if (!overridden && !is_quantized) return Status::ok();
   const std::optional<WeightFormat> declared = overridden ? it->second : default_;
   const bool agrees = declared.has_value()
                           ? declared->id == found.id && declared->group_size == found.group_size
-                          : !is_affine(found);
+                          : !is_quantized;
   if (agrees) return Status::ok();
   return corrupt(codes.where(),
                  "its shapes give " + to_string(found) +
@@ -97,9 +100,7 @@ TensorSlice slice_encoded(const ModuleForm& form, Component component, std::uint
     const MatrixBytes row = matrix_bytes(form.format, 1, form.cols).value_or(MatrixBytes{});
     return {.tensor = tensor, .begin = 0, .bytes = rows * row[component]};
   }
-  const std::span<const std::uint64_t> shape = form.tensors.codes().shape();
-  std::uint64_t all = 1;
-  for (std::size_t i = 0; i + 1 < shape.size(); ++i) all *= shape[i];
+  const std::uint64_t all = form.rows * form.matrices;
   const std::uint64_t row_bytes = tensor.size() / all;
   const bool is_codes = component == Component::kCodes;
   return {.tensor = tensor,
@@ -127,6 +128,15 @@ SourceMatrix slice_matrix(const std::shared_ptr<const ModuleForm>& form, std::ui
         slice_component(form->tensors[c], bytes[c], index, form->rows, row_begin, row_count);
   }
   return matrix;
+}
+
+SourceMatrix decoded_matrix(const SourceMatrix& matrix) {
+  SourceMatrix decoded = matrix;
+  decoded.format = {.id = QFormatId::kF32};
+  auto form = std::make_shared<ModuleForm>(*matrix.encoded);
+  form->format = decoded.format;
+  decoded.encoded = std::move(form);
+  return decoded;
 }
 
 SourceMatrix gather_rows(const SourceMatrix& whole, RowRuns runs) {

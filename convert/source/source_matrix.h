@@ -58,8 +58,8 @@ class DeclaredFormats {
   // What a method that names itself leaves to the configuration.
   const SourceQuantization& source() const { return source_; }
 
-  // kCorrupt when the declaration for the module of `codes` contradicts what its shapes gave.
-  Status check(const SourceTensor& codes, const WeightFormat& found) const;
+  // kCorrupt when the declaration for the module contradicts what its shapes gave.
+  Status check(const ModuleForm& form) const;
 
  private:
   const Architecture* names_;
@@ -72,6 +72,8 @@ class DeclaredFormats {
 // [row_begin, row_begin + row_count) of it.
 SourceMatrix slice_matrix(const std::shared_ptr<const ModuleForm>& form, std::uint64_t index,
                           std::uint64_t row_begin, std::uint64_t row_count);
+// The same matrix with f32 rows; `matrix` has an encoding that makes rows.
+SourceMatrix decoded_matrix(const SourceMatrix& matrix);
 // The rows `runs` of `whole`, which they must not leave; it has none itself.
 SourceMatrix gather_rows(const SourceMatrix& whole, RowRuns runs);
 

@@ -19,6 +19,8 @@ constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kTokenizerConfigName = "tokenizer_config.json";
 constexpr const char* kChatTemplateName = "chat_template.jinja";
 constexpr const char* kGenerationConfigName = "generation_config.json";
+// ModelOpt's, of a checkpoint; no companion, as it says nothing about a converted model.
+constexpr const char* kQuantizationName = "hf_quant_config.json";
 
 struct CompanionFile {
   const char* name;

@@ -1,4 +1,5 @@
-// What config.json says about quantization: MLX's block, and those of methods that name themselves.
+// What config.json says about quantization: MLX's block; quantization_methods.cpp reads those of
+// methods that name themselves.
 //
 // MLX's. Source: mlx-lm's loader and mlx.nn.quantize: the block's numbers hold
 // for every quantized module but those that it names, and an object under a module's name stands
@@ -10,36 +11,61 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/json.h"
 #include "formats/config/config_parts.h"
+#include "formats/config/quantization_methods.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::uint32_t kAffineDefaultBits = 4;
-constexpr std::uint32_t kAffineDefaultGroup = 64;
+struct MlxMode {
+  std::string_view name;
+  QFormatId id;  // of the modes but affine, which have one width and group
+  std::uint32_t bits;
+  std::uint32_t group;
+};
+
+constexpr std::array<MlxMode, 4> kMlxModes{{{"affine", QFormatId::kQ4, 4, 64},
+                                            {"mxfp4", QFormatId::kMxfp4, 4, 32},
+                                            {"nvfp4", QFormatId::kNvfp4, 4, 16},
+                                            {"mxfp8", QFormatId::kMxfp8, 8, 32}}};
 
 bool is_format_key(std::string_view key) {
-  return key == "group_size" || key == "bits" || key == "mode";
+  return key == "group_size" || key == "bits" || key == "mode" || key == "global_scale";
 }
 
-// The three format keys of a block or of a module's entry.
+Result<const MlxMode*> read_mode(const ConfigReader& block) {
+  MOE_ASSIGN_OR_RETURN(const auto name, block.optional_text("mode"));
+  for (const MlxMode& mode : kMlxModes) {
+    if (name.value_or("affine") == mode.name) return &mode;
+  }
+  return block.unsupported_value("mode", "\"" + printable(*name, 64) + "\"");
+}
+
+// The format keys of a block or of a module's entry.
 Result<WeightFormat> read_format(const ConfigReader& block) {
-  MOE_RETURN_IF_ERROR(block.require_text("mode", "affine"));
+  MOE_ASSIGN_OR_RETURN(const MlxMode* const mode, read_mode(block));
   std::uint32_t bits = 0;
   std::uint32_t group = 0;
-  MOE_RETURN_IF_ERROR(block.dimension("bits", kAffineDefaultBits, bits));
-  MOE_RETURN_IF_ERROR(block.dimension("group_size", kAffineDefaultGroup, group));
-  const auto id = affine_qformat(bits);
-  if (!id.has_value()) return block.unsupported_value("bits", std::to_string(bits));
-  if (!is_valid_group_size(group)) {
+  MOE_RETURN_IF_ERROR(block.dimension("bits", mode->bits, bits));
+  MOE_RETURN_IF_ERROR(block.dimension("group_size", mode->group, group));
+  MOE_ASSIGN_OR_RETURN(const auto has_factor, block.optional_flag("global_scale"));
+  const bool is_affine_mode = mode == &kMlxModes.front();
+  if (has_factor.value_or(false) && mode->id != QFormatId::kNvfp4) {
+    return block.unsupported_value("global_scale", "in the mode " + std::string(mode->name));
+  }
+  const auto id = is_affine_mode ? affine_qformat(bits) : std::optional(mode->id);
+  if (!id.has_value() || (!is_affine_mode && bits != mode->bits)) {
+    return block.unsupported_value("bits", std::to_string(bits));
+  }
+  if (is_affine_mode ? !is_valid_group_size(group) : group != mode->group) {
     return block.unsupported_value("group_size", std::to_string(group));
   }
-  return WeightFormat{.id = *id, .group_size = group};
+  if (is_affine_mode) return WeightFormat{.id = *id, .group_size = group};
+  return WeightFormat{.id = has_factor.value_or(false) ? QFormatId::kNvfp4Scaled : *id};
 }
 
 Result<QuantizationConfig> read_block(const ConfigReader& block) {
-  // ModelOpt names its method here.
-  MOE_RETURN_IF_ERROR(block.require_absent("quant_algo"));
   QuantizationConfig config;
   MOE_ASSIGN_OR_RETURN(config.default_format, read_format(block));
   for (const auto& [module, value] : block.json().items()) {
@@ -63,78 +89,12 @@ Result<QuantizationConfig> read_block(const ConfigReader& block) {
   return config;
 }
 
-// Two numbers, rows and columns of a block.
-Status read_block_size(const ConfigReader& block, std::string_view key, SourceQuantization& out) {
-  const nlohmann::json* size = block.find(key);
-  if (size == nullptr) return Status::ok();
-  const auto is_length = [](const nlohmann::json& n) {
-    return n.is_number_unsigned() && n.get<std::uint64_t>() - 1 < kMaxModelDimension;
-  };
-  if (!size->is_array() || size->size() != 2 || !is_length((*size)[0]) || !is_length((*size)[1])) {
-    return block.error(key, "must hold two positive integers");
-  }
-  out.block_rows = (*size)[0].get<std::uint32_t>();
-  out.block_cols = (*size)[1].get<std::uint32_t>();
-  return Status::ok();
-}
-
-// DeepSeek's method. Source: transformers' FineGrainedFP8Config.
-Status read_fp8(const ConfigReader& block, SourceQuantization& out) {
-  MOE_ASSIGN_OR_RETURN(const auto format, block.optional_text("fmt"));
-  if (format.has_value() && *format != "e4m3" && *format != "float8_e4m3fn") {
-    return block.unsupported_value("fmt", *format);
-  }
-  return read_block_size(block, "weight_block_size", out);
-}
-
-// The weights of one group of modules.
-Status read_compressed_weights(const ConfigReader& weights, SourceQuantization& out) {
-  MOE_ASSIGN_OR_RETURN(const auto type, weights.optional_text("type"));
-  std::uint32_t bits = 0;
-  MOE_RETURN_IF_ERROR(weights.dimension("num_bits", 8, bits));
-  const bool is_float = type == "float" && bits == 8;
-  const bool is_integer = type.value_or("int") == "int" && (bits == 2 || bits == 4 || bits == 8);
-  if (!is_float && !is_integer) {
-    return weights.unsupported_value("num_bits",
-                                     std::to_string(bits) + " of type " + type.value_or("int"));
-  }
-  return read_block_size(weights, "block_structure", out);
-}
-
-// Source: compressed-tensors' QuantizationConfig.
-Status read_compressed_tensors(const ConfigReader& block, SourceQuantization& out) {
-  MOE_ASSIGN_OR_RETURN(const auto format, block.optional_text("format"));
-  if (format != "pack-quantized" && format != "float-quantized") {
-    return block.unsupported_value("format", format.value_or("nothing"));
-  }
-  MOE_ASSIGN_OR_RETURN(const auto groups, block.object("config_groups"));
-  if (!groups.has_value()) return block.error("config_groups", "is missing");
-  for (const auto& [name, value] : groups->json().items()) {
-    if (!value.is_object()) return groups->error(name, "must be an object");
-    const ConfigReader group = groups->nested(name, value);
-    MOE_ASSIGN_OR_RETURN(const auto weights, group.object("weights"));
-    if (!weights.has_value()) return group.error("weights", "is missing");
-    SourceQuantization one{.method = out.method};
-    MOE_RETURN_IF_ERROR(read_compressed_weights(*weights, one));
-    if (out.block_rows != 0 && one.block_rows != 0 && !(one == out)) {
-      return groups->unsupported_value(name, "a block of another size");
-    }
-    if (one.block_rows != 0) out = one;
-  }
-  return Status::ok();
-}
-
-Result<SourceQuantization> read_method(const ConfigReader& block, const std::string& method) {
-  SourceQuantization out{.method = method};
-  if (method == "fp8") {
-    MOE_RETURN_IF_ERROR(read_fp8(block, out));
-    return out;
-  }
-  if (method == "compressed-tensors") {
-    MOE_RETURN_IF_ERROR(read_compressed_tensors(block, out));
-    return out;
-  }
-  return block.unsupported_value("quant_method", method);
+// The method that the block names; "" for MLX's, which names none. ModelOpt's may name its
+// algorithm alone.
+Result<std::string> method_of_block(const ConfigReader& block) {
+  MOE_ASSIGN_OR_RETURN(const auto method, block.optional_text("quant_method"));
+  if (method.has_value()) return *method;
+  return std::string(block.has("quant_algo") ? "modelopt" : "");
 }
 
 }  // namespace
@@ -154,22 +114,43 @@ Status read_quantization(const ConfigReader& outer, const ConfigReader* text,
     for (std::string_view key : {"quantization", "quantization_config"}) {
       MOE_ASSIGN_OR_RETURN(const auto block, object->object(key));
       if (!block.has_value()) continue;
-      std::optional<QuantizationConfig> affine;
+      std::optional<QuantizationConfig> mlx;
       SourceQuantization named;
-      MOE_ASSIGN_OR_RETURN(const auto method, block->optional_text("quant_method"));
-      if (method.has_value()) {
-        MOE_ASSIGN_OR_RETURN(named, read_method(*block, *method));
+      MOE_ASSIGN_OR_RETURN(const std::string method, method_of_block(*block));
+      if (method.empty()) {
+        MOE_ASSIGN_OR_RETURN(mlx, read_block(*block));
       } else {
-        MOE_ASSIGN_OR_RETURN(affine, read_block(*block));
+        MOE_ASSIGN_OR_RETURN(named, read_quantization_method(*block, method));
       }
-      if (!is_first && (affine != parsed.quantization || !(named == parsed.source_quantization))) {
+      if (!is_first && (mlx != parsed.quantization || !(named == parsed.source_quantization))) {
         return object->error(key, "differs from the other quantization block of the file");
       }
-      parsed.quantization = std::move(affine);
+      parsed.quantization = std::move(mlx);
       parsed.source_quantization = named;
       is_first = false;
     }
   }
+  return Status::ok();
+}
+
+Status add_quantization_file(std::string_view text, const std::string& file, ParsedConfig& config) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json document, parse_json(text, {.file = file}));
+  if (!document.is_object()) {
+    return corrupt({.file = file}, "is not a JSON object", "download it again");
+  }
+  const ConfigReader outer(document, "", file);
+  MOE_ASSIGN_OR_RETURN(const auto block, outer.object("quantization"));
+  if (!block.has_value()) return outer.error("quantization", "is missing");
+  MOE_ASSIGN_OR_RETURN(const SourceQuantization named,
+                       read_quantization_method(*block, "modelopt"));
+  SourceQuantization& known = config.source_quantization;
+  if (config.quantization.has_value() || (!known.method.empty() && !(known == named))) {
+    return outer.error("quantization",
+                       "is of ModelOpt, and config.json says that " +
+                           (known.method.empty() ? std::string("MLX") : known.method) +
+                           " quantized the model");
+  }
+  known = named;
   return Status::ok();
 }
 

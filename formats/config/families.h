@@ -15,6 +15,8 @@ extern const Architecture kMixtralFamily;
 extern const Architecture kGlm4MoeFamily;
 extern const Architecture kMinimaxM2Family;
 extern const Architecture kGptOssFamily;
+extern const Architecture kDeepseekV3Family;
+extern const Architecture kKimiK2Family;
 
 // One a line.
 // clang-format off
@@ -27,6 +29,8 @@ inline constexpr std::array kFamilies{
     &kGlm4MoeFamily,
     &kMinimaxM2Family,
     &kGptOssFamily,
+    &kDeepseekV3Family,
+    &kKimiK2Family,
 };
 // clang-format on
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <variant>
 
 namespace moepack {
@@ -113,6 +114,16 @@ inline LayerType layer_type(const LayerSpec& layer) {
   return std::holds_alternative<GatedDeltaNetSpec>(layer.mixer) ? LayerType::kLinearAttention
                                                                 : LayerType::kLatentAttention;
 }
+
+// As in config.json: "full_attention".
+constexpr std::string_view layer_type_name(LayerType type) {
+  if (type == LayerType::kFullAttention) return "full_attention";
+  return type == LayerType::kLatentAttention ? "latent_attention" : "linear_attention";
+}
+
+// Whether such a layer remembers something of every position, which truncating brings back; the
+// others have a state that depends on all tokens seen.
+constexpr bool keeps_positions(LayerType type) { return type != LayerType::kLinearAttention; }
 
 inline bool has_experts(const LayerSpec& layer) {
   return std::holds_alternative<ExpertsSpec>(layer.feed_forward);

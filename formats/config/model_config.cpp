@@ -1,6 +1,7 @@
 #include "formats/config/model_config.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -41,11 +42,9 @@ Status check_text_type(const ConfigReader& text, const Architecture& family) {
 
 }  // namespace
 
-std::uint32_t ModelConfig::full_attention_layers() const {
-  const auto attends = [](const LayerSpec& layer) {
-    return moepack::layer_type(layer) == LayerType::kFullAttention;
-  };
-  return static_cast<std::uint32_t>(std::count_if(layers.begin(), layers.end(), attends));
+std::uint32_t ModelConfig::layers_of(LayerType type) const {
+  const auto is_meant = [&](const LayerSpec& layer) { return moepack::layer_type(layer) == type; };
+  return static_cast<std::uint32_t>(std::count_if(layers.begin(), layers.end(), is_meant));
 }
 
 std::string supported_model_types() {
@@ -88,10 +87,29 @@ Result<ParsedConfig> parse_model_config(std::string_view text, const std::string
   return parsed;
 }
 
+Result<ParsedConfig> parse_quantization(std::string_view text, const std::string& file) {
+  MOE_ASSIGN_OR_RETURN(const nlohmann::json document, parse_json(text, {.file = file}));
+  if (!document.is_object()) {
+    return corrupt({.file = file}, "is not a JSON object", "download config.json again");
+  }
+  const ConfigReader outer(document, "", file);
+  MOE_ASSIGN_OR_RETURN(const auto nested, outer.object("text_config"));
+  ParsedConfig parsed;
+  MOE_RETURN_IF_ERROR(read_quantization(outer, nested.has_value() ? &*nested : nullptr, parsed));
+  return parsed;
+}
+
 Result<ParsedConfig> read_model_config(const std::filesystem::path& path) {
   MOE_ASSIGN_OR_RETURN(const std::string text,
                        read_text_file(path, companion_max_bytes(kConfigName)));
-  return parse_model_config(text, path.string());
+  MOE_ASSIGN_OR_RETURN(ParsedConfig parsed, parse_model_config(text, path.string()));
+  const std::filesystem::path beside = path.parent_path() / kQuantizationName;
+  std::error_code ignored;
+  if (!std::filesystem::exists(beside, ignored)) return parsed;
+  MOE_ASSIGN_OR_RETURN(const std::string quantization,
+                       read_text_file(beside, companion_max_bytes(kConfigName)));
+  MOE_RETURN_IF_ERROR(add_quantization_file(quantization, beside.string(), parsed));
+  return parsed;
 }
 
 }  // namespace moepack

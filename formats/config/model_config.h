@@ -77,7 +77,8 @@ struct ModelConfig {
 
   LayerType layer_type(std::size_t layer) const { return moepack::layer_type(layers[layer]); }
 
-  std::uint32_t full_attention_layers() const;
+  std::uint32_t layers_of(LayerType type) const;  // how many are of that kind
+  std::uint32_t full_attention_layers() const { return layers_of(LayerType::kFullAttention); }
 
   // Ids that end a text: eos_token_id of config.json (number or list), then those that only its
   // text_config names; without repeats, each below vocab_size.
@@ -103,13 +104,25 @@ struct QuantizationConfig {
   friend bool operator==(const QuantizationConfig&, const QuantizationConfig&) = default;
 };
 
-// Quantization by a method that names itself ("quant_method"). Which modules are quantized, and
-// how, is told by their tensors; here stands what those leave open.
+// Quantization by a method that names itself ("quant_method"), or by a file beside config.json
+// (ModelOpt's hf_quant_config.json). Which modules are quantized, and how, is told by their
+// tensors; here stands what those leave open.
 struct SourceQuantization {
-  std::string method;  // "fp8", "compressed-tensors"; "" when none is named
+  // "fp8", "compressed-tensors", "gptq", "awq", "mxfp4", "modelopt"; "" when none is named
+  std::string method;
   // Weights that share a scale, as in weight_block_size; 0 when nothing is said.
   std::uint32_t block_rows = 0;
   std::uint32_t block_cols = 0;
+  // Of integers: bit b is set when codes of b bits are declared for some modules.
+  std::uint32_t code_widths = 0;
+  // Inputs that share a scale; 0: nothing is said, or all inputs of a row do.
+  std::uint32_t group_size = 0;
+  // GPTQ. `symmetric`: every zero is half of the codes' range. `zeros_less_one`: the zeros in the
+  // file are one less than those that are meant (version 1). `any_order`: an input's group is told
+  // by g_idx alone (desc_act).
+  bool symmetric = false;
+  bool zeros_less_one = false;
+  bool any_order = false;
 
   friend bool operator==(const SourceQuantization&, const SourceQuantization&) = default;
 };
@@ -124,14 +137,22 @@ struct ParsedConfig {
 // also name the key. Keys that are absent or null take the defaults of the family, as transformers
 // does; unknown keys are ignored.
 // kUnsupported: unknown model types (the message lists the known ones), settings whose math is not
-// implemented, and quantizations other than MLX's affine one, fp8 and compressed-tensors'
-// pack-quantized and float-quantized.
-// kCorrupt: dimensions that are no whole numbers in a sane range, numbers that contradict each
-// other (heads not divisible, experts per token above the number of experts, layer_types of the
-// wrong length, one setting stated twice with different values, ...).
+// implemented, and quantizations that cannot be read (those that can: SourceQuantization::method
+// and MLX's modes affine, mxfp4, nvfp4, mxfp8). kCorrupt: dimensions that are no whole numbers in a
+// sane range, numbers that contradict each other (heads not divisible, experts per token above the
+// number of experts, layer_types of the wrong length, one setting stated twice with different
+// values, ...).
 Result<ParsedConfig> parse_model_config(std::string_view text, const std::string& file);
-// Reads and parses the config.json at `path`.
+// Reads and parses the config.json at `path`, and the hf_quant_config.json beside it if there is
+// one.
 Result<ParsedConfig> read_model_config(const std::filesystem::path& path);
+
+// The quantization alone, of a config.json whose family may be unknown: `model` stays empty. Errors
+// as those of parse_model_config about quantization.
+Result<ParsedConfig> parse_quantization(std::string_view text, const std::string& file);
+// ModelOpt's hf_quant_config.json, which stands beside config.json and says the same or what that
+// leaves out: `text` is its contents, `file` names it. kCorrupt when the two contradict each other.
+Status add_quantization_file(std::string_view text, const std::string& file, ParsedConfig& config);
 
 // The model_type values that parse_model_config accepts, for messages and help: "a, b".
 std::string supported_model_types();

@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 3> kKeys{"format", "default_format", "out
 bool is_of_blocks(const ExpertLayout& layout) {
   return std::all_of(layout.projections.begin(), layout.projections.end(),
                      [](const ProjectionLayout& p) {
-                       return is_block(p.format) && p.format.row_order == RowOrder::kRows;
+                       return is_ggml_block(p.format) && p.format.row_order == RowOrder::kRows;
                      });
 }
 
@@ -63,7 +63,7 @@ std::string outlier_text(const ExpertLayout& layout) {
 }  // namespace
 
 std::string quant_name(const WeightFormat& format) {
-  const auto type = is_block(format) ? ggml_type_of(format.id) : std::nullopt;
+  const auto type = is_ggml_block(format) ? ggml_type_of(format.id) : std::nullopt;
   return type.has_value() ? ggml_type_name(*type) : "";
 }
 

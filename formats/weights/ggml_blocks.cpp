@@ -3,6 +3,7 @@
 #include <array>
 #include <cassert>
 
+#include "formats/weights/float_blocks.h"
 #include "formats/weights/ggml_block_decoders.h"
 
 namespace moepack {
@@ -13,7 +14,7 @@ struct DecoderRow {
   GgmlBlockDecoder decode;
 };
 
-constexpr std::array<DecoderRow, 25> kDecoders{{
+constexpr std::array<DecoderRow, 28> kDecoders{{
     {QFormatId::kQ40, ggml::decode_q4_0},       {QFormatId::kQ41, ggml::decode_q4_1},
     {QFormatId::kQ50, ggml::decode_q5_0},       {QFormatId::kQ51, ggml::decode_q5_1},
     {QFormatId::kQ80, ggml::decode_q8_0},       {QFormatId::kQ2K, ggml::decode_q2_k},
@@ -26,7 +27,8 @@ constexpr std::array<DecoderRow, 25> kDecoders{{
     {QFormatId::kIq1M, ggml::decode_iq1_m},     {QFormatId::kTq10, ggml::decode_tq1_0},
     {QFormatId::kTq20, ggml::decode_tq2_0},     {QFormatId::kMxfp4, ggml::decode_mxfp4},
     {QFormatId::kNvfp4, ggml::decode_nvfp4},    {QFormatId::kQ10, ggml::decode_q1_0},
-    {QFormatId::kQ20, ggml::decode_q2_0},
+    {QFormatId::kQ20, ggml::decode_q2_0},       {QFormatId::kF8E4M3, decode_f8_e4m3},
+    {QFormatId::kMxfp8, decode_mxfp8},          {QFormatId::kNvfp4Scaled, decode_nvfp4_scaled},
 }};
 
 }  // namespace

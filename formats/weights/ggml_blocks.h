@@ -1,5 +1,6 @@
 // ggml's block formats (MIT licence there; formats and tables are facts, the code is our own): what
-// the bytes of a block mean. Every value equals that of ggml's dequantize_row_* bit for bit.
+// the bytes of a block mean. Every value equals that of ggml's dequantize_row_* bit for bit. Our
+// own blocks (formats/weights/float_blocks.h) are found here too.
 #pragma once
 
 #include <cstddef>

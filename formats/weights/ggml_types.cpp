@@ -103,7 +103,7 @@ std::optional<GgmlType> find_ggml_type(std::uint32_t id) {
                     .storage = DType::kU8};
   }
   for (const QFormatInfo& info : qformats()) {
-    if (info.kind != QKind::kBlock) continue;
+    if (!is_ggml_block({.id = info.id})) continue;
     if (static_cast<std::uint32_t>(info.id) != std::uint64_t{kFirstBlockFormat} + id) continue;
     return GgmlType{.id = id,
                     .block_values = info.block_values,
@@ -116,6 +116,7 @@ std::optional<GgmlType> find_ggml_type(std::uint32_t id) {
 
 std::optional<GgmlType> ggml_type_of(QFormatId format) {
   const auto id = static_cast<std::uint32_t>(format);
+  if (id >= MOE_QFORMAT_FIRST_OWN) return std::nullopt;
   if (id >= kFirstBlockFormat) return find_ggml_type(id - kFirstBlockFormat);
   for (const ScalarRow& row : kScalars) {
     if (plain_qformat(row.storage) == format) return find_ggml_type(row.id);
@@ -129,7 +130,7 @@ std::optional<GgmlType> ggml_type_from_name(std::string_view name) {
     if (ggml_type_name(*type) == name) return type;
   }
   for (const QFormatInfo& info : qformats()) {
-    if (info.kind != QKind::kBlock) continue;
+    if (!is_ggml_block({.id = info.id})) continue;
     const auto type = ggml_type_of(info.id);
     if (ggml_type_name(*type) == name) return type;
   }

@@ -10,7 +10,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::array<QFormatInfo, 34> kFormats{{
+constexpr std::array<QFormatInfo, 37> kFormats{{
     {QFormatId::kF32, "f32", QKind::kPlain, 32, DType::kF32},
     {QFormatId::kF16, "f16", QKind::kPlain, 16, DType::kF16},
     {QFormatId::kBf16, "bf16", QKind::kPlain, 16, DType::kBf16},
@@ -45,6 +45,9 @@ constexpr std::array<QFormatInfo, 34> kFormats{{
     {QFormatId::kNvfp4, "nvfp4", QKind::kBlock, 0, DType::kU8, 64, 36},
     {QFormatId::kQ10, "q1_0", QKind::kBlock, 0, DType::kU8, 128, 18},
     {QFormatId::kQ20, "q2_0", QKind::kBlock, 0, DType::kU8, 64, 18},
+    {QFormatId::kF8E4M3, "f8_e4m3", QKind::kBlock, 0, DType::kU8, 128, 132},
+    {QFormatId::kMxfp8, "mxfp8", QKind::kBlock, 0, DType::kU8, 32, 33},
+    {QFormatId::kNvfp4Scaled, "nvfp4_scaled", QKind::kBlock, 0, DType::kU8, 128, 76},
 }};
 
 }  // namespace

@@ -51,12 +51,15 @@ enum class QFormatId : std::uint8_t {  // never renumber
   kNvfp4 = MOE_QFORMAT_NVFP4,
   kQ10 = MOE_QFORMAT_Q1_0,
   kQ20 = MOE_QFORMAT_Q2_0,
+  kF8E4M3 = MOE_QFORMAT_F8_E4M3,
+  kMxfp8 = MOE_QFORMAT_MXFP8,
+  kNvfp4Scaled = MOE_QFORMAT_NVFP4_SCALED,
 };
 
 enum class QKind : std::uint8_t {
   kPlain,   // one float after another
   kAffine,  // packed codes, and scales and biases in arrays of their own
-  kBlock,   // ggml's blocks: consecutive inputs of a row with their scales
+  kBlock,   // ggml's blocks and a few of our own: consecutive inputs of a row with their scales
             // (formats/weights/ggml_blocks.h)
 };
 
@@ -100,6 +103,10 @@ inline bool is_affine(const WeightFormat& format) {
 }
 inline bool is_block(const WeightFormat& format) {
   return qformat_info(format.id).kind == QKind::kBlock;
+}
+// A block format of ggml's, which GGUF files know.
+inline bool is_ggml_block(const WeightFormat& format) {
+  return is_block(format) && static_cast<std::uint32_t>(format.id) < MOE_QFORMAT_FIRST_OWN;
 }
 inline bool is_valid_group_size(std::uint32_t group) {
   return group == 32 || group == 64 || group == 128;

@@ -44,6 +44,12 @@
 #define MOE_QFORMAT_Q1_0 105
 #define MOE_QFORMAT_Q2_0 106
 
+/* Blocks of our own: what checkpoints hold and no block of ggml does. Ids from 160 on. */
+#define MOE_QFORMAT_FIRST_OWN 160
+#define MOE_QFORMAT_F8_E4M3 160
+#define MOE_QFORMAT_MXFP8 161
+#define MOE_QFORMAT_NVFP4_SCALED 162
+
 /* Rows of affine codes are stored in 32-bit words, so a row holds a multiple of this many codes. */
 #define MOE_AFFINE_ROW_MULTIPLE 32
 

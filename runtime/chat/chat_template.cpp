@@ -77,6 +77,8 @@ Result<PromptText> ChatTemplate::Impl::render(const Conversation& conversation) 
       conversation.add_generation_prompt && !conversation.continues_last;
   variables.own["documents"] = nullptr;
   variables.user["messages"] = template_messages(conversation, rules.arguments_as_text);
+  variables.word_member = "role";
+  variables.words = role_names();
   variables.user["tools"] = template_tools(conversation);
   for (const auto& [name, value] : conversation.template_arguments.items()) {
     if (is_reserved(name)) {
@@ -143,12 +145,43 @@ const TemplateFacts& ChatTemplate::facts() const { return impl_->facts; }
 std::string ChatTemplate::bos_token() const { return impl_->special_token("bos_token"); }
 std::string ChatTemplate::eos_token() const { return impl_->special_token("eos_token"); }
 
+namespace {
+
+// The ids of bytes [begin, end) of a prompt. `range` is the first range from a user that may reach
+// into them, and is moved on.
+Result<std::vector<std::int32_t>> encode_part(const Tokenizer& tokenizer, const PromptText& prompt,
+                                              TextRange part, std::size_t& range) {
+  const std::vector<TextRange>& ranges = prompt.from_user;
+  while (range < ranges.size() && ranges[range].end <= part.begin) ++range;
+  std::vector<LiteralRange> literal;
+  for (std::size_t i = range; i < ranges.size() && ranges[i].begin < part.end; ++i) {
+    literal.push_back({std::max(ranges[i].begin, part.begin) - part.begin,
+                       std::min(ranges[i].end, part.end) - part.begin});
+  }
+  return tokenizer.encode(std::string_view(prompt.text).substr(part.begin, part.end - part.begin),
+                          literal);
+}
+
+}  // namespace
+
 Result<std::vector<std::int32_t>> encode_prompt(const Tokenizer& tokenizer,
                                                 const PromptText& prompt) {
-  std::vector<LiteralRange> literal;
-  literal.reserve(prompt.from_user.size());
-  for (const TextRange& range : prompt.from_user) literal.push_back({range.begin, range.end});
-  return tokenizer.encode(prompt.text, literal);
+  std::vector<std::int32_t> ids;
+  std::size_t done = 0;
+  std::size_t range = 0;
+  const auto encode_to = [&](std::size_t end) -> Status {
+    MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> part,
+                         encode_part(tokenizer, prompt, {done, end}, range));
+    ids.insert(ids.end(), part.begin(), part.end());
+    return Status::ok();
+  };
+  for (const SampledRange& sampled : prompt.sampled) {
+    MOE_RETURN_IF_ERROR(encode_to(sampled.bytes.begin));
+    ids.insert(ids.end(), sampled.ids.begin(), sampled.ids.end());
+    done = sampled.bytes.end;
+  }
+  MOE_RETURN_IF_ERROR(encode_to(prompt.text.size()));
+  return ids;
 }
 
 }  // namespace moepack

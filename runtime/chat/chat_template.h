@@ -52,8 +52,9 @@ class ChatTemplate {
   std::unique_ptr<Impl> impl_;
 };
 
-// The ids of a prompt. Markers in ranges from users are text. Where such ranges hold no marker, the
-// ids are those of the whole text.
+// The ids of a prompt. No byte of a range from users is part of a marker (prompt_text.h). Where
+// such ranges hold none, and nothing was sampled, the ids are those of the whole text. What was
+// sampled has the ids that were.
 Result<std::vector<std::int32_t>> encode_prompt(const Tokenizer& tokenizer,
                                                 const PromptText& prompt);
 

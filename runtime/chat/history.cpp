@@ -1,12 +1,13 @@
 #include "runtime/chat/history.h"
 
 #include <map>
+#include <unordered_map>
 #include <utility>
+
+#include "formats/base/json.h"
 
 namespace moepack {
 namespace {
-
-constexpr int kMaxArgumentDepth = 64;
 
 const char* role_name(ChatRole role) {
   switch (role) {
@@ -20,18 +21,6 @@ const char* role_name(ChatRole role) {
       return "tool";
   }
   return "user";
-}
-
-OrderedJson parse_within_depth(const std::string& text) {
-  int depth = 0;
-  const OrderedJson::parser_callback_t watch = [&](int, OrderedJson::parse_event_t event,
-                                                   OrderedJson&) {
-    using Event = OrderedJson::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) ++depth;
-    if (event == Event::object_end || event == Event::array_end) --depth;
-    return depth <= kMaxArgumentDepth;
-  };
-  return OrderedJson::parse(text, watch, false);
 }
 
 OrderedJson template_call(const ToolCall& call, bool arguments_as_text) {
@@ -48,11 +37,26 @@ OrderedJson template_call(const ToolCall& call, bool arguments_as_text) {
 
 }  // namespace
 
-OrderedJson arguments_object(const std::string& arguments) {
+std::optional<OrderedJson> parse_arguments(const std::string& arguments) {
   if (arguments.find_first_not_of(" \t\r\n") == std::string::npos) return OrderedJson::object();
-  OrderedJson parsed = parse_within_depth(arguments);
-  if (parsed.is_object()) return parsed;
+  Result<OrderedJson> parsed = parse_ordered_json(arguments, Where{.file = "arguments"});
+  if (!parsed.is_ok()) return std::nullopt;
+  return std::make_optional<OrderedJson>(std::move(parsed).value());
+}
+
+OrderedJson arguments_object(const std::string& arguments) {
+  std::optional<OrderedJson> parsed = parse_arguments(arguments);
+  if (parsed.has_value() && parsed->is_object()) return *std::move(parsed);
   return {{"arguments", arguments}};
+}
+
+std::vector<std::string> role_names() {
+  std::vector<std::string> names;
+  for (const ChatRole role :
+       {ChatRole::kSystem, ChatRole::kUser, ChatRole::kAssistant, ChatRole::kTool}) {
+    names.emplace_back(role_name(role));
+  }
+  return names;
 }
 
 Conversation late_systems_as_users(Conversation conversation) {
@@ -104,6 +108,41 @@ Conversation with_kimi_ids(Conversation conversation) {
   return conversation;
 }
 
+namespace {
+
+// The results that stand behind a message with calls, each to be taken once.
+class CallResults {
+ public:
+  void add(ChatMessage result) {
+    by_id_[result.tool_call_id].push_back(results_.size());
+    results_.push_back(std::move(result));
+    is_used_.push_back(false);
+  }
+  // Appends those of the call at `place`: with its id, or without one at its place.
+  void take(const ToolCall& call, std::size_t place, std::vector<ChatMessage>& messages) {
+    if (!call.id.empty()) {
+      for (const std::size_t result : std::exchange(by_id_[call.id], {})) move(result, messages);
+    }
+    if (place < results_.size() && results_[place].tool_call_id.empty()) move(place, messages);
+  }
+  void take_rest(std::vector<ChatMessage>& messages) {
+    for (std::size_t i = 0; i < results_.size(); ++i) move(i, messages);
+  }
+
+ private:
+  void move(std::size_t result, std::vector<ChatMessage>& messages) {
+    if (is_used_[result]) return;
+    is_used_[result] = true;
+    messages.push_back(std::move(results_[result]));
+  }
+
+  std::vector<ChatMessage> results_;
+  std::vector<bool> is_used_;
+  std::unordered_map<std::string, std::vector<std::size_t>> by_id_;
+};
+
+}  // namespace
+
 Conversation with_one_call_each(Conversation conversation) {
   std::vector<ChatMessage> messages;
   auto& given = conversation.messages;
@@ -112,28 +151,21 @@ Conversation with_one_call_each(Conversation conversation) {
       messages.push_back(std::move(given[i]));
       continue;
     }
-    std::vector<ChatMessage> results;
+    CallResults results;
     std::size_t next = i + 1;
     for (; next < given.size() && given[next].role == ChatRole::kTool; ++next) {
-      results.push_back(std::move(given[next]));
+      results.add(std::move(given[next]));
     }
-    std::vector<bool> used(results.size(), false);
-    ChatMessage part = given[i];
-    for (std::size_t k = 0; k < given[i].calls.size(); ++k) {
-      part.calls = {given[i].calls[k]};
-      messages.push_back(part);
-      part.content.clear();
-      part.reasoning.clear();
-      for (std::size_t r = 0; r < results.size(); ++r) {
-        const bool by_id = !part.calls[0].id.empty() && results[r].tool_call_id == part.calls[0].id;
-        if (used[r] || !(by_id || (results[r].tool_call_id.empty() && r == k))) continue;
-        used[r] = true;
-        messages.push_back(results[r]);
-      }
+    std::vector<ToolCall> calls = std::exchange(given[i].calls, {});
+    for (std::size_t k = 0; k < calls.size(); ++k) {
+      // What else the message says stands before its first call.
+      ChatMessage part = k == 0 ? std::move(given[i]) : ChatMessage{.role = ChatRole::kAssistant};
+      part.calls = {std::move(calls[k])};
+      const ToolCall call = part.calls[0];
+      messages.push_back(std::move(part));
+      results.take(call, k, messages);
     }
-    for (std::size_t r = 0; r < results.size(); ++r) {
-      if (!used[r]) messages.push_back(std::move(results[r]));
-    }
+    results.take_rest(messages);
     i = next - 1;
   }
   conversation.messages = std::move(messages);

@@ -2,7 +2,9 @@
 // functions. Each returns the conversation as the template is to see it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/chat/conversation.h"
 
@@ -29,9 +31,16 @@ Conversation with_one_call_each(Conversation conversation);
 
 Conversation apply_history_rules(Conversation conversation, const HistoryRules& rules);
 
-// The arguments of a call as the object that templates take apart: parsed if they are a JSON
-// object, {} for empty text, else {"arguments": text}.
+// The arguments of a call as JSON, {} for blank text; nullopt for what is no JSON within
+// kMaxJsonDepth and kMaxOrderedJsonValues (formats/base/json.h).
+std::optional<OrderedJson> parse_arguments(const std::string& arguments);
+// The arguments as the object that templates take apart: parsed if they are a JSON object, {} for
+// blank text, else {"arguments": text}.
 OrderedJson arguments_object(const std::string& arguments);
+
+// The words that template_messages() writes as roles: the only texts of a conversation that are not
+// somebody's, because requests are read with a fixed list of them (ChatRole).
+std::vector<std::string> role_names();
 
 // The messages in the form that templates read (OpenAI's, with reasoning_content and thinking).
 // `arguments_as_text`: as HistoryRules says.

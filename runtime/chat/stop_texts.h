@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,7 +10,8 @@
 
 namespace moepack {
 
-// A pure function of the joined pieces, however they are cut. One thread at a time.
+// A pure function of the joined pieces, however they are cut. Each byte costs a few steps for each
+// of the texts, whatever they are. One thread at a time.
 class StopTexts {
  public:
   struct Step {
@@ -18,7 +20,7 @@ class StopTexts {
   };
 
   // Empty texts never stop anything.
-  explicit StopTexts(std::vector<std::string> texts);
+  explicit StopTexts(const std::vector<std::string>& texts);
 
   // The stop text that is complete first wins, of those that end together the longest. It is not
   // part of the answer, and nothing comes after it. What may begin a stop text is held back.
@@ -27,9 +29,16 @@ class StopTexts {
   std::string finish();
 
  private:
-  std::size_t possible_beginning() const;  // longest end of held_ that begins a stop text, bytes
+  struct Text {
+    std::string text;
+    std::vector<std::uint32_t> shorter;  // where the search goes on behind a byte that does not fit
+    std::size_t matched = 0;             // so many bytes of it end what was pushed
 
-  std::vector<std::string> texts_;
+    void feed(char byte);
+  };
+  std::optional<std::size_t> feed(char byte);
+
+  std::vector<Text> texts_;
   std::string held_;
   bool is_stopped_ = false;
 };

@@ -23,10 +23,9 @@ GrammarGraph::GrammarGraph() {
 }
 
 GrammarNodeId GrammarGraph::add(GrammarNode node) {
-  if (nodes_.size() + edges_.size() + targets_.size() >= kMaxNodes) {
-    is_too_large_ = true;
-    return never();
-  }
+  const bool is_full = nodes_.size() + edges_.size() + targets_.size() >= kMaxNodes;
+  is_too_large_ = is_too_large_ || is_full;
+  if (is_too_large_) return never();  // a node without its edges would lead anywhere
   nodes_.push_back(node);
   return static_cast<GrammarNodeId>(nodes_.size() - 1);
 }
@@ -45,7 +44,7 @@ GrammarNodeId GrammarGraph::bytes(std::span<const GrammarEdge> edges, ByteKind k
                                   .plain = plain,
                                   .first = first,
                                   .count = static_cast<std::uint32_t>(edges.size())});
-  if (!is_too_large_) edges_.insert(edges_.end(), edges.begin(), edges.end());
+  if (node != never()) edges_.insert(edges_.end(), edges.begin(), edges.end());
   return node;
 }
 
@@ -56,7 +55,7 @@ GrammarNodeId GrammarGraph::choice(std::span<const GrammarNodeId> targets) {
   const GrammarNodeId node = add({.kind = GrammarNode::Kind::kChoice,
                                   .first = first,
                                   .count = static_cast<std::uint32_t>(targets.size())});
-  if (!is_too_large_) targets_.insert(targets_.end(), targets.begin(), targets.end());
+  if (node != never()) targets_.insert(targets_.end(), targets.begin(), targets.end());
   return node;
 }
 
@@ -148,14 +147,14 @@ GrammarNodeId GrammarGraph::keys(std::span<const GrammarNodeId> bodies, std::uin
                                   .count = static_cast<std::uint32_t>(bodies.size()),
                                   .next = next,
                                   .required = required});
-  if (!is_too_large_) targets_.insert(targets_.end(), bodies.begin(), bodies.end());
+  if (node != never()) targets_.insert(targets_.end(), bodies.begin(), bodies.end());
   return node;
 }
 
 GrammarNodeId GrammarGraph::later() {
   const auto first = static_cast<std::uint32_t>(targets_.size());
   const GrammarNodeId node = add({.kind = GrammarNode::Kind::kChoice, .first = first, .count = 1});
-  if (!is_too_large_) targets_.push_back(never());
+  if (node != never()) targets_.push_back(never());
   return node;
 }
 
@@ -247,12 +246,13 @@ bool GrammarGraph::settle(GrammarNode& node) const {
 
 // Values only fall. A pass upwards settles what follows a node, one downwards what it calls: few
 // passes do, and what is not settled then counts as more than it is, or as never.
-void GrammarGraph::finish() {
+void GrammarGraph::finish(GrammarNodeId first) {
   constexpr int kMaxPasses = 200;
+  const std::size_t count = nodes_.size() - first;
   for (int pass = 0; pass < kMaxPasses; ++pass) {
     bool is_changed = false;
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      is_changed = settle(nodes_[pass % 2 == 0 ? i : nodes_.size() - 1 - i]) || is_changed;
+    for (std::size_t i = 0; i < count; ++i) {
+      is_changed = settle(nodes_[first + (pass % 2 == 0 ? i : count - 1 - i)]) || is_changed;
     }
     if (!is_changed) return;
   }

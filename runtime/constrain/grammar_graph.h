@@ -102,8 +102,9 @@ class GrammarGraph {
   void set_later(GrammarNodeId node, GrammarNodeId target);
 
   // Computes what nodes need and the fewest tokens behind them. To be called when the graph is
-  // complete; again, if something was added.
-  void finish();
+  // complete; again, if something was added. With `first` only those of the nodes from there on,
+  // which is enough for parts that lead to earlier nodes alone where those are settled.
+  void finish(GrammarNodeId first = 0);
   // `node.fewest…` with `value` turns begun (kRepeat) or targets taken (kKeys).
   std::uint64_t fewest_from(const GrammarNode& node, std::uint64_t value, bool has_markers) const;
 

@@ -45,7 +45,8 @@ Result<std::shared_ptr<const Grammar>> make_schema_grammar(const OrderedJson& sc
   auto grammar = std::make_shared<Grammar>();
   GrammarGraph& graph = grammar->graph;
   JsonRules rules(graph);
-  SchemaCompiler compiler(schema, graph, rules, warnings);
+  SchemaWork work;
+  SchemaCompiler compiler(schema, graph, rules, work, warnings);
   const GrammarNodeId value = compiler.part_of(schema);
   grammar->start = after_line_ends(graph, graph.call(value, graph.text_end()));
   MOE_RETURN_IF_ERROR(compiler.finish());

@@ -16,20 +16,50 @@ constexpr std::uint32_t kMaxDigits = 20;
 
 ByteSet json_hex() { return bytes_of("0123456789abcdefABCDEF"); }
 
-// Keys as paths of bytes; a trie without nodes for what no key begins with.
-using KeyPaths = std::map<std::string, bool>;  // beginning -> is a key
-
-KeyPaths key_paths(std::span<const std::string> keys) {
-  KeyPaths paths;
-  for (const std::string& key : keys) {
-    const std::string text = JsonRules::quoted(key);
-    const std::string inner = text.substr(1, text.size() - 2);
-    for (std::size_t length = 0; length < inner.size(); ++length) {
-      paths.emplace(inner.substr(0, length), false);
+// Keys as a trie of the bytes that stand between their quotes.
+class KeyTrie {
+ public:
+  struct Node {
+    std::map<unsigned char, std::uint32_t> children;
+    bool is_key = false;
+  };
+  explicit KeyTrie(std::span<const std::string> keys) : nodes_(1) {
+    for (const std::string& key : keys) {
+      const std::string text = JsonRules::quoted(key);
+      add(std::string_view(text).substr(1, text.size() - 2));
     }
-    paths[inner] = true;
   }
-  return paths;
+  const Node& operator[](std::uint32_t node) const { return nodes_[node]; }
+
+ private:
+  void add(std::string_view text) {
+    std::uint32_t at = 0;
+    for (const char byte : text) {
+      const auto next = static_cast<std::uint32_t>(nodes_.size());
+      const auto [child, is_new] =
+          nodes_[at].children.emplace(static_cast<unsigned char>(byte), next);
+      at = child->second;
+      if (is_new) nodes_.emplace_back();
+    }
+    nodes_[at].is_key = true;
+  }
+
+  std::vector<Node> nodes_;
+};
+
+constexpr TextBytes::State kKeyEscaped = 0xF0;  // behind a backslash
+constexpr TextBytes::State kKeyForbidden = 0xFF;
+
+// What a byte of a key leads to.
+TextBytes::State key_state_after(TextBytes::State state, unsigned byte) {
+  if (byte < 0x20) return kKeyForbidden;
+  if (state == kKeyEscaped) {
+    return bytes_of("\"\\bfnrt").test(byte) ? TextBytes::kBetween : kKeyForbidden;
+  }
+  if (state == TextBytes::kBetween && byte == '\\') return kKeyEscaped;
+  if (state == TextBytes::kBetween && byte == '"') return kKeyForbidden;
+  const TextBytes::State then = TextBytes::next(state, static_cast<std::uint8_t>(byte));
+  return then == TextBytes::kWrong ? kKeyForbidden : then;
 }
 
 }  // namespace
@@ -167,13 +197,13 @@ GrammarNodeId JsonRules::value_part() {
 
 GrammarNodeId JsonRules::value(GrammarNodeId next) { return graph_.call(value_part(), next); }
 
+// A place in a key is a node of the trie, or kGone where no key begins like it, with what the bytes
+// so far make of the next one.
 GrammarNodeId JsonRules::other_pair(std::span<const std::string> others, GrammarNodeId value,
                                     GrammarNodeId next) {
-  const KeyPaths paths = key_paths(others);
-  constexpr TextBytes::State kEscaped = 0xF0;
-  // The path of a key that has left all paths; JSON's strings contain no such byte.
-  const std::string gone = "\n";
-  using Key = std::pair<std::string, TextBytes::State>;
+  constexpr std::uint32_t kGone = 0xFFFFFFFF;
+  const KeyTrie trie(others);
+  using Key = std::pair<std::uint32_t, TextBytes::State>;
   std::map<Key, GrammarNodeId> entries;
   std::vector<Key> todo;
   const auto entry_of = [&](const Key& key) {
@@ -184,37 +214,43 @@ GrammarNodeId JsonRules::other_pair(std::span<const std::string> others, Grammar
     }
     return at->second;
   };
+  // By state: the bytes that lead to each state.
+  using Moves = std::map<TextBytes::State, ByteSet>;
+  std::map<TextBytes::State, Moves> moves;
+  const auto moves_of = [&](TextBytes::State state) -> const Moves& {
+    const auto [at, is_new] = moves.try_emplace(state);
+    for (unsigned byte = 0; is_new && byte < 256; ++byte) {
+      const TextBytes::State then = key_state_after(state, byte);
+      if (then != kKeyForbidden) at->second[then].set(byte);
+    }
+    return at->second;
+  };
   const GrammarNodeId after = graph_.literal("\"", colon_and(value, next));
-  const GrammarNodeId start = graph_.literal("\"", entry_of({"", TextBytes::kBetween}));
-  while (!todo.empty()) {
-    const Key key = todo.back();
+  const GrammarNodeId start = graph_.literal("\"", entry_of({0, TextBytes::kBetween}));
+  while (!todo.empty() && !graph_.is_too_large()) {
+    const auto [node, state] = todo.back();
+    const GrammarNodeId entry = entries.at(todo.back());
     todo.pop_back();
-    const auto [path, state] = key;
     std::map<GrammarNodeId, ByteSet> ways;
-    for (unsigned byte = 0x20; byte < 256; ++byte) {
-      TextBytes::State then = TextBytes::kBetween;
-      if (state == kEscaped) {
-        if (!bytes_of("\"\\bfnrt").test(byte)) continue;
-      } else if (state == TextBytes::kBetween && byte == '\\') {
-        then = kEscaped;
-      } else if (state == TextBytes::kBetween && byte == '"') {
-        continue;
-      } else {
-        then = TextBytes::next(state, static_cast<std::uint8_t>(byte));
-        if (then == TextBytes::kWrong) continue;
+    for (const auto& [then, bytes] : moves_of(state)) {
+      ByteSet leaving = bytes;
+      if (node != kGone) {
+        for (const auto& [byte, child] : trie[node].children) {
+          if (!leaving.test(byte)) continue;
+          leaving.reset(byte);
+          ways[entry_of({child, then})].set(byte);
+        }
       }
-      const std::string longer = path + static_cast<char>(byte);
-      ways[entry_of({path != gone && paths.count(longer) > 0 ? longer : gone, then})].set(byte);
+      if (leaving.any()) ways[entry_of({kGone, then})] |= leaving;
     }
     std::vector<GrammarEdge> edges;
     for (const auto& [to, bytes] : ways) edges.push_back({bytes, to});
-    const bool is_free = path == gone && state == TextBytes::kBetween;
+    const bool is_between = state == TextBytes::kBetween;
+    const bool is_free = node == kGone && is_between;
     const GrammarNodeId inside =
         graph_.bytes(edges, ByteKind::kText, is_free ? PlainUse::kAlways : PlainUse::kNone);
-    const auto found = paths.find(path);
-    const bool may_end =
-        state == TextBytes::kBetween && (path == gone || found == paths.end() || !found->second);
-    graph_.set_later(entries.at(key), may_end ? graph_.choice({inside, after}) : inside);
+    const bool may_end = is_between && (node == kGone || !trie[node].is_key);
+    graph_.set_later(entry, may_end ? graph_.choice({inside, after}) : inside);
   }
   return start;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <unordered_set>
 
 #include "runtime/constrain/number_range.h"
 #include "runtime/constrain/schema_merge.h"
@@ -11,8 +12,11 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kMaxSchemaText = std::size_t{32} << 20U;  // of all parts together
 constexpr int kMaxFlattening = 400;
+// What looking at a keyword and at a reference counts for beside copying: a reference is looked for
+// among all names.
+constexpr std::size_t kKeywordBytes = 16;
+constexpr std::size_t kReferenceBytes = 512;
 constexpr std::uint32_t kSchemaNoMaximum = GrammarNode::kNoMaximum;
 // Longer strings and arrays than these are not told from endless ones.
 constexpr double kMaxCount = 1e9;
@@ -74,6 +78,31 @@ bool is_known_keyword(const std::string& key) {
          key.rfind("x-", 0) == 0;
 }
 
+// Keywords that plain() and what it calls look at; all others are dropped as soon as possible.
+bool is_used_keyword(const std::string& key) {
+  static constexpr std::string_view kUsed[] = {"type",
+                                               "enum",
+                                               "const",
+                                               "properties",
+                                               "required",
+                                               "items",
+                                               "minItems",
+                                               "maxItems",
+                                               "prefixItems",
+                                               "additionalItems",
+                                               "minLength",
+                                               "maxLength",
+                                               "pattern",
+                                               "minimum",
+                                               "maximum",
+                                               "nullable",
+                                               "format",
+                                               "exclusiveMinimum",
+                                               "exclusiveMaximum",
+                                               "additionalProperties"};
+  return std::find(std::begin(kUsed), std::end(kUsed), key) != std::end(kUsed);
+}
+
 bool has_any(const OrderedJson& schema, std::initializer_list<const char*> keys) {
   return std::any_of(keys.begin(), keys.end(),
                      [&](const char* key) { return schema.contains(key); });
@@ -121,8 +150,9 @@ void SchemaCompiler::warn_of_unknown(const OrderedJson& schema) {
 }
 
 GrammarNodeId SchemaCompiler::part_of(const OrderedJson& schema) {
+  if (!work_.is_left()) return graph_.never();
   std::string text = compact(schema);
-  text_bytes_ += text.size();
+  work_.spend(text.size());
   const auto [at, is_new] = parts_.emplace(std::move(text), 0);
   if (is_new) {
     at->second = graph_.later();
@@ -133,18 +163,13 @@ GrammarNodeId SchemaCompiler::part_of(const OrderedJson& schema) {
 
 Status SchemaCompiler::finish() {
   while (!waiting_.empty()) {
-    if (graph_.is_too_large() || text_bytes_ > kMaxSchemaText) {
-      return invalid_argument("the schema is too large", "leave parts of it out");
-    }
+    if (graph_.is_too_large() || !work_.is_left()) return too_large_schema();
     const auto [schema, node] = std::move(waiting_.front());
     waiting_.pop_front();
     MOE_ASSIGN_OR_RETURN(const GrammarNodeId built, value(schema));
     graph_.set_later(node, built);
   }
-  if (graph_.is_too_large()) {
-    return invalid_argument("the schema is too large", "leave parts of it out");
-  }
-  return Status::ok();
+  return graph_.is_too_large() || !work_.is_left() ? too_large_schema() : Status::ok();
 }
 
 Result<GrammarNodeId> SchemaCompiler::value(const OrderedJson& schema) {
@@ -167,11 +192,14 @@ Status SchemaCompiler::flatten_into(const OrderedJson& schema, FlatSchema& flat,
     MOE_ASSIGN_OR_RETURN(flat.base, merge_schemas(flat.base, schema, &none));
     return Status::ok();
   }
+  if (!work_.spend(kKeywordBytes * schema.size())) return too_large_schema();
   warn_of_unknown(schema);
   OrderedJson rest = OrderedJson::object();
+  std::size_t bytes = 0;
   for (const auto& [key, value] : schema.items()) {
     if (key == "$ref") {
       if (!value.is_string()) return schema_error(key, "must be a text");
+      if (!work_.spend(kReferenceBytes)) return too_large_schema();
       const std::string name = value.get<std::string>();
       const OrderedJson* target = find_reference(root_, name);
       if (target == nullptr && !name.empty() && name.front() != '#') {
@@ -185,11 +213,16 @@ Status SchemaCompiler::flatten_into(const OrderedJson& schema, FlatSchema& flat,
       for (const OrderedJson& part : value) MOE_RETURN_IF_ERROR(flatten_into(part, flat, budget));
     } else if (key == "anyOf" || key == "oneOf") {
       if (!value.is_array()) return schema_error(key, "must be a list of schemas");
+      if (!work_.spend(schema_bytes(value))) return too_large_schema();
       flat.choices.push_back(value);
-    } else if (key != "$defs" && key != "definitions") {
+    } else if (is_used_keyword(key)) {
+      bytes += schema_bytes(value);
       rest[key] = value;
     }
   }
+  // Merging looks at both sides as a whole.
+  if (flat.base.is_object()) bytes += schema_bytes(flat.base);
+  if (!work_.spend(bytes)) return too_large_schema();
   if (rest.value("nullable", OrderedJson()) == OrderedJson(true) && rest.contains("type")) {
     OrderedJson types = rest["type"].is_array() ? rest["type"] : OrderedJson::array({rest["type"]});
     types.push_back("null");
@@ -210,7 +243,9 @@ Result<GrammarNodeId> SchemaCompiler::chosen(FlatSchema flat) {
     with.push_back({{"anyOf", flat.choices[i]}});
   }
   std::vector<GrammarNodeId> ways;
+  const std::size_t bytes = schema_bytes(with);
   for (const OrderedJson& way : flat.choices.front()) {
+    if (!with.empty() && !work_.spend(bytes + schema_bytes(way))) return too_large_schema();
     OrderedJson all = with;
     all.push_back(way);
     const GrammarNodeId part =
@@ -236,7 +271,10 @@ Result<GrammarNodeId> SchemaCompiler::plain(const OrderedJson& schema) {
     types.clear();
     for (const OrderedJson& name : type->is_array() ? *type : OrderedJson::array({*type})) {
       if (!name.is_string()) return schema_error("type", "must be a name or a list of names");
-      types.push_back(name.get<std::string>());
+      std::string type_name = name.get<std::string>();
+      if (std::find(types.begin(), types.end(), type_name) != types.end()) continue;
+      if (types.size() == kMostTypeNames) return schema_error("type", "names too many types");
+      types.push_back(std::move(type_name));
     }
   } else if (types.empty()) {
     return rules_.value(graph_.part_end());
@@ -254,15 +292,18 @@ Result<GrammarNodeId> SchemaCompiler::plain(const OrderedJson& schema) {
 Result<GrammarNodeId> SchemaCompiler::constants(const OrderedJson& schema,
                                                 const OrderedJson& values) {
   std::vector<std::pair<std::string, GrammarNodeId>> texts;
-  std::set<std::string> seen;
-  for (const OrderedJson& value : values) {
-    bool is_allowed = true;
-    if (const auto type = schema.find("type"); type != schema.end()) {
-      const OrderedJson names = type->is_array() ? *type : OrderedJson::array({*type});
-      is_allowed = std::any_of(names.begin(), names.end(), [&](const OrderedJson& name) {
-        return name.is_string() && is_of_type(value, name.get<std::string>());
-      });
+  std::unordered_set<std::string> seen;
+  const auto type = schema.find("type");
+  std::set<std::string> names;
+  if (type != schema.end()) {
+    for (const OrderedJson& name : type->is_array() ? *type : OrderedJson::array({*type})) {
+      if (name.is_string()) names.insert(name.get<std::string>());
+      if (names.size() > kMostTypeNames) return schema_error("type", "names too many types");
     }
+  }
+  for (const OrderedJson& value : values) {
+    bool is_allowed = type == schema.end();
+    for (const std::string& name : names) is_allowed = is_allowed || is_of_type(value, name);
     if (schema.contains("const") && schema.contains("enum")) {
       const OrderedJson& all = schema["enum"];
       is_allowed = is_allowed && std::find(all.begin(), all.end(), value) != all.end();

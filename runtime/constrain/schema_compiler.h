@@ -9,9 +9,9 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +19,7 @@
 #include "runtime/chat/conversation.h"
 #include "runtime/constrain/grammar_graph.h"
 #include "runtime/constrain/json_rules.h"
+#include "runtime/constrain/schema_limits.h"
 
 namespace moepack {
 
@@ -30,12 +31,13 @@ struct FlatSchema {
 
 class SchemaCompiler {
  public:
-  // `root` must outlive the compiler; `warnings` may be null.
-  SchemaCompiler(const OrderedJson& root, GrammarGraph& graph, JsonRules& rules,
+  // All but `warnings`, which may be null, must outlive the compiler.
+  SchemaCompiler(const OrderedJson& root, GrammarGraph& graph, JsonRules& rules, SchemaWork& work,
                  std::vector<std::string>* warnings)
-      : root_(root), graph_(graph), rules_(rules), warnings_(warnings) {}
+      : root_(root), graph_(graph), rules_(rules), work_(work), warnings_(warnings) {}
 
-  // A value of `schema`, a part of root, as a part of the graph. Complete after finish().
+  // A value of `schema`, a part of root, as a part of the graph. Complete after finish(), whose
+  // error says it where this was too much work.
   GrammarNodeId part_of(const OrderedJson& schema);
   // kInvalidArgument, with the keyword, for what is no schema or too large.
   Status finish();
@@ -45,7 +47,7 @@ class SchemaCompiler {
  private:
   struct Property {
     std::string name;
-    OrderedJson schema;
+    const OrderedJson* schema = nullptr;  // of the object's schema
     bool is_required = false;
   };
 
@@ -56,23 +58,24 @@ class SchemaCompiler {
   Result<GrammarNodeId> constants(const OrderedJson& schema, const OrderedJson& values);
   Result<GrammarNodeId> of_type(const OrderedJson& schema, const std::string& type);
   Result<GrammarNodeId> object(const OrderedJson& schema);
-  GrammarNodeId object_of(const std::vector<Property>& properties, const OrderedJson& others);
+  Result<GrammarNodeId> object_of(const std::vector<Property>& properties,
+                                  const OrderedJson& others);
   Result<GrammarNodeId> array(const OrderedJson& schema);
   Result<GrammarNodeId> string(const OrderedJson& schema);
   Result<GrammarNodeId> number(const OrderedJson& schema, bool is_integer);
   Result<std::uint32_t> count_of(const OrderedJson& schema, const char* key, std::uint32_t absent);
-  Result<std::vector<Property>> properties_of(const OrderedJson& schema, OrderedJson& others);
+  Result<std::vector<Property>> properties_of(const OrderedJson& schema);
   void warn(const std::string& keyword, const std::string& what);
   void warn_of_unknown(const OrderedJson& schema);
 
   const OrderedJson& root_;
   GrammarGraph& graph_;
   JsonRules& rules_;
+  SchemaWork& work_;
   std::vector<std::string>* warnings_;
   std::set<std::string> warned_;
-  std::map<std::string, GrammarNodeId> parts_;                 // by the schema's text
+  std::unordered_map<std::string, GrammarNodeId> parts_;       // by the schema's text
   std::deque<std::pair<OrderedJson, GrammarNodeId>> waiting_;  // to be built
-  std::size_t text_bytes_ = 0;                                 // of all schemas in parts_
 };
 
 }  // namespace moepack

@@ -1,34 +1,46 @@
 // Objects and arrays of SchemaCompiler.
 #include <algorithm>
+#include <unordered_map>
 
 #include "runtime/constrain/schema_compiler.h"
 
 namespace moepack {
 
+namespace {
+
+const OrderedJson& any_schema() {
+  static const OrderedJson kTrue = true;
+  return kTrue;
+}
+
+const OrderedJson& no_schema() {
+  static const OrderedJson kFalse = false;
+  return kFalse;
+}
+
+}  // namespace
+
 // The named properties in order, then those that are required without being named.
 Result<std::vector<SchemaCompiler::Property>> SchemaCompiler::properties_of(
-    const OrderedJson& schema, OrderedJson& others) {
+    const OrderedJson& schema) {
   std::vector<Property> properties;
   const auto named = schema.find("properties");
-  const bool are_named = named != schema.end() && named->is_object() && !named->empty();
   if (named != schema.end() && !named->is_object()) {
     return invalid_argument("the schema's \"properties\" must be an object");
   }
   const auto additional = schema.find("additionalProperties");
-  others = additional != schema.end() ? *additional : OrderedJson(!are_named);
-  if (are_named) {
-    for (const auto& [name, of_name] : named->items()) properties.push_back({name, of_name});
+  if (named != schema.end()) {
+    for (const auto& [name, of_name] : named->items()) properties.push_back({name, &of_name});
   }
   const auto required = schema.find("required");
   if (required == schema.end() || !required->is_array()) return properties;
-  std::map<std::string, std::size_t> places;
+  std::unordered_map<std::string, std::size_t> places;
   for (std::size_t i = 0; i < properties.size(); ++i) places[properties[i].name] = i;
   for (const OrderedJson& name : *required) {
     if (!name.is_string()) return invalid_argument("the schema's \"required\" must list names");
     const auto [at, is_new] = places.emplace(name.get<std::string>(), properties.size());
     if (is_new) {
-      const OrderedJson of_name = additional != schema.end() ? *additional : OrderedJson(true);
-      properties.push_back({at->first, of_name});
+      properties.push_back({at->first, additional != schema.end() ? &*additional : &any_schema()});
     }
     properties[at->second].is_required = true;
   }
@@ -36,15 +48,18 @@ Result<std::vector<SchemaCompiler::Property>> SchemaCompiler::properties_of(
 }
 
 Result<GrammarNodeId> SchemaCompiler::object(const OrderedJson& schema) {
-  OrderedJson others;
-  MOE_ASSIGN_OR_RETURN(const std::vector<Property> properties, properties_of(schema, others));
-  return object_of(properties, others);
+  const auto named = schema.find("properties");
+  const bool are_named = named != schema.end() && named->is_object() && !named->empty();
+  const auto additional = schema.find("additionalProperties");
+  const OrderedJson& unnamed = are_named ? no_schema() : any_schema();
+  MOE_ASSIGN_OR_RETURN(const std::vector<Property> properties, properties_of(schema));
+  return object_of(properties, additional != schema.end() ? *additional : unnamed);
 }
 
 // From the last property to the first: `after` a property there is a comma and a later property, up
 // to the next that is required, or the end.
-GrammarNodeId SchemaCompiler::object_of(const std::vector<Property>& properties,
-                                        const OrderedJson& others) {
+Result<GrammarNodeId> SchemaCompiler::object_of(const std::vector<Property>& properties,
+                                                const OrderedJson& others) {
   const GrammarNodeId end = graph_.part_end();
   const GrammarNodeId close = rules_.space(graph_.literal("}", end));
   GrammarNodeId key = graph_.never();  // a property from here on, its key first
@@ -57,10 +72,16 @@ GrammarNodeId SchemaCompiler::object_of(const std::vector<Property>& properties,
     graph_.set_later(after, graph_.choice({close, graph_.literal(",", rules_.space(key))}));
   }
   bool may_close = true;
+  const OrderedJson* last = nullptr;
+  GrammarNodeId part = graph_.never();
   for (std::size_t i = properties.size(); i-- > 0;) {
     const Property& property = properties[i];
-    const GrammarNodeId pair = graph_.literal(JsonRules::quoted(property.name),
-                                              rules_.colon_and(part_of(property.schema), after));
+    if (graph_.is_too_large() || !work_.is_left()) return too_large_schema();
+    const bool is_known = property.schema == last;  // many that are required have one schema
+    if (!is_known) part = part_of(*property.schema);
+    last = property.schema;
+    const GrammarNodeId pair =
+        graph_.literal(JsonRules::quoted(property.name), rules_.colon_and(part, after));
     key = property.is_required || key == graph_.never() ? pair : graph_.choice({pair, key});
     may_close = may_close && !property.is_required;
     const GrammarNodeId more = graph_.literal(",", rules_.space(key));
@@ -97,6 +118,7 @@ Result<GrammarNodeId> SchemaCompiler::array(const OrderedJson& schema) {
   GrammarNodeId after = graph_.repeat(more, left(min), max == kNone ? kNone : left(max), close);
   GrammarNodeId first = graph_.never();
   for (std::uint32_t i = placed; i-- > 0;) {
+    if (graph_.is_too_large() || !work_.is_left()) return too_large_schema();
     first = rules_.space(graph_.call(i < fixed ? part_of(prefix[i]) : other, after));
     const GrammarNodeId next = graph_.literal(",", first);
     after = i >= min ? graph_.choice({close, next}) : next;

@@ -5,14 +5,44 @@
 
 namespace moepack {
 
-Status check_schema_size(const OrderedJson& schema) {
-  constexpr std::size_t kValueBytes = 4;  // of a value that is no text
+namespace {
+
+constexpr std::size_t kSchemaValueBytes = 4;  // of a value that is no text
+
+}  // namespace
+
+std::size_t schema_bytes(const OrderedJson& schema) {
   std::size_t bytes = 0;
   std::vector<const OrderedJson*> open{&schema};
   while (!open.empty()) {
     const OrderedJson& value = *open.back();
     open.pop_back();
-    bytes += value.is_string() ? value.get_ref<const std::string&>().size() : kValueBytes;
+    bytes += kSchemaValueBytes;
+    if (value.is_string()) bytes += value.get_ref<const std::string&>().size();
+    if (value.is_array()) {
+      for (const OrderedJson& item : value) open.push_back(&item);
+    }
+    if (!value.is_object()) continue;
+    for (const auto& [name, item] : value.items()) {
+      bytes += name.size();
+      open.push_back(&item);
+    }
+  }
+  return bytes;
+}
+
+Status too_large_schema() {
+  return invalid_argument("the schema is too large with all that it refers to and combines",
+                          "leave parts of it out");
+}
+
+Status check_schema_size(const OrderedJson& schema) {
+  std::size_t bytes = 0;
+  std::vector<const OrderedJson*> open{&schema};
+  while (!open.empty()) {
+    const OrderedJson& value = *open.back();
+    open.pop_back();
+    bytes += value.is_string() ? value.get_ref<const std::string&>().size() : kSchemaValueBytes;
     if (bytes > kMostSchemaBytes) {
       return invalid_argument("the schema has more than " + std::to_string(kMostSchemaBytes) +
                                   " bytes of names and values",

@@ -12,7 +12,31 @@ namespace moepack {
 constexpr std::size_t kMostSchemaBytes = std::size_t{128} << 10U;  // names, texts and values
 constexpr std::size_t kMostSchemaName = 1024;                      // of a property, in bytes
 
-// kInvalidArgument for a schema beyond that.
+constexpr std::size_t kMostTypeNames = 16;  // of a value; JSON has seven
+
+// What compiling schemas may cost: bytes of schemas that are written down, copied or merged.
+// References and combinations make a small schema as large as one likes. One for all the schemas of
+// a request.
+class SchemaWork {
+ public:
+  static constexpr std::size_t kMost = std::size_t{8} << 20U;
+
+  // False when that was too much.
+  bool spend(std::size_t bytes) {
+    spent_ += bytes < kMost ? bytes : kMost;
+    return is_left();
+  }
+  bool is_left() const { return spent_ < kMost; }
+
+ private:
+  std::size_t spent_ = 0;
+};
+// What a schema counts for.
+std::size_t schema_bytes(const OrderedJson& schema);
+// kInvalidArgument.
+Status too_large_schema();
+
+// kInvalidArgument for a schema that is larger than the constants above say.
 Status check_schema_size(const OrderedJson& schema);
 
 }  // namespace moepack

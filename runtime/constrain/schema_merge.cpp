@@ -1,6 +1,8 @@
 #include "runtime/constrain/schema_merge.h"
 
 #include <algorithm>
+#include <set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,10 +16,10 @@ OrderedJson all_of(const OrderedJson& a, const OrderedJson& b) {
   return {{"allOf", OrderedJson::array({a, b})}};
 }
 
-std::vector<std::string> type_names(const OrderedJson& type) {
-  std::vector<std::string> names;
+std::set<std::string> type_names(const OrderedJson& type) {
+  std::set<std::string> names;
   const auto add = [&](const OrderedJson& name) {
-    if (name.is_string()) names.push_back(name.get<std::string>());
+    if (name.is_string()) names.insert(name.get<std::string>());
   };
   if (type.is_array()) {
     for (const OrderedJson& name : type) add(name);
@@ -30,12 +32,10 @@ std::vector<std::string> type_names(const OrderedJson& type) {
 // Of "number" and "integer" the narrower one stays.
 OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson common = OrderedJson::array();
-  const std::vector<std::string> of_b = type_names(b);
-  const auto has = [&](const char* name) {
-    return std::find(of_b.begin(), of_b.end(), name) != of_b.end();
-  };
+  const std::set<std::string> of_b = type_names(b);
+  const auto has = [&](const char* name) { return of_b.count(name) > 0; };
   for (const std::string& name : type_names(a)) {
-    if (has(name.c_str()) || (name == "integer" && has("number"))) {
+    if (of_b.count(name) > 0 || (name == "integer" && has("number"))) {
       common.push_back(name);
     } else if (name == "number" && has("integer")) {
       common.push_back("integer");
@@ -44,19 +44,34 @@ OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
   return common;
 }
 
+// Values in an order that finds them; those that are equal are so as the library compares them.
+using ValueSet = std::set<const OrderedJson*, bool (*)(const OrderedJson*, const OrderedJson*)>;
+
+ValueSet values_of(const OrderedJson& array) {
+  ValueSet values([](const OrderedJson* a, const OrderedJson* b) { return *a < *b; });
+  for (const OrderedJson& value : array) values.insert(&value);
+  return values;
+}
+
 OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson common = OrderedJson::array();
+  const ValueSet of_b = values_of(b);
   for (const OrderedJson& value : a) {
-    if (std::find(b.begin(), b.end(), value) != b.end()) common.push_back(value);
+    if (of_b.count(&value) > 0) common.push_back(value);
   }
   return common;
 }
 
 OrderedJson joined_names(OrderedJson a, const OrderedJson& b) {
   if (!a.is_array() || !b.is_array()) return a;
-  for (const OrderedJson& name : b) {
-    if (std::find(a.begin(), a.end(), name) == a.end()) a.push_back(name);
+  std::vector<OrderedJson> more;
+  {
+    ValueSet known = values_of(a);
+    for (const OrderedJson& name : b) {
+      if (known.insert(&name).second) more.push_back(name);
+    }
   }
+  for (OrderedJson& name : more) a.push_back(std::move(name));
   return a;
 }
 
@@ -67,19 +82,30 @@ OrderedJson unnamed_property(const OrderedJson& schema) {
 }
 
 OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b) {
-  const OrderedJson none = OrderedJson::object();
-  const auto properties_of = [&](const OrderedJson& schema) {
+  using Members = OrderedJson::object_t;
+  const Members none;
+  const auto properties_of = [&](const OrderedJson& schema) -> const Members& {
     const auto found = schema.find("properties");
-    return found != schema.end() && found->is_object() ? *found : none;
+    return found != schema.end() && found->is_object() ? found->get_ref<const Members&>() : none;
   };
-  const OrderedJson of_a = properties_of(a), of_b = properties_of(b);
+  using Index = std::unordered_map<std::string_view, const OrderedJson*>;
+  const auto index_of = [](const Members& members) {
+    Index index;
+    for (const auto& [name, schema] : members) index.emplace(name, &schema);
+    return index;
+  };
+  const Members& of_a = properties_of(a);
+  const Members& of_b = properties_of(b);
+  const Index in_a = index_of(of_a), in_b = index_of(of_b);
   OrderedJson merged = OrderedJson::object();
-  for (const auto& [name, schema] : of_a.items()) {
-    const auto other = of_b.find(name);
-    merged[name] = all_of(schema, other != of_b.end() ? *other : unnamed_property(b));
+  auto& members = merged.get_ref<Members&>();
+  const OrderedJson others_of_a = unnamed_property(a), others_of_b = unnamed_property(b);
+  for (const auto& [name, schema] : of_a) {
+    const auto other = in_b.find(name);
+    members.emplace_back(name, all_of(schema, other != in_b.end() ? *other->second : others_of_b));
   }
-  for (const auto& [name, schema] : of_b.items()) {
-    if (of_a.find(name) == of_a.end()) merged[name] = all_of(schema, unnamed_property(a));
+  for (const auto& [name, schema] : of_b) {
+    if (in_a.count(name) == 0) members.emplace_back(name, all_of(schema, others_of_a));
   }
   return merged;
 }

@@ -16,6 +16,9 @@ namespace {
 constexpr std::size_t kMaxPatternLength = 4096;
 constexpr std::uint32_t kMaxPatternRepeat = 100000;
 constexpr int kMaxPatternDepth = 40;
+// Places where a text can stand in a pattern, those of counted repetitions times their turns: a
+// text may stand in all of them at once, and each is looked at for each byte.
+constexpr double kMaxPatternPlaces = 4096;
 constexpr std::uint32_t kPatternNoMaximum = GrammarNode::kNoMaximum;
 
 // A part of a pattern, repeated.
@@ -242,6 +245,22 @@ class PatternReader {
   std::size_t at_ = 0;
 };
 
+double pattern_places(const PatternWay& way) {
+  double places = 0;
+  for (const PatternPart& part : way) {
+    double once = 1;
+    for (const PatternWay& parts : part.ways) once += pattern_places(parts);
+    const std::uint32_t turns = part.max == kPatternNoMaximum ? part.min : part.max;
+    places += once * std::max(turns, 1U);
+  }
+  return places;
+}
+
+// One repeated character, however often, is one place at a time.
+bool is_one_character(const PatternWay& way) {
+  return way.size() == 1 && way.front().kind == PatternPart::Kind::kCharacter;
+}
+
 // Adds the parts of a pattern to a graph, as they stand in a string of JSON.
 class PatternGraph {
  public:
@@ -316,6 +335,11 @@ std::optional<StringPattern> StringPattern::parse(std::string_view pattern) {
   }
   auto ways = PatternReader(text).read();
   if (!ways) return std::nullopt;
+  double places = 0;
+  for (const AnchoredWay& way : *ways) {
+    if (!way.has_begin || !is_one_character(way.parts)) places += pattern_places(way.parts);
+  }
+  if (places > kMaxPatternPlaces) return std::nullopt;
   auto impl = std::make_unique<Impl>();
   impl->ways = std::move(*ways);
   return StringPattern(std::move(impl));

@@ -17,7 +17,7 @@ namespace moepack {
 class StringPattern {
  public:
   // nullopt for what is not in the subset (look-around, back references, \b, \p, …) and for
-  // patterns that are too long.
+  // patterns that are too long, or repeat so much that following a text would take too long.
   static std::optional<StringPattern> parse(std::string_view pattern);
   StringPattern(StringPattern&&) noexcept;
   StringPattern& operator=(StringPattern&&) noexcept;

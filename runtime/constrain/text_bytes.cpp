@@ -105,8 +105,7 @@ TextBytes::State TextBytes::next(State state, std::uint8_t byte) {
   }
 }
 
-GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId next,
-                         bool holds_tokens) {
+GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId mark) {
   using Key = std::pair<std::size_t, TextBytes::State>;  // matched bytes of the mark
   std::map<Key, GrammarNodeId> entries;
   std::vector<Key> todo;
@@ -118,10 +117,8 @@ GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, Grammar
     }
     return at->second;
   };
-  const GrammarNodeId mark =
-      holds_tokens ? graph.literal(end_mark, next, ByteKind::kFrame) : graph.marker(end_mark, next);
   const GrammarNodeId start = entry_of({0, TextBytes::kBetween});
-  while (!todo.empty()) {
+  while (!todo.empty() && !graph.is_too_large()) {
     const Key key = todo.back();
     todo.pop_back();
     std::map<GrammarNodeId, ByteSet> ways;
@@ -129,7 +126,7 @@ GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, Grammar
       const TextBytes::State state = TextBytes::next(key.second, static_cast<std::uint8_t>(byte));
       if (state == TextBytes::kWrong) continue;
       const std::size_t matched = matched_after(end_mark, key.first, static_cast<char>(byte));
-      ways[matched == end_mark.size() ? next : entry_of({matched, state})].set(byte);
+      if (matched < end_mark.size()) ways[entry_of({matched, state})].set(byte);
     }
     std::vector<GrammarEdge> edges;
     for (const auto& [to, bytes] : ways) edges.push_back({bytes, to});

@@ -19,11 +19,10 @@ class TextBytes {
   static State next(State state, std::uint8_t byte);
 };
 
-// Text that goes on until `end_mark` has come, which begins with '<'; then `next`. Where the mark
-// is a token of the vocabulary (GrammarGraph::marker) it can be that token as well; with
-// `holds_tokens` parts of it may be such tokens.
-GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId next,
-                         bool holds_tokens = false);
+// Text that goes on until `end_mark` has come, which begins with '<'. `mark` is the mark as the
+// family writes it, with what follows: where that has tokens of the vocabulary (GrammarGraph::
+// marker), text never spells the whole mark, because its parser would not take that for the end.
+GrammarNodeId text_until(GrammarGraph& graph, std::string_view end_mark, GrammarNodeId mark);
 
 // Ranges of code points, both ends included, ascending, none touching the next.
 using CodePoints = std::vector<std::pair<std::uint32_t, std::uint32_t>>;

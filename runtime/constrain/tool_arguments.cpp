@@ -80,16 +80,19 @@ Status add_value(SchemaCompiler& compiler, const OrderedJson& schema, int depth,
   } else {
     const OrderedJson types =
         base["type"].is_array() ? base["type"] : OrderedJson::array({base["type"]});
+    std::set<std::string> names;
     for (const OrderedJson& type : types) {
-      if (type.is_string()) add_type(base, type.get<std::string>(), value);
+      if (!type.is_string() || !names.insert(type.get<std::string>()).second) continue;
+      if (names.size() > kMostTypeNames) return invalid_argument("\"type\" names too many types");
+      add_type(base, type.get<std::string>(), value);
     }
   }
   return Status::ok();
 }
 
 // A key that the schema does not name.
-GrammarNodeId free_pair(GrammarGraph& graph, const TaggedArguments& tags) {
-  return tags.before_text("", tags.text_and_end(graph.part_end()));
+GrammarNodeId free_pair(const TaggedArguments& tags, GrammarNodeId text) {
+  return tags.before_text("", text);
 }
 
 GrammarNodeId one_of(GrammarGraph& graph, const std::set<std::string>& texts, GrammarNodeId next) {
@@ -98,11 +101,11 @@ GrammarNodeId one_of(GrammarGraph& graph, const std::set<std::string>& texts, Gr
   return graph.literals(std::move(all));
 }
 
-// A key with its value, as a part.
+// A key with its value, as a part. `text` is any text to the end of the value.
 GrammarNodeId pair_of(GrammarGraph& graph, SchemaCompiler& compiler, const TaggedArguments& tags,
-                      const std::string& key, TaggedValue value) {
+                      const std::string& key, TaggedValue value, GrammarNodeId text) {
   const GrammarNodeId end = graph.part_end();
-  if (value.is_text) return tags.before_text(key, tags.text_and_end(end));
+  if (value.is_text) return tags.before_text(key, text);
   const GrammarNodeId after = tags.after_json(end);
   std::vector<GrammarNodeId> ways, values;
   if (!value.texts.empty()) {
@@ -130,23 +133,31 @@ GrammarNodeId tagged_key(GrammarGraph& graph, std::string_view key, GrammarNodeI
 }
 
 void ToolArguments::warn(const ToolSpec& tool, std::string_view what) {
-  if (warnings_ == nullptr) return;
+  constexpr std::size_t kMostWarnings = 50;
+  if (warnings_ == nullptr || warnings_->size() >= kMostWarnings) return;
   warnings_->push_back("parameters of the tool " + printable(tool.name, 60) + ": " +
                        std::string(what) + "; any arguments are allowed");
 }
 
+// Only what was added since the last time: tools are many.
+void ToolArguments::settle() {
+  graph_.finish(settled_);
+  settled_ = static_cast<GrammarNodeId>(graph_.size());
+}
+
 GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
+  if (graph_.is_too_large()) return graph_.never();
   const OrderedJson schema = arguments_schema(tool);
   const Status size = check_schema_size(schema);
   if (!size.is_ok()) {
     warn(tool, size.message());
     return rules_.object(next);
   }
-  SchemaCompiler compiler(schema, graph_, rules_, warnings_);
+  SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
   const GrammarNodeId part = compiler.part_of(schema);
   const Status status = compiler.finish();
   if (status.is_ok()) {
-    graph_.finish();
+    settle();
     if (graph_.node(part).need != GrammarNode::kNever) return graph_.call(part, next);
   }
   warn(tool, status.is_ok() ? "no value satisfies the schema" : status.message());
@@ -156,11 +167,14 @@ GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
 GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments& tags,
                                     GrammarNodeId next) {
   constexpr std::uint32_t kNoMaximum = GrammarNode::kNoMaximum;
+  if (graph_.is_too_large()) return graph_.never();
+  if (text_ == 0) text_ = tags.text_and_end(graph_.part_end());
+  const GrammarNodeId text = text_;
   const OrderedJson schema = arguments_schema(tool);
-  SchemaCompiler compiler(schema, graph_, rules_, warnings_);
+  SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
   const auto any = [&](std::string_view what) {
     warn(tool, what);
-    return graph_.repeat(free_pair(graph_, tags), 0, kNoMaximum, next);
+    return graph_.repeat(free_pair(tags, text), 0, kNoMaximum, next);
   };
   const Status size = check_schema_size(schema);
   if (!size.is_ok()) return any(size.message());
@@ -173,12 +187,14 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
   if (named.empty()) {
     const bool is_open = base.is_object() && base.contains("additionalProperties") &&
                          base["additionalProperties"] != OrderedJson(false);
-    return is_open ? graph_.repeat(free_pair(graph_, tags), 0, kNoMaximum, next) : next;
+    return is_open ? graph_.repeat(free_pair(tags, text), 0, kNoMaximum, next) : next;
   }
   const OrderedJson required = base.value("required", OrderedJson::array());
-  const auto is_required = [&](const std::string& key) {
-    return std::find(required.begin(), required.end(), OrderedJson(key)) != required.end();
-  };
+  std::set<std::string> needed;
+  for (const OrderedJson& key : required) {
+    if (key.is_string()) needed.insert(key.get<std::string>());
+  }
+  const auto is_required = [&](const std::string& key) { return needed.count(key) > 0; };
   std::vector<GrammarNodeId> bodies;
   std::uint64_t required_bits = 0;
   for (const bool now : {true, false}) {
@@ -188,12 +204,12 @@ GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments&
       const Status status = add_value(compiler, of_key, 0, value);
       if (!status.is_ok()) return any(status.message());
       if (now) required_bits |= std::uint64_t{1} << bodies.size();
-      bodies.push_back(pair_of(graph_, compiler, tags, key, std::move(value)));
+      bodies.push_back(pair_of(graph_, compiler, tags, key, std::move(value), text));
     }
   }
   const Status status = compiler.finish();
   if (!status.is_ok()) return any(status.message());
-  graph_.finish();
+  settle();
   const GrammarNodeId keys = graph_.keys(bodies, required_bits, next);
   const bool is_possible = std::all_of(bodies.begin(), bodies.end(), [&](GrammarNodeId body) {
     return body != graph_.never() && graph_.node(body).need != GrammarNode::kNever;

@@ -8,6 +8,7 @@
 #include "runtime/chat/conversation.h"
 #include "runtime/constrain/grammar_graph.h"
 #include "runtime/constrain/json_rules.h"
+#include "runtime/constrain/schema_limits.h"
 
 namespace moepack {
 
@@ -34,14 +35,19 @@ class ToolArguments {
       : graph_(graph), rules_(rules), warnings_(warnings) {}
 
   GrammarNodeId json(const ToolSpec& tool, GrammarNodeId next);
-  // Each key at most once, in any order, the required ones at least once.
+  // Each key at most once, in any order, the required ones at least once. `tags` are of one family,
+  // always the same.
   GrammarNodeId tagged(const ToolSpec& tool, const TaggedArguments& tags, GrammarNodeId next);
 
  private:
   void warn(const ToolSpec& tool, std::string_view what);
+  void settle();
 
   GrammarGraph& graph_;
   JsonRules& rules_;
+  SchemaWork work_;            // of all tools together
+  GrammarNodeId settled_ = 0;  // nodes before it know what they need
+  GrammarNodeId text_ = 0;     // any text to the end of a value between tags; 0: not yet built
   std::vector<std::string>* warnings_;
 };
 

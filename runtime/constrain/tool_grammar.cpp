@@ -17,6 +17,13 @@ namespace {
 
 constexpr std::string_view kDsmlTag = "｜DSML｜";
 
+// A tag of DeepSeek V3.2, whose word is a token where the vocabulary has it.
+GrammarNodeId dsml_frame(GrammarGraph& graph, std::string_view before, std::string_view behind,
+                         GrammarNodeId next) {
+  const GrammarNodeId rest = graph.literal(behind, next, ByteKind::kFrame);
+  return graph.literal(before, graph.marker(kDsmlTag, rest), ByteKind::kFrame);
+}
+
 class ToolFrames {
  public:
   ToolFrames(const ToolGrammarOptions& options, Grammar& grammar,
@@ -169,7 +176,8 @@ class ToolFrames {
       return graph_.literal("\n</parameter>\n", next, ByteKind::kFrame);
     }
     GrammarNodeId text_and_end(GrammarNodeId next) const override {
-      return text_until(graph_, "</parameter>", graph_.literal("\n", next, ByteKind::kFrame));
+      const GrammarNodeId line_end = graph_.literal("\n", next, ByteKind::kFrame);
+      return text_until(graph_, "</parameter>", graph_.marker("</parameter>", line_end));
     }
     bool writes_python() const override { return true; }
 
@@ -190,7 +198,9 @@ class ToolFrames {
       return maybe_line_end(frame("<function=", name));
     };
     calls_alone("<tool_call>", call);
-    if (!grammar_.is_lazy) return true;
+    // Each name is looked for in all that is written.
+    constexpr std::size_t kMostNameTriggers = 64;
+    if (!grammar_.is_lazy || options_.tools.size() > kMostNameTriggers) return true;
     // Models leave the first tag out. The name is part of the trigger: text may be about functions.
     const GrammarNodeId close = frame("\n", graph_.marker("</tool_call>", after_calls()));
     for (const ToolSpec& tool : options_.tools) {
@@ -217,7 +227,7 @@ class ToolFrames {
       return graph_.marker("</arg_value>", line_end(next));
     }
     GrammarNodeId text_and_end(GrammarNodeId next) const override {
-      return text_until(graph_, "</arg_value>", line_end(next));
+      return text_until(graph_, "</arg_value>", graph_.marker("</arg_value>", line_end(next)));
     }
 
    private:
@@ -290,7 +300,8 @@ class ToolFrames {
       return graph_.literal("</parameter>\n", next, ByteKind::kFrame);
     }
     GrammarNodeId text_and_end(GrammarNodeId next) const override {
-      return text_until(graph_, "</parameter>", graph_.literal("\n", next, ByteKind::kFrame));
+      const GrammarNodeId line_end = graph_.literal("\n", next, ByteKind::kFrame);
+      return text_until(graph_, "</parameter>", graph_.marker("</parameter>", line_end));
     }
 
    private:
@@ -323,44 +334,40 @@ class ToolFrames {
       return before(key, "\" string=\"false\">", next);
     }
     GrammarNodeId after_json(GrammarNodeId next) const override {
-      return graph_.literal(close_mark() + "\n", next, ByteKind::kFrame);
+      return dsml_frame(graph_, "</", "parameter>\n", next);
     }
     GrammarNodeId text_and_end(GrammarNodeId next) const override {
-      return text_until(graph_, close_mark(), graph_.literal("\n", next, ByteKind::kFrame), true);
+      return text_until(graph_, "</" + std::string(kDsmlTag) + "parameter>", after_json(next));
     }
 
    private:
-    static std::string close_mark() { return "</" + std::string(kDsmlTag) + "parameter>"; }
     GrammarNodeId before(std::string_view key, std::string_view close, GrammarNodeId next) const {
       const GrammarNodeId after = graph_.literal(close, next, ByteKind::kFrame);
-      return graph_.literal("<" + std::string(kDsmlTag) + "parameter name=\"",
-                            tagged_key(graph_, key, after), ByteKind::kFrame);
+      return dsml_frame(graph_, "<", "parameter name=\"", tagged_key(graph_, key, after));
     }
     GrammarGraph& graph_;
   };
 
   // The section is called function_calls in V3.2, tool_calls in V4.
   bool dsml() {
-    const std::string tag(kDsmlTag);
     grammar_.is_lazy = !options_.is_required;
     grammar_.sleeps_again = grammar_.is_lazy && options_.is_parallel;
     std::vector<GrammarNodeId> starts;
     for (const char* name : {"function_calls", "tool_calls"}) {
       Section section;
-      section.call = [this, &tag](GrammarNodeId after_call) {
-        const GrammarNodeId end = frame("</" + tag + "invoke>\n", after_call);
+      section.call = [this](GrammarNodeId after_call) {
+        const GrammarNodeId end = dsml_frame(graph_, "</", "invoke>\n", after_call);
         const GrammarNodeId of_tool = named([&](const ToolSpec& tool) {
           return frame("\">\n", arguments_.tagged(tool, DsmlTags(graph_), end));
         });
-        return maybe_line_end(frame("<" + tag + "invoke name=\"", of_tool));
+        return maybe_line_end(dsml_frame(graph_, "<", "invoke name=\"", of_tool));
       };
-      section.closing = [this, &tag, name](GrammarNodeId next) {
-        return frame("</" + tag + name + ">", next);
+      section.closing = [this, name](GrammarNodeId next) {
+        return dsml_frame(graph_, "</", std::string(name) + ">", next);
       };
       const GrammarNodeId inside = in_section(std::move(section))(after_calls());
-      const std::string opening = "<" + tag + name + ">";
-      add_trigger(opening, inside);
-      starts.push_back(frame(opening, inside));
+      add_trigger("<" + std::string(kDsmlTag) + name + ">", inside);
+      starts.push_back(dsml_frame(graph_, "<", std::string(name) + ">", inside));
     }
     grammar_.start = beginning(graph_.choice(starts));
     return true;
@@ -374,9 +381,10 @@ class ToolFrames {
         graph_.choice({graph_.text_end(), graph_.marker("<|call|>", graph_.text_end())});
     const auto header = [this](GrammarNodeId message) {
       const GrammarNodeId json = frame("json", message);
-      const GrammarNodeId type =
-          graph_.choice({message, json, graph_.marker("<|constrain|>", json)});
-      return graph_.choice({type, frame(" ", type)});
+      const GrammarNodeId constrained = graph_.marker("<|constrain|>", json);
+      // Without the blank the word would be part of the name before it.
+      const GrammarNodeId apart = frame(" ", graph_.choice({message, json, constrained}));
+      return graph_.choice({message, constrained, apart});
     };
     const auto channel = [this](GrammarNodeId next) {
       const GrammarNodeId names = graph_.literals({{"commentary", next}, {"analysis", next}});
@@ -400,7 +408,9 @@ class ToolFrames {
     const GrammarNodeId role = graph_.marker("<|start|>", frame("assistant", again));
     const GrammarNodeId thoughts = graph_.marker(
         "<|channel|>",
-        frame("analysis", graph_.marker("<|message|>", text_until(graph_, "<|end|>", role))));
+        frame("analysis",
+              graph_.marker("<|message|>",
+                            text_until(graph_, "<|end|>", graph_.marker("<|end|>", role)))));
     const GrammarNodeId call = graph_.choice(
         {channel(frame(" to=functions.", behind_channel)), frame(" to=functions.", behind_role)});
     graph_.set_later(again, graph_.choice({thoughts, call}));

@@ -124,7 +124,8 @@ Result<CalibrateEstimate> estimate_calibration(const ModelDir& model, const Corp
   const auto count = static_cast<double>(work.tokens);
   const double probe_count = static_cast<double>(work.probe_work) / c.num_layers;
   double share = 0;
-  for (const LayerType type : {LayerType::kFullAttention, LayerType::kLinearAttention}) {
+  for (const LayerType type :
+       {LayerType::kFullAttention, LayerType::kLinearAttention, LayerType::kLatentAttention}) {
     const auto it = std::find_if(c.layers.begin(), c.layers.end(),
                                  [&](const LayerSpec& layer) { return layer_type(layer) == type; });
     if (it == c.layers.end()) continue;

@@ -26,7 +26,8 @@ constexpr KvEncoding kKvEncoding = KvEncoding::kFloat32;
 constexpr std::uint64_t kCacheBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kCacheRecords = 8;
 
-constexpr std::array kLayerTypes{LayerType::kFullAttention, LayerType::kLinearAttention};
+constexpr std::array kLayerTypes{LayerType::kFullAttention, LayerType::kLinearAttention,
+                                 LayerType::kLatentAttention};
 
 std::size_t chunk_of(const CorpusOptions& options) {
   return std::min<std::size_t>(kChunkTokens, options.context);

@@ -95,10 +95,10 @@ void attend_row(const AttentionCall& call, std::size_t row) {
   for (std::size_t half = kPartials / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
   }
-  float* result = call.results + row * attention_result_floats(call.head_dim);
+  float* result = call.results + row * attention_result_floats(call.value_dim);
   result[0] = most;
   result[1] = sums[0];
-  for (std::size_t d = 0; d < align_up(call.head_dim, kKvGroup); ++d) {
+  for (std::size_t d = 0; d < align_up(call.value_dim, kKvGroup); ++d) {
     const std::byte* value = lane_of(block, block.values, d, block.positions);
     result[kAttentionHead + d] = multiply(block.encoding, weights, value, seen);
   }
@@ -110,20 +110,20 @@ void attend(const AttentionCall& call) {
   }
 }
 
-void merge(const float* from, std::size_t head_dim, float* to) {
+void merge(const float* from, std::size_t value_dim, float* to) {
   const float top = from[0] > to[0] ? from[0] : to[0];
   const float keep = exponential(to[0] - top);
   const float take = exponential(from[0] - top);
   to[0] = top;
   to[1] = std::fma(from[1], take, to[1] * keep);
-  for (std::size_t i = kAttentionHead; i < attention_result_floats(head_dim); ++i) {
+  for (std::size_t i = kAttentionHead; i < attention_result_floats(value_dim); ++i) {
     to[i] = std::fma(from[i], take, to[i] * keep);
   }
 }
 
-void finish(const float* result, const float* gate, std::size_t head_dim, float* out) {
+void finish(const float* result, const float* gate, std::size_t value_dim, float* out) {
   const float inverse = 1.0F / result[1];
-  for (std::size_t i = 0; i < head_dim; ++i) {
+  for (std::size_t i = 0; i < value_dim; ++i) {
     out[i] = result[kAttentionHead + i] * inverse;
     if (gate != nullptr) out[i] /= 1.0F + exponential(0.0F - gate[i]);
   }

@@ -19,7 +19,8 @@ Bound::Bound(std::string_view what, const Arguments& arguments,
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) {
     values_[i] = &arguments.positional[i];
   }
-  for (const auto& [name, value] : arguments.keywords) {
+  for (const auto& [key, value] : arguments.keywords) {
+    const std::string& name = key->bytes;
     const auto* const found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) fail(call_of(what) + " has no argument '" + name + "'");
     const auto i = static_cast<std::size_t>(found - names.begin());

@@ -124,7 +124,7 @@ Value dict_update(Run& run, const Value& self, Arguments& arguments) {
     for (const auto& [key, value] : entries) self_dict(self)->set(key, value);
   }
   for (const auto& [name, value] : arguments.keywords) {
-    self_dict(self)->set(Value::text(name), value);
+    self_dict(self)->set(Value(name), value);
   }
   return None{};
 }

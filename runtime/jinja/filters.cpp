@@ -35,8 +35,9 @@ Found named(Run& run, const Value& name, Found (*find)(std::string_view), std::s
 using Change = std::function<Value(Run&, const Value&)>;
 
 Change change_of(Run& run, const Arguments& arguments) {
-  const auto attribute = std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
-                                      [](const auto& entry) { return entry.first == "attribute"; });
+  const auto attribute =
+      std::find_if(arguments.keywords.begin(), arguments.keywords.end(),
+                   [](const auto& entry) { return entry.first->bytes == "attribute"; });
   if (arguments.positional.empty() && attribute != arguments.keywords.end()) {
     const Bound bound("map", arguments, {"attribute", "default"});
     const Value* absent = bound.given(1);

@@ -100,7 +100,7 @@ Value format(Run& run, const Value& value, Arguments& arguments) {
     return percent_format(run, soft_text(run, value), Value::tuple(arguments.positional));
   }
   auto named = std::make_shared<Dict>();
-  for (const auto& [name, argument] : arguments.keywords) named->set(Value::text(name), argument);
+  for (const auto& [name, argument] : arguments.keywords) named->set(Value(name), argument);
   return percent_format(run, soft_text(run, value), Value(named));
 }
 

@@ -307,7 +307,7 @@ std::string BraceFormat::number_field(std::string_view name) {
 Value BraceFormat::named(std::string_view first) {
   if (!all_digits(first)) {
     for (const auto& [name, value] : arguments_.keywords) {
-      if (name == first) return value;
+      if (name->bytes == first) return value;
     }
     fail("the format names an argument that was not given: '" + std::string(first) + "'");
   }

@@ -165,7 +165,7 @@ DictPtr make_dict(Run& run, const Arguments& arguments) {
       }
     }
   }
-  for (const auto& [name, value] : arguments.keywords) dict->set(Value::text(name), value);
+  for (const auto& [name, value] : arguments.keywords) dict->set(Value(name), value);
   run.charge_items(dict->size());
   return dict;
 }

@@ -329,7 +329,7 @@ TextPtr Interpreter::run_macro(const MacroBody& macro, const ActivationPtr& oute
   auto& named = arguments.keywords;
   const auto take = [&](std::string_view name) {
     const auto found = std::find_if(named.begin(), named.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
+                                    [&](const auto& entry) { return entry.first->bytes == name; });
     if (found == named.end()) return Value();
     Value value = std::move(found->second);
     named.erase(found);
@@ -347,10 +347,10 @@ TextPtr Interpreter::run_macro(const MacroBody& macro, const ActivationPtr& oute
   }
   if (macro.takes_keywords) {
     auto rest = std::make_shared<Dict>();
-    for (const auto& [name, value] : named) rest->set(Value::text(name), value);
+    for (const auto& [name, value] : named) rest->set(Value(name), value);
     variable(frame, macro.keywords_slot) = Value(rest);
   } else if (!named.empty()) {
-    fail("macro '" + macro.name + "' takes no keyword argument '" + named[0].first + "'");
+    fail("macro '" + macro.name + "' takes no keyword argument '" + named[0].first->bytes + "'");
   }
   if (macro.takes_positional) {
     const auto from = static_cast<std::ptrdiff_t>(std::min(count, given.size()));

@@ -200,9 +200,9 @@ Value Interpreter::evaluate_call(Frame& frame, const Expression& expression, con
   Arguments arguments = evaluate_arguments(frame, *expression.arguments);
   if (caller != nullptr) {
     for (const auto& keyword : arguments.keywords) {
-      if (keyword.first == "caller") fail("a call block's call has a 'caller' already");
+      if (keyword.first->bytes == "caller") fail("a call block's call has a 'caller' already");
     }
-    arguments.keywords.emplace_back("caller", *caller);
+    arguments.keywords.emplace_back(make_text("caller"), *caller);
   }
   run_.at = expression.at;
   return call(run_, callee, arguments);
@@ -218,19 +218,23 @@ Arguments Interpreter::evaluate_arguments(Frame& frame, const CallArguments& arg
     for (Value& value : to_vector(run_, more)) values.positional.push_back(std::move(value));
   }
   for (const auto& [name, argument] : arguments.keywords) {
-    values.keywords.emplace_back(name, evaluate(frame, *argument));
+    values.keywords.emplace_back(make_text(name), evaluate(frame, *argument));
   }
   if (arguments.more_keywords == nullptr) return values;
   const Value more = evaluate(frame, *arguments.more_keywords);
   const Dict* dict = more.dict_or_null();
   if (dict == nullptr) fail("the value behind ** must be a mapping");
+  run_.charge_items(dict->size());
+  const std::size_t written = values.keywords.size();
   for (const auto& [key, value] : dict->entries()) {
-    const Text* name = key.text_or_null();
+    const TextPtr* name = key.as<TextPtr>();
     if (name == nullptr) fail("keywords must be strings");
-    for (const auto& keyword : values.keywords) {
-      if (keyword.first == name->bytes) fail("the argument '" + name->bytes + "' twice");
+    for (std::size_t i = 0; i < written; ++i) {
+      if (values.keywords[i].first->bytes == (*name)->bytes) {
+        fail("the argument '" + (*name)->bytes + "' twice");
+      }
     }
-    values.keywords.emplace_back(name->bytes, value);
+    values.keywords.emplace_back(*name, value);
   }
   return values;
 }

@@ -1,5 +1,7 @@
 #include "runtime/jinja/template.h"
 
+#include <algorithm>
+
 #include "formats/base/utf8.h"
 #include "runtime/jinja/ast.h"
 #include "runtime/jinja/interpreter.h"
@@ -9,12 +11,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+bool is_own_word(const Variables& variables, const std::string& name, const Json& value) {
+  if (variables.word_member.empty() || name != variables.word_member) return false;
+  return value.is_string() &&
+         std::find(variables.words.begin(), variables.words.end(),
+                   value.get_ref<const std::string&>()) != variables.words.end();
+}
+
 Value counted(Run& run, Value value) {
   count_held(run, value, 0);
   return value;
 }
 
-Value from_json(Run& run, const Json& json, bool from_user) {
+Value from_json(Run& run, const Json& json, const Variables& variables, bool from_user) {
   const Run::Depth depth(run);
   run.charge(1);
   switch (json.type()) {
@@ -35,13 +44,14 @@ Value from_json(Run& run, const Json& json, bool from_user) {
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
-      for (const Json& item : json) items.push_back(from_json(run, item, from_user));
+      for (const Json& item : json) items.push_back(from_json(run, item, variables, from_user));
       return counted(run, Value::list(std::move(items)));
     }
     case Json::value_t::object: {
       auto dict = std::make_shared<Dict>();
       for (const auto& [key, value] : json.items()) {
-        dict->set(Value(make_text(key, from_user)), from_json(run, value, from_user));
+        const bool is_marked = from_user && !is_own_word(variables, key, value);
+        dict->set(Value(make_text(key, from_user)), from_json(run, value, variables, is_marked));
       }
       return counted(run, Value(std::move(dict)));
     }
@@ -50,9 +60,9 @@ Value from_json(Run& run, const Json& json, bool from_user) {
   }
 }
 
-void add_variables(Run& run, const Json& json, bool from_user, Dict& variables) {
-  for (const auto& [name, value] : json.items()) {
-    variables.set(Value::text(name), from_json(run, value, from_user));
+void add_variables(Run& run, const Variables& variables, bool from_user, Dict& names) {
+  for (const auto& [name, value] : (from_user ? variables.user : variables.own).items()) {
+    names.set(Value::text(name), from_json(run, value, variables, from_user));
   }
 }
 
@@ -116,8 +126,8 @@ Result<Rendered> Template::render(const Variables& variables) const {
   try {
     Dict names;
     add_globals(names);
-    add_variables(run, variables.own, false, names);
-    add_variables(run, variables.user, true, names);
+    add_variables(run, variables, false, names);
+    add_variables(run, variables, true, names);
     const TextPtr text = Interpreter(run, names).render(impl_->tree);
     if (find_invalid_utf8(text->bytes) != std::string::npos) {
       fail("the text holds what is not UTF-8");

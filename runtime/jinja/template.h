@@ -23,7 +23,11 @@ namespace moepack::jinja {
 struct Variables {
   nlohmann::ordered_json own = nlohmann::ordered_json::object();   // of the template's side
   nlohmann::ordered_json user = nlohmann::ordered_json::object();  // marked as from the user
-  std::tm clock{};                                                 // what strftime_now() tells
+  // Members of objects in `user` with the name `word_member` and one of `words` as their text are
+  // not marked: words of a fixed list, as roles are.
+  std::string word_member;
+  std::vector<std::string> words;
+  std::tm clock{};  // what strftime_now() tells
 };
 
 struct Rendered {

@@ -146,7 +146,7 @@ class Dict final : public Breakable {
 // What a call brings.
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string, Value>> keywords;
+  std::vector<std::pair<TextPtr, Value>> keywords;  // names may be the user's, behind **
 };
 
 // Everything that is no plain data: macros, methods, namespaces, loops, iterators, views.

@@ -19,6 +19,12 @@ constexpr std::uint64_t kRoutingBytesPerUse = 3 * sizeof(Assignment);
 constexpr std::uint64_t kRoutingBytesPerExpert = 512;
 constexpr std::uint64_t kRoutingBytesPerTask = 3 * 24;  // of RowTask in expert_tasks.h
 
+bool has_latent(const ModelConfig& c) {
+  return std::any_of(c.layers.begin(), c.layers.end(), [](const LayerSpec& layer) {
+    return layer_type(layer) == LayerType::kLatentAttention;
+  });
+}
+
 // What the shared expert and dense layers have between them.
 std::uint64_t shared_width(const ModelConfig& c) {
   return std::max(c.shared_expert_width, c.dense_width);
@@ -27,7 +33,8 @@ std::uint64_t shared_width(const ModelConfig& c) {
 // The widest input of a product.
 std::uint64_t widest_input(const ModelConfig& c) {
   return std::max({std::uint64_t{c.hidden_size}, std::uint64_t{c.expert_width}, shared_width(c),
-                   std::uint64_t{c.num_heads} * c.head_dim,
+                   std::uint64_t{c.num_heads} * c.head_dim, std::uint64_t{c.query_rank},
+                   std::uint64_t{c.kv_rank}, std::uint64_t{c.num_heads} * c.value_dim,
                    std::uint64_t{c.linear_value_heads} * c.linear_value_dim});
 }
 
@@ -57,18 +64,30 @@ struct ActivationLayout {
     bytes = capped_sum(bytes, align_up(size, kActivationAlignment));
   }
 
+  // Full and latent attention share what both need; layers of one kind are computed at a time.
   void take_attention(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
+    const bool latent = has_latent(c);
+    const bool full = !latent || c.full_attention_layers() != 0;
     const std::uint64_t heads = std::uint64_t{c.num_heads} * c.head_dim;
-    const std::uint64_t kv_heads = std::uint64_t{c.num_kv_heads} * c.head_dim;
-    take(a.query_gate, limits.tokens, 2 * heads);
-    take(a.keys, limits.tokens, kv_heads);
+    const std::uint64_t kv_heads = full ? std::uint64_t{c.num_kv_heads} * c.head_dim : 0;
+    const AttentionShape rows = latent ? latent_attention_shape(c) : AttentionShape{};
+    const std::uint64_t values = latent ? std::uint64_t{c.num_heads} * c.value_dim : 0;
+    take(a.query_gate, limits.tokens, full ? 2 * heads : heads);
+    take(a.keys, limits.tokens, std::max<std::uint64_t>(kv_heads, rows.key_dim));
     take(a.values, limits.tokens, kv_heads);
-    take(a.attended, limits.tokens, heads);
-    const AttentionWorkspace blocks = attention_workspace(c, limits.context);
-    take(a.scores, 1,
-         std::max(capped_product(limits.threads, limits.context), blocks.floats(limits.threads)));
-    take(a.attention_tiles, limits.tokens, c.num_kv_heads);
+    take(a.attended, limits.tokens, full ? std::max(heads, values) : values);
+    std::uint64_t scores = capped_product(limits.threads, limits.context);
+    const auto add_workspace = [&](const AttentionShape& shape) {
+      scores = std::max(scores, attention_workspace(shape, limits.context).floats(limits.threads));
+    };
+    if (full) add_workspace(full_attention_shape(c));
+    if (latent) add_workspace(rows);
+    take(a.scores, 1, scores);
+    take(a.attention_tiles, limits.tokens, full ? c.num_kv_heads : rows.kv_heads);
     take(a.rotation, limits.threads, c.rotary_dim);
+    take(a.latent_queries, limits.tokens, rows.heads * rows.key_dim);
+    take(a.query_down, limits.tokens, latent ? c.query_rank : 0);
+    take(a.latent_up, limits.threads, latent ? kLatentRows * std::uint64_t{c.kv_rank} : 0);
   }
 
   void take_delta(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
@@ -103,7 +122,8 @@ struct ActivationLayout {
     take(a.shared_weight, tokens, 1);
   }
 
-  void take_blocks(Activations& a, const ModelConfig& c, std::uint64_t tokens) {
+  void take_blocks(Activations& a, const ModelConfig& c, std::uint64_t tokens,
+                   std::uint64_t threads) {
     const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
     take(a.input_blocks, tokens, input_blocks(widest_input(c)));
     take(a.input_rows, tokens, 1);
@@ -112,6 +132,9 @@ struct ActivationLayout {
     take(a.expert_rows, uses, 1);
     take(a.shared_blocks, tokens, input_blocks(shared_width(c)));
     take(a.shared_rows, tokens, 1);
+    const std::uint64_t latent = has_latent(c) ? capped_product(threads, tokens) : 0;
+    take(a.latent_blocks, latent, input_blocks(c.kv_rank));
+    take(a.latent_rows, latent, 1);
   }
 
   void take_all(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
@@ -123,7 +146,7 @@ struct ActivationLayout {
     take_delta(a, c, limits);
     take_experts(a, c, limits.tokens);
     if (limits.activations == ActivationType::kInt8) {
-      take_blocks(a, c, std::max(limits.tokens, limits.logit_rows));
+      take_blocks(a, c, std::max(limits.tokens, limits.logit_rows), limits.threads);
     }
     take(a.matmul_scratch, limits.threads, matmul_scratch_floats(widest_input(c)));
   }

@@ -24,6 +24,9 @@ constexpr std::size_t kLogitRows = 16;
 // (expert_lookahead.h).
 constexpr std::size_t kLookaheadRows = 8;
 
+// Rows of kv_b_proj that latent attention decodes at a time.
+constexpr std::size_t kLatentRows = 8;
+
 struct ActivationLimits {
   std::uint64_t tokens = 0;   // computed at once
   std::uint64_t threads = 1;  // of the pool
@@ -66,6 +69,12 @@ class Activations {
   std::span<AttentionTile> attention_tiles;  // [T, nkv]
   std::span<float> rotation;                 // [threads, rotary_dim]: cosines, sines of a token
 
+  // Latent attention, of whose rows query_gate [T, nq * hd], keys [T, R + rotary_dim] and attended
+  // [T, nq * value_dim] hold the others; R kv_rank.
+  std::span<float> latent_queries;  // [T, nq, R + rotary_dim]: then what they attend to
+  std::span<float> query_down;      // [T, query_rank]
+  std::span<float> latent_up;       // [threads, kLatentRows, R]: rows of kv_b_proj
+
   std::span<float> delta_raw;    // [T, C]: inputs of the convolution
   std::span<float> delta_qkv;    // [T, C]: after convolution and silu
   std::span<float> delta_z;      // [T, nv * dv]
@@ -95,6 +104,8 @@ class Activations {
   std::span<const InputBlock*> expert_rows;    // [T * K]
   std::span<InputBlock> shared_blocks;         // [T, S / 32]
   std::span<const InputBlock*> shared_rows;    // [T]
+  std::span<InputBlock> latent_blocks;         // [threads, T, R / 32]: what a head attends to
+  std::span<const InputBlock*> latent_rows;    // [threads, T]
 
   std::span<float> ahead_normed;  // [min(T, kLookaheadRows), H]: of the router that looks ahead
   std::span<float> ahead_logits;  // [min(T, kLookaheadRows), E]

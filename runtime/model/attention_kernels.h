@@ -16,6 +16,7 @@
 //   value[d] = sum_j (p[j] * vs[j]) * v[j][d]      one chain of fma over j, from 0 upwards
 // ks and vs are 1 and their products left out but for kFp8, where k and v are 2^-8 times the value
 // of the code, and ks and vs are 2^8 times the scale of the position.
+// Keys and values of a head may differ in size: head size is that of the key.
 // Within rounding of the exact result: (head size + n + 8) * 2^-24 relative to the sums of
 // magnitudes; `exponential` is within 1.5 units in the last place.
 #pragma once
@@ -38,8 +39,8 @@ constexpr std::size_t kAttentionRows = 8;
 constexpr std::size_t kAttentionHead = 16;
 
 // Floats of one result: kAttentionHead, then values, padded to whole groups.
-constexpr std::size_t attention_result_floats(std::size_t head_dim) {
-  return kAttentionHead + align_up(head_dim, kKvGroup);
+constexpr std::size_t attention_result_floats(std::size_t value_dim) {
+  return kAttentionHead + align_up(value_dim, kKvGroup);
 }
 
 // Keys and values of one head in one block. What is not stored yet may be anything.
@@ -47,7 +48,7 @@ struct KvBlock {
   KvEncoding encoding = KvEncoding::kFloat32;
   std::size_t positions = 0;            // room: a multiple of kKvGroup, at most kKvBlock
   const std::byte* keys = nullptr;      // [positions / kKvGroup, head_dim, kKvGroup]
-  const std::byte* values = nullptr;    // [groups of head_dim, positions, kKvGroup], zero-padded
+  const std::byte* values = nullptr;    // [groups of value_dim, positions, kKvGroup], zero-padded
   const float* key_scales = nullptr;    // [positions], of kFp8 alone
   const float* value_scales = nullptr;  // [positions]
 };
@@ -55,7 +56,8 @@ struct KvBlock {
 // Queries that meet one block.
 struct AttentionCall {
   KvBlock block;
-  std::size_t head_dim = 0;
+  std::size_t head_dim = 0;  // of queries and keys
+  std::size_t value_dim = 0;
   std::size_t rows = 0;                   // 1 … kAttentionRows
   const float* const* queries = nullptr;  // [kAttentionRows] of [head_dim]; behind `rows` any
                                           // that can be read
@@ -64,17 +66,17 @@ struct AttentionCall {
   // [rows]: of these, keys that each does not see, from the first on; fewer than it sees of them.
   // Null: none.
   const std::uint32_t* hidden = nullptr;
-  float* results = nullptr;  // [rows, attention_result_floats]
+  float* results = nullptr;  // [rows, attention_result_floats(value_dim)]
   float* weights = nullptr;  // scratch: [kAttentionRows, kKvBlock]
 };
 
 struct AttentionKernels {
   void (*attend)(const AttentionCall& call);
   // to = to and from together; `from` comes later in the sequence. Both are results that saw a key.
-  void (*merge)(const float* from, std::size_t head_dim, float* to);
-  // out[i] = value[i] / sum * sigmoid(gate[i]) for i < head_dim; without the last factor when gate
+  void (*merge)(const float* from, std::size_t value_dim, float* to);
+  // out[i] = value[i] / sum * sigmoid(gate[i]) for i < value_dim; without the last factor when gate
   // is null.
-  void (*finish)(const float* result, const float* gate, std::size_t head_dim, float* out);
+  void (*finish)(const float* result, const float* gate, std::size_t value_dim, float* out);
   // Rotates the pairs (i, i + half) for i < half in place: arXiv 2104.09864.
   void (*rotate)(float* head, const float* cosine, const float* sine, std::size_t half);
 };

@@ -1,4 +1,5 @@
-// How attention over blocks (block_attention.h) cuts its work, and the memory that it takes.
+// The shape of attention over blocks (block_attention.h), how it cuts its work, and the memory that
+// it takes.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +9,21 @@
 #include "runtime/model/layer_slice.h"
 
 namespace moepack {
+
+// What a layer attends with. Of full attention all heads have their own values; in latent attention
+// one compressed row is key and value of all.
+struct AttentionShape {
+  std::size_t heads = 0;  // of queries
+  std::size_t kv_heads = 1;
+  std::size_t key_dim = 0;      // floats of a query and a key
+  std::size_t value_dim = 0;    // of a value
+  bool values_in_keys = false;  // a value is the beginning of its key (kv_cache.h)
+
+  std::size_t group() const { return kv_heads == 0 ? 1 : heads / kv_heads; }
+};
+AttentionShape full_attention_shape(const ModelConfig& config);
+// With kv_rank + rotary_dim floats a key and kv_rank a value.
+AttentionShape latent_attention_shape(const ModelConfig& config);
 
 // Queries that meet a block together, while it is in the cache.
 constexpr std::size_t kTileQueries = 64;
@@ -29,10 +45,11 @@ struct AttentionTile {
 struct AttentionWorkspace {
   std::uint64_t results = 0;     // number of results that can wait for being merged
   std::uint64_t result = 0;      // of one result
-  std::uint64_t per_thread = 0;  // weights, the results of a call and of a tile
+  std::uint64_t per_thread = 0;  // weights, the results of a call and of a tile, and `values`
+  std::uint64_t values = 0;      // of a block, where they are in its keys
 
   std::uint64_t floats(std::uint64_t threads) const;  // at most kTooManyBytes
 };
-AttentionWorkspace attention_workspace(const ModelConfig& config, std::uint64_t context);
+AttentionWorkspace attention_workspace(const AttentionShape& shape, std::uint64_t context);
 
 }  // namespace moepack

@@ -4,15 +4,12 @@
 #include <array>
 
 #include "formats/base/bytes.h"
+#include "runtime/model/block_kv_cache.h"
 #include "runtime/model/byte_counts.h"
 #include "runtime/model/kv_cache.h"
 
 namespace moepack {
 namespace {
-
-std::size_t group_of(const ModelConfig& config) {
-  return config.num_kv_heads == 0 ? 1 : config.num_heads / config.num_kv_heads;
-}
 
 std::size_t tokens_per_tile(std::size_t group) {
   return std::max<std::size_t>(1, kTileQueries / group);
@@ -24,27 +21,47 @@ std::uint64_t AttentionWorkspace::floats(std::uint64_t threads) const {
   return capped_sum(capped_product(results, result), capped_product(threads, per_thread));
 }
 
-AttentionWorkspace attention_workspace(const ModelConfig& config, std::uint64_t context) {
-  const std::size_t group = group_of(config);
+AttentionShape full_attention_shape(const ModelConfig& config) {
+  return {.heads = config.num_heads,
+          .kv_heads = config.num_kv_heads,
+          .key_dim = config.head_dim,
+          .value_dim = config.head_dim};
+}
+
+AttentionShape latent_attention_shape(const ModelConfig& config) {
+  return {.heads = config.num_heads,
+          .kv_heads = 1,
+          .key_dim = std::size_t{config.kv_rank} + config.rotary_dim,
+          .value_dim = config.kv_rank,
+          .values_in_keys = true};
+}
+
+AttentionWorkspace attention_workspace(const AttentionShape& shape, std::uint64_t context) {
+  const std::size_t group = shape.group();
   AttentionWorkspace space;
-  space.result = attention_result_floats(config.head_dim);
+  space.result = attention_result_floats(shape.value_dim);
   // Of all heads of one token.
-  space.results = capped_product(div_up(context, kKvBlock), config.num_heads);
+  space.results = capped_product(div_up(context, kKvBlock), shape.heads);
+  if (shape.values_in_keys) space.values = kKvBlock * align_up(shape.value_dim, kKvGroup);
   const std::uint64_t rows = tokens_per_tile(group) * group + kAttentionRows;
   space.per_thread = capped_sum(capped_product(rows, space.result), kAttentionRows * kKvBlock);
+  space.per_thread = capped_sum(space.per_thread, space.values);
   return space;
 }
 
-BlockAttention::BlockAttention(const ModelConfig& config, Activations& scratch)
-    : config_(config),
+BlockAttention::BlockAttention(const AttentionShape& shape, Activations& scratch)
+    : shape_(shape),
       scratch_(scratch),
-      group_(group_of(config)),
-      space_(attention_workspace(config, scratch.context())) {}
+      group_(shape.group()),
+      space_(attention_workspace(shape, scratch.context())) {}
+
+std::size_t BlockAttention::index_of(const AttentionTile& tile, std::size_t row) const {
+  const std::size_t token = tile.row + row / group_;
+  return token * shape_.heads + head_of(tile, row);
+}
 
 const float* BlockAttention::query_of(const AttentionTile& tile, std::size_t row) const {
-  const std::size_t stride = (has_gate_ ? 2U : 1U) * std::size_t{config_.head_dim};
-  const std::size_t token = tile.row + row / group_;
-  return scratch_.query_gate.data() + (token * config_.num_heads + head_of(tile, row)) * stride;
+  return rows_.queries + index_of(tile, row) * rows_.query_stride;
 }
 
 std::size_t BlockAttention::first_block(const AttentionTile& tile, std::size_t row) const {
@@ -85,7 +102,7 @@ std::size_t BlockAttention::make_tiles(std::span<const LayerSlice> slices,
     if (!slice.is_live()) continue;
     for (std::size_t done = 0; done < slice.count; done += most_tokens) {
       const std::size_t tokens = std::min(most_tokens, slice.count - done);
-      for (std::size_t head = 0; head < config_.num_kv_heads; ++head) {
+      for (std::size_t head = 0; head < shape_.kv_heads; ++head) {
         AttentionTile& tile = scratch_.attention_tiles[count++];
         tile = {};
         tile.slice = &slice;
@@ -112,8 +129,23 @@ std::size_t BlockAttention::shared_tile_tokens(std::span<const LayerSlice> slice
   return std::clamp<std::size_t>(space_.results / (blocks * group_), 1, tokens_per_tile(group_));
 }
 
-void BlockAttention::attend_rows(const AttentionTile& tile, std::size_t block, std::size_t first,
-                                 std::size_t count, float* weights, float* results) const {
+KvBlock BlockAttention::block_of(const AttentionTile& tile, std::size_t block,
+                                 std::size_t worker) const {
+  KvBlock kv = tile.slice->state->kv->blocks()->block(tile.kv_head, block);
+  if (!shape_.values_in_keys) return kv;
+  float* const memory = thread_memory(worker) + space_.per_thread - space_.values;
+  auto* const values = reinterpret_cast<std::byte*>(memory);
+  const std::uint64_t before = std::uint64_t{block} * kKvBlock;
+  const std::uint64_t stored = position_of(tile, rows_of(tile) - 1) + 1 - before;
+  copy_values(kv, shape_.key_dim, shape_.value_dim, std::min<std::uint64_t>(stored, kKvBlock),
+              values);
+  kv.values = values;
+  return kv;
+}
+
+void BlockAttention::attend_rows(const AttentionTile& tile, const KvBlock& kv, std::size_t block,
+                                 std::size_t first, std::size_t count, float* weights,
+                                 float* results) const {
   std::array<const float*, kAttentionRows> queries{};
   std::array<std::uint32_t, kAttentionRows> seen{};
   std::array<std::uint32_t, kAttentionRows> hidden{};
@@ -125,8 +157,9 @@ void BlockAttention::attend_rows(const AttentionTile& tile, std::size_t block, s
     hidden[r] = static_cast<std::uint32_t>(hidden_of(tile, first + r, block));
   }
   AttentionCall call;
-  call.block = tile.slice->state->kv->blocks()->block(tile.kv_head, block);
-  call.head_dim = config_.head_dim;
+  call.block = kv;
+  call.head_dim = shape_.key_dim;
+  call.value_dim = shape_.value_dim;
   call.rows = count;
   call.queries = queries.data();
   call.seen = seen.data();
@@ -138,19 +171,16 @@ void BlockAttention::attend_rows(const AttentionTile& tile, std::size_t block, s
 
 void BlockAttention::finish(const AttentionTile& tile, std::size_t row, float* spare,
                             float* result) const {
-  const std::size_t hd = config_.head_dim;
-  const std::size_t token = tile.row + row / group_;
-  const std::size_t head = head_of(tile, row);
-  if (!sinks_.empty()) {
+  if (!rows_.sinks.empty()) {
     // A block of one key with that score, whose value is zero.
     std::fill_n(spare, space_.result, 0.0F);
-    spare[0] = sinks_[head];
+    spare[0] = rows_.sinks[head_of(tile, row)];
     spare[1] = 1;
-    kernels_->merge(spare, hd, result);
+    kernels_->merge(spare, shape_.value_dim, result);
   }
-  const float* gate = has_gate_ ? query_of(tile, row) + hd : nullptr;
-  kernels_->finish(result, gate, hd,
-                   scratch_.attended.data() + (token * config_.num_heads + head) * hd);
+  const float* gate = rows_.has_gate ? query_of(tile, row) + shape_.key_dim : nullptr;
+  kernels_->finish(result, gate, shape_.value_dim,
+                   rows_.out + index_of(tile, row) * rows_.out_stride);
 }
 
 // All blocks of a tile, one after the other.
@@ -160,10 +190,11 @@ void BlockAttention::attend_tile(const AttentionTile& tile, std::size_t worker) 
   float* const next = weights + kAttentionRows * kKvBlock;
   float* const merged = next + kAttentionRows * space_.result;
   for (std::size_t block = tile.block; block < tile.block + tile.blocks; ++block) {
+    const KvBlock kv = block_of(tile, block, worker);
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
       const std::size_t count = std::min(kAttentionRows, rows - first);
       float* const to = merged + first * space_.result;
-      attend_rows(tile, tile.block + block, first, count, weights, block == tile.block ? to : next);
+      attend_rows(tile, kv, block, first, count, weights, block == tile.block ? to : next);
       for (std::size_t r = 0; block > tile.block && r < count; ++r) {
         if (seen_of(tile, first + r, block) == 0) continue;
         const float* const from = next + r * space_.result;
@@ -171,7 +202,7 @@ void BlockAttention::attend_tile(const AttentionTile& tile, std::size_t worker) 
         if (block == first_block(tile, first + r)) {
           std::copy_n(from, space_.result, sum);
         } else {
-          kernels_->merge(from, config_.head_dim, sum);
+          kernels_->merge(from, shape_.value_dim, sum);
         }
       }
     }
@@ -206,7 +237,7 @@ void BlockAttention::merge_tile(const AttentionTile& tile, std::size_t worker) c
     float* const merged = waiting(tile.result + first * rows + row);
     for (std::size_t block = first + 1; block < tile.blocks; ++block) {
       if (seen_of(tile, row, tile.block + block) == 0) continue;
-      kernels_->merge(waiting(tile.result + block * rows + row), config_.head_dim, merged);
+      kernels_->merge(waiting(tile.result + block * rows + row), shape_.value_dim, merged);
     }
     finish(tile, row, thread_memory(worker), merged);
   }
@@ -222,9 +253,10 @@ void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> 
     const AttentionTile& tile = *(after - 1);
     const std::size_t block = task - tile.task;
     const std::size_t rows = rows_of(tile);
+    const KvBlock kv = block_of(tile, tile.block + block, worker);
     for (std::size_t first = 0; first < rows; first += kAttentionRows) {
-      attend_rows(tile, block, first, std::min(kAttentionRows, rows - first), thread_memory(worker),
-                  waiting(tile.result + block * rows + first));
+      attend_rows(tile, kv, tile.block + block, first, std::min(kAttentionRows, rows - first),
+                  thread_memory(worker), waiting(tile.result + block * rows + first));
     }
   };
   compute.pool().parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t w) {
@@ -236,12 +268,10 @@ void BlockAttention::run_round(Compute& compute, std::span<const AttentionTile> 
                               });
 }
 
-void BlockAttention::attend(Compute& compute, const FullAttentionSpec& spec,
-                            std::span<const float> sinks, std::span<const LayerSlice> slices) {
+void BlockAttention::attend(Compute& compute, std::span<const LayerSlice> slices,
+                            const Rows& rows) {
   kernels_ = compute.kernels().attention;
-  has_gate_ = spec.has_gate;
-  sinks_ = sinks;
-  window_ = spec.window.value_or(kMaxSequenceTokens);
+  rows_ = rows;
   const std::size_t threads = compute.pool().size();
   const std::size_t count = make_tiles(slices, tokens_per_tile(group_));
   const std::span<AttentionTile> tiles = scratch_.attention_tiles.first(count);

@@ -1,6 +1,7 @@
 #include "runtime/model/block_kv_cache.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -22,9 +23,13 @@ struct HeadPlan {
   explicit HeadPlan(const KvShape& shape)
       : positions(std::clamp<std::uint64_t>(align_up(shape.context, kKvGroup), kKvGroup, kKvBlock)),
         values(capped_product(positions * kv_value_bytes(shape.format.encoding), shape.head_dim)),
-        scales(capped_sum(values, capped_product(positions * kv_value_bytes(shape.format.encoding),
-                                                 align_up(shape.head_dim, kKvGroup)))),
-        bytes(capped_sum(scales, 2 * positions * kv_scale_bytes(shape.format.encoding))) {}
+        scales(capped_sum(values,
+                          shape.value_in_key != 0
+                              ? 0
+                              : capped_product(positions * kv_value_bytes(shape.format.encoding),
+                                               align_up(shape.head_dim, kKvGroup)))),
+        bytes(capped_sum(scales,
+                         shape.parts() * positions * kv_scale_bytes(shape.format.encoding))) {}
 
   std::uint64_t positions;  // room
   std::uint64_t values;     // keys begin at 0
@@ -34,6 +39,22 @@ struct HeadPlan {
 };
 
 enum class Part : std::uint8_t { kKeys, kValues };
+constexpr std::array kParts{Part::kKeys, Part::kValues};
+
+template <typename Element>
+void copy_values_of(const KvBlock& block, std::size_t key_dim, std::size_t value_dim,
+                    std::size_t seen, Element* to) {
+  const auto* from = reinterpret_cast<const Element*>(block.keys);
+  for (std::size_t first = 0; first < seen; first += kKvGroup) {
+    for (std::size_t d = 0; d < align_up(value_dim, kKvGroup); ++d) {
+      const Element* keys = from + first * key_dim + d * kKvGroup;
+      Element* value = to + (d / kKvGroup * block.positions + first) * kKvGroup + d % kKvGroup;
+      for (std::size_t i = 0; i < kKvGroup; ++i) {
+        value[i * kKvGroup] = d < value_dim ? keys[i] : Element{};
+      }
+    }
+  }
+}
 
 class BlockKvCache final : public KvCache, private KvBlocks {
  public:
@@ -46,7 +67,7 @@ class BlockKvCache final : public KvCache, private KvBlocks {
   std::uint64_t encoded_bytes(std::uint64_t rows) const override {
     const std::uint64_t row = capped_sum(capped_product(shape_.width(), value_bytes()),
                                          shape_.heads * kv_scale_bytes(encoding()));
-    return capped_product(rows, 2 * row);
+    return capped_product(rows, shape_.parts() * row);
   }
   std::uint64_t memory_bytes() const override { return blocks_.size() * block_bytes_; }
 
@@ -56,9 +77,9 @@ class BlockKvCache final : public KvCache, private KvBlocks {
     return {.encoding = encoding(),
             .positions = plan_.positions,
             .keys = at,
-            .values = at + plan_.values,
+            .values = has_values() ? at + plan_.values : nullptr,
             .key_scales = scales,
-            .value_scales = scales + plan_.positions};
+            .value_scales = has_values() ? scales + plan_.positions : scales};
   }
 
   Status store(std::uint64_t position, std::size_t rows, const float* keys,
@@ -68,7 +89,7 @@ class BlockKvCache final : public KvCache, private KvBlocks {
       for (std::size_t head = 0; head < shape_.heads; ++head) {
         const std::size_t from = r * shape_.width() + head * shape_.head_dim;
         encode(Part::kKeys, position + r, head, keys + from);
-        encode(Part::kValues, position + r, head, values + from);
+        if (has_values()) encode(Part::kValues, position + r, head, values + from);
       }
     }
     return Status::ok();
@@ -103,6 +124,8 @@ class BlockKvCache final : public KvCache, private KvBlocks {
 
  private:
   std::uint64_t value_bytes() const { return kv_value_bytes(encoding()); }
+  bool has_values() const { return shape_.value_in_key == 0; }
+  std::span<const Part> parts() const { return std::span(kParts).first(shape_.parts()); }
 
   Status reserve(std::uint64_t rows) {
     constexpr std::string_view kWhat = "more keys and values of a layer";
@@ -186,7 +209,7 @@ class BlockKvCache final : public KvCache, private KvBlocks {
   // the keys of all positions, their scales, then the same of the values.
   template <typename Body>
   void for_each_saved(std::uint64_t rows, const Body& body) const {
-    for (const Part part : {Part::kKeys, Part::kValues}) {
+    for (const Part part : parts()) {
       for (std::uint64_t position = 0; position < rows; ++position) {
         for (std::size_t head = 0; head < shape_.heads; ++head) {
           const Place first = first_element(part, position, head);
@@ -214,6 +237,18 @@ class BlockKvCache final : public KvCache, private KvBlocks {
 };
 
 }  // namespace
+
+void copy_values(const KvBlock& block, std::size_t key_dim, std::size_t value_dim, std::size_t seen,
+                 std::byte* to) {
+  switch (kv_value_bytes(block.encoding)) {
+    case 1:
+      return copy_values_of(block, key_dim, value_dim, seen, reinterpret_cast<std::uint8_t*>(to));
+    case 2:
+      return copy_values_of(block, key_dim, value_dim, seen, reinterpret_cast<std::uint16_t*>(to));
+    default:
+      return copy_values_of(block, key_dim, value_dim, seen, reinterpret_cast<std::uint32_t*>(to));
+  }
+}
 
 std::unique_ptr<KvCache> make_block_kv_cache(const KvShape& shape) {
   return std::make_unique<BlockKvCache>(shape);

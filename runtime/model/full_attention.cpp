@@ -15,7 +15,10 @@ void limit(float bound, std::size_t count, float* values) {
 }  // namespace
 
 FullAttention::FullAttention(const ModelConfig& config, Activations& scratch)
-    : config_(config), scratch_(scratch), blocks_(config, scratch), rope_(config) {}
+    : config_(config),
+      scratch_(scratch),
+      blocks_(full_attention_shape(config), scratch),
+      rope_(config) {}
 
 // Norms, limits and rotates `heads` heads of one token in place; they lie `stride` values apart.
 void FullAttention::prepare(Compute& compute, const FullAttentionSpec& spec,
@@ -135,7 +138,14 @@ void FullAttention::forward(Compute& compute, const FullAttentionWeights& weight
   prepare_heads(compute, weights, slices, tokens);
   store(slices);
   if (compute.kernels().attention != nullptr) {
-    blocks_.attend(compute, weights.spec, weights.sinks, slices);
+    blocks_.attend(compute, slices,
+                   {.queries = scratch_.query_gate.data(),
+                    .query_stride = query_stride(weights.spec),
+                    .out = scratch_.attended.data(),
+                    .out_stride = config_.head_dim,
+                    .has_gate = weights.spec.has_gate,
+                    .sinks = weights.sinks,
+                    .window = weights.spec.window.value_or(kMaxSequenceTokens)});
   } else {
     attend_rows(compute, weights, slices, tokens);
   }

@@ -24,6 +24,7 @@ LayerForward::LayerForward(const ModelConfig& config, const ModelWeights& weight
       compute_(kernels, limits.threads, scratch_.matmul_scratch,
                {scratch_.input_blocks, scratch_.input_rows}),
       attention_(config, scratch_),
+      latent_(config, scratch_),
       delta_(config, scratch_),
       moe_(config, scratch_) {}
 
@@ -73,6 +74,9 @@ std::span<const float> LayerForward::mix(std::uint32_t index, std::span<const La
   if (const auto* attention = std::get_if<FullAttentionWeights>(&layer.mixer)) {
     const StageScope stage(compute_.times(), Stage::kFullAttention);
     attention_.forward(compute_, *attention, slices, normed, tokens, mixed);
+  } else if (const auto* latent = std::get_if<LatentAttentionWeights>(&layer.mixer)) {
+    const StageScope stage(compute_.times(), Stage::kFullAttention);
+    latent_.forward(compute_, *latent, slices, normed, tokens, mixed);
   } else {
     const StageScope stage(compute_.times(), Stage::kDeltaNet);
     delta_.forward(compute_, std::get<DeltaNetWeights>(layer.mixer), slices, normed, tokens, mixed);

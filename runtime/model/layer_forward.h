@@ -14,6 +14,7 @@
 #include "runtime/model/delta_net.h"
 #include "runtime/model/full_attention.h"
 #include "runtime/model/kernels.h"
+#include "runtime/model/latent_attention.h"
 #include "runtime/model/layer_slice.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/moe.h"
@@ -83,6 +84,7 @@ class LayerForward {
   Activations scratch_;
   Compute compute_;
   FullAttention attention_;
+  LatentAttention latent_;
   DeltaNet delta_;
   MixtureOfExperts moe_;
   std::size_t mixed_tokens_ = 0;  // of the last mix()

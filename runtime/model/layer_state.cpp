@@ -13,7 +13,15 @@
 namespace moepack {
 namespace {
 
-KvShape kv_shape(const ModelConfig& c, std::uint64_t context, const KvFormat& format) {
+KvShape kv_shape(const ModelConfig& c, LayerType type, std::uint64_t context,
+                 const KvFormat& format) {
+  if (type == LayerType::kLatentAttention) {
+    return {.heads = 1,
+            .head_dim = std::uint64_t{c.kv_rank} + c.rotary_dim,
+            .context = context,
+            .format = format,
+            .value_in_key = c.kv_rank};
+  }
   return {.heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context, .format = format};
 }
 std::uint64_t conv_floats(const ModelConfig& c) {
@@ -65,11 +73,11 @@ constexpr std::string_view kRecurrentState = "the recurrent state of a layer";
 
 Result<LayerState> LayerState::create(const ModelConfig& config, LayerType type,
                                       std::uint64_t context, const StateForm& form) {
-  if (type == LayerType::kFullAttention) {
+  if (keeps_positions(type)) {
     return or_out_of_memory("the list of a layer's keys and values", std::nullopt,
                             [&]() -> Result<LayerState> {
                               LayerState state;
-                              state.kv = make_kv_cache(kv_shape(config, context, form.kv));
+                              state.kv = make_kv_cache(kv_shape(config, type, context, form.kv));
                               return state;
                             });
   }
@@ -156,8 +164,8 @@ Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) 
 
 std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
                                 const StateForm& form) {
-  const std::uint64_t held = type == LayerType::kFullAttention
-                                 ? kv_cache_bytes(kv_shape(config, context, form.kv))
+  const std::uint64_t held = keeps_positions(type)
+                                 ? kv_cache_bytes(kv_shape(config, type, context, form.kv))
                                  : recurrent_bytes(config, form.delta);
   return capped_sum(held, sizeof(LayerState));
 }
@@ -166,7 +174,7 @@ StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const S
   StateBytes bytes;
   for (const LayerSpec& spec : config.layers) {
     const LayerType type = layer_type(spec);
-    std::uint64_t& sum = type == LayerType::kFullAttention ? bytes.key_value : bytes.recurrent;
+    std::uint64_t& sum = keeps_positions(type) ? bytes.key_value : bytes.recurrent;
     sum = capped_sum(sum, layer_state_bytes(config, type, context, form));
   }
   return bytes;

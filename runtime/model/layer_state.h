@@ -29,7 +29,7 @@ struct DeltaRows {
 
 // Move-only. One thread at a time changes it; what is stored may be read by many.
 struct LayerState {
-  // Full attention: keys and values; null in layers of the other type.
+  // Full and latent attention: keys and values; null in layers that are recurrent.
   std::unique_ptr<KvCache> kv;
   // GatedDeltaNet: the last taps - 1 inputs of the convolution, [taps - 1, channels], oldest first.
   std::vector<float> conv;

@@ -82,7 +82,17 @@ std::uint64_t decoded_bytes(const ModelConfig& c) {
   for (const LayerSpec& spec : c.layers) {
     floats = capped_sum(floats, 2ULL * c.hidden_size);
     floats = capped_sum(floats, bias_floats(c, spec));
-    floats = capped_sum(floats, layer_type(spec) == LayerType::kFullAttention ? attention : delta);
+    switch (layer_type(spec)) {
+      case LayerType::kFullAttention:
+        floats = capped_sum(floats, attention);
+        break;
+      case LayerType::kLinearAttention:
+        floats = capped_sum(floats, delta);
+        break;
+      case LayerType::kLatentAttention:
+        floats = capped_sum(floats, std::uint64_t{c.query_rank} + c.kv_rank);
+        break;
+    }
   }
   // The list of layers may hold three times its size while it grows.
   const std::uint64_t bound = capped_product(c.num_layers, 3 * sizeof(LayerWeights));

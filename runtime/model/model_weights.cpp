@@ -207,6 +207,22 @@ DeltaNetWeights bind_delta(Binder& bind, const ModelConfig& c, const ResidentCon
   return w;
 }
 
+LatentAttentionWeights bind_latent(Binder& bind, const LatentAttentionSpec& spec,
+                                   std::uint32_t layer) {
+  LatentAttentionWeights w;
+  w.spec = spec;
+  if (spec.has_query_rank) {
+    w.q_down = bind.matrix(ModuleRole::kQueryDown, layer);
+    w.q_down_norm = bind.values(ModuleRole::kQueryDownNorm, layer);
+  }
+  w.q = bind.matrix(spec.has_query_rank ? ModuleRole::kQueryUp : ModuleRole::kQuery, layer);
+  w.kv_down = bind.matrix(ModuleRole::kKeyValueDown, layer);
+  w.kv_norm = bind.values(ModuleRole::kKeyValueNorm, layer);
+  w.kv_up = bind.matrix(ModuleRole::kKeyValueUp, layer);
+  w.o = bind.matrix(ModuleRole::kAttentionOutput, layer);
+  return w;
+}
+
 Routing bind_routing(Binder& bind, const RouterSpec& spec, std::uint32_t layer) {
   if (!std::holds_alternative<SigmoidRouterSpec>(spec)) return spec;
   return {spec, bind.values(ModuleRole::kRouterCorrection, layer)};
@@ -261,6 +277,8 @@ LayerWeights bind_layer(Binder& bind, const ModelConfig& c, const ResidentConven
   w.post_norm = bind.values(ModuleRole::kPostNorm, layer);
   if (const auto* attention = std::get_if<FullAttentionSpec>(&spec.mixer)) {
     w.mixer = bind_attention(bind, *attention, layer);
+  } else if (const auto* latent = std::get_if<LatentAttentionSpec>(&spec.mixer)) {
+    w.mixer = bind_latent(bind, *latent, layer);
   } else {
     w.mixer = bind_delta(bind, c, how, layer);
   }

@@ -33,6 +33,19 @@ struct FullAttentionWeights {
   std::vector<float> sinks;   // [nq]
 };
 
+// R kv_rank, Q query_rank, dr rotary_dim, dv value_dim; a head of hd = (hd - dr) + dr values, those
+// of the second part rotated.
+struct LatentAttentionWeights {
+  LatentAttentionSpec spec;
+  QMatrixView q_down;              // [Q, H]; none without a query rank
+  std::vector<float> q_down_norm;  // [Q]; likewise
+  QMatrixView q;                   // [nq * hd, Q], or of H columns without a query rank
+  QMatrixView kv_down;             // [R + dr, H]: the compressed row, then the key that is rotated
+  std::vector<float> kv_norm;      // [R]
+  QMatrixView kv_up;  // [nq * (hd - dr + dv), R]: per head the rows of its key, then of its value
+  QMatrixView o;      // [H, nq * dv]
+};
+
 // nk/nv key and value heads of dk/dv, C = 2 nk dk + nv dv channels.
 struct DeltaNetWeights {
   QMatrixView in_qkv;             // [C, H]: q of all heads, then k, then v
@@ -71,7 +84,7 @@ struct MoeWeights {
 struct LayerWeights {
   std::vector<float> input_norm;  // [H]
   std::vector<float> post_norm;   // [H]
-  std::variant<FullAttentionWeights, DeltaNetWeights> mixer;
+  std::variant<FullAttentionWeights, DeltaNetWeights, LatentAttentionWeights> mixer;
   MoeWeights moe;
 };
 
@@ -91,6 +104,12 @@ requires std::is_same_v<std::remove_const_t<Weights>, DeltaNetWeights>
 void visit_tensors(Weights& w, const Visit& visit) {
   for (auto* matrix : {&w.in_qkv, &w.in_z, &w.in_b, &w.in_a, &w.out}) visit(*matrix);
   for (auto* vector : {&w.conv, &w.decay_rate, &w.dt_bias, &w.norm}) visit(*vector);
+}
+template <typename Weights, typename Visit>
+requires std::is_same_v<std::remove_const_t<Weights>, LatentAttentionWeights>
+void visit_tensors(Weights& w, const Visit& visit) {
+  for (auto* matrix : {&w.q_down, &w.q, &w.kv_down, &w.kv_up, &w.o}) visit(*matrix);
+  for (auto* vector : {&w.q_down_norm, &w.kv_norm}) visit(*vector);
 }
 template <typename Weights, typename Visit>
 requires std::is_same_v<std::remove_const_t<Weights>, MoeWeights>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <variant>
 #include <vector>
 
 #include "formats/weights/row_order.h"
@@ -22,7 +23,12 @@ struct MatrixList {
 // Of products; the output head last.
 std::vector<QMatrixView*> matrices_of(ModelWeights& weights) {
   std::vector<QMatrixView*> out;
-  for (LayerWeights& layer : weights.layers) visit_tensors(layer, MatrixList{&out});
+  for (LayerWeights& layer : weights.layers) {
+    visit_tensors(layer, MatrixList{&out});
+    // Of this one single rows are decoded, and products take some of its rows.
+    auto* const latent = std::get_if<LatentAttentionWeights>(&layer.mixer);
+    if (latent != nullptr) std::erase(out, &latent->kv_up);
+  }
   out.push_back(&weights.lm_head);
   return out;
 }

@@ -22,10 +22,12 @@ std::uint64_t kv_block_rows(const KvShape& shape) {
   return std::clamp<std::uint64_t>(shape.context, 1, kKvBlockRows);
 }
 
-// Memory of one block: rows of keys, then rows of values, each part aligned.
-std::uint64_t kv_block_bytes(const KvShape& shape) {
-  return 2 * align_up(kv_block_rows(shape) * shape.width() * sizeof(float), kKvAlignment);
+// Memory of one block: rows of keys, then rows of values unless they are in the keys, each part
+// aligned.
+std::uint64_t kv_part_bytes(const KvShape& shape) {
+  return align_up(kv_block_rows(shape) * shape.width() * sizeof(float), kKvAlignment);
 }
+std::uint64_t kv_block_bytes(const KvShape& shape) { return shape.parts() * kv_part_bytes(shape); }
 
 class RowKvCache final : public KvCache, private KvRows {
  public:
@@ -35,7 +37,7 @@ class RowKvCache final : public KvCache, private KvRows {
   KvEncoding encoding() const override { return KvEncoding::kFloat32; }
   const KvRows* rows() const override { return this; }
   std::uint64_t encoded_bytes(std::uint64_t rows) const override {
-    return capped_product(capped_product(rows, shape_.width()), 2 * sizeof(float));
+    return capped_product(capped_product(rows, shape_.width()), shape_.parts() * sizeof(float));
   }
   std::uint64_t memory_bytes() const override { return blocks_.size() * block_bytes_; }
 
@@ -45,7 +47,7 @@ class RowKvCache final : public KvCache, private KvRows {
     for_each_run(position, rows, [&](std::uint64_t at, std::size_t first, std::size_t count) {
       const std::size_t bytes = count * shape_.width() * sizeof(float);
       std::memcpy(key_row(at), keys + first * shape_.width(), bytes);
-      std::memcpy(value_row(at), values + first * shape_.width(), bytes);
+      if (has_values()) std::memcpy(value_row(at), values + first * shape_.width(), bytes);
     });
     return Status::ok();
   }
@@ -67,7 +69,7 @@ class RowKvCache final : public KvCache, private KvRows {
     for_each_run(0, seen, [&](std::uint64_t at, std::size_t first, std::size_t count) {
       const float* value = value_row(at) + head * shape_.head_dim;
       for (std::size_t i = 0; i < count; ++i) {
-        kernels.axpy(weights[first + i], value + i * width, out, shape_.head_dim);
+        kernels.axpy(weights[first + i], value + i * width, out, shape_.value_dim());
       }
     });
   }
@@ -78,7 +80,7 @@ class RowKvCache final : public KvCache, private KvRows {
     for_each_run(0, rows, [&](std::uint64_t at, std::size_t, std::size_t count) {
       const std::size_t bytes = count * shape_.width() * sizeof(float);
       std::memcpy(other->key_row(at), key_row(at), bytes);
-      std::memcpy(other->value_row(at), value_row(at), bytes);
+      if (has_values()) std::memcpy(other->value_row(at), value_row(at), bytes);
     });
     return std::unique_ptr<KvCache>(std::move(other));
   }
@@ -87,6 +89,7 @@ class RowKvCache final : public KvCache, private KvRows {
     const std::size_t row_bytes = shape_.width() * sizeof(float);
     for_each_run(0, rows, [&](std::uint64_t at, std::size_t first, std::size_t count) {
       std::memcpy(bytes.data() + first * row_bytes, key_row(at), count * row_bytes);
+      if (!has_values()) return;
       std::memcpy(bytes.data() + (rows + first) * row_bytes, value_row(at), count * row_bytes);
     });
   }
@@ -96,12 +99,17 @@ class RowKvCache final : public KvCache, private KvRows {
     MOE_RETURN_IF_ERROR(reserve(rows));
     for_each_run(0, rows, [&](std::uint64_t at, std::size_t first, std::size_t count) {
       std::memcpy(key_row(at), bytes.data() + first * row_bytes, count * row_bytes);
+      if (!has_values()) return;
       std::memcpy(value_row(at), bytes.data() + (rows + first) * row_bytes, count * row_bytes);
     });
     return Status::ok();
   }
 
  private:
+  bool has_values() const { return shape_.value_in_key == 0; }
+  // Where the values of a block begin.
+  std::uint64_t values_at() const { return has_values() ? block_bytes_ / 2 : 0; }
+
   Status reserve(std::uint64_t rows) {
     constexpr std::string_view kWhat = "more keys and values of a layer";
     return or_out_of_memory(kWhat, block_bytes_, [&]() {
@@ -128,9 +136,9 @@ class RowKvCache final : public KvCache, private KvRows {
   }
 
   float* key_row(std::uint64_t position) { return row(position, 0); }
-  float* value_row(std::uint64_t position) { return row(position, block_bytes_ / 2); }
+  float* value_row(std::uint64_t position) { return row(position, values_at()); }
   const float* key_row(std::uint64_t position) const { return row(position, 0); }
-  const float* value_row(std::uint64_t position) const { return row(position, block_bytes_ / 2); }
+  const float* value_row(std::uint64_t position) const { return row(position, values_at()); }
   float* row(std::uint64_t position, std::uint64_t part) {
     std::byte* block = blocks_[position / block_rows_].data() + part;
     return reinterpret_cast<float*>(block) + position % block_rows_ * shape_.width();
@@ -153,7 +161,8 @@ std::unique_ptr<KvCache> make_row_kv_cache(const KvShape& shape) {
 }
 
 std::uint64_t row_kv_cache_bytes(const KvShape& shape) {
-  const std::uint64_t row = capped_product(capped_product(shape.heads, shape.head_dim), 2);
+  const std::uint64_t row =
+      capped_product(capped_product(shape.heads, shape.head_dim), shape.parts());
   const std::uint64_t block = capped_product(row, kv_block_rows(shape) * sizeof(float));
   if (block >= kTooManyBytes) return kTooManyBytes;
   // The list of blocks may hold three times its size while it grows.

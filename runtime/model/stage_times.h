@@ -15,7 +15,7 @@ namespace moepack {
 
 enum class Stage : std::uint8_t {
   kEmbed,
-  kFullAttention,  // the mixer of full-attention layers
+  kFullAttention,  // the mixer of layers with full or latent attention
   kDeltaNet,       // the mixer of GatedDeltaNet layers
   kRouter,         // its logits and its choice
   kExperts,        // routed and shared experts: sorting, computing, adding up

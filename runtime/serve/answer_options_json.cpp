@@ -7,12 +7,14 @@
 #include <string>
 
 #include "formats/base/status.h"
+#include "runtime/serve/request_limits.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::size_t kMostStops = 64;
+constexpr std::size_t kMostBiases = 65536;
 constexpr std::int64_t kMostChoices = 64;
+constexpr std::size_t kMostChoiceStopBytes = std::size_t{1} << 20U;
 constexpr double kLowestBias = -1e6;
 
 // The first of two names that is there.
@@ -72,6 +74,10 @@ void add_bias(const BodyFields& request, std::optional<std::int32_t> id, const O
 void read_logit_bias(const BodyFields& request, std::vector<LogitBias>& biases) {
   const OrderedJson* json = request.find("logit_bias");
   if (json == nullptr) return;
+  if (json->is_structured() && json->size() > kMostBiases) {
+    return request.fail("logit_bias",
+                        "logit_bias has more than " + std::to_string(kMostBiases) + " tokens");
+  }
   if (json->is_object()) {
     for (const auto& [key, value] : json->items()) {
       add_bias(request, token_id(key), value, biases);
@@ -89,20 +95,15 @@ void read_logit_bias(const BodyFields& request, std::vector<LogitBias>& biases) 
   }
 }
 
-void add_stop(const BodyFields& request, const OrderedJson& stop, std::vector<std::string>& stops) {
-  if (!stop.is_string()) return request.fail("stop", "stop must be a string or strings");
-  if (stops.size() == kMostStops) {
-    return request.fail("stop", "stop has more than " + std::to_string(kMostStops) + " strings");
-  }
-  if (!stop.get_ref<const std::string&>().empty()) stops.push_back(stop.get<std::string>());
-}
-
 void read_stops(const BodyFields& request, std::vector<std::string>& stops) {
   const OrderedJson* json = request.find("stop");
   if (json == nullptr) return;
   stops.clear();
-  if (!json->is_array()) return add_stop(request, *json, stops);
-  for (const OrderedJson& stop : *json) add_stop(request, stop, stops);
+  if (!json->is_array()) return add_stop_text(request, "stop", *json, stops);
+  for (const OrderedJson& stop : *json) {
+    add_stop_text(request, "stop", stop, stops);
+    if (request.fault().is_set()) return;
+  }
 }
 
 void read_limit(const BodyFields& request, AnswerOptions& options) {
@@ -166,6 +167,11 @@ AnswerOptions read_answer_options(const BodyFields& request, const AnswerOptions
   read_limit(request, options);
   if (const auto n = request.whole("n", 1, kMostChoices)) {
     options.choices = static_cast<std::uint32_t>(*n);
+  }
+  std::size_t stop_bytes = 0;  // each choice looks for its own
+  for (const std::string& stop : options.stop) stop_bytes += stop.size();
+  if (stop_bytes > kMostChoiceStopBytes / options.choices) {
+    request.fail("stop", "stop is too large for so many choices");
   }
   options.ignores_end = request.flag("ignore_eos").value_or(options.ignores_end);
   return options;

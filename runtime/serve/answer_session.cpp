@@ -72,26 +72,74 @@ void AnswerSession::start() {
 }
 
 void AnswerSession::start_all() {
-  std::uint32_t offset = 0;
-  for (std::size_t i = 0; i < request_count(); ++i) {
-    AnswerService::Started started = start_request(i, offset);
-    if (const auto* refusal = std::get_if<Refusal>(&started)) return refuse(*refusal);
-    const std::shared_ptr<RunningAnswer> answer =
-        std::get<std::unique_ptr<RunningAnswer>>(std::move(started));
-    bool is_cancelled = false;
-    {
-      const std::lock_guard lock(running_mutex_);
-      running_.push_back(answer);
-      is_cancelled = is_cancelled_;
-    }
-    if (is_cancelled) answer->cancel();
-    offset += choices_of(i);
-  }
+  if (const auto refusal = start_more()) return refuse(*refusal);
   if (has_ended_) return give_up();  // forgotten, or its events could not be kept
   accept();
   response_->on_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->cancel(false);
   });
+}
+
+void AnswerSession::hold(const std::shared_ptr<RunningAnswer>& answer) {
+  bool is_cancelled = false;
+  {
+    const std::lock_guard lock(running_mutex_);
+    running_.push_back(answer);
+    is_cancelled = is_cancelled_;
+  }
+  if (is_cancelled) answer->cancel();
+}
+
+// A refusal is of the next request.
+std::optional<Refusal> AnswerSession::start_more() {
+  while (next_request_ < request_count() && !has_ended_) {
+    const std::uint64_t ended_before = ended_count();
+    AnswerService::Started started = start_request(next_request_, started_choices_);
+    if (const auto* refusal = std::get_if<Refusal>(&started)) {
+      const bool is_full = refusal->kind == Refusal::Kind::kBusy;
+      if (!is_full || ended_before == started_choices_) return *refusal;  // not for its own others
+      if (waits_for_others(ended_before)) return std::nullopt;
+      continue;  // one has ended meanwhile
+    }
+    hold(std::get<std::unique_ptr<RunningAnswer>>(std::move(started)));
+    started_choices_ += choices_of(next_request_++);
+  }
+  return std::nullopt;
+}
+
+std::uint64_t AnswerSession::ended_count() {
+  const std::lock_guard lock(mutex_);
+  return ended_choices_;
+}
+
+// Whether end_answer() will go on with the rest: no choice has ended since `ended_before`.
+bool AnswerSession::waits_for_others(std::uint64_t ended_before) {
+  const std::lock_guard lock(mutex_);
+  has_rest_ = ended_choices_ == ended_before;
+  return has_rest_;
+}
+
+// In a worker, after one of the first requests has ended.
+void AnswerSession::start_rest() {
+  try {
+    std::optional<Refusal> refusal;
+    if (!is_cancelled_) refusal = start_more();
+    if (is_cancelled_ || refusal.has_value()) end_rest(refusal);
+  } catch (...) {
+    give_up();
+  }
+}
+
+// Requests that are not started: others have taken their places, or the client has gone.
+void AnswerSession::end_rest(const std::optional<Refusal>& refusal) {
+  const bool streams = std::holds_alternative<std::unique_ptr<StreamWriter>>(job_.writer);
+  if (refusal.has_value() && !streams) return refuse(*refusal);
+  AnswerEnd end;
+  end.reason = refusal.has_value() ? AnswerEndReason::kError : AnswerEndReason::kCancelled;
+  if (refusal.has_value()) end.status = {StatusCode::kIo, refusal->message};
+  for (std::uint32_t choice = started_choices_; choice < choices_; ++choice) {
+    take(choice, {.choice = 0, .body = end});
+  }
 }
 
 void AnswerSession::refuse(const Refusal& refusal) {
@@ -209,6 +257,9 @@ void AnswerSession::end_answer(std::uint32_t choice, const AnswerEnd& end) {
   context_.metrics.add_answer(session_seconds(Clock::now() - begun_), end.reason);
   if (++ended_choices_ < choices_) {
     if (has_failed) cancel_later();
+    if (std::exchange(has_rest_, false)) {
+      context_.workers.post([self = shared_from_this()] { self->start_rest(); });
+    }
     return;
   }
   has_ended_ = true;

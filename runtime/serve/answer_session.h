@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,13 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   std::size_t request_count() const;
   void start_all();
   AnswerService::Started start_request(std::size_t index, std::uint32_t offset);
+  // Where the queue is full of this session's own requests, the rest starts when one has ended.
+  std::optional<Refusal> start_more();
+  void start_rest();
+  void end_rest(const std::optional<Refusal>& refusal);
+  void hold(const std::shared_ptr<RunningAnswer>& answer);
+  std::uint64_t ended_count();
+  bool waits_for_others(std::uint64_t ended_before);
   void refuse(const Refusal& refusal);
   void give_up();
   void drop_running();
@@ -85,10 +93,15 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   mutable std::mutex running_mutex_;       // of running_ alone; nothing else is done under it
   std::vector<std::shared_ptr<RunningAnswer>> running_;
 
+  // Of whoever starts requests: start(), then one start_rest() after another.
+  std::size_t next_request_ = 0;
+  std::uint32_t started_choices_ = 0;
+
   std::mutex mutex_;                // of all below, and of the writer in job_
   std::vector<AnswerEvent> early_;  // events that came before accept()
   std::uint32_t choices_ = 0;       // of all requests
   std::uint32_t ended_choices_ = 0;
+  bool has_rest_ = false;  // requests that start_rest() will start
   bool is_accepted_ = false;
   bool has_text_ = false;
   Clock::time_point last_sent_ = begun_;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/serve/anthropic_conversation.h"
+#include "runtime/serve/request_limits.h"
 #include "runtime/serve/request_options.h"
 
 namespace moepack {
@@ -22,11 +23,8 @@ std::optional<ToolSpec> read_messages_tool(const OrderedJson& json, const std::s
   const OrderedJson* schema = fields.object("input_schema");
   const std::string_view type = text_or_empty(fields, "type");
   if (schema == nullptr && !type.empty() && type != "custom") return std::nullopt;
-  const std::string name = fields.text("name").value_or("");
-  if (name.empty()) {
-    refuse_field(fields, "name", "is missing: the name of the tool");
-    return std::nullopt;
-  }
+  const std::string name = read_tool_name(fields);
+  if (name.empty()) return std::nullopt;
   return function_tool(name, std::string(text_or_empty(fields, "description")),
                        schema == nullptr ? OrderedJson(nullptr) : *schema);
 }
@@ -34,6 +32,8 @@ std::optional<ToolSpec> read_messages_tool(const OrderedJson& json, const std::s
 void read_messages_tools(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   const OrderedJson* tools = fields.array("tools");
   if (tools == nullptr) return;
+  check_tools(fields, "tools", *tools);
+  if (fault.is_set()) return;
   for (std::size_t i = 0; i < tools->size(); ++i) {
     std::optional<ToolSpec> tool =
         read_messages_tool((*tools)[i], element_place("tools", i), fault);
@@ -84,7 +84,7 @@ void read_messages_thinking(const BodyFields& fields, ChatRequest& chat, Request
 void read_messages_output(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
   if (const OrderedJson* config = fields.object("output_config")) {
     const BodyFields parts(*config, "output_config.", fault);
-    if (const auto effort = parts.text("effort")) set_reasoning_effort(chat, *effort);
+    if (const auto effort = read_word(parts, "effort")) set_reasoning_effort(chat, *effort);
     if (const OrderedJson* format = parts.object("format")) {
       chat.format = read_text_format(*format, parts.place_of("format"), fault);
     }
@@ -172,7 +172,7 @@ std::variant<MessagesRequest, ApiError> read_messages_request(const OrderedJson&
   RequestFault fault;
   MessagesRequest request;
   const BodyFields fields(body, "", fault);
-  request.model = fields.text("model").value_or("");
+  request.model = read_model_name(fields);
   request.streams = fields.flag("stream").value_or(false);
   ChatRequest& chat = request.chat;
   read_messages_conversation(fields, purpose, body, chat, fault);

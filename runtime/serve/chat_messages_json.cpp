@@ -6,6 +6,7 @@
 
 #include "formats/base/status.h"
 #include "runtime/serve/answer_writer.h"
+#include "runtime/serve/anthropic_blocks.h"
 
 namespace moepack {
 namespace {
@@ -18,12 +19,35 @@ std::optional<ChatRole> chat_role(const std::string& name) {
   return std::nullopt;
 }
 
-// The text of one part of a message.
-std::string part_text(const OrderedJson& part, const std::string& place, RequestFault& fault) {
+bool is_medium(std::string_view type) {
+  return type.starts_with("image") || type.starts_with("input_image") ||
+         type.starts_with("input_audio") || type.starts_with("audio") ||
+         type.starts_with("video") || type == "file" || type == "input_file" || type == "document";
+}
+
+// The thoughts of a part {"type":"thinking","thinking"}, {"type":"reasoning","text"|"summary"…};
+// those that are encrypted or redacted have none.
+std::string thoughts_of(const OrderedJson& part) {
+  if (!part.is_object()) return {};
+  for (const char* name : {"thinking", "reasoning", "text", "summary", "content"}) {
+    const auto found = part.find(name);
+    if (found == part.end()) continue;
+    if (found->is_string()) return found->get<std::string>();
+    if (!found->is_array()) continue;
+    std::string text;
+    for (const OrderedJson& piece : *found) append_joined(text, thoughts_of(piece), "\n");
+    return text;
+  }
+  return {};
+}
+
+// The text of one part of a message; nullopt for one that says nothing.
+std::optional<std::string> part_text(const OrderedJson& part, const std::string& place,
+                                     RequestFault& fault, ChatMessage& message) {
   if (part.is_string()) return part.get<std::string>();
   if (!part.is_object()) {
     fault.set(invalid_request(place + " must be an object", place));
-    return {};
+    return std::nullopt;
   }
   const BodyFields fields(part, place + ".", fault);
   const std::string type = fields.text("type").value_or("text");
@@ -31,26 +55,36 @@ std::string part_text(const OrderedJson& part, const std::string& place, Request
     return fields.text("text").value_or("");
   }
   if (type == "refusal") return fields.text("refusal").value_or("");
+  if (message.role == ChatRole::kAssistant && !is_medium(type)) {
+    // Thoughts; and what other servers and clients wrote for themselves: redacted_thinking,
+    // tool_use beside tool_calls.
+    const bool is_thought = type.starts_with("thinking") || type.starts_with("reasoning");
+    if (is_thought) append_joined(message.reasoning, thoughts_of(part), "\n");
+    return std::nullopt;
+  }
   fields.fail("type", "content of type \"" + printable(type, 40) +
                           "\" is not supported: this server takes text alone");
-  return {};
+  return std::nullopt;
 }
 
-std::string content_text(const BodyFields& message) {
-  const OrderedJson* content = message.find("content");
-  if (content == nullptr) return {};
-  if (content->is_string()) return content->get<std::string>();
-  const std::string place = message.place_of("content");
+void read_content(const BodyFields& fields, ChatMessage& message) {
+  const OrderedJson* content = fields.find("content");
+  if (content == nullptr) return;
+  if (content->is_string()) {
+    message.content = content->get<std::string>();
+    return;
+  }
+  const std::string place = fields.place_of("content");
   if (!content->is_array()) {
-    message.fail("content", place + " must be a string or an array of parts");
-    return {};
+    return fields.fail("content", place + " must be a string or an array of parts");
   }
-  std::string text;
+  bool has_text = false;
   for (std::size_t i = 0; i < content->size(); ++i) {
-    if (i > 0) text += "\n";
-    text += part_text((*content)[i], element_place(place, i), message.fault());
+    const auto text = part_text((*content)[i], element_place(place, i), fields.fault(), message);
+    if (!text.has_value()) continue;
+    if (std::exchange(has_text, true)) message.content += "\n";
+    message.content += *text;
   }
-  return text;
 }
 
 ToolCall read_call(const OrderedJson& json, const std::string& place, RequestFault& fault) {
@@ -61,6 +95,12 @@ ToolCall read_call(const OrderedJson& json, const std::string& place, RequestFau
   }
   const BodyFields fields(json, place + ".", fault);
   call.id = fields.text("id").value_or("");
+  if (const OrderedJson* custom = fields.object("custom")) {
+    const BodyFields parts(*custom, place + ".custom.", fault);
+    call.name = parts.text("name").value_or("");
+    call.arguments = dump_json({{"input", parts.text("input").value_or("")}});
+    return call;
+  }
   const OrderedJson* function = fields.object("function");
   if (function == nullptr) {
     fields.fail("function", fields.place_of("function") + " is missing");
@@ -92,10 +132,18 @@ void read_calls(const BodyFields& fields, ChatMessage& message) {
   }
 }
 
+// Where clients put thoughts beside the content: a text, or the blocks that they came in.
 std::string reasoning_text(const BodyFields& fields) {
   for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
     const OrderedJson* found = fields.find(name);
     if (found != nullptr && found->is_string()) return found->get<std::string>();
+  }
+  for (const char* name : {"reasoning_details", "thinking_blocks"}) {
+    const OrderedJson* found = fields.find(name);
+    if (found == nullptr || !found->is_array()) continue;
+    std::string text;
+    for (const OrderedJson& block : *found) append_joined(text, thoughts_of(block), "\n");
+    return text;
   }
   return {};
 }
@@ -117,10 +165,11 @@ ChatMessage read_chat_message(const OrderedJson& json, const std::string& place,
     return message;
   }
   message.role = *known;
-  message.content = content_text(fields);
+  read_content(fields, message);
   message.name = fields.text("name").value_or("");
   if (message.role == ChatRole::kAssistant) {
-    message.reasoning = reasoning_text(fields);
+    std::string beside = reasoning_text(fields);
+    if (!beside.empty()) message.reasoning = std::move(beside);
     if (message.content.empty()) message.content = fields.text("refusal").value_or("");
     read_calls(fields, message);
   }

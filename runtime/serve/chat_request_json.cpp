@@ -9,6 +9,7 @@
 #include "runtime/serve/body_fields.h"
 #include "runtime/serve/chat_messages_json.h"
 #include "runtime/serve/chat_tools_json.h"
+#include "runtime/serve/request_limits.h"
 
 namespace moepack {
 namespace {
@@ -44,7 +45,7 @@ void set_budget(ChatRequest& chat, std::optional<std::int64_t> tokens) {
 }
 
 void read_effort(const BodyFields& fields, std::string_view name, ChatRequest& chat) {
-  const auto effort = fields.text(name);
+  const auto effort = read_word(fields, name);
   if (!effort.has_value()) return;
   OrderedJson& arguments = chat.conversation.template_arguments;
   if (*effort == "none") {
@@ -86,6 +87,8 @@ void read_reasoning_field(const BodyFields& request, ChatRequest& chat, AnswerFo
 void read_template_switches(const BodyFields& request, ChatRequest& chat) {
   const OrderedJson* json = request.object("chat_template_kwargs");
   if (json == nullptr) return;
+  check_template_arguments(request, *json);
+  if (request.fault().is_set()) return;
   chat.conversation.template_arguments = *json;
   const BodyFields fields(*json, "chat_template_kwargs.", request.fault());
   for (const char* name : {"enable_thinking", "thinking"}) {
@@ -155,12 +158,13 @@ std::variant<ParsedChatRequest, ApiError> parse_chat_request(const OrderedJson& 
   RequestFault fault;
   const BodyFields request(json, "", fault);
   ParsedChatRequest parsed;
-  parsed.model = request.text("model").value_or("");
+  parsed.model = read_model_name(request);
   read_conversation(request, parsed.request);
   if (request.find("chat_template") != nullptr) {
     request.fail("chat_template", "a chat_template in the request is not taken by this server");
   }
   parsed.request.options = read_answer_options(request, defaults);
+  check_choices(request, parsed.request.options.choices);
   read_chat_logprobs(request, parsed.request.options);
   parsed.request.format = read_response_format(request);
   read_form(request, parsed.form);

@@ -6,27 +6,17 @@
 #include <utility>
 
 #include "formats/base/status.h"
+#include "runtime/serve/request_limits.h"
+#include "runtime/serve/request_options.h"
 
 namespace moepack {
 namespace {
-
-constexpr std::size_t kMostTools = 4096;
-
-// Whether a list is short enough to be looked through for each of its names.
-bool is_tool_count_fair(const BodyFields& request, std::string_view field,
-                        const OrderedJson& list) {
-  if (list.size() <= kMostTools) return true;
-  request.fail(field, request.place_of(field) + " has more than " + std::to_string(kMostTools) +
-                          " elements");
-  return false;
-}
 
 // A function object: {name, description, parameters}.
 ToolSpec read_function(const OrderedJson& function, const std::string& place, RequestFault& fault) {
   const BodyFields fields(function, place + ".", fault);
   ToolSpec tool;
-  tool.name = fields.text("name").value_or("");
-  if (tool.name.empty()) fields.fail("name", fields.place_of("name") + " is missing");
+  tool.name = read_tool_name(fields);
   tool.description = fields.text("description").value_or("");
   if (const OrderedJson* parameters = fields.object("parameters")) tool.parameters = *parameters;
   tool.wire = OrderedJson::object();
@@ -66,7 +56,7 @@ void require_known(ToolChoice& choice, std::string name, const std::vector<ToolS
     request.fail(field, "tool_choice names \"" + printable(name, 80) +
                             "\", which is none of the tools of this request");
   }
-  choice.allowed.push_back(std::move(name));
+  add_allowed(choice, std::move(name));
 }
 
 void set_mode(ToolChoice& choice, const std::string& mode, const BodyFields& request,
@@ -100,10 +90,15 @@ void read_allowed(ToolChoice& choice, const OrderedJson& json, const std::vector
   const BodyFields fields(nested != nullptr ? *nested : json, "tool_choice.", request.fault());
   set_mode(choice, fields.text("mode").value_or("auto"), request, "tool_choice");
   const OrderedJson* names = fields.array("tools");
-  if (names == nullptr || !is_tool_count_fair(fields, "tools", *names)) return;
+  if (names == nullptr) return;
+  check_tools(fields, "tools", *names);
+  if (request.fault().is_set()) return;
   for (const OrderedJson& entry : *names) {
+    const BodyFields parts(entry, "tool_choice.", request.fault());
+    if (text_or_empty(parts, "type") == "custom") continue;  // as in tools
     require_known(choice, chosen_name(entry, request.fault()), tools, request, "tool_choice");
   }
+  settle_allowed(choice, fields, "tools");
 }
 
 void read_choice(ToolChoice& choice, const OrderedJson& json, std::string_view field,
@@ -115,6 +110,10 @@ void read_choice(ToolChoice& choice, const OrderedJson& json, std::string_view f
   const BodyFields fields(json, std::string(field) + ".", request.fault());
   const std::string type = fields.text("type").value_or("function");
   if (type == "allowed_tools") return read_allowed(choice, json, tools, request);
+  if (type == "custom") {
+    return request.fail(field, request.place_of(field) +
+                                   " asks for a custom tool: this server offers functions alone");
+  }
   if (type != "function") return set_mode(choice, type, request, field);
   choice.kind = ToolChoice::Kind::kRequired;
   require_known(choice, chosen_name(json, request.fault()), tools, request, field);
@@ -125,7 +124,7 @@ void read_choice(ToolChoice& choice, const OrderedJson& json, std::string_view f
 std::vector<ToolSpec> read_chat_tools(const BodyFields& request) {
   std::vector<ToolSpec> tools;
   if (const OrderedJson* list = request.array("tools")) {
-    if (!is_tool_count_fair(request, "tools", *list)) return tools;
+    check_tools(request, "tools", *list);
     for (std::size_t i = 0; i < list->size() && !request.fault().is_set(); ++i) {
       auto tool = read_tool((*list)[i], element_place("tools", i), request.fault());
       if (tool.has_value()) tools.push_back(std::move(*tool));
@@ -133,7 +132,7 @@ std::vector<ToolSpec> read_chat_tools(const BodyFields& request) {
     return tools;
   }
   if (const OrderedJson* list = request.array("functions")) {
-    if (!is_tool_count_fair(request, "functions", *list)) return tools;
+    check_tools(request, "functions", *list);
     for (std::size_t i = 0; i < list->size() && !request.fault().is_set(); ++i) {
       tools.push_back(read_function((*list)[i], element_place("functions", i), request.fault()));
     }

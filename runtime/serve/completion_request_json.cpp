@@ -6,12 +6,18 @@
 
 #include "runtime/serve/answer_options_json.h"
 #include "runtime/serve/body_fields.h"
+#include "runtime/serve/request_limits.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::size_t kMostPrompts = 256;
 constexpr std::int64_t kMostCompletionLogprobs = 20;
+constexpr std::size_t kMostTexts = 1024;  // prompts times choices
+// What all prompts have in common is each one's: so many bytes of it altogether.
+constexpr std::size_t kMostCommonBytes = std::size_t{8} << 20U;
+// Each prompt compiles the schema.
+constexpr std::size_t kMostCommonSchemaBytes = std::size_t{256} << 10U;
 
 using CompletionPrompt = std::variant<std::string, std::vector<std::int32_t>>;
 
@@ -94,6 +100,28 @@ CompletionRequest common_parts(const BodyFields& request, const AnswerOptions& d
   return common;
 }
 
+// What comes many times because there are many prompts must not become large.
+void check_common_parts(const BodyFields& request, const CompletionRequest& common,
+                        std::size_t prompts) {
+  if (prompts < 2) return;
+  const auto check = [&](std::size_t bytes, std::size_t most, const char* name) {
+    if (bytes <= most / prompts) return;
+    request.fail(name, std::string(name) + " is too large for " + std::to_string(prompts) +
+                           " prompts: send fewer at once");
+  };
+  std::size_t stops = 0;
+  for (const std::string& stop : common.options.stop) stops += sizeof(stop) + stop.size();
+  const OrderedJson& schema = common.format.schema;
+  check(common.suffix.size(), kMostCommonBytes, "suffix");
+  check(common.options.sampling.logit_bias.size() * sizeof(LogitBias), kMostCommonBytes,
+        "logit_bias");
+  check(stops, kMostCommonBytes, "stop");
+  check(json_size(schema, kMostCommonSchemaBytes).bytes, kMostCommonSchemaBytes, "response_format");
+  if (common.options.choices > kMostTexts / prompts) {
+    request.fail("n", "n times prompts is more than " + std::to_string(kMostTexts));
+  }
+}
+
 }  // namespace
 
 std::variant<ParsedCompletionRequest, ApiError> parse_completion_request(
@@ -101,10 +129,11 @@ std::variant<ParsedCompletionRequest, ApiError> parse_completion_request(
   RequestFault fault;
   const BodyFields request(json, "", fault);
   ParsedCompletionRequest parsed;
-  parsed.model = request.text("model").value_or("");
+  parsed.model = read_model_name(request);
   parsed.form = read_completion_form(request);
   const CompletionRequest common = common_parts(request, defaults);
   std::vector<CompletionPrompt> prompts = read_prompts(request);
+  check_common_parts(request, common, prompts.size());
   if (fault.is_set()) return *fault.error();
   for (CompletionPrompt& prompt : prompts) {
     parsed.requests.push_back(common);

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/serve/request_limits.h"
+
 namespace moepack {
 
 void refuse_field(const BodyFields& fields, std::string_view name, const std::string& what) {
@@ -32,20 +34,13 @@ std::vector<std::string> read_stop_texts(const BodyFields& fields, std::string_v
   const OrderedJson* found = fields.find(key);
   std::vector<std::string> texts;
   if (found == nullptr) return texts;
-  if (found->is_string()) {
-    if (!found->get_ref<const std::string&>().empty()) texts.push_back(found->get<std::string>());
-    return texts;
-  }
   if (!found->is_array()) {
-    refuse_field(fields, key, "must be a list of texts");
+    add_stop_text(fields, key, *found, texts);
     return texts;
   }
   for (const OrderedJson& text : *found) {
-    if (!text.is_string()) {
-      refuse_field(fields, key, "must be a list of texts");
-      return {};
-    }
-    if (!text.get_ref<const std::string&>().empty()) texts.push_back(text.get<std::string>());
+    add_stop_text(fields, key, text, texts);
+    if (fields.fault().is_set()) return {};
   }
   return texts;
 }
@@ -90,11 +85,26 @@ void set_reasoning_effort(ChatRequest& chat, const std::string& effort) {
 void read_template_arguments(const BodyFields& fields, ChatRequest& chat) {
   const OrderedJson* arguments = fields.object("chat_template_kwargs");
   if (arguments == nullptr) return;
+  check_template_arguments(fields, *arguments);
+  if (fields.fault().is_set()) return;
   for (const auto& [name, value] : arguments->items()) {
     const bool is_switch = name == "enable_thinking" || name == "thinking";
     if (is_switch && value.is_boolean()) chat.thinks = value.get<bool>();
     chat.conversation.template_arguments[name] = value;
   }
+}
+
+void add_allowed(ToolChoice& choice, std::string name) {
+  std::vector<std::string>& names = choice.allowed;
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+}
+
+void settle_allowed(ToolChoice& choice, const BodyFields& fields, std::string_view field) {
+  if (!choice.allowed.empty()) return;
+  if (choice.kind == ToolChoice::Kind::kRequired) {
+    refuse_field(fields, field, "names no function of tools, and a call is required");
+  }
+  choice.kind = ToolChoice::Kind::kNone;
 }
 
 ToolSpec function_tool(std::string name, std::string description, OrderedJson parameters) {

@@ -37,6 +37,12 @@ void set_reasoning_effort(ChatRequest& chat, const std::string& effort);
 // before.
 void read_template_arguments(const BodyFields& fields, ChatRequest& chat);
 
+// Allows a tool of tool_choice; a name counts once.
+void add_allowed(ToolChoice& choice, std::string name);
+// When all of a list of allowed tools is read: where nothing is left of it because the tools were
+// skipped, no tool may be called, and a fault if one must be. `field` is the list.
+void settle_allowed(ToolChoice& choice, const BodyFields& fields, std::string_view field);
+
 // With the wire form of Chat Completions, which templates know. Parameters that are null: none.
 ToolSpec function_tool(std::string name, std::string description, OrderedJson parameters);
 // The first of a name counts.

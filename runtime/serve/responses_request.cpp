@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/serve/request_limits.h"
 #include "runtime/serve/request_options.h"
 #include "runtime/serve/responses_input.h"
 
@@ -44,14 +45,16 @@ void read_responses_tools(const BodyFields& fields, ResponsesRequest& request,
   echo = OrderedJson::array();
   const OrderedJson* tools = fields.array("tools");
   if (tools == nullptr) return;
+  check_tools(fields, "tools", *tools);
+  if (fault.is_set()) return;
   for (std::size_t i = 0; i < tools->size(); ++i) {
     const OrderedJson& tool = (*tools)[i];
     const std::string path = element_place("tools", i);
     if (!tool.is_object()) return refuse_at(fault, "must be an object", path);
     const BodyFields parts(tool, path + ".", fault);
     if (text_or_empty(parts, "type") != "function") continue;
-    const std::string name = parts.text("name").value_or("");
-    if (name.empty()) return refuse_field(parts, "name", "is missing: the name of the function");
+    const std::string name = read_tool_name(parts);
+    if (name.empty()) return;
     const OrderedJson* parameters = parts.object("parameters");
     add_tool(request.chat.conversation.tools,
              function_tool(name, std::string(text_or_empty(parts, "description")),
@@ -74,7 +77,7 @@ ToolChoice::Kind tool_choice_kind(const BodyFields& fields, std::string_view key
 void allow_tool(const BodyFields& fields, ChatRequest& chat) {
   const std::string name = fields.text("name").value_or("");
   if (offers_tool(chat.conversation.tools, name)) {
-    chat.tool_choice.allowed.push_back(name);
+    add_allowed(chat.tool_choice, name);
   } else {
     refuse_field(fields, "name", "is not the name of a function in tools");
   }
@@ -86,12 +89,15 @@ void read_allowed_tools(const BodyFields& fields, ChatRequest& chat, RequestFaul
       tool_choice_kind(fields, "mode", fields.text("mode").value_or("auto"), has_tools);
   const OrderedJson* tools = fields.array("tools");
   if (tools == nullptr) return;
+  check_tools(fields, "tools", *tools);
+  if (fault.is_set()) return;
   for (std::size_t i = 0; i < tools->size(); ++i) {
     const std::string path = element_place(fields.place_of("tools"), i);
     if (!(*tools)[i].is_object()) return refuse_at(fault, "must be an object", path);
     const BodyFields parts((*tools)[i], path + ".", fault);
     if (text_or_empty(parts, "type") == "function") allow_tool(parts, chat);
   }
+  settle_allowed(chat.tool_choice, fields, "tools");
 }
 
 void read_responses_choice(const BodyFields& fields, ChatRequest& chat, RequestFault& fault) {
@@ -113,7 +119,10 @@ void read_responses_choice(const BodyFields& fields, ChatRequest& chat, RequestF
   } else if (type == "function") {
     chat.tool_choice.kind = ToolChoice::Kind::kRequired;
     allow_tool(parts, chat);
-  }  // others choose tools that were skipped
+  } else if (type == "custom") {
+    refuse_field(fields, "tool_choice",
+                 "asks for a custom tool: this server offers functions alone");
+  }  // others choose tools that run elsewhere and were skipped
 }
 
 void read_responses_reasoning(const BodyFields& fields, ResponsesRequest& request,
@@ -123,7 +132,7 @@ void read_responses_reasoning(const BodyFields& fields, ResponsesRequest& reques
   const OrderedJson* reasoning = fields.object("reasoning");
   if (reasoning == nullptr) return;
   const BodyFields parts(*reasoning, "reasoning.", fault);
-  const std::optional<std::string> effort = parts.text("effort");
+  const std::optional<std::string> effort = read_word(parts, "effort");
   if (!effort) return;
   echo["effort"] = *effort;
   set_reasoning_effort(request.chat, *effort);
@@ -182,9 +191,10 @@ std::variant<ResponsesRequest, ApiError> read_responses_request(const OrderedJso
   ResponsesRequest request;
   ChatRequest& chat = request.chat;
   const BodyFields fields(body, "", fault);
-  request.model = fields.text("model").value_or("");
+  request.model = read_model_name(fields);
   request.streams = fields.flag("stream").value_or(false);
   refuse_what_needs_memory(fields);
+  for (const char* name : {"metadata", "prompt_cache_key"}) check_echo(fields, name);
   read_responses_input(fields, chat, fault);
   read_responses_tools(fields, request, fault);
   read_responses_choice(fields, chat, fault);

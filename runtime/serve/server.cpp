@@ -30,6 +30,10 @@ using ServeClock = std::chrono::steady_clock;
 // Between two looks at the streams that may need a keep-alive.
 constexpr std::chrono::milliseconds kPulse{100};
 
+// A request takes some twenty times its body while it is read, rendered and tokenized: larger ones
+// than this wait for each other.
+constexpr std::size_t kLargeBody = std::size_t{4} << 20U;
+
 std::chrono::duration<double> serve_seconds(double seconds) {
   return std::chrono::duration<double>(seconds);
 }
@@ -111,7 +115,7 @@ struct Server::Impl final : HttpHandler {
   bool is_stopped = false;
 
   // In the order in which they must end: what answers last, and what is asked first.
-  std::unique_ptr<WorkerPool> workers, slow_worker;
+  std::unique_ptr<WorkerPool> workers, slow_worker, large_worker;
   std::unique_ptr<HttpServer> http;
   std::thread pulse_thread;
 };
@@ -216,7 +220,7 @@ std::optional<ApiError> Server::Impl::route_error(const FoundRoute& found,
 void Server::Impl::tell(const HttpRequest& request, int status) {
   if (!state.options.on_request) return;
   state.options.on_request({.method = request.method,
-                            .path = split_target(request.target).path,
+                            .path = request.target.substr(0, request.target.find('?')),
                             .status = status,
                             .reason = {}});
 }
@@ -257,11 +261,12 @@ void Server::Impl::handle(HttpRequest request, std::shared_ptr<ResponseWriter> w
   const TargetParts target = split_target(request.target);
   const FoundRoute found = find_route(table, request.method, target.path);
   const bool is_slow = found.route != nullptr && found.route->is_slow;
-  WorkerPool& pool = is_slow ? *slow_worker : *workers;
+  const bool is_large = request.body.size() > kLargeBody;
+  WorkerPool& pool = is_slow ? *slow_worker : is_large ? *large_worker : *workers;
   const auto record = std::make_shared<RequestRecord>();
   if (state.options.on_request) {
     record->method = request.method;
-    record->path = target.path;
+    record->path = request.target.substr(0, request.target.find('?'));
     writer = with_record(std::move(writer), record, state.options.on_request);
   }
   pool.post([this, request = std::make_shared<HttpRequest>(std::move(request)), record,
@@ -409,6 +414,7 @@ Result<std::unique_ptr<Server>> Server::start(ServerOptions options) {
   const ServerOptions& kept = impl->state.options;
   impl->workers = std::make_unique<WorkerPool>(std::max<std::size_t>(1, kept.workers));
   impl->slow_worker = std::make_unique<WorkerPool>(1);
+  impl->large_worker = std::make_unique<WorkerPool>(1);
   Impl* raw = impl.get();
   impl->state.http_stats = [raw] {
     const std::lock_guard lock(raw->mutex);

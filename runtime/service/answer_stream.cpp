@@ -9,6 +9,9 @@ namespace {
 // "No probability is known", as servers of OpenAI's protocol write it.
 constexpr float kNoLogprob = -9999.0F;
 
+// A call that needs more tokens than this behind its arguments has lost its end marker.
+constexpr std::size_t kMostTailTokens = 32;
+
 }  // namespace
 
 AnswerStream::AnswerStream(AnswerStreamOptions options, AnswerSink sink)
@@ -80,14 +83,19 @@ void AnswerStream::on_prompt_token(const TokenStep& step) {
 TextListener::Next AnswerStream::on_token(const TokenStep& step) {
   begin_echo();
   ++usage_.completion_tokens;
+  const std::string_view bytes = options_.tokenizer->bytes(step.token.id);
+  const bool is_added = options_.tokenizer->added_token(bytes) == step.token.id;
+  if (options_.parser.parses_calls) generated_.add(step.token.id, bytes, is_added);
+  if (options_.on_sampled) sampled_.push_back(step.token.id);
+  Next next;
+  if (is_cut_short_) {
+    next.goes_on = ++tail_tokens_ < kMostTailTokens && !is_call_complete();
+    return next;
+  }
   if (parser_->is_in_reasoning()) ++usage_.reasoning_tokens;
   if (options_.wants_logprobs) logprobs_.push_back(logprobs_of(step));
-  const std::string_view bytes = options_.tokenizer->bytes(step.token.id);
-  if (options_.parser.parses_calls) generated_ += bytes;
-  if (options_.on_sampled) sampled_.push_back(step.token.id);
-  push(bytes, options_.tokenizer->added_token(bytes) == step.token.id);
-  Next next;
-  next.goes_on = !stop_.has_value() && !is_cut_short_;
+  push(bytes, is_added);
+  next.goes_on = !stop_.has_value() && !(is_cut_short_ && is_call_complete());
   const bool is_spent = options_.thinking_budget.has_value() && parser_->is_in_reasoning() &&
                         usage_.reasoning_tokens >= *options_.thinking_budget;
   if (is_spent && next.goes_on) {
@@ -154,9 +162,16 @@ void AnswerStream::take_one(ParsedOutput output) {
   }
 }
 
+// Whether the text has the call to its end marker, which is what comes back in the next prompt.
+bool AnswerStream::is_call_complete() {
+  const ToolFormat format = options_.parser.format;
+  return call_markers(format).begin.empty() ||
+         call_texts(generated_, format).size() >= ended_calls_;
+}
+
 void AnswerStream::remember_calls() {
   if (options_.calls == nullptr || ended_calls_ == 0) return;
-  std::vector<std::string> texts = call_texts(generated_, options_.parser.format);
+  std::vector<CallText> texts = call_texts(generated_, options_.parser.format);
   if (texts.size() != ended_calls_) return;
   for (std::size_t i = 0; i < texts.size(); ++i) {
     options_.calls->remember(call_ids_[i], std::move(texts[i]));
@@ -164,6 +179,8 @@ void AnswerStream::remember_calls() {
 }
 
 AnswerEndReason AnswerStream::reason_of(TextEnd end) const {
+  const bool has_failed = end == TextEnd::kCancelled || end == TextEnd::kError;
+  if (is_cut_short_ && !has_failed) return AnswerEndReason::kToolCalls;
   switch (end) {
     case TextEnd::kStopToken:
     case TextEnd::kStopped:

@@ -26,7 +26,7 @@ struct AnswerStreamOptions {
   OutputParserOptions parser;
   std::vector<std::string> stop;
   bool wants_logprobs = false;
-  bool is_parallel = true;  // else the first call ends the answer
+  bool is_parallel = true;  // else the first call ends the answer, its end marker included
   // Of thoughts: most tokens, and the ids that end them then.
   std::optional<std::uint64_t> thinking_budget;
   std::vector<std::int32_t> end_of_thinking;
@@ -66,6 +66,7 @@ class AnswerStream final : public TextListener {
   void take(std::vector<ParsedOutput> outputs);
   void take_one(ParsedOutput output);
   std::vector<TokenLogprobs> take_logprobs();
+  bool is_call_complete();
   void remember_calls();
   AnswerEndReason reason_of(TextEnd end) const;
 
@@ -76,13 +77,14 @@ class AnswerStream final : public TextListener {
   std::deque<Waiting> waiting_;
   std::vector<TokenLogprobs> logprobs_;  // of tokens whose text is not told yet
   AnswerUsage usage_;
-  std::string generated_;  // all of it, where calls are offered
+  GeneratedText generated_;  // all of it, where calls are offered
   std::vector<std::int32_t> sampled_;
   std::vector<std::string> call_ids_;
   std::size_t ended_calls_ = 0;
   std::optional<std::size_t> stop_;  // which stop text came
   bool has_echo_begun_ = false;
-  bool is_cut_short_ = false;  // a call ended an answer that may have one
+  bool is_cut_short_ = false;    // a call ended an answer that may have one
+  std::size_t tail_tokens_ = 0;  // that came behind that call
 };
 
 }  // namespace moepack

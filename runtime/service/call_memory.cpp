@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
+#include "formats/base/utf8.h"
+#include "runtime/chat/history.h"
 #include "runtime/chat/output_parser.h"
 
 namespace moepack {
@@ -15,17 +18,12 @@ struct CallPlace {
   std::size_t begin = 0, end = 0;  // bytes of the prompt, markers included
 };
 
-bool is_from_user(const PromptText& prompt, std::size_t at) {
-  const auto range =
-      std::upper_bound(prompt.from_user.begin(), prompt.from_user.end(), at,
-                       [](std::size_t byte, const TextRange& r) { return byte < r.begin; });
-  return range != prompt.from_user.begin() && at < std::prev(range)->end;
-}
-
 // The next place of `marker` from `from` on that the template wrote; npos: none.
 std::size_t find_marker(const PromptText& prompt, std::string_view marker, std::size_t from) {
   std::size_t at = prompt.text.find(marker, from);
-  while (at != std::string::npos && is_from_user(prompt, at)) at = prompt.text.find(marker, at + 1);
+  while (at != std::string::npos && touches(prompt.from_user, {at, at + marker.size()})) {
+    at = prompt.text.find(marker, at + 1);
+  }
   return at;
 }
 
@@ -51,14 +49,23 @@ std::vector<const ToolCall*> calls_of(const Conversation& conversation) {
   return calls;
 }
 
+// Whether a text can stand in a prompt.
+bool is_usable(const CallText& call) {
+  return !call.ids.empty() || find_invalid_utf8(call.text) == std::string_view::npos;
+}
+
 // Whether `text` says exactly `call`.
 bool says_call(const std::string& text, const ToolCall& call, const Conversation& conversation,
                ToolFormat format) {
   OutputParserOptions options;
+  const std::vector<ToolSpec>& tools = conversation.tools;
+  const auto tool = std::find_if(tools.begin(), tools.end(),
+                                 [&](const ToolSpec& spec) { return spec.name == call.name; });
+  if (tool != tools.end()) options.tools = {*tool};
+  if (options.tools.empty() && !tools.empty()) return false;
   options.format = format;
   options.parses_reasoning = false;
   options.parses_calls = true;
-  options.tools = conversation.tools;
   const std::unique_ptr<OutputParser> parser = make_output_parser(std::move(options));
   std::vector<ParsedOutput> outputs = parser->push({.bytes = text});
   for (ParsedOutput& output : parser->finish(false)) outputs.push_back(std::move(output));
@@ -73,21 +80,56 @@ bool says_call(const std::string& text, const ToolCall& call, const Conversation
     }
   }
   if (begun != 1 || name != call.name) return false;
-  const OrderedJson said = OrderedJson::parse(arguments, nullptr, false);
-  const OrderedJson wanted =
-      OrderedJson::parse(call.arguments.empty() ? "{}" : call.arguments, nullptr, false);
-  return !said.is_discarded() && said == wanted;
+  const auto said = parse_arguments(arguments);
+  const auto wanted = parse_arguments(call.arguments);
+  return said.has_value() && wanted.has_value() && *said == *wanted;
 }
 
 // Appends [begin, end) of `from` with its origins.
 void append_part(PromptText& to, const PromptText& from, std::size_t begin, std::size_t end) {
   const std::size_t base = to.text.size();
   to.text.append(from.text, begin, end - begin);
-  for (const TextRange& range : from.from_user) {
-    const std::size_t first = std::max(range.begin, begin);
-    const std::size_t last = std::min(range.end, end);
-    if (first < last) to.from_user.push_back({base + first - begin, base + last - begin});
+  for (auto range = first_behind(from.from_user, begin);
+       range != from.from_user.end() && range->begin < end; ++range) {
+    to.from_user.push_back(
+        {base + std::max(range->begin, begin) - begin, base + std::min(range->end, end) - begin});
   }
+}
+
+// Appends a call as it was sampled: what is no marker is like a user's text.
+void append_call(PromptText& to, const CallText& call) {
+  const std::size_t base = to.text.size();
+  to.text += call.text;
+  std::size_t done = 0;
+  const auto add_text = [&](std::size_t end) {
+    if (done < end) to.from_user.push_back({base + done, base + end});
+  };
+  for (const TextRange& marker : call.markers) {
+    add_text(marker.begin);
+    done = marker.end;
+  }
+  add_text(call.text.size());
+  if (call.ids.empty()) return;
+  to.sampled.push_back({.bytes = {base, base + call.text.size()}, .ids = call.ids});
+}
+
+// What tokens of `generated` make up its bytes [begin, end).
+CallText call_text(const GeneratedText& generated, std::size_t begin, std::size_t end) {
+  CallText call{.text = generated.text.substr(begin, end - begin)};
+  const auto& tokens = generated.tokens;
+  auto token = std::upper_bound(tokens.begin(), tokens.end(), begin,
+                                [](std::size_t at, const auto& t) { return at < t.end; });
+  std::size_t at = token == tokens.begin() ? 0 : std::prev(token)->end;
+  const bool begins_here = at == begin;
+  for (; token != tokens.end() && at < end; ++token) {
+    call.ids.push_back(token->id);
+    if (token->is_added && at >= begin && token->end <= end) {
+      call.markers.push_back({at - begin, token->end - begin});
+    }
+    at = token->end;
+  }
+  if (!begins_here || at != end) call.ids.clear();
+  return call;
 }
 
 }  // namespace
@@ -111,42 +153,51 @@ CallMarkers call_markers(ToolFormat format) {
   }
 }
 
-std::vector<std::string> call_texts(std::string_view generated, ToolFormat format) {
+void GeneratedText::add(std::int32_t id, std::string_view bytes, bool is_added) {
+  text += bytes;
+  tokens.push_back({.id = id, .end = text.size(), .is_added = is_added});
+}
+
+std::size_t CallText::bytes() const {
+  return text.size() + ids.size() * sizeof(std::int32_t) + markers.size() * sizeof(TextRange);
+}
+
+std::vector<CallText> call_texts(const GeneratedText& generated, ToolFormat format) {
   const CallMarkers markers = call_markers(format);
-  std::vector<std::string> texts;
+  std::vector<CallText> texts;
   if (markers.begin.empty()) return texts;
   std::size_t from = 0;
   while (true) {
-    const std::size_t begin = generated.find(markers.begin, from);
-    if (begin == std::string_view::npos) return texts;
-    const std::size_t end = generated.find(markers.end, begin);
-    if (end == std::string_view::npos) return texts;
+    const std::size_t begin = generated.text.find(markers.begin, from);
+    if (begin == std::string::npos) return texts;
+    const std::size_t end = generated.text.find(markers.end, begin);
+    if (end == std::string::npos) return texts;
     from = end + markers.end.size();
-    texts.emplace_back(generated.substr(begin, from - begin));
+    texts.push_back(call_text(generated, begin, from));
   }
 }
 
 void CallMemory::drop_oldest() {
-  bytes_ -= entries_.back().text.size();
+  bytes_ -= entries_.back().call.bytes();
   by_id_.erase(entries_.back().id);
   entries_.pop_back();
 }
 
-void CallMemory::remember(const std::string& id, std::string text) {
+void CallMemory::remember(const std::string& id, CallText call) {
   const std::lock_guard lock(mutex_);
-  if (text.size() > most_bytes_ || by_id_.contains(id)) return;
-  bytes_ += text.size();
-  entries_.push_front({.id = id, .text = std::move(text)});
+  if (call.bytes() > most_bytes_ || by_id_.contains(id)) return;
+  bytes_ += call.bytes();
+  entries_.push_front({.id = id, .call = std::move(call)});
   by_id_[id] = entries_.begin();
   while (entries_.size() > most_calls_ || bytes_ > most_bytes_) drop_oldest();
 }
 
-std::optional<std::string> CallMemory::recall(const std::string& id) {
+std::optional<CallText> CallMemory::recall(const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return std::nullopt;
   entries_.splice(entries_.begin(), entries_, found->second);
-  return found->second->text;
+  return found->second->call;
 }
 
 PromptText restore_calls(const PromptText& prompt, const Conversation& conversation,
@@ -159,12 +210,15 @@ PromptText restore_calls(const PromptText& prompt, const Conversation& conversat
   const std::size_t examples = places.size() - calls.size();  // they stand before all messages
   PromptText restored;
   std::size_t done = 0;
+  std::unordered_set<std::string_view> seen;  // an id is one call's
   for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (!seen.insert(calls[i]->id).second) continue;
     const CallPlace& place = places[examples + i];
-    const std::optional<std::string> text = memory.recall(calls[i]->id);
-    if (!text.has_value() || !says_call(*text, *calls[i], conversation, format)) continue;
+    const std::optional<CallText> call = memory.recall(calls[i]->id);
+    if (!call.has_value() || !is_usable(*call)) continue;
+    if (!says_call(call->text, *calls[i], conversation, format)) continue;
     append_part(restored, prompt, done, place.begin);
-    restored.text += *text;
+    append_call(restored, *call);
     done = place.end;
   }
   append_part(restored, prompt, done, prompt.text.size());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -24,8 +25,30 @@ struct CallMarkers {
 };
 CallMarkers call_markers(ToolFormat format);
 
+// A text as it was sampled, token by token.
+struct GeneratedText {
+  struct Token {
+    std::int32_t id = 0;
+    std::size_t end = 0;    // bytes of the text with it
+    bool is_added = false;  // a marker of the vocabulary, and not text that spells one
+  };
+  std::string text;
+  std::vector<Token> tokens;
+
+  void add(std::int32_t id, std::string_view bytes, bool is_added);
+};
+
+// The text of one call.
+struct CallText {
+  std::string text;
+  std::vector<std::int32_t> ids = {};   // its tokens; empty where they begin or end beyond it
+  std::vector<TextRange> markers = {};  // ascending: bytes that were sampled as added tokens
+
+  std::size_t bytes() const;
+};
+
 // The calls in a generated text, in order, markers included; one without an end is none.
-std::vector<std::string> call_texts(std::string_view generated, ToolFormat format);
+std::vector<CallText> call_texts(const GeneratedText& generated, ToolFormat format);
 
 // Bounded: the calls used least recently are forgotten. Any thread.
 class CallMemory {
@@ -33,12 +56,13 @@ class CallMemory {
   CallMemory(std::size_t most_calls, std::size_t most_bytes)
       : most_calls_(most_calls), most_bytes_(most_bytes) {}
 
-  void remember(const std::string& id, std::string text);
-  std::optional<std::string> recall(const std::string& id);
+  void remember(const std::string& id, CallText call);
+  std::optional<CallText> recall(const std::string& id);
 
  private:
   struct Entry {
-    std::string id, text;
+    std::string id;
+    CallText call;
   };
   void drop_oldest();
 
@@ -51,7 +75,8 @@ class CallMemory {
 
 // Puts the remembered texts of the conversation's calls in the place of what the template made of
 // them: a call whose text, parsed again, is not the one that came back stays as it is, and so do
-// all where the prompt has not one place for each call.
+// all where the prompt has not one place for each call. Of a remembered text only the bytes that
+// were sampled as added tokens are markers: arguments may spell any.
 PromptText restore_calls(const PromptText& prompt, const Conversation& conversation,
                          ToolFormat format, CallMemory& memory);
 

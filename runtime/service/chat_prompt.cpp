@@ -39,7 +39,7 @@ Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest&
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
                                                    const Tokenizer& tokenizer,
                                                    const ChatRequest& request, CallMemory& calls,
-                                                   SampledTexts& texts) {
+                                                   SampledTexts& texts, std::uint64_t context) {
   const TemplateFacts& facts = chat_template.facts();
   const Conversation conversation = with_thinking(chat_template, request);
   const ConversationRenderer render = [&](const Conversation& part) -> Result<PromptText> {
@@ -53,6 +53,8 @@ std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_temp
   ChatPrompt made;
   made.text = std::move(prompt).value();
   made.ids = std::move(ids).value();
+  // The points take several renderings; a prompt that does not fit has no use for them.
+  if (made.ids.size() >= context) return made;
   const std::string_view text = made.text.text;
   made.snapshots = token_points(tokenizer, made.ids, text,
                                 prompt_points(conversation, text, request.cache_hints, render));

@@ -20,11 +20,12 @@ struct ChatPrompt {
   bool is_in_reasoning = false;          // the answer begins within thoughts
 };
 
-// Errors of the template, in its own words.
+// Errors of the template, in its own words. Of a prompt with `context` tokens or more, which does
+// not fit, there are text and ids alone.
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
                                                    const Tokenizer& tokenizer,
                                                    const ChatRequest& request, CallMemory& calls,
-                                                   SampledTexts& texts);
+                                                   SampledTexts& texts, std::uint64_t context);
 
 // The conversation with what the request says about thinking told to the template.
 Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request);

@@ -238,6 +238,7 @@ OutputParserOptions RealModelService::parser_options(const ChatRequest& request,
   parser.parses_calls =
       !request.conversation.tools.empty() && request.tool_choice.kind != ToolChoice::Kind::kNone;
   parser.tools = request.conversation.tools;
+  for (ToolSpec& tool : parser.tools) tool.wire = nullptr;  // the template's alone
   parser.reasoning_begin = facts.reasoning_begin;
   parser.reasoning_end = facts.reasoning_end;
   parser.added_tokens = added_tokens_;
@@ -276,7 +277,8 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   const auto grammar = answer_grammar(request, tool_format(), &warnings);
   if (!grammar.is_ok()) return refusal_of(grammar.status());
   warn(warnings);
-  auto prompt = make_chat_prompt(*template_, tokenizer_, request, calls_, texts_);
+  auto prompt =
+      make_chat_prompt(*template_, tokenizer_, request, calls_, texts_, engine_->context());
   if (auto* refusal = std::get_if<Refusal>(&prompt)) return std::move(*refusal);
   const auto shared = std::make_shared<ChatPrompt>(std::move(std::get<ChatPrompt>(prompt)));
   ChatPrompt& made = *shared;

@@ -8,11 +8,6 @@
 namespace moepack {
 namespace {
 
-bool is_in_range(const std::vector<TextRange>& ranges, std::size_t at) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [at](const TextRange& range) { return range.begin <= at && at < range.end; });
-}
-
 // The parts of ranges within the first `end` bytes.
 std::vector<TextRange> ranges_before(const std::vector<TextRange>& ranges, std::size_t end) {
   std::vector<TextRange> parts;
@@ -47,6 +42,11 @@ PromptText part_behind(const PromptText& prompt, std::size_t begin) {
       rest.from_user.push_back({std::max(range.begin, begin) - begin, range.end - begin});
     }
   }
+  for (const SampledRange& sampled : prompt.sampled) {
+    if (sampled.bytes.begin < begin) continue;  // its bytes are text from here on
+    rest.sampled.push_back(
+        {.bytes = {sampled.bytes.begin - begin, sampled.bytes.end - begin}, .ids = sampled.ids});
+  }
   return rest;
 }
 
@@ -56,7 +56,7 @@ bool SampledTexts::Entry::begins(const PromptText& prompt) const {
   if (!prompt.text.starts_with(text)) return false;
   if (!are_same(from_user, ranges_before(prompt.from_user, prompt_bytes))) return false;
   return std::none_of(markers.begin(), markers.end(),
-                      [&](std::size_t marker) { return is_in_range(prompt.from_user, marker); });
+                      [&](const TextRange& marker) { return touches(prompt.from_user, marker); });
 }
 
 void SampledTexts::remember(const Tokenizer& tokenizer, const PromptText& prompt,
@@ -70,7 +70,9 @@ void SampledTexts::remember(const Tokenizer& tokenizer, const PromptText& prompt
               .markers = {}};
   for (const std::int32_t id : sampled) {
     const std::string_view bytes = tokenizer.bytes(id);
-    if (tokenizer.added_token(bytes) == id) entry.markers.push_back(entry.text.size());
+    if (tokenizer.added_token(bytes) == id) {
+      entry.markers.push_back({entry.text.size(), entry.text.size() + bytes.size()});
+    }
     entry.text += bytes;
     entry.ids.push_back(id);
   }

@@ -36,7 +36,7 @@ class SampledTexts {
     std::vector<std::int32_t> ids;
     std::size_t prompt_bytes = 0;
     std::vector<TextRange> from_user;  // of the prompt
-    std::vector<std::size_t> markers;  // where added tokens begin that were sampled
+    std::vector<TextRange> markers;    // bytes of added tokens that were sampled
 
     std::size_t bytes() const { return text.size() + ids.size() * sizeof(std::int32_t); }
     bool begins(const PromptText& prompt) const;

@@ -28,8 +28,10 @@ class Tokenizer {
   // The ids of `text`, which is UTF-8; invalid bytes are kCorrupt with the offset. Added tokens in
   // the text are recognised.
   Result<std::vector<std::int32_t>> encode(std::string_view text) const;
-  // The same, but added tokens that lie wholly within one of `literal` (ascending, apart from each
-  // other) are text like any other.
+  // The same, but the bytes in `literal` (ascending, apart from each other) are no part of added
+  // tokens: what spells one there, or begins or ends there, is text like any other. What goes into
+  // `literal` is what somebody else wrote: contents, names, arguments, schemas. Words of a fixed
+  // list that the caller has checked, such as roles, are not: templates build markers around them.
   Result<std::vector<std::int32_t>> encode(std::string_view text,
                                            std::span<const LiteralRange> literal) const;
 

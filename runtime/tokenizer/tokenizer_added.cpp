@@ -66,26 +66,27 @@ Status AddedTokenMatcher::add(std::string_view pattern, const AddedTokenSpec& to
 }
 
 AddedTokenMatcher::Match AddedTokenMatcher::next_match(
-    std::string_view text, std::size_t from, std::span<const LiteralRange> literal) const {
+    std::string_view text, std::size_t from, std::span<const LiteralRange>& literal) const {
   const auto may_start = [this](char c) { return starts_[static_cast<unsigned char>(c)]; };
   while (true) {
     const auto* start = std::find_if(text.data() + from, text.data() + text.size(), may_start);
     from = static_cast<std::size_t>(start - text.data());
     if (from == text.size()) return {from, from, nullptr};
     while (!literal.empty() && literal.front().end <= from) literal = literal.subspan(1);
-    const bool within = !literal.empty() && literal.front().begin <= from;
+    // A token may neither begin in text that is literal nor reach into it.
+    const std::size_t limit = literal.empty() ? text.size() : literal.front().begin;
     Match best{from, from, nullptr};
     std::uint32_t node = 0;
-    for (std::size_t i = from; i < text.size(); ++i) {
+    for (std::size_t i = from; i < limit; ++i) {
       const auto next = edges_.find(edge(node, text[i]));
       if (next == edges_.end()) break;
       node = next->second;
-      if (nodes_[node].token >= 0 && !(within && i < literal.front().end)) {
+      if (nodes_[node].token >= 0) {
         best = {from, i + 1, &tokens_[static_cast<std::size_t>(nodes_[node].token)]};
       }
     }
     if (best.token != nullptr) return best;
-    ++from;
+    from = from < limit ? from + 1 : literal.front().end;
   }
 }
 

@@ -14,7 +14,8 @@
 
 namespace moepack {
 
-// Bytes [begin, end) of a text in which no added token is looked for.
+// Bytes [begin, end) of a text that are no part of any added token: a token neither lies in them
+// nor begins or ends there.
 struct LiteralRange {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -33,8 +34,8 @@ class AddedTokenMatcher {
   // Receives the stretches of a text in order: an added token's id, or kText and plain text.
   using Sink = std::function<Status(std::int32_t id, std::string_view text)>;
   // Hands the stretches of `text`, which is valid UTF-8 and not empty, to `sink`. The leftmost
-  // match is taken first, and of several that begin there the longest. A token that lies wholly in
-  // one of `literal` (ascending) is text.
+  // match is taken first, and of several that begin there the longest. What has a byte in one of
+  // `literal` (ascending, apart from each other) is text.
   Status find(std::string_view text, const Sink& sink,
               std::span<const LiteralRange> literal = {}) const;
 
@@ -56,8 +57,9 @@ class AddedTokenMatcher {
   static std::uint64_t edge(std::uint32_t node, char byte) {
     return (static_cast<std::uint64_t>(node) << 8) | static_cast<unsigned char>(byte);
   }
+  // Ranges of `literal` that end before the place that is reached are taken from it.
   Match next_match(std::string_view text, std::size_t from,
-                   std::span<const LiteralRange> literal) const;
+                   std::span<const LiteralRange>& literal) const;
 
   std::vector<Token> tokens_;
   std::vector<Node> nodes_ = {Node{}};  // of the trie; 0 is the root

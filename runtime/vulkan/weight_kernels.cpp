@@ -171,6 +171,7 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
 bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
                         const VulkanDeviceInfo& device) {
   if (!device.has_integer_dot) return false;
+  if (is_block(weights.format) && !is_ggml_block(weights.format)) return false;
   switch (weights.format.id) {
     case QFormatId::kF32:
     case QFormatId::kF16:

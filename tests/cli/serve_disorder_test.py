@@ -159,7 +159,8 @@ class DisorderTest(CliRunner):
             whole = self.with_steady_clients(1000, 2)
             after, files_after = self.settle()
             print(f"{memory} KiB before, {after} KiB after 1,000 clients; {whole} whole answers meanwhile")
-            self.expect(abs(after - memory) <= memory * 0.02, f"memory: {memory} KiB before, {after} KiB after")
+            # Less is no leak. Sanitizers keep freed memory for a while.
+            self.expect(self.is_sanitized or after - memory <= memory * 0.02, f"memory: {memory} KiB before, {after} KiB after")
             self.expect(abs(files_after - files) <= 1, f"descriptors: {files} before, {files_after} after")
             for prompt, text in self.alone.items():
                 self.expect(self.text(prompt) == text, f"afterwards {prompt!r} goes on differently")
@@ -174,9 +175,12 @@ def rest_of_connection(s, request):
 
 
 def main():
-    args = options(__doc__).parse_args()
+    parser = options(__doc__)
+    parser.add_argument("--sanitized", action="store_true", help="its memory is not judged")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         test = DisorderTest(args.program, Path(scratch))
+        test.is_sanitized = args.sanitized
         model = Path(scratch) / "model"
         test.succeeds("convert", args.checkpoint, "-o", model)
         test.play(model)

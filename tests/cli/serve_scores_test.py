@@ -154,6 +154,30 @@ class ScoresTest(CliRunner):
             status, text = server.ask("POST", "/v1/completions", {"prompt": prompt, "echo": True, "logprobs": 1})
             self.expect(status == 400 and json.loads(text)["error"]["message"], f"{prompt}: {status} {text[:200]}")
 
+    def large_batches(self, model, ids):
+        """More prompts than the queue has room for; alone they are answered, and leave nothing when their client goes."""
+        prompts = [ids[i:i + 8] for i in range(24)]
+        body = {"prompt": prompts, "echo": True, "max_tokens": 1, "logprobs": 1, "temperature": 0}
+        with Served(self.program, model, "--queue", 2) as server:
+            server.wait_until_ready()
+            answer = self.ask(server, body)
+            single = [self.choice(server, prompt=p, max_tokens=1, logprobs=1) for p in prompts]
+            self.expect([c["logprobs"] for c in answer["choices"]] == [c["logprobs"] for c in single], "a large batch")
+            self.expect(answer["usage"]["completion_tokens"] == len(prompts), f"{answer['usage']}")
+            status, text = server.ask("POST", "/v1/completions", {**body, "stream": True})
+            said = [json.loads(x[6:]) for x in text.decode().split("\n") if x.startswith("data: {")]
+            ended = [c["index"] for x in said for c in x["choices"] if c["finish_reason"]]
+            self.expect(status == 200 and sorted(ended) == list(range(24)) and b"[DONE]" in text, f"a stream: {ended}")
+            status, text = server.ask("POST", "/v1/completions", {**body, "prompt": [*prompts, [10 ** 6]]})
+            self.expect(status >= 400 and b"error" in text, f"a wrong id behind many: {status} {text[:200]}")
+            s = server.send_completion([p * 4 for p in prompts], 200)
+            server.wait_for_metric("requests_processing", 1)
+            s.close()
+            self.expect(server.wait_for_metric("requests_processing", 0) and server.metric("requests_deferred") == 0,
+                        "a batch whose client has gone")
+            self.expect(server.wait_for_metric("http_connections", 1), "its connection is left")
+            self.ask(server, body)
+
     def all(self, model, ids):
         for flags in WAYS.values():
             with Served(self.program, model, *flags, "--parallel", 4, context=1024) as server:
@@ -175,6 +199,7 @@ def main():
         model = Path(scratch) / "demo"
         test.succeeds("convert", args.checkpoint, "-o", model)
         test.all(model, [rng.randrange(250) for _ in range(3 * WINDOW)])
+        test.large_batches(model, [rng.randrange(250) for _ in range(100)])
         if models:
             source = Path(models) / "small-moe"
             model = Path(scratch) / "small-moe"

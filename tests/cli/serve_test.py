@@ -73,6 +73,27 @@ class ServeTest(CliRunner):
             self.expect(code in (0, 130), f"exit code {code} after two signals")
             s.close()
 
+    def queue(self, model):
+        """As many wait as may, at every moment: the next is told 429, and none too few."""
+        body = {"prompt": "x", "max_tokens": 2, "ignore_eos": True}
+        with Served(self.program, model, "--queue", 0) as server:
+            server.wait_until_ready()
+            for i in range(20):  # each as soon as the one before is answered
+                status, text = server.ask("POST", "/v1/completions", body)
+                self.expect(status == 200, f"request {i} of one client after another: {status} {text}")
+            s, _ = server.start_stream(500)
+            status, text = server.ask("POST", "/v1/completions", body)
+            self.expect(status == 429 and json.loads(text)["error"]["type"] == "rate_limit_error", f"{status} {text}")
+            s.close()
+        with Served(self.program, model, "--queue", 2) as server:
+            server.wait_until_ready()
+            s, _ = server.start_stream(500)
+            waiting = [server.send_completion("y", 200) for _ in range(2)]  # too many tokens to run beside it
+            self.expect(server.wait_for_metric("requests_deferred", 2), "two wait")
+            self.expect(server.ask("POST", "/v1/completions", body)[0] == 429, "a third one waits")
+            for other in (s, *waiting):
+                other.close()
+
     def traces(self, model):
         """The trace has all that was computed; where its end cannot be written, the command says so."""
         trace = self.scratch / "t.trace"
@@ -166,7 +187,7 @@ def main():
         test = ServeTest(args.program, Path(scratch))
         model = Path(scratch) / "model"
         test.succeeds("convert", args.checkpoint, "-o", model)
-        for part in (test.answers, test.ends, test.traces, test.notes, test.keys, test.refused):
+        for part in (test.answers, test.ends, test.queue, test.traces, test.notes, test.keys, test.refused):
             part(model)
     return conclude(test.failures, f"serve: {test.checks} checks, ")
 

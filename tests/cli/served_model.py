@@ -70,12 +70,26 @@ class Served:
                 return float(line.rsplit(" ", 1)[1])
         return 0.0
 
-    def start_stream(self, tokens, headers=""):
-        """A connection on which an answer has begun."""
-        body = json.dumps({"prompt": "Once", "max_tokens": tokens, "stream": True, "ignore_eos": True, "temperature": 0})
+    def wait_for_metric(self, name, value, seconds=10):
+        """Whether a metric came to be `value`."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.metric(name) == value:
+                return True
+            time.sleep(0.02)
+        return False
+
+    def send_completion(self, prompt, tokens, headers=""):
+        """A connection on which a stream was asked for."""
+        body = json.dumps({"prompt": prompt, "max_tokens": tokens, "stream": True, "ignore_eos": True, "temperature": 0})
         s = socket.create_connection(("127.0.0.1", self.port), 60)
         s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                   f"{headers}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        return s
+
+    def start_stream(self, tokens, headers=""):
+        """A connection on which an answer has begun, and what came."""
+        s = self.send_completion("Once", tokens, headers)
         received = b""
         while received.count(b"data: ") < 2:
             received += s.recv(65536)

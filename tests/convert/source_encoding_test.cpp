@@ -15,6 +15,7 @@
 #include "formats/base/bytes.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/weights/qcodec.h"
+#include "tests/convert/encoding_support.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
 
@@ -22,6 +23,7 @@ namespace moepack {
 namespace {
 
 using test::expect_error;
+using test::LoneModule;
 using test::WriterTensor;
 
 constexpr std::uint64_t kBlockRows = 40;  // no dimension of the tiny model is a multiple of both
@@ -258,29 +260,8 @@ TEST(SourceEncoding, SymmetricCodesAreWhatTheirTwinIs) {
   expect_twins(twins, QFormatId::kF32);
 }
 
-// A module of one file, as converters see it.
-class LoneModule {
- public:
-  explicit LoneModule(const std::vector<WriterTensor>& tensors) {
-    test::write_safetensors(dir_ / "model.safetensors", tensors);
-    checkpoint_.emplace(Checkpoint::open_tensors(dir_ / "model.safetensors").value());
-    for (const TensorRef& tensor : checkpoint_->tensors()) {
-      std::string_view name = tensor.info->name;
-      const auto suffix = take_source_suffix(name);
-      if (!suffix.has_value() || !suffix->component.has_value()) continue;
-      EXPECT_OK(module_.add(*suffix->component, SourceTensor(tensor)));
-    }
-  }
-  Result<ModuleForm> recognise(std::span<const std::uint64_t> shape) const {
-    return recognise_module(module_, shape,
-                            {.method = "fp8", .block_rows = kBlockRows, .block_cols = kBlockCols});
-  }
-
- private:
-  test::TempDir dir_;
-  std::optional<Checkpoint> checkpoint_;
-  SourceModule module_;
-};
+const SourceQuantization kFp8{.method = "fp8", .block_rows = kBlockRows, .block_cols = kBlockCols};
+const SourceQuantization kPacked{.method = "compressed-tensors", .code_widths = 1U << 4U};
 
 constexpr std::array<std::uint64_t, 2> kShape{100, 96};
 
@@ -289,7 +270,7 @@ TEST(SourceEncoding, SymmetricCodesAreRepackedWithoutLoss) {
   std::mt19937 random(3);
   const Encoded one = encode_symmetric("m", kShape[0], kShape[1], random);
   const LoneModule module(one.tensors);
-  ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(kShape));
+  ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(kShape, kPacked));
   EXPECT_EQ(to_string(form.format), "q4 g32");
   const SourceMatrix matrix =
       slice_matrix(std::make_shared<const ModuleForm>(form), 0, 0, kShape[0]);
@@ -320,7 +301,7 @@ TEST(SourceEncoding, ScalesThatAreTooLargeForABiasAreNamed) {
   }
   store_le(tensors[1].bytes.data() + 2 * (7 * 3 + 1), std::uint16_t{0x7800});  // 32768, in row 7
   const LoneModule module(tensors);
-  ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(kShape));
+  ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(kShape, kPacked));
   const SourceMatrix matrix =
       slice_matrix(std::make_shared<const ModuleForm>(form), 0, 0, kShape[0]);
   std::vector<std::byte> biases(matrix.row_bytes(Component::kBiases) * kShape[0]);
@@ -341,7 +322,7 @@ TEST(SourceEncoding, RowsOfFp8KeepTheirBlocks) {
   }
   const LoneModule module(tensors);
   constexpr std::array<std::uint64_t, 3> kStacked{2, kRows, kCols};
-  ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(kStacked));
+  ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(kStacked, kFp8));
   const auto shared = std::make_shared<const ModuleForm>(form);
   const auto expect_rows = [&](const SourceMatrix& matrix, const std::vector<std::uint64_t>& rows) {
     std::vector<std::byte> bytes(rows.size() * kCols * 4);
@@ -372,7 +353,7 @@ TEST(SourceEncoding, Fp8ScalesOfRowsAndOfTensors) {
       scales.bytes.resize(4);
     }
     const LoneModule module({codes, scales});
-    ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(codes.shape));
+    ASSERT_OK_AND_ASSIGN(const ModuleForm form, module.recognise(codes.shape, kFp8));
     const SourceMatrix matrix = slice_matrix(std::make_shared<const ModuleForm>(form), 0, 0, 3);
     std::vector<std::byte> bytes(3 * 2 * 4);
     ASSERT_OK(matrix.read_rows(Component::kCodes, 0, 3, bytes));
@@ -393,7 +374,8 @@ TEST(SourceEncoding, WhatDoesNotFitIsNamed) {
     if (tensors[which].bytes.empty()) {
       tensors.erase(tensors.begin() + static_cast<std::ptrdiff_t>(which));
     }
-    const auto found = LoneModule(tensors).recognise(kShape);
+    const bool is_fp8 = tensors.front().dtype == DType::kF8E4M3;
+    const auto found = LoneModule(tensors).recognise(kShape, is_fp8 ? kFp8 : kPacked);
     ASSERT_FALSE(found.is_ok()) << part;
     expect_error(found.status(), code, {"m.", part});
   };
@@ -411,8 +393,8 @@ TEST(SourceEncoding, WhatDoesNotFitIsNamed) {
   refuse(packed, 1, flatten, StatusCode::kCorrupt, "[300]");
   refuse(packed, 3, flatten, StatusCode::kCorrupt, "[39]");
   refuse(
-      packed, 3, [](WriterTensor& t) { t.name = "m.weight_g_idx"; }, StatusCode::kUnsupported,
-      "order of activations");
+      packed, 3, [](WriterTensor& t) { t.name = "m.weight_g_idx"; }, StatusCode::kCorrupt,
+      "ask for I32 [96]");
 }
 
 }  // namespace

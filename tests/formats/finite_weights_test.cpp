@@ -76,6 +76,11 @@ TEST(FiniteWeights, BlocksAsTheDecoderSays) {
     std::size_t bad = 0;
     for (int round = 0; round < 4000; ++round) {
       Bytes block = random_bytes(random, info.block_bytes);
+      // Half of them without a code or scale that is no number.
+      const bool is_own = !is_ggml_block({.id = info.id});
+      for (std::byte& b : block) {
+        if (is_own && round % 2 == 0) b &= std::byte{0x3f};
+      }
       if (info.id == QFormatId::kMxfp4 && round % 2 == 0) block[0] |= std::byte{0xf0};
       decode(block.data(), values.data());
       bool finite = true;

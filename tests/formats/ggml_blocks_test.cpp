@@ -18,7 +18,7 @@
 namespace moepack {
 namespace {
 
-// All block formats, with the base name of their files under tests/golden/ggml.
+// All of ggml's block formats, with the base name of their files under tests/golden/ggml.
 struct Golden {
   QFormatId id;
   std::string file;
@@ -26,7 +26,7 @@ struct Golden {
 std::vector<Golden> goldens() {
   std::vector<Golden> all;
   for (const QFormatInfo& info : qformats()) {
-    if (info.kind != QKind::kBlock) continue;
+    if (!is_ggml_block({.id = info.id})) continue;
     std::string file(info.name);
     if (file.ends_with("_k")) file.back() = 'K';
     all.push_back({info.id, file});

@@ -614,7 +614,9 @@ TEST(Quantization, CompressedTensorsIsReadByItsFormat) {
                    {"format", "pack-quantized"},
                    {"config_groups", {{"group_0", {{"weights", weights}}}}}};
   ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(with_method(block)));
-  EXPECT_EQ(parsed.source_quantization, SourceQuantization{.method = "compressed-tensors"});
+  EXPECT_EQ(parsed.source_quantization,
+            (SourceQuantization{
+                .method = "compressed-tensors", .code_widths = 1U << 4U, .group_size = 32}));
   json blocks = block;
   blocks["format"] = "float-quantized";
   blocks["config_groups"]["group_0"]["weights"] = {
@@ -631,24 +633,88 @@ TEST(Quantization, CompressedTensorsIsReadByItsFormat) {
     wrong[key] = value;
     expect_error(parse(with_method(wrong)).status(), StatusCode::kUnsupported, {kFile, part});
   };
-  refused("format", "nvfp4-pack-quantized", "nvfp4-pack-quantized");
+  refused("format", "marlin-24", "marlin-24");
   refused("format", nullptr, "quantization_config.format");
-  refused("config_groups", {{"g", {{"weights", {{"num_bits", 3}, {"type", "int"}}}}}},
+  refused("config_groups", {{"g", {{"weights", {{"num_bits", 1}, {"type", "int"}}}}}},
           "config_groups.g.weights.num_bits");
 }
 
 TEST(Quantization, OtherMethodsAreRefusedByName) {
-  for (const char* method : {"gptq", "awq", "mxfp4", "modelopt"}) {
+  for (const char* method : {"hqq", "bitsandbytes", "quark", "aqlm", "GPTQ"}) {
     json config = nested();
     config["quantization_config"] = {{"quant_method", method}, {"bits", 4}, {"group_size", 64}};
     expect_error(parse(config).status(), StatusCode::kUnsupported,
                  {kFile, "quantization_config.quant_method", method});
   }
-  for (const char* mode : {"mxfp4", "nvfp4", "mxfp8"}) {
+  for (const char* mode : {"mxfp6", "MXFP4", "int4"}) {
     expect_error(parse(with_block({{"group_size", 32}, {"bits", 4}, {"mode", mode}})).status(),
                  StatusCode::kUnsupported, {kFile, "quantization.mode", mode});
     expect_error(parse(with_block({{"bits", 4}, {"a.b", {{"mode", mode}}}})).status(),
                  StatusCode::kUnsupported, {kFile, "quantization.a.b.mode", mode});
+  }
+}
+
+// A module's own object stands alone: without a mode it is affine, whatever the block says.
+TEST(Quantization, ModesOfMlx) {
+  const json block{{"mode", "nvfp4"},
+                   {"bits", 4},
+                   {"group_size", 16},
+                   {"m.gate", {{"bits", 8}, {"group_size", 64}}},
+                   {"m.up", {{"mode", "nvfp4"}, {"global_scale", true}}},
+                   {"m.down", {{"mode", "mxfp8"}}}};
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse(with_block(block)));
+  const QuantizationConfig& q = *parsed.quantization;
+  EXPECT_EQ(q.default_format, WeightFormat{.id = QFormatId::kNvfp4});
+  EXPECT_EQ(q.format_of("m.gate"), (WeightFormat{.id = QFormatId::kQ8, .group_size = 64}));
+  EXPECT_EQ(q.format_of("m.up"), WeightFormat{.id = QFormatId::kNvfp4Scaled});
+  EXPECT_EQ(q.format_of("m.down"), WeightFormat{.id = QFormatId::kMxfp8});
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig bare, parse(with_block({{"mode", "mxfp4"}})));
+  EXPECT_EQ(bare.quantization->default_format, WeightFormat{.id = QFormatId::kMxfp4});
+}
+
+TEST(Quantization, MethodsWithZerosAndOrders) {
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig first, parse(with_method({{"quant_method", "gptq"},
+                                                                    {"bits", 4},
+                                                                    {"group_size", 128},
+                                                                    {"sym", true},
+                                                                    {"desc_act", false}})));
+  EXPECT_EQ(first.source_quantization, (SourceQuantization{.method = "gptq",
+                                                           .code_widths = 1U << 4U,
+                                                           .group_size = 128,
+                                                           .symmetric = true,
+                                                           .zeros_less_one = true}));
+  ASSERT_OK_AND_ASSIGN(const ParsedConfig second,
+                       parse(with_method({{"quant_method", "gptq"},
+                                          {"bits", 8},
+                                          {"group_size", -1},
+                                          {"desc_act", true},
+                                          {"checkpoint_format", "gptq_v2"}})));
+  EXPECT_EQ(second.source_quantization,
+            (SourceQuantization{.method = "gptq", .code_widths = 1U << 8U, .any_order = true}));
+  ASSERT_OK_AND_ASSIGN(
+      const ParsedConfig awq,
+      parse(with_method({{"quant_method", "awq"}, {"version", "gemm"}, {"group_size", 32}})));
+  EXPECT_EQ(awq.source_quantization,
+            (SourceQuantization{.method = "awq", .code_widths = 1U << 4U, .group_size = 32}));
+}
+
+// hf_quant_config.json, alone and beside a block that says the same or something else.
+TEST(Quantization, ModelOptsOwnFile) {
+  const std::string own = R"({"producer":{"name":"modelopt"},
+      "quantization":{"quant_algo":"NVFP4","group_size":16,"exclude_modules":["lm_head"]}})";
+  ParsedConfig config;
+  ASSERT_OK(add_quantization_file(own, "own", config));
+  EXPECT_EQ(config.source_quantization, SourceQuantization{.method = "modelopt"});
+  ASSERT_OK(add_quantization_file(own, "own", config));
+  config.source_quantization.method = "fp8";
+  expect_error(add_quantization_file(own, "own", config), StatusCode::kCorrupt, {"own", "fp8"});
+  for (const char* wrong : {"[]", "{}", R"({"quantization":1})", R"({"quantization":{}})",
+                            R"({"quantization":{"quant_algo":"W4A8_AWQ"}})",
+                            R"({"quantization":{"quant_algo":"NVFP4","group_size":32}})", "{"}) {
+    ParsedConfig empty;
+    const Status status = add_quantization_file(wrong, "own", empty);
+    ASSERT_FALSE(status.is_ok()) << wrong;
+    EXPECT_NE(status.message().find("own"), std::string::npos) << wrong;
   }
 }
 

@@ -124,6 +124,7 @@ struct Subject {
     AttentionCall call;
     call.block = cache->blocks()->block(1, last_block());
     call.head_dim = of.head_dim;
+    call.value_dim = of.head_dim;
     call.rows = of.rows;
     call.queries = query.data();
     call.seen = of.seen.data();

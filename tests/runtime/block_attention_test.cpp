@@ -57,7 +57,7 @@ class Runner {
                                          {.tokens = tokens, .threads = threads, .context = context})
                          .value()),
         compute_(*kernels_, threads, activations_.matmul_scratch),
-        attention_(small_config(), activations_),
+        attention_(full_attention_shape(small_config()), activations_),
         context_(context),
         encoding_(encoding) {}
 
@@ -91,7 +91,12 @@ class Runner {
                       .is_ok());
       row += part.count;
     }
-    attention_.attend(compute_, {.has_gate = true}, {}, slices);
+    attention_.attend(compute_, slices,
+                      {.queries = activations_.query_gate.data(),
+                       .query_stride = 2 * kHeadDim,
+                       .out = activations_.attended.data(),
+                       .out_stride = kHeadDim,
+                       .has_gate = true});
     return {activations_.attended.begin(),
             activations_.attended.begin() + static_cast<std::ptrdiff_t>(row * kWidth)};
   }

@@ -2,11 +2,13 @@
 // of the family. Tolerance 3e-6 of the norm: pure float32 reaches 5e-7 to 8e-7, and the smallest
 // real mistake known (another l2norm) makes 7.8e-6.
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tests/support/converted_model.h"
@@ -159,20 +161,55 @@ void expect_exact(const std::filesystem::path& checkpoint) {
   expect_matches(checkpoint, test::reference_options, options);
 }
 
-TEST(Golden, EncodedFp8) {
-  MOE_REQUIRE_MODEL(model, "encodings/qwen3_moe-fp8");
+// A checkpoint in a published encoding. `keeps_codes`: with `source` all experts are stored in a
+// format that means the same weights, so that nothing is rounded.
+struct EncodedModel {
+  const char* name;
+  bool keeps_codes;
+};
+
+class EncodedGolden : public testing::TestWithParam<EncodedModel> {};
+
+TEST_P(EncodedGolden, DecodedWeightsGiveTheLogits) {
+  MOE_REQUIRE_MODEL(model, std::string("encodings/") + GetParam().name);
   expect_exact(model);
 }
 
-TEST(Golden, EncodedFp8InTheHubsNames) {
-  MOE_REQUIRE_MODEL(model, "encodings/qwen3_5_moe_hub-fp8");
-  expect_exact(model);
+TEST_P(EncodedGolden, CodesAsTheyAreGiveTheLogits) {
+  if (!GetParam().keeps_codes) return;
+  MOE_REQUIRE_MODEL(model, std::string("encodings/") + GetParam().name);
+  ConvertOptions options;
+  options.resident_format = QFormatId::kF32;
+  expect_matches(model, test::reference_options, options);
+  expect_matches(model, test::fast_options, options);
 }
 
-TEST(Golden, EncodedPackedIntegers) {
-  MOE_REQUIRE_MODEL(model, "encodings/qwen3_moe-ct-int4-asym");
-  expect_exact(model);
-}
+INSTANTIATE_TEST_SUITE_P(All, EncodedGolden,
+                         testing::ValuesIn(std::vector<EncodedModel>{
+                             {"qwen3_moe-fp8", false},
+                             {"qwen3_5_moe_hub-fp8", false},
+                             {"minimax_m2-fp8", false},
+                             {"glm4_moe-ct-fp8", false},
+                             {"glm4_moe-ct-int8", true},
+                             {"qwen3_moe-ct-int4-asym", false},
+                             {"qwen3_moe-ct-mxfp4", true},
+                             {"qwen3_moe-ct-nvfp4", false},
+                             {"qwen3_moe-modelopt-nvfp4", false},
+                             {"gpt_oss-mxfp4", true},
+                             {"qwen3_moe-gptq", true},
+                             {"qwen3_moe-gptq-act", false},
+                             {"mixtral-awq", false},
+                             {"qwen3_moe-mlx-affine3", true},
+                             {"qwen3_moe-mlx-mixed46", true},
+                             {"qwen3_moe-mlx-mxfp4", true},
+                             {"qwen3_moe-mlx-nvfp4", true},
+                             {"qwen3_moe-mlx-nvfp4-gs", false},
+                             {"qwen3_moe-mlx-mxfp8", true}}),
+                         [](const testing::TestParamInfo<EncodedModel>& model) {
+                           std::string name = model.param.name;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 TEST(Golden, FastBackendOnQwen3Moe) {
   MOE_REQUIRE_MODEL(model, "families/qwen3_moe");
@@ -252,6 +289,27 @@ TEST(Golden, OlmoeLimitsQueriesKeysAndValues) {
   const std::vector<float> golden = test::read_golden<float>(
       std::filesystem::path(MOEPACK_SOURCE_DIR) / "tests/golden/olmoe-clip/logits.f32");
   EXPECT_LE(test::relative_error(logits, golden), kTolerance);
+}
+
+TEST(Golden, FamilyDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "families/deepseek_v3");
+  expect_matches(model);
+}
+
+TEST(Golden, FastBackendOnDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "families/deepseek_v3");
+  expect_matches(model, test::fast_options);
+}
+
+// With YaRN, whose two factors differ; kv_b_proj is encoded too.
+TEST(Golden, EncodedDeepseekV3) {
+  MOE_REQUIRE_MODEL(model, "encodings/deepseek_v3-fp8");
+  expect_exact(model);
+}
+
+TEST(Golden, EncodedKimiK2) {
+  MOE_REQUIRE_MODEL(model, "encodings/deepseek_v3-ct-int4");
+  expect_exact(model);
 }
 
 // Not promised by the reference bar, but the SIMD kernels keep float32 activations, so they must

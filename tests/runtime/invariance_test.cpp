@@ -10,6 +10,7 @@
 
 #include "tests/runtime/store/reader_ways.h"
 #include "tests/support/converted_model.h"
+#include "tests/support/latent_model.h"
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
@@ -58,13 +59,16 @@ std::vector<std::byte> flip_file(const std::filesystem::path& file) {
 
 // The demo checkpoint, and tiny ones whose hidden size, expert width and number of experts are
 // awkward and whose records are no multiple of the page.
-enum class Subject { kDemo, kTinyBf16, kTinyMlx3Bit };
+enum class Subject { kDemo, kTinyBf16, kTinyMlx3Bit, kLatent };
 
 class Invariance : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
     checkpoint_ = test::demo_mlx_model();
-    if (GetParam() != Subject::kDemo) {
+    if (GetParam() == Subject::kLatent) {
+      checkpoint_ = dir_ / "checkpoint";
+      test::write_latent_model(checkpoint_);
+    } else if (GetParam() != Subject::kDemo) {
       checkpoint_ = dir_ / "checkpoint";
       test::TinyModelOptions tiny;
       if (GetParam() == Subject::kTinyMlx3Bit) {
@@ -134,7 +138,8 @@ TEST_P(Invariance, BytesAsInputs) {
 
 // Experts whose rows are in panels: the bits of rows, whatever computes with them.
 TEST_P(Invariance, RowOrder) {
-  if (GetParam() == Subject::kTinyBf16) return;  // plain floats have no panels
+  // Plain floats have no panels.
+  if (GetParam() == Subject::kTinyBf16 || GetParam() == Subject::kLatent) return;
   ConvertOptions convert;
   convert.row_order = RowOrder::kPanels;
   const test::TempDir other;
@@ -262,7 +267,7 @@ TEST_P(Invariance, LayersOnTwoDisks) {
 TEST_P(Invariance, APackThatIsOverwrittenIsFoundOut) {
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options_));
   const std::uint64_t floor = first->memory_plan().cache_floor_bytes;
-  const std::filesystem::path file = model_ / kDefaultPackName / layer_file_name(0);
+  const std::filesystem::path file = model_ / kDefaultPackName / layer_file_name(2);
   for (const test::ReaderWay& way : test::reader_ways()) {
     if (!way.can_be_had()) continue;
     EngineOptions options = options_;
@@ -275,7 +280,7 @@ TEST_P(Invariance, APackThatIsOverwrittenIsFoundOut) {
     engine->reset();
     const Status status =
         engine->forward(ids_, 0, [](std::size_t, std::span<const float>) { return Status::ok(); });
-    test::expect_error(status, StatusCode::kCorrupt, {"layer_00.bin", "checksum"});
+    test::expect_error(status, StatusCode::kCorrupt, {"layer_02.bin", "checksum"});
     write_file(file, before);
   }
 }
@@ -337,13 +342,15 @@ TEST_P(Invariance, DamagedRecordIsNamedAtItsFirstRead) {
 
 INSTANTIATE_TEST_SUITE_P(Models, Invariance,
                          ::testing::Values(Subject::kDemo, Subject::kTinyBf16,
-                                           Subject::kTinyMlx3Bit),
+                                           Subject::kTinyMlx3Bit, Subject::kLatent),
                          [](const ::testing::TestParamInfo<Subject>& subject) {
                            switch (subject.param) {
                              case Subject::kDemo:
                                return "Demo";
                              case Subject::kTinyBf16:
                                return "TinyBf16";
+                             case Subject::kLatent:
+                               return "Latent";
                              default:
                                return "TinyMlx3Bit";
                            }

@@ -14,6 +14,7 @@
 #include "runtime/prompt_file.h"
 #include "tests/support/attention_model.h"
 #include "tests/support/converted_model.h"
+#include "tests/support/latent_model.h"
 #include "tests/support/reader_drill.h"
 #include "tests/support/tiny_model.h"
 
@@ -37,16 +38,21 @@ Ids first(Ids ids, std::size_t count) {
 
 // With and without recurrent layers; in ways of computing that do and do not depend on batches.
 enum class Way { kReference, kBytes, kPlainFloats, kQuantizedFloats };
+enum class Model { kRecurrent, kAttention, kLatent };
 struct Subject {
   Way way;
-  bool has_recurrent;
+  Model model;
+
+  bool has_recurrent() const { return model == Model::kRecurrent; }
 };
 
 class PromptCacheTest : public ::testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
-    if (GetParam().has_recurrent) {
+    if (GetParam().has_recurrent()) {
       test::write_tiny_model(dir_ / "checkpoint", {});
+    } else if (GetParam().model == Model::kLatent) {
+      test::write_latent_model(dir_ / "checkpoint");
     } else {
       test::write_attention_model(dir_ / "checkpoint");
     }
@@ -132,14 +138,14 @@ TEST_P(PromptCacheTest, OtherPrompts) {
   const Ids shorter = first(text, 70);
   expect_same(shorter, "shorter");
   EXPECT_EQ(reuse_.common, 70U);
-  EXPECT_EQ(reuse_.reused, GetParam().has_recurrent ? 0U : cut(70));
+  EXPECT_EQ(reuse_.reused, GetParam().has_recurrent() ? 0U : cut(70));
   EXPECT_EQ(reuse_.written, 0U) << "the file goes beyond the prompt";
   Ids branch = text;
   for (std::size_t i = 40; i < branch.size(); ++i) branch[i] = (branch[i] + 1) % 288;
   expect_same(branch, "branch");
   EXPECT_EQ(reuse_.common, 40U);
   EXPECT_EQ(reuse_.reused,
-            GetParam().has_recurrent ? 0U : 40 / engine_->cut_tokens() * engine_->cut_tokens());
+            GetParam().has_recurrent() ? 0U : 40 / engine_->cut_tokens() * engine_->cut_tokens());
   EXPECT_EQ(reuse_.written, cut(100));
   Ids other = ids_of(90, 41);
   other[0] = 5;
@@ -189,12 +195,17 @@ TEST_P(PromptCacheTest, ChunksThatMatterAreCompared) {
   EXPECT_EQ(reuse_.is_other_kind, GetParam().way == Way::kQuantizedFloats);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, PromptCacheTest,
-    ::testing::Values(Subject{Way::kReference, true}, Subject{Way::kBytes, true},
-                      Subject{Way::kPlainFloats, true}, Subject{Way::kQuantizedFloats, true},
-                      Subject{Way::kReference, false}, Subject{Way::kBytes, false},
-                      Subject{Way::kQuantizedFloats, false}));
+INSTANTIATE_TEST_SUITE_P(All, PromptCacheTest,
+                         ::testing::Values(Subject{Way::kReference, Model::kRecurrent},
+                                           Subject{Way::kBytes, Model::kRecurrent},
+                                           Subject{Way::kPlainFloats, Model::kRecurrent},
+                                           Subject{Way::kQuantizedFloats, Model::kRecurrent},
+                                           Subject{Way::kReference, Model::kAttention},
+                                           Subject{Way::kBytes, Model::kAttention},
+                                           Subject{Way::kQuantizedFloats, Model::kAttention},
+                                           Subject{Way::kReference, Model::kLatent},
+                                           Subject{Way::kBytes, Model::kLatent},
+                                           Subject{Way::kQuantizedFloats, Model::kLatent}));
 
 // ---- Files that are refused ----
 

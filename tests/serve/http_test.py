@@ -286,7 +286,8 @@ class HttpTest(Expectations):
             before = self.server.metric(cancelled)
             s.sendall(chat_bytes(user("flood", stream=True)))
             self.expect(self.server.wait_for_metric(cancelled, before + 1, 20), "a reader that reads nothing")
-            self.expect(self.server.memory_kib() < 400000, f"{self.server.memory_kib()} KiB for a slow reader")
+            if self.server.is_measured:
+                self.expect(self.server.memory_kib() < 400000, f"{self.server.memory_kib()} KiB for a slow reader")
             # What is left ends without [DONE] and without the last chunk.
             rest = read_all(s)
             self.expect(not rest.endswith(b"0\r\n\r\n"), "a stream that was cut looks whole")
@@ -368,7 +369,8 @@ class HttpTest(Expectations):
         self.expect(self.server.wait_for_metric("requests_processing", 0, 10), "requests still run")
         self.expect(self.server.wait_for_metric("http_connections", 1, 10), "connections are left")
         after = self.server.memory_kib()
-        self.expect(after < before * 1.02 + 1024, f"memory: {before} KiB before, {after} KiB after")
+        if self.server.is_measured:
+            self.expect(after < before * 1.02 + 1024, f"memory: {before} KiB before, {after} KiB after")
         self.expect(abs(self.server.descriptors() - files) <= 1, "descriptors are left")
         self.is_well("disorder")
 

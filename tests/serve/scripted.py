@@ -35,11 +35,16 @@ class Expectations:
 def program_from_arguments(description):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--server", required=True, type=Path)
-    return parser.parse_args().server
+    parser.add_argument("--sanitized", action="store_true", help="its memory is not measured")
+    arguments = parser.parse_args()
+    ScriptedServer.is_measured = not arguments.sanitized
+    return arguments.server
 
 
 class ScriptedServer:
     """The server over a script, while it is entered. `flags`: as scripted_server has them."""
+
+    is_measured = True  # sanitizers keep freed memory for a while
 
     def __init__(self, program, script, *flags):
         self.program, self.script, self.flags = program, script, flags

@@ -35,6 +35,15 @@ inline std::vector<WeightFormat> all_weight_formats() {
   return formats;
 }
 
+// Those that GPUs have programs for: all but our own blocks.
+inline std::vector<WeightFormat> gpu_weight_formats() {
+  std::vector<WeightFormat> formats = all_weight_formats();
+  std::erase_if(formats, [](const WeightFormat& format) {
+    return is_block(format) && !is_ggml_block(format);
+  });
+  return formats;
+}
+
 enum class Values {
   kUsual,      // weights about 0.1, negative scales included, every fifth row zero
   kSubnormal,  // scales (plain: weights) below the smallest normal number of their type
@@ -112,11 +121,36 @@ class TestMatrix {
     return bytes;
   }
 
+  // Those of our own blocks, and codes of eight bits that are numbers. False for other formats.
+  static bool set_own_scales(QFormatId id, std::byte* block, float scale,
+                             std::uniform_real_distribution<float>& uniform, std::mt19937& random) {
+    const auto make_number = [](std::byte& code) {
+      if ((code & std::byte{0x7f}) == std::byte{0x7f}) code = std::byte{0x38};
+    };
+    const int exponent = scale > 0 ? std::clamp(std::ilogb(scale), -126, 60) : -127;
+    if (id == QFormatId::kMxfp8) {
+      block[0] = static_cast<std::byte>(127 + exponent);
+      for (std::size_t i = 0; i < 32; ++i) make_number(block[1 + i]);
+    } else if (id == QFormatId::kF8E4M3) {
+      store_le(block, scale * uniform(random));
+      for (std::size_t i = 0; i < 128; ++i) make_number(block[4 + i]);
+    } else if (id == QFormatId::kNvfp4Scaled) {
+      // Every other one divides.
+      const float factor = std::max(scale, 1e-20F) * (1 + std::abs(uniform(random)));
+      store_le(block, random() % 2 == 0 ? factor / 256 : -256 / factor);
+      for (std::size_t i = 0; i < 8; ++i) make_number(block[4 + i]);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
   // Replaces what scales a block by random numbers up to `scale`.
   static void set_block_scales(QFormatId id, std::byte* block, float scale,
                                std::uniform_real_distribution<float>& uniform,
                                std::mt19937& random) {
     const auto half = [&] { return f32_to_f16(scale * uniform(random)); };
+    if (set_own_scales(id, block, scale, uniform, random)) return;
     if (id == QFormatId::kMxfp4) {  // a power of two; there is no zero
       const int exponent = scale > 0 ? std::ilogb(scale) : -127;
       block[0] = static_cast<std::byte>(std::clamp(127 + exponent, 0, 254));

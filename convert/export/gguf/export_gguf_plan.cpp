@@ -78,6 +78,10 @@ Status ResidentPlanner::choose_form(const ResidentRule& rule, GgufResident& resi
   const ResidentTensor& source = *resident.source;
   const ResidentConventions& how = model_.residents.conventions;
   resident.target = source.format.id;
+  if (is_block(source.format) && !is_ggml_block(source.format)) {
+    return refuse(source, "is in " + to_string(source.format) + ", which ggml has no type for",
+                  "convert the model again with --resident bf16");
+  }
   // llama.cpp wants F32 for what is never rounded, and computes routers in it.
   if (rule.rounding != Rounding::kAsAsked && !is_block(source.format)) {
     resident.target = QFormatId::kF32;
@@ -243,6 +247,12 @@ Result<QFormatId> common_type(const ModelDir& model, std::uint32_t layer, Projec
   for (std::uint32_t e = 0; e < model.pack.num_experts; ++e) {
     const WeightFormat& format = model.pack.layout_of(layer, e).of(projection).format;
     all_affine = all_affine && is_affine(format);
+    if (is_block(format) && !is_ggml_block(format)) {
+      return refuse_layer(model, layer, projection,
+                          "expert " + std::to_string(e) + " is in " + to_string(format) +
+                              ", which ggml has no type for",
+                          "export a pack of 2 to 5 bits or the unquantized experts");
+    }
     const QFormatId type =
         is_affine(format) ? affine_block_format(format).value_or(format.id) : format.id;
     if (is_affine(format) && type == format.id) {

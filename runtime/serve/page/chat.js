@@ -153,7 +153,7 @@ function noteFailure(message, error) {
 
 // A fence longer than any in the text.
 function attachmentText({ name, text }) {
-  const longest = Math.max(2, ...(text.match(/`+/g) || []).map((run) => run.length));
+  const longest = (text.match(/`+/g) || []).reduce((most, run) => Math.max(most, run.length), 2);
   const fence = "`".repeat(longest + 1);
   return `File ${name}:\n${fence}\n${text}\n${fence}\n`;
 }

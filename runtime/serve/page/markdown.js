@@ -1,30 +1,44 @@
 // Markdown to elements. Text of the model reaches the document as text nodes only: there is no HTML to
 // escape, and a link is one only where its address begins with http, https or mailto.
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*$/;
-const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
+// Expressions here must take time by the length of a line, whatever it is: what may be matched in two ways
+// is left to code, and [^] stands where a dot would stop at U+2028.
+const FENCE_MARKS = /^ {0,3}(`{3,}|~{3,})/;
+const HEADING = /^ {0,3}(#{1,6})[ \t]+([^]*)$/;
 const RULE = /^ {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
-const ITEM = /^([ \t]*)([-*+]|\d{1,9}[.)])(?:[ \t]+(.*)|)$/;
+const ITEM = /^([ \t]*)([-*+]|\d{1,9}[.)])(?:[ \t]+([^]*)|)$/;
 const QUOTE = /^ {0,3}>[ ]?/;
-const TABLE_RULE = /^[ \t]*\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+const TABLE_RULE = /^:?-+:?$/;  // in each cell
 const MAX_DEPTH = 10;  // of lists and quotes inside each other
+const MAX_COLUMNS = 100;
 
 const isBlank = (line) => line.trim() === "";
 const indentOf = (line) => line.match(/^[ \t]*/)[0].replace(/\t/g, "    ").length;
-const isTableHead = (lines, at) =>
-  lines[at].includes("|") && at + 1 < lines.length && lines[at + 1].includes("-") &&
-  TABLE_RULE.test(lines[at + 1]) && tableCells(lines[at]).length === tableCells(lines[at + 1]).length;
+
+// [marks, language] of a line that opens a block of code, or null.
+function fenceOf(line) {
+  const start = line.match(FENCE_MARKS);
+  if (!start || line.includes("`", start[0].length)) return null;
+  return [start[1], line.slice(start[0].length).trim().split(/\s/, 1)[0]];
+}
+
+function isTableHead(lines, at) {
+  if (!lines[at].includes("|") || at + 1 >= lines.length || !lines[at + 1].includes("-")) return false;
+  const rules = tableCells(lines[at + 1]);
+  return rules.length <= MAX_COLUMNS && rules.every((rule) => TABLE_RULE.test(rule)) &&
+    tableCells(lines[at]).length === rules.length;
+}
 
 function startsBlock(lines, at) {
   const line = lines[at];
-  return FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) ||
+  return fenceOf(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) ||
     ITEM.test(line) || isTableHead(lines, at);
 }
 
 // Index of the line after the block that begins at `at`.
 function blockEnd(lines, at) {
-  const fence = lines[at].match(FENCE);
-  if (fence) return fenceEnd(lines, at, fence[1]);
+  const fence = fenceOf(lines[at]);
+  if (fence) return fenceEnd(lines, at, fence[0]);
   if (HEADING.test(lines[at]) || RULE.test(lines[at])) return at + 1;
   if (QUOTE.test(lines[at])) return runEnd(lines, at, (line) => QUOTE.test(line));
   if (ITEM.test(lines[at])) return listEnd(lines, at);
@@ -62,8 +76,8 @@ function listEnd(lines, at) {
     const isPart = isItem(lines[next]) || indentOf(lines[next]) > base ||
       (next === end && !startsBlock(lines, next));
     if (!isPart) return end;
-    const fence = lines[next].match(FENCE);
-    end = fence ? fenceEnd(lines, next, fence[1]) : next + 1;
+    const fence = fenceOf(lines[next]);
+    end = fence ? fenceEnd(lines, next, fence[0]) : next + 1;
   }
   return end;
 }
@@ -85,7 +99,7 @@ function splitBlocks(text) {
 
 function renderBlock(source, depth) {
   const lines = source.split("\n");
-  const fence = lines[0].match(FENCE);
+  const fence = fenceOf(lines[0]);
   if (fence) return codeBlock(lines, fence);
   const heading = lines[0].match(HEADING);
   if (heading) return h(`h${Math.min(6, heading[1].length + 1)}`, {}, inline(heading[2].trim().replace(/ #+$/, "")));
@@ -101,9 +115,9 @@ function renderBlock(source, depth) {
 const renderBlocks = (text, depth) => splitBlocks(text).map((block) => renderBlock(block, depth));
 
 function codeBlock(lines, fence) {
-  const isClosed = lines.length > 1 && lines.at(-1).trim().startsWith(fence[1]);
+  const isClosed = lines.length > 1 && lines.at(-1).trim().startsWith(fence[0]);
   const code = lines.slice(1, isClosed ? -1 : undefined).join("\n");
-  const language = fence[2].toLowerCase();
+  const language = fence[1].toLowerCase();
   const element = h("code", {});
   element.append(...highlight(code, language));
   return h("div", { class: "code" },
@@ -122,8 +136,9 @@ function list(lines, depth) {
   let fenceLeft = 0;
   lines.forEach((line, at) => {
     const match = fenceLeft > 0 ? null : line.match(ITEM);
+    const fence = fenceLeft > 0 ? null : fenceOf(line);
     if (fenceLeft > 0) --fenceLeft;
-    else if (FENCE.test(line)) fenceLeft = fenceEnd(lines, at, line.match(FENCE)[1]) - at - 1;
+    else if (fence) fenceLeft = fenceEnd(lines, at, fence[0]) - at - 1;
     if (match && indentOf(line) <= base + 1) {
       close();
       item = { width: base + match[2].length + 1, lines: [match[3] || ""] };
@@ -137,7 +152,7 @@ function list(lines, depth) {
 }
 
 function listItem(item, depth) {
-  const task = item.lines[0].match(/^\[([ xX])\][ \t]+(.*)$/);
+  const task = item.lines[0].match(/^\[([ xX])\][ \t]+([^]*)$/);
   if (task) item.lines[0] = task[2];
   const children = renderBlocks(item.lines.join("\n"), depth + 1);
   // The paragraph of a tight item is its text.
@@ -254,7 +269,7 @@ class InlineReader {
       return true;
     }
     let code = this.text.slice(this.at + marks.length, end - marks.length).replace(/\n/g, " ");
-    if (/^ .*[^ ].* $/.test(code)) code = code.slice(1, -1);
+    if (code.startsWith(" ") && code.endsWith(" ") && /[^ ]/.test(code)) code = code.slice(1, -1);
     return this.push(h("code", {}, code), end);
   }
 
@@ -369,8 +384,10 @@ class InlineReader {
     BARE_LINK.lastIndex = this.at;
     const match = BARE_LINK.exec(this.text);
     if (!match || this.depth >= MAX_DEPTH || /[\p{L}\p{N}]/u.test(this.text[this.at - 1] || " ")) return false;
-    let address = match[0].replace(/[.,;:!?'*_~]+$/, "");
-    while (address.endsWith(")") && !address.includes("(")) address = address.slice(0, -1);
+    let end = match[0].length;
+    while (end > 0 && ".,;:!?'*_~".includes(match[0][end - 1])) --end;
+    if (!match[0].slice(0, end).includes("(")) while (match[0][end - 1] === ")") --end;
+    const address = match[0].slice(0, end);
     return this.push(link(address, [address]), this.at + address.length);
   }
 }

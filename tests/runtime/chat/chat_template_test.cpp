@@ -191,12 +191,67 @@ TEST_F(ChatTemplates, QuotedMarkersAreText) {
   EXPECT_EQ(std::count(naive.begin(), naive.end(), tokenizer_->added_token("<|im_end|>")), 2);
 }
 
-TEST_F(ChatTemplates, MarkersThatTheTemplateBuildsAroundAUsersWordAreTokens) {
-  const PromptText prompt{.text = "<|im_start|>x<think><think>", .from_user = {{4, 9}, {13, 20}}};
-  const std::vector<std::int32_t> encoded = ids(prompt);
-  EXPECT_EQ(encoded.front(), tokenizer_->added_token("<|im_start|>"));
-  EXPECT_EQ(std::count(encoded.begin(), encoded.end(), tokenizer_->added_token("<think>")), 1);
-  EXPECT_EQ(tokenizer_->decode(encoded), prompt.text);
+// No byte of a marker is the user's: neither its end, nor its beginning, nor its middle.
+TEST_F(ChatTemplates, MarkersWithAUsersByteAreText) {
+  for (const auto& [begin, end] : {std::pair<std::size_t, std::size_t>{4, 9}, {8, 12}, {0, 2}}) {
+    const PromptText prompt{.text = "<|im_start|>x<think><think>",
+                            .from_user = {{begin, end}, {13, 20}}};
+    const std::vector<std::int32_t> encoded = ids(prompt);
+    EXPECT_EQ(std::count(encoded.begin(), encoded.end(), tokenizer_->added_token("<|im_start|>")),
+              0);
+    EXPECT_EQ(std::count(encoded.begin(), encoded.end(), tokenizer_->added_token("<think>")), 1);
+    EXPECT_EQ(tokenizer_->decode(encoded), prompt.text);
+  }
+}
+
+TEST_F(ChatTemplates, WhatWasSampledHasItsTokens) {
+  const std::string call = "<think>no</think>";
+  std::vector<std::int32_t> sampled = tokenizer_->encode("<think>").value();
+  for (const char c : std::string("no</think>")) {
+    const std::vector<std::int32_t> one = tokenizer_->encode(std::string(1, c)).value();
+    sampled.insert(sampled.end(), one.begin(), one.end());
+  }
+  ASSERT_EQ(tokenizer_->decode(sampled), call);
+  const std::string text = "<think>a" + call + "b<think>";
+  const PromptText prompt{.text = text,
+                          .from_user = {{7, 8}, {15, 8 + call.size()}},
+                          .sampled = {{.bytes = {8, 8 + call.size()}, .ids = sampled}}};
+  std::vector<std::int32_t> wanted = tokenizer_->encode("<think>a").value();
+  wanted.insert(wanted.end(), sampled.begin(), sampled.end());
+  const auto rest = tokenizer_->encode("b<think>").value();
+  wanted.insert(wanted.end(), rest.begin(), rest.end());
+  EXPECT_EQ(ids(prompt), wanted);
+  EXPECT_EQ(tokenizer_->decode(wanted), text);
+}
+
+// Templates that write "<|" + role + "|>" have markers in the vocabulary for it.
+TEST_F(ChatTemplates, RolesAreTheProtocolsWords) {
+  write("chat_template.jinja",
+        "{% for m in messages %}<|im_{{ 'start' if m.role == 'user' else m.role }}|>"
+        "{{ m.role }}:{{ m.content }}{{ m.role }}{% endfor %}");
+  const auto loaded = load();
+  ASSERT_TRUE(loaded.is_ok()) << loaded.status().message();
+  const auto prompt = loaded.value().render(asking("system"));
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(prompt.value().text, "<|im_start|>user:systemuser");
+  ASSERT_EQ(prompt.value().from_user.size(), 1U) << "a role's word is content where it is content";
+  EXPECT_EQ(prompt.value().from_user[0].begin, 17U);
+  EXPECT_EQ(prompt.value().from_user[0].end, 23U);
+}
+
+// "<" and "think>" are no marker when only one of them is the template's.
+TEST_F(ChatTemplates, ATemplateAndAUserTogetherMakeNoMarker) {
+  write("chat_template.jinja",
+        "{% for m in messages %}<{{ m.content }}<|im_{{ m.content }}"
+        "{% endfor %}");
+  const auto loaded = load();
+  ASSERT_TRUE(loaded.is_ok());
+  for (const char* content : {"think>", "end|>", "start|>"}) {
+    const auto prompt = loaded.value().render(asking(content));
+    for (const std::int32_t id : ids(prompt.value())) {
+      EXPECT_NE(tokenizer_->added_token(tokenizer_->bytes(id)), id) << prompt.value().text;
+    }
+  }
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 
@@ -273,8 +275,7 @@ TEST(SchemaGrammar, HostileSchemasStayBounded) {
     filter->mask(logits);
     EXPECT_FALSE(std::isinf(logits['[']));
   }
-  const auto nested =
-      grammar_of_text(R"~({"type":"string","pattern":"^((a*){0,1000}){0,1000}$"})~");
+  const auto nested = grammar_of_text(R"~({"type":"string","pattern":"^((a*){0,40}){0,40}$"})~");
   const auto other = make_constraint(nested, tokens, "");
   other->accept('"');
   for (int i = 0; i < 20; ++i) {
@@ -282,6 +283,20 @@ TEST(SchemaGrammar, HostileSchemasStayBounded) {
     other->accept('a');
   }
   EXPECT_TRUE(other->allows('"'));
+}
+
+// A text may stand in a million places of it, each of which is looked at for each byte.
+TEST(SchemaGrammar, PatternsWithTooManyPlacesAreIgnored) {
+  for (const char* pattern :
+       {"^((a?){0,1000}){0,1000}$", "^a{0,999}a{0,999}a{0,999}a{0,999}a{0,999}$"}) {
+    std::vector<std::string> warnings;
+    const auto made = make_schema_grammar({{"type", "string"}, {"pattern", pattern}}, &warnings);
+    ASSERT_OK(made.status());
+    EXPECT_EQ(warnings.size(), 1U);
+  }
+  std::vector<std::string> warnings;
+  ASSERT_OK(make_schema_grammar({{"type", "string"}, {"pattern", "^[a-z ]{1,99999}$"}}, &warnings));
+  EXPECT_TRUE(warnings.empty());
 }
 
 // Such a name alone took memory by its square.
@@ -296,6 +311,164 @@ TEST(SchemaGrammar, LargeSchemasAreRefused) {
   wide["description"] = std::string(200000, 'a');
   test::expect_error(make_schema_grammar(wide, nullptr).status(), StatusCode::kInvalidArgument,
                      {"smaller"});
+}
+
+// Schemas of a legal size that are made to take long: compiled or refused, and soon.
+class HostileSchemas : public ::testing::Test {
+ protected:
+  static OrderedJson names(std::size_t count, std::size_t length, const OrderedJson& of_each) {
+    OrderedJson properties = OrderedJson::object();
+    auto& members = properties.get_ref<OrderedJson::object_t&>();
+    for (std::size_t i = 0; i < count; ++i) {
+      std::string name = std::to_string(i);
+      name.insert(0, length > name.size() ? length - name.size() : 0, 'n');
+      members.emplace_back(std::move(name), of_each);
+    }
+    return properties;
+  }
+  static OrderedJson texts(std::size_t count, const std::string& text) {
+    OrderedJson list = OrderedJson::array();
+    for (std::size_t i = 0; i < count; ++i) list.push_back(text + std::to_string(i));
+    return list;
+  }
+  static OrderedJson copies(std::size_t count, const OrderedJson& value) {
+    return OrderedJson(count, value);
+  }
+  static std::vector<std::pair<std::string, OrderedJson>> all();
+};
+
+std::vector<std::pair<std::string, OrderedJson>> HostileSchemas::all() {
+  const OrderedJson many = names(9000, 1, OrderedJson::object());
+  const OrderedJson some = names(4000, 1, OrderedJson::object());
+  const OrderedJson ref = {{"$ref", "#/$defs/a"}};
+  std::vector<std::pair<std::string, OrderedJson>> list;
+  const auto add = [&](const char* name, OrderedJson schema) {
+    list.emplace_back(name, std::move(schema));
+  };
+  add("names", {{"type", "object"}, {"properties", many}});
+  add("keywords", many);
+  add("long names and others",
+      {{"properties", names(125, 1000, true)}, {"additionalProperties", true}});
+  add("names that differ at once",
+      {{"properties", names(9000, 6, true)}, {"additionalProperties", {{"type", "string"}}}});
+  add("enum", {{"enum", texts(12000, "")}});
+  add("enum of long texts", {{"enum", texts(120, std::string(1000, 'x'))}});
+  add("enum of escapes", {{"enum", texts(100, std::string(1000, '\x01'))}});
+  add("two enums", {{"allOf", {{{"enum", texts(6000, "a")}}, {{"enum", texts(6000, "b")}}}}});
+  add("types", {{"type", copies(8000, "object")}, {"properties", some}});
+  add("types of an enum", {{"type", texts(8000, "t")}, {"enum", texts(6000, "")}});
+  add("required", {{"required", texts(10000, "r")}, {"additionalProperties", {{"title", "x"}}}});
+  add("required of a large kind",
+      {{"required", texts(3000, "r")}, {"additionalProperties", {{"properties", some}}}});
+  add("one base, many ways",
+      {{"properties", some}, {"anyOf", copies(10000, OrderedJson::object())}});
+  add("one base, many other ways", {{"properties", some}, {"anyOf", [] {
+                                                             OrderedJson ways =
+                                                                 OrderedJson::array();
+                                                             for (int i = 0; i < 5000; ++i)
+                                                               ways.push_back({{"minimum", i}});
+                                                             return ways;
+                                                           }()}});
+  add("references to a large part",
+      {{"$defs", {{"a", {{"properties", some}}}}}, {"allOf", copies(390, ref)}});
+  add("references to many keywords", {{"$defs", {{"a", many}}}, {"allOf", copies(390, ref)}});
+  add("many of them",
+      {{"$defs", {{"a", {{"properties", some}}}}}, {"prefixItems", [&] {
+                                                      OrderedJson items = OrderedJson::array();
+                                                      for (int i = 0; i < 12; ++i) {
+                                                        OrderedJson refs = copies(300, ref);
+                                                        refs.push_back({{"minItems", i}});
+                                                        items.push_back({{"allOf", refs}});
+                                                      }
+                                                      return items;
+                                                    }()}});
+  add("ways that multiply", {{"allOf", [] {
+                                OrderedJson parts = OrderedJson::array();
+                                for (int i = 0; i < 20; ++i) {
+                                  OrderedJson ways = OrderedJson::array();
+                                  for (int k = 0; k < 20; ++k) ways.push_back({{"minimum", k}});
+                                  parts.push_back({{"anyOf", ways}});
+                                }
+                                return parts;
+                              }()}});
+  add("ways to itself",
+      {{"$defs", {{"a", {{"anyOf", copies(3000, ref)}}}}}, {"properties", {{"x", ref}}}});
+  add("required twice",
+      {{"allOf", {{{"required", texts(7000, "a")}}, {{"required", texts(7000, "b")}}}}});
+  add("patterns", {{"anyOf", [] {
+                      OrderedJson ways = OrderedJson::array();
+                      std::string classes;
+                      for (int i = 0; i < 1300; ++i) classes += "\\W?";
+                      for (int i = 0; i < 30; ++i) {
+                        ways.push_back({{"pattern", classes + std::to_string(i)}});
+                      }
+                      return ways;
+                    }()}});
+  add("items in their places", {{"prefixItems", copies(25000, true)}});
+  OrderedJson nested = many;
+  for (int i = 0; i < 50; ++i) nested = {{"type", "object"}, {"properties", {{"p", nested}}}};
+  add("nested", nested);
+  return list;
+}
+
+// Seconds of the processor that `work` takes; told with MOEPACK_TEST_TIMES.
+template <typename Work>
+double seconds_of(const std::string& name, const Work& work) {
+  const std::clock_t begin = std::clock();
+  work();
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  if (std::getenv("MOEPACK_TEST_TIMES") != nullptr) {
+    std::printf("%-32s %.3f s\n", name.c_str(), seconds);
+  }
+  return seconds;
+}
+
+// Less than one second, but for sanitizers.
+constexpr double kMostSeconds = 8;
+
+TEST_F(HostileSchemas, TakeLittleTime) {
+  for (const auto& [name, schema] : all()) {
+    const auto compile = [&schema = schema] { (void)make_schema_grammar(schema, nullptr); };
+    EXPECT_LT(seconds_of(name, compile), kMostSeconds) << name;
+  }
+}
+
+// The arguments of tools are made of schemas too.
+TEST_F(HostileSchemas, TakeLittleTimeAsArguments) {
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kQwenXml}) {
+    for (const auto& [name, schema] : all()) {
+      ToolGrammarOptions options;
+      options.format = format;
+      for (int i = 0; i < 8; ++i) {
+        ToolSpec tool;
+        tool.name = "f" + std::to_string(i);
+        tool.parameters = {{"type", "object"}, {"properties", {{"x", schema}}}};
+        if (const auto defs = schema.find("$defs"); defs != schema.end()) {
+          tool.parameters["$defs"] = *defs;
+        }
+        options.tools.push_back(std::move(tool));
+      }
+      const auto compile = [&options] { EXPECT_TRUE(make_tool_grammar(options, nullptr).is_ok()); };
+      EXPECT_LT(seconds_of(name, compile), kMostSeconds) << name;
+    }
+  }
+}
+
+TEST_F(HostileSchemas, ManyToolsTakeLittleTime) {
+  for (const ToolFormat format :
+       {ToolFormat::kHermes, ToolFormat::kQwenXml, ToolFormat::kDeepseek, ToolFormat::kHarmony}) {
+    ToolGrammarOptions options;
+    options.format = format;
+    for (int i = 0; i < 4096; ++i) {
+      ToolSpec tool;
+      tool.name = "f" + std::to_string(i);
+      tool.parameters = {{"type", "object"}, {"properties", {{"x", {{"type", "string"}}}}}};
+      options.tools.push_back(std::move(tool));
+    }
+    const auto compile = [&] { EXPECT_TRUE(make_tool_grammar(options, nullptr).is_ok()); };
+    const std::string name = "4096 tools, format " + std::to_string(static_cast<int>(format));
+    EXPECT_LT(seconds_of(name, compile), kMostSeconds) << name;
+  }
 }
 
 }  // namespace

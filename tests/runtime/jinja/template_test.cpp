@@ -191,6 +191,33 @@ TEST(JinjaTemplate, TextKeepsItsOrigin) {
             ".ab<cab&lt;cab<");
 }
 
+// What stands behind ** brings its names with it.
+TEST(JinjaTemplate, NamesOfArgumentsKeepTheirOrigin) {
+  const Json user = {{"d", {{"<|a|>", "v"}}}};
+  EXPECT_EQ(user_bytes("{% for k in dict(**d) %}{{ k }}{% endfor %}", user), "<|a|>");
+  EXPECT_EQ(user_bytes("{% for k in dict({}, **d) %}{{ k }}{% endfor %}", user), "<|a|>");
+  EXPECT_EQ(user_bytes("{% macro m() %}{{ kwargs }}{% endmacro %}{{ m(**d) }}", user),
+            "..<|a|>....v..");
+  EXPECT_EQ(user_bytes("{% set e = {} %}{% set _ = e.update(**d) %}{{ e }}", user),
+            "..<|a|>....v..");
+  EXPECT_EQ(user_bytes("{{ namespace(**d) }}", user), ".............<|a|>....v...");
+}
+
+// Roles and the like: one member, and words of a list.
+TEST(JinjaTemplate, WordsOfTheProtocolAreNotTheUsers) {
+  const auto compiled = Template::compile("{{ m.role }}{{ m.name }}{{ n.role }}", "words");
+  ASSERT_TRUE(compiled.is_ok());
+  Variables variables;
+  variables.user = {{"m", {{"role", "user"}, {"name", "user"}}}, {"n", {{"role", "else"}}}};
+  variables.word_member = "role";
+  variables.words = {"user", "tool"};
+  const auto rendered = compiled.value().render(variables);
+  ASSERT_TRUE(rendered.is_ok());
+  EXPECT_EQ(rendered.value().text, "useruserelse");
+  ASSERT_EQ(rendered.value().user.size(), 1U);
+  EXPECT_EQ(rendered.value().user[0].begin, 4U);
+}
+
 TEST(JinjaTemplate, ListsMayBeChangedAndStayThisRenderings) {
   const Json user = {{"l", {1, 2}}};
   const std::string source = "{% set _ = l.append(3) %}{{ l }}{{ l.pop() }}{{ l }}";

@@ -358,5 +358,27 @@ TEST(MessagesErrors, ShapeTypesAndWords) {
   }
 }
 
+std::string list_of(std::size_t count, const std::string& item) {
+  std::string list = "[";
+  for (std::size_t i = 0; i < count; ++i) list += (i > 0 ? "," : "") + item;
+  return list + "]";
+}
+
+TEST(MessagesRequest, HasLimits) {
+  const std::string long_text = "\"" + std::string(5000, 'x') + "\"";
+  EXPECT_EQ(refused_member("\"model\":" + long_text), "model");
+  EXPECT_EQ(refused_member("\"stop_sequences\":[" + long_text + "]"), "stop_sequences");
+  EXPECT_EQ(refused_member("\"stop_sequences\":" + list_of(65, "\"a\"")), "stop_sequences");
+  EXPECT_EQ(refused_member("\"output_config\":{\"effort\":" + long_text + "}"),
+            "output_config.effort");
+  EXPECT_EQ(refused_member("\"tools\":" + list_of(4097, R"({"name":"f","input_schema":{}})")),
+            "tools");
+  EXPECT_EQ(refused_member(R"("tools":[{"name":"f","input_schema":{"title":")" +
+                           std::string(5 << 20, 'x') + "\"}}]"),
+            "tools");
+  EXPECT_EQ(refused_member("\"chat_template_kwargs\":{\"a\":" + list_of(5000, "1") + "}"),
+            "chat_template_kwargs");
+}
+
 }  // namespace
 }  // namespace moepack

@@ -192,5 +192,129 @@ TEST(CompletionRequest, ScoresAPrompt) {
   EXPECT_EQ(parsed.requests[0].options.top_logprobs, 1U);
 }
 
+std::string repeated(std::size_t count, const std::string& text) {
+  std::string all;
+  for (std::size_t i = 0; i < count; ++i) all += (i > 0 ? "," : "") + text;
+  return all;
+}
+
+std::string wrong_completion_part(const OrderedJson& body) {
+  const auto parsed = parse_completion_request(body, {});
+  const auto* error = std::get_if<ApiError>(&parsed);
+  return error == nullptr ? "nothing" : error->parameter;
+}
+
+// What is common to many prompts is there once for each.
+TEST(CompletionRequest, ManyPromptsShareLittle) {
+  OrderedJson body;
+  for (int i = 0; i < 256; ++i) body["prompt"].push_back("a");
+  EXPECT_EQ(wrong_completion_part(body), "nothing");
+  body["suffix"] = std::string(100'000, 'x');
+  EXPECT_EQ(wrong_completion_part(body), "suffix");
+  body["suffix"] = std::string(1000, 'x');
+  EXPECT_EQ(wrong_completion_part(body), "nothing");
+  for (int i = 0; i < 20000; ++i) body["logit_bias"].push_back({i, 1});
+  EXPECT_EQ(wrong_completion_part(body), "logit_bias");
+  body.erase("logit_bias");
+  for (int i = 0; i < 60; ++i) body["stop"].push_back(std::string(4096, 'x'));
+  EXPECT_EQ(wrong_completion_part(body), "stop");
+  body.erase("stop");
+  body["json_schema"] = {{"description", std::string(4096, 'x')}};
+  EXPECT_EQ(wrong_completion_part(body), "response_format");
+  body.erase("json_schema");
+  body["n"] = 5;
+  EXPECT_EQ(wrong_completion_part(body), "n");
+  body["prompt"] = "a";
+  body["suffix"] = std::string(100'000, 'x');
+  EXPECT_EQ(wrong_completion_part(body), "nothing");
+}
+
+TEST(ChatRequest, HasLimits) {
+  const std::string long_text = "\"" + std::string(5000, 'x') + "\"";
+  EXPECT_EQ(wrong_part(R"("model":)" + long_text), "model");
+  EXPECT_EQ(wrong_part(R"("reasoning_effort":)" + long_text), "reasoning_effort");
+  EXPECT_EQ(wrong_part(R"("stop":)" + long_text), "stop");
+  EXPECT_EQ(wrong_part(R"("stop":["a",)" + long_text + "]"), "stop");
+  EXPECT_EQ(wrong_part(R"("stop":[)" + repeated(65, "\"a\"") + "]"), "stop");
+  EXPECT_EQ(wrong_part(R"("stop":[)" + repeated(64, "\"a\"") + "]"), "nothing");
+  const std::string tool = R"({"function":{"name":"f"}})";
+  EXPECT_EQ(wrong_part(R"("tools":[)" + repeated(4097, tool) + "]"), "tools");
+  EXPECT_EQ(wrong_part(R"("functions":[)" + repeated(4097, R"({"name":"f"})") + "]"), "functions");
+  EXPECT_EQ(wrong_part(R"("tools":[{"function":{"name":"f","description":")" +
+                       std::string(2 << 20, 'x') + R"("}}])"),
+            "tools");
+  const std::string large =
+      R"("tools":[{"function":{"name":"f","description":")" + std::string(1 << 19, 'x') + R"("}}])";
+  EXPECT_EQ(wrong_part(large + R"(,"n":4)"), "nothing");
+  EXPECT_EQ(wrong_part(large + R"(,"n":20)"), "n");
+  EXPECT_EQ(wrong_part("\"logit_bias\":[" + repeated(65537, "[1,2]") + "]"), "logit_bias");
+}
+
+TEST(ChatRequest, ArgumentsOfTheTemplateHaveLimits) {
+  std::string names;
+  for (int i = 0; i < 256; ++i) names += (i > 0 ? ",\"a" : "\"a") + std::to_string(i) + "\":1";
+  EXPECT_EQ(wrong_part(R"("chat_template_kwargs":{)" + names + "}"), "nothing");
+  EXPECT_EQ(wrong_part(R"("chat_template_kwargs":{"b":1,)" + names + "}"), "chat_template_kwargs");
+  const std::string deep = std::string(16, '[') + std::string(16, ']');
+  EXPECT_EQ(wrong_part(R"("chat_template_kwargs":{"a":)" + deep + "}"), "chat_template_kwargs");
+  EXPECT_EQ(wrong_part(R"("chat_template_kwargs":{"a":[)" + repeated(5000, "1") + "]}"),
+            "chat_template_kwargs");
+  EXPECT_EQ(wrong_part(R"("chat_template_kwargs":{"a":")" + std::string(300'000, 'x') + "\"}"),
+            "chat_template_kwargs");
+}
+
+// Clients send back what other servers answered.
+TEST(ChatRequest, ThoughtsInPartsAreThoughts) {
+  const auto assistant = [](const std::string& message) {
+    return chat_of("", R"([{"role":"user","content":"x"},{"role":"assistant",)" + message +
+                           R"(},{"role":"user","content":"y"}])")
+        .request.conversation.messages[1];
+  };
+  ChatMessage read = assistant(R"("content":[{"type":"thinking","thinking":"a","signature":"s"},
+      {"type":"redacted_thinking","data":"zz"},{"type":"text","text":"b"},
+      {"type":"reasoning","summary":[{"type":"summary_text","text":"c"}]},
+      {"type":"reasoning.encrypted","data":"zz"},{"type":"tool_use","id":"1","name":"f","input":{}},
+      {"type":"something_new"},{"type":"text","text":"d"}])");
+  EXPECT_EQ(read.content, "b\nd");
+  EXPECT_EQ(read.reasoning, "a\nc");
+  read = assistant(R"("content":"b","reasoning_details":[{"type":"reasoning.text","text":"a"},
+      {"type":"reasoning.encrypted","data":"z"},{"type":"reasoning.summary","summary":"s"}])");
+  EXPECT_EQ(read.reasoning, "a\ns");
+  read = assistant(R"("content":"b","thinking_blocks":[{"type":"thinking","thinking":"a"}])");
+  EXPECT_EQ(read.reasoning, "a");
+  EXPECT_EQ(wrong_part("", R"([{"role":"assistant","content":[{"type":"image_url"}]}])"),
+            "messages[0].content[0].type");
+  EXPECT_EQ(wrong_part("", R"([{"role":"user","content":[{"type":"thinking","thinking":"a"}]}])"),
+            "messages[0].content[0].type");
+}
+
+// Tools that are no functions cannot be offered: they are left out, unless one must be called.
+TEST(ChatRequest, CustomToolsAreLeftOut) {
+  const std::string both = R"("tools":[{"type":"custom","custom":{"name":"c"}},
+      {"type":"function","function":{"name":"f"}}])";
+  const std::string custom = R"("tools":[{"type":"custom","custom":{"name":"c"}}])";
+  EXPECT_EQ(chat_of(both).request.conversation.tools.size(), 1U);
+  EXPECT_EQ(chat_of(custom + R"(,"tool_choice":"auto")").request.conversation.tools.size(), 0U);
+  EXPECT_EQ(wrong_part(custom + R"(,"tool_choice":"required")"), "tool_choice");
+  EXPECT_EQ(wrong_part(both + R"(,"tool_choice":{"type":"custom","custom":{"name":"c"}})"),
+            "tool_choice");
+  const auto allowed = [&](const std::string& mode, const std::string& names) {
+    return both + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" + mode +
+           R"(","tools":[{"type":"custom","custom":{"name":"c"}})" + names + "]}}";
+  };
+  const std::string f = R"(,{"type":"function","function":{"name":"f"}})";
+  EXPECT_EQ(chat_of(allowed("auto", "")).request.tool_choice.kind, ToolChoice::Kind::kNone);
+  EXPECT_EQ(wrong_part(allowed("required", "")), "tool_choice.tools");
+  EXPECT_EQ(chat_of(allowed("required", f + f)).request.tool_choice.allowed,
+            std::vector<std::string>{"f"});
+  const ToolCall call = chat_of("", R"([{"role":"user","content":"x"},{"role":"assistant",
+      "tool_calls":[{"id":"1","type":"custom","custom":{"name":"c","input":"go \"on\""}}]},
+      {"role":"user","content":"y"}])")
+                            .request.conversation.messages[1]
+                            .calls.at(0);
+  EXPECT_EQ(call.name, "c");
+  EXPECT_EQ(call.arguments, R"({"input":"go \"on\""})");
+}
+
 }  // namespace
 }  // namespace moepack

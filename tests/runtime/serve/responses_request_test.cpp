@@ -233,5 +233,45 @@ TEST(ResponsesRequest, EchoSaysWhatWasAsked) {
   EXPECT_EQ(echo["text"].dump(), R"({"format":{"type":"text"}})");
 }
 
+std::string list_of_items(std::size_t count, const std::string& item) {
+  std::string list = "[";
+  for (std::size_t i = 0; i < count; ++i) list += (i > 0 ? "," : "") + item;
+  return list + "]";
+}
+
+TEST(ResponsesRequest, HasLimits) {
+  const std::string long_text = "\"" + std::string(70'000, 'x') + "\"";
+  EXPECT_EQ(refused_member("\"model\":" + long_text), "model");
+  EXPECT_EQ(refused_member("\"stop\":[" + long_text + "]"), "stop");
+  EXPECT_EQ(refused_member("\"reasoning\":{\"effort\":" + long_text + "}"), "reasoning.effort");
+  EXPECT_EQ(refused_member("\"metadata\":{\"a\":" + long_text + "}"), "metadata");
+  EXPECT_EQ(refused_member("\"prompt_cache_key\":" + long_text), "prompt_cache_key");
+  const std::string tool = R"({"type":"function","name":"f"})";
+  EXPECT_EQ(refused_member("\"tools\":" + list_of_items(4097, tool)), "tools");
+  EXPECT_EQ(refused_member(R"("tools":[{"type":"function","name":"f","description":")" +
+                           std::string(5 << 20, 'x') + "\"}]"),
+            "tools");
+  EXPECT_EQ(refused_member("\"tools\":[" + tool + R"(],"tool_choice":{"type":"allowed_tools",)" +
+                           "\"mode\":\"auto\",\"tools\":" + list_of_items(4097, tool) + "}"),
+            "tool_choice.tools");
+  const ChatRequest twice =
+      read_with("\"tools\":[" + tool + R"(],"tool_choice":{"type":"allowed_tools",)" +
+                "\"mode\":\"auto\",\"tools\":" + list_of_items(3, tool) + "}");
+  EXPECT_EQ(twice.tool_choice.allowed.size(), 1U);
+}
+
+// A tool that cannot be offered is left out, and asking for it is an error.
+TEST(ResponsesRequest, ChoicesOfToolsThatAreNoFunctions) {
+  const std::string tools =
+      R"("tools":[{"type":"custom","name":"c"},{"type":"function","name":"f"}],)";
+  EXPECT_EQ(refused_member(tools + R"("tool_choice":{"type":"custom","name":"c"})"), "tool_choice");
+  const auto allowed = [&](const std::string& mode) {
+    return tools + R"("tool_choice":{"type":"allowed_tools","mode":")" + mode +
+           R"(","tools":[{"type":"custom","name":"c"}]})";
+  };
+  EXPECT_EQ(read_with(allowed("auto")).tool_choice.kind, ToolChoice::Kind::kNone);
+  EXPECT_EQ(refused_member(allowed("required")), "tool_choice.tools");
+}
+
 }  // namespace
 }  // namespace moepack

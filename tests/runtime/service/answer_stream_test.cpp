@@ -139,7 +139,12 @@ TEST_F(AnswerStreamTest, CallsAreToldAndRemembered) {
   EXPECT_EQ(OrderedJson::parse(read_.arguments), OrderedJson::parse("{\"a\":1}"));
   EXPECT_EQ(read_.ended_calls, 1U);
   EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
-  EXPECT_EQ(calls_.recall(read_.ids.at(0)), call);
+  const auto remembered = calls_.recall(read_.ids.at(0));
+  ASSERT_TRUE(remembered.has_value());
+  EXPECT_EQ(remembered->text, call);
+  EXPECT_EQ(remembered->ids, demo().encode(call).value());
+  ASSERT_EQ(remembered->markers.size(), 2U) << "its begin and its end";
+  EXPECT_EQ(remembered->markers[0].end, std::string("<tool_call>").size());
 }
 
 // With a stop text the markers wait with the text, and are markers still.
@@ -157,7 +162,33 @@ TEST_F(AnswerStreamTest, OneCallIsEnoughWhereMoreAreNotWanted) {
   const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n</tool_call>";
   const std::size_t taken = run(call + call);
   EXPECT_EQ(read_.ended_calls, 1U);
-  EXPECT_LE(taken, demo().encode(call).value().size());
+  EXPECT_EQ(taken, demo().encode(call).value().size()) << "with its end marker, and no more";
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
+  const auto remembered = calls_.recall(read_.ids.at(0));
+  ASSERT_TRUE(remembered.has_value());
+  EXPECT_EQ(remembered->text, call);
+}
+
+TEST_F(AnswerStreamTest, ACallThatLosesItsEndMarkerEndsTheAnswerAllTheSame) {
+  offer_tools();
+  options_.is_parallel = false;
+  options_.stop = {"never"};
+  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}";
+  std::string tail;
+  for (int i = 0; i < 100; ++i) tail += " and on";
+  const std::size_t taken = run(call + tail);
+  EXPECT_EQ(read_.ended_calls, 1U);
+  EXPECT_LE(taken, demo().encode(call).value().size() + 40);
+  EXPECT_EQ(read_.content, "");
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
+}
+
+// The limit may come between the call and its marker.
+TEST_F(AnswerStreamTest, ALimitBehindTheOnlyCallIsACall) {
+  offer_tools();
+  options_.is_parallel = false;
+  run("<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}", TextEnd::kLength);
+  EXPECT_EQ(read_.ended_calls, 1U);
   EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
 }
 

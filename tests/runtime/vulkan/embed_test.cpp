@@ -48,7 +48,7 @@ bool is_flushed(float exact, float given) {
 }
 
 TEST_F(EmbedTest, RowsAreDecodedToTheBit) {
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     const bool is_plain = qformat_info(format.id).kind == QKind::kPlain;
     const std::uint64_t cols = is_plain ? 45 : test::fitting_cols(format, 384);
     for (const Values values : {Values::kUsual, Values::kSubnormal, Values::kHuge}) {

@@ -227,7 +227,7 @@ class ExpertKernelTest : public WeightTest {
 };
 
 TEST_F(ExpertKernelTest, GateAndUpOfEveryFormat) {
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     if (is_affine(format) && (format.group_size != 64 || format.scale_type == DType::kF16))
       continue;
     SCOPED_TRACE(name_of(format));
@@ -266,7 +266,7 @@ TEST_F(ExpertKernelTest, GateAndUpOfNormedInputs) {
 }
 
 TEST_F(ExpertKernelTest, DownOfEveryFormatIsAddedInOrder) {
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     if (is_affine(format) && (format.group_size != 64 || format.scale_type == DType::kF16))
       continue;
     SCOPED_TRACE(name_of(format));
@@ -288,7 +288,7 @@ TEST_F(ExpertKernelTest, DownOfEveryFormatIsAddedInOrder) {
 
 TEST_F(ExpertKernelTest, InputsMayBeInFixedPoint) {
   if (!device().info().has_integer_dot) GTEST_SKIP() << "no products of integers";
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     if (is_affine(format) && (format.group_size != 64 || format.scale_type == DType::kF16))
       continue;
     const std::uint64_t hidden = test::fitting_cols(format, 192);

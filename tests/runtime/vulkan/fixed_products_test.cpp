@@ -148,7 +148,7 @@ class FixedProductsTest : public WeightTest {
   // Formats that have such programs.
   static std::vector<WeightFormat> formats() {
     std::vector<WeightFormat> some;
-    for (const WeightFormat& format : test::all_weight_formats()) {
+    for (const WeightFormat& format : test::gpu_weight_formats()) {
       const WeightRows rows{.format = format, .cols = test::fitting_cols(format, 512)};
       if (has_fixed_products(rows, 1, device().info())) some.push_back(format);
     }

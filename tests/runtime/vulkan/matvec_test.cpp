@@ -130,7 +130,7 @@ class MatvecTest : public WeightTest {
 };
 
 TEST_F(MatvecTest, EveryFormatGivesTheProductHoweverTheWorkIsCut) {
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     std::size_t cut = 0;
     for (const std::uint64_t cols : widths(format)) {
       const TestMatrix matrix(format, 37, cols, Values::kUsual, 0, 1);
@@ -144,7 +144,7 @@ TEST_F(MatvecTest, EveryFormatGivesTheProductHoweverTheWorkIsCut) {
 }
 
 TEST_F(MatvecTest, ComponentsMayLieAtOddOffsetsAndGroupsMayBeFew) {
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     const TestMatrix matrix(format, 37, test::fitting_cols(format, 256), Values::kUsual, 0, 2);
     const std::uint64_t least = least_shift(format);
     if (is_affine(format) && (format.group_size != 64 || format.scale_type == DType::kF16))
@@ -190,7 +190,7 @@ TEST_F(MatvecTest, InputsMayBeTooWideForSharedMemory) {
 }
 
 TEST_F(MatvecTest, SubnormalAndHugeScalesAreNumbers) {
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     const std::uint64_t cols = test::fitting_cols(format, 128);
     if (format.group_size == 32) continue;
     for (const Values values : {Values::kSubnormal, Values::kHuge}) {
@@ -220,7 +220,7 @@ TEST_F(MatvecTest, BitsDependOnLanesAlone) {
 // An infinity reaches every row's result where it is an input, and its own row's where it is a
 // scale.
 TEST_F(MatvecTest, InfinitiesGoThrough) {
-  for (const WeightFormat& format : test::all_weight_formats()) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
     if (format.group_size == 32) continue;
     SCOPED_TRACE(name_of(format));
     const std::uint64_t cols = test::fitting_cols(format, 128);

@@ -18,7 +18,7 @@ inline std::string product_kernel_name(const std::string& operation, const Weigh
 // Every format; of affine codes all groups and types of scales with four bits, one with others.
 inline std::vector<WeightFormat> product_formats() {
   std::vector<WeightFormat> formats;
-  for (const WeightFormat& format : all_weight_formats()) {
+  for (const WeightFormat& format : gpu_weight_formats()) {
     const bool is_usual = format.group_size == 64 && format.scale_type == DType::kBf16;
     if (!is_affine(format) || format.id == QFormatId::kQ4 || is_usual) formats.push_back(format);
   }
