@@ -175,7 +175,7 @@ Value urlencode(Run& run, const Value& value, Arguments& arguments) {
     fail("urlencode of anything but text is not supported", ErrorKind::kUnsupported);
   }
   const TextPtr text = to_text(run, value);
-  run.charge_bytes(4 * text->bytes.size());
+  run.charge_bytes(16 * text->bytes.size());
   TextBuilder out(run);
   for (const char byte : text->bytes) {
     static constexpr std::string_view kPlain =
