@@ -126,7 +126,7 @@ std::string times(std::size_t count, const std::string& text) {
 // `change` is done to ns.x, again and again.
 std::string repeated(const std::string& change, const std::string& begin = "0",
                      const std::string& count = "99999") {
-  return "{% set ns = namespace(x=" + begin + ") %}{% for j in range(20) %}{% for i in range(" +
+  return "{% set ns = namespace(x=" + begin + ") %}{% for j in range(50) %}{% for i in range(" +
          count + ") %}{% set ns.x = " + change + " %}{% endfor %}{% endfor %}";
 }
 
