@@ -157,7 +157,7 @@ Value truncate(Run& run, const Value& value, Arguments& arguments) {
 Value wordcount(Run& run, const Value& value, Arguments& arguments) {
   expect_count("wordcount", arguments, 0, 0);
   const TextPtr text = soft_text(run, value);
-  run.charge_bytes(4 * text->bytes.size());
+  run.charge_bytes(8 * text->bytes.size());
   std::size_t words = 0;
   bool within = false;
   for (std::size_t at = 0; at < text->bytes.size();) {
