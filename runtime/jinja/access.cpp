@@ -48,7 +48,7 @@ std::optional<Value> item_of(Run& run, const Value& value, const Value& key) {
   if (wanted < 0 || wanted >= size) return std::nullopt;
   if (const auto* items = value.items()) return (*items)[static_cast<std::size_t>(wanted)];
   if (const TextPtr* text = value.as<TextPtr>()) {
-    run.charge(is_ascii(**text) ? 0 : (*text)->bytes.size() / 64);
+    run.charge(is_ascii(**text) ? 0 : (*text)->bytes.size() / 16);
     const std::size_t begin = byte_offset(**text, static_cast<std::size_t>(wanted));
     const std::size_t end = byte_offset(**text, static_cast<std::size_t>(wanted) + 1);
     return Value(slice_bytes(run, *text, begin, end));
@@ -60,15 +60,19 @@ Value slice_text(Run& run, const TextPtr& text, const SliceRange& range) {
   const auto start = static_cast<std::size_t>(range.start);
   if (range.step == 1) {
     const std::size_t end = start + static_cast<std::size_t>(range.count);
-    run.charge(text->bytes.size() / 256);
+    run.charge(text->bytes.size() / (is_ascii(*text) ? 256 : 16));
     return slice_bytes(run, text, byte_offset(*text, start), byte_offset(*text, end));
   }
-  std::vector<std::size_t> offsets;
+  run.charge(text->bytes.size() / 8);
+  Share share;
+  share.set(run.memory(), sizeof(std::uint32_t) * (text->characters + 1));
+  std::vector<std::uint32_t> offsets;  // limits make texts shorter than they can count
+  offsets.reserve(text->characters + 1);
   for (std::size_t i = 0; i < text->bytes.size(); ++i) {
-    if ((static_cast<unsigned char>(text->bytes[i]) & 0xC0) != 0x80) offsets.push_back(i);
+    const bool begins = (static_cast<unsigned char>(text->bytes[i]) & 0xC0) != 0x80;
+    if (begins) offsets.push_back(static_cast<std::uint32_t>(i));
   }
-  offsets.push_back(text->bytes.size());
-  run.charge(offsets.size() / 16);
+  offsets.push_back(static_cast<std::uint32_t>(text->bytes.size()));
   TextBuilder sliced(run);
   for (std::int64_t i = 0; i < range.count; ++i) {
     const auto at = static_cast<std::size_t>(range.start + i * range.step);

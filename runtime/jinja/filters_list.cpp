@@ -214,7 +214,7 @@ Value unique(Run&, const Value& value, Arguments& arguments) {
       Value key = path.of(run, item);
       if (!truth(run, exact)) key = without_case(run, key);
       check_hashable(run, key);
-      run.charge(4);
+      run.charge(8);
       if (seen->find(key) != nullptr) continue;
       seen->set(key, Value());
       count_held(run, Value(seen), 0);

@@ -12,27 +12,31 @@
 namespace moepack::jinja {
 namespace {
 
-std::optional<double> to_float(const Value& value) {
+std::optional<double> to_float(Run& run, const Value& value) {
   need_defined(value);
   if (const double* real = value.as<double>()) return *real;
   if (value.index()) return static_cast<double>(*value.index());
-  if (const Text* text = value.text_or_null()) return read_float(text->bytes);
+  if (const Text* text = value.text_or_null()) {
+    run.charge(text->bytes.size() / 8);
+    return read_float(text->bytes);
+  }
   return std::nullopt;
 }
 
-Value to_int(Run&, const Value& value, Arguments& arguments) {
+Value to_int(Run& run, const Value& value, Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   need_defined(value);
   const Value absent = bound[0] == nullptr ? Value::integer(0) : *bound[0];
   if (const Text* text = value.text_or_null()) {
     const Integer base = bound.integer(1, 10);
+    run.charge(text->bytes.size() / 8);
     if (base == 0 || (base >= 2 && base <= 36)) {
       if (const auto read = read_integer(text->bytes, static_cast<int>(base))) return Value(*read);
     }
   } else if (value.index()) {
     return Value(*value.index());
   }
-  const auto real = to_float(value);
+  const auto real = to_float(run, value);
   if (!real) return absent;
   if (!std::isfinite(*real)) {
     // int(inf) raises an OverflowError, which jinja2 lets pass for numbers that are no text.
@@ -44,9 +48,9 @@ Value to_int(Run&, const Value& value, Arguments& arguments) {
   return Value(truncate_float(*real));
 }
 
-Value to_real(Run&, const Value& value, Arguments& arguments) {
+Value to_real(Run& run, const Value& value, Arguments& arguments) {
   const Bound bound("float", arguments, {"default"});
-  const auto real = to_float(value);
+  const auto real = to_float(run, value);
   if (real) return Value(*real);
   return bound[0] == nullptr ? Value(0.0) : *bound[0];
 }
@@ -100,9 +104,9 @@ Value round_number(Run& run, const Value& value, Arguments& arguments) {
   return binary(run, Operation::kDivide, rounded, scale);
 }
 
-Value filesizeformat(Run&, const Value& value, Arguments& arguments) {
+Value filesizeformat(Run& run, const Value& value, Arguments& arguments) {
   const Bound bound("filesizeformat", arguments, {"binary"});
-  const auto bytes = to_float(value);
+  const auto bytes = to_float(run, value);
   if (!bytes) fail("filesizeformat wants a number");
   const bool binary_units =
       bound[0] != nullptr && bound[0]->as<bool>() != nullptr && *bound[0]->as<bool>();

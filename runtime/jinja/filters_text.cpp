@@ -32,7 +32,7 @@ bool starts_words(char32_t c) {
 Value title(Run& run, const Value& value, Arguments& arguments) {
   expect_count("title", arguments, 0, 0);
   const TextPtr text = soft_text(run, value);
-  run.charge_bytes(4 * text->bytes.size());
+  run.charge_bytes(8 * text->bytes.size());
   TextBuilder out(run);
   for (std::size_t begin = 0; begin < text->bytes.size();) {
     std::size_t end = begin;
@@ -157,7 +157,7 @@ Value truncate(Run& run, const Value& value, Arguments& arguments) {
 Value wordcount(Run& run, const Value& value, Arguments& arguments) {
   expect_count("wordcount", arguments, 0, 0);
   const TextPtr text = soft_text(run, value);
-  run.charge_bytes(4 * text->bytes.size());
+  run.charge_bytes(8 * text->bytes.size());
   std::size_t words = 0;
   bool within = false;
   for (std::size_t at = 0; at < text->bytes.size();) {
@@ -175,7 +175,7 @@ Value urlencode(Run& run, const Value& value, Arguments& arguments) {
     fail("urlencode of anything but text is not supported", ErrorKind::kUnsupported);
   }
   const TextPtr text = to_text(run, value);
-  run.charge_bytes(4 * text->bytes.size());
+  run.charge_bytes(16 * text->bytes.size());
   TextBuilder out(run);
   for (const char byte : text->bytes) {
     static constexpr std::string_view kPlain =
@@ -199,6 +199,11 @@ void read_separators(const Value& value, JsonStyle& style) {
   style.key_separator = need_text((*pair)[1])->bytes;
 }
 
+std::string blanks(std::int64_t count) {
+  if (count > 1024) fail("tojson with an indent this large", ErrorKind::kLimit);
+  return std::string(static_cast<std::size_t>(std::max<std::int64_t>(count, 0)), ' ');
+}
+
 Value tojson(Run& run, const Value& value, Arguments& arguments) {
   const Bound bound("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
@@ -206,12 +211,8 @@ Value tojson(Run& run, const Value& value, Arguments& arguments) {
   style.sort_keys = bound.flag(run, 3);
   if (const Value* indent = bound.given(1)) {
     style.item_separator = ",";
-    style.indent =
-        indent->text_or_null() != nullptr
-            ? indent->text_or_null()->bytes
-            : std::string(
-                  static_cast<std::size_t>(std::clamp<std::int64_t>(need_index(*indent), 0, 1024)),
-                  ' ');
+    style.indent = indent->text_or_null() != nullptr ? indent->text_or_null()->bytes
+                                                     : blanks(need_index(*indent));
   }
   const Value* separators = bound.given(2);
   if (separators != nullptr && truth(run, *separators)) read_separators(*separators, style);

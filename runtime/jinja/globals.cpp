@@ -204,6 +204,7 @@ Value strftime_now(Run& run, Arguments& arguments) {
   // A blank behind it tells an empty result from one that does not fit.
   const std::string format = need_text(*bound[0])->bytes + " ";
   if (format.size() > 1024) fail("a format of a date this long", ErrorKind::kLimit);
+  run.charge(format.size() / 2);
   std::string text(16 * format.size() + 256, '\0');
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"

@@ -48,7 +48,7 @@ bool is_sequence(Run& run, const Value& value) {
 template <bool kUpper>
 bool is_cased(Run& run, const Value& value) {
   const TextPtr text = to_text(run, value);
-  run.charge(text->bytes.size() / 16);
+  run.charge(text->bytes.size() / 6);
   return has_case(*text, kUpper);
 }
 

@@ -213,7 +213,7 @@ template <bool (*kIs)(char32_t)>
 Value text_all_are(Run& run, const Value& self, Arguments& arguments) {
   expect_count("a question about characters", arguments, 0, 0);
   const std::string& bytes = self_text(self)->bytes;
-  run.charge(bytes.size() / 16);
+  run.charge(bytes.size() / 6);
   for (std::size_t at = 0; at < bytes.size();) {
     if (!kIs(take_character(bytes, at))) return Value(false);
   }
@@ -225,7 +225,7 @@ bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_numeric(c) || i
 template <bool kUpper>
 Value text_all_cased(Run& run, const Value& self, Arguments& arguments) {
   expect_count("a question about case", arguments, 0, 0);
-  run.charge(self_text(self)->bytes.size() / 16);
+  run.charge(self_text(self)->bytes.size() / 6);
   return Value(has_case(*self_text(self), kUpper));
 }
 
@@ -234,7 +234,7 @@ Value text_istitle(Run& run, const Value& self, Arguments& arguments) {
   bool within = false;
   bool any = false;
   const std::string& bytes = self_text(self)->bytes;
-  run.charge(bytes.size() / 16);
+  run.charge(bytes.size() / 6);
   for (std::size_t at = 0; at < bytes.size();) {
     const char32_t character = take_character(bytes, at);
     const bool upper = is_upper(character) || is_title(character);

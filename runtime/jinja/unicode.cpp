@@ -209,7 +209,7 @@ bool is_printable(char32_t character) {
 }
 
 TextPtr change_case(Run& run, const Text& text, CaseChange change) {
-  run.charge_bytes(4 * text.bytes.size());
+  run.charge_bytes(24 * text.bytes.size());
   TextBuilder out(run);
   auto range = text.user.begin();
   bool within_word = false;
