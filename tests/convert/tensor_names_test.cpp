@@ -181,10 +181,11 @@ TEST(TensorNames, SuffixesOfEncodings) {
   const auto classified = [](const std::string& suffix) {
     return classify("model.layers.0.mlp.experts.3.up_proj" + suffix);
   };
-  for (const auto& [suffix, component] : {std::pair{".weight_scale_inv", Component::kScales},
-                                          std::pair{".weight_scale", Component::kScales},
-                                          std::pair{".weight_packed", Component::kCodes},
-                                          std::pair{".weight_zero_point", Component::kZeros}}) {
+  for (const auto& [suffix, component] :
+       {std::pair{".weight_scale_inv", Component::kScales},
+        std::pair{".weight_scale", Component::kScales},
+        std::pair{".weight_packed", Component::kCodes}, std::pair{".qweight", Component::kCodes},
+        std::pair{".weight_zero_point", Component::kZeros}}) {
     const TensorName found = classified(suffix);
     EXPECT_EQ(found.role, TensorRole::kExpert) << suffix;
     EXPECT_EQ(found.part, component) << suffix;
@@ -193,7 +194,7 @@ TEST(TensorNames, SuffixesOfEncodings) {
   for (const char* suffix : {".weight_shape", ".input_scale"}) {
     EXPECT_EQ(classified(suffix).role, TensorRole::kUnused) << suffix;
   }
-  EXPECT_EQ(classified(".qweight").role, TensorRole::kUnknown);
+  EXPECT_EQ(classified(".qweights").role, TensorRole::kUnknown);
 }
 
 TEST(TensorNames, EverythingElseIsUnknown) {
@@ -205,7 +206,7 @@ TEST(TensorNames, EverythingElseIsUnknown) {
                            "model.layers.00.mlp.gate.weight",
                            "model.layers.-1.mlp.gate.weight",
                            "model.layers.9999999.mlp.gate.weight",
-                           "model.layers.0.mlp.gate.qweight",
+                           "model.layers.0.mlp.gate.qweights",
                            "model.layers.0.mlp.gate.bias",
                            "model.layers.0.mlp.gate.weight.weight",
                            "model.layers.0.mlp.experts.0.gate_proj",
