@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from pathlib import Path
 
@@ -77,6 +78,16 @@ class Terminal:
 
     def send(self, text):
         os.write(self.fd, text.encode())
+
+    def press(self, key):
+        """A control key at the prompt, which is written a moment before keys come one by one."""
+        self.wait_for("> ")
+        deadline = time.monotonic() + 20
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the editor does not read")
+            time.sleep(0.01)
+        self.send(key)
 
     def say(self, text):
         self.wait_for("> ")
@@ -198,11 +209,9 @@ def test_paste_and_history(checks, command, environment, state):
     time.sleep(0.3)
     terminal.send("\r")
     checks.expect("request one\\ntwo" in terminal.wait_for('"cache_hints":[]}'), "pasted lines are one message")
-    terminal.wait_for("> ")
-    terminal.send("\x03")
+    terminal.press("\x03")
     terminal.wait_for("Ctrl-C again")
-    terminal.wait_for("> ")
-    terminal.send("\x03")
+    terminal.press("\x03")
     checks.expect(terminal.exit_code() == 0, "Ctrl-C twice")
     history = state / "moepack" / "chat_history"
     mode = stat.S_IMODE(history.stat().st_mode)
@@ -210,11 +219,9 @@ def test_paste_and_history(checks, command, environment, state):
     terminal = Terminal(command, environment)
     terminal.say("hi")
     terminal.wait_for("hello there")
-    terminal.wait_for("> ")
-    terminal.send("\x1b[A\r")
+    terminal.press("\x1b[A\r")
     terminal.wait_for("hello there")
-    terminal.wait_for("> ")
-    terminal.send("\x04")
+    terminal.press("\x04")
     checks.expect(terminal.exit_code() == 0, "Ctrl-D")
 
 
