@@ -41,27 +41,18 @@ Status read_mixtral_config(const ConfigReader& text, ModelConfig& model) {
 }
 
 constexpr std::array<ResidentRule, 10> kMixtralResidents{{
-    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary, kAsAsked, true,
-     "token_embd.weight"},
-    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever, true,
-     "output_norm.weight"},
-    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary, kAsAsked, true,
-     "output.weight"},
+    rows::kEmbeddingRow,
+    rows::kFinalNormRow,
+    rows::kOutputHeadRow,
 
-    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever, true,
-     "attn_norm.weight"},
-    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever, true,
-     "ffn_norm.weight"},
-    {ModuleRole::kRouter, "block_sparse_moe.gate", kOfEvery, shapes::router, kAtLeast8, true,
-     "ffn_gate_inp.weight"},
+    rows::kInputNormRow,
+    rows::kPostNormRow,
+    rows::kBlockSparseRouterRow,
 
-    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries, kAsAsked, true,
-     "attn_q.weight"},
-    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys, kAsAsked, true, "attn_k.weight"},
-    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys, kAsAsked, true,
-     "attn_v.weight"},
-    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output, kAsAsked,
-     true, "attn_output.weight"},
+    rows::kQueryRow,
+    rows::kKeyRow,
+    rows::kValueRow,
+    rows::kAttentionOutputRow,
 }};
 
 }  // namespace

@@ -76,6 +76,60 @@ inline ModuleShape all_key_heads(const ModelConfig& c) { return {kv_rows(c)}; }
 
 }  // namespace shapes
 
+// Modules that families have under the same names.
+namespace rows {
+
+inline constexpr ResidentRule kEmbeddingRow{
+    ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary, kAsAsked, true,
+    "token_embd.weight"};
+inline constexpr ResidentRule kFinalNormRow{ModuleRole::kFinalNorm, "model.norm", kOfModel,
+                                            shapes::hidden,         kNever,       true,
+                                            "output_norm.weight"};
+inline constexpr ResidentRule kOutputHeadRow{ModuleRole::kOutputHead, "lm_head", kOfModel,
+                                             shapes::vocabulary,      kAsAsked,  true,
+                                             "output.weight"};
+inline constexpr ResidentRule kInputNormRow{
+    ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever, true,
+    "attn_norm.weight"};
+inline constexpr ResidentRule kPostNormRow{
+    ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever, true,
+    "ffn_norm.weight"};
+// In llama.cpp's qwen35moe, qwen3next, glm4moe and gpt-oss.
+inline constexpr ResidentRule kPostNormAfterAttentionRow{
+    ModuleRole::kPostNorm,       "post_attention_layernorm", kOfEvery, shapes::hidden, kNever, true,
+    "post_attention_norm.weight"};
+inline constexpr ResidentRule kRouterRow{ModuleRole::kRouter,  "mlp.gate", kOfEvery,
+                                         shapes::router,       kAtLeast8,  true,
+                                         "ffn_gate_inp.weight"};
+inline constexpr ResidentRule kBlockSparseRouterRow{
+    ModuleRole::kRouter,  "block_sparse_moe.gate", kOfEvery, shapes::router, kAtLeast8, true,
+    "ffn_gate_inp.weight"};
+inline constexpr ResidentRule kQueryRow{ModuleRole::kQuery, "self_attn.q_proj", kOfFull,
+                                        shapes::queries,    kAsAsked,           true,
+                                        "attn_q.weight"};
+inline constexpr ResidentRule kKeyRow{
+    ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys, kAsAsked, true, "attn_k.weight"};
+inline constexpr ResidentRule kValueRow{
+    ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys, kAsAsked, true, "attn_v.weight"};
+inline constexpr ResidentRule kAttentionOutputRow{
+    ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull,
+    shapes::attention_output,     kAsAsked,           true,
+    "attn_output.weight"};
+inline constexpr ResidentRule kHeadQueryNormRow{
+    ModuleRole::kQueryNorm, "self_attn.q_norm", kOfFull, shapes::head, kNever, true,
+    "attn_q_norm.weight"};
+inline constexpr ResidentRule kHeadKeyNormRow{
+    ModuleRole::kKeyNorm, "self_attn.k_norm", kOfFull, shapes::head, kNever, true,
+    "attn_k_norm.weight"};
+inline constexpr ResidentRule kWholeQueryNormRow{
+    ModuleRole::kQueryNorm, "self_attn.q_norm", kOfFull, shapes::all_query_heads, kNever, true,
+    "attn_q_norm.weight"};
+inline constexpr ResidentRule kWholeKeyNormRow{
+    ModuleRole::kKeyNorm, "self_attn.k_norm", kOfFull, shapes::all_key_heads, kNever, true,
+    "attn_k_norm.weight"};
+
+}  // namespace rows
+
 // Prefixes in checkpoints without a wrapper, HuggingFace's and mlx-lm's.
 inline constexpr std::array<PrefixRule, 2> kTextModelPrefixes{{
     {"model.", "model."},

@@ -87,19 +87,13 @@ ModuleShape delta_out(const ModelConfig& c) { return {c.hidden_size, value_rows(
 }  // namespace
 
 constinit const std::array<ResidentRule, 25> kGatedDeltaResidents{{
-    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary, kAsAsked, true,
-     "token_embd.weight"},
-    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever, true,
-     "output_norm.weight"},
-    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary, kAsAsked, true,
-     "output.weight"},
+    rows::kEmbeddingRow,
+    rows::kFinalNormRow,
+    rows::kOutputHeadRow,
 
-    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever, true,
-     "attn_norm.weight"},
-    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever, true,
-     "post_attention_norm.weight"},
-    {ModuleRole::kRouter, "mlp.gate", kOfEvery, shapes::router, kAtLeast8, true,
-     "ffn_gate_inp.weight"},
+    rows::kInputNormRow,
+    rows::kPostNormAfterAttentionRow,
+    rows::kRouterRow,
     {ModuleRole::kSharedExpertGate, "mlp.shared_expert_gate", kOfEvery, one_row, kAtLeast8, true,
      "ffn_gate_inp_shexp.weight"},
     {ModuleRole::kSharedGate, "mlp.shared_expert.gate_proj", kOfEvery, shared_rows, kAsAsked, true,
@@ -130,15 +124,11 @@ constinit const std::array<ResidentRule, 25> kGatedDeltaResidents{{
 
     {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, queries_and_gates, kAsAsked, true,
      "attn_q.weight"},
-    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys, kAsAsked, true, "attn_k.weight"},
-    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys, kAsAsked, true,
-     "attn_v.weight"},
-    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output, kAsAsked,
-     true, "attn_output.weight"},
-    {ModuleRole::kQueryNorm, "self_attn.q_norm", kOfFull, shapes::head, kNever, true,
-     "attn_q_norm.weight"},
-    {ModuleRole::kKeyNorm, "self_attn.k_norm", kOfFull, shapes::head, kNever, true,
-     "attn_k_norm.weight"},
+    rows::kKeyRow,
+    rows::kValueRow,
+    rows::kAttentionOutputRow,
+    rows::kHeadQueryNormRow,
+    rows::kHeadKeyNormRow,
 }};
 
 constinit const std::array<PrefixRule, 5> kGatedDeltaPrefixes{{

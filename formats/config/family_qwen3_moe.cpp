@@ -45,31 +45,20 @@ Status read_qwen3_moe_config(const ConfigReader& text, ModelConfig& model) {
 }
 
 constexpr std::array<ResidentRule, 12> kQwen3MoeResidents{{
-    {ModuleRole::kEmbedding, "model.embed_tokens", kOfModel, shapes::vocabulary, kAsAsked, true,
-     "token_embd.weight"},
-    {ModuleRole::kFinalNorm, "model.norm", kOfModel, shapes::hidden, kNever, true,
-     "output_norm.weight"},
-    {ModuleRole::kOutputHead, "lm_head", kOfModel, shapes::vocabulary, kAsAsked, true,
-     "output.weight"},
+    rows::kEmbeddingRow,
+    rows::kFinalNormRow,
+    rows::kOutputHeadRow,
 
-    {ModuleRole::kInputNorm, "input_layernorm", kOfEvery, shapes::hidden, kNever, true,
-     "attn_norm.weight"},
-    {ModuleRole::kPostNorm, "post_attention_layernorm", kOfEvery, shapes::hidden, kNever, true,
-     "ffn_norm.weight"},
-    {ModuleRole::kRouter, "mlp.gate", kOfEvery, shapes::router, kAtLeast8, true,
-     "ffn_gate_inp.weight"},
+    rows::kInputNormRow,
+    rows::kPostNormRow,
+    rows::kRouterRow,
 
-    {ModuleRole::kQuery, "self_attn.q_proj", kOfFull, shapes::queries, kAsAsked, true,
-     "attn_q.weight"},
-    {ModuleRole::kKey, "self_attn.k_proj", kOfFull, shapes::keys, kAsAsked, true, "attn_k.weight"},
-    {ModuleRole::kValue, "self_attn.v_proj", kOfFull, shapes::keys, kAsAsked, true,
-     "attn_v.weight"},
-    {ModuleRole::kAttentionOutput, "self_attn.o_proj", kOfFull, shapes::attention_output, kAsAsked,
-     true, "attn_output.weight"},
-    {ModuleRole::kQueryNorm, "self_attn.q_norm", kOfFull, shapes::head, kNever, true,
-     "attn_q_norm.weight"},
-    {ModuleRole::kKeyNorm, "self_attn.k_norm", kOfFull, shapes::head, kNever, true,
-     "attn_k_norm.weight"},
+    rows::kQueryRow,
+    rows::kKeyRow,
+    rows::kValueRow,
+    rows::kAttentionOutputRow,
+    rows::kHeadQueryNormRow,
+    rows::kHeadKeyNormRow,
 }};
 
 }  // namespace
