@@ -28,17 +28,13 @@ bool detects_int8(const SourceModule& module, const SourceQuantization& /*declar
   return module.codes().dtype() == DType::kI8;
 }
 
-std::uint64_t blocks_of(std::uint64_t length, std::uint64_t block) {
-  return length / block + (length % block != 0 ? 1 : 0);
-}
-
 // The size of a block, by the dimensions of the scales behind those that count matrices. False when
 // they fit no size.
 bool set_grid(std::span<const std::uint64_t> grid, const SourceQuantization& declared,
               ModuleForm& form) {
   const auto fits = [&](std::uint64_t rows, std::uint64_t cols) {
-    if (rows == 0 || cols == 0 || grid.size() != 2 || grid[0] != blocks_of(form.rows, rows) ||
-        grid[1] != blocks_of(form.cols, cols)) {
+    if (rows == 0 || cols == 0 || grid.size() != 2 || grid[0] != div_up(form.rows, rows) ||
+        grid[1] != div_up(form.cols, cols)) {
       return false;
     }
     form.block_rows = rows;
@@ -98,17 +94,12 @@ Status check_fp8(std::span<const std::uint64_t> shape, const SourceQuantization&
 
 // The affine format in which each group's inputs share a scale of the source, if there is one.
 WeightFormat affine_of_int8(const ModuleForm& form) {
-  const SourceTensor& scales = form.tensors[Component::kScales];
-  const WeightFormat decoded{.id = QFormatId::kF32};
-  if (form.tensors[Component::kZeros]) return decoded;
-  if (scales.dtype() != DType::kBf16 && scales.dtype() != DType::kF16) return decoded;
   for (std::uint32_t group : {128U, 64U, 32U}) {
     const bool is_whole = form.block_cols % group == 0 || form.block_cols >= form.cols;
-    const WeightFormat affine{
-        .id = QFormatId::kQ8, .group_size = group, .scale_type = scales.dtype()};
-    if (is_whole && matrix_bytes(affine, form.rows, form.cols).has_value()) return affine;
+    if (!is_whole || form.tensors[Component::kZeros]) continue;
+    if (const auto affine = affine_format_of(form, group)) return *affine;
   }
-  return decoded;
+  return {.id = QFormatId::kF32};
 }
 
 Status check_int8(std::span<const std::uint64_t> shape, const SourceQuantization& declared,
@@ -130,8 +121,8 @@ class ScaleRow {
       : form_(form),
         tensor_(form.tensors[Component::kScales]),
         zero_tensor_(form.tensors[Component::kZeros]),
-        grid_rows_(blocks_of(form.rows, form.block_rows)),
-        values_(blocks_of(form.cols, form.block_cols)),
+        grid_rows_(div_up(form.rows, form.block_rows)),
+        values_(div_up(form.cols, form.block_cols)),
         bytes_(values_.size() * dtype_bits(tensor_.dtype()) / 8),
         zeros_(values_.size()) {}
 

@@ -33,7 +33,7 @@ bool detects_awq(const SourceModule& module, const SourceQuantization& /*declare
 }
 
 std::uint64_t words_for(std::uint64_t codes, std::uint32_t bits) {
-  return (codes * bits + kColumnWordBits - 1) / kColumnWordBits;
+  return div_up(codes * bits, kColumnWordBits);
 }
 
 Status check_tensor(const SourceTensor& tensor, DType type,
@@ -53,7 +53,7 @@ Status check_groups(const SourceQuantization& declared, ModuleForm& form) {
       refuse_other_components(form, {Component::kScales, Component::kZeros, Component::kOrder}));
   form.block_rows = 1;
   form.block_cols = declared.group_size == 0 ? form.cols : declared.group_size;
-  const std::uint64_t groups = (form.cols + form.block_cols - 1) / form.block_cols;
+  const std::uint64_t groups = div_up(form.cols, form.block_cols);
   const std::array<std::uint64_t, 2> expected{groups, form.rows};
   if (!plain_qformat(scales.dtype()).has_value() || !has_shape(scales, expected)) {
     return component_shape_error(scales, "F16", expected);
@@ -69,18 +69,12 @@ Status check_matrix(std::span<const std::uint64_t> shape, const ModuleForm& form
   return source_shape_error(codes, shape);
 }
 
-// The affine format of codes whose zeros are all in the middle.
+// The affine format of codes whose zeros are all in the middle, or f32.
 WeightFormat affine_of_gptq(const SourceQuantization& declared, const ModuleForm& form) {
-  const DType type = form.tensors[Component::kScales].dtype();
-  const WeightFormat decoded{.id = QFormatId::kF32};
-  const auto id = affine_qformat(form.bits);
-  const bool is_kept = declared.symmetric && !declared.any_order && id.has_value() &&
-                       (type == DType::kF16 || type == DType::kBf16) && form.block_cols <= 128 &&
-                       form.cols % form.block_cols == 0;
-  if (!is_kept) return decoded;
-  const WeightFormat affine{
-      .id = *id, .group_size = static_cast<std::uint32_t>(form.block_cols), .scale_type = type};
-  return matrix_bytes(affine, form.rows, form.cols).has_value() ? affine : decoded;
+  const bool is_kept =
+      declared.symmetric && !declared.any_order && form.cols % form.block_cols == 0;
+  const auto affine = is_kept ? affine_format_of(form, form.block_cols) : std::nullopt;
+  return affine.value_or(WeightFormat{.id = QFormatId::kF32});
 }
 
 Status check_gptq(std::span<const std::uint64_t> shape, const SourceQuantization& declared,
@@ -159,7 +153,7 @@ class Columns {
         is_awq_(form.encoding == &kAwqEncoding),
         begin_(begin),
         count_(end - begin),
-        groups_((form.cols + form.block_cols - 1) / form.block_cols) {}
+        groups_(div_up(form.cols, form.block_cols)) {}
 
   Status read_codes() {
     if (is_awq_) {
@@ -249,34 +243,10 @@ class Columns {
   std::vector<std::int32_t> zeros_;  // [groups, count]
 };
 
-// The group of each input, by g_idx where there is one.
-Result<std::vector<std::uint32_t>> input_groups(const ModuleForm& form, std::uint64_t groups) {
-  std::vector<std::uint32_t> out(form.cols);
-  const SourceTensor& order = form.tensors[Component::kOrder];
-  std::vector<std::byte> bytes(order ? 4 * form.cols : 0);
-  if (order) MOE_RETURN_IF_ERROR(order.read(0, bytes));
-  const bool is_kept = form.format.id != QFormatId::kF32;
-  for (std::uint64_t c = 0; c < form.cols; ++c) {
-    const auto usual = static_cast<std::uint32_t>(c / form.block_cols);
-    out[c] = order ? load_le<std::uint32_t>(bytes.data() + 4 * c) : usual;
-    if (out[c] >= groups) {
-      return corrupt(order.where(),
-                     "gives input " + std::to_string(c) + " a group that has no scale",
-                     "download the file again");
-    }
-    if (!is_kept || out[c] == usual) continue;
-    return corrupt(order.where(),
-                   "gives input " + std::to_string(c) + " another group than its place, but " +
-                       "config.json says desc_act false",
-                   "name another --expert-format, which decodes such weights");
-  }
-  return out;
-}
-
 Status decode_columns(const ModuleForm& form, std::uint64_t begin, std::uint64_t end,
                       std::span<std::byte> out) {
   Columns columns(form, begin, end);
-  MOE_ASSIGN_OR_RETURN(const auto groups, input_groups(form, columns.groups()));
+  MOE_ASSIGN_OR_RETURN(const auto groups, input_groups(form));
   MOE_RETURN_IF_ERROR(columns.read_codes());
   MOE_RETURN_IF_ERROR(columns.read_scales());
   MOE_RETURN_IF_ERROR(columns.read_zeros());
@@ -291,7 +261,7 @@ Status decode_columns(const ModuleForm& form, std::uint64_t begin, std::uint64_t
 }
 
 Status pack_codes(const ModuleForm& form, Columns& columns, std::span<std::byte> out) {
-  MOE_RETURN_IF_ERROR(input_groups(form, columns.groups()).status());
+  MOE_RETURN_IF_ERROR(input_groups(form).status());
   MOE_RETURN_IF_ERROR(columns.read_codes());
   const std::uint64_t row_bytes = out.size() / columns.count();
   std::fill(out.begin(), out.end(), std::byte{});

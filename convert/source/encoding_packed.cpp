@@ -28,13 +28,9 @@ bool detects_packed(const SourceModule& module, const SourceQuantization& /*decl
   return module.codes().dtype() == DType::kI32 && is_named(module.codes(), ".weight_packed");
 }
 
-std::uint64_t ceil_divide(std::uint64_t value, std::uint64_t by) {
-  return value / by + (value % by != 0 ? 1 : 0);
-}
-
 // Words of `count` codes; `per_word` as ModuleForm::codes_per_word.
 std::uint64_t words_of(std::uint64_t count, std::uint32_t bits, std::uint32_t per_word) {
-  return ceil_divide(per_word == 0 ? count * bits : count, per_word == 0 ? kWordBits : per_word);
+  return div_up(per_word == 0 ? count * bits : count, per_word == 0 ? kWordBits : per_word);
 }
 
 // Sets the width and the packing that give as many words.
@@ -90,18 +86,10 @@ Status check_parameters(std::span<const std::uint64_t> shape, ModuleForm& form) 
 
 // The affine format of the codes, or f32.
 WeightFormat format_of_codes(const ModuleForm& form) {
-  const SourceTensor& scales = form.tensors[Component::kScales];
-  const WeightFormat decoded{.id = QFormatId::kF32};
-  const auto id = affine_qformat(form.bits);
-  const bool is_kept = id.has_value() && form.codes_per_word == 0 &&
-                       (scales.dtype() == DType::kBf16 || scales.dtype() == DType::kF16) &&
-                       !form.tensors[Component::kZeros] && !form.tensors[Component::kOrder] &&
-                       form.block_cols <= 128;
-  if (!is_kept) return decoded;
-  const WeightFormat affine{.id = *id,
-                            .group_size = static_cast<std::uint32_t>(form.block_cols),
-                            .scale_type = scales.dtype()};
-  return matrix_bytes(affine, form.rows, form.cols).has_value() ? affine : decoded;
+  const bool is_kept = form.codes_per_word == 0 && !form.tensors[Component::kZeros] &&
+                       !form.tensors[Component::kOrder];
+  const auto affine = is_kept ? affine_format_of(form, form.block_cols) : std::nullopt;
+  return affine.value_or(WeightFormat{.id = QFormatId::kF32});
 }
 
 Status check_packed(std::span<const std::uint64_t> shape, const SourceQuantization& declared,
@@ -170,22 +158,6 @@ class ZeroRow {
   std::uint64_t first_ = 0;
 };
 
-// The group of each input.
-Result<std::vector<std::uint32_t>> groups_of_inputs(const ModuleForm& form) {
-  std::vector<std::uint32_t> groups(form.cols);
-  const SourceTensor& order = form.tensors[Component::kOrder];
-  std::vector<std::byte> bytes(order ? 4 * form.cols : 0);
-  if (order) MOE_RETURN_IF_ERROR(order.read(0, bytes));
-  for (std::uint64_t c = 0; c < form.cols; ++c) {
-    groups[c] = order ? load_le<std::uint32_t>(bytes.data() + 4 * c)
-                      : static_cast<std::uint32_t>(c / form.block_cols);
-    if (groups[c] < form.cols / form.block_cols) continue;
-    return corrupt(order.where(), "gives input " + std::to_string(c) + " a group that has no scale",
-                   "download the file again");
-  }
-  return groups;
-}
-
 // The scales of row `row` as floats.
 Status load_scales(const ModuleForm& form, std::uint64_t row, std::vector<std::byte>& bytes,
                    std::vector<float>& values) {
@@ -203,7 +175,7 @@ Status load_scales(const ModuleForm& form, std::uint64_t row, std::vector<std::b
 
 Status decode_packed(const ModuleForm& form, std::uint64_t begin, std::uint64_t end,
                      std::span<std::byte> out) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> groups, groups_of_inputs(form));
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::uint32_t> groups, input_groups(form));
   std::vector<std::byte> codes(4 * words_of(form.cols, form.bits, form.codes_per_word));
   std::vector<std::byte> bytes;
   std::vector<float> scales;

@@ -132,6 +132,41 @@ Status scales_to_biases(const ModuleForm& form, std::uint64_t groups, std::uint6
   return Status::ok();
 }
 
+std::optional<WeightFormat> affine_format_of(const ModuleForm& form, std::uint64_t group) {
+  constexpr std::uint64_t kMaxGroup = 128;
+  const DType type = form.tensors[Component::kScales].dtype();
+  const auto id = affine_qformat(form.bits);
+  if (!id.has_value() || (type != DType::kF16 && type != DType::kBf16) || group > kMaxGroup) {
+    return std::nullopt;
+  }
+  const WeightFormat affine{
+      .id = *id, .group_size = static_cast<std::uint32_t>(group), .scale_type = type};
+  if (!matrix_bytes(affine, form.rows, form.cols).has_value()) return std::nullopt;
+  return affine;
+}
+
+Result<std::vector<std::uint32_t>> input_groups(const ModuleForm& form) {
+  std::vector<std::uint32_t> groups(form.cols);
+  const SourceTensor& order = form.tensors[Component::kOrder];
+  std::vector<std::byte> bytes(order ? sizeof(std::uint32_t) * form.cols : 0);
+  if (order) MOE_RETURN_IF_ERROR(order.read(0, bytes));
+  for (std::uint64_t c = 0; c < form.cols; ++c) {
+    const auto usual = static_cast<std::uint32_t>(c / form.block_cols);
+    groups[c] = order ? load_le<std::uint32_t>(bytes.data() + sizeof(std::uint32_t) * c) : usual;
+    if (groups[c] >= div_up(form.cols, form.block_cols)) {
+      return corrupt(order.where(),
+                     "gives input " + std::to_string(c) + " a group that has no scale",
+                     "download the file again");
+    }
+    if (form.format.id == QFormatId::kF32 || groups[c] == usual) continue;
+    return corrupt(order.where(),
+                   "gives input " + std::to_string(c) + " another group than its place, but " +
+                       "config.json says desc_act false",
+                   "name another --expert-format, which decodes such weights");
+  }
+  return groups;
+}
+
 namespace {
 
 Status check_method(const SourceEncoding& encoding, const SourceTensor& codes,

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "convert/source/source_tensor.h"
 #include "formats/base/status.h"
@@ -121,6 +122,13 @@ bool is_named(const SourceTensor& tensor, std::string_view suffix);
 // count from there. `first_row`: of the module; `groups`: scales of a row.
 Status scales_to_biases(const ModuleForm& form, std::uint64_t groups, std::uint64_t first_row,
                         std::span<std::byte> out);
+
+// The affine format that holds the form's codes in groups of `group` inputs with scales of the
+// source's own type; nullopt when there is none.
+std::optional<WeightFormat> affine_format_of(const ModuleForm& form, std::uint64_t group);
+// [cols]: the group of each input, by its place or by the module's order. kCorrupt: the order names
+// a group without scales, or, where the codes are kept, another than the input's place.
+Result<std::vector<std::uint32_t>> input_groups(const ModuleForm& form);
 
 // What the tables of a family say of a module whose plain numbers lie in another order; no module
 // is recognised as these. `rows` and `cols`: of one matrix; `first`, `step`: first_column,
