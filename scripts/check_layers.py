@@ -44,6 +44,7 @@ ROOMS = {
     "runtime": {
         "runtime/tokenizer": set(),
         "runtime/store": set(),
+        "runtime/placement": set(),
         "runtime/replay": {"runtime/store"},
         "runtime/model": {"runtime/store"},
         "runtime/cpu": {"runtime/model"},

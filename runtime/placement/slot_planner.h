@@ -1,0 +1,47 @@
+// Which experts get the slots in the GPU's memory, and how that changes when other experts are
+// used. Pure functions of scores and sizes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/placement/slot_weighting.h"
+
+namespace moepack {
+
+// Ids by layer, ascending.
+using HotSet = std::vector<std::vector<std::uint32_t>>;
+std::uint64_t hot_set_bytes(const HotSet& set, std::span<const std::uint64_t> slot_bytes);
+
+// Experts by falling score, equal ones by layer and id, as long as they fit; one that does not fit
+// is passed over for smaller ones. What is left over once all used experts have a slot is filled
+// with the unused ones by id, of all layers in turn. `slot_bytes`: [num_layers], of one expert; 0:
+// the layer has no experts.
+HotSet plan_hot_set(const SlotScores& scores, std::span<const std::uint64_t> slot_bytes,
+                    std::uint64_t budget);
+
+struct SlotExchange {
+  std::uint32_t layer_out = 0;
+  std::uint32_t expert_out = 0;
+  std::uint32_t layer_in = 0;
+  std::uint32_t expert_in = 0;
+
+  bool operator==(const SlotExchange&) const = default;
+};
+
+// The exchanges that win the most by score, the largest gain first: at most `rate` (0 to 1) of the
+// hot experts, rounded up, and none without a gain. Only slots of one size change hands; layers may
+// win and lose slots, those without hot experts too. Applying all of them leaves as many bytes hot.
+std::vector<SlotExchange> plan_exchange(const HotSet& hot, const SlotScores& scores,
+                                        std::span<const std::uint64_t> slot_bytes, double rate);
+// `hot` after `exchanges` of it.
+void apply_exchange(std::span<const SlotExchange> exchanges, HotSet& hot);
+
+// What is left of `free_bytes` for slots: less what the rest of the model takes and a reserve, down
+// to whole MiB; 0 when nothing is.
+constexpr std::uint64_t kVramReserveBytes = std::uint64_t{1} << 30;
+std::uint64_t hot_budget(std::uint64_t free_bytes, std::uint64_t resident_bytes,
+                         std::uint64_t reserve_bytes = kVramReserveBytes);
+
+}  // namespace moepack
