@@ -42,14 +42,24 @@ constexpr std::array<Pattern, 3> kDeepseek3{R"(\p{N}{1,3})", "[一-龥぀-ゟ゠
                                             "\r\n"
                                             R"(]+|\s+(?!\S)|\s+)"};
 
-constexpr std::array<GgufPreTokenizer, 8> kRows{{{"qwen35", true, kQwen35},
+// As tokenization_kimi.py writes it.
+constexpr std::array<Pattern, 1> kKimiK2{
+    R"([\p{Han}]+|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*)"
+    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+)"
+    R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+    R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+
+constexpr std::array<GgufPreTokenizer, 9> kRows{{{"qwen35", true, kQwen35},
                                                  {"qwen2", true, kQwen2},
                                                  {"gpt-4o", false, kGpt4o},
                                                  {"deepseek-v3", false, kDeepseek3},
                                                  {"llama-bpe", false, kLlama3},
                                                  {"glm4", false, kLlama3},
                                                  {"minimax-m2", false, kGpt4o},
-                                                 {"olmo", false, kGpt2}}};
+                                                 {"olmo", true, kGpt2},
+                                                 {"kimi-k2", false, kKimiK2}}};
 
 }  // namespace
 

@@ -1,20 +1,19 @@
 #include "formats/config/tokenizer_json.h"
 
 #include <limits>
-#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/config/companion_files.h"
+#include "formats/config/tokenizer_settings.h"
 
 namespace moepack {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMaxSplits = 16;
 constexpr std::uint64_t kMaxId = std::numeric_limits<std::int32_t>::max() - 1;
 
 // Streams model.vocab and model.merges, which are the bulk of the file, into the spec, and keeps
@@ -195,216 +194,6 @@ class TokenizerVisitor final : public JsonVisitor {
   std::size_t pair_size_ = 0;
 };
 
-// Reads the tree part. `at` in messages is the path of keys.
-class Interpreter {
- public:
-  Interpreter(const std::string& file, TokenizerSpec& spec) : where_{.file = file}, spec_(spec) {}
-
-  Status run(const Json& root) {
-    MOE_RETURN_IF_ERROR(read_normalizer(member(root, "normalizer"), "normalizer"));
-    MOE_RETURN_IF_ERROR(read_pre_tokenizer(member(root, "pre_tokenizer"), "pre_tokenizer"));
-    if (!byte_level_) return unsupported(where_, "pre_tokenizer: there is no ByteLevel step");
-    MOE_RETURN_IF_ERROR(read_post_processor(member(root, "post_processor"), "post_processor"));
-    MOE_RETURN_IF_ERROR(read_decoder(member(root, "decoder"), "decoder"));
-    return read_added_tokens(member(root, "added_tokens"));
-  }
-
-  Status read_model(const Json& root) {
-    const Json& model = member(root, "model");
-    if (!model.is_object()) return corrupt(where_, "\"model\" is missing or not an object");
-    if (model.contains("type")) {
-      MOE_ASSIGN_OR_RETURN(const std::string type, text(model, "type", "model"));
-      if (type != "BPE") return unknown("model", type);
-    }
-    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      const Json& value = member(model, key);
-      if (!value.is_null() && value != "") {
-        return unsupported(where_, std::string("model.") + key + " is not implemented");
-      }
-    }
-    const Json& dropout = member(model, "dropout");
-    if (!dropout.is_null() && !(dropout.is_number() && dropout.get<double>() == 0.0)) {
-      return unsupported(where_, "model.dropout is not implemented");
-    }
-    MOE_ASSIGN_OR_RETURN(const bool fallback, flag(model, "byte_fallback", false, "model"));
-    if (fallback) return unsupported(where_, "model.byte_fallback is not implemented");
-    MOE_ASSIGN_OR_RETURN(spec_.ignore_merges, flag(model, "ignore_merges", false, "model"));
-    return Status::ok();
-  }
-
- private:
-  static const Json& member(const Json& object, const char* key) {
-    static const Json kNull;
-    const auto found = object.find(key);
-    return found == object.end() ? kNull : *found;
-  }
-  Status bad(const std::string& at, const std::string& what) const {
-    return corrupt(where_, at + ": " + what);
-  }
-  Status unknown(const std::string& at, const std::string& type) const {
-    return unsupported(where_, at + ": type \"" + printable(type, 64) + "\" is not implemented");
-  }
-  Result<std::string> text(const Json& object, const char* key, const std::string& at) const {
-    const Json& value = member(object, key);
-    if (!value.is_string()) return bad(at, std::string("\"") + key + "\" is not a string");
-    return value.get<std::string>();
-  }
-  Result<bool> flag(const Json& object, const char* key, bool absent, const std::string& at) const {
-    const Json& value = member(object, key);
-    if (value.is_null()) return absent;
-    if (!value.is_boolean()) return bad(at, std::string("\"") + key + "\" is not a boolean");
-    return value.get<bool>();
-  }
-  Result<std::string> type_of(const Json& object, const std::string& at) const {
-    if (!object.is_object()) return bad(at, "is not an object");
-    return text(object, "type", at);
-  }
-  // Calls `read` on each element of object[key].
-  template <typename Read>
-  Status each(const Json& object, const char* key, const std::string& at, Read read) const {
-    const Json& list = member(object, key);
-    if (!list.is_array()) return bad(at, std::string("\"") + key + "\" is not an array");
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      MOE_RETURN_IF_ERROR(read(list[i], at + "." + key + "[" + std::to_string(i) + "]"));
-    }
-    return Status::ok();
-  }
-
-  Status read_normalizer(const Json& node, const std::string& at) {
-    if (node.is_null()) return Status::ok();
-    MOE_ASSIGN_OR_RETURN(const std::string type, type_of(node, at));
-    if (type == "Sequence") {
-      return each(node, "normalizers", at, [this](const Json& item, const std::string& path) {
-        return read_normalizer(item, path);
-      });
-    }
-    if (type != "NFC") return unknown(at, type);
-    spec_.nfc = true;
-    return Status::ok();
-  }
-
-  Status read_pre_tokenizer(const Json& node, const std::string& at) {
-    if (node.is_null()) return Status::ok();
-    MOE_ASSIGN_OR_RETURN(const std::string type, type_of(node, at));
-    if (type == "Sequence") {
-      return each(node, "pretokenizers", at, [this](const Json& item, const std::string& path) {
-        return read_pre_tokenizer(item, path);
-      });
-    }
-    if (byte_level_)
-      return unsupported(where_, at + ": a step behind ByteLevel is not implemented");
-    if (type == "ByteLevel") {
-      byte_level_ = true;
-      MOE_ASSIGN_OR_RETURN(spec_.add_prefix_space, flag(node, "add_prefix_space", true, at));
-      MOE_ASSIGN_OR_RETURN(spec_.split_gpt2, flag(node, "use_regex", true, at));
-      return Status::ok();
-    }
-    if (spec_.splits.size() == kMaxSplits) {
-      return unsupported(where_, at + ": more than " + std::to_string(kMaxSplits) + " splits");
-    }
-    if (type == "Split") return read_split(node, at);
-    if (type == "Digits") return read_digits(node, at);
-    return unknown(at, type);
-  }
-
-  Status read_split(const Json& node, const std::string& at) {
-    SplitSpec split;
-    const Json& pattern = member(node, "pattern");
-    if (!pattern.is_object() || pattern.size() != 1) {
-      return bad(at, "\"pattern\" is neither {\"Regex\": …} nor {\"String\": …}");
-    }
-    split.is_regex = pattern.contains("Regex");
-    MOE_ASSIGN_OR_RETURN(split.pattern, text(pattern, split.is_regex ? "Regex" : "String", at));
-    if (split.pattern.empty()) return unsupported(where_, at + ": the pattern is empty");
-    MOE_ASSIGN_OR_RETURN(split.invert, flag(node, "invert", false, at));
-    MOE_ASSIGN_OR_RETURN(const std::string behavior, text(node, "behavior", at));
-    if (behavior == "Isolated") {
-      split.behavior = SplitBehavior::kIsolated;
-    } else if (behavior == "Removed") {
-      split.behavior = SplitBehavior::kRemoved;
-    } else if (behavior == "MergedWithPrevious") {
-      split.behavior = SplitBehavior::kMergedWithPrevious;
-    } else if (behavior == "MergedWithNext") {
-      split.behavior = SplitBehavior::kMergedWithNext;
-    } else if (behavior == "Contiguous") {
-      split.behavior = SplitBehavior::kContiguous;
-    } else {
-      return unsupported(where_,
-                         at + ": behavior \"" + printable(behavior, 64) + "\" is not implemented");
-    }
-    spec_.splits.push_back(std::move(split));
-    return Status::ok();
-  }
-
-  Status read_digits(const Json& node, const std::string& at) {
-    SplitSpec split;
-    // The reference asks Rust's char::is_numeric here, whose tables know a few more digits
-    // (Unicode 17) than those behind \p{N}.
-    split.pattern = "[\\p{N}\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}]";
-    MOE_ASSIGN_OR_RETURN(const bool individual, flag(node, "individual_digits", false, at));
-    split.behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
-    spec_.splits.push_back(std::move(split));
-    return Status::ok();
-  }
-
-  // Those that only move offsets are fine; those that add tokens would change the ids.
-  Status read_post_processor(const Json& node, const std::string& at) {
-    if (node.is_null()) return Status::ok();
-    MOE_ASSIGN_OR_RETURN(const std::string type, type_of(node, at));
-    if (type == "ByteLevel") return Status::ok();
-    if (type == "Sequence") {
-      return each(node, "processors", at, [this](const Json& item, const std::string& path) {
-        return read_post_processor(item, path);
-      });
-    }
-    if (type != "TemplateProcessing") return unknown(at, type);
-    const Json& single = member(node, "single");
-    if (!single.is_array()) return bad(at, "\"single\" is not an array");
-    if (single.size() != 1 || !single[0].is_object() || !single[0].contains("Sequence")) {
-      return unsupported(where_, at + ": a template that adds tokens is not implemented");
-    }
-    return Status::ok();
-  }
-
-  Status read_decoder(const Json& node, const std::string& at) {
-    MOE_ASSIGN_OR_RETURN(const std::string type, type_of(node, at));
-    if (type == "Sequence") {
-      const Json& list = member(node, "decoders");
-      if (list.is_array() && list.size() == 1) return read_decoder(list[0], at + ".decoders[0]");
-    }
-    return type == "ByteLevel" ? Status::ok() : unknown(at, type);
-  }
-
-  Status read_added_tokens(const Json& list) {
-    if (list.is_null()) return Status::ok();
-    if (!list.is_array()) return corrupt(where_, "\"added_tokens\" is not an array");
-    spec_.added_tokens.reserve(list.size());
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      const std::string at = "added_tokens[" + std::to_string(i) + "]";
-      const Json& node = list[i];
-      if (!node.is_object()) return bad(at, "is not an object");
-      AddedTokenSpec token;
-      MOE_ASSIGN_OR_RETURN(token.content, text(node, "content", at));
-      const Json& id = member(node, "id");
-      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > kMaxId) {
-        return bad(at, "\"id\" is not an integer from 0 that fits 32 bits");
-      }
-      token.id = static_cast<std::int32_t>(id.get<std::uint64_t>());
-      MOE_ASSIGN_OR_RETURN(token.special, flag(node, "special", false, at));
-      MOE_ASSIGN_OR_RETURN(token.normalized, flag(node, "normalized", !token.special, at));
-      MOE_ASSIGN_OR_RETURN(token.lstrip, flag(node, "lstrip", false, at));
-      MOE_ASSIGN_OR_RETURN(token.rstrip, flag(node, "rstrip", false, at));
-      MOE_ASSIGN_OR_RETURN(token.single_word, flag(node, "single_word", false, at));
-      spec_.added_tokens.push_back(std::move(token));
-    }
-    return Status::ok();
-  }
-
-  Where where_;
-  TokenizerSpec& spec_;
-  bool byte_level_ = false;
-};
-
 }  // namespace
 
 Result<TokenizerSpec> parse_tokenizer_json(std::string_view json, const std::string& file) {
@@ -413,11 +202,10 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view json, const std::str
   MOE_RETURN_IF_ERROR(visit_json(json, Where{.file = file}, visitor));
   const Where where{.file = file};
   if (!visitor.root().is_object()) return corrupt(where, "is not a JSON object");
-  Interpreter interpreter(file, spec);
-  MOE_RETURN_IF_ERROR(interpreter.read_model(visitor.root()));
+  MOE_RETURN_IF_ERROR(read_tokenizer_model(visitor.root(), file, spec));
   if (!visitor.has_vocab()) return corrupt(where, "model.vocab is missing or not an object");
   if (!visitor.has_merges()) return corrupt(where, "model.merges is missing or not an array");
-  MOE_RETURN_IF_ERROR(interpreter.run(visitor.root()));
+  MOE_RETURN_IF_ERROR(read_tokenizer_settings(visitor.root(), file, spec));
   return spec;
 }
 

@@ -5,12 +5,13 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "formats/base/utf8.h"
 #include "formats/config/tokenizer_json.h"
 #include "runtime/tokenizer/tokenizer_added.h"
 #include "runtime/tokenizer/tokenizer_bpe.h"
-#include "runtime/tokenizer/tokenizer_nfc.h"
+#include "runtime/tokenizer/tokenizer_normalizer.h"
 #include "runtime/tokenizer/tokenizer_split.h"
 #include "runtime/tokenizer/tokenizer_vocab.h"
 
@@ -62,7 +63,9 @@ class WordCache {
 struct Tokenizer::Impl {
   Vocabulary vocab;
   std::unique_ptr<BpeModel> bpe;
-  bool nfc = false;
+  Normalizer normalizer;
+  std::optional<MetaspaceSpec> metaspace;
+  bool strip_first_space = false;
   bool add_prefix_space = false;
   AddedTokenMatcher raw_tokens;         // looked for before normalization
   AddedTokenMatcher normalized_tokens;  // and after it
@@ -118,19 +121,34 @@ class Tokenizer::Impl::Encoder {
     const std::string_view given = text;
     std::vector<LiteralRange> literal;
     if (!tokenizer_.normalized_tokens.empty()) literal = literal_within(text);
-    if (tokenizer_.nfc) {
+    if (tokenizer_.normalizer.changes_text()) {
       owned_.emplace_back();
-      const char* const before = text.data();
-      text = normalize_nfc(text, owned_.back());
-      if (text.data() == before) owned_.pop_back();
+      text = tokenizer_.normalizer.normalize(text, owned_.back());
+      if (text.data() == given.data()) owned_.pop_back();
     }
     // Where normalization has changed a text that has literal ranges, they cannot be found again:
     // all of it is literal then.
     if (!literal.empty() && text.data() != given.data()) literal = {{0, text.size()}};
-    const auto sink = [this](std::int32_t id, std::string_view part) {
-      return id == AddedTokenMatcher::kText ? add_piece(part, 0) : add_id(id);
+    const bool is_first = given.data() == whole_.data();
+    const auto sink = [&](std::int32_t id, std::string_view part) {
+      if (id != AddedTokenMatcher::kText) return add_id(id);
+      return add_stretch(part, is_first && part.data() == text.data());
     };
     return tokenizer_.normalized_tokens.find(text, sink, literal);
+  }
+
+  // Adds text between added tokens; `is_first`: it begins the whole text.
+  Status add_stretch(std::string_view text, bool is_first) {
+    if (!tokenizer_.metaspace.has_value()) return add_piece(text, 0);
+    using Prepend = MetaspaceSpec::Prepend;
+    const MetaspaceSpec& metaspace = *tokenizer_.metaspace;
+    std::string& marked = owned_.emplace_back(replace_text(text, " ", metaspace.replacement));
+    const bool wanted =
+        metaspace.prepend == Prepend::kAlways || (metaspace.prepend == Prepend::kFirst && is_first);
+    if (wanted && !marked.starts_with(metaspace.replacement)) {
+      marked.insert(0, metaspace.replacement);
+    }
+    return add_piece(marked, 0);
   }
 
   // Adds a piece to which `stage` splits have been applied.
@@ -164,9 +182,7 @@ Status Tokenizer::Impl::add_token(const AddedTokenSpec& token, const Where& wher
   if (token.content.empty()) return Status::ok();  // stands for its id, never found in text
   if (!token.normalized) return raw_tokens.add(token.content, token, where);
   std::string storage;
-  const std::string_view pattern =
-      nfc ? normalize_nfc(token.content, storage) : std::string_view(token.content);
-  return normalized_tokens.add(pattern, token, where);
+  return normalized_tokens.add(normalizer.normalize(token.content, storage), token, where);
 }
 
 Status Tokenizer::Impl::build(const TokenizerSpec& spec, const Where& where) {
@@ -174,7 +190,9 @@ Status Tokenizer::Impl::build(const TokenizerSpec& spec, const Where& where) {
   MOE_ASSIGN_OR_RETURN(vocab, Vocabulary::build(spec, index, where));
   MOE_ASSIGN_OR_RETURN(BpeModel model, BpeModel::build(spec, index, vocab, where));
   bpe = std::make_unique<BpeModel>(std::move(model));
-  nfc = spec.nfc;
+  normalizer = Normalizer(spec);
+  metaspace = spec.metaspace;
+  strip_first_space = spec.strip_first_space;
   add_prefix_space = spec.add_prefix_space;
   for (const AddedTokenSpec& token : spec.added_tokens) {
     MOE_RETURN_IF_ERROR(add_token(token, where));
@@ -246,6 +264,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_speci
   }
   std::string text;
   append_lossy_utf8(all, true, text);
+  if (impl_->strip_first_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }
 

@@ -1,4 +1,5 @@
-// Byte-level BPE as HuggingFace's tokenizer.json describes it, exact for any text of any length.
+// BPE as HuggingFace's tokenizer.json describes it, over bytes or over characters with byte
+// fallback, exact for any text of any length.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,10 @@ class Tokenizer {
   std::int32_t added_token(std::string_view content) const;
 
   // All bytes of `ids`; sequences that are not UTF-8 become U+FFFD, one per maximal invalid part,
-  // as HuggingFace's ByteLevel decoder does.
+  // as HuggingFace's ByteLevel decoder does. (Its ByteFallback decoder makes one of every byte of a
+  // run of byte tokens that is not UTF-8 as a whole; nobody can know that before the run ends, so
+  // ours are as with ByteLevel.) Where the decoder strips a space at the begin of a text, so does
+  // this.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
  private:
@@ -56,7 +60,8 @@ class Tokenizer {
 };
 
 // Turns ids into text piece by piece without ever splitting a character: the pieces concatenated
-// (finish() included) equal Tokenizer::decode of the same ids. Used by one thread; the tokenizer
+// (finish() included) equal Tokenizer::decode of the same ids, but for a space at the begin that
+// decode strips: what is written here goes on from a prompt. Used by one thread; the tokenizer
 // outlives it.
 class StreamDecoder {
  public:

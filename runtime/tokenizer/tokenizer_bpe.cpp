@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "formats/base/utf8.h"
+
 namespace moepack {
 namespace {
 
@@ -20,17 +22,40 @@ std::uint64_t mix(std::uint64_t x) {
 
 Result<BpeModel> BpeModel::build(const TokenizerSpec& spec, const TokenIndex& index,
                                  const Vocabulary& vocab, const Where& where) {
-  BpeModel model(vocab);
-  model.byte_ids_.fill(-1);
-  model.ignore_merges_ = spec.ignore_merges;
-  for (const auto& [text, id] : spec.vocab) {
-    if (!vocab.is_byte_level(id)) continue;
-    const std::string_view bytes = vocab.bytes(id);
-    if (bytes.size() == 1) model.byte_ids_[static_cast<unsigned char>(bytes[0])] = id;
-    if (spec.ignore_merges) model.whole_words_.emplace(bytes, id);
-  }
+  BpeModel model;
+  MOE_RETURN_IF_ERROR(model.fill_symbols(spec, vocab, where));
   MOE_RETURN_IF_ERROR(model.fill_merges(spec, index, where));
   return model;
+}
+
+Status BpeModel::fill_symbols(const TokenizerSpec& spec, const Vocabulary& vocab,
+                              const Where& where) {
+  byte_ids_.fill(-1);
+  ignore_merges_ = spec.ignore_merges;
+  over_characters_ = spec.symbols == SymbolKind::kCharacters;
+  lengths_.resize(static_cast<std::size_t>(vocab.size()));
+  for (const auto& [text, id] : spec.vocab) {
+    if (!over_characters_ && !vocab.is_byte_level(id)) continue;
+    const int fallback = over_characters_ ? byte_of_fallback_token(text) : -1;
+    const std::string_view bytes = over_characters_ ? text : vocab.bytes(id);
+    lengths_[static_cast<std::size_t>(id)] =
+        fallback >= 0 ? 1 : static_cast<std::uint32_t>(bytes.size());
+    if (fallback >= 0) {
+      byte_ids_[static_cast<std::size_t>(fallback)] = id;
+    } else if (!over_characters_ && bytes.size() == 1) {
+      byte_ids_[static_cast<unsigned char>(bytes[0])] = id;
+    } else if (over_characters_ && !bytes.empty()) {
+      const char* at = bytes.data();
+      const char32_t character = next_character(&at);
+      if (at == bytes.data() + bytes.size()) characters_.emplace(character, id);
+    }
+    if (spec.ignore_merges) whole_words_.emplace(bytes, id);
+  }
+  const auto missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1);
+  if (!over_characters_ || missing == byte_ids_.end()) return Status::ok();
+  return unsupported(where, "model.vocab has no token for byte " +
+                                std::to_string(missing - byte_ids_.begin()) +
+                                ", which model.byte_fallback needs");
 }
 
 Status BpeModel::fill_merges(const TokenizerSpec& spec, const TokenIndex& index,
@@ -39,6 +64,8 @@ Status BpeModel::fill_merges(const TokenizerSpec& spec, const TokenIndex& index,
     return unsupported(where, "model.merges has more than 2^31 entries");
   }
   merges_.resize(std::bit_ceil(spec.merges.size() * 2 + 2));
+  constexpr std::uint32_t kNoRank = std::numeric_limits<std::uint32_t>::max();
+  std::vector<std::uint32_t> first_rank(spec.equal_ranks ? lengths_.size() : 0, kNoRank);
   std::string joined;
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const auto& [left, right] = spec.merges[rank];
@@ -52,13 +79,22 @@ Status BpeModel::fill_merges(const TokenizerSpec& spec, const TokenIndex& index,
                                   " needs the token \"" + printable(*texts[i], 64) +
                                   "\", which is not in model.vocab");
       }
+      if (over_characters_ && byte_of_fallback_token(*texts[i]) >= 0) {
+        return unsupported(where, "model.merges: entry " + std::to_string(rank) +
+                                      " merges with the token \"" + *texts[i] + "\" of a byte");
+      }
+    }
+    auto used_rank = static_cast<std::uint32_t>(rank);
+    if (spec.equal_ranks) {
+      std::uint32_t& first = first_rank[static_cast<std::size_t>(ids[2])];
+      first = std::min(first, used_rank);
+      used_rank = first;
     }
     const std::uint64_t pair =
         pair_of(static_cast<std::uint32_t>(ids[0]), static_cast<std::uint32_t>(ids[1]));
     // A pair that stands twice has its last rank, as in the reference.
-    merges_[slot_of(pair)] = {.pair = pair,
-                              .rank = static_cast<std::uint32_t>(rank),
-                              .id = static_cast<std::uint32_t>(ids[2])};
+    merges_[slot_of(pair)] = {
+        .pair = pair, .rank = used_rank, .id = static_cast<std::uint32_t>(ids[2])};
   }
   return Status::ok();
 }
@@ -77,13 +113,13 @@ const BpeModel::Merge* BpeModel::find(std::uint32_t left, std::uint32_t right) c
 
 Status BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (ignore_merges_) {
-    const auto whole = whole_words_.find(word);
+    const auto whole = whole_words_.find(std::string(word));
     if (whole != whole_words_.end()) {
       ids.push_back(whole->second);
       return Status::ok();
     }
   }
-  for (const char byte : word) {
+  for (const char byte : over_characters_ ? std::string_view() : word) {
     const auto value = static_cast<unsigned char>(byte);
     if (byte_ids_[value] >= 0) continue;
     return unsupported(Where{}, "the tokenizer's vocabulary has no token for byte " +
@@ -97,15 +133,35 @@ Status BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) c
   return Status::ok();
 }
 
+template <typename Add>
+void BpeModel::first_symbols(std::string_view word, Add add) const {
+  const auto add_byte = [&](std::size_t at) {
+    add(static_cast<std::uint32_t>(byte_ids_[static_cast<unsigned char>(word[at])]), at, 1);
+  };
+  if (!over_characters_) {
+    for (std::size_t i = 0; i < word.size(); ++i) add_byte(i);
+    return;
+  }
+  const char* at = word.data();
+  while (at < word.data() + word.size()) {
+    const auto begin = static_cast<std::size_t>(at - word.data());
+    const auto found = characters_.find(next_character(&at));
+    const std::size_t end = static_cast<std::size_t>(at - word.data());
+    if (found != characters_.end()) {
+      add(static_cast<std::uint32_t>(found->second), begin, end - begin);
+    } else {
+      for (std::size_t i = begin; i < end; ++i) add_byte(i);
+    }
+  }
+}
+
 // Looks for the lowest rank in all pairs after every merge, which is quadratic, but the fastest way
 // for words.
 void BpeModel::encode_short(std::string_view word, std::vector<std::int32_t>& ids) const {
   std::array<std::uint32_t, kShortWord> symbols;
   std::array<const Merge*, kShortWord> pairs;  // pairs[i]: symbols i and i + 1
-  std::size_t count = word.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    symbols[i] = static_cast<std::uint32_t>(byte_ids_[static_cast<unsigned char>(word[i])]);
-  }
+  std::size_t count = 0;
+  first_symbols(word, [&](std::uint32_t id, std::size_t, std::size_t) { symbols[count++] = id; });
   for (std::size_t i = 0; i + 1 < count; ++i) pairs[i] = find(symbols[i], symbols[i + 1]);
   while (count > 1) {
     std::size_t best = count;
@@ -138,18 +194,21 @@ void BpeModel::encode_long(std::string_view word, std::vector<std::int32_t>& ids
   constexpr std::uint32_t kTag = 1U << 31;
   const std::size_t size = word.size();
   std::vector<std::uint32_t> slots(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    slots[i] = static_cast<std::uint32_t>(byte_ids_[static_cast<unsigned char>(word[i])]);
-  }
-  const auto length = [this](std::uint32_t id) {
-    return vocab_->bytes(static_cast<std::int32_t>(id)).size();
-  };
+  first_symbols(word, [&](std::uint32_t id, std::size_t at, std::size_t bytes) {
+    std::fill_n(slots.begin() + static_cast<std::ptrdiff_t>(at), bytes, kTag);
+    if (bytes > 1) slots[at + bytes - 1] = kTag | static_cast<std::uint32_t>(at);
+    slots[at] = id;
+  });
+  const auto length = [this](std::uint32_t id) { return lengths_[id]; };
   const auto entry = [](const Merge& merge, std::size_t at) {
     return (static_cast<std::uint64_t>(merge.rank) << 32) | at;
   };
   std::vector<std::uint64_t> queue;
-  for (std::size_t i = 0; i + 1 < size; ++i) {
-    if (const Merge* merge = find(slots[i], slots[i + 1])) queue.push_back(entry(*merge, i));
+  for (std::size_t i = 0; i < size;) {
+    const std::size_t next = i + length(slots[i]);
+    if (next >= size) break;
+    if (const Merge* merge = find(slots[i], slots[next])) queue.push_back(entry(*merge, i));
+    i = next;
   }
   std::make_heap(queue.begin(), queue.end(), std::greater<>());
   const auto push = [&](const Merge* merge, std::size_t at) {

@@ -59,6 +59,17 @@ bool is_known_category(std::string_view name) {
   return !name.empty() && std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
+// The members of the script Han. PCRE2's \p{Han} would add what other scripts share with it.
+std::string han_members(CategoryData data) {
+  std::string out = "\\p{sc:Han}";
+  if (data == CategoryData::kLibrary) return out;
+  // Those that Unicode 15.0 to 16.0 assigned.
+  append_range(0x2B739, 0x2B739, out);
+  append_range(0x2EBF0, 0x2EE5D, out);
+  append_range(0x31350, 0x323AF, out);
+  return out;
+}
+
 std::string white_space_members() {
   std::string out;
   for (const CodePointRange& range : white_space()) append_range(range.first, range.last, out);
@@ -325,11 +336,11 @@ class Translator {
       const auto close = in_.find('}', at_);
       if (close == std::string_view::npos) return invalid("\\p{ is not closed");
       const std::string_view name = in_.substr(at_, close - at_);
-      if (!is_known_category(name)) {
+      if (name != "Han" && !is_known_category(name)) {
         at_ = start;
         return refuse("the property " + printable(name, 40));
       }
-      set->members = category_members(name, data_);
+      set->members = name == "Han" ? han_members(data_) : category_members(name, data_);
       at_ = close + 1;
     } else {
       return false;
@@ -391,16 +402,38 @@ class Translator {
     take("[");
     const bool negated = take("^");
     if (negated && caseless_) return refuse("a caseless negated class");
+    const std::size_t begin = out_.size();
     out_ += negated ? "[^" : "[";
     if (!done() && peek() == ']') return refuse("] at the head of a class");
     bool first = true;
     while (!take("]")) {
       if (done()) return invalid("a class is not closed");
+      if (!first && in_.substr(at_).starts_with("&&")) return intersection(negated, begin);
       MOE_RETURN_IF_ERROR(class_item(first));
       first = false;
     }
     out_ += ']';
     return Status::ok();
+  }
+
+  // Reads &&[...]] at the end of the class whose translation starts at `begin`. PCRE2 has no
+  // intersections: the second class is looked for first.
+  Status intersection(bool negated, std::size_t begin) {
+    if (negated || caseless_) return refuse("this intersection of classes");
+    take("&&");
+    const bool outside = take("[^");
+    if (!outside && !take("[")) return refuse("an intersection with anything but a class");
+    const std::string left = out_.substr(begin) + "]";
+    out_.resize(begin);
+    out_ += outside ? "(?:(?![" : "(?:(?=[";
+    bool first = true;
+    for (; !take("]"); first = false) {
+      if (done()) return invalid("a class is not closed");
+      MOE_RETURN_IF_ERROR(class_item(first));
+    }
+    if (first) return refuse("] at the head of a class");
+    out_ += "])" + left + ")";
+    return take("]") ? Status::ok() : refuse("an intersection with anything but one class");
   }
 
   bool at_class_end() const { return !done() && peek() == ']'; }

@@ -19,7 +19,8 @@ enum class CategoryData {
 // \s is White_Space, and categories are extended. Pure; any number of threads.
 //
 // These are understood: literals, classes, alternation, groups, (?i:…), look-around, atomic groups,
-// greedy, lazy and possessive quantifiers, ^ $ . \s \S \d \D \w \W \p{…} \P{…}. Everything else is
+// greedy, lazy and possessive quantifiers, ^ $ . \s \S \d \D \w \W \p{…} \P{…} of categories and of
+// Han, and classes [A&&[B]] and [A&&[^B]]. Everything else is
 // kUnsupported with its position: the two engines would disagree, or nobody has checked. Captures
 // are made non-capturing; the result is only good for finding matches.
 Result<std::string> translate_regex(std::string_view pattern, CategoryData data,

@@ -68,7 +68,30 @@ Status collect(const TokenizerSpec& spec, const TokenIndex& index, const Where& 
   return Status::ok();
 }
 
+// The text that a token of characters stands for: a byte, or the token with its marks as spaces.
+std::string decoded_text(std::string_view text, const std::string& space_mark) {
+  const int byte = byte_of_fallback_token(text);
+  if (byte >= 0) return std::string(1, static_cast<char>(byte));
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t mark = std::min(text.find(space_mark, at), text.size());
+    out += text.substr(at, mark - at);
+    if (mark < text.size()) out += ' ';
+    at = mark + space_mark.size();
+  }
+  return out;
+}
+
 }  // namespace
+
+int byte_of_fallback_token(std::string_view text) {
+  static constexpr std::string_view kDigits = "0123456789ABCDEF";
+  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return -1;
+  const std::size_t high = kDigits.find(text[3]);
+  const std::size_t low = kDigits.find(text[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return -1;
+  return static_cast<int>(high * 16 + low);
+}
 
 TokenIndex::TokenIndex(const TokenizerSpec& spec)
     : slots_(std::bit_ceil(spec.vocab.size() * 2 + 2)) {
@@ -107,11 +130,14 @@ Result<Vocabulary> Vocabulary::build(const TokenizerSpec& spec, const TokenIndex
   std::string bytes;
   for (std::size_t id = 0; id < sources.size(); ++id) {
     const Source& source = sources[id];
-    const bool byte_level = source.in_model && from_byte_alphabet(source.text, &bytes);
+    const bool characters = spec.symbols == SymbolKind::kCharacters;
+    const bool byte_level =
+        !characters && source.in_model && from_byte_alphabet(source.text, &bytes);
+    if (characters) bytes = decoded_text(source.text, spec.space_mark);
     vocab.entries_[id] = {.begin = static_cast<std::uint32_t>(vocab.pool_.size()),
                           .byte_level = byte_level,
                           .special = source.special};
-    vocab.pool_ += byte_level ? std::string_view(bytes) : source.text;
+    vocab.pool_ += byte_level || characters ? std::string_view(bytes) : source.text;
     if (!source.added) continue;
     const auto [found, is_new] =
         vocab.added_.try_emplace(std::string(source.text), static_cast<std::int32_t>(id));

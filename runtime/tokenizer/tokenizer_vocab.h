@@ -40,8 +40,8 @@ class Vocabulary {
   std::int32_t size() const { return static_cast<std::int32_t>(entries_.size()) - 1; }
   // Empty for ids that stand for nothing.
   std::string_view bytes(std::int32_t id) const;
-  // True if `id` is a token of the model, written in the byte-level alphabet, so that bytes() are
-  // what merging must join to reach it.
+  // True if `id` is a token of the model over bytes, written in the byte-level alphabet, so that
+  // bytes() are what merging must join to reach it.
   bool is_byte_level(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
   std::int32_t added_token(std::string_view content) const;
@@ -56,5 +56,9 @@ class Vocabulary {
   std::string pool_;
   std::map<std::string, std::int32_t, std::less<>> added_;
 };
+
+// The byte that a token <0xHH> of a vocabulary with byte fallback stands for; -1: it is none. The
+// digits are upper case.
+int byte_of_fallback_token(std::string_view text);
 
 }  // namespace moepack

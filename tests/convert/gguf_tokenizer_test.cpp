@@ -322,7 +322,7 @@ TEST(GgufTokenizer, RefusesByNameWhatItCannotRebuild) {
   const Case cases[] = {
       {[](Tiny& t) { t.model = "llama"; }, {"tokenizer.ggml.model", "\"llama\"", "offset"}},
       {[](Tiny& t) { t.model = "gemma4"; }, {"tokenizer.ggml.model", "\"gemma4\""}},
-      {[](Tiny& t) { t.pre = "kimi-k2"; }, {"tokenizer.ggml.pre", "\"kimi-k2\"", "qwen35"}},
+      {[](Tiny& t) { t.pre = "kimi-x9"; }, {"tokenizer.ggml.pre", "\"kimi-x9\"", "qwen35"}},
       {[](Tiny& t) { t.pre = "default"; }, {"tokenizer.ggml.pre", "\"default\"", "deepseek-v3"}},
       {[](Tiny& t) { t.types[3] = 6; },
        {"tokenizer.ggml.token_type", "element 3", "type 6 (byte)", "offset"}},

@@ -105,7 +105,28 @@ TEST(TokenizerJson, RefusesByNameWhatIsNotImplemented) {
        },
        {"Unigram"}},
       {[](json& d) { d["model"]["dropout"] = 0.1; }, {"dropout"}},
-      {[](json& d) { d["model"]["byte_fallback"] = true; }, {"byte_fallback"}},
+      {[](json& d) { d["model"]["byte_fallback"] = true; }, {"byte_fallback", "ByteLevel"}},
+      {[](json& d) {
+         d["normalizer"] =
+             json::parse(R"({"type": "Replace", "pattern": {"String": " "}, "content": "_"})");
+       },
+       {"ByteLevel with Metaspace"}},
+      {[](json& d) {
+         d["normalizer"] =
+             json::parse(R"({"type": "Replace", "pattern": {"Regex": " +"}, "content": "_"})");
+       },
+       {"normalizer", "regular expression"}},
+      {[](json& d) {
+         d["normalizer"] =
+             json::parse(R"({"type": "Replace", "pattern": {"String": " "}, "content": ""})");
+       },
+       {"normalizer", "removes text"}},
+      {[](json& d) {
+         d["normalizer"] = json::parse(R"({"type": "Sequence", "normalizers": [
+             {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaa"},
+             {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaa"}]})");
+       },
+       {"normalizers[1]", "64 times"}},
       {[](json& d) { d["model"]["end_of_word_suffix"] = "</w>"; }, {"end_of_word_suffix"}},
       {[](json& d) { d["model"]["continuing_subword_prefix"] = "##"; },
        {"continuing_subword_prefix"}},
@@ -115,8 +136,13 @@ TEST(TokenizerJson, RefusesByNameWhatIsNotImplemented) {
                             {"normalizers", {{{"type", "NFC"}}, {{"type", "Lowercase"}}}}};
        },
        {"normalizer.normalizers[1]", "Lowercase"}},
-      {[](json& d) { d["pre_tokenizer"]["pretokenizers"][0]["type"] = "Metaspace"; },
-       {"pre_tokenizer.pretokenizers[0]", "Metaspace"}},
+      {[](json& d) { d["pre_tokenizer"]["pretokenizers"][0]["type"] = "Whitespace"; },
+       {"pre_tokenizer.pretokenizers[0]", "Whitespace"}},
+      {[](json& d) {
+         d["pre_tokenizer"]["pretokenizers"][1] =
+             json::parse(R"({"type": "Metaspace", "replacement": "_"})");
+       },
+       {"pre_tokenizer.pretokenizers[1]", "behind another step"}},
       {[](json& d) { d["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Shuffled"; },
        {"pretokenizers[0]", "Shuffled"}},
       {[](json& d) { d["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = ""; },
@@ -139,15 +165,60 @@ TEST(TokenizerJson, RefusesByNameWhatIsNotImplemented) {
       {[](json& d) {
          d["post_processor"] = json::parse(
              R"({"type": "TemplateProcessing", "single":
-                [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]})");
+                [{"SpecialToken": {"id": "<s>"}}]})");
        },
-       {"post_processor", "adds tokens"}},
+       {"post_processor", "hold the text once"}},
   };
   for (const Case& c : cases) {
     const Status status = parse_changed(c.change);
     expect_error(status, StatusCode::kUnsupported, {"t.json"});
     expect_error(status, StatusCode::kUnsupported, c.parts);
   }
+}
+
+// As Mixtral's: the normalizer marks spaces, bytes without characters have tokens.
+json characters() {
+  return json::parse(R"({
+    "normalizer": {"type": "Sequence", "normalizers": [
+      {"type": "Prepend", "prepend": "_"},
+      {"type": "Replace", "pattern": {"String": " "}, "content": "_"}]},
+    "pre_tokenizer": null,
+    "post_processor": {"type": "TemplateProcessing",
+                       "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},
+    "decoder": {"type": "Sequence", "decoders": [
+      {"type": "Replace", "pattern": {"String": "_"}, "content": " "},
+      {"type": "ByteFallback"}, {"type": "Fuse"},
+      {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "model": {"type": "BPE", "byte_fallback": true, "vocab": {"a": 0}, "merges": []}})");
+}
+
+TEST(TokenizerJson, CharactersWithByteFallbackAreRead) {
+  const auto spec = parse_tokenizer_json(characters().dump(), "t.json");
+  ASSERT_OK(spec);
+  EXPECT_EQ(spec.value().symbols, SymbolKind::kCharacters);
+  ASSERT_EQ(spec.value().replacements.size(), 2U);
+  EXPECT_EQ(spec.value().replacements[0].pattern, "");
+  EXPECT_EQ(spec.value().replacements[1].pattern, " ");
+  EXPECT_EQ(spec.value().space_mark, "_");
+  EXPECT_TRUE(spec.value().strip_first_space);
+  EXPECT_FALSE(spec.value().equal_ranks);
+}
+
+TEST(TokenizerJson, OtherDecodersOfCharactersAreRefused) {
+  const auto refuse = [](const std::function<void(json&)>& change,
+                         std::initializer_list<std::string_view> parts) {
+    json data = characters();
+    change(data);
+    expect_error(parse_tokenizer_json(data.dump(), "t.json").status(), StatusCode::kUnsupported,
+                 parts);
+  };
+  refuse([](json& d) { d["decoder"] = {{"type", "ByteLevel"}}; }, {"decoder", "ByteLevel"});
+  refuse([](json& d) { d["decoder"]["decoders"].erase(2); }, {"decoders[2]", "Strip"});
+  refuse([](json& d) { d["decoder"]["decoders"].erase(3), d["decoder"]["decoders"].erase(2); },
+         {"decoders[2]", "without Fuse"});
+  refuse([](json& d) { d["decoder"]["decoders"][3]["start"] = 2; }, {"decoders[3]", "one space"});
+  refuse([](json& d) { d["decoder"]["decoders"][0]["content"] = "-"; }, {"decoders[0]", "space"});
+  refuse([](json& d) { d["normalizer"] = {{"type", "NFC"}}; }, {"byte_fallback", "NFC"});
 }
 
 TEST(TokenizerJson, WrongShapesAreCorrupt) {

@@ -147,6 +147,47 @@ TEST(TokenizerGolden, PreTokenizersOfGgufFilesGiveTheReferencesIds) {
   EXPECT_EQ(tested, pre_of.size());
 }
 
+TEST(TokenizerGolden, FamiliesGiveTheReferencesIdsAndTexts) {
+  const json families = golden("families.json");
+  for (const json& variant : families["variants"]) {
+    SCOPED_TRACE(variant["name"].get<std::string>());
+    json data = families["bases"][variant["base"].get<std::string>()];
+    data.update(variant["set"]);
+    const Tokenizer tokenizer = make(data);
+    EXPECT_EQ(variant["samples"].size(), 80U);
+    for (const json& sample : variant["samples"]) {
+      const auto ids = sample[1].get<Ids>();
+      EXPECT_EQ(encode(tokenizer, sample[0].get<std::string>()), ids) << sample[0].dump();
+      EXPECT_EQ(tokenizer.decode(ids), sample[2].get<std::string>()) << sample[0].dump();
+    }
+  }
+}
+
+// "abc" is made in two ways, whose ranks lie around that of "bcd".
+TEST(Tokenizer, EqualRanksAreThoseOfTheFirstWay) {
+  json data = base();
+  data["added_tokens"] = json::array();
+  data["model"]["vocab"] = {{"a", 0},  {"b", 1},   {"c", 2},   {"d", 3},
+                            {"bc", 4}, {"abc", 5}, {"bcd", 6}, {"ab", 7}};
+  data["model"]["merges"] =
+      json::parse(R"([["b", "c"], ["ab", "c"], ["bc", "d"], ["a", "b"], ["a", "bc"]])");
+  EXPECT_EQ(encode(make(data), "abcd"), (Ids{0, 6}));
+  data["model"]["moepack_equal_ranks"] = true;
+  EXPECT_EQ(encode(make(data), "abcd"), (Ids{5, 3}));
+}
+
+TEST(Tokenizer, ByteFallbackNeedsEveryByteAndNoMergesOfThem) {
+  json data = golden("families.json")["bases"]["characters"];
+  json without = data;
+  without["model"]["vocab"].erase("<0x41>");
+  expect_error(Tokenizer::parse(without.dump(), "t.json").status(), StatusCode::kUnsupported,
+               {"byte 65", "byte_fallback"});
+  data["model"]["vocab"]["<0x41><0x42>"] = 5000;
+  data["model"]["merges"].push_back({"<0x41>", "<0x42>"});
+  expect_error(Tokenizer::parse(data.dump(), "t.json").status(), StatusCode::kUnsupported,
+               {"model.merges", "<0x41>"});
+}
+
 TEST(TokenizerGolden, LongTextsGiveTheReferencesIds) {
   for (const json& sample : golden("repeated.json")) {
     SCOPED_TRACE(sample["unit"].dump());

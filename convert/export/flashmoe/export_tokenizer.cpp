@@ -87,6 +87,10 @@ Result<std::vector<Entry>> entries_by_id(const TokenizerSpec& spec, const std::s
 }  // namespace
 
 Result<std::string> tokenizer_bin(const TokenizerSpec& spec, const std::string& file) {
+  if (spec.symbols != SymbolKind::kBytes) {
+    return unsupported(Where{.file = file},
+                       "is over characters with byte fallback, which tokenizer.bin cannot say");
+  }
   std::string out = "BPET";
   Writer writer(file, out);
   writer.u32(kBpetVersion);

@@ -19,7 +19,7 @@ enum class VocabBytes : std::uint8_t { kRaw, kBpe };
 //   n_merges x {u16 length, left, u16 length, right}, the first applied first
 //   n_added  x {u32 id, u16 length, literal text}, as tokenizer.json lists them
 // The form cannot say how text is normalized and split. kUnsupported: a token longer than 65,535
-// bytes. `file` names tokenizer.json in errors.
+// bytes, and a tokenizer over characters. `file` names tokenizer.json in errors.
 Result<std::string> tokenizer_bin(const TokenizerSpec& spec, const std::string& file);
 
 struct VocabFile {

@@ -77,7 +77,8 @@ Result<Tokens> list_tokens(const TokenizerSpec& spec, std::uint32_t vocabulary,
 
 Result<std::string_view> pre_tokenizer_name(const TokenizerSpec& spec, const std::string& file) {
   std::vector<std::string_view> patterns;
-  bool is_plain = !spec.add_prefix_space && !spec.split_gpt2 && !spec.ignore_merges;
+  bool is_plain = spec.symbols == SymbolKind::kBytes && !spec.add_prefix_space &&
+                  !spec.split_gpt2 && !spec.ignore_merges && !spec.equal_ranks;
   for (const SplitSpec& split : spec.splits) {
     is_plain =
         is_plain && split.is_regex && !split.invert && split.behavior == SplitBehavior::kIsolated;
