@@ -35,6 +35,7 @@ class BpeModel {
   };
   static constexpr std::uint64_t kNoPair = ~0ULL;
   static constexpr std::size_t kShortWord = 32;
+  static constexpr std::size_t kLongWord = 65536;  // longer ones have a queue of their own
 
   explicit BpeModel(const Vocabulary& vocab) : vocab_(&vocab) {}
   static std::uint64_t pair_of(std::uint32_t left, std::uint32_t right) {
@@ -46,7 +47,8 @@ class BpeModel {
   // Null if the two do not merge.
   const Merge* find(std::uint32_t left, std::uint32_t right) const;
   void encode_short(std::string_view word, std::vector<std::int32_t>& ids) const;
-  void encode_long(std::string_view word, std::vector<std::int32_t>& ids) const;
+  template <typename Queue>
+  void encode_long(std::string_view word, Queue& queue, std::vector<std::int32_t>& ids) const;
 
   const Vocabulary* vocab_;
   std::array<std::int32_t, 256> byte_ids_{};  // -1: no such token
