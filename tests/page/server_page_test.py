@@ -99,7 +99,7 @@ class Checks(PageChecks):
         assert self.page.locator("#entry").is_disabled() and self.page.locator("#send").is_disabled()
         self.page.screenshot(path=str(self.scratch / "no-template.png"))
         self.restart()
-        assert not notice.is_visible() and self.page.locator("#entry").is_enabled()
+        assert not self.at("#no-template").is_visible() and self.page.locator("#entry").is_enabled()
 
     def check_answer_and_statistics(self):
         self.ask("Hi there")
