@@ -64,7 +64,9 @@ void print_ready(const ModelService& service, const ServeFlags& flags) {
   std::cerr << "moepack: ready: " << model.id << ", " << model.context << " tokens of context, "
             << flags.parallel << (flags.parallel == 1 ? " answer" : " answers")
             << " at a time, kernels " << service.engine().kernels_name()
-            << (model.chat_template.empty() ? "; no chat template: completions alone\n" : "\n");
+            << (model.chat_template.empty()
+                    ? "; no chat template: texts are completed, chats refused\n"
+                    : "\n");
 }
 
 Status serve(const ServeFlags& flags) {
@@ -76,9 +78,9 @@ Status serve(const ServeFlags& flags) {
   std::unique_ptr<ModelService> service;  // outlives the server
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options));
   note_exposure(options);
-  print_addresses(*server);
   MOE_ASSIGN_OR_RETURN(service, open_service(flags, std::move(asked)));
   server->set_service(*service);
+  print_addresses(*server);  // last: what can fail has not
   print_ready(*service, flags);
   signals.set_ready();
   signals.wait();

@@ -82,8 +82,8 @@ Result<TemplateSource> find_template(const std::filesystem::path& model,
     source.name = path.string();
     if (!source.text.empty()) return source;
   }
-  return unsupported(Where{.file = model.string()}, "the model has no chat template",
-                     "name one with --chat-template-file");
+  return not_found(Where{.file = model.string()}, "the model has no chat template",
+                   "name one with --chat-template-file");
 }
 
 }  // namespace moepack

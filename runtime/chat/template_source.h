@@ -18,7 +18,7 @@ struct TemplateSource {
 
 // From, in this order: `file` if not empty; MODEL/chat_template.jinja, chat_template.json,
 // tokenizer_config.json ("chat_template": a string, or a list of {"name","template"}). The special
-// tokens are those of tokenizer_config.json and special_tokens_map.json. kUnsupported without any.
+// tokens are those of tokenizer_config.json and special_tokens_map.json. kNotFound without any.
 Result<TemplateSource> find_template(const std::filesystem::path& model,
                                      const std::filesystem::path& file);
 

@@ -68,7 +68,8 @@ struct TextJob {
   SamplerOptions sampling;
   std::uint32_t choices = 1;                  // sequences from the same prompt; seeds count up
   std::optional<std::uint32_t> top_logprobs;  // TokenStep::top has so many
-  bool prompt_logprobs = false;               // nothing of the prompt is taken from kept states
+  bool reuses_states = true;                  // false: the whole prompt is computed
+  bool prompt_logprobs = false;               // the same, and on_prompt_token is told
   // One for each choice, or null.
   std::function<std::unique_ptr<TokenFilter>()> make_filter;
 };

@@ -286,8 +286,8 @@ void TextScheduler::try_start(const TextPlace& place, bool is_extra, TextSeat& s
   if (job.prompt.empty()) return refuse(place, seat, invalid_argument("the prompt is empty"));
   Result<TextSampler> sampler = TextSampler::create(job, place.choice, vocab_limit_);
   if (!sampler.is_ok()) return refuse(place, seat, sampler.status());
-  // The prompt's probabilities are those of the first choice.
-  const bool reuses = !job.prompt_logprobs || place.choice != 0;
+  // The first choice computes the prompt; the others may share what it has computed.
+  const bool reuses = (job.reuses_states && !job.prompt_logprobs) || place.choice != 0;
   Result<KeptSlots::Ready> ready = slots_.prepare(job.prompt, reuses);
   if (!ready.is_ok()) return refuse(place, seat, ready.status());
   const UsablePrefix& prefix = ready.value().prefix;

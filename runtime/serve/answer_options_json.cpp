@@ -174,6 +174,7 @@ AnswerOptions read_answer_options(const BodyFields& request, const AnswerOptions
     request.fail("stop", "stop is too large for so many choices");
   }
   options.ignores_end = request.flag("ignore_eos").value_or(options.ignores_end);
+  options.reuses_states = request.flag("cache_prompt").value_or(options.reuses_states);
   return options;
 }
 

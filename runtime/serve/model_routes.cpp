@@ -37,6 +37,7 @@ OrderedJson model_json(const ServiceModel& model, std::int64_t started) {
   meta["n_vocab"] = model.vocabulary;
   meta["n_params"] = model.parameters;
   meta["size"] = model.file_bytes;
+  meta["has_chat_template"] = !model.chat_template.empty();
   json["meta"] = std::move(meta);
   return json;
 }

@@ -80,6 +80,7 @@ StatusReply reply_props(const RouteCall& call, const ServerState& state) {
   json["modalities"]["vision"] = false;
   json["modalities"]["audio"] = false;
   json["chat_template"] = model.chat_template;
+  json["has_chat_template"] = !model.chat_template.empty();
   json["chat_template_caps"]["supports_tools"] = model.can_call_tools;
   json["chat_template_caps"]["supports_thinking"] = model.can_think;
   json["bos_token"] = model.bos_token;

@@ -1,6 +1,7 @@
 #include <optional>
 #include <utility>
 
+#include "formats/base/utf8.h"
 #include "runtime/serve/body_fields.h"
 #include "runtime/serve/chat_request_json.h"
 #include "runtime/serve/server_state.h"
@@ -11,21 +12,28 @@ namespace {
 using TextReply = std::variant<HttpReply, ApiError>;
 using TokenIds = std::vector<std::int32_t>;
 
-bool is_utf8(const std::string& text) {
-  try {
-    (void)OrderedJson(text).dump();
-    return true;
-  } catch (const OrderedJson::exception&) {
-    return false;
-  }
-}
+// Texts of so many tokens are told at most: each takes some thirty bytes of the reply, and more of
+// what it is made from.
+constexpr std::size_t kMostToldTokens = std::size_t{1} << 20U;
 
 // The text of a token, or its bytes where it is a part of a character.
-OrderedJson piece_json(const std::string& bytes) {
-  if (is_utf8(bytes)) return bytes;
+std::string piece_json(const std::string& bytes) {
+  if (find_invalid_utf8(bytes) == std::string_view::npos) return dump_json(bytes);
   OrderedJson numbers = OrderedJson::array();
   for (const char c : bytes) numbers.push_back(static_cast<unsigned char>(c));
-  return numbers;
+  return dump_json(numbers);
+}
+
+// A list of what `write` appends for each id. Written at once: a tree of JSON values would take
+// many times the memory of the text.
+template <typename Write>
+std::string list_of(const TokenIds& ids, const Write& write) {
+  std::string list = "[";
+  for (const std::int32_t id : ids) {
+    if (list.size() > 1) list += ',';
+    write(id, list);
+  }
+  return list += ']';
 }
 
 std::variant<TokenIds, ApiError> ids_or_error(std::variant<TokenIds, Refusal> ids) {
@@ -61,26 +69,28 @@ TextReply reply_tokenize(const RouteCall& call) {
   if (fault.is_set()) return *fault.error();
   auto found = ids_of_request(call);
   if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
-  OrderedJson tokens = OrderedJson::array();
-  OrderedJson strings = OrderedJson::array();
   const TokenIds& ids = std::get<TokenIds>(found);
-  for (const std::int32_t id : ids) {
-    if (with_strings) strings.push_back(call.service.token_bytes(id));
-    if (!with_pieces) {
-      tokens.push_back(id);
-      continue;
-    }
-    OrderedJson token = OrderedJson::object();
-    token["id"] = id;
-    token["piece"] = piece_json(call.service.token_bytes(id));
-    tokens.push_back(std::move(token));
+  if ((with_pieces || with_strings) && ids.size() > kMostToldTokens) {
+    return invalid_request("the text has " + std::to_string(ids.size()) +
+                           " tokens; with_pieces and return_token_strs tell of at most " +
+                           std::to_string(kMostToldTokens));
   }
-  OrderedJson json = OrderedJson::object();
-  json["tokens"] = std::move(tokens);
-  json["count"] = ids.size();
-  json["max_model_len"] = call.model.context;
-  json["token_strs"] = with_strings ? std::move(strings) : OrderedJson(nullptr);
-  return json_reply(json);
+  const AnswerService& service = call.service;
+  HttpReply reply = json_reply(OrderedJson::object());
+  std::string& body = reply.body;
+  body = R"({"tokens":)";
+  body += list_of(ids, [&](std::int32_t id, std::string& list) {
+    if (with_pieces) list += R"({"id":)";
+    list += std::to_string(id);
+    if (with_pieces) list += R"(,"piece":)" + piece_json(service.token_bytes(id)) + "}";
+  });
+  body += R"(,"count":)" + std::to_string(ids.size()) + R"(,"max_model_len":)" +
+          std::to_string(call.model.context) + R"(,"token_strs":)";
+  body += !with_strings ? "null" : list_of(ids, [&](std::int32_t id, std::string& list) {
+    list += dump_json(service.token_bytes(id));
+  });
+  body += '}';
+  return reply;
 }
 
 TextReply reply_detokenize(const RouteCall& call) {
@@ -96,10 +106,10 @@ TextReply reply_detokenize(const RouteCall& call) {
     if (!is_id) return invalid_request("tokens must be ids of this model's vocabulary", "tokens");
     ids.push_back(token.get<std::int32_t>());
   }
-  OrderedJson json = OrderedJson::object();
-  json["content"] = call.service.detokenize(ids);
-  json["prompt"] = json["content"];
-  return json_reply(json);
+  const std::string text = dump_json(call.service.detokenize(ids));
+  HttpReply reply = json_reply(OrderedJson::object());
+  reply.body = R"({"content":)" + text + R"(,"prompt":)" + text + "}";
+  return reply;
 }
 
 TextReply reply_template(const RouteCall& call) {

@@ -34,6 +34,7 @@ struct AnswerOptions {
   std::uint32_t choices = 1;      // "n"
   std::optional<std::uint32_t> top_logprobs;  // so many alternatives a token; nullopt: no logprobs
   bool ignores_end = false;                   // goes on after a token that ends a text
+  bool reuses_states = true;                  // false: the whole prompt is computed
 };
 
 struct ChatRequest {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/service/sampled_texts.h"
+
 namespace moepack {
 namespace {
 
@@ -60,10 +62,16 @@ TokenLogprobs AnswerStream::logprobs_of(const TokenStep& step) const {
   return probs;
 }
 
+// A character of several tokens is told with the last of them.
 void AnswerStream::echo_token(const TokenStep& step) {
-  TokenLogprobs probs = logprobs_of(step);
-  std::string text = probs.token.bytes;
-  tell(ContentText{.text = std::move(text), .logprobs = {std::move(probs)}});
+  logprobs_.push_back(logprobs_of(step));
+  echo_text_ += logprobs_.back().token.bytes;
+  if (!ends_inside_character(echo_text_)) tell_echo();
+}
+
+void AnswerStream::tell_echo() {
+  if (logprobs_.empty()) return;
+  tell(ContentText{.text = std::exchange(echo_text_, {}), .logprobs = take_logprobs()});
 }
 
 // With probabilities. The first token of a text follows nothing, and has none; a prompt of one
@@ -82,6 +90,7 @@ void AnswerStream::on_prompt_token(const TokenStep& step) {
 
 TextListener::Next AnswerStream::on_token(const TokenStep& step) {
   begin_echo();
+  if (usage_.completion_tokens == 0) tell_echo();
   ++usage_.completion_tokens;
   const std::string_view bytes = options_.tokenizer->bytes(step.token.id);
   const bool is_added = options_.tokenizer->added_token(bytes) == step.token.id;
@@ -199,6 +208,7 @@ AnswerEndReason AnswerStream::reason_of(TextEnd end) const {
 
 void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& times) {
   if (end != TextEnd::kCancelled && end != TextEnd::kError) begin_echo();
+  if (usage_.completion_tokens == 0 && !echo_text_.empty()) tell_echo();
   const bool is_cut = end != TextEnd::kStopToken;
   if (!stop_.has_value()) release(stop_texts_.finish().size());
   if (!is_cut_short_) take(parser_->finish(is_cut));

@@ -59,6 +59,7 @@ class AnswerStream final : public TextListener {
   void tell(AnswerEventBody body);
   void echo();
   void begin_echo();
+  void tell_echo();
   void echo_token(const TokenStep& step);
   TokenLogprobs logprobs_of(const TokenStep& step) const;
   void push(std::string_view bytes, bool is_added);
@@ -75,6 +76,7 @@ class AnswerStream final : public TextListener {
   StopTexts stop_texts_;
   std::unique_ptr<OutputParser> parser_;
   std::deque<Waiting> waiting_;
+  std::string echo_text_;                // ends within a character
   std::vector<TokenLogprobs> logprobs_;  // of tokens whose text is not told yet
   AnswerUsage usage_;
   GeneratedText generated_;  // all of it, where calls are offered

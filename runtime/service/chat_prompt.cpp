@@ -19,6 +19,14 @@ bool ends_in_reasoning(std::string_view part, const TemplateFacts& facts) {
 
 }  // namespace
 
+Refusal rendering_refusal(const Status& status) {
+  Refusal refusal = refusal_of(status);
+  // The template's limits are met by conversations that are too large or too deep, and what the
+  // interpreter does not know by what is in them: the probes at the start were rendered.
+  if (status.code() == StatusCode::kUnsupported) refusal.kind = Refusal::Kind::kInvalid;
+  return refusal;
+}
+
 Refusal refusal_of(const Status& status) {
   Refusal refusal;
   refusal.kind = status.code() == StatusCode::kInvalidArgument ? Refusal::Kind::kInvalid
@@ -47,7 +55,7 @@ std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_temp
     return restore_calls(text, part, facts.format, calls);
   };
   Result<PromptText> prompt = render(conversation);
-  if (!prompt.is_ok()) return refusal_of(prompt.status());
+  if (!prompt.is_ok()) return rendering_refusal(prompt.status());
   Result<std::vector<std::int32_t>> ids = texts.encode(tokenizer, prompt.value());
   if (!ids.is_ok()) return refusal_of(ids.status());
   ChatPrompt made;

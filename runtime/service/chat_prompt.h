@@ -30,7 +30,9 @@ std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_temp
 // The conversation with what the request says about thinking told to the template.
 Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request);
 
-// A refusal for an error of the template or the tokenizer.
+// A refusal for an error of the tokenizer or a sampler's settings.
 Refusal refusal_of(const Status& status);
+// The same for one of ChatTemplate::render.
+Refusal rendering_refusal(const Status& status);
 
 }  // namespace moepack

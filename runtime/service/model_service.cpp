@@ -28,6 +28,12 @@ Refusal invalid_request_refusal(std::string message, std::string parameter = {})
   return refusal;
 }
 
+Refusal no_template_refusal() {
+  return invalid_request_refusal(
+      "the model has no chat template, so it only completes texts: ask /v1/completions, or start "
+      "the server with --chat-template-file");
+}
+
 class TicketAnswer final : public RunningAnswer {
  public:
   explicit TicketAnswer(std::unique_ptr<TextTicket> ticket) : ticket_(std::move(ticket)) {}
@@ -217,6 +223,7 @@ std::variant<TextJob, Refusal> RealModelService::make_job(std::vector<std::int32
   if (!options.ignores_end) job.stop_ids = stop_ids_;
   job.sampling = options.sampling;
   job.choices = options.choices;
+  job.reuses_states = options.reuses_states;
   job.top_logprobs = options.top_logprobs;
   return job;
 }
@@ -268,11 +275,7 @@ AnswerService::Started RealModelService::submit(TextJob job, const AnswerStreamO
 }
 
 AnswerService::Started RealModelService::start(const ChatRequest& request, AnswerSink sink) {
-  if (!template_.has_value()) {
-    return invalid_request_refusal(
-        "the model has no chat template: ask for a completion, or start "
-        "the server with --chat-template-file");
-  }
+  if (!template_.has_value()) return no_template_refusal();
   std::vector<std::string> warnings;
   const auto grammar = answer_grammar(request, tool_format(), &warnings);
   if (!grammar.is_ok()) return refusal_of(grammar.status());
@@ -352,9 +355,9 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
 }
 
 std::variant<PromptText, Refusal> RealModelService::render(const Conversation& conversation) const {
-  if (!template_.has_value()) return invalid_request_refusal("the model has no chat template");
+  if (!template_.has_value()) return no_template_refusal();
   Result<PromptText> text = template_->render(conversation);
-  if (!text.is_ok()) return refusal_of(text.status());
+  if (!text.is_ok()) return rendering_refusal(text.status());
   return std::move(text).value();
 }
 

@@ -24,17 +24,6 @@ bool are_same(const std::vector<TextRange>& a, const std::vector<TextRange>& b) 
                     });
 }
 
-// Whether the last character of UTF-8 lacks bytes.
-bool ends_inside_character(std::string_view text) {
-  for (std::size_t behind = 1; behind <= std::min<std::size_t>(text.size(), 4); ++behind) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - behind]);
-    if (byte < 0x80U) return false;
-    if (byte < 0xC0U) continue;  // not its first byte
-    return behind < (byte < 0xE0U ? 2U : byte < 0xF0U ? 3U : 4U);
-  }
-  return false;
-}
-
 PromptText part_behind(const PromptText& prompt, std::size_t begin) {
   PromptText rest{.text = prompt.text.substr(begin), .from_user = {}};
   for (const TextRange& range : prompt.from_user) {
@@ -51,6 +40,16 @@ PromptText part_behind(const PromptText& prompt, std::size_t begin) {
 }
 
 }  // namespace
+
+bool ends_inside_character(std::string_view text) {
+  for (std::size_t behind = 1; behind <= std::min<std::size_t>(text.size(), 4); ++behind) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - behind]);
+    if (byte < 0x80U) return false;
+    if (byte < 0xC0U) continue;  // not its first byte
+    return behind < (byte < 0xE0U ? 2U : byte < 0xF0U ? 3U : 4U);
+  }
+  return false;
+}
 
 bool SampledTexts::Entry::begins(const PromptText& prompt) const {
   if (!prompt.text.starts_with(text)) return false;

@@ -7,6 +7,7 @@
 #include <list>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/base/status.h"
@@ -47,5 +48,8 @@ class SampledTexts {
   std::size_t bytes_ = 0;
   std::list<Entry> entries_;  // the newest first
 };
+
+// Whether the last character of UTF-8 lacks bytes.
+bool ends_inside_character(std::string_view text);
 
 }  // namespace moepack

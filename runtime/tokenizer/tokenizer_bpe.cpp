@@ -4,6 +4,7 @@
 #include <bit>
 #include <functional>
 #include <limits>
+#include <queue>
 #include <string>
 
 #include "formats/base/utf8.h"
@@ -17,6 +18,89 @@ std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
   return x ^ (x >> 31);
 }
+
+// Candidate pairs, each by its rank and its place; the lowest comes first.
+class HeapQueue {
+ public:
+  bool is_empty() const { return heap_.empty(); }
+  void push(std::uint32_t rank, std::size_t at) {
+    heap_.push_back(static_cast<std::uint64_t>(rank) << 32U | at);
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  }
+  std::uint64_t pop() {
+    std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+    const std::uint64_t lowest = heap_.back();
+    heap_.pop_back();
+    return lowest;
+  }
+
+ private:
+  std::vector<std::uint64_t> heap_;
+};
+
+// The same for words of megabytes: places of a rank nearly always come in their order, so that a
+// list for each rank is in order by itself; what comes out of order waits in a heap.
+class RankQueue {
+ public:
+  explicit RankQueue(std::size_t ranks) : list_of_(ranks, kNone) {}
+  bool is_empty() const { return ranks_.empty() && other_ == kNoEntry; }
+  void push(std::uint32_t rank, std::size_t at) {
+    std::uint32_t& list = list_of_[rank];
+    if (list == kNone) {
+      list = static_cast<std::uint32_t>(lists_.size());
+      lists_.emplace_back();
+    }
+    List& places = lists_[list];
+    if (places.next == places.at.size()) {
+      places = {};
+      ranks_.push(rank);
+    } else if (places.at.back() > at) {
+      return push_other(rank, at);
+    }
+    places.at.push_back(static_cast<std::uint32_t>(at));
+  }
+  std::uint64_t pop() {
+    const std::uint64_t first = ranks_.empty() ? kNoEntry : first_of_lists();
+    if (first > other_) return pop_other();
+    List& places = lists_[list_of_[first >> 32U]];
+    if (++places.next == places.at.size()) {
+      places = {};
+      ranks_.pop();
+    }
+    return first;
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = ~0U;
+  static constexpr std::uint64_t kNoEntry = ~0ULL;
+  struct List {
+    std::vector<std::uint32_t> at;  // ascending
+    std::size_t next = 0;           // those before have been taken
+  };
+
+  std::uint64_t first_of_lists() const {
+    const std::uint32_t rank = ranks_.top();
+    const List& places = lists_[list_of_[rank]];
+    return static_cast<std::uint64_t>(rank) << 32U | places.at[places.next];
+  }
+  void push_other(std::uint32_t rank, std::size_t at) {
+    if (other_ != kNoEntry) others_.push(static_cast<std::uint32_t>(other_ >> 32U), other_ & ~0U);
+    others_.push(rank, at);
+    other_ = others_.pop();
+  }
+  std::uint64_t pop_other() {
+    const std::uint64_t lowest = other_;
+    other_ = others_.is_empty() ? kNoEntry : others_.pop();
+    return lowest;
+  }
+
+  std::vector<std::uint32_t> list_of_;  // by rank
+  std::vector<List> lists_;
+  // Ranks whose list is not empty.
+  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ranks_;
+  HeapQueue others_;
+  std::uint64_t other_ = kNoEntry;  // the lowest of the others, taken out of the heap
+};
 
 }  // namespace
 
@@ -127,8 +211,12 @@ Status BpeModel::encode(std::string_view word, std::vector<std::int32_t>& ids) c
   }
   if (word.size() <= kShortWord) {
     encode_short(word, ids);
+  } else if (word.size() <= kLongWord) {
+    HeapQueue queue;
+    encode_long(word, queue, ids);
   } else {
-    encode_long(word, ids);
+    RankQueue queue(merges_.size());  // ranks are below half of that
+    encode_long(word, queue, ids);
   }
   return Status::ok();
 }
@@ -190,7 +278,9 @@ void BpeModel::encode_short(std::string_view word, std::vector<std::int32_t>& id
 // one; and kTag elsewhere inside a symbol. So the symbol to the left ends one byte before this one,
 // and the one to the right starts behind the bytes of this one. A queued pair is stale unless the
 // symbols there still have its rank.
-void BpeModel::encode_long(std::string_view word, std::vector<std::int32_t>& ids) const {
+template <typename Queue>
+void BpeModel::encode_long(std::string_view word, Queue& queue,
+                           std::vector<std::int32_t>& ids) const {
   constexpr std::uint32_t kTag = 1U << 31;
   const std::size_t size = word.size();
   std::vector<std::uint32_t> slots(size);
@@ -200,26 +290,17 @@ void BpeModel::encode_long(std::string_view word, std::vector<std::int32_t>& ids
     slots[at] = id;
   });
   const auto length = [this](std::uint32_t id) { return lengths_[id]; };
-  const auto entry = [](const Merge& merge, std::size_t at) {
-    return (static_cast<std::uint64_t>(merge.rank) << 32) | at;
+  const auto push = [&](const Merge* merge, std::size_t at) {
+    if (merge != nullptr) queue.push(merge->rank, at);
   };
-  std::vector<std::uint64_t> queue;
   for (std::size_t i = 0; i < size;) {
     const std::size_t next = i + length(slots[i]);
     if (next >= size) break;
-    if (const Merge* merge = find(slots[i], slots[next])) queue.push_back(entry(*merge, i));
+    push(find(slots[i], slots[next]), i);
     i = next;
   }
-  std::make_heap(queue.begin(), queue.end(), std::greater<>());
-  const auto push = [&](const Merge* merge, std::size_t at) {
-    if (merge == nullptr) return;
-    queue.push_back(entry(*merge, at));
-    std::push_heap(queue.begin(), queue.end(), std::greater<>());
-  };
-  while (!queue.empty()) {
-    std::pop_heap(queue.begin(), queue.end(), std::greater<>());
-    const std::uint64_t top = queue.back();
-    queue.pop_back();
+  while (!queue.is_empty()) {
+    const std::uint64_t top = queue.pop();
     const auto left = static_cast<std::size_t>(top & 0xFFFFFFFFU);
     if ((slots[left] & kTag) != 0) continue;
     const std::size_t right = left + length(slots[left]);

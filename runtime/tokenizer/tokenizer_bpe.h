@@ -37,6 +37,7 @@ class BpeModel {
   };
   static constexpr std::uint64_t kNoPair = ~0ULL;
   static constexpr std::size_t kShortWord = 32;
+  static constexpr std::size_t kLongWord = 65536;  // longer ones have a queue of their own
 
   static std::uint64_t pair_of(std::uint32_t left, std::uint32_t right) {
     return (static_cast<std::uint64_t>(left) << 32) | right;
@@ -51,7 +52,8 @@ class BpeModel {
   template <typename Add>
   void first_symbols(std::string_view word, Add add) const;
   void encode_short(std::string_view word, std::vector<std::int32_t>& ids) const;
-  void encode_long(std::string_view word, std::vector<std::int32_t>& ids) const;
+  template <typename Queue>
+  void encode_long(std::string_view word, Queue& queue, std::vector<std::int32_t>& ids) const;
 
   std::vector<std::uint32_t> lengths_;        // by id, the bytes of a text that the token takes
   std::array<std::int32_t, 256> byte_ids_{};  // -1: no such token

@@ -6,6 +6,7 @@ command has.
 
 import json
 import re
+import shutil
 import signal
 import socket
 import sys
@@ -47,6 +48,38 @@ class ServeTest(CliRunner):
             self.expect(server.metric("requests_processing") == 0, "a client has left, its answer goes on")
             server.process.send_signal(signal.SIGINT)
             self.expect(server.process.wait(20) == 0, f"exit code {server.process.returncode} after SIGINT")
+
+    def without_template(self, model):
+        """A base model completes texts; whoever wants to chat is told so in the words of the protocol."""
+        base = without_chat_template(model, self.scratch / "base")
+        user = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}
+        with Served(self.program, base) as server:
+            self.expect(server.wait_until_ready(), "never ready")
+            body = {"prompt": "Once upon a time", "max_tokens": 3, "ignore_eos": True}
+            status, text = server.ask("POST", "/v1/completions", body)
+            self.expect(status == 200 and json.loads(text)["usage"]["completion_tokens"] == 3, f"{status} {text}")
+            self.expect(server.ask("POST", "/tokenize", {"content": "Hi"})[0] == 200, "tokenize")
+            meta = json.loads(server.ask("GET", "/v1/models")[1])["data"][0]["meta"]
+            self.expect(meta["has_chat_template"] is False, f"models: {meta}")
+            props = json.loads(server.ask("GET", "/props")[1])
+            self.expect(props["has_chat_template"] is False and props["chat_template"] == "", f"props: {props}")
+            for path, body in (("/v1/chat/completions", user), ("/v1/chat/completions", {**user, "stream": True}),
+                               ("/v1/chat/completions/input_tokens", user), ("/apply-template", user),
+                               ("/tokenize", user), ("/v1/responses", {"input": "Hi"}),
+                               ("/v1/responses/input_tokens", {"input": "Hi"}), ("/v1/messages", user),
+                               ("/v1/messages/count_tokens", user)):
+                status, text = server.ask("POST", path, body)
+                answer = json.loads(text)
+                self.expect(status == 400 and answer["error"]["type"] == "invalid_request_error"
+                            and "no chat template" in answer["error"]["message"]
+                            and ("messages" not in path or answer.get("type") == "error"), f"{path}: {status} {text}")
+            code, said = server.end()
+            lines = [x for x in said.splitlines() if "no chat template" in x]
+            self.expect(code == 0 and len(lines) == 1, f"exit code {code}, said of the template: {lines}")
+        (base / "chat_template.jinja").write_text("{% for %}")
+        result = self.run("serve", base, "--port", "0", "--backend", "cpu", "-c", "512")
+        self.expect(result.returncode == 2 and "listening" not in result.stdout and "chat_template.jinja" in result.stderr,
+                    f"a broken template: {result}")
 
     def ends(self, model):
         with Served(self.program, model, "--shutdown-grace", "30") as server:
@@ -181,13 +214,26 @@ class ServeTest(CliRunner):
         empty.unlink()
 
 
+def without_chat_template(model, copy):
+    """A copy of the model directory as a base model has it."""
+    shutil.copytree(model, copy)
+    for name in ("chat_template.jinja", "chat_template.json"):
+        (copy / name).unlink(missing_ok=True)
+    config = copy / "tokenizer_config.json"
+    if config.exists():
+        members = json.loads(config.read_text())
+        members.pop("chat_template", None)
+        config.write_text(json.dumps(members))
+    return copy
+
+
 def main():
     args = options(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         test = ServeTest(args.program, Path(scratch))
         model = Path(scratch) / "model"
         test.succeeds("convert", args.checkpoint, "-o", model)
-        for part in (test.answers, test.ends, test.queue, test.traces, test.notes, test.keys, test.refused):
+        for part in (test.answers, test.without_template, test.ends, test.queue, test.traces, test.notes, test.keys, test.refused):
             part(model)
     return conclude(test.failures, f"serve: {test.checks} checks, ")
 

@@ -46,9 +46,9 @@ SCRIPT = {
 
 
 class ScriptedServer:
-    def __init__(self, program, scratch, *flags):
+    def __init__(self, program, scratch, *flags, model=None):
         script = scratch / "script.json"
-        script.write_text(json.dumps(SCRIPT))
+        script.write_text(json.dumps({**SCRIPT, "model": {**SCRIPT["model"], **(model or {})}}))
         self.loading = False
         self.process = subprocess.Popen([program, "--script", str(script), *flags], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
@@ -88,6 +88,18 @@ class Checks(PageChecks):
         assert "unsafe" not in headers["Content-Security-Policy"]
         status, again, body = self.fake.get("", **{"If-None-Match": headers["ETag"]})
         assert status == 304 and body == b"" and again["ETag"] == headers["ETag"]
+
+    def check_model_without_template(self):
+        self.fake.close()
+        self.fake = ScriptedServer(self.program, self.scratch, model={"chat_template": ""})
+        self.open()
+        notice = self.page.locator("#no-template")
+        notice.wait_for()
+        assert "/v1/completions" in notice.inner_text(), notice.inner_text()
+        assert self.page.locator("#entry").is_disabled() and self.page.locator("#send").is_disabled()
+        self.page.screenshot(path=str(self.scratch / "no-template.png"))
+        self.restart()
+        assert not self.at("#no-template").is_visible() and self.page.locator("#entry").is_enabled()
 
     def check_answer_and_statistics(self):
         self.ask("Hi there")

@@ -292,7 +292,7 @@ class ScriptedService final : public AnswerService {
     model.vocabulary = json.value("vocabulary", std::uint64_t{256});
     model.parameters = 1000;
     model.file_bytes = 2000;
-    model.chat_template = "{{ scripted }}";
+    model.chat_template = json.value("chat_template", std::string("{{ scripted }}"));
     model.bos_token = "<s>";
     model.eos_token = "</s>";
     model.parallel = json.value("parallel", 1U);

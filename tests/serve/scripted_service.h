@@ -9,7 +9,7 @@
 
 namespace moepack::test {
 
-// {"model": {"id","context","vocabulary","parallel"}, "answers": [ANSWER, …]}
+// {"model": {"id","context","vocabulary","parallel","chat_template"}, "answers": [ANSWER, …]}
 // ANSWER: {"match": TEXT, "refuse": {"kind","message","parameter","retry"}, "events": [EVENT, …]};
 // the first answer whose "match" stands in the last message (or the prompt) is played; without
 // "match" it fits everything. EVENT has one of:

@@ -7,6 +7,7 @@ const SAVE_EVERY_MS = 2000;
 const chat = {
   current: newConversation(),
   model: { id: "", context: 0 },
+  canAnswer: true,        // the model has a chat template
   runs: new Map(),        // by conversation id, see newRun; one answer a conversation
   changed: () => {},
   failed: () => {},       // (error, retry)

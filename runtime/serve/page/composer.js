@@ -7,12 +7,15 @@ const composer = { attachments: [] };
 
 function showComposer() {
   const isRunning = Boolean(chat.run());
+  byId("no-template").hidden = chat.canAnswer;
+  byId("entry").disabled = !chat.canAnswer;
   const button = byId("send");
   button.replaceChildren(icon(isRunning ? "stop" : "up"));
   button.classList.toggle("stopping", isRunning);
   button.setAttribute("aria-label", isRunning ? "Stop" : "Send");
   button.title = isRunning ? "Stop (Esc)" : "Send (Enter)";
-  button.disabled = !isRunning && byId("entry").value.trim() === "" && composer.attachments.length === 0;
+  const isEmpty = byId("entry").value.trim() === "" && composer.attachments.length === 0;
+  button.disabled = !isRunning && (isEmpty || !chat.canAnswer);
   const place = byId("attachments");
   place.hidden = composer.attachments.length === 0;
   place.replaceChildren(...composer.attachments.map((each) => attachmentChip(each, () => {
@@ -25,7 +28,7 @@ function showComposer() {
 function sendEntry() {
   const entry = byId("entry");
   const text = entry.value.trim();
-  if (chat.run() || (text === "" && composer.attachments.length === 0)) return;
+  if (!chat.canAnswer || chat.run() || (text === "" && composer.attachments.length === 0)) return;
   try {
     requestParameters();
   } catch (error) {

@@ -106,6 +106,8 @@ async function readModel() {
     if (!model) return;
     chat.model = { id: model.id, context: model.context_length || model.max_model_len || model.meta?.n_ctx || 0 };
     byId("model-name").textContent = model.id;
+    chat.canAnswer = model.meta?.has_chat_template !== false;
+    showComposer();
   } catch (error) {
     if (error.status === 401) askForKey(readModel);
   }

@@ -93,7 +93,7 @@ TEST_F(ChatTemplates, TheDemoModelsOwn) {
 }
 
 TEST_F(ChatTemplates, SourcesInTheirOrder) {
-  EXPECT_EQ(load().status().code(), StatusCode::kUnsupported);
+  EXPECT_EQ(load().status().code(), StatusCode::kNotFound);
   write("tokenizer_config.json", R"({"bos_token": {"content": "<b>"}, "chat_template": [)"
                                  R"({"name": "default", "template": "{{ bos_token }}config"},)"
                                  R"({"name": "tool_use", "template": "tools"}]})");

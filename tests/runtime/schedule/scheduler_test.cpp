@@ -286,6 +286,23 @@ TEST_F(SchedulerTest, TheSamePromptAgainCostsAToken) {
   EXPECT_EQ(again->times().cached_tokens, 299U);
 }
 
+TEST_F(SchedulerTest, AWholePromptIsComputedWhereNothingIsToBeReused) {
+  ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 3));
+  ASSERT_NO_FATAL_FAILURE(start({.parallel = 2}));
+  TextJob job = greedy_job(prompt_of(300, 977), 4);
+  const auto first = run(job);
+  job.reuses_states = false;
+  job.choices = 2;
+  const Submitted again = submit(job);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(again.text(i).wait_end());
+  EXPECT_EQ(again.text().times().cached_tokens, 0U);
+  EXPECT_EQ(again.text().tokens(), first->tokens());
+  EXPECT_EQ(scheduler_->stats().cached_tokens, 0U);
+  job.reuses_states = true;
+  job.choices = 1;
+  EXPECT_EQ(run(job)->times().cached_tokens, 299U);
+}
+
 TEST_F(SchedulerTest, ACancelledPromptKeepsWhatItHas) {
   ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 2));
   const TextJob job = greedy_job(prompt_of(1500, 977), 10);

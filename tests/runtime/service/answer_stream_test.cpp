@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/utf8.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_models.h"
 
@@ -215,6 +216,30 @@ TEST_F(AnswerStreamTest, EveryTokenHasItsProbability) {
   const std::string text = "naïve ✓ text";
   run(text);
   EXPECT_EQ(read_.logprobs, demo().encode(text).value().size());
+}
+
+TEST_F(AnswerStreamTest, AnEchoesCharactersAreToldWhole) {
+  options_.wants_logprobs = true;
+  const std::string text = "a 𓀀 naïve ✓";
+  options_.echoed = demo().encode(text).value();
+  std::string told;
+  std::size_t logprobs = 0;
+  AnswerStream stream(options_, [&](const AnswerEvent& event) {
+    const auto* part = std::get_if<ContentText>(&event.body);
+    if (part == nullptr) return;
+    EXPECT_EQ(find_invalid_utf8(part->text), std::string::npos);
+    told += part->text;
+    logprobs += part->logprobs.size();
+  });
+  stream.on_started(options_.echoed.size(), 0);
+  for (std::size_t i = 1; i < options_.echoed.size(); ++i) {
+    TokenStep step;
+    step.token = {.id = options_.echoed[i], .logprob = -0.5F};
+    stream.on_prompt_token(step);
+  }
+  stream.on_end(TextEnd::kLength, Status::ok(), {});
+  EXPECT_EQ(told, text);
+  EXPECT_EQ(logprobs, options_.echoed.size());
 }
 
 }  // namespace
