@@ -117,6 +117,44 @@ Status DeviceExperts::load_all(ExpertStore& store) {
   return Status::ok();
 }
 
+Status DeviceExperts::keep(const HotSet& hot, ExpertStore& store) {
+  for (std::uint32_t layer = 0; layer < hot.size(); ++layer) {
+    std::vector<Status> failed(hot[layer].size());
+    MOE_RETURN_IF_ERROR(fetch(layer, hot[layer], store, failed));
+    for (const Status& status : failed) MOE_RETURN_IF_ERROR(status);
+    for (const std::uint32_t expert : hot[layer]) {
+      Slot& slot = slots_[slot_of_[layer * experts_ + expert]];
+      by_use_.erase(slot.place);
+      slot.is_kept = true;
+    }
+  }
+  has_passing_ = false;
+  return Status::ok();
+}
+
+Status DeviceExperts::drop_passing() {
+  if (!std::exchange(has_passing_, false)) return Status::ok();
+  std::vector<std::uint8_t> is_changed(layers_.size());
+  for (const std::uint32_t slot : by_use_) {
+    if (slots_[slot].key == kNoKey) continue;
+    is_changed[slots_[slot].key / experts_] = 1;
+    evict(slot);
+  }
+  for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    if (is_changed[layer] != 0) MOE_RETURN_IF_ERROR(upload_table(layer));
+  }
+  return Status::ok();
+}
+
+Status DeviceExperts::show_kept(std::uint32_t layer, bool is_shown) {
+  for (std::uint32_t expert = 0; expert < experts_; ++expert) {
+    if (!is_kept(layer, expert)) continue;
+    const Slot& slot = slots_[slot_of_[layer * experts_ + expert]];
+    addresses_[layer * (experts_ + 1) + expert] = is_shown ? slot.range.address : 0;
+  }
+  return upload_table(layer);
+}
+
 // A record as rows: its bytes, but those of matrices in panels moved.
 Status DeviceExperts::write(const Slot& slot, const ExpertHandle& handle) {
   std::span<const std::byte> bytes(handle.record, handle.layout->record_bytes);
@@ -135,6 +173,7 @@ Status DeviceExperts::write(const Slot& slot, const ExpertHandle& handle) {
 }
 
 void DeviceExperts::note_use(std::uint32_t slot) {
+  if (slots_[slot].is_kept) return;
   by_use_.splice(by_use_.end(), by_use_, slots_[slot].place);
 }
 
@@ -149,6 +188,7 @@ Status DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint
                             const ExpertHandle& handle) {
   evict(slot);
   MOE_RETURN_IF_ERROR(write(slots_[slot], handle));
+  has_passing_ = true;
   slots_[slot].key = layer * experts_ + expert;
   note_use(slot);
   slot_of_[slots_[slot].key] = slot;
