@@ -38,7 +38,8 @@ DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack)
       arena_(device, std::min(kBlockBytes, all_bytes(pack))),
       small_(device, kTableBlockBytes),
       slot_of_(std::uint64_t{pack.num_layers} * pack.num_experts, kNoSlot),
-      addresses_(std::uint64_t{pack.num_layers} * (pack.num_experts + 1)) {}
+      addresses_(std::uint64_t{pack.num_layers} * (pack.num_experts + 1)),
+      is_stale_(pack.num_layers) {}
 
 Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(VulkanDevice& device,
                                                              const PackManifest& pack,
@@ -98,6 +99,7 @@ Status DeviceExperts::make_tables(std::span<const SharedExpert> shared) {
 }
 
 Status DeviceExperts::upload_table(std::uint32_t layer) {
+  is_stale_[layer] = 0;
   const auto entries = std::span(addresses_).subspan(layer * (experts_ + 1), experts_ + 1);
   return device_->upload(*tables_[layer].buffer, tables_[layer].offset, std::as_bytes(entries));
 }
@@ -134,14 +136,9 @@ Status DeviceExperts::keep(const HotSet& hot, ExpertStore& store) {
 
 Status DeviceExperts::drop_passing() {
   if (!std::exchange(has_passing_, false)) return Status::ok();
-  std::vector<std::uint8_t> is_changed(layers_.size());
-  for (const std::uint32_t slot : by_use_) {
-    if (slots_[slot].key == kNoKey) continue;
-    is_changed[slots_[slot].key / experts_] = 1;
-    evict(slot);
-  }
+  for (const std::uint32_t slot : by_use_) evict(slot);
   for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
-    if (is_changed[layer] != 0) MOE_RETURN_IF_ERROR(upload_table(layer));
+    if (is_stale_[layer] != 0) MOE_RETURN_IF_ERROR(upload_table(layer));
   }
   return Status::ok();
 }
@@ -182,6 +179,7 @@ void DeviceExperts::evict(std::uint32_t slot) {
   if (key == kNoKey) return;
   slot_of_[key] = kNoSlot;
   addresses_[key / experts_ * (experts_ + 1) + key % experts_] = 0;
+  is_stale_[key / experts_] = 1;
 }
 
 Status DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,

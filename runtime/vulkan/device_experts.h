@@ -106,7 +106,9 @@ class DeviceExperts {
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> slot_of_;    // by key
   std::vector<std::uint64_t> addresses_;  // [layers][experts + 1]: what the tables hold
-  std::vector<DeviceRange> tables_;       // by layer
+  // By layer: experts that have left are still in its table, of which fetch() takes no notice.
+  std::vector<std::uint8_t> is_stale_;
+  std::vector<DeviceRange> tables_;  // by layer
   std::vector<LayerExperts> layers_;
   std::vector<std::byte> rows_;      // a record whose panels were restored
   std::list<std::uint32_t> by_use_;  // slots, the one used longest ago first
