@@ -34,8 +34,8 @@ struct EngineOptions : ModelSelection {
   // Snapshots of sequences that the caller keeps (SchedulerOptions::snapshot_bytes): they are in
   // the memory plan too.
   std::uint64_t snapshot_bytes = 0;
-  StoreOptions store = {};                   // how experts are read and kept
-  CacheAwareRouting car = {};                // of the cpu backend
+  StoreOptions store = {};     // how experts are read and kept
+  CacheAwareRouting car = {};  // of the cpu backend
   // Of the vulkan backend, where not all experts fit on the device; with kCpu what is kept there:
   // nullopt: flat_hot_set().
   ColdExperts cold_experts = ColdExperts::kFetch;

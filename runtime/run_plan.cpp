@@ -63,9 +63,9 @@ Result<MemoryPlan> plan_host(const EngineOptions& options, const ModelDir& dir,
       memory_request(options, state_form(reference_kernels(), KvEncoding::kFloat32));
   request.on_device = true;
   if (has_cold_lane) {
-    request.batch_bytes += cold_lane_bytes(dir.config, {.rows = kFewRows,
-                                                        .threads = options.threads,
-                                                        .activations = options.activations});
+    request.batch_bytes += cold_lane_bytes(
+        dir.config,
+        {.rows = kFewRows, .threads = options.threads, .activations = options.activations});
   }
   request.chunk_tokens = chunk_tokens;
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,

@@ -34,8 +34,9 @@ ColdExpertsChoice choose_cold_experts(ColdExperts wanted, bool shares_memory) {
     return {.way = ColdExperts::kFetch, .reason = "the device's memory is the machine's own"};
   }
   return {.way = ColdExperts::kCpu,
-          .reason = "the device has memory of its own, behind a bus that is slower than the "
-                    "processor's memory"};
+          .reason =
+              "the device has memory of its own, behind a bus that is slower than the "
+              "processor's memory"};
 }
 
 }  // namespace moepack

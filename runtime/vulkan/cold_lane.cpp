@@ -29,8 +29,7 @@ MoeWeights routed_part(const MoeWeights& weights) {
 }  // namespace
 
 std::uint64_t cold_lane_bytes(const ModelConfig& config, const ColdLaneLimits& limits) {
-  const std::uint64_t norms =
-      std::uint64_t{config.num_layers} * config.hidden_size * sizeof(float);
+  const std::uint64_t norms = std::uint64_t{config.num_layers} * config.hidden_size * sizeof(float);
   return activation_bytes(config, activation_limits(limits)) + norms;
 }
 
@@ -38,13 +37,12 @@ Result<std::unique_ptr<ColdLane>> ColdLane::create(const ModelConfig& config,
                                                    const ModelWeights& weights,
                                                    const Kernels& kernels,
                                                    const ColdLaneLimits& limits) {
-  MOE_ASSIGN_OR_RETURN(Activations scratch,
-                       Activations::create(config, activation_limits(limits)));
+  MOE_ASSIGN_OR_RETURN(Activations scratch, Activations::create(config, activation_limits(limits)));
   std::unique_ptr<ColdLane> lane(new ColdLane(config, std::move(scratch)));
   const InputScratch inputs{.blocks = lane->scratch_.input_blocks,
                             .rows = lane->scratch_.input_rows};
-  lane->compute_ = std::make_unique<Compute>(kernels, limits.threads,
-                                             lane->scratch_.matmul_scratch, inputs);
+  lane->compute_ =
+      std::make_unique<Compute>(kernels, limits.threads, lane->scratch_.matmul_scratch, inputs);
   lane->moe_ = std::make_unique<MixtureOfExperts>(config, lane->scratch_);
   for (const LayerWeights& layer : weights.layers) {
     lane->layers_.push_back({.norm = layer.post_norm, .moe = routed_part(layer.moe)});

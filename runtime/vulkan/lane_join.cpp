@@ -29,8 +29,8 @@ Result<std::unique_ptr<LaneJoin>> LaneJoin::create(VulkanDevice& device, std::ui
   MOE_ASSIGN_OR_RETURN(join->hidden_, device.allocate(bytes, MemoryKind::kReadback));
   MOE_ASSIGN_OR_RETURN(join->sums_, device.allocate(bytes, MemoryKind::kUpload));
   const std::vector<shader::Choice> once(kFewRows, shader::Choice{.expert = 0, .weight = 1});
-  MOE_ASSIGN_OR_RETURN(
-      join->choices_, device.allocate(once.size() * sizeof(shader::Choice), MemoryKind::kUpload));
+  MOE_ASSIGN_OR_RETURN(join->choices_,
+                       device.allocate(once.size() * sizeof(shader::Choice), MemoryKind::kUpload));
   std::memcpy(join->choices_.mapped(), once.data(), once.size() * sizeof(shader::Choice));
   return join;
 }
@@ -39,10 +39,10 @@ void LaneJoin::record_hidden(const PathParts& p, CommandList& list, const BatchS
   constexpr std::uint32_t kThreads = 256;
   constexpr std::uint32_t kMostGroups = 512;
   const std::uint32_t words = count32(shape.rows * hidden_size_);
-  list.dispatch(p.kernels.get("copy_words", {kThreads}),
-                shader::CopyWordsArgs{
-                    .from = p.scratch.hidden, .to = hidden_.address(), .count = words},
-                {std::min(groups_of(words, kThreads), kMostGroups), 1, 1});
+  list.dispatch(
+      p.kernels.get("copy_words", {kThreads}),
+      shader::CopyWordsArgs{.from = p.scratch.hidden, .to = hidden_.address(), .count = words},
+      {std::min(groups_of(words, kThreads), kMostGroups), 1, 1});
 }
 
 void LaneJoin::record_join(const PathParts& p, CommandList& list, const BatchShape& shape) const {

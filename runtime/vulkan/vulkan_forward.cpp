@@ -494,9 +494,8 @@ Status VulkanForward::bring_experts(const ListKey& key, std::uint32_t layer,
   std::sort(wanted.begin(), wanted.end());
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
   const auto passing =
-      std::stable_partition(wanted.begin(), wanted.end(), [&](std::uint32_t expert) {
-        return experts_->is_kept(layer, expert);
-      });
+      std::stable_partition(wanted.begin(), wanted.end(),
+                            [&](std::uint32_t expert) { return experts_->is_kept(layer, expert); });
   std::size_t room = static_cast<std::size_t>(passing - wanted.begin()) + experts_->passing_slots();
   std::vector<Status> failed(wanted.size());
   std::size_t count = 0;

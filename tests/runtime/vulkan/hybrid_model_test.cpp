@@ -101,8 +101,7 @@ class HybridModel : public ::testing::Test {
     const LaneTimes lanes = ours->device_report()->lanes;
     const ModelConfig& config = ours->config();
     const std::uint64_t uses = 19 * std::uint64_t{config.num_layers} * config.experts_per_token;
-    EXPECT_EQ(lanes.hits + lanes.misses,
-              ours->device_use()->plan.holds_all_experts() ? 0 : uses);
+    EXPECT_EQ(lanes.hits + lanes.misses, ours->device_use()->plan.holds_all_experts() ? 0 : uses);
     return lanes;
   }
 
