@@ -1,5 +1,6 @@
 #include "runtime/backend_opening.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -142,6 +143,14 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
   return opened;
 }
 
+Result<ColdLaneUse> cold_lane_use(const EngineOptions& options) {
+  MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(Backend::kCpu, options.cpu_level));
+  return ColdLaneUse{.kernels = kernels,
+                     .threads = options.threads,
+                     .activations = options.activations,
+                     .hot = options.hot_experts};
+}
+
 // `must_hold_all`: refuses, before anything is loaded, where not all experts fit.
 Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& dir,
                                   bool must_hold_all) {
@@ -158,6 +167,12 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   opened.decode_rows = kFewRows;
   opened.plan = plan.host;
   opened.device = std::move(plan.use);
+  ColdLaneUse cold;
+  if (opened.device->cold == ColdExperts::kCpu) {
+    MOE_ASSIGN_OR_RETURN(cold, cold_lane_use(options));
+    // The regime of few rows of the processor's products ends before the device's.
+    opened.decode_rows = std::min<std::uint64_t>(kFewRows, kFewTokens);
+  }
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
   MOE_ASSIGN_OR_RETURN(
       opened.backend,
@@ -169,7 +184,8 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
                            .kv_encoding = options.kv_encoding,
                            .is_exact = options.activations == ActivationType::kFloat32,
                            .pipeline_file = options.pipeline_file,
-                           .plan = opened.device->plan}));
+                           .plan = opened.device->plan,
+                           .cold = std::move(cold)}));
   return opened;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "runtime/model/cold_experts.h"
 #include "runtime/vulkan/vulkan_plan.h"
 
 namespace moepack {
@@ -12,6 +13,8 @@ struct DeviceUse {
   std::string name;    // as the device calls itself
   std::string driver;  // its name and version
   VulkanPlan plan;
+  ColdExperts cold = ColdExperts::kFetch;  // kFetch or kCpu, where not all experts fit
+  std::string cold_reason;                 // with --cold-experts auto: why
 };
 
 }  // namespace moepack

@@ -6,11 +6,13 @@
 #include <optional>
 
 #include "runtime/model/activation_type.h"
+#include "runtime/model/cold_experts.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/model/router.h"
 #include "runtime/store/store_options.h"
 #include "runtime/store/timeline.h"
+#include "runtime/vulkan/hot_set.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -32,8 +34,12 @@ struct EngineOptions : ModelSelection {
   // Snapshots of sequences that the caller keeps (SchedulerOptions::snapshot_bytes): they are in
   // the memory plan too.
   std::uint64_t snapshot_bytes = 0;
-  StoreOptions store = {};                   // how experts are read and kept
-  CacheAwareRouting car = {};                // of the cpu backend
+  StoreOptions store = {};     // how experts are read and kept
+  CacheAwareRouting car = {};  // of the cpu backend
+  // Of the vulkan backend, where not all experts fit on the device; with kCpu what is kept there:
+  // nullopt: flat_hot_set().
+  ColdExperts cold_experts = ColdExperts::kFetch;
+  std::optional<HotSet> hot_experts = {};
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
   // Notes reads, and the stages of the cpu backends; may be null, outlives the engine.
   Timeline* timeline = nullptr;

@@ -11,6 +11,8 @@
 #include "runtime/model/kernel_support.h"
 #include "runtime/model/resident_tensors.h"
 #include "runtime/option_checks.h"
+#include "runtime/vulkan/cold_lane.h"
+#include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -55,16 +57,35 @@ MemoryRequest memory_request(const EngineOptions& options, const StateForm& form
 // The machine's own memory beside a device that computes: the residents while they are copied, and
 // records on their way.
 Result<MemoryPlan> plan_host(const EngineOptions& options, const ModelDir& dir,
-                             std::uint32_t chunk_tokens, bool holds_all_experts) {
+                             std::uint32_t chunk_tokens, bool holds_all_experts,
+                             bool has_cold_lane) {
   MemoryRequest request =
       memory_request(options, state_form(reference_kernels(), KvEncoding::kFloat32));
   request.on_device = true;
+  if (has_cold_lane) {
+    request.batch_bytes += cold_lane_bytes(
+        dir.config,
+        {.rows = kFewRows, .threads = options.threads, .activations = options.activations});
+  }
   request.chunk_tokens = chunk_tokens;
   MOE_ASSIGN_OR_RETURN(const MemoryPlan plan,
                        plan_memory(dir.config, resident_memory(dir), dir.pack, request));
   if (!holds_all_experts || options.cache_bytes != 0) return plan;
   request.cache_bytes = plan.cache_floor_bytes;
   return plan_memory(dir.config, resident_memory(dir), dir.pack, request);
+}
+
+// How missing experts are computed. The processor must know their formats.
+Result<ColdExpertsChoice> cold_experts_of(const EngineOptions& options, const ModelDir& dir,
+                                          const DeviceFacts& facts, bool holds_all_experts) {
+  if (holds_all_experts) return ColdExpertsChoice{};
+  ColdExpertsChoice choice = choose_cold_experts(options.cold_experts, facts.shares_memory);
+  if (choice.way != ColdExperts::kCpu) return choice;
+  MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(Backend::kCpu, options.cpu_level));
+  const Status known = check_kernel_support(*kernels, dir);
+  if (known.is_ok()) return choice;
+  if (options.cold_experts != ColdExperts::kAuto) return known;
+  return ColdExpertsChoice{.way = ColdExperts::kFetch, .reason = known.message()};
 }
 
 // The device that is asked for; where there is none but a budget of memory, one that is thought of.
@@ -117,7 +138,9 @@ DeviceFacts DeviceFacts::of(const VulkanDevice& device) {
   return {.name = device.info().name,
           .driver = device.info().driver,
           .subgroup_size = device.info().subgroup_size,
-          .free_bytes = device.free_bytes()};
+          .free_bytes = device.free_bytes(),
+          .shares_memory = device.info().type == VulkanDeviceType::kIntegrated ||
+                           device.info().type == VulkanDeviceType::kCpu};
 }
 
 Result<CpuPlan> plan_cpu(const EngineOptions& options, const Kernels& kernels,
@@ -160,9 +183,16 @@ Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir
   if (must_hold_all && !device.holds_all_experts()) {
     return invalid_argument(facts.name + " has no room for all experts");
   }
-  plan.use = {.name = facts.name, .driver = facts.driver, .plan = device};
+  MOE_ASSIGN_OR_RETURN(const ColdExpertsChoice cold,
+                       cold_experts_of(options, dir, facts, device.holds_all_experts()));
+  plan.use = {.name = facts.name,
+              .driver = facts.driver,
+              .plan = device,
+              .cold = cold.way,
+              .cold_reason = cold.reason};
   MOE_ASSIGN_OR_RETURN(plan.host,
-                       plan_host(options, dir, plan.chunk_tokens, device.holds_all_experts()));
+                       plan_host(options, dir, plan.chunk_tokens, device.holds_all_experts(),
+                                 cold.way == ColdExperts::kCpu));
   return plan;
 }
 

@@ -33,6 +33,7 @@ struct DeviceFacts {
   std::string driver;
   std::uint32_t subgroup_size = 32;
   std::uint64_t free_bytes = 0;
+  bool shares_memory = false;  // with the machine
 
   static DeviceFacts of(const VulkanDevice& device);
 };

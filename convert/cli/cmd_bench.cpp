@@ -163,6 +163,9 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, measured);
     output.add(subject, result);
     if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
+    if (engine->device_report().has_value()) {
+      std::cerr << lanes_text(engine->device_report()->lanes);
+    }
   }
   MOE_RETURN_IF_ERROR(engine->finish());
   if (flags.timing && engine->device_report().has_value()) {
@@ -210,11 +213,12 @@ std::string given_of(const BenchFlags& flags, std::initializer_list<const char*>
 Status check_replay_flags(const BenchFlags& flags) {
   const bool is_replay = !flags.replay.trace.empty();
   const std::string odd =
-      is_replay ? given_of(flags, {"--threads", "--n-prompt", "--n-gen", "--pg", "--n-depth",
-                                   "--repetitions", "--no-warmup", "--timing", "--timeline",
-                                   "--trace", "--car", "--lookahead", "--io", "--io-engine",
-                                   "--ram-mb", "--chunk", "--device", "--vram-mb"})
-                : given_of(flags, {"--skip", "--disk-gbs", "--token-ms"});
+      is_replay
+          ? given_of(flags, {"--threads", "--n-prompt", "--n-gen", "--pg", "--n-depth",
+                             "--repetitions", "--no-warmup", "--timing", "--timeline", "--trace",
+                             "--car", "--lookahead", "--io", "--io-engine", "--ram-mb", "--chunk",
+                             "--device", "--vram-mb", "--cold-experts"})
+          : given_of(flags, {"--skip", "--disk-gbs", "--token-ms"});
   if (odd.empty()) return Status::ok();
   return is_replay ? invalid_argument(odd + " means nothing to --replay", "leave one of them out")
                    : invalid_argument(odd + " is of --replay alone", "leave it out");

@@ -190,6 +190,21 @@ void note_backend(const Engine& engine) {
   std::cerr << "moepack: note: " << engine.backend_choice() << "\n";
 }
 
+// Says on stderr who computes the experts that have no room on the device, where that was asked.
+void note_cold_experts(const Engine& engine) {
+  const std::optional<DeviceUse>& device = engine.device_use();
+  const ColdExperts asked = engine.options().cold_experts;
+  if (!device.has_value() || asked == ColdExperts::kFetch) return;
+  std::cerr << "moepack: note: ";
+  if (device->plan.holds_all_experts()) {
+    std::cerr << "all experts are on the GPU, none is cold\n";
+    return;
+  }
+  std::cerr << "cold experts: " << cold_experts_name(device->cold);
+  if (!device->cold_reason.empty()) std::cerr << ": " << device->cold_reason;
+  std::cerr << "\n";
+}
+
 // Says on stderr how experts are read, where they do not all fit into memory.
 void note_io(const Engine& engine) {
   const IoChoice& io = engine.io_choice();
@@ -234,6 +249,13 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
                   "Memory of the GPU that may be taken, in MiB; 0: what is free, less a reserve")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
+  command
+      .add_option("--cold-experts", flags.cold_experts,
+                  "Of a GPU that has no room for all experts, those that are not there: fetch "
+                  "(copied when they are chosen), cpu (computed by the processor, beside the GPU), "
+                  "or auto: cpu where the GPU has memory of its own")
+      ->check(CLI::IsMember({"fetch", "cpu", "auto"}))
+      ->capture_default_str();
   flags.activations.clear();
   command
       .add_option("--activations", flags.activations,
@@ -272,6 +294,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
   options.snapshot_bytes = flags.snapshot_bytes;
   options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
+  MOE_ASSIGN_OR_RETURN(options.cold_experts, parse_cold_experts(flags.cold_experts));
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
   (void)parse_car(flags.car, options.car);  // checked where it was given; empty: off
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
@@ -284,6 +307,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   MOE_ASSIGN_OR_RETURN(const EngineOptions options, engine_options(flags, context, sequences));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);
+  note_cold_experts(*engine);
   note_io(*engine);
   return engine;
 }

@@ -31,6 +31,7 @@ struct EngineFlags : ModelFlags {
   std::string cache_policy = "lru";
   std::string pin;                   // a profile; empty: none
   std::string trace;                 // a file; empty: none
+  std::string cold_experts = "fetch";
   std::string car;                   // "J,M"; empty: exact routing
   std::uint32_t chunk_tokens = 0;    // 0: automatic
   bool saves_sequence = false;       // EngineOptions::saves_sequence

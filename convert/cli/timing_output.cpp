@@ -91,4 +91,20 @@ std::string device_table(const DeviceReport& report) {
   return out.str();
 }
 
+std::string lanes_text(const LaneTimes& lanes) {
+  if (lanes.hits + lanes.misses == 0) return "";
+  const auto uses = static_cast<double>(lanes.hits + lanes.misses);
+  const auto layers = static_cast<double>(std::max<std::uint64_t>(lanes.joined_layers, 1));
+  const auto micros = [&](double seconds) { return 1e6 * seconds / layers; };
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << "lanes: " << lanes.hits << " uses of experts on the "
+      << "GPU, " << lanes.misses << " on the processor ("
+      << 100 * static_cast<double>(lanes.hits) / uses << " % hot); " << lanes.joined_layers
+      << " layers in both lanes, " << lanes.hot_layers << " on the GPU alone; us a layer: hot "
+      << micros(lanes.hot_seconds) << ", cold " << micros(lanes.cold_seconds) << ", both "
+      << micros(lanes.both_seconds) << ", overlap " << micros(lanes.overlap_seconds())
+      << ", join wait " << micros(lanes.join_wait_seconds) << "\n";
+  return out.str();
+}
+
 }  // namespace moepack::cli

@@ -24,6 +24,9 @@ std::string timing_table(std::span<const TimedPart> parts);
 // The kernels of a device, a line for what lies between two barriers, slowest first: microseconds a
 // run, runs, percent of all; then submissions, dispatches and barriers a batch.
 std::string device_table(const DeviceReport& report);
+// A line about experts that were computed on the device and on the processor at once; empty where
+// there were none: hits, and of a layer in both lanes their times in microseconds.
+std::string lanes_text(const LaneTimes& lanes);
 // Milliseconds a token by stage_name(), and "total".
 nlohmann::ordered_json stages_json(const StageSeconds& stages, std::uint64_t tokens);
 

@@ -38,7 +38,8 @@ DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack)
       arena_(device, std::min(kBlockBytes, all_bytes(pack))),
       small_(device, kTableBlockBytes),
       slot_of_(std::uint64_t{pack.num_layers} * pack.num_experts, kNoSlot),
-      addresses_(std::uint64_t{pack.num_layers} * (pack.num_experts + 1)) {}
+      addresses_(std::uint64_t{pack.num_layers} * (pack.num_experts + 1)),
+      is_stale_(pack.num_layers) {}
 
 Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(VulkanDevice& device,
                                                              const PackManifest& pack,
@@ -98,6 +99,7 @@ Status DeviceExperts::make_tables(std::span<const SharedExpert> shared) {
 }
 
 Status DeviceExperts::upload_table(std::uint32_t layer) {
+  is_stale_[layer] = 0;
   const auto entries = std::span(addresses_).subspan(layer * (experts_ + 1), experts_ + 1);
   return device_->upload(*tables_[layer].buffer, tables_[layer].offset, std::as_bytes(entries));
 }
@@ -115,6 +117,39 @@ Status DeviceExperts::load_all(ExpertStore& store) {
     }
   }
   return Status::ok();
+}
+
+Status DeviceExperts::keep(const HotSet& hot, ExpertStore& store) {
+  for (std::uint32_t layer = 0; layer < hot.size(); ++layer) {
+    std::vector<Status> failed(hot[layer].size());
+    MOE_RETURN_IF_ERROR(fetch(layer, hot[layer], store, failed));
+    for (const Status& status : failed) MOE_RETURN_IF_ERROR(status);
+    for (const std::uint32_t expert : hot[layer]) {
+      Slot& slot = slots_[slot_of_[layer * experts_ + expert]];
+      by_use_.erase(slot.place);
+      slot.is_kept = true;
+    }
+  }
+  has_passing_ = false;
+  return Status::ok();
+}
+
+Status DeviceExperts::drop_passing() {
+  if (!std::exchange(has_passing_, false)) return Status::ok();
+  for (const std::uint32_t slot : by_use_) evict(slot);
+  for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    if (is_stale_[layer] != 0) MOE_RETURN_IF_ERROR(upload_table(layer));
+  }
+  return Status::ok();
+}
+
+Status DeviceExperts::show_kept(std::uint32_t layer, bool is_shown) {
+  for (std::uint32_t expert = 0; expert < experts_; ++expert) {
+    if (!is_kept(layer, expert)) continue;
+    const Slot& slot = slots_[slot_of_[layer * experts_ + expert]];
+    addresses_[layer * (experts_ + 1) + expert] = is_shown ? slot.range.address : 0;
+  }
+  return upload_table(layer);
 }
 
 // A record as rows: its bytes, but those of matrices in panels moved.
@@ -135,6 +170,7 @@ Status DeviceExperts::write(const Slot& slot, const ExpertHandle& handle) {
 }
 
 void DeviceExperts::note_use(std::uint32_t slot) {
+  if (slots_[slot].is_kept) return;
   by_use_.splice(by_use_.end(), by_use_, slots_[slot].place);
 }
 
@@ -143,12 +179,14 @@ void DeviceExperts::evict(std::uint32_t slot) {
   if (key == kNoKey) return;
   slot_of_[key] = kNoSlot;
   addresses_[key / experts_ * (experts_ + 1) + key % experts_] = 0;
+  is_stale_[key / experts_] = 1;
 }
 
 Status DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
                             const ExpertHandle& handle) {
   evict(slot);
   MOE_RETURN_IF_ERROR(write(slots_[slot], handle));
+  has_passing_ = true;
   slots_[slot].key = layer * experts_ + expert;
   note_use(slot);
   slot_of_[slots_[slot].key] = slot;

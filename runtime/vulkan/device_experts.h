@@ -1,6 +1,6 @@
 // The experts that lie in device memory: records in slots of one size, found by a table of
 // addresses that kernels read. With room for all of a model they are copied once; else they come
-// and go, the least recently used first.
+// and go, the least recently used first, but for those that are kept.
 //
 // Rows of records are in plain order on the device, whatever their order in the pack.
 #pragma once
@@ -15,6 +15,7 @@
 #include "formats/pack/pack_manifest.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_arena.h"
+#include "runtime/vulkan/hot_set.h"
 
 namespace moepack {
 
@@ -54,6 +55,21 @@ class DeviceExperts {
                std::span<Status> failed);
   std::size_t slots() const { return slots_.size(); }
 
+  // Brings the experts of a hot set (check_hot_set()), whose slots stay theirs from then on. Once,
+  // after create(); fewer than slots() in all. An expert that cannot be read is the error.
+  Status keep(const HotSet& hot, ExpertStore& store);
+  bool is_kept(std::uint32_t layer, std::uint32_t expert) const {
+    const std::uint32_t slot = slot_of_[layer * experts_ + expert];
+    return slot != kNoSlot && slots_[slot].is_kept;
+  }
+  // Slots of experts that come and go: at most so many that are not kept can be wanted at once.
+  std::size_t passing_slots() const { return by_use_.size(); }
+  // Takes all experts that are not kept out of the tables.
+  Status drop_passing();
+  // Puts a layer's kept experts into its table, or takes them out: a prompt that is computed in
+  // several parts computes them once.
+  Status show_kept(std::uint32_t layer, bool is_shown);
+
   const LayerExperts& layer(std::uint32_t index) const { return layers_[index]; }
   std::uint64_t hits() const { return hits_; }
   std::uint64_t misses() const { return misses_; }
@@ -65,6 +81,7 @@ class DeviceExperts {
     DeviceRange range;
     std::uint64_t key = kNoKey;                     // layer * experts + expert
     std::list<std::uint32_t>::iterator place = {};  // in by_use_
+    bool is_kept = false;                           // then it is not there
   };
   static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
@@ -89,10 +106,13 @@ class DeviceExperts {
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> slot_of_;    // by key
   std::vector<std::uint64_t> addresses_;  // [layers][experts + 1]: what the tables hold
-  std::vector<DeviceRange> tables_;       // by layer
+  // By layer: experts that have left are still in its table, of which fetch() takes no notice.
+  std::vector<std::uint8_t> is_stale_;
+  std::vector<DeviceRange> tables_;  // by layer
   std::vector<LayerExperts> layers_;
   std::vector<std::byte> rows_;      // a record whose panels were restored
   std::list<std::uint32_t> by_use_;  // slots, the one used longest ago first
+  bool has_passing_ = false;         // experts that are not kept are in the tables
   std::uint64_t hits_ = 0;
   std::uint64_t misses_ = 0;
 };

@@ -1,6 +1,7 @@
 // What a device has done since its backend was opened, for reports.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -21,8 +22,29 @@ struct KernelTime {
 };
 using KernelTimes = std::map<std::string, KernelTime>;
 
+// Layers whose experts did not all lie on the device, computed by it and the processor at once:
+// since the last reset_stats().
+struct LaneTimes {
+  std::uint64_t hot_layers = 0;     // all of whose experts were there: no cold lane
+  std::uint64_t joined_layers = 0;  // with a cold lane
+  std::uint64_t hits = 0;           // uses of experts on the device
+  std::uint64_t misses = 0;         // uses of experts that the processor computed
+  // Of joined layers: each lane by itself, both from their begin to their end, and what the host
+  // waited for the device after its own lane.
+  double hot_seconds = 0;
+  double cold_seconds = 0;
+  double both_seconds = 0;
+  double join_wait_seconds = 0;
+
+  // Seconds in which both lanes were at work.
+  double overlap_seconds() const {
+    return std::max(0.0, hot_seconds + cold_seconds - both_seconds);
+  }
+};
+
 struct DeviceReport {
   DeviceWork work;
+  LaneTimes lanes;
   KernelTimes kernels;  // while stages were timed
 };
 

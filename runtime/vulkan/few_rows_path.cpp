@@ -262,7 +262,7 @@ class FewRowsPath final : public Path {
     }
     if (adds) return;
     list.barrier();
-    record_combine(p_, list, shape, layer);
+    record_combine(p_, list, shape, layer, p_.experts.holds_all() ? 0 : experts.table);
     list.barrier();
   }
 

@@ -60,7 +60,8 @@ class Path {
   virtual void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
   virtual void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
   // The results of the chosen experts that are on the device, and at last hidden += their sum. The
-  // path of few rows does both in add_experts(), for which all must be there.
+  // path of few rows computes down in add_experts(), and adds what is on the device then; that of
+  // many rows adds all that run_experts() has ever computed of the layer.
   virtual void run_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
   virtual void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
 };

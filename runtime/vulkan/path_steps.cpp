@@ -60,9 +60,9 @@ void record_swiglu(const PathParts& p, CommandList& list, std::uint64_t pairs) {
 }
 
 void record_combine(const PathParts& p, CommandList& list, const BatchShape& shape,
-                    std::uint32_t layer) {
+                    std::uint32_t layer, std::uint64_t records) {
   list.dispatch(p.kernels.get("combine", {kThreads}),
-                shader::CombineArgs{.records = 0,
+                shader::CombineArgs{.records = records,
                                     .choices = p.scratch.choices,
                                     .results = p.scratch.results,
                                     .y = p.scratch.hidden,

@@ -65,9 +65,10 @@ void record_qk_prepare(const PathParts& parts, CommandList& list, const BatchSha
                        std::uint32_t layer);
 // act = silu(gate) * up of so many pairs; without a barrier.
 void record_swiglu(const PathParts& parts, CommandList& list, std::uint64_t pairs);
-// hidden += the results of the experts, in the order of slots; without a barrier.
+// hidden += the results of the experts, in the order of slots, of those in the table `records`
+// alone (0: of all); without a barrier.
 void record_combine(const PathParts& parts, CommandList& list, const BatchShape& shape,
-                    std::uint32_t layer);
+                    std::uint32_t layer, std::uint64_t records = 0);
 // The choices of the router's logits; without a barrier.
 void record_choices(const PathParts& parts, CommandList& list, const BatchShape& shape,
                     std::uint32_t layer);

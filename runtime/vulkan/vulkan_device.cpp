@@ -476,6 +476,11 @@ std::string VulkanDevice::kernel_statistics(const VulkanKernel& kernel) const {
 }
 
 Status VulkanDevice::run(CommandList& list) {
+  MOE_RETURN_IF_ERROR(submit(list));
+  return wait();
+}
+
+Status VulkanDevice::submit(CommandList& list) {
   MOE_RETURN_IF_ERROR(list.finish());
   const std::uint64_t value = submissions_ + 1;
   const VkTimelineSemaphoreSubmitInfo timeline{
@@ -495,10 +500,10 @@ Status VulkanDevice::run(CommandList& list) {
                             .pCommandBuffers = &buffer,
                             .signalSemaphoreCount = 1,
                             .pSignalSemaphores = &timeline_};
-  VkResult result = api_->vkQueueSubmit(queue_, 1, &submit, VK_NULL_HANDLE);
+  const VkResult result = api_->vkQueueSubmit(queue_, 1, &submit, VK_NULL_HANDLE);
   if (result != VK_SUCCESS) return vulkan_error("submitting work", result);
   submissions_ = value;
-  return wait_for(value);
+  return Status::ok();
 }
 
 // A token is done in about the time that it takes to wake a sleeping thread, so this one looks for

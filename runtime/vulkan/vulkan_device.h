@@ -173,6 +173,10 @@ class VulkanDevice {
 
   // Runs a recorded list to its end. Any error is final for the device.
   Status run(CommandList& list);
+  // The two halves of run(): others may work while the device does. What the list writes is not
+  // touched until wait() returns, which waits for all that was submitted.
+  Status submit(CommandList& list);
+  Status wait() { return wait_for(submissions_); }
   // Submissions since the device was opened.
   std::uint64_t submissions() const { return submissions_; }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "runtime/model/kernel_support.h"
 #include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
+#include "runtime/vulkan/lane_join.h"
 #include "runtime/vulkan/path_steps.h"
 #include "runtime/vulkan/pipeline_file.h"
 #include "runtime/vulkan/prompt_path.h"
@@ -26,7 +28,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kMostLists = 256;  // that stay recorded
+constexpr std::size_t kMostLists = 1024;  // that stay recorded
 
 // Which commands a recorded list holds.
 enum class Part : std::uint8_t {
@@ -36,6 +38,10 @@ enum class Part : std::uint8_t {
   kNext,     // the rest of a layer's experts, then mixer and router of the next
   kEnd,      // the rest of the last layer's experts, then the head
   kHead,     // logits alone
+  // Of a layer in two lanes (lane_join.h):
+  kHot,      // the device's experts
+  kJoin,     // what the processor computed, then mixer and router of the next layer
+  kJoinEnd,  // the same of the last layer, then the head
 };
 
 struct ListKey {
@@ -90,17 +96,20 @@ class VulkanForward final : public VulkanBackend {
   ExpertStoreStats expert_stats() const override {
     ExpertStoreStats stats = store_->stats();
     stats.hits += experts_->hits();
+    if (lanes_ != nullptr) stats.hits += lanes_->times().hits;
     return stats;
   }
   void reset_stats() override {
     store_->reset_stats();
     experts_->reset_stats();
+    if (lanes_ != nullptr) lanes_->reset_times();
   }
   StageTimes& stage_times() override { return times_; }
   Result<double> read_rate() override { return device_read_rate(*device_); }
   DeviceReport report() const override {
-    DeviceReport report{.work = work_, .kernels = kernel_times_};
+    DeviceReport report{.work = work_, .lanes = {}, .kernels = kernel_times_};
     report.work.submissions = device_->submissions();
+    if (lanes_ != nullptr) report.lanes = lanes_->times();
     return report;
   }
 
@@ -115,6 +124,7 @@ class VulkanForward final : public VulkanBackend {
     return attend_shape(config_, device_->info().subgroup_size, options_.context);
   }
   Status make_memory();
+  Status make_lanes(const ModelWeights& weights);
   Status write_grids();
   PathParts parts() const;
   Path& path(const ListKey& key) { return key.is_prompt ? *prompt_ : *few_; }
@@ -124,11 +134,16 @@ class VulkanForward final : public VulkanBackend {
   void record_logits(CommandList& list, const ListKey& key);
   void record_tops(CommandList& list, const ListKey& key);
   void copy_back(CommandList& list, std::uint64_t from, std::uint64_t to, std::uint64_t bytes);
+  Result<CommandList*> recorded(const ListKey& key);
   Status run(ListKey key);
   void take_times(const CommandList& list);
   Status run_by_layer(const ListKey& batch, std::span<BatchSlice> slices,
                       ForwardObserver* observer);
+  bool has_lanes(const ListKey& key) const { return lanes_ != nullptr && !key.is_prompt; }
+  std::vector<shader::Choice> choices_of(const ListKey& key, std::uint32_t layer) const;
   Status bring_experts(const ListKey& key, std::uint32_t layer, std::span<BatchSlice> slices);
+  Status show_hidden();
+  Result<bool> run_lanes(const ListKey& batch, std::uint32_t layer, std::span<BatchSlice> slices);
   void end_slices(std::span<BatchSlice> slices);
   void take_tops(std::size_t count);
   std::vector<float> rows_of(std::uint64_t address, std::size_t floats);
@@ -147,6 +162,9 @@ class VulkanForward final : public VulkanBackend {
   VulkanDeviceInfo seen_;  // what the paths may use of the device
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<DeviceExperts> experts_;
+  std::unique_ptr<LaneJoin> lanes_;  // null without a cold lane
+  // Whose kept experts were computed with the first of several parts and are out of the table.
+  std::optional<std::uint32_t> hidden_layer_;
   DeviceBuffer scratch_memory_;
   DeviceScratch scratch_;
   std::optional<BatchTables> tables_;
@@ -178,9 +196,28 @@ Status VulkanForward::open(const ModelWeights& weights) {
                        DeviceExperts::create(*device_, pack_, shared, options_.plan.expert_bytes));
   if (experts_->holds_all()) MOE_RETURN_IF_ERROR(experts_->load_all(*store_));
   MOE_RETURN_IF_ERROR(make_memory());
+  if (!experts_->holds_all() && options_.cold.kernels != nullptr) {
+    MOE_RETURN_IF_ERROR(make_lanes(weights));
+  }
   reset_stats();  // of loading
   few_ = make_few_rows_path(parts());
   prompt_ = make_prompt_path(parts());
+  return Status::ok();
+}
+
+Status VulkanForward::make_lanes(const ModelWeights& weights) {
+  const std::uint64_t slots = share_slots(experts_->slots(), config_.experts_per_token).hot;
+  const HotSet hot = options_.cold.hot.has_value()
+                         ? *options_.cold.hot
+                         : flat_hot_set(config_.num_layers, config_.num_experts, slots);
+  MOE_RETURN_IF_ERROR(check_hot_set(hot, config_.num_layers, config_.num_experts, slots));
+  MOE_RETURN_IF_ERROR(experts_->keep(hot, *store_));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<ColdLane> cold,
+                       ColdLane::create(config_, weights, *options_.cold.kernels,
+                                        {.rows = kFewRows,
+                                         .threads = options_.cold.threads,
+                                         .activations = options_.cold.activations}));
+  MOE_ASSIGN_OR_RETURN(lanes_, LaneJoin::create(*device_, config_.hidden_size, std::move(cold)));
   return Status::ok();
 }
 
@@ -320,11 +357,22 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
       break;
     case Part::kHead:
       break;
+    case Part::kHot:
+      experts(key.layer);
+      return;
+    case Part::kJoin:
+      lanes_->record_join(parts(), list, key.shape);
+      record_layer_begin(list, key, key.layer + 1);
+      break;
+    case Part::kJoinEnd:
+      lanes_->record_join(parts(), list, key.shape);
+      break;
   }
   if (key.part != Part::kHead) {
     copy_back(list, scratch_.row_error, 0, key.shape.rows * sizeof(std::uint32_t));
   }
-  if (key.part == Part::kBegin || key.part == Part::kNext) {
+  if (key.part == Part::kBegin || key.part == Part::kNext || key.part == Part::kJoin) {
+    if (has_lanes(key)) lanes_->record_hidden(parts(), list, key.shape);
     copy_back(
         list, scratch_.choices, choices_at_,
         std::uint64_t{key.shape.rows} * (config_.experts_per_token + 1) * sizeof(shader::Choice));
@@ -332,8 +380,7 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
   if (key.logit_rows != 0) record_logits(list, key);
 }
 
-Status VulkanForward::run(ListKey key) {
-  key.is_timed = times_.is_running();
+Result<CommandList*> VulkanForward::recorded(const ListKey& key) {
   auto found = lists_.find(key);
   if (found == lists_.end()) {
     if (lists_.size() >= kMostLists) lists_.clear();
@@ -345,8 +392,14 @@ Status VulkanForward::run(ListKey key) {
   }
   work_.dispatches += found->second->dispatches();
   work_.barriers += found->second->barriers();
-  MOE_RETURN_IF_ERROR(device_->run(*found->second));
-  if (key.is_timed) take_times(*found->second);
+  return found->second.get();
+}
+
+Status VulkanForward::run(ListKey key) {
+  key.is_timed = times_.is_running();
+  MOE_ASSIGN_OR_RETURN(CommandList* const list, recorded(key));
+  MOE_RETURN_IF_ERROR(device_->run(*list));
+  if (key.is_timed) take_times(*list);
   return Status::ok();
 }
 
@@ -388,23 +441,67 @@ std::vector<float> VulkanForward::rows_of(std::uint64_t address, std::size_t flo
   return values;
 }
 
+// What the router of the layer has chosen: [rows, slots].
+std::vector<shader::Choice> VulkanForward::choices_of(const ListKey& key,
+                                                      std::uint32_t layer) const {
+  std::vector<shader::Choice> choices(key.shape.rows * slots_of(config_, weights_->layers[layer]));
+  std::memcpy(choices.data(), readback_.mapped() + choices_at_,
+              choices.size() * sizeof(shader::Choice));
+  return choices;
+}
+
+// A layer's experts in two lanes; false where all lie on the device, and nothing was done.
+Result<bool> VulkanForward::run_lanes(const ListKey& batch, std::uint32_t layer,
+                                      std::span<BatchSlice> slices) {
+  const std::vector<shader::Choice> choices = choices_of(batch, layer);
+  std::vector<std::uint8_t> is_live(batch.shape.rows);
+  for (const BatchSlice& slice : slices) {
+    std::fill_n(is_live.begin() + static_cast<std::ptrdiff_t>(slice.first), slice.count,
+                slice.status.is_ok() ? std::uint8_t{1} : std::uint8_t{0});
+  }
+  lanes_->divide(choices, slots_of(config_, weights_->layers[layer]), is_live, layer, *experts_,
+                 config_.num_experts);
+  if (!lanes_->has_cold()) return false;
+  CommandList* hot = nullptr;
+  if (lanes_->has_hot()) {
+    MOE_ASSIGN_OR_RETURN(hot, recorded({.part = Part::kHot,
+                                        .is_prompt = false,
+                                        .shape = batch.shape,
+                                        .layer = layer,
+                                        .is_timed = true}));
+  }
+  MOE_RETURN_IF_ERROR(lanes_->run(*device_, hot, layer, batch.shape.rows, *store_));
+  if (hot != nullptr && times_.is_running()) take_times(*hot);
+  for (const FailedRow& failed : lanes_->failed_rows()) {
+    for (BatchSlice& slice : slices) {
+      const bool is_of = failed.row >= slice.first && failed.row < slice.first + slice.count;
+      if (is_of && slice.status.is_ok()) slice.status = failed.status;
+    }
+  }
+  return true;
+}
+
 // The experts of a layer that rows have chosen, brought in as many parts as the device has room
-// for. All but the last part are computed here.
+// for, what is kept there with the first. All but the last part are computed here.
 Status VulkanForward::bring_experts(const ListKey& key, std::uint32_t layer,
                                     std::span<BatchSlice> slices) {
   const std::size_t slots = slots_of(config_, weights_->layers[layer]);
-  std::vector<shader::Choice> choices(key.shape.rows * slots);
-  std::memcpy(choices.data(), readback_.mapped() + choices_at_,
-              choices.size() * sizeof(shader::Choice));
+  const std::vector<shader::Choice> choices = choices_of(key, layer);
   std::vector<std::uint32_t> wanted;
   for (const shader::Choice& choice : choices) {
     if (choice.expert < config_.num_experts) wanted.push_back(choice.expert);
   }
   std::sort(wanted.begin(), wanted.end());
   wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
+  const auto passing =
+      std::stable_partition(wanted.begin(), wanted.end(),
+                            [&](std::uint32_t expert) { return experts_->is_kept(layer, expert); });
+  std::size_t room = static_cast<std::size_t>(passing - wanted.begin()) + experts_->passing_slots();
   std::vector<Status> failed(wanted.size());
-  for (std::size_t first = 0; first < wanted.size(); first += experts_->slots()) {
-    const std::size_t count = std::min(experts_->slots(), wanted.size() - first);
+  std::size_t count = 0;
+  for (std::size_t first = 0; first < wanted.size(); first += count) {
+    count = std::min(room, wanted.size() - first);
+    room = experts_->passing_slots();
     MOE_RETURN_IF_ERROR(experts_->fetch(layer, std::span(wanted).subspan(first, count), *store_,
                                         std::span(failed).subspan(first, count)));
     if (first + count < wanted.size()) {
@@ -412,6 +509,10 @@ Status VulkanForward::bring_experts(const ListKey& key, std::uint32_t layer,
                                .is_prompt = key.is_prompt,
                                .shape = key.shape,
                                .layer = layer}));
+    }
+    if (first == 0 && count < wanted.size() && passing != wanted.begin()) {
+      hidden_layer_ = layer;
+      MOE_RETURN_IF_ERROR(experts_->show_kept(layer, false));
     }
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -427,6 +528,11 @@ Status VulkanForward::bring_experts(const ListKey& key, std::uint32_t layer,
   return Status::ok();
 }
 
+Status VulkanForward::show_hidden() {
+  if (!hidden_layer_.has_value()) return Status::ok();
+  return experts_->show_kept(*std::exchange(hidden_layer_, std::nullopt), true);
+}
+
 Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> slices,
                                    ForwardObserver* observer) {
   const std::size_t rows = batch.shape.rows;
@@ -435,18 +541,27 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
   key.part = Part::kBegin;
   key.logit_rows = 0;
   key.top_of = 0;
+  MOE_RETURN_IF_ERROR(show_hidden());  // of a batch that an error ended
+  if (has_lanes(batch)) MOE_RETURN_IF_ERROR(experts_->drop_passing());
   MOE_RETURN_IF_ERROR(run(key));
   for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
     if (observer != nullptr) {
       observer->on_router(layer, rows, rows_of(scratch_.router_logits, rows * config_.num_experts));
     }
-    if (!experts_->holds_all()) MOE_RETURN_IF_ERROR(bring_experts(batch, layer, slices));
+    const bool is_last = layer + 1 == config_.num_layers;
     key.layer = layer;
-    key.part = layer + 1 < config_.num_layers ? Part::kNext : Part::kEnd;
-    key.logit_rows = layer + 1 < config_.num_layers ? 0 : batch.logit_rows;
-    key.top_of = layer + 1 < config_.num_layers ? 0 : batch.top_of;
+    key.part = is_last ? Part::kEnd : Part::kNext;
+    if (has_lanes(batch)) {
+      MOE_ASSIGN_OR_RETURN(const bool has_joined, run_lanes(batch, layer, slices));
+      if (has_joined) key.part = is_last ? Part::kJoinEnd : Part::kJoin;
+    } else if (!experts_->holds_all()) {
+      MOE_RETURN_IF_ERROR(bring_experts(batch, layer, slices));
+    }
+    key.logit_rows = is_last ? batch.logit_rows : 0;
+    key.top_of = is_last ? batch.top_of : 0;
     MOE_RETURN_IF_ERROR(run(key));
-    if (observer != nullptr && key.part == Part::kEnd) {
+    MOE_RETURN_IF_ERROR(show_hidden());
+    if (observer != nullptr && is_last) {
       observer->on_layer(layer, rows, rows_of(scratch_.hidden, rows * width));
     }
   }
@@ -468,7 +583,8 @@ Status VulkanForward::forward(std::span<const std::int32_t> tokens, std::span<Ba
     key.shape.most_rows = std::max(key.shape.most_rows, count32(slice.count));
   }
   const std::size_t uses = tokens.size() * config_.experts_per_token;
-  key.is_prompt = tokens.size() > kFewRows || uses > experts_->slots();
+  const bool has_room = lanes_ != nullptr || uses <= experts_->slots();
+  key.is_prompt = tokens.size() > kFewRows || !has_room;
   given_rows_.clear();
   tops_.clear();
   ++work_.batches;

@@ -6,20 +6,32 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
 #include "formats/model_dir.h"
 #include "formats/pack/pack_manifest.h"
+#include "runtime/model/activation_type.h"
 #include "runtime/model/forward_backend.h"
+#include "runtime/model/kernels.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_work.h"
+#include "runtime/vulkan/hot_set.h"
 #include "runtime/vulkan/vulkan_device.h"
 #include "runtime/vulkan/vulkan_plan.h"
 
 namespace moepack {
+
+// Experts that are not on the device computed by the processor (cold_lane.h).
+struct ColdLaneUse {
+  const Kernels* kernels = nullptr;  // null: missing experts are fetched
+  std::uint64_t threads = 1;
+  ActivationType activations = ActivationType::kFloat32;
+  std::optional<HotSet> hot = {};  // what is kept on the device; nullopt: flat_hot_set()
+};
 
 struct VulkanForwardOptions {
   std::uint64_t context = 0;    // most tokens of a sequence
@@ -30,6 +42,7 @@ struct VulkanForwardOptions {
   bool is_exact = true;
   std::filesystem::path pipeline_file = {};  // of compiled kernels (pipeline_file.h); empty: none
   VulkanPlan plan;
+  ColdLaneUse cold = {};  // of batches of few rows, where not all experts fit
 };
 
 class VulkanBackend : public ForwardBackend {
@@ -47,7 +60,8 @@ Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding);
 // and costs a submission a layer.
 //
 // Takes `device` and `store`; copies the weights, which may go afterwards. `pack` is copied. With
-// VulkanPlan::holds_all_experts every expert is read once, here.
+// VulkanPlan::holds_all_experts every expert is read once, here; with a cold lane the hot ones are.
+// kInvalidArgument for a hot set that is not the model's or has no room.
 Result<std::unique_ptr<VulkanBackend>> make_vulkan_forward(std::unique_ptr<VulkanDevice> device,
                                                            const ModelConfig& config,
                                                            const ModelWeights& weights,

@@ -12,8 +12,9 @@ namespace {
 
 // What the arenas may leave unused at the ends of their allocations, and the tables of experts.
 constexpr std::uint64_t kSlack = std::uint64_t{160} << 20;
-// Of free memory, left to the driver and to others.
-constexpr std::uint64_t kReserveDivisor = 16;
+// Of free memory, left to the driver and to others; of a small device a quarter.
+constexpr std::uint64_t kReserve = std::uint64_t{1} << 30;
+constexpr std::uint64_t kReserveDivisor = 4;
 
 // The device has the memory of the residents for each tensor rounded up, besides.
 std::uint64_t slack_of(std::uint64_t resident_bytes) {
@@ -60,9 +61,10 @@ Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pa
                .splits = attend_shape(config, request.subgroup_size, request.context).splits});
   plan.all_expert_bytes = DeviceExperts::all_bytes(pack);
   plan.expert_floor_bytes = DeviceExperts::slot_bytes(pack) * config.experts_per_token;
-  const std::uint64_t available = request.budget != 0
-                                      ? std::min(request.budget, request.free_bytes)
-                                      : request.free_bytes - request.free_bytes / kReserveDivisor;
+  const std::uint64_t available =
+      request.budget != 0
+          ? std::min(request.budget, request.free_bytes)
+          : request.free_bytes - std::min(kReserve, request.free_bytes / kReserveDivisor);
   const std::uint64_t fixed = plan.fixed_bytes();
   if (fixed + plan.expert_floor_bytes > available) return does_not_fit(plan, available);
   plan.expert_bytes = std::min(plan.all_expert_bytes, available - fixed);
