@@ -45,7 +45,7 @@ class DeviceExperts {
                                                        std::uint64_t budget);
 
   // Whether every expert has a slot: then load_all() brings them, and nothing changes after.
-  bool holds_all() const { return slots_.size() == experts_ * layers_.size(); }
+  bool holds_all() const { return slots_.size() == pack_->all_experts(); }
   Status load_all(ExpertStore& store);
 
   // Brings those of `wanted` that are not here; at most slots() of them, without repeats. An expert

@@ -220,6 +220,12 @@ Status VulkanForward::write_grids() {
     MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, at - scratch_memory_.address(),
                                         std::as_bytes(std::span(zeros).first(count))));
   }
+  if (config_.dense_width != 0) {
+    const std::vector<shader::Choice> dense(options_.rows, {config_.num_experts, 1.0F});
+    MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_,
+                                        scratch_.dense_choices - scratch_memory_.address(),
+                                        std::as_bytes(std::span(dense))));
+  }
   std::vector<shader::DispatchSize> grids;
   for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
   return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),
@@ -437,10 +443,13 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
   key.top_of = 0;
   MOE_RETURN_IF_ERROR(run(key));
   for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-    if (observer != nullptr) {
+    const bool has_routed = weights_->layers[layer].moe.has_experts;
+    if (observer != nullptr && has_routed) {
       observer->on_router(layer, rows, rows_of(scratch_.router_logits, rows * config_.num_experts));
     }
-    if (!experts_->holds_all()) MOE_RETURN_IF_ERROR(bring_experts(batch, layer, slices));
+    if (!experts_->holds_all() && has_routed) {
+      MOE_RETURN_IF_ERROR(bring_experts(batch, layer, slices));
+    }
     key.layer = layer;
     key.part = layer + 1 < config_.num_layers ? Part::kNext : Part::kEnd;
     key.logit_rows = layer + 1 < config_.num_layers ? 0 : batch.logit_rows;
@@ -475,7 +484,7 @@ Status VulkanForward::forward(std::span<const std::int32_t> tokens, std::span<Ba
   const Status status =
       experts_->holds_all() && observer == nullptr ? run(key) : run_by_layer(key, slices, observer);
   MOE_RETURN_IF_ERROR(status);
-  if (experts_->holds_all()) experts_->count_hits(uses * config_.num_layers);
+  if (experts_->holds_all()) experts_->count_hits(uses * pack_.expert_layers());
   end_slices(slices);
   if (key.top_of != 0) {
     take_tops(count);
@@ -530,23 +539,20 @@ Status check_sizes(const ModelConfig& config) {
 
 // What of a layer no shader computes; "" where there is nothing.
 std::string missing_part(const FullAttentionSpec& spec) {
-  if (spec.norm == QueryKeyNorm::kNone) return "queries and keys without norms";
-  if (spec.has_bias || spec.has_output_bias) return "biases of attention";
-  if (spec.has_sinks) return "attention sinks";
-  return spec.window.has_value() ? "attention within a window" : "";
+  return spec.has_bias && spec.has_gate ? "biases of queries with gates" : "";
 }
 std::string missing_part(const GatedDeltaNetSpec&) { return ""; }
 std::string missing_part(const LatentAttentionSpec&) { return "latent attention"; }
-std::string missing_part(const SoftmaxRouterSpec& spec) {
-  return spec.has_bias ? "a router with biases" : "";
-}
-std::string missing_part(const SigmoidRouterSpec&) { return "a router of sigmoids"; }
+std::string missing_part(const SoftmaxRouterSpec&) { return ""; }
+std::string missing_part(const SigmoidRouterSpec&) { return ""; }
+// Programs of experts compute the shared one beside the others.
 std::string missing_part(const ExpertsSpec& spec) {
-  if (spec.has_biases) return "biases of experts";
-  if (spec.has_shared_expert && !spec.has_shared_gate) return "a shared expert without a gate";
-  return spec.activation == ExpertActivation::kSwiGlu ? "" : "the experts' activation";
+  if (!spec.has_shared_expert) return "";
+  if (spec.has_biases) return "biases of experts beside a shared expert";
+  return spec.activation == ExpertActivation::kSwiGlu ? ""
+                                                      : "this activation beside a shared expert";
 }
-std::string missing_part(const DenseSpec&) { return "layers without experts"; }
+std::string missing_part(const DenseSpec&) { return ""; }
 
 Status check_layers(const ModelConfig& config) {
   const auto part_of = [](const auto& spec) { return missing_part(spec); };
@@ -555,7 +561,6 @@ Status check_layers(const ModelConfig& config) {
     if (what.empty()) what = std::visit(part_of, layer.router);
     if (what.empty()) what = std::visit(part_of, layer.feed_forward);
     if (what.empty() && config.rope_interleaved) what = "interleaved rotary embedding";
-    if (what.empty() && config.yarn.has_value()) what = "rotary embedding stretched by YaRN";
     if (what.empty()) continue;
     return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
   }
