@@ -119,6 +119,7 @@ struct Kernels {
                                       .shared_logits = memory.address() + (6 << 20),
                                       .choices = memory.address() + (7 << 20),
                                       .row_error = memory.address() + (8 << 20),
+                                      .bias = 0,
                                       .logits_stride = 256,
                                       .shared_stride = 1,
                                       .has_shared = 1,

@@ -12,7 +12,7 @@
 #include "runtime/model/router.h"
 #include "runtime/store/store_options.h"
 #include "runtime/store/timeline.h"
-#include "runtime/vulkan/hot_set.h"
+#include "runtime/placement/hot_set.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {

@@ -14,6 +14,8 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint LANES = 8;
 layout(constant_id = 4) const uint QUERIES = 4;
+layout(constant_id = 5) const uint HAS_SINKS = 0;
+layout(constant_id = 6) const uint WINDOW = 0;  // keys that a token sees; 0: all
 layout(push_constant, scalar) uniform Push { AttendArgs args; };
 
 // What work groups hand to the one that merges.
@@ -273,6 +275,7 @@ void find_factors(uint used) {
   }
   [[unroll]] for (uint n = 0; n < kStats; ++n) most = max(most, stats[n].x);
   most = lanes_top(most);
+  if (HAS_SINKS != 0) most = max(most, args.sinks.v[first_head + j]);
   float total = 0.0;
   [[unroll]] for (uint n = 0; n < kStats; ++n) {
     const uint split = lane + n * LANES;
@@ -283,6 +286,7 @@ void find_factors(uint used) {
     }
   }
   total = lanes_sum(total);
+  if (HAS_SINKS != 0) total += exp_below(args.sinks.v[first_head + j] - most);
   if (lane == 0) sums[j] = total;
 }
 
@@ -341,7 +345,8 @@ void main() {
   load_queries();
   if (place.live == 0) return;
   const uint seen = place.position + 1;
-  const uint blocks = (seen + kBlock - 1) / kBlock;
+  const uint hidden = WINDOW != 0 ? seen - min(seen, WINDOW) : 0;  // keys before those it sees
+  const uint blocks = (seen - hidden + kBlock - 1) / kBlock;
   const uint share = (blocks + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x;
   const uint used = (blocks + share - 1) / share;
   if (gl_WorkGroupID.x >= used) return;
@@ -351,7 +356,7 @@ void main() {
     sums[thread_id()] = 0.0;
   }
   [[unroll]] for (uint n = 0; n < kUnits * kCouple; ++n) acc[n] = vec2(0.0);
-  const uint begin = gl_WorkGroupID.x * share * kBlock;
+  const uint begin = hidden + gl_WorkGroupID.x * share * kBlock;
   const uint end = min(seen, begin + share * kBlock);
   [[dont_unroll]] for (uint first = begin; first < end; first += kBlock) {
     load_block(first, end - 1);

@@ -11,6 +11,8 @@
 #include "shaders/attention_args.h"
 
 layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const uint HAS_SINKS = 0;
+layout(constant_id = 4) const uint WINDOW = 0;  // keys that a token sees; 0: all
 layout(push_constant, scalar) uniform Push { AttendPromptArgs args; };
 
 const uint kThreads = 256;
@@ -48,6 +50,9 @@ uint seen_by(uint query) {
   const uint token = (first_query + query) / shared_by;
   return token < slice.count ? slice.position + token + 1 : 0;
 }
+
+// Of keys before `seen`, the end of those that a query sees.
+bool is_seen(uint key, uint seen) { return key < seen && (WINDOW == 0 || key + WINDOW >= seen); }
 
 // Where the values of a query of the tile lie.
 uint query_index(uint query) {
@@ -118,7 +123,7 @@ void weigh(uint first_key, inout float most, inout float total) {
   const uint seen = seen_by(query);
   float top = most;
   for (uint i = part; i < kBlock; i += 4) {
-    if (first_key + i < seen) top = max(top, weights[i * kWeightStride + query / 4][query % 4]);
+    if (is_seen(first_key + i, seen)) top = max(top, weights[i * kWeightStride + query / 4][query % 4]);
   }
   top = max(top, subgroupShuffleXor(top, 1));
   top = max(top, subgroupShuffleXor(top, 2));
@@ -126,7 +131,7 @@ void weigh(uint first_key, inout float most, inout float total) {
   float sum = 0.0;
   for (uint i = part; i < kBlock; i += 4) {
     const uint at = i * kWeightStride + query / 4;
-    const float weight = first_key + i < seen ? exact_exp(weights[at][query % 4] - top) : 0.0;
+    const float weight = is_seen(first_key + i, seen) ? exact_exp(weights[at][query % 4] - top) : 0.0;
     weights[at][query % 4] = weight;
     precise float next = sum + weight;
     sum = next;
@@ -166,7 +171,7 @@ void add_value(uint key, uint at, uint row, uvec4 seen, bool is_masked) {
     const vec4 v = d < kHeadVectors ? staged[row * kHeadVectors + d] : vec4(0.0);
     [[unroll]] for (uint i = 0; i < 4; ++i) {
       precise vec4 sum = fma(vec4(weight[i]), v, acc[i * kVectors + n]);
-      if (!is_masked || key < seen[i]) acc[i * kVectors + n] = sum;
+      if (!is_masked || is_seen(key, seen[i])) acc[i * kVectors + n] = sum;
     }
   }
 }
@@ -177,7 +182,8 @@ void add_values(uint first_key, uint keys, uvec4 seen) {
     const float factor = factors[4 * tile_row + i];
     [[unroll]] for (uint n = 0; n < kVectors; ++n) acc[i * kVectors + n] *= factor;
   }
-  const bool is_masked = first_key + kBlock > seen_by(0);
+  bool is_masked = first_key + kBlock > seen_by(0);
+  if (WINDOW != 0) is_masked = is_masked || first_key + WINDOW < keys;
   for (uint first = 0; first < kBlock; first += kRows) {
     stage_values();
     barrier();
@@ -234,8 +240,14 @@ void main() {
   const uint keys = slice.position + last / shared_by + 1;
   float most = kLeast;
   float total = 0.0;
-  fetch_dims(0, 0, keys);
-  for (uint key = 0; key < keys; key += kBlock) {
+  if (HAS_SINKS != 0) {
+    most = args.sinks.v[kv_head * shared_by + (first_query + thread_id() / 4) % shared_by];
+    total = 1.0;
+  }
+  const uint first_seen = seen_by(0);
+  const uint begin = WINDOW != 0 ? (first_seen - min(first_seen, WINDOW)) / kBlock * kBlock : 0;
+  fetch_dims(0, begin, keys);
+  for (uint key = begin; key < keys; key += kBlock) {
     score(key, keys);
     fetch_values(key, keys);
     barrier();

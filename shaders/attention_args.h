@@ -14,7 +14,9 @@ MOE_SHADER_STRUCTS
 
 /* Queries are normed, limited, rotated and scaled by head_dim^-1/2 in place; keys likewise (but not
    scaled) and values go to the cache. Grid: parts, rows; parts: 3 (all queries, all keys, all values)
-   where the norm takes the whole width, else num_heads + 2 * kv_heads. */
+   where the norm takes the whole width, else num_heads + 2 * kv_heads. Further constants: 3 whether
+   queries and keys are normed, 4 whether biases are added before, 5 what cosines and sines are
+   multiplied with (a float). */
 struct QkPrepareArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(F32) q;
@@ -23,6 +25,8 @@ struct QkPrepareArgs {
   MOE_ADDRESS(F32) q_norm;             /* [head_dim], or of the whole width */
   MOE_ADDRESS(F32) k_norm;
   MOE_ADDRESS(F32) inverse_frequency;  /* [rotary_dim / 2] */
+  MOE_ADDRESS(F32) bias;               /* with constant 4: [num_heads + 2 kv_heads, head_dim], of queries,
+                                          keys and values; q_step is then head_dim */
   MOE_ADDRESS(WordsAddresses) caches;  /* [slices] */
   uint q_stride;
   uint q_step;
@@ -45,7 +49,8 @@ struct QkPrepareArgs {
    in order. Grid: splits, kv_heads * ceil(heads per kv head / queries), rows. Further constants: 3
    lanes of a key (a power of two from 8 to 32, at most the subgroup), 4 queries of a work group (1, 2, 4 or
    8). Threads: 8 * lanes. Keys are split in whole blocks, so results depend on the row's position, the
-   number of splits and these constants alone. */
+   number of splits and these constants alone. 5: whether heads have sinks, 6: the window, of which a
+   token sees the last keys; 0: all of them. */
 struct AttendArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(F32) q;
@@ -54,6 +59,7 @@ struct AttendArgs {
   MOE_ADDRESS(F32) stats;    /* the same, [rows, num_heads, splits, 2]: largest score, sum of weights */
   MOE_ADDRESS(Words) arrived; /* [rows, grid's second], zero before the first use; left at zero */
   MOE_ADDRESS(F32x4) attended; /* out, [rows, num_heads, head_dim] */
+  MOE_ADDRESS(F32) sinks;    /* with constant 5: [num_heads], a score that has no value */
   uint q_stride;
   uint q_step;
   uint num_heads;
@@ -62,12 +68,14 @@ struct AttendArgs {
 };
 
 /* Many rows of a slice, all in one. Grid: ceil(most rows of a slice * heads per kv head / 64),
-   kv_heads, slices. Threads: 256. head_dim at most 256. */
+   kv_heads, slices. Threads: 256. head_dim at most 256. Further constants: 3 whether heads have
+   sinks, 4 the window, as in AttendArgs. */
 struct AttendPromptArgs {
   MOE_ADDRESS(BatchSlices) slices;
   MOE_ADDRESS(F32) q;
   MOE_ADDRESS(WordsAddresses) caches;
   MOE_ADDRESS(F32) attended;
+  MOE_ADDRESS(F32) sinks;
   uint q_stride;
   uint q_step;
   uint num_heads;

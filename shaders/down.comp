@@ -13,6 +13,7 @@ layout(constant_id = 10) const uint SLOTS = 1;         // that one dispatch comp
 layout(constant_id = 11) const uint BY_KIND = 0;     // records differ
 layout(constant_id = 12) const uint BLOCK_ROWS = 16;   // of a work group, a multiple of ROWS
 layout(constant_id = 13) const uint SLOTS_APART = 0;   // each slot's product by itself
+layout(constant_id = 14) const uint ADDS_BIAS = 0;
 #define INPUT_ROWS SLOTS
 #include "shaders/input_row.glsl"
 #include "shaders/row_dots.glsl"
@@ -74,13 +75,21 @@ Item load_item(uint index, Team team, out RowRef rows[DOTS], out Chunk w[IN_FLIG
   return item;
 }
 
+// Of a row of the group's block, which may be behind the last.
+float bias_of(uint slot, uint i) {
+  const uint row = min(gl_WorkGroupID.x * BLOCK_ROWS + i, args.rows - 1);
+  return args.bias.v[args.choices.v[place_of(slot)].expert * args.rows + row];
+}
+
 void compute_item(Item item, Team team, RowRef rows[DOTS], Chunk w[IN_FLIGHT]) {
   float sums[DOTS];
   dot_rows(rows, slot_input(item.slot), item.slot, team, w, sums);
   const float weight = SLOTS_APART != 0 ? 1 : args.choices.v[place_of(item.slot)].weight;
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     if (team.lane == r % team.lanes) {
-      products[item.slot * BLOCK_ROWS + item.first + r] = weight * sums[r];
+      float sum = sums[r];
+      if (ADDS_BIAS != 0) sum += bias_of(item.slot, item.first + r);
+      products[item.slot * BLOCK_ROWS + item.first + r] = weight * sum;
     }
   }
 }

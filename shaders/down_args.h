@@ -16,6 +16,7 @@ struct DownArgs {
   MOE_ADDRESS(F32) act;         /* [batch][slots][act_stride] */
   MOE_ADDRESS(F32) y;           /* [batch][y_stride]; single products: [batch][slots][y_stride] */
   MOE_ADDRESS(Halves) tables;   /* formats with tables: shaders/weight_tables.h */
+  MOE_ADDRESS(F32) bias;        /* with ADDS_BIAS: [experts][rows], of down */
   uint experts;
   uint kind; /* with BY_KIND: records of this one are computed */
   uint slots; /* of a row of choices and of act */

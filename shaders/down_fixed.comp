@@ -14,6 +14,7 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 layout(constant_id = 10) const uint SLOTS = 1;        // that one dispatch computes
 layout(constant_id = 11) const uint BY_KIND = 0;      // records differ
 layout(constant_id = 12) const uint BLOCK_ROWS = 8;   // of a work group, at most its threads
+layout(constant_id = 14) const uint ADDS_BIAS = 0;
 #define INPUT_ROWS SLOTS
 #include "shaders/fixed_dots.glsl"
 #include "shaders/expert_slots.glsl"
@@ -92,6 +93,13 @@ void main() {
   if (i >= BLOCK_ROWS || first + i >= args.rows) return;
   float sum = 0;
   [[dont_unroll]] for (uint j = 0; j < ways; ++j) sum += products[i * ways + j];
+  if (ADDS_BIAS != 0) {
+    [[dont_unroll]] for (uint slot = 0; slot < SLOTS; ++slot) {
+      if (record_of(slot) == 0) continue;
+      const Choice choice = args.choices.v[place_of(slot)];
+      sum = fma(choice.weight, args.bias.v[choice.expert * args.rows + first + i], sum);
+    }
+  }
   F32 y = F32(uint64_t(args.y) + uint64_t(gl_WorkGroupID.y * args.y_stride + first + i) * 4);
   y.v[0] += sum;
 }

@@ -18,12 +18,14 @@ struct ExpertMatmulArgs {
   MOE_ADDRESS(F32) x;          /* inputs x_stride apart; cooperative: what half_rows made */
   MOE_ADDRESS(F32) x_scales;   /* cooperative: one for each input */
   MOE_ADDRESS(F32) y;          /* [rows * slots][outputs] */
+  MOE_ADDRESS(F32) bias;       /* with ADDS_BIAS: [experts], bias_stride floats apart: [outputs] */
   uint codes;                  /* bytes from the start of a record */
   uint scales;
   uint biases;
   uint outputs;                /* rows of W */
   uint x_stride;               /* elements of x */
   uint pairs_per_input;
+  uint bias_stride;
   uint kind;                   /* the one of `kinds` whose records these offsets describe */
 };
 

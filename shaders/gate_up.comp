@@ -11,24 +11,27 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
 layout(constant_id = 10) const uint GATE_UP = 2;    // matrices; 1: the product of the gate alone
 layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
+layout(constant_id = 12) const uint ACTIVATION = 0;
+layout(constant_id = 13) const float ACTIVATION_LIMIT = 0;
+layout(constant_id = 14) const uint ADDS_BIAS = 0;  // of gate and up
 #define MATRICES GATE_UP
 #include "shaders/row_turns.glsl"
 #include "shaders/expert_slots.glsl"
+#include "shaders/expert_activation.h"
 
 layout(push_constant, scalar) uniform Push { GateUpArgs args; };
-
-float silu(float x) { return x / (1.0 + exp(-x)); }
 
 uint place_of_group() {
   return gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
 }
 
-uint64_t record_of(uint expert) {
+uint expert;      // of the group
+uint64_t record;  // its
+
+uint64_t find_expert() {
   return BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
                       : find_record(args.records, args.experts, expert);
 }
-
-uint64_t record;  // of the group's expert
 
 void find_rows(uint first, out RowRef rows[DOTS]) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
@@ -45,8 +48,15 @@ void find_rows(uint first, out RowRef rows[DOTS]) {
 void store_rows(uint first, float sums[DOTS], Team team) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     if (team.lane == r % team.lanes && first + r < args.rows) {
+      float value = sums[r];
+      float other = sums[DOTS - ROWS + r];
+      if (ADDS_BIAS != 0) {
+        const uint at = expert * 2 * args.rows + first + r;
+        value += args.bias.v[at];
+        if (MATRICES == 2) other += args.bias.v[at + args.rows];
+      }
       args.act.v[place_of_group() * args.act_stride + first + r] =
-          MATRICES == 2 ? silu(sums[r]) * sums[DOTS - ROWS + r] : sums[r];
+          MATRICES == 2 ? activate(value, other) : value;
     }
   }
 }
@@ -56,9 +66,9 @@ void main() {
   from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4);
   from.factor = args.factor;
   // The inputs do not wait for the choice, nor the weights for the norm.
-  const uint expert = args.choices.v[place_of_group()].expert;
+  expert = args.choices.v[place_of_group()].expert;
   const float squares = begin_normed(from);
-  record = record_of(expert);
+  record = find_expert();
   if (record == 0) return;
   const Team team = team_of_lane();
   Chunk w[IN_FLIGHT];

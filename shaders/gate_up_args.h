@@ -5,8 +5,8 @@
 
 MOE_SHADER_STRUCTS
 
-/* act[b][s] = silu(gate x[b]) * (up x[b]) for the expert of slot s; of one matrix alone: its
-   product. Grid: work groups over the rows of gate (any number), slots from first_slot, rows of the
+/* act[b][s] = silu(gate x[b]) * (up x[b]) for the expert of slot s, or another activation
+   (expert_activation.h); of one matrix alone: its product. Grid: work groups over the rows of gate (any number), slots from first_slot, rows of the
    batch. Slots whose expert is not in the table or of another kind stay as they are.
    Where cols is a multiple of 4, x, its rows and factor begin at multiples of 16 bytes. */
 struct GateUpArgs {
@@ -17,6 +17,8 @@ struct GateUpArgs {
   MOE_ADDRESS(F32) factor;      /* with a norm: [cols] */
   MOE_ADDRESS(F32) act;         /* [batch][slots][act_stride] */
   MOE_ADDRESS(Halves) tables;   /* formats with tables: shaders/weight_tables.h */
+  MOE_ADDRESS(F32) bias;        /* with ADDS_BIAS: [experts][2][rows], of gate, then of up; of one matrix
+                                   alone from its own on */
   uint experts;
   uint kind; /* with BY_KIND: records of this one are computed */
   uint slots; /* of a row of choices and of act */

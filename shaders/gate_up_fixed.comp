@@ -12,13 +12,18 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
 layout(constant_id = 10) const uint GATE_UP = 2;  // matrices; 1: the product of the gate alone
 layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
+layout(constant_id = 12) const uint ACTIVATION = 0;
+layout(constant_id = 13) const float ACTIVATION_LIMIT = 0;
+layout(constant_id = 14) const uint ADDS_BIAS = 0;  // of gate and up
 #define MATRICES GATE_UP
 #include "shaders/fixed_turns.glsl"
 #include "shaders/expert_slots.glsl"
+#include "shaders/expert_activation.h"
 
 layout(push_constant, scalar) uniform Push { GateUpArgs args; };
 
-uint64_t record;  // of the group's expert
+uint expert;      // of the group
+uint64_t record;  // its
 uint place;       // of its slot
 
 float keep_inputs() {
@@ -45,7 +50,13 @@ void store_rows(uint first, float sums[DOTS], uint lane) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     if (lane == r % team_lanes() && first + r < args.rows) {
       float value = sums[r];
-      if (MATRICES == 2) value = value / (1.0 + exp(-value)) * sums[DOTS - ROWS + r];
+      float other = sums[DOTS - ROWS + r];
+      if (ADDS_BIAS != 0) {
+        const uint at = expert * 2 * args.rows + first + r;
+        value += args.bias.v[at];
+        if (MATRICES == 2) other += args.bias.v[at + args.rows];
+      }
+      if (MATRICES == 2) value = activate(value, other);
       args.act.v[place * args.act_stride + first + r] = value;
     }
   }
@@ -53,7 +64,7 @@ void store_rows(uint first, float sums[DOTS], uint lane) {
 
 void main() {
   place = gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
-  const uint expert = args.choices.v[place].expert;
+  expert = args.choices.v[place].expert;
   record = BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
                         : find_record(args.records, args.experts, expert);
   if (record == 0) return;

@@ -11,7 +11,11 @@ layout(local_size_x_id = 0) in;
 
 layout(push_constant, scalar) uniform Push { GateUpMatmulArgs args; };
 
+layout(constant_id = 7) const uint ACTIVATION = 0;
+layout(constant_id = 8) const float ACTIVATION_LIMIT = 0;
+layout(constant_id = 9) const uint ADDS_BIAS = 0;  // of gate and up
 #include "shaders/expert_tile.glsl"
+#include "shaders/expert_activation.h"
 
 const uint kOutputs = kTileRows / 2;
 
@@ -37,10 +41,16 @@ void take_sums(uint n, uint m, vec4 low, vec4 high) {
   low *= scale;
   high *= scale;
 #endif
-  const vec4 values = low / (1 + exp(-low)) * high;
   F32 act = F32(address_of_row(uint64_t(args.act), pair, args.width, 4));
   [[unroll]] for (uint i = 0; i < 4; ++i) {
-    if (first_output() + m + i < args.width) act.v[first_output() + m + i] = values[i];
+    const uint output_row = first_output() + m + i;
+    if (output_row >= args.width) continue;
+    if (ADDS_BIAS != 0) {
+      const uint at = tile.expert * 2 * args.width + output_row;
+      low[i] += args.bias.v[at];
+      high[i] += args.bias.v[at + args.width];
+    }
+    act.v[output_row] = activate(low[i], high[i]);
   }
 }
 

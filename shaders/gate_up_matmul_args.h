@@ -6,7 +6,8 @@
 
 MOE_SHADER_STRUCTS
 
-/* act[pair] = silu(W_gate x[row]) * (W_up x[row]) of the pair's expert and row = pair / slots; grid
+/* act[pair] = silu(W_gate x[row]) * (W_up x[row]), or another activation (expert_activation.h), of the
+   pair's expert and row = pair / slots; grid
    {width / half the tile rows, rounded up, tiles} (matmul_tile.glsl). */
 struct GateUpMatmulArgs {
   MOE_ADDRESS(Words2) records; /* [experts + 1] addresses; 0: absent, its pairs are skipped */
@@ -17,6 +18,7 @@ struct GateUpMatmulArgs {
   MOE_ADDRESS(F32) x;          /* [rows], x_stride apart; cooperative: what half_rows made */
   MOE_ADDRESS(F32) x_scales;   /* cooperative: [rows] */
   MOE_ADDRESS(F32) act;        /* [rows * slots][width] */
+  MOE_ADDRESS(F32) bias;       /* with ADDS_BIAS: [experts][2][width], of gate, then of up */
   uint gate_codes;             /* bytes from the start of a record */
   uint gate_scales;
   uint gate_biases;

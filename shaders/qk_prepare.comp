@@ -8,6 +8,9 @@
 #include "shaders/attention_args.h"
 
 layout(local_size_x_id = 0) in;
+layout(constant_id = 3) const uint HAS_NORM = 1;
+layout(constant_id = 4) const uint ADDS_BIAS = 0;
+layout(constant_id = 5) const float AMPLITUDE = 1.0;
 layout(push_constant, scalar) uniform Push { QkPrepareArgs args; };
 
 const uint kQuery = 0;
@@ -73,11 +76,23 @@ float limited(float x) {
   return x > args.clip ? args.clip : x < -args.clip ? -args.clip : x;
 }
 
+// Two values of head h of a part.
+vec2 values_of(Part part, uint h, uvec2 at) {
+  precise vec2 x = vec2(part.from.v[h * part.step + at.x], part.from.v[h * part.step + at.y]);
+  if (ADDS_BIAS != 0) {
+    uint first = part.head + h;
+    if (part.kind != kQuery) first += args.num_heads;
+    if (part.kind == kValue) first += args.kv_heads;
+    x = x + vec2(args.bias.v[first * HEAD_DIM + at.x], args.bias.v[first * HEAD_DIM + at.y]);
+  }
+  return x;
+}
+
 float square_sum(Part part, float shrink) {
   float sum = 0.0;
   for (uint i = thread_id(); i < part.heads * (HEAD_DIM / 2); i += gl_WorkGroupSize.x) {
-    const uvec2 at = i / (HEAD_DIM / 2) * part.step + places_of(i % (HEAD_DIM / 2));
-    const vec2 x = vec2(part.from.v[at.x], part.from.v[at.y]) * shrink;
+    const vec2 x =
+        values_of(part, i / (HEAD_DIM / 2), places_of(i % (HEAD_DIM / 2))) * shrink;
     sum = fma(x.x, x.x, sum);
     sum = fma(x.y, x.y, sum);
   }
@@ -104,14 +119,15 @@ void main() {
   if (place.live == 0) return;
   Part part = part_of(gl_WorkGroupID.x);
   const bool is_value = part.kind == kValue;
-  const vec2 scales = is_value ? vec2(1.0) : scales_of(part);
+  const bool is_normed = HAS_NORM != 0 && !is_value;
+  const vec2 scales = !is_normed ? vec2(1.0) : scales_of(part);
   F32 factors = part.kind == kQuery ? args.q_norm : args.k_norm;
   for (uint i = thread_id(); i < part.heads * (HEAD_DIM / 2); i += gl_WorkGroupSize.x) {
     const uint h = i / (HEAD_DIM / 2);
     const uint unit = i % (HEAD_DIM / 2);
     const uvec2 at = places_of(unit);
-    vec2 x = vec2(part.from.v[h * part.step + at.x], part.from.v[h * part.step + at.y]);
-    if (!is_value) {
+    vec2 x = values_of(part, h, at);
+    if (is_normed) {
       const uint first = args.is_whole_width != 0 ? h * HEAD_DIM : 0;
       const vec2 factor = vec2(factors.v[first + at.x], factors.v[first + at.y]);
       precise vec2 y = x * scales.x * scales.y * factor;
@@ -120,7 +136,7 @@ void main() {
     x = vec2(limited(x.x), limited(x.y));
     if (!is_value && unit < args.rotary_dim / 2) {
       precise float angle = float(place.position) * args.inverse_frequency.v[unit];
-      const vec2 turn = cos_sin(angle);
+      precise vec2 turn = cos_sin(angle) * AMPLITUDE;
       precise vec2 turned = vec2(x.x * turn.x - x.y * turn.y, x.y * turn.x + x.x * turn.y);
       x = turned;
     }

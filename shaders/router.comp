@@ -17,7 +17,7 @@ layout(push_constant, scalar) uniform Push { RouterArgs args; };
 
 InputRow find_input() {
   InputRow from;
-  from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * args.x_stride) * 4);
+  from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4);
   from.factor = args.factor;
   return from;
 }

@@ -9,13 +9,12 @@ MOE_SHADER_STRUCTS
    routes it, which saves a dispatch and a barrier. Products of the router and, where there is a shared
    expert, of its gate are dispatches of this program with no barrier between them; they name the same
    logits and choices. Grid: work groups over the rows of W (any number), rows of the batch.
-   Specialization constants: those of matvec, then 12 the number of routed experts, 13 the number
-   chosen. */
+   Specialization constants: those of matvec, then from 12 on those of route from 1 on. */
 struct RouterArgs {
   MOE_ADDRESS(Words) codes;
   MOE_ADDRESS(Words) scales;
   MOE_ADDRESS(Words) biases;
-  MOE_ADDRESS(F32) x;             /* [batch][x_stride] */
+  MOE_ADDRESS(F32) x;             /* [batch][cols] */
   MOE_ADDRESS(F32) factor;        /* [cols] */
   MOE_ADDRESS(Halves) tables;
   MOE_ADDRESS(F32) y;             /* where row 0 of W goes: in logits, or shared_logits */
@@ -25,12 +24,12 @@ struct RouterArgs {
   MOE_ADDRESS(Choices) choices;   /* as in RouteArgs */
   MOE_ADDRESS(Words) row_error;
   MOE_ADDRESS(Words) arrived;     /* [batch], zero before the first use; left at zero */
+  MOE_ADDRESS(F32) bias;          /* as in RouteArgs */
   uint rows;                      /* of W */
-  uint x_stride;
-  uint y_stride;
   float eps;
   uint groups;  /* work groups of a row of the batch, of all dispatches together */
-  uint options; /* bit 0: has a shared expert, bit 1: renormalise, from bit 2 on: layer */
+  uint options; /* bit 0: has a shared expert, bit 1: renormalise, bit 2: the product is of the shared
+                   expert's gate, one row, from bit 3 on: layer */
 };
 
 MOE_SHADER_STRUCTS_END

@@ -5,18 +5,26 @@
 
 layout(constant_id = 12) const uint EXPERTS = 256;
 layout(constant_id = 13) const uint TOP_K = 8;
+layout(constant_id = 14) const uint ROUTER_SIGMOIDS = 0;
+layout(constant_id = 15) const uint ROUTER_BIAS = 0;
+layout(constant_id = 16) const uint ROUTER_GROUPS = 1;
+layout(constant_id = 17) const uint ROUTER_KEPT = 1;
+layout(constant_id = 18) const float ROUTER_SCALE = 1.0;
+layout(constant_id = 19) const uint SHARED_GATE = 1;
 
 #include "shaders/last_group.glsl"
 #include "shaders/route.glsl"
 
 void store_logit(uint row, float value) {
-  SharedF32(args.y).v[gl_WorkGroupID.y * args.y_stride + row] = value;
+  const uint stride = (args.options & 4) != 0 ? 1 : EXPERTS;
+  SharedF32(args.y).v[gl_WorkGroupID.y * stride + row] = value;
 }
 
 void choose_last(uint row, bool is_live) {
   if (!is_last_group(args.arrived, row, args.groups)) return;
   route_row(RouteArgs(args.batch, args.logits, args.shared_logits, args.choices, args.row_error,
-                      EXPERTS, 1, args.options & 1, args.options >> 1 & 1, args.options >> 2),
+                      args.bias, EXPERTS, 1, args.options & 1, args.options >> 1 & 1,
+                      args.options >> 3),
             row, is_live);
 }
 

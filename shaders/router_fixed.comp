@@ -18,7 +18,7 @@ float keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  return keep_row(F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * args.x_stride) * 4),
+  return keep_row(F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4),
                   args.factor, args.eps);
 }
 

@@ -14,7 +14,7 @@
 namespace moepack {
 
 // Sums over the calls of a layer, in microseconds.
-struct LaneTimes {
+struct LaneMicroseconds {
   double hot = 0;        // from the start of the hot lane to its end
   double cold = 0;       // the same of the cold lane
   double join_wait = 0;  // that one lane waited for the other
@@ -27,7 +27,7 @@ struct LayerLanes {
   // one length.
   std::vector<std::uint64_t> hot;
   std::vector<std::uint64_t> cold;
-  LaneTimes times;
+  LaneMicroseconds times;
 
   std::uint64_t hot_uses() const;
   std::uint64_t cold_uses() const;

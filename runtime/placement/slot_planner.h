@@ -6,12 +6,12 @@
 #include <span>
 #include <vector>
 
+#include "runtime/placement/hot_set.h"
 #include "runtime/placement/slot_weighting.h"
 
 namespace moepack {
 
-// Ids by layer, ascending.
-using HotSet = std::vector<std::vector<std::uint32_t>>;
+// `set` holds ids that ascend in each layer, as do all that are made or changed here.
 std::uint64_t hot_set_bytes(const HotSet& set, std::span<const std::uint64_t> slot_bytes);
 
 // Experts by falling score, equal ones by layer and id, as long as they fit; one that does not fit

@@ -22,9 +22,9 @@ const char* skip_below_first_mark(const char* at, const char* end) {
                       [](char c) { return static_cast<unsigned char>(c) >= kFirstMarkLead; });
 }
 
-class Normalizer {
+class NfcWriter {
  public:
-  explicit Normalizer(std::string& out) : out_(out) {}
+  explicit NfcWriter(std::string& out) : out_(out) {}
 
   // Adds a stretch that ends where starts_nfc_segment() says so, or beside an inert character.
   void add_segment(const char* begin, const char* end) {
@@ -111,7 +111,7 @@ std::string_view normalize_nfc(std::string_view text, std::string& storage) {
 
   storage.clear();
   storage.reserve(text.size());
-  Normalizer normalizer(storage);
+  NfcWriter normalizer(storage);
   const char* segment = text.data();  // everything before it is done
   while (at < end) {
     // [segment, at) is below U+0300; only its last character can combine with what comes.

@@ -27,7 +27,7 @@ std::uint64_t DeviceExperts::slot_bytes(const PackManifest& pack) {
 }
 
 std::uint64_t DeviceExperts::all_bytes(const PackManifest& pack) {
-  return slot_bytes(pack) * pack.num_layers * pack.num_experts;
+  return slot_bytes(pack) * pack.all_experts();
 }
 
 DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack)
@@ -52,7 +52,7 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(VulkanDevice& devic
 }
 
 Status DeviceExperts::make_slots(std::uint64_t budget) {
-  const std::uint64_t count = std::min<std::uint64_t>(budget / slot_bytes_, slot_of_.size());
+  const std::uint64_t count = std::min<std::uint64_t>(budget / slot_bytes_, pack_->all_experts());
   slots_.resize(count);
   for (std::uint32_t i = 0; i < count; ++i) {
     MOE_ASSIGN_OR_RETURN(slots_[i].range, arena_.take(slot_bytes_));
@@ -70,7 +70,9 @@ Status DeviceExperts::make_kinds(std::uint32_t index, const SharedExpert& shared
     kinds.push_back(static_cast<std::uint32_t>(found - layer.kinds.begin()));
     if (found == layer.kinds.end()) layer.kinds.push_back(layout);
   };
-  for (std::uint32_t e = 0; e < experts_; ++e) {
+  // A layer without routed experts has its network alone.
+  kinds.resize(experts_ - pack_->experts_of(index));
+  for (std::uint32_t e = 0; e < pack_->experts_of(index); ++e) {
     add(in_order(pack_->layout_of(index, e), RowOrder::kRows));
   }
   if (shared.record != 0) {
@@ -107,6 +109,7 @@ Status DeviceExperts::upload_table(std::uint32_t layer) {
 Status DeviceExperts::load_all(ExpertStore& store) {
   std::vector<std::uint32_t> wanted;
   for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
+    if (pack_->experts_of(layer) == 0) continue;
     const std::size_t at_once = std::max<std::size_t>(1, store.max_batch(layer));
     for (std::uint32_t first = 0; first < experts_; first += static_cast<std::uint32_t>(at_once)) {
       wanted.resize(std::min<std::size_t>(at_once, experts_ - first));

@@ -15,7 +15,7 @@
 #include "formats/pack/pack_manifest.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_arena.h"
-#include "runtime/vulkan/hot_set.h"
+#include "runtime/placement/hot_set.h"
 
 namespace moepack {
 
@@ -46,7 +46,7 @@ class DeviceExperts {
                                                        std::uint64_t budget);
 
   // Whether every expert has a slot: then load_all() brings them, and nothing changes after.
-  bool holds_all() const { return slots_.size() == experts_ * layers_.size(); }
+  bool holds_all() const { return slots_.size() == pack_->all_experts(); }
   Status load_all(ExpertStore& store);
 
   // Brings those of `wanted` that are not here; at most slots() of them, without repeats. An expert

@@ -60,6 +60,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.router_logits = at.floats(t * c.num_experts);
   s.shared_logits = at.floats(t);
   s.choices = at.bytes(pairs * 8);
+  s.dense_choices = at.bytes(c.dense_width == 0 ? 0 : t * 8);
   s.row_error = at.bytes(t * 4);
   s.arrived = at.bytes(t * 4);
   s.arrived_heads = at.bytes(std::uint64_t{kFewRows} * c.num_heads * 4);
@@ -69,12 +70,16 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.grids = at.bytes(256);
   s.activated = at.floats(pairs * c.expert_width);
   s.raised = at.floats(pairs * c.expert_width);
-  if (limits.shared_width != c.expert_width && limits.shared_width != 0) {
-    s.shared_activated = at.floats(pairs * limits.shared_width);
-    s.shared_raised = at.floats(pairs * limits.shared_width);
+  const std::uint64_t others =
+      std::max(limits.shared_width == c.expert_width ? 0 : pairs * limits.shared_width,
+               c.dense_width == c.expert_width ? 0 : t * c.dense_width);
+  if (others != 0) {
+    s.shared_activated = at.floats(others);
+    s.shared_raised = at.floats(others);
   }
   s.results = at.floats(pairs * c.hidden_size);
-  s.halves = at.bytes(2 * std::max(t * widest, pairs * width));
+  const std::uint64_t dense = round_up(c.dense_width, 32);
+  s.halves = at.bytes(2 * std::max({t * widest, pairs * width, t * dense}));
   s.half_scales = at.floats(pairs);
   s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);
   s.tops = at.bytes(std::uint64_t{kDeviceLogitRows} * kTopParts * sizeof(shader::Largest));

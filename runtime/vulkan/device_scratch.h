@@ -46,6 +46,7 @@ struct DeviceScratch {
   std::uint64_t router_logits = 0;     // [T, E]
   std::uint64_t shared_logits = 0;     // [T]
   std::uint64_t choices = 0;           // [T, S] Choice
+  std::uint64_t dense_choices = 0;     // [T] Choice: the network of a layer without experts
   std::uint64_t row_error = 0;         // [T] uint: the first layer whose numbers are not finite
   std::uint64_t arrived = 0;           // [T] uint, zero between dispatches: RouterArgs
   std::uint64_t arrived_heads = 0;     // [kFewRows, nq] uint, zero between dispatches: AttendArgs
@@ -55,7 +56,8 @@ struct DeviceScratch {
   std::uint64_t grids = 0;             // DispatchGrid
   std::uint64_t activated = 0;         // [P, M]
   std::uint64_t raised = 0;            // [P, M]
-  std::uint64_t shared_activated = 0;  // [P, shared width], where it differs from M
+  std::uint64_t shared_activated = 0;  // [P, shared width] or [T, dense width], where they differ
+                                       // from M
   std::uint64_t shared_raised = 0;     // the same
   std::uint64_t results = 0;           // [P, H]
   std::uint64_t halves = 0;            // [T or P, widest] 16-bit floats

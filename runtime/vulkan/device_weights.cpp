@@ -77,6 +77,25 @@ class Uploader {
   Status status_;
 };
 
+std::vector<float> joined(std::initializer_list<std::span<const float>> parts) {
+  std::vector<float> all;
+  for (const std::span<const float> part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+// [E, 2, M] of two times [E, M].
+std::vector<float> interleaved(std::span<const float> gate, std::span<const float> up,
+                               std::size_t width) {
+  std::vector<float> all;
+  for (std::size_t at = 0; at < gate.size(); at += width) {
+    for (const std::span<const float> from : {gate, up}) {
+      const auto row = from.subspan(at, width);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+  }
+  return all;
+}
+
 DeviceAttention attention(Uploader& up, const FullAttentionWeights& w) {
   return {.spec = w.spec,
           .q = up.matrix(w.q),
@@ -84,7 +103,10 @@ DeviceAttention attention(Uploader& up, const FullAttentionWeights& w) {
           .v = up.matrix(w.v),
           .o = up.matrix(w.o),
           .q_norm = up.floats(w.q_norm),
-          .k_norm = up.floats(w.k_norm)};
+          .k_norm = up.floats(w.k_norm),
+          .bias = up.floats(joined({w.q_bias, w.k_bias, w.v_bias})),
+          .output_bias = up.floats(w.o_bias),
+          .sinks = up.floats(w.sinks)};
 }
 
 DeviceDelta delta(Uploader& up, const DeltaNetWeights& w) {
@@ -100,13 +122,24 @@ DeviceDelta delta(Uploader& up, const DeltaNetWeights& w) {
           .tiled_v_heads = w.tiled_v_heads};
 }
 
-DeviceMoe moe(Uploader& up, const MoeWeights& w) {
-  DeviceMoe moe;
+void add_routed(Uploader& up, const ModelConfig& config, const MoeWeights& w, DeviceMoe& moe) {
   moe.routing = w.routing.spec;
   moe.router = up.matrix(w.router);
+  moe.router_bias = up.floats(w.router_bias.empty() ? w.routing.correction : w.router_bias);
+  moe.activation = w.activation;
+  moe.activation_limit = w.activation_limit;
+  moe.gate_up_bias = up.floats(interleaved(w.gate_bias, w.up_bias, config.expert_width));
+  moe.down_bias = up.floats(w.down_bias);
+}
+
+DeviceMoe moe(Uploader& up, const ModelConfig& config, const MoeWeights& w) {
+  DeviceMoe moe;
+  moe.has_experts = w.has_experts;
+  if (w.has_experts) add_routed(up, config, w, moe);
   moe.has_shared = w.has_shared;
   if (!w.has_shared) return moe;
-  moe.shared_expert_gate = up.matrix(w.shared_expert_gate);
+  moe.has_shared_gate = w.has_experts && w.has_shared_gate;
+  if (moe.has_shared_gate) moe.shared_expert_gate = up.matrix(w.shared_expert_gate);
   const std::array<QMatrixView, kProjections> views{w.shared_gate, w.shared_up, w.shared_down};
   moe.shared = make_expert_layout(w.shared_gate.cols, w.shared_gate.rows,
                                   {views[0].format, views[1].format, views[2].format})
@@ -131,7 +164,9 @@ Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
                            : up.matrix(weights.lm_head);
   on_device->final_norm = up.floats(weights.final_norm);
   on_device->tables = up.bytes(std::as_bytes(std::span<const std::uint16_t>(tables)));
-  on_device->inverse_frequency = up.floats(Rope(config).inverse_frequency());
+  const Rope rope(config);
+  on_device->inverse_frequency = up.floats(rope.inverse_frequency());
+  on_device->rope_amplitude = rope.amplitude();
   for (const LayerWeights& w : weights.layers) {
     DeviceLayer layer;
     layer.input_norm = up.floats(w.input_norm);
@@ -141,7 +176,7 @@ Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
     } else {
       layer.mixer = delta(up, std::get<DeltaNetWeights>(w.mixer));
     }
-    layer.moe = moe(up, w.moe);
+    layer.moe = moe(up, config, w.moe);
     on_device->layers.push_back(std::move(layer));
   }
   MOE_RETURN_IF_ERROR(up.status());

@@ -36,8 +36,11 @@ using DeviceFloats = std::uint64_t;  // the address of float32 values
 struct DeviceAttention {
   FullAttentionSpec spec;
   DeviceMatrix q, k, v, o;
-  DeviceFloats q_norm = 0;
+  DeviceFloats q_norm = 0;  // 0 without norms
   DeviceFloats k_norm = 0;
+  DeviceFloats bias = 0;         // [nq + 2 nkv, hd], of queries, keys and values; 0: none
+  DeviceFloats output_bias = 0;  // [H]; 0: none
+  DeviceFloats sinks = 0;        // [nq]; 0: none
 };
 
 struct DeviceDelta {
@@ -49,13 +52,21 @@ struct DeviceDelta {
   bool tiled_v_heads = false;
 };
 
+// The network of a layer without routed experts stands as a shared expert without a gate.
 struct DeviceMoe {
+  bool has_experts = true;
   RouterSpec routing;
   DeviceMatrix router;
+  DeviceFloats router_bias = 0;  // [E] of the logits, or what corrects sigmoids; 0: none
   bool has_shared = false;
+  bool has_shared_gate = true;
   DeviceMatrix shared_expert_gate;  // [1, H]
   ExpertLayout shared;              // of the shared expert as a record
   std::uint64_t shared_record = 0;  // its address
+  ExpertActivation activation = ExpertActivation::kSwiGlu;
+  float activation_limit = 0;
+  DeviceFloats gate_up_bias = 0;  // [E, 2, M]: of gate, then of up; 0: none
+  DeviceFloats down_bias = 0;     // [E, H]; 0: none
 };
 
 struct DeviceLayer {
@@ -75,6 +86,7 @@ struct DeviceWeights {
   DeviceFloats final_norm = 0;
   std::uint64_t tables = 0;            // grids of ggml's I-quants (shaders/weight_tables.h)
   DeviceFloats inverse_frequency = 0;  // [rotary_dim / 2] of RoPE; 0 without
+  float rope_amplitude = 1;            // Rope::amplitude()
   std::vector<DeviceLayer> layers;
 };
 

@@ -221,10 +221,12 @@ class FewRowsPath final : public Path {
   // The last work group of a row to be done with its logits makes the choices.
   void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const DeviceMoe& moe = p_.weights.layers[layer].moe;
+    if (!moe.has_experts) return;
+    const bool has_gate = moe.has_shared && moe.has_shared_gate;
     std::uint32_t groups = router_groups(moe.router);
-    if (moe.has_shared) groups += router_groups(moe.shared_expert_gate);
+    if (has_gate) groups += router_groups(moe.shared_expert_gate);
     record_router(list, moe.router, s_.router_logits, groups, shape, layer);
-    if (moe.has_shared) {
+    if (has_gate) {
       record_router(list, moe.shared_expert_gate, s_.shared_logits, groups, shape, layer);
     }
     list.barrier();
@@ -287,12 +289,13 @@ class FewRowsPath final : public Path {
   void record_router(CommandList& list, const DeviceMatrix& w, std::uint64_t y,
                      std::uint32_t groups, const BatchShape& shape, std::uint32_t layer) {
     const DeviceLayer& weights = p_.weights.layers[layer];
-    const bool renormalise = std::get<SoftmaxRouterSpec>(weights.moe.routing).renormalise;
     const WeightRows rows = weight_rows(w);
     const WeightKernelShape cut = router_shape(w);
     std::vector<std::uint32_t> constants =
         matvec_constants(rows, cut, p_.device, {.has_norm = true});
-    constants.insert(constants.end(), {c_.num_experts, c_.experts_per_token});
+    const std::vector<std::uint32_t> routing = routing_constants(c_, weights.moe);
+    constants.insert(constants.end(), routing.begin(), routing.end());
+    const bool is_gate = y == s_.shared_logits;
     const VulkanKernel& kernel =
         weight_kernel(p_, has_fixed_products(rows, 1, p_.device) ? "router_fixed" : "router", rows,
                       std::move(constants));
@@ -311,13 +314,13 @@ class FewRowsPath final : public Path {
                                        .choices = s_.choices,
                                        .row_error = s_.row_error,
                                        .arrived = s_.arrived,
+                                       .bias = weights.moe.router_bias,
                                        .rows = count32(piece.count),
-                                       .x_stride = count32(w.cols),
-                                       .y_stride = count32(w.rows),
                                        .eps = c_.rms_norm_eps,
                                        .groups = groups,
                                        .options = (weights.moe.has_shared ? 1U : 0U) |
-                                                  (renormalise ? 2U : 0U) | layer << 2},
+                                                  (renormalises(weights.moe) ? 2U : 0U) |
+                                                  (is_gate ? 4U : 0U) | layer << 3},
                     {groups_for_rows(cut, piece.count, p_.device), shape.rows, 1});
     }
   }
@@ -336,7 +339,8 @@ class FewRowsPath final : public Path {
     const std::uint32_t step = query_step(c_, weights.spec);
     const auto encoding = static_cast<std::uint32_t>(p_.kv_encoding);
     list.dispatch(
-        p_.kernels.get("attend", {cut.threads(), c_.head_dim, encoding, cut.lanes, cut.queries}),
+        p_.kernels.get("attend", {cut.threads(), c_.head_dim, encoding, cut.lanes, cut.queries,
+                                  weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
         shader::AttendArgs{.rows = p_.tables.rows(),
                            .q = s_.projected,
                            .caches = p_.tables.states(layer),
@@ -344,6 +348,7 @@ class FewRowsPath final : public Path {
                            .stats = s_.split_stats,
                            .arrived = s_.arrived_heads,
                            .attended = s_.mixed,
+                           .sinks = weights.sinks,
                            .q_stride = c_.num_heads * step,
                            .q_step = step,
                            .num_heads = c_.num_heads,
@@ -400,25 +405,34 @@ class FewRowsPath final : public Path {
     const LayerExperts& experts = p_.experts.layer(layer);
     const ProjectionLayout& gate = experts.kinds[kind].of(of.front());
     const ProjectionLayout& up = experts.kinds[kind].of(of.back());
-    const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    const DeviceLayer& layer_weights = p_.weights.layers[layer];
+    const DeviceMoe& moe = layer_weights.moe;
+    const std::uint32_t slots = slots_of(c_, layer_weights);
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
     const WeightKernelShape cut =
         is_fixed ? fixed_expert_shape(weights) : usual_shape(weights, p_.device);
-    const VulkanKernel& kernel = weight_kernel(
-        p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
-        gate_up_constants(
-            weights, cut, p_.device,
-            {.has_norm = true, .is_single = of.size() == 1, .by_kind = experts.kind_table != 0}));
+    const VulkanKernel& kernel =
+        weight_kernel(p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
+                      gate_up_constants(weights, cut, p_.device,
+                                        {.has_norm = true,
+                                         .is_single = of.size() == 1,
+                                         .by_kind = experts.kind_table != 0,
+                                         .activation = activation_of(layer_weights),
+                                         .adds_bias = moe.gate_up_bias != 0}));
+    // Of one matrix alone its own.
+    const std::uint64_t bias_at =
+        of.front() == Projection::kUp ? std::uint64_t{c_.expert_width} * sizeof(float) : 0;
     list.dispatch(kernel,
                   shader::GateUpArgs{.records = experts.table,
                                      .kinds = experts.kind_table,
-                                     .choices = s_.choices,
+                                     .choices = choices_of(p_, layer_weights),
                                      .x = s_.hidden,
-                                     .factor = p_.weights.layers[layer].post_norm,
+                                     .factor = layer_weights.post_norm,
                                      .act = act,
                                      .tables = p_.weights.tables,
+                                     .bias = moe.gate_up_bias + bias_at,
                                      .experts = c_.num_experts + 1,
                                      .kind = kind,
                                      .slots = slots,
@@ -439,7 +453,7 @@ class FewRowsPath final : public Path {
   void multiply_activated(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
     const std::uint64_t pairs = std::uint64_t{shape.rows} * slots_of(c_, p_.weights.layers[layer]);
     list.barrier();
-    record_swiglu(p_, list, pairs);
+    record_swiglu(p_, list, pairs, layer);
     list.barrier();
   }
 
@@ -454,6 +468,7 @@ class FewRowsPath final : public Path {
     const LayerExperts& experts = p_.experts.layer(layer);
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    const DeviceFloats down_bias = p_.weights.layers[layer].moe.down_bias;
     const WeightRows weights = weight_rows(w);
     const bool is_fixed = adds && has_fixed_down(experts.kinds[kind], layer);
     const std::uint32_t block_rows = is_fixed ? kFixedDownRows : kDownRows;
@@ -464,14 +479,16 @@ class FewRowsPath final : public Path {
                                                               {.slots = slots,
                                                                .block_rows = block_rows,
                                                                .by_kind = experts.kind_table != 0,
-                                                               .slots_apart = !adds}));
+                                                               .slots_apart = !adds,
+                                                               .adds_bias = down_bias != 0}));
     list.dispatch(kernel,
                   shader::DownArgs{.records = experts.table,
                                    .kinds = experts.kind_table,
-                                   .choices = s_.choices,
+                                   .choices = choices_of(p_, p_.weights.layers[layer]),
                                    .act = activated(p_, experts.kinds[kind]),
                                    .y = adds ? s_.hidden : s_.results,
                                    .tables = p_.weights.tables,
+                                   .bias = down_bias,
                                    .experts = c_.num_experts + 1,
                                    .kind = kind,
                                    .slots = slots,

@@ -1,8 +1,10 @@
 #include "runtime/vulkan/path_steps.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
+#include "shaders/add_bias_args.h"
 #include "shaders/attention_args.h"
 #include "shaders/combine_args.h"
 #include "shaders/embed_args.h"
@@ -17,7 +19,32 @@ constexpr std::uint32_t kThreads = 256;
 }  // namespace
 
 std::uint32_t slots_of(const ModelConfig& config, const DeviceLayer& layer) {
-  return config.experts_per_token + (layer.moe.has_shared ? 1 : 0);
+  return (layer.moe.has_experts ? config.experts_per_token : 0) + (layer.moe.has_shared ? 1 : 0);
+}
+
+std::uint64_t choices_of(const PathParts& parts, const DeviceLayer& layer) {
+  return layer.moe.has_experts ? parts.scratch.choices : parts.scratch.dense_choices;
+}
+
+Activation activation_of(const DeviceLayer& layer) {
+  return {.kind = layer.moe.activation, .limit = layer.moe.activation_limit};
+}
+
+std::vector<std::uint32_t> routing_constants(const ModelConfig& config, const DeviceMoe& moe) {
+  const auto* sigmoids = std::get_if<SigmoidRouterSpec>(&moe.routing);
+  const SigmoidRouterSpec spec = sigmoids != nullptr ? *sigmoids : SigmoidRouterSpec{};
+  return {config.num_experts,
+          config.experts_per_token,
+          sigmoids != nullptr ? 1U : 0U,
+          moe.router_bias != 0 ? 1U : 0U,
+          spec.groups,
+          spec.kept_groups,
+          std::bit_cast<std::uint32_t>(spec.scale),
+          moe.has_shared_gate ? 1U : 0U};
+}
+
+bool renormalises(const DeviceMoe& moe) {
+  return std::visit([](const auto& spec) { return spec.renormalise; }, moe.routing);
 }
 
 std::uint32_t query_step(const ModelConfig& config, const FullAttentionSpec& spec) {
@@ -45,17 +72,21 @@ void record_embed(const PathParts& p, CommandList& list, const BatchShape& shape
   list.barrier();
 }
 
-void record_swiglu(const PathParts& p, CommandList& list, std::uint64_t pairs) {
-  const VulkanKernel& kernel = p.kernels.get("swiglu", {kThreads});
+void record_swiglu(const PathParts& p, CommandList& list, std::uint64_t pairs,
+                   std::uint32_t layer) {
+  const auto [activation, limit] = activation_constants(activation_of(p.weights.layers[layer]));
+  const VulkanKernel& kernel = p.kernels.get("swiglu", {kThreads, activation, limit});
   const auto multiply = [&](std::uint64_t gate, std::uint64_t up, std::uint64_t width) {
     list.dispatch(
         kernel,
         shader::SwigluArgs{.gate = gate, .up = up, .act = gate, .count = count32(pairs * width)},
         {std::min<std::uint32_t>(groups_of(pairs * width, kThreads), 4096), 1, 1});
   };
-  multiply(p.scratch.activated, p.scratch.raised, p.config.expert_width);
-  if (p.scratch.shared_activated != 0) {
-    multiply(p.scratch.shared_activated, p.scratch.shared_raised, p.config.shared_expert_width);
+  std::uint64_t done = 0;  // widths: a layer has one or two
+  for (const ExpertLayout& kind : p.experts.layer(layer).kinds) {
+    const std::uint64_t width = kind.of(Projection::kGate).rows;
+    if (width != done) multiply(activated(p, kind), raised(p, kind), width);
+    done = width;
   }
 }
 
@@ -63,7 +94,7 @@ void record_combine(const PathParts& p, CommandList& list, const BatchShape& sha
                     std::uint32_t layer, std::uint64_t records) {
   list.dispatch(p.kernels.get("combine", {kThreads}),
                 shader::CombineArgs{.records = records,
-                                    .choices = p.scratch.choices,
+                                    .choices = choices_of(p, p.weights.layers[layer]),
                                     .results = p.scratch.results,
                                     .y = p.scratch.hidden,
                                     .experts = p.config.num_experts + 1,
@@ -81,7 +112,9 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
   const bool is_whole = weights.spec.norm == QueryKeyNorm::kWholeWidth;
   const VulkanKernel& kernel = p.kernels.get(
       "qk_prepare",
-      {groups_of(c.head_dim, 128) * 64, c.head_dim, static_cast<std::uint32_t>(p.kv_encoding)});
+      {groups_of(c.head_dim, 128) * 64, c.head_dim, static_cast<std::uint32_t>(p.kv_encoding),
+       weights.spec.norm != QueryKeyNorm::kNone ? 1U : 0U, weights.bias != 0 ? 1U : 0U,
+       std::bit_cast<std::uint32_t>(p.weights.rope_amplitude)});
   list.dispatch(kernel,
                 shader::QkPrepareArgs{
                     .rows = p.tables.rows(),
@@ -91,6 +124,7 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
                     .q_norm = weights.q_norm,
                     .k_norm = weights.k_norm,
                     .inverse_frequency = p.weights.inverse_frequency,
+                    .bias = weights.bias,
                     .caches = p.tables.states(layer),
                     .q_stride = c.num_heads * step,
                     .q_step = step,
@@ -103,25 +137,31 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
                     .eps = c.rms_norm_eps,
                     .clip = weights.spec.clip.value_or(std::numeric_limits<float>::infinity())},
                 {is_whole ? 3 : c.num_heads + 2 * c.num_kv_heads, shape.rows, 1});
+  if (weights.output_bias == 0) return;
+  list.dispatch(p.kernels.get("add_bias", {kThreads}),
+                shader::AddBiasArgs{
+                    .bias = weights.output_bias, .y = p.scratch.hidden, .cols = c.hidden_size},
+                {groups_of(c.hidden_size, kThreads), shape.rows, 1});
 }
 
 void record_choices(const PathParts& p, CommandList& list, const BatchShape& shape,
                     std::uint32_t layer) {
   const ModelConfig& c = p.config;
   const DeviceMoe& moe = p.weights.layers[layer].moe;
-  const bool renormalise = std::get<SoftmaxRouterSpec>(moe.routing).renormalise;
-  const VulkanKernel& kernel =
-      p.kernels.get("route", {kThreads, c.num_experts, c.experts_per_token});
+  std::vector<std::uint32_t> constants = routing_constants(c, moe);
+  constants.insert(constants.begin(), kThreads);
+  const VulkanKernel& kernel = p.kernels.get("route", std::move(constants));
   list.dispatch(kernel,
                 shader::RouteArgs{.rows = p.tables.rows(),
                                   .logits = p.scratch.router_logits,
                                   .shared_logits = p.scratch.shared_logits,
                                   .choices = p.scratch.choices,
                                   .row_error = p.scratch.row_error,
+                                  .bias = moe.router_bias,
                                   .logits_stride = c.num_experts,
                                   .shared_stride = 1,
                                   .has_shared = moe.has_shared ? 1U : 0U,
-                                  .renormalise = renormalise ? 1U : 0U,
+                                  .renormalise = renormalises(moe) ? 1U : 0U,
                                   .layer = layer},
                 {shape.rows, 1, 1});
 }

@@ -56,15 +56,23 @@ inline std::uint64_t raised(const PathParts& parts, const ExpertLayout& layout) 
 
 // Experts a row uses, the shared one included.
 std::uint32_t slots_of(const ModelConfig& config, const DeviceLayer& layer);
+// Where its choices lie.
+std::uint64_t choices_of(const PathParts& parts, const DeviceLayer& layer);
+Activation activation_of(const DeviceLayer& layer);
+// Specialization constants of routing: route's from 1 on.
+std::vector<std::uint32_t> routing_constants(const ModelConfig& config, const DeviceMoe& moe);
+bool renormalises(const DeviceMoe& moe);
 // Floats of a query head in the projection: with or without its gate.
 std::uint32_t query_step(const ModelConfig& config, const FullAttentionSpec& spec);
 
 void record_embed(const PathParts& parts, CommandList& list, const BatchShape& shape);
-// Norm, rotation and storing of queries, keys and values; without a barrier.
+// Norm, rotation and storing of queries, keys and values, and hidden += the bias of what attention
+// gives, which nothing reads meanwhile; without a barrier.
 void record_qk_prepare(const PathParts& parts, CommandList& list, const BatchShape& shape,
                        std::uint32_t layer);
-// act = silu(gate) * up of so many pairs; without a barrier.
-void record_swiglu(const PathParts& parts, CommandList& list, std::uint64_t pairs);
+// The activation of so many pairs of a layer; without a barrier.
+void record_swiglu(const PathParts& parts, CommandList& list, std::uint64_t pairs,
+                   std::uint32_t layer);
 // hidden += the results of the experts, in the order of slots, of those in the table `records`
 // alone (0: of all); without a barrier.
 void record_combine(const PathParts& parts, CommandList& list, const BatchShape& shape,

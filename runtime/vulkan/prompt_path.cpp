@@ -48,15 +48,7 @@ class PromptPath final : public Path {
   void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const DeviceLayer& weights = p_.weights.layers[layer];
     norm(list, weights.post_norm, shape);
-    // In float32, so that choices depend on no rounding.
-    matmul(list, weights.moe.router, exactly(s_.normed), s_.router_logits, shape.rows, false);
-    if (weights.moe.has_shared) {
-      matmul(list, weights.moe.shared_expert_gate, exactly(s_.normed), s_.shared_logits, shape.rows,
-             false);
-    }
-    list.barrier();
-    record_choices(p_, list, shape, layer);
-    list.barrier();
+    if (weights.moe.has_experts) choose(list, shape, layer);
     group(list, shape, layer);
     list.full_barrier();  // grids of the dispatches behind
   }
@@ -70,23 +62,23 @@ class PromptPath final : public Path {
     bool has_split = false;
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       if (is_fused(experts.kinds[kind])) continue;
-      project(list, experts, kind, Projection::kGate, s_.normed, activated(p_, experts.kinds[kind]),
+      project(list, layer, kind, Projection::kGate, s_.normed, activated(p_, experts.kinds[kind]),
               slots);
-      project(list, experts, kind, Projection::kUp, s_.normed, raised(p_, experts.kinds[kind]),
+      project(list, layer, kind, Projection::kUp, s_.normed, raised(p_, experts.kinds[kind]),
               slots);
       has_split = true;
     }
     if (has_split) {
       list.barrier();
-      record_swiglu(p_, list, std::uint64_t{shape.rows} * slots);
+      record_swiglu(p_, list, std::uint64_t{shape.rows} * slots, layer);
       list.barrier();
     }
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      if (is_fused(experts.kinds[kind])) gate_up(list, experts, kind, slots);
+      if (is_fused(experts.kinds[kind])) gate_up(list, layer, kind, slots);
     }
     list.barrier();
-    project_down(list, experts, s_.activated, shape.rows * slots);
-    project_down(list, experts, s_.shared_activated, shape.rows * slots);
+    project_down(list, layer, s_.activated, shape.rows * slots);
+    project_down(list, layer, s_.shared_activated, shape.rows * slots);
   }
 
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
@@ -95,6 +87,18 @@ class PromptPath final : public Path {
   }
 
  private:
+  // In float32, so that choices depend on no rounding.
+  void choose(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
+    const DeviceMoe& moe = p_.weights.layers[layer].moe;
+    matmul(list, moe.router, exactly(s_.normed), s_.router_logits, shape.rows, false);
+    if (moe.has_shared && moe.has_shared_gate) {
+      matmul(list, moe.shared_expert_gate, exactly(s_.normed), s_.shared_logits, shape.rows, false);
+    }
+    list.barrier();
+    record_choices(p_, list, shape, layer);
+    list.barrier();
+  }
+
   // What a product reads: rows of floats, or what halve() made of them last.
   struct Inputs {
     std::uint64_t rows = 0;
@@ -127,9 +131,12 @@ class PromptPath final : public Path {
   }
 
   const VulkanKernel& tile_kernel(std::string_view operation, const WeightRows& rows,
-                                  const Inputs& inputs, const ProductTile& tile) {
+                                  const Inputs& inputs, const ProductTile& tile,
+                                  std::initializer_list<std::uint32_t> more = {}) {
+    std::vector<std::uint32_t> constants = product_constants(rows, tile);
+    constants.insert(constants.end(), more);
     return p_.kernels.get(shader_name(operation, rows.format) + (inputs.is_halves() ? "_cm" : ""),
-                          product_constants(rows, tile));
+                          std::move(constants));
   }
 
   void norm(CommandList& list, DeviceFloats factor, const BatchShape& shape) {
@@ -193,11 +200,13 @@ class PromptPath final : public Path {
     const std::uint32_t group = c_.num_heads / c_.num_kv_heads;
     list.dispatch(
         p_.kernels.get("attend_prompt",
-                       {kThreads, c_.head_dim, static_cast<std::uint32_t>(p_.kv_encoding)}),
+                       {kThreads, c_.head_dim, static_cast<std::uint32_t>(p_.kv_encoding),
+                        weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
         shader::AttendPromptArgs{.slices = p_.tables.slices(),
                                  .q = s_.projected,
                                  .caches = p_.tables.states(layer),
                                  .attended = s_.mixed,
+                                 .sinks = weights.sinks,
                                  .q_stride = c_.num_heads * step,
                                  .q_step = step,
                                  .num_heads = c_.num_heads,
@@ -282,7 +291,7 @@ class PromptPath final : public Path {
   void group(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
     list.dispatch(p_.kernels.get("group_rows", {kThreads, c_.num_experts + 1}),
-                  shader::GroupRowsArgs{.choices = s_.choices,
+                  shader::GroupRowsArgs{.choices = choices_of(p_, p_.weights.layers[layer]),
                                         .pairs = s_.pairs,
                                         .offsets = s_.offsets,
                                         .tiles = s_.tiles,
@@ -294,27 +303,29 @@ class PromptPath final : public Path {
   }
 
   // results = W act of the kinds that put their activations there.
-  void project_down(CommandList& list, const LayerExperts& experts, std::uint64_t act,
+  void project_down(CommandList& list, std::uint32_t layer, std::uint64_t act,
                     std::uint32_t pairs) {
+    const LayerExperts& experts = p_.experts.layer(layer);
     bool is_first = true;
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       if (activated(p_, experts.kinds[kind]) != act) continue;
       if (is_first) halve(list, act, pairs, experts.kinds[kind].of(Projection::kDown).cols);
       is_first = false;
-      project(list, experts, kind, Projection::kDown, act, s_.results, 1);
+      project(list, layer, kind, Projection::kDown, act, s_.results, 1);
     }
     if (!is_first) list.barrier();
   }
 
   // One projection of the experts of a kind: y[pair] = W x[pair / pairs_per_input].
-  void project(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
-               Projection projection, std::uint64_t x, std::uint64_t y,
-               std::uint32_t pairs_per_input) {
+  void project(CommandList& list, std::uint32_t layer, std::uint32_t kind, Projection projection,
+               std::uint64_t x, std::uint64_t y, std::uint32_t pairs_per_input) {
+    const LayerExperts& experts = p_.experts.layer(layer);
     const ProjectionLayout& w = experts.kinds[kind].of(projection);
     const Inputs from = inputs(x, w.format, w.cols);
     const ProductTile tile = expert_tile(from.is_halves());
+    const ProjectionBias bias = bias_of(layer, projection);
     list.dispatch_indirect(
-        tile_kernel("expert_matmul", weight_rows(w), from, tile),
+        tile_kernel("expert_matmul", weight_rows(w), from, tile, {bias.at != 0 ? 1U : 0U}),
         shader::ExpertMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
@@ -323,18 +334,35 @@ class PromptPath final : public Path {
                                  .x = from.rows,
                                  .x_scales = from.scales,
                                  .y = y,
+                                 .bias = bias.at,
                                  .codes = count32(w.offset_of(Component::kCodes)),
                                  .scales = count32(w.offset_of(Component::kScales)),
                                  .biases = count32(w.offset_of(Component::kBiases)),
                                  .outputs = count32(w.rows),
                                  .x_stride = from.stride != 0 ? from.stride : count32(w.cols),
                                  .pairs_per_input = pairs_per_input,
+                                 .bias_stride = bias.stride,
                                  .kind = kind},
         p_.scratch_buffer, grid_at(grid_of(w.rows, tile.outputs)));
   }
 
-  void gate_up(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
-               std::uint32_t slots) {
+  // What is added to a projection of routed experts; at 0: nothing.
+  struct ProjectionBias {
+    std::uint64_t at = 0;
+    std::uint32_t stride = 0;  // floats, from expert to expert
+  };
+  ProjectionBias bias_of(std::uint32_t layer, Projection projection) const {
+    const DeviceMoe& moe = p_.weights.layers[layer].moe;
+    if (projection == Projection::kDown) return {moe.down_bias, c_.hidden_size};
+    if (moe.gate_up_bias == 0) return {};
+    const bool is_up = projection == Projection::kUp;
+    return {moe.gate_up_bias + (is_up ? c_.expert_width * sizeof(float) : 0), 2 * c_.expert_width};
+  }
+
+  void gate_up(CommandList& list, std::uint32_t layer, std::uint32_t kind, std::uint32_t slots) {
+    const LayerExperts& experts = p_.experts.layer(layer);
+    const DeviceLayer& weights = p_.weights.layers[layer];
+    const auto [activation, limit] = activation_constants(activation_of(weights));
     const ExpertLayout& layout = experts.kinds[kind];
     const ProjectionLayout& gate = layout.of(Projection::kGate);
     const ProjectionLayout& up = layout.of(Projection::kUp);
@@ -343,7 +371,8 @@ class PromptPath final : public Path {
     rows.alignment = std::min(rows.alignment, weight_rows(up).alignment);
     const ProductTile tile = expert_tile(from.is_halves());
     list.dispatch_indirect(
-        tile_kernel("gate_up_matmul", rows, from, tile),
+        tile_kernel("gate_up_matmul", rows, from, tile,
+                    {activation, limit, weights.moe.gate_up_bias != 0 ? 1U : 0U}),
         shader::GateUpMatmulArgs{.records = experts.table,
                                  .kinds = experts.kind_table,
                                  .pairs = s_.pairs,
@@ -352,6 +381,7 @@ class PromptPath final : public Path {
                                  .x = from.rows,
                                  .x_scales = from.scales,
                                  .act = activated(p_, layout),
+                                 .bias = weights.moe.gate_up_bias,
                                  .gate_codes = count32(gate.offset_of(Component::kCodes)),
                                  .gate_scales = count32(gate.offset_of(Component::kScales)),
                                  .gate_biases = count32(gate.offset_of(Component::kBiases)),
@@ -388,7 +418,7 @@ class PromptPath final : public Path {
 std::vector<std::uint32_t> expert_grid_widths(const ModelConfig& config) {
   std::vector<std::uint32_t> widths;
   for (const std::uint64_t outputs :
-       {config.hidden_size, config.expert_width, config.shared_expert_width}) {
+       {config.hidden_size, config.expert_width, config.shared_expert_width, config.dense_width}) {
     for (const bool is_cooperative : {false, true}) {
       const std::uint32_t tile = expert_tile(is_cooperative).outputs;
       for (const std::uint32_t groups : {groups_of(outputs, tile), groups_of(outputs, tile / 2)}) {

@@ -207,10 +207,11 @@ Status VulkanForward::open(const ModelWeights& weights) {
 
 Status VulkanForward::make_lanes(const ModelWeights& weights) {
   const std::uint64_t slots = share_slots(experts_->slots(), config_.experts_per_token).hot;
-  const HotSet hot = options_.cold.hot.has_value()
-                         ? *options_.cold.hot
-                         : flat_hot_set(config_.num_layers, config_.num_experts, slots);
-  MOE_RETURN_IF_ERROR(check_hot_set(hot, config_.num_layers, config_.num_experts, slots));
+  std::vector<std::uint32_t> experts(config_.num_layers);
+  for (std::uint32_t l = 0; l < experts.size(); ++l) experts[l] = pack_.experts_of(l);
+  const HotSet hot =
+      options_.cold.hot.has_value() ? *options_.cold.hot : flat_hot_set(experts, slots);
+  MOE_RETURN_IF_ERROR(check_hot_set(hot, experts, slots));
   MOE_RETURN_IF_ERROR(experts_->keep(hot, *store_));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<ColdLane> cold,
                        ColdLane::create(config_, weights, *options_.cold.kernels,
@@ -256,6 +257,12 @@ Status VulkanForward::write_grids() {
   for (const auto& [at, count] : counters) {
     MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, at - scratch_memory_.address(),
                                         std::as_bytes(std::span(zeros).first(count))));
+  }
+  if (config_.dense_width != 0) {
+    const std::vector<shader::Choice> dense(options_.rows, {config_.num_experts, 1.0F});
+    MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_,
+                                        scratch_.dense_choices - scratch_memory_.address(),
+                                        std::as_bytes(std::span(dense))));
   }
   std::vector<shader::DispatchSize> grids;
   for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
@@ -545,13 +552,16 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
   if (has_lanes(batch)) MOE_RETURN_IF_ERROR(experts_->drop_passing());
   MOE_RETURN_IF_ERROR(run(key));
   for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-    if (observer != nullptr) {
+    const bool has_routed = weights_->layers[layer].moe.has_experts;
+    if (observer != nullptr && has_routed) {
       observer->on_router(layer, rows, rows_of(scratch_.router_logits, rows * config_.num_experts));
     }
     const bool is_last = layer + 1 == config_.num_layers;
     key.layer = layer;
     key.part = is_last ? Part::kEnd : Part::kNext;
-    if (has_lanes(batch)) {
+    if (!has_routed) {
+      // Nothing is chosen here, and what the layer needs lies on the device.
+    } else if (has_lanes(batch)) {
       MOE_ASSIGN_OR_RETURN(const bool has_joined, run_lanes(batch, layer, slices));
       if (has_joined) key.part = is_last ? Part::kJoinEnd : Part::kJoin;
     } else if (!experts_->holds_all()) {
@@ -591,7 +601,7 @@ Status VulkanForward::forward(std::span<const std::int32_t> tokens, std::span<Ba
   const Status status =
       experts_->holds_all() && observer == nullptr ? run(key) : run_by_layer(key, slices, observer);
   MOE_RETURN_IF_ERROR(status);
-  if (experts_->holds_all()) experts_->count_hits(uses * config_.num_layers);
+  if (experts_->holds_all()) experts_->count_hits(uses * pack_.expert_layers());
   end_slices(slices);
   if (key.top_of != 0) {
     take_tops(count);
@@ -646,23 +656,20 @@ Status check_sizes(const ModelConfig& config) {
 
 // What of a layer no shader computes; "" where there is nothing.
 std::string missing_part(const FullAttentionSpec& spec) {
-  if (spec.norm == QueryKeyNorm::kNone) return "queries and keys without norms";
-  if (spec.has_bias || spec.has_output_bias) return "biases of attention";
-  if (spec.has_sinks) return "attention sinks";
-  return spec.window.has_value() ? "attention within a window" : "";
+  return spec.has_bias && spec.has_gate ? "biases of queries with gates" : "";
 }
 std::string missing_part(const GatedDeltaNetSpec&) { return ""; }
 std::string missing_part(const LatentAttentionSpec&) { return "latent attention"; }
-std::string missing_part(const SoftmaxRouterSpec& spec) {
-  return spec.has_bias ? "a router with biases" : "";
-}
-std::string missing_part(const SigmoidRouterSpec&) { return "a router of sigmoids"; }
+std::string missing_part(const SoftmaxRouterSpec&) { return ""; }
+std::string missing_part(const SigmoidRouterSpec&) { return ""; }
+// Programs of experts compute the shared one beside the others.
 std::string missing_part(const ExpertsSpec& spec) {
-  if (spec.has_biases) return "biases of experts";
-  if (spec.has_shared_expert && !spec.has_shared_gate) return "a shared expert without a gate";
-  return spec.activation == ExpertActivation::kSwiGlu ? "" : "the experts' activation";
+  if (!spec.has_shared_expert) return "";
+  if (spec.has_biases) return "biases of experts beside a shared expert";
+  return spec.activation == ExpertActivation::kSwiGlu ? ""
+                                                      : "this activation beside a shared expert";
 }
-std::string missing_part(const DenseSpec&) { return "layers without experts"; }
+std::string missing_part(const DenseSpec&) { return ""; }
 
 Status check_layers(const ModelConfig& config) {
   const auto part_of = [](const auto& spec) { return missing_part(spec); };
@@ -671,7 +678,6 @@ Status check_layers(const ModelConfig& config) {
     if (what.empty()) what = std::visit(part_of, layer.router);
     if (what.empty()) what = std::visit(part_of, layer.feed_forward);
     if (what.empty() && config.rope_interleaved) what = "interleaved rotary embedding";
-    if (what.empty() && config.yarn.has_value()) what = "rotary embedding stretched by YaRN";
     if (what.empty()) continue;
     return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
   }

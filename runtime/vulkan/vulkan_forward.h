@@ -19,7 +19,7 @@
 #include "runtime/model/model_weights.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_work.h"
-#include "runtime/vulkan/hot_set.h"
+#include "runtime/placement/hot_set.h"
 #include "runtime/vulkan/vulkan_device.h"
 #include "runtime/vulkan/vulkan_plan.h"
 

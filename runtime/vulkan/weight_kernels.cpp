@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "formats/weights/ggml_grids.h"
+#include "shaders/expert_activation.h"
 #include "shaders/weight_tables.h"
 
 namespace moepack {
@@ -137,6 +138,12 @@ std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows
   return static_cast<std::uint32_t>(divide_up(at_once, turns));
 }
 
+std::array<std::uint32_t, 2> activation_constants(const Activation& activation) {
+  const bool is_clamped = activation.kind == ExpertActivation::kClampedSwiGlu;
+  const std::uint32_t number = is_clamped ? MOE_ACTIVATION_CLAMPED_SWIGLU : MOE_ACTIVATION_SWIGLU;
+  return {number, std::bit_cast<std::uint32_t>(activation.limit)};
+}
+
 std::vector<std::uint32_t> matvec_constants(const WeightRows& weights,
                                             const WeightKernelShape& shape,
                                             const VulkanDeviceInfo& device,
@@ -153,7 +160,9 @@ std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
                                              const GateUpOptions& options) {
   std::vector<std::uint32_t> constants =
       dot_constants(weights, shape, inputs_fit(weights, 1, 0, device), options.has_norm);
-  constants.insert(constants.end(), {options.is_single ? 1U : 2U, options.by_kind ? 1U : 0U});
+  const auto [kind, limit] = activation_constants(options.activation);
+  constants.insert(constants.end(), {options.is_single ? 1U : 2U, options.by_kind ? 1U : 0U, kind,
+                                     limit, options.adds_bias ? 1U : 0U});
   return constants;
 }
 
@@ -164,7 +173,7 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
   std::vector<std::uint32_t> constants =
       dot_constants(weights, shape, inputs_fit(weights, options.slots, products, device), false);
   constants.insert(constants.end(), {options.slots, options.by_kind ? 1U : 0U, options.block_rows,
-                                     options.slots_apart ? 1U : 0U});
+                                     options.slots_apart ? 1U : 0U, options.adds_bias ? 1U : 0U});
   return constants;
 }
 

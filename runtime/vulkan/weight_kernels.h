@@ -2,9 +2,11 @@
 // of shaders/weights.glsl and of what includes it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
+#include "formats/config/layer_spec.h"
 #include "formats/weights/qformat.h"
 #include "runtime/vulkan/vulkan_device.h"
 
@@ -50,10 +52,20 @@ struct MatvecOptions {
   bool adds = false;        // to y
   bool is_indexed = false;  // MatvecArgs::indices
 };
+// What experts do between their projections, as programs know it.
+struct Activation {
+  ExpertActivation kind = ExpertActivation::kSwiGlu;
+  float limit = 0;
+};
+// Its specialization constants, which follow each other: the number and the limit.
+std::array<std::uint32_t, 2> activation_constants(const Activation& activation);
+
 struct GateUpOptions {
   bool has_norm = false;   // GateUpArgs::factor, eps
   bool is_single = false;  // one matrix, without activation
   bool by_kind = false;    // GateUpArgs::kinds
+  Activation activation = {};
+  bool adds_bias = false;  // GateUpArgs::bias
 };
 struct DownOptions {
   std::uint32_t slots = 1;  // that a dispatch computes
@@ -61,6 +73,7 @@ struct DownOptions {
       16;                    // of a work group, a multiple of WeightKernelShape::rows, <= threads
   bool by_kind = false;      // DownArgs::kinds
   bool slots_apart = false;  // single products, for combine
+  bool adds_bias = false;    // DownArgs::bias
 };
 
 // Specialization constants 0, 1, 2 … of MatvecArgs', GateUpArgs', DownArgs' and EmbedArgs'

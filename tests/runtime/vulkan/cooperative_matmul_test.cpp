@@ -169,6 +169,7 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
                                          .x = x_halves.rows.address(),
                                          .x_scales = x_halves.scales.address(),
                                          .act = act.address(),
+                                         .bias = 0,
                                          .gate_codes = at[0],
                                          .gate_scales = at[1],
                                          .gate_biases = at[2],
@@ -191,12 +192,14 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
                                          .x = act_halves.rows.address(),
                                          .x_scales = act_halves.scales.address(),
                                          .y = result.address(),
+                                         .bias = 0,
                                          .codes = at[6],
                                          .scales = at[7],
                                          .biases = at[8],
                                          .outputs = hidden,
                                          .x_stride = act_halves.stride,
                                          .pairs_per_input = 1,
+                                         .bias_stride = 0,
                                          .kind = 0},
                 {(hidden + 127) / 128, 3, 1});
   run(list);

@@ -178,12 +178,14 @@ class ExpertMatmulTest : public VulkanTest {
             .x = is_down ? memory.act.address() : memory.x.address(),
             .x_scales = 0,
             .y = to.address(),
+            .bias = 0,
             .codes = at[3 * which],
             .scales = at[3 * which + 1],
             .biases = at[3 * which + 2],
             .outputs = is_down ? layer.hidden : layer.width,
             .x_stride = is_down ? layer.width : layer.hidden,
             .pairs_per_input = is_down ? 1 : kSlots,
+            .bias_stride = 0,
             .kind = 1};
   }
   static shader::GateUpMatmulArgs gate_up(const Layer& layer, const Memory& memory) {
@@ -196,6 +198,7 @@ class ExpertMatmulTest : public VulkanTest {
             .x = memory.x.address(),
             .x_scales = 0,
             .act = memory.act.address(),
+            .bias = 0,
             .gate_codes = at[0],
             .gate_scales = at[1],
             .gate_biases = at[2],

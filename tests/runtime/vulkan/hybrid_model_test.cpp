@@ -265,10 +265,14 @@ TEST(ColdExpertsChoice, ReasonsFromTheMemory) {
 }
 
 TEST(HotSet, FlatSharesDivideTheSlots) {
-  const HotSet hot = flat_hot_set(3, 6, 10);
+  const std::vector<std::uint32_t> sixes(3, 6);
+  const HotSet hot = flat_hot_set(sixes, 10);
   EXPECT_EQ(hot, (HotSet{{0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2}}));
   EXPECT_EQ(hot_count(hot), 10U);
-  EXPECT_EQ(hot_count(flat_hot_set(3, 6, 100)), 18U);
+  EXPECT_EQ(hot_count(flat_hot_set(sixes, 100)), 18U);
+  const std::vector<std::uint32_t> dense_first = {0, 6, 2};
+  EXPECT_EQ(flat_hot_set(dense_first, 6), (HotSet{{}, {0, 1, 2, 3}, {0, 1}}));
+  EXPECT_FALSE(check_hot_set({{0}}, dense_first, 6).is_ok());
   EXPECT_EQ(share_slots(80, 4).hot, 70U);
   EXPECT_EQ(share_slots(10, 4).hot, 6U);
   EXPECT_EQ(share_slots(4, 4).hot, 0U);

@@ -92,6 +92,7 @@ class QkPrepareTest : public VulkanTest {
                                      .q_norm = q_norm.address(),
                                      .k_norm = k_norm.address(),
                                      .inverse_frequency = frequency.address(),
+                                     .bias = 0,
                                      .caches = cache_table.address(),
                                      .q_stride = s.q_width(),
                                      .q_step = s.q_step(),

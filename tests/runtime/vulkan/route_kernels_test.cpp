@@ -47,6 +47,7 @@ class RouteKernelsTest : public VulkanTest {
                                  .shared_logits = logit_rows.address() + c.experts * sizeof(float),
                                  .choices = choices.address(),
                                  .row_error = row_error.address(),
+                                 .bias = 0,
                                  .logits_stride = c.experts + 1,
                                  .shared_stride = c.experts + 1,
                                  .has_shared = c.has_shared ? 1U : 0U,

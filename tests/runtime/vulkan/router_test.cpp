@@ -102,6 +102,7 @@ class RouterTest : public WeightTest {
                                     .shared_logits = shared_logits(s, o),
                                     .choices = o.choices.address(),
                                     .row_error = o.row_error.address(),
+                                    .bias = 0,
                                     .logits_stride = s.experts,
                                     .shared_stride = 1,
                                     .has_shared = 1,
@@ -141,12 +142,11 @@ class RouterTest : public WeightTest {
                                .choices = o.choices.address(),
                                .row_error = o.row_error.address(),
                                .arrived = o.arrived.address(),
+                               .bias = 0,
                                .rows = rows,
-                               .x_stride = s.cols,
-                               .y_stride = rows,
                                .eps = kEpsilon,
                                .groups = router_groups + 1,
-                               .options = 1 | 1 << 1 | 6 << 2},
+                               .options = 1U | 1U << 1 | (w == &s.gate ? 4U : 0U) | 6U << 3},
             {w == &s.router ? router_groups : 1, count, 1});
       }
       list.barrier();

@@ -133,6 +133,24 @@ TEST_F(VulkanModel, Qwen3Moe) {
   expect_like_reference(on_device(test::convert_for_test(model, dir_)));
 }
 
+// No norms of queries and keys; dense layers, sigmoids that are corrected, a shared expert without a
+// gate; norms over the whole width; sinks, windows, biases and the limited activation.
+TEST_F(VulkanModel, OtherFamilies) {
+  for (const char* family : {"mixtral", "glm4_moe", "minimax_m2", "gpt_oss"}) {
+    SCOPED_TRACE(family);
+    MOE_REQUIRE_MODEL(model, std::string("families/") + family);
+    const test::TempDir dir;
+    EngineOptions options = on_device(test::convert_for_test(model, dir));
+    expect_like_reference(options);
+    // With too little memory for all experts.
+    const auto resident = open(options);
+    ASSERT_NE(resident, nullptr);
+    const VulkanPlan plan = resident->device_use()->plan;
+    options.vram_bytes = plan.fixed_bytes() + plan.all_expert_bytes * 2 / 3;
+    expect_like_reference(options);
+  }
+}
+
 // Staging, small allocations and too little memory for all experts change where bytes lie, not one
 // bit of the results.
 TEST_F(VulkanModel, MemoryChangesNoBit) {

@@ -1,7 +1,6 @@
-#include "runtime/vulkan/hot_set.h"
+#include "runtime/placement/hot_set.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 namespace moepack {
@@ -23,12 +22,16 @@ SlotShares share_slots(std::uint64_t slots, std::uint32_t experts_per_token) {
   return {.hot = slots - passing, .passing = passing};
 }
 
-HotSet flat_hot_set(std::uint32_t layers, std::uint32_t experts, std::uint64_t slots) {
-  HotSet hot(layers);
-  for (std::uint32_t layer = 0; layer < layers; ++layer) {
-    const std::uint64_t share = slots / layers + (layer < slots % layers ? 1 : 0);
-    hot[layer].resize(std::min<std::uint64_t>(share, experts));
-    std::iota(hot[layer].begin(), hot[layer].end(), 0U);
+HotSet flat_hot_set(std::span<const std::uint32_t> experts, std::uint64_t slots) {
+  HotSet hot(experts.size());
+  const std::uint32_t most =
+      experts.empty() ? 0 : *std::max_element(experts.begin(), experts.end());
+  for (std::uint32_t id = 0; id < most; ++id) {
+    for (std::size_t layer = 0; layer < experts.size() && slots > 0; ++layer) {
+      if (id >= experts[layer]) continue;
+      hot[layer].push_back(id);
+      --slots;
+    }
   }
   return hot;
 }
@@ -39,19 +42,19 @@ std::uint64_t hot_count(const HotSet& hot) {
   return count;
 }
 
-Status check_hot_set(const HotSet& hot, std::uint32_t layers, std::uint32_t experts,
+Status check_hot_set(const HotSet& hot, std::span<const std::uint32_t> experts,
                      std::uint64_t slots) {
-  if (hot.size() > layers) {
+  if (hot.size() > experts.size()) {
     return bad_hot_set("has " + std::to_string(hot.size()) + " layers, the model " +
-                       std::to_string(layers));
+                       std::to_string(experts.size()));
   }
   for (std::size_t layer = 0; layer < hot.size(); ++layer) {
-    std::vector<std::uint8_t> seen(experts);
+    std::vector<std::uint8_t> seen(experts[layer]);
     for (const std::uint32_t expert : hot[layer]) {
       const std::string what =
           "names expert " + std::to_string(expert) + " of layer " + std::to_string(layer);
-      if (expert >= experts) {
-        return bad_hot_set(what + ", the model has " + std::to_string(experts));
+      if (expert >= experts[layer]) {
+        return bad_hot_set(what + ", the layer has " + std::to_string(experts[layer]));
       }
       if (seen[expert] != 0) return bad_hot_set(what + " twice");
       seen[expert] = 1;

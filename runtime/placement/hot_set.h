@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "formats/base/status.h"
@@ -21,16 +22,17 @@ struct SlotShares {
 };
 SlotShares share_slots(std::uint64_t slots, std::uint32_t experts_per_token);
 
-// `slots` experts, as many in each layer as in any other, the first ids: for a model whose use
-// nobody has measured. What does not divide goes to the first layers.
-HotSet flat_hot_set(std::uint32_t layers, std::uint32_t experts, std::uint64_t slots);
+// `slots` experts, as many in each layer as in any other that has so many, the first ids: for a
+// model whose use nobody has measured. What does not divide goes to the first layers. `experts`:
+// [num_layers], routed experts of a layer; 0: a dense one.
+HotSet flat_hot_set(std::span<const std::uint32_t> experts, std::uint64_t slots);
 
 // Experts of all layers.
 std::uint64_t hot_count(const HotSet& hot);
 
 // kInvalidArgument, naming the layer, for more layers than there are, an expert that the model does
-// not have or that stands there twice, or more experts than `slots`.
-Status check_hot_set(const HotSet& hot, std::uint32_t layers, std::uint32_t experts,
+// not have or that stands there twice, or more experts than `slots`. `experts`: as above.
+Status check_hot_set(const HotSet& hot, std::span<const std::uint32_t> experts,
                      std::uint64_t slots);
 
 }  // namespace moepack
