@@ -65,18 +65,14 @@ TEST(KernelSupport, WhatNoShaderComputesIsRefusedByName) {
     test::expect_error(check_vulkan_support(model, KvEncoding::kFloat16), StatusCode::kUnsupported,
                        {"vulkan", part, "--backend cpu"});
   };
-  refuses({.mixer = FullAttentionSpec{.norm = QueryKeyNorm::kNone}}, "without norms");
-  refuses({.mixer = FullAttentionSpec{.has_bias = true}}, "biases of attention");
-  refuses({.mixer = FullAttentionSpec{.has_output_bias = true}}, "biases of attention");
-  refuses({.mixer = FullAttentionSpec{.has_sinks = true}}, "sinks");
-  refuses({.mixer = FullAttentionSpec{.window = 128}}, "window");
+  refuses({.mixer = FullAttentionSpec{.has_gate = true, .has_bias = true}},
+          "biases of queries with gates");
   refuses({.mixer = LatentAttentionSpec{}}, "latent attention");
-  refuses({.router = SoftmaxRouterSpec{.has_bias = true}}, "a router with biases");
-  refuses({.router = SigmoidRouterSpec{}}, "sigmoids");
-  refuses({.feed_forward = ExpertsSpec{.has_biases = true}}, "biases of experts");
-  refuses({.feed_forward = ExpertsSpec{.has_shared_expert = true, .has_shared_gate = false}},
-          "without a gate");
-  refuses({.feed_forward = DenseSpec{}}, "without experts");
+  refuses({.feed_forward = ExpertsSpec{.has_shared_expert = true, .has_biases = true}},
+          "biases of experts beside a shared expert");
+  refuses({.feed_forward = ExpertsSpec{.has_shared_expert = true,
+                                       .activation = ExpertActivation::kClampedSwiGlu}},
+          "this activation beside a shared expert");
 }
 
 }  // namespace

@@ -3,11 +3,13 @@
 // that plays one (lavapipe) serves; without that the tests are skipped.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "runtime/vulkan/vulkan_device.h"
@@ -59,13 +61,20 @@ class HybridModel : public ::testing::Test {
     if (whole == nullptr) return options;
     const VulkanPlan& plan = whole->device_use()->plan;
     const ModelConfig& config = whole->config();
-    const std::uint64_t all = std::uint64_t{config.num_layers} * config.num_experts;
+    const std::uint64_t all = all_slots(config);
     options.vram_bytes = plan.fixed_bytes() + plan.all_expert_bytes / all * std::min(slots, all);
     return options;
   }
 
+  // Layers with routed experts.
+  static std::uint64_t routed_layers(const ModelConfig& config) {
+    return static_cast<std::uint64_t>(
+        std::count_if(config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
+          return std::holds_alternative<ExpertsSpec>(layer.feed_forward);
+        }));
+  }
   static std::uint64_t all_slots(const ModelConfig& config) {
-    return std::uint64_t{config.num_layers} * config.num_experts;
+    return routed_layers(config) * config.num_experts;
   }
 
   // Logits of all tokens, given in pieces of these sizes and then one by one.
@@ -100,7 +109,7 @@ class HybridModel : public ::testing::Test {
     EXPECT_EQ(logits(*ours, ids, {21, 5}), given) << "a second run";
     const LaneTimes lanes = ours->device_report()->lanes;
     const ModelConfig& config = ours->config();
-    const std::uint64_t uses = 19 * std::uint64_t{config.num_layers} * config.experts_per_token;
+    const std::uint64_t uses = 19 * routed_layers(config) * config.experts_per_token;
     EXPECT_EQ(lanes.hits + lanes.misses, ours->device_use()->plan.holds_all_experts() ? 0 : uses);
     return lanes;
   }
@@ -144,6 +153,18 @@ TEST_F(HybridModel, OlmoeAtEveryHotShare) {
 
 TEST_F(HybridModel, Qwen3MoeAtEveryHotShare) {
   MOE_REQUIRE_MODEL(model, "families/qwen3_moe");
+  expect_all_shares(test::convert_for_test(model, dir_));
+}
+
+// A dense layer before the others, and a shared expert without a gate.
+TEST_F(HybridModel, Glm4MoeAtEveryHotShare) {
+  MOE_REQUIRE_MODEL(model, "families/glm4_moe");
+  expect_all_shares(test::convert_for_test(model, dir_));
+}
+
+// Biases of experts, and an activation with limits.
+TEST_F(HybridModel, GptOssAtEveryHotShare) {
+  MOE_REQUIRE_MODEL(model, "families/gpt_oss");
   expect_all_shares(test::convert_for_test(model, dir_));
 }
 

@@ -133,8 +133,8 @@ TEST_F(VulkanModel, Qwen3Moe) {
   expect_like_reference(on_device(test::convert_for_test(model, dir_)));
 }
 
-// No norms of queries and keys; dense layers, sigmoids that are corrected, a shared expert without a
-// gate; norms over the whole width; sinks, windows, biases and the limited activation.
+// No norms of queries and keys; dense layers, sigmoids that are corrected, a shared expert without
+// a gate; norms over the whole width; sinks, windows, biases and the limited activation.
 TEST_F(VulkanModel, OtherFamilies) {
   for (const char* family : {"mixtral", "glm4_moe", "minimax_m2", "gpt_oss"}) {
     SCOPED_TRACE(family);

@@ -109,19 +109,6 @@ TEST(VulkanPlan, SizesThatNoKernelKnowsAreRefusedByName) {
                      {"33 experts a token"});
 }
 
-TEST(VulkanPlan, LayersThatNoKernelComputesAreRefusedByName) {
-  const auto refused = [](const LayerSpec& layer, const std::string& name) {
-    ModelDir model;
-    model.config = small_config();
-    model.config.layers.back() = layer;
-    test::expect_error(check_vulkan_support(model, KvEncoding::kBfloat16), StatusCode::kUnsupported,
-                       {name, "--backend cpu"});
-  };
-  refused({.mixer = LatentAttentionSpec{}, .router = {}, .feed_forward = {}}, "latent attention");
-  refused({.mixer = {}, .router = SigmoidRouterSpec{}, .feed_forward = {}}, "sigmoids");
-  refused({.mixer = {}, .router = {}, .feed_forward = DenseSpec{}}, "without experts");
-}
-
 TEST(VulkanPlan, ScratchPiecesLieApart) {
   const ModelConfig config = small_config();
   const ScratchLimits limits{.rows = 16, .slices = 1, .shared_width = 64, .splits = 2};
