@@ -186,7 +186,8 @@ float lanes_sum(float x) {
   return sum;
 }
 
-// The weights of the block's first `count` keys, by a group of lanes for each query.
+// The weights of the block's first `count` keys, by a group of lanes for each query; there may be
+// more lanes than the block has keys.
 void weigh_block(uint count) {
   const uint j = group;
   if (j >= QUERIES) return;
@@ -364,7 +365,7 @@ void main() {
     score_block();
     share_values();
     barrier();
-    weigh_block(end - first);
+    weigh_block(min(end - first, kBlock));
     barrier();
     add_values();
   }
