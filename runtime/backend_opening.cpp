@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "formats/base/paths.h"
+#include "runtime/hot_profile.h"
 #include "runtime/model/available_memory.h"
 #include "runtime/model/cpu_forward.h"
 #include "runtime/model/expert_lookahead.h"
@@ -14,8 +15,10 @@
 #include "runtime/model/routing_recorder.h"
 #include "runtime/option_checks.h"
 #include "runtime/run_plan.h"
+#include "runtime/stage_plan.h"
 #include "runtime/store/cache_policy.h"
 #include "runtime/store/kept_records.h"
+#include "runtime/vulkan/device_pipeline.h"
 #include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
@@ -28,15 +31,6 @@ struct LoadedModel {
   std::unique_ptr<ExpertStore> store;
 };
 
-// Experts to read ahead for a token.
-std::uint32_t lookahead_of(const EngineOptions& options, const ModelConfig& config,
-                           const MemoryPlan& plan) {
-  if (!options.store.is_lookahead_automatic) return options.store.lookahead;
-  const bool all_fit = plan.cache_bytes >= plan.pack_bytes;
-  if (all_fit || options.car.is_on() || !options.store.trace.empty()) return 0;
-  return automatic_lookahead(config.experts_per_token);
-}
-
 // A profile's experts are kept in what the cache has beyond the experts of one token.
 Result<ExpertStoreOptions> store_options(const EngineOptions& options, const ModelDir& dir,
                                          const MemoryPlan& plan, std::uint32_t lookahead) {
@@ -46,12 +40,8 @@ Result<ExpertStoreOptions> store_options(const EngineOptions& options, const Mod
                            .timeline = options.timeline};
   store.uses_per_token = double{1} * dir.config.num_layers * dir.config.experts_per_token;
   if (options.store.pinned.empty()) return store;
-  const ProfiledModel model{.name = directory_name(options.model),
-                            .source_fingerprint = dir.pack.source.fingerprint,
-                            .shape = {dir.pack.num_layers, dir.pack.num_experts},
-                            .experts_per_token = dir.config.experts_per_token};
   MOE_ASSIGN_OR_RETURN(store.kept, read_kept_records(
-                                       options.store.pinned, model,
+                                       options.store.pinned, profiled_model(options, dir),
                                        [&](std::uint32_t layer, std::uint32_t expert) {
                                          return dir.pack.layout_of(layer, expert).record_bytes;
                                        },
@@ -103,29 +93,36 @@ Result<std::unique_ptr<ExpertStore>> open_store(const EngineOptions& options, co
                                 dir.pack_path, dir.pack, store);
 }
 
+void describe_model(const EngineOptions& options, const ModelDir& dir, const ModelWeights& weights,
+                    OpenedBackend& opened) {
+  opened.fingerprint = model_fingerprint(dir, weights);
+  opened.config = dir.config;
+  opened.profiled = profiled_model(options, dir);
+  opened.size = model_size(dir.config, weights, dir.pack);
+  opened.layer_file = opened.files.first();
+}
+
 // Loads what the plan has room for, and notes down what it is.
 Result<LoadedModel> load_model(const EngineOptions& options, const ModelDir& dir,
                                OpenedBackend& opened) {
   LoadedModel loaded;
   MOE_RETURN_IF_ERROR(choose_reading(options, dir, opened));
   MOE_ASSIGN_OR_RETURN(loaded.weights, load_model_weights(dir, options.threads));
-  opened.fingerprint = model_fingerprint(dir, loaded.weights);
+  describe_model(options, dir, loaded.weights, opened);
   MOE_ASSIGN_OR_RETURN(loaded.store, open_store(options, dir, opened));
-  opened.config = dir.config;
-  opened.size = model_size(dir.config, loaded.weights, dir.pack);
-  opened.layer_file = opened.files.first();
   return loaded;
 }
 
 Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel& selected) {
   const ModelDir& dir = selected.dir;
   MOE_RETURN_IF_ERROR(check_cpu_options(options, dir.config));
+  MOE_RETURN_IF_ERROR(check_unused_profile(options, dir));
   MOE_ASSIGN_OR_RETURN(const CpuPlan plan, plan_cpu(options, *selected.kernels, dir));
   MOE_RETURN_IF_ERROR(plan.verdict);
   OpenedBackend opened;
   opened.chosen = options.backend == Backend::kAuto ? Backend::kCpu : options.backend;
   opened.plan = plan.memory;
-  opened.lookahead = lookahead_of(options, dir.config, opened.plan);
+  opened.lookahead = plan.lookahead;
   opened.chunk_tokens = static_cast<std::uint32_t>(plan.request.chunk_tokens);
   opened.cut_tokens = plan.cut_tokens;
   opened.decode_rows = opened.cut_tokens == 1 ? opened.chunk_tokens : kFewTokens;
@@ -143,22 +140,99 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
   return opened;
 }
 
-Result<ColdLaneUse> cold_lane_use(const EngineOptions& options) {
+Result<ColdLaneUse> cold_lane_use(const EngineOptions& options, const HotPlan& hot) {
   MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(Backend::kCpu, options.cpu_level));
   return ColdLaneUse{.kernels = kernels,
                      .threads = options.threads,
                      .activations = options.activations,
-                     .hot = options.hot_experts};
+                     .hot = options.hot_experts.has_value() ? options.hot_experts : hot.set,
+                     .counts = options.hot.is_counting()};
+}
+
+// What a forward pass on a device is opened with.
+Result<VulkanForwardOptions> forward_options(const EngineOptions& options, const DevicePlan& plan) {
+  VulkanForwardOptions forward{.context = options.context,
+                               .sequences = options.sequences,
+                               .rows = plan.rows,
+                               .kv_encoding = options.kv_encoding,
+                               .is_exact = options.activations == ActivationType::kFloat32,
+                               .pipeline_file = options.pipeline_file,
+                               .plan = plan.use.plan};
+  if (plan.use.cold == ColdExperts::kCpu) {
+    MOE_ASSIGN_OR_RETURN(forward.cold, cold_lane_use(options, plan.use.hot));
+  }
+  return forward;
+}
+
+// One stage, with a store of its own for the experts of its layers.
+Result<std::unique_ptr<VulkanBackend>> open_stage(const StagePlan& stage,
+                                                  std::unique_ptr<VulkanDevice> device,
+                                                  const ModelWeights& whole, bool is_last,
+                                                  const std::shared_ptr<StageTimes>& times) {
+  OpenedBackend part;
+  part.plan = stage.plan.host;
+  MOE_RETURN_IF_ERROR(choose_reading(stage.options, stage.dir, part));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<ExpertStore> store,
+                       open_store(stage.options, stage.dir, part));
+  MOE_ASSIGN_OR_RETURN(VulkanForwardOptions forward, forward_options(stage.options, stage.plan));
+  forward.place = {
+      .first_layer = stage.layers.first, .is_first = stage.layers.first == 0, .is_last = is_last};
+  forward.times = times;
+  return make_vulkan_forward(std::move(device), stage.dir.config,
+                             stage_weights(whole, stage.layers), stage.dir.pack, std::move(store),
+                             forward);
+}
+
+// The layers shared by several devices.
+Result<OpenedBackend> open_devices(const EngineOptions& options, const ModelDir& dir,
+                                   bool must_hold_all) {
+  MOE_RETURN_IF_ERROR(check_vulkan_support(dir, options.kv_encoding));
+  MOE_RETURN_IF_ERROR(check_device_options(options));
+  std::vector<std::unique_ptr<VulkanDevice>> devices;
+  std::vector<DeviceFacts> facts;
+  for (const std::uint32_t index : options.devices) {
+    VulkanOptions one = options.vulkan_options();
+    one.device = index;
+    MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanDevice> device, VulkanDevice::open(one));
+    facts.push_back(DeviceFacts::of(*device));
+    devices.push_back(std::move(device));
+  }
+  MOE_ASSIGN_OR_RETURN(const std::vector<StagePlan> stages,
+                       plan_stages(options, dir, facts, must_hold_all));
+  const DevicePlan joined = joined_plan(stages);
+  OpenedBackend opened;
+  opened.chosen = Backend::kVulkan;
+  opened.chunk_tokens = joined.chunk_tokens;
+  opened.cut_tokens = opened.chunk_tokens;
+  opened.decode_rows = joined.use.cold == ColdExperts::kCpu
+                           ? std::min<std::uint64_t>(kFewRows, kFewTokens)
+                           : kFewRows;
+  opened.plan = joined.host;
+  opened.device = joined.use;
+  MOE_RETURN_IF_ERROR(choose_reading(options, dir, opened));
+  MOE_ASSIGN_OR_RETURN(const ModelWeights weights, load_model_weights(dir, options.threads));
+  describe_model(options, dir, weights, opened);
+  const auto times = std::make_shared<StageTimes>();
+  std::vector<std::unique_ptr<VulkanBackend>> parts;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    MOE_ASSIGN_OR_RETURN(
+        std::unique_ptr<VulkanBackend> part,
+        open_stage(stages[i], std::move(devices[i]), weights, i + 1 == stages.size(), times));
+    parts.push_back(std::move(part));
+  }
+  opened.backend = make_device_pipeline(std::move(parts), times);
+  return opened;
 }
 
 // `must_hold_all`: refuses, before anything is loaded, where not all experts fit.
 Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& dir,
                                   bool must_hold_all) {
+  if (options.devices.size() > 1) return open_devices(options, dir, must_hold_all);
   MOE_RETURN_IF_ERROR(check_vulkan_support(dir, options.kv_encoding));
   MOE_RETURN_IF_ERROR(check_device_options(options));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanDevice> device,
                        VulkanDevice::open(options.vulkan_options()));
-  MOE_ASSIGN_OR_RETURN(DevicePlan plan,
+  MOE_ASSIGN_OR_RETURN(const DevicePlan plan,
                        plan_device(options, dir, DeviceFacts::of(*device), must_hold_all));
   OpenedBackend opened;
   opened.chosen = Backend::kVulkan;
@@ -166,26 +240,16 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   opened.cut_tokens = opened.chunk_tokens;
   opened.decode_rows = kFewRows;
   opened.plan = plan.host;
-  opened.device = std::move(plan.use);
-  ColdLaneUse cold;
+  opened.device = plan.use;
+  // The regime of few rows of the processor's products ends before the device's.
   if (opened.device->cold == ColdExperts::kCpu) {
-    MOE_ASSIGN_OR_RETURN(cold, cold_lane_use(options));
-    // The regime of few rows of the processor's products ends before the device's.
     opened.decode_rows = std::min<std::uint64_t>(kFewRows, kFewTokens);
   }
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  MOE_ASSIGN_OR_RETURN(
-      opened.backend,
-      make_vulkan_forward(std::move(device), dir.config, loaded.weights, dir.pack,
-                          std::move(loaded.store),
-                          {.context = options.context,
-                           .sequences = options.sequences,
-                           .rows = plan.rows,
-                           .kv_encoding = options.kv_encoding,
-                           .is_exact = options.activations == ActivationType::kFloat32,
-                           .pipeline_file = options.pipeline_file,
-                           .plan = opened.device->plan,
-                           .cold = std::move(cold)}));
+  MOE_ASSIGN_OR_RETURN(const VulkanForwardOptions forward, forward_options(options, plan));
+  MOE_ASSIGN_OR_RETURN(opened.backend,
+                       make_vulkan_forward(std::move(device), dir.config, loaded.weights, dir.pack,
+                                           std::move(loaded.store), forward));
   return opened;
 }
 
@@ -209,6 +273,7 @@ Result<OpenedBackend> open_auto(const EngineOptions& options, const SelectedMode
 
 Result<OpenedBackend> open_backend(const EngineOptions& options) {
   MOE_RETURN_IF_ERROR(check_kv_encoding(options));
+  MOE_RETURN_IF_ERROR(check_hot_options(options));
   if (options.backend == Backend::kVulkan) {
     MOE_ASSIGN_OR_RETURN(const ModelDir dir,
                          open_model_dir(options.model, options.pack, options.overlays,

@@ -16,6 +16,7 @@
 #include "runtime/model/memory_plan.h"
 #include "runtime/model/model_size.h"
 #include "runtime/store/io_choice.h"
+#include "runtime/store/kept_records.h"
 
 namespace moepack {
 
@@ -28,6 +29,7 @@ struct OpenedBackend {
   std::optional<DeviceUse> device;  // of the vulkan backend
   PackFiles files;                  // where experts lie
   std::uint32_t lookahead = 0;      // of the cpu backends: experts that are read ahead for a token
+  ProfiledModel profiled;           // what a profile of experts must agree with
   IoChoice io;                      // how experts are read
   ModelSize size;
   std::filesystem::path layer_file;  // of the expert pack: one of them

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/model/cold_experts.h"
+#include "runtime/placement/hot_plan.h"
 #include "runtime/vulkan/vulkan_plan.h"
 
 namespace moepack {
@@ -15,6 +16,7 @@ struct DeviceUse {
   VulkanPlan plan;
   ColdExperts cold = ColdExperts::kFetch;  // kFetch or kCpu, where not all experts fit
   std::string cold_reason;                 // with --cold-experts auto: why
+  HotPlan hot;                             // with kCpu: what is kept on the device
 };
 
 }  // namespace moepack

@@ -5,10 +5,13 @@
 #include <string>
 #include <utility>
 
+#include "formats/base/output_file.h"
 #include "runtime/backend_opening.h"
 #include "runtime/batch_schedule.h"
+#include "runtime/hot_profile.h"
 #include "runtime/model/finite.h"
 #include "runtime/model/token_ids.h"
+#include "runtime/placement/lane_report.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -63,12 +66,16 @@ struct Engine::Impl {
   bool give_tops(std::span<const LogitRow> rows, std::span<const Slice> slices,
                  std::span<Status> statuses);
   void give_logits(const Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
+  VulkanBackend* lanes() const;
+  Result<HotChange> exchange(const LaneUse& use, double rate) const;
+  Status write_lane_report() const;
 
   EngineOptions options;
   ModelConfig config;
   MemoryPlan plan;
   std::optional<DeviceUse> device;
   std::string choice;
+  ProfiledModel profiled;
   IoChoice io;
   ModelSize size;
   std::filesystem::path layer_file;
@@ -163,6 +170,25 @@ void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices
   }
 }
 
+// The device that keeps hot experts; null where there is none.
+VulkanBackend* Engine::Impl::lanes() const {
+  auto* vulkan = dynamic_cast<VulkanBackend*>(backend.get());
+  return vulkan == nullptr || vulkan->hot_set() == nullptr ? nullptr : vulkan;
+}
+
+Result<HotChange> Engine::Impl::exchange(const LaneUse& use, double rate) const {
+  return lanes()->exchange_hot(slot_scores(use, options.hot.weighting), rate);
+}
+
+Status Engine::Impl::write_lane_report() const {
+  if (options.hot.report.empty()) return Status::ok();
+  VulkanBackend* const hot = lanes();
+  const LaneCounter* const counter = hot == nullptr ? nullptr : hot->lane_counter();
+  return write_output_text(options.hot.report, counter == nullptr
+                                                   ? no_lane_report_text()
+                                                   : lane_report_text(counter->all()));
+}
+
 Result<Sequence> Engine::Impl::make_sequence() const {
   return Sequence::create(identity, slots, [this] { return backend->make_state(); });
 }
@@ -194,6 +220,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options) {
   impl->plan = opened.plan;
   impl->device = opened.device;
   impl->choice = std::move(opened.choice);
+  impl->profiled = std::move(opened.profiled);
   impl->io = std::move(opened.io);
   impl->size = opened.size;
   impl->layer_file = std::move(opened.layer_file);
@@ -262,13 +289,45 @@ ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_st
 ExpertUsageMap Engine::expert_usage() const { return impl_->backend->expert_usage(); }
 RoutingAgreement Engine::routing_agreement() const { return impl_->backend->routing_agreement(); }
 void Engine::reset_stats() { impl_->backend->reset_stats(); }
-Status Engine::finish() { return impl_->backend->finish_recording(); }
+Status Engine::finish() {
+  MOE_RETURN_IF_ERROR(impl_->backend->finish_recording());
+  return impl_->write_lane_report();
+}
 StageTimes& Engine::stage_times() { return impl_->backend->stage_times(); }
 const ModelSize& Engine::model_size() const { return impl_->size; }
 const std::optional<DeviceUse>& Engine::device_use() const { return impl_->device; }
 std::optional<DeviceReport> Engine::device_report() const {
   const auto* device = dynamic_cast<const VulkanBackend*>(impl_->backend.get());
   return device == nullptr ? std::nullopt : std::optional(device->report());
+}
+Result<HotChange> Engine::adapt_hot_experts() {
+  const double rate = impl_->options.hot.update_rate;
+  VulkanBackend* const device = impl_->lanes();
+  LaneCounter* const counter = device == nullptr ? nullptr : device->lane_counter();
+  if (rate <= 0 || counter == nullptr) return HotChange{};
+  const Result<HotChange> change = impl_->exchange(counter->recent(), rate);
+  counter->fade();
+  return change;
+}
+Result<HotChange> Engine::apply_hot_profile(std::string_view json, const std::string& name,
+                                            double rate) {
+  MOE_ASSIGN_OR_RETURN(const LaneUse use, parse_hot_use(json, name, impl_->profiled));
+  if (impl_->lanes() == nullptr) return HotChange{};
+  return impl_->exchange(use, rate);
+}
+std::optional<LaneUse> Engine::lane_use() const {
+  VulkanBackend* const device = impl_->lanes();
+  const LaneCounter* const counter = device == nullptr ? nullptr : device->lane_counter();
+  return counter == nullptr ? std::nullopt : std::optional(counter->all());
+}
+void Engine::reset_lane_use() {
+  VulkanBackend* const device = impl_->lanes();
+  if (device != nullptr && device->lane_counter() != nullptr) device->lane_counter()->reset();
+}
+void Engine::count_lanes(bool is_counting) {
+  if (VulkanBackend* const device = impl_->lanes(); device != nullptr) {
+    device->count_lanes(is_counting);
+  }
 }
 Result<double> Engine::device_read_rate() {
   auto* device = dynamic_cast<VulkanBackend*>(impl_->backend.get());

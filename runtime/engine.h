@@ -23,6 +23,8 @@
 #include "runtime/model/router.h"
 #include "runtime/model/sequence.h"
 #include "runtime/model/stage_times.h"
+#include "runtime/placement/lane_use.h"
+#include "runtime/placement/slot_planner.h"
 #include "runtime/score/logits_sink.h"
 #include "runtime/slice.h"
 #include "runtime/store/disk_probe.h"
@@ -93,8 +95,8 @@ class Engine {
   // What cache-aware routing has changed since the last reset_stats().
   RoutingAgreement routing_agreement() const;
   void reset_stats();
-  // Writes the rest of what is recorded in files (EngineOptions::store.trace); destroying an engine
-  // does it too, but its error is lost then. kIo where it cannot.
+  // Writes the rest of what is recorded in files (EngineOptions::store.trace, hot.report);
+  // destroying an engine does it too, but its error is lost then. kIo where it cannot.
   Status finish();
   // Stands still until its start().
   StageTimes& stage_times();
@@ -103,6 +105,27 @@ class Engine {
   const std::optional<DeviceUse>& device_use() const;
   // What it did; nullopt where the processor computes.
   std::optional<DeviceReport> device_report() const;
+
+  // The hot experts of a device, where the processor computes the others. An exchange moves experts
+  // from one lane to the other, which decides the last bits of results: a text may get other bits
+  // after it than before, within 1e-3 of each other, and bits are the same again only from engines
+  // that had the same requests in the same order. Without one nothing depends on what ran before.
+
+  // To be called after a request: exchanges at most options().hot.update_rate of the hot experts
+  // for those that recent requests used more (LaneCounter, options().hot.weighting), in place.
+  // Nothing happens at a rate of 0 or without a hot set. An error of the device is final.
+  Result<HotChange> adapt_hot_experts();
+  // The same by a profile, JSON in any format of parse_profile_json(), at most `rate` of the hot
+  // experts. kInvalidArgument for a profile of another model, kCorrupt for a damaged one,
+  // kUnsupported for one of ranks: `name` stands for its file. Without a hot set nothing happens.
+  Result<HotChange> apply_hot_profile(std::string_view json, const std::string& name,
+                                      double rate = 1);
+  // What both lanes did since they were opened or reset; nullopt where it is not counted
+  // (HotOptions::is_counting()) or there are no lanes.
+  std::optional<LaneUse> lane_use() const;
+  void reset_lane_use();
+  // Begins to count, or ends it and forgets; without counting nothing adapts.
+  void count_lanes(bool is_counting);
   // Bytes a second that a kernel reads of its memory; kUnsupported where the processor computes.
   Result<double> device_read_rate();
   // How fast the disk gives random places of the expert pack, at requests of a record's size; takes

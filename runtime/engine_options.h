@@ -10,9 +10,10 @@
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_selection.h"
 #include "runtime/model/router.h"
+#include "runtime/placement/hot_options.h"
+#include "runtime/placement/hot_set.h"
 #include "runtime/store/store_options.h"
 #include "runtime/store/timeline.h"
-#include "runtime/placement/hot_set.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -37,9 +38,10 @@ struct EngineOptions : ModelSelection {
   StoreOptions store = {};     // how experts are read and kept
   CacheAwareRouting car = {};  // of the cpu backend
   // Of the vulkan backend, where not all experts fit on the device; with kCpu what is kept there:
-  // nullopt: flat_hot_set().
+  // nullopt: as `hot` says.
   ColdExperts cold_experts = ColdExperts::kFetch;
   std::optional<HotSet> hot_experts = {};
+  HotOptions hot = {};
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
   // Notes reads, and the stages of the cpu backends; may be null, outlives the engine.
   Timeline* timeline = nullptr;

@@ -102,6 +102,7 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
   result.decode_seconds = seconds_since(decode_start);
   result.decode_stages = engine.stage_times().read().since(between);
   emit(decoder.finish());
+  MOE_RETURN_IF_ERROR(engine.adapt_hot_experts().status());
   return result;
 }
 

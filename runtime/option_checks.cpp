@@ -49,7 +49,41 @@ Status check_cpu_options(const EngineOptions& options, const ModelConfig& config
   return check_lookahead(options);
 }
 
+Status check_hot_options(const EngineOptions& options) {
+  const HotOptions& hot = options.hot;
+  if (options.hot_experts.has_value() && !hot.profile.empty()) {
+    return invalid_argument("there are a hot set and a profile for one", "give one of them");
+  }
+  if (options.cold_experts != ColdExperts::kFetch) return Status::ok();
+  const std::string flag = !hot.profile.empty()  ? "--hot-profile"
+                           : hot.update_rate > 0 ? "--hot-update-rate"
+                           : !hot.report.empty() ? "--lane-report"
+                                                 : "";
+  if (flag.empty()) return Status::ok();
+  return invalid_argument(flag + " means nothing to --cold-experts fetch, which keeps no experts",
+                          "give --cold-experts cpu or auto");
+}
+
+Status check_devices(const EngineOptions& options) {
+  const bool are_several = options.devices.size() > 1;
+  if (!options.tensor_split.empty() && options.tensor_split.size() != options.devices.size()) {
+    return invalid_argument("--tensor-split has " + std::to_string(options.tensor_split.size()) +
+                                " shares for " + std::to_string(options.devices.size()) +
+                                " devices",
+                            "give a share for each of --devices");
+  }
+  const HotOptions& hot = options.hot;
+  const bool chooses = options.hot_experts.has_value() || !hot.profile.empty() ||
+                       hot.update_rate > 0 || !hot.report.empty();
+  if (!are_several || !chooses) return Status::ok();
+  return unsupported(Where{},
+                     "several devices keep the first experts of each layer; they take no "
+                     "--hot-profile, --hot-update-rate or --lane-report",
+                     "name one device, or leave these flags out");
+}
+
 Status check_device_options(const EngineOptions& options) {
+  MOE_RETURN_IF_ERROR(check_devices(options));
   if (options.car.is_on()) {
     return unsupported(Where{}, "the vulkan backend routes exactly (--car)",
                        "give --backend cpu, or leave --car out");

@@ -10,6 +10,8 @@ namespace moepack {
 
 // kInvalidArgument or kUnsupported, naming the flags. Of the reference and cpu backends.
 Status check_cpu_options(const EngineOptions& options, const ModelConfig& config);
+// kInvalidArgument for a hot set that --cold-experts leaves no use for, or two of them.
+Status check_hot_options(const EngineOptions& options);
 // Of the vulkan backend.
 Status check_device_options(const EngineOptions& options);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::array<char, 8> kPromptMagic{'M', 'O', 'E', 'P', 'P', 'R', 'M', '\n'};
 constexpr std::uint32_t kPromptVersion = 1;
 // Offsets in the head.
-constexpr std::size_t kVersionAt = 8;
+constexpr std::size_t kPromptVersionAt = 8;
 constexpr std::size_t kActivationsAt = 12;
 constexpr std::size_t kKernelsAt = 16;
 constexpr std::size_t kKernelsBytes = 16;
@@ -45,9 +45,9 @@ Status check_fixed(std::span<const std::byte> bytes, std::string_view file) {
   if (bytes.size() < kFixedBytes) {
     return damaged(file, bytes.size(), "ends within the head of a prompt cache");
   }
-  const auto version = load_le<std::uint32_t>(bytes.data() + kVersionAt);
+  const auto version = load_le<std::uint32_t>(bytes.data() + kPromptVersionAt);
   if (version != kPromptVersion) {
-    return unsupported(Where{.file = file, .offset = kVersionAt},
+    return unsupported(Where{.file = file, .offset = kPromptVersionAt},
                        "is a prompt cache of version " + std::to_string(version) + ", known is " +
                            std::to_string(kPromptVersion),
                        kPromptFileRemedy);
@@ -107,7 +107,7 @@ std::vector<std::byte> prompt_head_bytes(const PromptHead& head) {
   const std::size_t ids = head.tokens.size() * sizeof(std::int32_t);
   std::vector<std::byte> bytes(kFixedBytes + ids + kSumBytes);
   std::memcpy(bytes.data(), kPromptMagic.data(), kPromptMagic.size());
-  store_le(bytes.data() + kVersionAt, kPromptVersion);
+  store_le(bytes.data() + kPromptVersionAt, kPromptVersion);
   store_le(bytes.data() + kActivationsAt, static_cast<std::uint32_t>(head.origin.activations));
   std::memcpy(bytes.data() + kKernelsAt, head.origin.kernels.data(),
               std::min(head.origin.kernels.size(), kKernelsBytes));

@@ -6,11 +6,14 @@
 
 #include "formats/base/paths.h"
 #include "runtime/batch_schedule.h"
+#include "runtime/hot_profile.h"
 #include "runtime/model/available_memory.h"
 #include "runtime/model/chunk_choice.h"
+#include "runtime/model/expert_lookahead.h"
 #include "runtime/model/kernel_support.h"
 #include "runtime/model/resident_tensors.h"
 #include "runtime/option_checks.h"
+#include "runtime/stage_plan.h"
 #include "runtime/vulkan/cold_lane.h"
 #include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/vulkan_forward.h"
@@ -52,6 +55,15 @@ MemoryRequest memory_request(const EngineOptions& options, const StateForm& form
   request.batch_bytes = batch_list_bytes(batch_tokens(largest), options.sequences);
   if (options.timeline != nullptr) request.batch_bytes += options.timeline->memory_bytes();
   return request;
+}
+
+// Experts to read ahead for a token.
+std::uint32_t lookahead_of(const EngineOptions& options, const ModelConfig& config,
+                           const MemoryPlan& plan) {
+  if (!options.store.is_lookahead_automatic) return options.store.lookahead;
+  const bool all_fit = plan.cache_bytes >= plan.pack_bytes;
+  if (all_fit || options.car.is_on() || !options.store.trace.empty()) return 0;
+  return automatic_lookahead(config.experts_per_token);
 }
 
 // The machine's own memory beside a device that computes: the residents while they are copied, and
@@ -99,11 +111,30 @@ Result<DeviceFacts> device_facts(const EngineOptions& options, std::string& note
       .name = "a GPU that is not here", .driver = "", .free_bytes = options.vram_bytes};
 }
 
+Result<DevicePlan> plan_devices(const EngineOptions& options, const ModelDir& dir,
+                                bool must_hold_all) {
+  std::vector<DeviceFacts> facts;
+  for (const std::uint32_t index : options.devices) {
+    VulkanOptions one = options.vulkan_options();
+    one.device = index;
+    MOE_ASSIGN_OR_RETURN(const std::unique_ptr<VulkanDevice> device, VulkanDevice::open(one));
+    facts.push_back(DeviceFacts::of(*device));
+  }
+  MOE_ASSIGN_OR_RETURN(const std::vector<StagePlan> stages,
+                       plan_stages(options, dir, facts, must_hold_all));
+  return joined_plan(stages);
+}
+
 Status add_device_plan(const EngineOptions& options, const ModelDir& dir, bool must_hold_all,
                        RunPlan& plan) {
   MOE_RETURN_IF_ERROR(check_device_options(options));
-  MOE_ASSIGN_OR_RETURN(const DeviceFacts facts, device_facts(options, plan.choice));
-  MOE_ASSIGN_OR_RETURN(DevicePlan device, plan_device(options, dir, facts, must_hold_all));
+  DevicePlan device;
+  if (options.devices.size() > 1) {
+    MOE_ASSIGN_OR_RETURN(device, plan_devices(options, dir, must_hold_all));
+  } else {
+    MOE_ASSIGN_OR_RETURN(const DeviceFacts facts, device_facts(options, plan.choice));
+    MOE_ASSIGN_OR_RETURN(device, plan_device(options, dir, facts, must_hold_all));
+  }
   plan.chosen = Backend::kVulkan;
   plan.memory = device.host;
   plan.use = std::move(device.use);
@@ -113,12 +144,14 @@ Status add_device_plan(const EngineOptions& options, const ModelDir& dir, bool m
 
 Status add_cpu_plan(const EngineOptions& options, const ModelDir& dir, RunPlan& plan) {
   MOE_RETURN_IF_ERROR(check_cpu_options(options, dir.config));
+  MOE_RETURN_IF_ERROR(check_unused_profile(options, dir));
   MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(options.backend, options.cpu_level));
   MOE_ASSIGN_OR_RETURN(CpuPlan cpu, plan_cpu(options, *kernels, dir));
   plan.chosen = options.backend == Backend::kAuto ? Backend::kCpu : options.backend;
   plan.memory = cpu.memory;
   plan.request = cpu.request;
   plan.chunk_tokens = cpu.request.chunk_tokens;
+  plan.lookahead = cpu.lookahead;
   plan.verdict = cpu.verdict;
   return Status::ok();
 }
@@ -160,6 +193,7 @@ Result<CpuPlan> plan_cpu(const EngineOptions& options, const Kernels& kernels,
   plan.verdict = std::move(judgement.verdict);
   plan.request.chunk_tokens = plan.memory.chunk_tokens;
   plan.cut_tokens = any_cut ? 1 : plan.request.chunk_tokens;
+  plan.lookahead = lookahead_of(options, dir.config, plan.memory);
   return plan;
 }
 
@@ -189,7 +223,10 @@ Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir
               .driver = facts.driver,
               .plan = device,
               .cold = cold.way,
-              .cold_reason = cold.reason};
+              .cold_reason = cold.reason,
+              .hot = {}};
+  MOE_ASSIGN_OR_RETURN(plan.use.hot, plan_device_hot(options, dir, device.expert_bytes,
+                                                     device.holds_all_experts(), cold.way));
   MOE_ASSIGN_OR_RETURN(plan.host,
                        plan_host(options, dir, plan.chunk_tokens, device.holds_all_experts(),
                                  cold.way == ColdExperts::kCpu));
@@ -217,6 +254,7 @@ bool has_gpu() {
 
 Result<RunPlan> plan_run(const EngineOptions& options, const ModelDir& dir) {
   MOE_RETURN_IF_ERROR(check_kv_encoding(options));
+  MOE_RETURN_IF_ERROR(check_hot_options(options));
   if (options.threads == 0) return invalid_argument("threads must be at least 1");
   RunPlan plan;
   if (options.backend == Backend::kVulkan) {

@@ -22,6 +22,7 @@ struct CpuPlan {
   MemoryPlan memory;
   Status verdict;                // ok, or why it is refused
   std::uint64_t cut_tokens = 1;  // Engine::cut_tokens()
+  std::uint32_t lookahead = 0;   // experts to read ahead for a token (model/expert_lookahead.h)
 };
 // kUnsupported: the kernels lack a format, or what is asked for cannot be done with this model.
 // Memory that is short is the plan's verdict. Pure but for asking how much memory there is.
@@ -63,7 +64,8 @@ struct RunPlan {
   MemoryRequest request;         // of that; of the processor's backends alone
   std::optional<DeviceUse> use;  // of a GPU
   std::uint64_t chunk_tokens = 0;
-  Status verdict;  // ok, or the error with which opening refuses
+  std::uint32_t lookahead = 0;  // of the processor's backends: experts read ahead for a token
+  Status verdict;               // ok, or the error with which opening refuses
 };
 // What Engine::open() would do with `dir`, whose weights need not be there: it may have been made
 // from heads alone. options.model is not read. With kVulkan and vram_bytes, where no GPU can be

@@ -16,6 +16,8 @@ layout(constant_id = 3) const uint LANES = 8;
 layout(constant_id = 4) const uint QUERIES = 4;
 layout(constant_id = 5) const uint HAS_SINKS = 0;
 layout(constant_id = 6) const uint WINDOW = 0;  // keys that a token sees; 0: all
+// Lanes exchange values through shared memory, so that tests have more of them than a subgroup has.
+layout(constant_id = 7) const uint WIDE_LANES = 0;
 layout(push_constant, scalar) uniform Push { AttendArgs args; };
 
 // What work groups hand to the one that merges.
@@ -49,6 +51,7 @@ shared float tops[QUERIES];                        // largest scores
 shared float sums[QUERIES];                        // of weights
 shared float factors[QUERIES];                     // of what there is, from block to block
 shared float split_factors[MOE_ATTEND_SPLITS * QUERIES];
+shared float exchanged[WIDE_LANES != 0 ? kThreads : 1];
 
 uint row;
 uint kv_head;
@@ -60,6 +63,15 @@ Words cache;
 vec2 acc[kUnits * kCouple];
 vec4 k[kKeys * 2 * kChunks];         // of the block that is computed
 uvec4 raw[kKeys * kChunks * kRaw];  // its values, as they are
+
+// What the lane across has. All threads call it.
+float across(float x, uint distance) {
+  if (WIDE_LANES == 0) return subgroupShuffleXor(x, distance);
+  barrier();
+  exchanged[thread_id()] = x;
+  barrier();
+  return exchanged[thread_id() ^ distance];
+}
 
 void load_queries() {
   for (uint i = thread_id(); i < QUERIES * HEAD_DIM / 4; i += kThreads) {
@@ -116,11 +128,11 @@ void share_values() {
       [[unroll]] for (uint i = 0; i < left; ++i) {                                \
         const float kept = is_upper ? scores[i + left] : scores[i];               \
         const float sent = is_upper ? scores[i] : scores[i + left];               \
-        scores[i] = kept + subgroupShuffleXor(sent, 1 << step);                   \
+        scores[i] = kept + across(sent, 1 << step);                               \
       }                                                                           \
       mine += is_upper ? left : 0;                                                \
     } else {                                                                      \
-      scores[0] += subgroupShuffleXor(scores[0], 1 << step);                      \
+      scores[0] += across(scores[0], 1 << step);                                  \
     }                                                                             \
   }
 
@@ -173,7 +185,7 @@ float exp_below(float x) {
 
 float lanes_top(float x) {
   [[unroll]] for (uint distance = 1; distance < LANES; distance *= 2) {
-    x = max(x, subgroupShuffleXor(x, distance));
+    x = max(x, across(x, distance));
   }
   return x;
 }
@@ -181,7 +193,7 @@ float lanes_top(float x) {
 float lanes_sum(float x) {
   precise float sum = x;
   [[unroll]] for (uint distance = 1; distance < LANES; distance *= 2) {
-    sum = sum + subgroupShuffleXor(sum, distance);
+    sum = sum + across(sum, distance);
   }
   return sum;
 }
@@ -189,8 +201,9 @@ float lanes_sum(float x) {
 // The weights of the block's first `count` keys, by a group of lanes for each query; there may be
 // more lanes than the block has keys.
 void weigh_block(uint count) {
-  const uint j = group;
-  if (j >= QUERIES) return;
+  const bool is_idle = group >= QUERIES;
+  if (WIDE_LANES == 0 && is_idle) return;
+  const uint j = min(group, QUERIES - 1);
   float x[kTurns];
   const float before = tops[j];
   float top = before;
@@ -204,12 +217,12 @@ void weigh_block(uint count) {
   [[unroll]] for (uint n = 0; n < kTurns; ++n) {
     const uint key = lane + n * LANES;
     const float weight = key < count ? exp_below(x[n] - top) : 0.0;
-    if (key < kBlock) weights[key * QUERIES + j] = weight;
+    if (key < kBlock && !is_idle) weights[key * QUERIES + j] = weight;
     sum += weight;
   }
   sum = lanes_sum(sum);
   const float factor = exp_below(before - top);
-  if (lane != 0) return;
+  if (lane != 0 || is_idle) return;
   factors[j] = factor;
   sums[j] = fma(sums[j], factor, sum);
   tops[j] = top;
@@ -266,8 +279,9 @@ void write_split() {
 
 // The factors of the splits, by which their values give the result; a group of lanes for each query.
 void find_factors(uint used) {
-  const uint j = group;
-  if (j >= heads) return;
+  const bool is_idle = group >= heads;
+  if (WIDE_LANES == 0 && is_idle) return;
+  const uint j = min(group, heads - 1);
   vec2 stats[kStats];
   float most = kLeast;
   [[unroll]] for (uint n = 0; n < kStats; ++n) {
@@ -281,14 +295,14 @@ void find_factors(uint used) {
   [[unroll]] for (uint n = 0; n < kStats; ++n) {
     const uint split = lane + n * LANES;
     const float factor = exp_below(stats[n].x - most);
-    if (split < used) {
+    if (split < used && !is_idle) {
       split_factors[split * QUERIES + j] = factor;
       total = fma(factor, stats[n].y, total);
     }
   }
   total = lanes_sum(total);
   if (HAS_SINKS != 0) total += exp_below(args.sinks.v[first_head + j] - most);
-  if (lane == 0) sums[j] = total;
+  if (lane == 0 && !is_idle) sums[j] = total;
 }
 
 float gate_of(float x) {

@@ -50,7 +50,8 @@ struct QkPrepareArgs {
    lanes of a key (a power of two from 8 to 32, at most the subgroup), 4 queries of a work group (1, 2, 4 or
    8). Threads: 8 * lanes. Keys are split in whole blocks, so results depend on the row's position, the
    number of splits and these constants alone. 5: whether heads have sinks, 6: the window, of which a
-   token sees the last keys; 0: all of them. */
+   token sees the last keys; 0: all of them. 7, for tests: whether lanes exchange values through shared
+   memory, of which there may then be 32 on any device. */
 struct AttendArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(F32) q;

@@ -100,6 +100,8 @@ float with_sign(float magnitude, uint signs, uint bit) {
 #include "shaders/weights_k.glsl"
 #elif FORMAT >= MOE_QFORMAT_IQ2_XXS && FORMAT <= MOE_QFORMAT_IQ1_M
 #include "shaders/weights_iq.glsl"
+#elif FORMAT >= MOE_QFORMAT_FIRST_OWN
+#include "shaders/weights_float.glsl"
 #else
 #include "shaders/weights_small.glsl"
 #endif

@@ -137,6 +137,9 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   if (subject.engine->options().car.is_on()) {
     json["routing_agreement"] = result.agreement.share();
   }
+  if (const auto device = subject.engine->device_report(); device.has_value()) {
+    json["lanes"] = lanes_json(device->lanes, subject.engine->lane_use());
+  }
   if (subject.has_timing) {
     json["stages_ms_per_token"] =
         stages_json(result.stages, result.test.tokens() * result.samples_ns.size());
@@ -226,7 +229,11 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
 }  // namespace
 
 void BenchOutput::add(const BenchSubject& subject, const SpeedResult& result) {
-  if (format_ != BenchFormat::kMarkdown) return rows_.add(to_json(subject, result));
+  if (format_ != BenchFormat::kMarkdown) {
+    Json row = to_json(subject, result);
+    if (format_ == BenchFormat::kCsv) row.erase("lanes");  // no columns: not of every row
+    return rows_.add(row);
+  }
   if (!std::exchange(has_head_, true)) print_markdown_head(columns_of(subject));
   print_markdown(subject, result);
   std::cout << std::flush;

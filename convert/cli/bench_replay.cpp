@@ -75,8 +75,10 @@ double mean_record(const TraceModel& model) {
   return sum / (double{1} * model.num_layers * model.num_experts);
 }
 
+// A trace whose run read of its disk tells how fast that was, as it tells how long computing took.
+// Another's is measured.
 Result<SpeedSettings> speed_settings(const ReplayFlags& flags, const TraceModel& model,
-                                     const std::optional<ModelDir>& dir) {
+                                     const TraceTimes& times, const std::optional<ModelDir>& dir) {
   SpeedSettings settings;
   if (flags.token_ms > 0) settings.token_seconds = flags.token_ms / 1e3;
   if (!flags.disk_gbs.empty()) {
@@ -84,7 +86,7 @@ Result<SpeedSettings> speed_settings(const ReplayFlags& flags, const TraceModel&
     const double many = flags.disk_gbs.front() * 1e9;
     const double one = flags.disk_gbs.back() * 1e9;
     settings.reading = ReadSpeed{std::max(0.0, bytes / one - bytes / many), many};
-  } else if (dir.has_value()) {
+  } else if (dir.has_value() && !times.reading.has_value()) {
     MOE_ASSIGN_OR_RETURN(settings.reading, measure_reading(flags, *dir));
   }
   return settings;
@@ -268,7 +270,7 @@ void print_notes(const ReplayFlags& flags, const ReplaySubject& subject) {
     out << "; the disk reads " << fixed(reading->bytes_per_second / 1e9, 2) << " GB/s after "
         << fixed(reading->first_seconds * 1e6, 0) << " us"
         << (!flags.disk_gbs.empty() ? " (--disk-gbs)"
-            : flags.model.empty()   ? " (as in the trace)"
+            : subject.times.reading ? " (as in the trace)"
                                     : " (measured)");
   }
   out << "\n";
@@ -310,7 +312,7 @@ Status run_replay(const ReplayFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::optional<ModelDir> dir, open_model(flags, model));
   MOE_ASSIGN_OR_RETURN(const Variants variants, make_variants(flags, model));
   MOE_ASSIGN_OR_RETURN(const TraceTimes times, measure_trace(*source, flags.skip));
-  MOE_ASSIGN_OR_RETURN(const SpeedSettings settings, speed_settings(flags, model, dir));
+  MOE_ASSIGN_OR_RETURN(const SpeedSettings settings, speed_settings(flags, model, times, dir));
   const SpeedModel speed(times, settings);
   MOE_ASSIGN_OR_RETURN(const std::vector<ReplayResult> results,
                        replay_trace(*source, variants.caches, speed, flags.skip));

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "convert/cli/chat_interrupt.h"
+#include "formats/base/elapsed.h"
 
 namespace moepack::cli {
 namespace {
@@ -37,6 +39,42 @@ class EventQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<AnswerEventBody> events_;
+};
+
+// Ctrl-C while an answer runs: it is cancelled, at the end of the step that is computed. A step
+// that does not end, because a disk gives nothing, ends with the program: no thread can be taken
+// away from a read.
+class Interruption {
+ public:
+  explicit Interruption(ChatView& view) : view_(view) {}
+
+  // Whether the answer is to be cancelled now.
+  bool comes() {
+    const bool is_asked = take_interrupt();
+    if (!is_cancelled_) {
+      is_cancelled_ = is_asked;
+      cancelled_ = Clock::now();
+      return is_asked;
+    }
+    if (is_asked && is_overdue_) end_program();
+    if (is_overdue_ || Clock::now() - cancelled_ < kPatience) return false;
+    is_overdue_ = true;
+    view_.note("(the answer stops when its step is done; Ctrl-C again ends moepack)");
+    return false;
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{2};
+
+  [[noreturn]] void end_program() {
+    view_.end_answer();
+    std::_Exit(kExitInterrupted);
+  }
+
+  ChatView& view_;
+  bool is_cancelled_ = false;
+  bool is_overdue_ = false;  // cancelled, and it still runs
+  Clock::time_point cancelled_ = {};
 };
 
 // Puts the events of an answer together.
@@ -87,8 +125,9 @@ Result<ChatAnswer> take_answer(AnswerService& service, const ChatRequest& reques
   }
   const auto& running = std::get<std::unique_ptr<RunningAnswer>>(started);
   AnswerCollector collector(view);
+  Interruption interruption(view);
   while (!collector.has_ended()) {
-    if (take_interrupt()) running->cancel();
+    if (interruption.comes()) running->cancel();
     if (const auto body = queue->pop()) collector.take(*body);
   }
   view.end_answer();

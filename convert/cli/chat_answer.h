@@ -15,7 +15,8 @@ struct ChatAnswer {
   AnswerEnd end;
 };
 
-// Waits for the answer's end. Ctrl-C cancels the answer, which then ends with kCancelled. An error
+// Waits for the answer's end. Ctrl-C cancels the answer, which then ends with kCancelled; where it
+// has not ended two seconds later, another Ctrl-C ends the program with kExitInterrupted. An error
 // where the request is refused.
 Result<ChatAnswer> take_answer(AnswerService& service, const ChatRequest& request, ChatView& view);
 

@@ -3,6 +3,8 @@
 
 namespace moepack::cli {
 
+constexpr int kExitInterrupted = 130;  // as shells call the end by Ctrl-C
+
 // Blocks SIGINT for this thread and those it starts. Main thread.
 void hold_interrupts();
 // Whether Ctrl-C came since the last call. Only after hold_interrupts().

@@ -214,10 +214,14 @@ Status check_replay_flags(const BenchFlags& flags) {
   const bool is_replay = !flags.replay.trace.empty();
   const std::string odd =
       is_replay
-          ? given_of(flags, {"--threads", "--n-prompt", "--n-gen", "--pg", "--n-depth",
-                             "--repetitions", "--no-warmup", "--timing", "--timeline", "--trace",
-                             "--car", "--lookahead", "--io", "--io-engine", "--ram-mb", "--chunk",
-                             "--device", "--vram-mb", "--cold-experts"})
+          ? given_of(flags,
+                     {"--threads",      "--n-prompt",    "--n-gen",         "--pg",
+                      "--n-depth",      "--repetitions", "--no-warmup",     "--timing",
+                      "--timeline",     "--trace",       "--car",           "--lookahead",
+                      "--io",           "--io-engine",   "--ram-mb",        "--chunk",
+                      "--device",       "--devices",     "--tensor-split",  "--vram-mb",
+                      "--cold-experts", "--hot-profile", "--hot-weighting", "--hot-update-rate",
+                      "--lane-report"})
           : given_of(flags, {"--skip", "--disk-gbs", "--token-ms"});
   if (odd.empty()) return Status::ok();
   return is_replay ? invalid_argument(odd + " means nothing to --replay", "leave one of them out")
@@ -292,6 +296,7 @@ void add_flags(CLI::App& command, BenchFlags& flags) {
   flags.engine.kv_cache_default = "bf16";
   flags.engine.default_activations = ActivationType::kInt8;
   add_engine_flags_but_threads(command, flags.engine);
+  add_lane_flags(command, flags.engine);
   command.get_option("--model")->required(false);
   add_cache_lists(command, flags);
   add_list(command, "-t,--threads", flags.threads, kMostThreads,

@@ -22,7 +22,6 @@ namespace {
 
 constexpr std::uint64_t kChatContext = 16384;
 constexpr std::uint64_t kChatSnapshotMib = 256;
-constexpr int kExitInterrupted = 130;  // as shells call the end by Ctrl-C
 
 struct ChatFlags {
   EngineFlags engine;
@@ -156,6 +155,7 @@ void register_chat(CLI::App& app, Action& action) {
   flags->engine.kv_cache_default = "bf16";
   CLI::App* command = app.add_subcommand("chat", "Talk with a model");
   add_engine_flags(*command, flags->engine);
+  add_lane_flags(*command, flags->engine);
   add_message_flags(*command, *flags);
   add_chat_sampling_flags(*command, *flags);
   command->callback([&action, flags] {

@@ -13,7 +13,9 @@
 #include "convert/cli/quantizer_flags.h"
 #include "formats/base/limits.h"
 #include "runtime/advice/compute_rates.h"
+#include "runtime/hot_profile.h"
 #include "runtime/store/io_choice.h"
+#include "runtime/store/kept_records.h"
 
 namespace moepack::cli {
 namespace {
@@ -83,15 +85,21 @@ Status predict(const PlanFlags& flags, const Kernels& kernels, PlanReport& repor
                                                 .activations = report.options.activations,
                                                 .threads = report.options.threads}));
   measure_disk(flags, report);
+  const ReadAhead ahead{.experts = report.plan.lookahead};
   for (const double hit_rate : hit_rates(flags, report.cache_share)) {
-    report.speed.push_back(predict_speed(report.work, *report.compute, report.disk, hit_rate));
+    report.speed.push_back(
+        predict_speed(report.work, *report.compute, report.disk, ahead, hit_rate));
   }
   return Status::ok();
 }
 
-// What is asked for of the readers, where there are files to be read.
+// What is asked for of the readers and of the cache, where there are files to be read.
 Status check_reading(const PlanReport& report) {
   const StoreOptions& store = report.options.store;
+  if (report.source.is_model && !store.pinned.empty()) {
+    const ProfiledModel model = profiled_model(report.options, report.source.dir);
+    MOE_RETURN_IF_ERROR(read_model_profile(store.pinned, model).status());
+  }
   const bool is_asked = store.io != IoMode::kAuto || store.engine != IoEngine::kAuto;
   if (!report.source.is_model || !is_asked) return Status::ok();
   return choose_io({.options = store,

@@ -296,6 +296,7 @@ void add_flags(CLI::App& command, RunFlags& flags) {
   flags.engine.default_activations = ActivationType::kInt8;
   flags.engine.kv_cache_default = "bf16";
   add_engine_flags(command, flags.engine);
+  add_lane_flags(command, flags.engine);
   CLI::Option_group* input = command.add_option_group("prompt");
   input->add_option("-p,--prompt", flags.prompt,
                     "Text to continue, taken as it is (special tokens are recognised)");

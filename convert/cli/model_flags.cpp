@@ -100,6 +100,9 @@ Result<ModelSelection> selection_of(const ModelFlags& flags) {
   selection.threads = thread_count(flags.threads);
   if (flags.device >= 0) selection.device = static_cast<std::uint32_t>(flags.device);
   selection.vram_bytes = flags.vram_mib << 20;
+  if (flags.devices.size() == 1) selection.device = flags.devices.front();
+  selection.devices = flags.devices;
+  selection.tensor_split = flags.tensor_split;
   return selection;
 }
 
@@ -167,6 +170,33 @@ void add_cache_flags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::Validator(check_car, "J,M"));
 }
 
+// Which experts a GPU keeps.
+void add_hot_flags(CLI::App& command, EngineFlags& flags) {
+  command.add_option(
+      "--hot-profile", flags.hot_profile,
+      "With --cold-experts cpu: keep the experts on the GPU that this profile of "
+      "moepack profile or of llama.cpp's hot cache says are used most; without it as "
+      "many of each layer, the first ones");
+  command
+      .add_option("--hot-weighting", flags.hot_weighting,
+                  "Which they are: flat (the most used of each layer), balanced, pressure (of all "
+                  "layers, more where the processor holds the GPU up), smooth or time")
+      ->check(CLI::IsMember({"flat", "balanced", "pressure", "smooth", "time"}))
+      ->capture_default_str();
+}
+
+Result<HotOptions> select_hot(const EngineFlags& flags) {
+  HotOptions hot;
+  hot.profile = flags.hot_profile;
+  MOE_ASSIGN_OR_RETURN(hot.weighting, parse_slot_weighting(flags.hot_weighting));
+  hot.update_rate = flags.hot_update_rate;
+  hot.report = flags.lane_report;
+  if (!flags.lane_report.empty()) {
+    MOE_RETURN_IF_ERROR(check_named_file("--lane-report", flags.lane_report));
+  }
+  return hot;
+}
+
 Result<StoreOptions> select_store(const EngineFlags& flags) {
   StoreOptions store;
   MOE_ASSIGN_OR_RETURN(store.io, parse_io_mode(flags.io));
@@ -190,6 +220,19 @@ void note_backend(const Engine& engine) {
   std::cerr << "moepack: note: " << engine.backend_choice() << "\n";
 }
 
+std::string hot_text(const HotPlan& plan, const HotOptions& options) {
+  std::ostringstream out;
+  out << plan.slots;
+  if (!plan.set.has_value()) {
+    if (plan.slots > 0) out << ", the first ones of each layer";
+    return out.str();
+  }
+  out << " by " << printable(options.profile.string(), 512) << ", "
+      << slot_weighting_name(options.weighting) << ": " << std::fixed << std::setprecision(1)
+      << 100 * plan.hit_share << " % of its uses";
+  return out.str();
+}
+
 // Says on stderr who computes the experts that have no room on the device, where that was asked.
 void note_cold_experts(const Engine& engine) {
   const std::optional<DeviceUse>& device = engine.device_use();
@@ -203,6 +246,20 @@ void note_cold_experts(const Engine& engine) {
   std::cerr << "cold experts: " << cold_experts_name(device->cold);
   if (!device->cold_reason.empty()) std::cerr << ": " << device->cold_reason;
   std::cerr << "\n";
+  if (device->cold == ColdExperts::kCpu && !engine.options().hot_experts.has_value()) {
+    std::cerr << "moepack: note: hot experts: " << hot_text(device->hot, engine.options().hot)
+              << "\n";
+  }
+}
+
+// Says on stderr that a profile of hot experts has no use here.
+void note_unused_profile(const Engine& engine) {
+  if (engine.options().hot.profile.empty()) return;
+  const std::optional<DeviceUse>& device = engine.device_use();
+  const std::string reason =
+      device.has_value() ? device->hot.reason : "the processor computes all experts";
+  if (reason.empty()) return;
+  std::cerr << "moepack: note: --hot-profile is not used: " << reason << "\n";
 }
 
 // Says on stderr how experts are read, where they do not all fit into memory.
@@ -245,8 +302,27 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
       ->check(whole_number(-1, 255))
       ->capture_default_str();
   command
-      .add_option("--vram-mb", flags.vram_mib,
-                  "Memory of the GPU that may be taken, in MiB; 0: what is free, less a reserve")
+      .add_option(
+          "--devices", flags.devices,
+          "GPUs that share the layers, by their numbers, as in 0,1; each has its own layers, "
+          "states and experts")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->excludes("--device")
+      ->check(whole_number(0, 255));
+  command
+      .add_option("--tensor-split", flags.tensor_split,
+                  "How --devices share the layers, as in 3,1; without it by the memory that they "
+                  "have free")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->needs("--devices")
+      ->check(real_number(0.001, 1e6));
+  command
+      .add_option(
+          "--vram-mb", flags.vram_mib,
+          "Memory of the GPU that may be taken, of each with --devices, in MiB; 0: what is free, "
+          "less a reserve")
       ->check(whole_number(0, kMaxMebibytes))
       ->capture_default_str();
   command
@@ -256,6 +332,7 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
                   "or auto: cpu where the GPU has memory of its own")
       ->check(CLI::IsMember({"fetch", "cpu", "auto"}))
       ->capture_default_str();
+  add_hot_flags(command, flags);
   flags.activations.clear();
   command
       .add_option("--activations", flags.activations,
@@ -273,6 +350,19 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
   command.add_option("--cache-type-k", flags.cache_type_k,
                      "llama.cpp's name (-ctk) of --kv-cache-type; needs --cache-type-v too");
   command.add_option("--cache-type-v", flags.cache_type_v, "The same (-ctv)");
+}
+
+void add_lane_flags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option("--hot-update-rate", flags.hot_update_rate,
+                  "After each request exchange at most this share of the experts that the GPU "
+                  "keeps, 0 to 1, for ones that are used more now; 0: none. Results then depend in "
+                  "their last bits on the requests before")
+      ->check(real_number(0, 1))
+      ->capture_default_str();
+  command.add_option("--lane-report", flags.lane_report,
+                     "Write what GPU and processor did, layer by layer, to this file at the end, "
+                     "as llama.cpp's hot cache does; it is a profile for --hot-profile");
 }
 
 Result<ModelSelection> select_model(const ModelFlags& flags) {
@@ -295,6 +385,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
   options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.cold_experts, parse_cold_experts(flags.cold_experts));
+  MOE_ASSIGN_OR_RETURN(options.hot, select_hot(flags));
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
   (void)parse_car(flags.car, options.car);  // checked where it was given; empty: off
   MOE_ASSIGN_OR_RETURN(options.activations, select_activations(flags, options.backend));
@@ -308,6 +399,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::open(options));
   note_backend(*engine);
   note_cold_experts(*engine);
+  note_unused_profile(*engine);
   note_io(*engine);
   return engine;
 }

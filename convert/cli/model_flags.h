@@ -19,9 +19,11 @@ struct ModelFlags {
   std::vector<std::string> overlays;
   std::string backend = "auto";
   std::string cpu = "auto";
-  std::uint32_t threads = 0;   // 0: one per processor
-  std::int32_t device = -1;    // -1: the best
-  std::uint64_t vram_mib = 0;  // 0: what is free
+  std::uint32_t threads = 0;           // 0: one per processor
+  std::int32_t device = -1;            // -1: the best
+  std::uint64_t vram_mib = 0;          // 0: what is free
+  std::vector<std::uint32_t> devices;  // that share the layers; empty: one
+  std::vector<double> tensor_split;    // their shares; empty: by free memory
 };
 
 // Of commands that open an engine.
@@ -29,9 +31,13 @@ struct EngineFlags : ModelFlags {
   std::uint64_t cache_mib = 0;  // 0: automatic
   std::uint64_t ram_mib = 0;    // 0: what the system can give
   std::string cache_policy = "lru";
-  std::string pin;                   // a profile; empty: none
-  std::string trace;                 // a file; empty: none
+  std::string pin;    // a profile; empty: none
+  std::string trace;  // a file; empty: none
   std::string cold_experts = "fetch";
+  std::string hot_profile;  // empty: none
+  std::string hot_weighting = "flat";
+  double hot_update_rate = 0;
+  std::string lane_report;           // a file; empty: none
   std::string car;                   // "J,M"; empty: exact routing
   std::uint32_t chunk_tokens = 0;    // 0: automatic
   bool saves_sequence = false;       // EngineOptions::saves_sequence
@@ -58,6 +64,8 @@ void add_model_flags(CLI::App& command, ModelFlags& flags);
 void add_engine_flags(CLI::App& command, EngineFlags& flags);
 // The same without -t, for a command that has one of its own.
 void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags);
+// --hot-update-rate and --lane-report, of commands that answer requests.
+void add_lane_flags(CLI::App& command, EngineFlags& flags);
 
 // Checks the flags, the path of the model first. --overlay names each group once; "all": those that
 // the model has.

@@ -1,5 +1,6 @@
 #include "convert/cli/plan_output.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -8,6 +9,7 @@
 
 #include "convert/cli/free_space_text.h"
 #include "convert/cli/progress.h"
+#include "runtime/advice/lane_shares.h"
 
 namespace moepack::cli {
 namespace {
@@ -70,6 +72,35 @@ void print_device(const DeviceUse& use) {
             "of " + format_bytes(use.plan.all_expert_bytes) + "; at least " +
                 format_bytes(use.plan.expert_floor_bytes));
   print_row("total", use.plan.total_bytes());
+}
+
+double share_of(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 1 : std::min(1.0, static_cast<double>(part) / static_cast<double>(whole));
+}
+
+// Of decoding: what the GPU keeps for good, or with --cold-experts fetch has room for.
+LaneShares lane_shares(const PlanReport& report) {
+  const DeviceUse& use = *report.plan.use;
+  const bool is_kept = use.cold == ColdExperts::kCpu && !use.plan.holds_all_experts();
+  const std::uint64_t all = report.source.dir.pack.all_experts();
+  const double experts = is_kept ? share_of(use.hot.slots, all)
+                                 : share_of(use.plan.expert_bytes, use.plan.all_expert_bytes);
+  const double uses = use.hot.set.has_value() ? use.hot.hit_share : experts;
+  return predict_lanes(uses, experts,
+                       share_of(report.plan.memory.cache_bytes, report.plan.memory.pack_bytes));
+}
+
+void print_lanes(const PlanReport& report) {
+  const DeviceUse& use = *report.plan.use;
+  const LaneShares lanes = lane_shares(report);
+  std::cout << "experts of a token: " << percent_text(lanes.vram) << " in the GPU's memory, "
+            << percent_text(lanes.ram) << " in the machine's, " << percent_text(lanes.ssd)
+            << " from the disk, "
+            << (use.hot.set.has_value() ? "as the profile counts" : "if all are used alike")
+            << "\n";
+  if (!report.options.hot.profile.empty() && !use.hot.reason.empty()) {
+    std::cout << "note: --hot-profile is not used: " << use.hot.reason << "\n";
+  }
 }
 
 void print_memory(const PlanReport& report) {
@@ -167,11 +198,20 @@ Json memory_json(const PlanReport& report) {
 Json device_json(const PlanReport& report) {
   if (!report.plan.use.has_value()) return nullptr;
   const VulkanPlan& plan = report.plan.use->plan;
-  return {{"name", report.plan.use->name},        {"resident", plan.resident_bytes},
-          {"key_value", plan.key_value_bytes},    {"recurrent", plan.recurrent_bytes},
-          {"scratch", plan.scratch_bytes},        {"experts", plan.expert_bytes},
-          {"all_experts", plan.all_expert_bytes}, {"expert_floor", plan.expert_floor_bytes},
-          {"total", plan.total_bytes()}};
+  const LaneShares lanes = lane_shares(report);
+  return {{"name", report.plan.use->name},
+          {"resident", plan.resident_bytes},
+          {"key_value", plan.key_value_bytes},
+          {"recurrent", plan.recurrent_bytes},
+          {"scratch", plan.scratch_bytes},
+          {"experts", plan.expert_bytes},
+          {"all_experts", plan.all_expert_bytes},
+          {"expert_floor", plan.expert_floor_bytes},
+          {"total", plan.total_bytes()},
+          {"cold_experts", cold_experts_name(report.plan.use->cold)},
+          {"hot_slots", report.plan.use->hot.slots},
+          {"is_by_profile", report.plan.use->hot.set.has_value()},
+          {"lanes", {{"vram", lanes.vram}, {"ram", lanes.ram}, {"ssd", lanes.ssd}}}};
 }
 
 Json speed_json(const PlanReport& report) {
@@ -195,6 +235,7 @@ void print_plan(const PlanReport& report) {
   print_memory(report);
   print_speed(report);
   if (report.plan.use.has_value()) {
+    print_lanes(report);
     std::cout << "speed: not predicted for a GPU; moepack bench measures it\n";
   }
   for (const std::string& note : report.source.notes) std::cout << "note: " << note << "\n";

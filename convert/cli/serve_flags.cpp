@@ -120,6 +120,7 @@ void add_serve_flags(CLI::App& command, ServeFlags& flags) {
   flags.engine.default_activations = ActivationType::kInt8;
   flags.engine.kv_cache_default = "bf16";
   add_engine_flags(command, flags.engine);
+  add_lane_flags(command, flags.engine);
   add_address_flags(command, flags);
   add_service_flags(command, flags);
   add_sampling_flags(command, flags);

@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "convert/cli/chat_interrupt.h"
+
 namespace moepack::cli {
 namespace {
-
-constexpr int kExitBySignal = 130;  // as shells call the end by Ctrl-C
 
 sigset_t ending_signals() {
   sigset_t set;
@@ -41,7 +41,7 @@ void SignalWatch::watch() {
     const std::lock_guard lock(mutex_);
     if (is_ending_) return;
     if (!has_signal) continue;
-    if (has_come_ || !is_ready_) std::_Exit(kExitBySignal);
+    if (has_come_ || !is_ready_) std::_Exit(kExitInterrupted);
     has_come_ = true;
     changed_.notify_all();
   }

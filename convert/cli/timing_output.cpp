@@ -107,4 +107,26 @@ std::string lanes_text(const LaneTimes& lanes) {
   return out.str();
 }
 
+nlohmann::ordered_json lanes_json(const LaneTimes& lanes, const std::optional<LaneUse>& use) {
+  if (lanes.hits + lanes.misses == 0) return nullptr;
+  const auto uses = static_cast<double>(lanes.hits + lanes.misses);
+  nlohmann::ordered_json json{{"hot_slots", lanes.hits},
+                              {"cold_slots", lanes.misses},
+                              {"hot_slot_ratio", static_cast<double>(lanes.hits) / uses},
+                              {"joined_layers", lanes.joined_layers},
+                              {"hot_layers", lanes.hot_layers},
+                              {"hot_seconds", lanes.hot_seconds},
+                              {"cold_seconds", lanes.cold_seconds},
+                              {"both_seconds", lanes.both_seconds},
+                              {"overlap_seconds", lanes.overlap_seconds()},
+                              {"join_wait_seconds", lanes.join_wait_seconds}};
+  if (!use.has_value()) return json;
+  nlohmann::ordered_json reasons = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < kNumLaneFallbacks; ++i) {
+    reasons[std::string(lane_fallback_name(static_cast<LaneFallback>(i)))] = use->fallbacks[i];
+  }
+  json["fallback_reasons"] = std::move(reasons);
+  return json;
+}
+
 }  // namespace moepack::cli

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "runtime/model/stage_times.h"
+#include "runtime/placement/lane_use.h"
 #include "runtime/vulkan/device_work.h"
 
 namespace moepack::cli {
@@ -27,6 +29,9 @@ std::string device_table(const DeviceReport& report);
 // A line about experts that were computed on the device and on the processor at once; empty where
 // there were none: hits, and of a layer in both lanes their times in microseconds.
 std::string lanes_text(const LaneTimes& lanes);
+// The same as JSON, null where there were none; with what was counted (`use`) also why layers ran
+// in one lane.
+nlohmann::ordered_json lanes_json(const LaneTimes& lanes, const std::optional<LaneUse>& use);
 // Milliseconds a token by stage_name(), and "total".
 nlohmann::ordered_json stages_json(const StageSeconds& stages, std::uint64_t tokens);
 

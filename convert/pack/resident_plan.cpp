@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "convert/pack/target_format.h"
+#include "convert/source/split_heads.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -12,6 +13,8 @@ namespace {
 
 struct Module {
   SourceModule tensors;
+  SourceTensor head_values;  // beside the keys of kv_b_proj, which are then the codes
+  bool has_split_heads = false;
   const ResidentRule* rule = nullptr;
   const FusedRule* fused = nullptr;  // the tensors hold more than this module
   const FusedPart* fused_part = nullptr;
@@ -44,6 +47,14 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
     module.rule = &rule;
     module.fused = entry.name.fused;
     module.fused_part = entry.name.fused_part;
+    const auto head_rows = rule.role == ModuleRole::kKeyValueUp && entry.tensor.is_gguf()
+                               ? split_head_rows(entry.tensor.name())
+                               : std::nullopt;
+    module.has_split_heads |= head_rows.has_value();
+    if (head_rows == HeadRows::kValues) {
+      module.head_values = entry.tensor;
+      continue;
+    }
     MOE_RETURN_IF_ERROR(module.tensors.add(entry.name.part, entry.tensor));
   }
   return modules;
@@ -127,6 +138,25 @@ RowRuns unpaired_rows(std::uint64_t rows, std::uint64_t head_dim) {
   return runs;
 }
 
+// `stored`: the shape of the module's tensor, which may hold more than the module.
+Result<ModuleForm> form_of(const Module& module, std::span<const std::uint64_t> stored,
+                           const ModelConfig& config, const DeclaredFormats& declared) {
+  if (module.has_split_heads) {
+    return split_heads_form(module.tensors.codes(), module.head_values,
+                            {.heads = config.num_heads,
+                             .key_rows = std::uint64_t{config.head_dim} - config.rotary_dim,
+                             .value_rows = config.value_dim,
+                             .cols = config.kv_rank});
+  }
+  MOE_ASSIGN_OR_RETURN(ModuleForm form,
+                       recognise_module(module.tensors, stored, declared.source()));
+  if (form.encoding->read_rows != nullptr && stored.size() != 2) {
+    return unsupported(module.tensors.codes().where(),
+                       "is no matrix, and yet in " + std::string(form.encoding->name));
+  }
+  return form;
+}
+
 Status add_tensor(const Architecture& names, const std::string& name, const Module& module,
                   const ModelConfig& config, const DeclaredFormats& declared,
                   const ConvertOptions& options, const ResidentConventions& conventions,
@@ -144,12 +174,7 @@ Status add_tensor(const Architecture& names, const std::string& name, const Modu
   }
   const std::vector<std::uint64_t> stored =
       module.fused == nullptr ? shape : module.fused->shape(config);
-  MOE_ASSIGN_OR_RETURN(ModuleForm form,
-                       recognise_module(module.tensors, stored, declared.source()));
-  if (form.encoding->read_rows != nullptr && stored.size() != 2) {
-    return unsupported(module.tensors.codes().where(),
-                       "is no matrix, and yet in " + std::string(form.encoding->name));
-  }
+  MOE_ASSIGN_OR_RETURN(ModuleForm form, form_of(module, stored, config, declared));
   const WeightFormat format = form.format;
   MOE_RETURN_IF_ERROR(declared.check(form));
   const ResidentTensor tensor{.name = name,

@@ -28,7 +28,7 @@ struct GgufFamilyRow {
   std::array<std::uint64_t, 2> gating;  // what expert_gating_func may be; absent is the first
 };
 
-constexpr std::array<GgufFamilyRow, 6> kGgufFamilies{{
+constexpr std::array<GgufFamilyRow, 7> kGgufFamilies{{
     {"qwen3_moe",
      "num_experts",
      "moe_intermediate_size",
@@ -37,6 +37,11 @@ constexpr std::array<GgufFamilyRow, 6> kGgufFamilies{{
     {"olmoe", "num_experts", "intermediate_size", "", {kGatingSoftmax, kGatingSoftmax}},
     {"mixtral", "num_local_experts", "intermediate_size", "", {kGatingSoftmax, kGatingSoftmax}},
     {"glm4_moe",
+     "n_routed_experts",
+     "moe_intermediate_size",
+     "intermediate_size",
+     {kGatingSigmoid, kGatingSigmoid}},
+    {"deepseek_v3",
      "n_routed_experts",
      "moe_intermediate_size",
      "intermediate_size",
@@ -61,7 +66,8 @@ Result<std::uint64_t> head_dim_of(const GgufKeys& keys, std::uint64_t hidden, st
   return keys.error("attention.head_count", "does not divide embedding_length");
 }
 
-// Positions of YaRN; llama.cpp stores no factor of attention, which is the usual one.
+// Positions of YaRN; llama.cpp stores no factor of attention, which is the usual one unless
+// yarn_log_multiplier says otherwise.
 Status add_gguf_yarn(const GgufKeys& keys, FamilyJson& rope) {
   rope["rope_type"] = "yarn";
   MOE_ASSIGN_OR_RETURN(const double factor, keys.real("rope.scaling.factor"));
@@ -74,8 +80,12 @@ Status add_gguf_yarn(const GgufKeys& keys, FamilyJson& rope) {
     MOE_ASSIGN_OR_RETURN(const double beta, keys.real(key));
     rope[name] = shortest_decimal(static_cast<float>(beta));
   }
-  // gpt-oss, the only family with it here, was trained so; no key says it.
-  rope["truncate"] = false;
+  if (!keys.has("rope.scaling.yarn_log_multiplier")) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(const double log, keys.real("rope.scaling.yarn_log_multiplier"));
+  if (log == 0) return Status::ok();
+  // A tenth of mscale_all_dim; mscale, which is not stored, is taken to be the same.
+  const double all = 10 * shortest_decimal(static_cast<float>(log));
+  rope["mscale"] = rope["mscale_all_dim"] = shortest_decimal(static_cast<float>(all));
   return Status::ok();
 }
 
@@ -117,7 +127,10 @@ Status add_gguf_attention(const GgufKeys& keys, const GgufFamilyRow& family, Fam
   config["num_attention_heads"] = heads;
   config["num_key_value_heads"] = kv_heads;
   config["head_dim"] = head_dim;
-  MOE_ASSIGN_OR_RETURN(config["rope_parameters"], gguf_rope(keys, family.model_type == "gpt_oss"));
+  const bool is_gpt_oss = family.model_type == "gpt_oss";
+  MOE_ASSIGN_OR_RETURN(config["rope_parameters"], gguf_rope(keys, is_gpt_oss));
+  // It was trained so; no key says it.
+  if (is_gpt_oss) config["rope_parameters"]["truncate"] = false;
   if (!keys.has("rope.dimension_count")) {
     config["rope_parameters"]["partial_rotary_factor"] = 1.0;
     return Status::ok();
@@ -166,6 +179,50 @@ Status add_glm_experts(const GgufKeys& keys, FamilyJson& config) {
   return Status::ok();
 }
 
+// What shares a row of latent attention. Files of older converters, which have attn_kv_b, say the
+// sizes of a head under the keys that others have for those of the row.
+Status add_latent_attention(const GgufKeys& keys, FamilyJson& config) {
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t heads, keys.dimension("attention.head_count"));
+  config["num_attention_heads"] = heads;
+  config["num_key_value_heads"] = heads;
+  const bool is_newer = keys.has("attention.key_length_mla");
+  const char* const key = is_newer ? "attention.key_length_mla" : "attention.key_length";
+  const char* const value = is_newer ? "attention.value_length_mla" : "attention.value_length";
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t key_dim, keys.dimension(key));
+  MOE_ASSIGN_OR_RETURN(config["v_head_dim"], keys.dimension(value));
+  MOE_ASSIGN_OR_RETURN(config["kv_lora_rank"], keys.dimension("attention.kv_lora_rank"));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t query_rank, keys.number("attention.q_lora_rank", 0));
+  config["q_lora_rank"] = nullptr;
+  if (query_rank != 0) config["q_lora_rank"] = query_rank;
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t rotated, keys.dimension("rope.dimension_count"));
+  if (rotated % 2 != 0) return keys.error("rope.dimension_count", "is odd");
+  if (rotated >= key_dim) {
+    return keys.error(
+        "rope.dimension_count",
+        "is " + std::to_string(rotated) + ", and a whole key has " + std::to_string(key_dim));
+  }
+  config["qk_rope_head_dim"] = rotated;
+  config["qk_nope_head_dim"] = key_dim - rotated;
+  MOE_ASSIGN_OR_RETURN(config["rope_parameters"], gguf_rope(keys, true));
+  return Status::ok();
+}
+
+// What llama.cpp takes for absent keys, where that differs from DeepSeek-V3's configuration class.
+Status add_deepseek(const GgufKeys& keys, const GgufFamilyRow& family, FamilyJson& config) {
+  MOE_RETURN_IF_ERROR(add_latent_attention(keys, config));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t gating, keys.number("expert_gating_func", 0));
+  if (gating == 0) {
+    return unknown_computation(keys, "expert_gating_func", "absent, so softmax (DeepSeek-V2)");
+  }
+  MOE_RETURN_IF_ERROR(add_gguf_experts(keys, family, config));
+  config["routed_scaling_factor"] = 1.0;
+  MOE_RETURN_IF_ERROR(add_glm_experts(keys, config));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t normed, keys.number("expert_weights_norm", 0));
+  config["norm_topk_prob"] = normed != 0;
+  config.erase("use_qk_norm");
+  return Status::ok();
+}
+
 Status refuse_dense_and_scaled(const GgufKeys& keys) {
   MOE_RETURN_IF_ERROR(keys.require_number("leading_dense_block_count", 0));
   MOE_RETURN_IF_ERROR(keys.require_number("expert_group_count", 1));
@@ -199,6 +256,7 @@ Status add_gguf_family(const GgufKeys& keys, const Architecture& names,
                        nlohmann::ordered_json& config) {
   for (const GgufFamilyRow& family : kGgufFamilies) {
     if (family.model_type != names.text_model_type) continue;
+    if (family.model_type == "deepseek_v3") return add_deepseek(keys, family, config);
     MOE_RETURN_IF_ERROR(add_gguf_attention(keys, family, config));
     MOE_RETURN_IF_ERROR(add_gguf_experts(keys, family, config));
     // llama.cpp divides the weights of qwen3moe by their sum whatever the source said.

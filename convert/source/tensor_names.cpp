@@ -4,6 +4,7 @@
 #include <array>
 
 #include "convert/source/source_encoding.h"
+#include "convert/source/split_heads.h"
 
 namespace moepack {
 namespace {
@@ -115,6 +116,7 @@ static bool is_of_prediction_block(const Architecture& names, std::string_view r
   };
   return std::find(kJoints.begin(), kJoints.end(), rest) != kJoints.end() ||
          expert_matrix(names.experts->gguf, rest).has_value() ||
+         (find_rule(names, ModuleRole::kKeyValueUp) != nullptr && split_head_rows(rest)) ||
          std::any_of(names.residents.begin(), names.residents.end(), has_name);
 }
 
@@ -136,6 +138,13 @@ TensorName classify_gguf_tensor(const Architecture& names, std::string_view name
       out.matrix = *matrix;
       return out;
     }
+  }
+  const ResidentRule* const up = find_rule(names, ModuleRole::kKeyValueUp);
+  if (in_layer && up != nullptr && split_head_rows(rest).has_value()) {
+    out.role = TensorRole::kResident;
+    out.rule = up;
+    out.module = resident_module(*up, out.layer);
+    return out;
   }
   for (const ResidentRule& rule : names.residents) {
     if (rule.gguf_name != rest || (rule.scope != LayerScope::kModel) != in_layer) continue;

@@ -24,6 +24,7 @@ bool is_of_blocks(const ExpertLayout& layout) {
 // One layout and records in order. The engines take the stride from the file's size, so that they
 // find padded ones too.
 bool is_plain_layer(const LayerEntry& layer) {
+  if (layer.experts.empty()) return false;  // a dense layer, which such engines do not know
   const std::uint64_t stride = layer.file_size / layer.experts.size();
   for (std::size_t e = 0; e < layer.experts.size(); ++e) {
     const ExpertEntry& expert = layer.experts[e];

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "formats/base/bytes.h"
+#include "runtime/model/expert_lookahead.h"
 
 namespace moepack {
 namespace {
@@ -76,8 +77,9 @@ PublishedFit published_fit(const PublishedModel& model, std::uint32_t bits, std:
                        .record_bytes = size.record_bytes,
                        .resident_bytes = size.resident_bytes,
                        .state_bytes = 2.0 * static_cast<double>(model.state_bytes)};
-  fit.usual = predict_speed(work, compute, machine.disk, fit.cache_share);
-  fit.cold = predict_speed(work, compute, machine.disk, 0);
+  const ReadAhead ahead{.experts = automatic_lookahead(model.experts_per_token)};
+  fit.usual = predict_speed(work, compute, machine.disk, ahead, fit.cache_share);
+  fit.cold = predict_speed(work, compute, machine.disk, ahead, 0);
   return fit;
 }
 

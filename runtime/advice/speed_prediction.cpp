@@ -14,20 +14,30 @@ double binomial(std::uint32_t n, std::uint32_t k, double probability) {
   return value * std::pow(probability, k) * std::pow(1 - probability, n - k);
 }
 
+// Of one layer's mixer: what of the residents is not the head, and its states.
+double mixer_seconds(const TokenWork& work, const ComputeRates& compute) {
+  const double bytes = std::max(0.0, work.resident_bytes - work.head_bytes);
+  return (bytes / compute.residents + work.state_bytes / compute.memory) / work.layers;
+}
+
 }  // namespace
 
 double layer_seconds(const TokenWork& work, const ComputeRates& compute, const ReadRates& disk,
-                     std::uint32_t missing) {
+                     const ReadAhead& ahead, std::uint32_t missing) {
   const double one = work.record_bytes / compute.experts;
   const double all = work.experts_per_token * one;
   if (missing == 0) return all;
-  const double read =
-      work.record_bytes / disk.one + (missing - 1) * (work.record_bytes / disk.many);
+  const double each = work.record_bytes / disk.many;
+  const double latency = work.record_bytes / disk.one - each;
+  const double begun = double{1} * ahead.experts * missing / work.experts_per_token;
+  const double left = missing - ahead.used * begun;
+  const double waits = std::max(0.0, begun * each - mixer_seconds(work, compute));
+  const double read = waits + left * each + (waits > 0 ? 0 : latency);
   return std::max(all, read + one);
 }
 
 SpeedPrediction predict_speed(const TokenWork& work, const ComputeRates& compute,
-                              const ReadRates& disk, double hit_rate) {
+                              const ReadRates& disk, const ReadAhead& ahead, double hit_rate) {
   SpeedPrediction prediction{.hit_rate = hit_rate,
                              .missed_bytes = work.expert_bytes() * (1 - hit_rate)};
   const bool misses = hit_rate < 1;
@@ -36,9 +46,9 @@ SpeedPrediction predict_speed(const TokenWork& work, const ComputeRates& compute
   double layer = 0;
   for (std::uint32_t m = 0; m <= work.experts_per_token; ++m) {
     const double probability = binomial(work.experts_per_token, m, 1 - hit_rate);
-    if (probability > 0) layer += probability * layer_seconds(work, compute, disk, m);
+    if (probability > 0) layer += probability * layer_seconds(work, compute, disk, ahead, m);
   }
-  const double computed = layer_seconds(work, compute, disk, 0);
+  const double computed = layer_seconds(work, compute, disk, ahead, 0);
   const double total = work.resident_bytes / compute.residents + work.state_bytes / compute.memory +
                        work.layers * layer;
   if (!(total > 0)) return prediction;

@@ -13,6 +13,12 @@
 //
 // It is the overlapped limit, bytes missed / disk against bytes computed / memory, taken in every
 // layer instead of once for the token, because routing keeps layers apart.
+//
+// Where A experts of a layer are read ahead (model/expert_lookahead.h), of which a share g is used,
+// a layer that misses m begins with n = A m / K reads that the mixer before it has hidden in part:
+//
+//   t_ahead  = max(0, n S / disk(K) - t_mixer)
+//   t_read   = t_ahead + (m - g n) S / disk(K), and the first read's latency where t_ahead is 0
 #pragma once
 
 #include <cstdint>
@@ -33,6 +39,12 @@ struct ReadRates {
   bool is_known() const { return one > 0 && many > 0; }
 };
 
+// Of the next layer's experts, as this layer's state lets them be guessed.
+struct ReadAhead {
+  std::uint32_t experts = 0;  // guessed for a token; 0: none
+  double used = 0.8;          // share of them that is used (docs/decisions.md, 51), 0 … 1
+};
+
 struct SpeedPrediction {
   double hit_rate = 0;      // 0 … 1
   double missed_bytes = 0;  // a token
@@ -40,13 +52,14 @@ struct SpeedPrediction {
   double disk_share = 0;  // of the time, during which more than computing waits for the disk
 };
 
-// Seconds of one layer's experts with `missing` of the token's experts on the disk.
+// Seconds of one layer's experts, from the end of its mixer, with `missing` of the token's experts
+// on the disk when the layer before asked for what it guessed.
 double layer_seconds(const TokenWork& work, const ComputeRates& compute, const ReadRates& disk,
-                     std::uint32_t missing);
+                     const ReadAhead& ahead, std::uint32_t missing);
 
 // At a hit rate of 0 … 1. Rates of the disk are looked at only where something is missed; where
 // they are needed and unknown, or a rate of computing is 0, tokens_per_second is 0. Pure.
 SpeedPrediction predict_speed(const TokenWork& work, const ComputeRates& compute,
-                              const ReadRates& disk, double hit_rate);
+                              const ReadRates& disk, const ReadAhead& ahead, double hit_rate);
 
 }  // namespace moepack

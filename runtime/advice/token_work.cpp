@@ -37,6 +37,7 @@ double mean_record(const PackManifest& pack) {
 Result<TokenWork> token_work(const ModelDir& dir, DeltaForm form) {
   MOE_ASSIGN_OR_RETURN(const Architecture* names, architecture_of(dir.config));
   const ResidentRule* embedding = find_rule(*names, ModuleRole::kEmbedding);
+  const ResidentRule* head = find_rule(*names, ModuleRole::kOutputHead);
   TokenWork work{.layers = dir.pack.num_layers,
                  .experts_per_token = dir.config.experts_per_token,
                  .record_bytes = mean_record(dir.pack),
@@ -45,6 +46,8 @@ Result<TokenWork> token_work(const ModelDir& dir, DeltaForm form) {
     auto bytes = static_cast<double>(tensor->bytes.total());
     const bool is_table = embedding != nullptr && name == embedding->name;
     const double row = tensor->rows > 0 ? bytes / static_cast<double>(tensor->rows) : 0;
+    if (is_table && dir.config.tie_word_embeddings) work.head_bytes = bytes;
+    if (head != nullptr && name == head->name) work.head_bytes = bytes;
     if (is_table) bytes = dir.config.tie_word_embeddings ? bytes + row : row;
     work.resident_bytes += bytes;
   }

@@ -13,6 +13,7 @@ struct TokenWork {
   std::uint32_t experts_per_token = 0;  // in a layer
   double record_bytes = 0;              // of an expert's record in the mean
   double resident_bytes = 0;            // all residents, but of the embedding a row
+  double head_bytes = 0;                // of these, the matrix that gives the logits
   double state_bytes = 0;  // GatedDeltaNet states, read and written (recurrent_bytes.h)
 
   // Of all experts that the token uses.

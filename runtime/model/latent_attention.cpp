@@ -2,21 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "formats/weights/qcodec.h"
+#include "runtime/model/latent_scale.h"
 
 namespace moepack {
 namespace {
-
-// Of the norms of compressed rows, whatever rms_norm_eps says: transformers makes them without it.
-constexpr float kLatentNormEps = 1e-6F;
-
-// head size ^ -0.5, times YaRN's factor.
-float softmax_scale(const ModelConfig& config) {
-  const double factor = config.yarn.has_value() ? config.yarn->softmax_factor : 1.0;
-  return static_cast<float>(factor / std::sqrt(static_cast<double>(config.head_dim)));
-}
 
 // Rows [first, first + count), which follow each other.
 QMatrixView slice_rows(const QMatrixView& w, std::uint64_t first, std::uint64_t count) {
@@ -37,7 +28,7 @@ LatentAttention::LatentAttention(const ModelConfig& config, Activations& scratch
       shape_(latent_attention_shape(config)),
       blocks_(shape_, scratch),
       rope_(config),
-      scale_(config.head_dim == 0 ? 1.0F : softmax_scale(config)) {}
+      scale_(config.head_dim == 0 ? 1.0F : latent_softmax_scale(config)) {}
 
 // Queries of all heads, and the compressed rows.
 void LatentAttention::project(Compute& compute, const LatentAttentionWeights& weights,

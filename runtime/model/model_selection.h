@@ -23,6 +23,10 @@ struct ModelSelection {
   std::uint32_t threads = 1;
   std::optional<std::uint32_t> device;  // of the vulkan backend; nullopt: the best
   std::uint64_t vram_bytes = 0;         // device memory it may take; 0: what is free
+  // Devices that share the layers, in this order; one may stand there twice. Fewer than two: one
+  // device, as above. With them vram_bytes is for each.
+  std::vector<std::uint32_t> devices = {};
+  std::vector<double> tensor_split = {};  // their shares of the layers; empty: by free memory
 };
 
 // What a selection names.

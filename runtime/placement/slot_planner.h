@@ -38,6 +38,17 @@ std::vector<SlotExchange> plan_exchange(const HotSet& hot, const SlotScores& sco
 // `hot` after `exchanges` of it.
 void apply_exchange(std::span<const SlotExchange> exchanges, HotSet& hot);
 
+// What an exchange did, for reports.
+struct HotChange {
+  bool is_active = false;        // there is a hot set
+  double rate = 0;               // as asked for
+  std::uint64_t candidates = 0;  // exchanges with a gain
+  std::uint64_t most = 0;        // that the rate allowed
+  std::uint64_t exchanged = 0;   // experts that came, each for one that left
+  std::uint64_t hot = 0;         // experts of the hot set
+  std::uint64_t layers = 0;      // whose hot experts changed
+};
+
 // What is left of `free_bytes` for slots: less what the rest of the model takes and a reserve, down
 // to whole MiB; 0 when nothing is.
 constexpr std::uint64_t kVramReserveBytes = std::uint64_t{1} << 30;

@@ -143,6 +143,10 @@ class Scheduler {
   virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Status erase_slot(std::uint32_t slot) = 0;
+
+  // Runs `work` in the scheduler's thread between two steps, whatever runs, and gives its status;
+  // any other thread. kInvalidArgument when the scheduler ends.
+  virtual Status run_between(const std::function<Status(Engine&)>& work) = 0;
 };
 
 }  // namespace moepack

@@ -36,7 +36,7 @@ std::deque<SlotTasks::Task> SlotTasks::take_ready(std::span<const KeptText> slot
   std::deque<Task> ready;
   const std::lock_guard lock(mutex_);
   for (auto task = tasks_.begin(); task != tasks_.end();) {
-    if (slots[task->slot].is_busy) {
+    if (task->slot != kNoSlot && slots[task->slot].is_busy) {
       ++task;
       continue;
     }
@@ -48,7 +48,8 @@ std::deque<SlotTasks::Task> SlotTasks::take_ready(std::span<const KeptText> slot
 
 void SlotTasks::do_ready(std::span<KeptText> slots, const std::function<void()>& before_told) {
   for (Task& task : take_ready(slots)) {
-    KeptText& kept = slots[task.slot];
+    KeptText none;
+    KeptText& kept = task.slot == kNoSlot ? none : slots[task.slot];
     Result<std::uint64_t> done = std::uint64_t{0};
     const Status thrown = caught([&] { done = task.work(kept); });
     if (!thrown.is_ok()) {

@@ -19,6 +19,8 @@ namespace moepack {
 class SlotTasks {
  public:
   using Work = std::function<Result<std::uint64_t>(KeptText&)>;
+  // Of work that no slot has to be idle for; it gets an empty text.
+  static constexpr std::size_t kNoSlot = ~std::size_t{0};
 
   // Any thread.
 

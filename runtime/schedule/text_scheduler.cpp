@@ -141,7 +141,10 @@ void TextScheduler::do_round() {
   admit_waiting();
   tell_queue();
   step();
-  drop_ended();
+  if (drop_ended()) {
+    const Status adapted = engine_.adapt_hot_experts().status();
+    if (!adapted.is_ok()) fail_all(adapted);
+  }
   publish();
 }
 
@@ -386,12 +389,13 @@ bool TextScheduler::start_choice(const TextRun& prompt_of, const TextPlace& plac
   return true;
 }
 
-void TextScheduler::drop_ended() {
-  std::erase_if(runs_, [this](const std::unique_ptr<TextRun>& run) {
+bool TextScheduler::drop_ended() {
+  const std::size_t ended = std::erase_if(runs_, [this](const std::unique_ptr<TextRun>& run) {
     if (!run->is_ended()) return false;
     slots_.release(run->kept());
     return true;
   });
+  return ended > 0;
 }
 
 void TextScheduler::publish() {

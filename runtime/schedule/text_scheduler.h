@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,7 @@ class TextScheduler final : public Scheduler {
   Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) override;
   Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) override;
   Status erase_slot(std::uint32_t slot) override;
+  Status run_between(const std::function<Status(Engine&)>& work) override;
 
   // For tickets: something was cancelled.
   void wake();
@@ -75,7 +77,7 @@ class TextScheduler final : public Scheduler {
   void after_prompt(TextRun& run, Status status);
   void start_others(TextRun& run);
   bool start_choice(const TextRun& prompt_of, const TextPlace& place, OtherChoice&& other);
-  void drop_ended();
+  bool drop_ended();  // whether there were any
   void publish();
 
   Engine& engine_;

@@ -52,4 +52,12 @@ Status TextScheduler::erase_slot(std::uint32_t slot) {
       .status();
 }
 
+Status TextScheduler::run_between(const std::function<Status(Engine&)>& work) {
+  const auto run = [this, &work](KeptText& /*none*/) -> Result<std::uint64_t> {
+    MOE_RETURN_IF_ERROR(work(engine_));
+    return std::uint64_t{0};
+  };
+  return tasks_.run(SlotTasks::kNoSlot, run, [this] { wake(); }).status();
+}
+
 }  // namespace moepack

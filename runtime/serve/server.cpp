@@ -15,6 +15,7 @@
 #include "formats/base/json.h"
 #include "runtime/serve/answer_session.h"
 #include "runtime/serve/anthropic_routes.h"
+#include "runtime/serve/lane_routes.h"
 #include "runtime/serve/loading_service.h"
 #include "runtime/serve/page.h"
 #include "runtime/serve/responses_routes.h"
@@ -61,6 +62,7 @@ RouteTable all_routes(ServerState& state) {
   add_text_routes(table);
   add_model_routes(table, state);
   add_status_routes(table, state);
+  add_lane_routes(table);
   add_page_routes(table);
   return table;
 }

@@ -83,6 +83,23 @@ struct ExpertMap {
   std::vector<bool> is_resident;
 };
 
+// The experts that a GPU keeps while the processor computes the others.
+struct HotState {
+  bool is_active = false;  // there are any
+  bool is_counting = false;
+  double update_rate = 0;  // of the exchange after each request
+  std::uint64_t experts = 0;
+};
+
+// What a new profile changed of them.
+struct HotExchanged {
+  bool is_active = false;  // there are any; else nothing happened
+  double rate = 0;
+  std::uint64_t candidates = 0, most = 0, exchanged = 0;
+  std::uint64_t experts = 0;  // hot ones
+  std::uint64_t layers = 0;   // that changed
+};
+
 // All functions may be called from any thread.
 class AnswerService {
  public:
@@ -111,6 +128,21 @@ class AnswerService {
   virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Status erase_slot(std::uint32_t slot) = 0;
+
+  // The hot experts (Engine::apply_hot_profile, lane_use, count_lanes). They wait for the step that
+  // is computed, and what runs goes on with the new ones: its last bits may change.
+  virtual HotState hot_state() const { return {}; }
+  virtual Result<HotExchanged> apply_hot_profile(const std::string& /*json*/) {
+    return HotExchanged{};
+  }
+  // JSON (lane_report_text()).
+  virtual Result<std::string> lane_report() {
+    return unsupported(Where{}, "this service has no lanes");
+  }
+  // Begins anew, or ends.
+  virtual Status count_lanes(bool /*is_counting*/) {
+    return unsupported(Where{}, "this service has no lanes");
+  }
 };
 
 }  // namespace moepack

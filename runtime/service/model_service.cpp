@@ -7,6 +7,7 @@
 #include "formats/base/paths.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/constrain/constraint.h"
+#include "runtime/hot_profile.h"
 #include "runtime/service/answer_grammar.h"
 #include "runtime/service/answer_stream.h"
 #include "runtime/service/call_ids.h"
@@ -81,6 +82,10 @@ class RealModelService final : public ModelService {
     return scheduler_->restore_slot(slot, name);
   }
   Status erase_slot(std::uint32_t slot) override { return scheduler_->erase_slot(slot); }
+  HotState hot_state() const override;
+  Result<HotExchanged> apply_hot_profile(const std::string& json) override;
+  Result<std::string> lane_report() override;
+  Status count_lanes(bool is_counting) override;
   Status finish(double grace_seconds) override {
     scheduler_->finish(grace_seconds);
     return engine_->finish();  // the scheduler's thread has ended
@@ -412,6 +417,54 @@ std::vector<SlotState> RealModelService::slots() const {
                       .remaining = slot.remaining});
   }
   return states;
+}
+
+HotState RealModelService::hot_state() const {
+  const std::optional<DeviceUse>& device = engine_->device_use();
+  const bool is_active =
+      device.has_value() && device->cold == ColdExperts::kCpu && !device->plan.holds_all_experts();
+  HotState hot{.is_active = is_active};
+  if (!is_active) return hot;
+  hot.update_rate = engine_->options().hot.update_rate;
+  hot.experts = device->hot.slots;
+  (void)scheduler_->run_between([&](Engine& engine) {
+    hot.is_counting = engine.lane_use().has_value();
+    return Status::ok();
+  });
+  return hot;
+}
+
+Result<HotExchanged> RealModelService::apply_hot_profile(const std::string& json) {
+  HotExchanged done;
+  MOE_RETURN_IF_ERROR(scheduler_->run_between([&](Engine& engine) -> Status {
+    MOE_ASSIGN_OR_RETURN(const HotChange change, engine.apply_hot_profile(json, "the profile"));
+    done = {.is_active = change.is_active,
+            .rate = change.rate,
+            .candidates = change.candidates,
+            .most = change.most,
+            .exchanged = change.exchanged,
+            .experts = change.hot,
+            .layers = change.layers};
+    return Status::ok();
+  }));
+  return done;
+}
+
+Result<std::string> RealModelService::lane_report() {
+  std::string report;
+  MOE_RETURN_IF_ERROR(scheduler_->run_between([&](Engine& engine) {
+    report = engine_lane_report(engine);
+    return Status::ok();
+  }));
+  return report;
+}
+
+Status RealModelService::count_lanes(bool is_counting) {
+  return scheduler_->run_between([&](Engine& engine) {
+    engine.count_lanes(false);
+    engine.count_lanes(is_counting);
+    return Status::ok();
+  });
 }
 
 ExpertMap RealModelService::expert_map() const {

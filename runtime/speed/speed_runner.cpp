@@ -104,6 +104,7 @@ Status SpeedRunner::repeat(const SpeedTest& test, SpeedResult* result) {
     MOE_RETURN_IF_ERROR(feed(sequence, all.subspan(i, 1), true));
   }
   const double seconds = seconds_since(start);
+  MOE_RETURN_IF_ERROR(engine_.adapt_hot_experts().status());
   if (result == nullptr) return Status::ok();
   result->stages += engine_.stage_times().read().since(before);
   result->samples_ns.push_back(seconds * 1e9);

@@ -57,21 +57,6 @@ std::vector<Candidate> candidates_of(const ExpertProfile& profile) {
   return all;
 }
 
-Status check_profile(const ExpertProfile& profile, const ProfiledModel& model,
-                     const std::string& file) {
-  ExpertProfile known;
-  known.model = model.name;
-  known.source_fingerprint = model.source_fingerprint;
-  known.shape = model.shape;
-  known.experts_per_token = model.experts_per_token;
-  Status same = profile.shape == model.shape
-                    ? check_same_model(known, profile)
-                    : invalid_argument("is of another model, with " + to_string(profile.shape) +
-                                           "; this one has " + to_string(model.shape),
-                                       "run moepack profile on this model");
-  return same.is_ok() ? same : make_error(same.code(), Where{.file = file}, same.message());
-}
-
 }  // namespace
 
 std::unique_ptr<EvictionPolicy> keep_records(std::unique_ptr<EvictionPolicy> rest,
@@ -91,12 +76,33 @@ KeptRecords hottest_records(const ExpertProfile& profile, const RecordBytes& byt
   return kept;
 }
 
+Status check_profiled_model(const ExpertProfile& profile, const ProfiledModel& model,
+                            const std::string& file) {
+  ExpertProfile known;
+  known.model = model.name;
+  known.source_fingerprint = model.source_fingerprint;
+  known.shape = model.shape;
+  known.experts_per_token = model.experts_per_token;
+  Status same = profile.shape == model.shape
+                    ? check_same_model(known, profile)
+                    : invalid_argument("is of another model, with " + to_string(profile.shape) +
+                                           "; this one has " + to_string(model.shape),
+                                       "run moepack profile on this model");
+  return same.is_ok() ? same : make_error(same.code(), Where{.file = file}, same.message());
+}
+
+Result<ExpertProfile> read_model_profile(const std::filesystem::path& file,
+                                         const ProfiledModel& model) {
+  MOE_ASSIGN_OR_RETURN(ProfileInput input, read_profile_input(file, model.shape));
+  MOE_RETURN_IF_ERROR(check_profiled_model(input.profile, model, file.string()));
+  return std::move(input.profile);
+}
+
 Result<KeptRecords> read_kept_records(const std::filesystem::path& profile,
                                       const ProfiledModel& model, const RecordBytes& bytes_of,
                                       std::uint64_t most_bytes) {
-  MOE_ASSIGN_OR_RETURN(const ProfileInput input, read_profile_input(profile, model.shape));
-  MOE_RETURN_IF_ERROR(check_profile(input.profile, model, profile.string()));
-  return hottest_records(input.profile, bytes_of, most_bytes);
+  MOE_ASSIGN_OR_RETURN(const ExpertProfile checked, read_model_profile(profile, model));
+  return hottest_records(checked, bytes_of, most_bytes);
 }
 
 }  // namespace moepack

@@ -35,6 +35,13 @@ struct ProfiledModel {
   std::uint32_t experts_per_token = 0;
 };
 
+// kInvalidArgument, naming `file`, for a profile of another model.
+Status check_profiled_model(const ExpertProfile& profile, const ProfiledModel& model,
+                            const std::string& file);
+// A profile in any of the formats that `moepack profile` reads, checked so. Errors name the file.
+Result<ExpertProfile> read_model_profile(const std::filesystem::path& file,
+                                         const ProfiledModel& model);
+
 // The same of a file, which may have any of the formats that `moepack profile` reads. Errors name
 // it; kInvalidArgument for a profile of another model.
 Result<KeptRecords> read_kept_records(const std::filesystem::path& profile,

@@ -140,10 +140,45 @@ Status DeviceExperts::keep(const HotSet& hot, ExpertStore& store) {
 Status DeviceExperts::drop_passing() {
   if (!std::exchange(has_passing_, false)) return Status::ok();
   for (const std::uint32_t slot : by_use_) evict(slot);
+  return upload_stale();
+}
+
+Status DeviceExperts::upload_stale() {
   for (std::uint32_t layer = 0; layer < layers_.size(); ++layer) {
     if (is_stale_[layer] != 0) MOE_RETURN_IF_ERROR(upload_table(layer));
   }
   return Status::ok();
+}
+
+Result<std::vector<SlotExchange>> DeviceExperts::exchange(std::span<const SlotExchange> exchanges,
+                                                          ExpertStore& store) {
+  MOE_RETURN_IF_ERROR(drop_passing());
+  std::vector<SlotExchange> order(exchanges.begin(), exchanges.end());
+  std::stable_sort(order.begin(), order.end(), [](const SlotExchange& a, const SlotExchange& b) {
+    return a.layer_in < b.layer_in;
+  });
+  std::vector<SlotExchange> done;
+  std::vector<std::uint32_t> wanted;
+  for (std::size_t first = 0; first < order.size(); first += wanted.size()) {
+    const std::uint32_t layer = order[first].layer_in;
+    const std::size_t at_once = std::max<std::size_t>(1, store.max_batch(layer));
+    wanted.clear();
+    for (std::size_t i = first; i < order.size() && order[i].layer_in == layer; ++i) {
+      if (wanted.size() < at_once) wanted.push_back(order[i].expert_in);
+    }
+    MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, wanted));
+    while (const std::optional<ReadyExpert> ready = batch.next_ready()) {
+      if (!ready->status.is_ok()) continue;
+      const SlotExchange& change = order[first + ready->index];
+      const std::uint32_t slot = slot_of_[change.layer_out * experts_ + change.expert_out];
+      MOE_RETURN_IF_ERROR(place(layer, change.expert_in, slot, batch.handles()[ready->index]));
+      is_stale_[layer] = 1;
+      done.push_back(change);
+    }
+  }
+  has_passing_ = false;
+  MOE_RETURN_IF_ERROR(upload_stale());
+  return done;
 }
 
 Status DeviceExperts::show_kept(std::uint32_t layer, bool is_shown) {

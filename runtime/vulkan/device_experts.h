@@ -13,9 +13,10 @@
 
 #include "formats/base/status.h"
 #include "formats/pack/pack_manifest.h"
+#include "runtime/placement/hot_set.h"
+#include "runtime/placement/slot_planner.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_arena.h"
-#include "runtime/placement/hot_set.h"
 
 namespace moepack {
 
@@ -62,6 +63,11 @@ class DeviceExperts {
     const std::uint32_t slot = slot_of_[layer * experts_ + expert];
     return slot != kNoSlot && slots_[slot].is_kept;
   }
+  // Writes the experts that come into the slots of those that leave, which are kept: no memory is
+  // taken, no other slot changes. Gives the exchanges that were done; one whose expert cannot be
+  // read is left out. Not while a batch is under way.
+  Result<std::vector<SlotExchange>> exchange(std::span<const SlotExchange> exchanges,
+                                             ExpertStore& store);
   // Slots of experts that come and go: at most so many that are not kept can be wanted at once.
   std::size_t passing_slots() const { return by_use_.size(); }
   // Takes all experts that are not kept out of the tables.
@@ -96,6 +102,7 @@ class DeviceExperts {
   Status place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
                const ExpertHandle& handle);
   Status upload_table(std::uint32_t layer);
+  Status upload_stale();
 
   VulkanDevice* device_;
   const PackManifest* pack_;

@@ -35,17 +35,20 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   const std::uint64_t slots = c.experts_per_token + 1;
   const std::uint64_t pairs = t * slots;
   const std::uint64_t heads = std::uint64_t{c.num_heads} * c.head_dim;
-  const std::uint64_t kv = std::uint64_t{c.num_kv_heads} * c.head_dim;
+  const bool is_latent = c.kv_rank != 0;
+  const std::uint64_t kv = is_latent ? 0 : std::uint64_t{c.num_kv_heads} * c.head_dim;
+  const std::uint64_t latent = is_latent ? std::uint64_t{c.kv_rank} + c.rotary_dim : 0;
+  const std::uint64_t attended = is_latent ? std::uint64_t{c.num_heads} * c.value_dim : heads;
   const std::uint64_t values = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
-  const std::uint64_t widest =
-      round_up(std::max({std::uint64_t{c.hidden_size}, heads, values}), 32);
+  const std::uint64_t widest = round_up(
+      std::max({std::uint64_t{c.hidden_size}, attended, values, std::uint64_t{c.query_rank}}), 32);
   const std::uint64_t width =
       round_up(std::max<std::uint64_t>(c.expert_width, limits.shared_width), 32);
   DeviceScratch s;
   s.hidden = at.floats(t * c.hidden_size);
   s.normed = at.floats(t * c.hidden_size);
-  s.projected = at.floats(t * std::max(conv_channels(c), 2 * heads));
-  s.keys = at.floats(t * kv);
+  s.projected = at.floats(t * std::max(conv_channels(c), is_latent ? heads : 2 * heads));
+  s.keys = at.floats(t * std::max(kv, latent));
   s.values = at.floats(t * kv);
   s.delta_z = at.floats(t * values);
   s.delta_a = at.floats(t * c.linear_value_heads);
@@ -53,9 +56,11 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.delta_keys = at.floats(t * 2 * c.linear_key_heads * round_up(c.linear_key_dim, 32));
   s.delta_values = at.floats(t * values);
   s.delta_factors = at.floats(t * 2 * c.linear_value_heads);
-  s.mixed = at.floats(t * std::max(heads, values));
+  s.mixed = at.floats(t * std::max(attended, values));
+  s.query_down = at.floats(t * c.query_rank);
+  s.latent_queries = at.floats(t * c.num_heads * latent);
   const std::uint64_t parts = std::uint64_t{kFewRows} * c.num_heads * limits.splits;
-  s.split_values = at.floats(parts * c.head_dim);
+  s.split_values = at.floats(parts * std::max(c.head_dim, c.kv_rank));
   s.split_stats = at.floats(parts * 2);
   s.router_logits = at.floats(t * c.num_experts);
   s.shared_logits = at.floats(t);

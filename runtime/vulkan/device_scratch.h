@@ -27,12 +27,13 @@ struct ScratchLimits {
 
 // Addresses. T rows, H hidden size, V vocabulary, E experts, S slots: experts a token and the
 // shared one; P = T S pairs, M expert width; nq, nkv heads of hd; nv V heads of dv, nk K heads of
-// dk (dkp: rounded up to 32), C channels. float32 where nothing is said.
+// dk (dkp: rounded up to 32), C channels; of latent attention Q query_rank, R kv_rank and W
+// kv_rank + rotary_dim. float32 where nothing is said.
 struct DeviceScratch {
   std::uint64_t hidden = 0;            // [T, H]: the residual stream
   std::uint64_t normed = 0;            // [T, H]
   std::uint64_t projected = 0;         // [T, C] or [T, nq, 1 or 2, hd]
-  std::uint64_t keys = 0;              // [T, nkv, hd]
+  std::uint64_t keys = 0;              // [T, nkv, hd] or [T, W]
   std::uint64_t values = 0;            // [T, nkv, hd]
   std::uint64_t delta_z = 0;           // [T, nv, dv]
   std::uint64_t delta_a = 0;           // [T, nv]
@@ -40,8 +41,10 @@ struct DeviceScratch {
   std::uint64_t delta_keys = 0;        // [T, 2 nk, dkp]
   std::uint64_t delta_values = 0;      // [T, nv, dv]
   std::uint64_t delta_factors = 0;     // [T, nv, 2]
-  std::uint64_t mixed = 0;             // [T, nq, hd] or [T, nv, dv]
-  std::uint64_t split_values = 0;      // [kFewRows, nq, splits, hd]
+  std::uint64_t mixed = 0;             // [T, nq, hd] or [T, nv, dv], of latent attention its dv
+  std::uint64_t query_down = 0;        // [T, Q]: compressed queries
+  std::uint64_t latent_queries = 0;    // [T, nq, W]: queries that meet compressed rows
+  std::uint64_t split_values = 0;      // [kFewRows, nq, splits, hd or R]
   std::uint64_t split_stats = 0;       // [kFewRows, nq, splits, 2]
   std::uint64_t router_logits = 0;     // [T, E]
   std::uint64_t shared_logits = 0;     // [T]

@@ -23,12 +23,14 @@ class Uploader {
 
   std::uint64_t bytes(std::span<const std::byte> values) { return put(values).address; }
 
-  DeviceMatrix matrix(const QMatrixView& view) {
+  // In pieces of a multiple of `unit` rows, of which `rows` is one.
+  DeviceMatrix matrix(const QMatrixView& view, std::uint64_t unit = 1) {
     DeviceMatrix matrix{.format = view.format, .rows = view.rows, .cols = view.cols, .pieces = {}};
     const std::optional<MatrixBytes> row = matrix_bytes(view.format, 1, view.cols);
     if (!status_.is_ok() || !row.has_value()) return matrix;
     const std::uint64_t most =
-        std::max<std::uint64_t>(1, device_.info().most_allocation / row->total() * 3 / 4);
+        std::max<std::uint64_t>(1, device_.info().most_allocation / row->total() * 3 / 4 / unit) *
+        unit;
     for (std::uint64_t first = 0; first < view.rows; first += most) {
       DeviceRows rows{.first = first, .count = std::min(most, view.rows - first), .address = {}};
       for (const Component c : stored_components(view.format)) {
@@ -122,6 +124,19 @@ DeviceDelta delta(Uploader& up, const DeltaNetWeights& w) {
           .tiled_v_heads = w.tiled_v_heads};
 }
 
+DeviceLatent latent(Uploader& up, const ModelConfig& config, const LatentAttentionWeights& w) {
+  DeviceLatent on_device{.spec = w.spec,
+                         .q_down = {},
+                         .q_down_norm = up.floats(w.q_down_norm),
+                         .q = up.matrix(w.q),
+                         .kv_down = up.matrix(w.kv_down),
+                         .kv_norm = up.floats(w.kv_norm),
+                         .kv_up = up.matrix(w.kv_up, w.kv_up.rows / config.num_heads),
+                         .o = up.matrix(w.o)};
+  if (w.spec.has_query_rank) on_device.q_down = up.matrix(w.q_down);
+  return on_device;
+}
+
 void add_routed(Uploader& up, const ModelConfig& config, const MoeWeights& w, DeviceMoe& moe) {
   moe.routing = w.routing.spec;
   moe.router = up.matrix(w.router);
@@ -154,14 +169,18 @@ DeviceWeights::DeviceWeights(VulkanDevice& device) : arena(device, kBlockBytes) 
 
 Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
                                                       const ModelConfig& config,
-                                                      const ModelWeights& weights) {
+                                                      const ModelWeights& weights,
+                                                      const StagePlace& place) {
   auto on_device = std::make_unique<DeviceWeights>(device);
   const std::vector<std::uint16_t> tables = weight_tables();
   Uploader up(device, on_device->arena);
-  on_device->embedding = up.matrix(weights.embedding);
-  on_device->lm_head = weights.lm_head.codes() == weights.embedding.codes()
-                           ? on_device->embedding
-                           : up.matrix(weights.lm_head);
+  const bool is_tied = weights.lm_head.codes() == weights.embedding.codes();
+  if (place.is_first || (place.is_last && is_tied)) {
+    on_device->embedding = up.matrix(weights.embedding);
+  }
+  if (place.is_last) {
+    on_device->lm_head = is_tied ? on_device->embedding : up.matrix(weights.lm_head);
+  }
   on_device->final_norm = up.floats(weights.final_norm);
   on_device->tables = up.bytes(std::as_bytes(std::span<const std::uint16_t>(tables)));
   const Rope rope(config);
@@ -173,6 +192,8 @@ Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
     layer.post_norm = up.floats(w.post_norm);
     if (const auto* full = std::get_if<FullAttentionWeights>(&w.mixer)) {
       layer.mixer = attention(up, *full);
+    } else if (const auto* compressed = std::get_if<LatentAttentionWeights>(&w.mixer)) {
+      layer.mixer = latent(up, config, *compressed);
     } else {
       layer.mixer = delta(up, std::get<DeltaNetWeights>(w.mixer));
     }

@@ -13,6 +13,7 @@
 #include "formats/weights/qformat.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/vulkan/device_arena.h"
+#include "runtime/vulkan/stage_place.h"
 
 namespace moepack {
 
@@ -52,6 +53,16 @@ struct DeviceDelta {
   bool tiled_v_heads = false;
 };
 
+struct DeviceLatent {
+  LatentAttentionSpec spec;
+  DeviceMatrix q_down;           // none without a query rank
+  DeviceFloats q_down_norm = 0;  // [Q]; likewise 0
+  DeviceMatrix q, kv_down;
+  DeviceFloats kv_norm = 0;  // [R]
+  DeviceMatrix kv_up;        // in pieces of whole heads
+  DeviceMatrix o;
+};
+
 // The network of a layer without routed experts stands as a shared expert without a gate.
 struct DeviceMoe {
   bool has_experts = true;
@@ -72,7 +83,7 @@ struct DeviceMoe {
 struct DeviceLayer {
   DeviceFloats input_norm = 0;
   DeviceFloats post_norm = 0;
-  std::variant<DeviceAttention, DeviceDelta> mixer;
+  std::variant<DeviceAttention, DeviceDelta, DeviceLatent> mixer;
   DeviceMoe moe;
 };
 
@@ -90,9 +101,11 @@ struct DeviceWeights {
   std::vector<DeviceLayer> layers;
 };
 
-// Copies `weights` to the device. kIo when memory is short.
+// Copies `weights` to the device: the embedding where the layers are the model's first, the head
+// where they are its last. kIo when memory is short.
 Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
                                                       const ModelConfig& config,
-                                                      const ModelWeights& weights);
+                                                      const ModelWeights& weights,
+                                                      const StagePlace& place = {});
 
 }  // namespace moepack

@@ -44,6 +44,7 @@ struct LaneTimes {
 
 struct DeviceReport {
   DeviceWork work;
+  std::uint64_t taken_bytes = 0;  // of its memory, now
   LaneTimes lanes;
   KernelTimes kernels;  // while stages were timed
 };

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/model/latent_scale.h"
 #include "runtime/model/layer_state.h"
+#include "runtime/vulkan/latent_path.h"
 #include "runtime/vulkan/path_steps.h"
 #include "shaders/attention_args.h"
 #include "shaders/combine_args.h"
@@ -44,6 +46,9 @@ struct Inputs {
   DeviceFloats factor = 0;    // of a norm before; 0: none
   bool adds = false;          // to what y holds
   std::uint64_t indices = 0;  // rows of x; 0: those of the batch
+  float eps = 0;              // of the norm; 0: the model's
+
+  float epsilon(const ModelConfig& config) const { return eps != 0 ? eps : config.rms_norm_eps; }
 };
 
 WeightKernelShape shape_with(const WeightRows& weights, const VulkanDeviceInfo& device,
@@ -76,7 +81,7 @@ void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w,
                                      .rows = count32(piece.count),
                                      .x_stride = count32(w.cols),
                                      .y_stride = count32(w.rows),
-                                     .eps = p.config.rms_norm_eps},
+                                     .eps = in.epsilon(p.config)},
                   {groups_for_rows(cut, piece.count, p.device), rows, 1});
   }
 }
@@ -121,7 +126,7 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
       matvec_fixed_constants(
           weights, cut, p.device,
           {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}, turns,
-          p.config.rms_norm_eps));
+          in.epsilon(p.config)));
   shader::MatvecFixedArgs args{.base = 0,
                                .x = in.x,
                                .factor = in.factor,
@@ -205,6 +210,10 @@ class FewRowsPath final : public Path {
       list.barrier();
       attend(list, *attention, shape, layer);
       add_mixed(list, attention->o, shape);
+    } else if (const auto* latent = std::get_if<DeviceLatent>(&weights.mixer)) {
+      project_latent(list, *latent, normed, shape);
+      record_latent(p_, list, shape, layer, LatentForm::kSplit);
+      add_mixed(list, latent->o, shape);
     } else {
       const auto& delta = std::get<DeviceDelta>(weights.mixer);
       record_products(
@@ -327,6 +336,23 @@ class FewRowsPath final : public Path {
 
   void add_mixed(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
     record_products(p_, list, std::array{Product{&w, s_.hidden}}, {.x = s_.mixed, .adds = true},
+                    shape.rows);
+    list.barrier();
+  }
+
+  void project_latent(CommandList& list, const DeviceLatent& w, const Inputs& normed,
+                      const BatchShape& shape) {
+    const bool has_rank = w.spec.has_query_rank;
+    // In the order of their results, so that they may be one dispatch.
+    record_products(
+        p_, list,
+        has_rank ? std::array{Product{&w.kv_down, s_.keys}, Product{&w.q_down, s_.query_down}}
+                 : std::array{Product{&w.q, s_.projected}, Product{&w.kv_down, s_.keys}},
+        normed, shape.rows);
+    list.barrier();
+    if (!has_rank) return;
+    record_products(p_, list, std::array{Product{&w.q, s_.projected}},
+                    {.x = s_.query_down, .factor = w.q_down_norm, .eps = kLatentNormEps},
                     shape.rows);
     list.barrier();
   }

@@ -81,6 +81,26 @@ void LaneJoin::divide(std::span<const shader::Choice> choices, std::size_t slots
                           .weight = choice.weight});
   }
   ++(cold_uses_.empty() ? times_.hot_layers : times_.joined_layers);
+  if (counter_ != nullptr) count_uses(choices, slots, is_live, layer, experts, num_experts);
+}
+
+void LaneJoin::count_uses(std::span<const shader::Choice> choices, std::size_t slots,
+                          std::span<const std::uint8_t> is_live, std::uint32_t layer,
+                          const DeviceExperts& experts, std::uint32_t num_experts) {
+  bool has_routed_hot = false;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const std::uint32_t expert = choices[i].expert;
+    if (is_live[i / slots] == 0 || expert >= num_experts) continue;
+    const bool is_hot = experts.is_kept(layer, expert);
+    has_routed_hot = has_routed_hot || is_hot;
+    counter_->note_use(layer, expert, is_hot);
+  }
+  counter_->note_call(layer);
+  if (cold_uses_.empty()) {
+    counter_->note_fallback(LaneFallback::kNoColdChosen);
+  } else if (!has_routed_hot) {
+    counter_->note_fallback(LaneFallback::kNoHotChosen);
+  }
 }
 
 Status LaneJoin::compute_cold(std::uint32_t layer, std::size_t rows, ExpertStore& store) {
@@ -102,11 +122,19 @@ Status LaneJoin::run(VulkanDevice& device, CommandList* hot, std::uint32_t layer
   times_.cold_seconds += lane_seconds(begin, cold_end);
   times_.join_wait_seconds += lane_seconds(cold_end, end);
   times_.both_seconds += lane_seconds(begin, end);
+  double hot_seconds = 0;
   if (hot != nullptr) {
     const std::vector<double> spans = hot->span_seconds();
-    for (const double seconds : spans) times_.hot_seconds += seconds;
+    for (const double seconds : spans) hot_seconds += seconds;
     // A device without a clock: the host saw it no sooner.
-    if (spans.empty()) times_.hot_seconds += lane_seconds(begin, end);
+    if (spans.empty()) hot_seconds = lane_seconds(begin, end);
+  }
+  times_.hot_seconds += hot_seconds;
+  if (counter_ != nullptr) {
+    counter_->note_times(layer, {.hot = hot_seconds * 1e6,
+                                 .cold = lane_seconds(begin, cold_end) * 1e6,
+                                 .join_wait = lane_seconds(cold_end, end) * 1e6,
+                                 .total = lane_seconds(begin, end) * 1e6});
   }
   return computed;
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
+#include "runtime/placement/lane_counter.h"
 #include "runtime/vulkan/cold_lane.h"
 #include "runtime/vulkan/command_list.h"
 #include "runtime/vulkan/device_experts.h"
@@ -45,10 +46,16 @@ class LaneJoin {
              ExpertStore& store);
   std::vector<FailedRow> failed_rows() const { return cold_->failed_rows(); }
 
+  // Notes uses and times there from now on; null: nowhere. It outlives the use.
+  void count_in(LaneCounter* counter) { counter_ = counter; }
+
   const LaneTimes& times() const { return times_; }
   void reset_times() { times_ = {}; }
 
  private:
+  void count_uses(std::span<const shader::Choice> choices, std::size_t slots,
+                  std::span<const std::uint8_t> is_live, std::uint32_t layer,
+                  const DeviceExperts& experts, std::uint32_t num_experts);
   Status compute_cold(std::uint32_t layer, std::size_t rows, ExpertStore& store);
 
   std::unique_ptr<ColdLane> cold_;
@@ -58,6 +65,7 @@ class LaneJoin {
   DeviceBuffer choices_;  // [kFewRows] Choice: each row's sum, once
   std::vector<Assignment> cold_uses_;
   bool has_hot_ = false;
+  LaneCounter* counter_ = nullptr;
   LaneTimes times_;
 };
 

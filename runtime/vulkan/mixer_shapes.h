@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "shaders/attention_args.h"
+#include "shaders/latent_args.h"
 
 namespace moepack {
 
@@ -40,6 +41,16 @@ inline AttendShape attend_shape(std::uint32_t heads, std::uint32_t kv_heads, std
   shape.splits = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(std::min<std::uint64_t>(wanted, most), 1, MOE_ATTEND_SPLITS));
   return shape;
+}
+
+// Work groups that share the keys of a row in latent_attend: enough to fill a large GPU with one
+// row, at most one for each block of keys. `context`: most keys of a sequence.
+inline std::uint32_t latent_splits(std::uint32_t heads, std::uint64_t context) {
+  constexpr std::uint32_t kWorkGroups = 128;
+  const std::uint32_t tiles = (heads + MOE_LATENT_TILE - 1) / MOE_LATENT_TILE;
+  const std::uint64_t blocks = (context + MOE_LATENT_BLOCK - 1) / MOE_LATENT_BLOCK;
+  const std::uint64_t splits = std::min<std::uint64_t>((kWorkGroups + tiles - 1) / tiles, blocks);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(splits, 1, MOE_LATENT_SPLITS));
 }
 
 // Of delta_step: two columns of S per thread for a head of 128 values; whole subgroups.

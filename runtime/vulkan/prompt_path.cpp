@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/model/latent_scale.h"
 #include "runtime/model/layer_state.h"
+#include "runtime/vulkan/latent_path.h"
 #include "runtime/vulkan/path_steps.h"
 #include "shaders/attention_args.h"
 #include "shaders/delta_args.h"
@@ -38,6 +40,10 @@ class PromptPath final : public Path {
     if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
       attend(list, *attention, shape, layer);
       add_product(list, attention->o, shape);
+    } else if (const auto* latent = std::get_if<DeviceLatent>(&weights.mixer)) {
+      project_latent(list, *latent, shape);
+      record_latent(p_, list, shape, layer, LatentForm::kTiles);
+      add_product(list, latent->o, shape);
     } else {
       const auto& delta = std::get<DeviceDelta>(weights.mixer);
       mix_delta(list, delta, shape, layer);
@@ -140,15 +146,37 @@ class PromptPath final : public Path {
   }
 
   void norm(CommandList& list, DeviceFloats factor, const BatchShape& shape) {
+    norm(list, {s_.hidden, s_.normed, c_.hidden_size, c_.rms_norm_eps}, factor, shape);
+  }
+  struct NormRows {
+    std::uint64_t x;
+    std::uint64_t y;
+    std::uint32_t width;
+    float eps;
+  };
+  void norm(CommandList& list, const NormRows& rows, DeviceFloats factor, const BatchShape& shape) {
     list.dispatch(p_.kernels.get("rms_norm", {kThreads}),
-                  shader::RmsNormArgs{.x = s_.hidden,
+                  shader::RmsNormArgs{.x = rows.x,
                                       .factor = factor,
-                                      .y = s_.normed,
-                                      .width = c_.hidden_size,
-                                      .x_stride = c_.hidden_size,
-                                      .y_stride = c_.hidden_size,
-                                      .eps = c_.rms_norm_eps},
+                                      .y = rows.y,
+                                      .width = rows.width,
+                                      .x_stride = rows.width,
+                                      .y_stride = rows.width,
+                                      .eps = rows.eps},
                   {shape.rows, 1, 1});
+    list.barrier();
+  }
+
+  void project_latent(CommandList& list, const DeviceLatent& w, const BatchShape& shape) {
+    const bool has_rank = w.spec.has_query_rank;
+    matmul(list, w.kv_down, s_.normed, s_.keys, shape.rows, false);
+    matmul(list, has_rank ? w.q_down : w.q, s_.normed, has_rank ? s_.query_down : s_.projected,
+           shape.rows, false);
+    list.barrier();
+    if (!has_rank) return;
+    norm(list, {s_.query_down, s_.query_down, c_.query_rank, kLatentNormEps}, w.q_down_norm, shape);
+    halve(list, s_.query_down, shape.rows, c_.query_rank);
+    matmul(list, w.q, s_.query_down, s_.projected, shape.rows, false);
     list.barrier();
   }
 

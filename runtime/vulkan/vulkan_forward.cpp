@@ -13,7 +13,9 @@
 #include "runtime/model/kernel_support.h"
 #include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
+#include "runtime/vulkan/hot_exchange.h"
 #include "runtime/vulkan/lane_join.h"
+#include "runtime/vulkan/latent_path.h"
 #include "runtime/vulkan/path_steps.h"
 #include "runtime/vulkan/pipeline_file.h"
 #include "runtime/vulkan/prompt_path.h"
@@ -66,6 +68,7 @@ class VulkanForward final : public VulkanBackend {
         pack_(pack),
         store_(std::move(store)),
         options_(options),
+        times_(options.times != nullptr ? options.times : std::make_shared<StageTimes>()),
         kernels_(*device_),
         seen_(device_->info()) {
     if (options.is_exact) seen_.has_cooperative_matrix = seen_.has_integer_dot = false;
@@ -104,10 +107,30 @@ class VulkanForward final : public VulkanBackend {
     experts_->reset_stats();
     if (lanes_ != nullptr) lanes_->reset_times();
   }
-  StageTimes& stage_times() override { return times_; }
+  StageTimes& stage_times() override { return *times_; }
   Result<double> read_rate() override { return device_read_rate(*device_); }
+  std::span<float> hidden_in(std::size_t rows) override { return port_->in(rows); }
+  std::span<const float> hidden_out(std::size_t rows) const override { return port_->out(rows); }
+  const HotSet* hot_set() const override { return lanes_ == nullptr ? nullptr : &hot_; }
+  LaneCounter* lane_counter() override { return counter_.has_value() ? &*counter_ : nullptr; }
+  void count_lanes(bool is_counting) override {
+    if (lanes_ == nullptr || is_counting == counter_.has_value()) return;
+    lanes_->count_in(nullptr);
+    counter_.reset();
+    if (!is_counting) return;
+    counter_.emplace(ExpertShape{pack_.num_layers, pack_.num_experts}, config_.experts_per_token);
+    lanes_->count_in(&*counter_);
+  }
+  Result<HotChange> exchange_hot(const SlotScores& scores, double rate) override {
+    if (lanes_ == nullptr) return unsupported(Where{}, "no experts are kept on the device");
+    MOE_RETURN_IF_ERROR(show_hidden());
+    return moepack::exchange_hot(*experts_, scores, rate, pack_, *store_, hot_);
+  }
   DeviceReport report() const override {
-    DeviceReport report{.work = work_, .lanes = {}, .kernels = kernel_times_};
+    DeviceReport report{.work = work_,
+                        .taken_bytes = device_->taken_bytes(),
+                        .lanes = {},
+                        .kernels = kernel_times_};
     report.work.submissions = device_->submissions();
     if (lanes_ != nullptr) report.lanes = lanes_->times();
     return report;
@@ -130,6 +153,7 @@ class VulkanForward final : public VulkanBackend {
   Path& path(const ListKey& key) { return key.is_prompt ? *prompt_ : *few_; }
 
   void record(CommandList& list, const ListKey& key);
+  void record_begin(CommandList& list, const ListKey& key);
   void record_layer_begin(CommandList& list, const ListKey& key, std::uint32_t layer);
   void record_logits(CommandList& list, const ListKey& key);
   void record_tops(CommandList& list, const ListKey& key);
@@ -154,7 +178,7 @@ class VulkanForward final : public VulkanBackend {
   std::unique_ptr<ExpertStore> store_;
   VulkanForwardOptions options_;
   bool tiled_v_heads_ = false;
-  StageTimes times_;
+  std::shared_ptr<StageTimes> times_;
   DeviceWork work_;
   KernelTimes kernel_times_;
 
@@ -163,11 +187,14 @@ class VulkanForward final : public VulkanBackend {
   std::unique_ptr<DeviceWeights> weights_;
   std::unique_ptr<DeviceExperts> experts_;
   std::unique_ptr<LaneJoin> lanes_;  // null without a cold lane
+  HotSet hot_;                       // with one: what is kept; ids ascend
+  std::optional<LaneCounter> counter_;
   // Whose kept experts were computed with the first of several parts and are out of the table.
   std::optional<std::uint32_t> hidden_layer_;
   DeviceBuffer scratch_memory_;
   DeviceScratch scratch_;
   std::optional<BatchTables> tables_;
+  std::optional<StagePort> port_;
   // row_error [T], Largest [kDeviceLogitRows], choices [T, S], logits [kDeviceLogitRows, V]; where
   // each begins.
   DeviceBuffer readback_;
@@ -184,7 +211,7 @@ class VulkanForward final : public VulkanBackend {
 
 Status VulkanForward::open(const ModelWeights& weights) {
   if (!options_.pipeline_file.empty()) load_pipeline_file(*device_, options_.pipeline_file);
-  MOE_ASSIGN_OR_RETURN(weights_, upload_weights(*device_, config_, weights));
+  MOE_ASSIGN_OR_RETURN(weights_, upload_weights(*device_, config_, weights, options_.place));
   std::vector<SharedExpert> shared;
   for (const DeviceLayer& layer : weights_->layers) {
     shared.push_back({.record = layer.moe.shared_record, .layout = layer.moe.shared});
@@ -219,6 +246,8 @@ Status VulkanForward::make_lanes(const ModelWeights& weights) {
                                          .threads = options_.cold.threads,
                                          .activations = options_.cold.activations}));
   MOE_ASSIGN_OR_RETURN(lanes_, LaneJoin::create(*device_, config_.hidden_size, std::move(cold)));
+  hot_ = in_order(hot, config_.num_layers);
+  count_lanes(options_.cold.counts);
   return Status::ok();
 }
 
@@ -234,6 +263,8 @@ Status VulkanForward::make_memory() {
                                                                .slices = options_.sequences,
                                                                .layers = config_.num_layers,
                                                                .logit_rows = kDeviceLogitRows}));
+  MOE_ASSIGN_OR_RETURN(
+      port_, StagePort::create(*device_, options_.place, options_.rows, config_.hidden_size));
   tops_at_ = options_.rows * sizeof(std::uint32_t);
   choices_at_ = tops_at_ + kDeviceLogitRows * sizeof(shader::Largest);
   logits_at_ =
@@ -285,8 +316,7 @@ PathParts VulkanForward::parts() const {
 }
 
 void VulkanForward::record_layer_begin(CommandList& list, const ListKey& key, std::uint32_t layer) {
-  list.stage(config_.layer_type(layer) == LayerType::kFullAttention ? Stage::kFullAttention
-                                                                    : Stage::kDeltaNet);
+  list.stage(keeps_positions(config_.layer_type(layer)) ? Stage::kFullAttention : Stage::kDeltaNet);
   path(key).mix(list, key.shape, layer);
   list.stage(Stage::kRouter);
   path(key).route(list, key.shape, layer);
@@ -328,6 +358,14 @@ void VulkanForward::record_logits(CommandList& list, const ListKey& key) {
   }
 }
 
+void VulkanForward::record_begin(CommandList& list, const ListKey& key) {
+  if (options_.place.is_first) {
+    path(key).embed(list, key.shape);
+  } else {
+    port_->record_in(parts(), list, key.shape);
+  }
+}
+
 void VulkanForward::record(CommandList& list, const ListKey& key) {
   Path& way = path(key);
   const std::uint32_t last = config_.num_layers - 1;
@@ -342,14 +380,14 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
   }
   switch (key.part) {
     case Part::kWhole:
-      way.embed(list, key.shape);
+      record_begin(list, key);
       for (std::uint32_t layer = 0; layer <= last; ++layer) {
         record_layer_begin(list, key, layer);
         experts(layer);
       }
       break;
     case Part::kBegin:
-      way.embed(list, key.shape);
+      record_begin(list, key);
       record_layer_begin(list, key, 0);
       break;
     case Part::kExperts:
@@ -384,6 +422,9 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
         list, scratch_.choices, choices_at_,
         std::uint64_t{key.shape.rows} * (config_.experts_per_token + 1) * sizeof(shader::Choice));
   }
+  const bool is_end =
+      key.part == Part::kWhole || key.part == Part::kEnd || key.part == Part::kJoinEnd;
+  if (is_end && !options_.place.is_last) port_->record_out(parts(), list, key.shape);
   if (key.logit_rows != 0) record_logits(list, key);
 }
 
@@ -403,7 +444,7 @@ Result<CommandList*> VulkanForward::recorded(const ListKey& key) {
 }
 
 Status VulkanForward::run(ListKey key) {
-  key.is_timed = times_.is_running();
+  key.is_timed = times_->is_running();
   MOE_ASSIGN_OR_RETURN(CommandList* const list, recorded(key));
   MOE_RETURN_IF_ERROR(device_->run(*list));
   if (key.is_timed) take_times(*list);
@@ -414,7 +455,7 @@ void VulkanForward::take_times(const CommandList& list) {
   const std::vector<double> seconds = list.span_seconds();
   for (std::size_t i = 0; i < seconds.size() && i < list.spans().size(); ++i) {
     const TimedSpan& span = list.spans()[i];
-    times_.credit(span.stage, seconds[i]);
+    times_->credit(span.stage, seconds[i]);
     KernelTime& time = kernel_times_[span.kernels];
     ++time.runs;
     time.seconds += seconds[i];
@@ -436,8 +477,8 @@ void VulkanForward::end_slices(std::span<BatchSlice> slices) {
       token = t;
     }
     if (layer == ~0U) continue;
-    slice.status =
-        check_finite(layer, slice.position + token, 1, std::span(&nan, 1), std::span(&nan, 1));
+    slice.status = check_finite(options_.place.first_layer + layer, slice.position + token, 1,
+                                std::span(&nan, 1), std::span(&nan, 1));
   }
 }
 
@@ -478,7 +519,7 @@ Result<bool> VulkanForward::run_lanes(const ListKey& batch, std::uint32_t layer,
                                         .is_timed = true}));
   }
   MOE_RETURN_IF_ERROR(lanes_->run(*device_, hot, layer, batch.shape.rows, *store_));
-  if (hot != nullptr && times_.is_running()) take_times(*hot);
+  if (hot != nullptr && times_->is_running()) take_times(*hot);
   for (const FailedRow& failed : lanes_->failed_rows()) {
     for (BatchSlice& slice : slices) {
       const bool is_of = failed.row >= slice.first && failed.row < slice.first + slice.count;
@@ -554,7 +595,8 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
   for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
     const bool has_routed = weights_->layers[layer].moe.has_experts;
     if (observer != nullptr && has_routed) {
-      observer->on_router(layer, rows, rows_of(scratch_.router_logits, rows * config_.num_experts));
+      observer->on_router(options_.place.first_layer + layer, rows,
+                          rows_of(scratch_.router_logits, rows * config_.num_experts));
     }
     const bool is_last = layer + 1 == config_.num_layers;
     key.layer = layer;
@@ -565,14 +607,16 @@ Status VulkanForward::run_by_layer(const ListKey& batch, std::span<BatchSlice> s
       MOE_ASSIGN_OR_RETURN(const bool has_joined, run_lanes(batch, layer, slices));
       if (has_joined) key.part = is_last ? Part::kJoinEnd : Part::kJoin;
     } else if (!experts_->holds_all()) {
+      if (counter_.has_value()) counter_->note_fallback(LaneFallback::kFetched);
       MOE_RETURN_IF_ERROR(bring_experts(batch, layer, slices));
     }
     key.logit_rows = is_last ? batch.logit_rows : 0;
     key.top_of = is_last ? batch.top_of : 0;
     MOE_RETURN_IF_ERROR(run(key));
     MOE_RETURN_IF_ERROR(show_hidden());
-    if (observer != nullptr && is_last) {
-      observer->on_layer(layer, rows, rows_of(scratch_.hidden, rows * width));
+    if (observer != nullptr && is_last && options_.place.is_last) {
+      observer->on_layer(options_.place.first_layer + layer, rows,
+                         rows_of(scratch_.hidden, rows * width));
     }
   }
   return Status::ok();
@@ -593,7 +637,7 @@ Status VulkanForward::forward(std::span<const std::int32_t> tokens, std::span<Ba
     key.shape.most_rows = std::max(key.shape.most_rows, count32(slice.count));
   }
   const std::size_t uses = tokens.size() * config_.experts_per_token;
-  const bool has_room = lanes_ != nullptr || uses <= experts_->slots();
+  const bool has_room = lanes_ != nullptr || experts_->holds_all() || uses <= experts_->slots();
   key.is_prompt = tokens.size() > kFewRows || !has_room;
   given_rows_.clear();
   tops_.clear();
@@ -643,9 +687,12 @@ Status check_sizes(const ModelConfig& config) {
   constexpr std::uint32_t kMostExperts = 1024;
   constexpr std::uint32_t kMostChosen = 32;
   std::string what;
-  if (config.head_dim > kMostHeadDim || config.head_dim % 8 != 0) {
+  if (config.kv_rank != 0) {
+    what = missing_latent_part(config);
+  } else if (config.head_dim > kMostHeadDim || config.head_dim % 8 != 0) {
     what = "attention heads of " + std::to_string(config.head_dim) + " values";
-  } else if (config.num_experts > kMostExperts) {
+  }
+  if (config.num_experts > kMostExperts) {
     what = std::to_string(config.num_experts) + " experts a layer";
   } else if (config.experts_per_token > kMostChosen) {
     what = std::to_string(config.experts_per_token) + " experts a token";
@@ -659,7 +706,7 @@ std::string missing_part(const FullAttentionSpec& spec) {
   return spec.has_bias && spec.has_gate ? "biases of queries with gates" : "";
 }
 std::string missing_part(const GatedDeltaNetSpec&) { return ""; }
-std::string missing_part(const LatentAttentionSpec&) { return "latent attention"; }
+std::string missing_part(const LatentAttentionSpec&) { return ""; }  // check_sizes
 std::string missing_part(const SoftmaxRouterSpec&) { return ""; }
 std::string missing_part(const SigmoidRouterSpec&) { return ""; }
 // Programs of experts compute the shared one beside the others.
@@ -677,7 +724,8 @@ Status check_layers(const ModelConfig& config) {
     std::string what = std::visit(part_of, layer.mixer);
     if (what.empty()) what = std::visit(part_of, layer.router);
     if (what.empty()) what = std::visit(part_of, layer.feed_forward);
-    if (what.empty() && config.rope_interleaved) what = "interleaved rotary embedding";
+    if (what.empty() && config.rope_interleaved && config.kv_rank == 0)
+      what = "interleaved rotary embedding";
     if (what.empty()) continue;
     return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
   }

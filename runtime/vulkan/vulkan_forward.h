@@ -17,9 +17,13 @@
 #include "runtime/model/kernels.h"
 #include "runtime/model/kv_encoding.h"
 #include "runtime/model/model_weights.h"
+#include "runtime/model/stage_times.h"
+#include "runtime/placement/hot_set.h"
+#include "runtime/placement/lane_counter.h"
+#include "runtime/placement/slot_planner.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_work.h"
-#include "runtime/placement/hot_set.h"
+#include "runtime/vulkan/stage_port.h"
 #include "runtime/vulkan/vulkan_device.h"
 #include "runtime/vulkan/vulkan_plan.h"
 
@@ -31,6 +35,7 @@ struct ColdLaneUse {
   std::uint64_t threads = 1;
   ActivationType activations = ActivationType::kFloat32;
   std::optional<HotSet> hot = {};  // what is kept on the device; nullopt: flat_hot_set()
+  bool counts = false;             // lane_counter() is there
 };
 
 struct VulkanForwardOptions {
@@ -43,6 +48,8 @@ struct VulkanForwardOptions {
   std::filesystem::path pipeline_file = {};  // of compiled kernels (pipeline_file.h); empty: none
   VulkanPlan plan;
   ColdLaneUse cold = {};  // of batches of few rows, where not all experts fit
+  StagePlace place = {};  // of the model's layers: all, or those of a device among several
+  std::shared_ptr<StageTimes> times = nullptr;  // what is credited; null: the backend's own
 };
 
 class VulkanBackend : public ForwardBackend {
@@ -51,6 +58,23 @@ class VulkanBackend : public ForwardBackend {
   virtual DeviceReport report() const = 0;
   // device_read_rate() of its device.
   virtual Result<double> read_rate() = 0;
+
+  // With a cold lane; not while a batch is under way.
+
+  // What is kept on the device; null without a cold lane.
+  virtual const HotSet* hot_set() const = 0;
+  // Null where nothing is counted (ColdLaneUse::counts).
+  virtual LaneCounter* lane_counter() = 0;
+  // Begins with nothing counted, or ends it.
+  virtual void count_lanes(bool is_counting) = 0;
+  // exchange_hot() (hot_exchange.h) of the kept experts; kUnsupported without a cold lane. What
+  // an expert's lane is decides the last bits of results: they may differ afterwards.
+  virtual Result<HotChange> exchange_hot(const SlotScores& scores, double rate) = 0;
+
+  // Of a device among several (StagePort): what the next batch begins with, and what the last one
+  // ended with, [rows, H].
+  virtual std::span<float> hidden_in(std::size_t rows) = 0;
+  virtual std::span<const float> hidden_out(std::size_t rows) const = 0;
 };
 
 // kUnsupported, by name, where the model has something that the kernels do not know. Pure.
@@ -58,6 +82,9 @@ Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding);
 
 // An observer of a batch sees the router's logits of every layer and the output of the last one,
 // and costs a submission a layer.
+//
+// With VulkanForwardOptions::place other than all, `config`, `weights`, `pack` and `store` are of
+// those layers alone (stage_model.h).
 //
 // Takes `device` and `store`; copies the weights, which may go afterwards. `pack` is copied. With
 // VulkanPlan::holds_all_experts every expert is read once, here; with a cold lane the hot ones are.

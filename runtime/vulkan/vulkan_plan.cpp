@@ -42,6 +42,7 @@ Status does_not_fit(const VulkanPlan& plan, std::uint64_t available) {
 AttendShape attend_shape(const ModelConfig& config, std::uint32_t subgroup_size,
                          std::uint64_t context) {
   if (config.num_heads == 0) return {};
+  if (config.kv_rank != 0) return {.splits = latent_splits(config.num_heads, context)};
   return attend_shape(config.num_heads, config.num_kv_heads, config.head_dim, subgroup_size,
                       context);
 }

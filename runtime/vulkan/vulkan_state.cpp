@@ -11,10 +11,19 @@
 namespace moepack {
 namespace {
 
-// Bytes of the keys of one position, or of its values.
-std::uint64_t row_bytes(const VulkanStateShape& shape) {
-  return std::uint64_t{shape.config.num_kv_heads} * shape.config.head_dim *
-         kv_value_bytes(shape.kv_encoding);
+// What a layer keeps of a position: keys and values as long as each other, or one compressed row.
+struct PositionRows {
+  std::uint64_t bytes = 0;  // of a row
+  std::uint64_t count = 0;
+
+  std::uint64_t total() const { return bytes * count; }
+};
+PositionRows position_rows(const VulkanStateShape& shape, std::uint32_t layer) {
+  const ModelConfig& c = shape.config;
+  const bool is_latent = c.layer_type(layer) == LayerType::kLatentAttention;
+  const std::uint64_t values = is_latent ? std::uint64_t{c.kv_rank} + c.rotary_dim
+                                         : std::uint64_t{c.num_kv_heads} * c.head_dim;
+  return {.bytes = values * kv_value_bytes(shape.kv_encoding), .count = is_latent ? 1U : 2U};
 }
 
 DeltaStateShape delta_shape(const VulkanStateShape& shape) {
@@ -36,8 +45,8 @@ void load_floats(std::span<const std::byte> in, std::span<float> values) {
 }
 
 std::uint64_t layer_bytes(const VulkanStateShape& shape, std::uint32_t layer) {
-  if (shape.config.layer_type(layer) == LayerType::kFullAttention) {
-    return 2 * row_bytes(shape) * shape.context;
+  if (keeps_positions(shape.config.layer_type(layer))) {
+    return position_rows(shape, layer).total() * shape.context;
   }
   return delta_shape(shape).device_floats() * sizeof(float);
 }
@@ -51,7 +60,11 @@ std::uint64_t vulkan_state_bytes(const VulkanStateShape& shape) {
 }
 
 std::uint64_t vulkan_key_value_bytes(const VulkanStateShape& shape) {
-  return 2 * row_bytes(shape) * shape.context * shape.config.full_attention_layers();
+  std::uint64_t bytes = 0;
+  for (std::uint32_t l = 0; l < shape.config.num_layers; ++l) {
+    if (keeps_positions(shape.config.layer_type(l))) bytes += layer_bytes(shape, l);
+  }
+  return bytes;
 }
 
 Result<std::unique_ptr<VulkanState>> VulkanState::create(VulkanDevice& device,
@@ -69,9 +82,8 @@ Result<std::unique_ptr<SequenceState>> VulkanState::copy(std::uint64_t tokens) c
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanState> other, create(*device_, shape_));
   CommandList list(*device_);
   for (std::uint32_t l = 0; l < layers_.size(); ++l) {
-    const bool has_keys = shape_.config.layer_type(l) == LayerType::kFullAttention;
     list.copy(layers_[l].handle(), 0, other->layers_[l].handle(), 0,
-              has_keys ? 2 * row_bytes(shape_) * tokens : layer_bytes(shape_, l));
+              is_recurrent(l) ? layer_bytes(shape_, l) : position_rows(shape_, l).total() * tokens);
   }
   MOE_RETURN_IF_ERROR(device_->run(list));
   return std::unique_ptr<SequenceState>(std::move(other));
@@ -84,13 +96,11 @@ std::uint64_t VulkanState::memory_bytes() const {
 }
 
 bool VulkanState::has_recurrent() const {
-  return shape_.config.full_attention_layers() < shape_.config.num_layers;
+  return shape_.config.layers_of(LayerType::kLinearAttention) != 0;
 }
 
 std::uint64_t VulkanState::saved_layer_bytes(std::uint32_t layer, std::uint64_t tokens) const {
-  if (shape_.config.layer_type(layer) == LayerType::kFullAttention) {
-    return 2 * row_bytes(shape_) * tokens;
-  }
+  if (!is_recurrent(layer)) return position_rows(shape_, layer).total() * tokens;
   const DeltaStateShape shape = delta_shape(shape_);
   return (shape.conv_floats() + shape.delta_floats()) * sizeof(float);
 }
@@ -129,13 +139,13 @@ Status VulkanState::save(std::uint64_t tokens, std::span<std::byte> bytes) const
   for (std::uint32_t l = 0; l < layers_.size(); ++l) {
     const std::span<std::byte> out = bytes.first(saved_layer_bytes(l, tokens));
     bytes = bytes.subspan(out.size());
-    const std::uint64_t row = row_bytes(shape_);
-    if (shape_.config.layer_type(l) == LayerType::kFullAttention) {
+    if (!is_recurrent(l)) {
+      const auto [row, count] = position_rows(shape_, l);
       held.resize(out.size());
       MOE_RETURN_IF_ERROR(device_->download(layers_[l], 0, held));
-      for (std::uint64_t p = 0; p < tokens; ++p) {
-        std::memcpy(out.data() + p * row, held.data() + 2 * p * row, row);
-        std::memcpy(out.data() + (tokens + p) * row, held.data() + (2 * p + 1) * row, row);
+      for (std::uint64_t i = 0; i < count * tokens; ++i) {
+        std::memcpy(out.data() + (i % count * tokens + i / count) * row, held.data() + i * row,
+                    row);
       }
     } else {
       MOE_RETURN_IF_ERROR(save_delta(layers_[l], out));
@@ -149,12 +159,11 @@ Status VulkanState::load(std::uint64_t tokens, std::span<const std::byte> bytes)
   for (std::uint32_t l = 0; l < layers_.size(); ++l) {
     const std::span<const std::byte> in = bytes.first(saved_layer_bytes(l, tokens));
     bytes = bytes.subspan(in.size());
-    const std::uint64_t row = row_bytes(shape_);
-    if (shape_.config.layer_type(l) == LayerType::kFullAttention) {
+    if (!is_recurrent(l)) {
+      const auto [row, count] = position_rows(shape_, l);
       held.resize(in.size());
-      for (std::uint64_t p = 0; p < tokens; ++p) {
-        std::memcpy(held.data() + 2 * p * row, in.data() + p * row, row);
-        std::memcpy(held.data() + (2 * p + 1) * row, in.data() + (tokens + p) * row, row);
+      for (std::uint64_t i = 0; i < count * tokens; ++i) {
+        std::memcpy(held.data() + i * row, in.data() + (i % count * tokens + i / count) * row, row);
       }
       MOE_RETURN_IF_ERROR(device_->upload(layers_[l], 0, held));
     } else {

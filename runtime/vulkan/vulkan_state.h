@@ -55,7 +55,7 @@ class VulkanState final : public SequenceState {
   Status load_delta(const DeviceBuffer& layer, std::span<const std::byte> in);
   std::uint64_t saved_layer_bytes(std::uint32_t layer, std::uint64_t tokens) const;
   bool is_recurrent(std::uint32_t layer) const {
-    return shape_.config.layer_type(layer) != LayerType::kFullAttention;
+    return !keeps_positions(shape_.config.layer_type(layer));
   }
 
   VulkanDevice* device_;

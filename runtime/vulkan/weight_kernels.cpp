@@ -233,6 +233,27 @@ std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
   return constants;
 }
 
+std::uint32_t latent_tokens(const WeightRows& weights, std::uint64_t rows,
+                            const VulkanDeviceInfo& device) {
+  // latent_expand's: the weights of a step, sums of threads; for each token inputs.
+  constexpr std::uint64_t kFixedBytes = 8192 + 2048;
+  constexpr std::uint64_t kTokenBytes = 64 * sizeof(float);
+  std::uint32_t tokens = 32;
+  while (tokens > 4 && (tokens / 2 >= rows ||
+                        kFixedBytes + tokens * kTokenBytes + table_bytes(weights.format.id) >
+                            device.shared_bytes)) {
+    tokens /= 2;
+  }
+  return tokens;
+}
+
+std::vector<std::uint32_t> latent_constants(const WeightRows& weights, std::uint32_t tokens) {
+  constexpr std::uint32_t kThreads = 128;
+  std::vector<std::uint32_t> constants = row_constants(weights, kThreads);
+  constants.push_back(tokens);
+  return constants;
+}
+
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads) {
   return row_constants(weights, threads);
 }

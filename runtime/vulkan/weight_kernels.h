@@ -108,6 +108,11 @@ std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
                                                   const VulkanDeviceInfo& device,
                                                   const MatvecOptions& options, std::uint32_t turns,
                                                   float epsilon);
+// Of latent_absorb and latent_expand: tokens that a work group takes of so many rows, as far as
+// shared memory goes, and the constants. The tokens of a work group change no bits.
+std::uint32_t latent_tokens(const WeightRows& weights, std::uint64_t rows,
+                            const VulkanDeviceInfo& device);
+std::vector<std::uint32_t> latent_constants(const WeightRows& weights, std::uint32_t tokens);
 std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);
 
 // How a product of many rows is cut: a work group computes `outputs` rows of a matrix for up to

@@ -105,6 +105,7 @@ class Plans(CliRunner):
         self.refusal("two flags that exclude each other", "--car", "1,4", "--lookahead", 2)
         self.refusal("a reader that cannot read so", "--io", "mmap", "--io-engine", "uring")
         self.refusal("a directory without layers", "--pack-dir", self.scratch)
+        self.refusal("a profile that is not there", "--pin", self.scratch / "none")
         refused = self.run("plan", "--json", self.model, "--ram-mb", 5, *FAST)
         self.expect(refused.returncode == 2 and json.loads(refused.stdout)["verdict"] == "REFUSE",
                     "JSON of a refusal")

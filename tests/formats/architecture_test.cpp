@@ -43,7 +43,8 @@ TEST(Architecture, HasEachRoleAndEachNameOnce) {
       EXPECT_TRUE(roles.insert(rule.role).second) << rule.name;
       EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
       EXPECT_EQ(find_rule(*family, rule.role), &rule) << rule.name;
-      EXPECT_EQ(rule.gguf_name.empty(), family->gguf_architecture.empty()) << rule.name;
+      // A family without an architecture there may share the table of one that has.
+      EXPECT_TRUE(family->gguf_architecture.empty() || !rule.gguf_name.empty()) << rule.name;
       if (rule.gguf_name.empty()) continue;
       EXPECT_TRUE(gguf_names.insert(rule.gguf_name).second) << rule.name;
     }

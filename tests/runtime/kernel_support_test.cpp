@@ -67,12 +67,23 @@ TEST(KernelSupport, WhatNoShaderComputesIsRefusedByName) {
   };
   refuses({.mixer = FullAttentionSpec{.has_gate = true, .has_bias = true}},
           "biases of queries with gates");
-  refuses({.mixer = LatentAttentionSpec{}}, "latent attention");
   refuses({.feed_forward = ExpertsSpec{.has_shared_expert = true, .has_biases = true}},
           "biases of experts beside a shared expert");
   refuses({.feed_forward = ExpertsSpec{.has_shared_expert = true,
                                        .activation = ExpertActivation::kClampedSwiGlu}},
           "this activation beside a shared expert");
+  ModelDir latent;
+  latent.config.head_dim = 64;
+  latent.config.rotary_dim = 16;
+  latent.config.layers = {{.mixer = LatentAttentionSpec{}}};
+  for (const std::uint32_t rank : {30U, 2048U}) {
+    latent.config.kv_rank = rank;
+    test::expect_error(check_vulkan_support(latent, KvEncoding::kFloat16), StatusCode::kUnsupported,
+                       {"vulkan", std::to_string(rank) + " + 16 values", "--backend cpu"});
+  }
+  latent.config.kv_rank = 512;
+  latent.config.head_dim = 1024;  // of a query, which meets nothing as it is
+  EXPECT_OK(check_vulkan_support(latent, KvEncoding::kFloat16));
 }
 
 }  // namespace

@@ -95,6 +95,40 @@ class HttpTest(Expectations):
         self.equal(self.server.post("/slots/0?action=erase", b"")[0], 200, "erase")
         self.equal(self.server.post("/slots/x?action=erase", b"")[0], 400, "a slot without a number")
 
+    def test_lane_routes(self):
+        """The hot experts of a GPU: profiles that come over HTTP, and those that are none."""
+        get, post = self.server.get, self.server.post
+        status, _, body = get("/moe-hot-cache")
+        self.equal((status, json.loads(body)["hot_experts"]), (200, 5), "GET /moe-hot-cache")
+        status, _, body = get("/moe-layer-perf")
+        self.equal((status, json.loads(body)["schema"]), (200, "llama.cpp.moe_layer_opt_perf.v1"), "GET /moe-layer-perf")
+        perf = {"schema": "llama.cpp.moe_layer_perf.v1", "n_expert": 16, "n_expert_used": 2,
+                "layers": [{"layer": 1, "hot_experts": [[3, 9]], "cold_experts": [[0, 4]]}]}
+        for more in ({}, {"save_to_disk": False}):
+            status, _, body = post("/moe-hot-cache", {**perf, **more})
+            done = json.loads(body)
+            self.equal((status, done.get("success"), done.get("active"), done.get("exchanged")), (200, True, True, 3), "a profile")
+        self.equal(set(done), {"success", "active", "update_rate", "exchanged", "candidates", "max_exchange", "hot_experts",
+                               "layers_changed"}, "the keys of the answer")
+        wrong = [{}, {"save_to_disk": True}, {**perf, "save_to_disk": True}, {**perf, "save_to_disk": 1}, {**perf, "schema": "other"},
+                 {**perf, "n_expert": 17}, {**perf, "layers": 1}, {**perf, "layers": [{"layer": 4, "hot_experts": [[0, 1]]}]},
+                 {**perf, "layers": [{"layer": -1}]}, {**perf, "layers": [{"layer": 0, "hot_experts": [[16, 1]]}]},
+                 {**perf, "layers": [{"layer": 0, "hot_experts": [[0, -1]]}]}, {**perf, "layers": [{"layer": 0, "hot_experts": "a"}]},
+                 {**perf, "layers": []}, {"0": {"17": 1}}, {"tokens": 1, "K": 2, "layers": "x"}, {"format": "moepack.profile"}]
+        for body in wrong:
+            self.equal(post("/moe-hot-cache", body)[0], 400, f"profile {json.dumps(body)[:90]}")
+        text = json.dumps(perf).encode()
+        for body in (b"", b"[]", b"null", b"{", text[:-1], text + text, text[:30] + b"\xff" + text[30:], b"[" * 100000,
+                     b'{"layers":' * 100000, b'{"n_expert":1e999}'):
+            self.equal(post("/moe-hot-cache", body)[0], 400, f"body {body[:40]!r}")
+            self.equal(post("/moe-layer-perf", body)[0], 400, f"mode {body[:40]!r}")
+        for mode in ("full", "update", "off"):
+            self.equal(post("/moe-layer-perf", {"mode": mode})[0], 200, f"mode {mode}")
+        for mode in ("", "on", 1, None, ["full"], {}):
+            self.equal(post("/moe-layer-perf", {"mode": mode})[0], 400, f"mode {mode!r}")
+        self.equal(self.server.request("DELETE", "/moe-hot-cache")[0], 405, "DELETE of the hot experts")
+        self.is_well("profiles")
+
     def test_framing(self):
         body = json.dumps(user("x")).encode()
         both = head("POST", CHAT, "Content-Type: application/json", "Transfer-Encoding: chunked",

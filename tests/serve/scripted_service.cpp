@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "formats/calibration/foreign_profile.h"
+#include "runtime/placement/lane_report.h"
 #include "tests/serve/request_text.h"
 
 namespace moepack::test {
@@ -327,6 +329,22 @@ class ScriptedService final : public AnswerService {
     return save_slot(slot, name);
   }
   Status erase_slot(std::uint32_t slot) override { return save_slot(slot, "").status(); }
+  HotState hot_state() const override {
+    return {.is_active = true, .is_counting = true, .update_rate = 0.25, .experts = 5};
+  }
+  Result<HotExchanged> apply_hot_profile(const std::string& json) override {
+    MOE_RETURN_IF_ERROR(
+        parse_profile_json(json, "the profile", {.num_layers = 4, .num_experts = 16}).status());
+    return HotExchanged{.is_active = true,
+                        .rate = 1,
+                        .candidates = 3,
+                        .most = 5,
+                        .exchanged = 3,
+                        .experts = 5,
+                        .layers = 2};
+  }
+  Result<std::string> lane_report() override { return no_lane_report_text(); }
+  Status count_lanes(bool /*is_counting*/) override { return Status::ok(); }
 
  private:
   Started start_any(Request request, AnswerSink sink) {

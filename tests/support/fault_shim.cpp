@@ -4,7 +4,8 @@
 //   MOEPACK_FAULT=count:FILE        writes "OPERATION CALLS" lines to FILE at exit
 //   MOEPACK_FAULT=kill-after:OP:N   SIGKILL as soon as the Nth call of OP has returned
 //   MOEPACK_FAULT=ERROR:OP:N        the Nth call of OP fails with ERROR (EIO, ENOSPC)
-//   MOEPACK_FAULT=stall-S:OP:N      the Nth call of OP takes S seconds longer
+//   MOEPACK_FAULT=stall-S:OP:N      the Nth call of OP takes S seconds longer; MOEPACK_STALLED=FILE
+//                                   is made when that begins
 //
 // OP is read, write, sync, rename, unlink, or any, which counts all of these together, or list,
 // which is the steps through a directory and is not part of any. Reads count only if they are of
@@ -103,6 +104,9 @@ template <typename Call>
 auto guarded(Operation operation, Call call) -> decltype(call()) {
   const bool hit = count(operation);
   if (hit && state().fault.stall_seconds > 0) {
+    if (const char* const file = std::getenv("MOEPACK_STALLED"); file != nullptr) {
+      std::fclose(std::fopen(file, "w"));
+    }
     ::sleep(state().fault.stall_seconds);
     return call();
   }

@@ -26,9 +26,9 @@ inline nlohmann::json latent_model_config() {
   })");
 }
 
-// Creates `directory` and writes config.json and model.safetensors: 288 ids, three layers.
-inline void write_latent_model(const std::filesystem::path& directory) {
-  const nlohmann::json config = latent_model_config();
+// Creates `directory` and writes config.json and model.safetensors. q_lora_rank may be null.
+inline void write_latent_model(const std::filesystem::path& directory,
+                               const nlohmann::json& config = latent_model_config()) {
   const auto size = [&](const char* key) { return config[key].get<std::uint64_t>(); };
   const std::uint64_t hidden = size("hidden_size");
   const std::uint64_t heads = size("num_attention_heads");
@@ -47,9 +47,13 @@ inline void write_latent_model(const std::filesystem::path& directory) {
   };
   const auto add_attention = [&](const std::string& name) {
     const std::uint64_t rank = size("kv_lora_rank");
-    add(name + "q_a_proj", {size("q_lora_rank"), hidden});
-    add(name + "q_a_layernorm", {size("q_lora_rank")});
-    add(name + "q_b_proj", {heads * (plain + rotated), size("q_lora_rank")});
+    if (config["q_lora_rank"].is_null()) {
+      add(name + "q_proj", {heads * (plain + rotated), hidden});
+    } else {
+      add(name + "q_a_proj", {size("q_lora_rank"), hidden});
+      add(name + "q_a_layernorm", {size("q_lora_rank")});
+      add(name + "q_b_proj", {heads * (plain + rotated), size("q_lora_rank")});
+    }
     add(name + "kv_a_proj_with_mqa", {rank + rotated, hidden});
     add(name + "kv_a_layernorm", {rank});
     add(name + "kv_b_proj", {heads * (plain + value), rank});

@@ -35,14 +35,8 @@ inline std::vector<WeightFormat> all_weight_formats() {
   return formats;
 }
 
-// Those that GPUs have programs for: all but our own blocks.
-inline std::vector<WeightFormat> gpu_weight_formats() {
-  std::vector<WeightFormat> formats = all_weight_formats();
-  std::erase_if(formats, [](const WeightFormat& format) {
-    return is_block(format) && !is_ggml_block(format);
-  });
-  return formats;
-}
+// Those that GPUs have programs for: all.
+inline std::vector<WeightFormat> gpu_weight_formats() { return all_weight_formats(); }
 
 enum class Values {
   kUsual,      // weights about 0.1, negative scales included, every fifth row zero

@@ -163,6 +163,30 @@ class ListSource final : public TraceSource {
   std::size_t at_ = 0;
 };
 
+// Where all layers miss 7 or 8 of 8, nothing can be said of the time before the first byte.
+TEST(SpeedModel, LayersThatMissAlikeTellARateAlone) {
+  TraceModel model{.name = "m",
+                   .fingerprint = 0,
+                   .num_layers = 1,
+                   .num_experts = 8,
+                   .experts_per_token = 8,
+                   .record_bytes = {5000},
+                   .size_of = {}};
+  std::vector<TracePass> passes;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    const std::uint32_t misses = 7 + i % 2;
+    TraceLayer layer{.layer = 0, .mix_us = 10, .expert_us = 20, .misses = misses};
+    for (std::uint32_t e = 0; e < 8; ++e) layer.uses.push_back({e, 1});
+    layer.read_us = 195 + i % 2 * 10;  // a line through both would begin at 125 us
+    passes.push_back({.tokens = 1, .head_us = 0, .layers = {layer}});
+  }
+  ListSource source(model, passes);
+  ASSERT_OK_AND_ASSIGN(const TraceTimes times, measure_trace(source, 0));
+  ASSERT_TRUE(times.reading.has_value());
+  EXPECT_EQ(times.reading->first_seconds, 0);
+  EXPECT_NEAR(times.reading->bytes_per_second, 7.5 * 5000 / 200e-6, 1e3);
+}
+
 TEST(SpeedModel, TheDiskIsToldFromTheTimesOfReads) {
   // 200 us, and 25 us a record of 5,000 bytes: 0.2 GB/s.
   TraceModel model{.name = "m",

@@ -20,6 +20,8 @@ struct AttentionShape {
   bool has_gate = false;
   bool is_whole_width = false;
   float clip = std::numeric_limits<float>::infinity();
+  std::uint32_t window = 0;  // keys that a token sees; 0: all
+  bool has_sinks = false;
 
   std::uint32_t q_step() const { return (has_gate ? 2 : 1) * head_dim; }
   std::uint32_t q_width() const { return heads * q_step(); }

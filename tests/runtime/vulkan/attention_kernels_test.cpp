@@ -24,6 +24,9 @@ struct Text {
   std::vector<float> kv;
 };
 
+// A score that has no value, of head h.
+float sink_of(std::uint32_t h) { return 0.7F * static_cast<float>(h % 5) - 1.2F; }
+
 // [heads, head_dim] of the token at `position`.
 std::vector<float> attend_in_double(const AttentionShape& s, const Text& text,
                                     const std::vector<float>& kv, std::uint32_t position) {
@@ -33,20 +36,22 @@ std::vector<float> attend_in_double(const AttentionShape& s, const Text& text,
     const std::size_t kv_head = h / (s.heads / s.kv_heads);
     const float* q = text.q.data() + position * s.q_width() + h * s.q_step();
     std::vector<double> scores;
-    for (std::uint32_t j = 0; j <= position; ++j) {
+    const std::uint32_t first = s.window == 0 ? 0 : position + 1 - std::min(position + 1, s.window);
+    for (std::uint32_t j = first; j <= position; ++j) {
       double score = 0;
       for (std::uint32_t i = 0; i < s.head_dim; ++i) {
         score += double{q[i]} * kv[j * 2 * width + kv_head * s.head_dim + i];
       }
       scores.push_back(score);
     }
-    const double most = *std::max_element(scores.begin(), scores.end());
-    double sum = 0;
+    double most = *std::max_element(scores.begin(), scores.end());
+    if (s.has_sinks) most = std::max(most, double{sink_of(h)});
+    double sum = s.has_sinks ? std::exp(sink_of(h) - most) : 0;
     for (double& score : scores) sum += score = std::exp(score - most);
     for (std::uint32_t i = 0; i < s.head_dim; ++i) {
       double value = 0;
-      for (std::uint32_t j = 0; j <= position; ++j) {
-        value += scores[j] * kv[(j * 2 + 1) * width + kv_head * s.head_dim + i];
+      for (std::uint32_t j = first; j <= position; ++j) {
+        value += scores[j - first] * kv[(j * 2 + 1) * width + kv_head * s.head_dim + i];
       }
       const double gate = s.has_gate ? 1 / (1 + std::exp(-double{q[s.head_dim + i]})) : 1;
       out.push_back(static_cast<float>(value / sum * gate));
@@ -60,6 +65,7 @@ struct DecodeShape {
   std::uint32_t lanes = 8;
   std::uint32_t queries = 4;
   std::uint32_t splits = 3;
+  bool has_wide_lanes = false;  // more than a subgroup may have
 };
 
 class AttentionKernelsTest : public VulkanTest {
@@ -92,20 +98,24 @@ class AttentionKernelsTest : public VulkanTest {
     const std::uint64_t caches = keep(addresses);
     const DeviceBuffer attended =
         put(std::vector<float>(std::size_t{rows} * s.heads * s.head_dim, 7.0F));
+    std::vector<float> sinks;
+    for (std::uint32_t h = 0; h < s.heads; ++h) sinks.push_back(sink_of(h));
+    const std::uint64_t sink_table = keep(sinks);
     CommandList list(device());
     const auto code = static_cast<std::uint32_t>(encoding);
+    const std::uint32_t has_sinks = s.has_sinks ? 1 : 0;
     if (decode == nullptr) {
       const shader::AttendPromptArgs args{.slices = keep(batch.slices),
                                           .q = q,
                                           .caches = caches,
                                           .attended = attended.address(),
-                                          .sinks = 0,
+                                          .sinks = sink_table,
                                           .q_stride = s.q_width(),
                                           .q_step = s.q_step(),
                                           .num_heads = s.heads,
                                           .kv_heads = s.kv_heads,
                                           .has_gate = s.has_gate ? 1U : 0U};
-      list.dispatch(cached("attend_prompt", {256, s.head_dim, code}), args,
+      list.dispatch(cached("attend_prompt", {256, s.head_dim, code, has_sinks, s.window}), args,
                     {(most * (s.heads / s.kv_heads) + 63) / 64, s.kv_heads,
                      static_cast<std::uint32_t>(batch.slices.size())});
       run(list);
@@ -118,7 +128,8 @@ class AttentionKernelsTest : public VulkanTest {
     const std::size_t counters = std::size_t{rows} * s.heads;
     const DeviceBuffer arrived = put(std::vector<std::uint32_t>(counters, 0));
     list.dispatch(
-        cached("attend", {8 * decode->lanes, s.head_dim, code, decode->lanes, decode->queries}),
+        cached("attend", {8 * decode->lanes, s.head_dim, code, decode->lanes, decode->queries,
+                          has_sinks, s.window, decode->has_wide_lanes ? 1U : 0U}),
         shader::AttendArgs{.rows = row_table,
                            .q = q,
                            .caches = caches,
@@ -126,7 +137,7 @@ class AttentionKernelsTest : public VulkanTest {
                            .stats = stats,
                            .arrived = arrived.address(),
                            .attended = attended.address(),
-                           .sinks = 0,
+                           .sinks = sink_table,
                            .q_stride = s.q_width(),
                            .q_step = s.q_step(),
                            .num_heads = s.heads,
@@ -175,6 +186,9 @@ const AttentionShape kShapes[] = {
     {.heads = 5, .kv_heads = 1, .head_dim = 8},
 };
 
+const AttentionShape kSinks{
+    .heads = 12, .kv_heads = 2, .head_dim = 64, .window = 70, .has_sinks = true};
+
 TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinition) {
   for (const AttentionShape& s : kShapes) {
     const AttendShape chosen =
@@ -197,6 +211,63 @@ TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinitionHoweverItIsCut) {
   const DecodeShape decode;
   check(kShapes[1], KvEncoding::kFloat32, 77, 1, &decode);
   check(kShapes[1], KvEncoding::kFloat16, 77, 1, &decode);
+}
+
+// As many lanes as large devices have, whatever this one's subgroups are; several blocks of keys in
+// a split, so that lanes beyond a block's keys show.
+TEST_F(AttentionKernelsTest, DecodeAgreesWithTheDefinitionWithManyLanes) {
+  for (const DecodeShape& decode :
+       {DecodeShape{32, 4, 1, true}, DecodeShape{32, 8, 3, true}, DecodeShape{16, 1, 1, true}}) {
+    for (const KvEncoding encoding : {KvEncoding::kFloat32, KvEncoding::kBfloat16}) {
+      check(kShapes[0], encoding, 130, 2, &decode);
+      check(kSinks, encoding, 130, 2, &decode);
+    }
+    check(kShapes[1], KvEncoding::kFloat32, 77, 1, &decode);
+  }
+}
+
+// The same bits whichever way lanes exchange values.
+TEST_F(AttentionKernelsTest, WideLanesAreLikeOthers) {
+  const Text text(kShapes[1], 150, 71);
+  DecodeShape decode{8, 4, 2};
+  const std::vector<Part> parts{{&text, 100, 3}};
+  const auto narrow = attend(kShapes[1], KvEncoding::kFloat32, parts, &decode);
+  decode.has_wide_lanes = true;
+  EXPECT_EQ(attend(kShapes[1], KvEncoding::kFloat32, parts, &decode), narrow);
+}
+
+TEST_F(AttentionKernelsTest, SinksAndWindows) {
+  const AttentionShape base{.heads = 6, .kv_heads = 2, .head_dim = 40};
+  const DecodeShape decode{8, 4, 3};
+  for (const std::uint32_t window : {0U, 1U, 9U, 64U}) {
+    for (const bool has_sinks : {false, true}) {
+      AttentionShape s = base;
+      s.window = window;
+      s.has_sinks = has_sinks;
+      SCOPED_TRACE("window " + std::to_string(window) + (has_sinks ? ", sinks" : ""));
+      for (const DecodeShape* cut : {static_cast<const DecodeShape*>(nullptr), &decode}) {
+        for (const auto& [position, count] :
+             {std::pair{0U, 3U}, {8U, 2U}, {61U, 9U}, {150U, 35U}}) {
+          check(s, KvEncoding::kFloat32, position, count, cut);
+        }
+      }
+    }
+  }
+}
+
+// Keys before the window change nothing, whatever they are.
+TEST_F(AttentionKernelsTest, KeysBeforeTheWindowAreNeverSeen) {
+  const AttentionShape s{.heads = 6, .kv_heads = 2, .head_dim = 40, .window = 20};
+  const Text text(s, 150, 72);
+  Text bad = text;
+  for (std::size_t i = 0; i < 81 * 2 * s.kv_width(); ++i) {
+    bad.kv[i] = i % 2 == 0 ? std::nanf("") : std::numeric_limits<float>::infinity();
+  }
+  const DecodeShape shape{8, 4, 3};
+  for (const DecodeShape* decode : {static_cast<const DecodeShape*>(nullptr), &shape}) {
+    EXPECT_EQ(attend(s, KvEncoding::kFloat32, {{&bad, 100, 50}}, decode),
+              attend(s, KvEncoding::kFloat32, {{&text, 100, 50}}, decode));
+  }
 }
 
 TEST_F(AttentionKernelsTest, ShapesFitDevices) {

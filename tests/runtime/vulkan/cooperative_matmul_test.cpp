@@ -1,6 +1,8 @@
 // The form of the products of prompts for cooperative matrices. Where the device has none, the same
 // programs run with fragments made of ordinary arithmetic: staging, places and scales are tested
 // there, the matrix instructions themselves are not.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -55,9 +57,12 @@ class CooperativeMatmulTest : public VulkanTest {
         {.shader = "half_rows", .constants = {64}, .push_bytes = sizeof(shader::HalfRowsArgs)});
   }
   static VulkanKernel product(const std::string& operation, const WeightFormat& format,
-                              std::uint32_t cols, std::size_t push_bytes, const ProductTile& tile) {
+                              std::uint32_t cols, std::size_t push_bytes, const ProductTile& tile,
+                              const std::vector<std::uint32_t>& more = {}) {
+    std::vector<std::uint32_t> constants = test::product_constants(format, cols, 0, tile);
+    constants.insert(constants.end(), more.begin(), more.end());
     return kernel({.shader = test::product_kernel_name(operation, format) + form(),
-                   .constants = test::product_constants(format, cols, 0, tile),
+                   .constants = std::move(constants),
                    .push_bytes = static_cast<std::uint32_t>(push_bytes)});
   }
 };
@@ -120,8 +125,21 @@ TEST_F(CooperativeMatmulTest, DenseProductsOfLargeAndSmallRows) {
   }
 }
 
-// One expert with 70 pairs, two slots, in three tiles; pairs in falling order.
-TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
+// What stands between gate and up, with g and u of their products and biases.
+double activated(double g, double u, float limit) {
+  if (limit == 0) return g / (1 + std::exp(-g)) * u;
+  const double most = limit;
+  g = std::min(g, most);
+  return g / (1 + std::exp(-1.702 * g)) * (std::clamp(u, -most, most) + 1);
+}
+
+class ExpertProducts : public CooperativeMatmulTest, public ::testing::WithParamInterface<float> {};
+
+// One expert with 70 pairs, two slots, in three tiles; pairs in falling order. With a limit also
+// with biases, as gpt-oss has both.
+TEST_P(ExpertProducts, AgreeWithTheDefinition) {
+  const float limit = GetParam();
+  const std::uint32_t has_biases = limit != 0 ? 1 : 0;
   const WeightFormat format{.id = QFormatId::kQ4, .group_size = 32};
   const std::uint32_t width = 96;
   const std::uint32_t hidden = 128;
@@ -150,14 +168,23 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
       put(std::vector<shader::ExpertTile>{{.expert = 0, .first = 0, .count = 32},
                                           {.expert = 0, .first = 32, .count = 32},
                                           {.expert = 0, .first = 64, .count = 6}});
+  const std::vector<float> inner_bias = has_biases != 0
+                                            ? test::random_inputs(1, 2 * width, 2 * width, 6)
+                                            : std::vector<float>(2 * width);
+  const std::vector<float> outer_bias =
+      has_biases != 0 ? test::random_inputs(1, hidden, hidden, 7) : std::vector<float>(hidden);
+  const DeviceBuffer inner = put(inner_bias);
+  const DeviceBuffer outer = put(outer_bias);
   const DeviceBuffer inputs = put(x);
   const DeviceBuffer act = put(std::vector<float>(pairs * width));
   const DeviceBuffer result = put(std::vector<float>(pairs * hidden));
   const VulkanKernel convert = half_rows();
-  const VulkanKernel first = product("gate_up_matmul", format, hidden,
-                                     sizeof(shader::GateUpMatmulArgs), expert_tile(true));
+  const VulkanKernel first =
+      product("gate_up_matmul", format, hidden, sizeof(shader::GateUpMatmulArgs), expert_tile(true),
+              {limit != 0 ? 1U : 0U, std::bit_cast<std::uint32_t>(limit), has_biases});
   const VulkanKernel second =
-      product("expert_matmul", format, width, sizeof(shader::ExpertMatmulArgs), expert_tile(true));
+      product("expert_matmul", format, width, sizeof(shader::ExpertMatmulArgs), expert_tile(true),
+              {has_biases});
   CommandList list(device());
   const HalfInputs x_halves = halve(list, convert, inputs, pairs / slots, hidden);
   list.dispatch(first,
@@ -169,7 +196,7 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
                                          .x = x_halves.rows.address(),
                                          .x_scales = x_halves.scales.address(),
                                          .act = act.address(),
-                                         .bias = 0,
+                                         .bias = inner.address(),
                                          .gate_codes = at[0],
                                          .gate_scales = at[1],
                                          .gate_biases = at[2],
@@ -192,7 +219,7 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
                                          .x = act_halves.rows.address(),
                                          .x_scales = act_halves.scales.address(),
                                          .y = result.address(),
-                                         .bias = 0,
+                                         .bias = outer.address(),
                                          .codes = at[6],
                                          .scales = at[7],
                                          .biases = at[8],
@@ -209,16 +236,23 @@ TEST_F(CooperativeMatmulTest, ProductsOfAnExpert) {
     const ExactProduct g = exact_product(gate.view(), row, hidden, 1);
     const ExactProduct u = exact_product(up.view(), row, hidden, 1);
     for (std::uint32_t i = 0; i < width; ++i) {
-      const double silu = g.value[i] / (1 + std::exp(-g.value[i]));
+      const double gated = g.value[i] + double{inner_bias[i]};
+      const double raised = u.value[i] + double{inner_bias[width + i]};
       const double error = 2.2 * kHalfUnit;
+      // Neither factor grows faster than 1.2 times its argument.
       const double bound =
-          1.1 * error * g.magnitude[i] * (std::fabs(u.value[i]) + error * u.magnitude[i]) +
-          std::fabs(silu) * error * u.magnitude[i] + 1e-6;
-      ASSERT_NEAR(acts[pair * width + i], silu * u.value[i], bound) << pair << " " << i;
+          1.2 * error * g.magnitude[i] * (std::fabs(raised) + 1 + error * u.magnitude[i]) +
+          1.2 * (std::fabs(gated) + 1) * error * u.magnitude[i] + 1e-6;
+      ASSERT_NEAR(acts[pair * width + i], activated(gated, raised, limit), bound)
+          << pair << " " << i;
     }
   }
-  expect_dense(down.view(), acts, pairs, get<float>(result, pairs * hidden), 0.0F);
+  std::vector<float> given = get<float>(result, pairs * hidden);
+  for (std::size_t i = 0; i < given.size(); ++i) given[i] -= outer_bias[i % hidden];
+  expect_dense(down.view(), acts, pairs, given, 0.0F);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, ExpertProducts, ::testing::Values(0.0F, 0.7F));
 
 }  // namespace
 }  // namespace moepack

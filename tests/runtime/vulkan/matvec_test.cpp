@@ -108,7 +108,15 @@ class MatvecTest : public WeightTest {
     std::vector<std::byte> bytes(view.data[where], view.data[where] + size);
     std::size_t at = row * size / view.rows;
     std::uint16_t infinity = 0x7c00;
-    if (is_affine_format) {
+    if (is_block(view.format) && !is_ggml_block(view.format)) {
+      // A float32, of which the last half is left as it was: infinity or NaN; or a byte, NaN.
+      if (view.format.id == QFormatId::kMxfp8) {
+        bytes[at] = std::byte{0xff};
+        return bytes;
+      }
+      at += 2;
+      infinity = 0x7f80;
+    } else if (is_affine_format) {
       if (view.format.scale_type == DType::kBf16) infinity = 0x7f80;
     } else if (is_block(view.format)) {
       const QFormatId id = view.format.id;

@@ -12,86 +12,11 @@
 
 #include "formats/base/file.h"
 #include "runtime/vulkan/pipeline_file.h"
-#include "runtime/vulkan/vulkan_device.h"
-#include "tests/support/converted_model.h"
-#include "tests/support/relative_error.h"
+#include "tests/runtime/vulkan/vulkan_model_fixture.h"
 #include "tests/support/test_models.h"
-#include "tests/support/tiny_model.h"
 
 namespace moepack {
 namespace {
-
-using Ids = std::vector<std::int32_t>;
-
-// Float32 sums in another order: the tolerance of the golden tests; untrained weights make more of
-// it, on the processor too.
-constexpr double kTolerance = 3e-6;
-constexpr double kUntrainedTolerance = 1.5e-5;
-
-Ids random_ids(std::size_t count, std::uint32_t vocab, std::uint32_t seed = 1) {
-  std::mt19937 random(seed);
-  Ids ids(count);
-  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % vocab);
-  return ids;
-}
-
-class VulkanModel : public ::testing::Test {
- protected:
-  void SetUp() override {
-    const auto opened = VulkanDevice::open({});
-    if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
-  }
-
-  std::filesystem::path tiny(const test::TinyModelOptions& options = {}) {
-    test::write_tiny_model(dir_ / "checkpoint", options);
-    return test::convert_for_test(dir_ / "checkpoint", dir_);
-  }
-
-  static EngineOptions on_device(const std::filesystem::path& model) {
-    EngineOptions options = test::reference_options(model);
-    options.backend = Backend::kVulkan;
-    return options;
-  }
-
-  static std::unique_ptr<Engine> open(const EngineOptions& options) {
-    auto engine = Engine::open(options);
-    EXPECT_TRUE(engine.is_ok()) << engine.status().message();
-    return engine.is_ok() ? std::move(engine).value() : nullptr;
-  }
-
-  // Logits of all tokens, given in pieces of these sizes and then one by one.
-  static std::vector<float> logits(Engine& engine, const Ids& ids,
-                                   const std::vector<std::size_t>& pieces) {
-    std::vector<float> all;
-    const LogitsSink sink = [&](std::size_t, std::span<const float> row) {
-      all.insert(all.end(), row.begin(), row.end());
-      return Status::ok();
-    };
-    engine.reset();
-    std::span<const std::int32_t> rest(ids);
-    for (std::size_t i = 0; !rest.empty(); ++i) {
-      const std::size_t count = std::min(rest.size(), i < pieces.size() ? pieces[i] : 1);
-      EXPECT_OK(engine.forward(rest.first(count), 0, sink));
-      rest = rest.subspan(count);
-    }
-    return all;
-  }
-
-  // A prompt in tiles, a few rows at once, and single tokens.
-  static void expect_like_reference(const EngineOptions& options, double tolerance = kTolerance) {
-    EngineOptions reference = test::reference_options(options.model);
-    const auto ours = open(options);
-    const auto theirs = open(reference);
-    ASSERT_TRUE(ours != nullptr && theirs != nullptr);
-    const Ids ids = random_ids(48, ours->config().vocab_size);
-    const std::vector<float> expected = logits(*theirs, ids, {48});
-    const std::vector<float> given = logits(*ours, ids, {37, 5});
-    EXPECT_LT(test::relative_error(given, expected), tolerance);
-    EXPECT_EQ(ours->kernels_name(), "vulkan");
-  }
-
-  test::TempDir dir_;
-};
 
 TEST_F(VulkanModel, Bfloat16) { expect_like_reference(on_device(tiny()), kUntrainedTolerance); }
 

@@ -36,7 +36,7 @@ class WeightTest : public VulkanTest {
 
   // The least multiple at which components of the format lie in a record.
   static std::uint64_t least_shift(const WeightFormat& format) {
-    if (format.id == QFormatId::kMxfp4) return 1;
+    if (format.id == QFormatId::kMxfp4 || format.id == QFormatId::kMxfp8) return 1;
     return format.id == QFormatId::kF32 || is_affine(format) ? 4 : 2;
   }
 

@@ -1,0 +1,30 @@
+// Which experts of a profile become hot on a device, and how many of its uses that serves.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "runtime/placement/hot_set.h"
+#include "runtime/placement/lane_use.h"
+#include "runtime/placement/slot_weighting.h"
+
+namespace moepack {
+
+struct HotPlan {
+  std::uint64_t slots = 0;    // of hot experts
+  std::optional<HotSet> set;  // by a profile, ids ascending; nullopt: without one, or not used
+  double hit_share = 0;       // with `set`: of the profile's uses those of its experts, 0 to 1
+  std::string reason;         // why a profile that was given is not used; else empty
+};
+
+// Pure. `experts`: [num_layers], routed experts of a layer; 0: a dense one. All slots have one
+// size. Without a slot there is a reason and no set.
+HotPlan plan_hot_experts(const LaneUse& use, SlotWeighting weighting,
+                         std::span<const std::uint32_t> experts, std::uint64_t slots);
+
+// One size for the slots of every layer with experts, as the planner takes them.
+std::vector<std::uint64_t> equal_slots(std::span<const std::uint32_t> experts);
+
+}  // namespace moepack

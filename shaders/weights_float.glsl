@@ -1,0 +1,126 @@
+// Small floats whose scale is a float32, or several. The layouts are those of
+// formats/weights/float_blocks.h. The codes of NaN, which converting refuses, are numbers here.
+#define HAS_SCALE 1
+#define HAS_BIAS 0
+#define PART_SHIFT 4
+const uint CHUNK = 32;
+const uint PARTS = 2;
+
+#if FORMAT == MOE_QFORMAT_F8_E4M3
+#define HAS_TABLES 0
+const uint BLOCK_VALUES = 128;
+const uint BLOCK_BYTES = 132;
+const uint BLOCK_ALIGN = 4;
+const uint CHUNK_WORDS = 8;
+#elif FORMAT == MOE_QFORMAT_MXFP8
+#define HAS_TABLES 0
+const uint BLOCK_VALUES = 32;
+const uint BLOCK_BYTES = 33;
+const uint BLOCK_ALIGN = 1;
+const uint CHUNK_WORDS = 8;
+#else
+#define HAS_TABLES 1
+const uint BLOCK_VALUES = 128;
+const uint BLOCK_BYTES = 76;
+const uint BLOCK_ALIGN = 4;
+const uint CHUNK_WORDS = 4;
+#endif
+const uint BLOCK_CHUNKS = BLOCK_VALUES / CHUNK;
+
+struct Chunk {
+  uint word[CHUNK_WORDS];
+  float scale[2];
+};
+
+RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
+  return RowRef(codes + uint64_t(row) * (COLS / BLOCK_VALUES * BLOCK_BYTES), 0, 0);
+}
+
+// Bytes 0 and 2 of a word as E4M3: as binary16 with as many bits of exponent they are 2^8 too small.
+vec2 e4m3_pair(uint word) {
+  return unpackHalf2x16(((word & 0x00800080u) << 8) | ((word & 0x007f007fu) << 7)) * 256.0;
+}
+
+#if HAS_TABLES
+#include "shaders/nibble_table.glsl"
+void fill_tables(Halves tables, uint thread, uint threads) {
+  const float values[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6};
+  fill_nibbles(values, thread);
+}
+
+// x / y, rounded as IEEE 754 says: of GLSL's quotient, which may be some units in the last place off,
+// the remainder tells how many. `x` is an E4M3 float, whose few bits leave the remainder's low word
+// to the product alone; y > 0.
+float exact_quotient(float x, float y) {
+  const float q = x / y;
+  const uint bits = floatBitsToUint(q);
+  const uint exponent = (bits >> 23) & 255u;
+  if (exponent == 0 || exponent == 255) return q;
+  const int divisor = int((floatBitsToUint(y) & 0x7fffffu) | 0x800000u);
+  uint fraction = (bits & 0x7fffffu) | 0x800000u;
+  int rest = -int(fraction * uint(divisor));
+  if (rest < 0 && fraction == 0x800000u) rest *= 2;  // below a power of two units are half as large
+  int units = 0;
+  [[unroll]] for (uint turn = 0; turn < 4; ++turn) {
+    const int step_by = 2 * rest > divisor ? 1 : 2 * rest < -divisor ? -1 : 0;
+    rest -= step_by * divisor;
+    units += step_by;
+  }
+  return uintBitsToFloat(bits + uint(units));
+}
+float scale_of(float code, float factor) {
+  precise float product = code * factor;
+  return factor < 0.0 ? exact_quotient(code, -factor) : product;
+}
+#endif
+
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
+  const uint align = min(CODE_ALIGN, BLOCK_ALIGN);
+  const uint index = chunk % BLOCK_CHUNKS;
+  Chunk w;
+#if HAS_TABLES
+  const float factor = uintBitsToFloat(load1(at, align));
+  const vec2 codes = e4m3_pair(load_byte(at + 4 + 2 * index) | load_byte(at + 5 + 2 * index) << 16);
+  w.scale[0] = scale_of(codes.x, factor);
+  w.scale[1] = scale_of(codes.y, factor);
+  const uvec4 four = load4(at + 12 + 16 * index, align);
+  [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
+#else
+#if FORMAT == MOE_QFORMAT_MXFP8
+  const uint e = load_byte(at);
+  w.scale[0] = w.scale[1] = uintBitsToFloat(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
+  const uint64_t codes = at + 1;
+#else
+  w.scale[0] = w.scale[1] = uintBitsToFloat(load1(at, align));
+  const uint64_t codes = at + 4 + 32 * index;
+#endif
+  const uvec4 low = load4(codes, align);
+  const uvec4 high = load4(codes + 16, align);
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    w.word[i] = low[i];
+    w.word[4 + i] = high[i];
+  }
+#endif
+  return w;
+}
+
+void part_codes(Chunk w, uint part, out float code[16]) {
+#if HAS_TABLES
+  [[unroll]] for (uint i = 0; i < 16; ++i) {
+    code[i] = nibble_value(w.word[2 * part + i / 8], 4 * (i % 8));
+  }
+#else
+  [[unroll]] for (uint i = 0; i < 4; ++i) {
+    const uint word = w.word[4 * part + i];
+    const vec2 even = e4m3_pair(word);
+    const vec2 odd = e4m3_pair(word >> 8);
+    code[4 * i] = even.x;
+    code[4 * i + 1] = odd.x;
+    code[4 * i + 2] = even.y;
+    code[4 * i + 3] = odd.y;
+  }
+#endif
+}
+
+vec2 part_scale(Chunk w, uint part) { return vec2(w.scale[part % 2], 0); }
