@@ -116,6 +116,11 @@ Status check_awq(std::span<const std::uint64_t> shape, const SourceQuantization&
   if (form.tensors[Component::kOrder]) {
     return refuse_other_components(form, {Component::kScales, Component::kZeros});
   }
+  if (declared.group_size != 0 && form.cols % declared.group_size != 0) {
+    return corrupt(codes.where(),
+                   "has " + std::to_string(form.cols) + " inputs, no multiple of the group_size " +
+                       std::to_string(declared.group_size) + " that config.json gives");
+  }
   form.format = {.id = QFormatId::kF32};
   return check_groups(declared, form);
 }

@@ -69,7 +69,21 @@ Status check_order(const ModuleForm& form) {
   return component_shape_error(order, "I32", expected);
 }
 
-Status check_parameters(std::span<const std::uint64_t> shape, ModuleForm& form) {
+// The groups of the scales are those that config.json declares, if it declares one size.
+Status check_declared_group(const SourceQuantization& declared, const ModuleForm& form) {
+  if (declared.group_size == 0 || declared.has_other_groups ||
+      declared.group_size == form.block_cols) {
+    return Status::ok();
+  }
+  const SourceTensor& scales = form.tensors[Component::kScales];
+  return corrupt(scales.where(), "shape " + shape_text(scales.shape()) + " is of groups of " +
+                                     std::to_string(form.block_cols) +
+                                     " inputs, but config.json gives group_size " +
+                                     std::to_string(declared.group_size));
+}
+
+Status check_parameters(std::span<const std::uint64_t> shape, const SourceQuantization& declared,
+                        ModuleForm& form) {
   const SourceTensor& scales = form.tensors[Component::kScales];
   if (!scales) return missing_component(form, "weight_scale");
   MOE_RETURN_IF_ERROR(
@@ -80,6 +94,7 @@ Status check_parameters(std::span<const std::uint64_t> shape, ModuleForm& form) 
   MOE_RETURN_IF_ERROR(check_float_scales(scales));
   form.block_rows = 1;
   form.block_cols = form.cols / groups;
+  MOE_RETURN_IF_ERROR(check_declared_group(declared, form));
   MOE_RETURN_IF_ERROR(check_zeros(groups, form));
   return check_order(form);
 }
@@ -97,7 +112,7 @@ Status check_packed(std::span<const std::uint64_t> shape, const SourceQuantizati
   const SourceTensor& codes = form.tensors.codes();
   if (shape.size() != 2 || !same_outer_shape(codes, shape)) return source_shape_error(codes, shape);
   MOE_RETURN_IF_ERROR(set_width(codes.shape().back(), declared, form));
-  MOE_RETURN_IF_ERROR(check_parameters(shape, form));
+  MOE_RETURN_IF_ERROR(check_parameters(shape, declared, form));
   form.format = format_of_codes(form);
   return Status::ok();
 }

@@ -238,6 +238,8 @@ def awq_cases(cases):
     cases.header(model, "version gemv", quant("gemv", "version"), CONFIG, "version")
     cases.header(model, "bits 8", quant(8, "bits"), CONFIG, "bits")
     cases.header(model, "no zeros", quant(False, "zero_point"), CONFIG, "zero_point")
+    cases.header(model, "groups that do not divide the inputs", quant(40, "group_size"), SHARD,
+                 "qweight", "group_size")
     cases.header(model, "declared gptq", quant("gptq", "quant_method"), SHARD, "qweight")
     cases.header(model, "scales missing", without(W1 + ".scales"), SHARD, W1, "scales")
     cases.header(model, "zeros missing", without(W1 + ".qzeros"), SHARD, W1, "qzeros")
@@ -267,6 +269,8 @@ def compressed_cases(cases):
                  "sparsity_config")
     cases.header(model, "bits that the words are not of", quant(8, *weights, "num_bits"), SHARD,
                  "weight_packed")
+    cases.header(model, "group size of other scales", quant(64, *weights, "group_size"), SHARD,
+                 "weight_scale", "group_size")
     cases.header(model, "scales missing", without(GATE + ".weight_scale"), SHARD, GATE,
                  "weight_scale")
     cases.header(model, "scales of two groups", shaped(GATE + ".weight_scale", [64, 2]), SHARD,
