@@ -71,8 +71,8 @@ Status check_order(const ModuleForm& form) {
 
 // The groups of the scales are those that config.json declares, if it declares one size.
 Status check_declared_group(const SourceQuantization& declared, const ModuleForm& form) {
-  if (declared.group_size == 0 || declared.has_other_groups ||
-      declared.group_size == form.block_cols) {
+  const bool is_whole_row = form.block_cols == form.cols;
+  if (declared.group_size == 0 || is_whole_row || declared.group_size == form.block_cols) {
     return Status::ok();
   }
   const SourceTensor& scales = form.tensors[Component::kScales];

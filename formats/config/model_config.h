@@ -117,7 +117,6 @@ struct SourceQuantization {
   std::uint32_t code_widths = 0;
   // Inputs that share a scale; 0: nothing is said, or all inputs of a row do.
   std::uint32_t group_size = 0;
-  bool has_other_groups = false;  // of some modules; group_size is the largest
   // GPTQ. `symmetric`: every zero is half of the codes' range. `zeros_less_one`: the zeros in the
   // file are one less than those that are meant (version 1). `any_order`: an input's group is told
   // by g_idx alone (desc_act).

@@ -95,7 +95,7 @@ Status read_compressed_tensors(const ConfigReader& block, SourceQuantization& ou
   if (sparsity.has_value()) MOE_RETURN_IF_ERROR(sparsity->require_text("format", "dense"));
   MOE_ASSIGN_OR_RETURN(const auto groups, block.object("config_groups"));
   if (!groups.has_value()) return block.error("config_groups", "is missing");
-  bool is_first = true;
+  bool has_other_groups = false;
   for (const auto& [name, value] : groups->json().items()) {
     if (!value.is_object()) return groups->error(name, "must be an object");
     SourceQuantization one{.method = out.method};
@@ -109,10 +109,11 @@ Status read_compressed_tensors(const ConfigReader& block, SourceQuantization& ou
       out.block_cols = one.block_cols;
     }
     out.code_widths |= one.code_widths;
-    out.has_other_groups |= !is_first && one.group_size != out.group_size;
+    has_other_groups |=
+        out.group_size != 0 && one.group_size != 0 && out.group_size != one.group_size;
     out.group_size = std::max(out.group_size, one.group_size);
-    is_first = false;
   }
+  if (has_other_groups) out.group_size = 0;  // the shapes tell each module's
   return Status::ok();
 }
 
