@@ -7,23 +7,21 @@ namespace moepack {
 namespace {
 
 constexpr double kEarlierWeight = 0.5;
+constexpr std::uint32_t kArms = LookaheadTrial::kTrialPasses / LookaheadTrial::kArmPasses;
 
-double upper_median(std::vector<double>& seconds) {
-  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  return *middle;
+double median(std::vector<double>& seconds) {
+  std::sort(seconds.begin(), seconds.end());
+  return (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
 }
 
 }  // namespace
 
-LookaheadTrial::LookaheadTrial() {
-  with_.reserve(kTrialPasses / 2);
-  without_.reserve(kTrialPasses / 2);
-}
+LookaheadTrial::LookaheadTrial() { seconds_.reserve(kArmPasses); }
 
 bool LookaheadTrial::reads_ahead() const {
   if (held_ > 0) return pays_;
-  return pass_ < kArmPasses || pass_ >= kTrialPasses - kArmPasses;
+  const std::uint32_t arm = pass_ / kArmPasses;
+  return arm == 0 || arm + 1 == kArms;
 }
 
 void LookaheadTrial::note(std::size_t tokens, double seconds) {
@@ -32,23 +30,28 @@ void LookaheadTrial::note(std::size_t tokens, double seconds) {
     return;
   }
   if (pass_ > 0 && tokens != tokens_) {
-    with_.clear();
-    without_.clear();
+    seconds_.clear();
+    trial_score_ = 0;
     pass_ = 0;
     return;
   }
   tokens_ = tokens;
-  (reads_ahead() ? with_ : without_).push_back(seconds);
-  if (++pass_ == kTrialPasses) end_trial();
-}
-
-void LookaheadTrial::end_trial() {
-  score_ = kEarlierWeight * score_ + std::log(upper_median(with_) / upper_median(without_));
+  seconds_.push_back(seconds);
+  if (seconds_.size() == kArmPasses) end_arm();
+  ++pass_;
+  if (pass_ < kTrialPasses) return;
+  score_ = kEarlierWeight * score_ + trial_score_;
   pays_ = score_ <= 0;
-  with_.clear();
-  without_.clear();
+  trial_score_ = 0;
   pass_ = 0;
   held_ = kHeldPasses;
+}
+
+// Half of the arms are of either way.
+void LookaheadTrial::end_arm() {
+  const double part = std::log(median(seconds_)) * 2 / kArms;
+  trial_score_ += reads_ahead() ? part : -part;
+  seconds_.clear();
 }
 
 }  // namespace moepack

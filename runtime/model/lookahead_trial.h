@@ -2,11 +2,10 @@
 // computes, and does not where the disk makes up for such a rest afterwards, or where a wrong guess
 // takes longer than the mixer (docs/decisions.md, 58).
 //
-// Passes over few tokens go with and without it in turn: kArmPasses with, twice as many without,
-// kArmPasses with, so that what changes steadily meanwhile falls on both alike. The way whose
-// median took less time holds for the kHeldPasses that follow, then both are tried again; an
-// earlier trial counts half as much as the one after it. Until the first one has ended it is read
-// ahead.
+// Passes over few tokens go with and without it in four arms of kArmPasses: with, without, without,
+// with, so that what changes steadily meanwhile falls on both alike. The way whose arms' medians
+// are less holds for the kHeldPasses that follow, then both are tried again; an earlier trial
+// counts half as much as the one after it. Until the first one has ended it is read ahead.
 #pragma once
 
 #include <cstddef>
@@ -32,14 +31,16 @@ class LookaheadTrial {
   void note(std::size_t tokens, double seconds);
 
  private:
-  void end_trial();
+  void end_arm();
 
   bool pays_ = true;
-  std::uint32_t held_ = kFirstPasses;   // passes until the next trial
-  std::uint32_t pass_ = 0;              // of the trial
-  std::size_t tokens_ = 0;              // of the trial's passes
-  double score_ = 0;                    // log of time with over time without; below 0: it pays
-  std::vector<double> with_, without_;  // seconds of the trial's passes; room is taken once
+  std::uint32_t held_ = kFirstPasses;  // passes until the next trial
+  std::uint32_t pass_ = 0;             // of the trial
+  std::size_t tokens_ = 0;             // of the trial's passes
+  // Logs of time with over time without; below 0: it pays.
+  double trial_score_ = 0;       // of this trial, so far
+  double score_ = 0;             // of all that ended
+  std::vector<double> seconds_;  // of the arm's passes; room is taken once
 };
 
 }  // namespace moepack
