@@ -131,7 +131,10 @@ Result<OpenedBackend> open_cpu(const EngineOptions& options, const SelectedModel
                                 .context = options.context,
                                 .activations = options.activations};
   MOE_ASSIGN_OR_RETURN(LoadedModel loaded, load_model(options, dir, opened));
-  CpuForwardExtras extras{.recorder = nullptr, .car = options.car, .lookahead = opened.lookahead};
+  CpuForwardExtras extras{.recorder = nullptr,
+                          .car = options.car,
+                          .lookahead = opened.lookahead,
+                          .is_lookahead_tried = options.store.is_lookahead_automatic};
   MOE_ASSIGN_OR_RETURN(extras.recorder, make_recorder(options, dir, opened.fingerprint));
   MOE_ASSIGN_OR_RETURN(
       opened.backend,

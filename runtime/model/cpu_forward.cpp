@@ -143,7 +143,8 @@ class CpuForward final : public ForwardBackend {
         limits_(limits),
         form_(form),
         layers_(config_, weights_, kernels, limits, std::move(activations)),
-        ahead_(config_, layers_.activations(), *store_, extras.lookahead),
+        ahead_(config_, layers_.activations(), *store_, extras.lookahead,
+               extras.is_lookahead_tried),
         usage_(config_.num_layers, config_.num_experts) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
@@ -159,6 +160,7 @@ class CpuForward final : public ForwardBackend {
     const Clock::time_point start = Clock::now();
     if (recorder_ != nullptr) MOE_RETURN_IF_ERROR(recorder_->begin_pass(tokens.size()));
     usage_.begin_pass();
+    ahead_.begin_pass(tokens.size());
     embed(tokens, observer);
     Status status;
     for (std::uint32_t layer = 0; layer < config_.num_layers && status.is_ok(); ++layer) {
@@ -169,6 +171,7 @@ class CpuForward final : public ForwardBackend {
       status = add_network(layer, slices);
     }
     ahead_.release_all();
+    ahead_.end_pass(tokens.size(), seconds_since(start));
     stage_times().at_layer(TimelineEvent::kNone);
     stage_times().note_batch(tokens.size(), start);
     return status;

@@ -20,7 +20,8 @@ namespace moepack {
 struct CpuForwardExtras {
   std::unique_ptr<RoutingRecorder> recorder;  // null: records nothing
   CacheAwareRouting car;
-  std::uint32_t lookahead = 0;  // StoreOptions::lookahead
+  std::uint32_t lookahead = 0;      // StoreOptions::lookahead
+  bool is_lookahead_tried = false;  // StoreOptions::is_lookahead_automatic
 };
 
 // Takes `weights`, `store` and `extras`; `kernels` lives as long as the program. Keys and values

@@ -19,7 +19,7 @@ std::size_t rows_of(std::span<const RowRange> ranges) {
 }  // namespace
 
 ExpertLookahead::ExpertLookahead(const ModelConfig& config, Activations& scratch,
-                                 ExpertStore& store, std::uint32_t per_token)
+                                 ExpertStore& store, std::uint32_t per_token, bool is_tried)
     : config_(config),
       scratch_(scratch),
       store_(store),
@@ -27,6 +27,15 @@ ExpertLookahead::ExpertLookahead(const ModelConfig& config, Activations& scratch
       chosen_(std::min(per_token, config.num_experts)),
       probabilities_(config.num_experts) {
   experts_.reserve(most_ahead(per_token));
+  if (is_tried && per_token > 0) trial_.emplace();
+}
+
+void ExpertLookahead::begin_pass(std::size_t tokens) {
+  is_on_ = !trial_.has_value() || tokens > kLookaheadRows || trial_->reads_ahead();
+}
+
+void ExpertLookahead::end_pass(std::size_t tokens, double seconds) {
+  if (trial_.has_value() && tokens <= kLookaheadRows) trial_->note(tokens, seconds);
 }
 
 void ExpertLookahead::expect(Compute& compute, const LayerWeights& next, std::uint32_t index,
@@ -34,7 +43,7 @@ void ExpertLookahead::expect(Compute& compute, const LayerWeights& next, std::ui
   experts_.clear();
   layer_ = index;
   const std::size_t count = rows_of(rows);
-  if (count == 0 || most_ == 0 || !next.moe.has_experts) return;
+  if (!is_on_ || count == 0 || most_ == 0 || !next.moe.has_experts) return;
   if (count <= kLookaheadRows) {
     expect_of_router(compute, next, rows, hidden);
   } else if (count * config_.experts_per_token >= kUsesOfSureExpert * config_.num_experts) {

@@ -19,6 +19,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/activations.h"
 #include "runtime/model/compute.h"
+#include "runtime/model/lookahead_trial.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/router.h"
 #include "runtime/store/expert_store.h"
@@ -30,8 +31,8 @@ inline std::uint32_t most_ahead(std::uint32_t per_token) {
   return per_token * static_cast<std::uint32_t>(kLookaheadRows);
 }
 
-// What is recommended where not all experts fit into memory: three eighths of the experts of a
-// token, of which a trained and a random model used four fifths (docs/decisions.md, 51).
+// What is tried where not all experts fit into memory: three eighths of the experts of a token, of
+// which a trained and a random model used four fifths (docs/decisions.md, 51).
 constexpr std::uint32_t automatic_lookahead(std::uint32_t experts_per_token) {
   return experts_per_token * 3 / 8;
 }
@@ -40,8 +41,13 @@ constexpr std::uint32_t automatic_lookahead(std::uint32_t experts_per_token) {
 class ExpertLookahead {
  public:
   // `config`, `scratch` and `store` outlive the object. per_token 0: nothing is read ahead.
+  // `is_tried`: of few tokens only while it pays (lookahead_trial.h).
   ExpertLookahead(const ModelConfig& config, Activations& scratch, ExpertStore& store,
-                  std::uint32_t per_token);
+                  std::uint32_t per_token, bool is_tried);
+
+  // A pass over `tokens` begins; it took `seconds`.
+  void begin_pass(std::size_t tokens);
+  void end_pass(std::size_t tokens, double seconds);
 
   // Notes what layer `index`, whose weights are `next`, will probably use for these rows of
   // `hidden` [tokens, H], the residual stream after the mixer of the layer before.
@@ -62,7 +68,9 @@ class ExpertLookahead {
   const ModelConfig& config_;
   Activations& scratch_;
   ExpertStore& store_;
-  std::uint32_t most_;                  // experts of a layer
+  std::uint32_t most_;  // experts of a layer
+  std::optional<LookaheadTrial> trial_;
+  bool is_on_ = true;                   // in this pass
   std::uint32_t layer_ = 0;             // that was expected last
   std::vector<std::uint32_t> experts_;  // of it; empty where nothing is to be started
   std::vector<Assignment> chosen_;      // of a row

@@ -58,9 +58,10 @@ Status check_places(const std::vector<std::filesystem::path>& places) {
 
 }  // namespace
 
-const std::filesystem::path& PackFiles::first() const {
-  return *std::find_if(files.begin(), files.end(),
-                       [](const std::filesystem::path& file) { return !file.empty(); });
+std::filesystem::path PackFiles::first() const {
+  const auto named = std::find_if(files.begin(), files.end(),
+                                  [](const std::filesystem::path& file) { return !file.empty(); });
+  return named == files.end() ? std::filesystem::path() : *named;
 }
 
 PackFiles own_pack_files(const std::filesystem::path& directory, const PackManifest& manifest) {

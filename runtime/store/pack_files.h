@@ -22,8 +22,8 @@ struct PackFiles {
   std::uint32_t num_places = 1;
 
   bool has_further() const { return num_places > 1; }
-  // One of them.
-  const std::filesystem::path& first() const;
+  // One of them; empty where no layer has experts, as with a device's dense layers.
+  std::filesystem::path first() const;
 };
 
 // The pack's own directory alone.

@@ -75,6 +75,7 @@ Result<std::vector<RecordFile>> open_record_files(const std::vector<std::filesys
   files.reserve(paths.size());
   const auto named =
       std::find_if(paths.begin(), paths.end(), [](const auto& path) { return !path.empty(); });
+  if (named == paths.end()) return files;  // nobody asks for one
   for (const std::filesystem::path& path : paths) {
     MOE_ASSIGN_OR_RETURN(RecordFile file, RecordFile::open(path.empty() ? *named : path, mode));
     files.push_back(std::move(file));

@@ -51,7 +51,8 @@ class RecordFile {
   MappedFile mapping_;
 };
 
-// All of them, or the first error. In the place of "" stands another of them, which nobody reads.
+// All of them, or the first error. In the place of "" stands another of them, which nobody reads;
+// where all are "", there is none.
 Result<std::vector<RecordFile>> open_record_files(const std::vector<std::filesystem::path>& paths,
                                                   IoMode mode);
 

@@ -54,8 +54,12 @@ TEST(LayerSplit, AllLayersOnceAndNoneOff) {
     };
     if (shares.size() == 1) continue;
     const std::uint32_t end = ranges[0].end;
-    if (end > 1) EXPECT_LT(off(end), off(end - 1));
-    if (end + shares.size() - 1 < bytes.size()) EXPECT_LE(off(end), off(end + 1));
+    if (end > 1) {
+      EXPECT_LT(off(end), off(end - 1));
+    }
+    if (end + shares.size() - 1 < bytes.size()) {
+      EXPECT_LE(off(end), off(end + 1));
+    }
   }
 }
 

@@ -62,6 +62,18 @@ TEST_F(DevicePipelineTest, LayersOfOtherKinds) {
   }
 }
 
+// A device whose layers have no experts at all.
+TEST_F(DevicePipelineTest, DenseLayersAlone) {
+  const test::TempDir own;
+  test::write_family_model(own / "checkpoint", test::family_config("glm4_moe"));
+  EngineOptions options = on_devices(test::convert_for_test(own / "checkpoint", own), 2);
+  options.tensor_split = {1, 99};
+  expect_bits_of_one(options);
+  options.cold_experts = ColdExperts::kCpu;
+  options.vram_bytes = 0;
+  expect_bits_of_one(options);
+}
+
 TEST_F(DevicePipelineTest, OneSubmissionADeviceAndBatch) {
   const auto engine = open(on_devices(tiny(), 2));
   ASSERT_NE(engine, nullptr);
