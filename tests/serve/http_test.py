@@ -363,7 +363,7 @@ class HttpTest(Expectations):
         data = chat_bytes(user("hello" * 100))
         starts = (b"", b"P", data[:40], data[:-400], data[:-1], b"GET /health HTTP/1.1\r\nHost: local")
         memory = []
-        for _ in range(3):  # the first time buffers are made
+        for _ in range(4):  # the first time buffers are made
             self.server.wait_for_metric("http_connections", 1)
             files = self.server.descriptors()
             clients = []
@@ -379,7 +379,10 @@ class HttpTest(Expectations):
             self.expect(self.server.wait_for_metric("http_connections", 1, 10), "half-open connections are left")
             self.expect(abs(self.server.descriptors() - files) <= 1, "descriptors of half-open connections are left")
             memory.append(self.server.memory_kib())
-        self.expect(memory[2] < memory[1] * 1.02 + 512, f"memory after each 1,000 half-open connections: {memory} KiB")
+        # What a connection leaves behind shows after every thousand; pages that come and go (a sanitizer's quarantine,
+        # a system that reclaims) show after some.
+        growth = [after - before for before, after in zip(memory[1:], memory[2:])]
+        self.expect(min(growth) < memory[1] * 0.02 + 512, f"memory after each 1,000 half-open connections: {memory} KiB")
 
     def test_many(self):
         """400 streams at once, others in between."""
