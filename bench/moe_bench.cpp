@@ -121,7 +121,7 @@ class Layer {
         config_(make_config(options)),
         scratch_(make_scratch(config_, options)),
         compute_(kernels_called(options.cpu), options.threads, scratch_.matmul_scratch,
-                 {scratch_.input_blocks, scratch_.input_rows}),
+                 scratch_.input_scratch()),
         moe_(config_, scratch_),
         store_(ExpertStore::open_with(std::make_unique<RandomRecords>(pack_.layouts[0]),
                                       least_recently_used(), ".", pack_,

@@ -158,7 +158,7 @@ Result<VulkanForwardOptions> forward_options(const EngineOptions& options, const
                                .sequences = options.sequences,
                                .rows = plan.rows,
                                .kv_encoding = options.kv_encoding,
-                               .is_exact = options.activations == ActivationType::kFloat32,
+                               .is_exact = options.activations != ActivationType::kInt8,
                                .pipeline_file = options.pipeline_file,
                                .plan = plan.use.plan};
   if (plan.use.cold == ColdExperts::kCpu) {

@@ -83,14 +83,13 @@ Result<std::string> parse_kernels(std::span<const std::byte> field, std::string_
 
 Result<PromptOrigin> parse_origin(std::span<const std::byte> bytes, std::string_view file) {
   PromptOrigin origin;
-  const auto activations = load_le<std::uint32_t>(bytes.data() + kActivationsAt);
-  if (activations > static_cast<std::uint32_t>(ActivationType::kInt8)) {
-    return unsupported(
-        Where{.file = file, .offset = kActivationsAt},
-        "has activations " + std::to_string(activations) + ", known are 0 (f32) and 1 (i8)",
-        kPromptFileRemedy);
+  const auto number = load_le<std::uint32_t>(bytes.data() + kActivationsAt);
+  const std::optional<ActivationType> type = activation_type_of(number);
+  if (!type) {
+    return unsupported(Where{.file = file, .offset = kActivationsAt},
+                       unknown_activation_type(number), kPromptFileRemedy);
   }
-  origin.activations = static_cast<ActivationType>(activations);
+  origin.activations = *type;
   MOE_ASSIGN_OR_RETURN(origin.kernels,
                        parse_kernels(bytes.subspan(kKernelsAt, kKernelsBytes), file));
   origin.cut_tokens = load_le<std::uint64_t>(bytes.data() + kCutAt);

@@ -177,6 +177,18 @@ std::uint64_t panel_bytes(const QMatrixView& matrix) {
   return sum;
 }
 
+QMatrixView slice_rows(const QMatrixView& matrix, std::uint64_t first, std::uint64_t count) {
+  assert(matrix.format.row_order == RowOrder::kRows ||
+         (first % kPanelRows == 0 && (count % kPanelRows == 0 || first + count == matrix.rows)));
+  QMatrixView rows = matrix;
+  rows.rows = count;
+  const MatrixBytes bytes = *matrix_bytes(matrix.format, matrix.rows, matrix.cols);
+  for (const Component c : stored_components(matrix.format)) {
+    rows.data[c] = matrix.data[c] + first * (bytes[c] / matrix.rows);
+  }
+  return rows;
+}
+
 QMatrixView restore_panel(const QMatrixView& matrix, std::uint64_t row,
                           std::span<std::byte> buffer) {
   assert(row % kPanelRows == 0 && is_in_panel(matrix, row) && buffer.size() >= panel_bytes(matrix));

@@ -36,6 +36,10 @@ inline bool is_in_panel(const QMatrixView& matrix, std::uint64_t row) {
          row < matrix.rows / kPanelRows * kPanelRows;
 }
 
+// Rows [first, first + count), which follow each other in memory. In panels, first is a multiple of
+// kPanelRows, and so is count unless the rows are the last of the matrix.
+QMatrixView slice_rows(const QMatrixView& matrix, std::uint64_t first, std::uint64_t count);
+
 // `rows` rows of a component from one order to the other; in and out do not overlap and have
 // rows * row_bytes bytes each. Of a large matrix, any piece that begins at a multiple of kPanelRows
 // can be taken by itself. The format's own row_order does not matter.

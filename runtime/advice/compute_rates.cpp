@@ -97,8 +97,7 @@ class RateMeasurement {
         probe_(probe),
         scratch_(std::move(scratch)),
         weights_(std::move(weights)),
-        compute_(*probe.kernels, probe.threads, scratch_.matmul_scratch,
-                 {scratch_.input_blocks, scratch_.input_rows}) {
+        compute_(*probe.kernels, probe.threads, scratch_.matmul_scratch, scratch_.input_scratch()) {
     compute_.pool().parallel_for(weights_.size(), std::size_t{1} << 20,
                                  [&](std::size_t begin, std::size_t end, std::size_t) {
                                    std::memset(weights_.data() + begin, kFill, end - begin);
@@ -175,7 +174,7 @@ class RateMeasurement {
                     .raised = scratch_.up.data() + k * width,
                     .result = scratch_.results.data() + k * hidden};
     if (x.blocks != nullptr) {
-      work.activated_blocks = scratch_.expert_blocks.data() + k * input_blocks(width);
+      work.activated_blocks = scratch_.expert_blocks.data() + k * compute_.token_blocks(width);
       work.activated_rows = scratch_.expert_rows.data() + k;
     }
     return work;

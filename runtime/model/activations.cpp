@@ -6,6 +6,7 @@
 #include "formats/base/bytes.h"
 #include "runtime/model/byte_counts.h"
 #include "runtime/model/delta_block.h"
+#include "runtime/model/input_digits.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/layer_state.h"
 
@@ -122,18 +123,21 @@ struct ActivationLayout {
     take(a.shared_weight, tokens, 1);
   }
 
-  void take_blocks(Activations& a, const ModelConfig& c, std::uint64_t tokens,
-                   std::uint64_t threads) {
+  void take_blocks(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
+    const std::uint64_t tokens = std::max(limits.tokens, limits.logit_rows);
     const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
-    take(a.input_blocks, tokens, input_blocks(widest_input(c)));
+    const auto blocks = [&](std::uint64_t cols) {
+      return digit_blocks(input_digits(limits.activations), cols);
+    };
+    take(a.input_blocks, tokens, blocks(widest_input(c)));
     take(a.input_rows, tokens, 1);
     take(a.gathered_rows, uses, 1);
-    take(a.expert_blocks, uses, input_blocks(c.expert_width));
+    take(a.expert_blocks, uses, blocks(c.expert_width));
     take(a.expert_rows, uses, 1);
-    take(a.shared_blocks, tokens, input_blocks(shared_width(c)));
+    take(a.shared_blocks, tokens, blocks(shared_width(c)));
     take(a.shared_rows, tokens, 1);
-    const std::uint64_t latent = has_latent(c) ? capped_product(threads, tokens) : 0;
-    take(a.latent_blocks, latent, input_blocks(c.kv_rank));
+    const std::uint64_t latent = has_latent(c) ? capped_product(limits.threads, tokens) : 0;
+    take(a.latent_blocks, latent, blocks(c.kv_rank));
     take(a.latent_rows, latent, 1);
   }
 
@@ -145,9 +149,7 @@ struct ActivationLayout {
     take_attention(a, c, limits);
     take_delta(a, c, limits);
     take_experts(a, c, limits.tokens);
-    if (limits.activations == ActivationType::kInt8) {
-      take_blocks(a, c, std::max(limits.tokens, limits.logit_rows), limits.threads);
-    }
+    if (limits.activations != ActivationType::kFloat32) take_blocks(a, c, limits);
     take(a.matmul_scratch, limits.threads, matmul_scratch_floats(widest_input(c)));
   }
 
@@ -164,6 +166,7 @@ struct ActivationLayout {
     MOE_ASSIGN_OR_RETURN(activations.memory_,
                          AlignedBuffer::allocate(sizes.bytes, kActivationAlignment));
     activations.context_ = limits.context;
+    activations.digits_ = input_digits(limits.activations);
     ActivationLayout places;
     places.memory = activations.memory_.data();
     places.take_all(activations, config, limits);

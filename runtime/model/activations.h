@@ -12,7 +12,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/activation_type.h"
 #include "runtime/model/attention_tiles.h"
-#include "runtime/model/code_kernels.h"
+#include "runtime/model/input_digits.h"
 #include "runtime/model/router.h"
 
 namespace moepack {
@@ -97,14 +97,15 @@ class Activations {
   std::span<float> shared_weight;   // [T]
 
   // Quantized inputs; empty with activations of float32. W is the widest input of a product.
-  std::span<InputBlock> input_blocks;          // [T, W / 32]: of one stage
+  // A token's blocks are those of all its digits, of which activations of i8 have one (D).
+  std::span<InputBlock> input_blocks;          // [T, D, W / 32]: of one stage
   std::span<const InputBlock*> input_rows;     // [T]
   std::span<const InputBlock*> gathered_rows;  // [T * K]: blocks of u in the order of sorted
-  std::span<InputBlock> expert_blocks;         // [T * K, M / 32]: inputs of the down projection
+  std::span<InputBlock> expert_blocks;         // [T * K, D, M / 32]: inputs of the down projection
   std::span<const InputBlock*> expert_rows;    // [T * K]
-  std::span<InputBlock> shared_blocks;         // [T, S / 32]
+  std::span<InputBlock> shared_blocks;         // [T, D, S / 32]
   std::span<const InputBlock*> shared_rows;    // [T]
-  std::span<InputBlock> latent_blocks;         // [threads, T, R / 32]: what a head attends to
+  std::span<InputBlock> latent_blocks;         // [threads, T, D, R / 32]: what a head attends to
   std::span<const InputBlock*> latent_rows;    // [threads, T]
 
   std::span<float> ahead_normed;  // [min(T, kLookaheadRows), H]: of the router that looks ahead
@@ -113,12 +114,15 @@ class Activations {
   std::span<float> matmul_scratch;  // [threads, matmul_scratch_floats of the widest matrix]
 
   std::size_t context() const { return context_; }
+  // input_blocks and input_rows.
+  InputScratch input_scratch() const { return {input_blocks, input_rows, digits_}; }
 
  private:
   Activations() = default;
   friend struct ActivationLayout;
   AlignedBuffer memory_;
   std::size_t context_ = 0;  // floats of `scores` for each thread
+  std::size_t digits_ = 0;   // of quantized inputs
 };
 
 // Bytes that a forward within these limits takes: those of Activations::create and of the short

@@ -46,11 +46,11 @@ Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> s
       inputs_(inputs) {}
 
 RowInputs Compute::quantize(const float* x, std::size_t cols, std::size_t tokens) {
-  const std::size_t blocks = input_blocks(cols);
+  const std::size_t blocks = token_blocks(cols);
   const auto quantize_rows = [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t t = begin; t < end; ++t) {
       inputs_.rows[t] = inputs_.blocks.data() + t * blocks;
-      kernels_->codes.quantize(x + t * cols, cols, inputs_.blocks.data() + t * blocks);
+      quantize_part(x + t * cols, 0, cols, cols, inputs_.blocks.data() + t * blocks);
     }
   };
   const std::size_t grain = std::max<std::size_t>(1, kQuantizedValues / cols);

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "formats/weights/qformat.h"
+#include "runtime/model/input_digits.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/stage_times.h"
 #include "runtime/model/thread_pool.h"
@@ -22,15 +23,9 @@ struct Product {
 
 // The inputs of a product, [tokens, cols]: as floats, and as blocks where they were quantized.
 struct RowInputs {
-  const float* x = nullptr;                   // contiguous; null where only blocks are needed
-  const InputBlock* const* blocks = nullptr;  // of each token; null: products take floats
-};
-
-// What Compute needs besides scratch for products of quantized inputs; empty: it has none, and
-// products take floats.
-struct InputScratch {
-  std::span<InputBlock> blocks;       // of as many tokens of the widest matrix as are computed
-  std::span<const InputBlock*> rows;  // [tokens]
+  const float* x = nullptr;  // contiguous; null where only blocks are needed
+  // Of each token, all digits; null: products take floats.
+  const InputBlock* const* blocks = nullptr;
 };
 
 // One thread at a time calls it; its pool shares the work among the threads. kernels() and
@@ -57,6 +52,13 @@ class Compute {
     return has_blocks() && kernels_->codes.supports(format);
   }
   bool has_blocks() const { return !inputs_.rows.empty(); }
+  // Blocks of a token of `cols` inputs, all digits.
+  std::size_t token_blocks(std::uint64_t cols) const { return digit_blocks(inputs_.digits, cols); }
+  // Inputs [begin, end) of a token of `cols` into its blocks (quantize_digits).
+  void quantize_part(const float* x, std::size_t begin, std::size_t end, std::size_t cols,
+                     InputBlock* blocks) const {
+    quantize_digits(kernels_->codes, inputs_.digits, x, begin, end, cols, blocks);
+  }
   // x [tokens, cols] with its blocks, in scratch that the next call of this, of matmul or products
   // overwrites.
   RowInputs quantize(const float* x, std::size_t cols, std::size_t tokens);
@@ -73,10 +75,18 @@ class Compute {
   void multiply_rows(const QMatrixView& w, const RowInputs& x, std::size_t tokens,
                      std::uint64_t begin, std::uint64_t end, float* y, std::size_t worker) {
     if (x.blocks != nullptr && takes_blocks(w.format)) {
-      kernels_->codes.multiply(w, x.blocks, tokens, begin, end, y, w.rows, scratch(worker));
+      multiply_blocks(w, x.blocks, tokens, begin, end, y, w.rows, worker);
     } else {
       multiply_floats(w, x.x, tokens, begin, end, y, scratch(worker));
     }
+  }
+
+  // The same where the inputs are blocks and a token's outputs begin y_stride after the last one's.
+  void multiply_blocks(const QMatrixView& w, const InputBlock* const* blocks, std::size_t tokens,
+                       std::uint64_t begin, std::uint64_t end, float* y, std::size_t y_stride,
+                       std::size_t worker) {
+    multiply_digits(kernels_->codes, inputs_.digits, w, blocks, tokens, begin, end, y, y_stride,
+                    scratch(worker));
   }
 
   // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several

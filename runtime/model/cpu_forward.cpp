@@ -355,7 +355,7 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
     CpuForwardExtras extras) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
-  if (limits.activations == ActivationType::kInt8) {
+  if (limits.activations != ActivationType::kFloat32) {
     MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
       ThreadPool pool(limits.threads);
       put_in_panels(weights, kernels.codes, pool);

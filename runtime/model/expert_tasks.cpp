@@ -61,9 +61,9 @@ RowInputs ExpertTasks::activated_inputs(const ExpertWork& expert) {
 void ExpertTasks::quantize_activated(const Compute& compute, const ExpertWork& expert,
                                      std::size_t token, const RowTask& task) {
   const std::size_t width = expert.gate.rows;
-  InputBlock* blocks = expert.activated_blocks + token * input_blocks(width);
-  compute.kernels().codes.quantize(expert.activated + token * width + task.begin,
-                                   task.end - task.begin, blocks + task.begin / kInputGroup);
+  InputBlock* blocks = expert.activated_blocks + token * compute.token_blocks(width);
+  compute.quantize_part(expert.activated + token * width + task.begin, task.begin, task.end, width,
+                        blocks);
   if (task.begin == 0) expert.activated_rows[token] = blocks;
 }
 

@@ -49,7 +49,7 @@ bool is_batch_invariant(const Kernels& kernels, ActivationType activations, cons
   if (kernels.matmul == reference_kernels().matmul) return true;
   bool holds = true;
   (void)visit_formats(model, [&](const WeightFormat& format, const auto&, const auto&) {
-    const bool in_bytes = activations == ActivationType::kInt8 && kernels.codes.supports(format);
+    const bool in_bytes = activations != ActivationType::kFloat32 && kernels.codes.supports(format);
     holds = holds && (in_bytes || qformat_info(format.id).kind == QKind::kPlain);
     return Status::ok();
   });

@@ -4,23 +4,10 @@
 #include <array>
 
 #include "formats/weights/qcodec.h"
+#include "formats/weights/row_order.h"
 #include "runtime/model/latent_scale.h"
 
 namespace moepack {
-namespace {
-
-// Rows [first, first + count), which follow each other.
-QMatrixView slice_rows(const QMatrixView& w, std::uint64_t first, std::uint64_t count) {
-  QMatrixView rows = w;
-  rows.rows = count;
-  const MatrixBytes bytes = *matrix_bytes(w.format, w.rows, w.cols);
-  for (const Component c : stored_components(w.format)) {
-    rows.data[c] = w.data[c] + first * (bytes[c] / w.rows);
-  }
-  return rows;
-}
-
-}  // namespace
 
 LatentAttention::LatentAttention(const ModelConfig& config, Activations& scratch)
     : config_(config),
@@ -175,14 +162,14 @@ void LatentAttention::expand_head(Compute& compute, const QMatrixView& kv_up, st
     return;
   }
   const std::size_t most = scratch_.latent_rows.size() / compute.pool().size();
-  const std::size_t blocks = input_blocks(config_.kv_rank);
+  const std::size_t blocks = compute.token_blocks(config_.kv_rank);
   const InputBlock** const inputs = scratch_.latent_rows.data() + worker * most;
   for (std::size_t t = 0; t < tokens; ++t) {
     InputBlock* const to = scratch_.latent_blocks.data() + (worker * most + t) * blocks;
-    kernels.codes.quantize(latent_query(t, head), config_.kv_rank, to);
+    compute.quantize_part(latent_query(t, head), 0, config_.kv_rank, config_.kv_rank, to);
     inputs[t] = to;
   }
-  kernels.codes.multiply(rows, inputs, tokens, 0, width, out, stride, compute.scratch(worker));
+  compute.multiply_blocks(rows, inputs, tokens, 0, width, out, stride, worker);
 }
 
 void LatentAttention::expand(Compute& compute, const QMatrixView& kv_up, std::size_t tokens) {

@@ -165,8 +165,9 @@ bool MixtureOfExperts::needs_floats(const Compute& compute, std::span<const Expe
 }
 
 // Adds an expert of the pack, with the inputs that were gathered or, of a single token, in `u`.
-void MixtureOfExperts::add_group(const MoeWeights& weights, const Group& group,
-                                 const ExpertHandle& handle, const RowInputs& u) {
+void MixtureOfExperts::add_group(const Compute& compute, const MoeWeights& weights,
+                                 const Group& group, const ExpertHandle& handle,
+                                 const RowInputs& u) {
   const std::size_t hidden = config_.hidden_size;
   const std::size_t width = config_.expert_width;
   const bool is_in_place = u.x != nullptr && group.count == 1;
@@ -184,7 +185,8 @@ void MixtureOfExperts::add_group(const MoeWeights& weights, const Group& group,
                   .result = results_.data() + group.first * hidden};
   if (u.blocks != nullptr) {
     work.x.blocks = scratch_.gathered_rows.data() + group.first;
-    work.activated_blocks = scratch_.expert_blocks.data() + group.first * input_blocks(width);
+    work.activated_blocks =
+        scratch_.expert_blocks.data() + group.first * compute.token_blocks(width);
     work.activated_rows = scratch_.expert_rows.data() + group.first;
   }
   if (!weights.gate_bias.empty()) {
@@ -246,7 +248,7 @@ void MixtureOfExperts::run_ready(Compute& compute, std::span<const Group> groups
                                  std::span<const ReadyExpert> ready, Sums& sums) {
   tasks_.clear();
   for (const ReadyExpert& expert : ready) {
-    add_group(*sums.weights, groups[expert.index], handles[expert.index], sums.u);
+    add_group(compute, *sums.weights, groups[expert.index], handles[expert.index], sums.u);
   }
   if (sums.shared != nullptr) add_shared_work(*sums.shared, sums.u, sums.tokens);
   sums.shared = nullptr;

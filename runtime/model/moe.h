@@ -121,8 +121,8 @@ class MixtureOfExperts {
   void run_ready(Compute& compute, std::span<const Group> groups,
                  std::span<const ExpertHandle> handles, std::span<const ReadyExpert> ready,
                  Sums& sums);
-  void add_group(const MoeWeights& weights, const Group& group, const ExpertHandle& handle,
-                 const RowInputs& u);
+  void add_group(const Compute& compute, const MoeWeights& weights, const Group& group,
+                 const ExpertHandle& handle, const RowInputs& u);
   void add_shared_work(const MoeWeights& weights, const RowInputs& u, std::size_t tokens);
   void add_sum(const Compute& compute, const Sums& sums, std::size_t t, std::size_t begin,
                std::size_t end) const;

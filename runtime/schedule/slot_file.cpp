@@ -77,14 +77,13 @@ Result<std::uint64_t> slot_head_size(std::span<const std::byte> bytes, std::uint
 
 Result<PromptOrigin> parse_slot_origin(std::span<const std::byte> bytes, std::string_view file) {
   PromptOrigin origin;
-  const auto activations = load_le<std::uint32_t>(bytes.data() + kSlotActivationsAt);
-  if (activations > static_cast<std::uint32_t>(ActivationType::kInt8)) {
-    return unsupported(
-        Where{.file = file, .offset = kSlotActivationsAt},
-        "has activations " + std::to_string(activations) + ", known are 0 (f32) and 1 (i8)",
-        kSlotRemedy);
+  const auto number = load_le<std::uint32_t>(bytes.data() + kSlotActivationsAt);
+  const std::optional<ActivationType> type = activation_type_of(number);
+  if (!type) {
+    return unsupported(Where{.file = file, .offset = kSlotActivationsAt},
+                       unknown_activation_type(number), kSlotRemedy);
   }
-  origin.activations = static_cast<ActivationType>(activations);
+  origin.activations = *type;
   const std::string_view field(reinterpret_cast<const char*>(bytes.data() + kSlotKernelsAt),
                                kSlotKernelsBytes);
   const std::string_view name = field.substr(0, field.find('\0'));

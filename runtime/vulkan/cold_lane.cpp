@@ -39,10 +39,8 @@ Result<std::unique_ptr<ColdLane>> ColdLane::create(const ModelConfig& config,
                                                    const ColdLaneLimits& limits) {
   MOE_ASSIGN_OR_RETURN(Activations scratch, Activations::create(config, activation_limits(limits)));
   std::unique_ptr<ColdLane> lane(new ColdLane(config, std::move(scratch)));
-  const InputScratch inputs{.blocks = lane->scratch_.input_blocks,
-                            .rows = lane->scratch_.input_rows};
-  lane->compute_ =
-      std::make_unique<Compute>(kernels, limits.threads, lane->scratch_.matmul_scratch, inputs);
+  lane->compute_ = std::make_unique<Compute>(kernels, limits.threads, lane->scratch_.matmul_scratch,
+                                             lane->scratch_.input_scratch());
   lane->moe_ = std::make_unique<MixtureOfExperts>(config, lane->scratch_);
   for (const LayerWeights& layer : weights.layers) {
     lane->layers_.push_back({.norm = layer.post_norm, .moe = routed_part(layer.moe)});

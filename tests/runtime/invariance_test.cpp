@@ -115,23 +115,25 @@ TEST_P(Invariance, PromptChunks) {
   }
 }
 
-// The cpu backend with inputs of 8 bits: one order of sums for any number of tokens and threads, at
-// every level that this machine has.
+// The cpu backend with inputs of one byte or two: one order of sums for any number of tokens and
+// threads, at every level that this machine has.
 TEST_P(Invariance, BytesAsInputs) {
   EngineOptions options = options_;
   options.backend = Backend::kCpu;
-  options.activations = ActivationType::kInt8;
   options.kv_encoding = KvEncoding::kBfloat16;
   for (const CpuLevel level :
        {CpuLevel::kAvx2, CpuLevel::kAvx512, CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
     if (!has_cpu_level(level)) continue;
     options.cpu_level = level;
-    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options));
-    expected_ = all_logits(*first, ids_);
-    for (std::uint32_t chunk : {1U, 2U, 7U, 64U}) {
-      options.chunk_tokens = chunk;
-      options.threads = 1 + chunk % 3;
-      expect_same(options);
+    for (const ActivationType activations : {ActivationType::kInt8, ActivationType::kInt16}) {
+      options.activations = activations;
+      ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Engine> first, Engine::open(options));
+      expected_ = all_logits(*first, ids_);
+      for (std::uint32_t chunk : {1U, 2U, 7U, 64U}) {
+        options.chunk_tokens = chunk;
+        options.threads = 1 + chunk % 3;
+        expect_same(options);
+      }
     }
   }
 }
@@ -146,7 +148,8 @@ TEST_P(Invariance, RowOrder) {
   const std::filesystem::path panels = test::convert_for_test(checkpoint_, other, convert);
   ASSERT_FALSE(panels.empty());
   std::vector<EngineOptions> kinds{options_};
-  for (const ActivationType activations : {ActivationType::kFloat32, ActivationType::kInt8}) {
+  for (const ActivationType activations :
+       {ActivationType::kFloat32, ActivationType::kInt8, ActivationType::kInt16}) {
     for (const CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
                                  CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
       if (!has_cpu_level(level)) continue;
