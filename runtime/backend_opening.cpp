@@ -217,13 +217,15 @@ Result<OpenedBackend> open_devices(const EngineOptions& options, const ModelDir&
   describe_model(options, dir, weights, opened);
   const auto times = std::make_shared<StageTimes>();
   std::vector<std::unique_ptr<VulkanBackend>> parts;
+  std::vector<LayerRange> ranges;
   for (std::size_t i = 0; i < stages.size(); ++i) {
     MOE_ASSIGN_OR_RETURN(
         std::unique_ptr<VulkanBackend> part,
         open_stage(stages[i], std::move(devices[i]), weights, i + 1 == stages.size(), times));
     parts.push_back(std::move(part));
+    ranges.push_back(stages[i].layers);
   }
-  opened.backend = make_device_pipeline(std::move(parts), times);
+  opened.backend = make_device_pipeline(std::move(parts), std::move(ranges), times);
   return opened;
 }
 
@@ -235,8 +237,10 @@ Result<OpenedBackend> open_vulkan(const EngineOptions& options, const ModelDir& 
   MOE_RETURN_IF_ERROR(check_device_options(options));
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<VulkanDevice> device,
                        VulkanDevice::open(options.vulkan_options()));
+  MOE_ASSIGN_OR_RETURN(const std::optional<LaneUse> use, hot_use(options, dir));
   MOE_ASSIGN_OR_RETURN(const DevicePlan plan,
-                       plan_device(options, dir, DeviceFacts::of(*device), must_hold_all));
+                       plan_device(options, dir, DeviceFacts::of(*device),
+                                   use.has_value() ? &*use : nullptr, must_hold_all));
   OpenedBackend opened;
   opened.chosen = Backend::kVulkan;
   opened.chunk_tokens = plan.chunk_tokens;

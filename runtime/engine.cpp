@@ -68,6 +68,7 @@ struct Engine::Impl {
   void give_logits(const Batch& batch, std::span<const Slice> slices, std::span<Status> statuses);
   VulkanBackend* lanes() const;
   Result<HotChange> exchange(const LaneUse& use, double rate) const;
+  std::optional<LaneUse> lane_use() const;
   Status write_lane_report() const;
 
   EngineOptions options;
@@ -173,20 +174,23 @@ void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices
 // The device that keeps hot experts; null where there is none.
 VulkanBackend* Engine::Impl::lanes() const {
   auto* vulkan = dynamic_cast<VulkanBackend*>(backend.get());
-  return vulkan == nullptr || vulkan->hot_set() == nullptr ? nullptr : vulkan;
+  return vulkan == nullptr || !vulkan->keeps_experts() ? nullptr : vulkan;
 }
 
 Result<HotChange> Engine::Impl::exchange(const LaneUse& use, double rate) const {
   return lanes()->exchange_hot(slot_scores(use, options.hot.weighting), rate);
 }
 
+std::optional<LaneUse> Engine::Impl::lane_use() const {
+  const VulkanBackend* const device = lanes();
+  return device == nullptr ? std::nullopt : device->lane_use();
+}
+
 Status Engine::Impl::write_lane_report() const {
   if (options.hot.report.empty()) return Status::ok();
-  VulkanBackend* const hot = lanes();
-  const LaneCounter* const counter = hot == nullptr ? nullptr : hot->lane_counter();
-  return write_output_text(options.hot.report, counter == nullptr
-                                                   ? no_lane_report_text()
-                                                   : lane_report_text(counter->all()));
+  const std::optional<LaneUse> use = lane_use();
+  return write_output_text(options.hot.report,
+                           use.has_value() ? lane_report_text(*use) : no_lane_report_text());
 }
 
 Result<Sequence> Engine::Impl::make_sequence() const {
@@ -303,10 +307,11 @@ std::optional<DeviceReport> Engine::device_report() const {
 Result<HotChange> Engine::adapt_hot_experts() {
   const double rate = impl_->options.hot.update_rate;
   VulkanBackend* const device = impl_->lanes();
-  LaneCounter* const counter = device == nullptr ? nullptr : device->lane_counter();
-  if (rate <= 0 || counter == nullptr) return HotChange{};
-  const Result<HotChange> change = impl_->exchange(counter->recent(), rate);
-  counter->fade();
+  if (rate <= 0 || device == nullptr) return HotChange{};
+  const std::optional<LaneUse> recent = device->recent_lane_use();
+  if (!recent.has_value()) return HotChange{};
+  const Result<HotChange> change = impl_->exchange(*recent, rate);
+  device->fade_lane_use();
   return change;
 }
 Result<HotChange> Engine::apply_hot_profile(std::string_view json, const std::string& name,
@@ -315,14 +320,9 @@ Result<HotChange> Engine::apply_hot_profile(std::string_view json, const std::st
   if (impl_->lanes() == nullptr) return HotChange{};
   return impl_->exchange(use, rate);
 }
-std::optional<LaneUse> Engine::lane_use() const {
-  VulkanBackend* const device = impl_->lanes();
-  const LaneCounter* const counter = device == nullptr ? nullptr : device->lane_counter();
-  return counter == nullptr ? std::nullopt : std::optional(counter->all());
-}
+std::optional<LaneUse> Engine::lane_use() const { return impl_->lane_use(); }
 void Engine::reset_lane_use() {
-  VulkanBackend* const device = impl_->lanes();
-  if (device != nullptr && device->lane_counter() != nullptr) device->lane_counter()->reset();
+  if (VulkanBackend* const device = impl_->lanes(); device != nullptr) device->reset_lane_use();
 }
 void Engine::count_lanes(bool is_counting) {
   if (VulkanBackend* const device = impl_->lanes(); device != nullptr) {

@@ -46,26 +46,24 @@ Result<LaneUse> parse_hot_use(std::string_view json, const std::string& name,
   return uses_of(input.profile, name);
 }
 
-Result<HotPlan> plan_device_hot(const EngineOptions& options, const ModelDir& dir,
-                                std::uint64_t expert_bytes, bool holds_all, ColdExperts cold) {
-  LaneUse use;
-  if (!options.hot.profile.empty()) {
-    MOE_ASSIGN_OR_RETURN(use, read_hot_use(options, dir));
-  }
+Result<std::optional<LaneUse>> hot_use(const EngineOptions& options, const ModelDir& dir) {
+  if (options.hot.profile.empty()) return std::optional<LaneUse>();
+  MOE_ASSIGN_OR_RETURN(LaneUse use, read_hot_use(options, dir));
+  return std::optional<LaneUse>(std::move(use));
+}
+
+HotPlan plan_device_hot(SlotWeighting weighting, const ModelDir& dir, const LaneUse* use,
+                        std::uint64_t expert_bytes, bool holds_all, ColdExperts cold) {
   HotPlan plan;
-  if (holds_all) {
-    plan.reason = "all experts are on the GPU";
-  } else if (cold != ColdExperts::kCpu) {
-    plan.reason = "the GPU fetches what it does not have";
-  } else {
+  if (!holds_all && cold == ColdExperts::kCpu) {
     const std::uint64_t slots =
         std::min(expert_bytes / DeviceExperts::slot_bytes(dir.pack), dir.pack.all_experts());
     plan.slots = share_slots(slots, dir.config.experts_per_token).hot;
-    if (!options.hot.profile.empty()) {
-      return plan_hot_experts(use, options.hot.weighting, routed_experts(dir.pack), plan.slots);
-    }
+    if (use == nullptr) return plan;
+    return plan_hot_experts(*use, weighting, routed_experts(dir.pack), plan.slots);
   }
-  if (options.hot.profile.empty()) plan.reason.clear();
+  if (use == nullptr) return plan;
+  plan.reason = holds_all ? "all experts are on the GPU" : "the GPU fetches what it does not have";
   return plan;
 }
 
@@ -75,7 +73,7 @@ std::string engine_lane_report(const Engine& engine) {
 }
 
 Status check_unused_profile(const EngineOptions& options, const ModelDir& dir) {
-  return options.hot.profile.empty() ? Status::ok() : read_hot_use(options, dir).status();
+  return hot_use(options, dir).status();
 }
 
 }  // namespace moepack

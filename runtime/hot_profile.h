@@ -2,6 +2,7 @@
 // applied to.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,10 +30,13 @@ Result<LaneUse> read_hot_use(const EngineOptions& options, const ModelDir& dir);
 Result<LaneUse> parse_hot_use(std::string_view json, const std::string& name,
                               const ProfiledModel& model);
 
+// The same where a profile is given; nullopt where none is.
+Result<std::optional<LaneUse>> hot_use(const EngineOptions& options, const ModelDir& dir);
+
 // How the hot slots of a device are used: `expert_bytes` of it are for experts, which `cold` says
-// who computes where they are missing. A profile is read and checked where it is not used, too.
-Result<HotPlan> plan_device_hot(const EngineOptions& options, const ModelDir& dir,
-                                std::uint64_t expert_bytes, bool holds_all, ColdExperts cold);
+// who computes where they are missing. `use`: of the layers of `dir`; null without a profile.
+HotPlan plan_device_hot(SlotWeighting weighting, const ModelDir& dir, const LaneUse* use,
+                        std::uint64_t expert_bytes, bool holds_all, ColdExperts cold);
 
 // Engine::lane_use() as lane_report_text(), or that nothing is counted.
 std::string engine_lane_report(const Engine& engine);

@@ -65,21 +65,13 @@ Status check_hot_options(const EngineOptions& options) {
 }
 
 Status check_devices(const EngineOptions& options) {
-  const bool are_several = options.devices.size() > 1;
   if (!options.tensor_split.empty() && options.tensor_split.size() != options.devices.size()) {
     return invalid_argument("--tensor-split has " + std::to_string(options.tensor_split.size()) +
                                 " shares for " + std::to_string(options.devices.size()) +
                                 " devices",
                             "give a share for each of --devices");
   }
-  const HotOptions& hot = options.hot;
-  const bool chooses = options.hot_experts.has_value() || !hot.profile.empty() ||
-                       hot.update_rate > 0 || !hot.report.empty();
-  if (!are_several || !chooses) return Status::ok();
-  return unsupported(Where{},
-                     "several devices keep the first experts of each layer; they take no "
-                     "--hot-profile, --hot-update-rate or --lane-report",
-                     "name one device, or leave these flags out");
+  return Status::ok();
 }
 
 Status check_device_options(const EngineOptions& options) {

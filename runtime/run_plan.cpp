@@ -133,7 +133,9 @@ Status add_device_plan(const EngineOptions& options, const ModelDir& dir, bool m
     MOE_ASSIGN_OR_RETURN(device, plan_devices(options, dir, must_hold_all));
   } else {
     MOE_ASSIGN_OR_RETURN(const DeviceFacts facts, device_facts(options, plan.choice));
-    MOE_ASSIGN_OR_RETURN(device, plan_device(options, dir, facts, must_hold_all));
+    MOE_ASSIGN_OR_RETURN(const std::optional<LaneUse> use, hot_use(options, dir));
+    MOE_ASSIGN_OR_RETURN(
+        device, plan_device(options, dir, facts, use.has_value() ? &*use : nullptr, must_hold_all));
   }
   plan.chosen = Backend::kVulkan;
   plan.memory = device.host;
@@ -198,7 +200,7 @@ Result<CpuPlan> plan_cpu(const EngineOptions& options, const Kernels& kernels,
 }
 
 Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir,
-                               const DeviceFacts& facts, bool must_hold_all) {
+                               const DeviceFacts& facts, const LaneUse* use, bool must_hold_all) {
   MOE_RETURN_IF_ERROR(check_vulkan_support(dir, options.kv_encoding));
   MOE_RETURN_IF_ERROR(check_saves(options, dir));
   DevicePlan plan;
@@ -225,8 +227,8 @@ Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir
               .cold = cold.way,
               .cold_reason = cold.reason,
               .hot = {}};
-  MOE_ASSIGN_OR_RETURN(plan.use.hot, plan_device_hot(options, dir, device.expert_bytes,
-                                                     device.holds_all_experts(), cold.way));
+  plan.use.hot = plan_device_hot(options.hot.weighting, dir, use, device.expert_bytes,
+                                 device.holds_all_experts(), cold.way);
   MOE_ASSIGN_OR_RETURN(plan.host,
                        plan_host(options, dir, plan.chunk_tokens, device.holds_all_experts(),
                                  cold.way == ColdExperts::kCpu));

@@ -45,10 +45,11 @@ struct DevicePlan {
   std::uint32_t chunk_tokens = 0;
   std::uint64_t rows = 0;  // tokens of a batch
 };
+// `use`: of the profile for hot experts, of the layers of `dir`; null without one.
 // `must_hold_all`: refuses where not all experts fit. The errors of check_vulkan_support,
 // plan_vulkan and plan_memory. Pure but for asking how much memory there is.
 Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir,
-                               const DeviceFacts& facts, bool must_hold_all);
+                               const DeviceFacts& facts, const LaneUse* use, bool must_hold_all);
 
 // Whether the system shows a GPU at all: asking Vulkan loads every driver there is, which takes
 // longer than opening a small model does.

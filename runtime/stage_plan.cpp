@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "runtime/hot_profile.h"
 #include "runtime/vulkan/device_experts.h"
 
 namespace moepack {
@@ -37,12 +38,19 @@ std::uint64_t part_of(std::uint64_t bytes, const LayerRange& range, std::uint32_
   return bytes / layers * range.count();
 }
 
+std::uint64_t all_uses(const LaneUse& use) {
+  std::uint64_t uses = 0;
+  for (const LayerLanes& layer : use.layers) uses += layer.all_uses();
+  return uses;
+}
+
 EngineOptions stage_options(const EngineOptions& options, std::size_t stage,
                             const LayerRange& range, std::uint32_t layers) {
   EngineOptions own = options;
   own.device = options.devices[stage];
   own.devices.clear();
   own.cache_bytes = part_of(options.cache_bytes, range, layers);
+  if (options.hot_experts.has_value()) own.hot_experts = layers_of(*options.hot_experts, range);
   if (options.available_bytes.has_value()) {
     own.available_bytes = part_of(*options.available_bytes, range, layers);
   }
@@ -75,6 +83,18 @@ std::string layers_text(const LayerRange& range) {
   return " (layers " + std::to_string(range.first) + " to " + std::to_string(range.end - 1) + ")";
 }
 
+HotPlan joined_hot(std::span<const StagePlan> stages) {
+  std::vector<HotPart> parts;
+  for (const StagePlan& stage : stages) {
+    parts.push_back({.plan = stage.plan.use.hot,
+                     .layers = stage.layers.count(),
+                     .experts = stage.dir.pack.all_experts(),
+                     .uses = stage.profile_uses,
+                     .holds_all = stage.plan.use.plan.holds_all_experts()});
+  }
+  return join_hot_plans(parts);
+}
+
 }  // namespace
 
 Result<std::vector<StagePlan>> plan_stages(const EngineOptions& options, const ModelDir& dir,
@@ -84,12 +104,17 @@ Result<std::vector<StagePlan>> plan_stages(const EngineOptions& options, const M
                        layer_sizes(dir, DeviceExperts::slot_bytes(dir.pack)));
   MOE_ASSIGN_OR_RETURN(const std::vector<LayerRange> ranges,
                        split_layers(sizes, shares_of(options, shared)));
+  MOE_ASSIGN_OR_RETURN(const std::optional<LaneUse> use, hot_use(options, dir));
   std::vector<StagePlan> stages;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     StagePlan stage{.layers = ranges[i], .dir = {}, .options = {}, .plan = {}};
     MOE_ASSIGN_OR_RETURN(stage.dir, stage_dir(dir, ranges[i]));
     stage.options = stage_options(options, i, ranges[i], dir.config.num_layers);
-    Result<DevicePlan> plan = plan_device(stage.options, stage.dir, shared[i], must_hold_all);
+    std::optional<LaneUse> own_use;
+    if (use.has_value()) own_use = layers_of(*use, ranges[i]);
+    stage.profile_uses = own_use.has_value() ? all_uses(*own_use) : 0;
+    Result<DevicePlan> plan = plan_device(stage.options, stage.dir, shared[i],
+                                          own_use.has_value() ? &*own_use : nullptr, must_hold_all);
     if (!plan.is_ok()) {
       return make_error(plan.status().code(), Where{},
                         "device " + std::to_string(options.devices[i]) + layers_text(ranges[i]) +
@@ -104,6 +129,7 @@ Result<std::vector<StagePlan>> plan_stages(const EngineOptions& options, const M
 
 DevicePlan joined_plan(std::span<const StagePlan> stages) {
   DevicePlan joined = stages.front().plan;
+  joined.use.hot = joined_hot(stages);
   joined.use.name += layers_text(stages.front().layers);
   for (const StagePlan& stage : stages.subspan(1)) {
     const DeviceUse& use = stage.plan.use;
@@ -111,7 +137,6 @@ DevicePlan joined_plan(std::span<const StagePlan> stages) {
     if (use.driver != joined.use.driver) joined.use.driver += ", " + use.driver;
     add_device(use.plan, joined.use.plan);
     add_host(stage.plan.host, joined.host);
-    joined.use.hot.slots += use.hot.slots;
     if (use.cold == ColdExperts::kCpu) joined.use.cold = use.cold;
     if (joined.use.cold_reason.empty()) joined.use.cold_reason = use.cold_reason;
   }

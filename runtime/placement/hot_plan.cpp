@@ -1,5 +1,7 @@
 #include "runtime/placement/hot_plan.h"
 
+#include <utility>
+
 #include "runtime/placement/slot_planner.h"
 
 namespace moepack {
@@ -10,7 +12,7 @@ double hit_share_of(const LaneUse& use, const HotSet& set) {
   double all = 0;
   for (std::size_t l = 0; l < use.layers.size(); ++l) {
     const LayerLanes& layer = use.layers[l];
-    all += static_cast<double>(layer.hot_uses() + layer.cold_uses());
+    all += static_cast<double>(layer.all_uses());
     for (const std::uint32_t expert : set[l]) hot += static_cast<double>(layer.uses(expert));
   }
   return all > 0 ? hot / all : 0;
@@ -43,6 +45,28 @@ HotPlan plan_hot_experts(const LaneUse& use, SlotWeighting weighting,
   plan.set = plan_hot_set(scores_of(use, weighting, experts), equal_slots(experts), slots);
   plan.hit_share = hit_share_of(use, *plan.set);
   return plan;
+}
+
+HotPlan join_hot_plans(std::span<const HotPart> parts) {
+  HotPlan joined;
+  HotSet set;
+  bool has_set = false;
+  double hits = 0;
+  double uses = 0;
+  for (const HotPart& part : parts) {
+    joined.slots += part.holds_all ? part.experts : part.plan.slots;
+    uses += static_cast<double>(part.uses);
+    hits += static_cast<double>(part.uses) * (part.holds_all ? 1 : part.plan.hit_share);
+    has_set = has_set || part.plan.set.has_value();
+    const HotSet own = part.plan.set.value_or(HotSet(part.layers));
+    set.insert(set.end(), own.begin(), own.end());
+    if (joined.reason.empty()) joined.reason = part.plan.reason;
+  }
+  if (!has_set) return joined;
+  joined.reason.clear();
+  joined.set = std::move(set);
+  joined.hit_share = uses > 0 ? hits / uses : 0;
+  return joined;
 }
 
 }  // namespace moepack

@@ -24,6 +24,18 @@ struct HotPlan {
 HotPlan plan_hot_experts(const LaneUse& use, SlotWeighting weighting,
                          std::span<const std::uint32_t> experts, std::uint64_t slots);
 
+// What one of several devices keeps, which has a part of the layers.
+struct HotPart {
+  HotPlan plan;
+  std::uint32_t layers = 0;
+  std::uint64_t experts = 0;  // of its layers
+  std::uint64_t uses = 0;     // in the profile, of its layers
+  bool holds_all = false;     // its experts
+};
+// All of it as of one device, in the order of the layers: with a set where a device has one by the
+// profile. A device that holds all its experts has slots for them, and serves every use.
+HotPlan join_hot_plans(std::span<const HotPart> parts);
+
 // One size for the slots of every layer with experts, as the planner takes them.
 std::vector<std::uint64_t> equal_slots(std::span<const std::uint32_t> experts);
 

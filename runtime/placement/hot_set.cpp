@@ -36,6 +36,14 @@ HotSet flat_hot_set(std::span<const std::uint32_t> experts, std::uint64_t slots)
   return hot;
 }
 
+HotSet layers_of(const HotSet& hot, const LayerRange& range) {
+  HotSet part(range.count());
+  for (std::size_t l = range.first; l < std::min<std::size_t>(range.end, hot.size()); ++l) {
+    part[l - range.first] = hot[l];
+  }
+  return part;
+}
+
 std::uint64_t hot_count(const HotSet& hot) {
   std::uint64_t count = 0;
   for (const auto& layer : hot) count += layer.size();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
+#include "runtime/placement/layer_split.h"
 
 namespace moepack {
 
@@ -26,6 +27,9 @@ SlotShares share_slots(std::uint64_t slots, std::uint32_t experts_per_token);
 // model whose use nobody has measured. What does not divide goes to the first layers. `experts`:
 // [num_layers], routed experts of a layer; 0: a dense one.
 HotSet flat_hot_set(std::span<const std::uint32_t> experts, std::uint64_t slots);
+
+// Of these layers alone, numbered from 0.
+HotSet layers_of(const HotSet& hot, const LayerRange& range);
 
 // Experts of all layers.
 std::uint64_t hot_count(const HotSet& hot);

@@ -39,6 +39,20 @@ LaneUse empty_lane_use(const ExpertShape& shape, std::uint32_t experts_per_token
   return use;
 }
 
+LaneUse layers_of(const LaneUse& use, const LayerRange& range) {
+  LaneUse part{.shape = {range.count(), use.shape.num_experts},
+               .experts_per_token = use.experts_per_token,
+               .layers = {use.layers.begin() + range.first, use.layers.begin() + range.end},
+               .fallbacks = {}};
+  return part;
+}
+
+void append_layers(const LaneUse& part, LaneUse& use) {
+  use.shape.num_layers += part.shape.num_layers;
+  use.layers.insert(use.layers.end(), part.layers.begin(), part.layers.end());
+  for (std::size_t i = 0; i < use.fallbacks.size(); ++i) use.fallbacks[i] += part.fallbacks[i];
+}
+
 Result<LaneUse> lane_use_of(const ExpertProfile& profile) {
   if (!profile.has_counts()) {
     return unsupported(Where{}, "the profile tells the order of the experts without counts",

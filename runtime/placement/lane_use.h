@@ -10,6 +10,7 @@
 
 #include "formats/base/status.h"
 #include "formats/calibration/expert_profile.h"
+#include "runtime/placement/layer_split.h"
 
 namespace moepack {
 
@@ -32,6 +33,7 @@ struct LayerLanes {
   std::uint64_t hot_uses() const;
   std::uint64_t cold_uses() const;
   std::uint64_t uses(std::size_t expert) const { return hot[expert] + cold[expert]; }
+  std::uint64_t all_uses() const { return hot_uses() + cold_uses(); }
 };
 
 // Why a call ran in one lane alone though experts were hot.
@@ -54,6 +56,10 @@ struct LaneUse {
 
 // Nothing used yet.
 LaneUse empty_lane_use(const ExpertShape& shape, std::uint32_t experts_per_token);
+// Of these layers alone, numbered from 0; without the fallbacks, which are of no layer.
+LaneUse layers_of(const LaneUse& use, const LayerRange& range);
+// The layers of `part` behind those of `use`, and its fallbacks; both of equally many experts.
+void append_layers(const LaneUse& part, LaneUse& use);
 // The counts of a profile as uses of cold experts. kUnsupported for ranks without counts.
 Result<LaneUse> lane_use_of(const ExpertProfile& profile);
 

@@ -107,6 +107,16 @@ void apply_exchange(std::span<const SlotExchange> exchanges, HotSet& hot) {
   }
 }
 
+void add_change(const HotChange& part, HotChange& sum) {
+  sum.is_active = sum.is_active || part.is_active;
+  sum.rate = part.rate;
+  sum.candidates += part.candidates;
+  sum.most += part.most;
+  sum.exchanged += part.exchanged;
+  sum.hot += part.hot;
+  sum.layers += part.layers;
+}
+
 std::uint64_t hot_budget(std::uint64_t free_bytes, std::uint64_t resident_bytes,
                          std::uint64_t reserve_bytes) {
   constexpr std::uint64_t kMib = std::uint64_t{1} << 20;

@@ -48,6 +48,8 @@ struct HotChange {
   std::uint64_t hot = 0;         // experts of the hot set
   std::uint64_t layers = 0;      // whose hot experts changed
 };
+// Of several devices as of one; both at one rate.
+void add_change(const HotChange& part, HotChange& sum);
 
 // What is left of `free_bytes` for slots: less what the rest of the model takes and a reserve, down
 // to whole MiB; 0 when nothing is.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "runtime/model/function_ref.h"
 namespace moepack {
 namespace {
 
@@ -108,9 +109,9 @@ void add_stats(const ExpertStoreStats& from, ExpertStoreStats& to) {
 
 class DevicePipeline final : public VulkanBackend {
  public:
-  DevicePipeline(std::vector<std::unique_ptr<VulkanBackend>> stages,
+  DevicePipeline(std::vector<std::unique_ptr<VulkanBackend>> stages, std::vector<LayerRange> ranges,
                  std::shared_ptr<StageTimes> times)
-      : stages_(std::move(stages)), times_(std::move(times)) {}
+      : stages_(std::move(stages)), ranges_(std::move(ranges)), times_(std::move(times)) {}
 
   std::string_view name() const override { return stages_.front()->name(); }
   std::size_t max_tokens() const override { return stages_.front()->max_tokens(); }
@@ -176,12 +177,35 @@ class DevicePipeline final : public VulkanBackend {
     return sum;
   }
 
-  // Whatever changes which experts a device keeps is refused for several (check_hot_options()).
-  const HotSet* hot_set() const override { return nullptr; }
-  LaneCounter* lane_counter() override { return nullptr; }
-  void count_lanes(bool /*is_counting*/) override {}
-  Result<HotChange> exchange_hot(const SlotScores& /*scores*/, double /*rate*/) override {
-    return unsupported(Where{}, "several devices exchange no experts");
+  bool keeps_experts() const override {
+    return std::any_of(stages_.begin(), stages_.end(),
+                       [](const auto& stage) { return stage->keeps_experts(); });
+  }
+  std::optional<LaneUse> lane_use() const override {
+    return joined_use([](const VulkanBackend& stage) { return stage.lane_use(); });
+  }
+  std::optional<LaneUse> recent_lane_use() const override {
+    return joined_use([](const VulkanBackend& stage) { return stage.recent_lane_use(); });
+  }
+  void reset_lane_use() override {
+    for (const auto& stage : stages_) stage->reset_lane_use();
+  }
+  void fade_lane_use() override {
+    for (const auto& stage : stages_) stage->fade_lane_use();
+  }
+  void count_lanes(bool is_counting) override {
+    for (const auto& stage : stages_) stage->count_lanes(is_counting);
+  }
+  // Each device exchanges experts of its own layers.
+  Result<HotChange> exchange_hot(const SlotScores& scores, double rate) override {
+    HotChange sum;
+    for (std::size_t i = 0; i < stages_.size(); ++i) {
+      if (!stages_[i]->keeps_experts()) continue;
+      const SlotScores own(scores.begin() + ranges_[i].first, scores.begin() + ranges_[i].end);
+      MOE_ASSIGN_OR_RETURN(const HotChange change, stages_[i]->exchange_hot(own, rate));
+      add_change(change, sum);
+    }
+    return sum;
   }
   std::span<float> hidden_in(std::size_t rows) override { return stages_.front()->hidden_in(rows); }
   std::span<const float> hidden_out(std::size_t rows) const override {
@@ -191,15 +215,36 @@ class DevicePipeline final : public VulkanBackend {
  private:
   const VulkanBackend& last() const { return *stages_.back(); }
 
+  // What the stages counted, layer after layer; a stage that holds all its experts counts nothing.
+  std::optional<LaneUse> joined_use(
+      FunctionRef<std::optional<LaneUse>(const VulkanBackend&)> use_of) const {
+    std::vector<std::optional<LaneUse>> parts;
+    for (const auto& stage : stages_) parts.push_back(use_of(*stage));
+    const auto counted =
+        std::find_if(parts.begin(), parts.end(), [](const auto& part) { return part.has_value(); });
+    if (counted == parts.end()) return std::nullopt;
+    const std::uint32_t experts = (*counted)->shape.num_experts;
+    const std::uint32_t per_token = (*counted)->experts_per_token;
+    LaneUse all = empty_lane_use({0, experts}, per_token);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      append_layers(parts[i].has_value() ? *parts[i]
+                                         : empty_lane_use({ranges_[i].count(), experts}, per_token),
+                    all);
+    }
+    return all;
+  }
+
   std::vector<std::unique_ptr<VulkanBackend>> stages_;
+  std::vector<LayerRange> ranges_;  // of the stages
   std::shared_ptr<StageTimes> times_;
 };
 
 }  // namespace
 
 std::unique_ptr<VulkanBackend> make_device_pipeline(
-    std::vector<std::unique_ptr<VulkanBackend>> stages, std::shared_ptr<StageTimes> times) {
-  return std::make_unique<DevicePipeline>(std::move(stages), std::move(times));
+    std::vector<std::unique_ptr<VulkanBackend>> stages, std::vector<LayerRange> ranges,
+    std::shared_ptr<StageTimes> times) {
+  return std::make_unique<DevicePipeline>(std::move(stages), std::move(ranges), std::move(times));
 }
 
 }  // namespace moepack

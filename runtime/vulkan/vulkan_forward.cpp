@@ -111,8 +111,19 @@ class VulkanForward final : public VulkanBackend {
   Result<double> read_rate() override { return device_read_rate(*device_); }
   std::span<float> hidden_in(std::size_t rows) override { return port_->in(rows); }
   std::span<const float> hidden_out(std::size_t rows) const override { return port_->out(rows); }
-  const HotSet* hot_set() const override { return lanes_ == nullptr ? nullptr : &hot_; }
-  LaneCounter* lane_counter() override { return counter_.has_value() ? &*counter_ : nullptr; }
+  bool keeps_experts() const override { return lanes_ != nullptr; }
+  std::optional<LaneUse> lane_use() const override {
+    return counter_.has_value() ? std::optional(counter_->all()) : std::nullopt;
+  }
+  std::optional<LaneUse> recent_lane_use() const override {
+    return counter_.has_value() ? std::optional(counter_->recent()) : std::nullopt;
+  }
+  void reset_lane_use() override {
+    if (counter_.has_value()) counter_->reset();
+  }
+  void fade_lane_use() override {
+    if (counter_.has_value()) counter_->fade();
+  }
   void count_lanes(bool is_counting) override {
     if (lanes_ == nullptr || is_counting == counter_.has_value()) return;
     lanes_->count_in(nullptr);

@@ -61,10 +61,14 @@ class VulkanBackend : public ForwardBackend {
 
   // With a cold lane; not while a batch is under way.
 
-  // What is kept on the device; null without a cold lane.
-  virtual const HotSet* hot_set() const = 0;
-  // Null where nothing is counted (ColdLaneUse::counts).
-  virtual LaneCounter* lane_counter() = 0;
+  // Whether experts are kept on the device, beside a cold lane.
+  virtual bool keeps_experts() const = 0;
+  // LaneCounter::all() and recent(); nullopt where nothing is counted (ColdLaneUse::counts).
+  virtual std::optional<LaneUse> lane_use() const = 0;
+  virtual std::optional<LaneUse> recent_lane_use() const = 0;
+  // LaneCounter::reset() and fade(), where it counts.
+  virtual void reset_lane_use() = 0;
+  virtual void fade_lane_use() = 0;
   // Begins with nothing counted, or ends it.
   virtual void count_lanes(bool is_counting) = 0;
   // exchange_hot() (hot_exchange.h) of the kept experts; kUnsupported without a cold lane. What

@@ -123,7 +123,6 @@ class Checks(CliRunner):
         self.expect(report.exists() and json.loads(report.read_text())["layers"],
                     "the report of bench")
 
-
     def devices(self):
         """Two devices, here one of them twice, give what one gives; lists that fit nothing."""
         one, _ = self.logits("--backend", "vulkan", "--device", 0)
@@ -135,6 +134,7 @@ class Checks(CliRunner):
                                          "0,0", "--tensor-split", "3,1", "-c", 64, "--json").stdout)
         self.expect("(layers 0 to 2)" in named["device"]["name"] and
                     "(layers 3 to 3)" in named["device"]["name"], named["device"]["name"])
+        self.hot_devices()
         ids = self.scratch / "ids"
         run = ("logits", self.model, "--token-ids", ids, "-o", self.scratch / "x", "--backend",
                "vulkan")
@@ -145,10 +145,28 @@ class Checks(CliRunner):
                 (["9 devices", "4 layers"], ("--devices", ",".join("0" * 9))),
                 (["--device"], ("--device", 0, "--devices", "0,0")),
                 (["255"], ("--devices", "0,255")),
-                (["layers 0 to", "--tensor-split"], ("--devices", "0,0", "--vram-mb", 1)),
-                (["--hot-profile"], ("--devices", "0,0", "--cold-experts", "cpu", "--hot-profile",
-                                     self.profile))):
+                (["layers 0 to", "--tensor-split"], ("--devices", "0,0", "--vram-mb", 1))):
             self.refuses(f"{flags}", needles, *run, *flags)
+
+    def hot_devices(self):
+        """Each of two devices keeps experts of its own layers by the profile, and reports them."""
+        split = (*self.lanes, "--devices", "0,0", "--tensor-split", "1,1")
+        device = json.loads(self.succeeds("plan", self.model, *split, "-c", 64,
+                                          "--json").stdout)["device"]
+        fixed = device["total"] - device["experts"]
+        vram = max(1, (fixed + device["all_experts"] // 2 >> 20) * 5 // 8)
+        reference, _ = self.logits("--backend", "reference")
+        given, said = self.logits(*split, "--vram-mb", vram, "--hot-profile", self.profile,
+                                  "--activations", "f32")
+        error = max(abs(a - b) for a, b in zip(given, reference)) / max(map(abs, reference))
+        self.expect(error < 1e-3 and "% of its uses" in said, f"two devices: {error}, {said}")
+        report = self.scratch / "devices.json"
+        self.succeeds("bench", self.model, *split, "--vram-mb", vram, "-p", 0, "-n", 6, "-r", 2,
+                      "-o", "json", "--hot-profile", self.profile, "--hot-update-rate", 0.2,
+                      "--lane-report", report)
+        layers = json.loads(report.read_text())["layers"]
+        self.expect([layer["layer"] for layer in layers] == list(range(4)),
+                    f"layers of both devices: {layers}")
 
 
 def main():

@@ -1,4 +1,4 @@
-// A model over several devices gives the bits of one: a device opened twice or three times, each
+// A model over several devices gives the bits of one: two GPUs or one opened again and again, each
 // with layers of its own, in every way of giving tokens; states that are copied, saved and restored
 // across; and what several devices refuse.
 #include <string>
@@ -7,6 +7,7 @@
 #include "tests/runtime/vulkan/vulkan_model_fixture.h"
 #include "tests/support/family_model.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/vulkan_devices.h"
 
 namespace moepack {
 namespace {
@@ -15,7 +16,7 @@ class DevicePipelineTest : public VulkanModel {
  protected:
   static EngineOptions on_devices(const std::filesystem::path& model, std::size_t count) {
     EngineOptions options = on_device(model);
-    options.devices.assign(count, 0);
+    options.devices = test::alike_devices(count);
     return options;
   }
   static EngineOptions on_one(const std::filesystem::path& model) {
@@ -172,12 +173,6 @@ TEST_F(DevicePipelineTest, WhatIsRefused) {
   EngineOptions split = on_devices(model, 2);
   split.tensor_split = {1, 2, 3};
   EXPECT_FALSE(Engine::open(split).is_ok());
-  EngineOptions hot = on_devices(model, 2);
-  hot.cold_experts = ColdExperts::kCpu;
-  hot.hot.update_rate = 0.1;
-  const auto refused = Engine::open(hot);
-  ASSERT_FALSE(refused.is_ok());
-  EXPECT_NE(refused.status().message().find("--hot-update-rate"), std::string::npos);
   EngineOptions small = on_devices(model, 2);
   small.vram_bytes = 1;
   const auto short_of = Engine::open(small);

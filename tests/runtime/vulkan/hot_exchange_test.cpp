@@ -20,6 +20,7 @@
 #include "tests/support/relative_error.h"
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
+#include "tests/support/vulkan_devices.h"
 
 namespace moepack {
 namespace {
@@ -56,6 +57,18 @@ class HotExchange : public ::testing::Test {
   }
 
   void set_slots(std::uint64_t slots) { options_.vram_bytes = fixed_bytes_ + slot_bytes_ * slots; }
+
+  // Two devices, or one as two, each with half of the layers and room for half of their experts.
+  void use_two_devices() {
+    options_.devices = test::alike_devices(2);
+    options_.tensor_split = {1, 1};
+    options_.vram_bytes = 0;
+    const auto whole = open(options_);
+    ASSERT_NE(whole, nullptr);
+    const VulkanPlan& both = whole->device_use()->plan;
+    options_.vram_bytes =
+        (both.fixed_bytes() + both.all_expert_bytes / 2) / 2 + both.fixed_bytes() / 4;
+  }
 
   static std::unique_ptr<Engine> open(const EngineOptions& options) {
     auto engine = Engine::open(options);
@@ -121,6 +134,68 @@ TEST_F(HotExchange, AProfileDecidesWhatIsKept) {
   }
   EXPECT_GT(plan.hit_share, static_cast<double>(plan.slots) / static_cast<double>(all_));
   expect_like_reference(*engine, ids_of(12, engine->config().vocab_size, 1));
+}
+
+// Each of several devices keeps what the profile says of its own layers, and exchanges it after
+// requests; counts and reports are of the whole model.
+TEST_F(HotExchange, SeveralDevicesKeepExpertsOfTheirOwnLayers) {
+  use_two_devices();
+  options_.hot.profile = write("profile.json", expert_profile_text(last_experts()));
+  options_.hot.update_rate = 0.25;
+  const auto engine = open(options_);
+  ASSERT_NE(engine, nullptr);
+  const ModelConfig& config = engine->config();
+  const HotPlan plan = engine->device_use()->hot;
+  ASSERT_TRUE(plan.set.has_value()) << plan.reason;
+  ASSERT_EQ(plan.set->size(), config.num_layers);
+  EXPECT_EQ(hot_count(*plan.set), plan.slots);
+  for (const auto& layer : *plan.set) {
+    ASSERT_FALSE(layer.empty());
+    EXPECT_EQ(layer.back(), config.num_experts - 1);
+  }
+  EXPECT_GT(plan.hit_share, static_cast<double>(plan.slots) / static_cast<double>(all_));
+  const TokenIds topic = ids_of(24, config.vocab_size, 7);
+  expect_like_reference(*engine, topic);
+  const LaneTimes first = engine->device_report()->lanes;
+  ASSERT_OK_AND_ASSIGN(const HotChange change, engine->adapt_hot_experts());
+  EXPECT_TRUE(change.is_active);
+  EXPECT_GT(change.exchanged, 0U);
+  EXPECT_EQ(change.hot, plan.slots);
+  engine->reset_stats();
+  expect_like_reference(*engine, topic);
+  EXPECT_GT(engine->device_report()->lanes.hits, first.hits);
+  const std::optional<LaneUse> use = engine->lane_use();
+  ASSERT_TRUE(use.has_value());
+  ASSERT_EQ(use->layers.size(), config.num_layers);
+  for (const LayerLanes& layer : use->layers) {
+    EXPECT_EQ(layer.all_uses(), 2 * 24 * config.experts_per_token);
+  }
+  const std::string text = expert_profile_text(last_experts());
+  ASSERT_OK_AND_ASSIGN(const HotChange applied, engine->apply_hot_profile(text, "body"));
+  EXPECT_EQ(applied.exchanged, applied.candidates);
+  const auto planned = open(options_);
+  ASSERT_NE(planned, nullptr);
+  EXPECT_EQ(logits(*engine, topic), logits(*planned, topic)) << "as if it had begun so";
+}
+
+TEST_F(HotExchange, ASetOfHotExpertsIsDividedAmongDevices) {
+  use_two_devices();
+  HotSet set(reference_->config().num_layers);
+  for (std::size_t l = 0; l < set.size(); ++l) set[l] = {static_cast<std::uint32_t>(l % 2)};
+  options_.hot_experts = set;
+  options_.hot.counts = true;
+  const auto engine = open(options_);
+  ASSERT_NE(engine, nullptr);
+  const TokenIds ids = ids_of(16, engine->config().vocab_size, 9);
+  expect_like_reference(*engine, ids);
+  const std::optional<LaneUse> use = engine->lane_use();
+  ASSERT_TRUE(use.has_value());
+  for (std::size_t l = 0; l < set.size(); ++l) {
+    const LayerLanes& layer = use->layers[l];
+    for (std::size_t e = 0; e < layer.hot.size(); ++e) {
+      EXPECT_TRUE(e == l % 2 ? layer.cold[e] == 0 : layer.hot[e] == 0) << l << ' ' << e;
+    }
+  }
 }
 
 TEST_F(HotExchange, WrongProfilesAreRefused) {
