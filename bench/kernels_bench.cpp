@@ -191,7 +191,7 @@ void register_all() {
                                  run_memory_read, threads)
         ->Iterations(3);
   }
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
                          CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
     if (!has_cpu_level(level)) continue;
     const std::string name(cpu_level_name(level));

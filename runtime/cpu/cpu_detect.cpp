@@ -22,6 +22,7 @@ constexpr std::uint32_t kLeaf7Avx512vl = 1U << 31;
 constexpr std::uint32_t kLeaf7EcxAvx512vbmi = 1U << 1;
 constexpr std::uint32_t kLeaf7EcxAvx512vbmi2 = 1U << 6;
 constexpr std::uint32_t kLeaf7EcxAvx512vnni = 1U << 11;
+constexpr std::uint32_t kLeaf71EaxAvxVnni = 1U << 4;
 
 // Bits of XCR0 for XMM and YMM, and for AVX-512 also for the mask registers and both halves of ZMM.
 constexpr std::uint64_t kXcr0Avx = 0x06;
@@ -36,6 +37,11 @@ constexpr std::uint64_t kHwcapAsimddp = 1U << 20;
 template <typename T>
 bool has_all(T value, T bits) {
   return (value & bits) == bits;
+}
+
+bool has_avx2(const CpuidReport& report) {
+  return has_all(report.leaf1_ecx, kLeaf1Fma | kLeaf1Osxsave | kLeaf1Avx | kLeaf1F16c) &&
+         has_all(report.leaf7_ebx, kLeaf7Avx2) && has_all(report.xcr0, kXcr0Avx);
 }
 
 }  // namespace
@@ -53,6 +59,7 @@ CpuidReport read_cpuid() {
     report.leaf7_ebx = ebx;
     report.leaf7_ecx = ecx;
   }
+  if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) report.leaf7_1_eax = eax;
   if (has_all(report.leaf1_ecx, kLeaf1Osxsave)) {
     std::uint32_t low = 0;
     std::uint32_t high = 0;
@@ -64,16 +71,18 @@ CpuidReport read_cpuid() {
 }
 
 CpuLevel level_from_cpuid(const CpuidReport& report) {
-  const bool avx2 = has_all(report.leaf1_ecx, kLeaf1Fma | kLeaf1Osxsave | kLeaf1Avx | kLeaf1F16c) &&
-                    has_all(report.leaf7_ebx, kLeaf7Avx2) && has_all(report.xcr0, kXcr0Avx);
-  if (!avx2) return CpuLevel::kScalar;
+  if (!has_avx2(report)) return CpuLevel::kScalar;
   const bool avx512 =
       has_all(report.leaf7_ebx, kLeaf7Avx512f | kLeaf7Avx512dq | kLeaf7Avx512bw | kLeaf7Avx512vl) &&
       has_all(report.xcr0, kXcr0Avx512);
-  if (!avx512) return CpuLevel::kAvx2;
+  if (!avx512) return has_avx_vnni(report) ? CpuLevel::kAvxVnni : CpuLevel::kAvx2;
   const bool vnni =
       has_all(report.leaf7_ecx, kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
   return vnni ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
+}
+
+bool has_avx_vnni(const CpuidReport& report) {
+  return has_avx2(report) && has_all(report.leaf7_1_eax, kLeaf71EaxAvxVnni);
 }
 
 std::uint64_t read_arm_hwcap() {

@@ -12,7 +12,8 @@ struct CpuidReport {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
   std::uint32_t leaf7_ecx = 0;
-  std::uint64_t xcr0 = 0;  // 0 unless leaf1_ecx has OSXSAVE
+  std::uint32_t leaf7_1_eax = 0;  // of subleaf 1
+  std::uint64_t xcr0 = 0;         // 0 unless leaf1_ecx has OSXSAVE
 };
 
 // All zero on processors other than x86-64.
@@ -21,6 +22,9 @@ CpuidReport read_cpuid();
 // The best level whose instructions the processor has and whose registers the operating system
 // promises to save. Pure; any number of threads.
 CpuLevel level_from_cpuid(const CpuidReport& report);
+
+// Whether CpuLevel::kAvxVnni can be used, which better levels do not promise. Pure.
+bool has_avx_vnni(const CpuidReport& report);
 
 // AT_HWCAP of the auxiliary vector, by which Linux on AArch64 names the instructions that programs
 // may use. Source: arch/arm64/include/uapi/asm/hwcap.h. 0 on other processors and systems.

@@ -27,6 +27,8 @@ std::string_view cpu_level_name(CpuLevel level) {
       return "avx512vnni";
     case CpuLevel::kAvx512:
       return "avx512";
+    case CpuLevel::kAvxVnni:
+      return "avxvnni";
     case CpuLevel::kAvx2:
       return "avx2";
     default:
@@ -44,6 +46,10 @@ CpuLevel detect_cpu_level() {
 }
 
 bool has_cpu_level(CpuLevel level) {
+  if (level == CpuLevel::kAvxVnni) {
+    static const bool has_it = has_avx_vnni(read_cpuid());
+    return has_it;
+  }
   const CpuLevel best = detect_cpu_level();
   const bool is_other_architecture = (level == CpuLevel::kNeon) != (best == CpuLevel::kNeon);
   return level == CpuLevel::kScalar || (!is_other_architecture && level <= best);
@@ -58,6 +64,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
 #if defined(__x86_64__)
   if (level == CpuLevel::kAvx512Vnni) return &avx512vnni_kernels();
   if (level == CpuLevel::kAvx512) return &avx512_kernels();
+  if (level == CpuLevel::kAvxVnni) return &avxvnni_kernels();
   if (level == CpuLevel::kAvx2) return &avx2_kernels();
 #elif defined(__aarch64__)
   if (level == CpuLevel::kNeon) return &neon_kernels();
@@ -74,12 +81,12 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
 
 Result<CpuLevel> parse_cpu_level(std::string_view name) {
   if (name == "auto") return detect_cpu_level();
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
                          CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
     if (name == cpu_level_name(level)) return level;
   }
   return invalid_argument("no CPU level is called \"" + printable(name, 32) + "\"",
-                          "use auto, scalar, avx2, avx512, avx512vnni or neon");
+                          "use auto, scalar, avx2, avxvnni, avx512, avx512vnni or neon");
 }
 
 }  // namespace moepack

@@ -12,6 +12,7 @@ const DeltaBlockKernels& scalar_delta_block();
 
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
+const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
 

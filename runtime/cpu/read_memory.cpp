@@ -73,7 +73,8 @@ __attribute__((target("avx512f"))) std::uint64_t xor_avx512(const std::byte* dat
 
 std::uint64_t xor_words(CpuLevel level, std::span<const std::byte> data) {
 #if defined(__x86_64__)
-  if (level == CpuLevel::kAvx2) return xor_avx2(data.data(), data.size());
+  if (level == CpuLevel::kAvx2 || level == CpuLevel::kAvxVnni)
+    return xor_avx2(data.data(), data.size());
   if (level != CpuLevel::kScalar) return xor_avx512(data.data(), data.size());
 #else
   (void)level;

@@ -103,9 +103,10 @@ std::size_t matmul_scratch_floats(std::uint64_t cols);
 const Kernels& reference_kernels();
 
 // Instruction sets a CPU backend can use, of each architecture best last.
+// kAvxVnni: AVX2 with products of bytes (AVX-VNNI), of processors without AVX-512 and of some with.
 // kAvx512Vnni: with products of bytes (VNNI) and permutations of bytes (VBMI).
 // kNeon: Advanced SIMD of AArch64 with products of bytes (SDOT, FEAT_DotProd).
-enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvx512, kAvx512Vnni, kNeon };
+enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kNeon };
 std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
 // The best that this processor and operating system support.
 CpuLevel detect_cpu_level();

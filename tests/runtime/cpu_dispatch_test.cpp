@@ -9,8 +9,11 @@ namespace {
 
 // Registers of a processor with everything, under a system that saves all of its state.
 CpuidReport full_report() {
-  return {
-      .leaf1_ecx = 0xffffffffU, .leaf7_ebx = 0xffffffffU, .leaf7_ecx = 0xffffffffU, .xcr0 = 0xe7};
+  return {.leaf1_ecx = 0xffffffffU,
+          .leaf7_ebx = 0xffffffffU,
+          .leaf7_ecx = 0xffffffffU,
+          .leaf7_1_eax = 0xffffffffU,
+          .xcr0 = 0xe7};
 }
 
 TEST(CpuDetect, TakesTheBestLevelThatProcessorAndSystemSupport) {
@@ -22,8 +25,22 @@ TEST(CpuDetect, EveryBitOfAvx512IsNeeded) {
   for (unsigned bit : {16U, 17U, 30U, 31U}) {  // F, DQ, BW, VL
     CpuidReport report = full_report();
     report.leaf7_ebx &= ~(1U << bit);
+    EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvxVnni) << bit;
+    report.leaf7_1_eax = ~(1U << 4);
     EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx2) << bit;
   }
+}
+
+// Better levels do not promise it: some processors have AVX-512 alone.
+TEST(CpuDetect, AvxVnniIsAskedForByItself) {
+  CpuidReport report = full_report();
+  EXPECT_TRUE(has_avx_vnni(report));
+  report.leaf7_1_eax = ~(1U << 4);
+  EXPECT_FALSE(has_avx_vnni(report));
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx512Vnni);
+  report = full_report();
+  report.xcr0 = 0x03;
+  EXPECT_FALSE(has_avx_vnni(report));
 }
 
 TEST(CpuDetect, EveryBitOfVnniIsNeeded) {
@@ -49,9 +66,9 @@ TEST(CpuDetect, EveryBitOfAvx2IsNeeded) {
 TEST(CpuDetect, TheSystemMustSaveTheRegisters) {
   CpuidReport report = full_report();
   report.xcr0 = 0x07;  // no mask or ZMM state
-  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx2);
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvxVnni);
   report.xcr0 = 0x67;  // no upper ZMM registers
-  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx2);
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvxVnni);
   report.xcr0 = 0x03;  // no YMM state
   EXPECT_EQ(level_from_cpuid(report), CpuLevel::kScalar);
 }
@@ -87,7 +104,7 @@ TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
   EXPECT_TRUE(has_cpu_level(CpuLevel::kScalar));
   EXPECT_TRUE(has_cpu_level(detect_cpu_level()));
   EXPECT_FALSE(has_cpu_level(CpuLevel::kNeon) && has_cpu_level(CpuLevel::kAvx2));
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvx512,
+  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
                          CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
     const Result<const Kernels*> kernels = cpu_kernels(level);
     if (has_cpu_level(level)) {
