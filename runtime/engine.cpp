@@ -182,8 +182,8 @@ Result<HotChange> Engine::Impl::exchange(const LaneUse& use, double rate) const 
 }
 
 std::optional<LaneUse> Engine::Impl::lane_use() const {
-  const VulkanBackend* const device = lanes();
-  return device == nullptr ? std::nullopt : device->lane_use();
+  const VulkanBackend* const keeper = lanes();
+  return keeper == nullptr ? std::nullopt : keeper->lane_use();
 }
 
 Status Engine::Impl::write_lane_report() const {
