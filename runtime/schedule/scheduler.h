@@ -20,6 +20,7 @@
 #include "formats/base/status.h"
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
+#include "runtime/schedule/decode_turns.h"
 #include "runtime/token_chances.h"
 #include "runtime/token_filter.h"
 
@@ -85,6 +86,9 @@ struct SchedulerOptions {
   // A text of at most so many tokens that has to wait runs beside `parallel` others where a
   // sequence is free, one such at a time.
   std::uint64_t short_tokens = 64;
+  // Whether texts decode together, or one after the other for a second or so each: the latter may
+  // be faster where experts are read from a disk. Texts are the same either way.
+  TurnUse turns = TurnUse::kTried;
   std::size_t vocab_limit = 0;           // ids below are drawn: Tokenizer::size(); 0: all
   std::filesystem::path save_path = {};  // folder of kept states; empty: none
 };

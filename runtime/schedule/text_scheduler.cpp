@@ -38,6 +38,9 @@ std::size_t drawn_ids(const Engine& engine, const SchedulerOptions& options) {
   return options.vocab_limit == 0 ? all : std::min(options.vocab_limit, all);
 }
 
+// Experts that were read, when they were asked for or ahead.
+std::uint64_t reads_of(const ExpertStoreStats& stats) { return stats.misses + stats.ahead_reads; }
+
 }  // namespace
 
 Result<std::unique_ptr<Scheduler>> Scheduler::start(Engine& engine,
@@ -58,6 +61,7 @@ TextScheduler::TextScheduler(Engine& engine, const SchedulerOptions& options)
       queue_(options.queue_limit, options.parallel),
       slots_(engine, options.snapshot_bytes),
       steps_(engine, rules_),
+      turns_(options.turns),
       vocab_limit_(drawn_ids(engine, options)),
       others_(vocab_limit_) {
   publish();
@@ -327,13 +331,33 @@ std::vector<TextRun*> TextScheduler::decoding_runs() {
   return runs;
 }
 
+void TextScheduler::leave_whose_turn_it_is(std::vector<TextRun*>& decoding) {
+  std::vector<std::uint32_t> ids;
+  for (TextRun* run : decoding) {
+    ids.push_back(static_cast<std::uint32_t>(slots_.index_of(run->kept())));
+  }
+  const std::optional<std::size_t> one = turns_.next(ids);
+  if (one.has_value()) decoding = {decoding[*one]};
+}
+
 void TextScheduler::step() {
-  const std::vector<TextRun*> decoding = decoding_runs();
+  std::vector<TextRun*> decoding = decoding_runs();
   TextRun* const prompt = next_prompt();
   if (decoding.empty() && prompt == nullptr) return;
+  if (prompt == nullptr) {
+    leave_whose_turn_it_is(decoding);
+  } else {
+    turns_.interrupt();
+  }
   const TextRun::AlsoDraw also = prompt == nullptr ? nullptr : others_.draw_for(*prompt);
+  const std::uint64_t reads = reads_of(engine_.expert_stats());
+  const Clock::time_point start = Clock::now();
   const Status status = steps_.compute(decoding, prompt, also, stats_);
-  if (prompt != nullptr) after_prompt(*prompt, status);
+  if (prompt == nullptr) {
+    turns_.note(seconds_since(start), reads_of(engine_.expert_stats()) - reads);
+  } else {
+    after_prompt(*prompt, status);
+  }
   slots_.keep_within_budget();
 }
 

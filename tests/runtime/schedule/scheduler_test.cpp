@@ -140,22 +140,29 @@ TEST_P(SchedulerWays, EightAtOnceGetWhatEachGetsAlone) {
     }
     expected.push_back(alone(jobs.back(), &chances[i]));
   }
-  ASSERT_NO_FATAL_FAILURE(start({.parallel = 8, .slice_tokens = 48, .snapshot_every = 40}));
-  for (int round = 0; round < 2; ++round) {  // the second time from kept states
-    std::vector<Submitted> texts;
-    for (const TextJob& job : jobs) texts.push_back(submit(job));
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      ASSERT_TRUE(texts[i].text().wait_end());
-      EXPECT_EQ(texts[i].text().tokens(), expected[i]) << i << " in round " << round;
-      EXPECT_EQ(texts[i].text().end(), TextEnd::kLength);
-      EXPECT_EQ(texts[i].text().starts(), 1);
-      if (!jobs[i].top_logprobs.has_value()) continue;
-      for (std::size_t t = 0; t < expected[i].size(); ++t) {  // to the last bit
-        EXPECT_EQ(texts[i].text().steps()[t].token.logprob, chances[i][t]) << i << " token " << t;
+  for (const TurnUse turns : {TurnUse::kNever, TurnUse::kAlways}) {
+    ASSERT_NO_FATAL_FAILURE(
+        start({.parallel = 8, .slice_tokens = 48, .snapshot_every = 40, .turns = turns}));
+    for (int round = 0; round < 2; ++round) {  // the second time from kept states
+      std::vector<Submitted> texts;
+      for (const TextJob& job : jobs) texts.push_back(submit(job));
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        ASSERT_TRUE(texts[i].text().wait_end());
+        EXPECT_EQ(texts[i].text().tokens(), expected[i]) << i << " in round " << round;
+        EXPECT_EQ(texts[i].text().end(), TextEnd::kLength);
+        EXPECT_EQ(texts[i].text().starts(), 1);
+        if (!jobs[i].top_logprobs.has_value()) continue;
+        for (std::size_t t = 0; t < expected[i].size(); ++t) {  // to the last bit
+          EXPECT_EQ(texts[i].text().steps()[t].token.logprob, chances[i][t]) << i << " token " << t;
+        }
       }
     }
+    const SchedulerStats stats = scheduler_->stats();
+    EXPECT_GT(stats.cached_tokens, 0U);
+    const double at_once =
+        static_cast<double>(stats.decode_tokens) / static_cast<double>(stats.decode_steps);
+    EXPECT_EQ(at_once > 1.5, turns == TurnUse::kNever) << at_once;
   }
-  EXPECT_GT(scheduler_->stats().cached_tokens, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, SchedulerWays,
