@@ -80,7 +80,7 @@ struct SchedulerOptions {
                                // are kept: at least as many; one more lets short texts run beside
                                // them (short_tokens) and keeps a conversation while another runs
   std::size_t queue_limit = 32;
-  std::uint64_t slice_tokens = 512;         // of a prompt, between decode steps
+  std::uint64_t slice_tokens = 512;         // of prompts, between decode steps
   std::uint64_t snapshot_bytes = 1U << 28;  // memory of kept recurrent states, all together
   std::uint64_t snapshot_every = 2048;      // tokens of a long prompt
   // A text of at most so many tokens that has to wait runs beside `parallel` others where a

@@ -312,15 +312,20 @@ void TextScheduler::try_start(const TextPlace& place, bool is_extra, TextSeat& s
   }
 }
 
-// Prompts take turns.
-TextRun* TextScheduler::next_prompt() {
+// Prompts take turns: the one whose turn it is, then those that may be computed beside it. One that
+// has other choices is by itself: they are drawn from its logits.
+std::vector<TextRun*> TextScheduler::next_prompts() {
+  std::vector<TextRun*> prompts;
+  const std::size_t before = last_prompt_;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
-    const std::size_t at = (last_prompt_ + 1 + i) % runs_.size();
-    if (!runs_[at]->is_in_prompt()) continue;
-    last_prompt_ = at;
-    return runs_[at].get();
+    const std::size_t at = (before + 1 + i) % runs_.size();
+    TextRun& run = *runs_[at];
+    if (!run.is_in_prompt() || (!prompts.empty() && run.place().has_others)) continue;
+    if (prompts.empty()) last_prompt_ = at;
+    prompts.push_back(&run);
+    if (run.place().has_others) break;
   }
-  return nullptr;
+  return prompts;
 }
 
 std::vector<TextRun*> TextScheduler::decoding_runs() {
@@ -342,22 +347,21 @@ void TextScheduler::leave_whose_turn_it_is(std::vector<TextRun*>& decoding) {
 
 void TextScheduler::step() {
   std::vector<TextRun*> decoding = decoding_runs();
-  TextRun* const prompt = next_prompt();
-  if (decoding.empty() && prompt == nullptr) return;
-  if (prompt == nullptr) {
+  const std::vector<TextRun*> prompts = next_prompts();
+  if (decoding.empty() && prompts.empty()) return;
+  if (prompts.empty()) {
     leave_whose_turn_it_is(decoding);
   } else {
     turns_.interrupt();
   }
-  const TextRun::AlsoDraw also = prompt == nullptr ? nullptr : others_.draw_for(*prompt);
+  const TextRun::AlsoDraw also = prompts.empty() ? nullptr : others_.draw_for(*prompts.front());
   const std::uint64_t reads = reads_of(engine_.expert_stats());
   const Clock::time_point start = Clock::now();
-  const Status status = steps_.compute(decoding, prompt, also, stats_);
-  if (prompt == nullptr) {
+  const std::vector<Status> statuses = steps_.compute(decoding, prompts, also, stats_);
+  if (prompts.empty()) {
     turns_.note(seconds_since(start), reads_of(engine_.expert_stats()) - reads);
-  } else {
-    after_prompt(*prompt, status);
   }
+  for (std::size_t i = 0; i < statuses.size(); ++i) after_prompt(*prompts[i], statuses[i]);
   slots_.keep_within_budget();
 }
 

@@ -73,7 +73,7 @@ class TextScheduler final : public Scheduler {
   void try_start(const TextPlace& place, bool is_extra, TextSeat& seat);
   void refuse(const TextPlace& place, TextSeat& seat, const Status& status);
   void step();
-  TextRun* next_prompt();
+  std::vector<TextRun*> next_prompts();
   std::vector<TextRun*> decoding_runs();
   void leave_whose_turn_it_is(std::vector<TextRun*>& decoding);
   void after_prompt(TextRun& run, Status status);
