@@ -92,6 +92,32 @@ OrderedJson agent_schema() {
       "additionalProperties":false}}},"required":["path"],"additionalProperties":false})");
 }
 
+// What is at most allowed: an object of 2,500 integers, and a choice of 300 texts as clients of
+// typed languages write it, each with a title.
+OrderedJson large_object() {
+  OrderedJson schema = {{"type", "object"}, {"additionalProperties", false}};
+  for (int i = 0; i < 2500; ++i) {
+    schema["properties"]["name" + std::to_string(i)] = {{"type", "integer"}};
+  }
+  return schema;
+}
+OrderedJson many_texts() {
+  std::mt19937 random(2);
+  OrderedJson ways = OrderedJson::array();
+  for (int i = 0; i < 300; ++i) {
+    ways.push_back({{"const", drawn_word(random) + std::to_string(i)}, {"title", "t"}});
+  }
+  return {{"anyOf", ways}};
+}
+
+std::shared_ptr<const moepack::Grammar> compiled(const char* what, const OrderedJson& schema) {
+  const auto begin = std::chrono::steady_clock::now();
+  auto grammar = moepack::make_schema_grammar(schema, nullptr).value();
+  std::printf("%s, a schema of %zu bytes, compiled in %.3f ms\n", what, schema.dump().size(),
+              ms_since(begin));
+  return grammar;
+}
+
 // The mask at the end of `prefix`: made for the first time by a fresh constraint, the median of
 // eleven; and the next one after one more character.
 void measure(const char* what, const std::shared_ptr<const moepack::Grammar>& grammar,
@@ -125,9 +151,7 @@ int main() {
       "in %.0f ms\n",
       tokens->size(), tokens->all().size(), tokens->others().size(), build_ms);
   const OrderedJson schema = agent_schema();
-  const auto begin = std::chrono::steady_clock::now();
-  const auto grammar = moepack::make_schema_grammar(schema, nullptr).value();
-  std::printf("schema of %zu bytes compiled in %.3f ms\n", schema.dump().size(), ms_since(begin));
+  const auto grammar = compiled("an agent's tool", schema);
   measure("before the object", grammar, tokens, "");
   measure("key", grammar, tokens, "{");
   measure("string", grammar, tokens, "{\"path\":\"");
@@ -138,6 +162,13 @@ int main() {
   measure("pattern", grammar, tokens, "{\"path\":\"\",\"name\":\"a");
   measure("integer from 0 to 4096", grammar, tokens, "{\"path\":\"\",\"limits\":[");
   measure("any JSON, a value", moepack::make_json_grammar(nullptr).value(), tokens, "{\"a\":");
+  const auto large = compiled("2,500 properties", large_object());
+  measure("2,500 properties, first key", large, tokens, "{");
+  measure("2,500 properties, in a key", large, tokens, "{\"name1");
+  measure("2,500 properties, later key", large, tokens, "{\"name0\": 1, \"");
+  const auto texts = compiled("a choice of 300 texts", many_texts());
+  measure("300 texts, start", texts, tokens, "");
+  measure("300 texts, in a text", texts, tokens, "\"");
   moepack::ToolGrammarOptions options;
   options.format = moepack::ToolFormat::kQwenXml;
   moepack::ToolSpec tool;

@@ -2,6 +2,7 @@
 // step they share, in time and in bytes read.
 //
 //   schedule_bench MODEL [--clients 1,4,8] [--tokens 64] [--prompt 64] [--cache-mb N] [--threads N]
+//                        [--io direct] [--turns auto|on|off]
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -28,6 +29,8 @@ struct ScheduleBenchFlags {
   std::uint64_t prompt = 64;
   std::uint64_t cache_mb = 0;
   std::uint32_t threads = 2;
+  std::string io = "auto";
+  std::string turns = "auto";
 };
 
 // Counts texts that end.
@@ -90,6 +93,8 @@ Status measure(const ScheduleBenchFlags& flags) {
   options.activations = ActivationType::kInt8;
   options.threads = flags.threads;
   options.cache_bytes = flags.cache_mb << 20U;
+  MOE_ASSIGN_OR_RETURN(options.store.io, parse_io_mode(flags.io));
+  options.store.is_lookahead_automatic = true;  // as the command does
   options.context = flags.prompt + flags.tokens + 1;
   for (const std::uint32_t clients : flags.clients) {
     options.sequences = std::max(options.sequences, clients);
@@ -97,6 +102,7 @@ Status measure(const ScheduleBenchFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::open(options));
   SchedulerOptions scheduling;
   scheduling.parallel = options.sequences;
+  MOE_ASSIGN_OR_RETURN(scheduling.turns, parse_turn_use(flags.turns));
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Scheduler> scheduler,
                        Scheduler::start(*engine, scheduling));
   const std::uint32_t vocab = engine->config().vocab_size;
@@ -126,6 +132,8 @@ int main(int argc, char** argv) {
   app.add_option("--prompt", flags.prompt, "tokens of every prompt");
   app.add_option("--cache-mb", flags.cache_mb, "memory for experts; 0: chosen");
   app.add_option("--threads", flags.threads);
+  app.add_option("--io", flags.io, "how experts are read: auto, buffered, direct, mmap");
+  app.add_option("--turns", flags.turns, "auto, on, off");
   CLI11_PARSE(app, argc, argv);
   const moepack::Status status = moepack::measure(flags);
   if (status.is_ok()) return 0;

@@ -70,6 +70,11 @@ void add_service_flags(CLI::App& command, ServeFlags& flags) {
       ->check(whole_number(1, kMaxSequenceTokens))
       ->capture_default_str();
   command
+      .add_option("--turns", flags.turns,
+                  "Answers at the same time are computed by turns of a second or so; auto: where "
+                  "experts are read from the disk and that is faster; on, off")
+      ->capture_default_str();
+  command
       .add_option("--checkpoint-mb", flags.snapshot_mib,
                   "MiB for states of earlier turns, from which a conversation goes on; 0: none")
       ->check(whole_number(0, kMaxMebibytes))
@@ -161,6 +166,7 @@ Result<ModelServiceOptions> service_options(const ServeFlags& flags) {
   options.scheduler.parallel = flags.parallel;
   options.scheduler.queue_limit = static_cast<std::size_t>(flags.queue);
   options.scheduler.slice_tokens = flags.slice_tokens;
+  MOE_ASSIGN_OR_RETURN(options.scheduler.turns, parse_turn_use(flags.turns));
   options.scheduler.snapshot_bytes = flags.snapshot_mib << 20U;
   options.scheduler.save_path = flags.slot_save_path;
   std::error_code ignored;

@@ -19,6 +19,7 @@ struct ServeFlags {
   std::uint32_t parallel = 1;
   std::uint64_t queue = 32;
   std::uint64_t slice_tokens = 512;
+  std::string turns = "auto";
   std::uint64_t snapshot_mib = 256;
   std::string slot_save_path;
   std::string alias;

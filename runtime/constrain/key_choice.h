@@ -16,8 +16,9 @@ namespace moepack {
 // data structures persistent"): nodes that were returned before keep what they allow.
 class KeyChoice {
  public:
-  // Edges of the graph that copies may take; a name of its own needs none.
-  static constexpr std::size_t kMostCopies = 120000;
+  // Edges of the graph that copies of one choice may take: a few hundred names of thousands, which
+  // then are some choices instead of one.
+  static constexpr std::size_t kMostCopies = 4000;
 
   // `graph` outlives the object.
   explicit KeyChoice(GrammarGraph& graph) : graph_(graph) { clear(); }
@@ -26,7 +27,10 @@ class KeyChoice {
   // not empty and neither begins with another one nor another one with it.
   GrammarNodeId add(std::string_view text, GrammarNodeId next);
   // No name.
-  void clear() { nodes_.assign(1, {}); }
+  void clear() {
+    nodes_.assign(1, {});
+    copies_ = 0;
+  }
   // Whether a choice should begin anew: copies took what they may.
   bool is_full() const { return copies_ >= kMostCopies; }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <unordered_set>
 
 #include "runtime/constrain/number_range.h"
@@ -130,6 +131,12 @@ bool is_of_type(const OrderedJson& value, const std::string& type) {
          (type == "object" && value.is_object()) || (type == "array" && value.is_array());
 }
 
+// Nothing but constants, whatever is beside it.
+bool is_constant(const OrderedJson& schema) {
+  return schema.is_object() && has_any(schema, {"const", "enum"}) &&
+         !has_any(schema, {"$ref", "allOf", "anyOf", "oneOf"});
+}
+
 std::string compact(const OrderedJson& value) {
   return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
@@ -234,7 +241,7 @@ Status SchemaCompiler::flatten_into(const OrderedJson& schema, FlatSchema& flat,
   return Status::ok();
 }
 
-// The first choice is made here, the others in what it leads to.
+// The first choice is made here, the others in what it leads to. Constants are one way together.
 Result<GrammarNodeId> SchemaCompiler::chosen(FlatSchema flat) {
   OrderedJson with = OrderedJson::array();
   if (flat.base.is_boolean() && !flat.base.get<bool>()) return graph_.never();
@@ -242,16 +249,34 @@ Result<GrammarNodeId> SchemaCompiler::chosen(FlatSchema flat) {
   for (std::size_t i = 1; i < flat.choices.size(); ++i) {
     with.push_back({{"anyOf", flat.choices[i]}});
   }
-  std::vector<GrammarNodeId> ways;
+  std::vector<GrammarNodeId> parts;
+  std::unordered_set<GrammarNodeId> seen;
+  std::set<std::string> texts;
   const std::size_t bytes = schema_bytes(with);
   for (const OrderedJson& way : flat.choices.front()) {
     if (!with.empty() && !work_.spend(bytes + schema_bytes(way))) return too_large_schema();
-    OrderedJson all = with;
-    all.push_back(way);
-    const GrammarNodeId part =
-        with.empty() ? part_of(way) : part_of(OrderedJson{{"allOf", std::move(all)}});
-    ways.push_back(graph_.call(part, graph_.part_end()));
+    OrderedJson whole = way;
+    if (!with.empty()) {
+      OrderedJson all = with;
+      all.push_back(std::move(whole));
+      whole = OrderedJson{{"allOf", std::move(all)}};
+    }
+    if (flat.choices.size() == 1 && is_constant(way)) {
+      MOE_ASSIGN_OR_RETURN(const FlatSchema constant, flatten(whole));
+      MOE_RETURN_IF_ERROR(add_constants(constant.base, texts));
+      continue;
+    }
+    const GrammarNodeId part = part_of(whole);
+    if (seen.insert(part).second) parts.push_back(part);
   }
+  if (parts.size() > kMostAlternatives) {
+    return schema_error("anyOf", "or \"oneOf\" has " + std::to_string(parts.size()) +
+                                     " different schemas; give at most " +
+                                     std::to_string(kMostAlternatives) + ", or constants");
+  }
+  std::vector<GrammarNodeId> ways;
+  for (const GrammarNodeId part : parts) ways.push_back(graph_.call(part, graph_.part_end()));
+  if (!texts.empty()) ways.push_back(one_of(texts));
   return graph_.choice(ways);
 }
 
@@ -259,12 +284,10 @@ Result<GrammarNodeId> SchemaCompiler::plain(const OrderedJson& schema) {
   if (schema.is_boolean()) {
     return schema.get<bool>() ? rules_.value(graph_.part_end()) : graph_.never();
   }
-  if (schema.contains("const")) {
-    return constants(schema, OrderedJson::array({schema["const"]}));
-  }
-  if (schema.contains("enum")) {
-    if (!schema["enum"].is_array()) return schema_error("enum", "must be a list");
-    return constants(schema, schema["enum"]);
+  if (schema.contains("const") || schema.contains("enum")) {
+    std::set<std::string> texts;
+    MOE_RETURN_IF_ERROR(add_constants(schema, texts));
+    return one_of(texts);
   }
   std::vector<std::string> types = implied_types(schema);
   if (const auto type = schema.find("type"); type != schema.end()) {
@@ -287,12 +310,11 @@ Result<GrammarNodeId> SchemaCompiler::plain(const OrderedJson& schema) {
   return graph_.choice(ways);
 }
 
-// Values of the wrong type, or outside other limits of the schema that are cheap to check, are left
-// out.
-Result<GrammarNodeId> SchemaCompiler::constants(const OrderedJson& schema,
-                                                const OrderedJson& values) {
-  std::vector<std::pair<std::string, GrammarNodeId>> texts;
-  std::unordered_set<std::string> seen;
+// Values of the wrong type are left out, and of "const" what "enum" does not have.
+Status SchemaCompiler::add_constants(const OrderedJson& schema, std::set<std::string>& texts) {
+  if (!schema.is_object()) return Status::ok();  // it contradicts itself
+  const auto listed = schema.find("enum");
+  if (listed != schema.end() && !listed->is_array()) return schema_error("enum", "must be a list");
   const auto type = schema.find("type");
   std::set<std::string> names;
   if (type != schema.end()) {
@@ -301,20 +323,28 @@ Result<GrammarNodeId> SchemaCompiler::constants(const OrderedJson& schema,
       if (names.size() > kMostTypeNames) return schema_error("type", "names too many types");
     }
   }
-  for (const OrderedJson& value : values) {
-    bool is_allowed = type == schema.end();
-    for (const std::string& name : names) is_allowed = is_allowed || is_of_type(value, name);
-    if (schema.contains("const") && schema.contains("enum")) {
-      const OrderedJson& all = schema["enum"];
-      is_allowed = is_allowed && std::find(all.begin(), all.end(), value) != all.end();
-    }
-    std::string text = compact(value);
-    if (is_allowed && seen.insert(text).second) {
-      texts.emplace_back(std::move(text), graph_.part_end());
-    }
+  const auto is_allowed = [&](const OrderedJson& value) {
+    return type == schema.end() ||
+           std::any_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return is_of_type(value, name); });
+  };
+  if (const auto only = schema.find("const"); only != schema.end()) {
+    const bool is_listed =
+        listed == schema.end() || std::find(listed->begin(), listed->end(), *only) != listed->end();
+    if (is_listed && is_allowed(*only)) texts.insert(compact(*only));
+    return Status::ok();
   }
+  for (const OrderedJson& value : *listed) {
+    if (is_allowed(value)) texts.insert(compact(value));
+  }
+  return Status::ok();
+}
+
+GrammarNodeId SchemaCompiler::one_of(const std::set<std::string>& texts) {
   if (texts.empty()) return graph_.never();
-  return graph_.literals(std::move(texts));
+  std::vector<std::pair<std::string, GrammarNodeId>> ways;
+  for (const std::string& text : texts) ways.emplace_back(text, graph_.part_end());
+  return graph_.literals(std::move(ways));
 }
 
 Result<GrammarNodeId> SchemaCompiler::of_type(const OrderedJson& schema, const std::string& type) {

@@ -55,7 +55,9 @@ class SchemaCompiler {
   Result<GrammarNodeId> chosen(FlatSchema flat);
   Status flatten_into(const OrderedJson& schema, FlatSchema& flat, int& budget);
   Result<GrammarNodeId> plain(const OrderedJson& schema);
-  Result<GrammarNodeId> constants(const OrderedJson& schema, const OrderedJson& values);
+  // Adds the values of a schema with "const" or "enum" to `texts`.
+  Status add_constants(const OrderedJson& schema, std::set<std::string>& texts);
+  GrammarNodeId one_of(const std::set<std::string>& texts);
   Result<GrammarNodeId> of_type(const OrderedJson& schema, const std::string& type);
   Result<GrammarNodeId> object(const OrderedJson& schema);
   Result<GrammarNodeId> object_of(const std::vector<Property>& properties,

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "runtime/constrain/key_choice.h"
 #include "runtime/constrain/schema_compiler.h"
 
 namespace moepack {
@@ -62,13 +63,15 @@ Result<GrammarNodeId> SchemaCompiler::object_of(const std::vector<Property>& pro
                                                 const OrderedJson& others) {
   const GrammarNodeId end = graph_.part_end();
   const GrammarNodeId close = rules_.space(graph_.literal("}", end));
-  GrammarNodeId key = graph_.never();  // a property from here on, its key first
+  GrammarNodeId key = graph_.never();    // a property from here on, its key first
+  GrammarNodeId other = graph_.never();  // those of them that `named` does not have
+  KeyChoice named(graph_);
   GrammarNodeId after = close;
   if (others != OrderedJson(false)) {
     std::vector<std::string> names;
     for (const Property& property : properties) names.push_back(property.name);
     after = graph_.later();
-    key = rules_.other_pair(names, part_of(others), after);
+    key = other = rules_.other_pair(names, part_of(others), after);
     graph_.set_later(after, graph_.choice({close, graph_.literal(",", rules_.space(key))}));
   }
   bool may_close = true;
@@ -80,9 +83,12 @@ Result<GrammarNodeId> SchemaCompiler::object_of(const std::vector<Property>& pro
     const bool is_known = property.schema == last;  // many that are required have one schema
     if (!is_known) part = part_of(*property.schema);
     last = property.schema;
-    const GrammarNodeId pair =
-        graph_.literal(JsonRules::quoted(property.name), rules_.colon_and(part, after));
-    key = property.is_required || key == graph_.never() ? pair : graph_.choice({pair, key});
+    if (property.is_required || named.is_full()) {
+      other = property.is_required ? graph_.never() : key;
+      named.clear();
+    }
+    key = named.add(JsonRules::quoted(property.name), rules_.colon_and(part, after));
+    if (other != graph_.never()) key = graph_.choice({key, other});
     may_close = may_close && !property.is_required;
     const GrammarNodeId more = graph_.literal(",", rules_.space(key));
     after = may_close ? graph_.choice({close, more}) : more;

@@ -14,6 +14,10 @@ constexpr std::size_t kMostSchemaName = 1024;                      // of a prope
 
 constexpr std::size_t kMostTypeNames = 16;  // of a value; JSON has seven
 
+// Different schemas of one "anyOf" or "oneOf" that are no constants: a text that may still be of
+// each of them stands in some ways per schema, and GrammarMachine::kMaxWays are kept.
+constexpr std::size_t kMostAlternatives = 200;
+
 // What compiling schemas may cost: bytes of schemas that are written down, copied or merged.
 // References and combinations make a small schema as large as one likes. One for all the schemas of
 // a request.

@@ -20,6 +20,7 @@
 #include "formats/base/status.h"
 #include "runtime/engine.h"
 #include "runtime/sampler.h"
+#include "runtime/schedule/decode_turns.h"
 #include "runtime/token_chances.h"
 #include "runtime/token_filter.h"
 
@@ -79,12 +80,15 @@ struct SchedulerOptions {
                                // are kept: at least as many; one more lets short texts run beside
                                // them (short_tokens) and keeps a conversation while another runs
   std::size_t queue_limit = 32;
-  std::uint64_t slice_tokens = 512;         // of a prompt, between decode steps
+  std::uint64_t slice_tokens = 512;         // of prompts, between decode steps
   std::uint64_t snapshot_bytes = 1U << 28;  // memory of kept recurrent states, all together
   std::uint64_t snapshot_every = 2048;      // tokens of a long prompt
   // A text of at most so many tokens that has to wait runs beside `parallel` others where a
   // sequence is free, one such at a time.
   std::uint64_t short_tokens = 64;
+  // Whether texts decode together, or one after the other for a second or so each: the latter may
+  // be faster where experts are read from a disk. Texts are the same either way.
+  TurnUse turns = TurnUse::kTried;
   std::size_t vocab_limit = 0;           // ids below are drawn: Tokenizer::size(); 0: all
   std::filesystem::path save_path = {};  // folder of kept states; empty: none
 };

@@ -82,17 +82,17 @@ SlotView TextRun::facts() const {
 }
 
 // At the next place of a snapshot, and where results depend on it, at a multiple of cut_tokens.
-std::uint64_t TextRun::slice_end(std::uint64_t rows) const {
+std::uint64_t TextRun::slice_end(std::uint64_t rows, std::uint64_t most) const {
   const std::uint64_t begin = kept_->tokens.size();
   std::uint64_t end = place_.job().prompt.size();
   if (!places_.empty()) end = std::min(end, places_.front().first);
   if (rules_.may_mix()) {
     const std::uint64_t room = rules_.chunk_tokens > rows ? rules_.chunk_tokens - rows : 1;
-    return std::min(end, begin + std::clamp<std::uint64_t>(rules_.slice_tokens, 1, room));
+    return std::min(end, begin + std::clamp<std::uint64_t>(most, 1, room));
   }
   const std::uint64_t cut = rules_.cut_tokens;
   if (begin % cut != 0) return std::min(end, (begin / cut + 1) * cut);
-  return std::min(end, begin + std::max<std::uint64_t>(rules_.slice_tokens / cut, 1) * cut);
+  return std::min(end, begin + std::max<std::uint64_t>(most / cut, 1) * cut);
 }
 
 // The token that comes out of the last position of the context is the last one.
@@ -141,10 +141,10 @@ Slice TextRun::slice_with_sink(std::size_t first_logits) {
   return slice;
 }
 
-Slice TextRun::prompt_slice(std::uint64_t rows, const AlsoDraw& also) {
+Slice TextRun::prompt_slice(std::uint64_t rows, std::uint64_t most, const AlsoDraw& also) {
   const TextJob& job = place_.job();
   const std::uint64_t begin = kept_->tokens.size();
-  slice_ = std::span(job.prompt).subspan(begin, slice_end(rows) - begin);
+  slice_ = std::span(job.prompt).subspan(begin, slice_end(rows, most) - begin);
   is_last_slice_ = begin + slice_.size() == job.prompt.size();
   drawn_.reset();
   const bool draws = is_last_slice_ && (!job.has_limit || job.max_tokens > 0);

@@ -64,10 +64,11 @@ class TextRun {
   bool is_cancelled() const { return place_.group->is_cancelled; }
   SlotView facts() const;
 
-  // The next part of the prompt beside `rows` decoding rows, or the token that comes next. Its sink
-  // draws what follows; `also` sees the same logits after the prompt's last token.
+  // The next part of the prompt beside `rows` other rows, about `most` tokens of it (> 0), or the
+  // token that comes next. Its sink draws what follows; `also` sees the same logits after the
+  // prompt's last token.
   using AlsoDraw = std::function<Status(std::span<const float>)>;
-  Slice prompt_slice(std::uint64_t rows, const AlsoDraw& also);
+  Slice prompt_slice(std::uint64_t rows, std::uint64_t most, const AlsoDraw& also);
   Slice decode_slice();
   // The slice has been computed with this status. Tells the listener, and ends the run when it is
   // time. Takes the snapshots that are due.
@@ -89,7 +90,7 @@ class TextRun {
   std::uint64_t remaining() const;
 
  private:
-  std::uint64_t slice_end(std::uint64_t rows) const;
+  std::uint64_t slice_end(std::uint64_t rows, std::uint64_t most) const;
   Status draw(std::span<const float> logits);
   Status note_prompt_token(std::size_t index, std::span<const float> logits);
   void take_drawn();

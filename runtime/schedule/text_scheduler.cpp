@@ -38,6 +38,9 @@ std::size_t drawn_ids(const Engine& engine, const SchedulerOptions& options) {
   return options.vocab_limit == 0 ? all : std::min(options.vocab_limit, all);
 }
 
+// Experts that were read, when they were asked for or ahead.
+std::uint64_t reads_of(const ExpertStoreStats& stats) { return stats.misses + stats.ahead_reads; }
+
 }  // namespace
 
 Result<std::unique_ptr<Scheduler>> Scheduler::start(Engine& engine,
@@ -58,6 +61,7 @@ TextScheduler::TextScheduler(Engine& engine, const SchedulerOptions& options)
       queue_(options.queue_limit, options.parallel),
       slots_(engine, options.snapshot_bytes),
       steps_(engine, rules_),
+      turns_(options.turns),
       vocab_limit_(drawn_ids(engine, options)),
       others_(vocab_limit_) {
   publish();
@@ -308,15 +312,20 @@ void TextScheduler::try_start(const TextPlace& place, bool is_extra, TextSeat& s
   }
 }
 
-// Prompts take turns.
-TextRun* TextScheduler::next_prompt() {
+// Prompts take turns: the one whose turn it is, then those that may be computed beside it. One that
+// has other choices is by itself: they are drawn from its logits.
+std::vector<TextRun*> TextScheduler::next_prompts() {
+  std::vector<TextRun*> prompts;
+  const std::size_t before = last_prompt_;
   for (std::size_t i = 0; i < runs_.size(); ++i) {
-    const std::size_t at = (last_prompt_ + 1 + i) % runs_.size();
-    if (!runs_[at]->is_in_prompt()) continue;
-    last_prompt_ = at;
-    return runs_[at].get();
+    const std::size_t at = (before + 1 + i) % runs_.size();
+    TextRun& run = *runs_[at];
+    if (!run.is_in_prompt() || (!prompts.empty() && run.place().has_others)) continue;
+    if (prompts.empty()) last_prompt_ = at;
+    prompts.push_back(&run);
+    if (run.place().has_others) break;
   }
-  return nullptr;
+  return prompts;
 }
 
 std::vector<TextRun*> TextScheduler::decoding_runs() {
@@ -327,13 +336,32 @@ std::vector<TextRun*> TextScheduler::decoding_runs() {
   return runs;
 }
 
+void TextScheduler::leave_whose_turn_it_is(std::vector<TextRun*>& decoding) {
+  std::vector<std::uint32_t> ids;
+  for (TextRun* run : decoding) {
+    ids.push_back(static_cast<std::uint32_t>(slots_.index_of(run->kept())));
+  }
+  const std::optional<std::size_t> one = turns_.next(ids);
+  if (one.has_value()) decoding = {decoding[*one]};
+}
+
 void TextScheduler::step() {
-  const std::vector<TextRun*> decoding = decoding_runs();
-  TextRun* const prompt = next_prompt();
-  if (decoding.empty() && prompt == nullptr) return;
-  const TextRun::AlsoDraw also = prompt == nullptr ? nullptr : others_.draw_for(*prompt);
-  const Status status = steps_.compute(decoding, prompt, also, stats_);
-  if (prompt != nullptr) after_prompt(*prompt, status);
+  std::vector<TextRun*> decoding = decoding_runs();
+  const std::vector<TextRun*> prompts = next_prompts();
+  if (decoding.empty() && prompts.empty()) return;
+  if (prompts.empty()) {
+    leave_whose_turn_it_is(decoding);
+  } else {
+    turns_.interrupt();
+  }
+  const TextRun::AlsoDraw also = prompts.empty() ? nullptr : others_.draw_for(*prompts.front());
+  const std::uint64_t reads = reads_of(engine_.expert_stats());
+  const Clock::time_point start = Clock::now();
+  const std::vector<Status> statuses = steps_.compute(decoding, prompts, also, stats_);
+  if (prompts.empty()) {
+    turns_.note(seconds_since(start), reads_of(engine_.expert_stats()) - reads);
+  }
+  for (std::size_t i = 0; i < statuses.size(); ++i) after_prompt(*prompts[i], statuses[i]);
   slots_.keep_within_budget();
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "formats/base/elapsed.h"
+#include "runtime/schedule/decode_turns.h"
 #include "runtime/schedule/kept_slots.h"
 #include "runtime/schedule/other_choices.h"
 #include "runtime/schedule/scheduler.h"
@@ -72,8 +73,9 @@ class TextScheduler final : public Scheduler {
   void try_start(const TextPlace& place, bool is_extra, TextSeat& seat);
   void refuse(const TextPlace& place, TextSeat& seat, const Status& status);
   void step();
-  TextRun* next_prompt();
+  std::vector<TextRun*> next_prompts();
   std::vector<TextRun*> decoding_runs();
+  void leave_whose_turn_it_is(std::vector<TextRun*>& decoding);
   void after_prompt(TextRun& run, Status status);
   void start_others(TextRun& run);
   bool start_choice(const TextRun& prompt_of, const TextPlace& place, OtherChoice&& other);
@@ -97,6 +99,7 @@ class TextScheduler final : public Scheduler {
   // Of the scheduler's thread.
   KeptSlots slots_;
   TextSteps steps_;
+  DecodeTurns turns_;
   const std::size_t vocab_limit_;  // SchedulerOptions::vocab_limit, at most what the model has
   OtherChoices others_;            // of the prompt whose last token has been computed
   std::vector<std::unique_ptr<TextRun>> runs_;

@@ -17,53 +17,67 @@ void tell_decoded(TextRun& run, const Status& status) {
 
 }  // namespace
 
-Status TextSteps::compute(std::span<TextRun* const> decoding, TextRun* prompt,
-                          const TextRun::AlsoDraw& also, SchedulerStats& stats) {
-  return rules_.may_mix() ? compute_mixed(decoding, prompt, also, stats)
-                          : compute_apart(decoding, prompt, also, stats);
+std::vector<Status> TextSteps::compute(std::span<TextRun* const> decoding,
+                                       std::span<TextRun* const> prompts,
+                                       const TextRun::AlsoDraw& also, SchedulerStats& stats) {
+  return rules_.may_mix() ? compute_mixed(decoding, prompts, also, stats)
+                          : compute_apart(decoding, prompts, also, stats);
 }
 
-std::vector<Status> TextSteps::forward(std::vector<Slice> slices, const TextRun* prompt,
+// `prompts`: those whose slices are the last ones.
+std::vector<Status> TextSteps::forward(std::vector<Slice> slices, std::span<TextRun* const> prompts,
                                        SchedulerStats& stats) {
-  const bool has_prompt = prompt != nullptr;
   const Clock::time_point start = Clock::now();
   std::vector<Status> statuses;
   const Status thrown = caught([&] { statuses = engine_.forward(slices); });
   if (!thrown.is_ok()) statuses.assign(slices.size(), thrown);
-  (has_prompt ? stats.prompt_seconds : stats.decode_seconds) += seconds_since(start);
-  const std::size_t decoding = slices.size() - (has_prompt ? 1 : 0);
-  if (has_prompt) stats.prompt_tokens += prompt->computed();
+  (!prompts.empty() ? stats.prompt_seconds : stats.decode_seconds) += seconds_since(start);
+  const std::size_t decoding = slices.size() - prompts.size();
+  for (const TextRun* prompt : prompts) stats.prompt_tokens += prompt->computed();
   stats.decode_tokens += decoding;
   if (decoding > 0) ++stats.decode_steps;
   return statuses;
 }
 
-// All in one forward: an expert is read once for all of them.
-Status TextSteps::compute_mixed(std::span<TextRun* const> decoding, TextRun* prompt,
-                                const TextRun::AlsoDraw& also, SchedulerStats& stats) {
+// All in one forward: an expert is read once for all of them. Short prompts that came at once share
+// a slice's length.
+std::vector<Status> TextSteps::compute_mixed(std::span<TextRun* const> decoding,
+                                             std::span<TextRun* const> prompts,
+                                             const TextRun::AlsoDraw& also, SchedulerStats& stats) {
   std::vector<Slice> slices;
   for (TextRun* run : decoding) slices.push_back(run->decode_slice());
-  if (prompt != nullptr) slices.push_back(prompt->prompt_slice(decoding.size(), also));
-  const std::vector<Status> statuses = forward(std::move(slices), prompt, stats);
+  std::uint64_t rows = decoding.size();
+  std::uint64_t left = std::max<std::uint64_t>(rules_.slice_tokens, 1);
+  std::size_t count = 0;
+  while (count < prompts.size() && (count == 0 || (left > 0 && rows < rules_.chunk_tokens))) {
+    TextRun& prompt = *prompts[count];
+    slices.push_back(prompt.prompt_slice(rows, left, count == 0 ? also : TextRun::AlsoDraw()));
+    rows += prompt.computed();
+    left -= std::min(left, prompt.computed());
+    ++count;
+  }
+  std::vector<Status> statuses = forward(std::move(slices), prompts.first(count), stats);
   for (std::size_t i = 0; i < decoding.size(); ++i) tell_decoded(*decoding[i], statuses[i]);
-  return prompt == nullptr ? Status::ok() : statuses.back();
+  statuses.erase(statuses.begin(), statuses.begin() + static_cast<std::ptrdiff_t>(decoding.size()));
+  return statuses;
 }
 
-// As many rows at once as have the bits of one, and the prompt by itself.
-Status TextSteps::compute_apart(std::span<TextRun* const> decoding, TextRun* prompt,
-                                const TextRun::AlsoDraw& also, SchedulerStats& stats) {
+// As many rows at once as have the bits of one, and the first prompt by itself.
+std::vector<Status> TextSteps::compute_apart(std::span<TextRun* const> decoding,
+                                             std::span<TextRun* const> prompts,
+                                             const TextRun::AlsoDraw& also, SchedulerStats& stats) {
   for (std::size_t first = 0; first < decoding.size(); first += rules_.decode_rows) {
     const auto group =
         decoding.subspan(first, std::min<std::size_t>(rules_.decode_rows, decoding.size() - first));
     std::vector<Slice> slices;
     for (TextRun* run : group) slices.push_back(run->decode_slice());
-    const std::vector<Status> statuses = forward(std::move(slices), nullptr, stats);
+    const std::vector<Status> statuses = forward(std::move(slices), {}, stats);
     for (std::size_t i = 0; i < group.size(); ++i) tell_decoded(*group[i], statuses[i]);
   }
-  if (prompt == nullptr) return Status::ok();
+  if (prompts.empty()) return {};
   std::vector<Slice> slices;
-  slices.push_back(prompt->prompt_slice(0, also));
-  return forward(std::move(slices), prompt, stats).front();
+  slices.push_back(prompts.front()->prompt_slice(0, rules_.slice_tokens, also));
+  return forward(std::move(slices), prompts.first(1), stats);
 }
 
 }  // namespace moepack

@@ -17,18 +17,21 @@ class TextSteps {
   // `engine` outlives it.
   TextSteps(Engine& engine, const SliceRules& rules) : engine_(engine), rules_(rules) {}
 
-  // A token of each of `decoding`, which are told of it, and a slice of `prompt`, which is not yet:
-  // the status is that of its slice. null: there is none. `also`: as of TextRun::prompt_slice().
-  // Counts into `stats`.
-  Status compute(std::span<TextRun* const> decoding, TextRun* prompt, const TextRun::AlsoDraw& also,
-                 SchedulerStats& stats);
+  // A token of each of `decoding`, which are told of it, and slices of the first of `prompts`,
+  // which are not yet: the statuses are those of their slices, of one at least where there is any
+  // prompt, and of more as long as all together are no longer than one may be. `also`: as of
+  // TextRun::prompt_slice(), for the first. Counts into `stats`.
+  std::vector<Status> compute(std::span<TextRun* const> decoding, std::span<TextRun* const> prompts,
+                              const TextRun::AlsoDraw& also, SchedulerStats& stats);
 
  private:
-  Status compute_mixed(std::span<TextRun* const> decoding, TextRun* prompt,
-                       const TextRun::AlsoDraw& also, SchedulerStats& stats);
-  Status compute_apart(std::span<TextRun* const> decoding, TextRun* prompt,
-                       const TextRun::AlsoDraw& also, SchedulerStats& stats);
-  std::vector<Status> forward(std::vector<Slice> slices, const TextRun* prompt,
+  std::vector<Status> compute_mixed(std::span<TextRun* const> decoding,
+                                    std::span<TextRun* const> prompts,
+                                    const TextRun::AlsoDraw& also, SchedulerStats& stats);
+  std::vector<Status> compute_apart(std::span<TextRun* const> decoding,
+                                    std::span<TextRun* const> prompts,
+                                    const TextRun::AlsoDraw& also, SchedulerStats& stats);
+  std::vector<Status> forward(std::vector<Slice> slices, std::span<TextRun* const> prompts,
                               SchedulerStats& stats);
 
   Engine& engine_;

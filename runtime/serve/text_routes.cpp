@@ -118,12 +118,15 @@ TextReply reply_template(const RouteCall& call) {
   const Conversation& conversation = std::get<ParsedChatRequest>(parsed).request.conversation;
   auto rendered = call.service.render(conversation);
   if (auto* refusal = std::get_if<Refusal>(&rendered)) return api_error(*refusal);
+  const PromptText& text = std::get<PromptText>(rendered);
   auto ids = ids_or_error(call.service.tokens_of(conversation));
   if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
-  OrderedJson json = OrderedJson::object();
-  json["prompt"] = std::get<PromptText>(rendered).text;
-  json["tokens"] = std::get<TokenIds>(ids);
-  return json_reply(json);
+  HttpReply reply = json_reply(OrderedJson::object());
+  reply.body = R"({"prompt":)" + dump_json(text.text) + R"(,"tokens":)" +
+               list_of(std::get<TokenIds>(ids),
+                       [](std::int32_t id, std::string& list) { list += std::to_string(id); }) +
+               "}";
+  return reply;
 }
 
 TextReply reply_input_tokens(const RouteCall& call) {

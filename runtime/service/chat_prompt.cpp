@@ -47,7 +47,7 @@ Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest&
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
                                                    const Tokenizer& tokenizer,
                                                    const ChatRequest& request, CallMemory& calls,
-                                                   SampledTexts& texts, std::uint64_t context) {
+                                                   SampledTexts& texts, const PromptRoom& room) {
   const TemplateFacts& facts = chat_template.facts();
   const Conversation conversation = with_thinking(chat_template, request);
   const ConversationRenderer render = [&](const Conversation& part) -> Result<PromptText> {
@@ -56,13 +56,14 @@ std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_temp
   };
   Result<PromptText> prompt = render(conversation);
   if (!prompt.is_ok()) return rendering_refusal(prompt.status());
+  if (auto refusal = room.refuse_bytes(prompt.value().text.size())) return *std::move(refusal);
   Result<std::vector<std::int32_t>> ids = texts.encode(tokenizer, prompt.value());
   if (!ids.is_ok()) return refusal_of(ids.status());
   ChatPrompt made;
   made.text = std::move(prompt).value();
   made.ids = std::move(ids).value();
   // The points take several renderings; a prompt that does not fit has no use for them.
-  if (made.ids.size() >= context) return made;
+  if (made.ids.size() >= room.tokens()) return made;
   const std::string_view text = made.text.text;
   made.snapshots = token_points(tokenizer, made.ids, text,
                                 prompt_points(conversation, text, request.cache_hints, render));

@@ -9,6 +9,7 @@
 #include "runtime/service/answer_request.h"
 #include "runtime/service/answer_service.h"
 #include "runtime/service/call_memory.h"
+#include "runtime/service/prompt_room.h"
 #include "runtime/service/sampled_texts.h"
 
 namespace moepack {
@@ -20,12 +21,12 @@ struct ChatPrompt {
   bool is_in_reasoning = false;          // the answer begins within thoughts
 };
 
-// Errors of the template, in its own words. Of a prompt with `context` tokens or more, which does
-// not fit, there are text and ids alone.
+// Errors of the template, in its own words. Of a prompt with `room.tokens()` tokens or more, which
+// does not fit, there are text and ids alone; one that is beyond its bytes is refused.
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
                                                    const Tokenizer& tokenizer,
                                                    const ChatRequest& request, CallMemory& calls,
-                                                   SampledTexts& texts, std::uint64_t context);
+                                                   SampledTexts& texts, const PromptRoom& room);
 
 // The conversation with what the request says about thinking told to the template.
 Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request);

@@ -14,6 +14,7 @@
 #include "runtime/service/call_memory.h"
 #include "runtime/service/chat_prompt.h"
 #include "runtime/service/model_sampling.h"
+#include "runtime/service/prompt_room.h"
 #include "runtime/service/stop_tokens.h"
 
 namespace moepack {
@@ -100,6 +101,7 @@ class RealModelService final : public ModelService {
   std::shared_ptr<const TokenBytes> token_table() const;
   void warn(const std::vector<std::string>& lines) const;
 
+  std::variant<std::vector<std::int32_t>, Refusal> told_ids(const PromptText& text) const;
   // What is wrong with a prompt of so many tokens, if anything is.
   std::optional<Refusal> check_prompt(std::size_t tokens) const;
   OutputParserOptions parser_options(const ChatRequest& request, bool is_in_reasoning) const;
@@ -124,6 +126,7 @@ class RealModelService final : public ModelService {
   CallMemory calls_;
   SampledTexts texts_;
   CallIds call_ids_;
+  PromptRoom room_;
   mutable std::once_flag table_once_;
   mutable std::shared_ptr<const TokenBytes> table_;
   std::unique_ptr<Scheduler> scheduler_;  // last: it ends before what its listeners use
@@ -195,21 +198,14 @@ Status RealModelService::open() {
                          tokenizer_.encode("\n" + template_->facts().reasoning_end + "\n\n"));
   }
   describe();
+  room_ = PromptRoom(tokenizer_, engine_->context());
   MOE_ASSIGN_OR_RETURN(scheduler_, Scheduler::start(*engine_, options_.scheduler));
   return Status::ok();
 }
 
 std::optional<Refusal> RealModelService::check_prompt(std::size_t tokens) const {
   if (tokens == 0) return invalid_request_refusal("the prompt is empty", "prompt");
-  if (tokens < engine_->context()) return std::nullopt;
-  Refusal refusal;
-  refusal.kind = Refusal::Kind::kContextLength;
-  refusal.message = "the prompt has " + std::to_string(tokens) +
-                    " tokens, more than the maximum context length of " +
-                    std::to_string(engine_->context()) + " leaves room for";
-  refusal.prompt_tokens = tokens;
-  refusal.context = engine_->context();
-  return refusal;
+  return room_.refuse_tokens(tokens);
 }
 
 void RealModelService::limit(const AnswerOptions& asked, TextJob& job) const {
@@ -285,8 +281,7 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   const auto grammar = answer_grammar(request, tool_format(), &warnings);
   if (!grammar.is_ok()) return refusal_of(grammar.status());
   warn(warnings);
-  auto prompt =
-      make_chat_prompt(*template_, tokenizer_, request, calls_, texts_, engine_->context());
+  auto prompt = make_chat_prompt(*template_, tokenizer_, request, calls_, texts_, room_);
   if (auto* refusal = std::get_if<Refusal>(&prompt)) return std::move(*refusal);
   const auto shared = std::make_shared<ChatPrompt>(std::move(std::get<ChatPrompt>(prompt)));
   ChatPrompt& made = *shared;
@@ -326,6 +321,9 @@ std::variant<std::vector<std::int32_t>, Refusal> RealModelService::completion_pr
     return *ids;
   }
   const std::string& text = std::get<std::string>(request.prompt);
+  if (auto refusal = room_.refuse_bytes(text.size() + request.suffix.size())) {
+    return *std::move(refusal);
+  }
   if (request.suffix.empty()) return tokenize(text, true);
   if (tokenizer_.added_token("<|fim_prefix|>") < 0) {
     return invalid_request_refusal("this model does not fill gaps: it knows no suffix", "suffix");
@@ -370,18 +368,23 @@ std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokens_of(
     const Conversation& conversation) const {
   const auto text = render(conversation);
   if (const auto* refusal = std::get_if<Refusal>(&text)) return *refusal;
-  Result<std::vector<std::int32_t>> ids = encode_prompt(tokenizer_, std::get<PromptText>(text));
+  return told_ids(std::get<PromptText>(text));
+}
+
+std::variant<std::vector<std::int32_t>, Refusal> RealModelService::told_ids(
+    const PromptText& text) const {
+  if (auto refusal = room_.refuse_told(text.text.size())) return *std::move(refusal);
+  Result<std::vector<std::int32_t>> ids = encode_prompt(tokenizer_, text);
   if (!ids.is_ok()) return refusal_of(ids.status());
   return std::move(ids).value();
 }
 
 std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokenize(
     std::string_view text, bool with_markers) const {
+  if (auto refusal = room_.refuse_told(text.size())) return *std::move(refusal);
   PromptText prompt{.text = std::string(text), .from_user = {}};
   if (!with_markers && !text.empty()) prompt.from_user.push_back({0, text.size()});
-  Result<std::vector<std::int32_t>> ids = encode_prompt(tokenizer_, prompt);
-  if (!ids.is_ok()) return refusal_of(ids.status());
-  return std::move(ids).value();
+  return told_ids(prompt);
 }
 
 ServiceStats RealModelService::stats() const {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "runtime/constrain/schema_limits.h"
 #include "tests/runtime/constrain/constrain_support.h"
 #include "tests/support/status_matchers.h"
 
@@ -262,7 +263,7 @@ TEST(SchemaGrammar, RefusesWhatNoValueSatisfies) {
 
 TEST(SchemaGrammar, HostileSchemasStayBounded) {
   std::string many = R"({"anyOf":[)";
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 199; ++i) {
     many += R"({"type":"array","items":{"$ref":"#"},"maxItems":)" + std::to_string(i + 1) + "},";
   }
   many += "{\"type\":\"null\"}]}";
@@ -297,6 +298,71 @@ TEST(SchemaGrammar, PatternsWithTooManyPlacesAreIgnored) {
   std::vector<std::string> warnings;
   ASSERT_OK(make_schema_grammar({{"type", "string"}, {"pattern", "^[a-z ]{1,99999}$"}}, &warnings));
   EXPECT_TRUE(warnings.empty());
+}
+
+// Of the ways of a state the first 2000 are kept: names and constants must be fewer than that.
+TEST(SchemaGrammar, ManyNamesAndConstantsAreAllAllowed) {
+  OrderedJson properties = OrderedJson::object();
+  OrderedJson ways = OrderedJson::array();
+  for (int i = 0; i < 2500; ++i) {
+    properties["n" + std::to_string(i)] = {{"type", "integer"}};
+    ways.push_back({{"const", i * 3}, {"title", "t"}});
+  }
+  const auto named = grammar_of({{"properties", properties}});
+  for (const char* text : {R"({"n2499":1})", R"({"n0":1,"n7":2,"n2498":3})", "{}"}) {
+    EXPECT_TRUE(accepts_text(named, text)) << text;
+  }
+  for (const char* text : {R"({"n2500":1})", R"({"n7":1,"n6":2})", R"({"n7":1,"n7":2})"}) {
+    EXPECT_FALSE(accepts_text(named, text)) << text;
+  }
+  const auto chosen = grammar_of({{"oneOf", ways}});
+  EXPECT_TRUE(accepts_text(chosen, "7497"));
+  EXPECT_FALSE(accepts_text(chosen, "7498"));
+  ways.push_back({{"const", "7497"}});
+  const auto typed = grammar_of({{"type", "string"}, {"oneOf", ways}});
+  EXPECT_TRUE(accepts_text(typed, "\"7497\""));
+  EXPECT_FALSE(accepts_text(typed, "7497"));
+}
+
+// Names that have little in common: the trie is begun anew when its copies are many.
+TEST(SchemaGrammar, ManyNamesUnlikeEachOtherAreAllAllowed) {
+  std::mt19937 random(3);
+  std::vector<std::string> names;
+  OrderedJson properties = OrderedJson::object();
+  for (int i = 0; i < 2500; ++i) {
+    std::string name;
+    for (int at = 0; at < 6; ++at) name += static_cast<char>('0' + random() % 75);
+    for (char& c : name) c = c == '\\' ? '~' : c;  // quoted as it is
+    names.push_back(name);
+    properties[name] = {{"type", "integer"}};
+  }
+  const auto grammar = grammar_of({{"properties", properties}, {"required", {names[1200]}}});
+  for (std::size_t i = 0; i < 2500; i += 7) {
+    std::string text = "{";
+    if (i < 1200) text += "\"" + names[i] + "\":1,";
+    text += "\"" + names[1200] + "\":2";
+    if (i > 1200) text += ",\"" + names[i] + "\":3";
+    EXPECT_TRUE(accepts_text(grammar, text + "}")) << text;
+    EXPECT_FALSE(accepts_text(grammar, text + ",\"" + names[i / 2] + "\":4}")) << text;
+  }
+  EXPECT_FALSE(accepts_text(grammar, "{\"" + names[1201] + "\":1}"));
+}
+
+TEST(SchemaGrammar, AlternativesAreAllAllowedOrRefused) {
+  OrderedJson ways = OrderedJson::array();
+  for (std::size_t i = 0; i < kMostAlternatives; ++i) {
+    ways.push_back({{"properties", {{"kind", {{"const", i}}}, {"x", {{"maxLength", i}}}}}});
+  }
+  const auto grammar = grammar_of({{"anyOf", ways}});
+  for (std::size_t i = 0; i < kMostAlternatives; ++i) {
+    const std::string text =
+        "{ \"kind\": " + std::to_string(i) + R"(, "x": ")" + std::string(i, 'x') + "\" }";
+    EXPECT_TRUE(accepts_text(grammar, text)) << i;
+  }
+  ways.push_back({{"type", "integer"}});
+  test::expect_error(make_schema_grammar({{"anyOf", ways}}, nullptr).status(),
+                     StatusCode::kInvalidArgument,
+                     {"\"anyOf\"", std::to_string(kMostAlternatives + 1)});
 }
 
 // Such a name alone took memory by its square.

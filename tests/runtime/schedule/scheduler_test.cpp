@@ -140,22 +140,30 @@ TEST_P(SchedulerWays, EightAtOnceGetWhatEachGetsAlone) {
     }
     expected.push_back(alone(jobs.back(), &chances[i]));
   }
-  ASSERT_NO_FATAL_FAILURE(start({.parallel = 8, .slice_tokens = 48, .snapshot_every = 40}));
-  for (int round = 0; round < 2; ++round) {  // the second time from kept states
-    std::vector<Submitted> texts;
-    for (const TextJob& job : jobs) texts.push_back(submit(job));
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      ASSERT_TRUE(texts[i].text().wait_end());
-      EXPECT_EQ(texts[i].text().tokens(), expected[i]) << i << " in round " << round;
-      EXPECT_EQ(texts[i].text().end(), TextEnd::kLength);
-      EXPECT_EQ(texts[i].text().starts(), 1);
-      if (!jobs[i].top_logprobs.has_value()) continue;
-      for (std::size_t t = 0; t < expected[i].size(); ++t) {  // to the last bit
-        EXPECT_EQ(texts[i].text().steps()[t].token.logprob, chances[i][t]) << i << " token " << t;
+  for (const TurnUse turns : {TurnUse::kNever, TurnUse::kAlways}) {
+    ASSERT_NO_FATAL_FAILURE(
+        start({.parallel = 8, .slice_tokens = 48, .snapshot_every = 40, .turns = turns}));
+    // The second time from kept states.
+    for (int round = 0; round < (turns == TurnUse::kNever ? 2 : 1); ++round) {
+      std::vector<Submitted> texts;
+      for (const TextJob& job : jobs) texts.push_back(submit(job));
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        ASSERT_TRUE(texts[i].text().wait_end());
+        EXPECT_EQ(texts[i].text().tokens(), expected[i]) << i << " in round " << round;
+        EXPECT_EQ(texts[i].text().end(), TextEnd::kLength);
+        EXPECT_EQ(texts[i].text().starts(), 1);
+        if (!jobs[i].top_logprobs.has_value()) continue;
+        for (std::size_t t = 0; t < expected[i].size(); ++t) {  // to the last bit
+          EXPECT_EQ(texts[i].text().steps()[t].token.logprob, chances[i][t]) << i << " token " << t;
+        }
       }
     }
+    const SchedulerStats stats = scheduler_->stats();
+    EXPECT_EQ(stats.cached_tokens > 0, turns == TurnUse::kNever);
+    const double at_once =
+        static_cast<double>(stats.decode_tokens) / static_cast<double>(stats.decode_steps);
+    EXPECT_EQ(at_once > 1.5, turns == TurnUse::kNever) << at_once;
   }
-  EXPECT_GT(scheduler_->stats().cached_tokens, 0U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, SchedulerWays,
@@ -362,6 +370,44 @@ TEST_F(SchedulerTest, AShortTextIsNotHeldUpByALongOne) {
   EXPECT_EQ(lengthy.text().end(), TextEnd::kCancelled);
   ASSERT_TRUE(behind.text().wait_end());
   EXPECT_EQ(behind.text().end(), TextEnd::kLength);
+}
+
+// Those that wait when a text has had a token are told of their first one before it has another;
+// where together they are longer than a slice, after as many steps as slices.
+TEST_F(SchedulerTest, ShortPromptsThatComeAtOnceAreComputedTogether) {
+  for (const std::uint64_t slice_tokens : {60U, 30U}) {
+    ASSERT_NO_FATAL_FAILURE(open(Way::kBytes, 5));
+    std::vector<TextJob> jobs;
+    std::vector<Ids> expected;
+    for (std::size_t i = 0; i < 4; ++i) {
+      jobs.push_back(greedy_job(prompt_of(15, 977 + 2 * i), 5));
+      expected.push_back(alone(jobs.back()));
+    }
+    ASSERT_NO_FATAL_FAILURE(start({.parallel = 5, .slice_tokens = slice_tokens}));
+    const auto first = std::make_shared<TextCollector>();
+    std::vector<Submitted> texts;
+    std::atomic<int> decoded{0};
+    std::vector<int> began(4);
+    first->next_of = [&](std::size_t tokens) {
+      ++decoded;
+      for (std::size_t i = 0; tokens == 1 && i < 4; ++i) {
+        const auto text = std::make_shared<TextCollector>();
+        text->next_of = [&began, &decoded, i](std::size_t count) {
+          if (count == 1) began[i] = decoded;
+          return TextListener::Next{};
+        };
+        texts.push_back({.texts = {text}, .ticket = scheduler_->submit(jobs[i], {text})});
+      }
+      return TextListener::Next{};
+    };
+    const auto ticket = scheduler_->submit(greedy_job(prompt_of(10, 5), 40), {first});
+    ASSERT_TRUE(first->wait_end());
+    for (std::size_t i = 0; i < 4; ++i) {
+      ASSERT_TRUE(texts[i].text().wait_end());
+      EXPECT_EQ(texts[i].text().tokens(), expected[i]) << i;
+      EXPECT_EQ(began[i] - began[0], slice_tokens == 60 ? 0 : static_cast<int>(i / 2)) << i;
+    }
+  }
 }
 
 TEST_F(SchedulerTest, TheQueueHasAnOrderAndAnEnd) {

@@ -268,6 +268,28 @@ TEST_F(ModelServiceTest, WhatCannotBeIsRefusedAtOnce) {
   EXPECT_GT(refusal->prompt_tokens, 4096U);
 }
 
+// Before it is turned into tokens, which takes many times its memory.
+TEST_F(ModelServiceTest, ATextThatCannotFitIsNotTurnedIntoTokens) {
+  const std::string text((16U << 20U) + 1, ' ');
+  CompletionRequest completion;
+  completion.prompt = text;
+  const ChatRequest chat = question(text);
+  for (const auto& started : {service_->start(chat, [](const AnswerEvent&) { FAIL(); }),
+                              service_->start(completion, [](const AnswerEvent&) { FAIL(); })}) {
+    const auto* refusal = std::get_if<Refusal>(&started);
+    ASSERT_NE(refusal, nullptr);
+    EXPECT_EQ(refusal->kind, Refusal::Kind::kContextLength);
+    EXPECT_GE(refusal->prompt_tokens, 4096U);
+    EXPECT_NE(refusal->message.find(" bytes"), std::string::npos) << refusal->message;
+  }
+  const auto ids = service_->tokenize(text, true);
+  const auto* refusal = std::get_if<Refusal>(&ids);
+  ASSERT_NE(refusal, nullptr);
+  EXPECT_EQ(refusal->kind, Refusal::Kind::kInvalid);
+  EXPECT_TRUE(std::holds_alternative<std::vector<std::int32_t>>(
+      service_->tokenize(std::string_view(text).substr(0, 1U << 20U), true)));
+}
+
 TEST_F(ModelServiceTest, DroppingAnAnswerCancelsIt) {
   ChatRequest request = question("Tell me a story.");
   request.options.max_tokens = 3000;
