@@ -67,7 +67,10 @@ def check_call(checks, name, served):
         choice = cut["choices"][0]
         made = [json.loads(c["function"]["arguments"])
                 for c in choice["message"].get("tool_calls") or []]
-        checks.expect(status == 200 and made in ([], [given]) and
+        # Towards the limit the grammar takes the shortest way to an end.
+        checks.expect(status == 200 and
+                      all(m.keys() == given.keys() and m["city"] in CITY["enum"] and
+                          m["days"] in DAYS["enum"] for m in made) and
                       choice["finish_reason"] == ("tool_calls" if made else "length"),
                       f"{name}, {limit} tokens: {choice}")
     # The same call in a stream: the pieces are those of the whole.
@@ -113,7 +116,9 @@ def main():
         for form in (*CALLS, "plain"):
             template = args.templates / f"{form}.jinja"
             check_chat(checks, args.program, model, form, template, scratch)
-            with Served(args.program, model, "--chat-template-file", template,
+            # The vocabulary of the demo knows marks of calls, those of these families do not.
+            no_calls = ("--tool-parser", "none") if form == "plain" else ()
+            with Served(args.program, model, "--chat-template-file", template, *no_calls,
                         context=2048) as served:
                 if not checks.expect(served.wait_until_ready(), f"{form}: serve does not start"):
                     continue

@@ -25,6 +25,7 @@ STORED = {"bf16": 16, "f8_e4m3": 132 * 8 / 128, "mxfp4": 17 * 8 / 32}
 def load(path):
     spec = importlib.util.spec_from_file_location("published_headers", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a process that it starts looks there
     spec.loader.exec_module(module)
     return module
 

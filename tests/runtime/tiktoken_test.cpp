@@ -109,7 +109,7 @@ TEST(Tiktoken, BrokenFilesAreRefusedByTheirLine) {
 // Cut anywhere it is refused, or it has the tokens of its whole lines.
 TEST(Tiktoken, EveryTruncationIsRefusedOrShorter) {
   const std::string text = golden_text("tiktoken.model");
-  for (std::size_t n = 0; n < text.size(); n += n + 200 < text.size() ? 7 : 1) {
+  for (std::size_t n = 0; n < text.size(); n += n + 200 < text.size() ? 7U : 1U) {
     const std::string cut = text.substr(0, n);
     const auto tokens = parse(cut);
     if (!tokens.is_ok()) {
