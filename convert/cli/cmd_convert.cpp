@@ -31,6 +31,7 @@ struct ConvertFlags {
   std::string layers = "all";
   bool restart = false;
   bool reclaim = false;
+  bool keep_prediction = false;
   bool dry_run = false;
   bool json = false;
   bool quiet = false;
@@ -49,6 +50,7 @@ Result<ConvertOptions> options_of(const ConvertFlags& flags) {
                         .layers = std::move(layers),
                         .restart = flags.restart,
                         .reclaim = flags.reclaim,
+                        .keep_prediction = flags.keep_prediction,
                         .tokenizer = check_tokenizer};
 }
 
@@ -70,6 +72,8 @@ void print_json(const ConvertReport& report, const ConvertFlags& flags) {
                               {"expert_stride", report.expert_stride},
                               {"expert_bytes", report.expert_bytes},
                               {"resident_bytes", report.resident_bytes},
+                              {"prediction_tensors", report.prediction_tensors},
+                              {"prediction_bytes", report.prediction_bytes},
                               {"total_bytes", report.total_bytes},
                               {"source_bytes", report.source_bytes},
                               {"needed_bytes", report.needed_bytes},
@@ -164,6 +168,10 @@ void print_summary(const ConvertReport& report, const ConvertFlags& flags) {
     std::cerr << "resident tensors, " << report.resident_format << ": "
               << format_bytes(report.resident_bytes) << "\n";
   }
+  if (report.prediction_tensors > 0) {
+    std::cerr << "tensors that predict further tokens: " << report.prediction_tensors << ", "
+              << format_bytes(report.prediction_bytes) << "\n";
+  }
   print_names("skipped tensors", report.skipped_tensors);
   print_names("tensors kept as they are, their inputs are no multiple of the group size",
               report.kept_tensors);
@@ -225,6 +233,9 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
                    "Drop an interrupted conversion of another source or with other options");
   command.add_flag("--reclaim", flags.reclaim,
                    "Remove each source shard once all its tensors are packed and read back");
+  command.add_flag("--keep-prediction", flags.keep_prediction,
+                   "Keep the tensors that predict further tokens (MTP), byte for byte, in "
+                   "prediction.bin; runs load nothing of them");
   command.add_flag("--dry-run", flags.dry_run,
                    "Check everything, print sizes and an estimate of the time; leave nothing");
   add_report_flags(command, flags.json, flags.quiet);

@@ -149,6 +149,14 @@ Json inspection_json(const Inspection& found) {
                              {"formats", formats_json(r.formats)},
                              {"has_checksum", r.has_checksum}};
   }
+  if (found.prediction.has_value()) {
+    const PredictionSummary& p = *found.prediction;
+    json["prediction"] = Json{{"source", p.source},
+                              {"quantization", p.quantization},
+                              {"num_tensors", p.num_tensors},
+                              {"bytes", p.bytes},
+                              {"types", formats_json(p.types)}};
+  }
   if (found.kind == PathKind::kModel) {
     json["overlays"] = Json::array();
     for (const OverlaySummary& overlay : found.overlays) {
@@ -314,6 +322,12 @@ Status print_text(const Inspection& found, bool tensors) {
     std::cout << "resident tensors: " << r.num_tensors << ", " << format_bytes(r.bytes) << " ("
               << tally_text(r.formats) << ")"
               << (r.has_checksum ? "\n" : ", no checksum; moepack import adds it\n");
+  }
+  if (found.prediction.has_value()) {
+    const PredictionSummary& p = *found.prediction;
+    std::cout << "prediction tensors: " << p.num_tensors << ", " << format_bytes(p.bytes) << " ("
+              << tally_text(p.types) << ")"
+              << (p.quantization.empty() ? "" : ", " + printable(p.quantization)) << "\n";
   }
   for (const OverlaySummary& overlay : found.overlays) {
     std::cout << "overlay " << overlay.group << ": " << printable(overlay.name) << ", "

@@ -74,6 +74,10 @@ void print_json(const VerifyReport& report, const VerifyFlags& flags) {
   }
   json["resident_tensors"] = report.resident_tensors;
   json["resident_bytes"] = report.resident_bytes;
+  if (report.prediction_tensors > 0) {
+    json["prediction_tensors"] = report.prediction_tensors;
+    json["prediction_bytes"] = report.prediction_bytes;
+  }
   if (!flags.against.empty()) {
     json["against"] = flags.against;
     json["compared"] = Json::array();
@@ -103,6 +107,10 @@ void print_summary(const VerifyReport& report, const VerifyFlags& flags) {
   if (report.kind == PathKind::kModel) {
     std::cerr << "resident tensors: " << report.resident_tensors << ", "
               << format_bytes(report.resident_bytes) << "\n";
+  }
+  if (report.prediction_tensors > 0) {
+    std::cerr << "prediction tensors: " << report.prediction_tensors << ", "
+              << format_bytes(report.prediction_bytes) << "\n";
   }
   for (const ComparedFormat& c : report.compared) {
     std::cerr << printable(c.part) << ", " << c.source_format << " to " << c.format << ": "

@@ -13,6 +13,7 @@
 #include "formats/base/bytes.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
+#include "formats/pack/prediction_manifest.h"
 #include "formats/weights/format_json.h"
 
 namespace moepack {
@@ -40,6 +41,16 @@ StoredMatrix plain_matrix(QFormatId id, const FileRange& range) {
   return {.format = {.id = id},
           .rows = 1,
           .cols = range.bytes / element,
+          .ranges = affine_components(range)};
+}
+
+// Plain floats or blocks, all of them in one row.
+StoredMatrix blocks_matrix(QFormatId id, const FileRange& range) {
+  const QFormatInfo& info = qformat_info(id);
+  if (info.block_values == 0) return plain_matrix(id, range);
+  return {.format = {.id = id},
+          .rows = 1,
+          .cols = range.bytes / info.block_bytes * info.block_values,
           .ranges = affine_components(range)};
 }
 
@@ -157,6 +168,33 @@ class Extraction {
                         stored_matrix(*part, *file_, layer.experts[name->expert].offset), shape);
   }
 
+  // A tensor that is kept of the prediction block, under the name that the source has for it.
+  Result<std::optional<Found>> in_prediction(NearestNames& nearest) {
+    MOE_ASSIGN_OR_RETURN(const auto manifest, read_prediction_manifest(options_.path));
+    if (!manifest.has_value()) return std::optional<Found>();
+    const PredictionTensor* tensor = manifest->find(options_.tensor);
+    if (tensor == nullptr) tensor = manifest->find(options_.tensor + ".weight");
+    if (tensor == nullptr) {
+      for (const PredictionTensor& other : manifest->tensors) nearest.add(other.name);
+      return std::optional<Found>();
+    }
+    MOE_ASSIGN_OR_RETURN(File file, File::open(options_.path / kPredictionDataName));
+    file_.emplace(std::move(file));
+    const PredictionType type = *prediction_type(manifest->container, tensor->type);
+    Found found{.name = tensor->name,
+                .range = {.file = &*file_, .offset = tensor->offset, .bytes = tensor->size},
+                .dtype = type.storage,
+                .shape = tensor->shape,
+                .logical_shape = tensor->shape,
+                .matrix = std::nullopt};
+    if (!type.format.has_value()) return std::optional(std::move(found));
+    found.matrix = blocks_matrix(*type.format, found.range);
+    const WeightFormat format{.id = *type.format};
+    // Blocks are bytes to whoever reads them.
+    if (is_block(format)) found.shape = component_shape(format, Component::kCodes, tensor->shape);
+    return std::optional(std::move(found));
+  }
+
   Result<Found> in_model() {
     std::error_code ignored;
     if (std::filesystem::exists(options_.path / kUnfinishedMarker, ignored)) {
@@ -174,6 +212,8 @@ class Extraction {
       MOE_ASSIGN_OR_RETURN(residents_, ResidentData::open(options_.path, residents));
       return resident_component(tensor, *part, residents_.matrix(tensor));
     }
+    MOE_ASSIGN_OR_RETURN(auto predicting, in_prediction(nearest));
+    if (predicting.has_value()) return *std::move(predicting);
     MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(options_.path, options_.pack));
     const std::filesystem::path path = options_.path / name;
     MOE_ASSIGN_OR_RETURN(const PackManifest pack,

@@ -16,6 +16,7 @@
 #include "formats/config/companion_files.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
+#include "formats/pack/prediction_manifest.h"
 #include "formats/pack/resident_files.h"
 #include "formats/unfinished_work.h"
 #include "formats/weights/format_json.h"
@@ -179,6 +180,20 @@ Result<ResidentSummary> summarize_residents(const fs::path& model, const ModelCo
                          .conventions = residents.conventions};
 }
 
+Result<std::optional<PredictionSummary>> summarize_prediction(const fs::path& model) {
+  MOE_ASSIGN_OR_RETURN(const auto manifest, read_prediction_manifest(model));
+  if (!manifest.has_value()) return std::optional<PredictionSummary>();
+  PredictionSummary summary{.source = manifest->source,
+                            .quantization = manifest->quantization,
+                            .num_tensors = manifest->tensors.size(),
+                            .bytes = manifest->data_size,
+                            .types = {}};
+  FormatTallies types;
+  for (const PredictionTensor& tensor : manifest->tensors) types.add(tensor.type, tensor.size);
+  summary.types = types.sorted();
+  return std::optional(std::move(summary));
+}
+
 // How far an interrupted conversion came: layer files appear under their names when complete.
 void note_written_layers(const fs::path& model, Inspection& out) {
   const WorkKind work = find_unfinished_work(model);
@@ -239,6 +254,9 @@ Status inspect_model(const fs::path& path, std::size_t num_worst, Inspection& ou
   if (out.config.has_value()) {
     MOE_ASSIGN_OR_RETURN(out.overlays, summarize_overlays(path, *out.config));
   }
+  auto prediction = summarize_prediction(path);
+  if (!passed(prediction.status())) return prediction.status();
+  if (prediction.is_ok()) out.prediction = std::move(prediction).value();
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(path));
   const PackDimensions dims = pack_dimensions(out.config.value_or(ModelConfig{}));
   for (const std::string& name : packs) {
@@ -287,6 +305,21 @@ void list_pack(const PackManifest& pack, const std::string& prefix, const Tensor
   }
 }
 
+Status list_prediction(const fs::path& path, const TensorVisitor& visit) {
+  MOE_ASSIGN_OR_RETURN(const auto manifest, read_prediction_manifest(path));
+  if (!manifest.has_value()) return Status::ok();
+  for (const PredictionTensor& tensor : manifest->tensors) {
+    visit({.name = tensor.name,
+           .dtype = tensor.type,
+           .format = {},
+           .shape = tensor.shape,
+           .file = kPredictionDataName,
+           .offset = tensor.offset,
+           .bytes = tensor.size});
+  }
+  return Status::ok();
+}
+
 Status list_model(const fs::path& path, const TensorVisitor& visit) {
   const bool unfinished = is_there(path / kUnfinishedMarker);
   ModelConfig config;
@@ -311,6 +344,7 @@ Status list_model(const fs::path& path, const TensorVisitor& visit) {
                   });
     }
   }
+  MOE_RETURN_IF_ERROR(list_prediction(path, visit));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::string> packs, list_packs(path));
   for (const std::string& name : packs) {
     MOE_ASSIGN_OR_RETURN(const PackManifest pack,

@@ -57,6 +57,15 @@ struct ResidentSummary {
   ResidentConventions conventions;
 };
 
+// prediction.bin.
+struct PredictionSummary {
+  std::string source;
+  std::string quantization;  // "" where the source declares none
+  std::uint64_t num_tensors = 0;
+  std::uint64_t bytes = 0;
+  std::vector<FormatTally> types;  // as the source calls them, most bytes first
+};
+
 // One file of MODEL/gguf.
 struct OverlaySummary {
   std::string name;   // of the data file
@@ -122,6 +131,7 @@ struct Inspection {
   std::optional<CheckpointSummary> checkpoint;  // of checkpoints and safetensors files
   std::optional<GgufSummary> gguf;              // of GGUF files
   std::optional<ResidentSummary> residents;     // of models
+  std::optional<PredictionSummary> prediction;  // of models that keep those tensors
   std::vector<OverlaySummary> overlays;         // of models
   std::vector<PackSummary> packs;               // of models and packs
   std::vector<std::string> absent_files;        // companions that a model lacks
@@ -147,7 +157,8 @@ struct ListedTensor {
 using TensorVisitor = std::function<void(const ListedTensor&)>;
 
 // Every tensor, one after another: those of a checkpoint or GGUF file by name, the residents of a
-// model, then the components of every expert of every pack.
+// model and what it keeps of its prediction block, then the components of every expert of every
+// pack.
 Status list_tensors(const std::filesystem::path& path, const TensorVisitor& visit);
 
 // "q4 g64, bf16".

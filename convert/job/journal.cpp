@@ -55,6 +55,12 @@ std::optional<std::vector<std::uint64_t>> parse_sums(const std::string& text) {
   return sums;
 }
 
+std::string sums_text(const std::vector<std::uint64_t>& sums) {
+  std::string text;
+  for (const std::uint64_t sum : sums) text += checksum_text(sum);
+  return text;
+}
+
 void add_names(const nlohmann::json& json, std::set<std::string>& names) {
   const auto list = json.find(kNotFiniteKey);
   if (list == json.end() || !list->is_array()) return;
@@ -129,6 +135,10 @@ bool ConversionJournal::apply(const std::string& json_text) {
     add_names(json, not_finite_);
     return true;
   }
+  if (const std::string* text = find_string(json, "prediction"); text != nullptr) {
+    prediction_ = parse_sums(*text);
+    return prediction_.has_value();
+  }
   if (const std::string* shard = find_string(json, "removing"); shard != nullptr) {
     removed_.insert(*shard);
     return true;
@@ -174,6 +184,7 @@ Status ConversionJournal::start(WorkKind work, std::uint64_t plan, const std::st
   size_ = 0;
   plan_.reset();
   resident_.reset();
+  prediction_.reset();
   layers_.clear();
   removed_.clear();
   not_finite_.clear();
@@ -196,12 +207,16 @@ Status ConversionJournal::add_resident(std::uint64_t checksum,
   return Status::ok();
 }
 
+Status ConversionJournal::add_prediction(std::vector<std::uint64_t> checksums) {
+  MOE_RETURN_IF_ERROR(append("{\"prediction\": " + json_quote(sums_text(checksums)) + "}"));
+  prediction_ = std::move(checksums);
+  return Status::ok();
+}
+
 Status ConversionJournal::add_layer(std::uint32_t layer, std::vector<std::uint64_t> checksums,
                                     const std::vector<std::string>& not_finite) {
-  std::string sums;
-  for (std::uint64_t sum : checksums) sums += checksum_text(sum);
   MOE_RETURN_IF_ERROR(append("{\"layer\": " + std::to_string(layer) + ", \"checksums\": " +
-                             json_quote(sums) + names_text(not_finite) + "}"));
+                             json_quote(sums_text(checksums)) + names_text(not_finite) + "}"));
   layers_[layer] = std::move(checksums);
   not_finite_.insert(not_finite.begin(), not_finite.end());
   return Status::ok();

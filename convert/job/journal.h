@@ -7,7 +7,8 @@
 //   …"}
 //   {"resident": "19d7…"}                     XXH3-64 of model_weights.bin
 //   {"layer": 3, "checksums": "fc6b…0a12…"}   of the records, 16 digits each
-// these two also with "not_finite": [names of source tensors whose values are not all numbers],
+//   {"prediction": "fc6b…0a12…"}              of the tensors of prediction.bin, 16 digits each
+// the first two also with "not_finite": [names of source tensors whose values are not all numbers],
 //   {"removing": "model-00001-of-00003.safetensors"}   a source shard, before it is removed
 //   {"complete": true}                        everything, manifests included
 // Lines are appended and synced; a torn last line, as a crash leaves it, counts as absent.
@@ -37,6 +38,10 @@ class ConversionJournal {
   std::uint64_t plan() const { return plan_.value_or(0); }
   const std::string& what() const { return what_; }
   std::optional<std::uint64_t> resident_checksum() const { return resident_; }
+  // nullptr when prediction.bin is not recorded.
+  const std::vector<std::uint64_t>* prediction_checksums() const {
+    return prediction_.has_value() ? &*prediction_ : nullptr;
+  }
   // nullptr when the layer is not recorded.
   const std::vector<std::uint64_t>* layer_checksums(std::uint32_t layer) const;
   std::size_t layers_done() const { return layers_.size(); }
@@ -53,11 +58,13 @@ class ConversionJournal {
   Status add_resident(std::uint64_t checksum, const std::vector<std::string>& not_finite = {});
   Status add_layer(std::uint32_t layer, std::vector<std::uint64_t> checksums,
                    const std::vector<std::string>& not_finite = {});
+  Status add_prediction(std::vector<std::uint64_t> checksums);
   Status add_removal(const std::string& shard);
   Status add_completion();
   // A recorded file is not there any more. Only in memory: the record stays and is found wanting
   // again.
   void forget_resident() { resident_.reset(); }
+  void forget_prediction() { prediction_.reset(); }
   void forget_layer(std::uint32_t layer) { layers_.erase(layer); }
 
  private:
@@ -73,6 +80,7 @@ class ConversionJournal {
   std::optional<std::uint64_t> plan_;
   std::string what_;
   std::optional<std::uint64_t> resident_;
+  std::optional<std::vector<std::uint64_t>> prediction_;
   std::map<std::uint32_t, std::vector<std::uint64_t>> layers_;
   std::set<std::string> removed_;
   std::set<std::string> not_finite_;

@@ -29,6 +29,8 @@ struct ConvertOptions {
   bool restart = false;               // drop an interrupted conversion of something else
   // Remove each shard of the source once every tensor in it is packed, synced and read back.
   bool reclaim = false;
+  // Write the tensors that predict further tokens too, as they are (prediction.bin).
+  bool keep_prediction = false;
   TokenizerCheck tokenizer = {};  // of tokenizer.json; empty: it is only parsed
 };
 

@@ -8,6 +8,7 @@
 #include "formats/config/companion_files.h"
 #include "formats/flashmoe/flashmoe_pack.h"
 #include "formats/pack/pack_manifest.h"
+#include "formats/pack/prediction_manifest.h"
 #include "formats/pack/resident_manifest.h"
 #include "formats/unfinished_work.h"
 
@@ -31,7 +32,8 @@ bool is_beside_pack(std::string_view name) {
 bool is_model_file(std::string_view directory, std::string_view name) {
   if (directory == kSavedHeadersDirectory) return true;
   if (directory == kDefaultPackName) return is_pack_file(name);
-  return name == kResidentManifestName || name == kResidentDataName || is_companion(name);
+  return name == kResidentManifestName || name == kResidentDataName ||
+         name == kPredictionManifestName || name == kPredictionDataName || is_companion(name);
 }
 
 bool is_model_directory(std::string_view name) {

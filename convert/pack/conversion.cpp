@@ -6,6 +6,7 @@
 
 #include "convert/job/parallel.h"
 #include "convert/job/read_back.h"
+#include "convert/pack/prediction.h"
 #include "convert/pack/resident.h"
 #include "formats/base/checksum.h"
 #include "formats/base/file.h"
@@ -25,6 +26,11 @@ Result<std::uint64_t> plan_digest(const ConvertPlan& plan) {
   pack.report_json.clear();
   resident.model.clear();
   std::string text = pack_manifest_text(pack) + resident_manifest_text(resident);
+  if (!plan.prediction.is_empty()) {
+    PredictionManifest prediction = plan.prediction;
+    prediction.source.clear();
+    text += prediction_manifest_text(prediction);
+  }
   for (const Companion& companion : plan.companions) {
     std::uint64_t sum = checksum(std::as_bytes(std::span(companion.text)));
     if (!companion.file.empty()) {
@@ -147,6 +153,11 @@ bool Conversion::take_layer(std::uint32_t l) {
 
 void Conversion::take_finished() {
   if (journal_.resident_checksum().has_value() && !take_residents()) journal_.forget_resident();
+  if (const auto* sums = journal_.prediction_checksums(); sums != nullptr) {
+    const bool is_there = take_prediction_data(output_.path(), plan_.prediction, *sums,
+                                               bounded_thread_count(options_.threads));
+    if (!is_there) journal_.forget_prediction();
+  }
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
     if (journal_.layer_checksums(l) != nullptr && !take_layer(l)) journal_.forget_layer(l);
   }
@@ -158,6 +169,9 @@ Status Conversion::remove_unfinished() {
   if (is_source_incomplete()) return output_.remove_temporary_files();
   std::set<fs::path> kept;
   if (journal_.resident_checksum().has_value()) kept.insert(output_.path() / kResidentDataName);
+  if (journal_.prediction_checksums() != nullptr) {
+    kept.insert(output_.path() / kPredictionDataName);
+  }
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
     if (journal_.layer_checksums(l) == nullptr) continue;
     kept.insert(output_.path() / kDefaultPackName / plan_.pack.layers[l].file);
@@ -229,8 +243,11 @@ std::uint64_t Conversion::space_needed() const {
   std::vector<ShardReclaimer::Step> steps;
   // The small files first, with what the journal and the file system's own records take.
   steps.push_back({plan_.pack.num_layers,
-                   plan_.total_bytes - plan_.expert_bytes - plan_.resident_bytes +
+                   plan_.total_bytes - plan_.expert_bytes - plan_.resident_bytes -
+                       plan_.prediction.data_size +
                        (journal_.resident_checksum().has_value() ? 0 : plan_.resident_bytes)});
+  steps.push_back({ShardReclaimer::prediction_unit(plan_.pack.num_layers),
+                   journal_.prediction_checksums() != nullptr ? 0 : plan_.prediction.data_size});
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
     if (journal_.layer_checksums(l) != nullptr) steps.push_back({l, 0});
   }
@@ -247,6 +264,9 @@ ConvertProgress Conversion::starting_point() const {
   start.layers_done = static_cast<std::uint32_t>(layers_resumed_);
   if (!journal_.resident_checksum().has_value()) {
     for (const SourceMatrix& source : plan_.resident_sources) start.bytes_total += source.bytes();
+  }
+  if (journal_.prediction_checksums() == nullptr) {
+    for (const SourceTensor& source : plan_.prediction_sources) start.bytes_total += source.size();
   }
   for (std::uint32_t l : layers_to_do()) {
     for (std::uint32_t e = 0; e < plan_.pack.experts_of(l); ++e) {
@@ -278,6 +298,7 @@ Status Conversion::write_everything(const ProgressCallback& callback) {
                                                : copy_whole_file(companion.file, path));
   }
   MOE_RETURN_IF_ERROR(write_residents(progress));
+  MOE_RETURN_IF_ERROR(write_prediction(progress));
   MOE_RETURN_IF_ERROR(write_layers(progress));
   if (layers_left() > 0) return Status::ok();
   MOE_RETURN_IF_ERROR(write_manifests());
@@ -304,6 +325,22 @@ Status Conversion::write_residents(ProgressCounter& progress) {
     MOE_RETURN_IF_ERROR(journal_.add_resident(plan_.resident.checksum, not_finite_.take()));
   }
   return reclaimer_.has_value() ? reclaimer_->resident_done() : Status::ok();
+}
+
+Status Conversion::write_prediction(ProgressCounter& progress) {
+  if (plan_.prediction.is_empty()) return Status::ok();
+  if (journal_.prediction_checksums() == nullptr) {
+    const std::size_t threads = bounded_thread_count(options_.threads);
+    MOE_RETURN_IF_ERROR(write_prediction_data(plan_.prediction_sources, output_.path(), threads,
+                                              plan_.prediction, progress));
+    if (reclaimer_.has_value()) {
+      MOE_RETURN_IF_ERROR(read_prediction_back(output_.path(), plan_.prediction, threads));
+    }
+    std::vector<std::uint64_t> sums;
+    for (const PredictionTensor& tensor : plan_.prediction.tensors) sums.push_back(tensor.checksum);
+    MOE_RETURN_IF_ERROR(journal_.add_prediction(std::move(sums)));
+  }
+  return reclaimer_.has_value() ? reclaimer_->prediction_done() : Status::ok();
 }
 
 // While a layer becomes durable in the background, the next one is converted; not so with
@@ -347,6 +384,9 @@ Status Conversion::settle(Commit& commit, ProgressCounter& progress) {
 
 Status Conversion::write_manifests() {
   MOE_RETURN_IF_ERROR(write_resident_manifest(output_.path(), plan_.resident));
+  if (!plan_.prediction.is_empty()) {
+    MOE_RETURN_IF_ERROR(write_prediction_manifest(output_.path(), plan_.prediction));
+  }
   return write_pack_manifest(output_.path() / kDefaultPackName, plan_.pack);
 }
 

@@ -66,6 +66,7 @@ class Conversion {
   Status start_reclaiming();
   Status write_everything(const ProgressCallback& callback);
   Status write_residents(ProgressCounter& progress);
+  Status write_prediction(ProgressCounter& progress);
   Status write_layers(ProgressCounter& progress);
   Status settle(Commit& commit, ProgressCounter& progress);
   Status write_manifests();

@@ -64,6 +64,8 @@ ConvertReport report_of(const std::string& model_type, const std::string& source
   report.expert_stride = align_up(report.expert_size, report.page_size);
   report.expert_bytes = plan.expert_bytes;
   report.resident_bytes = plan.resident_bytes;
+  report.prediction_bytes = plan.prediction.data_size;
+  report.prediction_tensors = plan.prediction.tensors.size();
   report.total_bytes = plan.total_bytes;
   report.source_bytes = plan.source_bytes;
   report.free_bytes = free_space(options.output);

@@ -28,7 +28,8 @@ std::uint64_t space_for_all(const ModelSource& source, const ConvertPlan& plan,
       ShardReclaimer::create(*source.checkpoint(), plan, existing_parent(options.output));
   if (!reclaimer.is_ok()) return plan.total_bytes;
   std::vector<ShardReclaimer::Step> steps{
-      {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes}};
+      {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes - plan.prediction.data_size},
+      {ShardReclaimer::prediction_unit(plan.pack.num_layers), plan.prediction.data_size}};
   for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
     steps.push_back({l, plan.pack.layers[l].file_size});
   }
@@ -50,11 +51,13 @@ Result<ConvertReport> report_of_finished(const ConvertOptions& options) {
   ConvertPlan plan;
   MOE_ASSIGN_OR_RETURN(plan.pack, read_pack_manifest(options.output / kDefaultPackName));
   MOE_ASSIGN_OR_RETURN(plan.resident, read_resident_manifest(options.output));
+  MOE_ASSIGN_OR_RETURN(auto prediction, read_prediction_manifest(options.output));
+  plan.prediction = std::move(prediction).value_or(PredictionManifest{});
   MOE_ASSIGN_OR_RETURN(const ParsedConfig config,
                        read_model_config(options.output / "config.json"));
   for (const LayerEntry& layer : plan.pack.layers) plan.expert_bytes += layer.file_size;
   plan.resident_bytes = plan.resident.data_size;
-  plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
+  plan.total_bytes = plan.expert_bytes + plan.resident_bytes + plan.prediction.data_size;
   ConvertReport report = report_of(config.model.model_type, plan.pack.source.name, plan, options);
   report.layers_resumed = plan.pack.expert_layers();
   report.finished = true;

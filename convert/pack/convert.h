@@ -25,10 +25,12 @@ struct ConvertReport {
   std::uint64_t largest_expert = 0;
   std::uint64_t expert_stride = 0;  // the same padded to the page
   std::uint64_t page_size = 0;
-  std::uint64_t expert_bytes = 0;    // all layer files
-  std::uint64_t resident_bytes = 0;  // model_weights.bin
-  std::uint64_t total_bytes = 0;     // everything on disk, exact
-  std::uint64_t source_bytes = 0;    // read from the source's tensors
+  std::uint64_t expert_bytes = 0;        // all layer files
+  std::uint64_t resident_bytes = 0;      // model_weights.bin
+  std::uint64_t prediction_bytes = 0;    // prediction.bin; 0: nothing is kept
+  std::uint64_t prediction_tensors = 0;  // in it
+  std::uint64_t total_bytes = 0;         // everything on disk, exact
+  std::uint64_t source_bytes = 0;        // read from the source's tensors
   std::optional<std::uint64_t>
       free_bytes;  // at the output, before the conversion; nullopt: unknown
   std::vector<std::string> skipped_tensors;

@@ -82,6 +82,7 @@ class HeaderReader {
       case TensorRole::kExpert:
         return add_expert(name, tensor, is_packed);
       case TensorRole::kSkipped:
+      case TensorRole::kPredicts:
       case TensorRole::kUnused:
         return Status::ok();
       default:

@@ -12,6 +12,7 @@
 
 #include "convert/pack/engine_config.h"
 #include "convert/pack/layout_table.h"
+#include "convert/pack/prediction.h"
 #include "convert/pack/resident_plan.h"
 #include "convert/pack/target_format.h"
 #include "formats/base/bytes.h"
@@ -41,13 +42,15 @@ Status check_options(const ConvertOptions& options) {
 struct Classified {
   std::vector<ExpertTensor> experts;
   std::vector<ResidentSource> residents;
+  bool keeps_prediction = false;
+  std::vector<SourceTensor> predicting;  // where they are kept; else skipped
   std::vector<std::string> skipped;
 };
 
 // A block that is left out must be one that predicts: then it joins an embedding and a state.
 Status check_skipped(const GgufModel& gguf, const TensorName& name, const GgufTensor& tensor) {
   const std::string block = "blk." + std::to_string(name.layer) + ".";
-  if (name.role != TensorRole::kSkipped) return Status::ok();
+  if (name.role != TensorRole::kPredicts) return Status::ok();
   if (gguf.find(block + "nextn.eh_proj.weight") != nullptr) return Status::ok();
   return corrupt(tensor.where(), "is of a block beyond the layers that the metadata count, and " +
                                      block + "nextn.eh_proj.weight is missing");
@@ -70,6 +73,13 @@ Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& 
     case TensorRole::kSkipped:
       sorted.skipped.push_back(tensor.name());
       return Status::ok();
+    case TensorRole::kPredicts:
+      if (sorted.keeps_prediction) {
+        sorted.predicting.push_back(tensor);
+      } else {
+        sorted.skipped.push_back(tensor.name());
+      }
+      return Status::ok();
     case TensorRole::kUnused:
       return Status::ok();
     default:
@@ -80,9 +90,10 @@ Status classify(TensorName name, const SourceTensor& tensor, const ModelSource& 
   }
 }
 
-Result<Classified> classify(const ModelSource& source) {
+Result<Classified> classify(const ModelSource& source, bool keeps_prediction) {
   const Architecture& names = source.names();
   Classified sorted;
+  sorted.keeps_prediction = keeps_prediction;
   if (const GgufModel* gguf = source.gguf(); gguf != nullptr) {
     const std::uint32_t layers = source.config().model.num_layers;
     for (const GgufTensor& tensor : gguf->tensors()) {
@@ -309,7 +320,7 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
   const ModelConfig& config = source.config().model;
   const SourceNaming naming = source.naming();
   MOE_RETURN_IF_ERROR(check_expert_count(config, naming));
-  MOE_ASSIGN_OR_RETURN(Classified tensors, classify(source));
+  MOE_ASSIGN_OR_RETURN(Classified tensors, classify(source, options.keep_prediction));
   const DeclaredFormats declared(source.names(), source.config());
   ConvertPlan plan;
   MOE_ASSIGN_OR_RETURN(plan.experts,
@@ -318,12 +329,16 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
                        plan_residents(source.names(), config, declared, tensors.residents, options,
                                       naming, conventions_of(source)));
   plan.skipped = std::move(tensors.skipped);
+  if (options.keep_prediction) {
+    MOE_RETURN_IF_ERROR(plan_prediction(source, std::move(tensors.predicting), plan));
+  }
   plan.kept = std::move(residents.kept);
   plan.resident = std::move(residents.manifest);
   plan.resident_sources = std::move(residents.sources);
   MOE_RETURN_IF_ERROR(plan_experts(config, options, plan));
 
   for (const SourceMatrix& matrix : plan.resident_sources) plan.source_bytes += matrix.bytes();
+  for (const SourceTensor& tensor : plan.prediction_sources) plan.source_bytes += tensor.size();
   note_decoded_residents(plan);
   plan.resident_bytes = plan.resident.data_size;
   plan.resident.model = source.name();
@@ -335,6 +350,10 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
   plan.total_bytes = plan.expert_bytes + plan.resident_bytes;
   plan.total_bytes +=
       pack_manifest_text(plan.pack).size() + resident_manifest_text(plan.resident).size();
+  if (!plan.prediction.is_empty()) {
+    plan.total_bytes +=
+        plan.prediction.data_size + prediction_manifest_text(plan.prediction).size();
+  }
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include "convert/source/expert_source.h"
 #include "convert/source/model_source.h"
 #include "formats/pack/pack_manifest.h"
+#include "formats/pack/prediction_manifest.h"
 #include "formats/pack/resident_manifest.h"
 
 namespace moepack {
@@ -20,6 +21,10 @@ struct ConvertPlan {
   // Complete but for the checksum; residents[i] is the source of resident.tensors[i].
   ResidentManifest resident;
   std::vector<SourceMatrix> resident_sources;
+  // What is kept of the prediction block, complete but for the checksums; prediction_sources[i] is
+  // the source of prediction.tensors[i]. Empty where it is not asked for, or where there is none.
+  PredictionManifest prediction;
+  std::vector<SourceTensor> prediction_sources;
 
   std::vector<std::string> skipped;   // source names of tensors that are left out, sorted
   std::vector<std::string> kept;      // residents that stay as they are for want of a fitting group

@@ -37,11 +37,12 @@ struct ReorderPlan {
 };
 
 Status check_pack_options(const ConvertOptions& options) {
-  if (options.expert_format.has_value() || options.resident_format.has_value() || options.reclaim) {
+  if (options.expert_format.has_value() || options.resident_format.has_value() || options.reclaim ||
+      options.keep_prediction) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = options.source.string()},
                       "is a pack, of which convert changes the order of rows and nothing else",
-                      "leave out --expert-format, --resident and --reclaim; moepack quantize makes "
-                      "packs of other formats");
+                      "leave out --expert-format, --resident, --reclaim and --keep-prediction; "
+                      "moepack quantize makes packs of other formats");
   }
   if (!directory_name(options.output).starts_with(kDefaultPackName)) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = options.output.string()},

@@ -77,10 +77,12 @@ void ShardReclaimer::count_units(const Checkpoint& checkpoint, const ConvertPlan
       units_left_[shard] = 0;
     }
   }
-  shards_of_unit_.resize(std::size_t{num_layers_} + 1);
-  for (std::uint32_t unit = 0; unit <= num_layers_; ++unit) {
+  shards_of_unit_.resize(std::size_t{prediction_unit(num_layers_)} + 1);
+  for (std::uint32_t unit = 0; unit < shards_of_unit_.size(); ++unit) {
     ShardSet shards;
-    if (unit == num_layers_) {
+    if (unit == prediction_unit(num_layers_)) {
+      for (const SourceTensor& tensor : plan.prediction_sources) shards.insert(tensor.shard());
+    } else if (unit == num_layers_) {
       for (const SourceMatrix& matrix : plan.resident_sources) add_shards(matrix, shards);
     } else {
       for (std::uint32_t e = 0; e < plan.pack.experts_of(unit); ++e) {

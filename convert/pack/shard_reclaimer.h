@@ -34,13 +34,19 @@ class ShardReclaimer {
 
   // Copies the headers of all shards that are still there to `directory`; before the first removal.
   Status save_headers(const std::filesystem::path& directory) const;
-  // `layer` (or the resident file) is finished, synced and read back. Removes what that frees.
+  // `layer` (or the resident or the prediction file) is finished, synced and read back. Removes
+  // what that frees.
   Status resident_done() { return unit_done(num_layers_); }
+  Status prediction_done() { return unit_done(prediction_unit(num_layers_)); }
   Status layer_done(std::uint32_t layer) { return unit_done(layer); }
 
+  // The unit of the prediction file of a model of so many layers.
+  static std::uint32_t prediction_unit(std::uint32_t num_layers) { return num_layers + 1; }
+
   // Free bytes that the conversion needs at its fullest when `units` (layers; num_layers: the
-  // resident file) are written in this order, `bytes` of output each. Only shards that free space
-  // on the output's file system count: not those elsewhere, nor those with a second name.
+  // resident file; prediction_unit) are written in this order, `bytes` of output each. Only shards
+  // that free space on the output's file system count: not those elsewhere, nor those with a second
+  // name.
   struct Step {
     std::uint32_t unit;
     std::uint64_t bytes;
@@ -61,8 +67,8 @@ class ShardReclaimer {
   Checkpoint* checkpoint_ = nullptr;      // whose shards are removed; nullptr: none are
   ConversionJournal* journal_ = nullptr;  // of the removals
   std::uint32_t num_layers_ = 0;
-  // Shards that may be removed; units of work (layers, and the resident file as unit num_layers_)
-  // that still need them.
+  // Shards that may be removed; units of work (layers, the resident file as unit num_layers_ and
+  // the prediction file behind it) that still need them.
   std::map<const SafetensorsFile*, std::size_t> units_left_;
   std::vector<std::vector<const SafetensorsFile*>> shards_of_unit_;
   std::set<const SafetensorsFile*> countable_;  // whose removal frees space for the output

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "convert/source/byte_level_json.h"
 #include "convert/source/gguf_pre_tokenizer.h"
 #include "convert/source/gguf_vocabulary.h"
 #include "formats/base/utf8.h"
@@ -28,25 +29,6 @@ std::string ggml_key(std::string_view name) { return std::string(kPrefix) + std:
 
 // `text` is UTF-8.
 std::string json_string(std::string_view text) { return Json(text).dump(); }
-
-Json byte_level() {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", false},
-          {"use_regex", false}};
-}
-
-Json pre_tokenizer_json(const GgufPreTokenizer& pre) {
-  Json steps = Json::array();
-  for (const std::string_view pattern : pre.patterns) {
-    steps.push_back({{"type", "Split"},
-                     {"pattern", {{"Regex", pattern}}},
-                     {"behavior", "Isolated"},
-                     {"invert", false}});
-  }
-  steps.push_back(byte_level());
-  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
-}
 
 std::string added_token_json(const GgufVocabulary& vocabulary, std::uint32_t id) {
   return Json{{"id", id},
@@ -92,9 +74,9 @@ Result<std::string> tokenizer_text(const GgufVocabulary& vocabulary, const GgufP
     }
   }
   out += "],\n\"normalizer\": " + (pre.nfc ? Json{{"type", "NFC"}} : Json()).dump();
-  out += ",\n\"pre_tokenizer\": " + pre_tokenizer_json(pre).dump();
-  out += ",\n\"post_processor\": " + byte_level().dump();
-  out += ",\n\"decoder\": " + byte_level().dump();
+  out += ",\n\"pre_tokenizer\": " + byte_level_splits_json(pre.patterns).dump();
+  out += ",\n\"post_processor\": " + byte_level_json().dump();
+  out += ",\n\"decoder\": " + byte_level_json().dump();
   out +=
       ",\n\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
       "\"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": \"\", \"fuse_unk\": false, "

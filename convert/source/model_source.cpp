@@ -6,6 +6,7 @@
 #include "convert/source/gguf_config.h"
 #include "convert/source/gguf_tokenizer.h"
 #include "convert/source/path_kind.h"
+#include "convert/source/tiktoken_tokenizer.h"
 #include "formats/base/paths.h"
 #include "formats/config/companion_files.h"
 
@@ -98,6 +99,15 @@ Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>&
     MOE_ASSIGN_OR_RETURN(const bool there, has_companion(path(), companion.name));
     if (there) {
       found.push_back({.name = companion.name, .file = path() / companion.name, .text = {}});
+      continue;
+    }
+    std::optional<std::string> made;
+    if (companion.name == std::string_view(kTokenizerName)) {
+      MOE_ASSIGN_OR_RETURN(made,
+                           tokenizer_from_other_files(path(), config_.model.vocab_size, notes));
+    }
+    if (made.has_value()) {
+      found.push_back({.name = companion.name, .file = {}, .text = *std::move(made)});
     } else {
       absent.emplace_back(companion.name);
     }

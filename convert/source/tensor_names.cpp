@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "convert/source/source_encoding.h"
 #include "convert/source/split_heads.h"
@@ -130,7 +131,7 @@ TensorName classify_gguf_tensor(const Architecture& names, std::string_view name
     if (!layer.has_value()) return out;
     out.layer = *layer;
     if (*layer >= num_layers) {
-      out.role = is_of_prediction_block(names, rest) ? TensorRole::kSkipped : TensorRole::kUnknown;
+      out.role = is_of_prediction_block(names, rest) ? TensorRole::kPredicts : TensorRole::kUnknown;
       return out;
     }
     if (const auto matrix = expert_matrix(names.experts->gguf, rest); matrix.has_value()) {
@@ -198,16 +199,19 @@ TensorName classify_tensor(const Architecture& names, std::string_view source_na
                         *layer - config.num_layers < config.prediction_layers;
   if (!predicts) return classify_tensor(names, source_name);
   TensorName out;
-  out.role = TensorRole::kSkipped;
+  out.role = TensorRole::kPredicts;
   return out;
 }
 
 TensorName classify_tensor(const Architecture& names, std::string_view source_name) {
   TensorName out;
-  for (std::string_view prefix : names.skipped) {
-    if (!source_name.starts_with(prefix)) continue;
-    out.role = TensorRole::kSkipped;
-    return out;
+  for (const auto& [prefixes, role] : {std::pair{names.skipped, TensorRole::kSkipped},
+                                       std::pair{names.prediction, TensorRole::kPredicts}}) {
+    for (std::string_view prefix : prefixes) {
+      if (!source_name.starts_with(prefix)) continue;
+      out.role = role;
+      return out;
+    }
   }
   const auto canonical = canonical_name(names, source_name);
   if (!canonical.has_value()) return out;

@@ -18,7 +18,8 @@ enum class TensorRole : std::uint8_t {
   kResident,  // kept in memory by the runtime
   kFused,     // holds the rows of several residents: split_fused
   kExpert,    // belongs to routed experts
-  kSkipped,   // of a part that is not run (vision tower, multi-token prediction)
+  kSkipped,   // of a part that is not run (vision tower)
+  kPredicts,  // of what predicts further tokens; not run either
   kUnused,    // beside a weight whose decoding does not need it (a shape, scales of activations)
   kUnknown,
 };
@@ -36,7 +37,7 @@ struct TensorName {
 };
 
 TensorName classify_tensor(const Architecture& names, std::string_view source_name);
-// The same for a model of this configuration: tensors of its prediction layers are skipped.
+// The same for a model of this configuration: its prediction layers are told by their numbers.
 TensorName classify_tensor(const Architecture& names, std::string_view source_name,
                            const ModelConfig& config);
 
@@ -44,7 +45,7 @@ TensorName classify_tensor(const Architecture& names, std::string_view source_na
 std::array<TensorName, 2> split_fused(const Architecture& names, const TensorName& fused);
 
 // A tensor of a GGUF file, by llama.cpp's names. Blocks from `num_layers` on are those that predict
-// further tokens: skipped.
+// further tokens.
 TensorName classify_gguf_tensor(const Architecture& names, std::string_view name,
                                 std::uint32_t num_layers);
 // "blk.3." + rule.gguf_name for layers' rules, rule.gguf_name for the model's.

@@ -11,6 +11,7 @@
 #include "convert/source/model_files.h"
 #include "convert/verify/verify_data.h"
 #include "convert/verify/verify_overlay.h"
+#include "convert/verify/verify_prediction.h"
 #include "convert/verify/verify_source.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/file.h"
@@ -38,6 +39,7 @@ struct OpenModel {
   std::optional<ResidentManifest> residents;  // nullopt: a lone pack
   ResidentData data;                          // of the residents
   std::vector<ResidentOverlay> overlays;
+  std::optional<PredictionManifest> prediction;
   std::vector<OpenPack> packs;
 };
 
@@ -58,6 +60,7 @@ Result<OpenModel> open_model(const VerifyOptions& options) {
   MOE_ASSIGN_OR_RETURN(model.data, ResidentData::open(path, *model.residents));
   MOE_ASSIGN_OR_RETURN(model.overlays,
                        read_resident_overlays(path, *model.config, list_overlay_groups(path)));
+  MOE_ASSIGN_OR_RETURN(model.prediction, read_prediction_manifest(path));
   MOE_ASSIGN_OR_RETURN(std::vector<std::string> names, list_packs(path));
   if (!options.pack.empty() || names.empty()) {
     MOE_ASSIGN_OR_RETURN(const std::string name, choose_pack(path, options.pack));
@@ -128,6 +131,7 @@ void note_leftovers(const VerifyOptions& options, const OpenModel& model,
       kResidentManifestName, kResidentDataName, kFlashMoeTokenizerName, kFlashMoeVocabName,
       kOverlayDirectory,     kKeptResidentName, kSensitivityName};
   for (const CompanionFile& companion : kCompanionFiles) known.insert(companion.name);
+  if (model.prediction.has_value()) known.insert({kPredictionManifestName, kPredictionDataName});
   for (const ResidentData::Part& part : model.data.parts()) {
     known.insert(fs::path(part.file.path()).filename().string());
   }
@@ -162,12 +166,14 @@ struct OpenSource {
   ConvertPlan plan;
 };
 
-Result<std::unique_ptr<OpenSource>> open_source(const VerifyOptions& options) {
+Result<std::unique_ptr<OpenSource>> open_source(const VerifyOptions& options, bool has_prediction) {
   if (!options.against.has_value()) return std::unique_ptr<OpenSource>();
   auto source = std::make_unique<OpenSource>();
   MOE_ASSIGN_OR_RETURN(source->model, ModelSource::open(*options.against));
   MOE_RETURN_IF_ERROR(source->model.check_usable_in_place());
-  MOE_ASSIGN_OR_RETURN(source->plan, make_plan(source->model, ConvertOptions{}));
+  ConvertOptions as_it_is;
+  as_it_is.keep_prediction = has_prediction;
+  MOE_ASSIGN_OR_RETURN(source->plan, make_plan(source->model, as_it_is));
   return source;
 }
 
@@ -213,6 +219,20 @@ Status compare_residents_of(const SourceComparison& with, const VerifyOptions& o
   return Status::ok();
 }
 
+// The prediction tensors are of the source that they name.
+Status compare_prediction_of(const SourceComparison& with, const VerifyOptions& options,
+                             const OpenModel& model, VerifyReport& report) {
+  if (model.prediction->fingerprint == with.source.fingerprint()) {
+    return compare_prediction(with, options.path, *model.prediction);
+  }
+  if (is_mixed(model)) {
+    report.notes.emplace_back("the prediction tensors are of another source: not compared");
+  } else {
+    log_prediction_fingerprint(with, options.path, *model.prediction);
+  }
+  return Status::ok();
+}
+
 Status compare_with_source(const OpenSource& source, const VerifyOptions& options,
                            const OpenModel& model, DifferenceLog& log, ProgressCounter& progress,
                            VerifyReport& report) {
@@ -242,6 +262,9 @@ Status compare_with_source(const OpenSource& source, const VerifyOptions& option
     MOE_RETURN_IF_ERROR(compare_overlays_of(with, options, model, report, any));
     MOE_RETURN_IF_ERROR(compare_residents_of(with, options, model, report, any));
   }
+  if (model.prediction.has_value()) {
+    MOE_RETURN_IF_ERROR(compare_prediction_of(with, options, model, report));
+  }
   for (const OpenPack* pack : others) {
     if (any && is_mixed(model)) {
       report.notes.push_back("pack " + printable(pack->name) +
@@ -257,13 +280,20 @@ ProgressCounter count_work(const OpenModel& model, const OpenSource* source,
                            const ProgressCallback& callback) {
   std::uint64_t bytes = model.residents.has_value() ? model.residents->data_size : 0;
   for (const ResidentOverlay& overlay : model.overlays) bytes += overlay.data_size;
+  if (model.prediction.has_value()) bytes += model.prediction->data_size;
+  std::uint64_t prediction_source_bytes = 0;
   std::uint64_t resident_source_bytes = 0;
   std::uint64_t expert_source_bytes = 0;
   if (source != nullptr) {
     for (const SourceMatrix& matrix : source->plan.resident_sources) {
       resident_source_bytes += matrix.bytes();
     }
-    expert_source_bytes = source->plan.source_bytes - resident_source_bytes;
+    for (const SourceTensor& tensor : source->plan.prediction_sources) {
+      prediction_source_bytes += tensor.size();
+    }
+    bytes += prediction_source_bytes;
+    expert_source_bytes =
+        source->plan.source_bytes - resident_source_bytes - prediction_source_bytes;
   }
   bool any = false;
   std::uint32_t layers = 0;
@@ -298,7 +328,8 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
   MOE_ASSIGN_OR_RETURN(const OpenModel model, report.kind == PathKind::kPack
                                                   ? open_lone_pack(options.path)
                                                   : open_model(options));
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenSource> source, open_source(options));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<OpenSource> source,
+                       open_source(options, model.prediction.has_value()));
   report.threads = bounded_thread_count(options.threads);
 
   DifferenceLog log;
@@ -315,6 +346,12 @@ Result<VerifyReport> verify_model(const VerifyOptions& options, const ProgressCa
     report.overlays.push_back({.name = overlay.data_name(),
                                .matrices = overlay.tensors.size(),
                                .bytes = overlay.data_size});
+  }
+  if (model.prediction.has_value()) {
+    MOE_RETURN_IF_ERROR(
+        check_prediction_data(options.path, *model.prediction, report.threads, log, progress));
+    report.prediction_tensors = model.prediction->tensors.size();
+    report.prediction_bytes = model.prediction->data_size;
   }
   for (const OpenPack& pack : model.packs) {
     MOE_RETURN_IF_ERROR(check_records(pack.path, pack.manifest, report.threads, log, progress));

@@ -39,7 +39,7 @@ struct VerifiedOverlay {
 
 // All matrices that have one format in the source and one here.
 struct ComparedFormat {
-  std::string part;  // "experts of PACK", "overlay GROUP", "residents"
+  std::string part;  // "experts of PACK", "overlay GROUP", "residents", "prediction"
   std::string source_format;
   std::string format;
   bool copied = false;  // compared byte for byte; else decoded
@@ -57,6 +57,8 @@ struct VerifyReport {
   std::vector<VerifiedOverlay> overlays;
   std::uint64_t resident_tensors = 0;
   std::uint64_t resident_bytes = 0;
+  std::uint64_t prediction_tensors = 0;  // of prediction.bin; 0: there is none
+  std::uint64_t prediction_bytes = 0;
   std::vector<ComparedFormat> compared;
   std::vector<Difference> differences;  // the first DifferenceLog::kKept
   std::uint64_t num_differences = 0;

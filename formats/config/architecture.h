@@ -182,6 +182,8 @@ struct Architecture {
   std::span<const ResidentRule> residents;
   std::span<const FusedRule> fused;
   const ExpertNames* experts;
+  // Prefixes of names of what predicts further tokens, where it is no layer behind the last.
+  std::span<const std::string_view> prediction = {};
 };
 
 // All families, in the order in which messages name them. The tables live as long as the program

@@ -184,10 +184,9 @@ Result<SigmoidRouterSpec> read_sigmoid_router(const ConfigReader& text,
   return router;
 }
 
-Status read_prediction_layers(const ConfigReader& text, ModelConfig& model) {
-  constexpr std::string_view kKey = "num_nextn_predict_layers";
-  MOE_ASSIGN_OR_RETURN(const double layers, text.number_in(kKey, 0, 0, kMaxConfigLayers));
-  if (layers != std::floor(layers)) return text.error(kKey, "is no whole number");
+Status read_prediction_layers(const ConfigReader& text, ModelConfig& model, std::string_view key) {
+  MOE_ASSIGN_OR_RETURN(const double layers, text.number_in(key, 0, 0, kMaxConfigLayers));
+  if (layers != std::floor(layers)) return text.error(key, "is no whole number");
   model.prediction_layers = static_cast<std::uint32_t>(layers);
   return Status::ok();
 }

@@ -95,8 +95,9 @@ Result<SigmoidRouterSpec> read_sigmoid_router(const ConfigReader& text,
                                               const SigmoidRouterDefaults& defaults,
                                               const ModelConfig& model);
 
-// Fills prediction_layers from num_nextn_predict_layers.
-Status read_prediction_layers(const ConfigReader& text, ModelConfig& model);
+// Fills prediction_layers from `key`, 0 where it is absent.
+Status read_prediction_layers(const ConfigReader& text, ModelConfig& model,
+                              std::string_view key = "num_nextn_predict_layers");
 
 // Adds the ids of eos_token_id (number, list or absent) to eos_token_ids; vocab_size must be set.
 Status read_eos_token_ids(const ConfigReader& object, ModelConfig& model);

@@ -43,6 +43,7 @@ Status read_minimax_m2_config(const ConfigReader& text, ModelConfig& model) {
                                    model));
   MOE_RETURN_IF_ERROR(
       read_attention_heads(text, {.num_heads = 48, .num_kv_heads = 8, .head_dim = 128}, model));
+  MOE_RETURN_IF_ERROR(read_prediction_layers(text, model, "num_mtp_modules"));
   return read_rope(text, {.theta = 5e6, .rotary_key = "rotary_dim"}, model);
 }
 

@@ -139,16 +139,13 @@ constinit const std::array<PrefixRule, 5> kGatedDeltaPrefixes{{
     {"lm_head", "lm_head"},
 }};
 
-// The vision tower and the block that predicts further tokens.
-constinit const std::array<std::string_view, 9> kGatedDeltaSkipped{"model.visual.",
-                                                                   "visual.",
-                                                                   "vision_tower.",
-                                                                   "model.vision_tower.",
-                                                                   "mtp.",
-                                                                   "model.mtp.",
-                                                                   "language_model.mtp.",
-                                                                   "language_model.model.mtp.",
-                                                                   "model.language_model.mtp."};
+// The vision tower.
+constinit const std::array<std::string_view, 4> kGatedDeltaSkipped{
+    "model.visual.", "visual.", "vision_tower.", "model.vision_tower."};
+
+constinit const std::array<std::string_view, 5> kGatedDeltaPrediction{
+    "mtp.", "model.mtp.", "language_model.mtp.", "language_model.model.mtp.",
+    "model.language_model.mtp."};
 
 constinit const Architecture kQwen35MoeFamily{
     .wrapper_type = "qwen3_5_moe",
@@ -166,6 +163,7 @@ constinit const Architecture kQwen35MoeFamily{
     .residents = kGatedDeltaResidents,
     .fused = {},
     .experts = &kMlpExperts,
+    .prediction = kGatedDeltaPrediction,
 };
 
 Status read_gated_delta_config(const ConfigReader& text, const GatedDeltaDefaults& defaults,

@@ -24,6 +24,7 @@ Status read_gated_delta_config(const ConfigReader& text, const GatedDeltaDefault
 
 extern const std::array<ResidentRule, 25> kGatedDeltaResidents;
 extern const std::array<PrefixRule, 5> kGatedDeltaPrefixes;
-extern const std::array<std::string_view, 9> kGatedDeltaSkipped;
+extern const std::array<std::string_view, 4> kGatedDeltaSkipped;
+extern const std::array<std::string_view, 5> kGatedDeltaPrediction;
 
 }  // namespace moepack

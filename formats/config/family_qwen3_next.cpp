@@ -80,6 +80,7 @@ constinit const Architecture kQwen3NextFamily{
     .residents = kGatedDeltaResidents,
     .fused = kQwen3NextFused,
     .experts = &kMlpExperts,
+    .prediction = kGatedDeltaPrediction,
 };
 
 }  // namespace moepack

@@ -44,7 +44,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   std::uint32_t max_position_embeddings = 0;
   // Layers behind the last whose tensors a checkpoint may have, which predict further tokens
-  // (num_nextn_predict_layers). They are not computed.
+  // (num_nextn_predict_layers, num_mtp_modules). They are not computed.
   std::uint32_t prediction_layers = 0;
 
   // Mixture of experts.

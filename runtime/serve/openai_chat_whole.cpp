@@ -12,7 +12,8 @@ namespace {
 
 struct OpenaiChoice {
   std::string content, reasoning;
-  std::map<std::size_t, ToolCall> calls;
+  std::map<std::size_t, ToolCall> calls;  // begun
+  std::map<std::size_t, ToolCall> made;   // that came to their end
   OrderedJson content_logprobs = OrderedJson::array();
   OrderedJson reasoning_logprobs = OrderedJson::array();
   AnswerEndReason reason = AnswerEndReason::kStop;
@@ -62,6 +63,10 @@ class OpenaiChatWhole final : public WholeWriter {
   void on(std::uint32_t choice, const CallArguments& arguments) {
     choices_[choice].calls[arguments.call].arguments += arguments.fragment;
   }
+  void on(std::uint32_t choice, const CallEnd& end) {
+    auto call = choices_[choice].calls.extract(end.call);
+    if (!call.empty()) choices_[choice].made.insert(std::move(call));
+  }
   void on(std::uint32_t choice, const AnswerEnd& end) {
     if (is_openai_failure(end.reason)) {
       if (!error_.has_value()) error_ = openai_end_error(end);
@@ -76,13 +81,15 @@ class OpenaiChatWhole final : public WholeWriter {
     OrderedJson message = OrderedJson::object();
     message["role"] = "assistant";
     message["content"] = choice.content;
-    if (choice.content.empty() && !choice.calls.empty()) message["content"] = nullptr;
+    if (choice.content.empty() && !choice.made.empty()) message["content"] = nullptr;
     if (answer_.form.shows_reasoning && !choice.reasoning.empty()) {
       message["reasoning_content"] = choice.reasoning;
     }
-    if (choice.calls.empty()) return message;
+    // Of a call that was cut off nothing is said: its JSON is no JSON, and sent back as history it
+    // would spoil every later request.
+    if (choice.made.empty()) return message;
     OrderedJson calls = OrderedJson::array();
-    for (const auto& [number, call] : choice.calls) {
+    for (const auto& [number, call] : choice.made) {
       OrderedJson json = OrderedJson::object();
       json["id"] = call.id;
       json["type"] = "function";

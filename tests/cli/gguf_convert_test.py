@@ -94,6 +94,29 @@ def with_prediction_block(test):
                       test.model.gguf + copied + more)
 
 
+def check_prediction_kept(test, source):
+    """The block that predicts, in ggml's types, byte for byte."""
+    model = test.scratch / "kept"
+    report = json.loads(test.succeeds("convert", source, "-o", model, "--keep-prediction", "--json",
+                                      "--quiet") or "{}")
+    manifest = json.loads((model / "prediction.json").read_text())
+    data = (model / "prediction.bin").read_bytes()
+    wanted = {t.name.replace("blk.3.", f"blk.{test.config['num_hidden_layers']}."): bytes(t.data)
+              for t in test.model.gguf if t.name.startswith("blk.3.")}
+    found = {name: data[e["offset"]:e["offset"] + e["size"]]
+             for name, e in manifest["tensors"].items() if "nextn" not in name}
+    test.check(found == wanted and manifest["container"] == "gguf" and
+               report["skipped_tensors"] == [], f"kept {sorted(found)}")
+    test.succeeds("verify", model, "--against", source, "--quiet")
+    name = next(name for name, e in manifest["tensors"].items() if e["type"] not in ("F32", "F16"))
+    for flags in ((), ("--f32",)):
+        both = [test.run(False, "extract", path, name, *flags, "-o", test.scratch / f"out{i}")[0]
+                for i, path in enumerate((model, source))]
+        test.check(both == [0, 0] and (test.scratch / "out0").read_bytes() ==
+                   (test.scratch / "out1").read_bytes(), f"extract {name} {flags}: {both}")
+    shutil.rmtree(model)
+
+
 def check_same_logits(test):
     test.succeeds("convert", test.scratch / "twin", "-o", test.scratch / "twin.model")
     wanted = test.logits(test.scratch / "twin.model")
@@ -117,6 +140,8 @@ def check_same_logits(test):
                    ("predicts" in what), f"{what}: skipped {report['skipped_tensors']}")
         if what == "one file":
             check_directory(test, model, source, wanted)
+        if "predicts" in what:
+            check_prediction_kept(test, source)
         if what != "big-endian":
             test.succeeds("verify", model, "--against", source, "--quiet")
         else:

@@ -22,11 +22,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require(m.experts_per_token > 0 && m.experts_per_token <= m.num_experts);
   require(m.num_heads % m.num_kv_heads == 0);
   for (const moepack::LayerSpec& layer : m.layers) {
-    const bool shared = std::get<moepack::ExpertsSpec>(layer.feed_forward).has_shared_expert;
-    require(shared == (m.shared_expert_width != 0));
-    if (moepack::layer_type(layer) == moepack::LayerType::kFullAttention) continue;
-    require(m.linear_key_heads > 0 && m.linear_value_heads % m.linear_key_heads == 0);
-    require(m.linear_conv_taps > 0);
+    if (const auto* experts = std::get_if<moepack::ExpertsSpec>(&layer.feed_forward)) {
+      require(experts->has_shared_expert == (m.shared_expert_width != 0));
+    } else {
+      require(m.dense_width > 0);
+    }
+    if (moepack::layer_type(layer) == moepack::LayerType::kLatentAttention) {
+      require(m.kv_rank > 0 && m.value_dim > 0);
+    } else if (moepack::layer_type(layer) == moepack::LayerType::kLinearAttention) {
+      require(m.linear_key_heads > 0 && m.linear_value_heads % m.linear_key_heads == 0);
+      require(m.linear_conv_taps > 0);
+    }
   }
   require(m.rotary_dim > 0 && m.rotary_dim % 2 == 0 && m.rotary_dim <= m.head_dim);
   require(m.hidden_size > 0 && m.vocab_size > 0 && m.expert_width > 0);

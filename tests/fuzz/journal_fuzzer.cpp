@@ -44,10 +44,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (journal.is_empty())
       require(journal.start(moepack::WorkKind::kConversion, 7, "fuzz").is_ok());
     require(journal.add_layer(3, {1, 2, 3}).is_ok());
+    require(journal.add_prediction({4, 5}).is_ok());
     const auto again = moepack::ConversionJournal::open(fd, "fuzz");
     require(again.is_ok() && again.value().plan() == journal.plan());
     const auto* sums = again.value().layer_checksums(3);
     require(sums != nullptr && sums->size() == 3);
+    const auto* predicting = again.value().prediction_checksums();
+    require(predicting != nullptr && predicting->size() == 2);
     require(again.value().layers_done() == journal.layers_done());
   }
   ::close(fd);

@@ -210,6 +210,21 @@ TEST(OpenaiChatWhole, ContentIsNullBesideCallsAlone) {
   EXPECT_FALSE(text["choices"][0]["message"].contains("reasoning_content"));
 }
 
+TEST(OpenaiChatWhole, ACallThatIsCutOffIsLeftOut) {
+  std::vector<AnswerEvent> events(kOpenaiCalls.begin(), kOpenaiCalls.end() - 1);
+  events.push_back({.choice = 0, .body = CallArguments{1, "{\"city\":\"Os"}});
+  const OrderedJson cut = openai_whole(openai_test_answer(), events, AnswerEndReason::kLength);
+  const OrderedJson& choice = cut["choices"][0];
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1U);
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["id"], "call_a");
+  EXPECT_EQ(choice["finish_reason"], "length");
+  const OrderedJson none =
+      openai_whole(openai_test_answer(), {{.choice = 0, .body = CallBegin{0, "i", "f"}}},
+                   AnswerEndReason::kLength);
+  EXPECT_FALSE(none["choices"][0]["message"].contains("tool_calls"));
+  EXPECT_EQ(none["choices"][0]["message"]["content"], "");
+}
+
 TEST(OpenaiChatWhole, FailuresHaveAStatus) {
   EXPECT_EQ(openai_whole(openai_test_answer(), {}, AnswerEndReason::kError)["error"], 500);
   EXPECT_EQ(openai_whole(openai_test_answer(), {}, AnswerEndReason::kCancelled)["error"], 503);
