@@ -9,6 +9,7 @@
 #include "formats/base/checksum.h"
 #include "runtime/corpus/calibrate.h"
 #include "tests/support/converted_model.h"
+#include "tests/support/latent_model.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
@@ -110,6 +111,21 @@ TEST(CorpusForward, EqualsTheEngineOnAwkwardSizes) {
   for (const std::uint64_t records : {1U, 2U}) {
     expect_equals_engine(model, test::reference_options(model), 400, 40, records * record);
   }
+}
+
+// Layers whose states differ in size, routers and shared experts with norms of their own.
+TEST(CorpusForward, EqualsTheEngineOnGemma4) {
+  const test::TempDir dir;
+  const auto model = test::convert_for_test(test::gemma4_model(), dir);
+  expect_equals_engine(model, test::reference_options(model), 137, 40);
+  expect_equals_engine(model, test::fast_options(model), 137, 40);
+}
+
+TEST(CorpusForward, EqualsTheEngineOnLatentAttention) {
+  const test::TempDir dir;
+  test::write_latent_model(dir / "checkpoint");
+  const auto model = test::convert_for_test(dir / "checkpoint", dir);
+  expect_equals_engine(model, test::reference_options(model), 137, 40);
 }
 
 // Windows longer than what is computed at once.
