@@ -29,6 +29,7 @@ ModelConfig shape() {
   config.rotary_dim = 64;
   config.rope_theta = 1e7;
   config.rms_norm_eps = 1e-6F;
+  config.layers.resize(1);
   return config;
 }
 
@@ -101,9 +102,9 @@ double measure(const Kernels& kernels, KvEncoding encoding, std::size_t threads,
   for (float& value : rows) value = normal(random);
   std::vector<LayerState> states;
   for (std::size_t i = 0; i < kLayers; ++i) {
-    states.push_back(LayerState::create(config, LayerType::kFullAttention, context,
-                                        state_form(kernels, encoding))
-                         .value());
+    states.push_back(
+        LayerState::create(config, config.layers.front(), context, state_form(kernels, encoding))
+            .value());
     for (std::size_t at = 0; at < depth; at += 256) {
       (void)states[i].kv->store(at, std::min<std::size_t>(256, depth - at), rows.data(),
                                 rows.data());

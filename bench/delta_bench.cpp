@@ -76,7 +76,7 @@ class Bench {
     input_ = make_vector(tokens * kWidth, 0, 1, random_);
     output_.resize(tokens);
     for (std::size_t i = 0; i < kLayers; ++i) {
-      states_.push_back(LayerState::create(config, LayerType::kLinearAttention, 4096,
+      states_.push_back(LayerState::create(config, LayerSpec{.mixer = GatedDeltaNetSpec{}}, 4096,
                                            StateForm{.kv = {}, .delta = DeltaForm::kBlocks})
                             .value());
     }

@@ -64,8 +64,6 @@ std::optional<GptqFactor> factor_of(const InputStatistics& inputs, QuantMethod m
   return factor_hessian(inputs.hessian, kGptqDamping);
 }
 
-float silu(float x) { return x / (1.0F + std::exp(-x)); }
-
 class DamageMeasure {
  public:
   DamageMeasure(const ExpertMatrices& weights, const InputStatistics& inputs,
@@ -160,8 +158,9 @@ class DamageMeasure {
         const auto r = static_cast<Eigen::Index>(i);
         const float gate = of_gate ? there(r, t) : gate_(r, t);
         const float up = of_gate ? up_(r, t) : there(r, t);
-        const auto before = static_cast<double>(silu(gate_(r, t)) * up_(r, t));
-        const double off = static_cast<double>(silu(gate) * up) - before;
+        const auto before =
+            static_cast<double>(activated(weights_.activation, gate_(r, t)) * up_(r, t));
+        const double off = static_cast<double>(activated(weights_.activation, gate) * up) - before;
         const double counted =
             weight * sample_.counts[i] * static_cast<double>(units_(sample_.rows[i]));
         noise += counted * off * off;

@@ -83,8 +83,8 @@ class DownCollector {
     Matrix x;
     inputs_.gather(plain, x);
     DownInputs out;
-    swiglu_outputs(weights_.gate, weights_.up, weights_.width, x, out.original);
-    swiglu_outputs(gate_, up_, weights_.width, x, out.stored);
+    gated_outputs(weights_.activation, weights_.gate, weights_.up, weights_.width, x, out.original);
+    gated_outputs(weights_.activation, gate_, up_, weights_.width, x, out.stored);
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const float factor = std::sqrt(samples[i].weight);
       out.original.col(static_cast<Eigen::Index>(i)) *= factor;

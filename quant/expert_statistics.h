@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "formats/config/layer_spec.h"
 #include "quant/layer_inputs.h"
 
 namespace moepack {
@@ -11,9 +12,10 @@ namespace moepack {
 // One expert's weights as float32; rows padded to whole tiles (quant/tile.h).
 struct ExpertMatrices {
   std::size_t width = 0;
-  Matrix gate;  // [padded width, hidden]
-  Matrix up;    // [padded width, hidden]
-  Matrix down;  // [padded hidden, width]
+  Matrix gate;                                              // [padded width, hidden]
+  Matrix up;                                                // [padded width, hidden]
+  Matrix down;                                              // [padded hidden, width]
+  ExpertActivation activation = ExpertActivation::kSwiGlu;  // not kClampedSwiGlu
 };
 
 // Runs work(i) for every i < count, in any order and from any threads.

@@ -67,14 +67,23 @@ double output_energy(const Matrix& m, const InputStatistics& inputs) {
   return static_cast<double>(product.cwiseProduct(m).sum());
 }
 
-void swiglu_outputs(const Matrix& gate, const Matrix& up, std::size_t rows, const Matrix& x,
-                    Matrix& out) {
+float activated(ExpertActivation activation, float gate) {
+  // gelu's tanh form (arXiv 1606.08415 section 2): 0.5 (1 + tanh(z)) is sigmoid(2 z).
+  constexpr float kSlope = 1.5957691216057308F;  // 2 sqrt(2 / pi)
+  const float exponent = activation == ExpertActivation::kGeGlu
+                             ? kSlope * (gate + 0.044715F * (gate * gate * gate))
+                             : gate;
+  return gate / (1.0F + std::exp(-exponent));
+}
+
+void gated_outputs(ExpertActivation activation, const Matrix& gate, const Matrix& up,
+                   std::size_t rows, const Matrix& x, Matrix& out) {
   Matrix g(gate.rows(), x.cols());
   Matrix u(up.rows(), x.cols());
   multiply(gate, x, g);
   multiply(up, x, u);
   const auto top = static_cast<Eigen::Index>(rows);
-  out = g.topRows(top).unaryExpr([](float v) { return v / (1.0F + std::exp(-v)); });
+  out = g.topRows(top).unaryExpr([=](float v) { return activated(activation, v); });
   out.array() *= u.topRows(top).array();
 }
 

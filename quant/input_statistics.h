@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "formats/config/layer_spec.h"
 #include "quant/linear_algebra.h"
 
 namespace moepack {
@@ -67,9 +68,11 @@ void draw_to_diagonal(Matrix& m, const Matrix& diagonal, const Shrinkage& shrink
 // Hessian.
 double output_energy(const Matrix& m, const InputStatistics& inputs);
 
-// out = silu(gate x) * (up x), the inputs of down_proj. gate, up: [padded rows, n]; x: [n, k];
+// What a gate's output becomes before it is multiplied with up's: silu, or for kGeGlu gelu.
+float activated(ExpertActivation activation, float gate);
+// out = activated(gate x) * (up x), the inputs of down_proj. gate, up: [padded rows, n]; x: [n, k];
 // out: [rows, k].
-void swiglu_outputs(const Matrix& gate, const Matrix& up, std::size_t rows, const Matrix& x,
-                    Matrix& out);
+void gated_outputs(ExpertActivation activation, const Matrix& gate, const Matrix& up,
+                   std::size_t rows, const Matrix& x, Matrix& out);
 
 }  // namespace moepack

@@ -187,14 +187,15 @@ class HeaderReader {
 
   Status plan_residents(ResidentManifest& manifest) const {
     for (const ResidentRule& rule : names_.residents) {
-      if (!exists_in(rule, parsed_.model)) continue;
       if (rule.role == ModuleRole::kOutputHead && parsed_.model.tie_word_embeddings) continue;
       if (rule.scope == LayerScope::kModel) {
+        if (!exists_in(rule, parsed_.model, 0)) continue;
         MOE_RETURN_IF_ERROR(plan_resident(rule, 0, manifest));
         continue;
       }
       for (std::uint32_t layer = 0; layer < parsed_.model.num_layers; ++layer) {
         if (!applies_to_layer(rule, parsed_.model, layer)) continue;
+        if (!exists_in(rule, parsed_.model, layer)) continue;
         MOE_RETURN_IF_ERROR(plan_resident(rule, layer, manifest));
       }
     }
@@ -211,7 +212,7 @@ class HeaderReader {
       return not_found(where(naming_.resident(rule, layer)), "is missing in the index",
                        "download the index again");
     }
-    const std::vector<std::uint64_t> shape = rule.shape(parsed_.model);
+    const std::vector<std::uint64_t> shape = module_shape(rule, parsed_.model, layer);
     MOE_ASSIGN_OR_RETURN(const SourceForm form,
                          form_of(found->second, options_.resident_format.has_value(),
                                  shape.size() == 2 ? shape.front() : 1, shape.back()));

@@ -16,6 +16,7 @@ struct Module {
   SourceTensor head_values;  // beside the keys of kv_b_proj, which are then the codes
   bool has_split_heads = false;
   const ResidentRule* rule = nullptr;
+  std::uint32_t layer = 0;
   const FusedRule* fused = nullptr;  // the tensors hold more than this module
   const FusedPart* fused_part = nullptr;
 };
@@ -42,9 +43,15 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
                                                  " gives layer " +
                                                  std::to_string(entry.name.layer));
       }
+      if (!exists_in(rule, config, entry.name.layer)) {
+        return corrupt(entry.tensor.where(), "is of a part that " + naming.configured_by() +
+                                                 " leaves out of layer " +
+                                                 std::to_string(entry.name.layer));
+      }
     }
     Module& module = modules[entry.name.module];
     module.rule = &rule;
+    module.layer = entry.name.layer;
     module.fused = entry.name.fused;
     module.fused_part = entry.name.fused_part;
     const auto head_rows = rule.role == ModuleRole::kKeyValueUp && entry.tensor.is_gguf()
@@ -62,8 +69,8 @@ Result<Modules> collect(const ModelConfig& config, const SourceNaming& naming,
 
 Status require(const Modules& modules, const ResidentRule& rule, const ModelConfig& config,
                std::uint32_t layer, const SourceNaming& naming) {
-  const std::vector<std::uint64_t> shape = rule.shape(config);
-  if (!exists_in(rule, config)) return Status::ok();
+  const std::vector<std::uint64_t> shape = module_shape(rule, config, layer);
+  if (!exists_in(rule, config, layer)) return Status::ok();
   const auto it = modules.find(resident_module(rule, layer));
   if (it != modules.end() && it->second.tensors.codes()) return Status::ok();
   return not_found(
@@ -99,7 +106,7 @@ Result<ResidentConventions> detect_conventions(const Architecture& names, const 
   for (const auto& [name, module] : modules) {
     if (module.rule->role != ModuleRole::kDeltaConv || !module.tensors.codes()) continue;
     const SourceTensor& tensor = module.tensors.codes();
-    const std::vector<std::uint64_t> c1t = module.rule->shape(config);
+    const std::vector<std::uint64_t> c1t = module_shape(*module.rule, config, module.layer);
     const std::vector<std::uint64_t> ct1{c1t[0], c1t[2], c1t[1]};
     const std::vector<std::uint64_t> shape(tensor.shape().begin(), tensor.shape().end());
     const bool is_c1t = shape == c1t;
@@ -162,7 +169,7 @@ Status add_tensor(const Architecture& names, const std::string& name, const Modu
                   const ConvertOptions& options, const ResidentConventions& conventions,
                   ResidentPlan& plan) {
   const ResidentRule& rule = *module.rule;
-  std::vector<std::uint64_t> shape = rule.shape(config);
+  std::vector<std::uint64_t> shape = module_shape(rule, config, module.layer);
   if (shape.size() == 3 && conventions.conv1d == ResidentConventions::Conv1d::kCT1) {
     std::swap(shape[1], shape[2]);
   }

@@ -82,6 +82,10 @@ Result<ExpertWeights> ExpertWeights::of_pack(const fs::path& model, const std::s
   return weights;
 }
 
+ExpertActivation expert_activation(const ModelConfig& config, std::uint32_t layer) {
+  return std::get<ExpertsSpec>(config.layers[layer].feed_forward).activation;
+}
+
 Result<ExpertWeights> ExpertWeights::open(const fs::path& model, const ModelConfig& config,
                                           const std::string& wanted) {
   const std::vector<std::string> packs = pack_names(model);

@@ -15,6 +15,9 @@
 
 namespace moepack {
 
+// Of a layer with experts.
+ExpertActivation expert_activation(const ModelConfig& config, std::uint32_t layer);
+
 // Unchanging once it is open: const functions may be called from any number of threads.
 class ExpertWeights {
  public:

@@ -226,7 +226,8 @@ Status Quantization::run_layer(std::uint32_t l, ProgressCounter& progress) {
                .method = options_.method,
                .error = ledger_of({}).error,
                .samples = {},
-               .layer = l};
+               .layer = l,
+               .activation = expert_activation(plan_.config, l)};
   std::unique_ptr<LayerStatistics> statistics;
   if (plan_.calibration != nullptr) {
     job.samples = plan_.calibration->samples(l);

@@ -55,7 +55,7 @@ double token_seconds(std::size_t hidden, std::size_t width) {
   const Matrix gate = random_matrix(padded_rows(width), hidden, 4);
   const auto start = Clock::now();
   Matrix u;
-  swiglu_outputs(gate, gate, width, x, u);
+  gated_outputs(ExpertActivation::kSwiGlu, gate, gate, width, x, u);
   Matrix wide = Matrix::Zero(static_cast<Eigen::Index>(hidden), static_cast<Eigen::Index>(hidden));
   Matrix narrow = Matrix::Zero(static_cast<Eigen::Index>(width), static_cast<Eigen::Index>(width));
   add_gram(x, wide);

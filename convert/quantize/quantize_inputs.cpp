@@ -33,13 +33,13 @@ Status open_calibration(const std::filesystem::path& model, QuantMethod method,
   return Status::ok();
 }
 
-// The inputs of down_proj are made of those of the expert, as silu(gate) * up.
+// The inputs of down_proj are made of those of the expert, without biases or limits.
 Status check_activations(const ModelConfig& config, bool is_calibrated) {
   const bool is_other =
       std::any_of(config.layers.begin(), config.layers.end(), [](const LayerSpec& layer) {
         const auto* experts = std::get_if<ExpertsSpec>(&layer.feed_forward);
         return experts != nullptr &&
-               (experts->has_biases || experts->activation != ExpertActivation::kSwiGlu);
+               (experts->has_biases || experts->activation == ExpertActivation::kClampedSwiGlu);
       });
   if (!is_other || !is_calibrated) return Status::ok();
   return unsupported(Where{},

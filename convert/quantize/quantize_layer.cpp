@@ -205,6 +205,7 @@ Result<AtomicFile> quantize_layer(const LayerJob& job, const std::filesystem::pa
       return Status::ok();
     }
     MOE_RETURN_IF_ERROR(worker.reader.read(job.weights, job.layer, e, worker.expert));
+    worker.expert.activation = job.activation;
     RecordStream record(file, entry.experts[e].offset, worker.output);
     ExpertQuantizer quantizer(job, pack.layout_of(job.layer, e), e, notes);
     MOE_RETURN_IF_ERROR(quantizer.run(worker, record));

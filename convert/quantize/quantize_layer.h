@@ -21,6 +21,7 @@ struct LayerJob {
   QuantError error;                    // that the ledger holds
   std::vector<std::uint64_t> samples;  // [experts]; empty without calibration
   std::uint32_t layer;
+  ExpertActivation activation;
 };
 
 // Takes over the records that `reuse` has, and quantizes the others: writes layer_NN.bin into

@@ -167,6 +167,7 @@ class LayerMeasure {
 
   Status measure(std::uint32_t e, Worker& worker) {
     MOE_RETURN_IF_ERROR(worker.reader.read(job_.inputs.weights, layer_, e, worker.expert));
+    worker.expert.activation = expert_activation(job_.inputs.config, layer_);
     const ExpertMatrices& w = worker.expert;
     MOE_ASSIGN_OR_RETURN(const InputStatistics inputs, statistics_->gate_up(e));
     MOE_ASSIGN_OR_RETURN(const DownProblem problem, statistics_->down(e, w, w.gate, w.up));

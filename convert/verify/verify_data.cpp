@@ -191,8 +191,8 @@ void check_resident_names(const std::filesystem::path& model, const ModelConfig&
   const std::string file = (model / kResidentManifestName).string();
   std::set<std::string> known;
   const auto check = [&](const ResidentRule& rule, std::uint32_t layer) {
-    if (!exists_in(rule, config)) return;
-    std::vector<std::uint64_t> shape = rule.shape(config);
+    if (!exists_in(rule, config, layer)) return;
+    std::vector<std::uint64_t> shape = module_shape(rule, config, layer);
     if (shape.size() == 3 && manifest.conventions.conv1d == ResidentConventions::Conv1d::kCT1) {
       std::swap(shape[1], shape[2]);
     }

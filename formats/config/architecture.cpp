@@ -82,8 +82,13 @@ bool applies_to_layer(const ResidentRule& rule, const ModelConfig& config, std::
   return !has_experts(config.layers[layer]);
 }
 
-bool exists_in(const ResidentRule& rule, const ModelConfig& config) {
-  const std::vector<std::uint64_t> shape = rule.shape(config);
+std::vector<std::uint64_t> module_shape(const ResidentRule& rule, const ModelConfig& config,
+                                        std::uint32_t layer) {
+  return rule.layer_shape == nullptr ? rule.shape(config) : rule.layer_shape(config, layer);
+}
+
+bool exists_in(const ResidentRule& rule, const ModelConfig& config, std::uint32_t layer) {
+  const std::vector<std::uint64_t> shape = module_shape(rule, config, layer);
   return std::find(shape.begin(), shape.end(), 0U) == shape.end();
 }
 

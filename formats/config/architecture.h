@@ -31,10 +31,15 @@ enum class ModuleRole : std::uint8_t {
   kOutputHead,  // absent where the embedding is also the head
   // Every layer.
   kInputNorm,
-  kPostNorm,  // before the feed-forward network
+  kPostNorm,           // before the feed-forward network; with branches before the routed experts
+  kMixerOutputNorm,    // LayerSpec::has_output_norms
+  kNetworkOutputNorm,  // likewise
+  kOutputScale,        // LayerSpec::has_output_scale
   kRouter,
   kRouterBias,
   kRouterCorrection,  // e_score_correction_bias
+  kRouterNorm,        // the factor of SoftmaxRouterSpec::has_norm times hidden_size ^ 0.5
+  kExpertScales,      // SoftmaxRouterSpec::has_expert_scales
   kExpertGateBias,    // of all experts, [E, width]
   kExpertUpBias,      // as kExpertGateBias
   kExpertDownBias,    // [E, H]
@@ -45,6 +50,9 @@ enum class ModuleRole : std::uint8_t {
   kSharedGate,
   kSharedUp,
   kSharedDown,
+  kSharedInputNorm,   // ExpertsSpec::has_branch_norms, before the shared expert
+  kSharedOutputNorm,  // and behind it
+  kRoutedOutputNorm,  // behind the sum of the routed ones
   // Full attention.
   kQuery,
   kKey,
@@ -109,13 +117,15 @@ struct ResidentRule {
   ModuleRole role;
   std::string_view name;  // below "model.layers.N." for the scopes of layers
   LayerScope scope;
-  // The logical shape; {channels, 1, taps} may also be written {channels, taps, 1}. A dimension of
-  // 0 means that this model has no such module.
+  // The logical shape (read by module_shape); {channels, 1, taps} may also be written {channels,
+  // taps, 1}. A dimension of 0 means that this model has no such module.
   std::vector<std::uint64_t> (*shape)(const ModelConfig&);
   Rounding rounding = Rounding::kAsAsked;
   bool has_weight_suffix = true;    // false: the tensor is called `name` itself
   std::string_view gguf_name = {};  // llama.cpp's, below "blk.N." for the scopes of layers
   VHeadRule v_heads = VHeadRule::kNone;
+  // For layers that differ in it, in place of `shape`: that in one of them.
+  std::vector<std::uint64_t> (*layer_shape)(const ModelConfig&, std::uint32_t layer) = nullptr;
 };
 
 // One resident within a fused tensor of a layer.
@@ -206,8 +216,11 @@ const ResidentRule* find_rule(const Architecture& architecture, ModuleRole role)
 std::string resident_module(const ResidentRule& rule, std::uint32_t layer);
 // True when the rule's tensor stands in `layer` of this model.
 bool applies_to_layer(const ResidentRule& rule, const ModelConfig& config, std::uint32_t layer);
-// False where the sizes of this model leave no such module, as without a shared expert.
-bool exists_in(const ResidentRule& rule, const ModelConfig& config);
+// The rule's shape in `layer`, which means nothing for modules of the whole model.
+std::vector<std::uint64_t> module_shape(const ResidentRule& rule, const ModelConfig& config,
+                                        std::uint32_t layer);
+// False where the sizes of this model leave no such module in `layer`, as without a shared expert.
+bool exists_in(const ResidentRule& rule, const ModelConfig& config, std::uint32_t layer);
 // True for the norms that hold a factor or 1 less than it, by the model's convention.
 bool follows_norm_convention(ModuleRole role);
 

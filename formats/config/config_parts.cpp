@@ -67,12 +67,12 @@ Status read_text_model(const ConfigReader& text, const TextModelDefaults& defaul
 Status read_experts(const ConfigReader& text, const ExpertDefaults& defaults, ModelConfig& model) {
   MOE_RETURN_IF_ERROR(read_num_experts(text, defaults, model));
   MOE_RETURN_IF_ERROR(
-      text.dimension("num_experts_per_tok", defaults.experts_per_token, model.experts_per_token));
+      text.dimension(defaults.chosen_key, defaults.experts_per_token, model.experts_per_token));
   MOE_RETURN_IF_ERROR(text.dimension(defaults.width_key, defaults.width, model.expert_width));
   if (model.experts_per_token > model.num_experts) {
-    return text.error("num_experts_per_tok", "is " + std::to_string(model.experts_per_token) +
-                                                 ", above num_experts " +
-                                                 std::to_string(model.num_experts));
+    return text.error(defaults.chosen_key, "is " + std::to_string(model.experts_per_token) +
+                                               ", above num_experts " +
+                                               std::to_string(model.num_experts));
   }
   return Status::ok();
 }

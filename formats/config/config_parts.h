@@ -29,6 +29,7 @@ struct ExpertDefaults {
   // has both must agree with itself.
   std::string_view other_key = {};
   std::uint32_t experts_per_token = 0;
+  std::string_view chosen_key = "num_experts_per_tok";
   std::string_view width_key;  // of an expert's width, which families call differently
   std::uint32_t width = 0;
 };
@@ -55,6 +56,9 @@ struct RopeDefaults {
   // With YaRN, the softmax is scaled by the square of the factor for mscale_all_dim.
   bool scales_softmax = false;
 };
+
+// rope_theta of this object: a number above 1, `fallback` where it is absent.
+Result<double> read_rope_theta(const ConfigReader& place, double fallback);
 
 // Fills rope_theta, rotary_dim = width * partial_rotary_factor (head_dim must be set) and yarn. The
 // settings are looked for in rope_parameters, rope_scaling and, but for yarn's, at the top level,

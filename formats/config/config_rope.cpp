@@ -125,7 +125,18 @@ Status read_rotary_dim(const ConfigReader& text, const std::vector<ConfigReader>
   return Status::ok();
 }
 
+Result<double> checked_theta(const ConfigReader& place, double theta) {
+  if (theta > 1 && theta <= kMaxRopeTheta) return theta;
+  return place.error("rope_theta",
+                     "is " + std::to_string(theta) + ", not a number above 1 and up to 1e15");
+}
+
 }  // namespace
+
+Result<double> read_rope_theta(const ConfigReader& place, double fallback) {
+  MOE_ASSIGN_OR_RETURN(const auto theta, place.optional_number("rope_theta"));
+  return checked_theta(place, theta.value_or(fallback));
+}
 
 Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelConfig& model) {
   std::vector<ConfigReader> places;
@@ -136,11 +147,8 @@ Status read_rope(const ConfigReader& text, const RopeDefaults& defaults, ModelCo
   MOE_RETURN_IF_ERROR(read_scaling(places, defaults, model));
   places.push_back(text);
 
-  MOE_ASSIGN_OR_RETURN(model.rope_theta, agreed_number(places, "rope_theta", defaults.theta));
-  if (!(model.rope_theta > 1 && model.rope_theta <= kMaxRopeTheta)) {
-    return text.error("rope_theta", "is " + std::to_string(model.rope_theta) +
-                                        ", not a number above 1 and up to 1e15");
-  }
+  MOE_ASSIGN_OR_RETURN(const double theta, agreed_number(places, "rope_theta", defaults.theta));
+  MOE_ASSIGN_OR_RETURN(model.rope_theta, checked_theta(text, theta));
   return read_rotary_dim(text, places, defaults, model);
 }
 

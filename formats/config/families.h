@@ -15,6 +15,7 @@ extern const Architecture kMixtralFamily;
 extern const Architecture kGlm4MoeFamily;
 extern const Architecture kMinimaxM2Family;
 extern const Architecture kGptOssFamily;
+extern const Architecture kGemma4Family;
 extern const Architecture kDeepseekV3Family;
 extern const Architecture kKimiK2Family;
 
@@ -29,6 +30,7 @@ inline constexpr std::array kFamilies{
     &kGlm4MoeFamily,
     &kMinimaxM2Family,
     &kGptOssFamily,
+    &kGemma4Family,
     &kDeepseekV3Family,
     &kKimiK2Family,
 };

@@ -19,6 +19,18 @@ enum class QueryKeyNorm : std::uint8_t {
   kNone,
 };
 
+// The heads of a layer with full attention, and how positions rotate them.
+struct HeadSizes {
+  std::uint32_t heads = 0;     // of queries
+  std::uint32_t kv_heads = 0;  // divides heads
+  std::uint32_t head_dim = 0;
+  std::uint32_t rotary_dim = 0;     // leading values of a head, which form pairs; even
+  std::uint32_t rotated_pairs = 0;  // the first pairs, which positions turn; the others stay
+  double rope_theta = 0;
+
+  friend bool operator==(const HeadSizes&, const HeadSizes&) = default;
+};
+
 // Softmax attention over all tokens so far, with grouped query heads.
 struct FullAttentionSpec {
   bool has_gate = false;  // q_proj holds, per head, a query and a gate for that head's output
@@ -31,6 +43,12 @@ struct FullAttentionSpec {
   bool has_sinks = false;
   // A token sees itself and so many less one before it; nullopt: all of them.
   std::optional<std::uint32_t> window = std::nullopt;
+  // Where a layer's heads are not those that ModelConfig has for all (ModelConfig::heads_of).
+  std::optional<HeadSizes> own_heads = std::nullopt;
+  // What scores are multiplied with; nullopt: head_dim ^ -0.5.
+  std::optional<float> score_scale = std::nullopt;
+  bool values_are_keys = false;  // no v_proj: values are what k_proj gives, not normed or rotated
+  bool has_value_norm = false;   // the value of each head is divided by its RMS, without a factor
 
   friend bool operator==(const FullAttentionSpec&, const FullAttentionSpec&) = default;
 };
@@ -55,6 +73,8 @@ constexpr std::uint32_t kMaxRouterGroups = 64;
 struct SoftmaxRouterSpec {
   bool renormalise = true;  // the weights of the chosen are divided by their sum
   bool has_bias = false;    // the logits add a bias
+  bool has_norm = false;    // the logits are those of an RMSNorm of its own of the hidden state
+  bool has_expert_scales = false;  // weights are multiplied by a number of the expert, at last
 
   friend bool operator==(const SoftmaxRouterSpec&, const SoftmaxRouterSpec&) = default;
 };
@@ -76,6 +96,7 @@ enum class ExpertActivation : std::uint8_t {
   kSwiGlu,         // silu(gate) * up
   kClampedSwiGlu,  // gpt-oss: g = min(gate, limit), u = clamp(up, -limit, limit);
                    // g * sigmoid(1.702 g) * (u + 1)
+  kGeGlu,          // gelu(gate) * up, gelu by its tanh form (arXiv 1606.08415 section 2)
 };
 
 // Routed experts, and in some families a shared expert that every token goes through.
@@ -83,8 +104,11 @@ struct ExpertsSpec {
   bool has_shared_expert = false;  // of ModelConfig::shared_expert_width, which is then not 0
   bool has_shared_gate = true;     // a gate scales the shared expert's output; false: it is added
   bool has_biases = false;         // the three projections of every expert add a bias
-  ExpertActivation activation = ExpertActivation::kSwiGlu;
-  float activation_limit = 0;  // of kClampedSwiGlu
+  ExpertActivation activation = ExpertActivation::kSwiGlu;  // of the shared expert too
+  float activation_limit = 0;                               // of kClampedSwiGlu
+  // The shared expert and the sum of the routed ones are two branches: the shared expert has an
+  // RMSNorm of its own before it, and each branch one behind it, before the two are added.
+  bool has_branch_norms = false;
 
   friend bool operator==(const ExpertsSpec&, const ExpertsSpec&) = default;
 };
@@ -102,6 +126,10 @@ struct LayerSpec {
   MixerSpec mixer = {};
   RouterSpec router = {};
   FeedForwardSpec feed_forward = {};
+  // What the mixer gives, and what the network gives, pass an RMSNorm before they are added to the
+  // hidden state.
+  bool has_output_norms = false;
+  bool has_output_scale = false;  // the layer's result is multiplied by a number at last
 
   friend bool operator==(const LayerSpec&, const LayerSpec&) = default;
 };

@@ -47,6 +47,27 @@ std::uint32_t ModelConfig::layers_of(LayerType type) const {
   return static_cast<std::uint32_t>(std::count_if(layers.begin(), layers.end(), is_meant));
 }
 
+HeadSizes ModelConfig::heads_of(const FullAttentionSpec& spec) const {
+  if (spec.own_heads.has_value()) return *spec.own_heads;
+  return {.heads = num_heads,
+          .kv_heads = num_kv_heads,
+          .head_dim = head_dim,
+          .rotary_dim = rotary_dim,
+          .rotated_pairs = rotary_dim / 2,
+          .rope_theta = rope_theta};
+}
+
+std::vector<HeadSizes> ModelConfig::head_kinds() const {
+  std::vector<HeadSizes> kinds;
+  for (const LayerSpec& layer : layers) {
+    const auto* full = std::get_if<FullAttentionSpec>(&layer.mixer);
+    if (full == nullptr) continue;
+    const HeadSizes heads = heads_of(*full);
+    if (std::find(kinds.begin(), kinds.end(), heads) == kinds.end()) kinds.push_back(heads);
+  }
+  return kinds;
+}
+
 std::string supported_model_types() {
   std::string list;
   for (const Architecture* family : architectures()) {

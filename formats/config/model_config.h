@@ -42,6 +42,8 @@ struct ModelConfig {
   std::vector<LayerSpec> layers;  // [num_layers]
   float rms_norm_eps = 0;
   bool tie_word_embeddings = false;
+  float embedding_scale = 1;  // what embeddings are multiplied with
+  float logit_cap = 0;        // logits become cap * tanh(logits / cap); 0: they stay
   std::uint32_t max_position_embeddings = 0;
   // Layers behind the last whose tensors a checkpoint may have, which predict further tokens
   // (num_nextn_predict_layers, num_mtp_modules). They are not computed.
@@ -54,7 +56,7 @@ struct ModelConfig {
   std::uint32_t shared_expert_width = 0;  // 0: no shared expert
   std::uint32_t dense_width = 0;          // of layers with DenseSpec; 0: there are none
 
-  // Full attention.
+  // Full attention, of layers without own_heads.
   std::uint32_t num_heads = 0;
   std::uint32_t num_kv_heads = 0;
   std::uint32_t head_dim = 0;
@@ -74,6 +76,11 @@ struct ModelConfig {
   std::uint32_t linear_key_dim = 0;    // of one head
   std::uint32_t linear_value_dim = 0;  // of one head
   std::uint32_t linear_conv_taps = 0;
+
+  // The heads of a layer with full attention: its own, or those above.
+  HeadSizes heads_of(const FullAttentionSpec& spec) const;
+  // Those that differ, of all layers with full attention, in the order of the layers.
+  std::vector<HeadSizes> head_kinds() const;
 
   LayerType layer_type(std::size_t layer) const { return moepack::layer_type(layers[layer]); }
 

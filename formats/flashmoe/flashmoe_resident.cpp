@@ -250,7 +250,7 @@ Status check_complete(const JsonFields& tensors, const Architecture& architectur
   }
   for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
     for (const ResidentRule& rule : architecture.residents) {
-      if (!applies_to_layer(rule, config, layer) || !exists_in(rule, config)) continue;
+      if (!applies_to_layer(rule, config, layer) || !exists_in(rule, config, layer)) continue;
       MOE_RETURN_IF_ERROR(check(resident_module(rule, layer)));
     }
   }

@@ -1,7 +1,6 @@
 #include "runtime/corpus/corpus_forward.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -26,9 +25,6 @@ constexpr KvEncoding kKvEncoding = KvEncoding::kFloat32;
 constexpr std::uint64_t kCacheBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kCacheRecords = 8;
 
-constexpr std::array kLayerTypes{LayerType::kFullAttention, LayerType::kLinearAttention,
-                                 LayerType::kLatentAttention};
-
 std::size_t chunk_of(const CorpusOptions& options) {
   return std::min<std::size_t>(kChunkTokens, options.context);
 }
@@ -49,11 +45,6 @@ std::uint64_t cache_bytes(const PackManifest& pack, const CorpusOptions& options
   return std::max(largest, std::min(layer_bytes, std::max(kCacheBytes, kCacheRecords * largest)));
 }
 
-bool occurs(const ModelConfig& config, LayerType type) {
-  return std::any_of(config.layers.begin(), config.layers.end(),
-                     [&](const LayerSpec& layer) { return layer_type(layer) == type; });
-}
-
 ActivationLimits limits_of(const CorpusOptions& options) {
   return {.tokens = chunk_of(options),
           .threads = options.threads,
@@ -68,8 +59,8 @@ CorpusMemory corpus_memory(const ModelDir& model, const CorpusOptions& options) 
   CorpusMemory memory;
   memory.resident_bytes = resident_memory(model);
   const StateForm form = state_form(*options.kernels, kKvEncoding);
-  for (const LayerType type : kLayerTypes) {
-    if (occurs(c, type)) memory.state_bytes += layer_state_bytes(c, type, options.context, form);
+  for (const LayerSpec& kind : state_kinds(c)) {
+    memory.state_bytes += layer_state_bytes(c, kind, options.context, form);
   }
   memory.scratch_bytes = activation_bytes(c, limits_of(options));
   memory.cache_bytes = cache_bytes(model.pack, options);
@@ -89,11 +80,13 @@ struct CorpusForward::Impl {
         layers(config, weights, *options.kernels, limits_of(options), std::move(activations)) {}
 
   Status make_states(std::uint64_t context, const StateForm& form);
+  LayerState& state_of(std::uint32_t layer);
   Status mix_window(std::uint32_t layer, const TokenWindow& window, const ExpertInputsSink& sink);
 
   const ModelConfig& config;
   ModelWeights weights;
-  std::array<LayerState, kLayerTypes.size()> states;  // of one window, by the layer's type
+  std::vector<LayerSpec> kinds;    // layers whose states differ
+  std::vector<LayerState> states;  // of one window, of each kind
   std::unique_ptr<ExpertStore> store;
   LayerForward layers;
   std::vector<TokenWindow> windows;
@@ -102,11 +95,19 @@ struct CorpusForward::Impl {
 };
 
 Status CorpusForward::Impl::make_states(std::uint64_t context, const StateForm& form) {
-  for (std::size_t i = 0; i < kLayerTypes.size(); ++i) {
-    if (!occurs(config, kLayerTypes[i])) continue;
-    MOE_ASSIGN_OR_RETURN(states[i], LayerState::create(config, kLayerTypes[i], context, form));
+  kinds = state_kinds(config);
+  for (const LayerSpec& kind : kinds) {
+    MOE_ASSIGN_OR_RETURN(LayerState state, LayerState::create(config, kind, context, form));
+    states.push_back(std::move(state));
   }
   return Status::ok();
+}
+
+LayerState& CorpusForward::Impl::state_of(std::uint32_t layer) {
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const LayerSpec& spec) {
+    return has_same_state(config, spec, config.layers[layer]);
+  });
+  return states[static_cast<std::size_t>(kind - kinds.begin())];
 }
 
 CorpusForward::CorpusForward(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -145,7 +146,7 @@ std::span<float> CorpusForward::hidden() { return impl_->hidden; }
 
 Status CorpusForward::Impl::mix_window(std::uint32_t layer, const TokenWindow& window,
                                        const ExpertInputsSink& sink) {
-  LayerState& state = states[config.layer_type(layer) == kLayerTypes[0] ? 0 : 1];
+  LayerState& state = state_of(layer);
   state.reset();
   for (std::uint64_t done = 0; done < window.count; done += layers.max_tokens()) {
     const std::size_t tokens = std::min<std::uint64_t>(layers.max_tokens(), window.count - done);
@@ -196,17 +197,12 @@ Status CorpusForward::add_experts(std::uint32_t layer,
   std::vector<float> sums(s.hidden.size());
   MOE_RETURN_IF_ERROR(experts.add_routed(compute, s.weights.layers[layer].moe, layer, *s.store,
                                          s.routing, input, sums.data(), done));
-  float* inputs = s.layers.activations().normed.data();
   const std::uint64_t total = s.hidden.size() / width;
   for (std::uint64_t first = 0; first < total; first += s.layers.max_tokens()) {
     const std::size_t tokens = std::min<std::uint64_t>(s.layers.max_tokens(), total - first);
-    for (std::size_t t = 0; t < tokens; ++t) {
-      input(static_cast<std::uint32_t>(first + t), inputs + t * width);
-    }
-    experts.add_shared(compute, s.weights.layers[layer].moe, inputs, tokens,
-                       sums.data() + first * width);
+    s.layers.finish_network(layer, sums.data() + first * width, tokens,
+                            s.hidden.data() + first * width);
   }
-  for (std::size_t i = 0; i < sums.size(); ++i) s.hidden[i] += sums[i];
   return Status::ok();
 }
 
@@ -223,6 +219,7 @@ Status CorpusForward::logits(std::uint64_t first, std::size_t tokens, std::vecto
   rms_norm(compute, s.hidden.data() + first * width, s.weights.final_norm, s.config.rms_norm_eps,
            tokens, width, normed.data());
   compute.matmul(s.weights.lm_head, normed.data(), tokens, out.data());
+  cap_logits(compute.pool(), s.config.logit_cap, out);
   return Status::ok();
 }
 

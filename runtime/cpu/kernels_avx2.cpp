@@ -141,6 +141,7 @@ constexpr Kernels kAvx2{
     .axpy = axpy,
     .swiglu = swiglu,
     .clamped_swiglu = clamped_swiglu,
+    .geglu = geglu,
     .gated_delta_step = gated_delta_step,
     .codes = {},
     .delta_block = nullptr,

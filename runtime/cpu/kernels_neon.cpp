@@ -144,6 +144,7 @@ const Kernels& neon_kernels() {
       .axpy = axpy,
       .swiglu = swiglu,
       .clamped_swiglu = clamped_swiglu,
+      .geglu = geglu,
       .gated_delta_step = gated_delta_step,
       .codes = neon_code_kernels(),
       .delta_block = &neon_delta_block(),

@@ -59,6 +59,14 @@ void clamped_swiglu(const float* gate, const float* up, float limit, float* out,
   }
 }
 
+void geglu(const float* gate, const float* up, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float g = gate[i];
+    const float y = kGeluSlope * (g + kGeluCube * (g * g * g));
+    out[i] = g / (1.0F + std::exp(-y)) * up[i];
+  }
+}
+
 // One pass of the delta rule takes this many columns of the state, so that its intermediate fits on
 // the stack.
 constexpr std::size_t kDeltaColumns = 256;
@@ -107,6 +115,7 @@ Kernels make_reference() {
       .axpy = axpy,
       .swiglu = swiglu,
       .clamped_swiglu = clamped_swiglu,
+      .geglu = geglu,
       .gated_delta_step = gated_delta_step,
       .codes = reference_code_kernels(),
       .delta_block = nullptr,

@@ -26,6 +26,40 @@ bool has_latent(const ModelConfig& c) {
   });
 }
 
+bool has_branches(const ModelConfig& c) {
+  return std::any_of(c.layers.begin(), c.layers.end(), [](const LayerSpec& layer) {
+    const auto* experts = std::get_if<ExpertsSpec>(&layer.feed_forward);
+    return experts != nullptr && experts->has_branch_norms;
+  });
+}
+
+// Of heads with full attention, the largest that a layer has.
+struct WidestHeads {
+  std::uint64_t queries = 0;  // values of all query heads of a token
+  std::uint64_t keys = 0;     // of its keys, and of its values
+  std::uint64_t kv_heads = 0;
+  std::uint64_t rotary_dim = 0;
+};
+
+// Heads with full attention; those of the model where it says nothing of layers.
+std::vector<HeadSizes> full_heads(const ModelConfig& c) {
+  std::vector<HeadSizes> kinds = c.head_kinds();
+  if (kinds.empty() && !has_latent(c)) kinds.push_back(c.heads_of({}));
+  return kinds;
+}
+
+WidestHeads widest_heads(const ModelConfig& c) {
+  WidestHeads widest{.queries = std::uint64_t{c.num_heads} * c.head_dim,
+                     .rotary_dim = c.rotary_dim};
+  for (const HeadSizes& heads : full_heads(c)) {
+    widest.queries = std::max(widest.queries, std::uint64_t{heads.heads} * heads.head_dim);
+    widest.keys = std::max(widest.keys, std::uint64_t{heads.kv_heads} * heads.head_dim);
+    widest.kv_heads = std::max<std::uint64_t>(widest.kv_heads, heads.kv_heads);
+    widest.rotary_dim = std::max<std::uint64_t>(widest.rotary_dim, heads.rotary_dim);
+  }
+  return widest;
+}
+
 // What the shared expert and dense layers have between them.
 std::uint64_t shared_width(const ModelConfig& c) {
   return std::max(c.shared_expert_width, c.dense_width);
@@ -34,8 +68,8 @@ std::uint64_t shared_width(const ModelConfig& c) {
 // The widest input of a product.
 std::uint64_t widest_input(const ModelConfig& c) {
   return std::max({std::uint64_t{c.hidden_size}, std::uint64_t{c.expert_width}, shared_width(c),
-                   std::uint64_t{c.num_heads} * c.head_dim, std::uint64_t{c.query_rank},
-                   std::uint64_t{c.kv_rank}, std::uint64_t{c.num_heads} * c.value_dim,
+                   widest_heads(c).queries, std::uint64_t{c.query_rank}, std::uint64_t{c.kv_rank},
+                   std::uint64_t{c.num_heads} * c.value_dim,
                    std::uint64_t{c.linear_value_heads} * c.linear_value_dim});
 }
 
@@ -68,24 +102,24 @@ struct ActivationLayout {
   // Full and latent attention share what both need; layers of one kind are computed at a time.
   void take_attention(Activations& a, const ModelConfig& c, const ActivationLimits& limits) {
     const bool latent = has_latent(c);
-    const bool full = !latent || c.full_attention_layers() != 0;
-    const std::uint64_t heads = std::uint64_t{c.num_heads} * c.head_dim;
-    const std::uint64_t kv_heads = full ? std::uint64_t{c.num_kv_heads} * c.head_dim : 0;
+    const std::vector<HeadSizes> kinds = full_heads(c);
+    const bool full = !kinds.empty();
+    const WidestHeads widest = widest_heads(c);
     const AttentionShape rows = latent ? latent_attention_shape(c) : AttentionShape{};
     const std::uint64_t values = latent ? std::uint64_t{c.num_heads} * c.value_dim : 0;
-    take(a.query_gate, limits.tokens, full ? 2 * heads : heads);
-    take(a.keys, limits.tokens, std::max<std::uint64_t>(kv_heads, rows.key_dim));
-    take(a.values, limits.tokens, kv_heads);
-    take(a.attended, limits.tokens, full ? std::max(heads, values) : values);
+    take(a.query_gate, limits.tokens, full ? 2 * widest.queries : widest.queries);
+    take(a.keys, limits.tokens, std::max<std::uint64_t>(widest.keys, rows.key_dim));
+    take(a.values, limits.tokens, widest.keys);
+    take(a.attended, limits.tokens, full ? std::max(widest.queries, values) : values);
     std::uint64_t scores = capped_product(limits.threads, limits.context);
     const auto add_workspace = [&](const AttentionShape& shape) {
       scores = std::max(scores, attention_workspace(shape, limits.context).floats(limits.threads));
     };
-    if (full) add_workspace(full_attention_shape(c));
+    for (const HeadSizes& heads : kinds) add_workspace(full_attention_shape(heads));
     if (latent) add_workspace(rows);
     take(a.scores, 1, scores);
-    take(a.attention_tiles, limits.tokens, full ? c.num_kv_heads : rows.kv_heads);
-    take(a.rotation, limits.threads, c.rotary_dim);
+    take(a.attention_tiles, limits.tokens, full ? widest.kv_heads : rows.kv_heads);
+    take(a.rotation, limits.threads, widest.rotary_dim);
     take(a.latent_queries, limits.tokens, rows.heads * rows.key_dim);
     take(a.query_down, limits.tokens, latent ? c.query_rank : 0);
     take(a.latent_up, limits.threads, latent ? kLatentRows * std::uint64_t{c.kv_rank} : 0);
@@ -136,6 +170,9 @@ struct ActivationLayout {
     take(a.expert_rows, uses, 1);
     take(a.shared_blocks, tokens, blocks(shared_width(c)));
     take(a.shared_rows, tokens, 1);
+    const std::uint64_t branches = has_branches(c) ? tokens : 0;
+    take(a.branch_blocks, branches, blocks(c.hidden_size));
+    take(a.branch_rows, branches, 1);
     const std::uint64_t latent = has_latent(c) ? capped_product(limits.threads, tokens) : 0;
     take(a.latent_blocks, latent, blocks(c.kv_rank));
     take(a.latent_rows, latent, 1);

@@ -45,7 +45,8 @@ struct ExpertGroup {
 };
 
 // H hidden size, V vocabulary, E experts, K experts a token, M expert width, S width of the shared
-// expert or of dense layers, the larger; nq, nkv heads of hd; nv V heads of dv, C channels of the
+// expert or of dense layers, the larger; nq, nkv heads of hd
+// (where layers differ, of those with the largest product); nv V heads of dv, C channels of the
 // convolution; T limits.tokens. Each buffer is aligned to 64 bytes. One forward at a time uses
 // them.
 class Activations {
@@ -56,7 +57,9 @@ class Activations {
 
   std::span<float> hidden;  // [T, H]: the residual stream
   std::span<float> normed;  // [T, H]: input of mixer and experts
-  std::span<float> mixed;   // [T, H]: output of mixer and experts
+  // [T, H]: the mixer's output; then the inputs of the router and of the shared expert, where they
+  // are not `normed`; then sums over a token's experts.
+  std::span<float> mixed;
   std::span<float> logits;  // [logit_rows, V]
 
   std::span<float> query_gate;  // [T, nq, 2, hd]; without gates [T, nq, hd] of it
@@ -105,6 +108,8 @@ class Activations {
   std::span<const InputBlock*> expert_rows;    // [T * K]
   std::span<InputBlock> shared_blocks;         // [T, D, S / 32]
   std::span<const InputBlock*> shared_rows;    // [T]
+  std::span<InputBlock> branch_blocks;         // [T, D, H / 32]: inputs of a shared expert's own
+  std::span<const InputBlock*> branch_rows;    // [T]
   std::span<InputBlock> latent_blocks;         // [threads, T, D, R / 32]: what a head attends to
   std::span<const InputBlock*> latent_rows;    // [threads, T]
 
@@ -116,6 +121,8 @@ class Activations {
   std::size_t context() const { return context_; }
   // input_blocks and input_rows.
   InputScratch input_scratch() const { return {input_blocks, input_rows, digits_}; }
+  // branch_blocks and branch_rows.
+  InputScratch branch_scratch() const { return {branch_blocks, branch_rows, digits_}; }
 
  private:
   Activations() = default;

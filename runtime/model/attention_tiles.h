@@ -21,7 +21,7 @@ struct AttentionShape {
 
   std::size_t group() const { return kv_heads == 0 ? 1 : heads / kv_heads; }
 };
-AttentionShape full_attention_shape(const ModelConfig& config);
+AttentionShape full_attention_shape(const HeadSizes& heads);
 // With kv_rank + rotary_dim floats a key and kv_rank a value.
 AttentionShape latent_attention_shape(const ModelConfig& config);
 

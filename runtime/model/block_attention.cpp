@@ -21,11 +21,11 @@ std::uint64_t AttentionWorkspace::floats(std::uint64_t threads) const {
   return capped_sum(capped_product(results, result), capped_product(threads, per_thread));
 }
 
-AttentionShape full_attention_shape(const ModelConfig& config) {
-  return {.heads = config.num_heads,
-          .kv_heads = config.num_kv_heads,
-          .key_dim = config.head_dim,
-          .value_dim = config.head_dim};
+AttentionShape full_attention_shape(const HeadSizes& heads) {
+  return {.heads = heads.heads,
+          .kv_heads = heads.kv_heads,
+          .key_dim = heads.head_dim,
+          .value_dim = heads.head_dim};
 }
 
 AttentionShape latent_attention_shape(const ModelConfig& config) {

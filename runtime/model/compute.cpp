@@ -20,6 +20,8 @@ constexpr std::uint64_t kMostTaskWork = 8;
 constexpr std::uint64_t kRowGroup = 2 * kCodeRows;
 // Inputs below which quantizing them costs less than handing it over.
 constexpr std::size_t kQuantizedValues = 16 * 1024;
+// Logits that one task caps.
+constexpr std::size_t kCappedValues = 4 * 1024;
 
 // For values whose squares float32 cannot hold; of finite values the sum is finite.
 double wide_square_sum(const float* x, std::size_t n) {
@@ -45,17 +47,18 @@ Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> s
       scratch_floats_(scratch.size() / threads),
       inputs_(inputs) {}
 
-RowInputs Compute::quantize(const float* x, std::size_t cols, std::size_t tokens) {
+RowInputs Compute::quantize_into(const float* x, std::size_t cols, std::size_t tokens,
+                                 const InputScratch& to) {
   const std::size_t blocks = token_blocks(cols);
   const auto quantize_rows = [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t t = begin; t < end; ++t) {
-      inputs_.rows[t] = inputs_.blocks.data() + t * blocks;
-      quantize_part(x + t * cols, 0, cols, cols, inputs_.blocks.data() + t * blocks);
+      to.rows[t] = to.blocks.data() + t * blocks;
+      quantize_part(x + t * cols, 0, cols, cols, to.blocks.data() + t * blocks);
     }
   };
   const std::size_t grain = std::max<std::size_t>(1, kQuantizedValues / cols);
   pool_.parallel_for(tokens, grain, quantize_rows);
-  return {x, inputs_.rows.data()};
+  return {x, to.rows.data()};
 }
 
 void Compute::multiply_floats(const QMatrixView& w, const float* x, std::size_t tokens,
@@ -136,6 +139,13 @@ void l2_norm(const Kernels& kernels, float eps, float factor, std::size_t n, flo
   float scale = 1.0F / std::sqrt(sum + eps);
   scale *= factor;
   for (std::size_t i = 0; i < n; ++i) x[i] *= scale;
+}
+
+void cap_logits(ThreadPool& pool, float cap, std::span<float> x) {
+  if (cap == 0) return;
+  pool.parallel_for(x.size(), kCappedValues, [&](std::size_t begin, std::size_t end, std::size_t) {
+    for (std::size_t i = begin; i < end; ++i) x[i] = cap * std::tanh(x[i] / cap);
+  });
 }
 
 void add_bias(std::span<const float> bias, std::size_t rows, float* x) {

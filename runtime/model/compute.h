@@ -61,7 +61,12 @@ class Compute {
   }
   // x [tokens, cols] with its blocks, in scratch that the next call of this, of matmul or products
   // overwrites.
-  RowInputs quantize(const float* x, std::size_t cols, std::size_t tokens);
+  RowInputs quantize(const float* x, std::size_t cols, std::size_t tokens) {
+    return quantize_into(x, cols, tokens, inputs_);
+  }
+  // The same in scratch of the caller's.
+  RowInputs quantize_into(const float* x, std::size_t cols, std::size_t tokens,
+                          const InputScratch& to);
 
   // y[t] = W x[t] for all rows, shared among the threads. x: [tokens, W.cols], y: [tokens, W.rows],
   // both contiguous.
@@ -117,6 +122,9 @@ void l2_norm(const Kernels& kernels, float eps, float factor, std::size_t n, flo
 
 // x[t][i] += bias[i] for rows of bias.size() values; nothing where it is empty.
 void add_bias(std::span<const float> bias, std::size_t rows, float* x);
+
+// x = cap * tanh(x / cap) in place; nothing with a cap of 0.
+void cap_logits(ThreadPool& pool, float cap, std::span<float> x);
 
 inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
 // log(1 + exp(x)) without overflow (x itself above 20, as PyTorch computes it).

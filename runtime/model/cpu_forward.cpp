@@ -27,8 +27,7 @@ class CpuState final : public SequenceState {
     std::unique_ptr<CpuState> state(new CpuState());
     state->layers_.reserve(config.layers.size());
     for (const LayerSpec& spec : config.layers) {
-      MOE_ASSIGN_OR_RETURN(LayerState layer,
-                           LayerState::create(config, layer_type(spec), context, form));
+      MOE_ASSIGN_OR_RETURN(LayerState layer, LayerState::create(config, spec, context, form));
       state->layers_.push_back(std::move(layer));
     }
     return std::unique_ptr<SequenceState>(std::move(state));
@@ -184,6 +183,8 @@ class CpuForward final : public ForwardBackend {
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
     const std::span<float> out = layers_.activations().logits;
     layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
+    cap_logits(layers_.compute().pool(), config_.logit_cap,
+               out.first(rows.size() * config_.vocab_size));
     if (recorder_ != nullptr) recorder_->add_head(seconds_since(start));
     return std::span<const float>(out.first(rows.size() * config_.vocab_size));
   }

@@ -55,10 +55,12 @@ void ExpertLookahead::expect(Compute& compute, const LayerWeights& next, std::ui
 void ExpertLookahead::expect_of_router(Compute& compute, const LayerWeights& next,
                                        std::span<const RowRange> rows, const float* hidden) {
   const std::size_t width = config_.hidden_size;
+  const std::vector<float>& factor =
+      next.moe.router_norm.empty() ? next.post_norm : next.moe.router_norm;
   std::size_t count = 0;
   for (const RowRange& range : rows) {
-    rms_norm(compute, hidden + range.first * width, next.post_norm, config_.rms_norm_eps,
-             range.count, width, scratch_.ahead_normed.data() + count * width);
+    rms_norm(compute, hidden + range.first * width, factor, config_.rms_norm_eps, range.count,
+             width, scratch_.ahead_normed.data() + count * width);
     count += range.count;
   }
   compute.matmul(next.moe.router, scratch_.ahead_normed.data(), count,

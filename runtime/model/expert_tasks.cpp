@@ -23,10 +23,13 @@ void add_bias_columns(const float* bias, std::uint64_t begin, std::uint64_t end,
 
 void activate_values(const Kernels& kernels, const ExpertWork& expert, const float* up, float* gate,
                      std::size_t count) {
-  if (expert.activation == ExpertActivation::kSwiGlu) {
-    kernels.swiglu(gate, up, gate, count);
-  } else {
-    kernels.clamped_swiglu(gate, up, expert.activation_limit, gate, count);
+  switch (expert.activation) {
+    case ExpertActivation::kSwiGlu:
+      return kernels.swiglu(gate, up, gate, count);
+    case ExpertActivation::kClampedSwiGlu:
+      return kernels.clamped_swiglu(gate, up, expert.activation_limit, gate, count);
+    case ExpertActivation::kGeGlu:
+      return kernels.geglu(gate, up, gate, count);
   }
 }
 

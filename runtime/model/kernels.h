@@ -68,6 +68,10 @@ struct Kernels {
   // out[i] = silu(1.702 g) / 1.702 * (u + 1). Within 6 * 2^-23 of the exact value, relatively.
   void (*clamped_swiglu)(const float* gate, const float* up, float limit, float* out,
                          std::size_t n);
+  // out[i] = gelu(gate[i]) * up[i] with gelu's tanh form (arXiv 1606.08415 section 2):
+  // gelu(x) = x * sigmoid(y), y = kGeluSlope (x + kGeluCube x^3). Aliases and limits as of swiglu,
+  // within (3 * 2^-23 + 2^-21 |y|) of the exact value, relatively.
+  void (*geglu)(const float* gate, const float* up, float* out, std::size_t n);
 
   // One token of the gated delta rule for one V head (Gated Delta Networks, arXiv 2412.06464, as
   // transformers' torch_recurrent_gated_delta_rule computes it):
@@ -92,6 +96,10 @@ struct Kernels {
 
 // The factor within the sigmoid of gpt-oss.
 constexpr float kGptOssAlpha = 1.702F;
+// Of gelu's tanh form, 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): 0.5 (1 + tanh(z)) is
+// sigmoid(2 z).
+constexpr float kGeluSlope = 1.5957691216057308F;
+constexpr float kGeluCube = 0.044715F;
 
 // Rows that the kernels take together.
 constexpr std::size_t kMatmulRows = 8;

@@ -42,8 +42,9 @@ class LayerForward {
   // hidden[t] = embedding of tokens[t]; hidden: [tokens, H]. The ids are in the vocabulary.
   void embed(std::span<const std::int32_t> tokens, float* hidden);
 
-  // First half of layer `index` for a batch of `tokens` rows: hidden += mixer(norm(hidden)) for the
-  // rows of live slices, zero for all others; then expert_inputs() = post-attention norm of hidden.
+  // First half of layer `index` for a batch of `tokens` rows: hidden += mixer(norm(hidden)), the
+  // mixer's result normed where the layer says so, for the rows of live slices, zero for all
+  // others; then expert_inputs() = the norm before the routed experts, or the network, of hidden.
   // Gives the router's logits, [tokens, num_experts], or none where the layer has no experts; both
   // stay until the next call. A slice ends (gets a status) when its state finds no memory.
   std::span<const float> mix(std::uint32_t index, std::span<const LayerSlice> slices,
@@ -56,26 +57,37 @@ class LayerForward {
   // becomes zero.
   void silence(std::size_t first, std::size_t count);
   // Second half of a layer with experts, of the tokens of the last mix(), after experts().choose():
-  // hidden += experts(expert_inputs()). `last_reads`: MixtureOfExperts::forward().
+  // hidden += network of hidden, as MixtureOfExperts::forward() says. `last_reads`:
+  // MixtureOfExperts::forward().
   Status add_experts(std::uint32_t index, ExpertStore& store, float* hidden,
                      FunctionRef<void()> last_reads);
 
-  // Second half of a layer without experts: hidden += network(expert_inputs()).
+  // Second half of a layer without experts, of the tokens of the last mix().
   void add_dense(std::uint32_t index, float* hidden);
+  // Second half of a layer whose routed experts were computed elsewhere, for at most max_tokens
+  // rows: `routed` are the sums over each token's experts, hidden is as mix() left it; both
+  // [tokens, H].
+  void finish_network(std::uint32_t index, const float* routed, std::size_t tokens, float* hidden);
 
   // The final norm of these rows of hidden (at most max_tokens or limits.logit_rows), one after
   // another: [rows, H], valid until the next call of any function.
   std::span<const float> final_norm(std::span<const std::size_t> rows, const float* hidden);
 
-  // The post-attention norm of one row, as mix() computes it. From any thread.
+  // The row of expert_inputs() of one row of hidden, as mix() computes it. From any thread.
   void expert_input(std::uint32_t index, const float* hidden, float* out);
 
  private:
-  // normed = norm of hidden, [tokens, H] both.
-  void norm(std::span<const float> factor, std::size_t tokens, const float* hidden);
-  // The same after hidden += the mixer's output, or zero for rows of no live slice.
-  void add_mixed_and_norm(std::span<const float> factor, std::span<const LayerSlice> slices,
+  // out = norm of hidden, [tokens, H] both.
+  void norm(std::span<const float> factor, std::size_t tokens, const float* hidden, float* out);
+  // hidden += the mixer's output, or zero for rows of no live slice; normed = norm of hidden.
+  void add_mixed_and_norm(const LayerWeights& layer, std::span<const LayerSlice> slices,
                           std::size_t tokens, float* hidden);
+  std::span<const float> route_logits(const MoeWeights& moe, std::size_t tokens,
+                                      const float* hidden);
+  // What the shared expert reads of the last mix(), or of finish_network().
+  const float* shared_inputs(const MoeWeights& moe) const {
+    return moe.shared_input_norm.empty() ? scratch_.normed.data() : scratch_.mixed.data();
+  }
 
   const ModelConfig& config_;
   const ModelWeights& weights_;

@@ -13,16 +13,19 @@
 namespace moepack {
 namespace {
 
-KvShape kv_shape(const ModelConfig& c, LayerType type, std::uint64_t context,
+KvShape kv_shape(const ModelConfig& c, const LayerSpec& layer, std::uint64_t context,
                  const KvFormat& format) {
-  if (type == LayerType::kLatentAttention) {
+  const auto* full = std::get_if<FullAttentionSpec>(&layer.mixer);
+  if (full == nullptr) {
     return {.heads = 1,
             .head_dim = std::uint64_t{c.kv_rank} + c.rotary_dim,
             .context = context,
             .format = format,
             .value_in_key = c.kv_rank};
   }
-  return {.heads = c.num_kv_heads, .head_dim = c.head_dim, .context = context, .format = format};
+  const HeadSizes heads = c.heads_of(*full);
+  return {
+      .heads = heads.kv_heads, .head_dim = heads.head_dim, .context = context, .format = format};
 }
 std::uint64_t conv_floats(const ModelConfig& c) {
   return c.linear_conv_taps == 0 ? 0 : capped_product(c.linear_conv_taps - 1, conv_channels(c));
@@ -71,13 +74,13 @@ constexpr std::string_view kRecurrentState = "the recurrent state of a layer";
 
 }  // namespace
 
-Result<LayerState> LayerState::create(const ModelConfig& config, LayerType type,
+Result<LayerState> LayerState::create(const ModelConfig& config, const LayerSpec& layer,
                                       std::uint64_t context, const StateForm& form) {
-  if (keeps_positions(type)) {
+  if (keeps_positions(layer_type(layer))) {
     return or_out_of_memory("the list of a layer's keys and values", std::nullopt,
                             [&]() -> Result<LayerState> {
                               LayerState state;
-                              state.kv = make_kv_cache(kv_shape(config, type, context, form.kv));
+                              state.kv = make_kv_cache(kv_shape(config, layer, context, form.kv));
                               return state;
                             });
   }
@@ -162,20 +165,39 @@ Status LayerState::load(std::uint64_t tokens, std::span<const std::byte> bytes) 
   return Status::ok();
 }
 
-std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                const StateForm& form) {
-  const std::uint64_t held = keeps_positions(type)
-                                 ? kv_cache_bytes(kv_shape(config, type, context, form.kv))
+std::uint64_t layer_state_bytes(const ModelConfig& config, const LayerSpec& layer,
+                                std::uint64_t context, const StateForm& form) {
+  const std::uint64_t held = keeps_positions(layer_type(layer))
+                                 ? kv_cache_bytes(kv_shape(config, layer, context, form.kv))
                                  : recurrent_bytes(config, form.delta);
   return capped_sum(held, sizeof(LayerState));
+}
+
+bool has_same_state(const ModelConfig& config, const LayerSpec& a, const LayerSpec& b) {
+  if (layer_type(a) != layer_type(b)) return false;
+  const auto* first = std::get_if<FullAttentionSpec>(&a.mixer);
+  const auto* second = std::get_if<FullAttentionSpec>(&b.mixer);
+  if (first == nullptr || second == nullptr) return true;
+  const HeadSizes heads = config.heads_of(*first);
+  const HeadSizes others = config.heads_of(*second);
+  return heads.kv_heads == others.kv_heads && heads.head_dim == others.head_dim;
+}
+
+std::vector<LayerSpec> state_kinds(const ModelConfig& config) {
+  std::vector<LayerSpec> kinds;
+  for (const LayerSpec& layer : config.layers) {
+    const auto is_same = [&](const LayerSpec& kind) { return has_same_state(config, kind, layer); };
+    if (std::none_of(kinds.begin(), kinds.end(), is_same)) kinds.push_back(layer);
+  }
+  return kinds;
 }
 
 StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const StateForm& form) {
   StateBytes bytes;
   for (const LayerSpec& spec : config.layers) {
-    const LayerType type = layer_type(spec);
-    std::uint64_t& sum = keeps_positions(type) ? bytes.key_value : bytes.recurrent;
-    sum = capped_sum(sum, layer_state_bytes(config, type, context, form));
+    const bool keeps = keeps_positions(layer_type(spec));
+    std::uint64_t& sum = keeps ? bytes.key_value : bytes.recurrent;
+    sum = capped_sum(sum, layer_state_bytes(config, spec, context, form));
   }
   return bytes;
 }

@@ -38,10 +38,10 @@ struct LayerState {
   // GatedDeltaNet in blocks; empty token by token.
   DeltaRows rows;
 
-  // A fresh state for a layer of `type` in sequences of at most `context` tokens. Keys and values
+  // A fresh state for such a layer in sequences of at most `context` tokens. Keys and values
   // take memory as they come. kIo when memory is short.
-  static Result<LayerState> create(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                   const StateForm& form);
+  static Result<LayerState> create(const ModelConfig& config, const LayerSpec& layer,
+                                   std::uint64_t context, const StateForm& form);
   // As if no token had ever been seen. Keys and values need no clearing: positions beyond the
   // tokens seen are never read.
   void reset();
@@ -66,8 +66,12 @@ struct StateBytes {
 };
 StateBytes state_bytes(const ModelConfig& config, std::uint64_t context, const StateForm& form);
 // The same of one layer.
-std::uint64_t layer_state_bytes(const ModelConfig& config, LayerType type, std::uint64_t context,
-                                const StateForm& form);
+std::uint64_t layer_state_bytes(const ModelConfig& config, const LayerSpec& layer,
+                                std::uint64_t context, const StateForm& form);
+// One layer of each kind whose states differ, in the order in which they come first.
+std::vector<LayerSpec> state_kinds(const ModelConfig& config);
+// Whether states of the two have the same form and size.
+bool has_same_state(const ModelConfig& config, const LayerSpec& a, const LayerSpec& b);
 
 // Channels of the convolution of a GatedDeltaNet layer: q and k of all key heads, v of all heads.
 inline std::uint64_t conv_channels(const ModelConfig& c) {

@@ -54,19 +54,25 @@ std::uint64_t all_record_bytes(const PackManifest& pack) {
   return bytes;
 }
 
-// Floats of biases, corrections and sinks of a layer.
+// Floats of biases, corrections, scales and sinks of a layer, and of norms that few families have.
 std::uint64_t bias_floats(const ModelConfig& c, const LayerSpec& spec) {
   std::uint64_t floats = 0;
   if (const auto* full = std::get_if<FullAttentionSpec>(&spec.mixer)) {
-    const std::uint64_t heads = std::uint64_t{c.num_heads} + 2ULL * c.num_kv_heads;
-    if (full->has_bias) floats += heads * c.head_dim;
+    const HeadSizes sizes = c.heads_of(*full);
+    const std::uint64_t heads = std::uint64_t{sizes.heads} + 2ULL * sizes.kv_heads;
+    if (full->has_bias) floats += heads * sizes.head_dim;
     if (full->has_output_bias) floats += c.hidden_size;
-    if (full->has_sinks) floats += c.num_heads;
+    if (full->has_sinks) floats += sizes.heads;
   }
+  if (spec.has_output_norms) floats += 2ULL * c.hidden_size;
+  if (spec.has_output_scale) floats += 1;
   const auto* experts = std::get_if<ExpertsSpec>(&spec.feed_forward);
   if (experts == nullptr) return floats;
   const auto* softmax = std::get_if<SoftmaxRouterSpec>(&spec.router);
   if (softmax == nullptr || softmax->has_bias) floats += c.num_experts;
+  if (softmax != nullptr && softmax->has_norm) floats += c.hidden_size;
+  if (softmax != nullptr && softmax->has_expert_scales) floats += c.num_experts;
+  if (experts->has_branch_norms) floats += 3ULL * c.hidden_size;
   if (!experts->has_biases) return floats;
   const std::uint64_t of_expert = 2ULL * c.expert_width + c.hidden_size;
   return capped_sum(floats, capped_product(c.num_experts, of_expert));
@@ -74,8 +80,11 @@ std::uint64_t bias_floats(const ModelConfig& c, const LayerSpec& spec) {
 
 // Norms, convolutions and the like, which are decoded when they are loaded, and what binds them.
 std::uint64_t decoded_bytes(const ModelConfig& c) {
-  const std::uint64_t heads = (std::uint64_t{c.num_heads} + c.num_kv_heads) * c.head_dim;
-  const std::uint64_t attention = std::max<std::uint64_t>(heads, 2ULL * c.head_dim);
+  std::uint64_t attention = 0;
+  for (const HeadSizes& sizes : c.head_kinds()) {
+    const std::uint64_t heads = (std::uint64_t{sizes.heads} + sizes.kv_heads) * sizes.head_dim;
+    attention = std::max({attention, heads, std::uint64_t{2} * sizes.head_dim});
+  }
   const std::uint64_t delta = capped_sum(capped_product(c.linear_conv_taps, conv_channels(c)),
                                          2ULL * c.linear_value_heads + c.linear_value_dim);
   std::uint64_t floats = c.hidden_size;

@@ -45,6 +45,17 @@ enum class LaterSetting : std::uint64_t {
   kInterleaved,
   kYarn,
   kLatent,
+  kOwnHeads,
+  kScoreScale,
+  kKeysAsValues,
+  kValueNorm,
+  kRouterNorm,
+  kExpertScales,
+  kBranchNorms,
+  kOutputNorms,
+  kOutputScale,
+  kEmbeddingScale,
+  kLogitCap,
 };
 void add_later(LaterSetting setting, std::initializer_list<std::uint64_t> values,
                std::vector<std::uint64_t>& numbers) {
@@ -59,6 +70,18 @@ void add_mixer(const FullAttentionSpec& mixer, std::vector<std::uint64_t>& numbe
   if (mixer.has_output_bias) add_later(LaterSetting::kOutputBias, {}, numbers);
   if (mixer.has_sinks) add_later(LaterSetting::kSinks, {}, numbers);
   if (mixer.window.has_value()) add_later(LaterSetting::kWindow, {*mixer.window}, numbers);
+  if (mixer.own_heads.has_value()) {
+    const HeadSizes& heads = *mixer.own_heads;
+    add_later(LaterSetting::kOwnHeads,
+              {heads.heads, heads.kv_heads, heads.head_dim, heads.rotary_dim, heads.rotated_pairs,
+               bits_of(heads.rope_theta)},
+              numbers);
+  }
+  if (mixer.score_scale.has_value()) {
+    add_later(LaterSetting::kScoreScale, {bits_of(*mixer.score_scale)}, numbers);
+  }
+  if (mixer.values_are_keys) add_later(LaterSetting::kKeysAsValues, {}, numbers);
+  if (mixer.has_value_norm) add_later(LaterSetting::kValueNorm, {}, numbers);
 }
 void add_mixer(const GatedDeltaNetSpec&, std::vector<std::uint64_t>&) {}
 void add_mixer(const LatentAttentionSpec& mixer, std::vector<std::uint64_t>& numbers) {
@@ -68,6 +91,8 @@ void add_mixer(const LatentAttentionSpec& mixer, std::vector<std::uint64_t>& num
 void add_router(const SoftmaxRouterSpec& router, std::vector<std::uint64_t>& numbers) {
   numbers.push_back(router.renormalise);
   if (router.has_bias) add_later(LaterSetting::kRouterBias, {}, numbers);
+  if (router.has_norm) add_later(LaterSetting::kRouterNorm, {}, numbers);
+  if (router.has_expert_scales) add_later(LaterSetting::kExpertScales, {}, numbers);
 }
 void add_router(const SigmoidRouterSpec& router, std::vector<std::uint64_t>& numbers) {
   numbers.insert(numbers.end(),
@@ -78,6 +103,7 @@ void add_feed_forward(const ExpertsSpec& experts, std::vector<std::uint64_t>& nu
   numbers.push_back(experts.has_shared_expert);
   if (!experts.has_shared_gate) add_later(LaterSetting::kUngatedShared, {}, numbers);
   if (experts.has_biases) add_later(LaterSetting::kExpertBiases, {}, numbers);
+  if (experts.has_branch_norms) add_later(LaterSetting::kBranchNorms, {}, numbers);
   if (experts.activation == ExpertActivation::kSwiGlu) return;
   add_later(LaterSetting::kActivation,
             {static_cast<std::uint64_t>(experts.activation), bits_of(experts.activation_limit)},
@@ -89,6 +115,10 @@ void add_feed_forward(const DenseSpec&, std::vector<std::uint64_t>& numbers) {
 
 void add_later_sizes(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
   if (c.dense_width != 0) add_later(LaterSetting::kDenseWidth, {c.dense_width}, numbers);
+  if (c.embedding_scale != 1) {
+    add_later(LaterSetting::kEmbeddingScale, {bits_of(c.embedding_scale)}, numbers);
+  }
+  if (c.logit_cap != 0) add_later(LaterSetting::kLogitCap, {bits_of(c.logit_cap)}, numbers);
   if (c.rope_interleaved) add_later(LaterSetting::kInterleaved, {}, numbers);
   if (c.yarn.has_value()) {
     const YarnSpec& y = *c.yarn;
@@ -111,6 +141,8 @@ void add_layers(const ModelConfig& c, std::vector<std::uint64_t>& numbers) {
     std::visit([&](const auto& router) { add_router(router, numbers); }, layer.router);
     std::visit([&](const auto& network) { add_feed_forward(network, numbers); },
                layer.feed_forward);
+    if (layer.has_output_norms) add_later(LaterSetting::kOutputNorms, {}, numbers);
+    if (layer.has_output_scale) add_later(LaterSetting::kOutputScale, {}, numbers);
   }
   add_later_sizes(c, numbers);
 }

@@ -111,7 +111,7 @@ class Binder {
                                                 " names no tensor for a part of its layers"));
       return bound;
     }
-    const std::vector<std::uint64_t> shape = bound.rule->shape(model_.config);
+    const std::vector<std::uint64_t> shape = module_shape(*bound.rule, model_.config, layer);
     for (std::size_t i = 0; i + 1 < shape.size(); ++i) bound.rows *= shape[i];
     bound.cols = shape.back();
     bound.tensor = checked(resident_module(*bound.rule, layer), bound.rows, bound.cols);
@@ -164,7 +164,7 @@ FullAttentionWeights bind_attention(Binder& bind, const FullAttentionSpec& spec,
   w.spec = spec;
   w.q = bind.matrix(ModuleRole::kQuery, layer);
   w.k = bind.matrix(ModuleRole::kKey, layer);
-  w.v = bind.matrix(ModuleRole::kValue, layer);
+  if (!spec.values_are_keys) w.v = bind.matrix(ModuleRole::kValue, layer);
   w.o = bind.matrix(ModuleRole::kAttentionOutput, layer);
   if (spec.norm != QueryKeyNorm::kNone) {
     w.q_norm = bind.values(ModuleRole::kQueryNorm, layer);
@@ -223,22 +223,29 @@ LatentAttentionWeights bind_latent(Binder& bind, const LatentAttentionSpec& spec
   return w;
 }
 
-Routing bind_routing(Binder& bind, const RouterSpec& spec, std::uint32_t layer) {
-  if (!std::holds_alternative<SigmoidRouterSpec>(spec)) return spec;
-  return {spec, bind.values(ModuleRole::kRouterCorrection, layer)};
-}
-
-bool has_router_bias(const RouterSpec& spec) {
+void bind_router(Binder& bind, const RouterSpec& spec, std::uint32_t layer, MoeWeights& w) {
+  w.routing = spec;
+  w.router = bind.matrix(ModuleRole::kRouter, layer);
   const auto* softmax = std::get_if<SoftmaxRouterSpec>(&spec);
-  return softmax != nullptr && softmax->has_bias;
+  if (softmax == nullptr) {
+    w.routing.correction = bind.values(ModuleRole::kRouterCorrection, layer);
+    return;
+  }
+  if (softmax->has_bias) w.router_bias = bind.values(ModuleRole::kRouterBias, layer);
+  if (softmax->has_norm) {
+    w.router_norm = bind.values(ModuleRole::kRouterNorm, layer);
+    const float root = std::sqrt(static_cast<float>(w.router_norm.size()));
+    for (float& factor : w.router_norm) factor /= root;
+  }
+  if (softmax->has_expert_scales) {
+    w.routing.expert_scales = bind.values(ModuleRole::kExpertScales, layer);
+  }
 }
 
 MoeWeights bind_experts(Binder& bind, const LayerSpec& spec, std::uint32_t layer) {
   const auto& experts = std::get<ExpertsSpec>(spec.feed_forward);
   MoeWeights w;
-  w.routing = bind_routing(bind, spec.router, layer);
-  w.router = bind.matrix(ModuleRole::kRouter, layer);
-  if (has_router_bias(spec.router)) w.router_bias = bind.values(ModuleRole::kRouterBias, layer);
+  bind_router(bind, spec.router, layer, w);
   w.activation = experts.activation;
   w.activation_limit = experts.activation_limit;
   if (experts.has_biases) {
@@ -254,6 +261,11 @@ MoeWeights bind_experts(Binder& bind, const LayerSpec& spec, std::uint32_t layer
   w.shared_down = bind.matrix(ModuleRole::kSharedDown, layer);
   if (w.has_shared_gate) {
     w.shared_expert_gate = bind.matrix(ModuleRole::kSharedExpertGate, layer);
+  }
+  if (experts.has_branch_norms) {
+    w.shared_input_norm = bind.values(ModuleRole::kSharedInputNorm, layer);
+    w.shared_output_norm = bind.values(ModuleRole::kSharedOutputNorm, layer);
+    w.routed_output_norm = bind.values(ModuleRole::kRoutedOutputNorm, layer);
   }
   return w;
 }
@@ -283,6 +295,11 @@ LayerWeights bind_layer(Binder& bind, const ModelConfig& c, const ResidentConven
     w.mixer = bind_delta(bind, c, how, layer);
   }
   w.moe = has_experts(spec) ? bind_experts(bind, spec, layer) : bind_dense(bind, layer);
+  if (spec.has_output_norms) {
+    w.mixer_norm = bind.values(ModuleRole::kMixerOutputNorm, layer);
+    w.moe.output_norm = bind.values(ModuleRole::kNetworkOutputNorm, layer);
+  }
+  if (spec.has_output_scale) w.moe.output_scale = bind.values(ModuleRole::kOutputScale, layer);
   return w;
 }
 

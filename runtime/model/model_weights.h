@@ -22,7 +22,7 @@ struct FullAttentionWeights {
   QMatrixView q;              // [nq * hd, H]; with a gate [nq * 2 * hd, H]: per head hd rows of
                               // query, then hd rows of gate
   QMatrixView k;              // [nkv * hd, H]
-  QMatrixView v;              // [nkv * hd, H]
+  QMatrixView v;              // [nkv * hd, H]; none where values are keys
   QMatrixView o;              // [H, nq * hd]
   std::vector<float> q_norm;  // [hd] or [nq * hd], as spec.norm says
   std::vector<float> k_norm;  // [hd] or [nkv * hd]
@@ -67,23 +67,37 @@ struct MoeWeights {
   Routing routing;
   QMatrixView router;              // [E, H]
   std::vector<float> router_bias;  // [E]; empty: none
+  std::vector<float> router_norm;  // [H], before the router; empty: that of the experts
   bool has_shared = false;
   bool has_shared_gate = true;     // false: the shared expert is added as it is
   QMatrixView shared_gate;         // [S, H]: the shared expert's width or the dense network's
   QMatrixView shared_up;           // [S, H]
   QMatrixView shared_down;         // [H, S]
   QMatrixView shared_expert_gate;  // [1, H]
-  ExpertActivation activation = ExpertActivation::kSwiGlu;  // of routed experts
+  ExpertActivation activation = ExpertActivation::kSwiGlu;
   float activation_limit = 0;
+  // Norms of branches, [H]; empty: the shared expert reads what the routed ones do, and both are
+  // added as they are.
+  std::vector<float> shared_input_norm;
+  std::vector<float> shared_output_norm;
+  std::vector<float> routed_output_norm;
+  std::vector<float> output_norm;   // [H], of the network's result; empty: none
+  std::vector<float> output_scale;  // [1], of the layer's; empty: 1
   // Of the routed experts, empty where they have none.
   std::vector<float> gate_bias;  // [E, M]
   std::vector<float> up_bias;    // [E, M]
   std::vector<float> down_bias;  // [E, H]
+
+  // Whether a token's results are summed as they are, so that columns do not depend on each other.
+  bool is_plain_sum() const {
+    return shared_input_norm.empty() && output_norm.empty() && output_scale.empty();
+  }
 };
 
 struct LayerWeights {
   std::vector<float> input_norm;  // [H]
   std::vector<float> post_norm;   // [H]
+  std::vector<float> mixer_norm;  // [H], of the mixer's result; empty: none
   std::variant<FullAttentionWeights, DeltaNetWeights, LatentAttentionWeights> mixer;
   MoeWeights moe;
 };
@@ -119,7 +133,9 @@ void visit_tensors(Weights& w, const Visit& visit) {
     visit(*matrix);
   }
   for (auto* vector :
-       {&w.router_bias, &w.routing.correction, &w.gate_bias, &w.up_bias, &w.down_bias}) {
+       {&w.router_bias, &w.routing.correction, &w.gate_bias, &w.up_bias, &w.down_bias,
+        &w.router_norm, &w.routing.expert_scales, &w.shared_input_norm, &w.shared_output_norm,
+        &w.routed_output_norm, &w.output_norm, &w.output_scale}) {
     visit(*vector);
   }
 }
@@ -128,6 +144,7 @@ requires std::is_same_v<std::remove_const_t<Weights>, LayerWeights>
 void visit_tensors(Weights& w, const Visit& visit) {
   visit(w.input_norm);
   visit(w.post_norm);
+  visit(w.mixer_norm);
   std::visit([&](auto& mixer) { visit_tensors(mixer, visit); }, w.mixer);
   visit_tensors(w.moe, visit);
 }

@@ -204,6 +204,8 @@ void MixtureOfExperts::add_shared_work(const MoeWeights& weights, const RowInput
                   .down = weights.shared_down,
                   .tokens = tokens,
                   .x = u,
+                  .activation = weights.activation,
+                  .activation_limit = weights.activation_limit,
                   .activated = scratch_.shared_gate.data(),
                   .raised = scratch_.shared_up.data(),
                   .result = scratch_.shared_out.data()};
@@ -250,12 +252,13 @@ void MixtureOfExperts::run_ready(Compute& compute, std::span<const Group> groups
   for (const ReadyExpert& expert : ready) {
     add_group(compute, *sums.weights, groups[expert.index], handles[expert.index], sums.u);
   }
-  if (sums.shared != nullptr) add_shared_work(*sums.shared, sums.u, sums.tokens);
+  if (sums.shared != nullptr) add_shared_work(*sums.shared, sums.shared_u, sums.tokens);
   sums.shared = nullptr;
   if (tasks_.empty()) return;
   tasks_.activate(compute);
   const bool is_whole = ready.size() == groups_.size() && sums.out != nullptr;
-  if (!is_whole || chosen_.size() > kFewUses) return tasks_.project(compute);
+  if (!is_whole || !sums.weights->is_plain_sum() || chosen_.size() > kFewUses)
+    return tasks_.project(compute);
   tasks_.project_together(compute, [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = 0; t < sums.tokens; ++t) add_sum(compute, sums, t, begin, end);
   });
@@ -302,9 +305,53 @@ void MixtureOfExperts::add_sum(const Compute& compute, const Sums& sums, std::si
   }
 }
 
-// The sums of all tokens; several tasks make a token's, so that few tokens keep all threads busy.
+// sum = the routed experts of token t, in the order of rank.
+void MixtureOfExperts::sum_results(const Compute& compute, std::size_t t, float* sum) const {
+  const std::size_t hidden = config_.hidden_size;
+  std::fill_n(sum, hidden, 0.0F);
+  for (std::size_t k = 0; k < config_.experts_per_token; ++k) {
+    const std::size_t place = scratch_.place_of[t * config_.experts_per_token + k];
+    if (place == kNoPlace) continue;
+    compute.kernels().axpy(scratch_.sorted[place].weight, results_.data() + place * hidden, sum,
+                           hidden);
+  }
+}
+
+// out[t] becomes what a layer with norms or a scale makes of it, of `sum`, the routed experts of
+// token t, which is overwritten, and of its shared expert, which is computed. Rows of [tokens, H].
+void MixtureOfExperts::join_row(Compute& compute, const MoeWeights& weights, std::size_t t,
+                                float* sum, float* out) const {
+  const std::size_t hidden = config_.hidden_size;
+  const float eps = config_.rms_norm_eps;
+  const auto norm = [&](const std::vector<float>& factor, float* row) {
+    if (!factor.empty()) rms_norm(compute, row, factor, eps, 1, hidden, row);
+  };
+  norm(weights.routed_output_norm, sum);
+  if (weights.has_shared) {
+    float* const shared = scratch_.shared_out.data() + t * hidden;
+    norm(weights.shared_output_norm, shared);
+    compute.kernels().axpy(shared_factor(weights.has_shared_gate, t), shared, sum, hidden);
+  }
+  norm(weights.output_norm, sum);
+  const float scale = weights.output_scale.empty() ? 1.0F : weights.output_scale.front();
+  for (std::size_t i = 0; i < hidden; ++i) out[i] = (out[i] + sum[i]) * scale;
+}
+
+// The sums of all tokens; several tasks make a token's, so that few tokens keep all threads busy,
+// where columns do not depend on each other.
 void MixtureOfExperts::add_sums(Compute& compute, const Sums& sums) const {
   const std::size_t hidden = config_.hidden_size;
+  if (!sums.weights->is_plain_sum()) {
+    compute.pool().parallel_for(sums.tokens, 1,
+                                [&](std::size_t begin, std::size_t end, std::size_t) {
+                                  for (std::size_t t = begin; t < end; ++t) {
+                                    float* const sum = scratch_.mixed.data() + t * hidden;
+                                    sum_results(compute, t, sum);
+                                    join_row(compute, *sums.weights, t, sum, sums.out + t * hidden);
+                                  }
+                                });
+    return;
+  }
   const std::size_t blocks = div_up(hidden, kSummedColumns);
   const std::size_t grain =
       sums.tokens < 2 * compute.pool().size() ? 1 : kColumnsPerSumTask / kSummedColumns;
@@ -317,24 +364,30 @@ void MixtureOfExperts::add_sums(Compute& compute, const Sums& sums) const {
       });
 }
 
-void MixtureOfExperts::add_shared(Compute& compute, const MoeWeights& weights, const float* u,
-                                  std::size_t tokens, float* out) {
-  if (!weights.has_shared) return;
+void MixtureOfExperts::finish(Compute& compute, const MoeWeights& weights, const float* routed,
+                              const float* u, std::size_t tokens, float* out) {
   const StageScope stage(compute.times(), Stage::kExperts);
   const std::size_t hidden = config_.hidden_size;
-  tasks_.clear();
-  const bool is_quantized = compute.takes_blocks(weights.shared_gate.format);
-  add_shared_work(weights, is_quantized ? compute.quantize(u, hidden, tokens) : RowInputs{.x = u},
-                  tokens);
-  tasks_.activate(compute);
-  tasks_.project(compute);
-  compute.pool().parallel_for(
-      tokens, kRowsPerTask, [&](std::size_t begin, std::size_t end, std::size_t) {
-        for (std::size_t t = begin; t < end; ++t) {
-          compute.kernels().axpy(shared_factor(weights.has_shared_gate, t),
-                                 scratch_.shared_out.data() + t * hidden, out + t * hidden, hidden);
-        }
-      });
+  if (weights.has_shared) {
+    tasks_.clear();
+    const bool is_quantized = compute.takes_blocks(weights.shared_gate.format);
+    add_shared_work(weights, is_quantized ? compute.quantize(u, hidden, tokens) : RowInputs{.x = u},
+                    tokens);
+    tasks_.activate(compute);
+    tasks_.project(compute);
+  }
+  compute.pool().parallel_for(tokens, kRowsPerTask,
+                              [&](std::size_t begin, std::size_t end, std::size_t) {
+                                for (std::size_t t = begin; t < end; ++t) {
+                                  float* const sum = scratch_.mixed.data() + t * hidden;
+                                  if (routed == nullptr) {
+                                    std::fill_n(sum, hidden, 0.0F);
+                                  } else {
+                                    std::copy_n(routed + t * hidden, hidden, sum);
+                                  }
+                                  join_row(compute, weights, t, sum, out + t * hidden);
+                                }
+                              });
 }
 
 // All of groups_, as many at once as the store can hold.
@@ -364,10 +417,11 @@ std::vector<FailedRow> MixtureOfExperts::failed_rows() const {
 }
 
 Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
-                                 ExpertStore& store, const float* u, std::size_t tokens, float* out,
-                                 FunctionRef<void()> last_reads) {
+                                 ExpertStore& store, const NetworkInputs& u, std::size_t tokens,
+                                 float* out, FunctionRef<void()> last_reads) {
   const StageScope stage(compute.times(), Stage::kExperts);
-  Sums sums{.u = {.x = u},
+  Sums sums{.u = {.x = u.routed},
+            .shared_u = {.x = u.shared},
             .tokens = tokens,
             .out = out,
             .shared = weights.has_shared ? &weights : nullptr,
@@ -377,11 +431,14 @@ Status MixtureOfExperts::forward(Compute& compute, const MoeWeights& weights, st
             .weights = &weights};
   sort_by_expert(tokens);
   if (compute.has_blocks() && config_.hidden_size % kInputGroup == 0) {
-    sums.u = compute.quantize(u, config_.hidden_size, tokens);
+    sums.u = compute.quantize(u.routed, config_.hidden_size, tokens);
+    sums.shared_u = u.shared == u.routed ? sums.u
+                                         : compute.quantize_into(u.shared, config_.hidden_size,
+                                                                 tokens, scratch_.branch_scratch());
     sums.is_gathered = false;
     gather_blocks(sums.u);
   } else {
-    gather(compute, u);
+    gather(compute, u.routed);
   }
   MOE_RETURN_IF_ERROR(run_groups(compute, store, layer, sums));
   // No row uses an expert.

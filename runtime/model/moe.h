@@ -21,6 +21,17 @@ namespace moepack {
 // Writes the input of one token, [H].
 using TokenInput = std::function<void(std::uint32_t token, float* out)>;
 
+// What a layer's network reads, [tokens, H].
+struct NetworkInputs {
+  const float* routed = nullptr;  // of the routed experts
+  const float* shared = nullptr;  // of the shared expert
+
+  // One input of both.
+  NetworkInputs(const float* u) : routed(u), shared(u) {}  // NOLINT(google-explicit-constructor)
+  NetworkInputs(const float* of_routed, const float* of_shared)
+      : routed(of_routed), shared(of_shared) {}
+};
+
 // A row of forward() that chose an expert whose record cannot be had.
 struct FailedRow {
   std::size_t row = 0;
@@ -54,16 +65,17 @@ class MixtureOfExperts {
   // each with a slot of its own below K.
   void take_choices(std::span<const Assignment> uses) { chosen_.assign(uses.begin(), uses.end()); }
 
-  // out[t] += routed experts(u[t]) + shared expert(u[t]), with the experts of the last
+  // out[t] += routed experts(u[t]) + shared expert(u[t]), with norms and the scale of the layer
+  // where it has them (MoeWeights), with the experts of the last
   // choose(), for rows without any the shared expert alone. u, out: [tokens, H]. Each expert is
   // fetched once for all of its tokens; resident experts are computed while missing ones are read,
   // and those as they arrive. The sum over a token's experts is taken in the order of their rank,
   // whatever order they arrived in, the shared one last, and then added to out. An expert that
   // cannot be read is left out of its rows' sums, and failed_rows() names them; an error is the
-  // store's refusal of the whole batch.
+  // store's refusal of the whole batch. u.shared may be scratch.mixed, which this overwrites.
   // `last_reads` is called when hardly any record is still to come.
   Status forward(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
-                 ExpertStore& store, const float* u, std::size_t tokens, float* out,
+                 ExpertStore& store, const NetworkInputs& u, std::size_t tokens, float* out,
                  FunctionRef<void()> last_reads);
   // Of the last forward(): its experts, in the order in which it asked the store for them. Valid
   // until the next call.
@@ -80,10 +92,11 @@ class MixtureOfExperts {
   Status add_routed(Compute& compute, const MoeWeights& weights, std::uint32_t layer,
                     ExpertStore& store, std::span<const Assignment> sorted, const TokenInput& input,
                     float* out, const std::function<void(std::size_t)>& done);
-  // out[t] += shared expert(u[t]), gated where it is, or the network of a layer without experts; at
-  // most max_tokens; nothing where the layer has none.
-  void add_shared(Compute& compute, const MoeWeights& weights, const float* u, std::size_t tokens,
-                  float* out);
+  // What forward() makes of `routed`, the sums over each token's routed experts, [tokens, H], or
+  // null where the layer has none; with the shared expert of u, gated where it is, or the network
+  // of a layer without experts. At most max_tokens; u may be scratch.mixed.
+  void finish(Compute& compute, const MoeWeights& weights, const float* routed, const float* u,
+              std::size_t tokens, float* out);
 
  private:
   using Group = ExpertGroup;
@@ -94,7 +107,8 @@ class MixtureOfExperts {
 
   // What is to become of the results.
   struct Sums {
-    RowInputs u = {};  // [tokens, H]; without x: the inputs were all gathered
+    RowInputs u = {};         // [tokens, H]; without x: the inputs were all gathered
+    RowInputs shared_u = {};  // of the shared expert
     std::size_t tokens = 0;
     float* out = nullptr;                // [tokens, H]; null: the caller makes the sums
     const MoeWeights* shared = nullptr;  // of a shared expert that is still to be computed
@@ -127,6 +141,9 @@ class MixtureOfExperts {
   void add_sum(const Compute& compute, const Sums& sums, std::size_t t, std::size_t begin,
                std::size_t end) const;
   void add_sums(Compute& compute, const Sums& sums) const;
+  void sum_results(const Compute& compute, std::size_t t, float* sum) const;
+  void join_row(Compute& compute, const MoeWeights& weights, std::size_t t, float* sum,
+                float* out) const;
   // What the shared expert of row t is multiplied with.
   float shared_factor(bool has_gate, std::size_t t) const {
     return has_gate ? sigmoid(scratch_.shared_weight[t]) : 1.0F;

@@ -8,10 +8,10 @@ namespace moepack {
 namespace {
 
 // The pair that turns `turns` times within the positions that the model was trained with.
-double pair_of(const ModelConfig& config, double turns) {
-  const double positions = config.yarn->original_positions;
-  return config.rotary_dim * std::log(positions / (turns * 2 * std::numbers::pi)) /
-         (2 * std::log(config.rope_theta));
+double pair_of(const YarnSpec& yarn, const HeadSizes& heads, double turns) {
+  const double positions = yarn.original_positions;
+  return heads.rotary_dim * std::log(positions / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(heads.rope_theta));
 }
 
 // The pairs between which frequencies go from kept to divided.
@@ -23,35 +23,37 @@ struct Ramp {
   double at(double i) const { return std::clamp((i - low) / (high - low), 0.0, 1.0); }
 };
 
-Ramp ramp_of(const ModelConfig& config) {
-  Ramp ramp{.low = pair_of(config, config.yarn->beta_fast),
-            .high = pair_of(config, config.yarn->beta_slow)};
-  if (config.yarn->truncate) ramp = {.low = std::floor(ramp.low), .high = std::ceil(ramp.high)};
+Ramp ramp_of(const YarnSpec& yarn, const HeadSizes& heads) {
+  Ramp ramp{.low = pair_of(yarn, heads, yarn.beta_fast),
+            .high = pair_of(yarn, heads, yarn.beta_slow)};
+  if (yarn.truncate) ramp = {.low = std::floor(ramp.low), .high = std::ceil(ramp.high)};
   ramp.low = std::max(ramp.low, 0.0);
-  ramp.high = std::min(ramp.high, static_cast<double>(config.rotary_dim) - 1);
+  ramp.high = std::min(ramp.high, static_cast<double>(heads.rotary_dim) - 1);
   if (ramp.low == ramp.high) ramp.high += 0.001;
   return ramp;
 }
 
-std::vector<float> frequencies(const ModelConfig& config) {
-  std::vector<float> values;
-  const Ramp ramp = config.yarn.has_value() ? ramp_of(config) : Ramp{};
-  for (std::size_t i = 0; i < config.rotary_dim / 2; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / config.rotary_dim;
-    double frequency = std::pow(config.rope_theta, -exponent);
-    if (config.yarn.has_value()) {
+std::vector<float> frequencies(const std::optional<YarnSpec>& yarn, const HeadSizes& heads) {
+  std::vector<float> values(heads.rotary_dim / 2);
+  const Ramp ramp = yarn.has_value() ? ramp_of(*yarn, heads) : Ramp{};
+  for (std::size_t i = 0; i < heads.rotated_pairs; ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / heads.rotary_dim;
+    double frequency = std::pow(heads.rope_theta, -exponent);
+    if (yarn.has_value()) {
       const double divided = ramp.at(static_cast<double>(i));
-      frequency = frequency / config.yarn->factor * divided + frequency * (1 - divided);
+      frequency = frequency / yarn->factor * divided + frequency * (1 - divided);
     }
-    values.push_back(static_cast<float>(frequency));
+    values[i] = static_cast<float>(frequency);
   }
   return values;
 }
 
 }  // namespace
 
-Rope::Rope(const ModelConfig& config)
-    : inverse_frequency_(frequencies(config)),
+Rope::Rope(const ModelConfig& config) : Rope(config, config.heads_of({})) {}
+
+Rope::Rope(const ModelConfig& config, const HeadSizes& heads)
+    : inverse_frequency_(frequencies(config.yarn, heads)),
       amplitude_(config.yarn.has_value() ? static_cast<float>(config.yarn->attention_factor) : 1),
       interleaved_(config.rope_interleaved) {}
 

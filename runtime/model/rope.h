@@ -16,6 +16,8 @@ class Rope {
  public:
   // Of rotary_dim, rope_theta, rope_interleaved and yarn; without rotary_dim nothing is rotated.
   explicit Rope(const ModelConfig& config);
+  // The same with rotary_dim and rope_theta of `heads`; pairs behind rotated_pairs stay.
+  Rope(const ModelConfig& config, const HeadSizes& heads);
 
   // Pairs of values that are rotated: rotary_dim / 2.
   std::size_t pairs() const { return inverse_frequency_.size(); }

@@ -78,7 +78,8 @@ void rank_experts(const Routing& routing, const float* logits, std::uint32_t tok
 }
 
 // Ranks and weights of what was chosen.
-void finish_row(const RouterSpec& spec, std::span<Assignment> chosen) {
+void finish_row(const Routing& routing, std::span<Assignment> chosen) {
+  const RouterSpec& spec = routing.spec;
   float sum = 0.0F;
   for (const Assignment& use : chosen) sum += use.weight;
   const auto* sigmoids = std::get_if<SigmoidRouterSpec>(&spec);
@@ -89,6 +90,7 @@ void finish_row(const RouterSpec& spec, std::span<Assignment> chosen) {
     chosen[k].slot = k;
     if (renormalise) chosen[k].weight /= sum;
     if (sigmoids != nullptr) chosen[k].weight *= sigmoids->scale;
+    if (!routing.expert_scales.empty()) chosen[k].weight *= routing.expert_scales[chosen[k].expert];
   }
 }
 
@@ -108,7 +110,7 @@ std::vector<Assignment> route(const Routing& routing, const float* logits, std::
 void route_row(const Routing& routing, const float* logits, std::uint32_t token,
                std::span<float> scratch, std::span<Assignment> chosen) {
   rank_experts(routing, logits, token, scratch, chosen);
-  finish_row(routing.spec, chosen);
+  finish_row(routing, chosen);
 }
 
 double RoutingAgreement::share() const {
@@ -136,7 +138,7 @@ std::uint32_t route_row_cached(const Routing& routing, const float* logits, std:
   const auto unchanged = std::count_if(chosen.begin(), chosen.end(), [&](const Assignment& use) {
     return use.slot < chosen.size();
   });
-  finish_row(routing.spec, chosen);
+  finish_row(routing, chosen);
   return static_cast<std::uint32_t>(unchanged);
 }
 

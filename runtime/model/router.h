@@ -30,6 +30,8 @@ struct Routing {
   RouterSpec spec;
   // [E], of SigmoidRouterSpec: added to the sigmoids to choose, and to nothing else. Empty: zeros.
   std::vector<float> correction;
+  // [E]: what the weights are multiplied with at last. Empty: nothing.
+  std::vector<float> expert_scales;
 
   Routing() = default;
   Routing(RouterSpec router) : spec(router) {}         // NOLINT(google-explicit-constructor)
@@ -41,7 +43,7 @@ struct Routing {
 // Chooses `top_k` experts for each row of logits [tokens, experts]. Ties go to the lower id.
 // Result: [tokens * top_k], by token, then by falling probability, or sigmoid plus correction. A
 // weight is the expert's probability or sigmoid, divided by the sum of those chosen where the
-// router renormalises, times its scale. Pure; any number of threads.
+// router renormalises, times its scale and the expert's. Pure; any number of threads.
 std::vector<Assignment> route(const Routing& routing, const float* logits, std::size_t tokens,
                               std::uint32_t experts, std::uint32_t top_k);
 // The same for one row of logits, [scratch.size()], that belongs to `token`: chosen.size() experts,

@@ -90,10 +90,13 @@ std::vector<std::size_t> largest_batches(const PackManifest& manifest,
   return batches;
 }
 
+// "" for layers without experts.
 std::vector<std::filesystem::path> layer_paths(const std::filesystem::path& pack_directory,
                                                const PackManifest& manifest) {
   std::vector<std::filesystem::path> paths;
-  for (const LayerEntry& layer : manifest.layers) paths.push_back(pack_directory / layer.file);
+  for (const LayerEntry& layer : manifest.layers) {
+    paths.push_back(layer.experts.empty() ? std::filesystem::path() : pack_directory / layer.file);
+  }
   return paths;
 }
 

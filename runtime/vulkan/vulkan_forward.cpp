@@ -703,7 +703,11 @@ Status check_sizes(const ModelConfig& config) {
   } else if (config.head_dim > kMostHeadDim || config.head_dim % 8 != 0) {
     what = "attention heads of " + std::to_string(config.head_dim) + " values";
   }
-  if (config.num_experts > kMostExperts) {
+  if (config.embedding_scale != 1) {
+    what = "a scale of embeddings";
+  } else if (config.logit_cap != 0) {
+    what = "a cap on logits";
+  } else if (config.num_experts > kMostExperts) {
     what = std::to_string(config.num_experts) + " experts a layer";
   } else if (config.experts_per_token > kMostChosen) {
     what = std::to_string(config.experts_per_token) + " experts a token";
@@ -714,14 +718,23 @@ Status check_sizes(const ModelConfig& config) {
 
 // What of a layer no shader computes; "" where there is nothing.
 std::string missing_part(const FullAttentionSpec& spec) {
+  if (spec.own_heads.has_value()) return "layers with heads of another size than others";
+  if (spec.values_are_keys) return "values that are keys";
+  if (spec.has_value_norm) return "norms of values";
+  if (spec.score_scale.has_value()) return "a scale of scores that is not head_dim ^ -0.5";
   return spec.has_bias && spec.has_gate ? "biases of queries with gates" : "";
 }
 std::string missing_part(const GatedDeltaNetSpec&) { return ""; }
 std::string missing_part(const LatentAttentionSpec&) { return ""; }  // check_sizes
-std::string missing_part(const SoftmaxRouterSpec&) { return ""; }
+std::string missing_part(const SoftmaxRouterSpec& spec) {
+  if (spec.has_norm) return "a router with a norm of its own";
+  return spec.has_expert_scales ? "scales of experts" : "";
+}
 std::string missing_part(const SigmoidRouterSpec&) { return ""; }
 // Programs of experts compute the shared one beside the others.
 std::string missing_part(const ExpertsSpec& spec) {
+  if (spec.has_branch_norms) return "norms of branches";
+  if (spec.activation == ExpertActivation::kGeGlu) return "gelu";
   if (!spec.has_shared_expert) return "";
   if (spec.has_biases) return "biases of experts beside a shared expert";
   return spec.activation == ExpertActivation::kSwiGlu ? ""
@@ -735,6 +748,8 @@ Status check_layers(const ModelConfig& config) {
     std::string what = std::visit(part_of, layer.mixer);
     if (what.empty()) what = std::visit(part_of, layer.router);
     if (what.empty()) what = std::visit(part_of, layer.feed_forward);
+    if (what.empty() && layer.has_output_norms) what = "norms behind mixer and network";
+    if (what.empty() && layer.has_output_scale) what = "a scale of a layer's result";
     if (what.empty() && config.rope_interleaved && config.kv_rank == 0)
       what = "interleaved rotary embedding";
     if (what.empty()) continue;

@@ -13,8 +13,14 @@
 namespace moepack {
 namespace {
 
+// Where the values for absent keys are those of a model without experts, as one with them.
 std::string config_of(const Architecture& family) {
-  return R"({"model_type":")" + std::string(family.text_model_type) + R"("})";
+  std::string more;
+  if (family.text_model_type == "gemma4_text") {
+    more = R"(,"enable_moe_block":true,"hidden_size_per_layer_input":0,"attention_k_eq_v":true,
+              "num_experts":128,"top_k_experts":8,"moe_intermediate_size":704)";
+  }
+  return R"({"model_type":")" + std::string(family.text_model_type) + '"' + more + '}';
 }
 
 TEST(Architecture, IsFoundByEveryNameOfItsOwnAndByNoOther) {
@@ -63,7 +69,8 @@ void append(Roles& roles, bool is_needed, const Roles& more) {
 
 Roles roles_of(const FullAttentionSpec& spec) {
   using enum ModuleRole;
-  Roles roles{kQuery, kKey, kValue, kAttentionOutput};
+  Roles roles{kQuery, kKey, kAttentionOutput};
+  append(roles, !spec.values_are_keys, {kValue});
   append(roles, spec.norm != QueryKeyNorm::kNone, {kQueryNorm, kKeyNorm});
   append(roles, spec.has_bias, {kQueryBias, kKeyBias, kValueBias});
   append(roles, spec.has_output_bias, {kAttentionOutputBias});
@@ -84,7 +91,11 @@ Roles roles_of(const LatentAttentionSpec& spec) {
 }
 Roles roles_of(const SoftmaxRouterSpec& spec) {
   using enum ModuleRole;
-  return spec.has_bias ? Roles{kRouter, kRouterBias} : Roles{kRouter};
+  Roles roles{kRouter};
+  append(roles, spec.has_bias, {kRouterBias});
+  append(roles, spec.has_norm, {kRouterNorm});
+  append(roles, spec.has_expert_scales, {kExpertScales});
+  return roles;
 }
 Roles roles_of(const SigmoidRouterSpec&) {
   using enum ModuleRole;
@@ -95,6 +106,7 @@ Roles roles_of(const ExpertsSpec& spec) {
   Roles roles;
   append(roles, spec.has_shared_expert, {kSharedGate, kSharedUp, kSharedDown});
   append(roles, spec.has_shared_expert && spec.has_shared_gate, {kSharedExpertGate});
+  append(roles, spec.has_branch_norms, {kSharedInputNorm, kSharedOutputNorm, kRoutedOutputNorm});
   append(roles, spec.has_biases, {kExpertGateBias, kExpertUpBias, kExpertDownBias});
   return roles;
 }
@@ -115,7 +127,7 @@ TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
       for (ModuleRole role : roles) {
         const ResidentRule* rule = find_rule(*family, role);
         ASSERT_NE(rule, nullptr) << family->text_model_type << " " << static_cast<int>(role);
-        EXPECT_TRUE(exists_in(*rule, config)) << rule->name;
+        EXPECT_TRUE(exists_in(*rule, config, layer)) << rule->name;
         EXPECT_TRUE(applies_to_layer(*rule, config, layer) || rule->scope == LayerScope::kModel)
             << rule->name;
       }
@@ -128,6 +140,8 @@ TEST(Architecture, NamesEveryModuleThatItsLayersNeed) {
       needs(layer, std::visit(part, spec.mixer));
       if (has_experts(spec)) needs(layer, std::visit(part, spec.router));
       needs(layer, std::visit(part, spec.feed_forward));
+      if (spec.has_output_norms) needs(layer, {kMixerOutputNorm, kNetworkOutputNorm});
+      if (spec.has_output_scale) needs(layer, {kOutputScale});
     }
   }
 }
@@ -137,18 +151,23 @@ TEST(Architecture, ShapesAgreeWithTheLayers) {
   for (const Architecture* family : architectures()) {
     ASSERT_OK_AND_ASSIGN(const ParsedConfig parsed, parse_model_config(config_of(*family), "c"));
     const ModelConfig& c = parsed.model;
-    const std::uint64_t queries = std::uint64_t{c.num_heads} * c.head_dim;
-    const std::uint64_t keys = std::uint64_t{c.num_kv_heads} * c.head_dim;
-    const auto rows = [&](ModuleRole role) { return find_rule(*family, role)->shape(c).front(); };
-    for (const LayerSpec& layer : c.layers) {
-      const auto* spec = std::get_if<FullAttentionSpec>(&layer.mixer);
+    for (std::uint32_t l = 0; l < c.num_layers; ++l) {
+      const auto* spec = std::get_if<FullAttentionSpec>(&c.layers[l].mixer);
       if (spec == nullptr) continue;
+      const HeadSizes heads = c.heads_of(*spec);
+      const std::uint64_t queries = std::uint64_t{heads.heads} * heads.head_dim;
+      const std::uint64_t keys = std::uint64_t{heads.kv_heads} * heads.head_dim;
+      const auto rows = [&](ModuleRole role) {
+        return module_shape(*find_rule(*family, role), c, l).front();
+      };
       const bool per_head = spec->norm == QueryKeyNorm::kPerHead;
       EXPECT_FALSE(spec->has_gate && !per_head);
       EXPECT_EQ(rows(ModuleRole::kQuery), spec->has_gate ? 2 * queries : queries);
+      EXPECT_EQ(rows(ModuleRole::kKey), keys);
+      EXPECT_EQ(rows(ModuleRole::kValue), spec->values_are_keys ? 0 : keys);
       if (spec->norm == QueryKeyNorm::kNone) continue;
-      EXPECT_EQ(rows(ModuleRole::kQueryNorm), per_head ? c.head_dim : queries);
-      EXPECT_EQ(rows(ModuleRole::kKeyNorm), per_head ? c.head_dim : keys);
+      EXPECT_EQ(rows(ModuleRole::kQueryNorm), per_head ? heads.head_dim : queries);
+      EXPECT_EQ(rows(ModuleRole::kKeyNorm), per_head ? heads.head_dim : keys);
     }
   }
 }

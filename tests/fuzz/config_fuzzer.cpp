@@ -34,6 +34,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       require(m.linear_conv_taps > 0);
     }
   }
+  for (const moepack::HeadSizes& heads : m.head_kinds()) {
+    require(heads.kv_heads > 0 && heads.heads % heads.kv_heads == 0);
+    require(heads.rotary_dim % 2 == 0 && heads.rotary_dim <= heads.head_dim);
+    require(heads.rotated_pairs <= heads.rotary_dim / 2 && heads.rope_theta > 1);
+  }
   require(m.rotary_dim > 0 && m.rotary_dim % 2 == 0 && m.rotary_dim <= m.head_dim);
   require(m.hidden_size > 0 && m.vocab_size > 0 && m.expert_width > 0);
   for (const std::int32_t id : m.eos_token_ids) {

@@ -65,13 +65,13 @@ class Runner {
                                          {.tokens = tokens, .threads = threads, .context = context})
                          .value()),
         compute_(*kernels_, threads, activations_.matmul_scratch),
-        attention_(full_attention_shape(small_config()), activations_),
+        attention_(full_attention_shape(small_config().heads_of({})), activations_),
         context_(context),
         encoding_(encoding),
         seen_(seen) {}
 
   LayerState state() const {
-    return LayerState::create(small_config(), LayerType::kFullAttention, context_,
+    return LayerState::create(small_config(), LayerSpec{}, context_,
                               state_form(*kernels_, encoding_))
         .value();
   }

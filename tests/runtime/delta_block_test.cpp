@@ -318,7 +318,7 @@ class Mixer {
                                {.tokens = kTokens, .threads = threads, .context = 64});
   }
   Result<LayerState> make_state() const {
-    return LayerState::create(config_, LayerType::kLinearAttention, 64,
+    return LayerState::create(config_, LayerSpec{.mixer = GatedDeltaNetSpec{}}, 64,
                               StateForm{.kv = {}, .delta = DeltaForm::kBlocks});
   }
 

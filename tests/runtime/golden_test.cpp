@@ -349,6 +349,10 @@ TEST(Golden, FastBackendOnDeepseekV3) {
   expect_matches(model, test::fast_options);
 }
 
+TEST(Golden, FamilyGemma4) { expect_matches(test::gemma4_model()); }
+
+TEST(Golden, FastBackendOnGemma4) { expect_matches(test::gemma4_model(), test::fast_options); }
+
 // With YaRN, whose two factors differ; kv_b_proj is encoded too.
 TEST(Golden, EncodedDeepseekV3) {
   MOE_REQUIRE_MODEL(model, "encodings/deepseek_v3-fp8");

@@ -59,7 +59,7 @@ std::vector<std::byte> flip_file(const std::filesystem::path& file) {
 
 // The demo checkpoint, and tiny ones whose hidden size, expert width and number of experts are
 // awkward and whose records are no multiple of the page.
-enum class Subject { kDemo, kTinyBf16, kTinyMlx3Bit, kLatent };
+enum class Subject { kDemo, kTinyBf16, kTinyMlx3Bit, kLatent, kGemma4 };
 
 class Invariance : public ::testing::TestWithParam<Subject> {
  protected:
@@ -68,6 +68,8 @@ class Invariance : public ::testing::TestWithParam<Subject> {
     if (GetParam() == Subject::kLatent) {
       checkpoint_ = dir_ / "checkpoint";
       test::write_latent_model(checkpoint_);
+    } else if (GetParam() == Subject::kGemma4) {
+      checkpoint_ = test::gemma4_model();
     } else if (GetParam() != Subject::kDemo) {
       checkpoint_ = dir_ / "checkpoint";
       test::TinyModelOptions tiny;
@@ -141,7 +143,7 @@ TEST_P(Invariance, BytesAsInputs) {
 // Experts whose rows are in panels: the bits of rows, whatever computes with them.
 TEST_P(Invariance, RowOrder) {
   // Plain floats have no panels.
-  if (GetParam() == Subject::kTinyBf16 || GetParam() == Subject::kLatent) return;
+  if (GetParam() != Subject::kDemo && GetParam() != Subject::kTinyMlx3Bit) return;
   ConvertOptions convert;
   convert.row_order = RowOrder::kPanels;
   const test::TempDir other;
@@ -362,7 +364,7 @@ class FamilyInvariance : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(FamilyInvariance, ChunksAndThreads) {
-  MOE_REQUIRE_MODEL(checkpoint, std::string("families/") + GetParam());
+  MOE_REQUIRE_MODEL(checkpoint, std::string(GetParam()));
   const test::TempDir dir;
   const std::filesystem::path model = test::convert_for_test(checkpoint, dir);
   ASSERT_FALSE(model.empty());
@@ -375,12 +377,16 @@ TEST_P(FamilyInvariance, ChunksAndThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyInvariance,
-                         ::testing::Values("mixtral", "glm4_moe", "minimax_m2", "gpt_oss"),
-                         [](const auto& family) { return std::string(family.param); });
+                         ::testing::Values("families/mixtral", "families/glm4_moe",
+                                           "families/minimax_m2", "families/gpt_oss", "gemma4"),
+                         [](const auto& family) {
+                           return std::filesystem::path(family.param).filename().string();
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Models, Invariance,
                          ::testing::Values(Subject::kDemo, Subject::kTinyBf16,
-                                           Subject::kTinyMlx3Bit, Subject::kLatent),
+                                           Subject::kTinyMlx3Bit, Subject::kLatent,
+                                           Subject::kGemma4),
                          [](const ::testing::TestParamInfo<Subject>& subject) {
                            switch (subject.param) {
                              case Subject::kDemo:
@@ -389,6 +395,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Invariance,
                                return "TinyBf16";
                              case Subject::kLatent:
                                return "Latent";
+                             case Subject::kGemma4:
+                               return "Gemma4";
                              default:
                                return "TinyMlx3Bit";
                            }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <random>
 #include <string>
 #include <tuple>
@@ -383,6 +384,45 @@ TEST_P(KernelTwin, SwigluOfEveryLengthAndOfNan) {
     gate[n - 1] = kNan;
     kernels_->swiglu(gate.data(), up.data(), out.data(), n);
     for (std::size_t i = 0; i + 1 < n; ++i) EXPECT_NEAR(out[i], 0.62245935F, 2e-7F) << n;
+    EXPECT_TRUE(std::isnan(out[n - 1])) << n;
+  }
+}
+
+// gelu(gate) * up by tanh. As above; the argument of the exponential is rounded four times.
+TEST_P(KernelTwin, GegluOverTheWholeRange) {
+  std::vector<float> gates{0.0F, -0.0F, 1e-42F, -1e-42F, 12.0F, -5.9F, -8.0F, 1e30F, -1e30F};
+  for (int i = -4000; i <= 4000; ++i) gates.push_back(static_cast<float>(i) * 0.0025F + 0.0013F);
+  for (std::size_t alias = 0; alias < 3; ++alias) {
+    GuardedFloats gate(gates.size());
+    GuardedFloats up(gates.size());
+    GuardedFloats other(gates.size());
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      gate[i] = gates[i];
+      up[i] = i % 2 == 0 ? 1.25F : -0.75F;
+    }
+    const std::vector<float> ups(up.span().begin(), up.span().end());
+    GuardedFloats& out = alias == 0 ? other : alias == 1 ? gate : up;
+    kernels_->geglu(gate.data(), up.data(), out.data(), gates.size());
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      const auto g = static_cast<double>(gates[i]);
+      const double z = std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+      // As 0.5 g (1 + tanh z), which would lose what is left of 1 where z is far below 0.
+      const double exact = g / (1 + std::exp(-2 * z)) * static_cast<double>(ups[i]);
+      const double relative = 3 * 0x1p-23 + 0x1p-21 * std::min(std::fabs(2 * z), 200.0);
+      ASSERT_NEAR(static_cast<double>(out[i]), exact, relative * std::fabs(exact) + 3.4e-37)
+          << "gate " << gates[i];
+    }
+  }
+}
+
+TEST_P(KernelTwin, GegluOfEveryLengthAndOfNan) {
+  for (std::size_t n = 1; n < 40; ++n) {
+    GuardedFloats gate(n, 0.5F);
+    GuardedFloats up(n, 2.0F);
+    GuardedFloats out(n);
+    gate[n - 1] = kNan;
+    kernels_->geglu(gate.data(), up.data(), out.data(), n);
+    for (std::size_t i = 0; i + 1 < n; ++i) EXPECT_NEAR(out[i], 0.69142801F, 3e-7F) << n;
     EXPECT_TRUE(std::isnan(out[n - 1])) << n;
   }
 }

@@ -117,7 +117,7 @@ class Runner {
         attention_(of_.config, activations_) {}
 
   LayerState state() const {
-    return LayerState::create(of_.config, LayerType::kLatentAttention, setup_.context,
+    return LayerState::create(of_.config, LayerSpec{.mixer = LatentAttentionSpec{}}, setup_.context,
                               state_form(*setup_.kernels, setup_.encoding))
         .value();
   }
@@ -382,8 +382,8 @@ TEST(LatentAttention, RemembersCompressedRowsAlone) {
     const std::uint64_t row = kKey * kv_value_bytes(encoding) + kv_scale_bytes(encoding);
     EXPECT_EQ(state.saved_bytes(kTokens), kTokens * row);
     EXPECT_LE(state.memory_bytes() + sizeof(LayerState),
-              layer_state_bytes(layer().config, LayerType::kLatentAttention, kTokens + 1,
-                                state_form(*kernels, encoding)));
+              layer_state_bytes(layer().config, LayerSpec{.mixer = LatentAttentionSpec{}},
+                                kTokens + 1, state_form(*kernels, encoding)));
     std::vector<std::byte> saved(state.saved_bytes(kTokens));
     state.save(kTokens, saved);
     LayerState loaded = runner.state();

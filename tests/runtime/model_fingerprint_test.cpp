@@ -31,6 +31,23 @@ TEST(ModelFingerprint, TellsModelsApartThatDifferInOneThing) {
       },
       [](ModelDir& m) { m.config.layers[1].mixer = FullAttentionSpec{.clip = 8.0F}; },
       [](ModelDir& m) { m.config.layers[1].router = SoftmaxRouterSpec{.renormalise = false}; },
+      [](ModelDir& m) { m.config.layers[1].mixer = FullAttentionSpec{.own_heads = HeadSizes{}}; },
+      [](ModelDir& m) {
+        m.config.layers[1].mixer = FullAttentionSpec{.own_heads = HeadSizes{.rotated_pairs = 3}};
+      },
+      [](ModelDir& m) { m.config.layers[1].mixer = FullAttentionSpec{.score_scale = 1.0F}; },
+      [](ModelDir& m) { m.config.layers[1].mixer = FullAttentionSpec{.values_are_keys = true}; },
+      [](ModelDir& m) { m.config.layers[1].mixer = FullAttentionSpec{.has_value_norm = true}; },
+      [](ModelDir& m) { m.config.layers[1].router = SoftmaxRouterSpec{.has_norm = true}; },
+      [](ModelDir& m) { m.config.layers[1].router = SoftmaxRouterSpec{.has_expert_scales = true}; },
+      [](ModelDir& m) { m.config.layers[1].feed_forward = ExpertsSpec{.has_branch_norms = true}; },
+      [](ModelDir& m) {
+        m.config.layers[1].feed_forward = ExpertsSpec{.activation = ExpertActivation::kGeGlu};
+      },
+      [](ModelDir& m) { m.config.layers[1].has_output_norms = true; },
+      [](ModelDir& m) { m.config.layers[1].has_output_scale = true; },
+      [](ModelDir& m) { m.config.embedding_scale = 8; },
+      [](ModelDir& m) { m.config.logit_cap = 30; },
       [](ModelDir& m) { m.residents.checksum = 8; },
       [](ModelDir& m) { m.residents.conventions.norm = ResidentConventions::Norm::kOnePlus; },
   };

@@ -40,6 +40,26 @@ TEST(Rope, YarnKeepsFastPairsAndDividesSlowOnes) {
   EXPECT_FLOAT_EQ(rope.amplitude(), 1.34657359F);
 }
 
+// Of heads of their own, pairs behind those that turn stay to the bit; frequencies are those of all
+// pairs: transformers' _compute_proportional_rope_parameters for a head of 512 and a quarter of it.
+TEST(Rope, SomePairsStay) {
+  const Rope rope(plain(),
+                  {.head_dim = 512, .rotary_dim = 512, .rotated_pairs = 64, .rope_theta = 1e6});
+  ASSERT_EQ(rope.pairs(), 256U);
+  EXPECT_FLOAT_EQ(rope.inverse_frequency()[1], 0.947463526F);
+  EXPECT_FLOAT_EQ(rope.inverse_frequency()[63], 0.0333762469F);
+  EXPECT_EQ(rope.inverse_frequency()[64], 0.0F);
+  std::vector<float> rotation(512);
+  rope.fill(12345, rotation);
+  std::vector<float> head(512);
+  for (std::size_t i = 0; i < head.size(); ++i) head[i] = 0.37F * static_cast<float>(i) - 50;
+  const std::vector<float> before = head;
+  rope.rotate(nullptr, rotation, head.data());
+  for (std::size_t i = 0; i < head.size(); ++i) {
+    EXPECT_EQ(head[i] == before[i], i % 256 >= 64) << i;
+  }
+}
+
 // As above, of DeepSeek-V3: the range of pairs is rounded to 10 … 23.
 TEST(Rope, YarnRoundsItsRange) {
   ModelConfig config = plain();

@@ -71,6 +71,20 @@ TEST(Router, GroupsAreChosenByTheirTwoBest) {
   EXPECT_EQ(route(equal, logits.data(), 1, 9, 1)[0].expert, 0U);
 }
 
+// After renormalising, so that they sum to anything.
+TEST(Router, ExpertsHaveScalesOfTheirOwn) {
+  const std::vector<float> logits{0.5F, 2.0F, -1.0F, 1.0F};
+  Routing routing(SoftmaxRouterSpec{.renormalise = true, .has_expert_scales = true});
+  const std::vector<Assignment> plain = route(routing, logits.data(), 1, 4, 2);
+  routing.expert_scales = {7, 0.5F, 11, 3};
+  const std::vector<Assignment> scaled = route(routing, logits.data(), 1, 4, 2);
+  ASSERT_EQ(scaled.size(), 2U);
+  EXPECT_EQ(scaled[0].expert, 1U);
+  EXPECT_EQ(scaled[1].expert, 3U);
+  EXPECT_EQ(scaled[0].weight, plain[0].weight * 0.5F);
+  EXPECT_EQ(scaled[1].weight, plain[1].weight * 3);
+}
+
 TEST(Router, TiesGoToTheLowerId) {
   const std::vector<float> logits(6, 1.25F);
   const std::vector<Assignment> chosen = route(SoftmaxRouterSpec{}, logits.data(), 1, 6, 2);

@@ -95,9 +95,10 @@ bool names(const std::vector<std::string>& messages, const std::string& text) {
 }
 
 std::string recurrent_state_of(const ModelConfig& config) {
-  const std::uint64_t bytes = layer_state_bytes(config, LayerType::kLinearAttention, 300,
-                                                StateForm{.kv = {}, .delta = DeltaForm::kBlocks}) -
-                              sizeof(LayerState);
+  const std::uint64_t bytes =
+      layer_state_bytes(config, LayerSpec{.mixer = GatedDeltaNetSpec{}}, 300,
+                        StateForm{.kv = {}, .delta = DeltaForm::kBlocks}) -
+      sizeof(LayerState);
   return "the recurrent state of a layer (" + std::to_string(bytes) + " bytes)";
 }
 

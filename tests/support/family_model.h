@@ -32,7 +32,7 @@ class FamilyTensors {
   FamilyTensors(const ModelConfig& config, const Architecture& family)
       : config_(config), family_(family) {
     for (const ResidentRule& rule : family.residents) {
-      if (!exists_in(rule, config) || is_fused(rule.role)) continue;
+      if (is_fused(rule.role)) continue;
       if (rule.role == ModuleRole::kOutputHead && config.tie_word_embeddings) continue;
       add_in_layers(rule);
     }
@@ -56,16 +56,19 @@ class FamilyTensors {
     return false;
   }
   void add_in_layers(const ResidentRule& rule) {
-    const auto add = [&](const std::string& module) {
+    const auto add = [&](std::uint32_t layer) {
+      if (!exists_in(rule, config_, layer)) return;
+      const std::string module = resident_module(rule, layer);
       if (rule.has_weight_suffix) {
-        tensors_.push_back(random_tensor(module + ".weight", rule.shape(config_), random_));
+        tensors_.push_back(
+            random_tensor(module + ".weight", module_shape(rule, config_, layer), random_));
       } else {
-        add_values(module, rule.shape(config_));
+        add_values(module, module_shape(rule, config_, layer));
       }
     };
-    if (rule.scope == LayerScope::kModel) return add(std::string(rule.name));
+    if (rule.scope == LayerScope::kModel) return add(0);
     for (std::uint32_t l = 0; l < config_.num_layers; ++l) {
-      if (applies_to_layer(rule, config_, l)) add(resident_module(rule, l));
+      if (applies_to_layer(rule, config_, l)) add(l);
     }
   }
   // Biases, corrections, sinks: about 0, and large enough to show.

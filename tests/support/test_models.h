@@ -18,8 +18,14 @@ inline std::filesystem::path demo_mlx_model() {
   return std::filesystem::path(MOEPACK_SOURCE_DIR) / "tests/golden/demo-moe-mlx-4bit";
 }
 
+// Of gemma4 with experts, with transformers' logits and hidden states (its README).
+inline std::filesystem::path gemma4_model() {
+  return std::filesystem::path(MOEPACK_SOURCE_DIR) / "tests/golden/gemma4";
+}
+
 inline std::optional<std::filesystem::path> test_model(const std::string& name) {
   if (name == "demo-moe-mlx-4bit") return demo_mlx_model();
+  if (name == "gemma4") return gemma4_model();
   const char* root = std::getenv("MOEPACK_TEST_MODELS");
   if (root == nullptr || *root == '\0') return std::nullopt;
   std::filesystem::path path = std::filesystem::path(root) / name;

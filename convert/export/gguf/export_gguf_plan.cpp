@@ -145,7 +145,7 @@ Result<GgufResident> ResidentPlanner::plan_one(const ResidentRule& rule, std::ui
   used_.insert(module);
   const ResidentTensor& source = *found->second;
   GgufResident resident{.source = &source};
-  const std::vector<std::uint64_t> shape = rule.shape(model_.config);
+  const std::vector<std::uint64_t> shape = module_shape(rule, model_.config, layer);
   const bool is_conv = rule.role == ModuleRole::kDeltaConv;
   const bool is_turned = is_conv && source.shape.size() == 3 && source.shape[0] == shape[0] &&
                          source.shape[1] == shape[2] && source.shape[2] == 1;
@@ -170,7 +170,7 @@ Status ResidentPlanner::add_rule(const ResidentRule& rule, std::uint32_t layer) 
   }
   if (is_fused_part(rule)) return Status::ok();
   MOE_ASSIGN_OR_RETURN(GgufResident resident, plan_one(rule, layer));
-  std::vector<std::uint64_t> shape = rule.shape(model_.config);
+  std::vector<std::uint64_t> shape = module_shape(rule, model_.config, layer);
   if (rule.role == ModuleRole::kDeltaConv) shape = {shape[0], shape[2]};
   if (shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());  // the shared expert's gate
   MOE_RETURN_IF_ERROR(add_to_head(gguf_tensor_name(rule, layer), resident.target, std::move(shape),
