@@ -43,7 +43,8 @@ std::uint64_t RecordUpload::host_bytes(std::uint64_t most_bytes) {
 
 RecordUpload::RecordUpload(VulkanDevice& device, std::uint64_t most_bytes, std::size_t threads)
     : device_(device),
-      lot_bytes_(lot_bytes_for(most_bytes)),
+      lot_bytes_(std::min(lot_bytes_for(most_bytes),
+                          device.info().most_allocation / kItemAlignment * kItemAlignment)),
       pool_(std::clamp<std::size_t>(threads, 1, kMostThreads)) {}
 
 RecordUpload::~RecordUpload() {

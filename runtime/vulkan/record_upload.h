@@ -40,10 +40,10 @@ class RecordUpload {
   RecordUpload(const RecordUpload&) = delete;
   RecordUpload& operator=(const RecordUpload&) = delete;
 
-  // Items of at most `most_bytes` each. When it returns their bytes may go, and what is submitted
-  // to the device from then on sees them there, though the device may still be taking them. Nothing
-  // that was submitted before uses these ranges any more. kIo when memory is short; any other error
-  // is final for the device.
+  // Items of at most `most_bytes` each, and of what the device gives in one piece. When it returns
+  // their bytes may go, and what is submitted to the device from then on sees them there, though
+  // the device may still be taking them. Nothing that was submitted before uses these ranges any
+  // more. kIo when memory is short; any other error is final for the device.
   Status upload(std::span<const UploadItem> items);
 
  private:
