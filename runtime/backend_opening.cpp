@@ -160,7 +160,8 @@ Result<VulkanForwardOptions> forward_options(const EngineOptions& options, const
                                .kv_encoding = options.kv_encoding,
                                .is_exact = options.activations != ActivationType::kInt8,
                                .pipeline_file = options.pipeline_file,
-                               .plan = plan.use.plan};
+                               .plan = plan.use.plan,
+                               .threads = options.threads};
   if (plan.use.cold == ColdExperts::kCpu) {
     MOE_ASSIGN_OR_RETURN(forward.cold, cold_lane_use(options, plan.use.hot));
   }

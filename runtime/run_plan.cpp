@@ -15,7 +15,9 @@
 #include "runtime/option_checks.h"
 #include "runtime/stage_plan.h"
 #include "runtime/vulkan/cold_lane.h"
+#include "runtime/vulkan/device_experts.h"
 #include "runtime/vulkan/device_scratch.h"
+#include "runtime/vulkan/record_upload.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -74,6 +76,7 @@ Result<MemoryPlan> plan_host(const EngineOptions& options, const ModelDir& dir,
   MemoryRequest request =
       memory_request(options, state_form(reference_kernels(), KvEncoding::kFloat32));
   request.on_device = true;
+  request.batch_bytes += RecordUpload::host_bytes(DeviceExperts::slot_bytes(dir.pack));
   if (has_cold_lane) {
     request.batch_bytes += cold_lane_bytes(
         dir.config,

@@ -30,13 +30,14 @@ std::uint64_t DeviceExperts::all_bytes(const PackManifest& pack) {
   return slot_bytes(pack) * pack.all_experts();
 }
 
-DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack)
+DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack, std::size_t threads)
     : device_(&device),
       pack_(&pack),
       experts_(pack.num_experts),
       slot_bytes_(slot_bytes(pack)),
       arena_(device, std::min(kBlockBytes, all_bytes(pack))),
       small_(device, kTableBlockBytes),
+      uploads_(device, std::max(slot_bytes_, (experts_ + 1) * sizeof(std::uint64_t)), threads),
       slot_of_(std::uint64_t{pack.num_layers} * pack.num_experts, kNoSlot),
       addresses_(std::uint64_t{pack.num_layers} * (pack.num_experts + 1)),
       is_stale_(pack.num_layers) {}
@@ -44,8 +45,9 @@ DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack)
 Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(VulkanDevice& device,
                                                              const PackManifest& pack,
                                                              std::span<const SharedExpert> shared,
-                                                             std::uint64_t budget) {
-  std::unique_ptr<DeviceExperts> experts(new DeviceExperts(device, pack));
+                                                             std::uint64_t budget,
+                                                             std::size_t threads) {
+  std::unique_ptr<DeviceExperts> experts(new DeviceExperts(device, pack, threads));
   MOE_RETURN_IF_ERROR(experts->make_tables(shared));
   MOE_RETURN_IF_ERROR(experts->make_slots(budget));
   return experts;
@@ -103,7 +105,8 @@ Status DeviceExperts::make_tables(std::span<const SharedExpert> shared) {
 Status DeviceExperts::upload_table(std::uint32_t layer) {
   is_stale_[layer] = 0;
   const auto entries = std::span(addresses_).subspan(layer * (experts_ + 1), experts_ + 1);
-  return device_->upload(*tables_[layer].buffer, tables_[layer].offset, std::as_bytes(entries));
+  const UploadItem table{.bytes = std::as_bytes(entries), .to = tables_[layer]};
+  return uploads_.upload(std::span(&table, 1));
 }
 
 Status DeviceExperts::load_all(ExpertStore& store) {
@@ -171,7 +174,8 @@ Result<std::vector<SlotExchange>> DeviceExperts::exchange(std::span<const SlotEx
       if (!ready->status.is_ok()) continue;
       const SlotExchange& change = order[first + ready->index];
       const std::uint32_t slot = slot_of_[change.layer_out * experts_ + change.expert_out];
-      MOE_RETURN_IF_ERROR(place(layer, change.expert_in, slot, batch.handles()[ready->index]));
+      const UploadItem item = place(layer, change.expert_in, slot, batch.handles()[ready->index]);
+      MOE_RETURN_IF_ERROR(uploads_.upload(std::span(&item, 1)));
       is_stale_[layer] = 1;
       done.push_back(change);
     }
@@ -190,23 +194,6 @@ Status DeviceExperts::show_kept(std::uint32_t layer, bool is_shown) {
   return upload_table(layer);
 }
 
-// A record as rows: its bytes, but those of matrices in panels moved.
-Status DeviceExperts::write(const Slot& slot, const ExpertHandle& handle) {
-  std::span<const std::byte> bytes(handle.record, handle.layout->record_bytes);
-  if (is_in_panels(*handle.layout)) {
-    rows_.assign(bytes.begin(), bytes.end());
-    for (const ProjectionLayout& p : handle.layout->projections) {
-      if (p.format.row_order != RowOrder::kPanels) continue;
-      for (const Component c : stored_components(p.format)) {
-        panels_to_rows(p.format, c, p.rows, p.bytes[c] / p.rows, handle.record + p.offset_of(c),
-                       rows_.data() + p.offset_of(c));
-      }
-    }
-    bytes = rows_;
-  }
-  return device_->upload(*slot.range.buffer, slot.range.offset, bytes);
-}
-
 void DeviceExperts::note_use(std::uint32_t slot) {
   if (slots_[slot].is_kept) return;
   by_use_.splice(by_use_.end(), by_use_, slots_[slot].place);
@@ -220,15 +207,35 @@ void DeviceExperts::evict(std::uint32_t slot) {
   is_stale_[key / experts_] = 1;
 }
 
-Status DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
-                            const ExpertHandle& handle) {
+// What is to be brought for it.
+UploadItem DeviceExperts::place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
+                                const ExpertHandle& handle) {
   evict(slot);
-  MOE_RETURN_IF_ERROR(write(slots_[slot], handle));
   has_passing_ = true;
   slots_[slot].key = layer * experts_ + expert;
   note_use(slot);
   slot_of_[slots_[slot].key] = slot;
   addresses_[layer * (experts_ + 1) + expert] = slots_[slot].range.address;
+  return {.bytes = std::span(handle.record, handle.layout->record_bytes),
+          .layout = handle.layout,
+          .to = slots_[slot].range};
+}
+
+// Those of a batch as they arrive, all that are there together.
+Status DeviceExperts::bring(std::uint32_t layer, std::span<const std::uint32_t> experts,
+                            ExpertStore::Batch& batch,
+                            FunctionRef<void(std::size_t, const Status&)> tell) {
+  std::vector<UploadItem> items;
+  for (auto ready = batch.take_ready(); !ready.empty(); ready = batch.take_ready()) {
+    items.clear();
+    for (const ReadyExpert& expert : ready) {
+      tell(expert.index, expert.status);
+      if (!expert.status.is_ok()) continue;
+      items.push_back(
+          place(layer, experts[expert.index], by_use_.front(), batch.handles()[expert.index]));
+    }
+    MOE_RETURN_IF_ERROR(uploads_.upload(items));
+  }
   return Status::ok();
 }
 
@@ -251,13 +258,9 @@ Status DeviceExperts::fetch(std::uint32_t layer, std::span<const std::uint32_t> 
   for (std::size_t first = 0; first < missing.size(); first += at_once) {
     const auto part = std::span(missing).subspan(first, std::min(at_once, missing.size() - first));
     MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, part));
-    while (const std::optional<ReadyExpert> ready = batch.next_ready()) {
-      const std::size_t index = first + ready->index;
-      failed[place_of[index]] = ready->status;
-      if (!ready->status.is_ok()) continue;
-      MOE_RETURN_IF_ERROR(
-          place(layer, missing[index], by_use_.front(), batch.handles()[ready->index]));
-    }
+    MOE_RETURN_IF_ERROR(bring(layer, part, batch, [&](std::size_t index, const Status& status) {
+      failed[place_of[first + index]] = status;
+    }));
   }
   return missing.empty() ? Status::ok() : upload_table(layer);
 }

@@ -13,10 +13,12 @@
 
 #include "formats/base/status.h"
 #include "formats/pack/pack_manifest.h"
+#include "runtime/model/function_ref.h"
 #include "runtime/placement/hot_set.h"
 #include "runtime/placement/slot_planner.h"
 #include "runtime/store/expert_store.h"
 #include "runtime/vulkan/device_arena.h"
+#include "runtime/vulkan/record_upload.h"
 
 namespace moepack {
 
@@ -40,11 +42,12 @@ class DeviceExperts {
   static std::uint64_t all_bytes(const PackManifest& pack);
 
   // As many slots as `budget` bytes hold, at most one an expert; at least one layer's choice must
-  // fit, which the caller sees to. `shared`: one a layer.
+  // fit, which the caller sees to. `shared`: one a layer. `threads` copy records (RecordUpload).
+  // What fetch() and the other functions bring is there for all that is submitted after them.
   static Result<std::unique_ptr<DeviceExperts>> create(VulkanDevice& device,
                                                        const PackManifest& pack,
                                                        std::span<const SharedExpert> shared,
-                                                       std::uint64_t budget);
+                                                       std::uint64_t budget, std::size_t threads);
 
   // Whether every expert has a slot: then load_all() brings them, and nothing changes after.
   bool holds_all() const { return slots_.size() == pack_->all_experts(); }
@@ -92,15 +95,16 @@ class DeviceExperts {
   static constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
-  DeviceExperts(VulkanDevice& device, const PackManifest& pack);
+  DeviceExperts(VulkanDevice& device, const PackManifest& pack, std::size_t threads);
   Status make_slots(std::uint64_t budget);
   Status make_tables(std::span<const SharedExpert> shared);
   Status make_kinds(std::uint32_t index, const SharedExpert& shared, LayerExperts& layer);
-  Status write(const Slot& slot, const ExpertHandle& handle);
   void note_use(std::uint32_t slot);
   void evict(std::uint32_t slot);
-  Status place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
-               const ExpertHandle& handle);
+  UploadItem place(std::uint32_t layer, std::uint32_t expert, std::uint32_t slot,
+                   const ExpertHandle& handle);
+  Status bring(std::uint32_t layer, std::span<const std::uint32_t> experts,
+               ExpertStore::Batch& batch, FunctionRef<void(std::size_t, const Status&)> tell);
   Status upload_table(std::uint32_t layer);
   Status upload_stale();
 
@@ -110,6 +114,7 @@ class DeviceExperts {
   std::uint64_t slot_bytes_;
   DeviceArena arena_;
   DeviceArena small_;
+  RecordUpload uploads_;  // ends before the memory it writes to
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> slot_of_;    // by key
   std::vector<std::uint64_t> addresses_;  // [layers][experts + 1]: what the tables hold
@@ -117,7 +122,6 @@ class DeviceExperts {
   std::vector<std::uint8_t> is_stale_;
   std::vector<DeviceRange> tables_;  // by layer
   std::vector<LayerExperts> layers_;
-  std::vector<std::byte> rows_;      // a record whose panels were restored
   std::list<std::uint32_t> by_use_;  // slots, the one used longest ago first
   bool has_passing_ = false;         // experts that are not kept are in the tables
   std::uint64_t hits_ = 0;

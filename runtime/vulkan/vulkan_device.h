@@ -177,6 +177,8 @@ class VulkanDevice {
   // touched until wait() returns, which waits for all that was submitted.
   Status submit(CommandList& list);
   Status wait() { return wait_for(submissions_); }
+  // Waits for the first so many submissions.
+  Status wait_for(std::uint64_t submissions);
   // Submissions since the device was opened.
   std::uint64_t submissions() const { return submissions_; }
 
@@ -193,7 +195,6 @@ class VulkanDevice {
   Status choose_device(const VulkanOptions& options);
   Status create_device();
   Status create_objects();
-  Status wait_for(std::uint64_t value);
   Status copy(VkBuffer from, std::uint64_t from_offset, VkBuffer to, std::uint64_t to_offset,
               std::uint64_t bytes);
   std::optional<std::uint32_t> memory_type(std::uint32_t allowed, MemoryKind kind) const;

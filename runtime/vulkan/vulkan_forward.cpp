@@ -230,8 +230,9 @@ Status VulkanForward::open(const ModelWeights& weights) {
       tiled_v_heads_ = delta->tiled_v_heads;
     }
   }
-  MOE_ASSIGN_OR_RETURN(experts_,
-                       DeviceExperts::create(*device_, pack_, shared, options_.plan.expert_bytes));
+  MOE_ASSIGN_OR_RETURN(
+      experts_,
+      DeviceExperts::create(*device_, pack_, shared, options_.plan.expert_bytes, options_.threads));
   if (experts_->holds_all()) MOE_RETURN_IF_ERROR(experts_->load_all(*store_));
   MOE_RETURN_IF_ERROR(make_memory());
   if (!experts_->holds_all() && options_.cold.kernels != nullptr) {

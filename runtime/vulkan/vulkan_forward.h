@@ -47,8 +47,9 @@ struct VulkanForwardOptions {
   bool is_exact = true;
   std::filesystem::path pipeline_file = {};  // of compiled kernels (pipeline_file.h); empty: none
   VulkanPlan plan;
-  ColdLaneUse cold = {};  // of batches of few rows, where not all experts fit
-  StagePlace place = {};  // of the model's layers: all, or those of a device among several
+  std::size_t threads = 1;  // that bring records into the device's memory
+  ColdLaneUse cold = {};    // of batches of few rows, where not all experts fit
+  StagePlace place = {};    // of the model's layers: all, or those of a device among several
   std::shared_ptr<StageTimes> times = nullptr;  // what is credited; null: the backend's own
 };
 

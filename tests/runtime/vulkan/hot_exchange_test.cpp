@@ -41,8 +41,12 @@ class HotExchange : public ::testing::Test {
   void SetUp() override {
     const auto opened = VulkanDevice::open({});
     if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
-    test::write_tiny_model(dir_ / "checkpoint", {});
-    model_ = test::convert_for_test(dir_ / "checkpoint", dir_);
+    use_model(dir_, {});
+  }
+
+  void use_model(const test::TempDir& dir, const test::TinyModelOptions& shape) {
+    test::write_tiny_model(dir / "checkpoint", shape);
+    model_ = test::convert_for_test(dir / "checkpoint", dir);
     reference_ = open(test::reference_options(model_));
     options_ = test::fast_options(model_);
     options_.backend = Backend::kVulkan;
@@ -58,16 +62,17 @@ class HotExchange : public ::testing::Test {
 
   void set_slots(std::uint64_t slots) { options_.vram_bytes = fixed_bytes_ + slot_bytes_ * slots; }
 
-  // Two devices, or one as two, each with half of the layers and room for half of their experts.
+  // Two devices, or one as two, each with half of the layers and room for about half of the
+  // experts, of which there are so many that the rest of the model is small beside them.
   void use_two_devices() {
+    use_model(other_dir_, {.num_experts = 24});
     options_.devices = test::alike_devices(2);
     options_.tensor_split = {1, 1};
     options_.vram_bytes = 0;
     const auto whole = open(options_);
     ASSERT_NE(whole, nullptr);
     const VulkanPlan& both = whole->device_use()->plan;
-    options_.vram_bytes =
-        (both.fixed_bytes() + both.all_expert_bytes / 2) / 2 + both.fixed_bytes() / 4;
+    options_.vram_bytes = both.fixed_bytes() / 2 + both.all_expert_bytes / 4;
   }
 
   static std::unique_ptr<Engine> open(const EngineOptions& options) {
@@ -111,6 +116,7 @@ class HotExchange : public ::testing::Test {
   }
 
   test::TempDir dir_;
+  test::TempDir other_dir_;  // of a model with more experts
   std::filesystem::path model_;
   std::unique_ptr<Engine> reference_;
   EngineOptions options_;
