@@ -173,12 +173,13 @@ class Checks(CliRunner):
             path.rename(self.pack / path.name)
 
     def silent_second_disk(self):
-        """Which of two disks is silent stands in the line."""
+        """Which of two disks is silent stands in the line: the first layer lies on one, the others, of
+        which the last read is, on the other."""
         second = self.scratch / "silent"
-        shutil.copytree(self.pack, second)
-        for path in self.pack.glob("layer_*.bin"):
-            path.rename(self.scratch / path.name)
-        command = (*self.threads(), "--pack-dir", second)
+        second.mkdir()
+        for path in sorted(self.pack.glob("layer_*.bin"))[1:]:
+            path.rename(second / path.name)
+        command = (*self.threads("--lookahead", 0, "--cache-mb", small_cache(self.model)), "--pack-dir", second)
         counts = self.scratch / "counts"
         self.run(*command, fault=f"count:{counts}")
         last = self.counted(counts)["read"]
@@ -188,8 +189,7 @@ class Checks(CliRunner):
         line = next((l for l in result.stderr.splitlines() if "given nothing" in l), "")
         self.expect(str(second) in line and str(self.pack) not in line, f"the silent disk: {line!r}")
         for path in second.glob("layer_*.bin"):
-            path.unlink()
-            (self.scratch / path.name).rename(self.pack / path.name)
+            path.rename(self.pack / path.name)
 
     def silent_disk(self, last):
         """A line while it waits, and an end by Ctrl-C."""
