@@ -38,12 +38,14 @@ Result<ExpertStoreOptions> store_options(const EngineOptions& options, const Mod
                            .policy = options.store.policy,
                            .ahead_experts = most_ahead(lookahead),
                            .timeline = options.timeline};
-  store.uses_per_token = double{1} * dir.config.num_layers * dir.config.experts_per_token;
+  store.token_uses = uses_per_token(dir.pack.expert_layers(), dir.config.experts_per_token);
   if (options.store.pinned.empty()) return store;
   MOE_ASSIGN_OR_RETURN(store.kept, read_kept_records(
                                        options.store.pinned, profiled_model(options, dir),
                                        [&](std::uint32_t layer, std::uint32_t expert) {
-                                         return dir.pack.layout_of(layer, expert).record_bytes;
+                                         return expert < dir.pack.experts_of(layer)
+                                                    ? dir.pack.layout_of(layer, expert).record_bytes
+                                                    : 0;
                                        },
                                        plan.cache_bytes - plan.cache_floor_bytes));
   return store;
@@ -89,7 +91,7 @@ Result<std::unique_ptr<ExpertStore>> open_store(const EngineOptions& options, co
   MOE_ASSIGN_OR_RETURN(const ExpertStoreOptions store,
                        store_options(options, dir, opened.plan, opened.lookahead));
   return ExpertStore::open_with(std::move(reader),
-                                make_policy(store.policy, store.uses_per_token, store.kept.keys),
+                                make_policy(store.policy, store.token_uses, store.kept.keys),
                                 dir.pack_path, dir.pack, store);
 }
 

@@ -10,11 +10,11 @@
 
 #include "convert/cli/model_path.h"
 #include "formats/model_dir.h"
+#include "runtime/advice/disk_rates.h"
 #include "runtime/model/routing_recorder.h"
 #include "runtime/replay/replay.h"
 #include "runtime/replay/synthetic_trace.h"
 #include "runtime/store/cache_policy.h"
-#include "runtime/store/disk_probe.h"
 #include "runtime/store/pack_files.h"
 
 namespace moepack::cli {
@@ -25,8 +25,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kSynthetic = "synthetic:";
 // Parts of all experts that are tried where no budget is given.
 constexpr std::array<std::uint64_t, 6> kDivisors{32, 16, 8, 4, 2, 1};
-// Reads under way at once, as the store's reader has them.
-constexpr std::uint32_t kReadsAtOnce = 4;
 
 Result<std::unique_ptr<TraceSource>> open_source(const std::string& name) {
   if (!std::string_view(name).starts_with(kSynthetic)) return open_trace(name);
@@ -45,26 +43,6 @@ Status check_model(const ModelDir& dir, const TraceModel& trace, const std::stri
                     "name that one, or no model");
 }
 
-// Of the disk under the pack, many reads at once and one by one. What a layer's reads take beyond
-// their bytes is what a single read takes longer.
-Result<ReadSpeed> measure_reading(const ReplayFlags& flags, const ModelDir& dir) {
-  DiskProbe probe;
-  probe.request_bytes = dir.pack.layouts.front().record_bytes;
-  probe.depth = kReadsAtOnce;
-  MOE_ASSIGN_OR_RETURN(const PackFiles files,
-                       find_pack_files(dir.pack_path, dir.pack, flags.pack_directories));
-  const std::filesystem::path& file = files.first();
-  MOE_ASSIGN_OR_RETURN(const DiskRate many, measure_disk_rate(file, probe));
-  probe.depth = 1;
-  MOE_ASSIGN_OR_RETURN(const DiskRate one, measure_disk_rate(file, probe));
-  if (many.cached_share > 0) {
-    std::cerr << "moepack: note: part of the reads came from the page cache; give --disk-gbs\n";
-  }
-  const auto bytes = static_cast<double>(probe.request_bytes);
-  return ReadSpeed{std::max(0.0, bytes / one.bytes_per_second - bytes / many.bytes_per_second),
-                   many.bytes_per_second};
-}
-
 double mean_record(const TraceModel& model) {
   double sum = 0;
   for (std::uint32_t layer = 0; layer < model.num_layers; ++layer) {
@@ -72,7 +50,27 @@ double mean_record(const TraceModel& model) {
       sum += static_cast<double>(model.bytes_of(layer, e));
     }
   }
-  return sum / (double{1} * model.num_layers * model.num_experts);
+  return sum / (double{1} * model.expert_layers() * model.num_experts);
+}
+
+// What a layer's reads take beyond their bytes is what a single read takes longer.
+ReadSpeed read_speed(double record_bytes, const ReadRates& rates) {
+  return {std::max(0.0, record_bytes / rates.one - record_bytes / rates.many), rates.many};
+}
+
+// Of the disk under the pack, as moepack plan measures it.
+Result<ReadSpeed> measure_reading(const ReplayFlags& flags, const ModelDir& dir,
+                                  double record_bytes) {
+  MOE_ASSIGN_OR_RETURN(const PackFiles files,
+                       find_pack_files(dir.pack_path, dir.pack, flags.pack_directories));
+  MOE_ASSIGN_OR_RETURN(
+      const DiskMeasurement measured,
+      measure_file(files.first(), {.record_bytes = static_cast<std::uint64_t>(record_bytes),
+                                   .depth = dir.config.experts_per_token}));
+  if (measured.cached_share > 0) {
+    std::cerr << "moepack: note: part of the reads came from the page cache; give --disk-gbs\n";
+  }
+  return read_speed(record_bytes, measured.rates);
 }
 
 // A trace whose run read of its disk tells how fast that was, as it tells how long computing took.
@@ -82,12 +80,10 @@ Result<SpeedSettings> speed_settings(const ReplayFlags& flags, const TraceModel&
   SpeedSettings settings;
   if (flags.token_ms > 0) settings.token_seconds = flags.token_ms / 1e3;
   if (!flags.disk_gbs.empty()) {
-    const double bytes = mean_record(model);
-    const double many = flags.disk_gbs.front() * 1e9;
-    const double one = flags.disk_gbs.back() * 1e9;
-    settings.reading = ReadSpeed{std::max(0.0, bytes / one - bytes / many), many};
+    settings.reading = read_speed(mean_record(model), {.one = flags.disk_gbs.back() * 1e9,
+                                                       .many = flags.disk_gbs.front() * 1e9});
   } else if (dir.has_value() && !times.reading.has_value()) {
-    MOE_ASSIGN_OR_RETURN(settings.reading, measure_reading(flags, *dir));
+    MOE_ASSIGN_OR_RETURN(settings.reading, measure_reading(flags, *dir, mean_record(model)));
   }
   return settings;
 }

@@ -1,10 +1,12 @@
 #include "convert/cli/cmd_bench.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
-#include <initializer_list>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "convert/cli/bench_output.h"
@@ -201,31 +203,41 @@ Status check_flags(const BenchFlags& flags, std::size_t tests, std::size_t engin
   return Status::ok();
 }
 
-// The first of these options that was given; empty: none.
-std::string given_of(const BenchFlags& flags, std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    if (flags.command->count(name) > 0) return name;
-  }
-  return "";
+// Of a replay alone, of one with a model, and of any bench.
+constexpr std::array<std::string_view, 4> kReplayAlone{"replay", "skip", "disk-gbs", "token-ms"};
+constexpr std::array<std::string_view, 2> kReplayOfModel{"pack", "pack-dir"};
+constexpr std::array<std::string_view, 5> kReplayToo{"model", "pin", "cache-mb", "cache-policy",
+                                                     "output"};
+
+template <std::size_t Count>
+bool is_among(const std::array<std::string_view, Count>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Whether the option stands on the command line. What the environment sets is no mistake of it.
+bool is_given(const CLI::Option& option) {
+  const std::string& variable = option.get_envname();
+  return option.count() > 0 && (variable.empty() || std::getenv(variable.c_str()) == nullptr);
 }
 
 // A replay computes nothing, and nothing but a replay has its options.
 Status check_replay_flags(const BenchFlags& flags) {
   const bool is_replay = !flags.replay.trace.empty();
-  const std::string odd =
-      is_replay
-          ? given_of(flags,
-                     {"--threads",      "--n-prompt",    "--n-gen",         "--pg",
-                      "--n-depth",      "--repetitions", "--no-warmup",     "--timing",
-                      "--timeline",     "--trace",       "--car",           "--lookahead",
-                      "--io",           "--io-engine",   "--ram-mb",        "--chunk",
-                      "--device",       "--devices",     "--tensor-split",  "--vram-mb",
-                      "--cold-experts", "--hot-profile", "--hot-weighting", "--hot-update-rate",
-                      "--lane-report"})
-          : given_of(flags, {"--skip", "--disk-gbs", "--token-ms"});
-  if (odd.empty()) return Status::ok();
-  return is_replay ? invalid_argument(odd + " means nothing to --replay", "leave one of them out")
-                   : invalid_argument(odd + " is of --replay alone", "leave it out");
+  for (const CLI::Option* option : flags.command->get_options()) {
+    if (option->get_lnames().empty() || !is_given(*option)) continue;
+    const std::string& name = option->get_lnames().front();
+    if (!is_replay && is_among(kReplayAlone, name)) {
+      return invalid_argument("--" + name + " is of --replay alone", "leave it out");
+    }
+    if (!is_replay || is_among(kReplayAlone, name) || is_among(kReplayToo, name)) continue;
+    if (!is_among(kReplayOfModel, name)) {
+      return invalid_argument("--" + name + " means nothing to --replay", "leave one of them out");
+    }
+    if (flags.engine.model.empty()) {
+      return invalid_argument("--" + name + " of a replay is of a model", "name MODEL too");
+    }
+  }
+  return Status::ok();
 }
 
 Status run(const BenchFlags& flags) {
@@ -283,7 +295,7 @@ void add_replay_flags(CLI::App& command, ReplayFlags& flags) {
                   "one at a time; without it measured under MODEL, else as in the trace")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(real_number(0, 1e6));
+      ->check(real_number(0.001, 1e6));
   command
       .add_option("--token-ms", flags.token_ms,
                   "With --replay: milliseconds that a generated token computes with all experts in "

@@ -3,7 +3,9 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <utility>
 
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
@@ -37,6 +39,8 @@ struct PerplexityFlags {
   bool compares_models() const {
     return !base_model.empty() || !base_pack.empty() || !base_backend.empty();
   }
+  // Cache-aware routing is priced against the model's own where no other base is named.
+  bool prices_car() const { return !engine.car.empty() && !compares_models() && base_file.empty(); }
   PerplexityOptions options() const {
     return {.context = context, .all_positions = all_positions, .max_windows = windows};
   }
@@ -100,11 +104,17 @@ void note_agreement(const Engine& engine) {
   if (engine.options().car.is_on()) std::cerr << agreement_text(engine.routing_agreement());
 }
 
-void print(const PerplexityFlags& flags, const PerplexityReport& report, const Engine& engine,
-           double seconds) {
-  note_agreement(engine);
+// The same text by the model's own routing, and what --car has changed.
+struct CarPrice {
+  PerplexityReport base;
+  PerplexityChange change;
+};
+
+void print(const PerplexityFlags& flags, const PerplexityReport& report,
+           const nlohmann::ordered_json& head, const std::optional<CarPrice>& price = {}) {
   if (!flags.json) {
     std::cout << format_final_ppl(report) << "\n";
+    if (price.has_value()) std::cout << format_ppl_change(price->base, price->change) << "\n";
     return;
   }
   nlohmann::ordered_json object{{"ppl", report.ppl},
@@ -112,7 +122,14 @@ void print(const PerplexityFlags& flags, const PerplexityReport& report, const E
                                 {"mean_nll", report.mean_nll},
                                 {"tokens_scored", report.tokens_scored},
                                 {"windows", report.windows}};
-  object.update(json_head(flags, engine, seconds));
+  if (price.has_value()) {
+    object["ppl_base"] = price->base.ppl;
+    object["ppl_base_error"] = price->base.ppl_error;
+    object["ppl_ratio"] = price->change.ratio;
+    object["ppl_ratio_error"] = price->change.ratio_error;
+    object["ppl_difference"] = price->change.difference;
+  }
+  object.update(head);
   print_json_line(object);
 }
 
@@ -174,14 +191,39 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
   return report;
 }
 
+// With --car, then by the model's own routing and everything else the same. The first engine ends
+// before the second begins: both at once might not fit.
+Status price_car(const PerplexityFlags& flags, std::span<const std::int32_t> tokens,
+                 std::unique_ptr<Engine> engine) {
+  const Clock::time_point start = Clock::now();
+  MOE_ASSIGN_OR_RETURN(
+      const PerplexityReport report,
+      score_perplexity(tokens, flags.options(), engine->window_forward(), ppl_progress()));
+  MOE_RETURN_IF_ERROR(engine->finish());
+  note_agreement(*engine);
+  const nlohmann::ordered_json head = json_head(flags, *engine, seconds_since(start));
+  engine.reset();
+  EngineFlags plain = flags.engine;
+  plain.car.clear();
+  plain.trace.clear();
+  std::cerr << "moepack: note: once more, by the model's own routing\n";
+  MOE_ASSIGN_OR_RETURN(engine, open_engine(plain, flags.context));
+  CarPrice price;
+  MOE_ASSIGN_OR_RETURN(price.base, score_perplexity(tokens, flags.options(),
+                                                    engine->window_forward(), ppl_progress()));
+  MOE_ASSIGN_OR_RETURN(price.change, perplexity_change(price.base, report));
+  print(flags, report, head, price);
+  return Status::ok();
+}
+
 Status run(PerplexityFlags flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
   MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> tokens, read_tokens(flags));
   if (flags.compare_with_file) return compare_with_base_file(flags, tokens).status();
-  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                       open_engine(flags.engine, flags.context));
+  MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, open_engine(flags.engine, flags.context));
   note_long_context(flags.context, engine->config());
+  if (flags.prices_car()) return price_car(flags, tokens, std::move(engine));
   const Clock::time_point start = Clock::now();
   const auto seconds = [&] { return seconds_since(start); };
   if (flags.compares_models()) {
@@ -194,13 +236,15 @@ Status run(PerplexityFlags flags) {
         const PerplexityReport report,
         write_kld_base(flags.base_file, tokens, flags.options(), engine->config().vocab_size,
                        engine->window_forward(), ppl_progress()));
-    print(flags, report, *engine, seconds());
+    note_agreement(*engine);
+    print(flags, report, json_head(flags, *engine, seconds()));
     return engine->finish();
   }
   MOE_ASSIGN_OR_RETURN(
       const PerplexityReport report,
       score_perplexity(tokens, flags.options(), engine->window_forward(), ppl_progress()));
-  print(flags, report, *engine, seconds());
+  note_agreement(*engine);
+  print(flags, report, json_head(flags, *engine, seconds()));
   return engine->finish();
 }
 

@@ -93,15 +93,16 @@ Status predict(const PlanFlags& flags, const Kernels& kernels, PlanReport& repor
   return Status::ok();
 }
 
-// What is asked for of the readers and of the cache, where there are files to be read.
+// What is asked for of the readers and of the cache; of what is not converted yet, as far as that
+// does not depend on the files.
 Status check_reading(const PlanReport& report) {
   const StoreOptions& store = report.options.store;
-  if (report.source.is_model && !store.pinned.empty()) {
+  if (!store.pinned.empty()) {
     const ProfiledModel model = profiled_model(report.options, report.source.dir);
     MOE_RETURN_IF_ERROR(read_model_profile(store.pinned, model).status());
   }
   const bool is_asked = store.io != IoMode::kAuto || store.engine != IoEngine::kAuto;
-  if (!report.source.is_model || !is_asked) return Status::ok();
+  if (!is_asked) return Status::ok();
   return choose_io({.options = store,
                     .manifest = report.source.dir.pack,
                     .files = report.source.files,
@@ -130,9 +131,11 @@ Result<PlanReport> make_report(const PlanFlags& flags) {
     report.cache_share =
         static_cast<double>(memory.cache_bytes) / static_cast<double>(memory.pack_bytes);
   }
-  const Backend backend =
-      report.plan.chosen == Backend::kVulkan ? Backend::kCpu : report.plan.chosen;
-  MOE_ASSIGN_OR_RETURN(const Kernels* kernels, backend_kernels(backend, report.options.cpu_level));
+  // Of a GPU nothing is predicted, and run does not ask for the processor's kernels either.
+  const bool is_device = report.plan.chosen == Backend::kVulkan;
+  MOE_ASSIGN_OR_RETURN(const Kernels* kernels,
+                       backend_kernels(is_device ? Backend::kCpu : report.plan.chosen,
+                                       is_device ? detect_cpu_level() : report.options.cpu_level));
   MOE_ASSIGN_OR_RETURN(report.work, token_work(report.source.dir, kernels->delta_form()));
   const bool is_predicted =
       report.advice.verdict != Verdict::kRefuse && !report.plan.use.has_value();

@@ -109,6 +109,11 @@ Result<Session> open_session(const RunFlags& flags) {
   return session;
 }
 
+// Bytes a second, as it was measured when the way of reading was chosen; 0: it is not known.
+double disk_rate_of(const Engine& engine) {
+  return static_cast<double>(engine.io_choice().disk_bytes_per_second);
+}
+
 struct ReadStatistics {
   double hit_rate = 0;              // of expert uses, 0 … 1
   double gigabytes = 0;             // read from the pack
@@ -122,6 +127,16 @@ ReadStatistics read_statistics(const ExpertStoreStats& stats) {
   r.gigabytes = static_cast<double>(stats.bytes_read) / 1e9;
   if (stats.read_seconds > 0) r.gigabytes_per_second = r.gigabytes / stats.read_seconds;
   return r;
+}
+
+// " (88 % of the disk's 1.41)", or nothing where the disk is not known.
+std::string share_text(const ReadStatistics& reads, double disk_rate) {
+  if (disk_rate <= 0) return "";
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(0) << " ("
+      << 100 * reads.gigabytes_per_second * 1e9 / disk_rate << " % of the disk's "
+      << std::setprecision(2) << disk_rate / 1e9 << ")";
+  return out.str();
 }
 
 // The passes after the prompt's, which gives the first token.
@@ -149,6 +164,8 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"cache_hit_rate", reads.hit_rate},
                               {"gb_read", reads.gigabytes},
                               {"gb_per_second", reads.gigabytes_per_second},
+                              {"disk_rate_gb_s", nullptr},
+                              {"share_of_disk_rate", nullptr},
                               {"lookahead", engine.options().store.lookahead},
                               {"experts_read_ahead", engine.expert_stats().ahead_reads},
                               {"experts_read_ahead_used", engine.expert_stats().ahead_used},
@@ -159,6 +176,10 @@ nlohmann::ordered_json to_json(const GenerateResult& result, Engine& engine) {
                               {"io", io_mode_name(engine.io_choice().mode)},
                               {"io_engine", io_engine_name(engine.io_choice().engine)},
                               {"cache_policy", cache_policy_name(engine.options().store.policy)}};
+  if (const double rate = disk_rate_of(engine); rate > 0) {
+    json["disk_rate_gb_s"] = rate / 1e9;
+    json["share_of_disk_rate"] = reads.gigabytes_per_second * 1e9 / rate;
+  }
   if (engine.options().car.is_on()) {
     json["routing_agreement"] = engine.routing_agreement().share();
   }
@@ -197,7 +218,8 @@ void print_statistics(const GenerateResult& result, const Session& session) {
       << " tokens/s; decode: " << result.tokens.size() << " tokens, " << result.decode_rate()
       << " tokens/s\nexperts: " << 100.0 * reads.hit_rate << " % cache hits, "
       << std::setprecision(3) << reads.gigabytes << " GB read, " << reads.gigabytes_per_second
-      << " GB/s while reading; stopped by: " << stop_reason_name(result.reason)
+      << " GB/s while reading" << share_text(reads, disk_rate_of(engine))
+      << "; stopped by: " << stop_reason_name(result.reason)
       << "\nkernels: " << engine.kernels_name()
       << ", activations: " << activation_type_name(engine.options().activations)
       << ", keys and values: " << kv_encoding_name(engine.options().kv_encoding)
@@ -227,7 +249,7 @@ Status run_one(const RunFlags& flags) {
   MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
   const bool shares_terminal = !flags.json && stdout_is_terminal();
-  LiveLine live(*session.engine, "prompt", stderr_is_terminal());
+  LiveLine live(*session.engine, "prompt", stderr_is_terminal(), disk_rate_of(*session.engine));
   bool is_first = true;
   const auto stream = [&](std::string_view piece) {
     if (std::exchange(is_first, false)) {

@@ -5,7 +5,9 @@
 #include <mutex>
 #include <utility>
 
+#include "convert/cli/live_line.h"
 #include "convert/cli/model_path.h"
+#include "convert/cli/progress.h"
 #include "convert/cli/serve_flags.h"
 #include "convert/cli/signal_watch.h"
 
@@ -16,7 +18,7 @@ constexpr std::string_view kServeLoopback[] = {"127.0.0.1", "localhost", "::1"};
 
 // One write a line: threads do not mix them.
 void print_request(const RequestRecord& record) {
-  std::cerr << "moepack: " + request_line(record) + "\n";
+  std::cerr << line_start() + ("moepack: " + request_line(record) + "\n");
 }
 
 // A word about a server that others can reach.
@@ -54,7 +56,7 @@ Result<std::unique_ptr<ModelService>> open_service(const ServeFlags& flags,
   const auto mutex = std::make_shared<std::mutex>();
   options.on_notice = [mutex](const std::string& line) {
     const std::lock_guard lock(*mutex);
-    std::cerr << "moepack: note: " << line << "\n";
+    std::cerr << line_start() + ("moepack: note: " + line + "\n");
   };
   return ModelService::open(std::move(engine), std::move(tokenizer), options);
 }
@@ -67,6 +69,24 @@ void print_ready(const ModelService& service, const ServeFlags& flags) {
             << (model.chat_template.empty()
                     ? "; no chat template: texts are completed, chats refused\n"
                     : "\n");
+}
+
+// What is answered just now, for the line on a terminal.
+LiveReading read_live(const ModelService& service) {
+  const ServiceStats stats = service.stats();
+  LiveReading reading;
+  reading.experts.hits = stats.expert_hits;
+  reading.experts.misses = stats.expert_misses;
+  reading.experts.bytes_read = stats.expert_bytes_read;
+  reading.when = Clock::now();
+  reading.tokens = stats.decode_tokens;
+  reading.phase = std::to_string(stats.requests_running) +
+                  (stats.requests_running == 1 ? " answer" : " answers");
+  if (stats.requests_waiting > 0) {
+    reading.phase += ", " + std::to_string(stats.requests_waiting) + " waiting";
+  }
+  reading.is_idle = stats.requests_running == 0;
+  return reading;
 }
 
 Status serve(const ServeFlags& flags) {
@@ -83,7 +103,11 @@ Status serve(const ServeFlags& flags) {
   print_addresses(*server);  // last: what can fail has not
   print_ready(*service, flags);
   signals.set_ready();
+  const bool is_live = stderr_is_terminal() && !service->engine().device_use().has_value();
+  LiveLine live([&service] { return read_live(*service); }, "", is_live,
+                static_cast<double>(service->engine().io_choice().disk_bytes_per_second));
   signals.wait();
+  live.stop();
   std::cerr << "moepack: ending; again: at once\n";
   server->finish(flags.grace_seconds);
   return service->finish(0);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,17 +16,22 @@
 
 namespace moepack::cli {
 
-// What the line is made of: a reading of the engine's counters.
+// What the line is made of: a reading of counters.
 struct LiveReading {
   ExpertStoreStats experts;
   Clock::time_point when;
+  std::optional<std::uint64_t> tokens = {};  // generated so far; nullopt: told from the experts
+  std::string phase = {};                    // what is done, in the place of the line's own
+  bool is_idle = false;                      // there is nothing to show
 };
+// Called from the line's thread.
+using LiveSource = std::function<LiveReading()>;
 
 // "decoding  11.2 tokens/s  hits 71 %  1.24 GB/s of 1.41 (88 %)": of what happened between two
-// readings. `uses_per_token`: experts that a token uses, over all layers; 0: tokens are not told.
+// readings. `token_uses`: uses_per_token(), for readings without tokens; 0: tokens are not told.
 // `disk_rate`: bytes a second; 0: unknown.
 std::string live_text(std::string_view phase, const LiveReading& before, const LiveReading& now,
-                      double uses_per_token, double disk_rate);
+                      double token_uses, double disk_rate);
 
 // Shows the line until it is destroyed, from a thread of its own. Nothing is shown where `is_shown`
 // is false, on a device of its own, or where no thread can be had.
@@ -32,6 +39,8 @@ class LiveLine {
  public:
   // The engine and the text of `phase` outlive it; that of set_phase() too.
   LiveLine(const Engine& engine, std::string_view phase, bool is_shown, double disk_rate = 0);
+  // What `source` reads outlives the line.
+  LiveLine(LiveSource source, std::string_view phase, bool is_shown, double disk_rate);
   ~LiveLine();
   LiveLine(const LiveLine&) = delete;
   LiveLine& operator=(const LiveLine&) = delete;
@@ -43,11 +52,13 @@ class LiveLine {
   void stop();
 
  private:
-  LiveReading read() const;
+  void begin(bool is_shown);
   void show_until_stopped();
+  void show(const LiveReading& now);
+  void erase();
 
-  const Engine& engine_;
-  double uses_per_token_;
+  LiveSource read_;
+  double token_uses_ = 0;
   double disk_rate_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

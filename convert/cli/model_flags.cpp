@@ -11,6 +11,7 @@
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
+#include "convert/cli/progress.h"
 #include "runtime/model/chunk_choice.h"
 #include "runtime/store/cache_policy.h"
 #include "runtime/vulkan/pipeline_file.h"
@@ -208,7 +209,9 @@ Result<StoreOptions> select_store(const EngineFlags& flags) {
   store.trace = flags.trace;
   if (!flags.trace.empty()) MOE_RETURN_IF_ERROR(check_named_file("--trace", flags.trace));
   store.disk_file = default_disk_file();
-  store.on_notice = [](const std::string& line) { std::cerr << "moepack: note: " + line + "\n"; };
+  store.on_notice = [](const std::string& line) {
+    std::cerr << line_start() + ("moepack: note: " + line + "\n");
+  };
   store.pack_directories.assign(flags.pack_directories.begin(), flags.pack_directories.end());
   return store;
 }

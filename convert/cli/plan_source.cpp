@@ -71,10 +71,11 @@ Result<PlanSource> open_plan_source(const EngineOptions& selection, const Conver
   const fs::path& path = selection.model;
   MOE_ASSIGN_OR_RETURN(const PathKind kind, find_path_kind(path));
   if (kind == PathKind::kModel) return of_model(selection, convert);
-  if (!selection.pack.empty() || !selection.overlays.empty()) {
+  if (!selection.pack.empty() || !selection.overlays.empty() ||
+      !selection.store.pack_directories.empty()) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = path.string()},
                       "is no model directory, and has neither packs nor overlays",
-                      "leave --pack and --overlay out");
+                      "leave --pack, --pack-dir and --overlay out");
   }
   if (kind == PathKind::kPack || kind == PathKind::kSafetensors) {
     return make_error(StatusCode::kInvalidArgument, Where{.file = path.string()},

@@ -8,11 +8,6 @@
 #include <iostream>
 
 namespace moepack::cli {
-namespace {
-
-constexpr const char* kEraseLine = "\r\x1b[K";
-
-}  // namespace
 
 std::string format_bytes(std::uint64_t bytes) {
   constexpr std::array<const char*, 5> kUnits{"B", "kB", "MB", "GB", "TB"};
@@ -44,6 +39,7 @@ std::string format_duration(double seconds) {
 std::string format_tokens(std::uint64_t tokens) { return std::to_string(tokens) + " tokens"; }
 
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
+const char* line_start() { return stderr_is_terminal() ? kEraseLine : ""; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 
 ProgressLine::ProgressLine(bool terminal, bool quiet)

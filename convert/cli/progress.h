@@ -12,6 +12,13 @@
 
 namespace moepack::cli {
 
+// To the start of a terminal's line, which is empty then.
+constexpr const char* kEraseLine = "\r\x1b[K";
+
+// What a line on stderr begins with that another thread's live line may stand before: kEraseLine on
+// a terminal, else nothing.
+const char* line_start();
+
 // "1.2 GB", "640 kB": decimal units, as everywhere in reports.
 std::string format_bytes(std::uint64_t bytes);
 // "280000 tokens".

@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "convert/cli/output.h"
-#include "formats/base/output_file.h"
 
 namespace moepack::cli {
 namespace {
 
 // Some minutes of decoding; 20 MB.
 constexpr std::size_t kMostEvents = 300'000;
+constexpr std::size_t kPartBytes = std::size_t{64} << 10;
 constexpr std::array<const char*, 3> kTracks{"batches", "stages", "reads"};
 
 double microseconds(Clock::duration time) {
@@ -51,7 +53,7 @@ nlohmann::ordered_json track_name(std::size_t track) {
 
 }  // namespace
 
-std::string timeline_json(const Timeline& timeline) {
+Status give_timeline_json(const Timeline& timeline, const TextSink& sink) {
   std::string text = "{\"traceEvents\":[\n";
   for (std::size_t track = 0; track < kTracks.size(); ++track) {
     text += (track == 0 ? "" : ",\n") + track_name(track).dump();
@@ -59,8 +61,11 @@ std::string timeline_json(const Timeline& timeline) {
   const Clock::time_point origin = first_start(timeline);
   for (const TimelineEvent& event : timeline.events()) {
     text += ",\n" + event_json(event, origin).dump();
+    if (text.size() < kPartBytes) continue;
+    MOE_RETURN_IF_ERROR(sink(text));
+    text.clear();
   }
-  return text + "\n]}\n";
+  return sink(text + "\n]}\n");
 }
 
 Status TimelineFile::prepare() {
@@ -76,7 +81,11 @@ Status TimelineFile::write() const {
     std::cerr << "note: --timeline keeps " << kMostEvents << " events; " << timeline_->dropped()
               << " later ones were left out\n";
   }
-  return write_output_text(path_, timeline_json(*timeline_));
+  MOE_ASSIGN_OR_RETURN(Output output, Output::open(path_));
+  MOE_RETURN_IF_ERROR(give_timeline_json(*timeline_, [&](std::string_view part) {
+    return output.write(std::as_bytes(std::span(part)));
+  }));
+  return output.commit();
 }
 
 }  // namespace moepack::cli

@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "formats/base/status.h"
 #include "runtime/engine.h"
@@ -33,8 +35,12 @@ class TimelineFile {
   std::shared_ptr<Timeline> timeline_;
 };
 
-// The events as one JSON object in the trace event format: {"traceEvents": [...]}. Times are
-// microseconds since the first event; "tid" is the track: 0 batches, 1 stages, 2 reads.
-std::string timeline_json(const Timeline& timeline);
+// Takes a part of a text.
+using TextSink = std::function<Status(std::string_view part)>;
+
+// Gives the events as one JSON object in the trace event format, {"traceEvents": [...]}, in parts
+// of some kilobytes: all of it may be larger than the room that the memory plan has for the events.
+// Times are microseconds since the first event; "tid" is the track: 0 batches, 1 stages, 2 reads.
+Status give_timeline_json(const Timeline& timeline, const TextSink& sink);
 
 }  // namespace moepack::cli

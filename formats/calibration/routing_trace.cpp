@@ -110,6 +110,9 @@ class PassReader {
     for (TraceLayer& layer : pass.layers) {
       const std::uint64_t index = next + numbers_.next();
       if (index >= model_.num_layers) return "names a layer that the model does not have";
+      if (!model_.has_experts(static_cast<std::uint32_t>(index))) {
+        return "names a layer that has no experts";
+      }
       layer.layer = static_cast<std::uint32_t>(index);
       next = index + 1;
       if (const char* wrong = read_layer(pass.tokens, layer); *wrong != '\0') return wrong;
@@ -196,6 +199,19 @@ Status check_head_numbers(const HeadNumbers& numbers, const TraceModel& model, s
   return expected == bytes ? Status::ok() : wrong("has a head of another length than it states");
 }
 
+// A layer has records or none, and some layer has some.
+Status check_layers_without_experts(const TraceModel& model, const std::string& file) {
+  for (std::uint32_t layer = 0; layer < model.num_layers; ++layer) {
+    for (std::uint32_t e = 1; e < model.num_experts; ++e) {
+      if ((model.bytes_of(layer, e) > 0) == model.has_experts(layer)) continue;
+      return corrupt(Where{.file = file}, "states a layer of which some experts have no record",
+                     kTraceRemedy);
+    }
+  }
+  if (model.expert_layers() > 0) return Status::ok();
+  return corrupt(Where{.file = file}, "states no layer with experts", kTraceRemedy);
+}
+
 }  // namespace
 
 std::vector<std::byte> trace_head(const TraceModel& model) {
@@ -257,7 +273,9 @@ Result<TraceModel> parse_trace_head(std::span<const std::byte> head, const std::
   const std::byte* at = head.data() + kFixedBytes;
   for (std::uint32_t i = 0; i < numbers.sizes; ++i, at += 8) {
     model.record_bytes.push_back(load_le<std::uint64_t>(at));
-    if (model.record_bytes.back() - 1 < kMostRecordBytes) continue;
+    const std::uint64_t bytes_of_record = model.record_bytes.back();
+    const bool may_be_none = numbers.sizes > 1 && bytes_of_record == 0;
+    if (may_be_none || bytes_of_record - 1 < kMostRecordBytes) continue;
     return corrupt(Where{.file = file}, "states a size that no expert's record has", kTraceRemedy);
   }
   if (numbers.sizes > 1) {
@@ -270,6 +288,7 @@ Result<TraceModel> parse_trace_head(std::span<const std::byte> head, const std::
                      kTraceRemedy);
     }
   }
+  MOE_RETURN_IF_ERROR(check_layers_without_experts(model, file));
   model.name.assign(reinterpret_cast<const char*>(at), numbers.name_bytes);
   return model;
 }

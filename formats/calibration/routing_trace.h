@@ -24,13 +24,21 @@ struct TraceModel {
   std::uint32_t num_layers = 0;
   std::uint32_t num_experts = 0;  // routed ones of a layer
   std::uint32_t experts_per_token = 0;
-  std::vector<std::uint64_t> record_bytes = {};  // the sizes of records, each once
+  // The sizes of records, each once; 0 stands for the experts of layers that have none.
+  std::vector<std::uint64_t> record_bytes = {};
   // [num_layers * num_experts]: index into record_bytes. Empty where there is one size.
   std::vector<std::uint16_t> size_of = {};
 
   std::uint64_t bytes_of(std::uint32_t layer, std::uint32_t expert) const {
     if (size_of.empty()) return record_bytes.front();
     return record_bytes[size_of[std::size_t{layer} * num_experts + expert]];
+  }
+  bool has_experts(std::uint32_t layer) const { return bytes_of(layer, 0) > 0; }
+  std::uint32_t expert_layers() const {
+    std::uint32_t count = 0;
+    for (std::uint32_t layer = 0; layer < num_layers; ++layer)
+      count += has_experts(layer) ? 1U : 0U;
+    return count;
   }
   bool operator==(const TraceModel&) const = default;
 };

@@ -22,10 +22,9 @@ TraceModel trace_model(std::string name, std::uint64_t fingerprint, const ModelC
                    .num_experts = pack.num_experts,
                    .experts_per_token = config.experts_per_token};
   for (std::uint32_t layer = 0; layer < pack.num_layers; ++layer) {
-    // A layer without experts has sizes too, which nothing uses.
-    if (pack.experts_of(layer) == 0) model.size_of.insert(model.size_of.end(), pack.num_experts, 0);
-    for (std::uint32_t e = 0; e < pack.experts_of(layer); ++e) {
-      const std::uint64_t bytes = pack.layout_of(layer, e).record_bytes;
+    const bool has_experts = pack.experts_of(layer) > 0;
+    for (std::uint32_t e = 0; e < pack.num_experts; ++e) {
+      const std::uint64_t bytes = has_experts ? pack.layout_of(layer, e).record_bytes : 0;
       const auto known = std::find(model.record_bytes.begin(), model.record_bytes.end(), bytes);
       model.size_of.push_back(static_cast<std::uint16_t>(known - model.record_bytes.begin()));
       if (known == model.record_bytes.end()) model.record_bytes.push_back(bytes);

@@ -10,7 +10,7 @@ namespace moepack {
 namespace {
 
 std::uint64_t largest_of(const TraceModel& model, std::uint32_t layer) {
-  std::uint64_t largest = 0;
+  std::uint64_t largest = 1;  // where there are no experts
   for (std::uint32_t e = 0; e < model.num_experts; ++e) {
     largest = std::max(largest, model.bytes_of(layer, e));
   }
@@ -57,8 +57,9 @@ double CacheUse::hit_rate() const {
 CacheReplay::CacheReplay(const TraceModel& model, std::uint64_t budget, CachePolicy policy,
                          const KeptRecords& kept)
     : model_(model),
-      cache_(budget, make_policy(policy, double{1} * model.num_layers * model.experts_per_token,
-                                 kept.keys)) {
+      cache_(budget,
+             make_policy(policy, uses_per_token(model.expert_layers(), model.experts_per_token),
+                         kept.keys)) {
   for (std::uint32_t layer = 0; layer < model.num_layers; ++layer) {
     most_.push_back(largest_batch(budget, kept.bytes, 1, largest_of(model, layer)));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "runtime/score/log_softmax.h"
 
@@ -101,9 +102,11 @@ Result<PerplexityReport> score_perplexity(std::span<const std::int32_t> tokens,
   MOE_ASSIGN_OR_RETURN(const std::vector<ScoreWindow> windows,
                        plan_windows(tokens.size(), options));
   NllStats stats;
+  std::vector<double> nlls;
   const auto sink = [&](std::span<const float> logits, std::int32_t target) -> Status {
     MOE_ASSIGN_OR_RETURN(const LogNormalizer norm, log_normalizer(logits));
-    stats.add(norm.log_z - double{logits[static_cast<std::size_t>(target)]});
+    nlls.push_back(norm.log_z - double{logits[static_cast<std::size_t>(target)]});
+    stats.add(nlls.back());
     return also ? also(logits, target) : Status::ok();
   };
   const auto window_done = [&](std::size_t done, std::size_t total) {
@@ -114,7 +117,23 @@ Result<PerplexityReport> score_perplexity(std::span<const std::int32_t> tokens,
                           .ppl_error = stats.perplexity_error(),
                           .mean_nll = stats.mean(),
                           .tokens_scored = stats.count(),
-                          .windows = windows.size()};
+                          .windows = windows.size(),
+                          .nlls = std::move(nlls)};
+}
+
+Result<PerplexityChange> perplexity_change(const PerplexityReport& base,
+                                           const PerplexityReport& changed) {
+  if (base.nlls.size() != changed.nlls.size()) {
+    return invalid_argument("there are " + std::to_string(base.nlls.size()) + " and " +
+                            std::to_string(changed.nlls.size()) + " scores to compare");
+  }
+  NllStats differences;
+  for (std::size_t i = 0; i < base.nlls.size(); ++i) {
+    differences.add(changed.nlls[i] - base.nlls[i]);
+  }
+  return PerplexityChange{.ratio = differences.perplexity(),
+                          .ratio_error = differences.perplexity_error(),
+                          .difference = changed.ppl - base.ppl};
 }
 
 std::string format_window_ppl(std::size_t window, double ppl) {
@@ -127,6 +146,13 @@ std::string format_final_ppl(const PerplexityReport& report) {
   char text[96];
   std::snprintf(text, sizeof text, "Final estimate: PPL = %.4f +/- %.5f", report.ppl,
                 report.ppl_error);
+  return text;
+}
+
+std::string format_ppl_change(const PerplexityReport& base, const PerplexityChange& change) {
+  char text[128];
+  std::snprintf(text, sizeof text, "Change: PPL(Q)/PPL(base) = %.5f +/- %.5f, PPL(base) = %.4f",
+                change.ratio, change.ratio_error, base.ppl);
   return text;
 }
 

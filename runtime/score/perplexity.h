@@ -59,7 +59,20 @@ struct PerplexityReport {
   double mean_nll = 0.0;
   std::size_t tokens_scored = 0;
   std::size_t windows = 0;
+  std::vector<double> nlls = {};  // [tokens_scored] of each score, in order
 };
+
+// How the perplexity of the same scores has changed: exp of the mean of their differences, and its
+// standard error, which is smaller than those of the two where they rise and fall together. With n
+// scores and d their differences, ratio * sqrt((mean of d squared - square of mean d) / (n - 1)).
+struct PerplexityChange {
+  double ratio = 1.0;
+  double ratio_error = 0.0;
+  double difference = 0.0;  // of the perplexities
+};
+// kInvalidArgument where the reports are not of the same number of scores.
+Result<PerplexityChange> perplexity_change(const PerplexityReport& base,
+                                           const PerplexityReport& changed);
 
 // Called once per score, in order; `logits` [vocab_size] predict `target`, valid during the call.
 using ScoreSink = std::function<Status(std::span<const float> logits, std::int32_t target)>;
@@ -89,5 +102,7 @@ Result<PerplexityReport> score_perplexity(std::span<const std::int32_t> tokens,
 // "Final estimate: PPL = 9.4130 +/- 0.21752"; neither ends with a newline.
 std::string format_window_ppl(std::size_t window, double ppl);
 std::string format_final_ppl(const PerplexityReport& report);
+// "Change: PPL(Q)/PPL(base) = 1.01234 +/- 0.00056, PPL(base) = 9.2981", without a newline.
+std::string format_ppl_change(const PerplexityReport& base, const PerplexityChange& change);
 
 }  // namespace moepack

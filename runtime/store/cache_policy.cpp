@@ -15,12 +15,12 @@ std::string_view cache_policy_name(CachePolicy policy) {
   return policy == CachePolicy::kLru ? "lru" : "lfru";
 }
 
-std::unique_ptr<EvictionPolicy> make_policy(CachePolicy policy, double uses_per_token,
+std::unique_ptr<EvictionPolicy> make_policy(CachePolicy policy, double token_uses,
                                             std::span<const RecordKey> kept) {
   std::unique_ptr<EvictionPolicy> chosen =
       policy == CachePolicy::kLru
           ? least_recently_used()
-          : least_frequently_and_recently_used(kHalfLifeTokens * uses_per_token);
+          : least_frequently_and_recently_used(kHalfLifeTokens * token_uses);
   return kept.empty() ? std::move(chosen) : keep_records(std::move(chosen), kept);
 }
 

@@ -21,8 +21,13 @@ std::string_view cache_policy_name(CachePolicy policy);
 // of hits of the best on synthetic traces with and without drift (docs/decisions.md).
 constexpr double kHalfLifeTokens = 32;
 
-// `uses_per_token`: records that a token uses, over all layers (>= 1). `kept`: keep_records().
-std::unique_ptr<EvictionPolicy> make_policy(CachePolicy policy, double uses_per_token,
+// Records that a token uses, over all layers. `layers`: those with experts.
+constexpr double uses_per_token(std::uint32_t layers, std::uint32_t experts_per_token) {
+  return double{1} * layers * experts_per_token;
+}
+
+// `token_uses`: uses_per_token(), >= 1. `kept`: keep_records().
+std::unique_ptr<EvictionPolicy> make_policy(CachePolicy policy, double token_uses,
                                             std::span<const RecordKey> kept);
 
 }  // namespace moepack

@@ -14,6 +14,7 @@
 #include "formats/base/elapsed.h"
 #include "runtime/store/cache_policy.h"
 #include "runtime/store/out_of_memory.h"
+#include "runtime/store/pack_files.h"
 #include "runtime/store/record_cache.h"
 #include "runtime/store/record_check.h"
 #include "runtime/store/thread_reader.h"
@@ -47,12 +48,9 @@ struct RecordLoad {
   Clock::time_point submitted = {};
 };
 
+// Memory of the largest.
 std::uint64_t largest_record(const PackManifest& manifest) {
-  std::uint64_t largest = 0;
-  for (const ExpertLayout& layout : manifest.layouts) {
-    largest = std::max(largest, layout.record_bytes);
-  }
-  return record_memory_bytes(largest);
+  return record_memory_bytes(largest_record_bytes(manifest));
 }
 
 Status check_budget(const PackManifest& manifest, const ExpertStoreOptions& options) {
@@ -333,7 +331,7 @@ Result<std::unique_ptr<ExpertStore>> ExpertStore::open(const std::filesystem::pa
       std::unique_ptr<RecordReader> reader,
       ThreadReader::open(layer_paths(pack_directory, manifest), options.io_threads));
   return open_with(std::move(reader),
-                   make_policy(options.policy, options.uses_per_token, options.kept.keys),
+                   make_policy(options.policy, options.token_uses, options.kept.keys),
                    pack_directory, manifest, options);
 }
 

@@ -43,7 +43,7 @@ struct ExpertStoreOptions {
   // Who leaves (make_policy). Records that are kept take their bytes from max_batch(), not from
   // batches: where a batch needs them, they leave.
   CachePolicy policy = CachePolicy::kLru;
-  double uses_per_token = 1;
+  double token_uses = 1;
   KeptRecords kept = {};
   // Experts that begin_ahead() takes of one layer at most; where the budget is small, fewer. There
   // are batches of two layers at most.

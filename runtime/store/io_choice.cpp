@@ -1,6 +1,7 @@
 #include "runtime/store/io_choice.h"
 
 #include <algorithm>
+#include <functional>
 #include <iomanip>
 #include <sstream>
 #include <utility>
@@ -30,14 +31,6 @@ std::uint64_t bytes_of_pack(const PackManifest& manifest) {
   std::uint64_t bytes = 0;
   for (const LayerEntry& layer : manifest.layers) bytes += layer.file_size;
   return bytes;
-}
-
-std::uint64_t largest_request(const PackManifest& manifest) {
-  std::uint64_t largest = 1;
-  for (const ExpertLayout& layout : manifest.layouts) {
-    largest = std::max<std::uint64_t>(largest, layout.record_bytes);
-  }
-  return largest;
 }
 
 std::string gigabytes_text(std::uint64_t bytes) {
@@ -97,7 +90,7 @@ Status check_direct(const IoRequest& request) {
 }
 
 Result<DiskRates> measure_rates(const std::filesystem::path& file, const IoRequest& request) {
-  DiskProbe probe{.request_bytes = largest_request(request.manifest)};
+  DiskProbe probe{.request_bytes = largest_record_bytes(request.manifest)};
   probe.milliseconds = kProbeMilliseconds;
   MOE_ASSIGN_OR_RETURN(const DiskRate direct, measure_disk_rate(file, probe));
   probe.direct = false;
@@ -110,21 +103,23 @@ Result<DiskRates> measure_rates(const std::filesystem::path& file, const IoReque
   return rates;
 }
 
-// Of the place that is slowest directly; nullopt where no file is worth a measurement.
-Result<std::optional<DiskRates>> slowest_rates(const IoRequest& request) {
+// Of the place that is slowest directly; nullopt where no file is worth a measurement, or none is
+// known and `may_measure` is false.
+Result<std::optional<DiskRates>> slowest_rates(const IoRequest& request, bool may_measure) {
   std::optional<DiskRates> slowest;
   for (const std::filesystem::path& path : file_of_each_place(request)) {
     MOE_ASSIGN_OR_RETURN(const File file, File::open(path));
     const std::optional<DiskId> disk = disk_of(path);
     if (!disk.has_value() || file.size() < kLeastMeasured) continue;
     std::optional<DiskRates> rates = recall_disk(request.options.disk_file, *disk);
-    if (!rates.has_value()) {
+    if (!rates.has_value() && may_measure) {
       // A disk that cannot be measured is judged when it is read; another may have what it lacks.
       const Result<DiskRates> measured = measure_rates(path, request);
       if (!measured.is_ok()) continue;
       rates = measured.value();
       remember_disk(request.options.disk_file, {.id = *disk, .rates = *rates});
     }
+    if (!rates.has_value()) continue;
     if (!slowest.has_value() || rates->direct < slowest->direct) slowest = rates;
   }
   return slowest;
@@ -137,16 +132,18 @@ bool fits_spare(const IoRequest& request) {
 Result<IoChoice> choose_mode(const IoRequest& request) {
   const IoMode asked = request.options.io;
   if (asked == IoMode::kDirect) MOE_RETURN_IF_ERROR(check_direct(request));
-  IoChoice choice{.mode = asked};
-  choice.is_plain = false;
-  if (asked != IoMode::kAuto) return choice;
+  IoChoice choice{.mode = asked, .is_plain = false};
   // A measurement takes time; it is left out where the rule does not ask for it.
   const bool can_be_direct = !fits_spare(request) && check_direct(request).is_ok();
   std::optional<DiskRates> rates;
-  if (can_be_direct) {
-    MOE_ASSIGN_OR_RETURN(rates, slowest_rates(request));
+  if (!fits_spare(request)) {
+    MOE_ASSIGN_OR_RETURN(rates, slowest_rates(request, can_be_direct && asked == IoMode::kAuto));
   }
-  return automatic_mode(request, can_be_direct, rates);
+  if (asked == IoMode::kAuto) choice = automatic_mode(request, can_be_direct, rates);
+  if (!rates.has_value()) return choice;
+  const bool is_direct = choice.mode == IoMode::kDirect;
+  choice.disk_bytes_per_second = is_direct ? rates->direct : rates->buffered;
+  return choice;
 }
 
 Result<IoEngine> choose_engine(const IoRequest& request, IoMode mode) {
@@ -209,11 +206,19 @@ Result<std::unique_ptr<RecordReader>> open_record_reader(const IoRequest& reques
         reader, ThreadReader::open(files.files, kThreadsPerPlace * files.num_places, choice.mode));
   }
   const StoreNotice& notice = request.options.on_notice;
+  std::function<std::string()> source = [text = places_text(files)] { return text; };
   if (files.has_further()) {
-    reader = std::make_unique<MirrorReader>(std::move(reader), files, request.manifest, notice);
+    auto mirror =
+        std::make_unique<MirrorReader>(std::move(reader), files, request.manifest, notice);
+    // Ends before the reader that it asks, which the watch owns.
+    source = [own = mirror.get(), all = source] {
+      const std::string awaited = own->awaited_places();
+      return awaited.empty() ? all() : awaited;
+    };
+    reader = std::move(mirror);
   }
   if (!notice) return reader;
-  MOE_ASSIGN_OR_RETURN(reader, StallWatch::open(std::move(reader), places_text(files), notice));
+  MOE_ASSIGN_OR_RETURN(reader, StallWatch::open(std::move(reader), std::move(source), notice));
   return reader;
 }
 

@@ -28,6 +28,8 @@ struct IoChoice {
   IoEngine engine = IoEngine::kThreads;
   std::string reason = {};  // of what was left to choose, for people; empty: nothing was
   bool is_plain = true;     // the pack fits into memory: nothing worth a line
+  // What the slowest disk gave in this mode when it was measured, at random places; 0: not known.
+  std::uint64_t disk_bytes_per_second = 0;
 };
 
 // The rule of kAuto. Buffered where all of the pack fits into the spare memory, because then the

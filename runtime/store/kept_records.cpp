@@ -69,7 +69,7 @@ KeptRecords hottest_records(const ExpertProfile& profile, const RecordBytes& byt
   KeptRecords kept;
   for (const Candidate& candidate : candidates_of(profile)) {
     const std::uint64_t bytes = record_memory_bytes(bytes_of(candidate.layer, candidate.expert));
-    if (bytes > most_bytes - kept.bytes) continue;
+    if (bytes == 0 || bytes > most_bytes - kept.bytes) continue;
     kept.bytes += bytes;
     kept.keys.push_back(RecordKey{candidate.layer} * profile.shape.num_experts + candidate.expert);
   }

@@ -18,7 +18,7 @@ struct KeptRecords {
   std::uint64_t bytes = 0;      // of memory, as RecordCache counts it
 };
 
-// Bytes of an expert's record.
+// Bytes of an expert's record; 0 where the layer has no experts, of which none is kept.
 using RecordBytes = std::function<std::uint64_t(std::uint32_t layer, std::uint32_t expert)>;
 
 // Takes the experts in the order of their share of their layer's uses (a profile of ranks: of their

@@ -193,6 +193,20 @@ bool MirrorReader::finish(RecordCompletion& completion) noexcept {
   return true;
 }
 
+std::string MirrorReader::awaited_places() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return "";
+  std::string text;
+  std::vector<bool> is_named(files_.num_places);
+  for (std::size_t i = 0; i < files_.files.size(); ++i) {
+    const std::uint32_t place = files_.places[i];
+    if (queued_[place] == 0 || is_named[place]) continue;
+    is_named[place] = true;
+    text += (text.empty() ? "" : ", ") + files_.files[i].parent_path().string();
+  }
+  return text;
+}
+
 std::size_t MirrorReader::reap(std::span<RecordCompletion> out, bool wait) noexcept {
   while (true) {
     const std::size_t count = reader_->reap(out, wait);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "formats/pack/pack_manifest.h"
@@ -29,6 +30,10 @@ class MirrorReader final : public RecordReader {
 
   Status submit(std::span<const RecordRead> reads) override;
   std::size_t reap(std::span<RecordCompletion> out, bool wait) noexcept override;
+
+  // The directories of which reads are under way, for people; empty where there are none, or a
+  // submission is under way. Any thread.
+  std::string awaited_places();
 
  private:
   // A read on its way; the inner reader's tag is its index.

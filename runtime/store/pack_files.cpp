@@ -64,6 +64,14 @@ std::filesystem::path PackFiles::first() const {
   return named == files.end() ? std::filesystem::path() : *named;
 }
 
+std::uint64_t largest_record_bytes(const PackManifest& manifest) {
+  std::uint64_t largest = 0;
+  for (const ExpertLayout& layout : manifest.layouts) {
+    largest = std::max(largest, layout.record_bytes);
+  }
+  return largest;
+}
+
 PackFiles own_pack_files(const std::filesystem::path& directory, const PackManifest& manifest) {
   PackFiles found;
   for (std::uint32_t layer = 0; layer < manifest.layers.size(); ++layer) {

@@ -26,6 +26,9 @@ struct PackFiles {
   std::filesystem::path first() const;
 };
 
+// Bytes of the pack's largest record; 0 where no layer has experts.
+std::uint64_t largest_record_bytes(const PackManifest& manifest);
+
 // The pack's own directory alone.
 PackFiles own_pack_files(const std::filesystem::path& directory, const PackManifest& manifest);
 

@@ -25,7 +25,7 @@ std::string seconds_text(std::chrono::milliseconds time) {
 }  // namespace
 
 struct StallWatch::Impl {
-  std::string source;
+  std::function<std::string()> source;
   StoreNotice notice;
   std::chrono::milliseconds patience{};
 
@@ -40,15 +40,13 @@ struct StallWatch::Impl {
   std::unique_ptr<RecordReader> reader;  // last: no read is under way when the rest goes
 
   void watch();
-  void tell(const std::string& what) const;
 };
-
-void StallWatch::Impl::tell(const std::string& what) const { notice(source + ": " + what); }
 
 void StallWatch::Impl::watch() {
   const auto step =
       std::clamp(patience / 5, std::chrono::milliseconds(1), std::chrono::milliseconds(1000));
   Clock::rep told_of = 0;  // the wait that was told of
+  std::string silent;      // what it waited for
   auto limit = patience;
   std::unique_lock lock(mutex);
   while (!stop.wait_for(lock, step, [this] { return stopping; })) {
@@ -58,14 +56,15 @@ void StallWatch::Impl::watch() {
         std::chrono::duration_cast<std::chrono::milliseconds>(now - Clock::duration(told_of));
     try {
       if (told_of != 0 && began != told_of) {
-        tell("the disk answers again after about " + seconds_text(waited) + " s");
+        notice(silent + ": the disk answers again after about " + seconds_text(waited) + " s");
         told_of = 0;
         limit = patience;
       }
       if (began == 0 || now - Clock::duration(began) < limit) continue;
+      silent = source();
       told_of = began;
-      tell("the disk has given nothing for " + seconds_text(limit) +
-           " s; still waiting, Ctrl-C ends");
+      notice(silent + ": the disk has given nothing for " + seconds_text(limit) +
+             " s; still waiting, Ctrl-C ends");
       limit *= 2;
     } catch (const std::bad_alloc&) {  // told the next time
     }
@@ -84,7 +83,8 @@ StallWatch::~StallWatch() {
 }
 
 Result<std::unique_ptr<StallWatch>> StallWatch::open(std::unique_ptr<RecordReader> reader,
-                                                     std::string source, StoreNotice notice,
+                                                     std::function<std::string()> source,
+                                                     StoreNotice notice,
                                                      std::chrono::milliseconds patience) {
   std::unique_ptr<StallWatch> watch(new StallWatch(std::make_unique<Impl>()));
   Impl& w = *watch->impl_;

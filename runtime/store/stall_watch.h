@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,9 +20,10 @@ namespace moepack {
 // twice as long, and once more when bytes come again.
 class StallWatch final : public RecordReader {
  public:
-  // `source`: what is read, for the line. kIo when the system gives no thread.
+  // `source`: gives what is waited for, for the line; it is called from the watching thread, while
+  // the reader lives. kIo when the system gives no thread.
   static Result<std::unique_ptr<StallWatch>> open(
-      std::unique_ptr<RecordReader> reader, std::string source, StoreNotice notice,
+      std::unique_ptr<RecordReader> reader, std::function<std::string()> source, StoreNotice notice,
       std::chrono::milliseconds patience = std::chrono::seconds(5));
   ~StallWatch() override;
   StallWatch(const StallWatch&) = delete;

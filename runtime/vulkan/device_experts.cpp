@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "formats/weights/row_order.h"
+#include "runtime/store/pack_files.h"
 
 namespace moepack {
 namespace {
@@ -21,9 +22,7 @@ std::uint64_t in_slots(std::uint64_t record_bytes) {
 }  // namespace
 
 std::uint64_t DeviceExperts::slot_bytes(const PackManifest& pack) {
-  std::uint64_t most = 0;
-  for (const ExpertLayout& layout : pack.layouts) most = std::max(most, layout.record_bytes);
-  return in_slots(most);
+  return in_slots(largest_record_bytes(pack));
 }
 
 std::uint64_t DeviceExperts::all_bytes(const PackManifest& pack) {

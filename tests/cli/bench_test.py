@@ -5,13 +5,14 @@ import csv
 import io
 import json
 import math
+import os
 import re
 import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from cli_runner import CliRunner, conclude, options
+from cli_runner import CliRunner, conclude, options, small_cache
 
 LLAMA_BENCH_KEYS = ["build_commit", "cpu_info", "gpu_info", "backends", "model_filename",
                     "model_type", "model_size", "model_n_params", "n_batch", "n_ubatch", "n_threads",
@@ -225,9 +226,27 @@ class Checks(CliRunner):
         self.refuses("--car beyond the model", ["J,M"], *run, "--car", "1,1000")
         self.refuses("--car of the reference", ["reference"], *run, "--car", "1,6",
                      "--backend", "reference")
+        text = self.scratch / "text"
+        text.write_text("In Rust, a value has one owner; in C++, an owner is a habit. " * 6)
+        scored = ("perplexity", self.model, "-f", text, "-c", 32, "--cache-mb", small_cache(self.model))
+        own = json.loads(self.succeeds(*scored, "--json").stdout)
+        self.expect("ppl_ratio" not in own, "a change without --car")
+        car = json.loads(self.succeeds(*scored, "--json", "--car", "1,12", "--chunk", 1).stdout)
+        self.expect(close(car["ppl_base"], own["ppl"], 1e-3), f"{car['ppl_base']}, {own['ppl']}")
+        self.expect(close(car["ppl_ratio"], car["ppl"] / car["ppl_base"], 1e-9)
+                    and close(car["ppl_difference"], car["ppl"] - car["ppl_base"], 1e-9)
+                    and car["ppl_ratio"] != 1 and car["ppl_ratio_error"] > 0
+                    and 0 < car["routing_agreement"] < 1, f"the price of --car: {car}")
+        same = self.succeeds(*scored, "--car", f"0,{self.experts_per_token()}")
+        self.expect("Change: PPL(Q)/PPL(base) = 1.00000 +/- 0.00000" in same.stdout
+                    and "100.00 % of the choices" in same.stderr, f"{same.stdout} {same.stderr}")
+
+    def experts_per_token(self):
+        return json.loads((self.model / "config.json").read_text())["text_config"]["num_experts_per_tok"]
+
     def reading(self):
         """With a cache smaller than the pack: what was read of the disk, and when."""
-        floor = ("--cache-mb", self.small_cache())
+        floor = ("--cache-mb", small_cache(self.model))
         timeline = self.scratch / "timeline.json"
         row = json.loads(self.bench("-p", 0, "-n", 6, "-r", 2, "--no-warmup", "-o", "jsonl", *floor,
                                     "--timeline", timeline))
@@ -252,25 +271,34 @@ class Checks(CliRunner):
         self.refuses("a timeline that cannot be written", [self.scratch.name], "bench", self.model,
                      "--timeline", self.scratch)
 
-    def small_cache(self):
-        """MiB: more than the experts of a token, less than all."""
-        layout = json.loads((self.model / "packed_experts" / "layout.json").read_text())
-        config = json.loads((self.model / "config.json").read_text())["text_config"]
-        record = -(-layout["expert_size"] // 4096) * 4096
-        used = layout["num_layers"] * config["num_experts_per_tok"] * record
-        self.expect(used + (2 << 20) < layout["num_layers"] * layout["num_experts"] * record,
-                    "the model is too small for this test")
-        return used // (1 << 20) + 1
+    def replays_alone(self):
+        """Every flag of bench is either a replay's or refused beside it, by its name."""
+        values = {"--tensor-split": ("1,1", "--devices", "0,1"), "--pg": ("1,1",), "--car": ("1,2",),
+                  "--no-warmup": (), "--timing": (), "--backend": ("cpu",), "--io": ("direct",),
+                  "--io-engine": ("threads",), "--overlay": ("all",), "--cold-experts": ("cpu",),
+                  "--hot-weighting": ("flat",), "--activations": ("i8",), "--cpu": ("auto",)}
+        help_text = self.succeeds("bench", "--help").stdout
+        flags = set(re.findall(r"(--[a-z][a-z-]+)", "\n".join(
+            line[:40] for line in help_text.splitlines() if line.lstrip().startswith("-"))))
+        of_replay = {"--skip", "--disk-gbs", "--token-ms"}
+        both = {"--help", "--replay", "--model", "--pin", "--cache-mb", "--cache-policy", "--output"}
+        self.expect(len(flags) > 35 and of_replay | both <= flags, f"flags of --help: {sorted(flags)}")
+        for flag in sorted(flags - of_replay - both):
+            named = "--devices" if flag == "--tensor-split" else flag  # which it needs
+            self.refuses(f"a replay with {flag}", [named], "bench", "--replay",
+                         "synthetic:layers=2,tokens=2", flag, *values.get(flag, ("1",)))
+        for flag in sorted(of_replay):
+            self.refuses(f"a run with {flag}", [flag, "--replay"], "bench", self.model, flag, 2)
+        os.environ["MOEPACK_IO"] = "direct"  # which is of runs
+        self.succeeds("bench", "--replay", "synthetic:layers=2,tokens=2")
+        del os.environ["MOEPACK_IO"]
 
     def errors(self):
         self.refuses("two engines and a trace", ["--trace"], "bench", self.model, "--cache-mb",
                      "0,100", "--trace", self.scratch / "x.trace")
         for bad in ("synthetic:40b", "synthetic:zipf=x", self.scratch / "gone.trace"):
             self.refuses(f"--replay {bad}", [], "bench", "--replay", bad)
-        self.refuses("a replay with threads", ["--threads", "--replay"], "bench", "--replay",
-                     "synthetic:layers=2", "-t", 2)
-        self.refuses("a run with a disk's rate", ["--disk-gbs", "--replay"], "bench", self.model,
-                     "--disk-gbs", 2)
+        self.replays_alone()
         self.refuses("a budget below the floor", ["--cache-mb"], "bench", "--replay",
                      "synthetic:35b-a3b", "--cache-mb", 100)
 

@@ -2,6 +2,7 @@
 counted; what an error must look like; what a directory holds."""
 import argparse
 import hashlib
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -21,6 +22,16 @@ def tree_hash(directory):
 
 def listing(directory):
     return sorted(str(p.relative_to(directory)) for p in directory.rglob("*"))
+
+
+def small_cache(model):
+    """MiB for --cache-mb: more than the experts of a token, less than all."""
+    layout = json.loads((model / "packed_experts" / "layout.json").read_text())
+    config = json.loads((model / "config.json").read_text())["text_config"]
+    record = -(-layout["expert_size"] // 4096) * 4096
+    used = layout["num_layers"] * config["num_experts_per_tok"] * record
+    assert used + (2 << 20) < layout["num_layers"] * layout["num_experts"] * record, "a small model"
+    return used // (1 << 20) + 1
 
 
 def conclude(failures, summary):

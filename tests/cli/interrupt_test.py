@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cli_runner import CliRunner, conclude, options, tree_hash
+from cli_runner import CliRunner, conclude, options, small_cache, tree_hash
 from served_model import Served
 
 ENDS_WITHIN = 10  # seconds, on a busy machine
@@ -31,14 +31,14 @@ class Interrupts(CliRunner):
         os.environ["XDG_CACHE_HOME"] = str(scratch / "caches")
         self.succeeds("convert", self.checkpoint, "-o", self.model, "--quiet")
 
-    def moments(self, operation, args, prepare):
+    def moments(self, operation, args, prepare, fewest=len(PHASES)):
         """Calls of an operation, spread over an undisturbed run."""
         counts = self.scratch / "counts"
         prepare()
         result = self.run(*args, fault=f"count:{counts}")
         self.expect(result.returncode == 0, f"{args[0]}: {result.stderr}")
         calls = self.counted(counts)[operation]
-        self.expect(calls >= len(PHASES), f"{args[0]}: {calls} calls of {operation}")
+        self.expect(calls >= fewest, f"{args[0]}: {calls} calls of {operation}")
         return sorted({max(1, round(phase * calls)) for phase in PHASES})
 
     def interrupted(self, args, operation, at, pauses=()):
@@ -66,9 +66,10 @@ class Interrupts(CliRunner):
             finally:
                 process.kill()
 
-    def ends(self, operation, args, codes=(-signal.SIGINT,), pauses=(), prepare=lambda: None):
+    def ends(self, operation, args, codes=(-signal.SIGINT,), pauses=(), prepare=lambda: None,
+             fewest=len(PHASES)):
         """Every phase of a command ends; yields each moment for what is to be looked at then."""
-        for at in self.moments(operation, args, prepare):
+        for at in self.moments(operation, args, prepare, fewest):
             prepare()
             code = self.interrupted(args, operation, at, pauses)
             name = f"{args[0]}, {operation} {at}"
@@ -84,6 +85,52 @@ class Interrupts(CliRunner):
         for args in (run, scores, ("verify", self.model)):
             for _ in self.ends("read", args):
                 pass
+
+    def streams(self):
+        """A cache too small for the model: reads are met in the prompt and in the last token's."""
+        ids = self.scratch / "ids.json"
+        ids.write_text(json.dumps([(7 * i) % 400 for i in range(40)]))
+        small = ("--backend", "cpu", "--io", "buffered", "--io-engine", "threads", "--lookahead", 0,
+                 "--cache-mb", small_cache(self.model))
+        for _ in self.ends("read", ("run", self.model, "-f", self.text, "-n", 12, "--ignore-eos", *small)):
+            pass
+        out = self.scratch / "logits.f32"
+        for name in self.ends("read", ("logits", self.model, "--token-ids", ids, "-o", out, *small),
+                              prepare=lambda: out.unlink(missing_ok=True)):
+            self.expect(not out.exists(), f"{name}: half a file of logits")
+
+    def measures(self):
+        """Probes of the disk read as often as there is time: the first reads are met."""
+        large = self.scratch / "disk" / "large.bin"  # doctor measures with what is large enough
+        large.parent.mkdir()
+        with open(large, "wb") as file:
+            file.truncate(80 << 20)
+        before = tree_hash(self.model)
+        bench = ("bench", self.model, "-p", 8, "-n", 2, "-r", 1, "--cache-mb", small_cache(self.model),
+                 "--backend", "cpu", "--io", "buffered", "--io-engine", "threads")
+        for args, moments in ((("plan", self.model), (1, 9)), (("doctor", "--dir", large.parent), (1, 9)),
+                              (bench, (1, 40, 200))):
+            for at in moments:
+                code = self.interrupted(args, "read", at)
+                self.expect(code == -signal.SIGINT, f"{args[0]}, read {at}: exit status {code}")
+        # Without a large file one is written, which has no name.
+        large.unlink()
+        code = self.interrupted(("doctor", "--dir", large.parent), "sync", 1)
+        self.expect(code == -signal.SIGINT, f"doctor, its own file: exit status {code}")
+        self.expect(not list(large.parent.iterdir()), "doctor left its file behind")
+        self.expect(tree_hash(self.model) == before, "the model is another one")
+
+    def saved_prompts(self):
+        """A prompt's state appears whole or not at all, and the next run answers the same."""
+        file = self.scratch / "prompt.state"
+        args = ("run", self.model, "-p", "In Rust, ownership", "-n", 3, "--ignore-eos", "--cpu", "scalar",
+                "--io", "buffered", "--io-engine", "threads", "--prompt-cache", file)
+        whole = self.succeeds(*args).stdout
+        state = file.read_bytes()
+        for name in self.ends("write", args, prepare=lambda: file.unlink(missing_ok=True), fewest=1):
+            self.expect(not file.exists() or file.read_bytes() == state, f"{name}: half a state")
+            again = self.run(*args)
+            self.expect(again.returncode == 0 and again.stdout == whole, f"{name}: {again.stderr}")
 
     def writers(self):
         """What is written is completed by the next run."""
@@ -114,6 +161,10 @@ class Interrupts(CliRunner):
         serve = ("serve", self.model, "--port", 0, "--backend", "cpu", "-c", 256)
         code = self.interrupted(serve, "read", 1)  # the residents: nobody can be answered yet
         self.expect(code == 130, f"serve while it loads: {code}")
+        with Served(self.program, self.model) as server:
+            self.expect(server.wait_until_ready(), "serve does not start")
+            code, said = server.end()
+            self.expect(code == 0 and "ending" in said, f"serve that rests: {code} {said}")
         self.served_request()
 
     def served_request(self):
@@ -158,6 +209,9 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         checks = Interrupts(args, Path(scratch))
         checks.readers()
+        checks.streams()
+        checks.measures()
+        checks.saved_prompts()
         checks.writers()
         checks.talkers()
         checks.a_pause()

@@ -106,6 +106,13 @@ class Plans(CliRunner):
         self.refusal("a reader that cannot read so", "--io", "mmap", "--io-engine", "uring")
         self.refusal("a directory without layers", "--pack-dir", self.scratch)
         self.refusal("a profile that is not there", "--pin", self.scratch / "none")
+        for flag in ("--pack-dir", "--pack"):
+            self.refuses(f"{flag} of a checkpoint", ["no model directory", flag], "plan", self.checkpoint,
+                         *FAST, flag, self.scratch)
+        self.refuses("a profile of a checkpoint", ["none"], "plan", self.checkpoint, *FAST, "--pin",
+                     self.scratch / "none")
+        self.refuses("a reader for a checkpoint", ["--io-engine"], "plan", self.checkpoint, *FAST, "--io",
+                     "mmap", "--io-engine", "uring")
         refused = self.run("plan", "--json", self.model, "--ram-mb", 5, *FAST)
         self.expect(refused.returncode == 2 and json.loads(refused.stdout)["verdict"] == "REFUSE",
                     "JSON of a refusal")

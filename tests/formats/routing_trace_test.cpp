@@ -112,6 +112,22 @@ TEST(RoutingTrace, OneSizeOfRecordsNeedsNoList) {
   EXPECT_EQ(two_sizes().bytes_of(1, 1), 5000U);
 }
 
+// A dense layer takes no memory of a cache, and nothing may use it.
+TEST(RoutingTrace, ALayerMayHaveNoExperts) {
+  TraceModel model = two_sizes();
+  model.record_bytes = {0, 9000};
+  model.size_of = {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  ASSERT_OK_AND_ASSIGN(const TraceModel back, parse_trace_head(trace_head(model), "t"));
+  EXPECT_EQ(back, model);
+  EXPECT_FALSE(back.has_experts(0));
+  EXPECT_TRUE(back.has_experts(2));
+  EXPECT_EQ(back.expert_layers(), 2U);
+  EXPECT_EQ(two_sizes().expert_layers(), 3U);
+  const TracePass pass{.tokens = 1, .head_us = 0, .layers = {{.layer = 0, .uses = {{1, 1}}}}};
+  const std::string bytes = text_of(trace_head(model)) + block_of(std::span(&pass, 1));
+  test::expect_error(read(bytes).status, StatusCode::kCorrupt, {"no experts", "offset"});
+}
+
 TEST(RoutingTrace, AHeadThatIsCutIsRefused) {
   test::drill_truncation(text_of(trace_head(two_sizes())), [](std::string_view bytes) {
     return parse_trace_head(std::as_bytes(std::span(bytes)), "t").status();
@@ -196,6 +212,13 @@ TEST(RoutingTrace, HeadsOfNoModelAreRefused) {
   expect_head(model, "experts a token");
   model = two_sizes();
   model.record_bytes = {0, 1};
+  expect_head(model, "some experts have no record");
+  model.size_of.assign(15, 0);
+  expect_head(model, "no layer with experts");
+  model.size_of.clear();
+  model.record_bytes = {0};
+  expect_head(model, "a size that no expert");
+  model.record_bytes = {(std::uint64_t{1} << 40) + 1};
   expect_head(model, "a size that no expert");
   model = two_sizes();
   model.size_of[14] = 2;

@@ -176,6 +176,21 @@ TEST(Perplexity, PassesOnErrorsOfTheForward) {
                StatusCode::kInvalidArgument, {"no such layer"});
 }
 
+// By hand: differences .1, .1 and .4 have the mean .2 and the variance .02, over 2 scores' freedom.
+TEST(Perplexity, AChangeIsThatOfTheSameScores) {
+  PerplexityReport base{.ppl = 2.0, .nlls = {1.0, 5.0, 0.5}};
+  PerplexityReport changed{.ppl = 2.5, .nlls = {1.1, 5.1, 0.9}};
+  ASSERT_OK_AND_ASSIGN(const PerplexityChange change, perplexity_change(base, changed));
+  EXPECT_NEAR(change.ratio, std::exp(0.2), 1e-12);
+  EXPECT_NEAR(change.ratio_error, std::exp(0.2) * std::sqrt(0.02 / 2), 1e-12);
+  EXPECT_DOUBLE_EQ(change.difference, 0.5);
+  EXPECT_EQ(format_ppl_change(base, change),
+            "Change: PPL(Q)/PPL(base) = 1.22140 +/- 0.12214, PPL(base) = 2.0000");
+  changed.nlls.pop_back();
+  expect_error(perplexity_change(base, changed).status(), StatusCode::kInvalidArgument,
+               {"3 and 2 scores"});
+}
+
 TEST(NllStats, FewScoresHaveNoError) {
   NllStats stats;
   EXPECT_EQ(stats.mean(), 0.0);

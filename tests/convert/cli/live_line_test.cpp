@@ -24,5 +24,17 @@ TEST(LiveText, IsWhatHappenedBetweenTwoReadings) {
   EXPECT_EQ(live_text("prompt", before, before, 0, 2e9), "prompt  0.00 GB/s of 2.00 (0 %)");
 }
 
+// A server counts its tokens, since several answers share experts; of prompts alone it has none.
+TEST(LiveText, TakesCountedTokens) {
+  LiveReading before = reading(100, 50, 0, 10);
+  LiveReading now = reading(340, 130, 0, 12);
+  before.tokens = 30;
+  now.tokens = 50;
+  EXPECT_EQ(live_text("2 answers", before, now, 0, 0),
+            "2 answers  10.0 tokens/s  hits 75 %  0.00 GB/s");
+  now.tokens = 30;
+  EXPECT_EQ(live_text("2 answers", before, now, 0, 0), "2 answers  hits 75 %  0.00 GB/s");
+}
+
 }  // namespace
 }  // namespace moepack::cli

@@ -104,6 +104,15 @@ TEST_F(IoChoiceTest, ADiskIsMeasuredOnce) {
   remember_disk(options_.disk_file, {.id = *id, .rates = {.direct = 1000, .buffered = 9000}});
   ASSERT_OK_AND_ASSIGN(const IoChoice known, choose_io(request()));
   EXPECT_EQ(known.mode, IoMode::kBuffered);
+  EXPECT_EQ(known.disk_bytes_per_second, 9000U);
+  // What is asked for is not measured, but what is known of the disk is told.
+  options_.io = IoMode::kDirect;
+  ASSERT_OK_AND_ASSIGN(const IoChoice asked, choose_io(request()));
+  EXPECT_EQ(asked.disk_bytes_per_second, 1000U);
+  options_.disk_file = pack_.dir / "others.bin";
+  ASSERT_OK_AND_ASSIGN(const IoChoice unknown, choose_io(request()));
+  EXPECT_EQ(unknown.disk_bytes_per_second, 0U);
+  EXPECT_FALSE(std::filesystem::exists(options_.disk_file));
 }
 
 TEST(DiskProbeTest, MeasuresFilesOfAnySizeAndNamesBadOnes) {

@@ -48,6 +48,15 @@ TEST(KeptRecords, WhatDoesNotFitIsPassedOver) {
   EXPECT_EQ(hottest_records(profile, sizes, 2 * 4096).keys, (std::vector<RecordKey>{0, 2}));
 }
 
+// A profile may name experts of a layer that has none in this model.
+TEST(KeptRecords, NothingIsKeptOfALayerWithoutExperts) {
+  const ExpertProfile profile = profile_of({{9, 8, 7, 0}, {1, 0, 2, 3}});
+  const auto sizes = [](std::uint32_t layer, std::uint32_t) -> std::uint64_t {
+    return layer == 0 ? 0 : 4096;
+  };
+  EXPECT_EQ(hottest_records(profile, sizes, 1 << 20).keys, (std::vector<RecordKey>{7, 6, 4}));
+}
+
 TEST(KeptRecords, RanksAreTakenInTurn) {
   ExpertProfile profile;
   profile.shape = {2, 4};

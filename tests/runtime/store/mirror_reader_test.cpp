@@ -129,6 +129,39 @@ TEST_F(MirrorTest, EachCopyIsComparedAtItsFirstRead) {
   EXPECT_NE(lines_[0].find(second_.path().string()), std::string::npos) << lines_[0];
 }
 
+// Of a disk that is silent people want to know which it is.
+TEST_F(MirrorTest, ThePlaceThatIsAwaitedIsNamed) {
+  ASSERT_OK_AND_ASSIGN(files_, find());
+  struct Silent final : RecordReader {
+    Status submit(std::span<const RecordRead> reads) override {
+      for (const RecordRead& read : reads) tags.push_back(read.tag);
+      return Status::ok();
+    }
+    std::size_t reap(std::span<RecordCompletion> out, bool) noexcept override {
+      out[0] = {.tag = tags.front(), .bytes = size};
+      tags.erase(tags.begin());
+      return 1;
+    }
+    std::vector<std::uint64_t> tags;
+    std::size_t size = 0;
+  };
+  auto silent = std::make_unique<Silent>();
+  Silent* const inner = silent.get();
+  MirrorReader mirror(std::move(silent), files_, pack_.manifest, {});
+  EXPECT_EQ(mirror.awaited_places(), "");
+  inner->size = pack_.manifest.layout_of(0, 0).record_bytes;
+  test::RecordBuffer memory(inner->size);
+  std::vector<RecordRead> reads(2, {.tag = 7,
+                                    .file = 0,
+                                    .offset = pack_.manifest.layers[0].experts[0].offset,
+                                    .out = memory.span()});
+  ASSERT_OK(mirror.submit(reads));
+  EXPECT_EQ(mirror.awaited_places(), pack_.dir.path().string() + ", " + second_.path().string());
+  RecordCompletion one;
+  ASSERT_EQ(mirror.reap(std::span(&one, 1), true), 1U);
+  EXPECT_EQ(mirror.awaited_places(), second_.path().string()) << "the first one has answered";
+}
+
 TEST_F(MirrorTest, BothPlacesHaveTheSameToDo) {
   ASSERT_OK_AND_ASSIGN(files_, find());
   std::vector<std::uint32_t> seen(2);

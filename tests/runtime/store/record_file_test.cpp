@@ -106,6 +106,19 @@ TEST_F(RecordJobTest, ADiskThatFailsIsNamedWithThePlace) {
   EXPECT_FALSE(job.completion.has_checksum);
 }
 
+// A page of a mapping that cannot be had is the disk's fault where the file is as long as it was.
+TEST_F(RecordJobTest, AMappedFileThatFailsHasNotBecomeShorter) {
+  ASSERT_OK_AND_ASSIGN(file_, RecordFile::open(path_, IoMode::kMmap));
+  RecordJob job = begin(kDirectUnit);
+  EXPECT_TRUE(take_result(*file_, job, 0));
+  test::expect_error(job.completion.status, StatusCode::kIo,
+                     {path_.string(), "offset 4096", "disk may be failing"});
+  std::filesystem::resize_file(path_, kDirectUnit);
+  RecordJob cut = begin(kDirectUnit);
+  EXPECT_TRUE(take_result(*file_, cut, 0));
+  test::expect_error(cut.completion.status, StatusCode::kIo, {"shorter", "offset 4096"});
+}
+
 TEST_F(RecordJobTest, AFileThatEndsIsAnError) {
   RecordJob job = begin(0);
   EXPECT_FALSE(take_result(*file_, job, kDirectUnit));

@@ -51,7 +51,7 @@ class StallWatchTest : public testing::Test {
     auto stalled = std::make_unique<StalledReader>();
     reader_ = stalled.get();
     ASSERT_OK_AND_ASSIGN(watch_, StallWatch::open(
-                                     std::move(stalled), "/packs/one",
+                                     std::move(stalled), [this] { return source_; },
                                      [this](const std::string& line) {
                                        const std::lock_guard lock(mutex_);
                                        lines_.push_back(line);
@@ -74,6 +74,7 @@ class StallWatchTest : public testing::Test {
     return watch_->reap(std::span(&one, 1), true);
   }
 
+  std::string source_ = "/packs/one";  // constant while there is a watch
   std::mutex mutex_;
   std::vector<std::string> lines_;
   StalledReader* reader_ = nullptr;
@@ -91,7 +92,7 @@ TEST_F(StallWatchTest, SaysSoWhileItWaitsAndWhenItIsOver) {
       << lines()[0];
   EXPECT_NE(lines()[0].find("Ctrl-C"), std::string::npos);
   EXPECT_NE(lines()[1].find("0.1 s"), std::string::npos) << lines()[1];
-  EXPECT_NE(lines().back().find("answers again"), std::string::npos);
+  EXPECT_NE(lines().back().find("/packs/one: the disk answers again"), std::string::npos);
 }
 
 TEST_F(StallWatchTest, ADiskThatAnswersIsNoNews) {
