@@ -35,7 +35,7 @@ TEST(TensorNames, EveryResidentHasOneNameInGguf) {
     EXPECT_EQ(found.rule, &rule) << name;
     EXPECT_EQ(found.module, resident_module(rule, 3)) << name;
     if (rule.scope == LayerScope::kModel) continue;
-    EXPECT_EQ(classify_gguf_tensor(names(), name, 3).role, TensorRole::kSkipped) << name;
+    EXPECT_EQ(classify_gguf_tensor(names(), name, 3).role, TensorRole::kPredicts) << name;
     const std::string outside = name.substr(name.find('.', 4) + 1);
     EXPECT_EQ(classify_gguf_tensor(names(), outside, 4).role, TensorRole::kUnknown) << outside;
   }

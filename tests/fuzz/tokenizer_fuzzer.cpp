@@ -26,6 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     pieces += stream.push(id);
   }
   pieces += stream.finish();
-  if (pieces != tokenizer.value().decode(ids.value())) std::abort();
+  // A stream goes on from a prompt and keeps a space at its begin.
+  const std::string whole = tokenizer.value().decode(ids.value());
+  if (pieces != whole && pieces != " " + whole) std::abort();
   return 0;
 }
