@@ -99,10 +99,10 @@ Status serve(const ServeFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::start(options));
   note_exposure(options);
   MOE_ASSIGN_OR_RETURN(service, open_service(flags, std::move(asked)));
+  signals.set_ready();  // whoever is answered may end it as it should end
   server->set_service(*service);
   print_addresses(*server);  // last: what can fail has not
   print_ready(*service, flags);
-  signals.set_ready();
   const bool is_live = stderr_is_terminal() && !service->engine().device_use().has_value();
   LiveLine live([&service] { return read_live(*service); }, "", is_live,
                 static_cast<double>(service->engine().io_choice().disk_bytes_per_second));
