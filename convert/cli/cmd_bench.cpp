@@ -240,7 +240,7 @@ Status check_replay_flags(const BenchFlags& flags) {
   return Status::ok();
 }
 
-Status run(const BenchFlags& flags) {
+Status run_bench(const BenchFlags& flags) {
   MOE_RETURN_IF_ERROR(check_replay_flags(flags));
   if (!flags.replay.trace.empty()) return replay(flags);
   const std::vector<SpeedTest> tests = tests_of(flags);
@@ -343,7 +343,7 @@ void register_bench(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("bench", "Measure tokens a second");
   add_flags(*command, *flags);
   flags->command = command;
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_bench);
 }
 
 std::vector<std::string> bench_words(int argc, char** argv) {

@@ -214,7 +214,7 @@ Json report_json(const DoctorReport& report) {
   return json;
 }
 
-Status run(const DoctorFlags& flags) {
+Status run_doctor(const DoctorFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const DoctorReport report, examine(flags));
   if (flags.json) {
     print_json_line(report_json(report));
@@ -234,7 +234,7 @@ void register_doctor(CLI::App& app, Action& action) {
   command->add_option("--dir", flags->directory, "Directory on the disk where models lie")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object on stdout");
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_doctor);
 }
 
 }  // namespace moepack::cli

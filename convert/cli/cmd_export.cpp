@@ -144,7 +144,7 @@ void print_gguf_summary(const GgufExportReport& report) {
 }
 
 // What was written: a directory or a GGUF file.
-struct Outcome {
+struct ExportOutcome {
   ExportReport directory;
   GgufExportReport gguf;
 };
@@ -164,8 +164,8 @@ Status check_gguf_flags(const ExportFlags& flags) {
                           "leave out one of --gguf and " + std::string(other));
 }
 
-Result<Outcome> run(const ExportFlags& flags) {
-  Outcome outcome;
+Result<ExportOutcome> run(const ExportFlags& flags) {
+  ExportOutcome outcome;
   if (flags.gguf) MOE_RETURN_IF_ERROR(check_gguf_flags(flags));
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
   ProgressLine line(stderr_is_terminal(), flags.quiet);
@@ -181,12 +181,12 @@ Result<Outcome> run(const ExportFlags& flags) {
   return outcome;
 }
 
-void print_outcome(const Outcome& outcome, const ExportFlags& flags) {
+void print_outcome(const ExportOutcome& outcome, const ExportFlags& flags) {
   if (flags.gguf) return print_gguf_summary(outcome.gguf);
   print_summary(outcome.directory, flags);
 }
 
-void print_outcome_json(const Outcome& outcome, const ExportFlags& flags) {
+void print_outcome_json(const ExportOutcome& outcome, const ExportFlags& flags) {
   if (flags.gguf) return print_json_line(gguf_json(outcome.gguf, flags));
   print_json(outcome.directory, flags);
 }

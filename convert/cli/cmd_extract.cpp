@@ -21,7 +21,7 @@ struct ExtractFlags {
   bool json = false;
 };
 
-Status run(const ExtractFlags& flags) {
+Status run_extract(const ExtractFlags& flags) {
   MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
   if (out.is_stdout() && flags.json) {
     return invalid_argument("the tensor and --json cannot both go to stdout", "name a file");
@@ -65,7 +65,7 @@ void register_extract(CLI::App& app, Action& action) {
                     "Decoded, as little-endian float32; else the stored bytes");
   command->add_option("--pack", flags->pack, "Expert pack of a model directory");
   command->add_flag("--json", flags->json, "Print one JSON object on stdout");
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_extract);
 }
 
 }  // namespace moepack::cli

@@ -17,7 +17,7 @@ struct IndexFlags {
   bool json = false;
 };
 
-Status run(const IndexFlags& flags) {
+Status run_index(const IndexFlags& flags) {
   MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
   if (out.is_stdout() && flags.json) {
     return invalid_argument("the index and --json cannot both go to stdout", "name a file");
@@ -53,7 +53,7 @@ void register_index(CLI::App& app, Action& action) {
       ->required();
   command->add_option("-o,--output", flags->output, "File to write; -: stdout")->required();
   command->add_flag("--json", flags->json, "Print a summary as one JSON object on stdout");
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_index);
 }
 
 }  // namespace moepack::cli

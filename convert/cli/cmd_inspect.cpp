@@ -346,7 +346,7 @@ Status print_text(const Inspection& found, bool tensors) {
   });
 }
 
-Status run(const InspectFlags& flags) {
+Status run_inspect(const InspectFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const Inspection found, inspect_path(flags.path, flags.worst));
   return flags.json ? print_json(found, flags.tensors) : print_text(found, flags.tensors);
 }
@@ -368,7 +368,7 @@ void register_inspect(CLI::App& app, Action& action) {
                    "How many of the worst matrices of a pack to list, where it says")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "Print one JSON object");
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_inspect);
 }
 
 }  // namespace moepack::cli

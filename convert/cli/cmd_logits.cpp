@@ -18,7 +18,7 @@ struct LogitsFlags {
   bool json = false;
 };
 
-Status run(const LogitsFlags& flags) {
+Status run_logits(const LogitsFlags& flags) {
   MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
   if (out.is_stdout() && flags.json) {
     return invalid_argument("the logits and --json cannot both go to stdout", "name a file");
@@ -60,7 +60,7 @@ void register_logits(CLI::App& app, Action& action) {
                    "float32 [tokens, vocabulary], little-endian; -: stdout")
       ->required();
   command->add_flag("--json", flags->json, "Print one JSON object on stdout");
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_logits);
 }
 
 }  // namespace moepack::cli

@@ -216,7 +216,7 @@ Status price_car(const PerplexityFlags& flags, std::span<const std::int32_t> tok
   return Status::ok();
 }
 
-Status run(PerplexityFlags flags) {
+Status run_perplexity(PerplexityFlags flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
   MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> tokens, read_tokens(flags));
@@ -281,7 +281,7 @@ void register_perplexity(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("perplexity", "Score a text; compare two models token by token");
   add_flags(*command, *flags);
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_perplexity);
 }
 
 }  // namespace moepack::cli

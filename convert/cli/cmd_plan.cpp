@@ -20,7 +20,6 @@
 namespace moepack::cli {
 namespace {
 
-constexpr std::uint64_t kDefaultContext = 4096;
 constexpr std::uint64_t kMostSequences = 4096;
 constexpr double kMostGigabytesPerSecond = 10000;
 
@@ -144,7 +143,7 @@ Result<PlanReport> make_report(const PlanFlags& flags) {
 }
 
 // A refusal is an error with run's own message; the plan stands on stdout all the same.
-Status run(const PlanFlags& flags) {
+Status run_plan(const PlanFlags& flags) {
   MOE_ASSIGN_OR_RETURN(const PlanReport report, make_report(flags));
   if (flags.json) {
     print_json_line(plan_json(report));
@@ -204,7 +203,7 @@ void register_plan(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "Say what running a model takes, and how fast it would be");
   add_flags(*command, *flags);
-  set_action(*command, action, flags, run);
+  set_action(*command, action, flags, run_plan);
 }
 
 }  // namespace moepack::cli

@@ -52,7 +52,7 @@ struct ProfileFlags {
   bool runs() const { return !texts.empty() || !token_ids.empty(); }
 };
 
-struct Outcome {
+struct ProfileOutcome {
   ExpertProfile profile;
   std::optional<HotExperts> hot;
   std::optional<ProfileReport> run;
@@ -199,12 +199,12 @@ Status check_outputs(const ProfileFlags& flags) {
   return Status::ok();
 }
 
-Result<Outcome> run(const ProfileFlags& flags) {
+Result<ProfileOutcome> run(const ProfileFlags& flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
   MOE_RETURN_IF_ERROR(check_outputs(flags));
   MOE_ASSIGN_OR_RETURN(ExpertProfile known, known_model(flags));
   Sum sum(std::move(known));
-  Outcome outcome;
+  ProfileOutcome outcome;
   if (!flags.calibration.empty()) {
     MOE_ASSIGN_OR_RETURN(ExpertProfile profile, profile_of_calibration(flags.calibration));
     MOE_RETURN_IF_ERROR(sum.add(flags.calibration, std::move(profile)));
@@ -229,11 +229,11 @@ Result<Outcome> run(const ProfileFlags& flags) {
 
 // ---- what is told about it ----
 
-std::size_t unused_experts(const Outcome& outcome, std::uint32_t layer) {
+std::size_t unused_experts(const ProfileOutcome& outcome, std::uint32_t layer) {
   return outcome.profile.shape.num_experts - used_experts(outcome.profile.layers[layer]).size();
 }
 
-void print_layers(const Outcome& outcome) {
+void print_layers(const ProfileOutcome& outcome) {
   const ExpertProfile& p = outcome.profile;
   const auto share = [&](std::size_t experts) {
     std::array<char, 48> text;
@@ -268,7 +268,7 @@ void print_run(const ProfileReport& run, const ProfileFlags& flags) {
   std::cerr << "\n";
 }
 
-void print_summary(const Outcome& outcome, const ProfileFlags& flags) {
+void print_summary(const ProfileOutcome& outcome, const ProfileFlags& flags) {
   const ExpertProfile& p = outcome.profile;
   for (const std::string& note : outcome.notes) std::cerr << note << "\n";
   if (outcome.run.has_value()) print_run(*outcome.run, flags);
@@ -285,7 +285,7 @@ void print_summary(const Outcome& outcome, const ProfileFlags& flags) {
   }
 }
 
-Json layers_json(const Outcome& outcome) {
+Json layers_json(const ProfileOutcome& outcome) {
   Json layers = Json::array();
   for (std::uint32_t l = 0; l < outcome.profile.shape.num_layers; ++l) {
     const LayerProfile& layer = outcome.profile.layers[l];
@@ -303,7 +303,7 @@ Json layers_json(const Outcome& outcome) {
   return layers;
 }
 
-void print_json(const Outcome& outcome, const ProfileFlags& flags) {
+void print_json(const ProfileOutcome& outcome, const ProfileFlags& flags) {
   const ExpertProfile& p = outcome.profile;
   Json json{{"model", p.model},
             {"output", flags.output},

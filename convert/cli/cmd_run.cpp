@@ -30,8 +30,6 @@
 namespace moepack::cli {
 namespace {
 
-constexpr std::uint64_t kDefaultContext = 4096;
-
 struct RunFlags {
   EngineFlags engine;
   std::string prompt;

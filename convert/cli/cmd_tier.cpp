@@ -195,16 +195,16 @@ Result<QuantizeOptions> options_of(const TierFlags& flags, const Tiers& tiers) {
   return options;
 }
 
-struct Outcome {
+struct TierOutcome {
   Tiers tiers;
   QuantizeReport report;
   bool has_tiered_manifest = false;
 };
 
-Result<Outcome> run(const TierFlags& flags) {
+Result<TierOutcome> run(const TierFlags& flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
-  Outcome outcome;
+  TierOutcome outcome;
   MOE_ASSIGN_OR_RETURN(
       outcome.tiers, flags.allocation.empty() ? tiers_of_list(flags) : tiers_of_allocation(flags));
   MOE_ASSIGN_OR_RETURN(const QuantizeOptions options, options_of(flags, outcome.tiers));
@@ -221,7 +221,7 @@ Result<Outcome> run(const TierFlags& flags) {
   return outcome;
 }
 
-void print_json(const Outcome& outcome, const TierFlags& flags) {
+void print_json(const TierOutcome& outcome, const TierFlags& flags) {
   const QuantizeReport& r = outcome.report;
   const AllocationForecast& f = outcome.tiers.bits.forecast;
   nlohmann::ordered_json notes = outcome.tiers.notes;
@@ -260,7 +260,7 @@ void print_json(const Outcome& outcome, const TierFlags& flags) {
   print_json_line(json);
 }
 
-void print_summary(const Outcome& outcome, const TierFlags& flags) {
+void print_summary(const TierOutcome& outcome, const TierFlags& flags) {
   const QuantizeReport& r = outcome.report;
   const AllocationForecast& f = outcome.tiers.bits.forecast;
   const std::uint64_t experts = std::uint64_t{r.num_layers} * r.num_experts;

@@ -13,6 +13,9 @@
 
 namespace moepack::cli {
 
+// Positions that a sequence may take where `-c` is not given.
+inline constexpr std::uint64_t kDefaultContext = 4096;
+
 struct ModelFlags {
   std::string model;
   std::string pack;
