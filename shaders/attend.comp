@@ -29,7 +29,8 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer Sha
 };
 
 const uint kGroups = 8;  // of lanes
-const uint kBlock = KV_ENCODING == 0 ? MOE_ATTEND_BLOCK / 2 : MOE_ATTEND_BLOCK;
+const uint kUsualBlock = HEAD_DIM > 256 ? MOE_ATTEND_BLOCK / 2 : MOE_ATTEND_BLOCK;
+const uint kBlock = KV_ENCODING == 0 ? kUsualBlock / 2 : kUsualBlock;
 const uint kKeys = kBlock / kGroups;
 const uint kTurns = (kBlock + LANES - 1) / LANES;  // keys of a lane when they are weighed
 const uint kScores = kKeys * QUERIES;  // that a group of lanes forms at once

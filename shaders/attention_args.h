@@ -3,8 +3,8 @@
    where each is followed by the gate of its output.
    Caches: addresses of each slice's keys and values, laid out as kv.glsl says; positions beyond those
    seen may hold anything.
-   Specialization constants of all: 0 threads of a work group, 1 head_dim (a multiple of 8), 2 the
-   number of the KvEncoding (f32, bf16, f16). */
+   Specialization constants of all: 0 threads of a work group, 1 head_dim (a multiple of 4, for attend of
+   8, at most 512), 2 the number of the KvEncoding (f32, bf16, f16). */
 #ifndef MOEPACK_SHADERS_ATTENTION_ARGS_H
 #define MOEPACK_SHADERS_ATTENTION_ARGS_H
 
@@ -12,16 +12,17 @@
 
 MOE_SHADER_STRUCTS
 
-/* Queries are normed, limited, rotated and scaled by head_dim^-1/2 in place; keys likewise (but not
-   scaled) and values go to the cache. Grid: parts, rows; parts: 3 (all queries, all keys, all values)
-   where the norm takes the whole width, else num_heads + 2 * kv_heads. Further constants: 3 whether
-   queries and keys are normed, 4 whether biases are added before, 5 what cosines and sines are
-   multiplied with (a float). */
+/* Queries are normed, limited, rotated and scaled in place; keys likewise (but not scaled) and values go
+   to the cache. Grid: parts, rows; parts: 3 (all queries, all keys, all values) where the norm takes the
+   whole width, else num_heads + 2 * kv_heads. Further constants: 3 whether queries and keys are normed, 4
+   whether biases are added before, 5 what cosines and sines are multiplied with (a float), 6 what queries
+   are scaled by (a float; 0: head_dim^-1/2), 7 whether each head of values is normed, without a factor;
+   not where the norm takes the whole width. */
 struct QkPrepareArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(F32) q;
   MOE_ADDRESS(F32) k;                  /* [rows]: [kv_heads, head_dim] */
-  MOE_ADDRESS(F32) v;
+  MOE_ADDRESS(F32) v;                  /* the same; k itself where values are keys */
   MOE_ADDRESS(F32) q_norm;             /* [head_dim], or of the whole width */
   MOE_ADDRESS(F32) k_norm;
   MOE_ADDRESS(F32) inverse_frequency;  /* [rotary_dim / 2] */
@@ -40,8 +41,9 @@ struct QkPrepareArgs {
   float clip; /* infinite: no limit */
 };
 
-/* Keys that a work group of attend takes at once, half as many where they are float32, so that their
-   values fit shared memory; and the most splits of the keys. */
+/* Keys that a work group of attend takes at once, half as many where they are float32, and again half as
+   many where heads have more than 256 values, so that their values fit shared memory; and the most splits
+   of the keys. */
 #define MOE_ATTEND_BLOCK 32
 #define MOE_ATTEND_SPLITS 64
 
@@ -69,7 +71,7 @@ struct AttendArgs {
 };
 
 /* Many rows of a slice, all in one. Grid: ceil(most rows of a slice * heads per kv head / 64),
-   kv_heads, slices. Threads: 256. head_dim at most 256. Further constants: 3 whether heads have
+   kv_heads, slices. Threads: 256. Further constants: 3 whether heads have
    sinks, 4 the window, as in AttendArgs. */
 struct AttendPromptArgs {
   MOE_ADDRESS(BatchSlices) slices;

@@ -26,6 +26,24 @@ float exact_exp(float x) {
 float sigmoid(float x) { return 1.0 / (1.0 + exact_exp(-x)); }
 float silu(float x) { return x * sigmoid(x); }
 
+// The hyperbolic tangent within a few units in the last place: the minimax polynomial of Cephes' tanhf
+// where e^2x - 1 would cancel.
+float exact_tanh(float x) {
+  if (abs(x) >= 0.625) {
+    // Beyond 40 it is 1, and e^2x would overflow; NaN stays.
+    const float magnitude = abs(x) > 40.0 ? 40.0 : abs(x);
+    precise float y = 1.0 - 2.0 / (exact_exp(2.0 * magnitude) + 1.0);
+    return x < 0.0 ? -y : y;
+  }
+  precise float z = x * x;
+  precise float y = -5.70498872745e-3 * z + 2.06390887954e-2;
+  y = y * z - 5.37397155531e-2;
+  y = y * z + 1.33314422036e-1;
+  y = y * z - 3.33332819422e-1;
+  y = y * z * x + x;
+  return y;
+}
+
 // log(1 + y) for 0 <= y <= 1, within a few units in the last place: twice the inverse hyperbolic
 // tangent of y / (2 + y), by its series.
 float log1p_unit(float y) {

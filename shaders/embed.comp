@@ -8,6 +8,7 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 
 #include "shaders/weights.glsl"
 
+layout(constant_id = 5) const float SCALE = 1.0;
 layout(push_constant, scalar) uniform Push { EmbedArgs args; };
 
 void store_part(uint chunk, uint part, Chunk w) {
@@ -16,7 +17,7 @@ void store_part(uint chunk, uint part, Chunk w) {
   const vec2 scale = part_scale(w, part);
   const uint first = part_column(chunk, part);
   [[unroll]] for (uint i = 0; i < PART; ++i) {
-    // Two operations, each rounded.
+    // One operation after another, each rounded.
     precise float value = code[i];
 #if HAS_SCALE
     value = value * scale.x;
@@ -24,6 +25,7 @@ void store_part(uint chunk, uint part, Chunk w) {
     value = value + scale.y;
 #endif
 #endif
+    if (SCALE != 1.0) value = value * SCALE;
     if (first + i < COLS) {
       args.hidden.v[gl_WorkGroupID.y * args.stride + first + i] = value;
     }

@@ -5,7 +5,7 @@
 
 MOE_SHADER_STRUCTS
 
-/* hidden[b] = W[token of b], where the token is in [first, first + count); other rows stay as they
+/* hidden[b] = W[token of b] times constant 5 (a float), where the token is in [first, first + count); other rows stay as they
    are. Grid: work groups over the columns (any number), rows of the batch. */
 struct EmbedArgs {
   MOE_ADDRESS(Words) codes;    /* [count] rows of codes or blocks */

@@ -1,6 +1,6 @@
 // Keys and values of a slice in a layer: [position, 2, kv_heads, head_dim], at each position the keys
 // of all heads and then their values, so that a cache grows at its end. The address is 16-byte
-// aligned, head_dim a multiple of 8.
+// aligned, head_dim a multiple of 4; of 8 for kv_load8.
 #ifndef MOEPACK_SHADERS_KV_GLSL
 #define MOEPACK_SHADERS_KV_GLSL
 

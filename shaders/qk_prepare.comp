@@ -11,6 +11,8 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 3) const uint HAS_NORM = 1;
 layout(constant_id = 4) const uint ADDS_BIAS = 0;
 layout(constant_id = 5) const float AMPLITUDE = 1.0;
+layout(constant_id = 6) const float SCORE_SCALE = 0.0;  // of queries; 0: head_dim^-1/2
+layout(constant_id = 7) const uint NORMS_VALUES = 0;
 layout(push_constant, scalar) uniform Push { QkPrepareArgs args; };
 
 const uint kQuery = 0;
@@ -60,7 +62,7 @@ uvec2 places_of(uint unit) {
 
 void put(Part part, uint h, uint d, float x) {
   if (part.kind == kQuery) {
-    precise float y = x * (1.0 / sqrt(float(HEAD_DIM)));
+    precise float y = x * (SCORE_SCALE != 0.0 ? SCORE_SCALE : 1.0 / sqrt(float(HEAD_DIM)));
     part.from.v[h * part.step + d] = y;
   } else {
     kv_store(args.caches.v[place.slice],
@@ -119,7 +121,7 @@ void main() {
   if (place.live == 0) return;
   Part part = part_of(gl_WorkGroupID.x);
   const bool is_value = part.kind == kValue;
-  const bool is_normed = HAS_NORM != 0 && !is_value;
+  const bool is_normed = is_value ? NORMS_VALUES != 0 : HAS_NORM != 0;
   const vec2 scales = !is_normed ? vec2(1.0) : scales_of(part);
   F32 factors = part.kind == kQuery ? args.q_norm : args.k_norm;
   for (uint i = thread_id(); i < part.heads * (HEAD_DIM / 2); i += gl_WorkGroupSize.x) {
@@ -129,7 +131,8 @@ void main() {
     vec2 x = values_of(part, h, at);
     if (is_normed) {
       const uint first = args.is_whole_width != 0 ? h * HEAD_DIM : 0;
-      const vec2 factor = vec2(factors.v[first + at.x], factors.v[first + at.y]);
+      vec2 factor = vec2(1.0);
+      if (!is_value) factor = vec2(factors.v[first + at.x], factors.v[first + at.y]);
       precise vec2 y = x * scales.x * scales.y * factor;
       x = y;
     }

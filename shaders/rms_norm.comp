@@ -7,6 +7,7 @@
 #include "shaders/rms_norm_args.h"
 
 layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const uint ADDS = 0;  // to what y holds
 layout(push_constant, scalar) uniform Push { RmsNormArgs args; };
 
 uint first;
@@ -31,6 +32,7 @@ void main() {
   }
   for (uint i = thread_id(); i < args.width; i += gl_WorkGroupSize.x) {
     precise float y = args.x.v[first + i] * shrink * scale * args.factor.v[i];
-    args.y.v[gl_WorkGroupID.x * args.y_stride + i] = y;
+    const uint at = gl_WorkGroupID.x * args.y_stride + i;
+    args.y.v[at] = ADDS != 0 ? args.y.v[at] + y : y;
   }
 }

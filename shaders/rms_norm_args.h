@@ -5,8 +5,9 @@
 
 MOE_SHADER_STRUCTS
 
-/* y = x / sqrt(mean(x^2) + eps) * factor (arXiv 1910.07467). Grid: rows. y may be x. Also of rows whose
-   squares are beyond float32. Specialization constant: 0 threads of a work group. */
+/* y = x / sqrt(mean(x^2) + eps) * factor (arXiv 1910.07467), or added to y. Grid: rows. y may be x. Also of
+   rows whose squares are beyond float32. Specialization constants: 0 threads of a work group, 1 whether y
+   is added to. */
 struct RmsNormArgs {
   MOE_ADDRESS(F32) x;      /* [rows]: [width] */
   MOE_ADDRESS(F32) factor; /* [width] */

@@ -166,6 +166,11 @@ float score_of(RouteArgs args, uint e, float logit) {
   return score;
 }
 
+// What the expert's weight is multiplied with at last.
+float expert_scale(RouteArgs args, uint e) {
+  return args.bias.v[ROUTER_BIAS != 0 ? EXPERTS + e : e];
+}
+
 // All threads of the work group call it. `is_live`: what the row's place in the batch says.
 void route_row(RouteArgs args, uint row, bool is_live) {
   float shared_logit = 0.0;
@@ -205,6 +210,7 @@ void route_row(RouteArgs args, uint row, bool is_live) {
       choice = i < TOP_K ? Choice(chosen[i].expert, chosen[i].weight / divisor)
                          : Choice(EXPERTS, SHARED_GATE != 0 ? sigmoid(shared_logit) : 1.0);
       if (ROUTER_SIGMOIDS != 0 && i < TOP_K) choice.weight *= ROUTER_SCALE;
+      if (ROUTER_EXPERT_SCALES != 0 && i < TOP_K) choice.weight *= expert_scale(args, choice.expert);
     }
     args.choices.v[row * slots + i] = choice;
   }

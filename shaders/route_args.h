@@ -16,7 +16,8 @@ MOE_SHADER_STRUCTS
    2 the number chosen (at most 32), 3 whether experts have the sigmoids of their logits instead of a
    softmax (SigmoidRouterSpec), 4 whether there is a bias, 5 the groups of experts (at most 64), 6 how
    many of them are looked at, 7 what sigmoids are multiplied with in the end (a float), 8 whether the
-   shared expert has a gate: without one its weight is 1. */
+   shared expert has a gate: without one its weight is 1, 9 whether weights are multiplied with a number
+   of the expert at last. */
 struct RouteArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(F32) logits;        /* [rows]: [experts] */
@@ -24,7 +25,8 @@ struct RouteArgs {
   MOE_ADDRESS(Choices) choices;   /* out, [rows, top_k + has_shared] */
   MOE_ADDRESS(Words) row_error;   /* [rows], 0xffffffff before the first layer */
   MOE_ADDRESS(F32) bias;          /* with constant 4: [experts]. Of a softmax: added to the logits, which are
-                                     written back; of sigmoids: added to choose, and to nothing else */
+                                     written back; of sigmoids: added to choose, and to nothing else. With
+                                     constant 9 what follows: [experts], the numbers of the experts */
   uint logits_stride;
   uint shared_stride;
   uint has_shared;

@@ -11,6 +11,7 @@ layout(constant_id = 16) const uint ROUTER_GROUPS = 1;
 layout(constant_id = 17) const uint ROUTER_KEPT = 1;
 layout(constant_id = 18) const float ROUTER_SCALE = 1.0;
 layout(constant_id = 19) const uint SHARED_GATE = 1;
+layout(constant_id = 20) const uint ROUTER_EXPERT_SCALES = 0;
 
 #include "shaders/last_group.glsl"
 #include "shaders/route.glsl"

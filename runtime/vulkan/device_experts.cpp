@@ -76,7 +76,11 @@ Status DeviceExperts::make_kinds(std::uint32_t index, const SharedExpert& shared
   for (std::uint32_t e = 0; e < pack_->experts_of(index); ++e) {
     add(in_order(pack_->layout_of(index, e), RowOrder::kRows));
   }
-  if (shared.record != 0) {
+  if (shared.record != 0 && shared.has_own_inputs) {
+    layer.branch_kind = static_cast<std::uint32_t>(layer.kinds.size());
+    kinds.push_back(*layer.branch_kind);
+    layer.kinds.push_back(shared.layout);
+  } else if (shared.record != 0) {
     add(shared.layout);
   } else {
     kinds.push_back(0);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,12 +28,15 @@ struct LayerExperts {
   std::vector<ExpertLayout> kinds;  // the distinct layouts of the layer
   std::uint64_t table = 0;          // address of [experts + 1] record addresses; 0: not here
   std::uint64_t kind_table = 0;     // address of [experts + 1] 32-bit kinds; 0: all are of kind 0
+  // Of the shared expert alone, where it has inputs of its own; nullopt: it is like the others.
+  std::optional<std::uint32_t> branch_kind = std::nullopt;
 };
 
 // The shared expert of a layer, which stands behind the routed ones in the table.
 struct SharedExpert {
   std::uint64_t record = 0;  // its address; 0: the layer has none
   ExpertLayout layout;
+  bool has_own_inputs = false;  // then its kind is its own, whatever its layout
 };
 
 class DeviceExperts {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "runtime/model/layer_state.h"
+#include "runtime/vulkan/attention_widths.h"
 #include "shaders/argmax_args.h"
 
 namespace moepack {
@@ -30,13 +31,20 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+bool has_branch_norms(const ModelConfig& c) {
+  return std::any_of(c.layers.begin(), c.layers.end(), [](const LayerSpec& layer) {
+    const auto* experts = std::get_if<ExpertsSpec>(&layer.feed_forward);
+    return experts != nullptr && experts->has_branch_norms;
+  });
+}
+
 DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout& at) {
   const std::uint64_t t = limits.rows;
   const std::uint64_t slots = c.experts_per_token + 1;
   const std::uint64_t pairs = t * slots;
-  const std::uint64_t heads = std::uint64_t{c.num_heads} * c.head_dim;
+  const AttentionWidths widths = attention_widths(c);
+  const std::uint64_t heads = widths.queries;
   const bool is_latent = c.kv_rank != 0;
-  const std::uint64_t kv = is_latent ? 0 : std::uint64_t{c.num_kv_heads} * c.head_dim;
   const std::uint64_t latent = is_latent ? std::uint64_t{c.kv_rank} + c.rotary_dim : 0;
   const std::uint64_t attended = is_latent ? std::uint64_t{c.num_heads} * c.value_dim : heads;
   const std::uint64_t values = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
@@ -47,9 +55,10 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   DeviceScratch s;
   s.hidden = at.floats(t * c.hidden_size);
   s.normed = at.floats(t * c.hidden_size);
+  s.branch_normed = at.floats(has_branch_norms(c) ? t * c.hidden_size : 0);
   s.projected = at.floats(t * std::max(conv_channels(c), is_latent ? heads : 2 * heads));
-  s.keys = at.floats(t * std::max(kv, latent));
-  s.values = at.floats(t * kv);
+  s.keys = at.floats(t * std::max(widths.keys, latent));
+  s.values = at.floats(t * widths.keys);
   s.delta_z = at.floats(t * values);
   s.delta_a = at.floats(t * c.linear_value_heads);
   s.delta_b = at.floats(t * c.linear_value_heads);
@@ -59,8 +68,8 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.mixed = at.floats(t * std::max(attended, values));
   s.query_down = at.floats(t * c.query_rank);
   s.latent_queries = at.floats(t * c.num_heads * latent);
-  const std::uint64_t parts = std::uint64_t{kFewRows} * c.num_heads * limits.splits;
-  s.split_values = at.floats(parts * std::max(c.head_dim, c.kv_rank));
+  const std::uint64_t parts = std::uint64_t{kFewRows} * widths.heads * limits.splits;
+  s.split_values = at.floats(parts * std::max<std::uint64_t>(widths.head_dim, c.kv_rank));
   s.split_stats = at.floats(parts * 2);
   s.router_logits = at.floats(t * c.num_experts);
   s.shared_logits = at.floats(t);
@@ -68,7 +77,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.dense_choices = at.bytes(c.dense_width == 0 ? 0 : t * 8);
   s.row_error = at.bytes(t * 4);
   s.arrived = at.bytes(t * 4);
-  s.arrived_heads = at.bytes(std::uint64_t{kFewRows} * c.num_heads * 4);
+  s.arrived_heads = at.bytes(kFewRows * widths.heads * 4);
   s.pairs = at.bytes(pairs * 4);
   s.offsets = at.bytes((std::uint64_t{c.num_experts} + 2) * 4);
   s.tiles = at.bytes((pairs + c.num_experts + 2) * 12);

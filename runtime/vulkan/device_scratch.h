@@ -26,12 +26,13 @@ struct ScratchLimits {
 };
 
 // Addresses. T rows, H hidden size, V vocabulary, E experts, S slots: experts a token and the
-// shared one; P = T S pairs, M expert width; nq, nkv heads of hd; nv V heads of dv, nk K heads of
-// dk (dkp: rounded up to 32), C channels; of latent attention Q query_rank, R kv_rank and W
-// kv_rank + rotary_dim. float32 where nothing is said.
+// shared one; P = T S pairs, M expert width; nq, nkv heads of hd, of the layer with the largest; nv
+// V heads of dv, nk K heads of dk (dkp: rounded up to 32), C channels; of latent attention Q
+// query_rank, R kv_rank and W kv_rank + rotary_dim. float32 where nothing is said.
 struct DeviceScratch {
   std::uint64_t hidden = 0;            // [T, H]: the residual stream
   std::uint64_t normed = 0;            // [T, H]
+  std::uint64_t branch_normed = 0;     // [T, H]: what a shared expert with a norm of its own reads
   std::uint64_t projected = 0;         // [T, C] or [T, nq, 1 or 2, hd]
   std::uint64_t keys = 0;              // [T, nkv, hd] or [T, W]
   std::uint64_t values = 0;            // [T, nkv, hd]

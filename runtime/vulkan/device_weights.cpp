@@ -98,17 +98,40 @@ std::vector<float> interleaved(std::span<const float> gate, std::span<const floa
   return all;
 }
 
-DeviceAttention attention(Uploader& up, const FullAttentionWeights& w) {
+// Rotary frequencies, once for all layers with the same heads.
+class Frequencies {
+ public:
+  Frequencies(Uploader& up, const ModelConfig& config) : up_(up), config_(config) {}
+
+  DeviceFloats of(const HeadSizes& heads) {
+    for (const auto& [known, address] : uploaded_) {
+      if (known == heads) return address;
+    }
+    uploaded_.emplace_back(heads, up_.floats(Rope(config_, heads).inverse_frequency()));
+    return uploaded_.back().second;
+  }
+
+ private:
+  Uploader& up_;
+  const ModelConfig& config_;
+  std::vector<std::pair<HeadSizes, DeviceFloats>> uploaded_;
+};
+
+DeviceAttention attention(Uploader& up, const ModelConfig& config, const FullAttentionWeights& w,
+                          Frequencies& frequencies) {
+  const HeadSizes heads = config.heads_of(w.spec);
   return {.spec = w.spec,
+          .heads = heads,
           .q = up.matrix(w.q),
           .k = up.matrix(w.k),
-          .v = up.matrix(w.v),
+          .v = w.spec.values_are_keys ? DeviceMatrix{} : up.matrix(w.v),
           .o = up.matrix(w.o),
           .q_norm = up.floats(w.q_norm),
           .k_norm = up.floats(w.k_norm),
           .bias = up.floats(joined({w.q_bias, w.k_bias, w.v_bias})),
           .output_bias = up.floats(w.o_bias),
-          .sinks = up.floats(w.sinks)};
+          .sinks = up.floats(w.sinks),
+          .inverse_frequency = frequencies.of(heads)};
 }
 
 DeviceDelta delta(Uploader& up, const DeltaNetWeights& w) {
@@ -140,7 +163,11 @@ DeviceLatent latent(Uploader& up, const ModelConfig& config, const LatentAttenti
 void add_routed(Uploader& up, const ModelConfig& config, const MoeWeights& w, DeviceMoe& moe) {
   moe.routing = w.routing.spec;
   moe.router = up.matrix(w.router);
-  moe.router_bias = up.floats(w.router_bias.empty() ? w.routing.correction : w.router_bias);
+  moe.router_norm = up.floats(w.router_norm);
+  const std::vector<float>& bias = w.router_bias.empty() ? w.routing.correction : w.router_bias;
+  moe.has_router_bias = !bias.empty();
+  moe.has_expert_scales = !w.routing.expert_scales.empty();
+  moe.router_numbers = up.floats(joined({bias, w.routing.expert_scales}));
   moe.activation = w.activation;
   moe.activation_limit = w.activation_limit;
   moe.gate_up_bias = up.floats(interleaved(w.gate_bias, w.up_bias, config.expert_width));
@@ -151,6 +178,12 @@ DeviceMoe moe(Uploader& up, const ModelConfig& config, const MoeWeights& w) {
   DeviceMoe moe;
   moe.has_experts = w.has_experts;
   if (w.has_experts) add_routed(up, config, w, moe);
+  moe.is_plain_sum = w.is_plain_sum();
+  moe.shared_input_norm = up.floats(w.shared_input_norm);
+  moe.shared_output_norm = up.floats(w.shared_output_norm);
+  moe.routed_output_norm = up.floats(w.routed_output_norm);
+  moe.output_norm = up.floats(w.output_norm);
+  moe.output_scale = up.floats(w.output_scale);
   moe.has_shared = w.has_shared;
   if (!w.has_shared) return moe;
   moe.has_shared_gate = w.has_experts && w.has_shared_gate;
@@ -186,12 +219,14 @@ Result<std::unique_ptr<DeviceWeights>> upload_weights(VulkanDevice& device,
   const Rope rope(config);
   on_device->inverse_frequency = up.floats(rope.inverse_frequency());
   on_device->rope_amplitude = rope.amplitude();
+  Frequencies frequencies(up, config);
   for (const LayerWeights& w : weights.layers) {
     DeviceLayer layer;
     layer.input_norm = up.floats(w.input_norm);
     layer.post_norm = up.floats(w.post_norm);
+    layer.mixer_norm = up.floats(w.mixer_norm);
     if (const auto* full = std::get_if<FullAttentionWeights>(&w.mixer)) {
-      layer.mixer = attention(up, *full);
+      layer.mixer = attention(up, config, *full, frequencies);
     } else if (const auto* compressed = std::get_if<LatentAttentionWeights>(&w.mixer)) {
       layer.mixer = latent(up, config, *compressed);
     } else {

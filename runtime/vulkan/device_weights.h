@@ -36,12 +36,14 @@ using DeviceFloats = std::uint64_t;  // the address of float32 values
 
 struct DeviceAttention {
   FullAttentionSpec spec;
-  DeviceMatrix q, k, v, o;
+  HeadSizes heads;
+  DeviceMatrix q, k, v, o;  // no v where values are keys
   DeviceFloats q_norm = 0;  // 0 without norms
   DeviceFloats k_norm = 0;
-  DeviceFloats bias = 0;         // [nq + 2 nkv, hd], of queries, keys and values; 0: none
-  DeviceFloats output_bias = 0;  // [H]; 0: none
-  DeviceFloats sinks = 0;        // [nq]; 0: none
+  DeviceFloats bias = 0;               // [nq + 2 nkv, hd], of queries, keys and values; 0: none
+  DeviceFloats output_bias = 0;        // [H]; 0: none
+  DeviceFloats sinks = 0;              // [nq]; 0: none
+  DeviceFloats inverse_frequency = 0;  // [rotary_dim / 2] of RoPE; pairs that stay have 0
 };
 
 struct DeviceDelta {
@@ -68,7 +70,12 @@ struct DeviceMoe {
   bool has_experts = true;
   RouterSpec routing;
   DeviceMatrix router;
-  DeviceFloats router_bias = 0;  // [E] of the logits, or what corrects sigmoids; 0: none
+  DeviceFloats router_norm = 0;  // [H], before the router; 0: that of the experts
+  // [E] of the logits, or what corrects sigmoids, and [E] that weights are multiplied with: those
+  // that there are; 0: neither.
+  DeviceFloats router_numbers = 0;
+  bool has_router_bias = false;
+  bool has_expert_scales = false;
   bool has_shared = false;
   bool has_shared_gate = true;
   DeviceMatrix shared_expert_gate;  // [1, H]
@@ -78,11 +85,19 @@ struct DeviceMoe {
   float activation_limit = 0;
   DeviceFloats gate_up_bias = 0;  // [E, 2, M]: of gate, then of up; 0: none
   DeviceFloats down_bias = 0;     // [E, H]; 0: none
+  // As in MoeWeights; 0 where that has none.
+  bool is_plain_sum = true;
+  DeviceFloats shared_input_norm = 0;   // [H]
+  DeviceFloats shared_output_norm = 0;  // [H]
+  DeviceFloats routed_output_norm = 0;  // [H]
+  DeviceFloats output_norm = 0;         // [H]
+  DeviceFloats output_scale = 0;        // [1]
 };
 
 struct DeviceLayer {
   DeviceFloats input_norm = 0;
   DeviceFloats post_norm = 0;
+  DeviceFloats mixer_norm = 0;  // [H], of the mixer's result; 0: none
   std::variant<DeviceAttention, DeviceDelta, DeviceLatent> mixer;
   DeviceMoe moe;
 };
@@ -96,7 +111,7 @@ struct DeviceWeights {
   DeviceMatrix lm_head;  // the embedding's pieces when tied
   DeviceFloats final_norm = 0;
   std::uint64_t tables = 0;            // grids of ggml's I-quants (shaders/weight_tables.h)
-  DeviceFloats inverse_frequency = 0;  // [rotary_dim / 2] of RoPE; 0 without
+  DeviceFloats inverse_frequency = 0;  // [rotary_dim / 2] of RoPE, of latent attention; 0 without
   float rope_amplitude = 1;            // Rope::amplitude()
   std::vector<DeviceLayer> layers;
 };

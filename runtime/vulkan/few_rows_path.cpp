@@ -11,6 +11,7 @@
 #include "runtime/vulkan/latent_path.h"
 #include "runtime/vulkan/path_steps.h"
 #include "shaders/attention_args.h"
+#include "shaders/cap_logits_args.h"
 #include "shaders/combine_args.h"
 #include "shaders/delta_args.h"
 #include "shaders/down_args.h"
@@ -192,6 +193,16 @@ void record_products(const PathParts& p, CommandList& list, std::span<const Prod
   }
 }
 
+void record_cap(const PathParts& p, CommandList& list, std::uint32_t rows) {
+  constexpr std::uint32_t kThreads = 256;
+  constexpr std::uint32_t kMostGroups = 1024;
+  const std::uint64_t count = std::uint64_t{rows} * p.config.vocab_size;
+  list.dispatch(p.kernels.get("cap_logits", {kThreads}),
+                shader::CapLogitsArgs{
+                    .logits = p.scratch.logits, .count = count32(count), .cap = p.config.logit_cap},
+                {std::min(groups_of(count, kThreads), kMostGroups), 1, 1});
+}
+
 class FewRowsPath final : public Path {
  public:
   explicit FewRowsPath(const PathParts& parts) : p_(parts), c_(p_.config), s_(p_.scratch) {}
@@ -202,18 +213,17 @@ class FewRowsPath final : public Path {
     const DeviceLayer& weights = p_.weights.layers[layer];
     const Inputs normed{.x = s_.hidden, .factor = weights.input_norm};
     if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
-      record_products(
-          p_, list,
-          std::array{Product{&attention->q, s_.projected}, Product{&attention->k, s_.keys},
-                     Product{&attention->v, s_.values}},
-          normed, shape.rows);
+      const std::array products{Product{&attention->q, s_.projected},
+                                Product{&attention->k, s_.keys}, Product{&attention->v, s_.values}};
+      record_products(p_, list, std::span(products).first(attention->spec.values_are_keys ? 2 : 3),
+                      normed, shape.rows);
       list.barrier();
       attend(list, *attention, shape, layer);
-      add_mixed(list, attention->o, shape);
+      add_mixed(list, attention->o, weights, shape);
     } else if (const auto* latent = std::get_if<DeviceLatent>(&weights.mixer)) {
       project_latent(list, *latent, normed, shape);
       record_latent(p_, list, shape, layer, LatentForm::kSplit);
-      add_mixed(list, latent->o, shape);
+      add_mixed(list, latent->o, weights, shape);
     } else {
       const auto& delta = std::get<DeviceDelta>(weights.mixer);
       record_products(
@@ -223,7 +233,7 @@ class FewRowsPath final : public Path {
           normed, shape.rows);
       list.barrier();
       step_delta(list, delta, shape, layer);
-      add_mixed(list, delta.out, shape);
+      add_mixed(list, delta.out, weights, shape);
     }
   }
 
@@ -259,10 +269,17 @@ class FewRowsPath final : public Path {
               activated(p_, layout));
     }
     list.barrier();
+    if (!p_.weights.layers[layer].moe.is_plain_sum) down_apart(list, shape, layer);
   }
 
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const LayerExperts& experts = p_.experts.layer(layer);
+    const std::uint64_t records = p_.experts.holds_all() ? 0 : experts.table;
+    if (!p_.weights.layers[layer].moe.is_plain_sum) {
+      record_join_network(p_, list, shape, layer, records);
+      list.barrier();
+      return;
+    }
     // Kinds that are added one after another; else each slot by itself, then all of them.
     const bool adds = experts.kinds.size() == 1 ||
                       std::all_of(experts.kinds.begin(), experts.kinds.end(),
@@ -273,11 +290,31 @@ class FewRowsPath final : public Path {
     }
     if (adds) return;
     list.barrier();
-    record_combine(p_, list, shape, layer, p_.experts.holds_all() ? 0 : experts.table);
+    record_combine(p_, list, shape, layer, records);
     list.barrier();
   }
 
  private:
+  // The slots that experts of a kind may have.
+  struct SlotRange {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+  SlotRange slots_of_kind(std::uint32_t layer, std::uint32_t kind) const {
+    const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    const auto branch = p_.experts.layer(layer).branch_kind;
+    if (!branch.has_value()) return {0, slots};
+    return kind == *branch ? SlotRange{slots - 1, 1} : SlotRange{0, slots - 1};
+  }
+
+  // The down projections of all kinds, each slot's by itself.
+  void down_apart(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
+    for (std::uint32_t kind = 0; kind < p_.experts.layer(layer).kinds.size(); ++kind) {
+      down(list, shape, layer, kind, false);
+    }
+    list.barrier();
+  }
+
   // Plain rows are many chunks: more of them in flight, and work groups on more cores.
   WeightKernelShape router_shape(const DeviceMatrix& w) const {
     const bool is_plain = qformat_info(w.format.id).kind == QKind::kPlain;
@@ -305,6 +342,7 @@ class FewRowsPath final : public Path {
     const std::vector<std::uint32_t> routing = routing_constants(c_, weights.moe);
     constants.insert(constants.end(), routing.begin(), routing.end());
     const bool is_gate = y == s_.shared_logits;
+    const DeviceFloats own = is_gate ? weights.moe.shared_input_norm : weights.moe.router_norm;
     const VulkanKernel& kernel =
         weight_kernel(p_, has_fixed_products(rows, 1, p_.device) ? "router_fixed" : "router", rows,
                       std::move(constants));
@@ -314,7 +352,7 @@ class FewRowsPath final : public Path {
                                        .scales = piece.address[Component::kScales],
                                        .biases = piece.address[Component::kBiases],
                                        .x = s_.hidden,
-                                       .factor = weights.post_norm,
+                                       .factor = own != 0 ? own : weights.post_norm,
                                        .tables = p_.weights.tables,
                                        .y = y + piece.first * sizeof(float),
                                        .batch = p_.tables.rows(),
@@ -323,7 +361,7 @@ class FewRowsPath final : public Path {
                                        .choices = s_.choices,
                                        .row_error = s_.row_error,
                                        .arrived = s_.arrived,
-                                       .bias = weights.moe.router_bias,
+                                       .bias = weights.moe.router_numbers,
                                        .rows = count32(piece.count),
                                        .eps = c_.rms_norm_eps,
                                        .groups = groups,
@@ -334,7 +372,13 @@ class FewRowsPath final : public Path {
     }
   }
 
-  void add_mixed(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
+  void add_mixed(CommandList& list, const DeviceMatrix& w, const DeviceLayer& weights,
+                 const BatchShape& shape) {
+    if (weights.mixer_norm != 0) {
+      record_products(p_, list, std::array{Product{&w, s_.normed}}, {.x = s_.mixed}, shape.rows);
+      list.barrier();
+      return record_add_normed(p_, list, shape, weights.mixer_norm);
+    }
     record_products(p_, list, std::array{Product{&w, s_.hidden}}, {.x = s_.mixed, .adds = true},
                     shape.rows);
     list.barrier();
@@ -361,11 +405,13 @@ class FewRowsPath final : public Path {
               std::uint32_t layer) {
     record_qk_prepare(p_, list, shape, layer);
     list.barrier();
-    const AttendShape& cut = p_.attend;
-    const std::uint32_t step = query_step(c_, weights.spec);
+    const HeadSizes& heads = weights.heads;
+    if (!has_whole_chunks(heads)) return record_attend_tiles(p_, list, shape, layer);
+    const AttendShape cut = attend_shape(heads, p_.device.subgroup_size, p_.context);
+    const std::uint32_t step = query_step(weights);
     const auto encoding = static_cast<std::uint32_t>(p_.kv_encoding);
     list.dispatch(
-        p_.kernels.get("attend", {cut.threads(), c_.head_dim, encoding, cut.lanes, cut.queries,
+        p_.kernels.get("attend", {cut.threads(), heads.head_dim, encoding, cut.lanes, cut.queries,
                                   weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
         shader::AttendArgs{.rows = p_.tables.rows(),
                            .q = s_.projected,
@@ -375,12 +421,12 @@ class FewRowsPath final : public Path {
                            .arrived = s_.arrived_heads,
                            .attended = s_.mixed,
                            .sinks = weights.sinks,
-                           .q_stride = c_.num_heads * step,
+                           .q_stride = heads.heads * step,
                            .q_step = step,
-                           .num_heads = c_.num_heads,
-                           .kv_heads = c_.num_kv_heads,
+                           .num_heads = heads.heads,
+                           .kv_heads = heads.kv_heads,
                            .has_gate = weights.spec.has_gate ? 1U : 0U},
-        {cut.splits, c_.num_kv_heads * cut.tiles, shape.rows});
+        {cut.splits, heads.kv_heads * cut.tiles, shape.rows});
     list.barrier();
   }
 
@@ -433,7 +479,8 @@ class FewRowsPath final : public Path {
     const ProjectionLayout& up = experts.kinds[kind].of(of.back());
     const DeviceLayer& layer_weights = p_.weights.layers[layer];
     const DeviceMoe& moe = layer_weights.moe;
-    const std::uint32_t slots = slots_of(c_, layer_weights);
+    const SlotRange slots = slots_of_kind(layer, kind);
+    const bool is_branch = experts.branch_kind == kind;
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
@@ -450,30 +497,31 @@ class FewRowsPath final : public Path {
     // Of one matrix alone its own.
     const std::uint64_t bias_at =
         of.front() == Projection::kUp ? std::uint64_t{c_.expert_width} * sizeof(float) : 0;
-    list.dispatch(kernel,
-                  shader::GateUpArgs{.records = experts.table,
-                                     .kinds = experts.kind_table,
-                                     .choices = choices_of(p_, layer_weights),
-                                     .x = s_.hidden,
-                                     .factor = layer_weights.post_norm,
-                                     .act = act,
-                                     .tables = p_.weights.tables,
-                                     .bias = moe.gate_up_bias + bias_at,
-                                     .experts = c_.num_experts + 1,
-                                     .kind = kind,
-                                     .slots = slots,
-                                     .first_slot = 0,
-                                     .rows = count32(gate.rows),
-                                     .gate_codes = count32(gate.offset_of(Component::kCodes)),
-                                     .gate_scales = count32(gate.offset_of(Component::kScales)),
-                                     .gate_biases = count32(gate.offset_of(Component::kBiases)),
-                                     .up_codes = count32(up.offset_of(Component::kCodes)),
-                                     .up_scales = count32(up.offset_of(Component::kScales)),
-                                     .up_biases = count32(up.offset_of(Component::kBiases)),
-                                     .x_stride = c_.hidden_size,
-                                     .act_stride = count32(gate.rows),
-                                     .eps = c_.rms_norm_eps},
-                  {groups_for_rows(cut, gate.rows, p_.device), slots, shape.rows});
+    list.dispatch(
+        kernel,
+        shader::GateUpArgs{.records = experts.table,
+                           .kinds = experts.kind_table,
+                           .choices = choices_of(p_, layer_weights),
+                           .x = s_.hidden,
+                           .factor = is_branch ? moe.shared_input_norm : layer_weights.post_norm,
+                           .act = act,
+                           .tables = p_.weights.tables,
+                           .bias = moe.gate_up_bias + bias_at,
+                           .experts = c_.num_experts + 1,
+                           .kind = kind,
+                           .slots = slots_of(c_, layer_weights),
+                           .first_slot = slots.first,
+                           .rows = count32(gate.rows),
+                           .gate_codes = count32(gate.offset_of(Component::kCodes)),
+                           .gate_scales = count32(gate.offset_of(Component::kScales)),
+                           .gate_biases = count32(gate.offset_of(Component::kBiases)),
+                           .up_codes = count32(up.offset_of(Component::kCodes)),
+                           .up_scales = count32(up.offset_of(Component::kScales)),
+                           .up_biases = count32(up.offset_of(Component::kBiases)),
+                           .x_stride = c_.hidden_size,
+                           .act_stride = count32(gate.rows),
+                           .eps = c_.rms_norm_eps},
+        {groups_for_rows(cut, gate.rows, p_.device), slots.count, shape.rows});
   }
 
   void multiply_activated(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
@@ -493,16 +541,17 @@ class FewRowsPath final : public Path {
             bool adds) {
     const LayerExperts& experts = p_.experts.layer(layer);
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
-    const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
+    const SlotRange slots = slots_of_kind(layer, kind);
     const DeviceFloats down_bias = p_.weights.layers[layer].moe.down_bias;
     const WeightRows weights = weight_rows(w);
     const bool is_fixed = adds && has_fixed_down(experts.kinds[kind], layer);
     const std::uint32_t block_rows = is_fixed ? kFixedDownRows : kDownRows;
-    const WeightKernelShape cut = is_fixed ? fixed_down_shape(weights, slots)
-                                           : usual_down_shape(weights, p_.device, slots, kDownRows);
+    const WeightKernelShape cut =
+        is_fixed ? fixed_down_shape(weights, slots.count)
+                 : usual_down_shape(weights, p_.device, slots.count, kDownRows);
     const VulkanKernel& kernel = weight_kernel(p_, is_fixed ? "down_fixed" : "down", weights,
                                                down_constants(weights, cut, p_.device,
-                                                              {.slots = slots,
+                                                              {.slots = slots.count,
                                                                .block_rows = block_rows,
                                                                .by_kind = experts.kind_table != 0,
                                                                .slots_apart = !adds,
@@ -517,8 +566,8 @@ class FewRowsPath final : public Path {
                                    .bias = down_bias,
                                    .experts = c_.num_experts + 1,
                                    .kind = kind,
-                                   .slots = slots,
-                                   .first_slot = 0,
+                                   .slots = slots_of(c_, p_.weights.layers[layer]),
+                                   .first_slot = slots.first,
                                    .rows = count32(w.rows),
                                    .codes = count32(w.offset_of(Component::kCodes)),
                                    .scales = count32(w.offset_of(Component::kScales)),
@@ -545,6 +594,9 @@ void record_head(const PathParts& parts, CommandList& list, std::uint32_t rows) 
                    .factor = parts.weights.final_norm,
                    .indices = parts.tables.logit_rows()},
                   rows);
+  if (parts.config.logit_cap == 0) return;
+  list.barrier();
+  record_cap(parts, list, rows);
 }
 
 }  // namespace moepack

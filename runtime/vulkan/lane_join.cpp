@@ -45,8 +45,14 @@ void LaneJoin::record_hidden(const PathParts& p, CommandList& list, const BatchS
       {std::min(groups_of(words, kThreads), kMostGroups), 1, 1});
 }
 
-void LaneJoin::record_join(const PathParts& p, CommandList& list, const BatchShape& shape) const {
+void LaneJoin::record_join(const PathParts& p, CommandList& list, const BatchShape& shape,
+                           std::uint32_t layer) const {
   constexpr std::uint32_t kThreads = 256;
+  if (!p.weights.layers[layer].moe.is_plain_sum) {
+    record_join_network(p, list, shape, layer, p.experts.layer(layer).table, sums_.address());
+    list.barrier();
+    return;
+  }
   list.dispatch(p.kernels.get("combine", {kThreads}),
                 shader::CombineArgs{.records = 0,
                                     .choices = choices_.address(),

@@ -28,8 +28,10 @@ class LaneJoin {
 
   // Records that the host sees the residual stream as it is before a layer's experts; no barrier.
   void record_hidden(const PathParts& parts, CommandList& list, const BatchShape& shape) const;
-  // Records hidden += what compute() gave, with a barrier behind.
-  void record_join(const PathParts& parts, CommandList& list, const BatchShape& shape) const;
+  // Records hidden += what compute() gave, or what the layer makes of it and of its results on the
+  // device (DeviceMoe::is_plain_sum), with a barrier behind.
+  void record_join(const PathParts& parts, CommandList& list, const BatchShape& shape,
+                   std::uint32_t layer) const;
 
   // Divides a layer's choices [rows, slots] between the lanes. Rows whose `is_live` is 0 use
   // nothing.

@@ -125,19 +125,20 @@ void expand_heads(const PathParts& p, CommandList& list, const BatchShape& shape
 void attend_latent(const PathParts& p, CommandList& list, const BatchShape& shape,
                    std::uint32_t layer, bool is_split) {
   const std::uint32_t heads = p.config.num_heads;
+  const std::uint32_t splits = is_split ? latent_splits(heads, p.context) : 1;
   std::vector<std::uint32_t> constants = cache_constants(p, kLatentAttendThreads);
   constants.push_back(is_split ? 1 : 0);
   const std::uint64_t queries = std::uint64_t{heads} * (is_split ? 1 : shape.most_rows);
-  list.dispatch(p.kernels.get("latent_attend", std::move(constants)),
-                shader::LatentAttendArgs{.rows = p.tables.rows(),
-                                         .slices = p.tables.slices(),
-                                         .latent = p.scratch.latent_queries,
-                                         .caches = p.tables.states(layer),
-                                         .values = p.scratch.split_values,
-                                         .stats = p.scratch.split_stats,
-                                         .num_heads = heads},
-                {groups_of(queries, MOE_LATENT_TILE), is_split ? p.attend.splits : 1,
-                 is_split ? shape.rows : shape.slices});
+  list.dispatch(
+      p.kernels.get("latent_attend", std::move(constants)),
+      shader::LatentAttendArgs{.rows = p.tables.rows(),
+                               .slices = p.tables.slices(),
+                               .latent = p.scratch.latent_queries,
+                               .caches = p.tables.states(layer),
+                               .values = p.scratch.split_values,
+                               .stats = p.scratch.split_stats,
+                               .num_heads = heads},
+      {groups_of(queries, MOE_LATENT_TILE), splits, is_split ? shape.rows : shape.slices});
 }
 
 void merge_splits(const PathParts& p, CommandList& list, const BatchShape& shape) {
@@ -146,7 +147,7 @@ void merge_splits(const PathParts& p, CommandList& list, const BatchShape& shape
                                         .values = p.scratch.split_values,
                                         .stats = p.scratch.split_stats,
                                         .latent = p.scratch.latent_queries,
-                                        .splits = p.attend.splits},
+                                        .splits = latent_splits(p.config.num_heads, p.context)},
                 {p.config.num_heads, shape.rows, 1});
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "formats/config/layer_spec.h"
 #include "shaders/attention_args.h"
 #include "shaders/latent_args.h"
 
@@ -42,6 +43,13 @@ inline AttendShape attend_shape(std::uint32_t heads, std::uint32_t kv_heads, std
       std::clamp<std::uint64_t>(std::min<std::uint64_t>(wanted, most), 1, MOE_ATTEND_SPLITS));
   return shape;
 }
+
+inline AttendShape attend_shape(const HeadSizes& heads, std::uint32_t subgroup_size,
+                                std::uint64_t context) {
+  return attend_shape(heads.heads, heads.kv_heads, heads.head_dim, subgroup_size, context);
+}
+// Whether attend takes such heads, whose chunks of keys are of 8 values; attend_prompt takes all.
+inline bool has_whole_chunks(const HeadSizes& heads) { return heads.head_dim % 8 == 0; }
 
 // Work groups that share the keys of a row in latent_attend: enough to fill a large GPU with one
 // row, at most one for each block of keys. `context`: most keys of a sequence.

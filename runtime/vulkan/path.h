@@ -31,7 +31,7 @@ struct PathParts {
   const BatchTables& tables;
   const DeviceBuffer& scratch_buffer;  // that `scratch` lies in
   KvEncoding kv_encoding = KvEncoding::kFloat32;
-  AttendShape attend;  // of the model, the device and the context
+  std::uint64_t context = 0;  // most keys of a sequence
   // Work groups over the outputs of expert products, one grid each (expert_grid_widths()).
   std::vector<std::uint32_t> grid_widths;
 };
@@ -59,9 +59,10 @@ class Path {
   // hidden += mixer(norm(hidden)); the router's choices.
   virtual void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
   virtual void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
-  // The results of the chosen experts that are on the device, and at last hidden += their sum. The
-  // path of few rows computes down in add_experts(), and adds what is on the device then; that of
-  // many rows adds all that run_experts() has ever computed of the layer.
+  // The results of the chosen experts that are on the device, and at last hidden += their sum, or
+  // what the layer makes of it (DeviceMoe::is_plain_sum). The path of few rows computes down in
+  // add_experts() where sums are plain, and adds what is on the device then; that of many rows adds
+  // all that run_experts() has ever computed of the layer.
   virtual void run_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
   virtual void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) = 0;
 };

@@ -8,6 +8,8 @@
 #include "shaders/attention_args.h"
 #include "shaders/combine_args.h"
 #include "shaders/embed_args.h"
+#include "shaders/join_network_args.h"
+#include "shaders/rms_norm_args.h"
 #include "shaders/route_args.h"
 #include "shaders/swiglu_args.h"
 
@@ -36,25 +38,23 @@ std::vector<std::uint32_t> routing_constants(const ModelConfig& config, const De
   return {config.num_experts,
           config.experts_per_token,
           sigmoids != nullptr ? 1U : 0U,
-          moe.router_bias != 0 ? 1U : 0U,
+          moe.has_router_bias ? 1U : 0U,
           spec.groups,
           spec.kept_groups,
           std::bit_cast<std::uint32_t>(spec.scale),
-          moe.has_shared_gate ? 1U : 0U};
+          moe.has_shared_gate ? 1U : 0U,
+          moe.has_expert_scales ? 1U : 0U};
 }
 
 bool renormalises(const DeviceMoe& moe) {
   return std::visit([](const auto& spec) { return spec.renormalise; }, moe.routing);
 }
 
-std::uint32_t query_step(const ModelConfig& config, const FullAttentionSpec& spec) {
-  return config.head_dim * (spec.has_gate ? 2 : 1);
-}
-
 void record_embed(const PathParts& p, CommandList& list, const BatchShape& shape) {
   const DeviceMatrix& w = p.weights.embedding;
   const WeightRows rows = weight_rows(w);
-  const VulkanKernel& kernel = weight_kernel(p, "embed", rows, embed_constants(rows, 64));
+  const VulkanKernel& kernel =
+      weight_kernel(p, "embed", rows, embed_constants(rows, 64, p.config.embedding_scale));
   for (const DeviceRows& piece : w.pieces) {
     list.dispatch(kernel,
                   shader::EmbedArgs{.codes = piece.address[Component::kCodes],
@@ -108,40 +108,108 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
                        std::uint32_t layer) {
   const ModelConfig& c = p.config;
   const auto& weights = std::get<DeviceAttention>(p.weights.layers[layer].mixer);
-  const std::uint32_t step = query_step(c, weights.spec);
+  const HeadSizes& heads = weights.heads;
+  const std::uint32_t step = query_step(weights);
+  const std::uint32_t kv_width = heads.kv_heads * heads.head_dim;
   const bool is_whole = weights.spec.norm == QueryKeyNorm::kWholeWidth;
   const VulkanKernel& kernel = p.kernels.get(
       "qk_prepare",
-      {groups_of(c.head_dim, 128) * 64, c.head_dim, static_cast<std::uint32_t>(p.kv_encoding),
+      {groups_of(heads.head_dim, 128) * 64, heads.head_dim,
+       static_cast<std::uint32_t>(p.kv_encoding),
        weights.spec.norm != QueryKeyNorm::kNone ? 1U : 0U, weights.bias != 0 ? 1U : 0U,
-       std::bit_cast<std::uint32_t>(p.weights.rope_amplitude)});
+       std::bit_cast<std::uint32_t>(p.weights.rope_amplitude),
+       std::bit_cast<std::uint32_t>(weights.spec.score_scale.value_or(0)),
+       weights.spec.has_value_norm ? 1U : 0U});
   list.dispatch(kernel,
                 shader::QkPrepareArgs{
                     .rows = p.tables.rows(),
                     .q = p.scratch.projected,
                     .k = p.scratch.keys,
-                    .v = p.scratch.values,
+                    .v = weights.spec.values_are_keys ? p.scratch.keys : p.scratch.values,
                     .q_norm = weights.q_norm,
                     .k_norm = weights.k_norm,
-                    .inverse_frequency = p.weights.inverse_frequency,
+                    .inverse_frequency = weights.inverse_frequency,
                     .bias = weights.bias,
                     .caches = p.tables.states(layer),
-                    .q_stride = c.num_heads * step,
+                    .q_stride = heads.heads * step,
                     .q_step = step,
-                    .k_stride = c.num_kv_heads * c.head_dim,
-                    .v_stride = c.num_kv_heads * c.head_dim,
-                    .num_heads = c.num_heads,
-                    .kv_heads = c.num_kv_heads,
-                    .rotary_dim = c.rotary_dim,
+                    .k_stride = kv_width,
+                    .v_stride = kv_width,
+                    .num_heads = heads.heads,
+                    .kv_heads = heads.kv_heads,
+                    .rotary_dim = heads.rotary_dim,
                     .is_whole_width = is_whole ? 1U : 0U,
                     .eps = c.rms_norm_eps,
                     .clip = weights.spec.clip.value_or(std::numeric_limits<float>::infinity())},
-                {is_whole ? 3 : c.num_heads + 2 * c.num_kv_heads, shape.rows, 1});
+                {is_whole ? 3 : heads.heads + 2 * heads.kv_heads, shape.rows, 1});
   if (weights.output_bias == 0) return;
   list.dispatch(p.kernels.get("add_bias", {kThreads}),
                 shader::AddBiasArgs{
                     .bias = weights.output_bias, .y = p.scratch.hidden, .cols = c.hidden_size},
                 {groups_of(c.hidden_size, kThreads), shape.rows, 1});
+}
+
+void record_attend_tiles(const PathParts& p, CommandList& list, const BatchShape& shape,
+                         std::uint32_t layer) {
+  const auto& weights = std::get<DeviceAttention>(p.weights.layers[layer].mixer);
+  const HeadSizes& heads = weights.heads;
+  const std::uint32_t step = query_step(weights);
+  const std::uint32_t group = heads.heads / heads.kv_heads;
+  list.dispatch(
+      p.kernels.get("attend_prompt",
+                    {kThreads, heads.head_dim, static_cast<std::uint32_t>(p.kv_encoding),
+                     weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
+      shader::AttendPromptArgs{.slices = p.tables.slices(),
+                               .q = p.scratch.projected,
+                               .caches = p.tables.states(layer),
+                               .attended = p.scratch.mixed,
+                               .sinks = weights.sinks,
+                               .q_stride = heads.heads * step,
+                               .q_step = step,
+                               .num_heads = heads.heads,
+                               .kv_heads = heads.kv_heads,
+                               .has_gate = weights.spec.has_gate ? 1U : 0U},
+      {groups_of(std::uint64_t{shape.most_rows} * group, 64), heads.kv_heads, shape.slices});
+  list.barrier();
+}
+
+void record_add_normed(const PathParts& p, CommandList& list, const BatchShape& shape,
+                       DeviceFloats factor) {
+  const std::uint32_t width = p.config.hidden_size;
+  list.dispatch(p.kernels.get("rms_norm", {kThreads, 1}),
+                shader::RmsNormArgs{.x = p.scratch.normed,
+                                    .factor = factor,
+                                    .y = p.scratch.hidden,
+                                    .width = width,
+                                    .x_stride = width,
+                                    .y_stride = width,
+                                    .eps = p.config.rms_norm_eps},
+                {shape.rows, 1, 1});
+  list.barrier();
+}
+
+void record_join_network(const PathParts& p, CommandList& list, const BatchShape& shape,
+                         std::uint32_t layer, std::uint64_t records, std::uint64_t more) {
+  const ModelConfig& c = p.config;
+  const DeviceLayer& weights = p.weights.layers[layer];
+  const DeviceMoe& moe = weights.moe;
+  list.dispatch(p.kernels.get("join_network", {kThreads}),
+                shader::JoinNetworkArgs{.records = records,
+                                        .choices = choices_of(p, weights),
+                                        .results = p.scratch.results,
+                                        .more = more,
+                                        .routed_norm = moe.routed_output_norm,
+                                        .shared_norm = moe.shared_output_norm,
+                                        .output_norm = moe.output_norm,
+                                        .scale = moe.output_scale,
+                                        .work = p.scratch.normed,
+                                        .y = p.scratch.hidden,
+                                        .experts = c.num_experts + 1,
+                                        .routed = moe.has_experts ? c.experts_per_token : 0,
+                                        .slots = slots_of(c, weights),
+                                        .cols = c.hidden_size,
+                                        .eps = c.rms_norm_eps},
+                {shape.rows, 1, 1});
 }
 
 void record_choices(const PathParts& p, CommandList& list, const BatchShape& shape,
@@ -157,7 +225,7 @@ void record_choices(const PathParts& p, CommandList& list, const BatchShape& sha
                                   .shared_logits = p.scratch.shared_logits,
                                   .choices = p.scratch.choices,
                                   .row_error = p.scratch.row_error,
-                                  .bias = moe.router_bias,
+                                  .bias = moe.router_numbers,
                                   .logits_stride = c.num_experts,
                                   .shared_stride = 1,
                                   .has_shared = moe.has_shared ? 1U : 0U,

@@ -63,13 +63,21 @@ Activation activation_of(const DeviceLayer& layer);
 std::vector<std::uint32_t> routing_constants(const ModelConfig& config, const DeviceMoe& moe);
 bool renormalises(const DeviceMoe& moe);
 // Floats of a query head in the projection: with or without its gate.
-std::uint32_t query_step(const ModelConfig& config, const FullAttentionSpec& spec);
+inline std::uint32_t query_step(const DeviceAttention& weights) {
+  return weights.heads.head_dim * (weights.spec.has_gate ? 2 : 1);
+}
 
 void record_embed(const PathParts& parts, CommandList& list, const BatchShape& shape);
 // Norm, rotation and storing of queries, keys and values, and hidden += the bias of what attention
 // gives, which nothing reads meanwhile; without a barrier.
 void record_qk_prepare(const PathParts& parts, CommandList& list, const BatchShape& shape,
                        std::uint32_t layer);
+// Attention by tiles of queries, of any number of rows, with a barrier.
+void record_attend_tiles(const PathParts& parts, CommandList& list, const BatchShape& shape,
+                         std::uint32_t layer);
+// hidden += the norm of DeviceScratch::normed, with a barrier.
+void record_add_normed(const PathParts& parts, CommandList& list, const BatchShape& shape,
+                       DeviceFloats factor);
 // The activation of so many pairs of a layer; without a barrier.
 void record_swiglu(const PathParts& parts, CommandList& list, std::uint64_t pairs,
                    std::uint32_t layer);
@@ -77,6 +85,11 @@ void record_swiglu(const PathParts& parts, CommandList& list, std::uint64_t pair
 // alone (0: of all); without a barrier.
 void record_combine(const PathParts& parts, CommandList& list, const BatchShape& shape,
                     std::uint32_t layer, std::uint64_t records = 0);
+// The same of a layer that norms or scales what its network gives (DeviceMoe::is_plain_sum), whose
+// results lie apart: hidden becomes the layer's. `more`: [rows, H], what was computed elsewhere; 0:
+// nothing. What lies in DeviceScratch::normed is lost.
+void record_join_network(const PathParts& parts, CommandList& list, const BatchShape& shape,
+                         std::uint32_t layer, std::uint64_t records = 0, std::uint64_t more = 0);
 // The choices of the router's logits; without a barrier.
 void record_choices(const PathParts& parts, CommandList& list, const BatchShape& shape,
                     std::uint32_t layer);

@@ -39,20 +39,29 @@ class PromptPath final : public Path {
     halve(list, s_.normed, shape.rows, c_.hidden_size);
     if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
       attend(list, *attention, shape, layer);
-      add_product(list, attention->o, shape);
+      add_product(list, attention->o, weights, shape);
     } else if (const auto* latent = std::get_if<DeviceLatent>(&weights.mixer)) {
       project_latent(list, *latent, shape);
       record_latent(p_, list, shape, layer, LatentForm::kTiles);
-      add_product(list, latent->o, shape);
+      add_product(list, latent->o, weights, shape);
     } else {
       const auto& delta = std::get<DeviceDelta>(weights.mixer);
       mix_delta(list, delta, shape, layer);
-      add_product(list, delta.out, shape);
+      add_product(list, delta.out, weights, shape);
     }
   }
 
   void route(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const DeviceLayer& weights = p_.weights.layers[layer];
+    if (weights.moe.shared_input_norm != 0) {
+      norm(list, {s_.hidden, s_.branch_normed, c_.hidden_size, c_.rms_norm_eps},
+           weights.moe.shared_input_norm, shape);
+    }
+    if (weights.moe.router_norm != 0) {
+      norm(list, weights.moe.router_norm, shape);
+      matmul(list, weights.moe.router, exactly(s_.normed), s_.router_logits, shape.rows, false);
+      list.barrier();
+    }
     norm(list, weights.post_norm, shape);
     if (weights.moe.has_experts) choose(list, shape, layer);
     group(list, shape, layer);
@@ -64,14 +73,13 @@ class PromptPath final : public Path {
   void run_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
     const LayerExperts& experts = p_.experts.layer(layer);
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
-    halve(list, s_.normed, shape.rows, c_.hidden_size);
     bool has_split = false;
+    std::uint64_t halved = 0;
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
       if (is_fused(experts.kinds[kind])) continue;
-      project(list, layer, kind, Projection::kGate, s_.normed, activated(p_, experts.kinds[kind]),
-              slots);
-      project(list, layer, kind, Projection::kUp, s_.normed, raised(p_, experts.kinds[kind]),
-              slots);
+      const std::uint64_t x = read_by(list, experts, kind, shape, halved);
+      project(list, layer, kind, Projection::kGate, x, activated(p_, experts.kinds[kind]), slots);
+      project(list, layer, kind, Projection::kUp, x, raised(p_, experts.kinds[kind]), slots);
       has_split = true;
     }
     if (has_split) {
@@ -80,7 +88,8 @@ class PromptPath final : public Path {
       list.barrier();
     }
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      if (is_fused(experts.kinds[kind])) gate_up(list, layer, kind, slots);
+      if (!is_fused(experts.kinds[kind])) continue;
+      gate_up(list, layer, kind, read_by(list, experts, kind, shape, halved), slots);
     }
     list.barrier();
     project_down(list, layer, s_.activated, shape.rows * slots);
@@ -88,17 +97,36 @@ class PromptPath final : public Path {
   }
 
   void add_experts(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
-    record_combine(p_, list, shape, layer);
+    if (p_.weights.layers[layer].moe.is_plain_sum) {
+      record_combine(p_, list, shape, layer);
+    } else {
+      record_join_network(p_, list, shape, layer);
+    }
     list.barrier();
   }
 
  private:
+  // What experts of a kind read, in 16 bits where that is read. `halved`: what was made so last, of
+  // this layer.
+  std::uint64_t read_by(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
+                        const BatchShape& shape, std::uint64_t& halved) {
+    const std::uint64_t x = experts.branch_kind == kind ? s_.branch_normed : s_.normed;
+    if (!has_matrices_ || halved == x) return x;
+    if (halved != 0) list.barrier();
+    halve(list, x, shape.rows, c_.hidden_size);
+    halved = x;
+    return x;
+  }
+
   // In float32, so that choices depend on no rounding.
   void choose(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
     const DeviceMoe& moe = p_.weights.layers[layer].moe;
-    matmul(list, moe.router, exactly(s_.normed), s_.router_logits, shape.rows, false);
+    if (moe.router_norm == 0) {
+      matmul(list, moe.router, exactly(s_.normed), s_.router_logits, shape.rows, false);
+    }
     if (moe.has_shared && moe.has_shared_gate) {
-      matmul(list, moe.shared_expert_gate, exactly(s_.normed), s_.shared_logits, shape.rows, false);
+      const std::uint64_t x = moe.shared_input_norm != 0 ? s_.branch_normed : s_.normed;
+      matmul(list, moe.shared_expert_gate, exactly(x), s_.shared_logits, shape.rows, false);
     }
     list.barrier();
     record_choices(p_, list, shape, layer);
@@ -209,9 +237,15 @@ class PromptPath final : public Path {
     matmul(list, w, inputs(x, w.format, w.cols), y, rows, add);
   }
 
-  // hidden += W mixed.
-  void add_product(CommandList& list, const DeviceMatrix& w, const BatchShape& shape) {
+  // hidden += W mixed, or the norm of that.
+  void add_product(CommandList& list, const DeviceMatrix& w, const DeviceLayer& weights,
+                   const BatchShape& shape) {
     halve(list, s_.mixed, shape.rows, w.cols);
+    if (weights.mixer_norm != 0) {
+      matmul(list, w, s_.mixed, s_.normed, shape.rows, false);
+      list.barrier();
+      return record_add_normed(p_, list, shape, weights.mixer_norm);
+    }
     matmul(list, w, s_.mixed, s_.hidden, shape.rows, true);
     list.barrier();
   }
@@ -220,28 +254,13 @@ class PromptPath final : public Path {
               std::uint32_t layer) {
     matmul(list, weights.q, s_.normed, s_.projected, shape.rows, false);
     matmul(list, weights.k, s_.normed, s_.keys, shape.rows, false);
-    matmul(list, weights.v, s_.normed, s_.values, shape.rows, false);
+    if (!weights.spec.values_are_keys) {
+      matmul(list, weights.v, s_.normed, s_.values, shape.rows, false);
+    }
     list.barrier();
     record_qk_prepare(p_, list, shape, layer);
     list.barrier();
-    const std::uint32_t step = query_step(c_, weights.spec);
-    const std::uint32_t group = c_.num_heads / c_.num_kv_heads;
-    list.dispatch(
-        p_.kernels.get("attend_prompt",
-                       {kThreads, c_.head_dim, static_cast<std::uint32_t>(p_.kv_encoding),
-                        weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
-        shader::AttendPromptArgs{.slices = p_.tables.slices(),
-                                 .q = s_.projected,
-                                 .caches = p_.tables.states(layer),
-                                 .attended = s_.mixed,
-                                 .sinks = weights.sinks,
-                                 .q_stride = c_.num_heads * step,
-                                 .q_step = step,
-                                 .num_heads = c_.num_heads,
-                                 .kv_heads = c_.num_kv_heads,
-                                 .has_gate = weights.spec.has_gate ? 1U : 0U},
-        {groups_of(std::uint64_t{shape.most_rows} * group, 64), c_.num_kv_heads, shape.slices});
-    list.barrier();
+    record_attend_tiles(p_, list, shape, layer);
   }
 
   void mix_delta(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
@@ -387,14 +406,15 @@ class PromptPath final : public Path {
     return {moe.gate_up_bias + (is_up ? c_.expert_width * sizeof(float) : 0), 2 * c_.expert_width};
   }
 
-  void gate_up(CommandList& list, std::uint32_t layer, std::uint32_t kind, std::uint32_t slots) {
+  void gate_up(CommandList& list, std::uint32_t layer, std::uint32_t kind, std::uint64_t x,
+               std::uint32_t slots) {
     const LayerExperts& experts = p_.experts.layer(layer);
     const DeviceLayer& weights = p_.weights.layers[layer];
     const auto [activation, limit] = activation_constants(activation_of(weights));
     const ExpertLayout& layout = experts.kinds[kind];
     const ProjectionLayout& gate = layout.of(Projection::kGate);
     const ProjectionLayout& up = layout.of(Projection::kUp);
-    const Inputs from = inputs(s_.normed, gate.format, gate.cols);
+    const Inputs from = inputs(x, gate.format, gate.cols);
     WeightRows rows = weight_rows(gate);
     rows.alignment = std::min(rows.alignment, weight_rows(up).alignment);
     const ProductTile tile = expert_tile(from.is_halves());

@@ -11,6 +11,7 @@
 
 #include "runtime/model/finite.h"
 #include "runtime/model/kernel_support.h"
+#include "runtime/vulkan/attention_widths.h"
 #include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
 #include "runtime/vulkan/hot_exchange.h"
@@ -154,9 +155,6 @@ class VulkanForward final : public VulkanBackend {
             .tiled_v_heads = tiled_v_heads_,
             .kv_encoding = options_.kv_encoding};
   }
-  AttendShape attend() const {
-    return attend_shape(config_, device_->info().subgroup_size, options_.context);
-  }
   Status make_memory();
   Status make_lanes(const ModelWeights& weights);
   Status write_grids();
@@ -225,7 +223,9 @@ Status VulkanForward::open(const ModelWeights& weights) {
   MOE_ASSIGN_OR_RETURN(weights_, upload_weights(*device_, config_, weights, options_.place));
   std::vector<SharedExpert> shared;
   for (const DeviceLayer& layer : weights_->layers) {
-    shared.push_back({.record = layer.moe.shared_record, .layout = layer.moe.shared});
+    shared.push_back({.record = layer.moe.shared_record,
+                      .layout = layer.moe.shared,
+                      .has_own_inputs = layer.moe.shared_input_norm != 0});
     if (const auto* delta = std::get_if<DeviceDelta>(&layer.mixer)) {
       tiled_v_heads_ = delta->tiled_v_heads;
     }
@@ -264,10 +264,11 @@ Status VulkanForward::make_lanes(const ModelWeights& weights) {
 }
 
 Status VulkanForward::make_memory() {
-  const ScratchLimits limits{.rows = options_.rows,
-                             .slices = options_.sequences,
-                             .shared_width = config_.shared_expert_width,
-                             .splits = attend().splits};
+  const ScratchLimits limits{
+      .rows = options_.rows,
+      .slices = options_.sequences,
+      .shared_width = config_.shared_expert_width,
+      .splits = attend_splits(config_, device_->info().subgroup_size, options_.context)};
   MOE_ASSIGN_OR_RETURN(scratch_memory_,
                        device_->allocate(scratch_bytes(config_, limits), MemoryKind::kDevice));
   scratch_ = scratch_at(config_, limits, scratch_memory_.address());
@@ -290,7 +291,7 @@ Status VulkanForward::make_memory() {
 
 // What kernels count on before they first run.
 Status VulkanForward::write_grids() {
-  const std::uint64_t heads = std::uint64_t{kFewRows} * config_.num_heads;
+  const std::uint64_t heads = kFewRows * attention_widths(config_).heads;
   const std::vector<std::uint32_t> zeros(
       std::max({options_.rows, heads, std::uint64_t{kDeviceLogitRows}}));
   const std::pair<std::uint64_t, std::uint64_t> counters[] = {
@@ -323,7 +324,7 @@ PathParts VulkanForward::parts() const {
           .tables = *tables_,
           .scratch_buffer = scratch_memory_,
           .kv_encoding = options_.kv_encoding,
-          .attend = attend(),
+          .context = options_.context,
           .grid_widths = expert_grid_widths(config_)};
 }
 
@@ -415,14 +416,19 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
     case Part::kHead:
       break;
     case Part::kHot:
-      experts(key.layer);
+      list.stage(Stage::kExperts);
+      way.run_experts(list, key.shape, key.layer);
+      // Else both lanes' results are joined by the part behind.
+      if (weights_->layers[key.layer].moe.is_plain_sum) {
+        way.add_experts(list, key.shape, key.layer);
+      }
       return;
     case Part::kJoin:
-      lanes_->record_join(parts(), list, key.shape);
+      lanes_->record_join(parts(), list, key.shape, key.layer);
       record_layer_begin(list, key, key.layer + 1);
       break;
     case Part::kJoinEnd:
-      lanes_->record_join(parts(), list, key.shape);
+      lanes_->record_join(parts(), list, key.shape, last);
       break;
   }
   if (key.part != Part::kHead) {
@@ -695,20 +701,19 @@ namespace {
 
 // What shaders/attention_args.h and route_args.h say of sizes.
 Status check_sizes(const ModelConfig& config) {
-  constexpr std::uint32_t kMostHeadDim = 256;
+  constexpr std::uint32_t kMostHeadDim = 512;
   constexpr std::uint32_t kMostExperts = 1024;
   constexpr std::uint32_t kMostChosen = 32;
   std::string what;
   if (config.kv_rank != 0) {
     what = missing_latent_part(config);
-  } else if (config.head_dim > kMostHeadDim || config.head_dim % 8 != 0) {
-    what = "attention heads of " + std::to_string(config.head_dim) + " values";
+  } else {
+    for (const HeadSizes& heads : attention_heads(config)) {
+      if (heads.head_dim <= kMostHeadDim && heads.head_dim % 4 == 0) continue;
+      what = "attention heads of " + std::to_string(heads.head_dim) + " values";
+    }
   }
-  if (config.embedding_scale != 1) {
-    what = "a scale of embeddings";
-  } else if (config.logit_cap != 0) {
-    what = "a cap on logits";
-  } else if (config.num_experts > kMostExperts) {
+  if (config.num_experts > kMostExperts) {
     what = std::to_string(config.num_experts) + " experts a layer";
   } else if (config.experts_per_token > kMostChosen) {
     what = std::to_string(config.experts_per_token) + " experts a token";
@@ -719,29 +724,29 @@ Status check_sizes(const ModelConfig& config) {
 
 // What of a layer no shader computes; "" where there is nothing.
 std::string missing_part(const FullAttentionSpec& spec) {
-  if (spec.own_heads.has_value()) return "layers with heads of another size than others";
-  if (spec.values_are_keys) return "values that are keys";
-  if (spec.has_value_norm) return "norms of values";
-  if (spec.score_scale.has_value()) return "a scale of scores that is not head_dim ^ -0.5";
+  const bool is_whole = spec.norm == QueryKeyNorm::kWholeWidth;
+  if (spec.has_value_norm && is_whole) return "norms of values beside norms of whole queries";
+  if (spec.values_are_keys && spec.has_bias) return "biases of values that are keys";
   return spec.has_bias && spec.has_gate ? "biases of queries with gates" : "";
 }
 std::string missing_part(const GatedDeltaNetSpec&) { return ""; }
 std::string missing_part(const LatentAttentionSpec&) { return ""; }  // check_sizes
-std::string missing_part(const SoftmaxRouterSpec& spec) {
-  if (spec.has_norm) return "a router with a norm of its own";
-  return spec.has_expert_scales ? "scales of experts" : "";
-}
+std::string missing_part(const SoftmaxRouterSpec&) { return ""; }
 std::string missing_part(const SigmoidRouterSpec&) { return ""; }
 // Programs of experts compute the shared one beside the others.
 std::string missing_part(const ExpertsSpec& spec) {
-  if (spec.has_branch_norms) return "norms of branches";
-  if (spec.activation == ExpertActivation::kGeGlu) return "gelu";
   if (!spec.has_shared_expert) return "";
   if (spec.has_biases) return "biases of experts beside a shared expert";
-  return spec.activation == ExpertActivation::kSwiGlu ? ""
-                                                      : "this activation beside a shared expert";
+  return spec.activation == ExpertActivation::kClampedSwiGlu
+             ? "this activation beside a shared expert"
+             : "";
 }
 std::string missing_part(const DenseSpec&) { return ""; }
+
+bool has_output_bias(const MixerSpec& mixer) {
+  const auto* full = std::get_if<FullAttentionSpec>(&mixer);
+  return full != nullptr && full->has_output_bias;
+}
 
 Status check_layers(const ModelConfig& config) {
   const auto part_of = [](const auto& spec) { return missing_part(spec); };
@@ -749,8 +754,9 @@ Status check_layers(const ModelConfig& config) {
     std::string what = std::visit(part_of, layer.mixer);
     if (what.empty()) what = std::visit(part_of, layer.router);
     if (what.empty()) what = std::visit(part_of, layer.feed_forward);
-    if (what.empty() && layer.has_output_norms) what = "norms behind mixer and network";
-    if (what.empty() && layer.has_output_scale) what = "a scale of a layer's result";
+    if (what.empty() && layer.has_output_norms && has_output_bias(layer.mixer)) {
+      what = "a bias of what attention gives before its norm";
+    }
     if (what.empty() && config.rope_interleaved && config.kv_rank == 0)
       what = "interleaved rotary embedding";
     if (what.empty()) continue;

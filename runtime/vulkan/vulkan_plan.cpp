@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "runtime/vulkan/attention_widths.h"
 #include "runtime/vulkan/device_experts.h"
 #include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/vulkan_state.h"
@@ -39,12 +40,15 @@ Status does_not_fit(const VulkanPlan& plan, std::uint64_t available) {
 
 }  // namespace
 
-AttendShape attend_shape(const ModelConfig& config, std::uint32_t subgroup_size,
-                         std::uint64_t context) {
-  if (config.num_heads == 0) return {};
-  if (config.kv_rank != 0) return {.splits = latent_splits(config.num_heads, context)};
-  return attend_shape(config.num_heads, config.num_kv_heads, config.head_dim, subgroup_size,
-                      context);
+std::uint32_t attend_splits(const ModelConfig& config, std::uint32_t subgroup_size,
+                            std::uint64_t context) {
+  if (config.num_heads == 0) return 1;
+  if (config.kv_rank != 0) return latent_splits(config.num_heads, context);
+  std::uint32_t most = 1;
+  for (const HeadSizes& heads : attention_heads(config)) {
+    most = std::max(most, attend_shape(heads, subgroup_size, context).splits);
+  }
+  return most;
 }
 
 Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pack,
@@ -59,7 +63,7 @@ Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pa
       config, {.rows = request.rows,
                .slices = request.sequences,
                .shared_width = config.shared_expert_width,
-               .splits = attend_shape(config, request.subgroup_size, request.context).splits});
+               .splits = attend_splits(config, request.subgroup_size, request.context)});
   plan.all_expert_bytes = DeviceExperts::all_bytes(pack);
   plan.expert_floor_bytes = DeviceExperts::slot_bytes(pack) * config.experts_per_token;
   const std::uint64_t available =

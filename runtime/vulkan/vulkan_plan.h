@@ -40,9 +40,10 @@ struct VulkanPlan {
   std::uint64_t total_bytes() const { return fixed_bytes() + expert_bytes; }
 };
 
-// How attention of one row is cut, for a model, a device and the longest context.
-AttendShape attend_shape(const ModelConfig& config, std::uint32_t subgroup_size,
-                         std::uint64_t context);
+// The most parts that keys of one row are split into in a layer (AttendShape::splits), for a model,
+// a device and the longest context.
+std::uint32_t attend_splits(const ModelConfig& config, std::uint32_t subgroup_size,
+                            std::uint64_t context);
 
 // kInvalidArgument, with every part in bytes and the flag to change, when the device has no room
 // for the fixed parts and the experts of one token. Pure.

@@ -20,10 +20,12 @@ struct PositionRows {
 };
 PositionRows position_rows(const VulkanStateShape& shape, std::uint32_t layer) {
   const ModelConfig& c = shape.config;
-  const bool is_latent = c.layer_type(layer) == LayerType::kLatentAttention;
-  const std::uint64_t values = is_latent ? std::uint64_t{c.kv_rank} + c.rotary_dim
-                                         : std::uint64_t{c.num_kv_heads} * c.head_dim;
-  return {.bytes = values * kv_value_bytes(shape.kv_encoding), .count = is_latent ? 1U : 2U};
+  const std::uint64_t value_bytes = kv_value_bytes(shape.kv_encoding);
+  if (const auto* full = std::get_if<FullAttentionSpec>(&c.layers[layer].mixer)) {
+    const HeadSizes heads = c.heads_of(*full);
+    return {.bytes = std::uint64_t{heads.kv_heads} * heads.head_dim * value_bytes, .count = 2};
+  }
+  return {.bytes = (std::uint64_t{c.kv_rank} + c.rotary_dim) * value_bytes, .count = 1};
 }
 
 DeltaStateShape delta_shape(const VulkanStateShape& shape) {

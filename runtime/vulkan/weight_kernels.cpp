@@ -139,9 +139,18 @@ std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows
 }
 
 std::array<std::uint32_t, 2> activation_constants(const Activation& activation) {
-  const bool is_clamped = activation.kind == ExpertActivation::kClampedSwiGlu;
-  const std::uint32_t number = is_clamped ? MOE_ACTIVATION_CLAMPED_SWIGLU : MOE_ACTIVATION_SWIGLU;
-  return {number, std::bit_cast<std::uint32_t>(activation.limit)};
+  const auto number = [&]() -> std::uint32_t {
+    switch (activation.kind) {
+      case ExpertActivation::kSwiGlu:
+        break;
+      case ExpertActivation::kClampedSwiGlu:
+        return MOE_ACTIVATION_CLAMPED_SWIGLU;
+      case ExpertActivation::kGeGlu:
+        return MOE_ACTIVATION_GEGLU;
+    }
+    return MOE_ACTIVATION_SWIGLU;
+  };
+  return {number(), std::bit_cast<std::uint32_t>(activation.limit)};
 }
 
 std::vector<std::uint32_t> matvec_constants(const WeightRows& weights,
@@ -254,8 +263,11 @@ std::vector<std::uint32_t> latent_constants(const WeightRows& weights, std::uint
   return constants;
 }
 
-std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads) {
-  return row_constants(weights, threads);
+std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads,
+                                           float scale) {
+  std::vector<std::uint32_t> constants = row_constants(weights, threads);
+  constants.push_back(std::bit_cast<std::uint32_t>(scale));
+  return constants;
 }
 
 ProductTile dense_tile(std::uint64_t outputs, std::uint64_t rows, bool is_cooperative) {

@@ -113,7 +113,9 @@ std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
 std::uint32_t latent_tokens(const WeightRows& weights, std::uint64_t rows,
                             const VulkanDeviceInfo& device);
 std::vector<std::uint32_t> latent_constants(const WeightRows& weights, std::uint32_t tokens);
-std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads);
+// `scale`: what rows are multiplied with.
+std::vector<std::uint32_t> embed_constants(const WeightRows& weights, std::uint32_t threads,
+                                           float scale = 1);
 
 // How a product of many rows is cut: a work group computes `outputs` rows of a matrix for up to
 // `tokens` tokens. In products of gate and up half of the outputs are gate's.

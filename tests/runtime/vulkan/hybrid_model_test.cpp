@@ -168,6 +168,11 @@ TEST_F(HybridModel, GptOssAtEveryHotShare) {
   expect_all_shares(test::convert_for_test(model, dir_));
 }
 
+// Both lanes' sums are normed together, beside a branch of its own.
+TEST_F(HybridModel, Gemma4AtEveryHotShare) {
+  expect_all_shares(test::convert_for_test(test::gemma4_model(), dir_));
+}
+
 // Experts of several formats, whose results are added together.
 TEST_F(HybridModel, Q4KAndQ6K) {
   MOE_REQUIRE_MODEL(model, "small-moe-Q4_K_M.gguf");

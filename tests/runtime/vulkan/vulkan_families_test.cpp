@@ -1,7 +1,8 @@
 // Random models of the families on a GPU against the reference backend, with sizes of no power of
-// two and with every part that a family adds: windows and sinks, biases, the limited activation,
-// partial rotation, groups of experts, corrections and scales of routing, dense layers. In float32,
-// and with inputs in fixed point.
+// two and with every part that a family adds: windows and sinks, biases, the limited activation
+// and gelu, partial rotation, heads of two sizes, norms behind mixer and network, groups of
+// experts, corrections and scales of routing, dense layers. In float32, and with inputs in fixed
+// point.
 #include <string>
 
 #include "tests/runtime/vulkan/vulkan_model_fixture.h"
@@ -84,6 +85,11 @@ INSTANTIATE_TEST_SUITE_P(
         FamilyCase{"gpt_oss", "gpt_oss",
                    R"({"hidden_size": 104, "head_dim": 24, "num_attention_heads": 6,
                        "intermediate_size": 56, "sliding_window": 9, "swiglu_limit": 0.4})"},
+        FamilyCase{"gemma4", "gemma4_text",
+                   R"({"hidden_size": 104, "head_dim": 24, "global_head_dim": 40,
+                       "num_attention_heads": 6, "moe_intermediate_size": 56,
+                       "intermediate_size": 72, "sliding_window": 9, "num_experts": 7,
+                       "top_k_experts": 3})"},
         FamilyCase{"deepseek_v3", "kimi_k2", "{}"}),
     [](const ::testing::TestParamInfo<FamilyCase>& c) { return std::string(c.param.name); });
 
