@@ -22,6 +22,10 @@ struct AttentionShape {
   float clip = std::numeric_limits<float>::infinity();
   std::uint32_t window = 0;  // keys that a token sees; 0: all
   bool has_sinks = false;
+  float score_scale = 0;  // of queries; 0: head_dim^-1/2
+  bool has_value_norm = false;
+  bool values_are_keys = false;
+  std::uint32_t still_pairs = 0;  // the last pairs, which positions do not turn
 
   std::uint32_t q_step() const { return (has_gate ? 2 : 1) * head_dim; }
   std::uint32_t q_width() const { return heads * q_step(); }

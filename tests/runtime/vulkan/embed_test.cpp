@@ -15,9 +15,11 @@ using test::Values;
 class EmbedTest : public WeightTest {
  protected:
   static std::vector<float> embed(const QMatrixView& view, std::uint64_t shift,
-                                  const std::vector<shader::BatchRow>& batch, std::uint32_t first) {
+                                  const std::vector<shader::BatchRow>& batch, std::uint32_t first,
+                                  float scale = 1) {
     const StoredMatrix w = store(view, shift);
-    const VulkanKernel made = weight_kernel("embed", view.format, embed_constants(w.rows, 32));
+    const VulkanKernel made =
+        weight_kernel("embed", view.format, embed_constants(w.rows, 32, scale));
     const DeviceBuffer rows = put(batch);
     const std::size_t floats = batch.size() * view.cols;
     const DeviceBuffer hidden = put(std::vector<float>(floats, 7.0F));
@@ -42,6 +44,10 @@ class EmbedTest : public WeightTest {
   }
 };
 
+std::vector<float> part_of(const std::vector<float>& values, std::size_t first, std::size_t count) {
+  return {values.data() + first, values.data() + first + count};
+}
+
 // Devices may take numbers below the least normal one for zero; an NVIDIA H200 does.
 bool is_flushed(float exact, float given) {
   return std::fabs(exact) < std::numeric_limits<float>::min() && given == 0;
@@ -65,6 +71,25 @@ TEST_F(EmbedTest, RowsAreDecodedToTheBit) {
               << " column " << i;
         }
       }
+    }
+  }
+}
+
+// The product is rounded once more, as the processor does.
+TEST_F(EmbedTest, RowsAreScaledToTheBit) {
+  const float scale = std::sqrt(2816.0F);
+  for (const WeightFormat& format :
+       {WeightFormat{.id = QFormatId::kBf16}, WeightFormat{.id = QFormatId::kQ4, .group_size = 32},
+        WeightFormat{.id = QFormatId::kQ6K}}) {
+    const std::uint64_t cols = test::fitting_cols(format, 96);
+    const TestMatrix matrix(format, 3, cols, Values::kUsual, 0, 23);
+    const std::vector<float> hidden =
+        embed(matrix.view(), 0, {{2, 0, 0, 1}, {0, 1, 0, 1}}, 0, scale);
+    for (std::size_t b = 0; b < 2; ++b) {
+      std::vector<float> row(cols);
+      decode_row(matrix.view(), b == 0 ? 2 : 0, row);
+      for (float& x : row) x *= scale;
+      EXPECT_EQ(part_of(hidden, b * cols, cols), row) << name_of(format);
     }
   }
 }

@@ -158,6 +158,13 @@ class ExpertKernelTest : public WeightTest {
     return choice.expert < (by_kind ? 2U : kExperts - 1) && (!by_kind || choice.expert == 1);
   }
 
+  // What the activation makes of a gate.
+  static double activated(const GateUpOptions& options, double gate) {
+    if (options.activation.kind != ExpertActivation::kGeGlu) return gate / (1 + std::exp(-gate));
+    const double slope = 2 * std::sqrt(2 / std::acos(-1.0));
+    return gate / (1 + std::exp(-slope * (gate + 0.044715 * gate * gate * gate)));
+  }
+
   // Inputs in fixed point are off by up to half of their unit.
   static double bound_of(const test::ExactProduct& exact, std::size_t r, std::uint64_t cols,
                          bool is_fixed) {
@@ -182,7 +189,7 @@ class ExpertKernelTest : public WeightTest {
       const auto up = test::exact_product(expert.up.view(), in, hidden, 1);
       for (std::size_t r = 0; r < width; ++r) {
         const double g = gate.value[r];
-        const double exact = options.is_single ? g : g / (1 + std::exp(-g)) * up.value[r];
+        const double exact = options.is_single ? g : activated(options, g) * up.value[r];
         const double gate_bound = bound_of(gate, r, hidden, is_fixed);
         const double up_bound = bound_of(up, r, hidden, is_fixed);
         const double bound = options.is_single
@@ -245,6 +252,19 @@ TEST_F(ExpertKernelTest, GateAndUpOfEveryFormat) {
     }
     if (HasFatalFailure()) return;
   }
+}
+
+TEST_F(ExpertKernelTest, GeluInPlaceOfSilu) {
+  const WeightFormat format{.id = QFormatId::kQ4, .group_size = 64};
+  const Layer layer = make_layer(format, 192, 64, 0);
+  const std::vector<float> x = random_floats(kBatch * 192, 0.3F, 67);
+  const GateUpOptions options{.activation = {.kind = ExpertActivation::kGeGlu}};
+  const WeightRows rows{.format = format, .cols = 192};
+  const auto floats = gate_up(layer, x, shapes(rows)[0], options);
+  expect_gate_up(layer, x, floats, options);
+  if (!device().info().has_integer_dot) return;
+  const WeightKernelShape shape = fixed_shape(rows, device().info(), 32);
+  expect_gate_up(layer, x, gate_up(layer, x, shape, options, true), options, true);
 }
 
 // Aligned records, as most are, and the norm of the inputs.

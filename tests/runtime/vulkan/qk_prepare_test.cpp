@@ -1,6 +1,7 @@
 // Queries, keys and values before attention, against the CPU's functions: norms, limits, rotation
 // at far positions, and the codes in the cache to the bit.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "runtime/model/compute.h"
@@ -24,7 +25,9 @@ QkWeights make_weights(const AttentionShape& s) {
               random_values(s.is_whole_width ? s.kv_width() : s.head_dim, 1.0F, 2),
               {}};
   for (std::uint32_t i = 0; i < s.rotary_dim / 2; ++i) {
-    w.frequency.push_back(static_cast<float>(std::pow(kBase, -2.0 * i / s.rotary_dim)));
+    const bool is_still = i + s.still_pairs >= s.rotary_dim / 2;
+    w.frequency.push_back(is_still ? 0
+                                   : static_cast<float>(std::pow(kBase, -2.0 * i / s.rotary_dim)));
   }
   return w;
 }
@@ -88,7 +91,7 @@ class QkPrepareTest : public VulkanTest {
     const shader::QkPrepareArgs args{.rows = rows.address(),
                                      .q = q.address(),
                                      .k = k.address(),
-                                     .v = v.address(),
+                                     .v = s.values_are_keys ? k.address() : v.address(),
                                      .q_norm = q_norm.address(),
                                      .k_norm = k_norm.address(),
                                      .inverse_frequency = frequency.address(),
@@ -104,10 +107,12 @@ class QkPrepareTest : public VulkanTest {
                                      .is_whole_width = s.is_whole_width ? 1U : 0U,
                                      .eps = kEps,
                                      .clip = s.clip};
-    const VulkanKernel prepare =
-        kernel({.shader = "qk_prepare",
-                .constants = {64, s.head_dim, static_cast<std::uint32_t>(encoding)},
-                .push_bytes = sizeof(args)});
+    const VulkanKernel prepare = kernel(
+        {.shader = "qk_prepare",
+         .constants = {64, s.head_dim, static_cast<std::uint32_t>(encoding), 1, 0,
+                       std::bit_cast<std::uint32_t>(1.0F),
+                       std::bit_cast<std::uint32_t>(s.score_scale), s.has_value_norm ? 1U : 0U},
+         .push_bytes = sizeof(args)});
     CommandList list(device());
     list.dispatch(prepare, args,
                   {s.is_whole_width ? 3 : s.heads + 2 * s.kv_heads,
@@ -131,20 +136,29 @@ class QkPrepareTest : public VulkanTest {
       prepare_on_cpu(s, w.q_norm, w, position, s.heads, s.q_step(), q);
       for (std::uint32_t h = 0; h < s.heads; ++h) {
         for (std::uint32_t i = 0; i < s.head_dim; ++i) {
-          q[h * s.q_step() + i] *= 1.0F / std::sqrt(static_cast<float>(s.head_dim));
+          q[h * s.q_step() + i] *=
+              s.score_scale != 0 ? s.score_scale : 1.0F / std::sqrt(static_cast<float>(s.head_dim));
         }
       }
+      prepare_values(s, p, r);
       prepare_on_cpu(s, w.k_norm, w, position, s.kv_heads, s.head_dim,
                      p.k.data() + r * s.kv_width());
-      for (std::uint32_t i = 0; i < s.kv_width(); ++i) {
-        float& v = p.v[r * s.kv_width() + i];
-        v = std::clamp(v, -s.clip, s.clip);
-      }
       check_cache(s, encoding, got.caches[batch.rows[r].slice], position,
                   part(p.k, r * s.kv_width(), s.kv_width()),
                   part(p.v, r * s.kv_width(), s.kv_width()), tolerance);
     }
     EXPECT_LT(relative_error(got.q, p.q), tolerance) << s.head_dim;
+  }
+
+  // Before the keys are, which they may be.
+  static void prepare_values(const AttentionShape& s, Projections& p, std::size_t row) {
+    std::vector<float> scratch(4096);
+    Compute compute(reference_kernels(), 1, scratch);
+    float* const v = p.v.data() + row * s.kv_width();
+    if (s.values_are_keys) std::copy_n(p.k.data() + row * s.kv_width(), s.kv_width(), v);
+    const std::vector<float> ones(s.head_dim, 1.0F);
+    if (s.has_value_norm) rms_norm(compute, v, ones, kEps, s.kv_heads, s.head_dim, v);
+    for (std::uint32_t i = 0; i < s.kv_width(); ++i) v[i] = std::clamp(v[i], -s.clip, s.clip);
   }
 
   static void check_cache(const AttentionShape& s, KvEncoding encoding,
@@ -155,11 +169,14 @@ class QkPrepareTest : public VulkanTest {
     const auto* at = cache.data() + position * 2 * bytes;
     const std::vector<std::byte> keys(at, at + bytes);
     const std::vector<std::byte> values(at + bytes, at + 2 * bytes);
-    EXPECT_EQ(values, encode_kv(encoding, v));
+    if (!s.has_value_norm) {
+      EXPECT_EQ(values, encode_kv(encoding, v));
+    }
     const double rounding = encoding == KvEncoding::kFloat32    ? 0
                             : encoding == KvEncoding::kBfloat16 ? 0x1p-8
                                                                 : 0x1p-11;
     EXPECT_LT(relative_error(decode_kv(encoding, keys), k), tolerance + rounding);
+    EXPECT_LT(relative_error(decode_kv(encoding, values), v), tolerance + rounding);
   }
 };
 
@@ -177,6 +194,59 @@ TEST_F(QkPrepareTest, AgreesWithTheCpu) {
   for (const AttentionShape& shape : shapes) {
     for (const KvEncoding encoding : kDeviceEncodings) check(shape, encoding, batch, 8, 1e-6);
   }
+}
+
+// Values that are keys before their norm, norms of values, a scale of its own, pairs that stay.
+TEST_F(QkPrepareTest, ValuesAreNormedAndMayBeKeys) {
+  TestBatch batch;
+  batch.add(0, 2);
+  batch.add(2, 1, false);
+  batch.add(5, 2);
+  const AttentionShape shapes[] = {
+      {.heads = 4,
+       .kv_heads = 2,
+       .head_dim = 512,
+       .rotary_dim = 512,
+       .score_scale = 1,
+       .has_value_norm = true,
+       .values_are_keys = true,
+       .still_pairs = 192},
+      {.heads = 3,
+       .kv_heads = 1,
+       .head_dim = 12,
+       .rotary_dim = 12,
+       .score_scale = 0.3F,
+       .values_are_keys = true,
+       .still_pairs = 3},
+      {.heads = 2,
+       .kv_heads = 2,
+       .head_dim = 40,
+       .rotary_dim = 24,
+       .clip = 0.75F,
+       .has_value_norm = true},
+  };
+  for (const AttentionShape& shape : shapes) {
+    for (const KvEncoding encoding : kDeviceEncodings) check(shape, encoding, batch, 8, 1e-6);
+  }
+}
+
+// Pairs with the frequency 0 keep their bits at any position.
+TEST_F(QkPrepareTest, PairsThatStayKeepTheirBits) {
+  const AttentionShape shape{.heads = 1,
+                             .kv_heads = 1,
+                             .head_dim = 64,
+                             .rotary_dim = 64,
+                             .score_scale = 1,
+                             .still_pairs = 32};
+  const Projections p = make_projections(shape, 1);
+  const QkWeights w = make_weights(shape);
+  std::vector<std::vector<float>> queries;
+  for (const std::uint32_t position : {0U, 777U}) {
+    TestBatch batch;
+    batch.add(position, 1);
+    queries.push_back(prepare(shape, KvEncoding::kFloat32, batch, p, w, position + 1).q);
+  }
+  EXPECT_EQ(queries[0], queries[1]);
 }
 
 // The angle of the first pair is the position itself.

@@ -26,6 +26,8 @@ class RouteKernelsTest : public VulkanTest {
     std::uint32_t top_k = 0;
     bool renormalise = true;
     bool has_shared = false;
+    bool has_bias = false;
+    std::vector<float> scales = {};  // of the experts
 
     std::uint32_t slots() const { return top_k + (has_shared ? 1 : 0); }
   };
@@ -42,19 +44,25 @@ class RouteKernelsTest : public VulkanTest {
     const DeviceBuffer logit_rows = put(logits);
     const DeviceBuffer choices = put(std::vector<Choice>(rows * c.slots(), Choice{77, 77}));
     const DeviceBuffer row_error = put(errors);
+    std::vector<float> numbers = c.has_bias ? random_values(c.experts, 1, 7) : std::vector<float>();
+    numbers.insert(numbers.end(), c.scales.begin(), c.scales.end());
+    const DeviceBuffer number_rows = put(numbers.empty() ? std::vector<float>{0} : numbers);
     const shader::RouteArgs args{.rows = row_table.address(),
                                  .logits = logit_rows.address(),
                                  .shared_logits = logit_rows.address() + c.experts * sizeof(float),
                                  .choices = choices.address(),
                                  .row_error = row_error.address(),
-                                 .bias = 0,
+                                 .bias = number_rows.address(),
                                  .logits_stride = c.experts + 1,
                                  .shared_stride = c.experts + 1,
                                  .has_shared = c.has_shared ? 1U : 0U,
                                  .renormalise = c.renormalise ? 1U : 0U,
                                  .layer = layer};
-    const VulkanKernel kernel = VulkanTest::kernel(
-        {.shader = "route", .constants = {64, c.experts, c.top_k}, .push_bytes = sizeof(args)});
+    const VulkanKernel kernel =
+        VulkanTest::kernel({.shader = "route",
+                            .constants = {64, c.experts, c.top_k, 0, c.has_bias ? 1U : 0U, 1, 1, 0,
+                                          1, c.scales.empty() ? 0U : 1U},
+                            .push_bytes = sizeof(args)});
     CommandList list(device());
     list.dispatch(kernel, args, {rows, 1, 1});
     run(list);
@@ -65,11 +73,15 @@ class RouteKernelsTest : public VulkanTest {
                         const std::vector<Choice>& got) {
     std::vector<float> scratch(c.experts);
     std::vector<Assignment> want(c.top_k);
-    const float* at = logits.data() + row * (c.experts + 1);
-    route_row(SoftmaxRouterSpec{c.renormalise}, at, 0, scratch, want);
+    std::vector<float> at = part(logits, row * (c.experts + 1), c.experts + 1);
+    const std::vector<float> bias = random_values(c.experts, 1, 7);
+    for (std::uint32_t e = 0; c.has_bias && e < c.experts; ++e) at[e] += bias[e];
+    Routing routing(SoftmaxRouterSpec{c.renormalise});
+    routing.expert_scales = c.scales;
+    route_row(routing, at.data(), 0, scratch, want);
     for (std::uint32_t k = 0; k < c.top_k; ++k) {
       EXPECT_EQ(got[k].expert, want[k].expert) << row << " " << k;
-      EXPECT_NEAR(got[k].weight, want[k].weight, 2e-6F * want[k].weight + 1e-37F);
+      EXPECT_NEAR(got[k].weight, want[k].weight, 2e-6F * std::fabs(want[k].weight) + 1e-37F);
     }
     if (!c.has_shared) return;
     EXPECT_EQ(got[c.top_k].expert, c.experts);
@@ -101,6 +113,23 @@ TEST_F(RouteKernelsTest, ChoosesAsTheCpu) {
       for (const Choice& choice : choices) {
         EXPECT_EQ(choice.expert, MOE_NO_EXPERT);
         EXPECT_EQ(choice.weight, 0.0F);
+      }
+    }
+  }
+}
+
+// Numbers of the experts lie behind a bias, or alone.
+TEST_F(RouteKernelsTest, WeightsAreScaledByExpert) {
+  TestBatch batch;
+  batch.add(4, 5);
+  for (const bool has_bias : {false, true}) {
+    for (RouteCase c : {RouteCase{128, 8, true, true}, RouteCase{7, 7, false, false}}) {
+      c.has_bias = has_bias;
+      c.scales = random_values(c.experts, 1, 8);
+      const std::vector<float> logits = random_values(5 * (c.experts + 1), 2, 9);
+      const Routed got = route(c, batch, logits, 3, std::vector<std::uint32_t>(5, kNoError));
+      for (std::size_t row = 0; row < 5; ++row) {
+        check_row(c, logits, row, part(got.choices, row * c.slots(), c.slots()));
       }
     }
   }

@@ -43,6 +43,13 @@ class RouterTest : public WeightTest {
     DeviceBuffer earlier;  // inputs of the layer before
     DeviceBuffer factor;
     WeightKernelShape shape;
+    DeviceBuffer scales;  // of the experts
+    bool has_scales = false;
+
+    // Of routing, behind those of the product.
+    std::vector<std::uint32_t> routing() const {
+      return {experts, kTopK, 0, 0, 1, 1, 0, 1, has_scales ? 1U : 0U};
+    }
   };
   struct Outputs {
     DeviceBuffer rows, logits, choices, row_error, arrived;
@@ -93,8 +100,10 @@ class RouterTest : public WeightTest {
           {groups_for_rows(s.shape, rows, device().info()), count, 1});
     }
     list.barrier();
+    std::vector<std::uint32_t> route_constants = s.routing();
+    route_constants.insert(route_constants.begin(), s.shape.threads);
     const VulkanKernel route = kernel({.shader = "route",
-                                       .constants = {s.shape.threads, s.experts, kTopK},
+                                       .constants = std::move(route_constants),
                                        .push_bytes = sizeof(shader::RouteArgs)});
     list.dispatch(route,
                   shader::RouteArgs{.rows = o.rows.address(),
@@ -102,7 +111,7 @@ class RouterTest : public WeightTest {
                                     .shared_logits = shared_logits(s, o),
                                     .choices = o.choices.address(),
                                     .row_error = o.row_error.address(),
-                                    .bias = 0,
+                                    .bias = s.scales.address(),
                                     .logits_stride = s.experts,
                                     .shared_stride = 1,
                                     .has_shared = 1,
@@ -124,7 +133,8 @@ class RouterTest : public WeightTest {
       for (const StoredMatrix* w : {&s.router, &s.gate}) {
         std::vector<std::uint32_t> constants =
             matvec_constants(w->rows, s.shape, device().info(), {.has_norm = true});
-        constants.insert(constants.end(), {s.experts, kTopK});
+        const std::vector<std::uint32_t> routing = s.routing();
+        constants.insert(constants.end(), routing.begin(), routing.end());
         kernels.push_back(weight_kernel("router", w->rows.format, std::move(constants)));
         const std::uint32_t rows = w == &s.router ? s.experts : 1;
         list.dispatch(
@@ -142,7 +152,7 @@ class RouterTest : public WeightTest {
                                .choices = o.choices.address(),
                                .row_error = o.row_error.address(),
                                .arrived = o.arrived.address(),
-                               .bias = 0,
+                               .bias = s.scales.address(),
                                .rows = rows,
                                .eps = kEpsilon,
                                .groups = router_groups + 1,
@@ -178,10 +188,15 @@ TEST_F(RouterTest, GivesWhatTheProductAndRouteGive) {
     s.earlier = put(random_values(8 * cols, 2.0F, 17));
     s.factor = put(random_values(cols, 1.0F, 16));
     s.shape = {.threads = 64, .lanes = 8, .rows = 2, .steps = 1};
+    s.scales = put(random_values(experts, 1.0F, 18));
     const Routed apart = run_apart(s);
     EXPECT_EQ(apart.row_error[6], 6U);
     EXPECT_LT(apart.choices[0].expert, experts);
     EXPECT_TRUE(run_together(s) == apart) << name_of(format);
+    s.has_scales = true;
+    const Routed scaled = run_apart(s);
+    EXPECT_FALSE(scaled == apart);
+    EXPECT_TRUE(run_together(s) == scaled) << name_of(format);
   }
 }
 
