@@ -76,6 +76,21 @@ TEST(VulkanPlan, CountsEveryPart) {
   EXPECT_EQ(plan_vulkan(config, pack, longer).value().key_value_bytes, 2 * p.key_value_bytes);
 }
 
+// Layers with heads of another size count their own.
+TEST(VulkanPlan, CountsHeadsOfEveryLayer) {
+  ModelConfig config = small_config();
+  config.layers[1].mixer = FullAttentionSpec{};
+  std::get<FullAttentionSpec>(config.layers[2].mixer).own_heads =
+      HeadSizes{.heads = 4, .kv_heads = 1, .head_dim = 512};
+  const auto plan = plan_vulkan(config, small_pack(config), request_of(8 * kGib));
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan.value().key_value_bytes, 2U * 2 * 1024 * (2 * 64 + 512) * 2);
+  const ScratchLimits limits{.rows = 16, .slices = 1, .shared_width = 0, .splits = 2};
+  const DeviceScratch scratch = scratch_at(config, limits, 0);
+  EXPECT_GE(scratch.values - scratch.keys, 16U * 512 * 4);
+  EXPECT_GE(scratch.split_stats - scratch.split_values, 8U * 4 * 2 * 512 * 4);
+}
+
 TEST(VulkanPlan, ExpertsTakeWhatABudgetLeaves) {
   const ModelConfig config = small_config();
   const PackManifest pack = small_pack(config);
@@ -100,10 +115,18 @@ TEST(VulkanPlan, SizesThatNoKernelKnowsAreRefusedByName) {
   EXPECT_OK(check_vulkan_support(model, KvEncoding::kBfloat16));
   test::expect_error(check_vulkan_support(model, KvEncoding::kFp8), StatusCode::kInvalidArgument,
                      {"fp8"});
-  model.config.head_dim = 512;
-  test::expect_error(check_vulkan_support(model, KvEncoding::kBfloat16), StatusCode::kUnsupported,
-                     {"heads of 512", "--backend cpu"});
+  for (const std::uint32_t head_dim : {516U, 62U}) {
+    model.config.head_dim = head_dim;
+    test::expect_error(check_vulkan_support(model, KvEncoding::kBfloat16), StatusCode::kUnsupported,
+                       {"heads of " + std::to_string(head_dim), "--backend cpu"});
+  }
   model.config.head_dim = 64;
+  FullAttentionSpec& wide = std::get<FullAttentionSpec>(model.config.layers[2].mixer);
+  wide.own_heads = HeadSizes{.heads = 4, .kv_heads = 2, .head_dim = 1024};
+  test::expect_error(check_vulkan_support(model, KvEncoding::kBfloat16), StatusCode::kUnsupported,
+                     {"heads of 1024", "--backend cpu"});
+  wide.own_heads->head_dim = 512;
+  EXPECT_OK(check_vulkan_support(model, KvEncoding::kBfloat16));
   model.config.experts_per_token = 33;
   test::expect_error(check_vulkan_support(model, KvEncoding::kBfloat16), StatusCode::kUnsupported,
                      {"33 experts a token"});
