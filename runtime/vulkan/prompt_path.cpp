@@ -7,7 +7,6 @@
 #include "runtime/model/layer_state.h"
 #include "runtime/vulkan/latent_path.h"
 #include "runtime/vulkan/path_steps.h"
-#include "shaders/attention_args.h"
 #include "shaders/delta_args.h"
 #include "shaders/expert_groups.h"
 #include "shaders/expert_matmul_args.h"

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <optional>
+#include <limits>
 
 #include "shaders/cap_logits_args.h"
 #include "shaders/expert_activation.h"

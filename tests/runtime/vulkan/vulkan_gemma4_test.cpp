@@ -86,6 +86,17 @@ TEST_F(VulkanGemma4, HeadsOfPublishedSizes) {
   expect_like_reference(on_device(random_model(kPublishedHeads)), 4e-5);
 }
 
+// Which also count shared memory.
+TEST_F(VulkanGemma4, ValidationLayersHaveNothingToSay) {
+  std::vector<std::string> messages;
+  EngineOptions options = on_device(random_model(kPublishedHeads));
+  options.device_limits.validation = [&](const std::string& text) { messages.push_back(text); };
+  const auto opened = Engine::open(options);
+  if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
+  (void)logits(*opened.value(), random_ids(16, opened.value()->config().vocab_size), {12});
+  EXPECT_TRUE(messages.empty()) << messages.size() << " messages, first: " << messages.front();
+}
+
 // Widths of both branches alike, so that their records are too, and their inputs alone differ.
 TEST_F(VulkanGemma4, BranchesOfOneWidth) {
   expect_like_reference(on_device(random_model(R"({"intermediate_size": 32})")),
