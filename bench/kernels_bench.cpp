@@ -109,16 +109,18 @@ void run_matmul(benchmark::State& state, const Case& c) {
 }
 
 // The same with inputs as bytes.
-void run_codes(benchmark::State& state, const Case& c) {
+void run_codes(benchmark::State& state, const Case& c, std::size_t digits) {
   const CodeKernels& kernels = cpu_kernels(c.level).value()->codes;
   const Matrix matrix = make_matrix(c.format, c.bytes);
   const std::vector<float> x(c.tokens * kCols, 0.25F);
-  std::vector<InputBlock> blocks(c.tokens * input_blocks(kCols));
+  std::vector<InputBlock> blocks(c.tokens * input_blocks(kCols, digits));
   std::vector<const InputBlock*> rows;
-  for (std::size_t t = 0; t < c.tokens; ++t) rows.push_back(&blocks[t * input_blocks(kCols)]);
-  kernels.quantize(x.data(), x.size(), blocks.data());
+  for (std::size_t t = 0; t < c.tokens; ++t)
+    rows.push_back(&blocks[t * input_blocks(kCols, digits)]);
+  kernels.quantize(x.data(), x.size(), digits, blocks.data());
   run_rows(state, c, matrix, [&](std::size_t begin, std::size_t end, float* y, auto& scratch) {
-    kernels.multiply(matrix.view, rows.data(), c.tokens, begin, end, y, matrix.view.rows, scratch);
+    kernels.multiply(matrix.view, rows.data(), digits, c.tokens, begin, end, y, matrix.view.rows,
+                     scratch);
   });
 }
 
@@ -165,7 +167,11 @@ void register_matmul(const Case& c, const std::string& kind) {
                             "/threads:" + std::to_string(c.threads);
   benchmark::RegisterBenchmark((kind + "/" + shape).c_str(), run_matmul, c)->UseRealTime();
   if (!cpu_kernels(c.level).value()->codes.supports(c.format)) return;
-  benchmark::RegisterBenchmark((kind + "_i8/" + shape).c_str(), run_codes, c)->UseRealTime();
+  for (const std::size_t digits : {std::size_t{1}, std::size_t{2}}) {
+    const std::string inputs = digits == 1 ? "_i8/" : "_i16/";
+    benchmark::RegisterBenchmark((kind + inputs + shape).c_str(), run_codes, c, digits)
+        ->UseRealTime();
+  }
 }
 
 void register_level(CpuLevel level, std::size_t threads) {

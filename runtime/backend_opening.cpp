@@ -160,7 +160,7 @@ Result<VulkanForwardOptions> forward_options(const EngineOptions& options, const
                                .sequences = options.sequences,
                                .rows = plan.rows,
                                .kv_encoding = options.kv_encoding,
-                               .is_exact = options.activations != ActivationType::kInt8,
+                               .is_exact = options.activations == ActivationType::kFloat32,
                                .pipeline_file = options.pipeline_file,
                                .plan = plan.use.plan,
                                .threads = options.threads};

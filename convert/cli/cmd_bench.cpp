@@ -306,7 +306,7 @@ void add_replay_flags(CLI::App& command, ReplayFlags& flags) {
 
 void add_flags(CLI::App& command, BenchFlags& flags) {
   flags.engine.kv_cache_default = "bf16";
-  flags.engine.default_activations = ActivationType::kInt8;
+  flags.engine.default_activations = kAnswerActivations;
   add_engine_flags_but_threads(command, flags.engine);
   add_lane_flags(command, flags.engine);
   command.get_option("--model")->required(false);

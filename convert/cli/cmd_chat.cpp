@@ -151,7 +151,7 @@ Result<bool> chat(const ChatFlags& flags) {
 
 void register_chat(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ChatFlags>();
-  flags->engine.default_activations = ActivationType::kInt8;
+  flags->engine.default_activations = kAnswerActivations;
   flags->engine.kv_cache_default = "bf16";
   CLI::App* command = app.add_subcommand("chat", "Talk with a model");
   add_engine_flags(*command, flags->engine);

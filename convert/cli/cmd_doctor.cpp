@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/cli/model_flags.h"
 #include "convert/cli/progress.h"
 #include "runtime/advice/compute_rates.h"
 #include "runtime/advice/findings.h"
@@ -73,7 +74,7 @@ Status measure_compute(DoctorReport& report) {
     const ModelDir sample = sample_of(published_models().front(), kBits[i]);
     MOE_ASSIGN_OR_RETURN(report.compute[i],
                          measure_compute_rates(sample, {.kernels = kernels,
-                                                        .activations = ActivationType::kInt8,
+                                                        .activations = kAnswerActivations,
                                                         .threads = thread_count(0)}));
   }
   return Status::ok();

@@ -156,7 +156,7 @@ Status run_plan(const PlanFlags& flags) {
 }
 
 void add_flags(CLI::App& command, PlanFlags& flags) {
-  flags.engine.default_activations = ActivationType::kInt8;
+  flags.engine.default_activations = kAnswerActivations;
   flags.engine.kv_cache_default = "bf16";
   add_engine_flags(command, flags.engine);
   command.get_option("MODEL")->description(

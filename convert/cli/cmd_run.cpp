@@ -313,7 +313,7 @@ Status run_many(const RunFlags& flags) {
 }
 
 void add_flags(CLI::App& command, RunFlags& flags) {
-  flags.engine.default_activations = ActivationType::kInt8;
+  flags.engine.default_activations = kAnswerActivations;
   flags.engine.kv_cache_default = "bf16";
   add_engine_flags(command, flags.engine);
   add_lane_flags(command, flags.engine);

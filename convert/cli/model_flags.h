@@ -13,6 +13,9 @@
 
 namespace moepack::cli {
 
+// How inputs of products are held by commands that answer or measure; those that score take floats.
+inline constexpr ActivationType kAnswerActivations = ActivationType::kInt16;
+
 // Positions that a sequence may take where `-c` is not given.
 inline constexpr std::uint64_t kDefaultContext = 4096;
 

@@ -122,7 +122,7 @@ Status read_keys(const std::string& file, std::vector<std::string>& keys) {
 }  // namespace
 
 void add_serve_flags(CLI::App& command, ServeFlags& flags) {
-  flags.engine.default_activations = ActivationType::kInt8;
+  flags.engine.default_activations = kAnswerActivations;
   flags.engine.kv_cache_default = "bf16";
   add_engine_flags(command, flags.engine);
   add_lane_flags(command, flags.engine);

@@ -16,6 +16,7 @@ namespace moepack {
 struct CodeCall {
   const QMatrixView& w;
   const InputBlock* const* x;
+  std::size_t digits;
   std::size_t tokens;
   std::uint64_t row_begin;
   std::uint64_t row_end;
@@ -54,8 +55,9 @@ const CodeKernels& neon_code_kernels();
 // Columns whose codes are unpacked at a time where several tokens share them: a whole number of
 // blocks of every format. A panel holds the codes of kLanes rows, their scales and their biases.
 constexpr std::size_t kPanelColumns = 256;
+constexpr std::size_t kMostPanelRows = 2 * kCodeRows;  // of the panels that share inputs
 constexpr std::size_t kPanelGroups = kPanelColumns / kInputGroup;
 constexpr std::size_t kPanelBytes =
-    kCodeRows * (kPanelColumns + 2 * (kPanelColumns / 16) * sizeof(float));
+    kMostPanelRows * (kPanelColumns + 2 * (kPanelColumns / 16) * sizeof(float));
 
 }  // namespace moepack

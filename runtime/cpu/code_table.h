@@ -13,7 +13,8 @@ namespace moepack {
 // supports. Where it has one for rows that follow each other alone, panels are restored. The last
 // rows of a matrix, fewer than kCodeRows, are computed one by one, to the same bits.
 void multiply_with(CodeMultiply (*find)(const WeightFormat&), const QMatrixView& w,
-                   const InputBlock* const* x, std::size_t tokens, std::uint64_t row_begin,
-                   std::uint64_t row_end, float* y, std::size_t y_stride, std::span<float> scratch);
+                   const InputBlock* const* x, std::size_t digits, std::size_t tokens,
+                   std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
+                   std::span<float> scratch);
 
 }  // namespace moepack

@@ -14,28 +14,46 @@ namespace {
 constexpr std::size_t kHalf = kInputGroup / 2;
 
 void set_nan(InputBlock& block) {
-  block = {};
   block.scale = std::numeric_limits<float>::quiet_NaN();
   block.sum = block.half_sums[0] = block.half_sums[1] = block.scale;
 }
 
-void quantize_block(const float* x, InputBlock& block) {
+// A code as digits at `i` of each block; returned as the number that they are.
+std::int32_t store_digits(std::int32_t code, std::size_t digits, std::size_t i,
+                          InputBlock* blocks) {
+  if (digits == 1) {
+    blocks->codes[i] = static_cast<std::int8_t>(code);
+    return code;
+  }
+  const std::int32_t high = (code + 128) >> 8;
+  const std::int32_t low = std::max(code - 256 * high, -127);
+  blocks[0].codes[i] = static_cast<std::int8_t>(high);
+  blocks[1].codes[i] = static_cast<std::int8_t>(low);
+  return 256 * high + low;
+}
+
+std::int32_t load_digits(const InputBlock* blocks, std::size_t digits, std::size_t i) {
+  return digits == 1 ? blocks->codes[i] : 256 * blocks[0].codes[i] + blocks[1].codes[i];
+}
+
+void quantize_block(const float* x, std::size_t digits, InputBlock* blocks) {
   float largest = 0.0F;
   bool is_finite = true;
   for (std::size_t i = 0; i < kInputGroup; ++i) {
     is_finite = is_finite && std::isfinite(x[i]);
     largest = std::max(largest, std::fabs(x[i]));
   }
+  std::fill_n(blocks, digits, InputBlock{});
+  InputBlock& block = *blocks;
   if (!is_finite) return set_nan(block);
-  block = {};
   if (largest < kSmallestInput) return;
-  const float factor = 127.0F / largest;
+  const float factor = largest_code(digits) / largest;
   std::array<std::int32_t, 2> sums{};
   for (std::size_t i = 0; i < kInputGroup; ++i) {
-    block.codes[i] = static_cast<std::int8_t>(std::nearbyintf(x[i] * factor));
-    sums[i / kHalf] += block.codes[i];
+    const auto code = static_cast<std::int32_t>(std::nearbyintf(x[i] * factor));
+    sums[i / kHalf] += store_digits(code, digits, i, blocks);
   }
-  block.scale = largest / 127.0F;
+  block.scale = largest / largest_code(digits);
   block.minus_sum = -(sums[0] + sums[1]);
   block.sum = block.scale * static_cast<float>(sums[0] + sums[1]);
   for (std::size_t h = 0; h < 2; ++h) {
@@ -44,8 +62,10 @@ void quantize_block(const float* x, InputBlock& block) {
   }
 }
 
-void quantize(const float* x, std::size_t cols, InputBlock* out) {
-  for (std::size_t c = 0; c < cols; c += kInputGroup) quantize_block(x + c, out[c / kInputGroup]);
+void quantize(const float* x, std::size_t cols, std::size_t digits, InputBlock* out) {
+  for (std::size_t c = 0; c < cols; c += kInputGroup) {
+    quantize_block(x + c, digits, out + c / kInputGroup * digits);
+  }
 }
 
 // A row of weights in codes.
@@ -57,8 +77,9 @@ struct CodeRow {
 };
 
 // The part of a group of weights within one block of inputs.
-float add_group(const CodeRow& row, std::size_t group, const InputBlock& x, std::size_t first,
-                float sum) {
+float add_group(const CodeRow& row, std::size_t group, const InputBlock* blocks, std::size_t digits,
+                std::size_t first, float sum) {
+  const InputBlock& x = *blocks;
   const CodeShape& shape = row.shape;
   const bool is_half = shape.group == kHalf;
   const std::size_t half = first / kHalf;
@@ -67,18 +88,19 @@ float add_group(const CodeRow& row, std::size_t group, const InputBlock& x, std:
     integer = (is_half ? x.minus_half_sums[half] : x.minus_sum) * (1 << shape.zero_bits);
   }
   for (std::size_t i = 0; i < shape.group; ++i) {
-    integer += std::int32_t{row.codes[group * shape.group + i]} * x.codes[first + i];
+    integer +=
+        std::int32_t{row.codes[group * shape.group + i]} * load_digits(blocks, digits, first + i);
   }
   sum = std::fma(static_cast<float>(integer), row.scales[group] * x.scale, sum);
   if (!shape.has_bias) return sum;
   return std::fma(row.biases[group], is_half ? x.half_sums[half] : x.sum, sum);
 }
 
-float dot_row(const CodeRow& row, const InputBlock* x) {
+float dot_row(const CodeRow& row, const InputBlock* x, std::size_t digits) {
   float sum = 0.0F;
   for (std::size_t g = 0; g < row.scales.size(); ++g) {
     const std::size_t column = g * row.shape.group;
-    sum = add_group(row, g, x[column / kInputGroup], column % kInputGroup, sum);
+    sum = add_group(row, g, x + column / kInputGroup * digits, digits, column % kInputGroup, sum);
   }
   return sum;
 }
@@ -87,9 +109,9 @@ bool supports(const WeightFormat& format) { return code_shape(format).has_value(
 
 bool reads_panels(const WeightFormat& /*format*/) { return false; }
 
-void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
-              std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
-              std::span<float> scratch) {
+void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t digits,
+              std::size_t tokens, std::uint64_t row_begin, std::uint64_t row_end, float* y,
+              std::size_t y_stride, std::span<float> scratch) {
   const CodeShape shape = *code_shape(w.format);
   const std::size_t groups = w.cols / shape.group;
   const CodeRow row{shape,
@@ -98,7 +120,7 @@ void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t toke
                     scratch.subspan(groups, groups)};
   for (std::uint64_t r = row_begin; r < row_end; ++r) {
     unpack_code_row(w, r, row.codes, row.scales, row.biases);
-    for (std::size_t t = 0; t < tokens; ++t) y[t * y_stride + r] = dot_row(row, x[t]);
+    for (std::size_t t = 0; t < tokens; ++t) y[t * y_stride + r] = dot_row(row, x[t], digits);
   }
 }
 

@@ -17,7 +17,7 @@ enum class ActivationType : std::uint8_t {
   // Bytes with a scale for every 32 of them (code_kernels.h), for matrices of quantized formats;
   // plain ones take float32.
   kInt8 = 1,
-  // Two such bytes, the second of what the first leaves (input_digits.h): 16 bits and more.
+  // The same with two bytes, the high and the low digit of a code: nearly 16 bits.
   kInt16 = 2,
 };
 

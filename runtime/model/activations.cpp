@@ -5,8 +5,8 @@
 
 #include "formats/base/bytes.h"
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/code_kernels.h"
 #include "runtime/model/delta_block.h"
-#include "runtime/model/input_digits.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/layer_state.h"
 
@@ -161,7 +161,7 @@ struct ActivationLayout {
     const std::uint64_t tokens = std::max(limits.tokens, limits.logit_rows);
     const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
     const auto blocks = [&](std::uint64_t cols) {
-      return digit_blocks(input_digits(limits.activations), cols);
+      return input_blocks(cols, input_digits(limits.activations));
     };
     take(a.input_blocks, tokens, blocks(widest_input(c)));
     take(a.input_rows, tokens, 1);

@@ -12,7 +12,7 @@
 #include "formats/config/model_config.h"
 #include "runtime/model/activation_type.h"
 #include "runtime/model/attention_tiles.h"
-#include "runtime/model/input_digits.h"
+#include "runtime/model/input_scratch.h"
 #include "runtime/model/router.h"
 
 namespace moepack {

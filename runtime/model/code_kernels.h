@@ -19,10 +19,14 @@ namespace moepack {
 
 constexpr std::size_t kInputGroup = 32;  // inputs of a block; blocks begin at column 0
 
-// 32 inputs of a token:
+// 32 inputs of a token, with one digit:
 //   scale = largest |x| / 127, code = nearest even integer of x * (127 / largest |x|),
 // zeros where the largest is below kSmallestInput. Where an input is not finite, scale and sums are
 // NaN and codes zero, so that every product of the token is NaN too. A cache line.
+//
+// With two digits 127 becomes 127 * 256, and a code is 256 * high + low: the nearest high, and what
+// it leaves, of which -128 becomes -127. Two blocks: the first has the high digits, and scale and
+// sums of the whole codes; the second has the low digits and zeros.
 struct alignas(64) InputBlock {
   std::int8_t codes[kInputGroup];  // -127 … 127
   float scale;
@@ -34,10 +38,17 @@ struct alignas(64) InputBlock {
 };
 static_assert(sizeof(InputBlock) == 64);
 
-// Below 2^-120 the factor 127 / largest would overflow.
-constexpr float kSmallestInput = 0x1p-120F;
+constexpr std::size_t kMostDigits = 2;
 
-constexpr std::size_t input_blocks(std::uint64_t cols) { return div_up(cols, kInputGroup); }
+constexpr float largest_code(std::size_t digits) { return digits == 1 ? 127.0F : 127.0F * 256.0F; }
+
+// Below 2^-112 the factor largest_code / largest would overflow.
+constexpr float kSmallestInput = 0x1p-112F;
+
+// Blocks of a token of `cols` inputs.
+constexpr std::size_t input_blocks(std::uint64_t cols, std::size_t digits) {
+  return digits * div_up(cols, kInputGroup);
+}
 
 struct CodeKernels {
   // Whether multiply() takes matrices of `format`. Those of other formats are multiplied in floats.
@@ -47,17 +58,17 @@ struct CodeKernels {
   // the faster order. Panels of the others are restored row by row.
   bool (*reads_panels)(const WeightFormat& format) = nullptr;
 
-  // x: [cols], cols a multiple of 32; out: [cols / 32].
-  void (*quantize)(const float* x, std::size_t cols, InputBlock* out) = nullptr;
+  // x: [cols], cols a multiple of 32; out: [cols / 32, digits]. 1 <= digits <= kMostDigits.
+  void (*quantize)(const float* x, std::size_t cols, std::size_t digits, InputBlock* out) = nullptr;
 
   // y[t * y_stride + r] for t < tokens and r in [row_begin, row_end): the sum over the blocks of a
   // row, each fma(integer sum, weight scale * input scale, …) and, with biases, then
-  // fma(bias, sum of inputs, …). x[t]: the blocks of token t, [cols / 32]. row_begin is a multiple
-  // of kCodeRows; row_end is one too, or w.rows. scratch: matmul_scratch_floats(w.cols) floats, of
-  // this call alone.
-  void (*multiply)(const QMatrixView& w, const InputBlock* const* x, std::size_t tokens,
-                   std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
-                   std::span<float> scratch) = nullptr;
+  // fma(bias, sum of inputs, …). x[t]: the blocks of token t, [cols / 32, digits]. row_begin is a
+  // multiple of kCodeRows; row_end is one too, or w.rows. scratch: matmul_scratch_floats(w.cols)
+  // floats, of this call alone.
+  void (*multiply)(const QMatrixView& w, const InputBlock* const* x, std::size_t digits,
+                   std::size_t tokens, std::uint64_t row_begin, std::uint64_t row_end, float* y,
+                   std::size_t y_stride, std::span<float> scratch) = nullptr;
 };
 
 // Rows that these kernels take together.

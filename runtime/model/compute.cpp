@@ -53,7 +53,7 @@ RowInputs Compute::quantize_into(const float* x, std::size_t cols, std::size_t t
   const auto quantize_rows = [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t t = begin; t < end; ++t) {
       to.rows[t] = to.blocks.data() + t * blocks;
-      quantize_part(x + t * cols, 0, cols, cols, to.blocks.data() + t * blocks);
+      quantize_part(x + t * cols, 0, cols, to.blocks.data() + t * blocks);
     }
   };
   const std::size_t grain = std::max<std::size_t>(1, kQuantizedValues / cols);

@@ -8,7 +8,8 @@
 #include <span>
 
 #include "formats/weights/qformat.h"
-#include "runtime/model/input_digits.h"
+#include "runtime/model/code_kernels.h"
+#include "runtime/model/input_scratch.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/stage_times.h"
 #include "runtime/model/thread_pool.h"
@@ -53,11 +54,12 @@ class Compute {
   }
   bool has_blocks() const { return !inputs_.rows.empty(); }
   // Blocks of a token of `cols` inputs, all digits.
-  std::size_t token_blocks(std::uint64_t cols) const { return digit_blocks(inputs_.digits, cols); }
-  // Inputs [begin, end) of a token of `cols` into its blocks (quantize_digits).
-  void quantize_part(const float* x, std::size_t begin, std::size_t end, std::size_t cols,
-                     InputBlock* blocks) const {
-    quantize_digits(kernels_->codes, inputs_.digits, x, begin, end, cols, blocks);
+  std::size_t token_blocks(std::uint64_t cols) const { return input_blocks(cols, inputs_.digits); }
+  // Inputs [begin, end) of a token into its blocks. x: at input `begin`; begin is a multiple of
+  // kInputGroup, end one too. blocks: of the token.
+  void quantize_part(const float* x, std::size_t begin, std::size_t end, InputBlock* blocks) const {
+    kernels_->codes.quantize(x, end - begin, inputs_.digits,
+                             blocks + input_blocks(begin, inputs_.digits));
   }
   // x [tokens, cols] with its blocks, in scratch that the next call of this, of matmul or products
   // overwrites.
@@ -90,8 +92,8 @@ class Compute {
   void multiply_blocks(const QMatrixView& w, const InputBlock* const* blocks, std::size_t tokens,
                        std::uint64_t begin, std::uint64_t end, float* y, std::size_t y_stride,
                        std::size_t worker) {
-    multiply_digits(kernels_->codes, inputs_.digits, w, blocks, tokens, begin, end, y, y_stride,
-                    scratch(worker));
+    kernels_->codes.multiply(w, blocks, inputs_.digits, tokens, begin, end, y, y_stride,
+                             scratch(worker));
   }
 
   // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several

@@ -65,7 +65,7 @@ void ExpertTasks::quantize_activated(const Compute& compute, const ExpertWork& e
                                      std::size_t token, const RowTask& task) {
   const std::size_t width = expert.gate.rows;
   InputBlock* blocks = expert.activated_blocks + token * compute.token_blocks(width);
-  compute.quantize_part(expert.activated + token * width + task.begin, task.begin, task.end, width,
+  compute.quantize_part(expert.activated + token * width + task.begin, task.begin, task.end,
                         blocks);
   if (task.begin == 0) expert.activated_rows[token] = blocks;
 }

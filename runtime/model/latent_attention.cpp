@@ -166,7 +166,7 @@ void LatentAttention::expand_head(Compute& compute, const QMatrixView& kv_up, st
   const InputBlock** const inputs = scratch_.latent_rows.data() + worker * most;
   for (std::size_t t = 0; t < tokens; ++t) {
     InputBlock* const to = scratch_.latent_blocks.data() + (worker * most + t) * blocks;
-    compute.quantize_part(latent_query(t, head), 0, config_.kv_rank, config_.kv_rank, to);
+    compute.quantize_part(latent_query(t, head), 0, config_.kv_rank, to);
     inputs[t] = to;
   }
   compute.multiply_blocks(rows, inputs, tokens, 0, width, out, stride, worker);

@@ -84,7 +84,7 @@ class Checks(CliRunner):
             self.same_numbers(row, name)
         lines = self.bench("-p", 4, "-n", 2, "-r", 1, "--no-warmup", "-o", "jsonl").splitlines()
         self.expect([json.loads(line)["n_gen"] for line in lines] == [0, 2], "JSON lines")
-        for flags, wanted in (((), "i8"), (("--activations", "f32"), "f32"),
+        for flags, wanted in (((), "i16"), (("--activations", "i8"), "i8"), (("--activations", "f32"), "f32"),
                               (("--backend", "reference"), "f32")):
             row = json.loads(self.bench("-p", 0, "-n", 1, "-r", 1, "-o", "jsonl", *flags))
             self.expect(row["activations"] == wanted, f"{flags}: {row['activations']}")

@@ -1,10 +1,12 @@
 // Products in integers: every table gives the bits of the scalar definition, whatever is computed
 // beside, and the definition is the exact product of the rounded inputs.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -33,22 +35,34 @@ std::vector<float> random_inputs(std::size_t count, std::uint32_t seed) {
 
 // Inputs of `tokens` tokens as blocks.
 struct Inputs {
-  Inputs(const CodeKernels& kernels, const std::vector<float>& x, std::size_t cols)
-      : blocks(x.size() / kInputGroup) {
+  Inputs(const CodeKernels& kernels, const std::vector<float>& x, std::size_t cols,
+         std::size_t digits_each)
+      : digits(digits_each), blocks(x.size() / cols * input_blocks(cols, digits_each)) {
     for (std::size_t t = 0; t < x.size() / cols; ++t) {
-      rows.push_back(blocks.data() + t * input_blocks(cols));
-      kernels.quantize(x.data() + t * cols, cols, blocks.data() + t * input_blocks(cols));
+      InputBlock* const token = blocks.data() + t * input_blocks(cols, digits);
+      rows.push_back(token);
+      kernels.quantize(x.data() + t * cols, cols, digits, token);
     }
   }
+  // What is computed with in place of input `column` of the first token.
+  double value(std::size_t column) const {
+    const InputBlock* const block = &blocks[column / kInputGroup * digits];
+    const std::size_t i = column % kInputGroup;
+    const int code = digits == 1 ? block->codes[i] : 256 * block->codes[i] + block[1].codes[i];
+    return static_cast<double>(block->scale) * code;
+  }
+  std::size_t digits;
   std::vector<InputBlock> blocks;
   std::vector<const InputBlock*> rows;
 };
 
-std::vector<float> product(const CodeKernels& kernels, const QMatrixView& w,
-                           std::span<const InputBlock* const> rows) {
-  std::vector<float> y(rows.size() * w.rows, -1.0F);
+// Of the first `tokens` tokens.
+std::vector<float> product(const CodeKernels& kernels, const QMatrixView& w, const Inputs& inputs,
+                           std::size_t tokens) {
+  std::vector<float> y(tokens * w.rows, -1.0F);
   std::vector<float> scratch(matmul_scratch_floats(w.cols));
-  kernels.multiply(w, rows.data(), rows.size(), 0, w.rows, y.data(), w.rows, scratch);
+  kernels.multiply(w, inputs.rows.data(), inputs.digits, tokens, 0, w.rows, y.data(), w.rows,
+                   scratch);
   return y;
 }
 
@@ -57,13 +71,14 @@ bool same_bits(float a, float b) {
          std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }
 
-class CodeKernelsTest : public testing::TestWithParam<CpuLevel> {
+class CodeKernelsTest : public testing::TestWithParam<std::tuple<CpuLevel, std::size_t>> {
  protected:
   void SetUp() override {
-    const Result<const Kernels*> found = cpu_kernels(GetParam());
+    const Result<const Kernels*> found = cpu_kernels(std::get<0>(GetParam()));
     if (!found.is_ok()) GTEST_SKIP() << "SKIPPED: " << found.status().message();
     kernels_ = &found.value()->codes;
   }
+  std::size_t digits() const { return std::get<1>(GetParam()); }
   const CodeKernels* kernels_ = nullptr;
 };
 
@@ -81,12 +96,11 @@ TEST_P(CodeKernelsTest, GiveTheBitsOfTheDefinition) {
     for (const std::uint64_t cols : {std::uint64_t{512}, std::uint64_t{1280}}) {
       for (const std::uint64_t rows : {std::uint64_t{5}, std::uint64_t{37}}) {
         const TestMatrix matrix(format, rows, cols, Values::kUsual, cols % 3, ++seed);
-        const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols);
+        const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols, digits());
         for (std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 8U, 11U, 19U}) {
-          const std::span rows_used = std::span(inputs.rows).first(tokens);
           const std::vector<float> expected =
-              product(reference_code_kernels(), matrix.view(), rows_used);
-          const std::vector<float> got = product(*kernels_, matrix.view(), rows_used);
+              product(reference_code_kernels(), matrix.view(), inputs, tokens);
+          const std::vector<float> got = product(*kernels_, matrix.view(), inputs, tokens);
           for (std::size_t i = 0; i < got.size(); ++i) {
             ASSERT_TRUE(same_bits(got[i], expected[i]))
                 << to_string(format) << " rows " << rows << " cols " << cols << " tokens " << tokens
@@ -110,12 +124,11 @@ TEST_P(CodeKernelsTest, GiveTheSameBitsForRowsInPanels) {
       const std::uint64_t rows = 53;
       const TestMatrix matrix(format, rows, cols, Values::kUsual, 0, ++seed);
       const test::PanelMatrix panels(matrix.view(), cols % 3);
-      const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols);
+      const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols, digits());
       for (std::size_t tokens : {1U, 2U, 5U, 19U}) {
-        const std::span rows_used = std::span(inputs.rows).first(tokens);
         const std::vector<float> expected =
-            product(reference_code_kernels(), matrix.view(), rows_used);
-        const std::vector<float> got = product(*kernels_, panels.view(), rows_used);
+            product(reference_code_kernels(), matrix.view(), inputs, tokens);
+        const std::vector<float> got = product(*kernels_, panels.view(), inputs, tokens);
         for (std::size_t i = 0; i < got.size(); ++i) {
           ASSERT_TRUE(same_bits(got[i], expected[i]))
               << to_string(format) << " cols " << cols << " tokens " << tokens << " element " << i
@@ -139,11 +152,15 @@ TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {
   x[32 * 6] = 127.0F;
   x[32 * 7 + 31] = std::numeric_limits<float>::infinity();
   x[32 * 8] = std::numeric_limits<float>::quiet_NaN();
-  std::vector<InputBlock> expected(64);
-  std::vector<InputBlock> got(64);
-  reference_code_kernels().quantize(x.data(), kCols, expected.data());
-  kernels_->quantize(x.data(), kCols, got.data());
-  for (std::size_t b = 0; b < 64; ++b) {
+  // A low digit of -128, which becomes -127.
+  x[32 * 9 + 3] = x[32 * 9] = 127.0F * 256.0F;
+  x[32 * 9 + 1] = 128.0F;
+  x[32 * 9 + 2] = -128.0F;
+  std::vector<InputBlock> expected(64 * digits());
+  std::vector<InputBlock> got(64 * digits());
+  reference_code_kernels().quantize(x.data(), kCols, digits(), expected.data());
+  kernels_->quantize(x.data(), kCols, digits(), got.data());
+  for (std::size_t b = 0; b < got.size(); ++b) {
     for (std::size_t i = 0; i < 32; ++i) ASSERT_EQ(got[b].codes[i], expected[b].codes[i]) << b;
     EXPECT_TRUE(same_bits(got[b].scale, expected[b].scale)) << b;
     EXPECT_TRUE(same_bits(got[b].sum, expected[b].sum)) << b;
@@ -153,42 +170,100 @@ TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {
       EXPECT_TRUE(same_bits(got[b].half_sums[h], expected[b].half_sums[h])) << b;
     }
   }
-  EXPECT_TRUE(std::isnan(got[7].scale));
-  EXPECT_TRUE(std::isnan(got[8].sum));
-  EXPECT_EQ(got[5].scale, 0.0F);
+  EXPECT_TRUE(std::isnan(got[7 * digits()].scale));
+  EXPECT_TRUE(std::isnan(got[8 * digits()].sum));
+  EXPECT_EQ(got[5 * digits()].scale, 0.0F);
+}
+
+TEST_P(CodeKernelsTest, QuantizeAPartOfATokenAsTheWhole) {
+  constexpr std::size_t kCols = 768;
+  const std::vector<float> x = random_inputs(kCols, 2);
+  const Inputs whole(*kernels_, x, kCols, digits());
+  std::vector<InputBlock> parts(input_blocks(kCols, digits()));
+  for (std::size_t begin = 0; begin < kCols; begin += 96) {
+    kernels_->quantize(x.data() + begin, 96, digits(),
+                       parts.data() + input_blocks(begin, digits()));
+  }
+  for (std::size_t b = 0; b < parts.size(); ++b) {
+    EXPECT_TRUE(std::ranges::equal(parts[b].codes, whole.blocks[b].codes)) << b;
+    EXPECT_EQ(parts[b].scale, whole.blocks[b].scale) << b;
+    EXPECT_EQ(parts[b].minus_sum, whole.blocks[b].minus_sum) << b;
+  }
+}
+
+TEST_P(CodeKernelsTest, InputsThatAreNotFiniteMakeEveryProductNan) {
+  constexpr std::size_t kCols = 768;
+  std::vector<float> x = random_inputs(2 * kCols, 7);
+  x[700] = std::numeric_limits<float>::infinity();
+  const Inputs inputs(*kernels_, x, kCols, digits());
+  const TestMatrix matrix({.id = QFormatId::kQ40}, 16, kCols, Values::kUsual, 0, 8);
+  const std::vector<float> y = product(*kernels_, matrix.view(), inputs, 2);
+  for (std::size_t r = 0; r < 16; ++r) {
+    EXPECT_TRUE(std::isnan(y[r]));
+    EXPECT_TRUE(std::isfinite(y[16 + r])) << "another token's inputs";
+  }
+}
+
+// The largest codes of every kind with the largest weights: no sum leaves 32 bits.
+TEST_P(CodeKernelsTest, TheLargestInputsGiveTheBitsOfTheDefinition) {
+  constexpr std::size_t kCols = 512;
+  std::vector<float> x(7 * kCols, -3.0F);
+  for (std::size_t i = 0; i < 3 * kCols; ++i) x[i] = i % 2 == 0 ? 3.0F : -3.0F;
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    if (!kernels_->supports(format)) continue;
+    const TestMatrix matrix(format, 32, kCols, Values::kUsual, 0, 5);
+    const Inputs inputs(*kernels_, x, kCols, digits());
+    const std::vector<float> expected = product(reference_code_kernels(), matrix.view(), inputs, 7);
+    const std::vector<float> got = product(*kernels_, matrix.view(), inputs, 7);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_TRUE(same_bits(got[i], expected[i])) << to_string(format) << " element " << i;
+    }
+  }
 }
 
 // The definition against decoded weights and the inputs that the blocks stand for, in double.
-TEST(CodeDefinition, IsTheProductOfTheRoundedInputs) {
+void expect_product_of_rounded_inputs(std::size_t digits, double most_rounding) {
   std::uint32_t seed = 100;
   constexpr std::size_t kCols = 1024;
   for (const WeightFormat& format : test::all_weight_formats()) {
     if (!code_shape(format)) continue;
     const TestMatrix matrix(format, 6, kCols, Values::kUsual, 0, ++seed);
     const std::vector<float> x = random_inputs(kCols, seed);
-    const Inputs inputs(reference_code_kernels(), x, kCols);
-    const std::vector<float> got = product(reference_code_kernels(), matrix.view(), inputs.rows);
+    const Inputs inputs(reference_code_kernels(), x, kCols, digits);
+    const std::vector<float> got = product(reference_code_kernels(), matrix.view(), inputs, 1);
     std::vector<float> row(kCols);
     for (std::size_t r = 0; r < 6; ++r) {
       decode_row(matrix.view(), r, row);
       double sum = 0;
       double size = 0;
       for (std::size_t c = 0; c < kCols; ++c) {
-        const InputBlock& block = inputs.blocks[c / 32];
-        const double input = static_cast<double>(block.scale) * block.codes[c % 32];
-        EXPECT_LE(std::fabs(input - x[c]), block.scale * 0.5001) << c;
+        const double input = inputs.value(c);
+        EXPECT_LE(std::fabs(input - x[c]), inputs.blocks[c / 32 * digits].scale * most_rounding);
         sum += row[c] * input;
         size += std::fabs(row[c] * input);
       }
       // Products of biases, much larger than the weights, cancel: 2^-15 of the sizes covers them.
-      EXPECT_NEAR(got[r], sum, size * 0x1p-15) << to_string(format) << " row " << r;
+      // Scales whose product is subnormal lose bits.
+      EXPECT_NEAR(got[r], sum, size * 0x1p-15 + double{std::numeric_limits<float>::min()})
+          << to_string(format) << " row " << r;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsTest, testing::ValuesIn(test::levels_to_test()),
+TEST(CodeDefinition, IsTheProductOfTheRoundedInputs) {
+  expect_product_of_rounded_inputs(1, 0.5001);
+}
+// Half a unit, and one where the low digit would be -128.
+TEST(CodeDefinition, IsTheProductOfTheRoundedInputsWithTwoDigits) {
+  expect_product_of_rounded_inputs(2, 1.51);
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsTest,
+                         testing::Combine(testing::ValuesIn(test::levels_to_test()),
+                                          testing::Values(std::size_t{1}, std::size_t{2})),
                          [](const auto& level) {
-                           return std::string(cpu_level_name(level.param));
+                           return std::string(cpu_level_name(std::get<0>(level.param))) +
+                                  (std::get<1>(level.param) == 1 ? "" : "TwoDigits");
                          });
 
 }  // namespace
