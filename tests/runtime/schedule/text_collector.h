@@ -90,7 +90,7 @@ class TextCollector final : public TextListener {
   template <typename Condition>
   bool wait(const Condition& condition) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(60), condition);
+    return changed_.wait_for(lock, std::chrono::seconds(300), condition);
   }
 
   mutable std::mutex mutex_;
