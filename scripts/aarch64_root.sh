@@ -13,6 +13,7 @@ source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 packages=(
   nlohmann-json3-dev libcli11-dev libboost1.81-dev libxxhash-dev libpcre2-dev libutf8proc-dev
   libeigen3-dev libopenblas-pthread-dev zlib1g-dev libzstd-dev libgtest-dev
+  libvulkan-dev libedit-dev liburing-dev
 )
 root="$repo_root/build/aarch64-root"
 state="$repo_root/build/aarch64-packages"

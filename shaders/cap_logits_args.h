@@ -5,7 +5,7 @@
 
 MOE_SHADER_STRUCTS
 
-/* logits[i] = cap * tanh(logits[i] / cap); any grid. What is not finite becomes cap or stays NaN.
+/* logits[i] = cap * tanh(logits[i] / cap); any grid. Infinities become cap and -cap, NaN stays.
    Specialization constant: 0 threads of a work group. */
 struct CapLogitsArgs {
   MOE_ADDRESS(F32) logits;

@@ -340,7 +340,7 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--activations", flags.activations,
                   "Inputs of products with quantized weights: i8 (a byte, fastest), i16 (two "
-                  "bytes, as exact as floats) or f32")
+                  "bytes, on the processor as exact as floats) or f32")
       ->default_str(std::string(activation_type_name(flags.default_activations)));
   command
       .add_option("--chunk", flags.chunk_tokens,

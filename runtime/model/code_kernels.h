@@ -22,11 +22,11 @@ constexpr std::size_t kInputGroup = 32;  // inputs of a block; blocks begin at c
 // 32 inputs of a token, with one digit:
 //   scale = largest |x| / 127, code = nearest even integer of x * (127 / largest |x|),
 // zeros where the largest is below kSmallestInput. Where an input is not finite, scale and sums are
-// NaN and codes zero, so that every product of the token is NaN too. A cache line.
+// NaN and codes zero, so that every product of the token is NaN too.
 //
 // With two digits 127 becomes 127 * 256, and a code is 256 * high + low: the nearest high, and what
 // it leaves, of which -128 becomes -127. Two blocks: the first has the high digits, and scale and
-// sums of the whole codes; the second has the low digits and zeros.
+// sums of the whole codes; the second has the low digits and zeros. A block is a cache line.
 struct alignas(64) InputBlock {
   std::int8_t codes[kInputGroup];  // -127 … 127
   float scale;

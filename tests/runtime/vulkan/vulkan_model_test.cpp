@@ -38,6 +38,21 @@ TEST_F(VulkanModel, InputsInFixedPoint) {
   expect_like_reference(options, 1e-3);
 }
 
+TEST_F(VulkanModel, InputsOfOneByteAndTwoAreOneHere) {
+  EngineOptions options = on_device(test::convert_for_test(test::demo_mlx_model(), dir_));
+  options.device_limits.wants_fixed_products = true;
+  std::vector<std::vector<float>> all;
+  for (const ActivationType activations :
+       {ActivationType::kInt8, ActivationType::kInt16, ActivationType::kFloat32}) {
+    options.activations = activations;
+    const auto engine = open(options);
+    ASSERT_NE(engine, nullptr);
+    all.push_back(logits(*engine, random_ids(9, engine->config().vocab_size), {4, 5}));
+  }
+  EXPECT_EQ(all[0], all[1]);
+  EXPECT_NE(all[1], all[2]) << "floats";
+}
+
 TEST_F(VulkanModel, Q4KAndQ6K) {
   MOE_REQUIRE_MODEL(model, "small-moe-Q4_K_M.gguf");
   expect_like_reference(on_device(test::convert_for_test(model, dir_)));
