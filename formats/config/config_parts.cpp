@@ -184,6 +184,28 @@ Result<SigmoidRouterSpec> read_sigmoid_router(const ConfigReader& text,
   return router;
 }
 
+Status read_window_layers(const ConfigReader& text, const WindowDefaults& defaults,
+                          const LayerSpec& layer, ModelConfig& model) {
+  constexpr std::string_view kKey = "layer_types";
+  const nlohmann::json* list = text.find(kKey);
+  if (list != nullptr && (!list->is_array() || list->size() != model.num_layers)) {
+    return text.error(kKey, "is no list of num_hidden_layers " + std::to_string(model.num_layers));
+  }
+  model.layers.assign(model.num_layers, layer);
+  for (std::size_t l = 0; l < model.num_layers; ++l) {
+    bool slides = (l + 1) % defaults.full_interval != 0;
+    if (list != nullptr) {
+      const nlohmann::json& type = (*list)[l];
+      slides = type == "sliding_attention";
+      if (!slides && type != "full_attention") {
+        return text.unsupported_value(kKey, ConfigReader::shown(type));
+      }
+    }
+    if (slides) std::get<FullAttentionSpec>(model.layers[l].mixer).window = defaults.window;
+  }
+  return Status::ok();
+}
+
 Status read_prediction_layers(const ConfigReader& text, ModelConfig& model, std::string_view key) {
   MOE_ASSIGN_OR_RETURN(const double layers, text.number_in(key, 0, 0, kMaxConfigLayers));
   if (layers != std::floor(layers)) return text.error(key, "is no whole number");

@@ -87,6 +87,16 @@ struct DenseDefaults {
 Status read_dense_layers(const ConfigReader& text, const DenseDefaults& defaults,
                          const LayerSpec& layer, ModelConfig& model);
 
+// Fills layers with copies of `layer`, whose mixer is a FullAttentionSpec; those that layer_types
+// calls sliding_attention get the window, the others are full_attention. Where the key is absent,
+// every full_interval-th layer has none. num_layers must be set.
+struct WindowDefaults {
+  std::uint32_t window = 0;
+  std::uint32_t full_interval = 0;
+};
+Status read_window_layers(const ConfigReader& text, const WindowDefaults& defaults,
+                          const LayerSpec& layer, ModelConfig& model);
+
 // Fills the router's scale and groups, as DeepSeek-V3 states them (norm_topk_prob,
 // routed_scaling_factor, n_group, topk_group); num_experts must be set.
 struct SigmoidRouterDefaults {

@@ -17,7 +17,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kFullInterval = 6;
 constexpr double kMostCap = 1e6;
 constexpr std::uint32_t kMostHeadRows = kMaxModelDimension / 2;
 
@@ -48,31 +47,6 @@ Status read_gemma4_experts(const ConfigReader& text, ModelConfig& model) {
   MOE_RETURN_IF_ERROR(read_experts(
       text, {.chosen_key = "top_k_experts", .width_key = "moe_intermediate_size"}, model));
   return text.dimension("intermediate_size", 9216, model.shared_expert_width);
-}
-
-// By layer_types, else every sixth layer sees all tokens; the last one always does.
-Status read_gemma4_layers(const ConfigReader& text, const LayerSpec& layer, std::uint32_t window,
-                          ModelConfig& model) {
-  constexpr std::string_view kKey = "layer_types";
-  const nlohmann::json* list = text.find(kKey);
-  if (list != nullptr && (!list->is_array() || list->size() != model.num_layers)) {
-    return text.error(kKey, "is no list of num_hidden_layers " + std::to_string(model.num_layers));
-  }
-  model.layers.assign(model.num_layers, layer);
-  for (std::size_t l = 0; l < model.num_layers; ++l) {
-    bool slides = (l + 1) % kFullInterval != 0;
-    if (list != nullptr) {
-      const nlohmann::json& type = (*list)[l];
-      slides = type == "sliding_attention";
-      if (!slides && type != "full_attention") {
-        return text.unsupported_value(kKey, ConfigReader::shown(type));
-      }
-    }
-    if (slides && l + 1 < model.num_layers) {
-      std::get<FullAttentionSpec>(model.layers[l].mixer).window = window;
-    }
-  }
-  return Status::ok();
 }
 
 bool is_sliding(const LayerSpec& layer) {
@@ -234,7 +208,10 @@ Status read_gemma4_config(const ConfigReader& text, ModelConfig& model) {
                                   .has_branch_norms = true},
       .has_output_norms = true,
       .has_output_scale = true};
-  MOE_RETURN_IF_ERROR(read_gemma4_layers(text, layer, window, model));
+  MOE_RETURN_IF_ERROR(
+      read_window_layers(text, {.window = window, .full_interval = 6}, layer, model));
+  // Whatever layer_types says, the last layer sees all tokens.
+  std::get<FullAttentionSpec>(model.layers.back().mixer).window.reset();
   MOE_RETURN_IF_ERROR(read_gemma4_experts(text, model));
   return read_gemma4_heads(text, model);
 }

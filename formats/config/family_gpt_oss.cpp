@@ -18,29 +18,6 @@ namespace {
 
 constexpr double kMostActivation = 1e6;
 
-// By layer_types, else every other layer from the first on has a window.
-Status read_gpt_oss_layers(const ConfigReader& text, const LayerSpec& layer, std::uint32_t window,
-                           ModelConfig& model) {
-  constexpr std::string_view kKey = "layer_types";
-  const nlohmann::json* list = text.find(kKey);
-  if (list != nullptr && (!list->is_array() || list->size() != model.num_layers)) {
-    return text.error(kKey, "is no list of num_hidden_layers " + std::to_string(model.num_layers));
-  }
-  model.layers.assign(model.num_layers, layer);
-  for (std::size_t l = 0; l < model.num_layers; ++l) {
-    bool slides = l % 2 == 0;
-    if (list != nullptr) {
-      const nlohmann::json& type = (*list)[l];
-      slides = type == "sliding_attention";
-      if (!slides && type != "full_attention") {
-        return text.unsupported_value(kKey, ConfigReader::shown(type));
-      }
-    }
-    if (slides) std::get<FullAttentionSpec>(model.layers[l].mixer).window = window;
-  }
-  return Status::ok();
-}
-
 Status read_gpt_oss_config(const ConfigReader& text, ModelConfig& model) {
   MOE_RETURN_IF_ERROR(text.require_text("hidden_act", "silu"));
   MOE_RETURN_IF_ERROR(text.require_flag("attention_bias", true));
@@ -63,7 +40,8 @@ Status read_gpt_oss_config(const ConfigReader& text, ModelConfig& model) {
                         .feed_forward = ExpertsSpec{.has_biases = true,
                                                     .activation = ExpertActivation::kClampedSwiGlu,
                                                     .activation_limit = static_cast<float>(limit)}};
-  MOE_RETURN_IF_ERROR(read_gpt_oss_layers(text, layer, window, model));
+  MOE_RETURN_IF_ERROR(
+      read_window_layers(text, {.window = window, .full_interval = 2}, layer, model));
   MOE_RETURN_IF_ERROR(read_experts(text,
                                    {.num_experts = 128,
                                     .num_key = "num_local_experts",
