@@ -72,24 +72,17 @@ TEST(KernelSupport, WhatNoShaderComputesIsRefusedByName) {
   refuses({.feed_forward = ExpertsSpec{.has_shared_expert = true,
                                        .activation = ExpertActivation::kClampedSwiGlu}},
           "this activation beside a shared expert");
-  refuses({.mixer = FullAttentionSpec{.own_heads = HeadSizes{}}}, "heads of another size");
-  refuses({.mixer = FullAttentionSpec{.values_are_keys = true}}, "values that are keys");
-  refuses({.mixer = FullAttentionSpec{.has_value_norm = true}}, "norms of values");
-  refuses({.mixer = FullAttentionSpec{.score_scale = 1.0F}}, "scale of scores");
-  refuses({.router = SoftmaxRouterSpec{.has_norm = true}}, "router with a norm");
-  refuses({.router = SoftmaxRouterSpec{.has_expert_scales = true}}, "scales of experts");
-  refuses({.feed_forward = ExpertsSpec{.has_branch_norms = true}}, "norms of branches");
-  refuses({.feed_forward = ExpertsSpec{.activation = ExpertActivation::kGeGlu}}, "gelu");
-  refuses({.has_output_norms = true}, "norms behind mixer and network");
-  refuses({.has_output_scale = true}, "scale of a layer");
-  ModelDir scaled;
-  scaled.config.head_dim = 64;
-  scaled.config.logit_cap = 30;
-  test::expect_error(check_vulkan_support(scaled, KvEncoding::kFloat16), StatusCode::kUnsupported,
-                     {"vulkan", "cap on logits", "--backend cpu"});
-  scaled.config.embedding_scale = 8;
-  test::expect_error(check_vulkan_support(scaled, KvEncoding::kFloat16), StatusCode::kUnsupported,
-                     {"vulkan", "scale of embeddings", "--backend cpu"});
+  refuses({.mixer = FullAttentionSpec{.norm = QueryKeyNorm::kWholeWidth, .has_value_norm = true}},
+          "norms of values beside norms of whole queries");
+  refuses({.mixer = FullAttentionSpec{.has_bias = true, .values_are_keys = true}},
+          "biases of values that are keys");
+  refuses({.mixer = FullAttentionSpec{.has_output_bias = true}, .has_output_norms = true},
+          "a bias of what attention gives before its norm");
+  for (const std::uint32_t head_dim : {516U, 510U}) {
+    const HeadSizes heads{.heads = 2, .kv_heads = 1, .head_dim = head_dim};
+    refuses({.mixer = FullAttentionSpec{.own_heads = heads}},
+            "attention heads of " + std::to_string(head_dim) + " values");
+  }
   ModelDir latent;
   latent.config.head_dim = 64;
   latent.config.rotary_dim = 16;
