@@ -65,8 +65,8 @@ void add_selection(CLI::App& command, ModelFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--cpu", flags.cpu,
-                  "Instruction set of the cpu backend: auto, scalar, avx2, avx512, avx512vnni, "
-                  "neon")
+                  "Instruction set of the cpu backend: auto, scalar, avx2, avxvnni, avx512, "
+                  "avx512vnni, neon")
       ->capture_default_str();
 }
 
