@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "convert/cli/bench_table.h"
 #include "runtime/speed/sample_stats.h"
 #include "runtime/store/cache_policy.h"
 
@@ -17,12 +18,6 @@ namespace moepack::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string fixed(double value, int digits) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(digits) << value;
-  return out.str();
-}
 
 std::string model_text(const Engine& engine) {
   return engine.config().model_type + " " + engine.model_size().expert_format;
@@ -76,10 +71,6 @@ Rates rates_of(const BenchSubject& subject, const SpeedResult& result) {
   rates.gb_per_second = bytes_per_second / 1e9;
   if (subject.read_rate > 0) rates.share = bytes_per_second / subject.read_rate;
   return rates;
-}
-
-Json or_null(const std::optional<double>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
 }
 
 // llama-bench's keys in its order.
@@ -147,11 +138,6 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   return json;
 }
 
-struct Column {
-  const char* name;
-  int width;
-  bool is_text = false;
-};
 constexpr std::array<Column, 13> kColumns{{{"model", 30, true},
                                            {"size", 10},
                                            {"params", 10},

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "convert/cli/bench_table.h"
 #include "convert/cli/model_path.h"
 #include "formats/model_dir.h"
 #include "runtime/advice/disk_rates.h"
@@ -159,10 +160,6 @@ std::optional<double> rate_of(const ReplaySubject& subject, const ReplayPart& pa
   return static_cast<double>(part.tokens) / part.seconds;
 }
 
-Json or_null(const std::optional<double>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
-}
-
 Json part_json(const ReplaySubject& subject, const ReplayPart& part) {
   return {{"passes", part.passes},
           {"tokens", part.tokens},
@@ -195,34 +192,23 @@ Json row_json(const ReplaySubject& subject, const Variant& variant, const Replay
   return row;
 }
 
-std::string fixed(double value, int digits) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(digits) << value;
-  return out.str();
-}
-
-std::string fixed(const std::optional<double>& value, int digits) {
+std::string fixed_or_dash(const std::optional<double>& value, int digits) {
   return value.has_value() ? fixed(*value, digits) : "-";
 }
 
-struct Column {
-  const char* name;
-  int width;
-  bool is_text = false;
-};
-constexpr std::array<Column, 9> kColumns{{{"model", 20, true},
-                                          {"cache MiB", 10},
-                                          {"% of all", 8},
-                                          {"policy", 8, true},
-                                          {"hit %", 7},
-                                          {"GB/token", 9},
-                                          {"prompt t/s", 10},
-                                          {"decode t/s", 10},
-                                          {"% reading", 9}}};
+constexpr std::array<Column, 9> kReplayColumns{{{"model", 20, true},
+                                                {"cache MiB", 10},
+                                                {"% of all", 8},
+                                                {"policy", 8, true},
+                                                {"hit %", 7},
+                                                {"GB/token", 9},
+                                                {"prompt t/s", 10},
+                                                {"decode t/s", 10},
+                                                {"% reading", 9}}};
 
 void print_head() {
   std::ostringstream dashes;
-  for (const Column& column : kColumns) {
+  for (const Column& column : kReplayColumns) {
     std::cout << "| " << (column.is_text ? std::left : std::right) << std::setw(column.width)
               << column.name << " ";
     dashes << "| " << std::string(static_cast<std::size_t>(column.width) - 1, '-')
@@ -236,19 +222,19 @@ void print_row(const ReplaySubject& subject, const Variant& variant, const Repla
   const auto tokens = static_cast<double>(std::max<std::uint64_t>(part.tokens, 1));
   const auto budget = static_cast<double>(variant.budget);
   const std::optional<double> rate = rate_of(subject, part);
-  const std::array<std::string, kColumns.size()> cells{
+  const std::array<std::string, kReplayColumns.size()> cells{
       printable(subject.model.name, 20),
       fixed(budget / 1048576, 0),
       fixed(100 * budget / static_cast<double>(all_record_memory(subject.model)), 1),
       variant.policy + (variant.kept_bytes > 0 ? "+pin" : ""),
       fixed(100 * result.use().hit_rate(), 2),
       fixed(static_cast<double>(part.use.missed_bytes) / 1e9 / tokens, 4),
-      fixed(rate_of(subject, result.prompt), 2),
-      fixed(rate_of(subject, result.decode), 2),
+      fixed_or_dash(rate_of(subject, result.prompt), 2),
+      fixed_or_dash(rate_of(subject, result.decode), 2),
       rate.has_value() ? fixed(100 * part.read_seconds / part.seconds, 1) : "-"};
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    std::cout << "| " << (kColumns[i].is_text ? std::left : std::right)
-              << std::setw(kColumns[i].width) << cells[i] << " ";
+    std::cout << "| " << (kReplayColumns[i].is_text ? std::left : std::right)
+              << std::setw(kReplayColumns[i].width) << cells[i] << " ";
   }
   std::cout << "|\n";
 }
