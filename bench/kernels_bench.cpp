@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bench/random_weights.h"
+#include "formats/base/file.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/thread_pool.h"
 #include "runtime/speed/read_rate.h"
@@ -19,9 +20,10 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kStreamBytes = std::size_t{160} << 20;  // beyond any last-level cache here
+constexpr std::size_t kStreamBytes = std::size_t{1} << 30;  // beyond any last-level cache here
 constexpr std::uint64_t kCols = 2048;
-constexpr std::size_t kGrainRows = 32;
+constexpr std::size_t kGrainRows = 256;
+constexpr std::size_t kAlignment = 4096;
 
 ThreadPool& pool_of(std::size_t threads) {
   static std::map<std::size_t, std::unique_ptr<ThreadPool>> pools;
@@ -39,8 +41,8 @@ double read_rate(std::size_t threads) {
 
 struct Matrix {
   QMatrixView view;
-  std::vector<std::byte> weight;
-  std::vector<std::byte> scales;
+  AlignedBuffer weight;  // in large pages, as a model's are
+  AlignedBuffer scales;
   std::size_t bytes() const { return weight.size() + 2 * scales.size(); }
 };
 
@@ -50,9 +52,9 @@ Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   const MatrixBytes row = matrix_bytes(format, 1, kCols).value();
   const std::uint64_t rows = bytes / row.total() / kGrainRows * kGrainRows;
   const MatrixBytes all = matrix_bytes(format, rows, kCols).value();
-  matrix.weight.resize(all.codes());
-  matrix.scales.resize(all[Component::kScales]);
-  fill_random(format, matrix.weight, matrix.scales);
+  matrix.weight = AlignedBuffer::allocate(all.codes(), kAlignment).value();
+  matrix.scales = AlignedBuffer::allocate(all[Component::kScales], kAlignment).value();
+  fill_random(format, matrix.weight.span(), matrix.scales.span());
   matrix.view = {.format = format,
                  .rows = rows,
                  .cols = kCols,
@@ -174,15 +176,21 @@ void register_matmul(const Case& c, const std::string& kind) {
   }
 }
 
+void register_format(CpuLevel level, const WeightFormat& format, std::size_t threads) {
+  register_matmul({level, format, kStreamBytes, 1, threads}, "matvec_memory");
+  register_matmul({level, format, std::size_t{256} << 10, 1, threads}, "matvec_cache");
+  register_matmul({level, format, kStreamBytes, 3, threads}, "matvec_memory");
+  for (std::size_t tokens : {8U, 64U, 512U}) {
+    register_matmul({level, format, std::size_t{2} << 20, tokens, threads}, "matmul");
+  }
+}
+
 void register_level(CpuLevel level, std::size_t threads) {
   for (const QFormatInfo& info : qformats()) {
-    const WeightFormat format{.id = info.id, .group_size = info.kind == QKind::kAffine ? 64U : 0U};
-    register_matmul({level, format, kStreamBytes, 1, threads}, "matvec_memory");
-    register_matmul({level, format, std::size_t{256} << 10, 1, threads}, "matvec_cache");
-    register_matmul({level, format, kStreamBytes, 3, threads}, "matvec_memory");
-    for (std::size_t tokens : {8U, 64U, 512U}) {
-      register_matmul({level, format, std::size_t{2} << 20, tokens, threads}, "matmul");
-    }
+    WeightFormat format{.id = info.id, .group_size = info.kind == QKind::kAffine ? 64U : 0U};
+    register_format(level, format, threads);
+    format.row_order = RowOrder::kPanels;
+    register_format(level, format, threads);
   }
 }
 
