@@ -13,6 +13,7 @@
 
 #include "bench/random_weights.h"
 #include "formats/base/file.h"
+#include "formats/weights/row_order.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/thread_pool.h"
 #include "runtime/speed/read_rate.h"
@@ -46,15 +47,34 @@ struct Matrix {
   std::size_t bytes() const { return weight.size() + 2 * scales.size(); }
 };
 
+AlignedBuffer allocate(std::size_t bytes) {
+  return AlignedBuffer::allocate(bytes, kAlignment).value();
+}
+
+// Random codes and scales in the order of the format.
+void fill_rows(const WeightFormat& format, std::uint64_t rows, Matrix& matrix) {
+  if (format.row_order == RowOrder::kRows) {
+    return fill_random(format, matrix.weight.span(), matrix.scales.span());
+  }
+  AlignedBuffer weight = allocate(matrix.weight.size());
+  AlignedBuffer scales = allocate(matrix.scales.size());
+  fill_random(in_order(format, RowOrder::kRows), weight.span(), scales.span());
+  const auto reorder = [&](Component component, const AlignedBuffer& from, AlignedBuffer& to) {
+    rows_to_order(format, component, rows, from.size() / rows, from.data(), to.data());
+  };
+  reorder(Component::kCodes, weight, matrix.weight);
+  reorder(Component::kScales, scales, matrix.scales);
+}
+
 // Random codes with small scales, `rows` as many as fill `bytes`.
 Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   Matrix matrix;
   const MatrixBytes row = matrix_bytes(format, 1, kCols).value();
   const std::uint64_t rows = bytes / row.total() / kGrainRows * kGrainRows;
   const MatrixBytes all = matrix_bytes(format, rows, kCols).value();
-  matrix.weight = AlignedBuffer::allocate(all.codes(), kAlignment).value();
-  matrix.scales = AlignedBuffer::allocate(all[Component::kScales], kAlignment).value();
-  fill_random(format, matrix.weight.span(), matrix.scales.span());
+  matrix.weight = allocate(all.codes());
+  matrix.scales = allocate(all[Component::kScales]);
+  fill_rows(format, rows, matrix);
   matrix.view = {.format = format,
                  .rows = rows,
                  .cols = kCols,
@@ -187,10 +207,9 @@ void register_format(CpuLevel level, const WeightFormat& format, std::size_t thr
 
 void register_level(CpuLevel level, std::size_t threads) {
   for (const QFormatInfo& info : qformats()) {
-    WeightFormat format{.id = info.id, .group_size = info.kind == QKind::kAffine ? 64U : 0U};
-    register_format(level, format, threads);
-    format.row_order = RowOrder::kPanels;
-    register_format(level, format, threads);
+    const WeightFormat rows{.id = info.id, .group_size = info.kind == QKind::kAffine ? 64U : 0U};
+    register_format(level, rows, threads);
+    if (has_panels(rows)) register_format(level, in_order(rows, RowOrder::kPanels), threads);
   }
 }
 

@@ -32,12 +32,21 @@ std::vector<std::size_t> half_fields(QFormatId id) {
   }
 }
 
+// The exponent of a power of two that these have in place of a binary16: 2^-4, since most others
+// would make products of subnormal or infinite numbers.
+constexpr std::byte kExponent{127 - 4};
+bool has_exponent(QFormatId id) { return id == QFormatId::kMxfp4 || id == QFormatId::kMxfp8; }
+
 // Random codes and scales near 1/16.
 void fill_blocks(const QFormatInfo& info, std::span<std::byte> weight) {
   std::mt19937_64 random(1);
   for (std::size_t i = 0; i + 8 <= weight.size(); i += 8) store_le(weight.data() + i, random());
   const std::vector<std::size_t> fields = half_fields(info.id);
   for (std::size_t block = 0; block < weight.size(); block += info.block_bytes) {
+    if (has_exponent(info.id)) {
+      weight[block] = kExponent;
+      continue;
+    }
     for (std::size_t at : fields) {
       const auto mantissa = static_cast<std::uint16_t>(random() & 0x7fU);
       store_le(weight.data() + block + at, static_cast<std::uint16_t>(0x2c00U | mantissa));
