@@ -190,9 +190,9 @@ void register_matmul(const Case& c, const std::string& kind) {
   benchmark::RegisterBenchmark((kind + "/" + shape).c_str(), run_matmul, c)->UseRealTime();
   if (!cpu_kernels(c.level).value()->codes.supports(c.format)) return;
   for (const std::size_t digits : {std::size_t{1}, std::size_t{2}}) {
-    const std::string inputs = digits == 1 ? "_i8/" : "_i16/";
-    benchmark::RegisterBenchmark((kind + inputs + shape).c_str(), run_codes, c, digits)
-        ->UseRealTime();
+    std::string name = kind;
+    name.append(digits == 1 ? "_i8/" : "_i16/").append(shape);
+    benchmark::RegisterBenchmark(name.c_str(), run_codes, c, digits)->UseRealTime();
   }
 }
 

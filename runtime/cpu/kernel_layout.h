@@ -101,7 +101,8 @@ struct MatmulCall {
 // Vectors that cross cache lines cost twice as much, so kernels work in whole lines of scratch.
 inline float* align_scratch(std::span<float> scratch) {
   const auto at = reinterpret_cast<std::uintptr_t>(scratch.data());
-  return reinterpret_cast<float*>(align_up(at, kScratchAlignFloats * sizeof(float)));
+  const std::uintptr_t skipped = align_up(at, kScratchAlignFloats * sizeof(float)) - at;
+  return scratch.data() + skipped / sizeof(float);
 }
 
 // How a whole code block is brought into `Lanes` lanes of 32 bits for fused products. Lane l holds
@@ -128,8 +129,8 @@ struct LanePlan {
   // The only code that would reach the sign bit is shifted down instead of masked.
   static constexpr bool is_shifted(std::uint32_t k) { return position(0, k) + Bits == 32; }
 
-  static constexpr std::array<std::uint8_t, Lanes * 4> make_gather() {
-    std::array<std::uint8_t, Lanes * 4> bytes{};
+  static constexpr std::array<std::uint8_t, std::size_t{Lanes} * 4> make_gather() {
+    std::array<std::uint8_t, std::size_t{Lanes} * 4> bytes{};
     for (std::uint32_t lane = 0; lane < Lanes; ++lane) {
       const std::uint32_t window = lane < Lanes / 2 ? 0 : kUpperWindow;
       const std::uint32_t first = lane * kLaneBits / 8;
@@ -156,7 +157,8 @@ struct LanePlan {
     }
     return factors;
   }
-  alignas(64) static constexpr std::array<std::uint8_t, Lanes* 4> kGather = make_gather();
+  alignas(64) static constexpr std::array<std::uint8_t, std::size_t{Lanes}* 4> kGather =
+      make_gather();
   // Element k*Lanes + l belongs to code k of lane l.
   alignas(64) static constexpr std::array<std::uint32_t, kCodeBlock> kMasks = make_masks();
   alignas(64) static constexpr std::array<float, kCodeBlock> kFactors = make_factors();
@@ -195,8 +197,8 @@ struct CodeVector {
   }
   // For each lane, the window's byte with the code's first bit and, where the code goes on, the
   // byte after it.
-  static constexpr std::array<std::uint8_t, Lanes * 4> make_gather() {
-    std::array<std::uint8_t, Lanes * 4> bytes{};
+  static constexpr std::array<std::uint8_t, std::size_t{Lanes} * 4> make_gather() {
+    std::array<std::uint8_t, std::size_t{Lanes} * 4> bytes{};
     for (std::uint32_t lane = 0; lane < Lanes; ++lane) {
       const std::uint32_t bit = bit_in_window(lane);
       const bool goes_on = bit % 8 + Bits > 8;
@@ -208,7 +210,8 @@ struct CodeVector {
     return bytes;
   }
   alignas(64) static constexpr std::array<std::uint32_t, Lanes> kShifts = make_shifts();
-  alignas(64) static constexpr std::array<std::uint8_t, Lanes* 4> kGather = make_gather();
+  alignas(64) static constexpr std::array<std::uint8_t, std::size_t{Lanes}* 4> kGather =
+      make_gather();
 };
 
 }  // namespace moepack
