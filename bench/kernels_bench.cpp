@@ -24,6 +24,7 @@ namespace {
 constexpr std::size_t kStreamBytes = std::size_t{1} << 30;  // beyond any last-level cache here
 constexpr std::uint64_t kCols = 2048;
 constexpr std::size_t kGrainRows = 256;
+constexpr std::size_t kRowUnit = 32;  // what matrices have a multiple of
 constexpr std::size_t kAlignment = 4096;
 
 ThreadPool& pool_of(std::size_t threads) {
@@ -70,7 +71,7 @@ void fill_rows(const WeightFormat& format, std::uint64_t rows, Matrix& matrix) {
 Matrix make_matrix(const WeightFormat& format, std::size_t bytes) {
   Matrix matrix;
   const MatrixBytes row = matrix_bytes(format, 1, kCols).value();
-  const std::uint64_t rows = bytes / row.total() / kGrainRows * kGrainRows;
+  const std::uint64_t rows = bytes / row.total() / kRowUnit * kRowUnit;
   const MatrixBytes all = matrix_bytes(format, rows, kCols).value();
   matrix.weight = allocate(all.codes());
   matrix.scales = allocate(all[Component::kScales]);
