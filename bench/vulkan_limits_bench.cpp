@@ -317,7 +317,6 @@ struct Kernels {
                                           .biases = {units(bytes[Component::kCodes]) +
                                                      units(bytes[Component::kScales])},
                                           .rows = {rows},
-                                          .y_at = {},
                                           .y_stride = rows},
                   {groups_for_rows(cut, rows, device.info()), 1, 1});
     return static_cast<double>(bytes.total()) / seconds_of(device, list);

@@ -251,7 +251,7 @@ class Bench {
   template <typename Record>
   double among_others(const Record& record, std::uint32_t mebibytes) {
     constexpr std::uint32_t kRepeats = 40;
-    CommandList list(device_, true);
+    CommandList list(device_, {.is_timed = true});
     std::vector<std::pair<std::size_t, std::size_t>> spans;
     for (std::uint32_t i = 0; i < kRepeats; ++i) {
       others_.record(list, mebibytes);

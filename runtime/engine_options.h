@@ -42,6 +42,7 @@ struct EngineOptions : ModelSelection {
   ColdExperts cold_experts = ColdExperts::kFetch;
   std::optional<HotSet> hot_experts = {};
   HotOptions hot = {};
+  StageOrdering gpu_order = StageOrdering::kAuto;
   std::filesystem::path pipeline_file = {};  // of the vulkan backend: vulkan/pipeline_file.h
   // Notes reads, and the stages of the cpu backends; may be null, outlives the engine.
   Timeline* timeline = nullptr;
@@ -51,6 +52,7 @@ struct EngineOptions : ModelSelection {
   VulkanOptions vulkan_options() const {
     VulkanOptions vulkan = device_limits;
     vulkan.device = device;
+    vulkan.ordering = gpu_order;
     return vulkan;
   }
 };

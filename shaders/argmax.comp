@@ -8,7 +8,8 @@
 #include "shaders/argmax_args.h"
 
 layout(local_size_x_id = 0) in;
-layout(push_constant, scalar) uniform Push { ArgmaxArgs args; };
+#define STAGE_ARGS ArgmaxArgs
+#include "shaders/stage_order.glsl"
 
 // What the work groups of a row hand to the last of them.
 layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer SharedLargest {
@@ -65,7 +66,8 @@ Largest best_of_part(uint row) {
   return best_of_group(mine);
 }
 
-void main() {
+void run_stage() {
+  await_stage(1);
   const uint row = gl_WorkGroupID.y;
   Largest mine = best_of_part(row);
   SharedLargest found = SharedLargest(args.found);

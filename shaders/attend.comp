@@ -18,15 +18,8 @@ layout(constant_id = 5) const uint HAS_SINKS = 0;
 layout(constant_id = 6) const uint WINDOW = 0;  // keys that a token sees; 0: all
 // Lanes exchange values through shared memory, so that tests have more of them than a subgroup has.
 layout(constant_id = 7) const uint WIDE_LANES = 0;
-layout(push_constant, scalar) uniform Push { AttendArgs args; };
-
-// What work groups hand to the one that merges.
-layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer SharedF32x4 {
-  vec4 v[];
-};
-layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer SharedF32x2 {
-  vec2 v[];
-};
+#define STAGE_ARGS AttendArgs
+#include "shaders/stage_order.glsl"
 
 const uint kGroups = 8;  // of lanes
 const uint kUsualBlock = HEAD_DIM > 256 ? MOE_ATTEND_BLOCK / 2 : MOE_ATTEND_BLOCK;
@@ -78,7 +71,7 @@ void load_queries() {
   for (uint i = thread_id(); i < QUERIES * HEAD_DIM / 4; i += kThreads) {
     const uint j = min(i / (HEAD_DIM / 4), heads - 1);
     const uint at = row * args.q_stride + (first_head + j) * args.q_step;
-    queries[i] = F32x4(args.q).v[at / 4 + i % (HEAD_DIM / 4)];
+    queries[i] = HandedF32x4(args.q).v[at / 4 + i % (HEAD_DIM / 4)];
   }
 }
 
@@ -321,7 +314,7 @@ void merge(uint used) {
     const uint d = unit % (HEAD_DIM / 4);
     const uint q_at = row * args.q_stride + (first_head + j) * args.q_step + HEAD_DIM;
     vec4 gate = vec4(0.0);
-    if (args.has_gate != 0) gate = F32x4(args.q).v[q_at / 4 + d];
+    if (args.has_gate != 0) gate = HandedF32x4(args.q).v[q_at / 4 + d];
     vec4 sum = vec4(0.0);
     [[dont_unroll]] for (uint first = 0; first < used; first += kAtOnce) {
       vec4 values[kAtOnce];
@@ -347,7 +340,7 @@ void merge(uint used) {
   }
 }
 
-void main() {
+void run_stage() {
   row = gl_WorkGroupID.z;
   const BatchRow place = args.rows.v[row];
   const uint shared_by = args.num_heads / args.kv_heads;
@@ -358,7 +351,6 @@ void main() {
   heads = min(QUERIES, shared_by - first_query);
   lane = thread_id() % LANES;
   group = thread_id() / LANES;
-  load_queries();
   if (place.live == 0) return;
   const uint seen = place.position + 1;
   const uint hidden = WINDOW != 0 ? seen - min(seen, WINDOW) : 0;  // keys before those it sees
@@ -367,6 +359,8 @@ void main() {
   const uint used = (blocks + share - 1) / share;
   if (gl_WorkGroupID.x >= used) return;
   cache = args.caches.v[place.slice];
+  await_stage(1);
+  load_queries();
   if (thread_id() < QUERIES) {
     tops[thread_id()] = kLeast;
     sums[thread_id()] = 0.0;

@@ -20,9 +20,9 @@ MOE_SHADER_STRUCTS
    not where the norm takes the whole width. */
 struct QkPrepareArgs {
   MOE_ADDRESS(BatchRows) rows;
-  MOE_ADDRESS(F32) q;
-  MOE_ADDRESS(F32) k;                  /* [rows]: [kv_heads, head_dim] */
-  MOE_ADDRESS(F32) v;                  /* the same; k itself where values are keys */
+  MOE_ADDRESS(HandedF32) q;
+  MOE_ADDRESS(HandedF32) k;                  /* [rows]: [kv_heads, head_dim] */
+  MOE_ADDRESS(HandedF32) v;                  /* the same; k itself where values are keys */
   MOE_ADDRESS(F32) q_norm;             /* [head_dim], or of the whole width */
   MOE_ADDRESS(F32) k_norm;
   MOE_ADDRESS(F32) inverse_frequency;  /* [rotary_dim / 2] */
@@ -56,12 +56,12 @@ struct QkPrepareArgs {
    memory, of which there may then be 32 on any device. */
 struct AttendArgs {
   MOE_ADDRESS(BatchRows) rows;
-  MOE_ADDRESS(F32) q;
+  MOE_ADDRESS(HandedF32) q;
   MOE_ADDRESS(WordsAddresses) caches;
   MOE_ADDRESS(F32) values;   /* work memory, [rows, num_heads, splits, head_dim] */
   MOE_ADDRESS(F32) stats;    /* the same, [rows, num_heads, splits, 2]: largest score, sum of weights */
   MOE_ADDRESS(Words) arrived; /* [rows, grid's second], zero before the first use; left at zero */
-  MOE_ADDRESS(F32x4) attended; /* out, [rows, num_heads, head_dim] */
+  MOE_ADDRESS(HandedF32x4) attended; /* out, [rows, num_heads, head_dim] */
   MOE_ADDRESS(F32) sinks;    /* with constant 5: [num_heads], a score that has no value */
   uint q_stride;
   uint q_step;

@@ -18,6 +18,18 @@
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F32 { float v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 v[]; };
+// What other work groups of a dispatch write.
+layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer SharedF32 { float v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer SharedF32x2 { vec2 v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer SharedF32x4 { vec4 v[]; };
+// What an earlier stage of a token writes (stage_order.glsl).
+#ifdef ORDERED
+#define MOE_HANDED coherent
+#else
+#define MOE_HANDED
+#endif
+layout(buffer_reference, scalar, buffer_reference_align = 4) MOE_HANDED buffer HandedF32 { float v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) MOE_HANDED buffer HandedF32x4 { vec4 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Words { uint v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Words2 { uvec2 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer Words4 { uvec4 v[]; };
@@ -28,7 +40,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 1) buffer Bytes { uint
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer BatchRows { BatchRow v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer BatchSlices { BatchSlice v[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Choices { Choice v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 4) MOE_HANDED buffer Choices { Choice v[]; };
 // Addresses of other buffers.
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer F32Addresses { F32 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer WordsAddresses { Words v[]; };

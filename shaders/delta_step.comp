@@ -13,7 +13,8 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 4) const uint COLUMNS = 1;
-layout(push_constant, scalar) uniform Push { DeltaStepArgs args; };
+#define STAGE_ARGS DeltaStepArgs
+#include "shaders/stage_order.glsl"
 
 // The inputs of a token: q and k, padded with zeros, and v. A thread has some of them, at the threads'
 // distance.
@@ -224,7 +225,7 @@ void gate_token(uint row) {
   }
 }
 
-void main() {
+void run_stage() {
   head = gl_WorkGroupID.x;
   load_taps();
   load_norm();
@@ -233,6 +234,7 @@ void main() {
   if (slice.live == 0 || slice.count == 0) return;
   load_windows(F32(state));
   load_state(state);
+  await_stage(1);
   for (uint t = 0; t < slice.count; ++t) {
     load_gate(slice.first + t);
     prepare_token(slice.first + t);

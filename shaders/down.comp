@@ -28,8 +28,8 @@ uint place_of(uint slot) { return gl_WorkGroupID.y * args.slots + args.first_slo
 
 InputRow slot_input(uint slot) {
   InputRow from;
-  from.x = F32(uint64_t(args.act) + uint64_t(place_of(slot) * args.act_stride) * 4);
-  from.factor = from.x;
+  from.x = HandedF32(uint64_t(args.act) + uint64_t(place_of(slot) * args.act_stride) * 4);
+  from.factor = F32(uint64_t(0));
   from.before = 1;
   from.after = 1;
   return from;

@@ -19,7 +19,8 @@ layout(constant_id = 14) const uint ADDS_BIAS = 0;
 #include "shaders/fixed_dots.glsl"
 #include "shaders/expert_slots.glsl"
 
-layout(push_constant, scalar) uniform Push { DownArgs args; };
+#define STAGE_ARGS DownArgs
+#include "shaders/stage_order.glsl"
 
 const uint LONG_CHUNKS = SLOTS * CHUNKS;
 const uint MOST_WAYS = 128;
@@ -38,16 +39,19 @@ void keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
+  await_stage(1);
   [[dont_unroll]] for (uint v = thread_index(); v < SLOTS * (COLS / 4); v += gl_WorkGroupSize.x) {
     const uint slot = v / (COLS / 4);
     const uint place = place_of(slot);
-    F32 act = F32(uint64_t(args.act) + uint64_t(place * args.act_stride) * 4);
-    keep_word(slot, v % (COLS / 4), read_word(act, v % (COLS / 4)), args.choices.v[place].weight);
+    HandedF32 act = HandedF32(uint64_t(args.act) + uint64_t(place * args.act_stride) * 4);
+    keep_word(slot, v % (COLS / 4), read_handed_word(act, v % (COLS / 4)),
+              args.choices.v[place].weight);
   }
   barrier();
 }
 
-void main() {
+void run_stage() {
+  await_stage(2);  // that made the choices
   const uint first = gl_WorkGroupID.x * BLOCK_ROWS;
   // Some subgroups for each row, or some rows for each subgroup.
   const uint ways = max(gl_NumSubgroups / BLOCK_ROWS, 1);
@@ -100,6 +104,7 @@ void main() {
       sum = fma(choice.weight, args.bias.v[choice.expert * args.rows + first + i], sum);
     }
   }
-  F32 y = F32(uint64_t(args.y) + uint64_t(gl_WorkGroupID.y * args.y_stride + first + i) * 4);
+  HandedF32 y =
+      HandedF32(uint64_t(args.y) + uint64_t(gl_WorkGroupID.y * args.y_stride + first + i) * 4);
   y.v[0] += sum;
 }

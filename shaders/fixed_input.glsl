@@ -41,6 +41,15 @@ vec4 read_word(F32 x, uint v) {
   return four;
 #endif
 }
+vec4 read_handed_word(HandedF32 x, uint v) {
+#if IS_IN_ORDER
+  return HandedF32x4(x).v[v];
+#else
+  vec4 four;
+  [[unroll]] for (uint i = 0; i < 4; ++i) four[i] = x.v[v / 4 * 16 + column_of(v % 4, i)];
+  return four;
+#endif
+}
 
 // Keeps word v of row `row`, times `weight`; all threads of eight words call it together.
 void keep_word(uint row, uint v, vec4 four, float weight) {
@@ -88,7 +97,7 @@ float group_sum(float value) {
 }
 
 // Keeps a row, with a barrier, and says what products with it are to be multiplied by.
-float keep_row(F32 x, F32 factor, float eps) {
+float keep_row(HandedF32 x, F32 factor, float eps) {
   float before = 1;
   float sum = 0;
   [[dont_unroll]] for (;;) {
@@ -97,7 +106,7 @@ float keep_row(F32 x, F32 factor, float eps) {
     [[dont_unroll]] for (uint first = 0; first < COLS / 4; first += gl_WorkGroupSize.x) {
       const uint v = first + thread_index();
       if (v >= COLS / 4) continue;
-      vec4 four = read_word(x, v);
+      vec4 four = read_handed_word(x, v);
       if (HAS_NORM != 0) {
         four *= before;
         squares += dot(four, four);

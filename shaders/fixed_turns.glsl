@@ -9,6 +9,9 @@
 #include "shaders/fixed_dots.glsl"
 
 float keep_inputs();
+#ifdef KEEPS_INPUTS_FIRST
+float kept_after;  // what keep_inputs() gave, before take_turns()
+#endif
 void find_rows(uint first, out RowRef rows[DOTS]);
 void store_rows(uint first, float sums[DOTS], uint lane);
 
@@ -35,8 +38,13 @@ void take_turns(uint first, uint count, uint stride) {
   const uint lane = gl_SubgroupInvocationID % lanes;
   const uint of_team = thread_index() / lanes * ROWS;
   uint chunk = lane;
+#ifdef KEEPS_INPUTS_FIRST
+  bool is_kept = true;
+  float after = kept_after;
+#else
   bool is_kept = false;
   float after;
+#endif
   float sums[DOTS];
   [[unroll]] for (uint r = 0; r < DOTS; ++r) sums[r] = 0;
   [[dont_unroll]] do {

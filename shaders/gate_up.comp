@@ -63,7 +63,7 @@ void store_rows(uint first, float sums[DOTS], Team team) {
 
 void main() {
   InputRow from;
-  from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4);
+  from.x = HandedF32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4);
   from.factor = args.factor;
   // The inputs do not wait for the choice, nor the weights for the norm.
   expert = args.choices.v[place_of_group()].expert;

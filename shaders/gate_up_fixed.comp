@@ -16,11 +16,16 @@ layout(constant_id = 12) const uint ACTIVATION = 0;
 layout(constant_id = 13) const float ACTIVATION_LIMIT = 0;
 layout(constant_id = 14) const uint ADDS_BIAS = 0;  // of gate and up
 #define MATRICES GATE_UP
+// The inputs are there before the choice is: they are kept while the router is waited for.
+#ifdef ORDERED
+#define KEEPS_INPUTS_FIRST
+#endif
 #include "shaders/fixed_turns.glsl"
 #include "shaders/expert_slots.glsl"
 #include "shaders/expert_activation.h"
 
-layout(push_constant, scalar) uniform Push { GateUpArgs args; };
+#define STAGE_ARGS GateUpArgs
+#include "shaders/stage_order.glsl"
 
 uint expert;      // of the group
 uint64_t record;  // its
@@ -30,7 +35,7 @@ float keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  return keep_row(F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4),
+  return keep_row(HandedF32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4),
                   args.factor, args.eps);
 }
 
@@ -62,7 +67,12 @@ void store_rows(uint first, float sums[DOTS], uint lane) {
   }
 }
 
-void main() {
+void run_stage() {
+#ifdef KEEPS_INPUTS_FIRST
+  await_stage(2);
+  kept_after = keep_inputs();
+#endif
+  await_stage(1);
   place = gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
   expert = args.choices.v[place].expert;
   record = BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)

@@ -33,7 +33,7 @@ float square_sum(InputRow from) {
   for (uint first = 0; first < CHUNKS * VECTORS; first += gl_WorkGroupSize.x) {
     const uint v = first + thread_index();
     if (v >= CHUNKS * VECTORS) continue;
-    const vec4 four = read_vector(from.x, 4 * v) * from.before;
+    const vec4 four = read_handed_vector(from.x, 4 * v) * from.before;
     sum += dot(four, four);
   }
   return sum;
@@ -45,7 +45,7 @@ void norm_wide(inout InputRow from) {
   for (uint first = 0; first < CHUNKS * VECTORS; first += gl_WorkGroupSize.x) {
     const uint v = first + thread_index();
     if (v >= CHUNKS * VECTORS) continue;
-    const vec4 four = abs(read_vector(from.x, 4 * v));
+    const vec4 four = abs(read_handed_vector(from.x, 4 * v));
     most = max(most, max(max(four.x, four.y), max(four.z, four.w)));
   }
   barrier();
@@ -67,7 +67,7 @@ float begin_normed(InputRow from) {
   for (uint first = 0; first < CHUNKS * VECTORS; first += gl_WorkGroupSize.x) {
     const uint v = first + thread_index();
     if (v >= CHUNKS * VECTORS) continue;
-    const vec4 four = read_vector(from.x, 4 * v);
+    const vec4 four = read_handed_vector(from.x, 4 * v);
     squares += dot(four, four);
     if (IS_INPUT_SHARED == 0) continue;
     keep_vector(0, v, HAS_NORM != 0 ? four * read_vector(from.factor, 4 * v) : four);

@@ -27,7 +27,7 @@ uint thread_index() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvoca
 // Where a row of inputs comes from. What is multiplied with the weights is x * factor * before; the
 // products are multiplied by `after`.
 struct InputRow {
-  F32 x;
+  HandedF32 x;
   F32 factor;  // of the RMSNorm, where there is one
   float before;
   float after;
@@ -41,9 +41,15 @@ vec4 read_vector(F32 x, uint column) {
   for (uint i = 0; i < 4 && column + i < COLS; ++i) four[i] = x.v[column + i];
   return four;
 }
+vec4 read_handed_vector(HandedF32 x, uint column) {
+  if (COLS % 4 == 0 && COLS % CHUNK == 0) return HandedF32x4(x).v[column / 4];
+  vec4 four = vec4(0);
+  for (uint i = 0; i < 4 && column + i < COLS; ++i) four[i] = x.v[column + i];
+  return four;
+}
 
 vec4 read_input(InputRow from, uint column) {
-  const vec4 four = read_vector(from.x, column);
+  const vec4 four = read_handed_vector(from.x, column);
   return HAS_NORM != 0 ? four * from.before * read_vector(from.factor, column) : four;
 }
 

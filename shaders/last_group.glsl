@@ -14,7 +14,9 @@ bool is_last_group(Words arrived, uint at, uint count) {
   if (gl_LocalInvocationID.x == 0) {
     memoryBarrierBuffer();
     arrived_before = atomicAdd(arrived.v[at], 1);
+#ifndef ORDERED  // where loads of coherent buffers behind a barrier() come behind it (stage_order.glsl)
     memoryBarrierBuffer();
+#endif
   }
   barrier();
   if (arrived_before + 1 != count) return false;

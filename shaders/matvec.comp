@@ -12,7 +12,8 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 layout(constant_id = 10) const uint ADDS = 0;     // to what y holds
 layout(constant_id = 11) const uint INDEXED = 0;  // rows of x are chosen by a list
 
-layout(push_constant, scalar) uniform Push { MatvecArgs args; };
+#define STAGE_ARGS MatvecArgs
+#include "shaders/stage_order.glsl"
 
 void store(uint row, float value) {
   const uint at = gl_WorkGroupID.y * args.y_stride + row;
@@ -20,13 +21,14 @@ void store(uint row, float value) {
 }
 
 InputRow find_input() {
+  await_stage(1);
   const uint source = INDEXED != 0 ? args.indices.v[gl_WorkGroupID.y] : gl_WorkGroupID.y;
   InputRow from;
-  from.x = F32(uint64_t(args.x) + uint64_t(source * args.x_stride) * 4);
+  from.x = HandedF32(uint64_t(args.x) + uint64_t(source * args.x_stride) * 4);
   from.factor = args.factor;
   return from;
 }
 
 #include "shaders/matvec_rows.glsl"
 
-void main() { multiply_rows(); }
+void run_stage() { multiply_rows(); }

@@ -15,8 +15,13 @@ layout(constant_id = 11) const uint INDEXED = 0;   // rows of x are chosen by a 
 // Of several matrices: how often a work group takes the next rows; 0: one matrix.
 layout(constant_id = 12) const uint TURNS = 0;
 layout(constant_id = 13) const float EPSILON = 0;  // of the norm
+// Of the second matrix and those behind it: floats behind y, [batch][their rows].
+layout(constant_id = 14) const uint Y_AT_1 = 0;
+layout(constant_id = 15) const uint Y_AT_2 = 0;
+layout(constant_id = 16) const uint Y_AT_3 = 0;
 
-layout(push_constant, scalar) uniform Push { MatvecFixedArgs args; };
+#define STAGE_ARGS MatvecFixedArgs
+#include "shaders/stage_order.glsl"
 
 // Of the group's matrix.
 uint64_t codes;
@@ -32,7 +37,8 @@ float keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  return keep_row(F32(uint64_t(args.x) + uint64_t(source * COLS) * 4), args.factor, EPSILON);
+  await_stage(1);
+  return keep_row(HandedF32(uint64_t(args.x) + uint64_t(source * COLS) * 4), args.factor, EPSILON);
 }
 
 void find_rows(uint first, out RowRef rows[DOTS]) {
@@ -44,13 +50,13 @@ void find_rows(uint first, out RowRef rows[DOTS]) {
 void store_rows(uint first, float sums[DOTS], uint lane) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     if (lane == r % team_lanes() && first + r < row_count) {
-      F32 y = F32(uint64_t(args.y) + uint64_t(y_at + first + r) * 4);
+      HandedF32 y = HandedF32(uint64_t(args.y) + uint64_t(y_at + first + r) * 4);
       y.v[0] = ADDS != 0 ? y.v[0] + sums[r] : sums[r];
     }
   }
 }
 
-void main() {
+void run_stage() {
   const uint at_once = rows_at_once();
   uint group = gl_WorkGroupID.x;
   uint matrix = 0;
@@ -67,7 +73,10 @@ void main() {
   biases = address_of(args.biases[matrix]);
   row_count = args.rows[matrix];
   y_at = gl_WorkGroupID.y * args.y_stride;
-  if (matrix > 0) y_at = args.y_at[matrix - 1] + gl_WorkGroupID.y * row_count;
+  if (matrix > 0) {
+    const uint behind = matrix == 1 ? Y_AT_1 : matrix == 2 ? Y_AT_2 : Y_AT_3;
+    y_at = behind + gl_WorkGroupID.y * row_count;
+  }
   if (TURNS != 0) {
     const uint first = group * (at_once * TURNS);
     take_turns(first, min(row_count, first + at_once * TURNS), at_once);

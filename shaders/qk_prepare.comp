@@ -13,7 +13,8 @@ layout(constant_id = 4) const uint ADDS_BIAS = 0;
 layout(constant_id = 5) const float AMPLITUDE = 1.0;
 layout(constant_id = 6) const float SCORE_SCALE = 0.0;  // of queries; 0: head_dim^-1/2
 layout(constant_id = 7) const uint NORMS_VALUES = 0;
-layout(push_constant, scalar) uniform Push { QkPrepareArgs args; };
+#define STAGE_ARGS QkPrepareArgs
+#include "shaders/stage_order.glsl"
 
 const uint kQuery = 0;
 const uint kKey = 1;
@@ -26,7 +27,7 @@ struct Part {
   uint head;
   uint heads;
   uint step;  // from head to head
-  F32 from;   // the first head's values
+  HandedF32 from;  // the first head's values
 };
 
 uint row;
@@ -50,7 +51,7 @@ Part part_of(uint index) {
   const uint64_t base = part.kind == kQuery ? uint64_t(args.q)
                         : part.kind == kKey ? uint64_t(args.k)
                                             : uint64_t(args.v);
-  part.from = F32(base + uint64_t(row * stride + part.head * part.step) * 4);
+  part.from = HandedF32(base + uint64_t(row * stride + part.head * part.step) * 4);
   return part;
 }
 
@@ -115,7 +116,8 @@ vec2 scales_of(Part part) {
   return scales;
 }
 
-void main() {
+void run_stage() {
+  await_stage(1);
   row = gl_WorkGroupID.y;
   place = args.rows.v[row];
   if (place.live == 0) return;

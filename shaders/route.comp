@@ -13,6 +13,7 @@ layout(constant_id = 6) const uint ROUTER_KEPT = 1;
 layout(constant_id = 7) const float ROUTER_SCALE = 1.0;
 layout(constant_id = 8) const uint SHARED_GATE = 1;
 layout(constant_id = 9) const uint ROUTER_EXPERT_SCALES = 0;
+layout(constant_id = 10) const uint ROUTER_LANES = 8;
 
 #include "shaders/route.glsl"
 

@@ -6,15 +6,10 @@
 #include "shaders/elementary.glsl"
 #include "shaders/route_args.h"
 
-// Logits may come from other work groups of the same dispatch.
-layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer SharedF32 {
-  float v[];
-};
-
 // Above every finite logit.
 float infinity() { return uintBitsToFloat(0x7f800000u); }
 // Experts of a lane of the smallest subgroup: the choice is made by one subgroup, from registers.
-const uint kLaneExperts = (EXPERTS + 7) / 8;
+const uint kLaneExperts = (EXPERTS + ROUTER_LANES - 1) / ROUTER_LANES;
 shared float weights_of_all[EXPERTS];  // logits, then e^(logit - top), or scores
 shared Choice chosen[TOP_K];
 shared float route_partials[128];
@@ -146,7 +141,7 @@ float choose_scores(RouteArgs args, uint row, uint count) {
     const uint owner = subgroupBallotFindLSB(subgroupBallot(best == most));
     if (lane == owner) {
       const uint e = lane * share + at;
-      chosen[k] = Choice(e, sigmoid(SharedF32(args.logits).v[row * args.logits_stride + e]));
+      chosen[k] = Choice(e, sigmoid(args.logits.v[row * args.logits_stride + e]));
     }
     [[unroll]] for (uint n = 0; n < kLaneExperts; ++n) {
       p[n] = lane == owner && n == at ? kNone : p[n];
@@ -175,14 +170,14 @@ float expert_scale(RouteArgs args, uint e) {
 void route_row(RouteArgs args, uint row, bool is_live) {
   float shared_logit = 0.0;
   if (SHARED_GATE != 0 && args.has_shared != 0) {
-    shared_logit = SharedF32(args.shared_logits).v[row * args.shared_stride];
+    shared_logit = args.shared_logits.v[row * args.shared_stride];
   }
   float top = is_finite(shared_logit) ? -infinity() : infinity();
   for (uint e = route_thread(); e < EXPERTS; e += gl_WorkGroupSize.x) {
-    float logit = SharedF32(args.logits).v[row * args.logits_stride + e];
+    float logit = args.logits.v[row * args.logits_stride + e];
     if (ROUTER_BIAS != 0 && ROUTER_SIGMOIDS == 0) {
       logit += args.bias.v[e];
-      SharedF32(args.logits).v[row * args.logits_stride + e] = logit;
+      args.logits.v[row * args.logits_stride + e] = logit;
     }
     top = max(top, is_finite(logit) ? logit : infinity());
     weights_of_all[e] = logit;

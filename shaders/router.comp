@@ -11,13 +11,14 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 #include "shaders/input_norm.glsl"
 #include "shaders/row_dots.glsl"
 
-layout(push_constant, scalar) uniform Push { RouterArgs args; };
+#define STAGE_ARGS RouterArgs
+#include "shaders/stage_order.glsl"
 
 #include "shaders/router_choice.glsl"
 
 InputRow find_input() {
   InputRow from;
-  from.x = F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4);
+  from.x = HandedF32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4);
   from.factor = args.factor;
   return from;
 }
@@ -35,7 +36,8 @@ void keep_inputs(inout InputRow from) {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  keep_normed(from, args.eps);
+  await_stage(1);
+  keep_normed(from, EPSILON);
 }
 
 void store_rows(uint first, float sums[DOTS], Team team) {
@@ -71,7 +73,7 @@ void multiply_rows() {
   } while (first < args.rows);
 }
 
-void main() {
+void run_stage() {
   const uint row = gl_WorkGroupID.y;
   const bool is_live = args.batch.v[row].live != 0;
   multiply_rows();

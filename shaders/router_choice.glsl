@@ -12,20 +12,23 @@ layout(constant_id = 17) const uint ROUTER_KEPT = 1;
 layout(constant_id = 18) const float ROUTER_SCALE = 1.0;
 layout(constant_id = 19) const uint SHARED_GATE = 1;
 layout(constant_id = 20) const uint ROUTER_EXPERT_SCALES = 0;
+layout(constant_id = 21) const uint ROUTER_LANES = 8;  // the least that a subgroup has
+layout(constant_id = 22) const float EPSILON = 1e-6;
 
 #include "shaders/last_group.glsl"
 #include "shaders/route.glsl"
 
 void store_logit(uint row, float value) {
   const uint stride = (args.options & 4) != 0 ? 1 : EXPERTS;
-  SharedF32(args.y).v[gl_WorkGroupID.y * stride + row] = value;
+  args.y.v[gl_WorkGroupID.y * stride + row] = value;
 }
 
 void choose_last(uint row, bool is_live) {
-  if (!is_last_group(args.arrived, row, args.groups)) return;
+  if (!is_last_group(args.arrived, row, args.options >> MOE_ROUTER_GROUPS_AT)) return;
+  const uint layer = (args.options & ((1u << MOE_ROUTER_GROUPS_AT) - 1)) >> 3;
   route_row(RouteArgs(args.batch, args.logits, args.shared_logits, args.choices, args.row_error,
                       args.bias, EXPERTS, 1, args.options & 1, args.options >> 1 & 1,
-                      args.options >> 3),
+                      layer),
             row, is_live);
 }
 

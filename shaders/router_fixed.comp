@@ -10,7 +10,8 @@ layout(local_size_x_id = 0) in;  // before gl_WorkGroupSize is named
 #include "shaders/weights.glsl"
 #include "shaders/fixed_turns.glsl"
 
-layout(push_constant, scalar) uniform Push { RouterArgs args; };
+#define STAGE_ARGS RouterArgs
+#include "shaders/stage_order.glsl"
 
 #include "shaders/router_choice.glsl"
 
@@ -18,8 +19,9 @@ float keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  return keep_row(F32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4),
-                  args.factor, args.eps);
+  await_stage(1);
+  return keep_row(HandedF32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4),
+                  args.factor, EPSILON);
 }
 
 void find_rows(uint first, out RowRef rows[DOTS]) {
@@ -35,7 +37,7 @@ void store_rows(uint first, float sums[DOTS], uint lane) {
   }
 }
 
-void main() {
+void run_stage() {
   const uint row = gl_WorkGroupID.y;
   const bool is_live = args.batch.v[row].live != 0;
   take_turns(gl_WorkGroupID.x * rows_at_once(), args.rows, gl_NumWorkGroups.x * rows_at_once());

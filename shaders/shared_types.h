@@ -1,5 +1,6 @@
 /* What C++ and GLSL share of a kernel's arguments. A header NAME_args.h holds one struct of addresses
-   and 32-bit fields, at most 128 bytes: the push constants of NAME.comp. Addresses come first, so
+   and 32-bit fields, at most 128 bytes, MOE_STAGE_AT (stage_args.h) where the program has an ordered
+   form: the push constants of NAME.comp. Addresses come first, so
    that both languages lay it out alike (GLSL with scalar layout). */
 #ifndef MOEPACK_SHADERS_SHARED_TYPES_H
 #define MOEPACK_SHADERS_SHARED_TYPES_H

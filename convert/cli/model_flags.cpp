@@ -107,6 +107,11 @@ Result<ModelSelection> selection_of(const ModelFlags& flags) {
   return selection;
 }
 
+StageOrdering gpu_order_of(const EngineFlags& flags) {
+  if (flags.gpu_order == "barriers") return StageOrdering::kBarriers;
+  return flags.gpu_order == "counters" ? StageOrdering::kCounters : StageOrdering::kAuto;
+}
+
 // How experts are read, as the flags say.
 void add_reading_flags(CLI::App& command, EngineFlags& flags) {
   command
@@ -335,6 +340,13 @@ void add_engine_flags_but_threads(CLI::App& command, EngineFlags& flags) {
                   "or auto: cpu where the GPU has memory of its own")
       ->check(CLI::IsMember({"fetch", "cpu", "auto"}))
       ->capture_default_str();
+  command
+      .add_option("--gpu-order", flags.gpu_order,
+                  "What orders the stages of a decoded token on a GPU: barriers, counters (a stage "
+                  "starts while the one before ends; for devices that start work in order), or "
+                  "auto: counters where the device is known to; changes no result")
+      ->check(CLI::IsMember({"auto", "barriers", "counters"}))
+      ->capture_default_str();
   add_hot_flags(command, flags);
   flags.activations.clear();
   command
@@ -389,6 +401,7 @@ Result<EngineOptions> engine_options(const EngineFlags& flags, std::uint64_t con
   options.timeline = flags.timeline;
   options.pipeline_file = default_pipeline_file();
   MOE_ASSIGN_OR_RETURN(options.cold_experts, parse_cold_experts(flags.cold_experts));
+  options.gpu_order = gpu_order_of(flags);
   MOE_ASSIGN_OR_RETURN(options.hot, select_hot(flags));
   MOE_ASSIGN_OR_RETURN(options.store, select_store(flags));
   (void)parse_car(flags.car, options.car);  // checked where it was given; empty: off

@@ -40,6 +40,7 @@ struct EngineFlags : ModelFlags {
   std::string pin;    // a profile; empty: none
   std::string trace;  // a file; empty: none
   std::string cold_experts = "fetch";
+  std::string gpu_order = "auto";
   std::string hot_profile;  // empty: none
   std::string hot_weighting = "flat";
   double hot_update_rate = 0;

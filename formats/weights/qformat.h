@@ -101,6 +101,10 @@ struct WeightFormat {
 inline bool is_affine(const WeightFormat& format) {
   return qformat_info(format.id).kind == QKind::kAffine;
 }
+// Q2_K to Q6_K: blocks of 256 weights whose parts have quantized scales.
+inline bool is_k_quant(const WeightFormat& format) {
+  return format.id >= QFormatId::kQ2K && format.id <= QFormatId::kQ6K;
+}
 inline bool is_block(const WeightFormat& format) {
   return qformat_info(format.id).kind == QKind::kBlock;
 }

@@ -1,10 +1,11 @@
 #include "runtime/vulkan/command_list.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace moepack {
 
-CommandList::CommandList(VulkanDevice& device, bool is_timed) : device_(device) {
+CommandList::CommandList(VulkanDevice& device, CommandListOptions options) : device_(device) {
   const VulkanApi& api = device.api();
   const VkCommandBufferAllocateInfo allocate{
       .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
@@ -19,7 +20,12 @@ CommandList::CommandList(VulkanDevice& device, bool is_timed) : device_(device) 
                                        .flags = 0,
                                        .pInheritanceInfo = nullptr};
   error_ = api.vkBeginCommandBuffer(buffer_, &begin);
-  if (!is_timed || error_ != VK_SUCCESS || device.info().timestamp_ns == 0) return;
+  if (error_ != VK_SUCCESS) return;
+  if (!options.is_timed) {
+    if (options.is_ordered && device.takes_ordered_programs()) begin_order();
+    return;
+  }
+  if (device.info().timestamp_ns == 0) return;
   const VkQueryPoolCreateInfo pool{.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                    .pNext = nullptr,
                                    .flags = 0,
@@ -30,6 +36,57 @@ CommandList::CommandList(VulkanDevice& device, bool is_timed) : device_(device) 
   if (error_ != VK_SUCCESS) return;
   api.vkCmdResetQueryPool(buffer_, times_, 0, kMostTimes);
   api.vkCmdWriteTimestamp(buffer_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, times_, time_count_++);
+}
+
+// Without memory for counters the list has barriers.
+void CommandList::begin_order() {
+  Result<DeviceBuffer> records = device_.allocate(StageOrder::kBytes, MemoryKind::kDevice);
+  Result<DeviceBuffer> start = device_.allocate(StageOrder::kBytes, MemoryKind::kUpload);
+  Result<DeviceBuffer> lost = device_.allocate(sizeof(std::uint32_t), MemoryKind::kReadback);
+  if (!records.is_ok() || !start.is_ok() || !lost.is_ok()) return;
+  auto counters = std::make_unique<Counters>();
+  counters->records = std::move(records).value();
+  counters->start = std::move(start).value();
+  counters->lost = std::move(lost).value();
+  std::memset(counters->lost.mapped(), 0, sizeof(std::uint32_t));
+  copy(counters->start.handle(), 0, counters->records.handle(), 0, StageOrder::kBytes);
+  full_barrier();
+  order_ = std::move(counters);
+}
+
+// What the counters are set to when the list begins, which is known when it ends.
+void CommandList::write_start() {
+  std::byte* record = order_->start.mapped();
+  const std::uint64_t lost = order_->lost.address();
+  for (const std::uint32_t count : order_->stages.counts()) {
+    std::memcpy(record + MOE_STAGE_LEFT * sizeof(count), &count, sizeof(count));
+    std::memcpy(record + MOE_STAGE_LOST * sizeof(count), &lost, sizeof(lost));
+    record += MOE_STAGE_BYTES;
+  }
+}
+
+Status CommandList::order_status() const {
+  std::uint32_t lost = 0;
+  if (order_ != nullptr) std::memcpy(&lost, order_->lost.mapped(), sizeof(lost));
+  if (lost == 0) return Status::ok();
+  return make_error(StatusCode::kIo, Where{},
+                    "the device does not run its stages in the order in which they wait",
+                    "use --gpu-order barriers");
+}
+
+void CommandList::enter_stage(const VulkanKernel& kernel) {
+  if (order_ != nullptr && order_->stages.needs_barrier(kernel.is_ordered())) {
+    barrier_of_dispatches();
+  }
+}
+
+void CommandList::push_stage(const VulkanKernel& kernel, GroupCount groups) {
+  if (order_ == nullptr) return;
+  if (!kernel.is_ordered()) return order_->stages.add_unordered();
+  const std::uint32_t stage = order_->stages.add(std::uint64_t{groups.x} * groups.y * groups.z);
+  const std::uint64_t record = order_->records.address() + std::uint64_t{stage} * MOE_STAGE_BYTES;
+  device_.api().vkCmdPushConstants(buffer_, device_.layout(), VK_SHADER_STAGE_COMPUTE_BIT,
+                                   MOE_STAGE_AT, sizeof(record), &record);
 }
 
 // Ends the span of the commands since the last barrier.
@@ -92,14 +149,18 @@ void CommandList::bind(const VulkanKernel& kernel, const void* args, std::uint32
 void CommandList::record(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
                          GroupCount groups) {
   if (error_ != VK_SUCCESS || groups.x == 0 || groups.y == 0 || groups.z == 0) return;
+  enter_stage(kernel);
   bind(kernel, args, bytes);
+  push_stage(kernel, groups);
   device_.api().vkCmdDispatch(buffer_, groups.x, groups.y, groups.z);
 }
 
 void CommandList::record_indirect(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
                                   const DeviceBuffer& grid, std::uint64_t offset) {
   if (error_ != VK_SUCCESS) return;
+  enter_stage(kernel);
   bind(kernel, args, bytes);
+  push_stage(kernel, {});
   device_.api().vkCmdDispatchIndirect(buffer_, grid.handle(), offset);
 }
 
@@ -112,10 +173,19 @@ void CommandList::barrier(VkPipelineStageFlags from, VkAccessFlags written, VkPi
                                .dstAccessMask = read};
   device_.api().vkCmdPipelineBarrier(buffer_, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
   ++barriers_;
+  if (order_ != nullptr) order_->stages.note_barrier();
   note_time();
 }
 
 void CommandList::barrier() {
+  if (order_ != nullptr) {
+    order_->stages.end_stage();
+  } else {
+    barrier_of_dispatches();
+  }
+}
+
+void CommandList::barrier_of_dispatches() {
   barrier(VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
           VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
           VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
@@ -147,6 +217,7 @@ void CommandList::fill(VkBuffer buffer, std::uint64_t offset, std::uint64_t byte
 Status CommandList::finish() {
   if (!is_finished_ && error_ == VK_SUCCESS) {
     full_barrier();  // the host sees the results
+    if (order_ != nullptr) write_start();
     error_ = device_.api().vkEndCommandBuffer(buffer_);
   }
   is_finished_ = true;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -12,6 +13,7 @@
 
 #include "formats/base/status.h"
 #include "runtime/model/stage_times.h"
+#include "runtime/vulkan/stage_order.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -28,12 +30,17 @@ struct TimedSpan {
   Stage stage = Stage::kOther;
 };
 
+struct CommandListOptions {
+  bool is_timed = false;    // the device notes the time at every barrier; read with span_seconds()
+  bool is_ordered = false;  // what follows a barrier() may wait by counters instead (stage_order.h)
+};
+
 // Unmovable; the device outlives it, and so do the kernels and buffers that it names. Recording
 // cannot fail by itself: an error of the driver is kept and given by run().
 class CommandList {
  public:
-  // `is_timed`: the device notes the time at every barrier; read with times().
-  explicit CommandList(VulkanDevice& device, bool is_timed = false);
+  // A timed list, and one of a device that does not take ordered programs, has barriers alone.
+  explicit CommandList(VulkanDevice& device, CommandListOptions options = {});
   ~CommandList();
   CommandList(const CommandList&) = delete;
   CommandList& operator=(const CommandList&) = delete;
@@ -53,6 +60,8 @@ class CommandList {
   }
   // What the dispatches so far wrote is done and seen by the dispatches that follow.
   void barrier();
+  // Whether kernels of ordered programs may be recorded: those named NAME_ordered.
+  bool is_ordered() const { return order_ != nullptr; }
   // The same for everything: dispatches, copies and fills on both sides, indirect grids and the
   // host behind.
   void full_barrier();
@@ -71,11 +80,27 @@ class CommandList {
   VkCommandBuffer handle() const { return buffer_; }
 
   std::uint32_t dispatches() const { return dispatches_; }
-  std::uint32_t barriers() const { return barriers_; }
+  std::uint32_t barriers() const { return barriers_; }  // counters are none
+  // Of a list that has run: kIo when a work group gave up waiting for a stage, whereby all that the
+  // list wrote is worthless.
+  Status order_status() const;
 
  private:
   void barrier(VkPipelineStageFlags from, VkAccessFlags written, VkPipelineStageFlags to,
                VkAccessFlags read);
+  // Counters of the device, what they start with, and the word that tells of a wait given up.
+  struct Counters {
+    StageOrder stages;
+    DeviceBuffer records;
+    DeviceBuffer start;
+    DeviceBuffer lost;
+  };
+  void begin_order();
+  void write_start();
+  void barrier_of_dispatches();
+  // Before a dispatch: the barrier that it needs.
+  void enter_stage(const VulkanKernel& kernel);
+  void push_stage(const VulkanKernel& kernel, GroupCount groups);
   void bind(const VulkanKernel& kernel, const void* args, std::uint32_t bytes);
   void record(const VulkanKernel& kernel, const void* args, std::uint32_t bytes, GroupCount groups);
   void record_indirect(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
@@ -86,6 +111,7 @@ class CommandList {
   VkPipeline bound_ = VK_NULL_HANDLE;
   VkResult error_ = VK_SUCCESS;
   bool is_finished_ = false;
+  std::unique_ptr<Counters> order_;  // of an ordered list
   std::uint32_t dispatches_ = 0;
   std::uint32_t barriers_ = 0;
 

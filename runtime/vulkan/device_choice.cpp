@@ -87,6 +87,21 @@ void describe_memory(const VulkanApi& api, VkPhysicalDevice device, VulkanDevice
   info.is_unified = all_local || info.type == VulkanDeviceType::kIntegrated;
 }
 
+// Of a device with VK_EXT_subgroup_size_control.
+std::uint32_t least_subgroup(const VulkanApi& api, VkPhysicalDevice device) {
+  VkPhysicalDeviceSubgroupSizeControlProperties sizes{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES,
+      .pNext = nullptr,
+      .minSubgroupSize = 0,
+      .maxSubgroupSize = 0,
+      .maxComputeWorkgroupSubgroups = 0,
+      .requiredSubgroupSizeStages = 0};
+  VkPhysicalDeviceProperties2 properties{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &sizes, .properties = {}};
+  api.vkGetPhysicalDeviceProperties2(device, &properties);
+  return std::max(sizes.minSubgroupSize, kLeastSubgroup);
+}
+
 void describe_limits(const VulkanApi& api, VkPhysicalDevice device, VulkanDeviceInfo& info) {
   VkPhysicalDeviceDriverProperties driver{
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES,
@@ -117,6 +132,7 @@ void describe_limits(const VulkanApi& api, VkPhysicalDevice device, VulkanDevice
   info.api_version = p.apiVersion;
   info.driver = printable(driver.driverName) + " " + printable(driver.driverInfo);
   info.subgroup_size = subgroup.subgroupSize;
+  info.starts_in_order = driver.driverID == VK_DRIVER_ID_NVIDIA_PROPRIETARY;
   info.shared_bytes = p.limits.maxComputeSharedMemorySize;
   info.group_threads = p.limits.maxComputeWorkGroupInvocations;
   constexpr VkSubgroupFeatureFlags kOperations =
@@ -148,6 +164,10 @@ PhysicalDevice describe(const VulkanApi& api, VkPhysicalDevice handle, std::uint
   describe_limits(api, handle, device.info);
   describe_memory(api, handle, device.info);
   const std::vector<VkExtensionProperties> extensions = extensions_of(api, handle);
+  device.info.least_subgroup =
+      has_extension(extensions, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME)
+          ? least_subgroup(api, handle)
+          : kLeastSubgroup;
   device.has_memory_budget = has_extension(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   device.queue_family = compute_family(api, handle).value_or(0);
   DeviceFeatures features;

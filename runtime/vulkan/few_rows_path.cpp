@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <span>
 #include <utility>
 #include <vector>
@@ -64,8 +65,8 @@ void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w,
                    std::uint64_t y, std::uint32_t rows) {
   const WeightRows weights = weight_rows(w);
   const WeightKernelShape cut = shape_with(weights, p.device, kProductThreads);
-  const VulkanKernel& kernel = weight_kernel(
-      p, "matvec", weights,
+  const VulkanKernel& kernel = stage_kernel(
+      p, list, shader_name("matvec", weights.format),
       matvec_constants(
           weights, cut, p.device,
           {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}));
@@ -107,6 +108,31 @@ bool are_together(const DeviceMatrix& a, const DeviceMatrix& b) {
          is_on_unit(b);
 }
 
+// In a stage that waits by counters a lane loads while it waits: more rows and chunks are in flight
+// than elsewhere, in the same order of sums.
+WeightKernelShape ordered_shape(const WeightRows& weights, WeightKernelShape cut, bool is_several) {
+  // A vocabulary's rows are taken in many turns, by threads whose registers are few.
+  constexpr std::uint64_t kManyRows = 65536;
+  std::uint32_t most_steps = 4;
+  if (is_several) {
+    cut.rows = 2;
+    if (!is_affine(weights.format)) most_steps = cut.steps;
+  } else if (weights.rows >= kManyRows && !is_affine(weights.format)) {
+    most_steps = 2;
+  }
+  const std::uint64_t chunks = groups_of(weights.cols, fixed_chunk_weights(weights.format.id));
+  cut.steps = std::min(most_steps, groups_of(chunks, cut.lanes));
+  return cut;
+}
+
+FixedPlaces places_behind(std::span<const Product> products) {
+  FixedPlaces places{};
+  for (std::size_t i = 1; i < products.size(); ++i) {
+    places[i - 1] = count32((products[i].y - products.front().y) / sizeof(float));
+  }
+  return places;
+}
+
 // One dispatch for products that are_together(), or for a piece of one.
 void record_fixed(const PathParts& p, CommandList& list, std::span<const Product> products,
                   const DeviceRows& piece, const Inputs& in, std::uint32_t rows) {
@@ -118,16 +144,17 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
   WeightKernelShape cut = fixed_shape(
       weights, p.device, is_several && is_affine(w.format) ? kManyRowLanes : kFewRowLanes);
   cut.threads = kProductThreads;
+  if (list.is_ordered()) cut = ordered_shape(weights, cut, is_several);
   const std::uint32_t at_once =
       cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
   const std::uint32_t turns =
       is_several ? groups_of(groups_of(all_rows, at_once), kMostGroupsThreads / cut.threads) : 0;
-  const VulkanKernel& kernel = weight_kernel(
-      p, "matvec_fixed", weights,
-      matvec_fixed_constants(
-          weights, cut, p.device,
-          {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}, turns,
-          in.epsilon(p.config)));
+  const VulkanKernel& kernel =
+      stage_kernel(p, list, shader_name("matvec_fixed", weights.format),
+                   matvec_fixed_constants(
+                       weights, cut, p.device,
+                       {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0},
+                       turns, in.epsilon(p.config), places_behind(products)));
   shader::MatvecFixedArgs args{.base = 0,
                                .x = in.x,
                                .factor = in.factor,
@@ -138,7 +165,6 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
                                .scales = {},
                                .biases = {},
                                .rows = {},
-                               .y_at = {},
                                .y_stride = count32(w.rows)};
   // Of what the format lacks the address is 0, which is never read.
   std::uint64_t base = ~std::uint64_t{0};
@@ -161,7 +187,6 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
     args.scales[i] = units(Component::kScales);
     args.biases[i] = units(Component::kBiases);
     args.rows[i] = count32(of.count);
-    if (i > 0) args.y_at[i - 1] = count32((products[i].y - args.y) / sizeof(float));
     groups += is_several ? groups_of(of.count, std::uint64_t{at_once} * turns)
                          : groups_for_rows(cut, of.count, p.device);
   }
@@ -242,8 +267,8 @@ class FewRowsPath final : public Path {
     const DeviceMoe& moe = p_.weights.layers[layer].moe;
     if (!moe.has_experts) return;
     const bool has_gate = moe.has_shared && moe.has_shared_gate;
-    std::uint32_t groups = router_groups(moe.router);
-    if (has_gate) groups += router_groups(moe.shared_expert_gate);
+    std::uint32_t groups = router_groups(list, moe.router);
+    if (has_gate) groups += router_groups(list, moe.shared_expert_gate);
     record_router(list, moe.router, s_.router_logits, groups, shape, layer);
     if (has_gate) {
       record_router(list, moe.shared_expert_gate, s_.shared_logits, groups, shape, layer);
@@ -316,17 +341,17 @@ class FewRowsPath final : public Path {
   }
 
   // Plain rows are many chunks: more of them in flight, and work groups on more cores.
-  WeightKernelShape router_shape(const DeviceMatrix& w) const {
+  WeightKernelShape router_shape(const CommandList& list, const DeviceMatrix& w) const {
     const bool is_plain = qformat_info(w.format.id).kind == QKind::kPlain;
     WeightKernelShape cut =
         shape_with(weight_rows(w), p_.device, is_plain ? kPlainRouterThreads : kRouterThreads);
-    if (is_plain) cut.steps = kPlainRouterSteps;
+    if (is_plain) cut.steps = list.is_ordered() ? 2 * kPlainRouterSteps : kPlainRouterSteps;
     return cut;
   }
-  std::uint32_t router_groups(const DeviceMatrix& w) const {
+  std::uint32_t router_groups(const CommandList& list, const DeviceMatrix& w) const {
     std::uint32_t groups = 0;
     for (const DeviceRows& piece : w.pieces) {
-      groups += groups_for_rows(router_shape(w), piece.count, p_.device);
+      groups += groups_for_rows(router_shape(list, w), piece.count, p_.device);
     }
     return groups;
   }
@@ -336,16 +361,18 @@ class FewRowsPath final : public Path {
                      std::uint32_t groups, const BatchShape& shape, std::uint32_t layer) {
     const DeviceLayer& weights = p_.weights.layers[layer];
     const WeightRows rows = weight_rows(w);
-    const WeightKernelShape cut = router_shape(w);
+    const WeightKernelShape cut = router_shape(list, w);
     std::vector<std::uint32_t> constants =
         matvec_constants(rows, cut, p_.device, {.has_norm = true});
-    const std::vector<std::uint32_t> routing = routing_constants(c_, weights.moe);
+    const std::vector<std::uint32_t> routing = routing_constants(p_, weights.moe);
     constants.insert(constants.end(), routing.begin(), routing.end());
+    constants.push_back(std::bit_cast<std::uint32_t>(c_.rms_norm_eps));
     const bool is_gate = y == s_.shared_logits;
     const DeviceFloats own = is_gate ? weights.moe.shared_input_norm : weights.moe.router_norm;
+    const std::string_view program =
+        has_fixed_products(rows, 1, p_.device) ? "router_fixed" : "router";
     const VulkanKernel& kernel =
-        weight_kernel(p_, has_fixed_products(rows, 1, p_.device) ? "router_fixed" : "router", rows,
-                      std::move(constants));
+        stage_kernel(p_, list, shader_name(program, rows.format), std::move(constants));
     for (const DeviceRows& piece : w.pieces) {
       list.dispatch(kernel,
                     shader::RouterArgs{.codes = piece.address[Component::kCodes],
@@ -363,11 +390,10 @@ class FewRowsPath final : public Path {
                                        .arrived = s_.arrived,
                                        .bias = weights.moe.router_numbers,
                                        .rows = count32(piece.count),
-                                       .eps = c_.rms_norm_eps,
-                                       .groups = groups,
                                        .options = (weights.moe.has_shared ? 1U : 0U) |
                                                   (renormalises(weights.moe) ? 2U : 0U) |
-                                                  (is_gate ? 4U : 0U) | layer << 3},
+                                                  (is_gate ? 4U : 0U) | layer << 3 |
+                                                  groups << MOE_ROUTER_GROUPS_AT},
                     {groups_for_rows(cut, piece.count, p_.device), shape.rows, 1});
     }
   }
@@ -410,31 +436,32 @@ class FewRowsPath final : public Path {
     const AttendShape cut = attend_shape(heads, p_.device.subgroup_size, p_.context);
     const std::uint32_t step = query_step(weights);
     const auto encoding = static_cast<std::uint32_t>(p_.kv_encoding);
-    list.dispatch(
-        p_.kernels.get("attend", {cut.threads(), heads.head_dim, encoding, cut.lanes, cut.queries,
-                                  weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
-        shader::AttendArgs{.rows = p_.tables.rows(),
-                           .q = s_.projected,
-                           .caches = p_.tables.states(layer),
-                           .values = s_.split_values,
-                           .stats = s_.split_stats,
-                           .arrived = s_.arrived_heads,
-                           .attended = s_.mixed,
-                           .sinks = weights.sinks,
-                           .q_stride = heads.heads * step,
-                           .q_step = step,
-                           .num_heads = heads.heads,
-                           .kv_heads = heads.kv_heads,
-                           .has_gate = weights.spec.has_gate ? 1U : 0U},
-        {cut.splits, heads.kv_heads * cut.tiles, shape.rows});
+    list.dispatch(stage_kernel(p_, list, "attend",
+                               {cut.threads(), heads.head_dim, encoding, cut.lanes, cut.queries,
+                                weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
+                  shader::AttendArgs{.rows = p_.tables.rows(),
+                                     .q = s_.projected,
+                                     .caches = p_.tables.states(layer),
+                                     .values = s_.split_values,
+                                     .stats = s_.split_stats,
+                                     .arrived = s_.arrived_heads,
+                                     .attended = s_.mixed,
+                                     .sinks = weights.sinks,
+                                     .q_stride = heads.heads * step,
+                                     .q_step = step,
+                                     .num_heads = heads.heads,
+                                     .kv_heads = heads.kv_heads,
+                                     .has_gate = weights.spec.has_gate ? 1U : 0U},
+                  {cut.splits, heads.kv_heads * cut.tiles, shape.rows});
     list.barrier();
   }
 
   void step_delta(CommandList& list, const DeviceDelta& weights, const BatchShape& shape,
                   std::uint32_t layer) {
     const DeltaStepShape cut = delta_step_shape(c_.linear_value_dim);
-    list.dispatch(p_.kernels.get("delta_step", {cut.threads, c_.linear_key_dim, c_.linear_value_dim,
-                                                c_.linear_conv_taps, cut.columns}),
+    list.dispatch(stage_kernel(p_, list, "delta_step",
+                               {cut.threads, c_.linear_key_dim, c_.linear_value_dim,
+                                c_.linear_conv_taps, cut.columns}),
                   shader::DeltaStepArgs{.slices = p_.tables.slices(),
                                         .states = p_.tables.states(layer),
                                         .qkv = s_.projected,
@@ -457,9 +484,10 @@ class FewRowsPath final : public Path {
     list.barrier();
   }
 
-  WeightKernelShape fixed_expert_shape(const WeightRows& weights) const {
+  WeightKernelShape fixed_expert_shape(const CommandList& list, const WeightRows& weights) const {
     WeightKernelShape cut = fixed_shape(weights, p_.device, kExpertLanes);
-    if (!is_affine(weights.format)) cut.steps = 1;
+    const bool loads_more = list.is_ordered() && is_k_quant(weights.format);
+    if (!is_affine(weights.format)) cut.steps = loads_more ? 2 : 1;
     return cut;
   }
 
@@ -485,15 +513,15 @@ class FewRowsPath final : public Path {
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
     const WeightKernelShape cut =
-        is_fixed ? fixed_expert_shape(weights) : usual_shape(weights, p_.device);
+        is_fixed ? fixed_expert_shape(list, weights) : usual_shape(weights, p_.device);
     const VulkanKernel& kernel =
-        weight_kernel(p_, is_fixed ? "gate_up_fixed" : "gate_up", weights,
-                      gate_up_constants(weights, cut, p_.device,
-                                        {.has_norm = true,
-                                         .is_single = of.size() == 1,
-                                         .by_kind = experts.kind_table != 0,
-                                         .activation = activation_of(layer_weights),
-                                         .adds_bias = moe.gate_up_bias != 0}));
+        stage_kernel(p_, list, shader_name(is_fixed ? "gate_up_fixed" : "gate_up", weights.format),
+                     gate_up_constants(weights, cut, p_.device,
+                                       {.has_norm = true,
+                                        .is_single = of.size() == 1,
+                                        .by_kind = experts.kind_table != 0,
+                                        .activation = activation_of(layer_weights),
+                                        .adds_bias = moe.gate_up_bias != 0}));
     // Of one matrix alone its own.
     const std::uint64_t bias_at =
         of.front() == Projection::kUp ? std::uint64_t{c_.expert_width} * sizeof(float) : 0;
@@ -549,13 +577,14 @@ class FewRowsPath final : public Path {
     const WeightKernelShape cut =
         is_fixed ? fixed_down_shape(weights, slots.count)
                  : usual_down_shape(weights, p_.device, slots.count, kDownRows);
-    const VulkanKernel& kernel = weight_kernel(p_, is_fixed ? "down_fixed" : "down", weights,
-                                               down_constants(weights, cut, p_.device,
-                                                              {.slots = slots.count,
-                                                               .block_rows = block_rows,
-                                                               .by_kind = experts.kind_table != 0,
-                                                               .slots_apart = !adds,
-                                                               .adds_bias = down_bias != 0}));
+    const VulkanKernel& kernel =
+        stage_kernel(p_, list, shader_name(is_fixed ? "down_fixed" : "down", weights.format),
+                     down_constants(weights, cut, p_.device,
+                                    {.slots = slots.count,
+                                     .block_rows = block_rows,
+                                     .by_kind = experts.kind_table != 0,
+                                     .slots_apart = !adds,
+                                     .adds_bias = down_bias != 0}));
     list.dispatch(kernel,
                   shader::DownArgs{.records = experts.table,
                                    .kinds = experts.kind_table,

@@ -32,7 +32,8 @@ Activation activation_of(const DeviceLayer& layer) {
   return {.kind = layer.moe.activation, .limit = layer.moe.activation_limit};
 }
 
-std::vector<std::uint32_t> routing_constants(const ModelConfig& config, const DeviceMoe& moe) {
+std::vector<std::uint32_t> routing_constants(const PathParts& parts, const DeviceMoe& moe) {
+  const ModelConfig& config = parts.config;
   const auto* sigmoids = std::get_if<SigmoidRouterSpec>(&moe.routing);
   const SigmoidRouterSpec spec = sigmoids != nullptr ? *sigmoids : SigmoidRouterSpec{};
   return {config.num_experts,
@@ -43,7 +44,8 @@ std::vector<std::uint32_t> routing_constants(const ModelConfig& config, const De
           spec.kept_groups,
           std::bit_cast<std::uint32_t>(spec.scale),
           moe.has_shared_gate ? 1U : 0U,
-          moe.has_expert_scales ? 1U : 0U};
+          moe.has_expert_scales ? 1U : 0U,
+          parts.device.least_subgroup};
 }
 
 bool renormalises(const DeviceMoe& moe) {
@@ -112,14 +114,14 @@ void record_qk_prepare(const PathParts& p, CommandList& list, const BatchShape& 
   const std::uint32_t step = query_step(weights);
   const std::uint32_t kv_width = heads.kv_heads * heads.head_dim;
   const bool is_whole = weights.spec.norm == QueryKeyNorm::kWholeWidth;
-  const VulkanKernel& kernel = p.kernels.get(
-      "qk_prepare",
-      {groups_of(heads.head_dim, 128) * 64, heads.head_dim,
-       static_cast<std::uint32_t>(p.kv_encoding),
-       weights.spec.norm != QueryKeyNorm::kNone ? 1U : 0U, weights.bias != 0 ? 1U : 0U,
-       std::bit_cast<std::uint32_t>(p.weights.rope_amplitude),
-       std::bit_cast<std::uint32_t>(weights.spec.score_scale.value_or(0)),
-       weights.spec.has_value_norm ? 1U : 0U});
+  const VulkanKernel& kernel =
+      stage_kernel(p, list, "qk_prepare",
+                   {groups_of(heads.head_dim, 128) * 64, heads.head_dim,
+                    static_cast<std::uint32_t>(p.kv_encoding),
+                    weights.spec.norm != QueryKeyNorm::kNone ? 1U : 0U, weights.bias != 0 ? 1U : 0U,
+                    std::bit_cast<std::uint32_t>(p.weights.rope_amplitude),
+                    std::bit_cast<std::uint32_t>(weights.spec.score_scale.value_or(0)),
+                    weights.spec.has_value_norm ? 1U : 0U});
   list.dispatch(kernel,
                 shader::QkPrepareArgs{
                     .rows = p.tables.rows(),
@@ -216,7 +218,7 @@ void record_choices(const PathParts& p, CommandList& list, const BatchShape& sha
                     std::uint32_t layer) {
   const ModelConfig& c = p.config;
   const DeviceMoe& moe = p.weights.layers[layer].moe;
-  std::vector<std::uint32_t> constants = routing_constants(c, moe);
+  std::vector<std::uint32_t> constants = routing_constants(p, moe);
   constants.insert(constants.begin(), kThreads);
   const VulkanKernel& kernel = p.kernels.get("route", std::move(constants));
   list.dispatch(kernel,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "formats/weights/expert_layout.h"
 #include "runtime/vulkan/path.h"
 #include "runtime/vulkan/weight_kernels.h"
+#include "shaders/catalog.h"
 
 namespace moepack {
 
@@ -39,6 +41,14 @@ inline const VulkanKernel& weight_kernel(const PathParts& parts, std::string_vie
   return parts.kernels.get(shader_name(operation, rows.format), std::move(constants));
 }
 
+// A kernel of a stage: the ordered form of its program, where the list takes it and there is one.
+inline const VulkanKernel& stage_kernel(const PathParts& parts, const CommandList& list,
+                                        std::string program, std::vector<std::uint32_t> constants) {
+  const std::string ordered = program + std::string(kOrderedSuffix);
+  const bool is_ordered = list.is_ordered() && has_shader(ordered);
+  return parts.kernels.get(is_ordered ? ordered : program, std::move(constants));
+}
+
 // Whether gate and up are one product.
 inline bool is_fused(const ExpertLayout& layout) {
   return layout.of(Projection::kGate).format == layout.of(Projection::kUp).format;
@@ -60,7 +70,7 @@ std::uint32_t slots_of(const ModelConfig& config, const DeviceLayer& layer);
 std::uint64_t choices_of(const PathParts& parts, const DeviceLayer& layer);
 Activation activation_of(const DeviceLayer& layer);
 // Specialization constants of routing: route's from 1 on.
-std::vector<std::uint32_t> routing_constants(const ModelConfig& config, const DeviceMoe& moe);
+std::vector<std::uint32_t> routing_constants(const PathParts& parts, const DeviceMoe& moe);
 bool renormalises(const DeviceMoe& moe);
 // Floats of a query head in the projection: with or without its gate.
 inline std::uint32_t query_step(const DeviceAttention& weights) {

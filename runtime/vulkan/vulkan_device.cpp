@@ -70,6 +70,7 @@ VulkanKernel& VulkanKernel::operator=(VulkanKernel&& other) noexcept {
   pipeline_ = std::exchange(other.pipeline_, VK_NULL_HANDLE);
   name_ = std::move(other.name_);
   push_bytes_ = other.push_bytes_;
+  is_ordered_ = other.is_ordered_;
   return *this;
 }
 
@@ -144,6 +145,8 @@ Status VulkanDevice::choose_device(const VulkanOptions& options) {
   queue_family_ = chosen.queue_family;
   has_memory_budget_ = chosen.has_memory_budget;
   if (!options.wants_fixed_products) info_.has_integer_dot = false;
+  takes_ordered_programs_ = options.ordering == StageOrdering::kCounters ||
+                            (options.ordering == StageOrdering::kAuto && info_.starts_in_order);
   has_code_sizes_ = options.wants_code_sizes && chosen.has_code_sizes;
   if (options.most_allocation != 0) {
     info_.most_allocation = std::min(info_.most_allocation, options.most_allocation);
@@ -448,6 +451,7 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   kernel.device_ = this;
   kernel.name_ = request.shader;
   kernel.push_bytes_ = request.push_bytes;
+  kernel.is_ordered_ = request.shader.ends_with(kOrderedSuffix);
   return kernel;
 }
 
@@ -477,7 +481,8 @@ std::string VulkanDevice::kernel_statistics(const VulkanKernel& kernel) const {
 
 Status VulkanDevice::run(CommandList& list) {
   MOE_RETURN_IF_ERROR(submit(list));
-  return wait();
+  MOE_RETURN_IF_ERROR(wait());
+  return list.order_status();
 }
 
 Status VulkanDevice::submit(CommandList& list) {

@@ -16,9 +16,17 @@
 
 namespace moepack {
 
+// How the stages of a token follow each other on a GPU (stage_order.h).
+enum class StageOrdering : std::uint8_t {
+  kAuto,      // counters where the device is known to start work groups in order
+  kBarriers,  // between all of them
+  kCounters,
+};
+
 struct VulkanOptions {
   std::optional<std::uint32_t> device =
       std::nullopt;  // index of list_vulkan_devices(); nullopt: the best one
+  StageOrdering ordering = StageOrdering::kAuto;
   // For tests, each as if the device were so; 0: as it is.
   std::uint64_t memory_budget = 0;    // bytes of device memory that may be taken
   std::uint64_t most_allocation = 0;  // bytes of one allocation
@@ -44,6 +52,9 @@ struct VulkanDeviceInfo {
   std::uint64_t memory_bytes = 0;  // of the device-local heaps
   bool is_unified = false;         // the host's memory is the device's
   std::uint32_t subgroup_size = 0;
+  std::uint32_t least_subgroup = 0;  // that a kernel may be compiled for
+  // Work groups of a dispatch start when all of those before have started, for all that is known.
+  bool starts_in_order = false;
   std::uint32_t shared_bytes = 0;        // of a work group
   std::uint32_t group_threads = 0;       // most threads of a work group
   bool has_subgroup_operations = false;  // those that kernels use
@@ -107,7 +118,9 @@ struct KernelRequest {
       {};                        // specialization constants 0, 1, 2 …; 0 is local_size_x
   std::uint32_t push_bytes = 0;  // of its arguments, at most kMostPushBytes
 };
+// What every device has.
 constexpr std::uint32_t kMostPushBytes = 128;
+constexpr std::string_view kOrderedSuffix = "_ordered";  // of their names
 
 // A compute pipeline. Move-only; the device outlives it.
 class VulkanKernel {
@@ -121,6 +134,7 @@ class VulkanKernel {
 
   VkPipeline handle() const { return pipeline_; }
   const std::string& name() const { return name_; }  // the shader's
+  bool is_ordered() const { return is_ordered_; }    // NAME_ordered: stage_order.h
   std::uint32_t push_bytes() const { return push_bytes_; }
 
  private:
@@ -131,6 +145,7 @@ class VulkanKernel {
   VkPipeline pipeline_ = VK_NULL_HANDLE;
   std::string name_;
   std::uint32_t push_bytes_ = 0;
+  bool is_ordered_ = false;
 };
 
 class CommandList;
@@ -157,6 +172,9 @@ class VulkanDevice {
   // Whether allocate(kDevice) gives memory that the host sees too.
   bool has_mapped_device_memory() const { return maps_device_memory_; }
 
+  // Whether lists may have stages that wait by counters (CommandListOptions::is_ordered).
+  bool takes_ordered_programs() const { return takes_ordered_programs_; }
+
   // At least one byte. kIo when memory is short, with the bytes that were asked for;
   // kInvalidArgument above most_allocation.
   Result<DeviceBuffer> allocate(std::uint64_t bytes, MemoryKind kind);
@@ -171,7 +189,8 @@ class VulkanDevice {
   // empty where the device was opened without wants_code_sizes, or the driver says nothing.
   std::string kernel_statistics(const VulkanKernel& kernel) const;
 
-  // Runs a recorded list to its end. Any error is final for the device.
+  // Runs a recorded list to its end, CommandList::order_status() included. Any error is final for
+  // the device.
   Status run(CommandList& list);
   // The two halves of run(): others may work while the device does. What the list writes is not
   // touched until wait() returns, which waits for all that was submitted.
@@ -220,6 +239,7 @@ class VulkanDevice {
   bool has_memory_budget_ = false;
   bool maps_device_memory_ = false;
   bool force_staging_ = false;
+  bool takes_ordered_programs_ = false;
   bool has_code_sizes_ = false;
   DeviceBuffer staging_;  // made at its first use
 };

@@ -341,13 +341,13 @@ void VulkanForward::copy_back(CommandList& list, std::uint64_t from, std::uint64
   constexpr std::uint32_t kThreads = 256;
   constexpr std::uint32_t kMostGroups = 512;
   const std::uint32_t words = count32(bytes / sizeof(std::uint32_t));
-  list.dispatch(kernels_.get("copy_words", {kThreads}),
+  list.dispatch(stage_kernel(parts(), list, "copy_words", {kThreads}),
                 shader::CopyWordsArgs{.from = from, .to = readback_.address() + to, .count = words},
                 {std::min(groups_of(words, kThreads), kMostGroups), 1, 1});
 }
 
 void VulkanForward::record_tops(CommandList& list, const ListKey& key) {
-  list.dispatch(kernels_.get("argmax", {256}),
+  list.dispatch(stage_kernel(parts(), list, "argmax", {256}),
                 shader::ArgmaxArgs{.logits = scratch_.logits,
                                    .found = scratch_.tops,
                                    .best = readback_.address() + tops_at_,
@@ -450,7 +450,9 @@ Result<CommandList*> VulkanForward::recorded(const ListKey& key) {
   auto found = lists_.find(key);
   if (found == lists_.end()) {
     if (lists_.size() >= kMostLists) lists_.clear();
-    auto list = std::make_unique<CommandList>(*device_, key.is_timed);
+    auto list = std::make_unique<CommandList>(
+        *device_, CommandListOptions{.is_timed = key.is_timed,
+                                     .is_ordered = key.part == Part::kWhole && !key.is_prompt});
     record(*list, key);
     MOE_RETURN_IF_ERROR(kernels_.status());
     MOE_RETURN_IF_ERROR(list->finish());

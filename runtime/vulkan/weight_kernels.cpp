@@ -227,8 +227,7 @@ WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo&
   while (shape.lanes > kLeastLanes && shape.lanes / 2 >= chunks) shape.lanes /= 2;
   shape.rows = 1;
   // Blocks of 256 weights have scales that take registers, and so do more chunks at once.
-  const bool is_k = weights.format.id >= QFormatId::kQ2K && weights.format.id <= QFormatId::kQ6K;
-  shape.steps = is_k || chunks <= shape.lanes ? 1 : 2;
+  shape.steps = is_k_quant(weights.format) || chunks <= shape.lanes ? 1 : 2;
   return shape;
 }
 
@@ -236,9 +235,10 @@ std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
                                                   const WeightKernelShape& shape,
                                                   const VulkanDeviceInfo& device,
                                                   const MatvecOptions& options, std::uint32_t turns,
-                                                  float epsilon) {
+                                                  float epsilon, const FixedPlaces& y_at) {
   std::vector<std::uint32_t> constants = matvec_constants(weights, shape, device, options);
   constants.insert(constants.end(), {turns, std::bit_cast<std::uint32_t>(epsilon)});
+  constants.insert(constants.end(), y_at.begin(), y_at.end());
   return constants;
 }
 

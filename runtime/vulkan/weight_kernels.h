@@ -9,6 +9,7 @@
 #include "formats/config/layer_spec.h"
 #include "formats/weights/qformat.h"
 #include "runtime/vulkan/vulkan_device.h"
+#include "shaders/matvec_fixed_args.h"
 
 namespace moepack {
 
@@ -100,14 +101,15 @@ std::uint32_t fixed_chunk_weights(QFormatId format);
 // a row costs beside its products is shared; more where rows are long or their latency counts.
 WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                               std::uint32_t lanes);
+using FixedPlaces = std::array<std::uint32_t, MOE_FIXED_MATRICES - 1>;
 // Of matvec_fixed for one matrix (`turns` 0) or several, of which a work group takes its next rows
-// that often; `epsilon` is the norm's. The other programs take the
-// constants of those with float inputs.
+// that often; `epsilon` is the norm's, `y_at` where the results of the others lie, floats behind
+// the first's. The other programs take the constants of those with float inputs.
 std::vector<std::uint32_t> matvec_fixed_constants(const WeightRows& weights,
                                                   const WeightKernelShape& shape,
                                                   const VulkanDeviceInfo& device,
                                                   const MatvecOptions& options, std::uint32_t turns,
-                                                  float epsilon);
+                                                  float epsilon, const FixedPlaces& y_at = {});
 // Of latent_absorb and latent_expand: tokens that a work group takes of so many rows, as far as
 // shared memory goes, and the constants. The tokens of a work group change no bits.
 std::uint32_t latent_tokens(const WeightRows& weights, std::uint64_t rows,

@@ -31,6 +31,7 @@ class FixedProductsTest : public WeightTest {
     DeviceBuffer buffer;
     WeightRows rows;
     shader::MatvecFixedArgs args{};
+    FixedPlaces behind{};
     std::vector<std::size_t> y_at;  // floats
     std::size_t y_count = 0;
   };
@@ -54,7 +55,7 @@ class FixedProductsTest : public WeightTest {
       all.args.biases[i] = put_component(Component::kBiases);
       all.args.rows[i] = static_cast<std::uint32_t>(view.rows);
       all.y_at.push_back(all.y_count);
-      if (i > 0) all.args.y_at[i - 1] = static_cast<std::uint32_t>(all.y_count);
+      if (i > 0) all.behind[i - 1] = static_cast<std::uint32_t>(all.y_count);
       all.y_count += kBatch * view.rows;
     }
     bytes.resize((bytes.size() + 3) / 4 * 4);
@@ -78,9 +79,10 @@ class FixedProductsTest : public WeightTest {
                                        const std::vector<float>& x,
                                        const std::vector<float>& factor,
                                        const std::vector<float>& before) {
-    const VulkanKernel made = weight_kernel(
-        "matvec_fixed", m.rows.format,
-        matvec_fixed_constants(m.rows, c.shape, device().info(), c.options, c.turns, kEpsilon));
+    const VulkanKernel made =
+        weight_kernel("matvec_fixed", m.rows.format,
+                      matvec_fixed_constants(m.rows, c.shape, device().info(), c.options, c.turns,
+                                             kEpsilon, m.behind));
     const DeviceBuffer inputs = put(x);
     const DeviceBuffer factors = put(factor);
     const DeviceBuffer y = put(before);
@@ -284,9 +286,7 @@ TEST_F(FixedProductsTest, TheRouterHasTheSameLogits) {
                                    .arrived = arrived.address(),
                                    .bias = 0,
                                    .rows = kExperts,
-                                   .eps = kEpsilon,
-                                   .groups = groups,
-                                   .options = 0},
+                                   .options = groups << MOE_ROUTER_GROUPS_AT},
                 {groups, kBatch, 1});
   run(list);
   EXPECT_EQ(get<float>(logits, wanted.size()), wanted);

@@ -154,9 +154,8 @@ class RouterTest : public WeightTest {
                                .arrived = o.arrived.address(),
                                .bias = s.scales.address(),
                                .rows = rows,
-                               .eps = kEpsilon,
-                               .groups = router_groups + 1,
-                               .options = 1U | 1U << 1 | (w == &s.gate ? 4U : 0U) | 6U << 3},
+                               .options = 1U | 1U << 1 | (w == &s.gate ? 4U : 0U) | 6U << 3 |
+                                          (router_groups + 1) << MOE_ROUTER_GROUPS_AT},
             {w == &s.router ? router_groups : 1, count, 1});
       }
       list.barrier();

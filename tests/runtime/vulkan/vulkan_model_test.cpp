@@ -119,6 +119,29 @@ TEST_F(VulkanModel, MemoryChangesNoBit) {
   EXPECT_EQ(logits(*streaming, ids, {20}), logits(*resident, ids, {20}));
 }
 
+// Stages that wait by counters, in floats and in fixed point.
+TEST_F(VulkanModel, CountersInPlaceOfBarriersChangeNoBit) {
+  const EngineOptions demo = on_device(test::convert_for_test(test::demo_mlx_model(), dir_));
+  for (const ActivationType activations : {ActivationType::kFloat32, ActivationType::kInt16}) {
+    EngineOptions options = demo;
+    options.activations = activations;
+    options.device_limits.wants_fixed_products = true;
+    std::vector<std::vector<float>> all;
+    std::vector<std::uint64_t> barriers;
+    for (const StageOrdering order : {StageOrdering::kBarriers, StageOrdering::kCounters}) {
+      options.gpu_order = order;
+      const auto engine = open(options);
+      ASSERT_NE(engine, nullptr);
+      all.push_back(logits(*engine, random_ids(9, engine->config().vocab_size), {4, 1, 1, 3}));
+      barriers.push_back(engine->device_report()->work.barriers);
+    }
+    EXPECT_EQ(all[0], all[1]);
+    // In floats most programs have no ordered form.
+    const std::uint64_t less = activations == ActivationType::kInt16 ? 4 : 1;
+    EXPECT_LE(barriers[1] * less, barriers[0]);
+  }
+}
+
 TEST_F(VulkanModel, OneSubmissionATokenAndNothingElsewhere) {
   const auto engine = open(on_device(tiny()));
   ASSERT_NE(engine, nullptr);
@@ -283,6 +306,7 @@ TEST_F(VulkanModel, ValidationLayersHaveNothingToSay) {
   EngineOptions options = on_device(tiny());
   options.device_limits.validation = [&](const std::string& text) { messages.push_back(text); };
   options.device_limits.force_staging = true;
+  options.gpu_order = StageOrdering::kCounters;
   const auto opened = Engine::open(options);
   if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
   const Ids ids = random_ids(14, opened.value()->config().vocab_size);
