@@ -51,7 +51,8 @@ class CommandList {
     static_assert(sizeof(Args) <= kMostPushBytes && std::is_trivially_copyable_v<Args>);
     record(kernel, &args, sizeof(Args), groups);
   }
-  // The grid lies in the buffer at `offset`: three 32-bit numbers, a multiple of 4.
+  // The grid lies in the buffer at `offset`: three 32-bit numbers, a multiple of 4. Not of an
+  // ordered program, whose work groups have to be counted.
   template <typename Args>
   void dispatch_indirect(const VulkanKernel& kernel, const Args& args, const DeviceBuffer& grid,
                          std::uint64_t offset) {
@@ -60,7 +61,8 @@ class CommandList {
   }
   // What the dispatches so far wrote is done and seen by the dispatches that follow.
   void barrier();
-  // Whether kernels of ordered programs may be recorded: those named NAME_ordered.
+  // Whether kernels of ordered programs may be recorded: those named NAME_ordered. The list adds
+  // their stage to their arguments.
   bool is_ordered() const { return order_ != nullptr; }
   // The same for everything: dispatches, copies and fills on both sides, indirect grids and the
   // host behind.

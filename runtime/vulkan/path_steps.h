@@ -43,7 +43,8 @@ inline const VulkanKernel& weight_kernel(const PathParts& parts, std::string_vie
 
 // A kernel of a stage: the ordered form of its program, where the list takes it and there is one.
 inline const VulkanKernel& stage_kernel(const PathParts& parts, const CommandList& list,
-                                        std::string program, std::vector<std::uint32_t> constants) {
+                                        const std::string& program,
+                                        std::vector<std::uint32_t> constants) {
   const std::string ordered = program + std::string(kOrderedSuffix);
   const bool is_ordered = list.is_ordered() && has_shader(ordered);
   return parts.kernels.get(is_ordered ? ordered : program, std::move(constants));

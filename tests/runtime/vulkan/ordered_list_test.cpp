@@ -10,6 +10,8 @@ namespace moepack {
 namespace {
 
 constexpr std::uint32_t kWords = 5000;
+constexpr std::uint64_t kBytes = 4 * kWords;
+constexpr std::uint64_t kRecordBytes = MOE_STAGE_BYTES;
 constexpr std::uint32_t kThreads = 64;
 constexpr GroupCount kGroups{7, 1, 1};
 
@@ -29,7 +31,7 @@ class OrderedListTest : public testing::Test {
     EXPECT_TRUE(made.is_ok()) << made.status().message();
     return std::move(made).value();
   }
-  DeviceBuffer make(std::uint64_t bytes = kWords * 4) {
+  DeviceBuffer make(std::uint64_t bytes = kBytes) {
     auto buffer = device_->allocate(bytes, MemoryKind::kDevice);
     EXPECT_TRUE(buffer.is_ok());
     return std::move(buffer).value();
@@ -47,6 +49,7 @@ shader::CopyWordsArgs from_to(const DeviceBuffer& from, const DeviceBuffer& to) 
 // A chain of copies gives what was at its beginning, however its stages wait, and each run again.
 TEST_F(OrderedListTest, AChainOfStagesComesToItsEnd) {
   std::vector<DeviceBuffer> chain;
+  chain.reserve(6);
   for (int i = 0; i < 6; ++i) chain.push_back(make());
   CommandList list(*device_, {.is_ordered = true});
   ASSERT_TRUE(list.is_ordered());
@@ -87,8 +90,8 @@ TEST_F(OrderedListTest, AWaitIsGivenUp) {
   const DeviceBuffer from = make();
   const DeviceBuffer to = make();
   const DeviceBuffer lost = make(4);
-  const DeviceBuffer records = make(3 * MOE_STAGE_BYTES);
-  std::vector<std::uint32_t> words(3 * MOE_STAGE_BYTES / 4);
+  const DeviceBuffer records = make(3 * kRecordBytes);
+  std::vector<std::uint32_t> words(3 * kRecordBytes / 4);
   constexpr std::uint32_t kRecord = MOE_STAGE_BYTES / 4;
   words[kRecord + MOE_STAGE_LEFT] = 1;
   words[2 * kRecord + MOE_STAGE_LEFT] = 1;
@@ -98,11 +101,11 @@ TEST_F(OrderedListTest, AWaitIsGivenUp) {
   CommandList list(*device_);
   list.fill(lost.handle(), 0, 4, 0);
   list.full_barrier();
-  list.dispatch(ordered_,
-                Arguments{.copy = from_to(from, to),
-                          .unused = {},
-                          .stage = records.address() + 2 * MOE_STAGE_BYTES},
-                {1, 1, 1});
+  list.dispatch(
+      ordered_,
+      Arguments{
+          .copy = from_to(from, to), .unused = {}, .stage = records.address() + 2 * kRecordBytes},
+      {1, 1, 1});
   ASSERT_TRUE(device_->run(list).is_ok());
   std::uint32_t flag = 0;
   ASSERT_TRUE(device_->download(lost, 0, std::as_writable_bytes(std::span(&flag, 1))).is_ok());
