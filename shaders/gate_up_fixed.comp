@@ -15,8 +15,11 @@ layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
 layout(constant_id = 12) const uint ACTIVATION = 0;
 layout(constant_id = 13) const float ACTIVATION_LIMIT = 0;
 layout(constant_id = 14) const uint ADDS_BIAS = 0;  // of gate and up
+// Stages back to the one that writes the inputs: 2 behind a router, which only makes the choices; 1 in
+// a layer without a router.
+layout(constant_id = 15) const uint INPUTS_BACK = 1;
 #define MATRICES GATE_UP
-// The inputs are there before the choice is: they are kept while the router is waited for.
+// The inputs may be there before the choice is: they are kept while the router is waited for.
 #ifdef ORDERED
 #define KEEPS_INPUTS_FIRST
 #endif
@@ -69,7 +72,7 @@ void store_rows(uint first, float sums[DOTS], uint lane) {
 
 void run_stage() {
 #ifdef KEEPS_INPUTS_FIRST
-  await_stage(2);
+  await_stage(INPUTS_BACK);
   kept_after = keep_inputs();
 #endif
   await_stage(1);

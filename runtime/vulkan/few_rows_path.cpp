@@ -521,7 +521,8 @@ class FewRowsPath final : public Path {
                                         .is_single = of.size() == 1,
                                         .by_kind = experts.kind_table != 0,
                                         .activation = activation_of(layer_weights),
-                                        .adds_bias = moe.gate_up_bias != 0}));
+                                        .adds_bias = moe.gate_up_bias != 0,
+                                        .is_behind_router = moe.has_experts}));
     // Of one matrix alone its own.
     const std::uint64_t bias_at =
         of.front() == Projection::kUp ? std::uint64_t{c_.expert_width} * sizeof(float) : 0;

@@ -170,8 +170,9 @@ std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
   std::vector<std::uint32_t> constants =
       dot_constants(weights, shape, inputs_fit(weights, 1, 0, device), options.has_norm);
   const auto [kind, limit] = activation_constants(options.activation);
-  constants.insert(constants.end(), {options.is_single ? 1U : 2U, options.by_kind ? 1U : 0U, kind,
-                                     limit, options.adds_bias ? 1U : 0U});
+  constants.insert(constants.end(),
+                   {options.is_single ? 1U : 2U, options.by_kind ? 1U : 0U, kind, limit,
+                    options.adds_bias ? 1U : 0U, options.is_behind_router ? 2U : 1U});
   return constants;
 }
 

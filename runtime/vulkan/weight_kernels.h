@@ -67,6 +67,8 @@ struct GateUpOptions {
   bool by_kind = false;    // GateUpArgs::kinds
   Activation activation = {};
   bool adds_bias = false;  // GateUpArgs::bias
+  // In a list with counters: the stage before does not write the inputs, it makes the choices.
+  bool is_behind_router = false;
 };
 struct DownOptions {
   std::uint32_t slots = 1;  // that a dispatch computes
