@@ -7,6 +7,7 @@
 #define MOE_STAGE_AT 120
 #define MOE_STAGE_BYTES 64 /* from record to record, so that stages do not meet in a line of the cache */
 #define MOE_STAGE_LEFT 0   /* work groups that are not done yet */
+#define MOE_STAGE_WRONG 1  /* not 0: a wait of this stage, or of one before, was given up */
 #define MOE_STAGE_LOST 2   /* two words: the address of a word that is not 0 when a wait was given up */
 
 #endif

@@ -25,11 +25,14 @@ layout(push_constant, scalar) uniform Push {
   layout(offset = MOE_STAGE_AT) StageRecord stage;
 };
 
-// Looks before a wait is given up, some seconds. The results are then wrong, and the host is told.
+// Looks before a wait is given up, some seconds. The results are then wrong, the host is told, and
+// those who wait still, or will, give up when they look at that the next time.
 const uint kMostPolls = 1u << 24;
+const uint kPollsBetween = 1u << 12;
 bool has_awaited = false;
 
 void give_up() {
+  stage.v[MOE_STAGE_WRONG] = 1;
   const uint64_t lost = packUint2x32(uvec2(stage.v[MOE_STAGE_LOST], stage.v[MOE_STAGE_LOST + 1]));
   StageRecord(lost).v[0] = 1;
 }
@@ -40,8 +43,10 @@ void await_stage(uint back) {
   if (gl_LocalInvocationIndex == 0) {
     StageRecord before = StageRecord(uint64_t(stage) - back * MOE_STAGE_BYTES);
     uint left = before.v[MOE_STAGE_LEFT];
-    [[dont_unroll]] for (uint i = 0; left != 0 && i < kMostPolls; ++i) {
+    [[dont_unroll]] for (uint i = 1; left != 0 && i < kMostPolls; ++i) {
       left = before.v[MOE_STAGE_LEFT];
+      if (i % kPollsBetween != 0) continue;
+      if ((before.v[MOE_STAGE_WRONG] | stage.v[MOE_STAGE_WRONG]) != 0) break;
     }
     if (left != 0) give_up();
   }

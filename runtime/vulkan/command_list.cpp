@@ -60,6 +60,7 @@ void CommandList::write_start() {
   const std::uint64_t lost = order_->lost.address();
   for (const std::uint32_t count : order_->stages.counts()) {
     std::memcpy(record + MOE_STAGE_LEFT * sizeof(count), &count, sizeof(count));
+    std::memset(record + MOE_STAGE_WRONG * sizeof(count), 0, sizeof(count));
     std::memcpy(record + MOE_STAGE_LOST * sizeof(count), &lost, sizeof(lost));
     record += MOE_STAGE_BYTES;
   }
@@ -158,6 +159,10 @@ void CommandList::record(const VulkanKernel& kernel, const void* args, std::uint
 void CommandList::record_indirect(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
                                   const DeviceBuffer& grid, std::uint64_t offset) {
   if (error_ != VK_SUCCESS) return;
+  if (kernel.is_ordered()) {  // its work groups cannot be counted
+    error_ = VK_ERROR_FEATURE_NOT_PRESENT;
+    return;
+  }
   enter_stage(kernel);
   bind(kernel, args, bytes);
   push_stage(kernel, {});

@@ -11,15 +11,18 @@
 #include "runtime/model/layer_state.h"
 #include "runtime/vulkan/latent_path.h"
 #include "runtime/vulkan/path_steps.h"
+#include "shaders/argmax_args.h"
 #include "shaders/attention_args.h"
 #include "shaders/cap_logits_args.h"
 #include "shaders/combine_args.h"
+#include "shaders/copy_words_args.h"
 #include "shaders/delta_args.h"
 #include "shaders/down_args.h"
 #include "shaders/gate_up_args.h"
 #include "shaders/matvec_args.h"
 #include "shaders/matvec_fixed_args.h"
 #include "shaders/router_args.h"
+#include "shaders/stage_args.h"
 #include "shaders/swiglu_args.h"
 
 namespace moepack {
@@ -41,6 +44,14 @@ constexpr std::uint32_t kMostGroupsThreads = 264 * 512;
 constexpr std::uint32_t kPlainRouterThreads = 256;
 constexpr std::uint32_t kPlainRouterSteps = 4;
 constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
+
+// Ordered programs find their stage behind their arguments.
+template <typename... Args>
+constexpr bool kLeaveRoom = ((sizeof(Args) <= MOE_STAGE_AT) && ...);
+static_assert(
+    kLeaveRoom<shader::MatvecArgs, shader::MatvecFixedArgs, shader::RouterArgs, shader::GateUpArgs,
+               shader::DownArgs, shader::DeltaStepArgs, shader::QkPrepareArgs, shader::AttendArgs,
+               shader::ArgmaxArgs, shader::CopyWordsArgs>);
 
 // A product with the residual stream or with what the mixer gave.
 struct Inputs {

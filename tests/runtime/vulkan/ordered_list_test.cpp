@@ -112,6 +112,7 @@ TEST_F(OrderedListTest, AWaitIsGivenUp) {
   EXPECT_EQ(flag, 1U);
   ASSERT_TRUE(device_->download(records, 0, std::as_writable_bytes(std::span(words))).is_ok());
   EXPECT_EQ(words[2 * kRecord + MOE_STAGE_LEFT], 0U) << "its own stage is done all the same";
+  EXPECT_EQ(words[2 * kRecord + MOE_STAGE_WRONG], 1U) << "which those who wait for it see";
 }
 
 // Every ordered program has a plain one beside it, which is what other devices run.
