@@ -18,7 +18,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) buffer LargestOnes 
 /* The largest of each row of logits: the work groups look at parts of the row, the last one to be done
    merges what they found. Grid: parts, rows. Specialization constant: 0 threads of a work group. */
 struct ArgmaxArgs {
-  MOE_ADDRESS(HandedF32) logits;        /* [rows]: [width] */
+  MOE_ADDRESS(HandedF32) logits;  /* [rows]: [width] */
   MOE_ADDRESS(LargestOnes) found; /* work memory, [rows, parts] */
   MOE_ADDRESS(LargestOnes) best;  /* out, [rows] */
   MOE_ADDRESS(Words) arrived;     /* [rows], zero before the first use; left at zero */

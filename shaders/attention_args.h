@@ -21,8 +21,8 @@ MOE_SHADER_STRUCTS
 struct QkPrepareArgs {
   MOE_ADDRESS(BatchRows) rows;
   MOE_ADDRESS(HandedF32) q;
-  MOE_ADDRESS(HandedF32) k;                  /* [rows]: [kv_heads, head_dim] */
-  MOE_ADDRESS(HandedF32) v;                  /* the same; k itself where values are keys */
+  MOE_ADDRESS(HandedF32) k;            /* [rows]: [kv_heads, head_dim] */
+  MOE_ADDRESS(HandedF32) v;            /* the same; k itself where values are keys */
   MOE_ADDRESS(F32) q_norm;             /* [head_dim], or of the whole width */
   MOE_ADDRESS(F32) k_norm;
   MOE_ADDRESS(F32) inverse_frequency;  /* [rotary_dim / 2] */

@@ -29,15 +29,15 @@ MOE_SHADER_STRUCTS
 struct DeltaStepArgs {
   MOE_ADDRESS(BatchSlices) slices;
   MOE_ADDRESS(F32x4Addresses) states; /* [slices] */
-  MOE_ADDRESS(HandedF32) qkv;               /* [rows]: raw projections, [channels] */
-  MOE_ADDRESS(HandedF32) z;                 /* [rows]: [value_heads, value_dim] */
-  MOE_ADDRESS(HandedF32) a;                 /* [rows]: [value_heads] */
-  MOE_ADDRESS(HandedF32) b;                 /* [rows]: [value_heads] */
+  MOE_ADDRESS(HandedF32) qkv;         /* [rows]: raw projections, [channels] */
+  MOE_ADDRESS(HandedF32) z;           /* [rows]: [value_heads, value_dim] */
+  MOE_ADDRESS(HandedF32) a;           /* [rows]: [value_heads] */
+  MOE_ADDRESS(HandedF32) b;           /* [rows]: [value_heads] */
   MOE_ADDRESS(F32) conv;              /* [taps, channels] */
   MOE_ADDRESS(F32) decay_rate;        /* [value_heads] */
   MOE_ADDRESS(F32) dt_bias;           /* [value_heads] */
   MOE_ADDRESS(F32) norm;              /* [value_dim] */
-  MOE_ADDRESS(HandedF32) mixed;             /* out, [rows, value_heads, value_dim] */
+  MOE_ADDRESS(HandedF32) mixed;       /* out, [rows, value_heads, value_dim] */
   uint qkv_stride;
   uint z_stride;
   uint ab_stride; /* of a and of b */

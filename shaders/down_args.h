@@ -13,8 +13,8 @@ struct DownArgs {
   MOE_ADDRESS(Words2) records;  /* [experts] addresses; 0: not there */
   MOE_ADDRESS(Words) kinds;     /* with BY_KIND: [experts] which layout a record has */
   MOE_ADDRESS(Choices) choices; /* [batch][slots] */
-  MOE_ADDRESS(HandedF32) act;         /* [batch][slots][act_stride] */
-  MOE_ADDRESS(HandedF32) y;           /* [batch][y_stride]; single products: [batch][slots][y_stride] */
+  MOE_ADDRESS(HandedF32) act;   /* [batch][slots][act_stride] */
+  MOE_ADDRESS(HandedF32) y;     /* [batch][y_stride]; single products: [batch][slots][y_stride] */
   MOE_ADDRESS(Halves) tables;   /* formats with tables: shaders/weight_tables.h */
   MOE_ADDRESS(F32) bias;        /* with ADDS_BIAS: [experts][rows], of down */
   uint experts;

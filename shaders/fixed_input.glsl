@@ -32,24 +32,21 @@ const float kShrink = 8.470329472543003e-22;  // 2^-70
 uint thread_index() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID; }
 
 // The four inputs of word v, counted in order of columns; v % 4 is the word of its part.
-vec4 read_word(F32 x, uint v) {
 #if IS_IN_ORDER
-  return F32x4(x).v[v];
+#define READ_WORD(NAME, FLOATS, VECTORS) \
+  vec4 NAME(FLOATS x, uint v) { return VECTORS(x).v[v]; }
 #else
-  vec4 four;
-  [[unroll]] for (uint i = 0; i < 4; ++i) four[i] = x.v[v / 4 * 16 + column_of(v % 4, i)];
-  return four;
+#define READ_WORD(NAME, FLOATS, VECTORS)                       \
+  vec4 NAME(FLOATS x, uint v) {                                \
+    vec4 four;                                                 \
+    [[unroll]] for (uint i = 0; i < 4; ++i) {                  \
+      four[i] = x.v[v / 4 * 16 + column_of(v % 4, i)];         \
+    }                                                          \
+    return four;                                               \
+  }
 #endif
-}
-vec4 read_handed_word(HandedF32 x, uint v) {
-#if IS_IN_ORDER
-  return HandedF32x4(x).v[v];
-#else
-  vec4 four;
-  [[unroll]] for (uint i = 0; i < 4; ++i) four[i] = x.v[v / 4 * 16 + column_of(v % 4, i)];
-  return four;
-#endif
-}
+READ_WORD(read_word, F32, F32x4)
+READ_WORD(read_handed_word, HandedF32, HandedF32x4)
 
 // Keeps word v of row `row`, times `weight`; all threads of eight words call it together.
 void keep_word(uint row, uint v, vec4 four, float weight) {

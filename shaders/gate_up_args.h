@@ -13,9 +13,9 @@ struct GateUpArgs {
   MOE_ADDRESS(Words2) records;  /* [experts] addresses; 0: not there */
   MOE_ADDRESS(Words) kinds;     /* with BY_KIND: [experts] which layout a record has */
   MOE_ADDRESS(Choices) choices; /* [batch][slots] */
-  MOE_ADDRESS(HandedF32) x;           /* [batch][x_stride] */
+  MOE_ADDRESS(HandedF32) x;     /* [batch][x_stride] */
   MOE_ADDRESS(F32) factor;      /* with a norm: [cols] */
-  MOE_ADDRESS(HandedF32) act;         /* [batch][slots][act_stride] */
+  MOE_ADDRESS(HandedF32) act;   /* [batch][slots][act_stride] */
   MOE_ADDRESS(Halves) tables;   /* formats with tables: shaders/weight_tables.h */
   MOE_ADDRESS(F32) bias;        /* with ADDS_BIAS: [experts][2][rows], of gate, then of up; of one matrix
                                    alone from its own on */

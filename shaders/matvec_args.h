@@ -11,9 +11,9 @@ struct MatvecArgs {
   MOE_ADDRESS(Words) codes;   /* [rows] rows of codes or blocks */
   MOE_ADDRESS(Words) scales;  /* affine formats: [rows][cols / group] */
   MOE_ADDRESS(Words) biases;  /* the same */
-  MOE_ADDRESS(HandedF32) x;         /* [batch][x_stride] */
+  MOE_ADDRESS(HandedF32) x;   /* [batch][x_stride] */
   MOE_ADDRESS(F32) factor;    /* with a norm: [cols] */
-  MOE_ADDRESS(HandedF32) y;         /* [batch][y_stride] */
+  MOE_ADDRESS(HandedF32) y;   /* [batch][y_stride] */
   MOE_ADDRESS(Words) indices; /* with INDEXED: [batch], the row of x that belongs to row b of y */
   MOE_ADDRESS(Halves) tables; /* formats with tables: shaders/weight_tables.h */
   uint rows;

@@ -14,9 +14,9 @@ MOE_SHADER_STRUCTS
    all rows of the first in TURNS turns, then those of the second …; rows of the batch. */
 struct MatvecFixedArgs {
   MOE_ADDRESS(Words) base;    /* what codes, scales and biases count from, in MOE_FIXED_UNIT bytes */
-  MOE_ADDRESS(HandedF32) x;         /* [batch][COLS], rows at multiples of 16 bytes */
+  MOE_ADDRESS(HandedF32) x;   /* [batch][COLS], rows at multiples of 16 bytes */
   MOE_ADDRESS(F32) factor;    /* with a norm: [COLS] */
-  MOE_ADDRESS(HandedF32) y;         /* of the first matrix: [batch][y_stride] */
+  MOE_ADDRESS(HandedF32) y;   /* of the first matrix: [batch][y_stride] */
   MOE_ADDRESS(Words) indices; /* with INDEXED: [batch], the row of x that belongs to row b of y */
   MOE_ADDRESS(Halves) tables; /* formats with tables: shaders/weight_tables.h */
   uint codes[MOE_FIXED_MATRICES];

@@ -20,7 +20,7 @@ MOE_SHADER_STRUCTS
    of the expert at last. */
 struct RouteArgs {
   MOE_ADDRESS(BatchRows) rows;
-  MOE_ADDRESS(SharedF32) logits;        /* [rows]: [experts] */
+  MOE_ADDRESS(SharedF32) logits;  /* [rows]: [experts] */
   MOE_ADDRESS(SharedF32) shared_logits; /* [rows]: 1; not read without a shared expert */
   MOE_ADDRESS(Choices) choices;   /* out, [rows, top_k + has_shared] */
   MOE_ADDRESS(Words) row_error;   /* [rows], 0xffffffff before the first layer */

@@ -18,12 +18,12 @@ struct RouterArgs {
   MOE_ADDRESS(Words) codes;
   MOE_ADDRESS(Words) scales;
   MOE_ADDRESS(Words) biases;
-  MOE_ADDRESS(HandedF32) x;             /* [batch][cols] */
+  MOE_ADDRESS(HandedF32) x;       /* [batch][cols] */
   MOE_ADDRESS(F32) factor;        /* [cols] */
   MOE_ADDRESS(Halves) tables;
-  MOE_ADDRESS(SharedF32) y;             /* where row 0 of W goes: in logits, or shared_logits */
+  MOE_ADDRESS(SharedF32) y;       /* where row 0 of W goes: in logits, or shared_logits */
   MOE_ADDRESS(BatchRows) batch;
-  MOE_ADDRESS(SharedF32) logits;        /* [batch][experts] */
+  MOE_ADDRESS(SharedF32) logits;  /* [batch][experts] */
   MOE_ADDRESS(SharedF32) shared_logits; /* [batch] */
   MOE_ADDRESS(Choices) choices;   /* as in RouteArgs */
   MOE_ADDRESS(Words) row_error;

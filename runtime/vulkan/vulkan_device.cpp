@@ -70,7 +70,6 @@ VulkanKernel& VulkanKernel::operator=(VulkanKernel&& other) noexcept {
   pipeline_ = std::exchange(other.pipeline_, VK_NULL_HANDLE);
   name_ = std::move(other.name_);
   push_bytes_ = other.push_bytes_;
-  is_ordered_ = other.is_ordered_;
   return *this;
 }
 
@@ -451,7 +450,6 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   kernel.device_ = this;
   kernel.name_ = request.shader;
   kernel.push_bytes_ = request.push_bytes;
-  kernel.is_ordered_ = request.shader.ends_with(kOrderedSuffix);
   return kernel;
 }
 

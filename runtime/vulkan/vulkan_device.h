@@ -134,7 +134,8 @@ class VulkanKernel {
 
   VkPipeline handle() const { return pipeline_; }
   const std::string& name() const { return name_; }  // the shader's
-  bool is_ordered() const { return is_ordered_; }    // NAME_ordered: stage_order.h
+  // NAME_ordered: stage_order.h.
+  bool is_ordered() const { return name_.ends_with(kOrderedSuffix); }
   std::uint32_t push_bytes() const { return push_bytes_; }
 
  private:
@@ -145,7 +146,6 @@ class VulkanKernel {
   VkPipeline pipeline_ = VK_NULL_HANDLE;
   std::string name_;
   std::uint32_t push_bytes_ = 0;
-  bool is_ordered_ = false;
 };
 
 class CommandList;

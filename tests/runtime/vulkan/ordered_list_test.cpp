@@ -2,7 +2,6 @@
 
 #include "shaders/catalog.h"
 #include "shaders/copy_words_args.h"
-#include "shaders/read_sum_args.h"
 #include "shaders/stage_args.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
