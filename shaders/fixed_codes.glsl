@@ -122,6 +122,13 @@ vec2 byte_scale(Chunk w, uint part) {
 uint part_word(Chunk w, uint part, uint word) {
   return nibble_bytes(w.word[word] >> (4 * part));
 }
+#elif HAS_PAIRS
+uint part_word(Chunk w, uint part, uint word) {
+  const uint sets = w.signs[part / 2];
+  const uint set = part % 2 * 2 + word / 2;
+  const uint signs = (word % 2 == 0 ? sets : upper_signs(sets)) >> (7 * set);
+  return signed_bytes(grid_bytes[(w.word[part] >> (8 * word)) & 255u], signs);
+}
 #elif FORMAT == MOE_QFORMAT_IQ3_XXS || FORMAT == MOE_QFORMAT_IQ3_S
 uint part_word(Chunk w, uint part, uint word) {
   uint entry = (w.word[part] >> (8 * word)) & 255u;

@@ -1,14 +1,20 @@
 // IQ1 to IQ4: 256 weights (IQ4_NL: 32) in sub-blocks of 32. The layouts are those of
-// formats/weights/ggml_iq_blocks.cpp. A chunk is a sub-block. Grids lie in shared memory with a byte
-// for each weight.
+// formats/weights/ggml_iq_blocks.cpp. A chunk is a sub-block, or a pair of them. Grids lie in shared
+// memory with a byte for each weight.
 #include "shaders/weight_tables.h"
 
 #define HAS_SCALE 1
 #define HAS_BIAS 0
 #define HAS_TABLES 1
 #define PART_SHIFT 4
+#if FORMAT == MOE_QFORMAT_IQ3_XXS && defined(WIDE_CHUNKS)
+#define HAS_PAIRS 1  // a chunk is two sub-blocks
+const uint CHUNK = 64;
+#else
+#define HAS_PAIRS 0
 const uint CHUNK = 32;
-const uint PARTS = 2;
+#endif
+const uint PARTS = CHUNK / 16;
 
 #if FORMAT == MOE_QFORMAT_IQ2_XXS
 const uint BLOCK_BYTES = 66;
@@ -53,7 +59,7 @@ const uint BLOCK_ALIGN = 2;
 #if FORMAT == MOE_QFORMAT_IQ4_NL
 const uint BLOCK_CHUNKS = 1;
 #else
-const uint BLOCK_CHUNKS = 8;
+const uint BLOCK_CHUNKS = 256 / CHUNK;
 #endif
 
 #if FORMAT == MOE_QFORMAT_IQ4_NL || FORMAT == MOE_QFORMAT_IQ4_XS
@@ -105,15 +111,23 @@ void fill_tables(Halves tables, uint thread, uint threads) {
 }
 #endif
 
+#if HAS_PAIRS
+struct Chunk {
+  uint word[4];   // of each part four grid entries
+  uint signs[2];  // of each sub-block as they are stored: four sets of seven bits
+  vec2 scale;     // of each sub-block
+};
+#else
 struct Chunk {
   uint word[4];    // IQ1 to IQ3: a pair of grid entries of 16 bits each, for IQ3 low bits; IQ4: nibbles
   uint high;       // IQ3_S: ninth bits of the entries; IQ1: bit of delta of each eight
   uint signs;      // IQ2, IQ3: a bit for each weight
   vec2 scale;      // of each part
 };
+#endif
 
 RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (COLS / (32 * BLOCK_CHUNKS) * BLOCK_BYTES), 0, 0);
+  return RowRef(codes + uint64_t(row) * (COLS / (CHUNK * BLOCK_CHUNKS) * BLOCK_BYTES), 0, 0);
 }
 
 // Seven sign bits stand for eight: the number of minus signs is even. Here for four sets, a byte each.
@@ -127,6 +141,12 @@ uint even_signs(uint sevens) {
 uint packed_even_signs(uint sets) {
   return even_signs((sets & 127u) | ((sets << 1) & 0x7F00u) | ((sets << 2) & 0x7F0000u) |
                     ((sets << 3) & 0x7F000000u));
+}
+// The upper four of each set, where the lower four are: bits 7 * set to 7 * set + 3.
+uint upper_signs(uint sets) {
+  const uint pairs = sets ^ (sets >> 1);
+  const uint odd = pairs ^ (pairs >> 2) ^ (pairs >> 4) ^ (sets >> 6);  // bits 7 * set
+  return ((sets >> 4) & 0x00E1C387u) | ((odd << 3) & 0x01020408u);
 }
 // d * (1/2 + code) * factor.
 float half_step(float d, uint code, float factor) { return d * (0.5 + float(code)) * factor; }
@@ -162,6 +182,17 @@ void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
   w.word[0] = (low & 255u) | ((low & 0xFF00u) << 8) | ((high & 3u) << 8) | ((high & 12u) << 22);
   w.word[1] = ((low >> 16) & 255u) | ((low >> 8) & 0xFF0000u) | ((high & 48u) << 4) |
               ((high & 192u) << 18);
+}
+#elif HAS_PAIRS
+void load_sub(uint64_t at, uint pair, uint align, inout Chunk w) {
+  const uvec4 entries = load4(at + 2 + 16 * pair, align);
+  const uvec2 words = load2(at + 66 + 8 * pair, align);
+  const float d = load_half(at);
+  [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = entries[i];
+  [[unroll]] for (uint i = 0; i < 2; ++i) {
+    w.signs[i] = words[i];
+    w.scale[i] = half_step(d, words[i] >> 28, 0.5);
+  }
 }
 #elif FORMAT == MOE_QFORMAT_IQ3_XXS
 void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
@@ -227,13 +258,17 @@ void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
 Chunk load_chunk(RowRef row, uint chunk) {
   const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
   Chunk w;
+#if !HAS_PAIRS
   w.signs = 0;
   w.high = 0;
+#endif
   load_sub(at, chunk % BLOCK_CHUNKS, min(CODE_ALIGN, BLOCK_ALIGN), w);
   return w;
 }
 
-#if FORMAT == MOE_QFORMAT_IQ4_NL || FORMAT == MOE_QFORMAT_IQ4_XS
+#if HAS_PAIRS
+// Products of bytes alone take pairs.
+#elif FORMAT == MOE_QFORMAT_IQ4_NL || FORMAT == MOE_QFORMAT_IQ4_XS
 void part_codes(Chunk w, uint part, out float code[16]) {
   [[unroll]] for (uint i = 0; i < 16; ++i) {
     code[i] = nibble_value(w.word[i / 4], 8 * (i % 4) + 4 * part);
@@ -269,4 +304,4 @@ void part_codes(Chunk w, uint part, out float code[16]) {
 }
 #endif
 
-vec2 part_scale(Chunk w, uint part) { return vec2(w.scale[part], 0); }
+vec2 part_scale(Chunk w, uint part) { return vec2(w.scale[HAS_PAIRS != 0 ? part / 2 : part], 0); }

@@ -217,7 +217,8 @@ bool has_fixed_products(const WeightRows& weights, std::uint32_t slots,
 }
 
 std::uint32_t fixed_chunk_weights(QFormatId format) {
-  return format == QFormatId::kQ2 ? 64 : chunk_weights(format);
+  const bool is_wide = format == QFormatId::kQ2 || format == QFormatId::kIq3Xxs;
+  return is_wide ? 64 : chunk_weights(format);
 }
 
 WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
