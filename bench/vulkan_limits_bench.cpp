@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 #include <random>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -81,9 +82,19 @@ double report(VulkanDevice& device, const std::string& name, const std::vector<R
 struct Kernels {
   explicit Kernels(VulkanDevice& of) : device(of), set(of) {
     memory = need(device.allocate(kMemory, MemoryKind::kDevice));
-    CommandList list(device);
-    list.fill(memory.handle(), 0, memory.size(), 0);
-    need(device.run(list));
+    fill_random();
+  }
+
+  // Codes that were alike would all look up the same entry of a format's tables.
+  void fill_random() {
+    constexpr std::uint64_t kPiece = 16 << 20;
+    constexpr std::uint32_t kSmallNumbers = 0xBFFFBFFF;  // as floats of 16 or 32 bits
+    std::vector<std::uint32_t> words(kPiece / sizeof(std::uint32_t));
+    std::mt19937 random;  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same in every run
+    for (std::uint32_t& word : words) word = static_cast<std::uint32_t>(random()) & kSmallNumbers;
+    for (std::uint64_t at = 0; at < memory.size(); at += kPiece) {
+      need(device.upload(memory, at, std::as_bytes(std::span(words))));
+    }
   }
 
   Record read(std::uint32_t vectors, std::uint32_t groups) {
@@ -197,18 +208,6 @@ struct Kernels {
                                  .eps = 1e-6F},
               {groups, 1, 1});
         };
-  }
-
-  // Codes of zero all look up the same entry of a format's tables.
-  void fill_random_codes() {
-    constexpr std::uint64_t kPiece = 16 << 20;
-    constexpr std::uint32_t kNoLargeExponents = 0xBBFFBBFF;  // of halves: finite scales
-    std::vector<std::uint32_t> words(kPiece / sizeof(std::uint32_t));
-    std::mt19937 random;  // NOLINT(cert-msc32-c,cert-msc51-cpp): the same in every run
-    for (std::uint32_t& word : words) word = random() & kNoLargeExponents;
-    for (std::uint64_t at = 0; at < memory.size(); at += kPiece) {
-      need(device.upload(memory, at, std::as_bytes(std::span(words))));
-    }
   }
 
   // What the driver says of the machine code of a program.
@@ -388,7 +387,6 @@ void run() {
     report(*device, "matvec_q4 2048 x 4096 spread over " + std::to_string(gib) + " GiB",
            {k.spread(2048, 4096)});
   }
-  k.fill_random_codes();
   const double read_rate = need(device_read_rate(*device));
   std::printf("reading 2 GiB %8.1f GB/s\n", read_rate / 1e9);
   for (const char* name : {"bf16", "q8_0", "q4", "q4_0", "q4_k", "q2", "q2_k", "q3_k", "iq3_xxs",

@@ -129,12 +129,10 @@ uint part_word(Chunk w, uint part, uint word) {
   const uint signs = (word % 2 == 0 ? sets : upper_signs(sets)) >> (7 * set);
   return signed_bytes(grid_bytes[(w.word[part] >> (8 * word)) & 255u], signs);
 }
-#elif FORMAT == MOE_QFORMAT_IQ3_XXS || FORMAT == MOE_QFORMAT_IQ3_S
+#elif FORMAT == MOE_QFORMAT_IQ3_S
 uint part_word(Chunk w, uint part, uint word) {
   uint entry = (w.word[part] >> (8 * word)) & 255u;
-#if FORMAT == MOE_QFORMAT_IQ3_S
   entry |= ((w.high >> (4 * part + word)) & 1u) << 8;
-#endif
   return signed_bytes(grid_bytes[entry], w.signs >> (16 * part + 4 * word));
 }
 #else
