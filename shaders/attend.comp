@@ -80,22 +80,40 @@ uvec4 load_raw(uint key, uint is_value, uint chunk, uint part) {
   return Words4(cache).v[KV_ENCODING == 0 ? at / 4 + part : at / 8];
 }
 
-void load_block(uint first, uint last) {
-  [[unroll]] for (uint i = 0; i < kKeys; ++i) {
-    const uint key = min(first + i * kGroups + group, last);
-    [[unroll]] for (uint n = 0; n < kChunks; ++n) {
-      const uint chunk = lane + n * LANES;
-      k[(i * kChunks + n) * 2] = vec4(0.0);
-      k[(i * kChunks + n) * 2 + 1] = vec4(0.0);
-      if (chunk < HEAD_DIM / 8) {
-        kv_load8(cache, kv_index(key, 0, kv_head, args.kv_heads) + 8 * chunk,
-                 k[(i * kChunks + n) * 2], k[(i * kChunks + n) * 2 + 1]);
-        [[unroll]] for (uint part = 0; part < kRaw; ++part) {
-          raw[(i * kChunks + n) * kRaw + part] = load_raw(key, 1, chunk, part);
-        }
+// The i-th key of this group of lanes and its values.
+void load_key(uint i, uint key) {
+  [[unroll]] for (uint n = 0; n < kChunks; ++n) {
+    const uint chunk = lane + n * LANES;
+    k[(i * kChunks + n) * 2] = vec4(0.0);
+    k[(i * kChunks + n) * 2 + 1] = vec4(0.0);
+    if (chunk < HEAD_DIM / 8) {
+      kv_load8(cache, kv_index(key, 0, kv_head, args.kv_heads) + 8 * chunk,
+               k[(i * kChunks + n) * 2], k[(i * kChunks + n) * 2 + 1]);
+      [[unroll]] for (uint part = 0; part < kRaw; ++part) {
+        raw[(i * kChunks + n) * kRaw + part] = load_raw(key, 1, chunk, part);
       }
     }
   }
+}
+
+void load_block(uint first, uint last) {
+  [[unroll]] for (uint i = 0; i < kKeys; ++i) load_key(i, min(first + i * kGroups + group, last));
+}
+
+// The block at `first` of [begin, end): what earlier tokens left is loaded while the stage before is
+// waited for, and then the token's own key, if it is there.
+void await_block(uint first, uint end, uint position) {
+#ifndef ORDERED
+  load_block(first, end - 1);
+#else
+  const uint known = min(end, position);
+  if (first < known) load_block(first, known - 1);
+  await_stage(1);
+  [[unroll]] for (uint i = 0; i < kKeys; ++i) {
+    const uint key = min(first + i * kGroups + group, end - 1);
+    if (key >= known) load_key(i, key);
+  }
+#endif
 }
 
 void share_values() {
@@ -359,8 +377,6 @@ void run_stage() {
   const uint used = (blocks + share - 1) / share;
   if (gl_WorkGroupID.x >= used) return;
   cache = args.caches.v[place.slice];
-  await_stage(1);
-  load_queries();
   if (thread_id() < QUERIES) {
     tops[thread_id()] = kLeast;
     sums[thread_id()] = 0.0;
@@ -368,8 +384,10 @@ void run_stage() {
   [[unroll]] for (uint n = 0; n < kUnits * kCouple; ++n) acc[n] = vec2(0.0);
   const uint begin = hidden + gl_WorkGroupID.x * share * kBlock;
   const uint end = min(seen, begin + share * kBlock);
+  await_block(begin, end, place.position);
+  load_queries();
   [[dont_unroll]] for (uint first = begin; first < end; first += kBlock) {
-    load_block(first, end - 1);
+    if (first != begin) load_block(first, end - 1);
     barrier();
     score_block();
     share_values();

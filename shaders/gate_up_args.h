@@ -12,7 +12,7 @@ MOE_SHADER_STRUCTS
 struct GateUpArgs {
   MOE_ADDRESS(Words2) records;  /* [experts] addresses; 0: not there */
   MOE_ADDRESS(Words) kinds;     /* with BY_KIND: [experts] which layout a record has */
-  MOE_ADDRESS(Choices) choices; /* [batch][slots] */
+  MOE_ADDRESS(Choices) choices; /* [batch][slots]; with CHOOSES instead the layer's RouteArgs */
   MOE_ADDRESS(HandedF32) x;     /* [batch][x_stride] */
   MOE_ADDRESS(F32) factor;      /* with a norm: [cols] */
   MOE_ADDRESS(HandedF32) act;   /* [batch][slots][act_stride] */

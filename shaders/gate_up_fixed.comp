@@ -18,6 +18,9 @@ layout(constant_id = 14) const uint ADDS_BIAS = 0;  // of gate and up
 // Stages back to the one that writes the inputs: 2 behind a router, which only makes the choices; 1 in
 // a layer without a router.
 layout(constant_id = 15) const uint INPUTS_BACK = 1;
+// Whether each work group makes the choice for itself from the router's logits, while the router's stage
+// makes the one that is written. Behind a router of the same rows alone.
+layout(constant_id = 16) const uint CHOOSES = 0;
 #define MATRICES GATE_UP
 // The inputs may be there before the choice is: they are kept while the router is waited for.
 #ifdef ORDERED
@@ -29,6 +32,44 @@ layout(constant_id = 15) const uint INPUTS_BACK = 1;
 
 #define STAGE_ARGS GateUpArgs
 #include "shaders/stage_order.glsl"
+
+#ifdef ORDERED
+layout(constant_id = 17) const uint EXPERTS = 256;
+layout(constant_id = 18) const uint TOP_K = 8;
+layout(constant_id = 19) const uint ROUTER_SIGMOIDS = 0;
+layout(constant_id = 20) const uint ROUTER_BIAS = 0;
+layout(constant_id = 21) const uint ROUTER_GROUPS = 1;
+layout(constant_id = 22) const uint ROUTER_KEPT = 1;
+layout(constant_id = 23) const float ROUTER_SCALE = 1.0;
+layout(constant_id = 24) const uint SHARED_GATE = 1;
+layout(constant_id = 25) const uint ROUTER_EXPERT_SCALES = 0;
+layout(constant_id = 26) const uint ROUTER_LANES = 8;
+#include "shaders/route.glsl"
+
+shared uint found_expert;
+
+// The expert of a slot of the row, as the router's stage chooses it.
+uint find_expert(uint row, uint slot) {
+  RouteArgs route = RouteOfLayer(uint64_t(args.choices)).v[0];
+  const bool is_live = route.rows.v[row].live != 0;
+  await_first();
+  const RowRoute found = find_route(route, row, is_live);
+  if (gl_SubgroupID == 0 && subgroupElect()) {
+    found_expert = !found.is_routed ? MOE_NO_EXPERT : slot < TOP_K ? chosen[slot].expert : EXPERTS;
+  }
+  barrier();
+  return found_expert;
+}
+#endif
+
+// The expert of a slot of the row, after the wait for the stage that chooses.
+uint await_expert(uint row, uint slot) {
+#ifdef ORDERED
+  if (CHOOSES != 0) return find_expert(row, slot);
+#endif
+  await_stage(1);
+  return args.choices.v[row * args.slots + slot].expert;
+}
 
 uint expert;      // of the group
 uint64_t record;  // its
@@ -75,9 +116,9 @@ void run_stage() {
   await_stage(INPUTS_BACK);
   kept_after = keep_inputs();
 #endif
-  await_stage(1);
-  place = gl_WorkGroupID.z * args.slots + args.first_slot + gl_WorkGroupID.y;
-  expert = args.choices.v[place].expert;
+  const uint slot = args.first_slot + gl_WorkGroupID.y;
+  place = gl_WorkGroupID.z * args.slots + slot;
+  expert = await_expert(gl_WorkGroupID.z, slot);
   record = BY_KIND != 0 ? find_record_of(args.records, args.experts, expert, args.kinds, args.kind)
                         : find_record(args.records, args.experts, expert);
   if (record == 0) return;

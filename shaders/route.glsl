@@ -6,6 +6,8 @@
 #include "shaders/elementary.glsl"
 #include "shaders/route_args.h"
 
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer RouteOfLayer { RouteArgs v[]; };
+
 // Above every finite logit.
 float infinity() { return uintBitsToFloat(0x7f800000u); }
 // Experts of a lane of the smallest subgroup: the choice is made by one subgroup, from registers.
@@ -166,8 +168,16 @@ float expert_scale(RouteArgs args, uint e) {
   return args.bias.v[ROUTER_BIAS != 0 ? EXPERTS + e : e];
 }
 
-// All threads of the work group call it. `is_live`: what the row's place in the batch says.
-void route_row(RouteArgs args, uint row, bool is_live) {
+// What was found of a row; the experts are in chosen[].
+struct RowRoute {
+  bool is_routed;
+  float divisor;  // of their weights
+  float shared_logit;
+};
+
+// All threads of the work group call it, and the first subgroup then has the choice. `is_live`: what
+// the row's place in the batch says.
+RowRoute find_route(RouteArgs args, uint row, bool is_live) {
   float shared_logit = 0.0;
   if (SHARED_GATE != 0 && args.has_shared != 0) {
     shared_logit = args.shared_logits.v[row * args.shared_stride];
@@ -189,27 +199,34 @@ void route_row(RouteArgs args, uint row, bool is_live) {
                                              : exact_exp(weights_of_all[e] - top);
   }
   barrier();
-  if (gl_SubgroupID != 0) return;
-  const uint count = is_routed ? TOP_K : 0;
-  float total;
-  if (ROUTER_SIGMOIDS != 0) {
-    total = choose_scores(args, row, count);
-  } else {
-    total = choose(count);
+  float total = 1.0;
+  if (gl_SubgroupID == 0) {
+    const uint count = is_routed ? TOP_K : 0;
+    if (ROUTER_SIGMOIDS != 0) {
+      total = choose_scores(args, row, count);
+    } else {
+      total = choose(count);
+    }
   }
-  const float divisor = args.renormalise != 0 ? total : 1.0;
+  return RowRoute(is_routed, args.renormalise != 0 ? total : 1.0, shared_logit);
+}
+
+// All threads of the work group call it.
+void route_row(RouteArgs args, uint row, bool is_live) {
+  const RowRoute route = find_route(args, row, is_live);
+  if (gl_SubgroupID != 0) return;
   const uint slots = TOP_K + args.has_shared;
   for (uint i = gl_SubgroupInvocationID; i < slots; i += gl_SubgroupSize) {
     Choice choice = Choice(MOE_NO_EXPERT, 0.0);
-    if (is_routed) {
-      choice = i < TOP_K ? Choice(chosen[i].expert, chosen[i].weight / divisor)
-                         : Choice(EXPERTS, SHARED_GATE != 0 ? sigmoid(shared_logit) : 1.0);
+    if (route.is_routed) {
+      choice = i < TOP_K ? Choice(chosen[i].expert, chosen[i].weight / route.divisor)
+                         : Choice(EXPERTS, SHARED_GATE != 0 ? sigmoid(route.shared_logit) : 1.0);
       if (ROUTER_SIGMOIDS != 0 && i < TOP_K) choice.weight *= ROUTER_SCALE;
       if (ROUTER_EXPERT_SCALES != 0 && i < TOP_K) choice.weight *= expert_scale(args, choice.expert);
     }
     args.choices.v[row * slots + i] = choice;
   }
-  if (is_live && !is_routed && subgroupElect()) atomicMin(args.row_error.v[row], args.layer);
+  if (is_live && !route.is_routed && subgroupElect()) atomicMin(args.row_error.v[row], args.layer);
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "runtime/model/layer_state.h"
 #include "runtime/vulkan/attention_widths.h"
 #include "shaders/argmax_args.h"
+#include "shaders/route_args.h"
 
 namespace moepack {
 namespace {
@@ -75,6 +76,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.shared_logits = at.floats(t);
   s.choices = at.bytes(pairs * 8);
   s.dense_choices = at.bytes(c.dense_width == 0 ? 0 : t * 8);
+  s.routes = at.bytes(c.num_layers * sizeof(shader::RouteArgs));
   s.row_error = at.bytes(t * 4);
   s.arrived = at.bytes(t * 4);
   s.arrived_heads = at.bytes(kFewRows * widths.heads * 4);

@@ -51,6 +51,7 @@ struct DeviceScratch {
   std::uint64_t shared_logits = 0;     // [T]
   std::uint64_t choices = 0;           // [T, S] Choice
   std::uint64_t dense_choices = 0;     // [T] Choice: the network of a layer without experts
+  std::uint64_t routes = 0;            // [layers] RouteArgs: how each layer's choices are made
   std::uint64_t row_error = 0;         // [T] uint: the first layer whose numbers are not finite
   std::uint64_t arrived = 0;           // [T] uint, zero between dispatches: RouterArgs
   std::uint64_t arrived_heads = 0;     // [kFewRows, nq] uint, zero between dispatches: AttendArgs

@@ -510,6 +510,21 @@ class FewRowsPath final : public Path {
     return {.threads = kFixedDownThreads, .rows = 1, .steps = std::clamp(steps, 1U, kMostSteps)};
   }
 
+  // Whether the experts' work groups make the choice for themselves, while the router's stage makes
+  // it for those who read it: down waits for both. The sum of a logit and its bias is written back,
+  // which one alone may do.
+  bool chooses_apart(const CommandList& list, std::uint32_t layer) const {
+    const LayerExperts& experts = p_.experts.layer(layer);
+    const DeviceMoe& moe = p_.weights.layers[layer].moe;
+    if (!list.is_ordered() || !moe.has_experts || !moe.is_plain_sum) return false;
+    if (moe.has_router_bias && std::holds_alternative<SoftmaxRouterSpec>(moe.routing)) return false;
+    if (experts.kinds.size() != 1 || !is_fused(experts.kinds.front())) return false;
+    const ExpertLayout& kind = experts.kinds.front();
+    return has_fixed_products(weight_rows(kind.of(Projection::kGate)), 1, p_.device) &&
+           has_fixed_products(weight_rows(kind.of(Projection::kUp)), 1, p_.device) &&
+           has_fixed_down(kind, layer);
+  }
+
   // The projections of `of`: both with SwiGLU, or one alone.
   void gate_up(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
                const std::vector<Projection>& of, std::uint64_t act) {
@@ -523,17 +538,20 @@ class FewRowsPath final : public Path {
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
+    const bool chooses = chooses_apart(list, layer);
     const WeightKernelShape cut =
         is_fixed ? fixed_expert_shape(list, weights) : usual_shape(weights, p_.device);
-    const VulkanKernel& kernel =
-        stage_kernel(p_, list, shader_name(is_fixed ? "gate_up_fixed" : "gate_up", weights.format),
-                     gate_up_constants(weights, cut, p_.device,
-                                       {.has_norm = true,
-                                        .is_single = of.size() == 1,
-                                        .by_kind = experts.kind_table != 0,
-                                        .activation = activation_of(layer_weights),
-                                        .adds_bias = moe.gate_up_bias != 0,
-                                        .is_behind_router = moe.has_experts}));
+    const VulkanKernel& kernel = stage_kernel(
+        p_, list, shader_name(is_fixed ? "gate_up_fixed" : "gate_up", weights.format),
+        gate_up_constants(
+            weights, cut, p_.device,
+            {.has_norm = true,
+             .is_single = of.size() == 1,
+             .by_kind = experts.kind_table != 0,
+             .activation = activation_of(layer_weights),
+             .adds_bias = moe.gate_up_bias != 0,
+             .is_behind_router = moe.has_experts,
+             .routing = chooses ? routing_constants(p_, moe) : std::vector<std::uint32_t>{}}));
     // Of one matrix alone its own.
     const std::uint64_t bias_at =
         of.front() == Projection::kUp ? std::uint64_t{c_.expert_width} * sizeof(float) : 0;
@@ -541,7 +559,8 @@ class FewRowsPath final : public Path {
         kernel,
         shader::GateUpArgs{.records = experts.table,
                            .kinds = experts.kind_table,
-                           .choices = choices_of(p_, layer_weights),
+                           .choices = chooses ? s_.routes + layer * sizeof(shader::RouteArgs)
+                                              : choices_of(p_, layer_weights),
                            .x = s_.hidden,
                            .factor = is_branch ? moe.shared_input_norm : layer_weights.post_norm,
                            .act = act,

@@ -214,26 +214,27 @@ void record_join_network(const PathParts& p, CommandList& list, const BatchShape
                 {shape.rows, 1, 1});
 }
 
+shader::RouteArgs route_args(const PathParts& p, std::uint32_t layer) {
+  const DeviceMoe& moe = p.weights.layers[layer].moe;
+  return {.rows = p.tables.rows(),
+          .logits = p.scratch.router_logits,
+          .shared_logits = p.scratch.shared_logits,
+          .choices = p.scratch.choices,
+          .row_error = p.scratch.row_error,
+          .bias = moe.router_numbers,
+          .logits_stride = p.config.num_experts,
+          .shared_stride = 1,
+          .has_shared = moe.has_shared ? 1U : 0U,
+          .renormalise = renormalises(moe) ? 1U : 0U,
+          .layer = layer};
+}
+
 void record_choices(const PathParts& p, CommandList& list, const BatchShape& shape,
                     std::uint32_t layer) {
-  const ModelConfig& c = p.config;
-  const DeviceMoe& moe = p.weights.layers[layer].moe;
-  std::vector<std::uint32_t> constants = routing_constants(p, moe);
+  std::vector<std::uint32_t> constants = routing_constants(p, p.weights.layers[layer].moe);
   constants.insert(constants.begin(), kThreads);
   const VulkanKernel& kernel = p.kernels.get("route", std::move(constants));
-  list.dispatch(kernel,
-                shader::RouteArgs{.rows = p.tables.rows(),
-                                  .logits = p.scratch.router_logits,
-                                  .shared_logits = p.scratch.shared_logits,
-                                  .choices = p.scratch.choices,
-                                  .row_error = p.scratch.row_error,
-                                  .bias = moe.router_numbers,
-                                  .logits_stride = c.num_experts,
-                                  .shared_stride = 1,
-                                  .has_shared = moe.has_shared ? 1U : 0U,
-                                  .renormalise = renormalises(moe) ? 1U : 0U,
-                                  .layer = layer},
-                {shape.rows, 1, 1});
+  list.dispatch(kernel, route_args(p, layer), {shape.rows, 1, 1});
 }
 
 }  // namespace moepack

@@ -11,6 +11,7 @@
 #include "runtime/vulkan/path.h"
 #include "runtime/vulkan/weight_kernels.h"
 #include "shaders/catalog.h"
+#include "shaders/route_args.h"
 
 namespace moepack {
 
@@ -73,6 +74,8 @@ Activation activation_of(const DeviceLayer& layer);
 // Specialization constants of routing: route's from 1 on.
 std::vector<std::uint32_t> routing_constants(const PathParts& parts, const DeviceMoe& moe);
 bool renormalises(const DeviceMoe& moe);
+// How a layer's choices are made, of the logits in the scratch.
+shader::RouteArgs route_args(const PathParts& parts, std::uint32_t layer);
 // Floats of a query head in the projection: with or without its gate.
 inline std::uint32_t query_step(const DeviceAttention& weights) {
   return weights.heads.head_dim * (weights.spec.has_gate ? 2 : 1);

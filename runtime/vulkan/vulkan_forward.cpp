@@ -308,6 +308,12 @@ Status VulkanForward::write_grids() {
                                         scratch_.dense_choices - scratch_memory_.address(),
                                         std::as_bytes(std::span(dense))));
   }
+  std::vector<shader::RouteArgs> routes;
+  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    routes.push_back(route_args(parts(), layer));
+  }
+  MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, scratch_.routes - scratch_memory_.address(),
+                                      std::as_bytes(std::span(routes))));
   std::vector<shader::DispatchSize> grids;
   for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
   return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),
