@@ -30,18 +30,22 @@ using CodeMultiply = void (*)(const CodeCall& call);
 // The product of one format; nullptr where the family has no such format.
 #if defined(__x86_64__)
 CodeMultiply avx512vnni_basic_codes(const WeightFormat& format);
+CodeMultiply avx512dot_basic_codes(const WeightFormat& format);
 CodeMultiply avxvnni_basic_codes(const WeightFormat& format);
 CodeMultiply avx2_basic_codes(const WeightFormat& format);
 CodeMultiply avx512vnni_k_codes(const WeightFormat& format);
+CodeMultiply avx512dot_k_codes(const WeightFormat& format);
 CodeMultiply avxvnni_k_codes(const WeightFormat& format);
 CodeMultiply avx2_k_codes(const WeightFormat& format);
 CodeMultiply avx512vnni_small_codes(const WeightFormat& format);
+CodeMultiply avx512dot_small_codes(const WeightFormat& format);
 CodeMultiply avxvnni_small_codes(const WeightFormat& format);
 CodeMultiply avx2_small_codes(const WeightFormat& format);
 CodeMultiply avx512vnni_grid_codes(const WeightFormat& format);
 CodeMultiply avxvnni_grid_codes(const WeightFormat& format);
 CodeMultiply avx2_grid_codes(const WeightFormat& format);
 const CodeKernels& avx512vnni_code_kernels();
+const CodeKernels& avx512dot_code_kernels();
 const CodeKernels& avxvnni_code_kernels();
 const CodeKernels& avx2_code_kernels();
 #elif defined(__aarch64__)

@@ -15,6 +15,7 @@ namespace {
 // clang-format off
 #include "runtime/cpu/simd_avx512.inc"
 #include "runtime/cpu/simd_codes_rows.inc"
+#include "runtime/cpu/simd_target_avx512vnni.inc"
 #include "runtime/cpu/simd_codes_avx512.inc"
 #include "runtime/cpu/simd_codes_inputs.inc"
 // clang-format on

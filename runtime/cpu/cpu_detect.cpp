@@ -44,6 +44,13 @@ bool has_avx2(const CpuidReport& report) {
          has_all(report.leaf7_ebx, kLeaf7Avx2) && has_all(report.xcr0, kXcr0Avx);
 }
 
+bool has_avx512(const CpuidReport& report) {
+  return has_avx2(report) &&
+         has_all(report.leaf7_ebx,
+                 kLeaf7Avx512f | kLeaf7Avx512dq | kLeaf7Avx512bw | kLeaf7Avx512vl) &&
+         has_all(report.xcr0, kXcr0Avx512);
+}
+
 }  // namespace
 
 CpuidReport read_cpuid() {
@@ -72,13 +79,14 @@ CpuidReport read_cpuid() {
 
 CpuLevel level_from_cpuid(const CpuidReport& report) {
   if (!has_avx2(report)) return CpuLevel::kScalar;
-  const bool avx512 =
-      has_all(report.leaf7_ebx, kLeaf7Avx512f | kLeaf7Avx512dq | kLeaf7Avx512bw | kLeaf7Avx512vl) &&
-      has_all(report.xcr0, kXcr0Avx512);
-  if (!avx512) return has_avx_vnni(report) ? CpuLevel::kAvxVnni : CpuLevel::kAvx2;
+  if (!has_avx512(report)) return has_avx_vnni(report) ? CpuLevel::kAvxVnni : CpuLevel::kAvx2;
   const bool vnni =
       has_all(report.leaf7_ecx, kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
   return vnni ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
+}
+
+bool has_avx512_vnni(const CpuidReport& report) {
+  return has_avx512(report) && has_all(report.leaf7_ecx, kLeaf7EcxAvx512vnni);
 }
 
 bool has_avx_vnni(const CpuidReport& report) {

@@ -23,6 +23,9 @@ CpuidReport read_cpuid();
 // promises to save. Pure; any number of threads.
 CpuLevel level_from_cpuid(const CpuidReport& report);
 
+// Whether level avx512 has products of bytes: VNNI beside AVX-512. Pure.
+bool has_avx512_vnni(const CpuidReport& report);
+
 // Whether CpuLevel::kAvxVnni can be used, which better levels do not promise. Pure.
 bool has_avx_vnni(const CpuidReport& report);
 

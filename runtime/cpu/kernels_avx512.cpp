@@ -19,6 +19,7 @@
 #include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
 #include "runtime/cpu/code_kernels.h"
+#include "runtime/cpu/cpu_detect.h"
 #include "runtime/cpu/kernel_layout.h"
 #include "runtime/cpu/kernel_tables.h"
 
@@ -155,7 +156,7 @@ constexpr Kernels kAvx512{
 const Kernels& avx512_kernels() {
   static const Kernels kTable = [] {
     Kernels table = kAvx512;
-    table.codes = avx2_code_kernels();
+    table.codes = has_avx512_vnni(read_cpuid()) ? avx512dot_code_kernels() : avx2_code_kernels();
     table.delta_block = &avx512_delta_block();
     return table;
   }();

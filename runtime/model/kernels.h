@@ -112,7 +112,8 @@ const Kernels& reference_kernels();
 
 // Instruction sets a CPU backend can use, of each architecture best last.
 // kAvxVnni: AVX2 with products of bytes (AVX-VNNI), of processors without AVX-512 and of some with.
-// kAvx512Vnni: with products of bytes (VNNI) and permutations of bytes (VBMI).
+// kAvx512: with products of bytes (VNNI) where the processor has them.
+// kAvx512Vnni: with VNNI and permutations of bytes (VBMI).
 // kNeon: Advanced SIMD of AArch64 with products of bytes (SDOT, FEAT_DotProd).
 enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kNeon };
 std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …

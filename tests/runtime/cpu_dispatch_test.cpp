@@ -48,7 +48,12 @@ TEST(CpuDetect, EveryBitOfVnniIsNeeded) {
     CpuidReport report = full_report();
     report.leaf7_ecx &= ~(1U << bit);
     EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx512) << bit;
+    EXPECT_EQ(has_avx512_vnni(report), bit == 1U) << bit;
   }
+  CpuidReport report = full_report();
+  EXPECT_TRUE(has_avx512_vnni(report));
+  report.leaf7_ebx &= ~(1U << 30);  // BW
+  EXPECT_FALSE(has_avx512_vnni(report));
 }
 
 TEST(CpuDetect, EveryBitOfAvx2IsNeeded) {

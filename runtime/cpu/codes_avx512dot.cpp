@@ -1,0 +1,39 @@
+// Products in integers by AVX-512 with VNNI: inputs, and which family has the kernel of a format.
+#if defined(__x86_64__)
+
+#include <limits>
+
+#include "formats/weights/row_order.h"
+#include "runtime/cpu/code_kernels.h"
+#include "runtime/cpu/code_table.h"
+#include "runtime/cpu/kernel_layout.h"
+#include "runtime/cpu/simd_intrinsics.h"
+
+namespace moepack {
+namespace {
+
+// clang-format off
+#include "runtime/cpu/simd_avx512.inc"
+#include "runtime/cpu/simd_codes_rows.inc"
+#include "runtime/cpu/simd_target_avx512dot.inc"
+#include "runtime/cpu/simd_codes_avx512.inc"
+#include "runtime/cpu/simd_codes_inputs.inc"
+// clang-format on
+
+CodeMultiply find_codes(const WeightFormat& format) {
+  CodeMultiply found = avx512dot_basic_codes(format);
+  if (found == nullptr) found = avx512dot_k_codes(format);
+  if (found == nullptr) found = avx512dot_small_codes(format);
+  if (found == nullptr) found = avx2_grid_codes(format);
+  return found;
+}
+
+#include "runtime/cpu/simd_codes_table.inc"
+
+}  // namespace
+
+const CodeKernels& avx512dot_code_kernels() { return kCodeTable; }
+
+}  // namespace moepack
+
+#endif
