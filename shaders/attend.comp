@@ -100,13 +100,24 @@ void load_block(uint first, uint last) {
   [[unroll]] for (uint i = 0; i < kKeys; ++i) load_key(i, min(first + i * kGroups + group, last));
 }
 
-// The block at `first` of [begin, end): what earlier tokens left is loaded while the stage before is
-// waited for, and then the token's own key, if it is there.
-void await_block(uint first, uint end, uint position) {
+// The position from which on the sequence's keys are of this batch, whose rows follow each other.
+uint first_new(BatchRow place) {
+  uint first = row;
+  [[dont_unroll]] while (first > 0) {
+    const BatchRow before = args.rows.v[first - 1];
+    if (before.slice != place.slice || before.live == 0) break;
+    --first;
+  }
+  return place.position - (row - first);
+}
+
+// The block at `first` of [begin, end): what earlier batches left is loaded while the stage before,
+// which stores the keys of this one, is waited for.
+void await_block(uint first, uint end, BatchRow place) {
 #ifndef ORDERED
   load_block(first, end - 1);
 #else
-  const uint known = min(end, position);
+  const uint known = min(end, first_new(place));
   if (first < known) load_block(first, known - 1);
   await_stage(1);
   [[unroll]] for (uint i = 0; i < kKeys; ++i) {
@@ -384,7 +395,7 @@ void run_stage() {
   [[unroll]] for (uint n = 0; n < kUnits * kCouple; ++n) acc[n] = vec2(0.0);
   const uint begin = hidden + gl_WorkGroupID.x * share * kBlock;
   const uint end = min(seen, begin + share * kBlock);
-  await_block(begin, end, place.position);
+  await_block(begin, end, place);
   load_queries();
   [[dont_unroll]] for (uint first = begin; first < end; first += kBlock) {
     if (first != begin) load_block(first, end - 1);
