@@ -21,8 +21,10 @@ build_preset() {
   shift
   if [[ -z ${MOEPACK_LAUNCHER+set} ]] && command -v ccache >/dev/null; then
     export MOEPACK_LAUNCHER=ccache
-    # ccache takes compilations with precompiled headers only where it is told these.
+    # ccache takes compilations with precompiled headers only where it is told these, and those of
+    # another checkout only where paths are relative to this one.
     export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"
+    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$repo_root}" CCACHE_NOHASHDIR=1
   fi
   say "building preset $preset in build/$preset"
   (cd "$repo_root" && cmake --preset "$preset" -Wno-dev >"/dev/null" &&

@@ -8,8 +8,8 @@
 #   scripts  shellcheck on every script
 #   clang    preset dev-clang: build with warnings as errors, all tests
 #   tsan     preset tsan: the unit tests under the thread sanitizer
-#   asan     preset asan: all unit tests under the address and undefined-behaviour sanitizers,
-#            the slow ones included
+#   asan     preset asan-full: all unit tests under the address and undefined-behaviour sanitizers,
+#            the slow ones and the checks of every pointer included
 #   neon     preset aarch64: the whole code cross-compiled for AArch64, and the tests of kernels
 #            and formats under qemu; SKIPPED without g++-aarch64-linux-gnu and qemu-user
 #   drills   preset release: the drills of the command, interrupted and damaged at every place
@@ -49,8 +49,8 @@ run_tsan() {
 }
 
 run_asan() {
-  build_preset asan
-  run_tests asan -LE checks
+  build_preset asan-full
+  run_tests asan-full -LE checks
 }
 
 # Exits with 77 where the machine has no cross compiler or no emulator.
