@@ -74,7 +74,8 @@ def command_lines(args):
 
 def rows_in(text):
     """The first JSON list of tests in what an engine printed, between lines of its log; None: there
-    is none."""
+    is none. A warning may stand in the midst of the list."""
+    text = "\n".join(line for line in text.split("\n") if not line.startswith("WARNING"))
     start = text.find("[")
     while start >= 0:
         try:

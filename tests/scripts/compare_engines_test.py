@@ -33,7 +33,8 @@ for prompt, generated in ((int(value("-p")), 0), (0, int(value("-n")))):
                    model_size=2500000000, kernels="avx2", activations="f32")
     rows.append(row)
 noise = "[info] 3 threads [0, 1, 2] of {}\n[1, 2]\nloading...\n"
-print(json.dumps(rows) if name == "moepack" else noise + json.dumps(rows, indent=2) + "\n[done]")
+warned = json.dumps(rows, indent=2).replace("},", "},\nWARNING: slow [memory] {", 1)
+print(json.dumps(rows) if name == "moepack" else noise + warned + "\n[done]")
 '''
 
 
