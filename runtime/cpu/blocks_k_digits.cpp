@@ -9,7 +9,7 @@ namespace {
 
 // clang-format off
 #include "runtime/cpu/simd_avx512.inc"
-#include "runtime/cpu/simd_digits_target.inc"
+#include "runtime/cpu/simd_target_avx512vnni.inc"
 #include "runtime/cpu/simd_digits.inc"
 #include "runtime/cpu/simd_digits_k.inc"
 // clang-format on

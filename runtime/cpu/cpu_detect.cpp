@@ -80,9 +80,8 @@ CpuidReport read_cpuid() {
 CpuLevel level_from_cpuid(const CpuidReport& report) {
   if (!has_avx2(report)) return CpuLevel::kScalar;
   if (!has_avx512(report)) return has_avx_vnni(report) ? CpuLevel::kAvxVnni : CpuLevel::kAvx2;
-  const bool vnni =
-      has_all(report.leaf7_ecx, kLeaf7EcxAvx512vnni | kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
-  return vnni ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
+  const bool has_vbmi = has_all(report.leaf7_ecx, kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
+  return has_avx512_vnni(report) && has_vbmi ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
 }
 
 bool has_avx512_vnni(const CpuidReport& report) {
