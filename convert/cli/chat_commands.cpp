@@ -69,16 +69,18 @@ Status ChatSession::set_system(std::string_view words) {
 }
 
 Status ChatSession::regenerate(std::string_view) {
+  std::vector<ChatMessage> kept = messages();
   std::string text;
   if (!take_last_turn(&text)) return invalid_argument("there is no message to answer");
   ++options_.request.options.sampling.seed;
-  return say(std::move(text));
+  return say_instead(std::move(text), std::move(kept));
 }
 
 Status ChatSession::edit(std::string_view words) {
+  std::vector<ChatMessage> kept = messages();
   std::string text;
   if (!take_last_turn(&text)) return invalid_argument("there is no message to change");
-  if (!words.empty()) return say(std::string(words));
+  if (!words.empty()) return say_instead(std::string(words), std::move(kept));
   begin_ = std::move(text);
   return Status::ok();
 }
@@ -147,7 +149,7 @@ Status ChatSession::show_stats(std::string_view) {
 }
 
 Status ChatSession::count_tokens(std::string_view) {
-  const auto tokens = service_.tokens_of(options_.request.conversation);
+  const auto tokens = service_.tokens_of(options_.request);
   if (const auto* refusal = std::get_if<Refusal>(&tokens)) {
     return invalid_argument(printable(refusal->message, 1024));
   }

@@ -73,6 +73,12 @@ Status ChatSession::say(std::string text) {
   return status;
 }
 
+Status ChatSession::say_instead(std::string text, std::vector<ChatMessage> kept) {
+  Status status = say(std::move(text));
+  if (!status.is_ok()) messages() = std::move(kept);
+  return status;
+}
+
 Status ChatSession::answer() {
   for (int round = 0; round < kMostToolRounds; ++round) {
     MOE_ASSIGN_OR_RETURN(last_, take_answer(service_, options_.request, view_));

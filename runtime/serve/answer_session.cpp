@@ -88,6 +88,7 @@ void AnswerSession::hold(const std::shared_ptr<RunningAnswer>& answer) {
     is_cancelled = is_cancelled_;
   }
   if (is_cancelled) answer->cancel();
+  if (has_ended_) drop_running();  // its end came before it was held
 }
 
 // A refusal is of the next request.

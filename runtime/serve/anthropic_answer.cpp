@@ -112,7 +112,7 @@ class MessagesStream final : public StreamWriter {
   ObjectText arguments_;  // of the open call
   bool has_started_ = false;
   bool has_ended_ = false;
-  bool is_cut_ = false;  // the steps at hand come of an AnswerEnd
+  bool ends_in_part_ = false;  // the steps at hand come of an AnswerEnd
 };
 
 std::string MessagesStream::on_event(const AnswerEvent& event) {
@@ -129,7 +129,7 @@ std::string MessagesStream::on_event(const AnswerEvent& event) {
   if (end != nullptr) {
     if (const auto failure = answer_failure(*end)) return fail(*failure);
     out = start(end->usage.prompt_tokens, end->usage.cached_tokens);
-    is_cut_ = is_cut_answer(*end);
+    ends_in_part_ = may_end_in_part(*end);
   } else {
     out = start(0, 0);
   }
@@ -211,7 +211,7 @@ std::string MessagesStream::write_delta(std::size_t block, const std::string& te
 std::string MessagesStream::write_close(std::size_t index) {
   const AnswerBlock& block = blocks_.blocks()[index];
   std::string out;
-  if (block.kind == AnswerBlock::Kind::kCall && !is_cut_) {
+  if (block.kind == AnswerBlock::Kind::kCall && !ends_in_part_) {
     if (!block.is_complete) return fail(broken_call(block));
     if (arguments_.is_empty()) {
       out += write_delta(index, "{}");
@@ -293,7 +293,7 @@ std::string text_block_text(const AnswerBlock& block) {
 
 std::variant<std::string, ApiError> MessagesWhole::finish() {
   if (const auto failure = answer_failure(end_)) return *failure;
-  const bool is_cut = is_cut_answer(end_);
+  const bool ends_in_part = may_end_in_part(end_);
   std::string content;
   const std::vector<AnswerBlock>& blocks = blocks_.blocks();
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -303,7 +303,7 @@ std::variant<std::string, ApiError> MessagesWhole::finish() {
       text = text_block_text(block);
     } else if (block.is_complete) {
       text = call_block_text(block);
-    } else if (is_cut && i + 1 == blocks.size()) {
+    } else if (ends_in_part && i + 1 == blocks.size()) {
       continue;
     }
     if (!text) return broken_call(block);

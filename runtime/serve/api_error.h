@@ -25,6 +25,9 @@ enum class ApiErrorKind : std::uint8_t {
   kUnavailable,     // 503
 };
 
+// After which a client may ask a server that loads, ends or is full again.
+constexpr std::uint32_t kRetrySeconds = 5;
+
 struct ApiError {
   ApiErrorKind kind = ApiErrorKind::kInvalidRequest;
   std::string message;                           // for people; one line

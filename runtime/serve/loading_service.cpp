@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "runtime/serve/api_error.h"
+
 namespace moepack {
 namespace {
 
@@ -9,7 +11,7 @@ Refusal loading_refusal() {
   return {.kind = Refusal::Kind::kEnding,
           .message = "Loading model",
           .parameter = {},
-          .retry_seconds = 5};
+          .retry_seconds = kRetrySeconds};
 }
 
 Status loading_status() { return {StatusCode::kUnsupported, "the model is being loaded"}; }
@@ -24,11 +26,11 @@ class LoadingService final : public AnswerService {
   Started start(const CompletionRequest& /*request*/, AnswerSink /*sink*/) override {
     return loading_refusal();
   }
-  std::variant<PromptText, Refusal> render(const Conversation& /*c*/) const override {
+  std::variant<PromptText, Refusal> render(const ChatRequest& /*request*/) const override {
     return loading_refusal();
   }
   std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const Conversation& /*conversation*/) const override {
+      const ChatRequest& /*request*/) const override {
     return loading_refusal();
   }
   std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view /*text*/,

@@ -6,6 +6,8 @@
 #include <utility>
 #include <variant>
 
+#include "runtime/serve/answer_failure.h"
+
 namespace moepack {
 namespace {
 
@@ -59,9 +61,9 @@ class OpenaiChatStream final : public StreamWriter {
     return send_arguments(choice, call.call, "{}");
   }
   std::string on(std::uint32_t choice, const AnswerEnd& end) {
-    if (is_openai_failure(end.reason)) {
+    if (const auto failure = answer_failure(end)) {
       has_failed_ = true;
-      return openai_stream_error(openai_end_error(end));
+      return openai_stream_error(*failure);
     }
     usage_.add(choice, end.usage);
     std::string bytes = roles();

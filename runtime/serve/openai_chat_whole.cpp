@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "runtime/serve/answer_failure.h"
+
 namespace moepack {
 namespace {
 
@@ -68,8 +70,8 @@ class OpenaiChatWhole final : public WholeWriter {
     if (!call.empty()) choices_[choice].made.insert(std::move(call));
   }
   void on(std::uint32_t choice, const AnswerEnd& end) {
-    if (is_openai_failure(end.reason)) {
-      if (!error_.has_value()) error_ = openai_end_error(end);
+    if (auto failure = answer_failure(end)) {
+      if (!error_.has_value()) error_ = std::move(failure);
       return;
     }
     choices_[choice].reason = end.reason;

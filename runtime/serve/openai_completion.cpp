@@ -10,6 +10,8 @@
 
 #include "formats/base/utf8.h"
 
+#include "runtime/serve/answer_failure.h"
+
 namespace moepack {
 namespace {
 
@@ -107,9 +109,9 @@ class OpenaiCompletionStream final : public StreamWriter {
     return send(choice, text.text, text.logprobs);
   }
   std::string on(std::uint32_t choice, const AnswerEnd& end) {
-    if (is_openai_failure(end.reason)) {
+    if (const auto failure = answer_failure(end)) {
       has_failed_ = true;
-      return openai_stream_error(openai_end_error(end));
+      return openai_stream_error(*failure);
     }
     usage_.add(choice, end.usage);
     OrderedJson json = openai_head(answer_, "text_completion");
@@ -191,8 +193,8 @@ class OpenaiCompletionWhole final : public WholeWriter {
   }
   void on(std::uint32_t choice, const ContentText& text) { add(choice, text.text, text.logprobs); }
   void on(std::uint32_t choice, const AnswerEnd& end) {
-    if (is_openai_failure(end.reason)) {
-      if (!error_.has_value()) error_ = openai_end_error(end);
+    if (auto failure = answer_failure(end)) {
+      if (!error_.has_value()) error_ = std::move(failure);
       return;
     }
     choices_[choice].reason = end.reason;

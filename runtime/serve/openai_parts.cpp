@@ -36,22 +36,6 @@ const char* openai_finish_reason(AnswerEndReason reason) {
   }
 }
 
-bool is_openai_failure(AnswerEndReason reason) {
-  return reason == AnswerEndReason::kError || reason == AnswerEndReason::kCancelled;
-}
-
-ApiError openai_end_error(const AnswerEnd& end) {
-  if (end.reason == AnswerEndReason::kCancelled) {
-    return {.kind = ApiErrorKind::kUnavailable,
-            .message = "the answer was cancelled, because the server ends",
-            .retry_seconds = 5};
-  }
-  const std::string& said = end.status.message();
-  return {.kind = ApiErrorKind::kServer,
-          .message = said.empty() ? "the answer failed" : said,
-          .should_retry = false};
-}
-
 std::string openai_stream_error(const ApiError& error) {
   OrderedJson json = OrderedJson::parse(openai_error_body(error, {}));
   json["error"]["code"] = http_status(error.kind);

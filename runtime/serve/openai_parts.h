@@ -28,9 +28,6 @@ OrderedJson openai_head(const OpenaiAnswer& answer, const char* object);
 
 // "stop", "length" or "tool_calls".
 const char* openai_finish_reason(AnswerEndReason reason);
-// Whether an answer that ends so is a failure; the error that says it.
-bool is_openai_failure(AnswerEndReason reason);
-ApiError openai_end_error(const AnswerEnd& end);
 // {"error":{"message","type","code":500}}: the form of errors inside of streams.
 std::string openai_stream_error(const ApiError& error);
 

@@ -38,7 +38,7 @@ class ResponsesStream final : public StreamWriter {
   AnswerBlocks blocks_;
   std::uint64_t sequence_ = 0;
   bool has_ended_ = false;
-  bool is_cut_ = false;  // the steps at hand come of an AnswerEnd
+  bool ends_in_part_ = false;  // the steps at hand come of an AnswerEnd
 };
 
 std::string ResponsesStream::emit(const char* type, OrderedJson members) {
@@ -69,7 +69,7 @@ std::string ResponsesStream::on_event(const AnswerEvent& event) {
   const auto* end = std::get_if<AnswerEnd>(&event.body);
   if (end != nullptr) {
     if (const auto failure = answer_failure(*end)) return fail(*failure);
-    is_cut_ = is_cut_answer(*end);
+    ends_in_part_ = may_end_in_part(*end);
   }
   std::string out;
   for (const BlockStep& step : blocks_.on_event(event)) {
@@ -132,7 +132,7 @@ std::string ResponsesStream::write_close(std::size_t index) {
   if (block(index).kind == AnswerBlock::Kind::kCall) {
     if (!block(index).is_complete) {
       // A client runs what is done: a part of a call never is.
-      return is_cut_ ? std::string() : fail(broken_call(block(index)));
+      return ends_in_part_ ? std::string() : fail(broken_call(block(index)));
     }
     out = write_call_done(index);
   } else {
@@ -176,7 +176,8 @@ std::string ResponsesStream::write_end(const AnswerEnd& end) {
   has_ended_ = true;
   OrderedJson members = OrderedJson::object();
   members["response"] = ended_response(identity_, blocks_.blocks(), end);
-  return emit(is_cut_ ? "response.incomplete" : "response.completed", std::move(members));
+  return emit(is_cut_answer(end) ? "response.incomplete" : "response.completed",
+              std::move(members));
 }
 
 std::string ResponsesStream::fail(const ApiError& error) {
@@ -202,7 +203,7 @@ class ResponsesWhole final : public WholeWriter {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       const bool is_last = i + 1 == blocks.size();
       const bool is_partial = blocks[i].kind == AnswerBlock::Kind::kCall && !blocks[i].is_complete;
-      if (is_partial && !(is_last && is_cut_answer(end_))) return broken_call(blocks[i]);
+      if (is_partial && !(is_last && may_end_in_part(end_))) return broken_call(blocks[i]);
     }
     return dump_json(ended_response(identity_, blocks, end_));
   }

@@ -33,7 +33,7 @@ std::variant<HttpReply, ApiError> count_responses(const RouteCall& call) {
   auto parsed = read_responses_request(call.json, ResponsesPurpose::kCount);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   const auto& request = std::get<ResponsesRequest>(parsed);
-  auto tokens = call.service.tokens_of(request.chat.conversation);
+  auto tokens = call.service.tokens_of(request.chat);
   if (auto* refusal = std::get_if<Refusal>(&tokens)) return api_error(*refusal);
   OrderedJson body = OrderedJson::object();
   body["object"] = "response.input_tokens";

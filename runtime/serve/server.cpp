@@ -247,9 +247,10 @@ std::optional<HttpReply> Server::Impl::refusal_before_body(const HttpRequest& re
     return reply;
   }
   if (service == nullptr && !found.route->works_while_loading) {
-    return refuse(
-        {.kind = ApiErrorKind::kUnavailable, .message = "Loading model", .retry_seconds = 5},
-        request, format);
+    return refuse({.kind = ApiErrorKind::kUnavailable,
+                   .message = "Loading model",
+                   .retry_seconds = kRetrySeconds},
+                  request, format);
   }
   if (state.is_ending && !found.route->works_while_loading) {
     return refuse(

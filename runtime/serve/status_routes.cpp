@@ -21,8 +21,9 @@ ApiError not_supported(const std::string& what) {
 
 StatusReply reply_health(const ServerState& state) {
   if (state.is_loading) {
-    return ApiError{
-        .kind = ApiErrorKind::kUnavailable, .message = "Loading model", .retry_seconds = 5};
+    return ApiError{.kind = ApiErrorKind::kUnavailable,
+                    .message = "Loading model",
+                    .retry_seconds = kRetrySeconds};
   }
   if (state.is_ending) {
     return ApiError{.kind = ApiErrorKind::kUnavailable, .message = "the server ends"};

@@ -44,8 +44,7 @@ std::variant<TokenIds, ApiError> ids_or_error(std::variant<TokenIds, Refusal> id
 std::variant<TokenIds, ApiError> ids_of_conversation(const RouteCall& call) {
   auto parsed = parse_chat_request(call.json, call.defaults);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
-  return ids_or_error(
-      call.service.tokens_of(std::get<ParsedChatRequest>(parsed).request.conversation));
+  return ids_or_error(call.service.tokens_of(std::get<ParsedChatRequest>(parsed).request));
 }
 
 // llama.cpp's {"content"}, vLLM's {"prompt"} or {"messages"}.
@@ -115,11 +114,11 @@ TextReply reply_detokenize(const RouteCall& call) {
 TextReply reply_template(const RouteCall& call) {
   auto parsed = parse_chat_request(call.json, call.defaults);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
-  const Conversation& conversation = std::get<ParsedChatRequest>(parsed).request.conversation;
-  auto rendered = call.service.render(conversation);
+  const ChatRequest& request = std::get<ParsedChatRequest>(parsed).request;
+  auto rendered = call.service.render(request);
   if (auto* refusal = std::get_if<Refusal>(&rendered)) return api_error(*refusal);
   const PromptText& text = std::get<PromptText>(rendered);
-  auto ids = ids_or_error(call.service.tokens_of(conversation));
+  auto ids = ids_or_error(call.service.tokens_of(request));
   if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
   HttpReply reply = json_reply(OrderedJson::object());
   reply.body = R"({"prompt":)" + dump_json(text.text) + R"(,"tokens":)" +

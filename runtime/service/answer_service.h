@@ -108,10 +108,10 @@ class AnswerService {
   virtual Started start(const ChatRequest& request, AnswerSink sink) = 0;
   virtual Started start(const CompletionRequest& request, AnswerSink sink) = 0;
 
-  // What never waits for the model.
-  virtual std::variant<PromptText, Refusal> render(const Conversation& conversation) const = 0;
+  // What never waits for the model: the prompt that start() would make of the request.
+  virtual std::variant<PromptText, Refusal> render(const ChatRequest& request) const = 0;
   virtual std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const Conversation& conversation) const = 0;
+      const ChatRequest& request) const = 0;
   // `with_markers`: added tokens in the text are recognised.
   virtual std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view text,
                                                                     bool with_markers) const = 0;

@@ -177,19 +177,21 @@ std::vector<CallText> call_texts(const GeneratedText& generated, ToolFormat form
   }
 }
 
-void CallMemory::drop_oldest() {
-  bytes_ -= entries_.back().call.bytes();
-  by_id_.erase(entries_.back().id);
-  entries_.pop_back();
+void CallMemory::drop(std::list<Entry>::iterator entry) {
+  bytes_ -= entry->call.bytes();
+  by_id_.erase(entry->id);
+  entries_.erase(entry);
 }
 
 void CallMemory::remember(const std::string& id, CallText call) {
   const std::lock_guard lock(mutex_);
-  if (call.bytes() > most_bytes_ || by_id_.contains(id)) return;
+  if (call.bytes() > most_bytes_) return;
+  // An id may come again, in another conversation: the last call is the likelier to be asked for.
+  if (const auto known = by_id_.find(id); known != by_id_.end()) drop(known->second);
   bytes_ += call.bytes();
   entries_.push_front({.id = id, .call = std::move(call)});
   by_id_[id] = entries_.begin();
-  while (entries_.size() > most_calls_ || bytes_ > most_bytes_) drop_oldest();
+  while (entries_.size() > most_calls_ || bytes_ > most_bytes_) drop(std::prev(entries_.end()));
 }
 
 std::optional<CallText> CallMemory::recall(const std::string& id) {

@@ -56,6 +56,7 @@ class CallMemory {
   CallMemory(std::size_t most_calls, std::size_t most_bytes)
       : most_calls_(most_calls), most_bytes_(most_bytes) {}
 
+  // In place of what the id had.
   void remember(const std::string& id, CallText call);
   std::optional<CallText> recall(const std::string& id);
 
@@ -64,7 +65,7 @@ class CallMemory {
     std::string id;
     CallText call;
   };
-  void drop_oldest();
+  void drop(std::list<Entry>::iterator entry);
 
   std::size_t most_calls_, most_bytes_;
   std::mutex mutex_;

@@ -60,9 +60,9 @@ class RealModelService final : public ModelService {
 
   Started start(const ChatRequest& request, AnswerSink sink) override;
   Started start(const CompletionRequest& request, AnswerSink sink) override;
-  std::variant<PromptText, Refusal> render(const Conversation& conversation) const override;
+  std::variant<PromptText, Refusal> render(const ChatRequest& request) const override;
   std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const Conversation& conversation) const override;
+      const ChatRequest& request) const override;
   std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view text,
                                                             bool with_markers) const override;
   std::string token_bytes(std::int32_t id) const override {
@@ -357,16 +357,16 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
   return submit(std::move(text), stream, std::move(sink));
 }
 
-std::variant<PromptText, Refusal> RealModelService::render(const Conversation& conversation) const {
+std::variant<PromptText, Refusal> RealModelService::render(const ChatRequest& request) const {
   if (!template_.has_value()) return no_template_refusal();
-  Result<PromptText> text = template_->render(conversation);
+  Result<PromptText> text = template_->render(with_thinking(*template_, request));
   if (!text.is_ok()) return rendering_refusal(text.status());
   return std::move(text).value();
 }
 
 std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokens_of(
-    const Conversation& conversation) const {
-  const auto text = render(conversation);
+    const ChatRequest& request) const {
+  const auto text = render(request);
   if (const auto* refusal = std::get_if<Refusal>(&text)) return *refusal;
   return told_ids(std::get<PromptText>(text));
 }

@@ -264,12 +264,12 @@ class ScriptedService final : public AnswerService {
     return start_any(request, std::move(sink));
   }
 
-  std::variant<PromptText, Refusal> render(const Conversation& conversation) const override {
-    return PromptText{.text = conversation_text(conversation), .from_user = {}};
+  std::variant<PromptText, Refusal> render(const ChatRequest& request) const override {
+    return PromptText{.text = conversation_text(request.conversation), .from_user = {}};
   }
   std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const Conversation& conversation) const override {
-    return tokenize(conversation_text(conversation), true);
+      const ChatRequest& request) const override {
+    return tokenize(conversation_text(request.conversation), true);
   }
   std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view text,
                                                             bool /*with_markers*/) const override {

@@ -198,6 +198,25 @@ TEST(MessagesAnswer, StopReasons) {
   }
 }
 
+// A stop text in the midst of a call ends the answer, which is one: without the call.
+TEST(MessagesAnswer, AStopTextInACallLeavesItOut) {
+  const std::vector<AnswerEvent> events = {
+      event(AnswerStarted{1, 0}),
+      event(ContentText{"Writing.", {}}),
+      event(CallBegin{0, "t", "write"}),
+      event(CallArguments{0, "{\"text\":\"a"}),
+      event(ended(AnswerEndReason::kStopText)),
+  };
+  const auto writer = make_messages_whole(identity());
+  const OrderedJson message = test::whole(*writer, events);
+  ASSERT_EQ(message["content"].size(), 1U);
+  EXPECT_EQ(message["content"][0]["text"], "Writing.");
+  EXPECT_EQ(message["stop_reason"], "stop_sequence");
+  const Accumulated streamed = Client().take(stream_of(events));
+  EXPECT_TRUE(streamed.has_ended);
+  EXPECT_EQ(streamed.message["stop_reason"], "stop_sequence");
+}
+
 // Properties of any answer: the stream is well-formed, and what is accumulated of it is the whole
 // object, but for a call that was cut off.
 TEST(MessagesAnswer, StreamAndWholeAreOneAnswer) {
@@ -221,7 +240,8 @@ TEST(MessagesAnswer, StreamAndWholeAreOneAnswer) {
     if (message["content"].size() == expected["content"].size() + 1) {
       ++cuts;
       const OrderedJson reason = message["stop_reason"];
-      EXPECT_TRUE(reason == "max_tokens" || reason == "model_context_window_exceeded");
+      EXPECT_TRUE(reason == "max_tokens" || reason == "model_context_window_exceeded" ||
+                  reason == "stop_sequence");
       EXPECT_EQ(message["content"].back()["type"], "tool_use");
       message["content"].erase(message["content"].size() - 1);
     }

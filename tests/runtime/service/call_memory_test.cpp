@@ -84,6 +84,17 @@ TEST(CallMemory, ForgetsWhatWasUsedLeastRecently) {
   EXPECT_EQ(small.recall("b")->text, "123");
 }
 
+// Ids that a model writes itself come again in every conversation.
+TEST(CallMemory, TheLastCallOfAnIdStays) {
+  CallMemory memory(8, 1000);
+  memory.remember("functions.f:0", call_of("first"));
+  memory.remember("functions.f:0", call_of("second"));
+  EXPECT_EQ(memory.recall("functions.f:0")->text, "second");
+  CallMemory small(8, 10);
+  for (int i = 0; i < 5; ++i) small.remember("a", call_of("1234567"));
+  EXPECT_TRUE(small.recall("a").has_value());
+}
+
 TEST(RestoreCalls, ASampledCallStandsInItsPlaceAgain) {
   CallMemory memory(10, 1000);
   memory.remember("id", call_of(kSampled));

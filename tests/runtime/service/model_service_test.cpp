@@ -3,9 +3,11 @@
 #include "runtime/service/model_service.h"
 
 #include <gtest/gtest.h>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,6 +89,7 @@ class ModelServiceTest : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(Tokenizer tokenizer, Tokenizer::load(model_ / "tokenizer.json"));
     ModelServiceOptions service;
     service.model = model_;
+    service.chat_template = chat_template_;
     service.scheduler.parallel = parallel;
     service.scheduler.slice_tokens = kSlice;
     ASSERT_OK_AND_ASSIGN(service_,
@@ -119,6 +122,7 @@ class ModelServiceTest : public ::testing::Test {
 
   test::TempDir dir_;
   std::filesystem::path model_;
+  std::filesystem::path chat_template_;  // empty: the model's own
   std::unique_ptr<ModelService> service_;
 };
 
@@ -301,11 +305,35 @@ TEST_F(ModelServiceTest, DroppingAnAnswerCancelsIt) {
   EXPECT_LT(service_->stats().decode_tokens, 2900U);
 }
 
+// Whether it is to think is part of the prompt.
+TEST_F(ModelServiceTest, CountsThePromptThatIsAnswered) {
+  chat_template_ = dir_.path() / "thinking.jinja";
+  std::ofstream(chat_template_)
+      << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+         "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+         "<|im_start|>assistant\n{% if enable_thinking is defined and not "
+         "enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n"
+         "{% endif %}{% endif %}";
+  open(2, 3);
+  std::set<std::uint64_t> counts;
+  for (const std::optional<bool> thinks :
+       {std::optional<bool>(), std::optional(true), std::optional(false)}) {
+    ChatRequest request = question("hi");
+    request.thinks = thinks;
+    const auto ids = service_->tokens_of(request);
+    ASSERT_TRUE(std::holds_alternative<std::vector<std::int32_t>>(ids));
+    const std::uint64_t count = std::get<std::vector<std::int32_t>>(ids).size();
+    EXPECT_EQ(ask(request).end.usage.prompt_tokens, count);
+    counts.insert(count);
+  }
+  EXPECT_EQ(counts.size(), 2U);
+}
+
 TEST_F(ModelServiceTest, TellsOfItselfWithoutWaiting) {
   EXPECT_EQ(service_->model().parallel, 2U);
   EXPECT_TRUE(service_->model().can_call_tools);
   EXPECT_EQ(service_->slots().size(), 3U);
-  const auto rendered = service_->render(question("hi").conversation);
+  const auto rendered = service_->render(question("hi"));
   ASSERT_TRUE(std::holds_alternative<PromptText>(rendered));
   EXPECT_EQ(std::get<PromptText>(rendered).text,
             "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
