@@ -228,6 +228,7 @@ class CpuForward final : public ForwardBackend {
   // The feed-forward network of a layer.
   Status add_network(std::uint32_t layer, std::span<BatchSlice> slices) {
     const bool has_experts = weights_.layers[layer].moe.has_experts;
+    note_rows();
     if (has_experts) route(layer);
     expect_next(layer);
     if (recorder_ != nullptr) recorder_->routed(store_->stats());
@@ -269,12 +270,15 @@ class CpuForward final : public ForwardBackend {
     }
   }
 
-  void route(std::uint32_t layer) {
-    const StageScope stage(stage_times(), Stage::kRouter);
+  void note_rows() {
     rows_.clear();
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) rows_.push_back({.first = slice.first, .count = slice.count});
     }
+  }
+
+  void route(std::uint32_t layer) {
+    const StageScope stage(stage_times(), Stage::kRouter);
     const Routing& routing = weights_.layers[layer].moe.routing;
     MixtureOfExperts& experts = layers_.experts();
     if (!car_.is_on()) {

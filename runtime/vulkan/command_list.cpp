@@ -116,8 +116,9 @@ std::vector<double> CommandList::span_seconds() const {
     return seconds;
   }
   for (std::size_t i = 1; i < ticks.size(); ++i) {
-    seconds.push_back(static_cast<double>(ticks[i] - ticks[i - 1]) * device_.info().timestamp_ns *
-                      1e-9);
+    // A counter of fewer than 64 bits begins again now and then.
+    const std::uint64_t passed = ticks[i] < ticks[i - 1] ? 0 : ticks[i] - ticks[i - 1];
+    seconds.push_back(static_cast<double>(passed) * device_.info().timestamp_ns * 1e-9);
   }
   return seconds;
 }
@@ -148,9 +149,17 @@ void CommandList::bind(const VulkanKernel& kernel, const void* args, std::uint32
   }
 }
 
+// A kernel that the driver refused has no pipeline (kernel_set.h).
+bool CommandList::can_record(const VulkanKernel& kernel) {
+  if (error_ == VK_SUCCESS && kernel.handle() == VK_NULL_HANDLE) {
+    error_ = VK_ERROR_INITIALIZATION_FAILED;
+  }
+  return error_ == VK_SUCCESS;
+}
+
 void CommandList::record(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
                          GroupCount groups) {
-  if (error_ != VK_SUCCESS || groups.x == 0 || groups.y == 0 || groups.z == 0) return;
+  if (!can_record(kernel) || groups.x == 0 || groups.y == 0 || groups.z == 0) return;
   enter_stage(kernel);
   bind(kernel, args, bytes);
   push_stage(kernel, groups);
@@ -159,7 +168,7 @@ void CommandList::record(const VulkanKernel& kernel, const void* args, std::uint
 
 void CommandList::record_indirect(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
                                   const DeviceBuffer& grid, std::uint64_t offset) {
-  if (error_ != VK_SUCCESS) return;
+  if (!can_record(kernel)) return;
   if (kernel.is_ordered()) {  // its work groups cannot be counted
     error_ = VK_ERROR_FEATURE_NOT_PRESENT;
     return;

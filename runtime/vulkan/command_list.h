@@ -104,6 +104,7 @@ class CommandList {
   void enter_stage(const VulkanKernel& kernel);
   void push_stage(const VulkanKernel& kernel, GroupCount groups);
   void bind(const VulkanKernel& kernel, const void* args, std::uint32_t bytes);
+  bool can_record(const VulkanKernel& kernel);
   void record(const VulkanKernel& kernel, const void* args, std::uint32_t bytes, GroupCount groups);
   void record_indirect(const VulkanKernel& kernel, const void* args, std::uint32_t bytes,
                        const DeviceBuffer& grid, std::uint64_t offset);

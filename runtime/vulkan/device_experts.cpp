@@ -34,7 +34,7 @@ DeviceExperts::DeviceExperts(VulkanDevice& device, const PackManifest& pack, std
       pack_(&pack),
       experts_(pack.num_experts),
       slot_bytes_(slot_bytes(pack)),
-      arena_(device, std::min(kBlockBytes, all_bytes(pack))),
+      arena_(device, slot_bytes_),
       small_(device, kTableBlockBytes),
       uploads_(device, std::max(slot_bytes_, (experts_ + 1) * sizeof(std::uint64_t)), threads),
       slot_of_(std::uint64_t{pack.num_layers} * pack.num_experts, kNoSlot),
@@ -55,9 +55,18 @@ Result<std::unique_ptr<DeviceExperts>> DeviceExperts::create(VulkanDevice& devic
 Status DeviceExperts::make_slots(std::uint64_t budget) {
   const std::uint64_t count = std::min<std::uint64_t>(budget / slot_bytes_, pack_->all_experts());
   slots_.resize(count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    MOE_ASSIGN_OR_RETURN(slots_[i].range, arena_.take(slot_bytes_));
-    slots_[i].place = by_use_.insert(by_use_.end(), i);
+  // Allocations of whole slots: together they are what the plan grants.
+  const std::uint64_t most = std::min(kBlockBytes, device_->info().most_allocation);
+  const std::uint64_t at_once = std::max<std::uint64_t>(1, most / slot_bytes_);
+  for (std::uint64_t first = 0; first < count; first += at_once) {
+    const std::uint64_t run = std::min(at_once, count - first);
+    MOE_ASSIGN_OR_RETURN(DeviceRange range, arena_.take(run * slot_bytes_));
+    for (std::uint64_t i = first; i < first + run; ++i) {
+      slots_[i].range = range;
+      slots_[i].place = by_use_.insert(by_use_.end(), static_cast<std::uint32_t>(i));
+      range.offset += slot_bytes_;
+      range.address += slot_bytes_;
+    }
   }
   return Status::ok();
 }
@@ -164,28 +173,42 @@ Result<std::vector<SlotExchange>> DeviceExperts::exchange(std::span<const SlotEx
     return a.layer_in < b.layer_in;
   });
   std::vector<SlotExchange> done;
-  std::vector<std::uint32_t> wanted;
-  for (std::size_t first = 0; first < order.size(); first += wanted.size()) {
+  Status status;
+  std::size_t count = 0;
+  for (std::size_t first = 0; status.is_ok() && first < order.size(); first += count) {
     const std::uint32_t layer = order[first].layer_in;
     const std::size_t at_once = std::max<std::size_t>(1, store.max_batch(layer));
-    wanted.clear();
-    for (std::size_t i = first; i < order.size() && order[i].layer_in == layer; ++i) {
-      if (wanted.size() < at_once) wanted.push_back(order[i].expert_in);
+    count = 1;
+    while (count < at_once && first + count < order.size() &&
+           order[first + count].layer_in == layer) {
+      ++count;
     }
-    MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, wanted));
-    while (const std::optional<ReadyExpert> ready = batch.next_ready()) {
-      if (!ready->status.is_ok()) continue;
-      const SlotExchange& change = order[first + ready->index];
-      const std::uint32_t slot = slot_of_[change.layer_out * experts_ + change.expert_out];
-      const UploadItem item = place(layer, change.expert_in, slot, batch.handles()[ready->index]);
-      MOE_RETURN_IF_ERROR(uploads_.upload(std::span(&item, 1)));
-      is_stale_[layer] = 1;
-      done.push_back(change);
-    }
+    status = exchange_some(std::span(order).subspan(first, count), store, done);
   }
   has_passing_ = false;
   MOE_RETURN_IF_ERROR(upload_stale());
+  // Whoever counts on the experts that have left must hear of it: the error will come again.
+  if (!status.is_ok() && done.empty()) return status;
   return done;
+}
+
+// Of one layer's experts that come; adds what was exchanged to `done`.
+Status DeviceExperts::exchange_some(std::span<const SlotExchange> exchanges, ExpertStore& store,
+                                    std::vector<SlotExchange>& done) {
+  const std::uint32_t layer = exchanges[0].layer_in;
+  std::vector<std::uint32_t> wanted;
+  for (const SlotExchange& change : exchanges) wanted.push_back(change.expert_in);
+  MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, wanted));
+  while (const std::optional<ReadyExpert> ready = batch.next_ready()) {
+    if (!ready->status.is_ok()) continue;
+    const SlotExchange& change = exchanges[ready->index];
+    const std::uint32_t slot = slot_of_[change.layer_out * experts_ + change.expert_out];
+    const UploadItem item = place(layer, change.expert_in, slot, batch.handles()[ready->index]);
+    MOE_RETURN_IF_ERROR(uploads_.upload(std::span(&item, 1)));
+    is_stale_[layer] = 1;
+    done.push_back(change);
+  }
+  return Status::ok();
 }
 
 Status DeviceExperts::show_kept(std::uint32_t layer, bool is_shown) {
@@ -257,15 +280,21 @@ Status DeviceExperts::fetch(std::uint32_t layer, std::span<const std::uint32_t> 
     }
   }
   misses_ += missing.size();
+  if (missing.empty()) return Status::ok();
   const std::size_t at_once = std::max<std::size_t>(1, store.max_batch(layer));
-  for (std::size_t first = 0; first < missing.size(); first += at_once) {
+  Status status;
+  for (std::size_t first = 0; status.is_ok() && first < missing.size(); first += at_once) {
     const auto part = std::span(missing).subspan(first, std::min(at_once, missing.size() - first));
-    MOE_ASSIGN_OR_RETURN(ExpertStore::Batch batch, store.begin(layer, part));
-    MOE_RETURN_IF_ERROR(bring(layer, part, batch, [&](std::size_t index, const Status& status) {
-      failed[place_of[first + index]] = status;
-    }));
+    Result<ExpertStore::Batch> batch = store.begin(layer, part);
+    status = batch.status();
+    if (!status.is_ok()) break;
+    status = bring(layer, part, batch.value(), [&](std::size_t index, const Status& said) {
+      failed[place_of[first + index]] = said;
+    });
   }
-  return missing.empty() ? Status::ok() : upload_table(layer);
+  // After an error too: those that came count as being there.
+  const Status told = upload_table(layer);
+  return status.is_ok() ? told : status;
 }
 
 }  // namespace moepack

@@ -72,7 +72,8 @@ class DeviceExperts {
   }
   // Writes the experts that come into the slots of those that leave, which are kept: no memory is
   // taken, no other slot changes. Gives the exchanges that were done; one whose expert cannot be
-  // read is left out. Not while a batch is under way.
+  // read is left out, and so is what comes after an error. An error where none was done. Not while
+  // a batch is under way.
   Result<std::vector<SlotExchange>> exchange(std::span<const SlotExchange> exchanges,
                                              ExpertStore& store);
   // Slots of experts that come and go: at most so many that are not kept can be wanted at once.
@@ -109,6 +110,8 @@ class DeviceExperts {
                    const ExpertHandle& handle);
   Status bring(std::uint32_t layer, std::span<const std::uint32_t> experts,
                ExpertStore::Batch& batch, FunctionRef<void(std::size_t, const Status&)> tell);
+  Status exchange_some(std::span<const SlotExchange> exchanges, ExpertStore& store,
+                       std::vector<SlotExchange>& done);
   Status upload_table(std::uint32_t layer);
   Status upload_stale();
 

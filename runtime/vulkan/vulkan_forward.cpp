@@ -472,9 +472,11 @@ Result<CommandList*> VulkanForward::recorded(const ListKey& key) {
 Status VulkanForward::run(ListKey key) {
   key.is_timed = times_->is_running();
   MOE_ASSIGN_OR_RETURN(CommandList* const list, recorded(key));
-  MOE_RETURN_IF_ERROR(device_->run(*list));
-  if (key.is_timed) take_times(*list);
-  return Status::ok();
+  const Status status = device_->run(*list);
+  // What went wrong may be written in the list itself.
+  if (!status.is_ok()) lists_.erase(key);
+  if (status.is_ok() && key.is_timed) take_times(*list);
+  return status;
 }
 
 void VulkanForward::take_times(const CommandList& list) {
