@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,11 @@ struct ToolGrammarOptions {
   bool is_required = false;     // a call at once; else text is free until the family's marker
   bool is_parallel = true;
   std::string call_id_prefix;  // unused by most families
+  // With is_required: a value of this schema, in the frame of the family's answers, is what else the
+  // text may be. make_schema_grammar() has taken the schema.
+  std::optional<OrderedJson> answer_schema;
 };
-// nullptr where the family has no frame that is known here.
+// nullptr where the family has no frame that is known here, and without tools and a form of answers.
 Result<std::shared_ptr<const Grammar>> make_tool_grammar(const ToolGrammarOptions& options,
                                                          std::vector<std::string>* warnings);
 

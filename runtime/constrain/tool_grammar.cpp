@@ -9,6 +9,7 @@
 #include "runtime/constrain/constraint.h"
 #include "runtime/constrain/grammar.h"
 #include "runtime/constrain/json_rules.h"
+#include "runtime/constrain/schema_compiler.h"
 #include "runtime/constrain/text_bytes.h"
 #include "runtime/constrain/tool_arguments.h"
 
@@ -33,6 +34,19 @@ class ToolFrames {
         graph_(grammar.graph),
         rules_(graph_),
         arguments_(graph_, rules_, warnings) {}
+
+  // Behind build(): the text may be an answer as well. An error of the schema.
+  Status or_answer(const OrderedJson& schema) {
+    SchemaWork work;
+    SchemaCompiler compiler(schema, graph_, rules_, work, nullptr);
+    const GrammarNodeId value = graph_.call(compiler.part_of(schema), graph_.text_end());
+    if (options_.format == ToolFormat::kHarmony) {
+      graph_.set_later(answer_, harmony_answer(value));
+    } else {
+      grammar_.start = graph_.choice({grammar_.start, beginning(value)});
+    }
+    return compiler.finish();
+  }
 
   // False where the family is not known.
   bool build() {
@@ -379,20 +393,14 @@ class ToolFrames {
     grammar_.is_lazy = !options_.is_required;
     const GrammarNodeId end =
         graph_.choice({graph_.text_end(), graph_.marker("<|call|>", graph_.text_end())});
-    const auto header = [this](GrammarNodeId message) {
-      const GrammarNodeId json = frame("json", message);
-      const GrammarNodeId constrained = graph_.marker("<|constrain|>", json);
-      // Without the blank the word would be part of the name before it.
-      const GrammarNodeId apart = frame(" ", graph_.choice({message, json, constrained}));
-      return graph_.choice({message, constrained, apart});
-    };
     const auto channel = [this](GrammarNodeId next) {
       const GrammarNodeId names = graph_.literals({{"commentary", next}, {"analysis", next}});
       return graph_.marker("<|channel|>", names);
     };
     const auto after_name = [&](bool has_channel) {
       return named([&](const ToolSpec& tool) {
-        const GrammarNodeId rest = header(graph_.marker("<|message|>", arguments_.json(tool, end)));
+        const GrammarNodeId rest =
+            harmony_header(graph_.marker("<|message|>", arguments_.json(tool, end)));
         return has_channel ? rest : graph_.choice({rest, channel(rest)});
       });
     };
@@ -413,9 +421,23 @@ class ToolFrames {
                             text_until(graph_, "<|end|>", graph_.marker("<|end|>", role)))));
     const GrammarNodeId call = graph_.choice(
         {channel(frame(" to=functions.", behind_channel)), frame(" to=functions.", behind_role)});
-    graph_.set_later(again, graph_.choice({thoughts, call}));
+    std::vector<GrammarNodeId> messages{thoughts, call};
+    if (options_.answer_schema.has_value()) messages.push_back(answer_ = graph_.later());
+    graph_.set_later(again, graph_.choice(messages));
     grammar_.start = again;
     return true;
+  }
+  // What may stand behind a recipient or a channel: that JSON follows.
+  GrammarNodeId harmony_header(GrammarNodeId message) {
+    const GrammarNodeId json = frame("json", message);
+    const GrammarNodeId constrained = graph_.marker("<|constrain|>", json);
+    // Without the blank the word would be part of the name before it.
+    const GrammarNodeId apart = frame(" ", graph_.choice({message, json, constrained}));
+    return graph_.choice({message, constrained, apart});
+  }
+  GrammarNodeId harmony_answer(GrammarNodeId value) {
+    const GrammarNodeId message = graph_.marker("<|message|>", value);
+    return graph_.marker("<|channel|>", frame("final", harmony_header(message)));
   }
 
   const ToolGrammarOptions& options_;
@@ -423,6 +445,7 @@ class ToolFrames {
   GrammarGraph& graph_;
   JsonRules rules_;
   ToolArguments arguments_;
+  GrammarNodeId answer_ = 0;  // of harmony, behind thoughts
 };
 
 }  // namespace
@@ -430,9 +453,13 @@ class ToolFrames {
 Result<std::shared_ptr<const Grammar>> make_tool_grammar(const ToolGrammarOptions& options,
                                                          std::vector<std::string>* warnings) {
   const std::shared_ptr<const Grammar> none;
-  if (options.tools.empty()) return none;
+  if (options.tools.empty() && !options.answer_schema.has_value()) return none;
   auto grammar = std::make_shared<Grammar>();
-  if (!ToolFrames(options, *grammar, warnings).build()) return none;
+  ToolFrames frames(options, *grammar, warnings);
+  if (!frames.build()) return none;
+  if (options.answer_schema.has_value()) {
+    MOE_RETURN_IF_ERROR(frames.or_answer(*options.answer_schema));
+  }
   grammar->graph.finish();
   const auto is_possible = [&](GrammarNodeId node) {
     return grammar->graph.node(node).need != GrammarNode::kNever;

@@ -25,6 +25,11 @@ Result<std::vector<ToolSpec>> allowed_tools(const ChatRequest& request) {
   return allowed;
 }
 
+OrderedJson form_schema(const ResponseFormat& format) {
+  return format.kind == ResponseFormat::Kind::kJsonSchema ? format.schema
+                                                          : OrderedJson{{"type", "object"}};
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Grammar>> format_grammar(const ResponseFormat& format,
@@ -52,17 +57,23 @@ Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request
                                   "knows none",
                             "offer tools and a model that knows them, or leave tool_choice out");
   }
-  // The form of the final answer; calls come before it.
-  if (request.format.kind != ResponseFormat::Kind::kText && !must_call) {
-    return format_grammar(request.format, warnings);
+  if (!may_call) tools.clear();
+  const bool has_form = request.format.kind != ResponseFormat::Kind::kText && !must_call;
+  std::shared_ptr<const Grammar> form;
+  if (has_form) {
+    MOE_ASSIGN_OR_RETURN(form, format_grammar(request.format, warnings));
+    const bool has_frame = format == ToolFormat::kHarmony;  // its answers name their channel
+    if (format == ToolFormat::kNone || (tools.empty() && !has_frame)) return form;
   }
-  if (!may_call || format == ToolFormat::kNone) return std::shared_ptr<const Grammar>();
-  return make_tool_grammar({.format = format,
-                            .tools = std::move(tools),
-                            .is_required = must_call,
-                            .is_parallel = choice.is_parallel,
-                            .call_id_prefix = {}},
-                           warnings);
+  if (format == ToolFormat::kNone) return form;
+  ToolGrammarOptions options{.format = format,
+                             .tools = std::move(tools),
+                             .is_required = must_call || has_form,
+                             .is_parallel = choice.is_parallel,
+                             .call_id_prefix = {},
+                             .answer_schema = {}};
+  if (has_form) options.answer_schema = form_schema(request.format);
+  return make_tool_grammar(options, warnings);
 }
 
 }  // namespace moepack

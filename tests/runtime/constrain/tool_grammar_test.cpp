@@ -142,12 +142,17 @@ std::vector<Family> families() {
   return all;
 }
 
-std::shared_ptr<const Grammar> grammar_of(ToolFormat format, bool is_required,
-                                          bool is_parallel = true) {
+ToolGrammarOptions options_of(ToolFormat format, bool is_required) {
   ToolGrammarOptions options;
   options.format = format;
   options.tools = tools();
   options.is_required = is_required;
+  return options;
+}
+
+std::shared_ptr<const Grammar> grammar_of(ToolFormat format, bool is_required,
+                                          bool is_parallel = true) {
+  ToolGrammarOptions options = options_of(format, is_required);
   options.is_parallel = is_parallel;
   std::vector<std::string> warnings;
   auto grammar = make_tool_grammar(options, &warnings);
@@ -214,6 +219,53 @@ TEST(ToolGrammar, AcceptsHarmony) {
   EXPECT_FALSE(accepts(needed, tokens, write("<|channel|>final<|message|>no<|end|>")));
   EXPECT_FALSE(accepts(needed, tokens, write(thoughts)));
   EXPECT_TRUE(accepts(free, tokens, write("<|channel|>final<|message|>yes")));
+}
+
+// Where the answer has a form, a text is a call or an answer of that form, and nothing else.
+TEST(ToolGrammar, AnAnswerOfAFormIsTheOtherWay) {
+  std::mt19937 random(6);
+  const OrderedJson schema = OrderedJson::parse(
+      R"({"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]})");
+  const std::string answer = R"({"n":12})";
+  for (const Family& family : families()) {
+    const auto tokens = make_vocabulary(test::usual_pieces(), family.markers);
+    const auto write = [&](const std::string& text) { return tokenised(*tokens, text, &random); };
+    ToolGrammarOptions options = options_of(family.format, true);
+    options.answer_schema = schema;
+    ASSERT_OK_AND_ASSIGN(const auto grammar, make_tool_grammar(options, nullptr));
+    EXPECT_TRUE(accepts(grammar, tokens, write(answer))) << family.one;
+    EXPECT_TRUE(accepts(grammar, tokens, write("\n" + answer)));
+    EXPECT_TRUE(accepts(grammar, tokens, write(family.one))) << family.one;
+    EXPECT_TRUE(accepts(grammar, tokens, write(family.two))) << family.two;
+    for (const std::string& wrong : {std::string("Yes."), std::string(R"({"n":"12"})"),
+                                     answer + family.one, family.one + answer}) {
+      EXPECT_FALSE(accepts(grammar, tokens, write(wrong))) << wrong;
+    }
+  }
+}
+
+// gpt-oss thinks and names the channel before it answers, with tools and without.
+TEST(ToolGrammar, HarmonyAnswersInItsFrame) {
+  const auto tokens = make_vocabulary(
+      {}, {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>"});
+  const auto write = [&](const std::string& text) { return tokenised(*tokens, text, nullptr); };
+  const std::string thoughts = "<|channel|>analysis<|message|>I think so.<|end|><|start|>assistant";
+  for (const bool has_tools : {true, false}) {
+    ToolGrammarOptions options = options_of(ToolFormat::kHarmony, true);
+    if (!has_tools) options.tools.clear();
+    options.answer_schema = OrderedJson{{"type", "object"}};
+    ASSERT_OK_AND_ASSIGN(const auto grammar, make_tool_grammar(options, nullptr));
+    for (const std::string header :
+         {"<|channel|>final<|message|>", "<|channel|>final <|constrain|>json<|message|>"}) {
+      EXPECT_TRUE(accepts(grammar, tokens, write(header + "{\"a\":1}")));
+      EXPECT_TRUE(accepts(grammar, tokens, write(thoughts + header + "{\"a\":1}")));
+      EXPECT_FALSE(accepts(grammar, tokens, write(header + "a")));
+    }
+    EXPECT_FALSE(accepts(grammar, tokens, write("{\"a\":1}")));
+    EXPECT_FALSE(accepts(grammar, tokens, write(thoughts)));
+    const std::string call = "<|channel|>commentary to=functions.get_time<|message|>{}<|call|>";
+    EXPECT_EQ(accepts(grammar, tokens, write(thoughts + call)), has_tools);
+  }
 }
 
 // The first tag is sometimes left out; text about functions is still text.

@@ -250,6 +250,23 @@ TEST_F(ModelServiceTest, RequiredCallsAreJson) {
   }
 }
 
+// An agent asks for structured answers in every turn: its model still calls.
+TEST_F(ModelServiceTest, AFormOfTheAnswerLeavesCallsAlone) {
+  ChatRequest request = question("Set a timer of 7 minutes.");
+  request.conversation.tools = {tool("list_files", "path", "string"),
+                                tool("set_timer", "minutes", "integer")};
+  request.format.kind = ResponseFormat::Kind::kJsonSchema;
+  request.format.schema = {{"enum", {"done"}}};
+  request.options.max_tokens = 200;
+  const Answer calls = ask(request);
+  ASSERT_EQ(calls.reader->calls.size(), 1U) << calls.reader->content;
+  EXPECT_EQ(calls.end.reason, AnswerEndReason::kToolCalls);
+  request.tool_choice.kind = ToolChoice::Kind::kNone;
+  const Answer answers = ask(request);
+  EXPECT_TRUE(answers.reader->calls.empty());
+  EXPECT_EQ(answers.reader->content, "\"done\"");
+}
+
 TEST_F(ModelServiceTest, EchoTellsEveryTokensProbability) {
   CompletionRequest request;
   request.prompt = "The quick brown fox";
