@@ -33,8 +33,6 @@ class ChatSession {
   // One message, answered; calls of tools are made where they are allowed. An error where the
   // service refuses it or fails.
   Status say(std::string text);
-  // In place of the messages that were taken off `kept`, which come back on an error.
-  Status say_instead(std::string text, std::vector<ChatMessage> kept);
   const ChatAnswer& last() const { return last_; }
 
  private:
@@ -45,6 +43,8 @@ class ChatSession {
     const char* help;
   };
   static const std::vector<NamedCommand>& commands();
+  // In place of the messages that were taken off `kept`, which come back on an error.
+  Status say_instead(std::string text, std::vector<ChatMessage> kept);
 
   bool take_line(const std::string& text);
   Status run_command(std::string_view line);
