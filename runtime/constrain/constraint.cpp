@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "runtime/constrain/awaited_text.h"
 #include "runtime/constrain/grammar.h"
 #include "runtime/constrain/grammar_machine.h"
 #include "runtime/constrain/token_bytes.h"
@@ -20,58 +21,20 @@ std::vector<bool> bound_markers(const Grammar& grammar, const TokenBytes& tokens
   return is_bound;
 }
 
-// Looks for one text in the bytes that come.
-class AwaitedText {
- public:
-  AwaitedText(std::string text, const TokenBytes& tokens)
-      : text_(std::move(text)), token_(tokens.find_marker(text_)) {}
-
-  bool is_token() const { return token_ >= 0; }
-  bool is_begun() const { return !is_token() && matched_ > 0; }
-  // How many bytes of the token lie behind the end of the text, if the token completes it.
-  std::optional<std::size_t> rest_after(std::int32_t id, std::string_view bytes) const {
-    if (is_token()) return id == token_ ? std::optional<std::size_t>(0) : std::nullopt;
-    std::size_t matched = matched_;
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      matched = next(matched, bytes[i]);
-      if (matched == text_.size()) return bytes.size() - i - 1;
-    }
-    return std::nullopt;
-  }
-  void accept(std::string_view bytes) {
-    for (const char byte : bytes) matched_ = next(matched_, byte) % text_.size();
-  }
-  void reset() { matched_ = 0; }
-
- private:
-  // The longest beginning of the text that what came ends with.
-  std::size_t next(std::size_t matched, char byte) const {
-    while (true) {
-      if (text_[matched] == byte) return matched + 1;
-      if (matched == 0) return 0;
-      std::size_t shorter = matched - 1;
-      while (text_.compare(0, shorter, text_, matched - shorter, shorter) != 0) --shorter;
-      matched = shorter;
-    }
-  }
-
-  std::string text_;
-  std::int32_t token_;
-  std::size_t matched_ = 0;
-};
-
 class GrammarConstraint : public TokenFilter {
  public:
   GrammarConstraint(std::shared_ptr<const Grammar> grammar,
-                    std::shared_ptr<const TokenBytes> tokens, std::string starts_after)
+                    std::shared_ptr<const TokenBytes> tokens, std::string starts_after,
+                    std::string may_begin)
       : grammar_(std::move(grammar)),
         tokens_(std::move(tokens)),
         machine_(grammar_->graph, bound_markers(*grammar_, *tokens_)) {
     for (const GrammarTrigger& trigger : grammar_->triggers) {
       triggers_.emplace_back(trigger.text, *tokens_);
     }
-    if (!starts_after.empty()) {
-      starts_after_.emplace(std::move(starts_after), *tokens_);
+    if (!starts_after.empty()) starts_after_.emplace(std::move(starts_after), *tokens_);
+    if (starts_after_ && !may_begin.empty()) opening_.emplace(std::move(may_begin), *tokens_);
+    if (starts_after_ && !opening_) {
       phase_ = Phase::kBefore;
     } else if (!grammar_->is_lazy) {
       wake(grammar_->start);
@@ -81,7 +44,7 @@ class GrammarConstraint : public TokenFilter {
   bool is_active() const override {
     switch (phase_) {
       case Phase::kBefore:
-        return starts_after_->is_begun();
+        return !grammar_->is_lazy || starts_after_->is_begun();
       case Phase::kAsleep:
         return std::any_of(triggers_.begin(), triggers_.end(),
                            [](const AwaitedText& t) { return t.is_begun(); });
@@ -96,7 +59,9 @@ class GrammarConstraint : public TokenFilter {
   bool allows(std::int32_t id) override {
     const TokenBytes::Kind kind = tokens_->kind(id);
     if (phase_ == Phase::kOver) return true;
+    if (opens_with(id)) return true;
     if (phase_ == Phase::kAwake) {
+      if (state_ == GrammarMachine::kDead) return false;  // only the opening goes on
       if (machine_.is_full()) forget();
       const std::optional<std::uint64_t> fewest = fewest_after(id);
       if (!fewest || is_in_time(*fewest)) return fewest.has_value();
@@ -104,6 +69,8 @@ class GrammarConstraint : public TokenFilter {
       return (allowed[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1U) != 0;
     }
     if (kind == TokenBytes::Kind::kNothing) return false;
+    // Thoughts alone are no text of the form.
+    if (kind == TokenBytes::Kind::kEnd && phase_ == Phase::kBefore) return grammar_->is_lazy;
     const std::optional<Woken> woken = woken_by(id);
     return !woken || woken->state != GrammarMachine::kDead;
   }
@@ -118,7 +85,7 @@ class GrammarConstraint : public TokenFilter {
       }
       return;
     }
-    const std::vector<std::uint64_t>& allowed = allowed_now();
+    const std::vector<std::uint64_t>& allowed = opening_ ? allowed_at_opening() : allowed_now();
     for (std::size_t i = 0; i < logits.size(); i += 64) {
       const std::uint64_t bits = i / 64 < allowed.size() ? allowed[i / 64] : 0;
       if (bits == ~std::uint64_t{0}) continue;
@@ -135,6 +102,7 @@ class GrammarConstraint : public TokenFilter {
       phase_ = Phase::kOver;
       return;
     }
+    if (accept_opening(id)) return;
     if (phase_ == Phase::kAwake) {
       state_ = walked(state_, id);
     } else if (const std::optional<Woken> woken = woken_by(id)) {
@@ -166,6 +134,41 @@ class GrammarConstraint : public TokenFilter {
     GrammarMachine::State state = GrammarMachine::kDead;
     bool only_sleeps = false;  // what was awaited has come, and a lazy grammar sleeps on
   };
+
+  bool opens_with(std::int32_t id) const {
+    const TokenBytes::Kind kind = tokens_->kind(id);
+    const bool is_text = kind == TokenBytes::Kind::kText || kind == TokenBytes::Kind::kMarker;
+    return opening_ && is_text && opening_->take(id, tokens_->bytes(id)).has_value();
+  }
+
+  // Whether the token goes on with the opening; else there is none any more.
+  bool accept_opening(std::int32_t id) {
+    if (!opens_with(id)) {
+      opening_.reset();
+      return false;
+    }
+    const std::string_view bytes = tokens_->bytes(id);
+    const OpeningText::Taken taken = *opening_->take(id, bytes);
+    opening_->accept(taken);
+    state_ = walked(state_, id);
+    if (taken.rest.has_value()) {
+      opening_.reset();
+      phase_ = Phase::kBefore;
+      starts_after_->accept(bytes.substr(bytes.size() - *taken.rest));
+    }
+    return true;
+  }
+
+  const std::vector<std::uint64_t>& allowed_at_opening() {
+    std::vector<std::uint64_t> allowed((tokens_->size() + 63) / 64);
+    if (state_ != GrammarMachine::kDead) allowed = allowed_now();
+    for (std::size_t id = 0; id < tokens_->size(); ++id) {
+      if (opens_with(static_cast<std::int32_t>(id)))
+        allowed[id / 64] |= std::uint64_t{1} << (id % 64);
+    }
+    at_opening_ = std::move(allowed);
+    return at_opening_;
+  }
 
   void wake(GrammarNodeId entry) {
     phase_ = Phase::kAwake;
@@ -359,6 +362,8 @@ class GrammarConstraint : public TokenFilter {
   GrammarMachine machine_;
   std::vector<AwaitedText> triggers_;
   std::optional<AwaitedText> starts_after_;
+  std::optional<OpeningText> opening_;  // while the text may still begin with it
+  std::vector<std::uint64_t> at_opening_;
   Phase phase_ = Phase::kAsleep;
   GrammarMachine::State state_ = GrammarMachine::kDead;
   std::uint64_t remaining_ = kNoLimit;
@@ -370,9 +375,9 @@ class GrammarConstraint : public TokenFilter {
 
 std::unique_ptr<TokenFilter> make_constraint(std::shared_ptr<const Grammar> grammar,
                                              std::shared_ptr<const TokenBytes> tokens,
-                                             std::string starts_after) {
+                                             std::string starts_after, std::string may_begin) {
   return std::make_unique<GrammarConstraint>(std::move(grammar), std::move(tokens),
-                                             std::move(starts_after));
+                                             std::move(starts_after), std::move(may_begin));
 }
 
 }  // namespace moepack

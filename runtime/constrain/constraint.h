@@ -35,17 +35,21 @@ struct ToolGrammarOptions {
   bool is_required = false;     // a call at once; else text is free until the family's marker
   bool is_parallel = true;
   std::string call_id_prefix;  // unused by most families
-  // With is_required: a value of this schema, in the frame of the family's answers, is what else the
-  // text may be. make_schema_grammar() has taken the schema.
+  // With is_required: a value of this schema, in the frame of the family's answers, is what else
+  // the text may be. make_schema_grammar() has taken the schema.
   std::optional<OrderedJson> answer_schema;
 };
-// nullptr where the family has no frame that is known here, and without tools and a form of answers.
+// nullptr where the family has no frame that is known here, and without tools and a form of
+// answers.
 Result<std::shared_ptr<const Grammar>> make_tool_grammar(const ToolGrammarOptions& options,
                                                          std::vector<std::string>* warnings);
 
-// Follows one text. The constraint sleeps while `starts_after` (e.g. "</think>") has not come.
+// Follows one text. The constraint sleeps while `starts_after` (e.g. "</think>") has not come, but
+// that a text does not end before it where the grammar asks for one at once; with
+// `may_begin` (e.g. "<think>") only in a text that begins with that, behind a space or a line's
+// end.
 std::unique_ptr<TokenFilter> make_constraint(std::shared_ptr<const Grammar> grammar,
                                              std::shared_ptr<const TokenBytes> tokens,
-                                             std::string starts_after);
+                                             std::string starts_after, std::string may_begin = {});
 
 }  // namespace moepack

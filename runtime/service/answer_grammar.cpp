@@ -59,10 +59,10 @@ Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request
   }
   if (!may_call) tools.clear();
   const bool has_form = request.format.kind != ResponseFormat::Kind::kText && !must_call;
+  const bool has_frame = format == ToolFormat::kHarmony;  // its answers name their channel
   std::shared_ptr<const Grammar> form;
   if (has_form) {
     MOE_ASSIGN_OR_RETURN(form, format_grammar(request.format, warnings));
-    const bool has_frame = format == ToolFormat::kHarmony;  // its answers name their channel
     if (format == ToolFormat::kNone || (tools.empty() && !has_frame)) return form;
   }
   if (format == ToolFormat::kNone) return form;
@@ -73,7 +73,17 @@ Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request
                              .call_id_prefix = {},
                              .answer_schema = {}};
   if (has_form) options.answer_schema = form_schema(request.format);
-  return make_tool_grammar(options, warnings);
+  Result<std::shared_ptr<const Grammar>> grammar = make_tool_grammar(options, warnings);
+  if (grammar.is_ok() || !has_form || options.tools.empty()) return grammar;
+  // The form was promised, calls were only offered.
+  if (warnings != nullptr) {
+    warnings->push_back(
+        "the schemas of the tools are too large beside a form of the answer; the "
+        "answer has the form and no calls");
+  }
+  options.tools.clear();
+  if (has_frame) return make_tool_grammar(options, warnings);
+  return form;
 }
 
 }  // namespace moepack

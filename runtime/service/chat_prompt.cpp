@@ -17,6 +17,18 @@ bool ends_in_reasoning(std::string_view part, const TemplateFacts& facts) {
   return end == std::string_view::npos || end < begin;
 }
 
+// Whether a text behind `part`, which begins the answer, may open thoughts: where the template has
+// opened or closed them, or the request forbids them, it may not. Harmony's thoughts are a channel.
+bool may_open_reasoning(std::string_view part, const ChatRequest& request,
+                        const TemplateFacts& facts) {
+  if (part.empty() || facts.reasoning_begin.empty() || facts.format == ToolFormat::kHarmony) {
+    return false;
+  }
+  return request.thinks.value_or(true) &&
+         part.find(facts.reasoning_begin) == std::string_view::npos &&
+         part.find(facts.reasoning_end) == std::string_view::npos;
+}
+
 }  // namespace
 
 Refusal rendering_refusal(const Status& status) {
@@ -67,7 +79,9 @@ std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_temp
   const std::string_view text = made.text.text;
   made.snapshots = token_points(tokenizer, made.ids, text,
                                 prompt_points(conversation, text, request.cache_hints, render));
-  made.is_in_reasoning = ends_in_reasoning(generation_part(conversation, text, render), facts);
+  const std::string_view part = generation_part(conversation, text, render);
+  made.is_in_reasoning = ends_in_reasoning(part, facts);
+  made.may_open_reasoning = may_open_reasoning(part, request, facts);
   return made;
 }
 

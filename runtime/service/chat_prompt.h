@@ -19,6 +19,7 @@ struct ChatPrompt {
   std::vector<std::int32_t> ids;
   std::vector<std::uint64_t> snapshots;  // TextJob::snapshots
   bool is_in_reasoning = false;          // the answer begins within thoughts
+  bool may_open_reasoning = false;       // the answer itself may begin with the mark of thoughts
 };
 
 // Errors of the template, in its own words. Of a prompt with `room.tokens()` tokens or more, which

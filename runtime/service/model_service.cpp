@@ -111,7 +111,8 @@ class RealModelService final : public ModelService {
   Started submit(TextJob job, const AnswerStreamOptions& stream, AnswerSink sink);
   std::variant<std::vector<std::int32_t>, Refusal> completion_prompt(
       const CompletionRequest& request) const;
-  void set_filter(const std::shared_ptr<const Grammar>& grammar, std::string starts_after,
+  // Without `prompt` the text has the form from its start.
+  void set_filter(const std::shared_ptr<const Grammar>& grammar, const ChatPrompt* prompt,
                   TextJob& job) const;
 
   ModelServiceOptions options_;
@@ -230,10 +231,14 @@ std::variant<TextJob, Refusal> RealModelService::make_job(std::vector<std::int32
 }
 
 void RealModelService::set_filter(const std::shared_ptr<const Grammar>& grammar,
-                                  std::string starts_after, TextJob& job) const {
+                                  const ChatPrompt* prompt, TextJob& job) const {
   if (grammar == nullptr) return;
-  job.make_filter = [grammar, table = token_table(), after = std::move(starts_after)] {
-    return make_constraint(grammar, table, after);
+  const bool opens = prompt != nullptr && prompt->may_open_reasoning;
+  const bool thinks = opens || (prompt != nullptr && prompt->is_in_reasoning);
+  const TemplateFacts facts = template_.has_value() ? template_->facts() : TemplateFacts();
+  job.make_filter = [grammar, table = token_table(), begin = opens ? facts.reasoning_begin : "",
+                     end = thinks ? facts.reasoning_end : ""] {
+    return make_constraint(grammar, table, end, begin);
   };
 }
 
@@ -291,8 +296,7 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   text.snapshots = std::move(made.snapshots);
   const bool is_required = request.tool_choice.kind == ToolChoice::Kind::kRequired ||
                            request.format.kind != ResponseFormat::Kind::kText;
-  const bool waits = is_required && made.is_in_reasoning;
-  set_filter(grammar.value(), waits ? template_->facts().reasoning_end : std::string(), text);
+  set_filter(grammar.value(), is_required ? &made : nullptr, text);
   AnswerStreamOptions stream;
   stream.tokenizer = &tokenizer_;
   stream.calls = &calls_;
@@ -353,7 +357,7 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
   // Programs that score a prompt ask for one token more and drop the last one they get: where it
   // ends the text it is told too, or they would drop one of the prompt.
   if (text.prompt_logprobs && text.has_limit && text.max_tokens == 1) text.stop_ids.clear();
-  set_filter(grammar.value(), {}, text);
+  set_filter(grammar.value(), nullptr, text);
   return submit(std::move(text), stream, std::move(sink));
 }
 

@@ -328,6 +328,40 @@ TEST(ToolGrammar, SleepsUntilThoughtsEnd) {
   EXPECT_TRUE(filter->allows(259));
 }
 
+// A model that opens its thoughts itself may, at the start alone; the form holds behind them.
+TEST(ToolGrammar, MayBeginWithThoughts) {
+  const std::string call = "<tool_call>{\"name\":\"get_time\",\"arguments\":{}}</tool_call>";
+  const auto needed = grammar_of(ToolFormat::kHermes, true);
+  for (const bool has_markers : {false, true}) {
+    std::vector<std::string> markers = {"<tool_call>", "</tool_call>"};
+    if (has_markers) markers.insert(markers.end(), {"<think>", "</think>"});
+    const auto tokens = make_vocabulary({"<th", "ink>\nI", "\n\n", "think"}, markers);
+    std::mt19937 random(7);
+    const auto may = [&](const std::string& text) {
+      const auto filter = make_constraint(needed, tokens, "</think>", "<think>");
+      for (const std::int32_t id : tokenised(*tokens, text, &random)) {
+        if (!filter->allows(id)) return false;
+        std::vector<float> logits(tokens->size());
+        filter->mask(logits);
+        for (std::size_t i = 0; i < logits.size(); ++i) {
+          EXPECT_EQ(!std::isinf(logits[i]), filter->allows(static_cast<std::int32_t>(i))) << i;
+        }
+        filter->accept(id);
+      }
+      return filter->allows(kEndId);
+    };
+    EXPECT_TRUE(may(call));
+    EXPECT_TRUE(may("<think>\nI could.</think>" + call));
+    EXPECT_TRUE(may("\n<think>I could.</think>\n\n" + call));
+    EXPECT_FALSE(may("<think>\nI could.</think>No."));
+    EXPECT_FALSE(may("No.<think>I could.</think>" + call));
+    EXPECT_FALSE(may("\n\n\n\n<think>I could.</think>" + call));
+    EXPECT_FALSE(may(call + "<think>I could.</think>"));
+    EXPECT_FALSE(may("<thin" + call));
+    EXPECT_FALSE(may("<think>I could.")) << "ends within thoughts";
+  }
+}
+
 // However it goes, a required call is complete and has the right arguments.
 TEST(ToolGrammar, WalksAreCalls) {
   std::mt19937 random(6);

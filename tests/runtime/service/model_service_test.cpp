@@ -346,6 +346,52 @@ TEST_F(ModelServiceTest, CountsThePromptThatIsAnswered) {
   EXPECT_EQ(counts.size(), 2U);
 }
 
+// Hybrid families open their thoughts themselves: a form of the answer must leave them that, unless
+// the request or the template says that there are none.
+TEST_F(ModelServiceTest, ThinksBeforeAnAnswerOfAForm) {
+  chat_template_ = dir_.path() / "hybrid.jinja";
+  std::ofstream(chat_template_)
+      << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+         "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+         "<|im_start|>assistant\n{% if enable_thinking is defined and not "
+         "enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}";
+  open(2, 3);
+  ASSERT_OK_AND_ASSIGN(const Tokenizer tokenizer, Tokenizer::load(model_ / "tokenizer.json"));
+  ChatRequest request = question("An object, please.");
+  request.format.kind = ResponseFormat::Kind::kJsonObject;
+  request.options.max_tokens = 60;
+  request.options.sampling.logit_bias = {{tokenizer.added_token("<think>"), 1000}};
+  request.thinking_budget = 3;
+  const Answer thought = ask(request);
+  EXPECT_GT(thought.end.usage.reasoning_tokens, 0U);
+  EXPECT_TRUE(OrderedJson::parse(thought.reader->content, nullptr, false).is_object())
+      << thought.reader->content;
+  request.thinks = false;
+  const Answer plain = ask(request);
+  EXPECT_EQ(plain.end.usage.reasoning_tokens, 0U);
+  EXPECT_TRUE(OrderedJson::parse(plain.reader->content, nullptr, false).is_object())
+      << plain.reader->content;
+}
+
+// Calls are only offered where a form is promised.
+TEST_F(ModelServiceTest, AFormHoldsWithoutCallsWhereToolsAreTooLarge) {
+  ChatRequest request = question("An object, please.");
+  request.format.kind = ResponseFormat::Kind::kJsonObject;
+  request.options.max_tokens = 60;
+  request.thinks = false;
+  OrderedJson properties = OrderedJson::object();
+  for (int i = 0; i < 1000; ++i)
+    properties["argument_" + std::to_string(i)] = {{"type", "integer"}};
+  for (int i = 0; i < 30; ++i) {
+    ToolSpec large = tool("tool_" + std::to_string(i), "argument", "integer");
+    large.parameters["properties"] = properties;
+    request.conversation.tools.push_back(large);
+  }
+  const Answer answer = ask(request);
+  EXPECT_TRUE(OrderedJson::parse(answer.reader->content, nullptr, false).is_object())
+      << answer.reader->content;
+}
+
 TEST_F(ModelServiceTest, TellsOfItselfWithoutWaiting) {
   EXPECT_EQ(service_->model().parallel, 2U);
   EXPECT_TRUE(service_->model().can_call_tools);
