@@ -15,7 +15,7 @@
 #include "formats/calibration/expert_profile.h"
 #include "formats/calibration/foreign_profile.h"
 #include "runtime/placement/lane_report.h"
-#include "runtime/vulkan/vulkan_device.h"
+#include "tests/runtime/vulkan/driver_stays.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/test_models.h"
@@ -39,8 +39,7 @@ TokenIds ids_of(std::size_t count, std::uint32_t vocab, std::uint32_t seed) {
 class HotExchange : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto opened = VulkanDevice::open({});
-    if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
+    if (!DriverStays::reason().empty()) GTEST_SKIP() << "SKIPPED: " << DriverStays::reason();
     use_model(dir_, {});
   }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,6 +32,18 @@ class VulkanTest : public testing::Test {
 
   static bool has_device() { return device_ != nullptr; }
   static VulkanDevice& device() { return *device_; }
+
+  // GPUs may take numbers below the least normal one for zero (Vulkan's "Precision and Operation of
+  // SPIR-V Instructions"); a processor that plays one keeps them.
+  static bool may_flush() { return device().info().type != VulkanDeviceType::kCpu; }
+  // What a sum of so many products of a weight and an input of at most `largest` may lose by it: of
+  // each the scale of a block, times the greatest code and the scale within the block.
+  static double flush_bound(std::uint64_t products, double largest) {
+    constexpr double kGreatestFactor = 4096;
+    return may_flush() ? static_cast<double>(products) * largest * kGreatestFactor *
+                             std::numeric_limits<float>::min()
+                       : 0;
+  }
 
   // A device buffer with these values.
   template <typename T>

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/vulkan/vulkan_device.h"
+#include "tests/runtime/vulkan/driver_stays.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/relative_error.h"
 #include "tests/support/tiny_model.h"
@@ -36,8 +36,7 @@ inline Ids random_ids(std::size_t count, std::uint32_t vocab, std::uint32_t seed
 class VulkanModel : public ::testing::Test {
  protected:
   void SetUp() override {
-    const auto opened = VulkanDevice::open({});
-    if (!opened.is_ok()) GTEST_SKIP() << "SKIPPED: " << opened.status().message();
+    if (!DriverStays::reason().empty()) GTEST_SKIP() << "SKIPPED: " << DriverStays::reason();
   }
 
   std::filesystem::path tiny(const test::TinyModelOptions& options = {}) {
