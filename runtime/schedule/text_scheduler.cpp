@@ -420,6 +420,7 @@ bool TextScheduler::start_choice(const TextRun& prompt_of, const TextPlace& plac
 bool TextScheduler::drop_ended() {
   const std::size_t ended = std::erase_if(runs_, [this](const std::unique_ptr<TextRun>& run) {
     if (!run->is_ended()) return false;
+    ended_tokens_ += run->decoded();
     slots_.release(run->kept());
     return true;
   });
@@ -430,6 +431,8 @@ void TextScheduler::publish() {
   const std::span<const KeptText> kept = std::as_const(slots_).all();
   const SnapshotTotals totals = snapshot_totals(kept);
   stats_.running = runs_.size();
+  stats_.answer_tokens = ended_tokens_;
+  for (const auto& run : runs_) stats_.answer_tokens += run->decoded();
   stats_.snapshots = totals.count;
   stats_.snapshot_bytes = totals.bytes;
   stats_.kv_tokens = 0;

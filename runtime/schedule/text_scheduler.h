@@ -105,6 +105,7 @@ class TextScheduler final : public Scheduler {
   std::vector<std::unique_ptr<TextRun>> runs_;
   std::size_t last_prompt_ = 0;  // whose slice was the last: prompts take turns
   SchedulerStats stats_;
+  std::uint64_t ended_tokens_ = 0;  // of texts that have ended
 
   std::mutex joining_;
   std::thread thread_;

@@ -40,7 +40,7 @@ double metric_rate(std::uint64_t count, double seconds) {
 std::string token_metrics(const ServiceStats& s) {
   return counter("prompt_tokens_total", "Tokens of prompts that were computed.", s.prompt_tokens) +
          metric("prompt_seconds_total", "counter", "Seconds spent on prompts.", s.prompt_seconds) +
-         counter("tokens_predicted_total", "Tokens that were generated.", s.decode_tokens) +
+         counter("tokens_predicted_total", "Tokens that were generated.", s.answer_tokens) +
          metric("tokens_predicted_seconds_total", "counter", "Seconds spent on generating.",
                 s.decode_seconds) +
          counter("n_decode_total", "Steps of generation, of all sequences together.",

@@ -60,7 +60,9 @@ struct ServiceModel {
 // Counters since the start, and gauges.
 struct ServiceStats {
   std::uint64_t requests_running = 0, requests_waiting = 0;
-  std::uint64_t prompt_tokens = 0, cached_tokens = 0, decode_tokens = 0, decode_steps = 0;
+  std::uint64_t prompt_tokens = 0, cached_tokens = 0;
+  std::uint64_t answer_tokens = 0;                    // of all answers, thoughts included
+  std::uint64_t decode_tokens = 0, decode_steps = 0;  // computed by steps of generation
   double prompt_seconds = 0, decode_seconds = 0;
   std::uint64_t expert_hits = 0, expert_misses = 0, expert_bytes_read = 0;
   double read_seconds = 0;

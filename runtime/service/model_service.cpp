@@ -397,6 +397,7 @@ ServiceStats RealModelService::stats() const {
           .requests_waiting = s.waiting,
           .prompt_tokens = s.prompt_tokens,
           .cached_tokens = s.cached_tokens,
+          .answer_tokens = s.answer_tokens,
           .decode_tokens = s.decode_tokens,
           .decode_steps = s.decode_steps,
           .prompt_seconds = s.prompt_seconds,

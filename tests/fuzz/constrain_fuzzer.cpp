@@ -35,7 +35,9 @@ std::shared_ptr<const TokenBytes> vocabulary() {
 
 void walk(const std::shared_ptr<const moepack::Grammar>& grammar, std::string_view choices) {
   constexpr std::size_t kMaxSteps = 64;
-  const auto filter = make_constraint(grammar, vocabulary(), "");
+  const bool may_think = !choices.empty() && static_cast<unsigned char>(choices[0]) >= 128;
+  const auto filter = may_think ? make_constraint(grammar, vocabulary(), "</t>", "<t>")
+                                : make_constraint(grammar, vocabulary(), "");
   for (const char choice : choices.substr(0, kMaxSteps)) {
     if (!filter->is_active()) {
       filter->accept(static_cast<unsigned char>(choice));

@@ -3,12 +3,15 @@
 #include "runtime/service/model_service.h"
 
 #include <gtest/gtest.h>
+
+#include <chrono>
 #include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -390,6 +393,21 @@ TEST_F(ModelServiceTest, AFormHoldsWithoutCallsWhereToolsAreTooLarge) {
   const Answer answer = ask(request);
   EXPECT_TRUE(OrderedJson::parse(answer.reader->content, nullptr, false).is_object())
       << answer.reader->content;
+}
+
+// Also the token that a prompt's own forward gives, which no step of generation computes.
+TEST_F(ModelServiceTest, CountsEveryTokenOfAnAnswer) {
+  ChatRequest request = question("hi");
+  request.options.max_tokens = 3;
+  const std::uint64_t told = ask(request).end.usage.completion_tokens +
+                             ask(question("and")).end.usage.completion_tokens;
+  EXPECT_GT(told, 0U);
+  const auto wait_until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (service_->stats().requests_running > 0 && std::chrono::steady_clock::now() < wait_until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(service_->stats().answer_tokens, told);
+  EXPECT_LT(service_->stats().decode_tokens, told);
 }
 
 TEST_F(ModelServiceTest, TellsOfItselfWithoutWaiting) {
