@@ -399,8 +399,8 @@ TEST_F(ModelServiceTest, AFormHoldsWithoutCallsWhereToolsAreTooLarge) {
 TEST_F(ModelServiceTest, CountsEveryTokenOfAnAnswer) {
   ChatRequest request = question("hi");
   request.options.max_tokens = 3;
-  const std::uint64_t told = ask(request).end.usage.completion_tokens +
-                             ask(question("and")).end.usage.completion_tokens;
+  const std::uint64_t told =
+      ask(request).end.usage.completion_tokens + ask(question("and")).end.usage.completion_tokens;
   EXPECT_GT(told, 0U);
   const auto wait_until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (service_->stats().requests_running > 0 && std::chrono::steady_clock::now() < wait_until) {
