@@ -31,6 +31,13 @@ class AwaitedText {
     }
     return std::nullopt;
   }
+  // The tokens that must still come, at most.
+  std::size_t fewest() const { return is_token() ? 1 : text_.size() - matched_; }
+  // Whether the token is the text, or the next bytes of it and no more.
+  bool goes_on_with(std::int32_t id, std::string_view bytes) const {
+    if (is_token()) return id == token_;
+    return !bytes.empty() && text_.compare(matched_, bytes.size(), bytes) == 0;
+  }
   void accept(std::string_view bytes) {
     for (const char byte : bytes) matched_ = next(matched_, byte) % text_.size();
   }

@@ -39,6 +39,7 @@ class GrammarConstraint : public TokenFilter {
     } else if (!grammar_->is_lazy) {
       wake(grammar_->start);
     }
+    if (!grammar_->is_lazy) form_fewest_ = machine_.fewest(machine_.start(grammar_->start));
   }
 
   bool is_active() const override {
@@ -69,8 +70,11 @@ class GrammarConstraint : public TokenFilter {
       return (allowed[static_cast<std::size_t>(id) / 64] >> (id % 64) & 1U) != 0;
     }
     if (kind == TokenBytes::Kind::kNothing) return false;
-    // Thoughts alone are no text of the form.
-    if (kind == TokenBytes::Kind::kEnd && phase_ == Phase::kBefore) return grammar_->is_lazy;
+    if (phase_ == Phase::kBefore && !grammar_->is_lazy) {
+      // Thoughts alone are no text of the form.
+      if (kind == TokenBytes::Kind::kEnd) return false;
+      if (!may_think_on()) return starts_after_->goes_on_with(id, tokens_->bytes(id));
+    }
     const std::optional<Woken> woken = woken_by(id);
     return !woken || woken->state != GrammarMachine::kDead;
   }
@@ -135,10 +139,18 @@ class GrammarConstraint : public TokenFilter {
     bool only_sleeps = false;  // what was awaited has come, and a lazy grammar sleeps on
   };
 
+  // Whether there is room for another token of thoughts before their end and a text of the form.
+  bool may_think_on() const {
+    return remaining_ == kNoLimit ||
+           starts_after_->fewest() + form_fewest_ + kLongestJump < remaining_;
+  }
+
   bool opens_with(std::int32_t id) const {
     const TokenBytes::Kind kind = tokens_->kind(id);
     const bool is_text = kind == TokenBytes::Kind::kText || kind == TokenBytes::Kind::kMarker;
-    return opening_ && is_text && opening_->take(id, tokens_->bytes(id)).has_value();
+    // What has begun so that no text of the form goes on from it goes on, late as it may be.
+    return opening_ && is_text && (state_ == GrammarMachine::kDead || may_think_on()) &&
+           opening_->take(id, tokens_->bytes(id)).has_value();
   }
 
   // Whether the token goes on with the opening; else there is none any more.
@@ -367,6 +379,7 @@ class GrammarConstraint : public TokenFilter {
   Phase phase_ = Phase::kAsleep;
   GrammarMachine::State state_ = GrammarMachine::kDead;
   std::uint64_t remaining_ = kNoLimit;
+  std::uint64_t form_fewest_ = 0;  // tokens of a whole text of the form
   std::unordered_map<GrammarMachine::State, Mask> masks_;
   std::optional<Closing> closing_;  // the last mask of a text that must close
 };

@@ -44,10 +44,10 @@ struct ToolGrammarOptions {
 Result<std::shared_ptr<const Grammar>> make_tool_grammar(const ToolGrammarOptions& options,
                                                          std::vector<std::string>* warnings);
 
-// Follows one text. The constraint sleeps while `starts_after` (e.g. "</think>") has not come, but
-// that a text does not end before it where the grammar asks for one at once; with
-// `may_begin` (e.g. "<think>") only in a text that begins with that, behind a space or a line's
-// end.
+// Follows one text. The constraint sleeps while `starts_after` (e.g. "</think>") has not come;
+// where the grammar asks for a text at once, none ends before it, and it comes in time for one.
+// With `may_begin` (e.g. "<think>") it sleeps only in a text that begins with that, behind a space
+// or a line's end.
 std::unique_ptr<TokenFilter> make_constraint(std::shared_ptr<const Grammar> grammar,
                                              std::shared_ptr<const TokenBytes> tokens,
                                              std::string starts_after, std::string may_begin = {});

@@ -362,6 +362,40 @@ TEST(ToolGrammar, MayBeginWithThoughts) {
   }
 }
 
+// Thoughts end while there is room for a whole call, and do not begin where there is none.
+TEST(ToolGrammar, ThoughtsEndInTime) {
+  const auto needed = grammar_of(ToolFormat::kHermes, true);
+  std::mt19937 random(11);
+  for (const bool has_markers : {false, true}) {
+    std::vector<std::string> markers = {"<tool_call>", "</tool_call>"};
+    if (has_markers) markers.insert(markers.end(), {"<think>", "</think>"});
+    const auto tokens = make_vocabulary({"<th", "ink>\nI", "hm", "</", "</think>\n"}, markers);
+    for (const char* begin : {"<think>", ""}) {
+      for (std::uint64_t limit = 120; limit < 400; ++limit) {
+        const auto filter = make_constraint(needed, tokens, "</think>", begin);
+        std::uint64_t left = limit;
+        bool has_ended = false;
+        while (left > 0 && !has_ended) {
+          filter->set_remaining(left--);
+          std::vector<float> logits(tokens->size());
+          filter->mask(logits);
+          std::vector<std::int32_t> allowed;
+          for (std::size_t i = 0; i < logits.size(); ++i) {
+            const auto id = static_cast<std::int32_t>(i);
+            ASSERT_EQ(!std::isinf(logits[i]), filter->allows(id)) << id;
+            if (filter->allows(id)) allowed.push_back(id);
+          }
+          ASSERT_FALSE(allowed.empty());
+          const std::int32_t id = allowed[random() % allowed.size()];
+          filter->accept(id);
+          has_ended = id == kEndId;
+        }
+        EXPECT_TRUE(has_ended) << "within " << limit << " tokens";
+      }
+    }
+  }
+}
+
 // However it goes, a required call is complete and has the right arguments.
 TEST(ToolGrammar, WalksAreCalls) {
   std::mt19937 random(6);
