@@ -179,8 +179,9 @@ class HarmonyParser final : public OutputParser {
       return true;
     }
     if (body_ == Body::kCall) end_call();
-    if (std::exchange(keeps_end_, false)) write(markers_[found.index].text);
-    if (found.index >= kEnd) text_.take(markers_[found.index].text.size());
+    const bool has_end = found.index >= kEnd;  // else the next message's header begins
+    if (std::exchange(keeps_end_, false) && has_end) write(markers_[found.index].text);
+    if (has_end) text_.take(markers_[found.index].text.size());
     body_ = Body::kNone;
     return true;
   }

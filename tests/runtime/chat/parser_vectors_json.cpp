@@ -230,6 +230,11 @@ ParserVectors harmony_vectors() {
                    "<|message|>4",
            .content = "<|channel|>analysis<|message|>Easy.<|end|>\n\n4",
            .parses_reasoning = false},
+          {.name = "thoughts that stay content lack their end",
+           .text = "<|channel|>analysis<|message|>Easy.<|start|>assistant<|channel|>final"
+                   "<|message|>4",
+           .content = "<|channel|>analysis<|message|>Easy.\n\n4",
+           .parses_reasoning = false},
           {.name = "two analyses",
            .text = "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis"
                    "<|message|>b<|end|>",
