@@ -161,6 +161,7 @@ struct Kernels {
                                  .x = memory.address() + (1 << 20),
                                  .factor = memory.address() + (2 << 20),
                                  .y = memory.address() + (9 << 20),
+                                 .added = 0,
                                  .indices = 0,
                                  .tables = 0,
                                  .rows = rows,
@@ -200,6 +201,7 @@ struct Kernels {
                                  .x = memory.address() + (1 << 20),
                                  .factor = memory.address() + (2 << 20),
                                  .y = memory.address() + (9 << 20),
+                                 .added = 0,
                                  .indices = 0,
                                  .tables = 0,
                                  .rows = rows,
@@ -288,6 +290,7 @@ struct Kernels {
                            .x = memory.address() + (1 << 20),
                            .factor = 0,
                            .y = memory.address() + (32 << 20),
+                           .added = 0,
                            .indices = 0,
                            .tables = memory.address() + (16 << 20),
                            .rows = rows,
@@ -330,7 +333,8 @@ struct Kernels {
                                           .biases = {units(bytes[Component::kCodes]) +
                                                      units(bytes[Component::kScales])},
                                           .rows = {rows},
-                                          .y_stride = rows},
+                                          .y_stride = rows,
+                                          .added_at = 0},
                   {groups_for_rows(cut, rows, device.info()), 1, 1});
     return static_cast<double>(bytes.total()) / seconds_of(device, list);
   }

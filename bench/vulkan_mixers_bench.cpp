@@ -103,6 +103,7 @@ class Others {
                                        .x = at(1),
                                        .factor = at(2),
                                        .y = at(3),
+                                       .added = 0,
                                        .indices = 0,
                                        .tables = at(4),
                                        .rows = kRows,

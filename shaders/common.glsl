@@ -18,16 +18,20 @@
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F32 { float v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 v[]; };
-// What other work groups of a dispatch write.
-layout(buffer_reference, scalar, buffer_reference_align = 4) coherent buffer SharedF32 { float v[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer SharedF32x2 { vec2 v[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer SharedF32x4 { vec4 v[]; };
 // What an earlier stage of a token writes (stage_order.glsl).
 #ifdef ORDERED
-#define MOE_HANDED coherent
+#define MOE_HANDED coherent volatile
+#define MOE_SHARED coherent volatile
+#define MOE_CHOSEN coherent
 #else
 #define MOE_HANDED
+#define MOE_SHARED coherent
+#define MOE_CHOSEN
 #endif
+// What other work groups of a dispatch write, or an earlier stage.
+layout(buffer_reference, scalar, buffer_reference_align = 4) MOE_SHARED buffer SharedF32 { float v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) coherent buffer SharedF32x2 { vec2 v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) coherent buffer SharedF32x4 { vec4 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) MOE_HANDED buffer HandedF32 { float v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) MOE_HANDED buffer HandedF32x4 { vec4 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer Words { uint v[]; };
@@ -37,10 +41,11 @@ layout(buffer_reference, scalar, buffer_reference_align = 2) buffer Halves { uin
 layout(buffer_reference, scalar, buffer_reference_align = 1) buffer Bytes { uint8_t v[]; };
 
 #include "shaders/shared_types.h"
+#include "shaders/handed.glsl"
 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer BatchRows { BatchRow v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer BatchSlices { BatchSlice v[]; };
-layout(buffer_reference, scalar, buffer_reference_align = 4) MOE_HANDED buffer Choices { Choice v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 4) MOE_CHOSEN buffer Choices { Choice v[]; };
 // Addresses of other buffers.
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer F32Addresses { F32 v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer WordsAddresses { Words v[]; };

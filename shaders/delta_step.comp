@@ -106,10 +106,24 @@ void store_windows(F32 state) {
   }
 }
 
+float load_raw(uint n, uint row) {
+  return spans[n] < kSpan ? args.qkv.v[row * args.qkv_stride + channels_of[n]] : 0.0;
+}
+
+float load_gate(uint n, uint row) {
+  const uint i = thread_id() + n * gl_WorkGroupSize.x;
+  return i < VALUE_DIM ? args.z.v[row * args.z_stride + head * VALUE_DIM + i] : 0.0;
+}
+
+// This thread's first input and gate, a and b: on their way together.
+vec4 load_token(uint row) {
+  const uint at = row * args.ab_stride + head;
+  return vec4(load_raw(0, row), load_gate(0, row), args.a.v[at], args.b.v[at]);
+}
+
 // This thread's input after convolution and silu; the window moves on.
-float convolve_next(uint n, uint row) {
-  past[n * kKeep + kWindow] =
-      spans[n] < kSpan ? args.qkv.v[row * args.qkv_stride + channels_of[n]] : 0.0;
+float convolve_next(uint n, float raw) {
+  past[n * kKeep + kWindow] = raw;
   precise float sum = 0.0;
   [[unroll]] for (uint j = 0; j < TAPS; ++j) {
     sum = fma(taps[n * TAPS + j], past[n * kKeep + j], sum);
@@ -126,13 +140,6 @@ void load_norm() {
   }
 }
 
-void load_gate(uint row) {
-  [[unroll]] for (uint n = 0; n < kResults; ++n) {
-    const uint i = thread_id() + n * gl_WorkGroupSize.x;
-    token_z[n] = i < VALUE_DIM ? args.z.v[row * args.z_stride + head * VALUE_DIM + i] : 0.0;
-  }
-}
-
 // The sum of squares of a query or key, in the order of square_sum().
 float total_of(uint first) {
   precise float total = 0.0;
@@ -145,10 +152,16 @@ float total_of(uint first) {
 
 // q, k and v of the token into shared memory; q and k at unit length.
 void prepare_token(uint row) {
+  vec4 token;
+  TAKE_HANDED(token, load_token(row));
+  token_z[0] = token.y;
+  [[unroll]] for (uint n = 1; n < kResults; ++n) TAKE_HANDED(token_z[n], load_gate(n, row));
   float inputs[kTurns];
   [[unroll]] for (uint n = 0; n < kTurns; ++n) {
     const uint i = thread_id() + n * gl_WorkGroupSize.x;
-    const float y = convolve_next(n, row);
+    float raw = token.x;
+    if (n > 0) TAKE_HANDED(raw, load_raw(n, row));
+    const float y = convolve_next(n, raw);
     inputs[n] = y;
     precise float square = y * y;
     const float sum = lanes8_sum(square);
@@ -163,9 +176,8 @@ void prepare_token(uint row) {
     }
   }
   if (has_factors()) {
-    const uint at = row * args.ab_stride + head;
-    token_factors = vec2(decay_of(args.decay_rate.v[head], args.dt_bias.v[head], args.a.v[at]),
-                         sigmoid(args.b.v[at]));
+    token_factors = vec2(decay_of(args.decay_rate.v[head], args.dt_bias.v[head], token.z),
+                         sigmoid(token.w));
   }
   barrier();
   [[unroll]] for (uint n = 0; n < kTurns; ++n) {
@@ -234,9 +246,7 @@ void run_stage() {
   if (slice.live == 0 || slice.count == 0) return;
   load_windows(F32(state));
   load_state(state);
-  await_stage(1);
   for (uint t = 0; t < slice.count; ++t) {
-    load_gate(slice.first + t);
     prepare_token(slice.first + t);
     recur_token();
     if (t + 1 == slice.count) store_state(state);  // on its way while the rest is computed

@@ -98,7 +98,7 @@ void compute_item(Item item, Team team, RowRef rows[DOTS], Chunk w[IN_FLIGHT]) {
 float load_row(uint i) {
   const uint row = gl_WorkGroupID.x * BLOCK_ROWS + i;
   if (SLOTS_APART != 0 || i >= BLOCK_ROWS || row >= args.rows) return 0;
-  return args.y.v[gl_WorkGroupID.y * args.y_stride + row];
+  return args.added.v[gl_WorkGroupID.y * args.y_stride + row];
 }
 
 void store_row(uint i, float sum) {

@@ -25,6 +25,8 @@ layout(constant_id = 14) const uint ADDS_BIAS = 0;
 const uint LONG_CHUNKS = SLOTS * CHUNKS;
 const uint MOST_WAYS = 128;
 shared float products[MOST_WAYS + BLOCK_ROWS];  // [rows][ways] of subgroups
+shared float slot_weight[SLOTS];
+shared uint has_slot[SLOTS];  // an expert computes it
 
 uint place_of(uint slot) { return gl_WorkGroupID.y * args.slots + args.first_slot + slot; }
 
@@ -34,30 +36,43 @@ uint64_t record_of(uint slot) {
                       : find_record(args.records, args.experts, expert);
 }
 
+HandedF32 act_of(uint slot) {
+  return HandedF32(uint64_t(args.act) + uint64_t(place_of(slot) * args.act_stride) * 4);
+}
+
 // The activations of all slots. One that no expert computed was not written.
 void keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  await_stage(1);
+  barrier();
+  if (has_slot[SLOTS - 1] != 0) await_handed(HandedF32x4(act_of(SLOTS - 1)), COLS / 4);
   [[dont_unroll]] for (uint v = thread_index(); v < SLOTS * (COLS / 4); v += gl_WorkGroupSize.x) {
     const uint slot = v / (COLS / 4);
-    const uint place = place_of(slot);
-    HandedF32 act = HandedF32(uint64_t(args.act) + uint64_t(place * args.act_stride) * 4);
-    keep_word(slot, v % (COLS / 4), read_handed_word(act, v % (COLS / 4)),
-              args.choices.v[place].weight);
+    vec4 four = vec4(0);
+    if (has_slot[slot] != 0) four = read_handed_word(act_of(slot), v % (COLS / 4));
+    keep_word(slot, v % (COLS / 4), four, slot_weight[slot]);
   }
   barrier();
 }
 
 void run_stage() {
   await_stage(2);  // that made the choices
+  for (uint slot = thread_index(); slot < SLOTS; slot += gl_WorkGroupSize.x) {
+    slot_weight[slot] = args.choices.v[place_of(slot)].weight;
+    has_slot[slot] = record_of(slot) != 0 ? 1 : 0;
+  }
   const uint first = gl_WorkGroupID.x * BLOCK_ROWS;
   // Some subgroups for each row, or some rows for each subgroup.
   const uint ways = max(gl_NumSubgroups / BLOCK_ROWS, 1);
   const uint way = gl_SubgroupID % ways;
   const uint rows_at_once = gl_NumSubgroups / ways;
   const uint chunks_at_once = ways * gl_SubgroupSize;
+  const uint i = thread_index();
+  const bool has_row = i < BLOCK_ROWS && first + i < args.rows;
+  const uint number = gl_WorkGroupID.y * args.y_stride + first + i;
+  float before = 0;  // loaded long before it is needed: an earlier stage wrote it
+  if (has_row) before = args.added.v[number];
   bool is_kept = false;
   // All threads take as many turns, those without a row or a chunk too: there is a barrier in the
   // first, and lavapipe waits at it in every turn, so that subgroups with fewer turns would end before
@@ -93,8 +108,7 @@ void run_stage() {
     if (subgroupElect() && r < BLOCK_ROWS) products[r * ways + way] = sum;
   }
   barrier();
-  const uint i = thread_index();
-  if (i >= BLOCK_ROWS || first + i >= args.rows) return;
+  if (!has_row) return;
   float sum = 0;
   [[dont_unroll]] for (uint j = 0; j < ways; ++j) sum += products[i * ways + j];
   if (ADDS_BIAS != 0) {
@@ -104,7 +118,6 @@ void run_stage() {
       sum = fma(choice.weight, args.bias.v[choice.expert * args.rows + first + i], sum);
     }
   }
-  HandedF32 y =
-      HandedF32(uint64_t(args.y) + uint64_t(gl_WorkGroupID.y * args.y_stride + first + i) * 4);
-  y.v[0] += sum;
+  LOOK_AGAIN(before, args.added.v[number]);
+  args.y.v[number] = before + sum;
 }

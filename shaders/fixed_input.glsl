@@ -33,10 +33,10 @@ uint thread_index() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvoca
 
 // The four inputs of word v, counted in order of columns; v % 4 is the word of its part.
 #if IS_IN_ORDER
-#define READ_WORD(NAME, FLOATS, VECTORS) \
+#define LOAD_WORD(NAME, FLOATS, VECTORS) \
   vec4 NAME(FLOATS x, uint v) { return VECTORS(x).v[v]; }
 #else
-#define READ_WORD(NAME, FLOATS, VECTORS)                       \
+#define LOAD_WORD(NAME, FLOATS, VECTORS)                       \
   vec4 NAME(FLOATS x, uint v) {                                \
     vec4 four;                                                 \
     [[unroll]] for (uint i = 0; i < 4; ++i) {                  \
@@ -45,8 +45,13 @@ uint thread_index() { return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvoca
     return four;                                               \
   }
 #endif
-READ_WORD(read_word, F32, F32x4)
-READ_WORD(read_handed_word, HandedF32, HandedF32x4)
+LOAD_WORD(read_word, F32, F32x4)
+LOAD_WORD(load_handed_word, HandedF32, HandedF32x4)
+vec4 read_handed_word(HandedF32 x, uint v) {
+  vec4 four;
+  TAKE_HANDED(four, load_handed_word(x, v));
+  return four;
+}
 
 // Keeps word v of row `row`, times `weight`; all threads of eight words call it together.
 void keep_word(uint row, uint v, vec4 four, float weight) {

@@ -2,6 +2,7 @@
 // turns. Whoever includes this has
 //   float keep_inputs()                                          what products are multiplied by
 //   void find_rows(uint first, out RowRef rows[DOTS])            rows from `first` on
+//   void begin_rows(uint first, uint lane)                       what store_rows() will need of them
 //   void store_rows(uint first, float sums[DOTS], uint lane)     lane r % lanes of a team has row r
 #ifndef MOEPACK_SHADERS_FIXED_TURNS_GLSL
 #define MOEPACK_SHADERS_FIXED_TURNS_GLSL
@@ -13,6 +14,7 @@ float keep_inputs();
 float kept_after;  // what keep_inputs() gave, before take_turns()
 #endif
 void find_rows(uint first, out RowRef rows[DOTS]);
+void begin_rows(uint first, uint lane);
 void store_rows(uint first, float sums[DOTS], uint lane);
 
 uint team_lanes() { return min(LANES, gl_SubgroupSize); }
@@ -50,6 +52,7 @@ void take_turns(uint first, uint count, uint stride) {
   [[dont_unroll]] do {
     Chunk w[STEPS][DOTS];
     load_steps(first + of_team, chunk, lanes, w);
+    if (chunk == lane) begin_rows(first + of_team, lane);
     if (!is_kept) after = keep_inputs();
     is_kept = true;
     [[unroll]] for (uint step = 0; step < STEPS; ++step) {

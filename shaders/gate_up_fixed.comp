@@ -15,12 +15,9 @@ layout(constant_id = 11) const uint BY_KIND = 0;  // records differ
 layout(constant_id = 12) const uint ACTIVATION = 0;
 layout(constant_id = 13) const float ACTIVATION_LIMIT = 0;
 layout(constant_id = 14) const uint ADDS_BIAS = 0;  // of gate and up
-// Stages back to the one that writes the inputs: 2 behind a router, which only makes the choices; 1 in
-// a layer without a router.
-layout(constant_id = 15) const uint INPUTS_BACK = 1;
 // Whether each work group makes the choice for itself from the router's logits, while the router's stage
 // makes the one that is written. Behind a router of the same rows alone.
-layout(constant_id = 16) const uint CHOOSES = 0;
+layout(constant_id = 15) const uint CHOOSES = 0;
 #define MATRICES GATE_UP
 // The inputs may be there before the choice is: they are kept while the router is waited for.
 #ifdef ORDERED
@@ -34,16 +31,16 @@ layout(constant_id = 16) const uint CHOOSES = 0;
 #include "shaders/stage_order.glsl"
 
 #ifdef ORDERED
-layout(constant_id = 17) const uint EXPERTS = 256;
-layout(constant_id = 18) const uint TOP_K = 8;
-layout(constant_id = 19) const uint ROUTER_SIGMOIDS = 0;
-layout(constant_id = 20) const uint ROUTER_BIAS = 0;
-layout(constant_id = 21) const uint ROUTER_GROUPS = 1;
-layout(constant_id = 22) const uint ROUTER_KEPT = 1;
-layout(constant_id = 23) const float ROUTER_SCALE = 1.0;
-layout(constant_id = 24) const uint SHARED_GATE = 1;
-layout(constant_id = 25) const uint ROUTER_EXPERT_SCALES = 0;
-layout(constant_id = 26) const uint ROUTER_LANES = 8;
+layout(constant_id = 16) const uint EXPERTS = 256;
+layout(constant_id = 17) const uint TOP_K = 8;
+layout(constant_id = 18) const uint ROUTER_SIGMOIDS = 0;
+layout(constant_id = 19) const uint ROUTER_BIAS = 0;
+layout(constant_id = 20) const uint ROUTER_GROUPS = 1;
+layout(constant_id = 21) const uint ROUTER_KEPT = 1;
+layout(constant_id = 22) const float ROUTER_SCALE = 1.0;
+layout(constant_id = 23) const uint SHARED_GATE = 1;
+layout(constant_id = 24) const uint ROUTER_EXPERT_SCALES = 0;
+layout(constant_id = 25) const uint ROUTER_LANES = 8;
 #include "shaders/route.glsl"
 
 shared uint found_expert;
@@ -52,7 +49,6 @@ shared uint found_expert;
 uint find_expert(uint row, uint slot) {
   RouteArgs route = RouteOfLayer(uint64_t(args.choices)).v[0];
   const bool is_live = route.rows.v[row].live != 0;
-  await_first();
   const RowRoute found = find_route(route, row, is_live);
   if (gl_SubgroupID == 0 && subgroupElect()) {
     found_expert = !found.is_routed ? MOE_NO_EXPERT : slot < TOP_K ? chosen[slot].expert : EXPERTS;
@@ -79,8 +75,9 @@ float keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  return keep_row(HandedF32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4),
-                  args.factor, args.eps);
+  const uint64_t x = uint64_t(args.x) + uint64_t(gl_WorkGroupID.z * args.x_stride) * 4;
+  await_handed(HandedF32x4(x), COLS / 4);
+  return keep_row(HandedF32(x), args.factor, args.eps);
 }
 
 void find_rows(uint first, out RowRef rows[DOTS]) {
@@ -94,6 +91,8 @@ void find_rows(uint first, out RowRef rows[DOTS]) {
     }
   }
 }
+
+void begin_rows(uint first, uint lane) {}
 
 void store_rows(uint first, float sums[DOTS], uint lane) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
@@ -113,7 +112,6 @@ void store_rows(uint first, float sums[DOTS], uint lane) {
 
 void run_stage() {
 #ifdef KEEPS_INPUTS_FIRST
-  await_stage(INPUTS_BACK);
   kept_after = keep_inputs();
 #endif
   const uint slot = args.first_slot + gl_WorkGroupID.y;

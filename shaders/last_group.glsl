@@ -4,12 +4,6 @@
 
 shared uint arrived_before;
 
-// What the thread that counts does more.
-#ifndef NOTE_ARRIVAL
-#define NOTE_ARRIVAL
-#endif
-void note_arrival() { NOTE_ARRIVAL; }
-
 // Whether this work group is the last of `count` that count up arrived.v[at]; what the others wrote
 // through coherent buffers is then seen. All threads call it. The counter is 0 again afterwards.
 // The threads' writes reach the first of them, which alone makes them known beyond the work group:
@@ -20,7 +14,6 @@ bool is_last_group(Words arrived, uint at, uint count) {
   if (gl_LocalInvocationID.x == 0) {
     memoryBarrierBuffer();
     arrived_before = atomicAdd(arrived.v[at], 1);
-    note_arrival();
 #ifndef ORDERED  // where loads of coherent buffers behind a barrier() come behind it (stage_order.glsl)
     memoryBarrierBuffer();
 #endif

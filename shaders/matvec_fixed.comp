@@ -37,8 +37,9 @@ float keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  await_stage(1);
-  return keep_row(HandedF32(uint64_t(args.x) + uint64_t(source * COLS) * 4), args.factor, EPSILON);
+  const uint64_t x = uint64_t(args.x) + uint64_t(source * COLS) * 4;
+  await_handed(HandedF32x4(x), COLS / 4);
+  return keep_row(HandedF32(x), args.factor, EPSILON);
 }
 
 void find_rows(uint first, out RowRef rows[DOTS]) {
@@ -47,11 +48,31 @@ void find_rows(uint first, out RowRef rows[DOTS]) {
   }
 }
 
+HandedF32 number_of(uint row) {
+  return HandedF32(uint64_t(args.y) + uint64_t(y_at + row) * 4);
+}
+HandedF32 added_to(uint row) {
+  return HandedF32(uint64_t(number_of(row)) + uint64_t(int64_t(args.added_at)) * 4);
+}
+
+float added[ROWS];  // of the rows of this turn, as far as this lane writes them
+
+// Loads what is added long before it is needed: an earlier stage wrote it.
+void begin_rows(uint first, uint lane) {
+  if (ADDS == 0) return;
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+    if (lane == r % team_lanes() && first + r < row_count) added[r] = added_to(first + r).v[0];
+  }
+}
+
 void store_rows(uint first, float sums[DOTS], uint lane) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
     if (lane == r % team_lanes() && first + r < row_count) {
-      HandedF32 y = HandedF32(uint64_t(args.y) + uint64_t(y_at + first + r) * 4);
-      y.v[0] = ADDS != 0 ? y.v[0] + sums[r] : sums[r];
+      if (ADDS != 0) {
+        LOOK_AGAIN(added[r], added_to(first + r).v[0]);
+        sums[r] += added[r];
+      }
+      number_of(first + r).v[0] = sums[r];
     }
   }
 }

@@ -10,7 +10,7 @@
 MOE_SHADER_STRUCTS
 
 /* Products of up to four matrices of one format and width with the same rows of inputs in fixed point,
-   or one product added to y. Grid: of one matrix any number of work groups, of several those that take
+   or one product and what is added to it. Grid: of one matrix any number of work groups, of several those that take
    all rows of the first in TURNS turns, then those of the second …; rows of the batch. */
 struct MatvecFixedArgs {
   MOE_ADDRESS(Words) base;    /* what codes, scales and biases count from, in MOE_FIXED_UNIT bytes */
@@ -24,6 +24,7 @@ struct MatvecFixedArgs {
   uint biases[MOE_FIXED_MATRICES];
   uint rows[MOE_FIXED_MATRICES];   /* 0: there are no more matrices */
   uint y_stride;                     /* floats */
+  int added_at;                      /* with ADDS: floats behind y, 0: y itself is added to */
 };
 
 MOE_SHADER_STRUCTS_END

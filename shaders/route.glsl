@@ -180,11 +180,12 @@ struct RowRoute {
 RowRoute find_route(RouteArgs args, uint row, bool is_live) {
   float shared_logit = 0.0;
   if (SHARED_GATE != 0 && args.has_shared != 0) {
-    shared_logit = args.shared_logits.v[row * args.shared_stride];
+    TAKE_HANDED(shared_logit, args.shared_logits.v[row * args.shared_stride]);
   }
   float top = is_finite(shared_logit) ? -infinity() : infinity();
   for (uint e = route_thread(); e < EXPERTS; e += gl_WorkGroupSize.x) {
-    float logit = args.logits.v[row * args.logits_stride + e];
+    float logit;
+    TAKE_HANDED(logit, args.logits.v[row * args.logits_stride + e]);
     if (ROUTER_BIAS != 0 && ROUTER_SIGMOIDS == 0) {
       logit += args.bias.v[e];
       args.logits.v[row * args.logits_stride + e] = logit;

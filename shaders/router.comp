@@ -36,7 +36,7 @@ void keep_inputs(inout InputRow from) {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  await_stage(1);
+  await_row(from);
   keep_normed(from, EPSILON);
 }
 

@@ -15,8 +15,6 @@ layout(constant_id = 20) const uint ROUTER_EXPERT_SCALES = 0;
 layout(constant_id = 21) const uint ROUTER_LANES = 8;  // the least that a subgroup has
 layout(constant_id = 22) const float EPSILON = 1e-6;
 
-// Logits are what the experts' stage waits for where it makes the choice for itself.
-#define NOTE_ARRIVAL hand_first()
 #include "shaders/last_group.glsl"
 #include "shaders/route.glsl"
 

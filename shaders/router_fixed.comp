@@ -19,9 +19,9 @@ float keep_inputs() {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  await_stage(1);
-  return keep_row(HandedF32(uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4),
-                  args.factor, EPSILON);
+  const uint64_t x = uint64_t(args.x) + uint64_t(gl_WorkGroupID.y * COLS) * 4;
+  await_handed(HandedF32x4(x), COLS / 4);
+  return keep_row(HandedF32(x), args.factor, EPSILON);
 }
 
 void find_rows(uint first, out RowRef rows[DOTS]) {
@@ -30,6 +30,8 @@ void find_rows(uint first, out RowRef rows[DOTS]) {
                       min(first + r, args.rows - 1));
   }
 }
+
+void begin_rows(uint first, uint lane) {}
 
 void store_rows(uint first, float sums[DOTS], uint lane) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {

@@ -9,6 +9,8 @@
 #define MOE_STAGE_LEFT 0   /* work groups that are not done yet */
 #define MOE_STAGE_WRONG 1  /* not 0: a wait of this stage, or of one before, was given up */
 #define MOE_STAGE_LOST 2   /* two words: the address of a word that is not 0 when a wait was given up */
-#define MOE_STAGE_FIRST 4  /* work groups that have not yet done the first part, of programs that tell */
+
+/* A word of what ordered programs hand to each other, before it is written; a number as good as none. */
+#define MOE_NOT_HANDED 0xffffffffu
 
 #endif

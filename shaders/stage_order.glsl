@@ -4,12 +4,15 @@
 // it waits: loads of weights and states, tables, inputs of earlier stages. Only a device that starts
 // the work groups of a dispatch after all of the one before have started comes to an end with this.
 //
-// Where the next stage needs only what a stage does first, it waits for that: await_first().
+// Most of what a stage reads is there sooner than the count of the one before says, and is waited for word
+// by word (handed.glsl): such a program does not call await_stage() for it, and counts all the same. So a
+// stage that is done says nothing of those before it, but that what it read of them was there.
 //
 // A program is written once: it says STAGE_ARGS, includes this, has run_stage() in place of main(), and
-// calls await_stage() before it reads or writes what another stage does. Without -DORDERED nothing of
-// this is left. Buffers that one stage hands to another are HandedF32 or Choices: coherent where stages
-// have no barriers, which is what makes writes seen, since nothing else empties a core's own cache.
+// calls await_stage() before it reads or writes what another stage does and does not hand on by words.
+// Without -DORDERED nothing of this is left. Buffers that one stage hands to another are HandedF32,
+// SharedF32 or Choices: coherent where stages have no barriers, which is what makes writes seen, since
+// nothing else empties a core's own cache.
 #ifndef MOEPACK_SHADERS_STAGE_ORDER_GLSL
 #define MOEPACK_SHADERS_STAGE_ORDER_GLSL
 
@@ -30,8 +33,7 @@ layout(push_constant, scalar) uniform Push {
 // Looks before a wait is given up, some seconds. The results are then wrong, the host is told, and
 // those who wait still, or will, give up when they look at that the next time.
 const uint kMostPolls = 1u << 24;
-const uint kPollsBetween = 1u << 12;
-bool has_awaited = false;
+const uint kPollsBetween = 1u << 10;
 
 void give_up() {
   stage.v[MOE_STAGE_WRONG] = 1;
@@ -39,41 +41,39 @@ void give_up() {
   StageRecord(lost).v[0] = 1;
 }
 
-// Returns when a word of the stage `back` before this one is 0. All threads call it.
-void await_word(uint back, uint word) {
+StageRecord stage_before(uint back) {
+  return StageRecord(uint64_t(stage) - back * MOE_STAGE_BYTES);
+}
+bool is_given_up() { return (stage_before(1).v[MOE_STAGE_WRONG] | stage.v[MOE_STAGE_WRONG]) != 0; }
+
+// Returns when the stage `back` before this one, 1 or 2, is done. All threads call it.
+void await_stage(uint back) {
   if (gl_LocalInvocationIndex == 0) {
-    StageRecord before = StageRecord(uint64_t(stage) - back * MOE_STAGE_BYTES);
-    uint left = before.v[word];
+    StageRecord before = stage_before(back);
+    uint left = before.v[MOE_STAGE_LEFT];
     [[dont_unroll]] for (uint i = 1; left != 0 && i < kMostPolls; ++i) {
-      left = before.v[word];
-      if (i % kPollsBetween != 0) continue;
-      if ((before.v[MOE_STAGE_WRONG] | stage.v[MOE_STAGE_WRONG]) != 0) break;
+      left = before.v[MOE_STAGE_LEFT];
+      if (i % kPollsBetween == 0 && is_given_up()) break;
     }
     if (left != 0) give_up();
   }
   barrier();
 }
 
-// Returns when the stage `back` before this one, 1 or 2, is done. All threads call it.
-void await_stage(uint back) {
-  if (back == 1) has_awaited = true;
-  await_word(back, MOE_STAGE_LEFT);
+bool may_come(uint looks) {
+  if (looks % kPollsBetween != 0) return true;
+  if (is_given_up()) return false;
+  if (looks >= kMostPolls) {
+    give_up();
+    return false;
+  }
+  const bool is_done = stage_before(1).v[MOE_STAGE_LEFT] == 0;
+  memoryBarrierBuffer();  // what is loaded next is loaded behind that
+  return !is_done;
 }
 
-// Returns when all work groups of the stage before have called hand_first(); of all that those wrote
-// only what they wrote until then is there. All threads call it. The stage behind waits for both.
-void await_first() {
-  has_awaited = true;
-  await_word(1, MOE_STAGE_FIRST);
-}
-
-// One thread of each work group calls it once, after a barrier of the device behind the writes of all.
-void hand_first() { atomicAdd(stage.v[MOE_STAGE_FIRST], 0xffffffffu); }
-
-// All threads call it last. A work group that had nothing to wait for waits here, so that a stage
-// that is done says that those before it are, too.
+// All threads call it last: what they have written is there before the count.
 void leave_stage() {
-  if (!has_awaited) await_stage(1);
   groupMemoryBarrier();
   barrier();
   if (gl_LocalInvocationIndex == 0) {
@@ -86,7 +86,6 @@ void leave_stage() {
 
 layout(push_constant, scalar) uniform Push { STAGE_ARGS args; };
 void await_stage(uint back) {}
-void hand_first() {}
 void leave_stage() {}
 
 #endif

@@ -62,7 +62,6 @@ void CommandList::write_start() {
     std::memcpy(record + MOE_STAGE_LEFT * sizeof(count), &count, sizeof(count));
     std::memset(record + MOE_STAGE_WRONG * sizeof(count), 0, sizeof(count));
     std::memcpy(record + MOE_STAGE_LOST * sizeof(count), &lost, sizeof(lost));
-    std::memcpy(record + MOE_STAGE_FIRST * sizeof(count), &count, sizeof(count));
     record += MOE_STAGE_BYTES;
   }
 }

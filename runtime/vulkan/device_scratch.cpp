@@ -2,31 +2,15 @@
 
 #include <algorithm>
 
-#include "runtime/model/layer_state.h"
 #include "runtime/vulkan/attention_widths.h"
+#include "runtime/vulkan/handed_scratch.h"
+#include "runtime/vulkan/mixer_widths.h"
+#include "runtime/vulkan/scratch_layout.h"
 #include "shaders/argmax_args.h"
 #include "shaders/route_args.h"
 
 namespace moepack {
 namespace {
-
-constexpr std::uint64_t kAlignment = 256;
-
-// Gives out addresses one after another.
-class Layout {
- public:
-  explicit Layout(std::uint64_t address) : next_(address) {}
-  std::uint64_t floats(std::uint64_t count) { return bytes(count * sizeof(float)); }
-  std::uint64_t bytes(std::uint64_t count) {
-    const std::uint64_t at = next_;
-    next_ += (count + kAlignment - 1) / kAlignment * kAlignment;
-    return at;
-  }
-  std::uint64_t next() const { return next_; }
-
- private:
-  std::uint64_t next_;
-};
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -39,36 +23,32 @@ bool has_branch_norms(const ModelConfig& c) {
   });
 }
 
-DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout& at) {
+DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, ScratchLayout& at) {
   const std::uint64_t t = limits.rows;
   const std::uint64_t slots = c.experts_per_token + 1;
   const std::uint64_t pairs = t * slots;
   const AttentionWidths widths = attention_widths(c);
-  const std::uint64_t heads = widths.queries;
-  const bool is_latent = c.kv_rank != 0;
-  const std::uint64_t latent = is_latent ? std::uint64_t{c.kv_rank} + c.rotary_dim : 0;
-  const std::uint64_t attended = is_latent ? std::uint64_t{c.num_heads} * c.value_dim : heads;
-  const std::uint64_t values = std::uint64_t{c.linear_value_heads} * c.linear_value_dim;
+  const MixerWidths mixer = mixer_widths(c);
   const std::uint64_t widest = round_up(
-      std::max({std::uint64_t{c.hidden_size}, attended, values, std::uint64_t{c.query_rank}}), 32);
+      std::max({std::uint64_t{c.hidden_size}, mixer.mixed, std::uint64_t{c.query_rank}}), 32);
   const std::uint64_t width =
       round_up(std::max<std::uint64_t>(c.expert_width, limits.shared_width), 32);
   DeviceScratch s;
   s.hidden = at.floats(t * c.hidden_size);
   s.normed = at.floats(t * c.hidden_size);
   s.branch_normed = at.floats(has_branch_norms(c) ? t * c.hidden_size : 0);
-  s.projected = at.floats(t * std::max(conv_channels(c), is_latent ? heads : 2 * heads));
-  s.keys = at.floats(t * std::max(widths.keys, latent));
-  s.values = at.floats(t * widths.keys);
-  s.delta_z = at.floats(t * values);
+  s.projected = at.floats(t * mixer.projected);
+  s.keys = at.floats(t * mixer.keys);
+  s.values = at.floats(t * mixer.values);
+  s.delta_z = at.floats(t * mixer.delta_values);
   s.delta_a = at.floats(t * c.linear_value_heads);
   s.delta_b = at.floats(t * c.linear_value_heads);
   s.delta_keys = at.floats(t * 2 * c.linear_key_heads * round_up(c.linear_key_dim, 32));
-  s.delta_values = at.floats(t * values);
+  s.delta_values = at.floats(t * mixer.delta_values);
   s.delta_factors = at.floats(t * 2 * c.linear_value_heads);
-  s.mixed = at.floats(t * std::max(attended, values));
+  s.mixed = at.floats(t * mixer.mixed);
   s.query_down = at.floats(t * c.query_rank);
-  s.latent_queries = at.floats(t * c.num_heads * latent);
+  s.latent_queries = at.floats(t * c.num_heads * mixer.latent);
   const std::uint64_t parts = std::uint64_t{kFewRows} * widths.heads * limits.splits;
   s.split_values = at.floats(parts * std::max<std::uint64_t>(widths.head_dim, c.kv_rank));
   s.split_stats = at.floats(parts * 2);
@@ -86,9 +66,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.grids = at.bytes(256);
   s.activated = at.floats(pairs * c.expert_width);
   s.raised = at.floats(pairs * c.expert_width);
-  const std::uint64_t others =
-      std::max(limits.shared_width == c.expert_width ? 0 : pairs * limits.shared_width,
-               c.dense_width == c.expert_width ? 0 : t * c.dense_width);
+  const std::uint64_t others = other_activations(c, limits.shared_width, t);
   if (others != 0) {
     s.shared_activated = at.floats(others);
     s.shared_raised = at.floats(others);
@@ -100,20 +78,21 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Layout&
   s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);
   s.tops = at.bytes(std::uint64_t{kDeviceLogitRows} * kTopParts * sizeof(shader::Largest));
   s.arrived_tops = at.bytes(std::uint64_t{kDeviceLogitRows} * 4);
+  s.handed = at.bytes(HandedScratch::bytes(c, std::min<std::uint64_t>(t, kFewRows)));
   return s;
 }
 
 }  // namespace
 
 std::uint64_t scratch_bytes(const ModelConfig& config, const ScratchLimits& limits) {
-  Layout layout(0);
+  ScratchLayout layout(0);
   (void)lay_out(config, limits, layout);
   return layout.next();
 }
 
 DeviceScratch scratch_at(const ModelConfig& config, const ScratchLimits& limits,
                          std::uint64_t address) {
-  Layout layout(address);
+  ScratchLayout layout(address);
   return lay_out(config, limits, layout);
 }
 

@@ -70,6 +70,7 @@ struct DeviceScratch {
   std::uint64_t logits = 0;            // [kDeviceLogitRows, V]
   std::uint64_t tops = 0;              // [kDeviceLogitRows, kTopParts] Largest
   std::uint64_t arrived_tops = 0;      // [kDeviceLogitRows] uint, zero between dispatches
+  std::uint64_t handed = 0;            // what stages hand to each other: handed_scratch.h
 };
 
 // Bytes of the scratch, from address 0.

@@ -9,6 +9,7 @@
 
 #include "runtime/model/latent_scale.h"
 #include "runtime/model/layer_state.h"
+#include "runtime/vulkan/handed_scratch.h"
 #include "runtime/vulkan/latent_path.h"
 #include "runtime/vulkan/path_steps.h"
 #include "shaders/argmax_args.h"
@@ -18,6 +19,7 @@
 #include "shaders/copy_words_args.h"
 #include "shaders/delta_args.h"
 #include "shaders/down_args.h"
+#include "shaders/fill_words_args.h"
 #include "shaders/gate_up_args.h"
 #include "shaders/matvec_args.h"
 #include "shaders/matvec_fixed_args.h"
@@ -57,7 +59,7 @@ static_assert(
 struct Inputs {
   std::uint64_t x = 0;
   DeviceFloats factor = 0;    // of a norm before; 0: none
-  bool adds = false;          // to what y holds
+  std::uint64_t added = 0;    // to the product, laid out as y, y itself or apart; 0: nothing
   std::uint64_t indices = 0;  // rows of x; 0: those of the batch
   float eps = 0;              // of the norm; 0: the model's
 
@@ -80,22 +82,24 @@ void record_matvec(const PathParts& p, CommandList& list, const DeviceMatrix& w,
       p, list, shader_name("matvec", weights.format),
       matvec_constants(
           weights, cut, p.device,
-          {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0}));
+          {.has_norm = in.factor != 0, .adds = in.added != 0, .is_indexed = in.indices != 0}));
   for (const DeviceRows& piece : w.pieces) {
-    list.dispatch(kernel,
-                  shader::MatvecArgs{.codes = piece.address[Component::kCodes],
-                                     .scales = piece.address[Component::kScales],
-                                     .biases = piece.address[Component::kBiases],
-                                     .x = in.x,
-                                     .factor = in.factor,
-                                     .y = y + piece.first * sizeof(float),
-                                     .indices = in.indices,
-                                     .tables = p.weights.tables,
-                                     .rows = count32(piece.count),
-                                     .x_stride = count32(w.cols),
-                                     .y_stride = count32(w.rows),
-                                     .eps = in.epsilon(p.config)},
-                  {groups_for_rows(cut, piece.count, p.device), rows, 1});
+    list.dispatch(
+        kernel,
+        shader::MatvecArgs{.codes = piece.address[Component::kCodes],
+                           .scales = piece.address[Component::kScales],
+                           .biases = piece.address[Component::kBiases],
+                           .x = in.x,
+                           .factor = in.factor,
+                           .y = y + piece.first * sizeof(float),
+                           .added = in.added == 0 ? 0 : in.added + piece.first * sizeof(float),
+                           .indices = in.indices,
+                           .tables = p.weights.tables,
+                           .rows = count32(piece.count),
+                           .x_stride = count32(w.cols),
+                           .y_stride = count32(w.rows),
+                           .eps = in.epsilon(p.config)},
+        {groups_for_rows(cut, piece.count, p.device), rows, 1});
   }
 }
 
@@ -144,6 +148,13 @@ FixedPlaces places_behind(std::span<const Product> products) {
   return places;
 }
 
+// Floats from y to what is added to it.
+std::int32_t distance_of(std::uint64_t added, std::uint64_t y) {
+  if (added == 0) return 0;
+  return static_cast<std::int32_t>(static_cast<std::int64_t>(added - y) /
+                                   static_cast<std::int64_t>(sizeof(float)));
+}
+
 // One dispatch for products that are_together(), or for a piece of one.
 void record_fixed(const PathParts& p, CommandList& list, std::span<const Product> products,
                   const DeviceRows& piece, const Inputs& in, std::uint32_t rows) {
@@ -160,12 +171,12 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
       cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
   const std::uint32_t turns =
       is_several ? groups_of(groups_of(all_rows, at_once), kMostGroupsThreads / cut.threads) : 0;
-  const VulkanKernel& kernel =
-      stage_kernel(p, list, shader_name("matvec_fixed", weights.format),
-                   matvec_fixed_constants(
-                       weights, cut, p.device,
-                       {.has_norm = in.factor != 0, .adds = in.adds, .is_indexed = in.indices != 0},
-                       turns, in.epsilon(p.config), places_behind(products)));
+  const VulkanKernel& kernel = stage_kernel(
+      p, list, shader_name("matvec_fixed", weights.format),
+      matvec_fixed_constants(
+          weights, cut, p.device,
+          {.has_norm = in.factor != 0, .adds = in.added != 0, .is_indexed = in.indices != 0}, turns,
+          in.epsilon(p.config), places_behind(products)));
   shader::MatvecFixedArgs args{.base = 0,
                                .x = in.x,
                                .factor = in.factor,
@@ -176,7 +187,8 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
                                .scales = {},
                                .biases = {},
                                .rows = {},
-                               .y_stride = count32(w.rows)};
+                               .y_stride = count32(w.rows),
+                               .added_at = distance_of(in.added, products.front().y)};
   // Of what the format lacks the address is 0, which is never read.
   std::uint64_t base = ~std::uint64_t{0};
   const auto piece_of = [&](std::size_t i) -> const DeviceRows& {
@@ -239,37 +251,73 @@ void record_cap(const PathParts& p, CommandList& list, std::uint32_t rows) {
                 {std::min(groups_of(count, kThreads), kMostGroups), 1, 1});
 }
 
+PathParts with_scratch(const PathParts& p, const DeviceScratch& scratch) {
+  return {.config = p.config,
+          .device = p.device,
+          .kernels = p.kernels,
+          .weights = p.weights,
+          .experts = p.experts,
+          .scratch = scratch,
+          .tables = p.tables,
+          .scratch_buffer = p.scratch_buffer,
+          .kv_encoding = p.kv_encoding,
+          .context = p.context,
+          .grid_widths = p.grid_widths};
+}
+
 class FewRowsPath final : public Path {
  public:
-  explicit FewRowsPath(const PathParts& parts) : p_(parts), c_(p_.config), s_(p_.scratch) {}
+  explicit FewRowsPath(const PathParts& parts)
+      : base_(parts.scratch),
+        now_(base_),
+        p_(with_scratch(parts, now_)),
+        c_(p_.config),
+        handed_(c_, base_) {}
+
+  void begin(CommandList& list, const BatchShape& shape) override {
+    now_ = base_;
+    if (!list.is_ordered()) return;
+    now_.hidden = handed_.first_hidden();
+    constexpr std::uint32_t kThreads = 256;
+    constexpr std::uint32_t kMostGroups = 1024;
+    const HandedScratch::Range cleared = handed_.cleared(shape.rows);
+    const std::uint32_t vectors = count32(cleared.bytes / 16);
+    list.dispatch(
+        p_.kernels.get("fill_words", {kThreads}),
+        shader::FillWordsArgs{.to = cleared.address, .count = vectors, .word = MOE_NOT_HANDED},
+        {std::min(groups_of(vectors, kThreads), kMostGroups), 1, 1});
+  }
+  const PathParts& parts() const override { return p_; }
 
   void embed(CommandList& list, const BatchShape& shape) override { record_embed(p_, list, shape); }
 
   void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {
+    enter(list, shape, layer);
     const DeviceLayer& weights = p_.weights.layers[layer];
-    const Inputs normed{.x = s_.hidden, .factor = weights.input_norm};
+    const Inputs normed{.x = now_.hidden, .factor = weights.input_norm};
     if (const auto* attention = std::get_if<DeviceAttention>(&weights.mixer)) {
-      const std::array products{Product{&attention->q, s_.projected},
-                                Product{&attention->k, s_.keys}, Product{&attention->v, s_.values}};
+      const std::array products{Product{&attention->q, now_.projected},
+                                Product{&attention->k, now_.keys},
+                                Product{&attention->v, now_.values}};
       record_products(p_, list, std::span(products).first(attention->spec.values_are_keys ? 2 : 3),
                       normed, shape.rows);
       list.barrier();
       attend(list, *attention, shape, layer);
-      add_mixed(list, attention->o, weights, shape);
+      add_mixed(list, attention->o, shape, layer);
     } else if (const auto* latent = std::get_if<DeviceLatent>(&weights.mixer)) {
       project_latent(list, *latent, normed, shape);
       record_latent(p_, list, shape, layer, LatentForm::kSplit);
-      add_mixed(list, latent->o, weights, shape);
+      add_mixed(list, latent->o, shape, layer);
     } else {
       const auto& delta = std::get<DeviceDelta>(weights.mixer);
       record_products(
           p_, list,
-          std::array{Product{&delta.in_qkv, s_.projected}, Product{&delta.in_z, s_.delta_z},
-                     Product{&delta.in_b, s_.delta_b}, Product{&delta.in_a, s_.delta_a}},
+          std::array{Product{&delta.in_qkv, now_.projected}, Product{&delta.in_z, now_.delta_z},
+                     Product{&delta.in_b, now_.delta_b}, Product{&delta.in_a, now_.delta_a}},
           normed, shape.rows);
       list.barrier();
       step_delta(list, delta, shape, layer);
-      add_mixed(list, delta.out, weights, shape);
+      add_mixed(list, delta.out, shape, layer);
     }
   }
 
@@ -280,9 +328,9 @@ class FewRowsPath final : public Path {
     const bool has_gate = moe.has_shared && moe.has_shared_gate;
     std::uint32_t groups = router_groups(list, moe.router);
     if (has_gate) groups += router_groups(list, moe.shared_expert_gate);
-    record_router(list, moe.router, s_.router_logits, groups, shape, layer);
+    record_router(list, moe.router, now_.router_logits, groups, shape, layer);
     if (has_gate) {
-      record_router(list, moe.shared_expert_gate, s_.shared_logits, groups, shape, layer);
+      record_router(list, moe.shared_expert_gate, now_.shared_logits, groups, shape, layer);
     }
     list.barrier();
   }
@@ -378,7 +426,7 @@ class FewRowsPath final : public Path {
     const std::vector<std::uint32_t> routing = routing_constants(p_, weights.moe);
     constants.insert(constants.end(), routing.begin(), routing.end());
     constants.push_back(std::bit_cast<std::uint32_t>(c_.rms_norm_eps));
-    const bool is_gate = y == s_.shared_logits;
+    const bool is_gate = y == now_.shared_logits;
     const DeviceFloats own = is_gate ? weights.moe.shared_input_norm : weights.moe.router_norm;
     const std::string_view program =
         has_fixed_products(rows, 1, p_.device) ? "router_fixed" : "router";
@@ -389,16 +437,16 @@ class FewRowsPath final : public Path {
                     shader::RouterArgs{.codes = piece.address[Component::kCodes],
                                        .scales = piece.address[Component::kScales],
                                        .biases = piece.address[Component::kBiases],
-                                       .x = s_.hidden,
+                                       .x = now_.hidden,
                                        .factor = own != 0 ? own : weights.post_norm,
                                        .tables = p_.weights.tables,
                                        .y = y + piece.first * sizeof(float),
                                        .batch = p_.tables.rows(),
-                                       .logits = s_.router_logits,
-                                       .shared_logits = s_.shared_logits,
-                                       .choices = s_.choices,
-                                       .row_error = s_.row_error,
-                                       .arrived = s_.arrived,
+                                       .logits = now_.router_logits,
+                                       .shared_logits = now_.shared_logits,
+                                       .choices = now_.choices,
+                                       .row_error = now_.row_error,
+                                       .arrived = now_.arrived,
                                        .bias = weights.moe.router_numbers,
                                        .rows = count32(piece.count),
                                        .options = (weights.moe.has_shared ? 1U : 0U) |
@@ -409,15 +457,27 @@ class FewRowsPath final : public Path {
     }
   }
 
-  void add_mixed(CommandList& list, const DeviceMatrix& w, const DeviceLayer& weights,
-                 const BatchShape& shape) {
+  // In an ordered list each layer has memory of its own for what its stages hand on.
+  void enter(const CommandList& list, const BatchShape& shape, std::uint32_t layer) {
+    if (!list.is_ordered()) return;
+    const std::uint64_t hidden = now_.hidden;
+    now_ = handed_.of_layer(layer, shape.rows);
+    now_.hidden = hidden;
+  }
+
+  void add_mixed(CommandList& list, const DeviceMatrix& w, const BatchShape& shape,
+                 std::uint32_t layer) {
+    const DeviceLayer& weights = p_.weights.layers[layer];
     if (weights.mixer_norm != 0) {
-      record_products(p_, list, std::array{Product{&w, s_.normed}}, {.x = s_.mixed}, shape.rows);
+      record_products(p_, list, std::array{Product{&w, now_.normed}}, {.x = now_.mixed},
+                      shape.rows);
       list.barrier();
       return record_add_normed(p_, list, shape, weights.mixer_norm);
     }
-    record_products(p_, list, std::array{Product{&w, s_.hidden}}, {.x = s_.mixed, .adds = true},
-                    shape.rows);
+    const std::uint64_t added = now_.hidden;
+    if (list.is_ordered()) now_.hidden = handed_.hidden_behind_mixer(layer, shape.rows);
+    record_products(p_, list, std::array{Product{&w, now_.hidden}},
+                    {.x = now_.mixed, .added = added}, shape.rows);
     list.barrier();
   }
 
@@ -427,13 +487,13 @@ class FewRowsPath final : public Path {
     // In the order of their results, so that they may be one dispatch.
     record_products(
         p_, list,
-        has_rank ? std::array{Product{&w.kv_down, s_.keys}, Product{&w.q_down, s_.query_down}}
-                 : std::array{Product{&w.q, s_.projected}, Product{&w.kv_down, s_.keys}},
+        has_rank ? std::array{Product{&w.kv_down, now_.keys}, Product{&w.q_down, now_.query_down}}
+                 : std::array{Product{&w.q, now_.projected}, Product{&w.kv_down, now_.keys}},
         normed, shape.rows);
     list.barrier();
     if (!has_rank) return;
-    record_products(p_, list, std::array{Product{&w.q, s_.projected}},
-                    {.x = s_.query_down, .factor = w.q_down_norm, .eps = kLatentNormEps},
+    record_products(p_, list, std::array{Product{&w.q, now_.projected}},
+                    {.x = now_.query_down, .factor = w.q_down_norm, .eps = kLatentNormEps},
                     shape.rows);
     list.barrier();
   }
@@ -451,12 +511,12 @@ class FewRowsPath final : public Path {
                                {cut.threads(), heads.head_dim, encoding, cut.lanes, cut.queries,
                                 weights.sinks != 0 ? 1U : 0U, weights.spec.window.value_or(0)}),
                   shader::AttendArgs{.rows = p_.tables.rows(),
-                                     .q = s_.projected,
+                                     .q = now_.projected,
                                      .caches = p_.tables.states(layer),
-                                     .values = s_.split_values,
-                                     .stats = s_.split_stats,
-                                     .arrived = s_.arrived_heads,
-                                     .attended = s_.mixed,
+                                     .values = now_.split_values,
+                                     .stats = now_.split_stats,
+                                     .arrived = now_.arrived_heads,
+                                     .attended = now_.mixed,
                                      .sinks = weights.sinks,
                                      .q_stride = heads.heads * step,
                                      .q_step = step,
@@ -475,15 +535,15 @@ class FewRowsPath final : public Path {
                                 c_.linear_conv_taps, cut.columns}),
                   shader::DeltaStepArgs{.slices = p_.tables.slices(),
                                         .states = p_.tables.states(layer),
-                                        .qkv = s_.projected,
-                                        .z = s_.delta_z,
-                                        .a = s_.delta_a,
-                                        .b = s_.delta_b,
+                                        .qkv = now_.projected,
+                                        .z = now_.delta_z,
+                                        .a = now_.delta_a,
+                                        .b = now_.delta_b,
                                         .conv = weights.conv,
                                         .decay_rate = weights.decay_rate,
                                         .dt_bias = weights.dt_bias,
                                         .norm = weights.norm,
-                                        .mixed = s_.mixed,
+                                        .mixed = now_.mixed,
                                         .qkv_stride = count32(conv_channels(c_)),
                                         .z_stride = c_.linear_value_heads * c_.linear_value_dim,
                                         .ab_stride = c_.linear_value_heads,
@@ -550,7 +610,6 @@ class FewRowsPath final : public Path {
              .by_kind = experts.kind_table != 0,
              .activation = activation_of(layer_weights),
              .adds_bias = moe.gate_up_bias != 0,
-             .is_behind_router = moe.has_experts,
              .routing = chooses ? routing_constants(p_, moe) : std::vector<std::uint32_t>{}}));
     // Of one matrix alone its own.
     const std::uint64_t bias_at =
@@ -559,9 +618,9 @@ class FewRowsPath final : public Path {
         kernel,
         shader::GateUpArgs{.records = experts.table,
                            .kinds = experts.kind_table,
-                           .choices = chooses ? s_.routes + layer * sizeof(shader::RouteArgs)
+                           .choices = chooses ? now_.routes + layer * sizeof(shader::RouteArgs)
                                               : choices_of(p_, layer_weights),
-                           .x = s_.hidden,
+                           .x = now_.hidden,
                            .factor = is_branch ? moe.shared_input_norm : layer_weights.post_norm,
                            .act = act,
                            .tables = p_.weights.tables,
@@ -616,12 +675,15 @@ class FewRowsPath final : public Path {
                                      .by_kind = experts.kind_table != 0,
                                      .slots_apart = !adds,
                                      .adds_bias = down_bias != 0}));
+    const std::uint64_t added = now_.hidden;
+    if (adds && list.is_ordered()) now_.hidden = handed_.hidden_behind(kind, layer, shape.rows);
     list.dispatch(kernel,
                   shader::DownArgs{.records = experts.table,
                                    .kinds = experts.kind_table,
                                    .choices = choices_of(p_, p_.weights.layers[layer]),
                                    .act = activated(p_, experts.kinds[kind]),
-                                   .y = adds ? s_.hidden : s_.results,
+                                   .y = adds ? now_.hidden : now_.results,
+                                   .added = added,
                                    .tables = p_.weights.tables,
                                    .bias = down_bias,
                                    .experts = c_.num_experts + 1,
@@ -637,9 +699,11 @@ class FewRowsPath final : public Path {
                   {groups_of(w.rows, block_rows), shape.rows, 1});
   }
 
-  PathParts p_;
+  const DeviceScratch& base_;
+  DeviceScratch now_;  // of the list that is recorded, at this place
+  PathParts p_;        // with that
   const ModelConfig& c_;
-  const DeviceScratch& s_;
+  HandedScratch handed_;
 };
 
 }  // namespace

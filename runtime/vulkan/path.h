@@ -54,6 +54,10 @@ struct BatchShape {
 class Path {
  public:
   virtual ~Path() = default;
+  // Called first for each list, with no barrier before what embed() or another way in records.
+  virtual void begin(CommandList& list, const BatchShape& shape) = 0;
+  // The parts as the list has them after what was recorded so far: where hidden lies, for instance.
+  virtual const PathParts& parts() const = 0;
   // hidden = embedding of the rows' tokens; row_error is cleared.
   virtual void embed(CommandList& list, const BatchShape& shape) = 0;
   // hidden += mixer(norm(hidden)); the router's choices.

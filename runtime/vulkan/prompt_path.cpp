@@ -30,6 +30,9 @@ class PromptPath final : public Path {
         s_(parts.scratch),
         has_matrices_(parts.device.has_cooperative_matrix && parts.device.subgroup_size == 32) {}
 
+  void begin(CommandList& /*list*/, const BatchShape& /*shape*/) override {}
+  const PathParts& parts() const override { return p_; }
+
   void embed(CommandList& list, const BatchShape& shape) override { record_embed(p_, list, shape); }
 
   void mix(CommandList& list, const BatchShape& shape, std::uint32_t layer) override {

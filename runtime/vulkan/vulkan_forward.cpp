@@ -14,6 +14,7 @@
 #include "runtime/vulkan/attention_widths.h"
 #include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
+#include "runtime/vulkan/handed_scratch.h"
 #include "runtime/vulkan/hot_exchange.h"
 #include "runtime/vulkan/lane_join.h"
 #include "runtime/vulkan/latent_path.h"
@@ -210,6 +211,7 @@ class VulkanForward final : public VulkanBackend {
   std::uint64_t tops_at_ = 0;
   std::uint64_t choices_at_ = 0;
   std::uint64_t logits_at_ = 0;
+  bool can_hand_on_ = false;  // HandedScratch has room for all kinds of experts
   std::unique_ptr<Path> few_;
   std::unique_ptr<Path> prompt_;
   std::map<ListKey, std::unique_ptr<CommandList>> lists_;  // go before what they use
@@ -239,6 +241,10 @@ Status VulkanForward::open(const ModelWeights& weights) {
     MOE_RETURN_IF_ERROR(make_lanes(weights));
   }
   reset_stats();  // of loading
+  can_hand_on_ = true;
+  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    can_hand_on_ = can_hand_on_ && experts_->layer(layer).kinds.size() <= HandedScratch::kMostKinds;
+  }
   few_ = make_few_rows_path(parts());
   prompt_ = make_prompt_path(parts());
   return Status::ok();
@@ -310,7 +316,11 @@ Status VulkanForward::write_grids() {
   }
   std::vector<shader::RouteArgs> routes;
   for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-    routes.push_back(route_args(parts(), layer));
+    // Of ordered lists alone, whose stages hand on logits (few_rows_path.cpp).
+    shader::RouteArgs route = route_args(parts(), layer);
+    route.logits = HandedScratch::router_logits(config_, scratch_, layer);
+    route.shared_logits = HandedScratch::shared_logits(config_, scratch_, layer);
+    routes.push_back(route);
   }
   MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, scratch_.routes - scratch_memory_.address(),
                                       std::as_bytes(std::span(routes))));
@@ -367,7 +377,7 @@ void VulkanForward::record_tops(CommandList& list, const ListKey& key) {
 
 void VulkanForward::record_logits(CommandList& list, const ListKey& key) {
   list.stage(Stage::kHead);
-  record_head(parts(), list, key.logit_rows);
+  record_head(path(key).parts(), list, key.logit_rows);
   list.barrier();
   if (key.top_of != 0) {
     record_tops(list, key);
@@ -381,12 +391,13 @@ void VulkanForward::record_begin(CommandList& list, const ListKey& key) {
   if (options_.place.is_first) {
     path(key).embed(list, key.shape);
   } else {
-    port_->record_in(parts(), list, key.shape);
+    port_->record_in(path(key).parts(), list, key.shape);
   }
 }
 
 void VulkanForward::record(CommandList& list, const ListKey& key) {
   Path& way = path(key);
+  way.begin(list, key.shape);
   const std::uint32_t last = config_.num_layers - 1;
   const auto experts = [&](std::uint32_t layer) {
     list.stage(Stage::kExperts);
@@ -448,7 +459,7 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
   }
   const bool is_end =
       key.part == Part::kWhole || key.part == Part::kEnd || key.part == Part::kJoinEnd;
-  if (is_end && !options_.place.is_last) port_->record_out(parts(), list, key.shape);
+  if (is_end && !options_.place.is_last) port_->record_out(way.parts(), list, key.shape);
   if (key.logit_rows != 0) record_logits(list, key);
 }
 
@@ -457,8 +468,9 @@ Result<CommandList*> VulkanForward::recorded(const ListKey& key) {
   if (found == lists_.end()) {
     if (lists_.size() >= kMostLists) lists_.clear();
     auto list = std::make_unique<CommandList>(
-        *device_, CommandListOptions{.is_timed = key.is_timed,
-                                     .is_ordered = key.part == Part::kWhole && !key.is_prompt});
+        *device_, CommandListOptions{
+                      .is_timed = key.is_timed,
+                      .is_ordered = key.part == Part::kWhole && !key.is_prompt && can_hand_on_});
     record(*list, key);
     MOE_RETURN_IF_ERROR(kernels_.status());
     MOE_RETURN_IF_ERROR(list->finish());

@@ -170,9 +170,8 @@ std::vector<std::uint32_t> gate_up_constants(const WeightRows& weights,
   std::vector<std::uint32_t> constants =
       dot_constants(weights, shape, inputs_fit(weights, 1, 0, device), options.has_norm);
   const auto [kind, limit] = activation_constants(options.activation);
-  constants.insert(constants.end(),
-                   {options.is_single ? 1U : 2U, options.by_kind ? 1U : 0U, kind, limit,
-                    options.adds_bias ? 1U : 0U, options.is_behind_router ? 2U : 1U});
+  constants.insert(constants.end(), {options.is_single ? 1U : 2U, options.by_kind ? 1U : 0U, kind,
+                                     limit, options.adds_bias ? 1U : 0U});
   if (!options.routing.empty()) {
     constants.push_back(1);
     constants.insert(constants.end(), options.routing.begin(), options.routing.end());

@@ -67,10 +67,9 @@ struct GateUpOptions {
   bool by_kind = false;    // GateUpArgs::kinds
   Activation activation = {};
   bool adds_bias = false;  // GateUpArgs::bias
-  // In a list with counters: the stage before does not write the inputs, it makes the choices.
-  bool is_behind_router = false;
-  // With it: each work group makes the choice for itself, GateUpArgs::choices is a RouteArgs.
-  // Constants of routing, route's from 1 on; empty: the router's stage does it.
+  // In a list with counters, behind a router: each work group makes the choice for itself,
+  // GateUpArgs::choices is a RouteArgs. Constants of routing, route's from 1 on; empty: the
+  // router's stage does it.
   std::vector<std::uint32_t> routing = {};
 };
 struct DownOptions {

@@ -136,6 +136,7 @@ class ExpertKernelTest : public WeightTest {
                                    .choices = chosen.address(),
                                    .act = inputs.address(),
                                    .y = y.address(),
+                                   .added = y.address(),
                                    .tables = tables(),
                                    .bias = 0,
                                    .experts = kExperts,

@@ -45,6 +45,7 @@ class MatvecTest : public WeightTest {
                            .x = inputs.address(),
                            .factor = factors.address(),
                            .y = y.address(),
+                           .added = y.address(),
                            .indices = indices.address(),
                            .tables = tables(),
                            .rows = static_cast<std::uint32_t>(c.view.rows),

@@ -91,6 +91,7 @@ class RouterTest : public WeightTest {
                              .x = s.x.address(),
                              .factor = s.factor.address(),
                              .y = w == &s.router ? o.logits.address() : shared_logits(s, o),
+                             .added = 0,
                              .indices = 0,
                              .tables = tables(),
                              .rows = rows,

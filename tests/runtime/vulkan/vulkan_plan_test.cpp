@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "runtime/vulkan/device_experts.h"
 #include "runtime/vulkan/device_scratch.h"
+#include "runtime/vulkan/handed_scratch.h"
 #include "runtime/vulkan/vulkan_forward.h"
 #include "tests/support/status_matchers.h"
 
@@ -141,6 +146,46 @@ TEST(VulkanPlan, ScratchPiecesLieApart) {
   EXPECT_LT(scratch.logits, 4096 + bytes);
   EXPECT_NE(scratch.shared_activated, 0U) << "the shared expert has a width of its own";
   EXPECT_GE(scratch.normed, scratch.hidden + 16U * 256 * 4);
+}
+
+// A number that another stage wrote to the same place would be taken for one that is there.
+TEST(VulkanPlan, WhatStagesHandOnHasMemoryOfItsOwn) {
+  const ModelConfig config = small_config();
+  const ScratchLimits limits{.rows = 16, .slices = 1, .shared_width = 64, .splits = 2};
+  const DeviceScratch base = scratch_at(config, limits, 4096);
+  const HandedScratch handed(config, base);
+  for (const std::uint64_t rows : {1U, 3U, kFewRows}) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces;  // address, floats
+    pieces.emplace_back(handed.first_hidden(), rows * 256);
+    for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
+      const DeviceScratch s = handed.of_layer(layer, rows);
+      EXPECT_EQ(s.choices, base.choices) << "this is no float";
+      pieces.insert(pieces.end(), {{s.projected, rows * 512},
+                                   {s.keys, rows * 128},
+                                   {s.values, rows * 128},
+                                   {s.delta_z, rows * 128},
+                                   {s.delta_a, rows * 4},
+                                   {s.delta_b, rows * 4},
+                                   {s.mixed, rows * 256},
+                                   {s.activated, rows * 5 * 128},
+                                   {s.router_logits, kFewRows * 16},
+                                   {s.shared_logits, kFewRows},
+                                   {handed.hidden_behind_mixer(layer, rows), rows * 256}});
+      for (std::uint32_t kind = 0; kind < HandedScratch::kMostKinds; ++kind) {
+        pieces.emplace_back(handed.hidden_behind(kind, layer, rows), rows * 256);
+      }
+    }
+    std::sort(pieces.begin(), pieces.end());
+    const HandedScratch::Range cleared = handed.cleared(rows);
+    EXPECT_EQ(pieces.front().first, base.handed) << "the first hidden state is not cleared";
+    for (std::size_t i = 1; i < pieces.size(); ++i) {
+      EXPECT_GE(pieces[i].first, pieces[i - 1].first + 4 * pieces[i - 1].second) << i;
+      EXPECT_GE(pieces[i].first, cleared.address);
+    }
+    const std::uint64_t end = pieces.back().first + 4 * pieces.back().second;
+    EXPECT_LE(end, cleared.address + cleared.bytes);
+    EXPECT_LE(cleared.address + cleared.bytes, 4096 + scratch_bytes(config, limits));
+  }
 }
 
 }  // namespace
