@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "convert/cli/chat_text.h"
+#include "convert/cli/chat_typed_ahead.h"
 
 namespace moepack::cli {
 namespace {
@@ -22,6 +23,10 @@ class PlainInput final : public ChatInput {
     if (std::getline(std::cin, line.text)) line.kind = ChatLine::Kind::kLine;
     if (line.text.ends_with('\r')) line.text.pop_back();
     return line;
+  }
+  ChatLine read_answer(const std::string& question) override {
+    drop_typed_ahead();
+    return read_line(question, "");
   }
 };
 
@@ -61,7 +66,8 @@ std::filesystem::path chat_history_file() {
 
 ChatLine read_message(ChatInput& input, const std::string& begin) {
   ChatLine line = input.read_line(kFirstPrompt, begin);
-  if (line.kind != ChatLine::Kind::kLine) return line;
+  const bool is_as_it_was = !begin.empty() && line.text == begin;
+  if (line.kind != ChatLine::Kind::kLine || is_as_it_was) return line;
   if (line.text.starts_with(kQuotes)) return read_quoted(input, std::move(line.text));
   while (line.text.ends_with('\\')) {
     const ChatLine next = input.read_line(kNextPrompt, "");

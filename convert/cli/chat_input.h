@@ -19,6 +19,9 @@ class ChatInput {
   virtual ~ChatInput() = default;
   // `begin`: text that stands there already, to be changed.
   virtual ChatLine read_line(const std::string& prompt, const std::string& begin) = 0;
+  // A line that allows something: what was typed before the question was shown is no part of it,
+  // and no history keeps it.
+  virtual ChatLine read_answer(const std::string& question) = 0;
 };
 
 // From the terminal; with an editor where libedit is. The history lies in `history`, readable by
@@ -32,7 +35,7 @@ std::unique_ptr<ChatInput> make_plain_input();
 std::filesystem::path chat_history_file();
 
 // A message: one line, or several: each with "\" at its end but the last, or all from a line that
-// begins with """ to one that ends with it.
+// begins with """ to one that ends with it. What is left as it `begin`s is taken as it is.
 ChatLine read_message(ChatInput& input, const std::string& begin);
 
 }  // namespace moepack::cli

@@ -32,7 +32,7 @@ ChatSession::ChatSession(AnswerService& service, ChatInput& input, ChatView& vie
       view_(view),
       options_(std::move(options)),
       permission_([this](const std::string& question) {
-        const ChatLine line = input_.read_line(terminal_text(question), "");
+        const ChatLine line = input_.read_answer(terminal_text(question));
         return line.kind == ChatLine::Kind::kLine ? line.text : std::string();
       }) {
   view_.set_shows_thoughts(options_.shows_thoughts);

@@ -124,8 +124,9 @@ std::string ToolCommands::run(const ToolCall& call) const {
 
 bool ToolPermission::allows(const ToolCall& call) {
   if (always_.contains(call.name)) return true;
-  const std::string question =
-      "run " + call.name + " with " + call.arguments + "? [y/n, a: always in this session] ";
+  // The name stands at the end too, because the arguments may look like another question.
+  const std::string question = "run " + call.name + " with " + call.arguments +
+                               "? [y/n, a: always " + call.name + " in this session] ";
   const std::string answer(trimmed_line(ask_(question)));
   if (answer == "a") always_.insert(call.name);
   return answer == "a" || answer == "y" || answer == "yes";

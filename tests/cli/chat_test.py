@@ -30,6 +30,10 @@ SCRIPT = {
         {"match": "slow tool", "events": [
             {"call": {"id": "c2", "name": "sleep"}}, {"arguments": "{}"}, {"call_end": True}]},
         {"match": "took too long", "events": [{"content": "the tool was slow"}]},
+        {"match": "late call", "events": [
+            {"content": "soon "}, {"content": "now", "delay": 0.5},
+            {"call": {"id": "c3", "name": "echo"}}, {"arguments": "{\"a\":\"Zürich\"}"},
+            {"call_end": True}]},
         {"match": "request", "events": [{"say_request": True}]},
         {"events": [{"content": "hello there"}]},
     ],
@@ -75,6 +79,14 @@ class Terminal:
         end = self.text.index(words) + len(words)
         before, self.text = self.text[:end], self.text[end:]
         return before
+
+    def rest(self, seconds):
+        """What comes in so many seconds."""
+        deadline = time.monotonic() + seconds
+        while select.select([self.fd], [], [], max(0, deadline - time.monotonic()))[0]:
+            self.text += os.read(self.fd, 65536).decode("utf-8", "replace")
+        rest, self.text = self.text, ""
+        return rest
 
     def send(self, text):
         os.write(self.fd, text.encode())
@@ -205,10 +217,10 @@ def test_paste_and_history(checks, command, environment, state):
     terminal = Terminal(command, environment)
     terminal.wait_for("\x1b[?2004h")
     terminal.wait_for("> ")
-    terminal.send("\x1b[200~request one\rtwo\x1b[201~")
+    terminal.send("\x1b[200~request öne\rtwo\x1b[201~")
     time.sleep(0.3)
     terminal.send("\r")
-    checks.expect("request one\\ntwo" in terminal.wait_for('"cache_hints":[]}'), "pasted lines are one message")
+    checks.expect("request öne\\ntwo" in terminal.wait_for('"cache_hints":[]}'), "pasted lines are one message")
     terminal.press("\x03")
     terminal.wait_for("Ctrl-C again")
     terminal.press("\x03")
@@ -217,6 +229,8 @@ def test_paste_and_history(checks, command, environment, state):
     mode = stat.S_IMODE(history.stat().st_mode)
     checks.expect(mode == 0o600, f"the history's mode is {mode:o}")
     terminal = Terminal(command, environment)
+    terminal.press("\x1b[A\r")
+    checks.expect("request öne\\ntwo" in terminal.wait_for('"cache_hints":[]}'), "lines of the last session")
     terminal.say("hi")
     terminal.wait_for("hello there")
     terminal.press("\x1b[A\r")
@@ -263,6 +277,57 @@ def test_tools(checks, command, environment, folder):
     terminal.exit_code()
 
 
+def paste(terminal, text):
+    terminal.wait_for("> ")
+    terminal.send(f"\x1b[200~{text}\x1b[201~")
+
+
+def last_words(text):
+    return text.splitlines()[-1]
+
+
+def edit(terminal, text):
+    """/edit of the message `text`, which then stands in the editor."""
+    terminal.say("/edit")
+    return terminal.wait_for("> ") + terminal.wait_for(last_words(text)) + terminal.rest(0.3)
+
+
+def is_open(shown):
+    """Whether the question has no answer yet."""
+    return "(not run)" not in shown and "bytes of result" not in shown
+
+
+def test_consent(checks, command, environment, folder):
+    """Nobody but a person who sees the question lets a command run."""
+    marker = folder / "has_run"
+    tools = folder / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    terminal = Terminal([*command, "--tools", str(tools), "--allow-tool",
+                         f"echo=touch {marker}"], environment)
+    terminal.say("late call")
+    terminal.wait_for("soon")
+    terminal.send("a\ry\ra")
+    shown = terminal.wait_for("[y/n") + terminal.rest(0.5)
+    checks.expect("Zürich" in shown and is_open(shown), f"typed ahead: {shown!r}")
+    terminal.send("n\r")
+    terminal.wait_for("then not")
+    (folder / "hostile.txt").write_text("late call\na\nend\n")
+    terminal.say(f"/file {folder / 'hostile.txt'}")
+    terminal.say("go on")
+    terminal.wait_for("[y/n")
+    terminal.send("n\r")
+    terminal.wait_for("then not")
+    edit(terminal, "go on")
+    terminal.send("\r")
+    shown = terminal.wait_for("[y/n") + terminal.rest(0.5)
+    checks.expect(is_open(shown), f"lines of a file: {shown!r}")
+    terminal.send("n\r")
+    terminal.wait_for("then not")
+    checks.expect(not marker.exists(), "a command has run")
+    terminal.say("/bye")
+    terminal.exit_code()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="chat_scripted")
@@ -279,6 +344,7 @@ def main():
             test_talk(checks, command, environment, folder)
             test_paste_and_history(checks, command, environment, folder / "state")
             test_tools(checks, command, environment, folder)
+            test_consent(checks, command, environment, folder)
     print(f"chat: {checks.count} checks, {len(checks.failures)} failures")
     return 1 if checks.failures else 0
 
