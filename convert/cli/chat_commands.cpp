@@ -19,6 +19,10 @@ Status needs(std::string_view words, const char* what) {
   return words.empty() ? invalid_argument(std::string(what) + " is missing") : Status::ok();
 }
 
+bool says_nothing(const ChatMessage& message) {
+  return message.content.empty() && message.calls.empty();
+}
+
 double per_second(std::uint64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
@@ -69,25 +73,32 @@ Status ChatSession::set_system(std::string_view words) {
 }
 
 Status ChatSession::regenerate(std::string_view) {
-  std::vector<ChatMessage> kept = messages();
-  std::string text;
-  if (!take_last_turn(&text)) return invalid_argument("there is no message to answer");
+  const std::optional<std::size_t> turn = last_turn();
+  if (!turn) return invalid_argument("there is no message to answer");
+  const std::vector<ChatMessage> kept = messages();
   ++options_.request.options.sampling.seed;
-  return say_instead(std::move(text), std::move(kept));
+  MOE_RETURN_IF_ERROR(send_instead(kept[*turn].content));
+  const bool is_without_answer = last_.end.reason == AnswerEndReason::kCancelled &&
+                                 says_nothing(last_.message) && messages().size() == *turn + 2;
+  if (!is_without_answer) return Status::ok();
+  messages() = kept;
+  view_.note("(the answer before it stays)");
+  return Status::ok();
 }
 
 Status ChatSession::edit(std::string_view words) {
-  std::vector<ChatMessage> kept = messages();
-  std::string text;
-  if (!take_last_turn(&text)) return invalid_argument("there is no message to change");
-  if (!words.empty()) return say_instead(std::string(words), std::move(kept));
-  begin_ = std::move(text);
+  const std::optional<std::size_t> turn = last_turn();
+  if (!turn) return invalid_argument("there is no message to change");
+  if (!words.empty()) return send_instead(std::string(words));
+  edited_ = messages()[*turn].content;
   return Status::ok();
 }
 
 Status ChatSession::undo(std::string_view) {
-  std::string text;
-  return take_last_turn(&text) ? Status::ok() : invalid_argument("there is nothing to undo");
+  const std::optional<std::size_t> turn = last_turn();
+  if (!turn) return invalid_argument("there is nothing to undo");
+  messages().resize(*turn);
+  return Status::ok();
 }
 
 Status ChatSession::save(std::string_view words) {

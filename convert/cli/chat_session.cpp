@@ -10,6 +10,8 @@ namespace {
 // Answers in a row that end with calls: more is a model that goes in circles.
 constexpr int kMostToolRounds = 25;
 
+constexpr const char* kStays = "(the message stays as it was)";
+
 std::string end_note(const AnswerEnd& end) {
   switch (end.reason) {
     case AnswerEndReason::kLength:
@@ -41,30 +43,43 @@ ChatSession::ChatSession(AnswerService& service, ChatInput& input, ChatView& vie
 void ChatSession::converse() {
   bool was_interrupted = false;
   while (!is_ending_) {
-    const ChatLine line = read_message(input_, std::exchange(begin_, {}));
+    const std::optional<std::string> edited = std::exchange(edited_, std::nullopt);
+    const ChatLine line = read_message(input_, edited.value_or(""));
     if (line.kind == ChatLine::Kind::kEnd) return;
-    if (line.kind == ChatLine::Kind::kInterrupt) {
+    if (line.kind == ChatLine::Kind::kInterrupt && edited) {
+      view_.note(kStays);
+    } else if (line.kind == ChatLine::Kind::kInterrupt) {
       if (std::exchange(was_interrupted, true)) return;
       view_.note("(Ctrl-C again ends; so does /bye)");
-      continue;
+    } else {
+      was_interrupted = false;
+      take_line(line.text, edited);
     }
-    was_interrupted = false;
-    take_line(line.text);
   }
 }
 
-bool ChatSession::take_line(const std::string& text) {
+bool ChatSession::take_line(const std::string& text, const std::optional<std::string>& edited) {
   const std::string_view words = trimmed_line(text);
-  if (words.empty() && attached_.empty()) return true;
-  const bool is_command = words.starts_with('/') && words.find('\n') == std::string_view::npos;
-  const Status status = is_command ? run_command(words) : say(text);
+  if (words.empty() && edited) view_.note(kStays);
+  if (words.empty() && (edited || attached_.empty())) return true;
+  // What is left as it was is a message, whatever it looks like.
+  const bool is_command =
+      words.starts_with('/') && words.find('\n') == std::string_view::npos && text != edited;
+  const Status status = is_command ? run_command(words) : edited ? send_instead(text) : say(text);
   if (!status.is_ok()) view_.note("moepack: " + status.message());
   return status.is_ok();
 }
 
 Status ChatSession::say(std::string text) {
+  std::string attached = std::exchange(attached_, {});
+  Status status = send(attached + text);
+  if (!status.is_ok()) attached_ = std::move(attached);
+  return status;
+}
+
+Status ChatSession::send(std::string text) {
   ChatMessage message;
-  message.content = std::exchange(attached_, {}) + std::move(text);
+  message.content = std::move(text);
   const std::size_t before = messages().size();
   messages().push_back(std::move(message));
   Status status = answer();
@@ -73,8 +88,12 @@ Status ChatSession::say(std::string text) {
   return status;
 }
 
-Status ChatSession::say_instead(std::string text, std::vector<ChatMessage> kept) {
-  Status status = say(std::move(text));
+Status ChatSession::send_instead(std::string text) {
+  const std::optional<std::size_t> turn = last_turn();
+  if (!turn) return invalid_argument("there is no message to answer anew", "write one");
+  std::vector<ChatMessage> kept = messages();
+  messages().resize(*turn);
+  Status status = send(std::move(text));
   if (!status.is_ok()) messages() = std::move(kept);
   return status;
 }
@@ -121,15 +140,12 @@ Status ChatSession::answer_calls() {
   return Status::ok();
 }
 
-bool ChatSession::take_last_turn(std::string* text) {
-  std::vector<ChatMessage>& all = messages();
+std::optional<std::size_t> ChatSession::last_turn() {
+  const std::vector<ChatMessage>& all = messages();
   for (std::size_t i = all.size(); i > 0; --i) {
-    if (all[i - 1].role != ChatRole::kUser) continue;
-    *text = all[i - 1].content;
-    all.resize(i - 1);
-    return true;
+    if (all[i - 1].role == ChatRole::kUser) return i - 1;
   }
-  return false;
+  return std::nullopt;
 }
 
 Status ChatSession::run_command(std::string_view line) {

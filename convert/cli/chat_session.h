@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -30,8 +31,8 @@ class ChatSession {
   // Until /bye, Ctrl-D or Ctrl-C twice.
   void converse();
 
-  // One message, answered; calls of tools are made where they are allowed. An error where the
-  // service refuses it or fails.
+  // One message, behind the files that were attached, answered; calls of tools are made where they
+  // are allowed. An error where the service refuses it or fails: nothing has changed then.
   Status say(std::string text);
   const ChatAnswer& last() const { return last_; }
 
@@ -43,17 +44,17 @@ class ChatSession {
     const char* help;
   };
   static const std::vector<NamedCommand>& commands();
-  // In place of the messages that were taken off `kept`, which come back on an error.
-  Status say_instead(std::string text, std::vector<ChatMessage> kept);
 
-  bool take_line(const std::string& text);
+  bool take_line(const std::string& text, const std::optional<std::string>& edited);
+  Status send(std::string text);
+  // In place of the last message and all after it, which come back on an error.
+  Status send_instead(std::string text);
   Status run_command(std::string_view line);
   Status answer();
   Status answer_calls();
   std::vector<ChatMessage>& messages() { return options_.request.conversation.messages; }
-  // Drops the last message of the user and all after it; what it said. Empty and false: there is
-  // none.
-  bool take_last_turn(std::string* text);
+  // Where the last message of the user is; nothing: there is none.
+  std::optional<std::size_t> last_turn();
 
   Status clear(std::string_view words);
   Status set_system(std::string_view words);
@@ -78,7 +79,9 @@ class ChatSession {
   ToolPermission permission_;
   ChatAnswer last_;
   std::string attached_;  // texts of files for the next message
-  std::string begin_;     // what the next line begins with
+  // /edit: what the last message says, with which the next line begins. The message stays until
+  // that line is sent.
+  std::optional<std::string> edited_;
   bool is_ending_ = false;
 };
 

@@ -34,6 +34,7 @@ SCRIPT = {
             {"content": "soon "}, {"content": "now", "delay": 0.5},
             {"call": {"id": "c3", "name": "echo"}}, {"arguments": "{\"a\":\"Zürich\"}"},
             {"call_end": True}]},
+        {"match": "late answer", "events": [{"content": "it is late", "delay": 0.5}]},
         {"match": "request", "events": [{"say_request": True}]},
         {"events": [{"content": "hello there"}]},
     ],
@@ -104,6 +105,12 @@ class Terminal:
     def say(self, text):
         self.wait_for("> ")
         self.send(text + "\r")
+
+    def saved(self, file):
+        """The conversation."""
+        self.say(f"/save {file}")
+        self.wait_for("messages saved")
+        return json.loads(file.read_text())["messages"]
 
     def exit_code(self, seconds=20):
         deadline = time.monotonic() + seconds
@@ -292,6 +299,81 @@ def edit(terminal, text):
     return terminal.wait_for("> ") + terminal.wait_for(last_words(text)) + terminal.rest(0.3)
 
 
+def test_edit(checks, command, environment, folder):
+    terminal = Terminal(command, environment)
+    file = folder / "edit.json"
+    text = "first äöü €\r/help\r/undo\rrequest 日本 end"
+    message = text.replace("\r", "\n")
+    paste(terminal, text)
+    terminal.wait_for(last_words(text))
+    terminal.send("\r")
+    terminal.wait_for('"cache_hints":[]}')
+    before = terminal.saved(file)
+    checks.expect(before[0]["content"] == message, f"pasted: {before}")
+    shown = edit(terminal, text)
+    checks.expect("forget the" not in shown and "cache_hints" not in shown, f"sent: {shown!r}")
+    terminal.send("\x03")
+    terminal.wait_for("stays as it was")
+    checks.expect(terminal.saved(file) == before, "/edit and Ctrl-C")
+    edit(terminal, text)
+    terminal.send("\x15\r")
+    terminal.wait_for("stays as it was")
+    checks.expect(terminal.saved(file) == before, "/edit and an empty line")
+    edit(terminal, text)
+    terminal.send("\x15/set\r")
+    terminal.wait_for("temperature")
+    checks.expect(terminal.saved(file) == before, "/edit and another command")
+    edit(terminal, text)
+    terminal.send("!\r")
+    terminal.wait_for('"cache_hints":[]}')
+    after = terminal.saved(file)
+    checks.expect([m["content"] for m in after][::2] == [message + "!"], f"edited: {after}")
+    odd = folder / "odd.json"
+    for words in ("/undo", "request\\", '"""request'):
+        odd.write_text(json.dumps({"format": "moepack-chat", "version": 1,
+                                   "messages": [{"role": "user", "content": words}]}))
+        terminal.say(f"/load {odd}")
+        terminal.wait_for("1 messages loaded")
+        edit(terminal, words)
+        terminal.send("\r")
+        after = terminal.saved(file)
+        checks.expect(len(after) == 2 and after[0]["content"] == words, f"as it was: {after}")
+    terminal.say("/bye")
+    terminal.exit_code()
+
+
+def test_attached(checks, command, environment, folder):
+    terminal = Terminal(command, environment)
+    file = folder / "attached.json"
+    (folder / "attached.txt").write_text("text of the file")
+    terminal.say("one")
+    terminal.wait_for("hello there")
+    terminal.say(f"/file {folder / 'attached.txt'}")
+    for words, message in (("/regen", "one"), ("/edit two", "two")):
+        terminal.say(words)
+        terminal.wait_for("hello there")
+        contents = [m["content"] for m in terminal.saved(file)]
+        checks.expect(contents == [message, "hello there"], f"an older message: {contents}")
+    terminal.say("refuse")
+    terminal.wait_for("too long")
+    terminal.say("three")
+    terminal.wait_for("hello there")
+    contents = [m["content"] for m in terminal.saved(file)]
+    checks.expect("text of the file" in contents[2] and contents[2].endswith("three"),
+                  f"after a refusal: {contents}")
+    terminal.say("/clear")
+    terminal.say("late answer")
+    terminal.wait_for("it is late")
+    before = terminal.saved(file)
+    terminal.say("/regen")
+    time.sleep(0.2)
+    terminal.send("\x03")
+    terminal.wait_for("stays")
+    checks.expect(terminal.saved(file) == before, "/regen and Ctrl-C")
+    terminal.say("/bye")
+    terminal.exit_code()
+
+
 def is_open(shown):
     """Whether the question has no answer yet."""
     return "(not run)" not in shown and "bytes of result" not in shown
@@ -344,6 +426,8 @@ def main():
             test_talk(checks, command, environment, folder)
             test_paste_and_history(checks, command, environment, folder / "state")
             test_tools(checks, command, environment, folder)
+            test_edit(checks, command, environment, folder)
+            test_attached(checks, command, environment, folder)
             test_consent(checks, command, environment, folder)
     print(f"chat: {checks.count} checks, {len(checks.failures)} failures")
     return 1 if checks.failures else 0
