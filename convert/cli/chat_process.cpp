@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <system_error>
 
 #include "convert/cli/chat_interrupt.h"
@@ -21,6 +22,9 @@ namespace moepack::cli {
 namespace {
 
 using ProcessClock = std::chrono::steady_clock;
+
+// What the command wrote last may come from a process behind it, as in a pipe of a shell.
+constexpr std::chrono::milliseconds kLastOutput{500};
 
 std::string system_words(int error) {
   return std::error_code(error, std::generic_category()).message();
@@ -77,32 +81,53 @@ int spawn(const std::vector<std::string>& words, int in, int out, pid_t* pid) {
   return error;
 }
 
-// Reads until the other end is closed. Empty, or why it was left.
-std::string read_output(int fd, ProcessClock::time_point deadline, std::string& output) {
+// Takes what comes within a moment. False: nobody can write any more.
+bool read_some(int fd, std::string& output) {
   std::array<char, 4096> buffer{};
-  while (true) {
-    if (take_interrupt()) return "stopped by Ctrl-C";
-    if (ProcessClock::now() >= deadline) return "it took too long and was ended";
-    pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
-    if (::poll(&ready, 1, 50) <= 0) continue;
-    const ssize_t n = ::read(fd, buffer.data(), buffer.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return {};
-    const std::size_t room = kMostProcessOutput - output.size();
-    output.append(buffer.data(), std::min(room, static_cast<std::size_t>(n)));
+  pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
+  if (::poll(&ready, 1, 50) <= 0) return true;
+  const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+  if (n < 0 && errno == EINTR) return true;
+  if (n <= 0) return false;
+  const std::size_t room = kMostProcessOutput - output.size();
+  output.append(buffer.data(), std::min(room, static_cast<std::size_t>(n)));
+  return true;
+}
+
+// It stays to be waited for: its number is nobody else's until then.
+bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == pid;
+}
+
+// Reads until the command has ended and nobody can write any more. `result.failure` says why it was
+// left before.
+void follow(pid_t pid, int fd, ProcessClock::time_point deadline, ProcessResult& result) {
+  bool is_open = true;
+  std::optional<ProcessClock::time_point> ended;
+  while (!ended || is_open) {
+    const auto now = ProcessClock::now();
+    result.leaves_writer = ended && now >= *ended + kLastOutput;
+    if (take_interrupt()) {
+      result.failure = "stopped by Ctrl-C";
+    } else if (!ended && now >= deadline) {
+      result.failure = "it took too long and was ended";
+    }
+    if (result.leaves_writer || !result.failure.empty()) return;
+    if (is_open) {
+      is_open = read_some(fd, result.output);
+    } else {
+      ::usleep(2000);
+    }
+    if (!ended && has_ended(pid)) ended = ProcessClock::now();
   }
 }
 
 // Empty, or how the process ended.
-std::string wait_for(pid_t pid, ProcessClock::time_point deadline) {
+std::string wait_for(pid_t pid) {
   int state = 0;
-  while (::waitpid(pid, &state, WNOHANG) == 0) {
-    if (ProcessClock::now() >= deadline) {
-      ::kill(-pid, SIGKILL);
-      ::waitpid(pid, &state, 0);
-      return "it took too long and was ended";
-    }
-    ::usleep(2000);
+  while (::waitpid(pid, &state, 0) < 0 && errno == EINTR) {
   }
   if (WIFSIGNALED(state)) return "ended by signal " + std::to_string(WTERMSIG(state));
   const int code = WEXITSTATUS(state);
@@ -125,9 +150,9 @@ ProcessResult run_process(const std::vector<std::string>& words, const std::stri
   write_end.reset();
   if (error != 0) return {{}, "cannot run " + words.front() + ": " + system_words(error)};
   ProcessResult result;
-  result.failure = read_output(read_end.get(), deadline, result.output);
+  follow(pid, read_end.get(), deadline, result);
   if (!result.failure.empty()) ::kill(-pid, SIGKILL);
-  const std::string end = wait_for(pid, deadline);
+  const std::string end = wait_for(pid);
   if (result.failure.empty()) result.failure = end;
   return result;
 }

@@ -117,9 +117,14 @@ std::string ToolCommands::run(const ToolCall& call) const {
   const ProcessResult result = run_process(found->second, call.arguments, seconds_);
   std::string text;
   append_lossy_utf8(result.output, true, text);
-  if (result.failure.empty()) return text;
-  if (!text.empty() && !text.ends_with('\n')) text += '\n';
-  return text + "error: " + result.failure;
+  const auto add_line = [&text](const std::string& line) {
+    if (!text.empty() && !text.ends_with('\n')) text += '\n';
+    text += line;
+  };
+  if (result.leaves_writer)
+    add_line("note: a process that it started goes on; its output is not read");
+  if (!result.failure.empty()) add_line("error: " + result.failure);
+  return text;
 }
 
 bool ToolPermission::allows(const ToolCall& call) {

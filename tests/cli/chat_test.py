@@ -34,13 +34,17 @@ SCRIPT = {
             {"content": "soon "}, {"content": "now", "delay": 0.5},
             {"call": {"id": "c3", "name": "echo"}}, {"arguments": "{\"a\":\"Zürich\"}"},
             {"call_end": True}]},
+        {"match": "call to leave", "events": [
+            {"call": {"id": "c4", "name": "leave"}}, {"arguments": "{}"}, {"call_end": True}]},
+        {"match": "call to hush", "events": [
+            {"call": {"id": "c5", "name": "hush"}}, {"arguments": "{}"}, {"call_end": True}]},
         {"match": "late answer", "events": [{"content": "it is late", "delay": 0.5}]},
         {"match": "request", "events": [{"say_request": True}]},
         {"events": [{"content": "hello there"}]},
     ],
 }
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
-         for name in ("echo", "sleep")]
+         for name in ("echo", "sleep", "leave", "hush")]
 
 
 class Checks:
@@ -410,6 +414,31 @@ def test_consent(checks, command, environment, folder):
     terminal.exit_code()
 
 
+def test_tool_ends(checks, command, environment, folder):
+    tools = folder / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    for name, text in (("leave", "sleep 30 2>&- & echo tool result"),
+                       ("hush", "echo tool result; exec >&-; sleep 30")):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    terminal = Terminal([*command, "--tools", str(tools), "--allow-tool",
+                         f"leave={folder / 'leave'}", "--allow-tool", f"hush={folder / 'hush'}"],
+                        environment)
+    for words in ("call to leave", "call to hush"):
+        terminal.say(words)
+        terminal.wait_for("[y/n")
+        terminal.send("y\r")
+        if words == "call to hush":
+            time.sleep(0.5)
+            terminal.send("\x03")
+        terminal.wait_for("the tool said so", 10)
+    results = [m["content"] for m in terminal.saved(folder / "ends.json") if m["role"] == "tool"]
+    checks.expect("goes on" in results[0], f"a process is left: {results}")
+    checks.expect("stopped by Ctrl-C" in results[1], f"no output: {results}")
+    terminal.say("/bye")
+    terminal.exit_code()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="chat_scripted")
@@ -429,6 +458,7 @@ def main():
             test_edit(checks, command, environment, folder)
             test_attached(checks, command, environment, folder)
             test_consent(checks, command, environment, folder)
+            test_tool_ends(checks, command, environment, folder)
     print(f"chat: {checks.count} checks, {len(checks.failures)} failures")
     return 1 if checks.failures else 0
 
