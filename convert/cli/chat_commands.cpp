@@ -62,6 +62,7 @@ Status ChatSession::clear(std::string_view) {
 }
 
 Status ChatSession::set_system(std::string_view words) {
+  MOE_RETURN_IF_ERROR(check_text(words, "the system's text"));
   std::vector<ChatMessage>& all = messages();
   if (!all.empty() && all.front().role == ChatRole::kSystem) all.erase(all.begin());
   if (words.empty()) return Status::ok();

@@ -24,10 +24,11 @@ Result<ChatSessionOptions> session_options(const ChatRunOptions& options) {
 }
 
 // The prompt, then stdin where something was put there.
-std::string whole_message(const ChatRunOptions& options) {
+Result<std::string> whole_message(const ChatRunOptions& options) {
   std::string text = options.prompt;
   if (is_terminal(STDIN_FILENO)) return text;
   const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
+  MOE_RETURN_IF_ERROR(check_text(input, "stdin"));
   if (!text.empty() && !input.empty()) text += "\n\n";
   return text + input;
 }
@@ -35,7 +36,7 @@ std::string whole_message(const ChatRunOptions& options) {
 Result<bool> answer_once(AnswerService& service, const ChatRunOptions& options) {
   ChatRequest request = options.request;
   ChatMessage message;
-  message.content = whole_message(options);
+  MOE_ASSIGN_OR_RETURN(message.content, whole_message(options));
   if (trimmed_line(message.content).empty()) {
     return invalid_argument("there is no message", "give one with -p or on stdin");
   }
@@ -56,6 +57,8 @@ Result<bool> answer_once(AnswerService& service, const ChatRunOptions& options) 
 
 Status prepare_chat(ChatRunOptions& options) {
   Conversation& conversation = options.request.conversation;
+  MOE_RETURN_IF_ERROR(check_text(options.prompt, "--prompt"));
+  MOE_RETURN_IF_ERROR(check_text(options.system, "--system"));
   if (!options.system.empty()) {
     ChatMessage system;
     system.role = ChatRole::kSystem;

@@ -78,6 +78,7 @@ Status ChatSession::say(std::string text) {
 }
 
 Status ChatSession::send(std::string text) {
+  MOE_RETURN_IF_ERROR(check_text(text, "the message"));
   ChatMessage message;
   message.content = std::move(text);
   const std::size_t before = messages().size();

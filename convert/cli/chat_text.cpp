@@ -37,6 +37,14 @@ void WordCount::add(std::string_view text) {
   }
 }
 
+Status check_text(std::string_view text, std::string_view name) {
+  const std::size_t at = find_invalid_utf8(text);
+  if (at == std::string_view::npos) return Status::ok();
+  return invalid_argument(
+      std::string(name) + " is no text in UTF-8 from byte " + std::to_string(at) + " on",
+      "give text in UTF-8");
+}
+
 std::string_view trimmed_line(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "formats/base/status.h"
+
 namespace moepack::cli {
 
 // Without the characters that steer a terminal: C0 but for line ends and tabs, DEL, C1, and those
@@ -21,6 +23,9 @@ class WordCount {
   std::size_t words_ = 0;
   bool is_in_word_ = false;
 };
+
+// An error where `text` is not UTF-8; `name` says in it where the text is from.
+Status check_text(std::string_view text, std::string_view name);
 
 std::string_view trimmed_line(std::string_view text);  // without white space at both ends
 

@@ -149,6 +149,12 @@ def test_pipes(checks, command):
     checks.expect(done.returncode == 2 and "too long" in done.stderr, f"refused: {done}")
     done = run("-p", "use the tool")
     checks.expect(done.returncode == 2 and "calls echo" in done.stderr, f"call: {done}")
+    for flags, name in ((["-p", "hi"], "stdin"), (["-p", b"\xff"], "--prompt"),
+                        (["-p", "hi", "--system", b"\xff"], "--system")):
+        done = subprocess.run([*command, *flags], input=b"\xff", capture_output=True, timeout=60,
+                              check=False)
+        checks.expect(done.returncode == 2 and name in done.stderr.decode()
+                      and "UTF-8" in done.stderr.decode(), f"no UTF-8: {done}")
     done = run(text="  \n")
     checks.expect(done.returncode == 2 and "no message" in done.stderr, f"nothing: {done}")
     for flags in (["--allow-tool", "echo"], ["--allow-tool", "x=a 'b"],
