@@ -31,14 +31,14 @@ SCRIPT = {
             {"call": {"id": "c2", "name": "sleep"}}, {"arguments": "{}"}, {"call_end": True}]},
         {"match": "took too long", "events": [{"content": "the tool was slow"}]},
         {"match": "late call", "events": [
-            {"content": "soon "}, {"content": "now", "delay": 0.5},
+            {"content": "soon "}, {"content": "now", "delay": 1.5},
             {"call": {"id": "c3", "name": "echo"}}, {"arguments": "{\"a\":\"Zürich\"}"},
             {"call_end": True}]},
         {"match": "call to leave", "events": [
             {"call": {"id": "c4", "name": "leave"}}, {"arguments": "{}"}, {"call_end": True}]},
         {"match": "call to hush", "events": [
             {"call": {"id": "c5", "name": "hush"}}, {"arguments": "{}"}, {"call_end": True}]},
-        {"match": "late answer", "events": [{"content": "it is late", "delay": 0.5}]},
+        {"match": "late answer", "events": [{"content": "it is late", "delay": 1.5}]},
         {"match": "request", "events": [{"say_request": True}]},
         {"events": [{"content": "hello there"}]},
     ],
@@ -376,7 +376,7 @@ def test_attached(checks, command, environment, folder):
     terminal.wait_for("it is late")
     before = terminal.saved(file)
     terminal.say("/regen")
-    time.sleep(0.2)
+    time.sleep(0.5)
     terminal.send("\x03")
     terminal.wait_for("stays")
     checks.expect(terminal.saved(file) == before, "/regen and Ctrl-C")
@@ -416,6 +416,11 @@ def test_consent(checks, command, environment, folder):
     terminal.send("n\r")
     terminal.wait_for("then not")
     checks.expect(not marker.exists(), "a command has run")
+    checks.expect("always echo in" in shown, f"the question names the tool last: {shown!r}")
+    lines = [line.removesuffix("\\012") for line in
+             (folder / "state" / "moepack" / "chat_history").read_text().splitlines()]
+    checks.expect("n" not in lines and any(line.startswith("late") for line in lines),
+                  f"the history has an answer: {lines}")
     terminal.say("/bye")
     terminal.exit_code()
 
@@ -435,7 +440,7 @@ def test_tool_ends(checks, command, environment, folder):
         terminal.wait_for("[y/n")
         terminal.send("y\r")
         if words == "call to hush":
-            time.sleep(0.5)
+            time.sleep(1)
             terminal.send("\x03")
         terminal.wait_for("the tool said so", 10)
     results = [m["content"] for m in terminal.saved(folder / "ends.json") if m["role"] == "tool"]
