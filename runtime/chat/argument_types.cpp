@@ -1,14 +1,11 @@
 #include "runtime/chat/argument_types.h"
 
-#include <algorithm>
-#include <optional>
-
 #include "runtime/chat/lenient_json.h"
+#include "runtime/schema/flat_schema.h"
+#include "runtime/schema/tool_parameters.h"
 
 namespace moepack {
 namespace {
-
-constexpr int kDeepestSchema = 8;
 
 std::string_view trim_argument(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
@@ -16,33 +13,6 @@ std::string_view trim_argument(std::string_view text) {
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
-
-const OrderedJson* find_schema_member(const OrderedJson& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(std::string(key));
-  return found == object.end() ? nullptr : &*found;
-}
-
-// "#/$defs/NAME" within the parameters; null for anything else.
-const OrderedJson* resolve_schema_reference(const OrderedJson& parameters, const OrderedJson& to) {
-  if (!to.is_string()) return nullptr;
-  std::string_view path = to.get_ref<const std::string&>();
-  if (!path.starts_with("#/")) return nullptr;
-  path.remove_prefix(2);
-  const OrderedJson* at = &parameters;
-  while (at && !path.empty()) {
-    const std::size_t end = std::min(path.find('/'), path.size());
-    at = find_schema_member(*at, path.substr(0, end));
-    path.remove_prefix(std::min(end + 1, path.size()));
-  }
-  return at;
-}
-
-// The types collected so far; is_string only where one says so.
-struct CollectedTypes {
-  ArgumentType type{.is_string = false};
-  const OrderedJson* parameters = nullptr;
-};
 
 void collect_type_name(std::string_view name, ArgumentType& type) {
   if (name == "string") type.is_string = true;
@@ -60,36 +30,52 @@ void collect_type_of_value(const OrderedJson& value, ArgumentType& type) {
   if (value.is_structured()) type.is_structure = true;
 }
 
-void collect_types(const OrderedJson& schema, int depth, CollectedTypes& into) {
-  if (!schema.is_object() || depth > kDeepestSchema) return;
-  if (const auto* reference = find_schema_member(schema, "$ref")) {
-    const OrderedJson* to = resolve_schema_reference(*into.parameters, *reference);
-    if (to) collect_types(*to, depth + 1, into);
-  }
-  if (const auto* name = find_schema_member(schema, "type")) {
-    if (name->is_string()) collect_type_name(name->get_ref<const std::string&>(), into.type);
-    if (name->is_array()) {
-      for (const auto& one : *name) {
-        if (one.is_string()) collect_type_name(one.get_ref<const std::string&>(), into.type);
-      }
+// One schema without references and choices.
+void collect_types(const OrderedJson& schema, ArgumentType& type) {
+  if (!schema.is_object()) return;
+  const auto member = [&](const char* key) {
+    const auto found = schema.find(key);
+    return found == schema.end() ? nullptr : &*found;
+  };
+  if (const auto* name = member("type")) {
+    for (const OrderedJson& one : name->is_array() ? *name : OrderedJson::array({*name})) {
+      if (one.is_string()) collect_type_name(one.get_ref<const std::string&>(), type);
     }
   } else {
-    if (const auto* values = find_schema_member(schema, "enum"); values && values->is_array()) {
-      for (const auto& value : *values) collect_type_of_value(value, into.type);
+    if (const auto* values = member("enum"); values && values->is_array()) {
+      for (const OrderedJson& value : *values) collect_type_of_value(value, type);
     }
-    if (const auto* value = find_schema_member(schema, "const")) {
-      collect_type_of_value(*value, into.type);
-    }
-    if (schema.contains("properties") || schema.contains("items")) into.type.is_structure = true;
+    if (const auto* value = member("const")) collect_type_of_value(*value, type);
+    if (schema.contains("properties") || schema.contains("items")) type.is_structure = true;
   }
-  if (const auto* nullable = find_schema_member(schema, "nullable")) {
-    into.type.is_nullable |= nullable->is_boolean() && nullable->get<bool>();
+  if (const auto* nullable = member("nullable")) {
+    type.is_nullable |= nullable->is_boolean() && nullable->get<bool>();
   }
-  for (const char* key : {"anyOf", "oneOf", "allOf"}) {
-    const auto* choices = find_schema_member(schema, key);
-    if (!choices || !choices->is_array()) continue;
-    for (const auto& choice : *choices) collect_types(choice, depth + 1, into);
+}
+
+ArgumentType type_of_schema(const OrderedJson& schema, SchemaFlattener& flattener) {
+  ArgumentType type{.is_string = false};
+  const Result<PlainWays> plain = flattener.plain_ways(schema);
+  if (plain.is_ok()) {
+    for (const OrderedJson& way : plain.value().ways) collect_types(way, type);
+    type.is_string = type.is_string || !plain.value().is_complete;
+  } else {
+    collect_types(schema, type);
   }
+  if (!type.is_boolean && !type.is_number && !type.is_structure) type.is_string = true;
+  return type;
+}
+
+// What the schema says at its root.
+ToolParameters parameters_as_they_stand(const OrderedJson& schema) {
+  ToolParameters parameters;
+  const auto named = schema.find("properties");
+  if (named != schema.end() && named->is_object()) {
+    for (const auto& [name, of_name] : named->items()) parameters.named.push_back({name, of_name});
+  }
+  const auto others = schema.find("additionalProperties");
+  if (others != schema.end()) parameters.others = *others;
+  return parameters;
 }
 
 std::optional<std::string> boolean_json(std::string_view text) {
@@ -100,26 +86,28 @@ std::optional<std::string> boolean_json(std::string_view text) {
 
 }  // namespace
 
-ArgumentType argument_type(const ToolSpec* tool, std::string_view argument) {
-  if (!tool) return {};
-  const OrderedJson* properties = find_schema_member(tool->parameters, "properties");
-  const OrderedJson* schema = properties ? find_schema_member(*properties, argument) : nullptr;
-  if (!schema) return {};
-  CollectedTypes types{.parameters = &tool->parameters};
-  collect_types(*schema, 0, types);
-  ArgumentType& type = types.type;
-  type.is_known = true;
-  if (!type.is_boolean && !type.is_number && !type.is_structure) type.is_string = true;
-  return type;
+ArgumentTypes::ArgumentTypes(const OrderedJson& parameters) {
+  if (!parameters.is_object()) return;
+  SchemaWork work;
+  SchemaFlattener flattener(parameters, work);
+  const Result<ToolParameters> resolved = tool_parameters(parameters, flattener);
+  const ToolParameters view =
+      resolved.is_ok() ? resolved.value() : parameters_as_they_stand(parameters);
+  for (const ToolParameter& one : view.named) {
+    named_.emplace(one.name, type_of_schema(one.schema, flattener));
+  }
+  const OrderedJson others = view.others.value_or(OrderedJson(view.named.empty()));
+  admits_others_ = others.is_object() || others == OrderedJson(true);
+  if (others.is_object()) others_ = type_of_schema(others, flattener);
 }
 
-bool admits_argument(const ToolSpec* tool, std::string_view argument) {
-  if (!tool) return true;
-  const OrderedJson* properties = find_schema_member(tool->parameters, "properties");
-  if (!properties || !properties->is_object() || properties->empty()) return true;
-  if (properties->contains(std::string(argument))) return true;
-  const OrderedJson* others = find_schema_member(tool->parameters, "additionalProperties");
-  return others && (others->is_object() || (others->is_boolean() && others->get<bool>()));
+ArgumentType ArgumentTypes::of(std::string_view argument) const {
+  const auto found = named_.find(argument);
+  return found != named_.end() ? found->second : others_.value_or(ArgumentType());
+}
+
+bool ArgumentTypes::admits(std::string_view argument) const {
+  return admits_others_ || named_.find(argument) != named_.end();
 }
 
 bool is_null_word(std::string_view text) {

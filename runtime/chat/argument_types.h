@@ -1,9 +1,10 @@
-// What a tool's schema says of the type of an argument, for families that write values as text.
+// What a tool's schema says of the types of its arguments, for families that write values as text.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "runtime/chat/conversation.h"
 
@@ -11,7 +12,6 @@ namespace moepack {
 
 // The types a value may have. Values without any are strings.
 struct ArgumentType {
-  bool is_known = false;  // the schema names the argument
   bool is_string = true;
   bool is_nullable = false;
   bool is_boolean = false;
@@ -22,12 +22,24 @@ struct ArgumentType {
   bool is_only_string() const { return is_string && !is_boolean && !is_number && !is_structure; }
 };
 
-// Reads `type` (one or a list), `anyOf`, `oneOf`, `allOf`, `enum`, `const` and `$ref` within the
-// tool's parameters.
-ArgumentType argument_type(const ToolSpec* tool, std::string_view argument);
-// Whether the schema admits an argument of this name: it is a property, or the schema has none, or
-// allows others in so many words.
-bool admits_argument(const ToolSpec* tool, std::string_view argument);
+// The arguments of one tool, by the view of its schema that the grammar of its calls has too
+// (runtime/schema/tool_parameters.h).
+class ArgumentTypes {
+ public:
+  ArgumentTypes() = default;  // of a tool that is not known: any arguments, all strings
+  // A schema that cannot be resolved counts as it stands, without references and combinations.
+  explicit ArgumentTypes(const OrderedJson& parameters);
+
+  ArgumentType of(std::string_view argument) const;
+  // Whether the schema admits an argument of this name: it is a property, or the schema has none
+  // and is silent, or allows others in so many words.
+  bool admits(std::string_view argument) const;
+
+ private:
+  std::map<std::string, ArgumentType, std::less<>> named_;
+  std::optional<ArgumentType> others_;  // of arguments that are not named, where a type is known
+  bool admits_others_ = true;
+};
 
 // A value as text made JSON: the type decides, never the look. What does not fit its type stays a
 // string.

@@ -5,13 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "runtime/schema/ordered_json.h"
 
 namespace moepack {
-
-// Keys keep the order in which they were written: templates print them in that order, and a prompt
-// that is to be found again in a cache must not change.
-using OrderedJson = nlohmann::ordered_json;
 
 enum class ChatRole : std::uint8_t { kSystem, kUser, kAssistant, kTool };
 

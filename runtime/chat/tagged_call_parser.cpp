@@ -29,10 +29,18 @@ OutputParserCore::CallStep TaggedCallParser::begin_call(std::size_t at) {
   if (follows == MarkerMatch::kMaybe) return waits();
   if (follows == MarkerMatch::kNo) return CallStep::kNoCall;
   start_call(at, call.size, {}, call.name);
-  tool_ = find_tool(call.name);
+  types_ = &types_of(call.name);
   used_.clear();
   is_in_value_ = false;
   return CallStep::kGoesOn;
+}
+
+const ArgumentTypes& TaggedCallParser::types_of(const std::string& name) {
+  const ToolSpec* tool = find_tool(name);
+  if (tool == nullptr) return unknown_types_;
+  const auto [at, is_new] = types_by_tool_.try_emplace(name);
+  if (is_new) at->second = ArgumentTypes(tool->parameters);
+  return at->second;
 }
 
 OutputParserCore::CallStep TaggedCallParser::continue_call() {
@@ -82,7 +90,7 @@ void TaggedCallParser::begin_value(const NamedTag& tag) {
   head += json_quoted(tag.name);
   sink_.arguments(head += ':');
   used_.insert(tag.name);
-  type_ = argument_type(tool_, tag.name);
+  type_ = types_->of(tag.name);
   is_string_ = tag.is_string;
   value_.clear();
   is_in_value_ = true;
@@ -204,7 +212,7 @@ MarkerMatch TaggedCallParser::follows_call_end(std::size_t at) const {
 MarkerMatch TaggedCallParser::parameter_at(std::size_t at) const {
   const NamedTag tag = match_parameter(at);
   if (tag.match != MarkerMatch::kYes) return tag.match;
-  const bool fits = !used_.contains(tag.name) && admits_argument(tool_, tag.name);
+  const bool fits = !used_.contains(tag.name) && types_->admits(tag.name);
   return fits ? MarkerMatch::kYes : MarkerMatch::kNo;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -50,6 +51,7 @@ class TaggedCallParser : public OutputParserCore {
     std::size_t size = 0;  // bytes of the end
   };
 
+  const ArgumentTypes& types_of(const std::string& name);
   CallStep continue_between();
   CallStep continue_value();
   CallStep end_of_arguments(std::size_t bytes);
@@ -64,8 +66,10 @@ class TaggedCallParser : public OutputParserCore {
   bool is_at_line_start(std::size_t at) const;
   std::size_t skip_repeated_value_end(std::size_t at) const;
 
-  const ToolSpec* tool_ = nullptr;
-  std::set<std::string, std::less<>> used_;  // arguments given
+  std::map<std::string, ArgumentTypes> types_by_tool_;  // of those that were called
+  ArgumentTypes unknown_types_;                         // of a tool that was not offered
+  const ArgumentTypes* types_ = &unknown_types_;        // of the call that is read
+  std::set<std::string, std::less<>> used_;             // arguments given
   bool is_in_value_ = false;
   bool is_value_begun_ = false;   // a byte of it was taken
   bool is_string_begun_ = false;  // its opening quote was written

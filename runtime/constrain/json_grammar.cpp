@@ -2,7 +2,7 @@
 #include "runtime/constrain/grammar.h"
 #include "runtime/constrain/json_rules.h"
 #include "runtime/constrain/schema_compiler.h"
-#include "runtime/constrain/schema_limits.h"
+#include "runtime/schema/schema_limits.h"
 
 namespace moepack {
 namespace {

@@ -7,102 +7,14 @@
 #include <unordered_set>
 
 #include "runtime/constrain/number_range.h"
-#include "runtime/constrain/schema_merge.h"
 #include "runtime/constrain/string_pattern.h"
 
 namespace moepack {
 namespace {
 
-constexpr int kMaxFlattening = 400;
-// What looking at a keyword and at a reference counts for beside copying: a reference is looked for
-// among all names.
-constexpr std::size_t kKeywordBytes = 16;
-constexpr std::size_t kReferenceBytes = 512;
 constexpr std::uint32_t kSchemaNoMaximum = GrammarNode::kNoMaximum;
 // Longer strings and arrays than these are not told from endless ones.
 constexpr double kMaxCount = 1e9;
-
-Status schema_error(const std::string& keyword, std::string_view what) {
-  return invalid_argument("the schema's \"" + printable(keyword, 40) + "\" " + std::string(what));
-}
-
-// Keywords that are understood or that say nothing about a value.
-bool is_known_keyword(const std::string& key) {
-  static constexpr std::string_view kKnown[] = {"$ref",
-                                                "allOf",
-                                                "anyOf",
-                                                "oneOf",
-                                                "type",
-                                                "enum",
-                                                "const",
-                                                "properties",
-                                                "required",
-                                                "additionalProperties",
-                                                "items",
-                                                "prefixItems",
-                                                "additionalItems",
-                                                "minItems",
-                                                "maxItems",
-                                                "minLength",
-                                                "maxLength",
-                                                "pattern",
-                                                "minimum",
-                                                "maximum",
-                                                "exclusiveMinimum",
-                                                "exclusiveMaximum",
-                                                "nullable",
-                                                "$schema",
-                                                "$id",
-                                                "id",
-                                                "$anchor",
-                                                "$comment",
-                                                "$defs",
-                                                "definitions",
-                                                "$vocabulary",
-                                                "title",
-                                                "description",
-                                                "default",
-                                                "example",
-                                                "examples",
-                                                "deprecated",
-                                                "readOnly",
-                                                "writeOnly",
-                                                "format",
-                                                "contentEncoding",
-                                                "contentMediaType",
-                                                "discriminator",
-                                                "strict",
-                                                "name",
-                                                "xml",
-                                                "externalDocs"};
-  return std::find(std::begin(kKnown), std::end(kKnown), key) != std::end(kKnown) ||
-         key.rfind("x-", 0) == 0;
-}
-
-// Keywords that plain() and what it calls look at; all others are dropped as soon as possible.
-bool is_used_keyword(const std::string& key) {
-  static constexpr std::string_view kUsed[] = {"type",
-                                               "enum",
-                                               "const",
-                                               "properties",
-                                               "required",
-                                               "items",
-                                               "minItems",
-                                               "maxItems",
-                                               "prefixItems",
-                                               "additionalItems",
-                                               "minLength",
-                                               "maxLength",
-                                               "pattern",
-                                               "minimum",
-                                               "maximum",
-                                               "nullable",
-                                               "format",
-                                               "exclusiveMinimum",
-                                               "exclusiveMaximum",
-                                               "additionalProperties"};
-  return std::find(std::begin(kUsed), std::end(kUsed), key) != std::end(kUsed);
-}
 
 bool has_any(const OrderedJson& schema, std::initializer_list<const char*> keys) {
   return std::any_of(keys.begin(), keys.end(),
@@ -150,12 +62,6 @@ void SchemaCompiler::warn(const std::string& keyword, const std::string& what) {
   warnings_->push_back("\"" + printable(keyword, 40) + "\" of a schema " + what);
 }
 
-void SchemaCompiler::warn_of_unknown(const OrderedJson& schema) {
-  for (const auto& [key, value] : schema.items()) {
-    if (!is_known_keyword(key)) warn(key, "is ignored");
-  }
-}
-
 GrammarNodeId SchemaCompiler::part_of(const OrderedJson& schema) {
   if (!work_.is_left()) return graph_.never();
   std::string text = compact(schema);
@@ -180,89 +86,24 @@ Status SchemaCompiler::finish() {
 }
 
 Result<GrammarNodeId> SchemaCompiler::value(const OrderedJson& schema) {
-  MOE_ASSIGN_OR_RETURN(FlatSchema flat, flatten(schema));
-  if (!flat.choices.empty()) return chosen(std::move(flat));
+  MOE_ASSIGN_OR_RETURN(const FlatSchema flat, flattener_.flatten(schema));
+  if (!flat.choices.empty()) return chosen(flat);
   return plain(flat.base);
 }
 
-Result<FlatSchema> SchemaCompiler::flatten(const OrderedJson& schema) {
-  FlatSchema flat;
-  int budget = kMaxFlattening;
-  MOE_RETURN_IF_ERROR(flatten_into(schema, flat, budget));
-  return flat;
-}
-
-Status SchemaCompiler::flatten_into(const OrderedJson& schema, FlatSchema& flat, int& budget) {
-  if (--budget < 0) return schema_error("$ref", "leads to itself, or \"allOf\" is too deep");
-  if (!schema.is_object()) {
-    std::vector<std::string> none;
-    MOE_ASSIGN_OR_RETURN(flat.base, merge_schemas(flat.base, schema, &none));
-    return Status::ok();
-  }
-  if (!work_.spend(kKeywordBytes * schema.size())) return too_large_schema();
-  warn_of_unknown(schema);
-  OrderedJson rest = OrderedJson::object();
-  std::size_t bytes = 0;
-  for (const auto& [key, value] : schema.items()) {
-    if (key == "$ref") {
-      if (!value.is_string()) return schema_error(key, "must be a text");
-      if (!work_.spend(kReferenceBytes)) return too_large_schema();
-      const std::string name = value.get<std::string>();
-      const OrderedJson* target = find_reference(root_, name);
-      if (target == nullptr && !name.empty() && name.front() != '#') {
-        warn(key, "that leaves the document is ignored");
-        continue;
-      }
-      if (target == nullptr) return schema_error(key, "names nothing: " + printable(name, 80));
-      MOE_RETURN_IF_ERROR(flatten_into(*target, flat, budget));
-    } else if (key == "allOf") {
-      if (!value.is_array()) return schema_error(key, "must be a list of schemas");
-      for (const OrderedJson& part : value) MOE_RETURN_IF_ERROR(flatten_into(part, flat, budget));
-    } else if (key == "anyOf" || key == "oneOf") {
-      if (!value.is_array()) return schema_error(key, "must be a list of schemas");
-      if (!work_.spend(schema_bytes(value))) return too_large_schema();
-      flat.choices.push_back(value);
-    } else if (is_used_keyword(key)) {
-      bytes += schema_bytes(value);
-      rest[key] = value;
-    }
-  }
-  // Merging looks at both sides as a whole.
-  if (flat.base.is_object()) bytes += schema_bytes(flat.base);
-  if (!work_.spend(bytes)) return too_large_schema();
-  if (rest.value("nullable", OrderedJson()) == OrderedJson(true) && rest.contains("type")) {
-    OrderedJson types = rest["type"].is_array() ? rest["type"] : OrderedJson::array({rest["type"]});
-    types.push_back("null");
-    rest["type"] = std::move(types);
-  }
-  std::vector<std::string> dropped;
-  MOE_ASSIGN_OR_RETURN(flat.base, merge_schemas(flat.base, rest, &dropped));
-  for (const std::string& key : dropped) warn(key, "is given twice; one is ignored");
-  return Status::ok();
-}
-
 // The first choice is made here, the others in what it leads to. Constants are one way together.
-Result<GrammarNodeId> SchemaCompiler::chosen(FlatSchema flat) {
-  OrderedJson with = OrderedJson::array();
-  if (flat.base.is_boolean() && !flat.base.get<bool>()) return graph_.never();
-  if (flat.base.is_object() && !flat.base.empty()) with.push_back(flat.base);
-  for (std::size_t i = 1; i < flat.choices.size(); ++i) {
-    with.push_back({{"anyOf", flat.choices[i]}});
-  }
+Result<GrammarNodeId> SchemaCompiler::chosen(const FlatSchema& flat) {
+  if (flat.base == OrderedJson(false)) return graph_.never();
+  const OrderedJson with = beside_first_choice(flat);
   std::vector<GrammarNodeId> parts;
   std::unordered_set<GrammarNodeId> seen;
   std::set<std::string> texts;
   const std::size_t bytes = schema_bytes(with);
   for (const OrderedJson& way : flat.choices.front()) {
     if (!with.empty() && !work_.spend(bytes + schema_bytes(way))) return too_large_schema();
-    OrderedJson whole = way;
-    if (!with.empty()) {
-      OrderedJson all = with;
-      all.push_back(std::move(whole));
-      whole = OrderedJson{{"allOf", std::move(all)}};
-    }
+    const OrderedJson whole = joined_schema(with, way);
     if (flat.choices.size() == 1 && is_constant(way)) {
-      MOE_ASSIGN_OR_RETURN(const FlatSchema constant, flatten(whole));
+      MOE_ASSIGN_OR_RETURN(const FlatSchema constant, flattener_.flatten(whole));
       MOE_RETURN_IF_ERROR(add_constants(constant.base, texts));
       continue;
     }

@@ -19,30 +19,33 @@
 #include "runtime/chat/conversation.h"
 #include "runtime/constrain/grammar_graph.h"
 #include "runtime/constrain/json_rules.h"
-#include "runtime/constrain/schema_limits.h"
+#include "runtime/schema/flat_schema.h"
+#include "runtime/schema/schema_limits.h"
 
 namespace moepack {
-
-// The schema apart from what choices and references say: see SchemaCompiler::flatten.
-struct FlatSchema {
-  OrderedJson base = true;
-  std::vector<OrderedJson> choices;  // arrays of schemas; one of each holds
-};
 
 class SchemaCompiler {
  public:
   // All but `warnings`, which may be null, must outlive the compiler.
   SchemaCompiler(const OrderedJson& root, GrammarGraph& graph, JsonRules& rules, SchemaWork& work,
                  std::vector<std::string>* warnings)
-      : root_(root), graph_(graph), rules_(rules), work_(work), warnings_(warnings) {}
+      : graph_(graph),
+        rules_(rules),
+        work_(work),
+        warnings_(warnings),
+        flattener_(root, work, [this](const std::string& keyword, const std::string& what) {
+          warn(keyword, what);
+        }) {}
+  SchemaCompiler(const SchemaCompiler&) = delete;
+  SchemaCompiler& operator=(const SchemaCompiler&) = delete;
 
   // A value of `schema`, a part of root, as a part of the graph. Complete after finish(), whose
   // error says it where this was too much work.
   GrammarNodeId part_of(const OrderedJson& schema);
   // kInvalidArgument, with the keyword, for what is no schema or too large.
   Status finish();
-  // What `schema` says with references and "allOf" resolved.
-  Result<FlatSchema> flatten(const OrderedJson& schema);
+  // Of the root; it warns as the compiler does.
+  SchemaFlattener& flattener() { return flattener_; }
 
  private:
   struct Property {
@@ -52,8 +55,7 @@ class SchemaCompiler {
   };
 
   Result<GrammarNodeId> value(const OrderedJson& schema);
-  Result<GrammarNodeId> chosen(FlatSchema flat);
-  Status flatten_into(const OrderedJson& schema, FlatSchema& flat, int& budget);
+  Result<GrammarNodeId> chosen(const FlatSchema& flat);
   Result<GrammarNodeId> plain(const OrderedJson& schema);
   // Adds the values of a schema with "const" or "enum" to `texts`.
   Status add_constants(const OrderedJson& schema, std::set<std::string>& texts);
@@ -68,14 +70,13 @@ class SchemaCompiler {
   Result<std::uint32_t> count_of(const OrderedJson& schema, const char* key, std::uint32_t absent);
   Result<std::vector<Property>> properties_of(const OrderedJson& schema);
   void warn(const std::string& keyword, const std::string& what);
-  void warn_of_unknown(const OrderedJson& schema);
 
-  const OrderedJson& root_;
   GrammarGraph& graph_;
   JsonRules& rules_;
   SchemaWork& work_;
   std::vector<std::string>* warnings_;
   std::set<std::string> warned_;
+  SchemaFlattener flattener_;
   std::unordered_map<std::string, GrammarNodeId> parts_;       // by the schema's text
   std::deque<std::pair<OrderedJson, GrammarNodeId>> waiting_;  // to be built
 };

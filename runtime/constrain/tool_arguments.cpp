@@ -1,12 +1,12 @@
 #include "runtime/constrain/tool_arguments.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include "runtime/constrain/schema_compiler.h"
-#include "runtime/constrain/schema_limits.h"
+#include "runtime/schema/schema_limits.h"
+#include "runtime/schema/tool_parameters.h"
 
 namespace moepack {
 namespace {
@@ -53,22 +53,8 @@ void add_constants(const OrderedJson& constants, TaggedValue& value) {
   }
 }
 
-// Where a string is possible any text is: it may look like anything.
-Status add_value(SchemaCompiler& compiler, const OrderedJson& schema, int depth,
-                 TaggedValue& value) {
-  MOE_ASSIGN_OR_RETURN(const FlatSchema flat, compiler.flatten(schema));
-  constexpr int kMaxDepth = 8;
-  if (!flat.choices.empty()) {
-    if (flat.choices.size() > 1 || depth >= kMaxDepth || !flat.choices.front().is_array()) {
-      value.is_text = true;
-      return Status::ok();
-    }
-    for (const OrderedJson& way : flat.choices.front()) {
-      MOE_RETURN_IF_ERROR(add_value(compiler, way, depth + 1, value));
-    }
-    return Status::ok();
-  }
-  const OrderedJson& base = flat.base;
+// One schema without references and choices.
+Status add_plain_value(const OrderedJson& base, TaggedValue& value) {
   if (!base.is_object()) {
     value.is_text = value.is_text || base == OrderedJson(true);
   } else if (base.contains("const")) {
@@ -90,9 +76,25 @@ Status add_value(SchemaCompiler& compiler, const OrderedJson& schema, int depth,
   return Status::ok();
 }
 
-// A key that the schema does not name.
+// Where a string is possible any text is: it may look like anything.
+Result<TaggedValue> tagged_value(SchemaFlattener& flattener, const OrderedJson& schema) {
+  MOE_ASSIGN_OR_RETURN(const PlainWays plain, flattener.plain_ways(schema));
+  TaggedValue value;
+  value.is_text = !plain.is_complete;
+  for (const OrderedJson& way : plain.ways) MOE_RETURN_IF_ERROR(add_plain_value(way, value));
+  return value;
+}
+
+// Any key with any text.
 GrammarNodeId free_pair(const TaggedArguments& tags, GrammarNodeId text) {
-  return tags.before_text("", text);
+  return tags.before_text({}, text);
+}
+
+std::vector<std::string> sorted_names(const ToolParameters& parameters) {
+  std::vector<std::string> names;
+  for (const ToolParameter& one : parameters.named) names.push_back(one.name);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 GrammarNodeId one_of(GrammarGraph& graph, const std::set<std::string>& texts, GrammarNodeId next) {
@@ -103,7 +105,7 @@ GrammarNodeId one_of(GrammarGraph& graph, const std::set<std::string>& texts, Gr
 
 // A key with its value, as a part. `text` is any text to the end of the value.
 GrammarNodeId pair_of(GrammarGraph& graph, SchemaCompiler& compiler, const TaggedArguments& tags,
-                      const std::string& key, TaggedValue value, GrammarNodeId text) {
+                      const TaggedKey& key, TaggedValue value, GrammarNodeId text) {
   const GrammarNodeId end = graph.part_end();
   if (value.is_text) return tags.before_text(key, text);
   const GrammarNodeId after = tags.after_json(end);
@@ -122,14 +124,58 @@ GrammarNodeId pair_of(GrammarGraph& graph, SchemaCompiler& compiler, const Tagge
   return graph.choice(ways);
 }
 
+// A key of letters, digits and "_.-" that is none of some names.
+class OtherKey {
+ public:
+  OtherKey(GrammarGraph& graph, GrammarNodeId next) : graph_(graph), next_(next) {}
+
+  // Sorted, each once.
+  GrammarNodeId build(std::span<const std::string> names) { return after(0, names); }
+
+ private:
+  static constexpr std::uint32_t kMaxKeyLength = 64;
+
+  static ByteSet key_bytes() {
+    return byte_range('a', 'z') | byte_range('A', 'Z') | byte_range('0', '9') | bytes_of("_.-");
+  }
+
+  // Behind `length` bytes with which all `names`, and no others, begin.
+  GrammarNodeId after(std::uint32_t length, std::span<const std::string> names) {
+    const bool is_name = !names.empty() && names.front().size() == length;
+    if (is_name) names = names.subspan(1);
+    ByteSet leaving = key_bytes();
+    std::vector<GrammarEdge> edges;
+    while (!names.empty() && length < kMaxKeyLength) {
+      const char byte = names.front()[length];
+      const auto other = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+        return name[length] != byte;
+      });
+      const auto count = static_cast<std::size_t>(other - names.begin());
+      const ByteSet one = bytes_of(std::string_view(&byte, 1)) & key_bytes();
+      if (one.any()) edges.push_back({one, after(length + 1, names.first(count))});
+      leaving &= ~one;
+      names = names.subspan(count);
+    }
+    if (length < kMaxKeyLength) edges.push_back({leaving, rest(kMaxKeyLength - length - 1)});
+    const GrammarNodeId more = graph_.bytes(edges);
+    return is_name || length == 0 ? more : graph_.choice({more, next_});
+  }
+
+  GrammarNodeId rest(std::uint32_t most) {
+    if (byte_ == 0) byte_ = graph_.bytes(key_bytes(), graph_.part_end());
+    return graph_.repeat(byte_, 0, most, next_);
+  }
+
+  GrammarGraph& graph_;
+  const GrammarNodeId next_;
+  GrammarNodeId byte_ = 0;  // of what is no name any more, as a part; 0: not yet built
+};
+
 }  // namespace
 
-GrammarNodeId tagged_key(GrammarGraph& graph, std::string_view key, GrammarNodeId next) {
-  if (!key.empty()) return graph.literal(key, next);
-  constexpr std::uint32_t kMaxKeyLength = 64;
-  const ByteSet bytes =
-      byte_range('a', 'z') | byte_range('A', 'Z') | byte_range('0', '9') | bytes_of("_.-");
-  return graph.repeat(graph.bytes(bytes, graph.part_end()), 1, kMaxKeyLength, next);
+GrammarNodeId tagged_key(GrammarGraph& graph, const TaggedKey& key, GrammarNodeId next) {
+  if (!key.name.empty()) return graph.literal(key.name, next);
+  return OtherKey(graph, next).build(key.others);
 }
 
 void ToolArguments::warn(const ToolSpec& tool, std::string_view what) {
@@ -166,56 +212,47 @@ GrammarNodeId ToolArguments::json(const ToolSpec& tool, GrammarNodeId next) {
 
 GrammarNodeId ToolArguments::tagged(const ToolSpec& tool, const TaggedArguments& tags,
                                     GrammarNodeId next) {
-  constexpr std::uint32_t kNoMaximum = GrammarNode::kNoMaximum;
   if (graph_.is_too_large()) return graph_.never();
   if (text_ == 0) text_ = tags.text_and_end(graph_.part_end());
-  const GrammarNodeId text = text_;
+  const Result<GrammarNodeId> keys = tagged_keys(tool, tags, next);
+  if (keys.is_ok()) return keys.value();
+  warn(tool, keys.status().message());
+  return graph_.repeat(free_pair(tags, text_), 0, GrammarNode::kNoMaximum, next);
+}
+
+Result<GrammarNodeId> ToolArguments::tagged_keys(const ToolSpec& tool, const TaggedArguments& tags,
+                                                 GrammarNodeId next) {
   const OrderedJson schema = arguments_schema(tool);
+  MOE_RETURN_IF_ERROR(check_schema_size(schema));
   SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
-  const auto any = [&](std::string_view what) {
-    warn(tool, what);
-    return graph_.repeat(free_pair(tags, text), 0, kNoMaximum, next);
-  };
-  const Status size = check_schema_size(schema);
-  if (!size.is_ok()) return any(size.message());
-  const auto flat = compiler.flatten(schema);
-  if (!flat.is_ok()) return any(flat.status().message());
-  const OrderedJson& base = flat.value().base;
-  const OrderedJson named =
-      base.is_object() ? base.value("properties", OrderedJson::object()) : OrderedJson::object();
-  if (!named.is_object()) return any("\"properties\" must be an object");
-  if (named.empty()) {
-    const bool is_open = base.is_object() && base.contains("additionalProperties") &&
-                         base["additionalProperties"] != OrderedJson(false);
-    return is_open ? graph_.repeat(free_pair(tags, text), 0, kNoMaximum, next) : next;
-  }
-  const OrderedJson required = base.value("required", OrderedJson::array());
-  std::set<std::string> needed;
-  for (const OrderedJson& key : required) {
-    if (key.is_string()) needed.insert(key.get<std::string>());
-  }
-  const auto is_required = [&](const std::string& key) { return needed.count(key) > 0; };
+  MOE_ASSIGN_OR_RETURN(const ToolParameters view, tool_parameters(schema, compiler.flattener()));
   std::vector<GrammarNodeId> bodies;
   std::uint64_t required_bits = 0;
+  const auto pair = [&](const TaggedKey& key, const OrderedJson& of_key) -> Result<GrammarNodeId> {
+    MOE_ASSIGN_OR_RETURN(TaggedValue value, tagged_value(compiler.flattener(), of_key));
+    return pair_of(graph_, compiler, tags, key, std::move(value), text_);
+  };
   for (const bool now : {true, false}) {
-    for (const auto& [key, of_key] : named.items()) {
-      if (is_required(key) != now || bodies.size() >= GrammarGraph::kMaxKeys) continue;
-      TaggedValue value;
-      const Status status = add_value(compiler, of_key, 0, value);
-      if (!status.is_ok()) return any(status.message());
+    for (const ToolParameter& one : view.named) {
+      if (one.is_required != now || bodies.size() >= GrammarGraph::kMaxKeys) continue;
+      MOE_ASSIGN_OR_RETURN(const GrammarNodeId body, pair({.name = one.name}, one.schema));
       if (now) required_bits |= std::uint64_t{1} << bodies.size();
-      bodies.push_back(pair_of(graph_, compiler, tags, key, std::move(value), text));
+      bodies.push_back(body);
     }
   }
-  const Status status = compiler.finish();
-  if (!status.is_ok()) return any(status.message());
+  GrammarNodeId behind = next;
+  if (view.others.has_value() && *view.others != OrderedJson(false)) {
+    const std::vector<std::string> names = sorted_names(view);
+    MOE_ASSIGN_OR_RETURN(const GrammarNodeId other, pair({.others = names}, *view.others));
+    behind = graph_.repeat(other, 0, GrammarNode::kNoMaximum, next);
+  }
+  MOE_RETURN_IF_ERROR(compiler.finish());
   settle();
-  const GrammarNodeId keys = graph_.keys(bodies, required_bits, next);
   const bool is_possible = std::all_of(bodies.begin(), bodies.end(), [&](GrammarNodeId body) {
     return body != graph_.never() && graph_.node(body).need != GrammarNode::kNever;
   });
-  if (is_possible) return keys;
-  return any("no value satisfies the schema of a key");
+  if (!is_possible) return invalid_argument("no value satisfies the schema of a key");
+  return bodies.empty() ? behind : graph_.keys(bodies, required_bits, behind);
 }
 
 }  // namespace moepack

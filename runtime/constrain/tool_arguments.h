@@ -1,32 +1,40 @@
 // Arguments of tools as graphs: a JSON object, or keys and values between tags.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/base/status.h"
 #include "runtime/chat/conversation.h"
 #include "runtime/constrain/grammar_graph.h"
 #include "runtime/constrain/json_rules.h"
-#include "runtime/constrain/schema_limits.h"
+#include "runtime/schema/schema_limits.h"
 
 namespace moepack {
 
-// How a family writes arguments between tags. The functions take the node that follows. An empty
-// key stands for any of letters, digits and "_.-".
+// The key of an argument between tags: a name, or where that is empty any text of letters, digits
+// and "_.-" that is none of `others`, which are sorted.
+struct TaggedKey {
+  std::string_view name = {};
+  std::span<const std::string> others = {};
+};
+
+// How a family writes arguments between tags. The functions take the node that follows.
 class TaggedArguments {
  public:
   virtual ~TaggedArguments() = default;
   // What stands before a value that is text, or JSON; the end of a value and what follows it.
-  virtual GrammarNodeId before_text(std::string_view key, GrammarNodeId next) const = 0;
-  virtual GrammarNodeId before_json(std::string_view key, GrammarNodeId next) const = 0;
+  virtual GrammarNodeId before_text(const TaggedKey& key, GrammarNodeId next) const = 0;
+  virtual GrammarNodeId before_json(const TaggedKey& key, GrammarNodeId next) const = 0;
   virtual GrammarNodeId after_json(GrammarNodeId next) const = 0;
   virtual GrammarNodeId text_and_end(GrammarNodeId next) const = 0;
   // Whether True and False are written besides true and false.
   virtual bool writes_python() const { return false; }
 };
 
-GrammarNodeId tagged_key(GrammarGraph& graph, std::string_view key, GrammarNodeId next);
+GrammarNodeId tagged_key(GrammarGraph& graph, const TaggedKey& key, GrammarNodeId next);
 
 class ToolArguments {
  public:
@@ -35,11 +43,13 @@ class ToolArguments {
       : graph_(graph), rules_(rules), warnings_(warnings) {}
 
   GrammarNodeId json(const ToolSpec& tool, GrammarNodeId next);
-  // Each key at most once, in any order, the required ones at least once. `tags` are of one family,
-  // always the same.
+  // Each key that the schema names at most once, in any order, the required ones at least once;
+  // then others, where it allows them in so many words. `tags` are of one family, always the same.
   GrammarNodeId tagged(const ToolSpec& tool, const TaggedArguments& tags, GrammarNodeId next);
 
  private:
+  Result<GrammarNodeId> tagged_keys(const ToolSpec& tool, const TaggedArguments& tags,
+                                    GrammarNodeId next);
   void warn(const ToolSpec& tool, std::string_view what);
   void settle();
 

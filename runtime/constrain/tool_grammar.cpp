@@ -179,11 +179,11 @@ class ToolFrames {
   class QwenTags : public TaggedArguments {
    public:
     explicit QwenTags(GrammarGraph& graph) : graph_(graph) {}
-    GrammarNodeId before_text(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_text(const TaggedKey& key, GrammarNodeId next) const override {
       const GrammarNodeId close = graph_.literal(">\n", next, ByteKind::kFrame);
       return graph_.literal("<parameter=", tagged_key(graph_, key, close), ByteKind::kFrame);
     }
-    GrammarNodeId before_json(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_json(const TaggedKey& key, GrammarNodeId next) const override {
       return before_text(key, next);
     }
     GrammarNodeId after_json(GrammarNodeId next) const override {
@@ -229,12 +229,12 @@ class ToolFrames {
   class GlmTags : public TaggedArguments {
    public:
     explicit GlmTags(GrammarGraph& graph) : graph_(graph) {}
-    GrammarNodeId before_text(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_text(const TaggedKey& key, GrammarNodeId next) const override {
       const GrammarNodeId value = graph_.marker("<arg_value>", next);
       const GrammarNodeId close = graph_.marker("</arg_key>", line_end(value));
       return graph_.marker("<arg_key>", tagged_key(graph_, key, close));
     }
-    GrammarNodeId before_json(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_json(const TaggedKey& key, GrammarNodeId next) const override {
       return before_text(key, next);
     }
     GrammarNodeId after_json(GrammarNodeId next) const override {
@@ -303,11 +303,11 @@ class ToolFrames {
   class MinimaxTags : public TaggedArguments {
    public:
     explicit MinimaxTags(GrammarGraph& graph) : graph_(graph) {}
-    GrammarNodeId before_text(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_text(const TaggedKey& key, GrammarNodeId next) const override {
       const GrammarNodeId close = graph_.literal("\">", next, ByteKind::kFrame);
       return graph_.literal("<parameter name=\"", tagged_key(graph_, key, close), ByteKind::kFrame);
     }
-    GrammarNodeId before_json(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_json(const TaggedKey& key, GrammarNodeId next) const override {
       return before_text(key, next);
     }
     GrammarNodeId after_json(GrammarNodeId next) const override {
@@ -341,10 +341,10 @@ class ToolFrames {
   class DsmlTags : public TaggedArguments {
    public:
     explicit DsmlTags(GrammarGraph& graph) : graph_(graph) {}
-    GrammarNodeId before_text(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_text(const TaggedKey& key, GrammarNodeId next) const override {
       return before(key, "\" string=\"true\">", next);
     }
-    GrammarNodeId before_json(std::string_view key, GrammarNodeId next) const override {
+    GrammarNodeId before_json(const TaggedKey& key, GrammarNodeId next) const override {
       return before(key, "\" string=\"false\">", next);
     }
     GrammarNodeId after_json(GrammarNodeId next) const override {
@@ -355,7 +355,7 @@ class ToolFrames {
     }
 
    private:
-    GrammarNodeId before(std::string_view key, std::string_view close, GrammarNodeId next) const {
+    GrammarNodeId before(const TaggedKey& key, std::string_view close, GrammarNodeId next) const {
       const GrammarNodeId after = graph_.literal(close, next, ByteKind::kFrame);
       return dsml_frame(graph_, "<", "parameter name=\"", tagged_key(graph_, key, after));
     }

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "runtime/constrain/schema_limits.h"
+#include "runtime/schema/schema_limits.h"
 #include "tests/runtime/constrain/constrain_support.h"
 #include "tests/support/status_matchers.h"
 

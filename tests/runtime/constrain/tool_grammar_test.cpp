@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/chat/output_parser.h"
 #include "tests/runtime/constrain/constrain_support.h"
 #include "tests/support/status_matchers.h"
 
@@ -473,6 +474,113 @@ TEST(ToolGrammar, SchemasThatCannotBeUsedAllowAnyArguments) {
     EXPECT_TRUE(allowed("g"));
     EXPECT_FALSE(allowed("h"));
   }
+}
+
+using TaggedTexts = std::vector<std::pair<std::string, std::string>>;
+
+// A call of "f" as Qwen3-Coder writes it.
+std::string qwen_call(const TaggedTexts& arguments) {
+  std::string text = "<tool_call>\n<function=f>\n";
+  for (const auto& [key, value] : arguments) {
+    text += "<parameter=" + key + ">\n" + value + "\n</parameter>\n";
+  }
+  return text + "</function>\n</tool_call>";
+}
+
+// Whether calls with the arguments are allowed, and what the parser makes of them.
+class TaggedTool {
+ public:
+  explicit TaggedTool(const std::string& parameters) {
+    options_.format = ToolFormat::kQwenXml;
+    options_.tools = {tool("f", parameters)};
+    options_.is_required = true;
+    std::vector<std::string> warnings;
+    const auto grammar = make_tool_grammar(options_, &warnings);
+    EXPECT_TRUE(grammar.is_ok());
+    EXPECT_TRUE(warnings.empty()) << warnings.front();
+    grammar_ = grammar.value();
+  }
+  bool allows(const TaggedTexts& arguments) const {
+    const auto bytes = make_vocabulary({});
+    return accepts(grammar_, bytes, tokenised(*bytes, qwen_call(arguments), nullptr));
+  }
+  std::string parsed(const TaggedTexts& arguments) const {
+    OutputParserOptions options;
+    options.format = options_.format;
+    options.tools = options_.tools;
+    options.parses_calls = true;
+    const auto parser = make_output_parser(options);
+    std::vector<ParsedOutput> outputs = parser->push({.bytes = qwen_call(arguments)});
+    for (ParsedOutput& output : parser->finish(false)) outputs.push_back(std::move(output));
+    std::string json;
+    for (const ParsedOutput& output : outputs) {
+      if (const auto* part = std::get_if<ParsedCallArguments>(&output)) json += part->fragment;
+    }
+    return json;
+  }
+
+ private:
+  ToolGrammarOptions options_;
+  std::shared_ptr<const Grammar> grammar_;
+};
+
+TEST(ToolGrammar, ParametersAreReadThroughReferencesAndCombinations) {
+  const std::string args = R"({"type":"object","properties":{"n":{"type":"integer"},
+      "b":{"type":"boolean"},"l":{"type":"array","items":{"type":"integer"},"maxItems":2}},
+      "required":["n","l"],"additionalProperties":false})";
+  for (const std::string& parameters :
+       {R"({"$ref":"#/definitions/Args","definitions":{"Args":)" + args + "}}",
+        R"({"allOf":[)" + args + "]}", R"({"oneOf":[)" + args + "]}",
+        std::string(R"({"allOf":[{"properties":{"n":{"type":"integer"}},"required":["n"]},
+            {"$ref":"#/$defs/L"}],"properties":{"b":{"type":"boolean"}},"required":["l"],
+            "$defs":{"L":{"properties":{"l":{"type":"array","items":{"type":"integer"},
+            "maxItems":2}}}}})")}) {
+    const TaggedTool f(parameters);
+    const TaggedTexts all = {{"b", "true"}, {"n", "7"}, {"l", "[1, 2]"}};
+    EXPECT_TRUE(f.allows(all)) << parameters;
+    EXPECT_EQ(f.parsed(all), R"({"b":true,"n":7,"l":[1,2]})") << parameters;
+    EXPECT_FALSE(f.allows({{"n", "7"}})) << parameters;
+    EXPECT_FALSE(f.allows({{"n", "x"}, {"l", "[]"}})) << parameters;
+    EXPECT_FALSE(f.allows({{"n", "1"}, {"l", "[1,2,3]"}})) << parameters;
+    EXPECT_FALSE(f.allows({{"n", "1"}, {"l", "[]"}, {"x", "1"}})) << parameters;
+  }
+}
+
+TEST(ToolGrammar, ArgumentsOfAllChoicesAreOffered) {
+  const TaggedTool f(R"({"type":"object","required":["s"],"properties":{"s":{"type":"string"}},
+      "oneOf":[{"properties":{"n":{"type":"integer"}},"required":["n"]},
+      {"properties":{"m":{"type":"integer"},"n":{"type":"boolean"}},"required":["m"]}]})");
+  EXPECT_TRUE(f.allows({{"s", "x"}, {"n", "1"}}));
+  EXPECT_TRUE(f.allows({{"m", "1"}, {"n", "true"}, {"s", "x"}}));
+  EXPECT_FALSE(f.allows({{"s", "x"}, {"n", "x"}}));
+  EXPECT_FALSE(f.allows({{"n", "1"}}));  // all choices require "s"
+  EXPECT_EQ(f.parsed({{"s", "1"}, {"m", "1"}, {"n", "true"}}), R"({"s":"1","m":1,"n":true})");
+}
+
+TEST(ToolGrammar, ValuesKeepWhatStandsBesideTheirChoices) {
+  const TaggedTool f(R"({"properties":{"n":{"type":"integer","anyOf":[{"maximum":2},
+      {"minimum":5,"maximum":9}]},"p":{"$ref":"#/$defs/a~1b"}},"$defs":{"a/b":{"type":"null"}}})");
+  EXPECT_TRUE(f.allows({{"n", "2"}, {"p", "null"}}));
+  EXPECT_TRUE(f.allows({{"n", "6"}}));
+  EXPECT_FALSE(f.allows({{"n", "4"}}));
+  EXPECT_FALSE(f.allows({{"n", "some"}}));
+  EXPECT_FALSE(f.allows({{"p", "some"}}));
+}
+
+TEST(ToolGrammar, OtherArgumentsFollowWhereTheSchemaAllowsThem) {
+  const TaggedTool f(R"({"type":"object","properties":{"n":{"type":"integer"},
+      "name":{"type":"string"}},"required":["n","x"],"additionalProperties":{"type":"integer"}})");
+  EXPECT_TRUE(f.allows({{"n", "1"}, {"x", "2"}}));
+  EXPECT_TRUE(f.allows({{"x", "2"}, {"n", "1"}, {"na", "3"}, {"names", "4"}, {"m", "5"}}));
+  EXPECT_FALSE(f.allows({{"n", "1"}}));
+  EXPECT_FALSE(f.allows({{"n", "1"}, {"x", "yes"}}));
+  EXPECT_FALSE(f.allows({{"n", "1"}, {"x", "2"}, {"m", "yes"}}));
+  EXPECT_FALSE(f.allows({{"n", "1"}, {"x", "2"}, {"y", "3"}, {"n", "1"}}));
+  EXPECT_EQ(f.parsed({{"n", "1"}, {"x", "2"}, {"y", "3"}}), R"({"n":1,"x":2,"y":3})");
+  const TaggedTool silent(R"({"properties":{"n":{"type":"integer"}},"required":["x"]})");
+  EXPECT_TRUE(silent.allows({{"x", "anything"}}));
+  EXPECT_FALSE(silent.allows({{"n", "1"}}));
+  EXPECT_FALSE(silent.allows({{"x", "anything"}, {"y", "1"}}));
 }
 
 TEST(ToolGrammar, FamiliesWithoutCallsAndNoToolsHaveNone) {

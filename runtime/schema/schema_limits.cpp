@@ -1,4 +1,4 @@
-#include "runtime/constrain/schema_limits.h"
+#include "runtime/schema/schema_limits.h"
 
 #include <string>
 #include <vector>

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "formats/base/status.h"
-#include "runtime/chat/conversation.h"
+#include "runtime/schema/ordered_json.h"
 
 namespace moepack {
 

@@ -1,18 +1,13 @@
-// Schemas of JSON as trees: what a value must be to satisfy two of them, and what "$ref" names.
+// Two schemas of JSON as one: what a value must be to satisfy both.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "formats/base/status.h"
-#include "runtime/chat/conversation.h"
+#include "runtime/schema/ordered_json.h"
 
 namespace moepack {
-
-// The part of `root` that a reference like "#/$defs/a" names; nullptr if there is none, or if the
-// reference leaves the document.
-const OrderedJson* find_reference(const OrderedJson& root, std::string_view reference);
 
 // A schema whose values satisfy both `a` and `b`, which are objects or booleans without "$ref",
 // "allOf", "anyOf" and "oneOf" of their own (those of their parts are kept). Keywords that cannot

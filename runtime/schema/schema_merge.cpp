@@ -1,4 +1,4 @@
-#include "runtime/constrain/schema_merge.h"
+#include "runtime/schema/schema_merge.h"
 
 #include <algorithm>
 #include <set>
@@ -150,48 +150,6 @@ bool is_note(std::string_view key) {
 }
 
 }  // namespace
-
-const OrderedJson* find_reference(const OrderedJson& root, std::string_view reference) {
-  if (reference.empty() || reference.front() != '#') return nullptr;
-  std::string pointer;
-  for (std::size_t i = 1; i < reference.size(); ++i) {
-    const std::string_view hex = "0123456789abcdef0123456789ABCDEF";
-    const auto digit = [&](std::size_t at) {
-      const std::size_t found = at < reference.size() ? hex.find(reference[at]) : hex.npos;
-      return found == hex.npos ? -1 : static_cast<int>(found % 16);
-    };
-    if (reference[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
-      pointer += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
-      i += 2;
-    } else {
-      pointer += reference[i];
-    }
-  }
-  const OrderedJson* at = &root;
-  std::size_t begin = 0;
-  while (begin < pointer.size()) {
-    if (pointer[begin] != '/') return nullptr;
-    const std::size_t end = std::min(pointer.find('/', begin + 1), pointer.size());
-    std::string name;
-    for (std::size_t i = begin + 1; i < end; ++i) {
-      const bool is_escape = pointer[i] == '~' && i + 1 < end;
-      name += is_escape ? (pointer[++i] == '1' ? '/' : '~') : pointer[i];
-    }
-    if (at->is_object()) {
-      const auto found = at->find(name);
-      if (found == at->end()) return nullptr;
-      at = &*found;
-    } else if (at->is_array() && !name.empty() && name.size() < 7 &&
-               name.find_first_not_of("0123456789") == std::string::npos &&
-               std::stoul(name) < at->size()) {
-      at = &(*at)[std::stoul(name)];
-    } else {
-      return nullptr;
-    }
-    begin = end;
-  }
-  return at;
-}
 
 Result<OrderedJson> merge_schemas(const OrderedJson& a, const OrderedJson& b,
                                   std::vector<std::string>* dropped) {
