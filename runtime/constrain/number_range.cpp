@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 namespace moepack {
 namespace {
@@ -98,6 +97,74 @@ NumberBound largest_bound() {
   return bound;
 }
 
+// Moves the point of a number: "1.5" by 3 is "1500".
+void move_point(NumberBound& bound, int places) {
+  for (; places > 0; --places) {
+    bound.whole += bound.fraction.empty() ? '0' : bound.fraction.front();
+    if (!bound.fraction.empty()) bound.fraction.erase(0, 1);
+  }
+  for (; places < 0; ++places) {
+    bound.fraction.insert(bound.fraction.begin(), bound.whole.back());
+    bound.whole.pop_back();
+    if (bound.whole.empty()) bound.whole = "0";
+  }
+  bound.whole.erase(0, std::min(bound.whole.find_first_not_of('0'), bound.whole.size() - 1));
+}
+
+void drop_zeros(NumberBound& bound) {
+  while (!bound.fraction.empty() && bound.fraction.back() == '0') bound.fraction.pop_back();
+  if (bound.whole == "0" && bound.fraction.empty()) bound.is_negative = false;
+}
+
+// The number as it is written in its shortest form, which has an exponent where it is very large
+// or small.
+std::optional<NumberBound> exact_bound(const OrderedJson& number, bool is_excluded) {
+  if (!number.is_number() || !std::isfinite(number.get<double>())) return std::nullopt;
+  std::string text = number.dump();
+  NumberBound bound;
+  bound.is_excluded = is_excluded;
+  bound.is_negative = text.front() == '-';
+  if (bound.is_negative) text.erase(0, 1);
+  const std::size_t exponent = text.find('e');
+  const int places = exponent == std::string::npos ? 0 : std::atoi(text.c_str() + exponent + 1);
+  text.resize(std::min(exponent, text.size()));
+  const std::size_t point = text.find('.');
+  bound.whole = text.substr(0, point);
+  if (point != std::string::npos) bound.fraction = text.substr(point + 1);
+  move_point(bound, places);
+  drop_zeros(bound);
+  return bound;
+}
+
+// One more in the last place of a fraction. False where that is one more in the whole.
+bool round_up(std::string& fraction) {
+  for (std::size_t i = fraction.size(); i-- > 0;) {
+    if (fraction[i] != '9') {
+      ++fraction[i];
+      return true;
+    }
+    fraction[i] = '0';
+  }
+  return false;
+}
+
+// To the nearest magnitude that has kRangeDigits on each side of the point and is not beyond the
+// bound; with `is_upper` no smaller magnitude is. False where there is none.
+bool fit_digits(NumberBound& bound, bool is_upper) {
+  if (bound.whole.size() > kRangeDigits) {
+    bound.whole.assign(kRangeDigits, '9');
+    bound.fraction.assign(kRangeDigits, '9');
+    bound.is_excluded = false;
+    return is_upper;
+  }
+  if (bound.fraction.size() <= kRangeDigits) return true;
+  bound.fraction.resize(kRangeDigits);
+  bound.is_excluded = false;
+  const bool is_fine = is_upper || round_up(bound.fraction);
+  drop_zeros(bound);
+  return is_fine;
+}
+
 NumberBound magnitude(NumberBound bound) {
   bound.is_negative = false;
   return bound;
@@ -116,25 +183,16 @@ GrammarNodeId magnitudes_between(GrammarGraph& graph, const NumberBound& low,
 
 }  // namespace
 
-std::optional<NumberBound> NumberBound::of(double value, bool is_excluded) {
-  if (!std::isfinite(value)) return std::nullopt;
-  std::string text = nlohmann::json(value).dump();
-  NumberBound bound;
-  bound.is_excluded = is_excluded;
-  if (text.front() == '-') {
-    bound.is_negative = true;
-    text.erase(0, 1);
-  }
-  const std::size_t point = text.find('.');
-  bound.whole = text.substr(0, point);
-  if (point != std::string::npos) bound.fraction = text.substr(point + 1);
-  const auto is_long = [](const std::string& digits) { return digits.size() > kRangeDigits; };
-  if (text.find_first_not_of("0123456789.") != std::string::npos || is_long(bound.whole) ||
-      is_long(bound.fraction)) {
-    return std::nullopt;
-  }
-  while (!bound.fraction.empty() && bound.fraction.back() == '0') bound.fraction.pop_back();
-  if (bound.whole == "0" && bound.fraction.empty()) bound.is_negative = false;
+std::optional<NumberBound> NumberBound::lowest(const OrderedJson& number, bool is_excluded) {
+  std::optional<NumberBound> bound = exact_bound(number, is_excluded);
+  // Of a negative number the magnitude is the upper one.
+  if (bound.has_value() && !fit_digits(*bound, bound->is_negative)) return std::nullopt;
+  return bound;
+}
+
+std::optional<NumberBound> NumberBound::highest(const OrderedJson& number, bool is_excluded) {
+  std::optional<NumberBound> bound = exact_bound(number, is_excluded);
+  if (bound.has_value() && !fit_digits(*bound, !bound->is_negative)) return std::nullopt;
   return bound;
 }
 

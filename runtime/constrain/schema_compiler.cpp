@@ -245,7 +245,8 @@ Result<GrammarNodeId> SchemaCompiler::number(const OrderedJson& schema, bool is_
     if (!is_excluded && other != schema.end() && other->is_boolean()) {
       is_excluded = other->get<bool>();
     }
-    const std::optional<NumberBound> value = NumberBound::of(found->get<double>(), is_excluded);
+    const std::optional<NumberBound> value = is_low ? NumberBound::lowest(*found, is_excluded)
+                                                    : NumberBound::highest(*found, is_excluded);
     if (!value) {
       warn(key, "of such size is ignored");
       return Status::ok();

@@ -286,6 +286,34 @@ TEST(SchemaGrammar, HostileSchemasStayBounded) {
   EXPECT_TRUE(other->allows('"'));
 }
 
+void expect_texts(const char* schema, std::initializer_list<const char*> allowed,
+                  std::initializer_list<const char*> refused) {
+  const auto grammar = grammar_of_text(schema);
+  for (const char* text : allowed) EXPECT_TRUE(accepts_text(grammar, text)) << text << schema;
+  for (const char* text : refused) EXPECT_FALSE(accepts_text(grammar, text)) << text << schema;
+}
+
+TEST(SchemaGrammar, BoundsOfAnySizeAreExact) {
+  expect_texts(R"({"type":"number","minimum":0.00001,"maximum":0.00002})",
+               {"0.00001", "0.0000150001", "0.00002"}, {"0.000009", "0.000020001", "0", "1"});
+  expect_texts(R"({"type":"integer","minimum":1e15,"maximum":2e15})",
+               {"1000000000000000", "2000000000000000"}, {"999999999999999", "2000000000000001"});
+  expect_texts(R"({"type":"integer","minimum":9007199254740993,"maximum":18446744073709551615})",
+               {"9007199254740993", "18446744073709551615"},
+               {"9007199254740992", "18446744073709551616"});
+  expect_texts(R"({"type":"integer","minimum":-9007199254740993,"exclusiveMaximum":-1.5e1})",
+               {"-9007199254740993", "-16"}, {"-9007199254740994", "-15", "0"});
+  // What has too many digits lies between two numbers that can be written.
+  expect_texts(R"({"type":"number","exclusiveMinimum":1.5e-20,"maximum":1e25})",
+               {"0.00000000000000000002", "99999999999999999999"},
+               {"0.00000000000000000001", "0", "1e22"});
+  expect_texts(R"({"type":"number","minimum":-1.5e-20,"maximum":0})",
+               {"-0.00000000000000000001", "0"}, {"-0.00000000000000000002", "1"});
+  std::vector<std::string> warnings;
+  ASSERT_OK(make_schema_grammar({{"type", "number"}, {"minimum", 1e25}}, &warnings));
+  EXPECT_EQ(warnings.size(), 1U);
+}
+
 // A text may stand in a million places of it, each of which is looked at for each byte.
 TEST(SchemaGrammar, PatternsWithTooManyPlacesAreIgnored) {
   for (const char* pattern :
