@@ -21,11 +21,22 @@ std::vector<bool> bound_markers(const Grammar& grammar, const TokenBytes& tokens
   return is_bound;
 }
 
+// After a text of any length, which is no marker.
+GrammarMachine::State state_after_text(GrammarMachine& machine, GrammarMachine::State state,
+                                       std::string_view text) {
+  for (const char byte : text) {
+    if (state == GrammarMachine::kDead) break;
+    if (machine.is_full()) state = machine.forget_all_but(state);
+    state = machine.step(state, static_cast<std::uint8_t>(byte), false);
+  }
+  return state;
+}
+
 class GrammarConstraint : public TokenFilter {
  public:
   GrammarConstraint(std::shared_ptr<const Grammar> grammar,
                     std::shared_ptr<const TokenBytes> tokens, std::string starts_after,
-                    std::string may_begin)
+                    std::string may_begin, std::string_view begun)
       : grammar_(std::move(grammar)),
         tokens_(std::move(tokens)),
         machine_(grammar_->graph, bound_markers(*grammar_, *tokens_)) {
@@ -38,6 +49,7 @@ class GrammarConstraint : public TokenFilter {
       phase_ = Phase::kBefore;
     } else if (!grammar_->is_lazy) {
       wake(grammar_->start);
+      state_ = state_after_text(machine_, state_, begun);
     }
     if (!grammar_->is_lazy) form_fewest_ = machine_.fewest(machine_.start(grammar_->start));
   }
@@ -388,9 +400,15 @@ class GrammarConstraint : public TokenFilter {
 
 std::unique_ptr<TokenFilter> make_constraint(std::shared_ptr<const Grammar> grammar,
                                              std::shared_ptr<const TokenBytes> tokens,
-                                             std::string starts_after, std::string may_begin) {
+                                             std::string starts_after, std::string may_begin,
+                                             std::string_view begun) {
   return std::make_unique<GrammarConstraint>(std::move(grammar), std::move(tokens),
-                                             std::move(starts_after), std::move(may_begin));
+                                             std::move(starts_after), std::move(may_begin), begun);
+}
+
+bool may_begin_with(const Grammar& grammar, const TokenBytes& tokens, std::string_view begun) {
+  GrammarMachine machine(grammar.graph, bound_markers(grammar, tokens));
+  return state_after_text(machine, machine.start(grammar.start), begun) != GrammarMachine::kDead;
 }
 
 }  // namespace moepack

@@ -47,9 +47,12 @@ Result<std::shared_ptr<const Grammar>> make_tool_grammar(const ToolGrammarOption
 // Follows one text. The constraint sleeps while `starts_after` (e.g. "</think>") has not come;
 // where the grammar asks for a text at once, none ends before it, and it comes in time for one.
 // With `may_begin` (e.g. "<think>") it sleeps only in a text that begins with that, behind a space
-// or a line's end.
+// or a line's end. `begun`: what of the text is there already, where it neither sleeps nor is lazy.
 std::unique_ptr<TokenFilter> make_constraint(std::shared_ptr<const Grammar> grammar,
                                              std::shared_ptr<const TokenBytes> tokens,
-                                             std::string starts_after, std::string may_begin = {});
+                                             std::string starts_after, std::string may_begin = {},
+                                             std::string_view begun = {});
+// Whether a text of a grammar that is not lazy may begin so.
+bool may_begin_with(const Grammar& grammar, const TokenBytes& tokens, std::string_view begun);
 
 }  // namespace moepack

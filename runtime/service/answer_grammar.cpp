@@ -32,6 +32,19 @@ OrderedJson form_schema(const ResponseFormat& format) {
 
 }  // namespace
 
+std::string_view begun_form(const ChatRequest& request, const TemplateFacts& facts) {
+  const Conversation& conversation = request.conversation;
+  const bool has_form = request.format.kind != ResponseFormat::Kind::kText &&
+                        request.tool_choice.kind != ToolChoice::Kind::kRequired;
+  if (!has_form || !conversation.continues_last || conversation.messages.empty()) return {};
+  std::string_view begun = conversation.messages.back().content;
+  const std::size_t end =
+      facts.reasoning_end.empty() ? std::string_view::npos : begun.rfind(facts.reasoning_end);
+  if (end != std::string_view::npos) begun.remove_prefix(end + facts.reasoning_end.size());
+  begun.remove_prefix(std::min(begun.find_first_not_of(" \t\r\n"), begun.size()));
+  return begun;
+}
+
 Result<std::shared_ptr<const Grammar>> format_grammar(const ResponseFormat& format,
                                                       std::vector<std::string>* warnings) {
   switch (format.kind) {
@@ -63,7 +76,8 @@ Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request
   std::shared_ptr<const Grammar> form;
   if (has_form) {
     MOE_ASSIGN_OR_RETURN(form, format_grammar(request.format, warnings));
-    if (format == ToolFormat::kNone || (tools.empty() && !has_frame)) return form;
+    const bool is_in_frame = has_frame && request.conversation.continues_last;
+    if (format == ToolFormat::kNone || is_in_frame || (tools.empty() && !has_frame)) return form;
   }
   if (format == ToolFormat::kNone) return form;
   ToolGrammarOptions options{.format = format,

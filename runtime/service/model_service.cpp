@@ -111,9 +111,9 @@ class RealModelService final : public ModelService {
   Started submit(TextJob job, const AnswerStreamOptions& stream, AnswerSink sink);
   std::variant<std::vector<std::int32_t>, Refusal> completion_prompt(
       const CompletionRequest& request) const;
-  // Without `prompt` the text has the form from its start.
+  // Without `prompt` the text has the form from its start, of which `begun` is there already.
   void set_filter(const std::shared_ptr<const Grammar>& grammar, const ChatPrompt* prompt,
-                  TextJob& job) const;
+                  std::string_view begun, TextJob& job) const;
 
   ModelServiceOptions options_;
   std::unique_ptr<Engine> engine_;
@@ -231,14 +231,15 @@ std::variant<TextJob, Refusal> RealModelService::make_job(std::vector<std::int32
 }
 
 void RealModelService::set_filter(const std::shared_ptr<const Grammar>& grammar,
-                                  const ChatPrompt* prompt, TextJob& job) const {
+                                  const ChatPrompt* prompt, std::string_view begun,
+                                  TextJob& job) const {
   if (grammar == nullptr) return;
   const bool opens = prompt != nullptr && prompt->may_open_reasoning;
   const bool thinks = opens || (prompt != nullptr && prompt->is_in_reasoning);
   const TemplateFacts facts = template_.has_value() ? template_->facts() : TemplateFacts();
   job.make_filter = [grammar, table = token_table(), begin = opens ? facts.reasoning_begin : "",
-                     end = thinks ? facts.reasoning_end : ""] {
-    return make_constraint(grammar, table, end, begin);
+                     end = thinks ? facts.reasoning_end : "", begun = std::string(begun)] {
+    return make_constraint(grammar, table, end, begin, begun);
   };
 }
 
@@ -286,6 +287,14 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   const auto grammar = answer_grammar(request, tool_format(), &warnings);
   if (!grammar.is_ok()) return refusal_of(grammar.status());
   warn(warnings);
+  const std::string_view begun = begun_form(request, template_->facts());
+  if (!begun.empty() && grammar.value() != nullptr &&
+      !may_begin_with(*grammar.value(), *token_table(), begun)) {
+    return invalid_request_refusal(
+        "no answer of the requested form begins with the assistant's last message: leave it out, "
+        "or let it begin such an answer",
+        "messages");
+  }
   auto prompt = make_chat_prompt(*template_, tokenizer_, request, calls_, texts_, room_);
   if (auto* refusal = std::get_if<Refusal>(&prompt)) return std::move(*refusal);
   const auto shared = std::make_shared<ChatPrompt>(std::move(std::get<ChatPrompt>(prompt)));
@@ -296,7 +305,7 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   text.snapshots = std::move(made.snapshots);
   const bool is_required = request.tool_choice.kind == ToolChoice::Kind::kRequired ||
                            request.format.kind != ResponseFormat::Kind::kText;
-  set_filter(grammar.value(), is_required ? &made : nullptr, text);
+  set_filter(grammar.value(), is_required ? &made : nullptr, begun, text);
   AnswerStreamOptions stream;
   stream.tokenizer = &tokenizer_;
   stream.calls = &calls_;
@@ -357,7 +366,7 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
   // Programs that score a prompt ask for one token more and drop the last one they get: where it
   // ends the text it is told too, or they would drop one of the prompt.
   if (text.prompt_logprobs && text.has_limit && text.max_tokens == 1) text.stop_ids.clear();
-  set_filter(grammar.value(), nullptr, text);
+  set_filter(grammar.value(), nullptr, {}, text);
   return submit(std::move(text), stream, std::move(sink));
 }
 

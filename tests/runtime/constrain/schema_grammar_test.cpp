@@ -121,6 +121,26 @@ TEST(SchemaGrammar, MaskIsWhatEveryIdIsAllowedAndTokensDoNotMatter) {
   }
 }
 
+TEST(SchemaGrammar, ATextMayBeBegunAlready) {
+  const auto grammar = grammar_of_text(R"({"properties":{"a":{"type":"integer","maximum":99}},
+      "required":["a"]})");
+  const auto tokens = make_vocabulary(usual_pieces());
+  for (const char* begun : {"{", "{\"a\": ", "{ \"a\": 9"}) {
+    EXPECT_TRUE(may_begin_with(*grammar, *tokens, begun)) << begun;
+  }
+  for (const char* begun : {"[", "Sure: {", "{\"a\":100", "{\"a\":1} "}) {
+    EXPECT_FALSE(may_begin_with(*grammar, *tokens, begun)) << begun;
+  }
+  const auto filter = make_constraint(grammar, tokens, "", "", "{\"a\": 9");
+  EXPECT_FALSE(filter->allows('{'));
+  EXPECT_FALSE(filter->allows(kEndId));
+  for (const char byte : {'8', '}'}) {
+    ASSERT_TRUE(filter->allows(byte)) << byte;
+    filter->accept(byte);
+  }
+  EXPECT_TRUE(filter->allows(kEndId));
+}
+
 TEST(SchemaGrammar, WhiteSpaceIsAllowedAndEnds) {
   const auto grammar = grammar_of_text(
       R"({"type":"object","properties":{"a":{"type":"array","items":{"type":"integer"}}}})");

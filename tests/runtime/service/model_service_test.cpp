@@ -270,6 +270,26 @@ TEST_F(ModelServiceTest, AFormOfTheAnswerLeavesCallsAlone) {
   EXPECT_EQ(answers.reader->content, "\"done\"");
 }
 
+TEST_F(ModelServiceTest, AFormGoesOnFromWhatIsBegun) {
+  ChatRequest request = question("How many files are there?");
+  request.format.kind = ResponseFormat::Kind::kJsonSchema;
+  request.format.schema = OrderedJson::parse(
+      R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})");
+  request.conversation.continues_last = true;
+  request.conversation.add_generation_prompt = false;
+  request.conversation.messages.push_back(message(ChatRole::kAssistant, "{\"a\":"));
+  const std::string whole = "{\"a\":" + ask(request).reader->content;
+  const auto json = OrderedJson::parse(whole, nullptr, false);
+  ASSERT_TRUE(json.is_object()) << whole;
+  EXPECT_TRUE(json["a"].is_number_integer()) << whole;
+  request.conversation.messages.back().content = "Gladly: ";
+  const auto started = service_->start(request, [](const AnswerEvent&) {});
+  const auto* refusal = std::get_if<Refusal>(&started);
+  ASSERT_NE(refusal, nullptr);
+  EXPECT_EQ(refusal->kind, Refusal::Kind::kInvalid);
+  EXPECT_EQ(refusal->parameter, "messages");
+}
+
 TEST_F(ModelServiceTest, EchoTellsEveryTokensProbability) {
   CompletionRequest request;
   request.prompt = "The quick brown fox";
