@@ -7,11 +7,14 @@
 #include <unordered_set>
 
 #include "runtime/constrain/number_range.h"
+#include "runtime/constrain/string_format.h"
 #include "runtime/constrain/string_pattern.h"
 
 namespace moepack {
 namespace {
 
+// What counting the characters of a pattern counts for.
+constexpr std::size_t kCountedPatternBytes = 4096;
 constexpr std::uint32_t kSchemaNoMaximum = GrammarNode::kNoMaximum;
 // Longer strings and arrays than these are not told from endless ones.
 constexpr double kMaxCount = 1e9;
@@ -216,21 +219,35 @@ Result<std::uint32_t> SchemaCompiler::count_of(const OrderedJson& schema, const 
 Result<GrammarNodeId> SchemaCompiler::string(const OrderedJson& schema) {
   MOE_ASSIGN_OR_RETURN(const std::uint32_t min, count_of(schema, "minLength", 0));
   MOE_ASSIGN_OR_RETURN(const std::uint32_t max, count_of(schema, "maxLength", kSchemaNoMaximum));
-  const auto text = schema.find("pattern");
-  if (text != schema.end()) {
+  if (min > max) return graph_.never();
+  const GrammarNodeId end = graph_.part_end();
+  MOE_ASSIGN_OR_RETURN(const std::optional<StringPattern> pattern, pattern_of(schema));
+  if (!pattern.has_value()) return rules_.string(min, max, end);
+  const bool has_length = min > 0 || max != kSchemaNoMaximum;
+  if (has_length && !work_.spend(kCountedPatternBytes)) return too_large_schema();
+  if (const auto counted = pattern->json_string(graph_, rules_, min, max, end)) return *counted;
+  warn("minLength", "and \"maxLength\" are ignored beside a \"pattern\" of such size");
+  return pattern->json_string(graph_, rules_, 0, kSchemaNoMaximum, end).value_or(graph_.never());
+}
+
+// Of "pattern", else of "format".
+Result<std::optional<StringPattern>> SchemaCompiler::pattern_of(const OrderedJson& schema) {
+  const auto format = schema.find("format");
+  const bool has_format = format != schema.end() && format->is_string();
+  const std::string name = has_format ? format->get<std::string>() : std::string();
+  const auto known = format_pattern(name);
+  if (const auto text = schema.find("pattern"); text != schema.end()) {
     if (!text->is_string()) return schema_error("pattern", "must be a text");
     auto pattern = StringPattern::parse(text->get<std::string>());
-    if (pattern) {
-      const bool has_length = min > 0 || max != kSchemaNoMaximum;
-      if (has_length && !pattern->limit_length(min, max)) {
-        warn("minLength", "and \"maxLength\" are ignored beside a \"pattern\"");
-      }
-      return pattern->json_string(graph_, rules_, graph_.part_end());
+    if (pattern.has_value()) {
+      if (has_format) warn("format", "is ignored beside a \"pattern\"");
+      return pattern;
     }
     warn("pattern", "that is not simple is ignored");
   }
-  if (min > max) return graph_.never();
-  return rules_.string(min, max, graph_.part_end());
+  if (known.has_value()) return StringPattern::parse(*known);
+  if (has_format) warn("format", "is ignored where it is \"" + printable(name, 40) + "\"");
+  return std::optional<StringPattern>();
 }
 
 Result<GrammarNodeId> SchemaCompiler::number(const OrderedJson& schema, bool is_integer) {

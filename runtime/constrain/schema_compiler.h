@@ -2,13 +2,14 @@
 //
 // Taken into account: $ref within the document, allOf, anyOf, oneOf (as anyOf), type, enum, const,
 // properties, required, additionalProperties, items, prefixItems, minItems, maxItems, minLength,
-// maxLength, pattern (StringPattern), minimum, maximum and their exclusive forms, nullable. Notes
-// and "format" are passed over; any other keyword is named in a warning and then ignored, so that
-// texts may not satisfy it. Keys come in the order in which the schema has them. An object whose
-// schema names properties and is silent about others has no others.
+// maxLength, pattern (StringPattern), format (format_pattern), minimum, maximum and their exclusive
+// forms, nullable. Notes are passed over; any other keyword or format is named in a warning and
+// then ignored, so that texts may not satisfy it. Keys come in the order in which the schema has
+// them. An object whose schema names properties and is silent about others has no others.
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -19,6 +20,7 @@
 #include "runtime/chat/conversation.h"
 #include "runtime/constrain/grammar_graph.h"
 #include "runtime/constrain/json_rules.h"
+#include "runtime/constrain/string_pattern.h"
 #include "runtime/schema/flat_schema.h"
 #include "runtime/schema/schema_limits.h"
 
@@ -66,6 +68,7 @@ class SchemaCompiler {
                                   const OrderedJson& others);
   Result<GrammarNodeId> array(const OrderedJson& schema);
   Result<GrammarNodeId> string(const OrderedJson& schema);
+  Result<std::optional<StringPattern>> pattern_of(const OrderedJson& schema);
   Result<GrammarNodeId> number(const OrderedJson& schema, bool is_integer);
   Result<std::uint32_t> count_of(const OrderedJson& schema, const char* key, std::uint32_t absent);
   Result<std::vector<Property>> properties_of(const OrderedJson& schema);

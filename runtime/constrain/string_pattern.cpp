@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "formats/base/utf8.h"
+#include "runtime/constrain/counted_pattern.h"
+#include "runtime/constrain/pattern_parts.h"
 #include "runtime/constrain/text_bytes.h"
 
 namespace moepack {
@@ -19,21 +21,6 @@ constexpr int kMaxPatternDepth = 40;
 // Places where a text can stand in a pattern, those of counted repetitions times their turns: a
 // text may stand in all of them at once, and each is looked at for each byte.
 constexpr double kMaxPatternPlaces = 4096;
-constexpr std::uint32_t kPatternNoMaximum = GrammarNode::kNoMaximum;
-
-// A part of a pattern, repeated.
-struct PatternPart {
-  enum class Kind : std::uint8_t { kCharacter, kGroup } kind = Kind::kCharacter;
-  CodePoints characters;
-  std::vector<std::vector<PatternPart>> ways;  // kGroup
-  std::uint32_t min = 1, max = 1;
-};
-using PatternWay = std::vector<PatternPart>;
-
-struct AnchoredWay {
-  PatternWay parts;
-  bool has_begin = false, has_end = false;
-};
 
 CodePoints digit_points() { return {{'0', '9'}}; }
 CodePoints word_points() { return {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}; }
@@ -279,36 +266,10 @@ class PatternGraph {
   }
 
   GrammarNodeId once(const PatternPart& part, GrammarNodeId next) {
-    if (part.kind == PatternPart::Kind::kCharacter) return character(part.characters, next);
+    if (part.kind == PatternPart::Kind::kCharacter)
+      return pattern_character(graph_, part.characters, next);
     std::vector<GrammarNodeId> ways;
     for (const PatternWay& parts : part.ways) ways.push_back(way(parts, next));
-    return graph_.choice(ways);
-  }
-
-  GrammarNodeId character(const CodePoints& points, GrammarNodeId next) {
-    static constexpr std::string_view kShort = "\bb\ff\nn\rr\tt\"\"\\\\";
-    CodePoints raw;
-    for (const auto& [first, last] : points) {
-      for (const auto& [from, to] : {std::pair{0x20U, 0x21U}, {0x23U, 0x5BU}, {0x5DU, 0x10FFFFU}}) {
-        if (first <= to && last >= from)
-          raw.emplace_back(std::max(first, from), std::min(last, to));
-      }
-    }
-    std::vector<std::pair<std::string, GrammarNodeId>> escapes;
-    for (std::uint32_t point = 0; point < 0x60; ++point) {
-      if (!contains(points, point)) continue;
-      const std::size_t found = kShort.find(static_cast<char>(point));
-      if (point < 0x20 && (found == std::string_view::npos || found % 2 != 0)) {
-        std::array<char, 8> text{};
-        std::snprintf(text.data(), text.size(), "\\u%04x", point);
-        escapes.emplace_back(text.data(), next);
-      } else if (point < 0x20 || point == '"' || point == '\\') {
-        escapes.emplace_back(std::string("\\") + kShort[found + 1], next);
-      }
-    }
-    std::vector<GrammarNodeId> ways;
-    if (!raw.empty()) ways.push_back(utf8_character(graph_, raw, next));
-    if (!escapes.empty()) ways.push_back(graph_.literals(std::move(escapes)));
     return graph_.choice(ways);
   }
 
@@ -316,6 +277,32 @@ class PatternGraph {
 };
 
 }  // namespace
+
+GrammarNodeId pattern_character(GrammarGraph& graph, const CodePoints& points, GrammarNodeId next) {
+  static constexpr std::string_view kShort = "\bb\ff\nn\rr\tt\"\"\\\\";
+  CodePoints raw;
+  for (const auto& [first, last] : points) {
+    for (const auto& [from, to] : {std::pair{0x20U, 0x21U}, {0x23U, 0x5BU}, {0x5DU, 0x10FFFFU}}) {
+      if (first <= to && last >= from) raw.emplace_back(std::max(first, from), std::min(last, to));
+    }
+  }
+  std::vector<std::pair<std::string, GrammarNodeId>> escapes;
+  for (std::uint32_t point = 0; point < 0x60; ++point) {
+    if (!contains(points, point)) continue;
+    const std::size_t found = kShort.find(static_cast<char>(point));
+    if (point < 0x20 && (found == std::string_view::npos || found % 2 != 0)) {
+      std::array<char, 8> text{};
+      std::snprintf(text.data(), text.size(), "\\u%04x", point);
+      escapes.emplace_back(text.data(), next);
+    } else if (point < 0x20 || point == '"' || point == '\\') {
+      escapes.emplace_back(std::string("\\") + kShort[found + 1], next);
+    }
+  }
+  std::vector<GrammarNodeId> ways;
+  if (!raw.empty()) ways.push_back(utf8_character(graph, raw, next));
+  if (!escapes.empty()) ways.push_back(graph.literals(std::move(escapes)));
+  return graph.choice(ways);
+}
 
 struct StringPattern::Impl {
   std::vector<AnchoredWay> ways;
@@ -345,30 +332,35 @@ std::optional<StringPattern> StringPattern::parse(std::string_view pattern) {
   return StringPattern(std::move(impl));
 }
 
-bool StringPattern::limit_length(std::uint32_t min, std::uint32_t max) {
-  if (impl_->ways.size() != 1) return false;
-  AnchoredWay& way = impl_->ways.front();
-  if (!way.has_begin || !way.has_end || way.parts.size() != 1) return false;
-  PatternPart& part = way.parts.front();
-  if (part.kind != PatternPart::Kind::kCharacter) return false;
-  part.min = std::max(part.min, min);
-  part.max = std::min(part.max, max);
-  return part.min <= part.max;
-}
-
-GrammarNodeId StringPattern::json_string(GrammarGraph& graph, JsonRules& rules,
-                                         GrammarNodeId next) const {
+std::optional<GrammarNodeId> StringPattern::json_string(GrammarGraph& graph, JsonRules& rules,
+                                                        std::uint32_t min, std::uint32_t max,
+                                                        GrammarNodeId next) const {
+  std::vector<AnchoredWay> ways;
+  for (const AnchoredWay& way : impl_->ways) {
+    const auto [shortest, longest] = pattern_lengths(way);
+    if (shortest > max || longest < min) continue;
+    ways.push_back(way);
+    if (shortest >= min && longest <= max) continue;
+    if (way.has_begin && way.has_end && is_one_character(way.parts)) {
+      PatternPart& part = ways.back().parts.front();
+      part.min = std::max(part.min, min);
+      part.max = std::min(part.max, max);
+      continue;
+    }
+    return counted_pattern(graph, impl_->ways, min, max, next);
+  }
   const GrammarNodeId close = graph.literal("\"", next);
   const auto anything = [&](GrammarNodeId then) {
     return graph.repeat(rules.character(), 0, kPatternNoMaximum, then);
   };
-  std::vector<GrammarNodeId> ways;
-  for (const AnchoredWay& way : impl_->ways) {
+  std::vector<GrammarNodeId> starts;
+  for (const AnchoredWay& way : ways) {
     GrammarNodeId node = way.has_end ? close : anything(close);
     node = PatternGraph(graph).way(way.parts, node);
-    ways.push_back(way.has_begin ? node : anything(node));
+    starts.push_back(way.has_begin ? node : anything(node));
   }
-  return graph.literal("\"", graph.choice(ways));
+  if (starts.empty()) return graph.never();
+  return graph.literal("\"", graph.choice(starts));
 }
 
 }  // namespace moepack

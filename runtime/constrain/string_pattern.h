@@ -23,12 +23,11 @@ class StringPattern {
   StringPattern& operator=(StringPattern&&) noexcept;
   ~StringPattern();
 
-  // A string of JSON with its quotes whose characters match. Characters are written in their
-  // shortest form: no \uXXXX but for control characters that have no other.
-  GrammarNodeId json_string(GrammarGraph& graph, JsonRules& rules, GrammarNodeId next) const;
-  // Where the pattern is `^X*$` with one character X, or another number of X: narrows it to what
-  // minLength and maxLength allow. False if it is not of this form.
-  bool limit_length(std::uint32_t min, std::uint32_t max);
+  // A string of JSON with its quotes whose characters match, and are `min` to `max` (code points).
+  // Characters are written in their shortest form: no \uXXXX but for control characters that have
+  // no other. nullopt where pattern and limits together are too large to be counted.
+  std::optional<GrammarNodeId> json_string(GrammarGraph& graph, JsonRules& rules, std::uint32_t min,
+                                           std::uint32_t max, GrammarNodeId next) const;
 
  private:
   struct Impl;

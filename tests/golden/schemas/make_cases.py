@@ -111,7 +111,7 @@ def wild():
     yield {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "integer"}], "allOf": [{"minLength": 1}],
            "type": ["string", "integer"]}
     yield {"anyOf": [{"type": "array", "items": s}, {"type": "array", "items": i}]}
-    yield {"type": "string", "format": "date-time"}
+    yield {"type": "string", "title": "date-time"}
     yield {"properties": {"q": s}, "required": ["q"]}
     deep = s
     for _ in range(12):
@@ -327,12 +327,30 @@ def case(schema, r):
     return {"schema": schema, "valid": list(valid)[:6], "invalid": list(invalid)[:8]}
 
 
+FORMATS = {
+    "date": ["2024-02-29", "2000-02-29", "2023-12-31", "1999-04-30", "2023-02-28", "2023-02-29", "1900-02-29",
+             "2023-04-31", "2023-13-01", "2023-00-10", "2023-1-01", "today", "2023-01-32"],
+    "ipv4": ["127.0.0.1", "255.255.255.0", "1.20.199.249", "256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5", ""],
+    "uuid": ["123e4567-e89b-12d3-a456-426614174000", "FFFFFFFF-0000-4000-8000-00000000000a",
+             "123e4567e89b12d3a456426614174000", "g23e4567-e89b-12d3-a456-426614174000", "123e4567-e89b"],
+    "email": ["ada@example.org", "a.b+c@d-e.fr", "ada", ""],
+}
+
+
+def format_case(name, texts):
+    schema = {"type": "string", "format": name}
+    checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+    validator = jsonschema.Draft202012Validator(schema, format_checker=checker)
+    return {"schema": schema, "valid": [text_of(t) for t in texts if validator.is_valid(t)],
+            "invalid": [text_of(t) for t in texts if not validator.is_valid(t)]}
+
+
 def main():
     r = random.Random(19)
     schemas = list(wild()) + [drawn(r, r.choice([0, 1, 1, 2, 2, 3])) for _ in range(130)]
     cases = [case(schema, r) for schema in schemas]
     empty = [c["schema"] for c in cases if not c["valid"]]
-    cases = [c for c in cases if c["valid"]]
+    cases = [c for c in cases if c["valid"]] + [format_case(name, texts) for name, texts in FORMATS.items()]
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases.json")
     with open(path, "w", encoding="utf-8") as file:
         file.write("[\n" + ",\n".join(json.dumps(c, ensure_ascii=False) for c in cases) + "\n]\n")

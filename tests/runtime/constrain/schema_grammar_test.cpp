@@ -309,6 +309,7 @@ TEST(SchemaGrammar, HostileSchemasStayBounded) {
 void expect_texts(const char* schema, std::initializer_list<const char*> allowed,
                   std::initializer_list<const char*> refused) {
   const auto grammar = grammar_of_text(schema);
+  ASSERT_NE(grammar, nullptr);
   for (const char* text : allowed) EXPECT_TRUE(accepts_text(grammar, text)) << text << schema;
   for (const char* text : refused) EXPECT_FALSE(accepts_text(grammar, text)) << text << schema;
 }
@@ -332,6 +333,68 @@ TEST(SchemaGrammar, BoundsOfAnySizeAreExact) {
   std::vector<std::string> warnings;
   ASSERT_OK(make_schema_grammar({{"type", "number"}, {"minimum", 1e25}}, &warnings));
   EXPECT_EQ(warnings.size(), 1U);
+}
+
+TEST(SchemaGrammar, CharactersAreCountedBesideAPattern) {
+  expect_texts(R"({"type":"string","pattern":"^[a-z][a-z0-9]*$","minLength":3,"maxLength":5})",
+               {R"("abc")", R"("a1234")"}, {R"("ab")", R"("a12345")", R"("1bc")", R"("abc)"});
+  expect_texts(R"({"type":"string","pattern":"^(ab|c)+$","minLength":4})",
+               {R"("abab")", R"("cccc")", R"("ababcabcc")"}, {R"("abc")", R"("ababa")"});
+  expect_texts(R"({"type":"string","pattern":"x","maxLength":3})",
+               {R"("x")", R"("äxö")", R"("\nx")"}, {R"("abcx")", R"("abc")", R"("xabc")"});
+  expect_texts(R"({"type":"string","pattern":"^a?(b{2,4}c?)*$","minLength":2,"maxLength":6})",
+               {R"("bb")", R"("abbcbb")", R"("bbbb")"}, {R"("a")", R"("")", R"("bbcbbcb")"});
+  expect_texts(R"({"type":"string","pattern":"^\\d{3}-\\d{4}$","maxLength":8})", {R"("123-4567")"},
+               {R"("123-456")"});
+  expect_texts(R"({"type":"string","pattern":"^(a|bcd|efghij)$","minLength":2,"maxLength":3})",
+               {R"("bcd")"}, {R"("a")", R"("efghij")"});
+  test::expect_error(
+      make_schema_grammar({{"type", "string"}, {"pattern", "^abc$"}, {"maxLength", 2}}, nullptr)
+          .status(),
+      StatusCode::kInvalidArgument, {"no value satisfies"});
+  std::vector<std::string> warnings;
+  ASSERT_OK(make_schema_grammar(
+      {{"type", "string"}, {"pattern", "^(ab?){0,900}$"}, {"maxLength", 900}}, &warnings));
+  EXPECT_EQ(warnings.size(), 1U);
+}
+
+TEST(SchemaGrammar, FormatsOfStringsAreHeld) {
+  expect_texts(R"({"type":"string","format":"date"})",
+               {R"("2024-02-29")", R"("2000-02-29")", R"("2023-12-31")", R"("1999-04-30")"},
+               {R"("2023-02-29")", R"("1900-02-29")", R"("2023-04-31")", R"("2023-13-01")",
+                R"("2023-1-01")", R"("today")", R"("")"});
+  expect_texts(R"({"type":"string","format":"time"})",
+               {R"("23:59:59Z")", R"("00:00:00.125+02:00")"},
+               {R"("24:00:00Z")", R"("12:00:00")", R"("12:00Z")", R"("12:00:00.Z")"});
+  expect_texts(R"({"format":"date-time"})", {R"("2024-02-29T12:30:00-05:30")"},
+               {R"("2024-02-30T12:30:00Z")", R"("2024-02-29 12:30:00Z")", R"("2024-02-29")"});
+  expect_texts(
+      R"({"type":"string","format":"uuid"})", {R"("123e4567-e89b-12d3-a456-426614174000")"},
+      {R"("123e4567e89b12d3a456426614174000")", R"("g23e4567-e89b-12d3-a456-426614174000")"});
+  expect_texts(R"({"type":"string","format":"ipv4"})", {R"("127.0.0.1")", R"("255.255.255.0")"},
+               {R"("256.0.0.1")", R"("1.2.3")", R"("01.2.3.4")"});
+  expect_texts(
+      R"({"type":"string","format":"email","maxLength":12})",
+      {R"("ada@x.org")", R"("a.b+c@d-e.fr")"},
+      {R"("ada")", R"("ada@x")", R"("a b@x.org")", R"("a..b@x.org")", R"("abcdef@xyz.org")"});
+  std::vector<std::string> warnings;
+  const auto uri = make_schema_grammar({{"type", "string"}, {"format", "uri"}}, &warnings);
+  ASSERT_OK(uri.status());
+  EXPECT_TRUE(accepts_text(uri.value(), R"("anything")"));
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("uri"), std::string::npos);
+  warnings.clear();
+  ASSERT_OK(make_schema_grammar({{"type", "integer"}, {"format", "int64"}}, &warnings));
+  EXPECT_TRUE(warnings.empty());
+}
+
+TEST(SchemaGrammar, ReferencesMayNameAnchors) {
+  expect_texts(R"({"properties":{"a":{"$ref":"#word"},"b":{"$ref":"#old"}},"$defs":{
+      "w":{"$anchor":"word","type":"integer"},"o":{"$id":"#old","type":"boolean"}},
+      "default":{"$anchor":"word"}})",
+               {R"({"a":1,"b":true})"}, {R"({"a":"x"})", R"({"b":1})"});
+  expect_error(make_schema_grammar({{"$ref", "#none"}}, nullptr).status(),
+               StatusCode::kInvalidArgument, {"\"$ref\"", "#none"});
 }
 
 // A text may stand in a million places of it, each of which is looked at for each byte.
