@@ -1,5 +1,7 @@
 #include "convert/cli/cmd_perplexity.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -64,13 +66,29 @@ Status check_flags(const PerplexityFlags& flags) {
   return Status::ok();
 }
 
-Result<std::vector<std::int32_t>> read_tokens(const PerplexityFlags& flags) {
-  if (!flags.token_ids.empty()) return read_token_ids(flags.token_ids);
-  if (flags.text_file.empty()) return std::vector<std::int32_t>();
+struct ScoredText {
+  std::vector<std::int32_t> ids;
+  // What each window begins with; none where the ids are given or every token is scored.
+  std::vector<std::int32_t> begin;
+};
+
+Result<ScoredText> read_scored_text(const PerplexityFlags& flags) {
+  ScoredText scored;
+  if (!flags.token_ids.empty()) {
+    MOE_ASSIGN_OR_RETURN(scored.ids, read_token_ids(flags.token_ids));
+    return scored;
+  }
+  const std::filesystem::path file = std::filesystem::path(flags.engine.model) / "tokenizer.json";
+  std::error_code ignored;
+  if (flags.text_file.empty() && !std::filesystem::exists(file, ignored)) return scored;
+  MOE_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(file));
+  const auto begin = tokenizer.begin_of_text();
+  if (!flags.all_positions) scored.begin.assign(begin.begin(), begin.end());
+  if (flags.text_file.empty()) return scored;
   MOE_ASSIGN_OR_RETURN(const std::string text, read_text(flags.text_file));
-  const std::filesystem::path model = flags.engine.model;
-  MOE_ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(model / "tokenizer.json"));
-  return tokenizer.encode(text);
+  MOE_ASSIGN_OR_RETURN(scored.ids, tokenizer.encode(text));
+  tokenizer.begin_text(scored.ids);
+  return scored;
 }
 
 // Progress as llama-perplexity prints it, on stderr.
@@ -147,8 +165,12 @@ void print(const PerplexityFlags& flags, const KlReport& report, const Engine& e
   print_json_line(object);
 }
 
-Result<KlReport> compare_with_model(const PerplexityFlags& flags,
-                                    std::span<const std::int32_t> tokens, Engine& engine) {
+WindowForward forward_of(Engine& engine, const ScoredText& text) {
+  return with_begin_of_text(engine.window_forward(), text.begin);
+}
+
+Result<KlReport> compare_with_model(const PerplexityFlags& flags, const ScoredText& text,
+                                    Engine& engine) {
   EngineFlags base = flags.engine;
   base.activations.clear();  // a base is as exact as can be
   base.trace.clear();        // of the model itself, as the profile is
@@ -169,15 +191,20 @@ Result<KlReport> compare_with_model(const PerplexityFlags& flags,
   if (base_engine->config().vocab_size != engine.config().vocab_size) {
     return invalid_argument("the two models have vocabularies of different size");
   }
-  return compare_models(tokens, flags.options(), base_engine->window_forward(),
-                        engine.window_forward(), kl_progress());
+  return compare_models(text.ids, flags.options(), forward_of(*base_engine, text),
+                        forward_of(engine, text), kl_progress());
 }
 
-Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
-                                        std::span<const std::int32_t> tokens) {
+bool begins_with(std::span<const std::int32_t> ids, std::span<const std::int32_t> begin) {
+  return ids.size() >= begin.size() && std::equal(begin.begin(), begin.end(), ids.begin());
+}
+
+Result<KlReport> compare_with_base_file(PerplexityFlags& flags, ScoredText text) {
   MOE_ASSIGN_OR_RETURN(KldBaseReader base, KldBaseReader::open(flags.base_file));
   flags.context = base.context();
-  if (!tokens.empty()) MOE_RETURN_IF_ERROR(base.check_text(flags.context, tokens));
+  if (!text.ids.empty()) MOE_RETURN_IF_ERROR(base.check_text(flags.context, text.ids));
+  // A file that was made of ids may lack them: then its windows lacked them too.
+  if (!begins_with(base.tokens(), text.begin)) text.begin.clear();
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                        open_engine(flags.engine, flags.context));
   note_long_context(flags.context, engine->config());
@@ -185,7 +212,7 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
   const Clock::time_point start = Clock::now();
   MOE_ASSIGN_OR_RETURN(
       KlReport report,
-      score_against_base(base, flags.windows, engine->window_forward(), kl_progress()));
+      score_against_base(base, flags.windows, forward_of(*engine, text), kl_progress()));
   print(flags, report, *engine, seconds_since(start));
   MOE_RETURN_IF_ERROR(engine->finish());
   return report;
@@ -193,12 +220,12 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags,
 
 // With --car, then by the model's own routing and everything else the same. The first engine ends
 // before the second begins: both at once might not fit.
-Status price_car(const PerplexityFlags& flags, std::span<const std::int32_t> tokens,
+Status price_car(const PerplexityFlags& flags, const ScoredText& text,
                  std::unique_ptr<Engine> engine) {
   const Clock::time_point start = Clock::now();
   MOE_ASSIGN_OR_RETURN(
       const PerplexityReport report,
-      score_perplexity(tokens, flags.options(), engine->window_forward(), ppl_progress()));
+      score_perplexity(text.ids, flags.options(), forward_of(*engine, text), ppl_progress()));
   MOE_RETURN_IF_ERROR(engine->finish());
   note_agreement(*engine);
   const nlohmann::ordered_json head = json_head(flags, *engine, seconds_since(start));
@@ -209,8 +236,8 @@ Status price_car(const PerplexityFlags& flags, std::span<const std::int32_t> tok
   std::cerr << "moepack: note: once more, by the model's own routing\n";
   MOE_ASSIGN_OR_RETURN(engine, open_engine(plain, flags.context));
   CarPrice price;
-  MOE_ASSIGN_OR_RETURN(price.base, score_perplexity(tokens, flags.options(),
-                                                    engine->window_forward(), ppl_progress()));
+  MOE_ASSIGN_OR_RETURN(price.base, score_perplexity(text.ids, flags.options(),
+                                                    forward_of(*engine, text), ppl_progress()));
   MOE_ASSIGN_OR_RETURN(price.change, perplexity_change(price.base, report));
   print(flags, report, head, price);
   return Status::ok();
@@ -219,30 +246,30 @@ Status price_car(const PerplexityFlags& flags, std::span<const std::int32_t> tok
 Status run_perplexity(PerplexityFlags flags) {
   MOE_RETURN_IF_ERROR(check_flags(flags));
   MOE_RETURN_IF_ERROR(check_model_path(flags.engine.model));
-  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> tokens, read_tokens(flags));
-  if (flags.compare_with_file) return compare_with_base_file(flags, tokens).status();
+  MOE_ASSIGN_OR_RETURN(const ScoredText text, read_scored_text(flags));
+  if (flags.compare_with_file) return compare_with_base_file(flags, text).status();
   MOE_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, open_engine(flags.engine, flags.context));
   note_long_context(flags.context, engine->config());
-  if (flags.prices_car()) return price_car(flags, tokens, std::move(engine));
+  if (flags.prices_car()) return price_car(flags, text, std::move(engine));
   const Clock::time_point start = Clock::now();
   const auto seconds = [&] { return seconds_since(start); };
   if (flags.compares_models()) {
-    MOE_ASSIGN_OR_RETURN(const KlReport report, compare_with_model(flags, tokens, *engine));
+    MOE_ASSIGN_OR_RETURN(const KlReport report, compare_with_model(flags, text, *engine));
     print(flags, report, *engine, seconds());
     return engine->finish();
   }
   if (!flags.base_file.empty()) {
     MOE_ASSIGN_OR_RETURN(
         const PerplexityReport report,
-        write_kld_base(flags.base_file, tokens, flags.options(), engine->config().vocab_size,
-                       engine->window_forward(), ppl_progress()));
+        write_kld_base(flags.base_file, text.ids, flags.options(), engine->config().vocab_size,
+                       forward_of(*engine, text), ppl_progress()));
     note_agreement(*engine);
     print(flags, report, json_head(flags, *engine, seconds()));
     return engine->finish();
   }
   MOE_ASSIGN_OR_RETURN(
       const PerplexityReport report,
-      score_perplexity(tokens, flags.options(), engine->window_forward(), ppl_progress()));
+      score_perplexity(text.ids, flags.options(), forward_of(*engine, text), ppl_progress()));
   note_agreement(*engine);
   print(flags, report, json_head(flags, *engine, seconds()));
   return engine->finish();

@@ -239,13 +239,19 @@ void print_statistics(const GenerateResult& result, const Session& session) {
   std::cerr << out.str();
 }
 
+Result<std::vector<std::int32_t>> prompt_ids(const std::string& prompt, const Session& session) {
+  MOE_ASSIGN_OR_RETURN(std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
+  session.tokenizer->begin_text(ids);
+  return ids;
+}
+
 Status run_one(const RunFlags& flags) {
   std::string prompt = flags.prompt;
   if (!flags.prompt_file.empty()) {
     MOE_ASSIGN_OR_RETURN(prompt, read_text(flags.prompt_file));
   }
   MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
-  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, prompt_ids(prompt, session));
   const bool shares_terminal = !flags.json && stdout_is_terminal();
   LiveLine live(*session.engine, "prompt", stderr_is_terminal(), disk_rate_of(*session.engine));
   bool is_first = true;
@@ -281,7 +287,7 @@ Result<std::string> prompt_of_line(const std::string& line, const std::string& p
 
 // The answer as one JSON object.
 Result<nlohmann::ordered_json> answer(const std::string& prompt, Session& session) {
-  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, session.tokenizer->encode(prompt));
+  MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, prompt_ids(prompt, session));
   session.engine->reset_stats();
   MOE_ASSIGN_OR_RETURN(const GenerateResult result,
                        generate(*session.engine, *session.tokenizer, ids, session.options, {}));

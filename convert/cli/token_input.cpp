@@ -47,6 +47,7 @@ Result<std::vector<std::vector<std::int32_t>>> tokenize_files(
       return make_error(StatusCode::kInvalidArgument, Where{.file = file}, "is empty",
                         "give a text with words");
     }
+    tokenizer.begin_text(ids.value());
     texts.push_back(std::move(ids).value());
   }
   return texts;

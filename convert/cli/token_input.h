@@ -18,7 +18,8 @@ Result<std::vector<std::int32_t>> read_token_ids(const std::filesystem::path& pa
 Result<std::string> read_text(const std::filesystem::path& path);
 
 // Reads texts and gives the ids of each by the tokenizer of the model directory. Special tokens in
-// texts are recognised. An empty text is an error.
+// texts are recognised, and what the tokenizer puts before a text is there. An empty text is an
+// error.
 Result<std::vector<std::vector<std::int32_t>>> tokenize_files(
     const std::filesystem::path& model, const std::vector<std::string>& files);
 

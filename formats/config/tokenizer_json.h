@@ -84,6 +84,9 @@ struct TokenizerSpec {
   bool split_gpt2 = false;        // after `splits`, GPT-2's own pattern cuts the pieces
   bool ignore_merges = false;     // a piece that is a token becomes that token without merging
   std::vector<AddedTokenSpec> added_tokens;
+  // What the post-processor puts before a text, often one token and often none; nullopt: it has no
+  // template, and says nothing about it.
+  std::optional<std::vector<std::int32_t>> begin_of_text;
   // Token text as `symbols` says, and its id; the order of the file.
   std::vector<std::pair<std::string, std::int32_t>> vocab;
   // Pairs by rank: the first is applied first.

@@ -265,8 +265,8 @@ class Interpreter {
     return Status::ok();
   }
 
-  // What a post-processor puts around a text is not the text's: templates of chats write it
-  // themselves, and ids are those of the text alone.
+  // Of what a post-processor puts around a text the part before it is kept: prompts that no
+  // template of chats has written begin with it.
   Status read_post_processor(const Json& node, const std::string& at) {
     if (node.is_null()) return Status::ok();
     MOE_ASSIGN_OR_RETURN(const std::string type, type_of(node, at));
@@ -284,6 +284,36 @@ class Interpreter {
     };
     if (std::count_if(single.begin(), single.end(), is_text) != 1) {
       return unsupported(where_, at + ": a template that does not hold the text once");
+    }
+    const auto place = std::find_if(single.begin(), single.end(), is_text);
+    std::vector<std::int32_t> before;
+    for (auto part = single.begin(); part != place; ++part) {
+      MOE_RETURN_IF_ERROR(add_template_token(*part, member(node, "special_tokens"), at, before));
+    }
+    if (spec_.begin_of_text.has_value()) {  // a later template stands around the earlier one
+      before.insert(before.end(), spec_.begin_of_text->begin(), spec_.begin_of_text->end());
+    }
+    spec_.begin_of_text = std::move(before);
+    return Status::ok();
+  }
+
+  // Appends the ids of {"SpecialToken": {"id": NAME}}, which special_tokens[NAME] lists.
+  Status add_template_token(const Json& part, const Json& tokens, const std::string& at,
+                            std::vector<std::int32_t>& ids) const {
+    const Json& token = member(part, "SpecialToken");
+    if (!member(token, "id").is_string()) {
+      return bad(at, "a part of \"single\" is neither text nor token");
+    }
+    const auto name = member(token, "id").get<std::string>();
+    const Json& list = member(member(tokens, name.c_str()), "ids");
+    if (!list.is_array()) {
+      return bad(at, "\"special_tokens\" has no ids for \"" + printable(name, 64) + "\"");
+    }
+    for (const Json& id : list) {
+      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > kMostId) {
+        return bad(at, "\"special_tokens\" has an id that is none");
+      }
+      ids.push_back(id.get<std::int32_t>());
     }
     return Status::ok();
   }

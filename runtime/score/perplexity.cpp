@@ -68,6 +68,16 @@ double NllStats::perplexity_error() const {
   return variance > 0.0 ? perplexity() * std::sqrt(variance / (n - 1.0)) : 0.0;
 }
 
+WindowForward with_begin_of_text(WindowForward forward, std::span<const std::int32_t> ids) {
+  if (ids.empty()) return forward;
+  return [forward = std::move(forward), begin = std::vector<std::int32_t>(ids.begin(), ids.end())](
+             std::span<const std::int32_t> tokens, std::size_t first, const LogitsSink& sink) {
+    std::vector<std::int32_t> window(tokens.begin(), tokens.end());
+    std::copy_n(begin.begin(), std::min(begin.size(), window.size()), window.begin());
+    return forward(window, first, sink);
+  };
+}
+
 Status run_windows(std::span<const std::int32_t> tokens, std::span<const ScoreWindow> windows,
                    const WindowForward& forward, const ScoreSink& sink,
                    const WindowDone& window_done) {

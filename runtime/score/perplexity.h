@@ -74,6 +74,11 @@ struct PerplexityChange {
 Result<PerplexityChange> perplexity_change(const PerplexityReport& base,
                                            const PerplexityReport& changed);
 
+// `forward` with `ids` in the place of the first tokens of every window, as llama-perplexity has
+// the token that begins a text there; `forward` itself where there are none. What is predicted
+// stays.
+WindowForward with_begin_of_text(WindowForward forward, std::span<const std::int32_t> ids);
+
 // Called once per score, in order; `logits` [vocab_size] predict `target`, valid during the call.
 using ScoreSink = std::function<Status(std::span<const float> logits, std::int32_t target)>;
 // Called after every window; `done` counts from 1.

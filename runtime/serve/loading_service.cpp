@@ -33,8 +33,8 @@ class LoadingService final : public AnswerService {
       const ChatRequest& /*request*/) const override {
     return loading_refusal();
   }
-  std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view /*text*/,
-                                                            bool /*with_markers*/) const override {
+  std::variant<std::vector<std::int32_t>, Refusal> tokenize(
+      std::string_view /*text*/, const TextReading& /*reading*/) const override {
     return loading_refusal();
   }
   std::string token_bytes(std::int32_t /*id*/) const override { return {}; }

@@ -53,11 +53,17 @@ std::variant<TokenIds, ApiError> ids_of_request(const RouteCall& call) {
   const BodyFields request(call.json, "", fault);
   if (request.find("messages") != nullptr) return ids_of_conversation(call);
   auto text = request.text("content");
-  if (!text.has_value()) text = request.text("prompt");
-  const bool with_markers = request.flag("parse_special").value_or(true);
+  const bool is_content = text.has_value();
+  if (!is_content) text = request.text("prompt");
+  TextReading reading;
+  reading.with_markers = request.flag("parse_special").value_or(true);
+  // Both servers have a name and a default of their own for what stands before a text.
+  const auto special = request.flag("add_special");
+  const auto special_tokens = request.flag("add_special_tokens");
+  reading.begins_text = special.value_or(special_tokens.value_or(!is_content));
   if (!text.has_value()) request.fail("content", "content (or prompt, or messages) is missing");
   if (fault.is_set()) return *fault.error();
-  return ids_or_error(call.service.tokenize(*text, with_markers));
+  return ids_or_error(call.service.tokenize(*text, reading));
 }
 
 TextReply reply_tokenize(const RouteCall& call) {

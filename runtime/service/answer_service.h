@@ -102,6 +102,12 @@ struct HotExchanged {
   std::uint64_t layers = 0;   // that changed
 };
 
+// How a text is made into tokens.
+struct TextReading {
+  bool with_markers = true;  // added tokens in the text are recognised
+  bool begins_text = false;  // what the tokenizer puts before a text is there
+};
+
 // All functions may be called from any thread.
 class AnswerService {
  public:
@@ -114,9 +120,8 @@ class AnswerService {
   virtual std::variant<PromptText, Refusal> render(const ChatRequest& request) const = 0;
   virtual std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
       const ChatRequest& request) const = 0;
-  // `with_markers`: added tokens in the text are recognised.
-  virtual std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view text,
-                                                                    bool with_markers) const = 0;
+  virtual std::variant<std::vector<std::int32_t>, Refusal> tokenize(
+      std::string_view text, const TextReading& reading) const = 0;
   virtual std::string token_bytes(std::int32_t id) const = 0;
   virtual std::string detokenize(const std::vector<std::int32_t>& ids) const = 0;
   virtual ServiceModel model() const = 0;

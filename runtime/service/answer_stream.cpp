@@ -48,7 +48,8 @@ void AnswerStream::on_prompt(std::uint64_t done, double seconds) {
 // Without probabilities: all at once.
 void AnswerStream::echo() {
   if (options_.echoed.empty()) return;
-  tell(ContentText{.text = options_.tokenizer->decode(options_.echoed), .logprobs = {}});
+  const auto written = std::span(options_.echoed).subspan(options_.unwritten);
+  tell(ContentText{.text = options_.tokenizer->decode(written), .logprobs = {}});
 }
 
 TokenLogprobs AnswerStream::logprobs_of(const TokenStep& step) const {

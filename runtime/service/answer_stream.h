@@ -32,6 +32,7 @@ struct AnswerStreamOptions {
   std::vector<std::int32_t> end_of_thinking;
   // Of an echo: the prompt, which is told before the answer.
   std::vector<std::int32_t> echoed;
+  std::size_t unwritten = 0;  // of its ids, which begin it: told only among probabilities
   // Gives a new id of a call.
   std::function<std::string()> make_call_id;
   // Told at the end what was sampled, the token that ended the text left out. May be empty.

@@ -63,8 +63,8 @@ class RealModelService final : public ModelService {
   std::variant<PromptText, Refusal> render(const ChatRequest& request) const override;
   std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
       const ChatRequest& request) const override;
-  std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view text,
-                                                            bool with_markers) const override;
+  std::variant<std::vector<std::int32_t>, Refusal> tokenize(
+      std::string_view text, const TextReading& reading) const override;
   std::string token_bytes(std::int32_t id) const override {
     return std::string(tokenizer_.bytes(id));
   }
@@ -111,6 +111,9 @@ class RealModelService final : public ModelService {
   Started submit(TextJob job, const AnswerStreamOptions& stream, AnswerSink sink);
   std::variant<std::vector<std::int32_t>, Refusal> completion_prompt(
       const CompletionRequest& request) const;
+  // How many of the prompt's ids stand before the text that the client wrote.
+  std::size_t unwritten_ids(const CompletionRequest& request,
+                            const std::vector<std::int32_t>& ids) const;
   // Without `prompt` the text has the form from its start, of which `begun` is there already.
   void set_filter(const std::shared_ptr<const Grammar>& grammar, const ChatPrompt* prompt,
                   std::string_view begun, TextJob& job) const;
@@ -337,12 +340,20 @@ std::variant<std::vector<std::int32_t>, Refusal> RealModelService::completion_pr
   if (auto refusal = room_.refuse_bytes(text.size() + request.suffix.size())) {
     return *std::move(refusal);
   }
-  if (request.suffix.empty()) return tokenize(text, true);
+  if (request.suffix.empty()) return tokenize(text, {.begins_text = true});
   if (tokenizer_.added_token("<|fim_prefix|>") < 0) {
     return invalid_request_refusal("this model does not fill gaps: it knows no suffix", "suffix");
   }
   return tokenize("<|fim_prefix|>" + text + "<|fim_suffix|>" + request.suffix + "<|fim_middle|>",
-                  true);
+                  {.begins_text = true});
+}
+
+std::size_t RealModelService::unwritten_ids(const CompletionRequest& request,
+                                            const std::vector<std::int32_t>& ids) const {
+  const auto begin = tokenizer_.begin_of_text();
+  const auto* text = std::get_if<std::string>(&request.prompt);
+  if (text == nullptr || begin.empty() || ids.size() < begin.size()) return 0;
+  return text->starts_with(tokenizer_.bytes(begin.front())) ? 0 : begin.size();
 }
 
 AnswerService::Started RealModelService::start(const CompletionRequest& request, AnswerSink sink) {
@@ -359,6 +370,7 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
   stream.stop = request.options.stop;
   stream.wants_logprobs = request.options.top_logprobs.has_value();
   if (request.echo) stream.echoed = ids;
+  stream.unwritten = unwritten_ids(request, ids);
   auto job = make_job(std::move(ids), request.options);
   if (auto* refusal = std::get_if<Refusal>(&job)) return std::move(*refusal);
   TextJob& text = std::get<TextJob>(job);
@@ -393,11 +405,13 @@ std::variant<std::vector<std::int32_t>, Refusal> RealModelService::told_ids(
 }
 
 std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokenize(
-    std::string_view text, bool with_markers) const {
+    std::string_view text, const TextReading& reading) const {
   if (auto refusal = room_.refuse_told(text.size())) return *std::move(refusal);
   PromptText prompt{.text = std::string(text), .from_user = {}};
-  if (!with_markers && !text.empty()) prompt.from_user.push_back({0, text.size()});
-  return told_ids(prompt);
+  if (!reading.with_markers && !text.empty()) prompt.from_user.push_back({0, text.size()});
+  auto ids = told_ids(prompt);
+  if (reading.begins_text && ids.index() == 0) tokenizer_.begin_text(std::get<0>(ids));
+  return ids;
 }
 
 ServiceStats RealModelService::stats() const {

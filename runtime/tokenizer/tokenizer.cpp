@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "formats/base/utf8.h"
+#include "formats/config/companion_files.h"
 #include "formats/config/tokenizer_json.h"
+#include "runtime/tokenizer/begin_of_text.h"
 #include "runtime/tokenizer/tokenizer_added.h"
 #include "runtime/tokenizer/tokenizer_bpe.h"
 #include "runtime/tokenizer/tokenizer_normalizer.h"
@@ -70,6 +72,7 @@ struct Tokenizer::Impl {
   AddedTokenMatcher raw_tokens;         // looked for before normalization
   AddedTokenMatcher normalized_tokens;  // and after it
   std::vector<Splitter> splits;
+  std::vector<std::int32_t> begin_of_text;
   std::size_t prefix_stage = 0;  // splits before the prefix space is added
 
   class Encoder;
@@ -217,16 +220,20 @@ Tokenizer::~Tokenizer() = default;
 
 Result<Tokenizer> Tokenizer::parse(std::string_view json, const std::string& file) {
   MOE_ASSIGN_OR_RETURN(const TokenizerSpec spec, parse_tokenizer_json(json, file));
-  auto impl = std::make_unique<Impl>();
-  MOE_RETURN_IF_ERROR(impl->build(spec, Where{.file = file}));
-  return Tokenizer(std::move(impl));
+  return make(spec, file, {});
 }
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& tokenizer_json) {
   MOE_ASSIGN_OR_RETURN(const TokenizerSpec spec, load_tokenizer_json(tokenizer_json));
+  return make(spec, tokenizer_json.string(), tokenizer_json.parent_path() / kTokenizerConfigName);
+}
+
+Result<Tokenizer> Tokenizer::make(const TokenizerSpec& spec, const std::string& file,
+                                  const std::filesystem::path& config) {
   auto impl = std::make_unique<Impl>();
-  const std::string file = tokenizer_json.string();
-  MOE_RETURN_IF_ERROR(impl->build(spec, Where{.file = file}));
+  const Where where{.file = file};
+  MOE_RETURN_IF_ERROR(impl->build(spec, where));
+  MOE_ASSIGN_OR_RETURN(impl->begin_of_text, begin_of_text_ids(spec, where, config));
   return Tokenizer(std::move(impl));
 }
 
@@ -245,6 +252,17 @@ Result<std::vector<std::int32_t>> Tokenizer::encode(std::string_view text,
   Impl::Encoder encoder(*impl_, text, literal);
   MOE_RETURN_IF_ERROR(encoder.add_text());
   return encoder.take();
+}
+
+std::span<const std::int32_t> Tokenizer::begin_of_text() const { return impl_->begin_of_text; }
+
+std::size_t Tokenizer::begin_text(std::vector<std::int32_t>& ids) const {
+  const std::vector<std::int32_t>& begin = impl_->begin_of_text;
+  const bool is_there =
+      ids.size() >= begin.size() && std::equal(begin.begin(), begin.end(), ids.begin());
+  if (is_there) return 0;
+  ids.insert(ids.begin(), begin.begin(), begin.end());
+  return begin.size();
 }
 
 std::int32_t Tokenizer::size() const { return impl_->vocab.size(); }

@@ -2,6 +2,7 @@
 // fallback, exact for any text of any length.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -15,11 +16,14 @@
 
 namespace moepack {
 
+struct TokenizerSpec;
+
 // Unchanging once it is loaded: const functions may be called from any number of threads.
 class Tokenizer {
  public:
   // kUnsupported, by name, for whatever is not implemented (other models, normalizers,
   // pre-tokenizers); kCorrupt for a file that is broken.
+  // load() also reads the tokenizer_config.json beside it, for begin_of_text() alone.
   static Result<Tokenizer> load(const std::filesystem::path& tokenizer_json);
   static Result<Tokenizer> parse(std::string_view json, const std::string& file);
   Tokenizer(Tokenizer&&) noexcept;
@@ -35,6 +39,12 @@ class Tokenizer {
   // list that the caller has checked, such as roles, are not: templates build markers around them.
   Result<std::vector<std::int32_t>> encode(std::string_view text,
                                            std::span<const LiteralRange> literal) const;
+
+  // What the model expects before a text that begins a sequence (begin_of_text.h); may be empty.
+  std::span<const std::int32_t> begin_of_text() const;
+  // Puts it before the ids of such a text, unless they begin with it already. Not for prompts of a
+  // chat template, which writes it itself. Returns how many ids it has put there.
+  std::size_t begin_text(std::vector<std::int32_t>& ids) const;
 
   // Number of ids: the highest id + 1, holes included. Logits beyond it are padding.
   std::int32_t size() const;
@@ -55,6 +65,9 @@ class Tokenizer {
 
  private:
   struct Impl;
+  // `config`: the tokenizer_config.json; empty: there is none.
+  static Result<Tokenizer> make(const TokenizerSpec& spec, const std::string& file,
+                                const std::filesystem::path& config);
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

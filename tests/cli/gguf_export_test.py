@@ -448,9 +448,30 @@ def check_special_tokens(test):
     test.expect(found == {"bos_token_id": 257, "eos_token_id": 256, "eot_token_id": 257,
                           "eom_token_id": 259, "add_bos_token": 0,
                           "chat_template": "{{ messages }}"}, f"special tokens {found}")
+    for before, key, expected in (([], None, None), ([], True, 0), (["<|im_start|>"], None, 1),
+                                  (["<|im_start|>"], False, 1), (["<|im_start|>"] * 2, True, 1)):
+        check_begin_of_text(test, copy, before, key, expected)
     (copy.path / "tokenizer_config.json").write_text('{"eos_token": "no such"}')
     test.refuses("no such token", ("tokenizer_config.json", "eos_token", "no such"), "export",
                  "--gguf", copy.path, "-o", test.scratch / "out")
+
+
+def check_begin_of_text(test, copy, before, key, expected):
+    """add_bos_token is what the post-processor's template puts before texts, or the key of the config."""
+    config = {"bos_token": "<|im_start|>"} | ({} if key is None else {"add_bos_token": key})
+    (copy.path / "tokenizer_config.json").write_text(json.dumps(config))
+    spec = json.loads((copy.path / "tokenizer.json").read_text())
+    ids = [token["id"] for token in spec["added_tokens"] if token["content"] == "<|im_start|>"]
+    spec["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": token}} for token in before] + [{"Sequence": {"id": "A"}}],
+        "special_tokens": {token: {"id": token, "ids": ids} for token in before}}
+    (copy.path / "tokenizer.json").write_text(json.dumps(spec))
+    out = test.scratch / "begin.gguf"
+    out.unlink(missing_ok=True)
+    test.succeeds("export", "--gguf", copy.path, "-o", out)
+    found = gguf.read_head(out)[0].get("tokenizer.ggml.add_bos_token")
+    test.expect(found == expected, f"add_bos_token with {before} and {key}: {found}, not {expected}")
 
 
 def check_report(test):

@@ -178,6 +178,58 @@ class ScoresTest(CliRunner):
             self.expect(server.wait_for_metric("http_connections", 1), "its connection is left")
             self.ask(server, body)
 
+    def begins(self, model):
+        """A tokenizer that puts a token before texts: run, perplexity and completions of texts have it, once."""
+        marker, text = "<|im_start|>", "Once upon a time there was a small house at the end of a long road. " * 3
+        (self.scratch / "text.txt").write_text(text)
+        (self.scratch / "marked.txt").write_text(marker + text)
+        plain = self.run_tokens(model, text)
+        path = model / "tokenizer.json"
+        tokenizer = json.loads(path.read_text())
+        begin = next(t["id"] for t in tokenizer["added_tokens"] if t["content"] == marker)
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": marker}}, {"Sequence": {"id": "A"}}],
+            "special_tokens": {marker: {"id": marker, "ids": [begin], "tokens": [marker]}}}
+        path.unlink()
+        path.write_text(json.dumps(tokenizer))
+        self.expect(self.run_tokens(model, text) == plain + 1, "run: no token before the text")
+        self.expect(self.run_tokens(model, marker + text) == plain + 1, "run: the token is there twice")
+        flags = WAYS["exact"]
+        with Served(self.program, model, *flags) as server:
+            server.wait_until_ready()
+            ids = [begin] + json.loads(server.ask("POST", "/tokenize", {"content": text})[1])["tokens"]
+            one = self.choice(server, prompt=text, logprobs=2)
+            self.expect(one["logprobs"] == self.choice(server, prompt=ids, logprobs=2)["logprobs"], "scores of a text")
+            self.expect(self.choice(server, prompt=text)["text"] == text, "nobody wrote what stands before the text")
+            for body, expected in (({"content": text}, ids[1:]), ({"content": text, "add_special": True}, ids),
+                                   ({"prompt": text}, ids), ({"content": marker + text, "add_special": True}, ids),
+                                   ({"prompt": text, "add_special_tokens": False}, ids[1:])):
+                got = json.loads(server.ask("POST", "/tokenize", body)[1])["tokens"]
+                self.expect(got == expected, f"tokenize {body}: {got}")
+        (self.scratch / "all.json").write_text(json.dumps(ids))
+        whole = self.mean_nll(model, "--token-ids", self.scratch / "all.json", "--all-positions")
+        for name in ("text.txt", "marked.txt"):
+            self.expect(self.mean_nll(model, "-f", self.scratch / name, "--all-positions") == whole, f"{name}: all")
+        # Each window begins with the token, in the place of its first.
+        nlls = []
+        for at in range(0, len(ids) - 15, 16):
+            rows = self.logits(model, [begin] + ids[at + 1:at + 16], flags)
+            nlls += [log_softmax(rows[i]) - rows[i][ids[at + i + 1]] for i in range(8, 15)]
+        got = self.mean_nll(model, "-f", self.scratch / "text.txt", "-c", 16)
+        self.expect(len(nlls) >= 14 and abs(got - sum(nlls) / len(nlls)) < 1e-4, f"windows: {got}, not {sum(nlls) / len(nlls)}")
+        base = self.scratch / "base.kld"
+        self.mean_nll(model, "-f", self.scratch / "text.txt", "-c", 16, "--kl-divergence-base", base)
+        report = json.loads(self.succeeds("perplexity", model, "--backend", "cpu", "--kl-divergence-base", base,
+                                          "--kl-divergence", "--json", *flags).stdout)
+        self.expect(abs(report["mean_kld"]) < 1e-4 and report["tokens_scored"] == len(nlls), f"its own base: {report}")
+
+    def run_tokens(self, model, prompt):
+        return json.loads(self.succeeds("run", model, "-p", prompt, "-n", 1, "--json").stdout)["prompt_tokens"]
+
+    def mean_nll(self, model, *arguments):
+        return json.loads(self.succeeds("perplexity", model, "--backend", "cpu", "--json", *arguments,
+                                        *WAYS["exact"]).stdout)["mean_nll"]
+
     def all(self, model, ids):
         for flags in WAYS.values():
             with Served(self.program, model, *flags, "--parallel", 4, context=1024) as server:
@@ -200,6 +252,7 @@ def main():
         test.succeeds("convert", args.checkpoint, "-o", model)
         test.all(model, [rng.randrange(250) for _ in range(3 * WINDOW)])
         test.large_batches(model, [rng.randrange(250) for _ in range(100)])
+        test.begins(model)
         if models:
             source = Path(models) / "small-moe"
             model = Path(scratch) / "small-moe"

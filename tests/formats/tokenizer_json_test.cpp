@@ -184,7 +184,8 @@ json characters() {
       {"type": "Replace", "pattern": {"String": " "}, "content": "_"}]},
     "pre_tokenizer": null,
     "post_processor": {"type": "TemplateProcessing",
-                       "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]},
+                       "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+                       "special_tokens": {"<s>": {"id": "<s>", "ids": [7, 3]}}},
     "decoder": {"type": "Sequence", "decoders": [
       {"type": "Replace", "pattern": {"String": "_"}, "content": " "},
       {"type": "ByteFallback"}, {"type": "Fuse"},
@@ -202,6 +203,17 @@ TEST(TokenizerJson, CharactersWithByteFallbackAreRead) {
   EXPECT_EQ(spec.value().space_mark, "_");
   EXPECT_TRUE(spec.value().strip_first_space);
   EXPECT_FALSE(spec.value().equal_ranks);
+  EXPECT_EQ(spec.value().begin_of_text, (std::vector<std::int32_t>{7, 3}));
+}
+
+TEST(TokenizerJson, ATemplateWhoseTokensAreUnknownIsRefused) {
+  for (const json& tokens : {json(), json::object(), json({{"<s>", {{"ids", 7}}}}),
+                             json({{"<s>", {{"ids", {-1}}}}}), json({{"<s>", {{"ids", {"7"}}}}})}) {
+    json data = characters();
+    data["post_processor"]["special_tokens"] = tokens;
+    expect_error(parse_tokenizer_json(data.dump(), "t.json").status(), StatusCode::kCorrupt,
+                 {"post_processor", "special_tokens"});
+  }
 }
 
 TEST(TokenizerJson, OtherDecodersOfCharactersAreRefused) {

@@ -93,6 +93,36 @@ TEST(Perplexity, AgreesWithAnIndependentProgram) {
   }
 }
 
+// What llama-perplexity does where the model wants a token before texts.
+TEST(Perplexity, EveryWindowBeginsAsTextsDo) {
+  const auto tokens = synthetic_tokens();
+  const std::vector<std::int32_t> begin = {1, 2};
+  std::vector<std::vector<std::int32_t>> windows;
+  const WindowForward forward = synthetic_forward(1);
+  const WindowForward seen = [&](std::span<const std::int32_t> window, std::size_t first,
+                                 const LogitsSink& sink) {
+    windows.emplace_back(window.begin(), window.end());
+    return forward(window, first, sink);
+  };
+  std::vector<std::int32_t> targets;
+  ASSERT_OK(score_perplexity(tokens, {.context = 8}, with_begin_of_text(seen, begin), {},
+                             [&](std::span<const float>, std::int32_t target) {
+                               targets.push_back(target);
+                               return Status::ok();
+                             }));
+  ASSERT_EQ(windows.size(), 5U);
+  for (std::size_t w = 0; w < windows.size(); ++w) {
+    const auto given = std::span(tokens).subspan(w * 8, 7);
+    std::vector<std::int32_t> expected(given.begin(), given.end());
+    std::copy(begin.begin(), begin.end(), expected.begin());
+    EXPECT_EQ(windows[w], expected) << w;
+    EXPECT_EQ(targets[w * 3], tokens[w * 8 + 5]) << w;
+  }
+  windows.clear();
+  ASSERT_OK(score_perplexity(tokens, {.context = 8}, with_begin_of_text(seen, {})));
+  EXPECT_EQ(windows[1], std::vector<std::int32_t>(tokens.begin() + 8, tokens.begin() + 15));
+}
+
 TEST(Perplexity, ReportsEveryWindowAndEveryScore) {
   std::vector<double> running;
   std::vector<std::int32_t> targets;

@@ -22,6 +22,7 @@
 #include "tests/support/gguf_writer.h"
 #include "tests/support/memory_file.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
 namespace moepack {
@@ -145,6 +146,59 @@ TEST(TokenizerGolden, PreTokenizersOfGgufFilesGiveTheReferencesIds) {
     ++tested;
   }
   EXPECT_EQ(tested, pre_of.size());
+}
+
+TEST(TokenizerGolden, TextsBeginAsTheReferencesDo) {
+  for (const json& example : golden("begins.json")) {
+    SCOPED_TRACE(example["name"].get<std::string>());
+    json data = base();
+    data["post_processor"] = example["post_processor"];
+    const Tokenizer tokenizer = make(data);
+    for (const json& sample : example["samples"]) {
+      Ids ids = encode(tokenizer, sample[0].get<std::string>());
+      const std::size_t alone = ids.size();
+      EXPECT_EQ(tokenizer.begin_text(ids), sample[1].size() - alone);
+      EXPECT_EQ(ids, sample[1].get<Ids>()) << sample[0].dump();
+      EXPECT_EQ(tokenizer.begin_text(ids), 0U) << "what is there already is put there again";
+    }
+  }
+}
+
+// A tokenizer.json without a template, as GGUF files give, and what stands beside it.
+TEST(Tokenizer, WithoutATemplateTheConfigSaysWhatBeginsAText) {
+  const test::TempDir dir;
+  const auto with = [&](const json& processor, const json& config) {
+    json data = base();
+    data["post_processor"] = processor;
+    std::ofstream(dir.path() / "tokenizer.json") << data.dump();
+    std::ofstream(dir.path() / "tokenizer_config.json") << config.dump();
+    return Tokenizer::load(dir.path() / "tokenizer.json");
+  };
+  const auto begin_of = [&](const json& processor, const json& config) {
+    const Result<Tokenizer> tokenizer = with(processor, config);
+    EXPECT_OK(tokenizer);
+    if (!tokenizer.is_ok()) return Ids();
+    const auto begin = tokenizer.value().begin_of_text();
+    return Ids(begin.begin(), begin.end());
+  };
+  const json wanted = {{"add_bos_token", true}, {"bos_token", "<|im_start|>"}};
+  const Ids start{demo().added_token("<|im_start|>")};
+  EXPECT_EQ(begin_of(nullptr, wanted), start);
+  EXPECT_EQ(begin_of({{"type", "ByteLevel"}}, wanted), start);
+  EXPECT_EQ(
+      begin_of(nullptr, {{"add_bos_token", true}, {"bos_token", {{"content", "<|im_start|>"}}}}),
+      start);
+  EXPECT_EQ(begin_of(nullptr, {{"add_bos_token", false}, {"bos_token", "<|im_start|>"}}), Ids());
+  EXPECT_EQ(begin_of(nullptr, {{"bos_token", "<|im_start|>"}}), Ids());
+  EXPECT_EQ(begin_of(nullptr, {{"add_bos_token", true}, {"bos_token", nullptr}}), Ids());
+  // A template has the last word, as with transformers.
+  const json examples = golden("begins.json");
+  EXPECT_EQ(begin_of(examples[2]["post_processor"], {{"add_bos_token", false}}), start);
+  expect_error(with(nullptr, {{"add_bos_token", true}, {"bos_token", "<s>"}}).status(),
+               StatusCode::kCorrupt, {"tokenizer_config.json", "<s>", "add_bos_token"});
+  json unknown = examples[2]["post_processor"];
+  unknown["special_tokens"]["<|im_start|>"]["ids"] = {100000};
+  expect_error(with(unknown, wanted).status(), StatusCode::kCorrupt, {"tokenizer.json", "100000"});
 }
 
 TEST(TokenizerGolden, FamiliesGiveTheReferencesIdsAndTexts) {

@@ -75,11 +75,18 @@ class HttpTest(Expectations):
     def test_text_routes(self):
         got = json.loads(self.server.post("/tokenize", {"content": "ab\u00fc", "with_pieces": True})[2])
         self.equal(got["tokens"][1:3], [{"id": 98, "piece": "b"}, {"id": 0xC3, "piece": [0xC3]}], "pieces")
-        got = json.loads(self.server.post("/tokenize", {"prompt": "ab", "return_token_strs": True})[2])
+        got = json.loads(self.server.post("/tokenize", {"prompt": "ab", "return_token_strs": True, "add_special_tokens": False})[2])
         self.equal((got["tokens"], got["count"], got["token_strs"], got["max_model_len"]),
                    ([97, 98], 2, ["a", "b"], 4096), "vLLM's shape")
         got = json.loads(self.server.post("/tokenize", user("hi"))[2])
         self.equal(got["count"], len("<user>hi\n"), "tokens of messages")
+        # What stands before a text: llama.cpp's name and default, and vLLM's.
+        for body, begins in (({"content": "a"}, False), ({"content": "a", "add_special": True}, True),
+                             ({"prompt": "a"}, True), ({"prompt": "a", "add_special_tokens": False}, False),
+                             ({"content": "a", "add_special_tokens": True}, True)):
+            got = json.loads(self.server.post("/tokenize", body)[2])
+            self.equal(got["tokens"], [0, 97] if begins else [97], f"tokenize {body}")
+        self.equal(self.server.post("/tokenize", {"content": "a", "add_special": 1})[0], 400, "add_special")
         got = json.loads(self.server.post("/detokenize", {"tokens": [97, 98]})[2])
         self.equal((got["content"], got["prompt"]), ("ab", "ab"), "detokenize")
         for tokens in ([256], [-1], ["a"], 7, None, [1.5]):

@@ -269,11 +269,12 @@ class ScriptedService final : public AnswerService {
   }
   std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
       const ChatRequest& request) const override {
-    return tokenize(conversation_text(request.conversation), true);
+    return tokenize(conversation_text(request.conversation), {});
   }
-  std::variant<std::vector<std::int32_t>, Refusal> tokenize(std::string_view text,
-                                                            bool /*with_markers*/) const override {
+  std::variant<std::vector<std::int32_t>, Refusal> tokenize(
+      std::string_view text, const TextReading& reading) const override {
     std::vector<std::int32_t> ids;
+    if (reading.begins_text) ids.push_back(0);
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
   }

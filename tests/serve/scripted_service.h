@@ -20,7 +20,7 @@ namespace moepack::test {
 //   "say_request": true (content: the request as it was understood, as JSON)
 //   "end": "stop|stop_text|tool_calls|length|context|error", with "message", "usage"
 // and "choice": N; without it an event is of all choices. "started" and "end" are added where they
-// are missing. A token of tokenize() is a byte.
+// are missing. A token of tokenize() is a byte, and 0 begins a text.
 std::unique_ptr<AnswerService> make_scripted_service(OrderedJson script);
 
 }  // namespace moepack::test

@@ -165,8 +165,23 @@ std::vector<std::uint32_t> end_ids(const SpecialFiles& files, const ModelConfig&
   return ids;
 }
 
-Status add_special_tokens(const SpecialFiles& files, const ModelConfig& config,
-                          const Tokens& tokens, GgufHead& head, std::vector<std::string>& notes) {
+// Whether bos_token stands before texts: the post-processor's template says so, or a key does.
+Status add_begin_of_text(const TokenizerSpec& spec, const SpecialFiles& files,
+                         std::optional<std::uint32_t> bos, GgufHead& head) {
+  constexpr const char* kKey = "tokenizer.ggml.add_bos_token";
+  const bool is_bos = bos.has_value() && spec.begin_of_text.has_value() &&
+                      spec.begin_of_text->size() == 1 &&
+                      static_cast<std::uint32_t>(spec.begin_of_text->front()) == *bos;
+  if (is_bos) return head.add(kKey, true);
+  const auto add_bos = files.tokenizer.find("add_bos_token");
+  if (add_bos == files.tokenizer.end() || !add_bos->is_boolean()) return Status::ok();
+  const bool is_denied = spec.begin_of_text.has_value() && spec.begin_of_text->empty();
+  return head.add(kKey, add_bos->get<bool>() && !is_denied);
+}
+
+Status add_special_tokens(const TokenizerSpec& spec, const SpecialFiles& files,
+                          const ModelConfig& config, const Tokens& tokens, GgufHead& head,
+                          std::vector<std::string>& notes) {
   MOE_ASSIGN_OR_RETURN(const auto bos, token_id(files, "bos", tokens));
   MOE_ASSIGN_OR_RETURN(auto eos, token_id(files, "eos", tokens));
   MOE_ASSIGN_OR_RETURN(const auto pad, token_id(files, "pad", tokens));
@@ -183,9 +198,7 @@ Status add_special_tokens(const SpecialFiles& files, const ModelConfig& config,
                     " have no key in GGUF and are left out");
   }
   if (pad.has_value()) MOE_RETURN_IF_ERROR(head.add("tokenizer.ggml.padding_token_id", *pad));
-  const auto add_bos = files.tokenizer.find("add_bos_token");
-  if (add_bos == files.tokenizer.end() || !add_bos->is_boolean()) return Status::ok();
-  return head.add("tokenizer.ggml.add_bos_token", add_bos->get<bool>());
+  return add_begin_of_text(spec, files, bos, head);
 }
 
 Status add_chat_template(const fs::path& model, const SpecialFiles& files, GgufHead& head) {
@@ -224,7 +237,7 @@ Status add_tokenizer_keys(const fs::path& model, const ModelConfig& config, Gguf
   MOE_RETURN_IF_ERROR(
       head.add_list("tokenizer.ggml.token_type", std::span<const std::int32_t>(tokens.types)));
   MOE_RETURN_IF_ERROR(head.add_list("tokenizer.ggml.merges", std::span<const std::string>(merges)));
-  MOE_RETURN_IF_ERROR(add_special_tokens(files, config, tokens, head, notes));
+  MOE_RETURN_IF_ERROR(add_special_tokens(spec, files, config, tokens, head, notes));
   return add_chat_template(model, files, head);
 }
 

@@ -99,6 +99,23 @@ class ModelServiceTest : public ::testing::Test {
                          ModelService::open(std::move(engine), std::move(tokenizer), service));
   }
 
+  // Writes it into the model's tokenizer.json.
+  void begin_texts_with(const std::string& token) {
+    const std::filesystem::path path = model_ / "tokenizer.json";
+    std::ifstream in(path);
+    auto json = nlohmann::json::parse(in);
+    std::int32_t id = -1;
+    for (const auto& added : json["added_tokens"]) {
+      if (added["content"] == token) id = added["id"].get<std::int32_t>();
+    }
+    json["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single", {{{"SpecialToken", {{"id", token}}}}, {{"Sequence", {{"id", "A"}}}}}},
+        {"special_tokens", {{token, {{"id", token}, {"ids", {id}}}}}}};
+    std::filesystem::remove(path);  // it may be a link
+    std::ofstream(path) << json.dump();
+  }
+
   struct Answer {
     std::shared_ptr<Reader> reader;
     std::unique_ptr<RunningAnswer> running;
@@ -326,12 +343,46 @@ TEST_F(ModelServiceTest, ATextThatCannotFitIsNotTurnedIntoTokens) {
     EXPECT_GE(refusal->prompt_tokens, 4096U);
     EXPECT_NE(refusal->message.find(" bytes"), std::string::npos) << refusal->message;
   }
-  const auto ids = service_->tokenize(text, true);
+  const auto ids = service_->tokenize(text, {});
   const auto* refusal = std::get_if<Refusal>(&ids);
   ASSERT_NE(refusal, nullptr);
   EXPECT_EQ(refusal->kind, Refusal::Kind::kInvalid);
   EXPECT_TRUE(std::holds_alternative<std::vector<std::int32_t>>(
-      service_->tokenize(std::string_view(text).substr(0, 1U << 20U), true)));
+      service_->tokenize(std::string_view(text).substr(0, 1U << 20U), {})));
+}
+
+// A tokenizer that puts a token before texts does so for raw prompts, and for nothing else.
+TEST_F(ModelServiceTest, TextsBeginAsTheTokenizerSays) {
+  const auto start = [&](CompletionRequest request) {
+    request.options.max_tokens = 1;
+    request.echo = true;
+    const Answer answer = ask(request);
+    return std::pair(answer.end.usage.prompt_tokens, answer.reader->content);
+  };
+  CompletionRequest text;
+  text.prompt = "Hello world";
+  CompletionRequest marked;
+  marked.prompt = "<|im_start|>Hello world";
+  const ChatRequest chat = question("Hi");
+  const auto plain = start(text).first;
+  const auto plain_chat = ask(chat).end.usage.prompt_tokens;
+
+  begin_texts_with("<|im_start|>");
+  open(2, 3);
+  const auto begun = start(text);
+  EXPECT_EQ(begun.first, plain + 1);
+  EXPECT_TRUE(begun.second.starts_with("Hello world")) << "nobody wrote the token";
+  EXPECT_EQ(start(marked).first, plain + 1) << "the token is there already";
+  EXPECT_TRUE(start(marked).second.starts_with("<|im_start|>Hello world"));
+  EXPECT_EQ(ask(chat).end.usage.prompt_tokens, plain_chat);
+  const auto tokens = [&](const TextReading& reading) {
+    return std::get<std::vector<std::int32_t>>(service_->tokenize("Hello world", reading));
+  };
+  EXPECT_EQ(tokens({}).size(), plain);
+  EXPECT_EQ(tokens({.begins_text = true}).size(), plain + 1);
+  CompletionRequest ids;
+  ids.prompt = tokens({});
+  EXPECT_EQ(start(ids).first, plain);
 }
 
 TEST_F(ModelServiceTest, DroppingAnAnswerCancelsIt) {
