@@ -1,6 +1,9 @@
 #include "runtime/chat/history.h"
 
+#include <algorithm>
 #include <map>
+#include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -77,6 +80,46 @@ Conversation with_a_user(Conversation conversation) {
   auto at = conversation.messages.begin();
   if (at != conversation.messages.end() && at->role == ChatRole::kSystem) ++at;
   conversation.messages.insert(at, ChatMessage{});
+  return conversation;
+}
+
+namespace {
+
+// Brings the results among `messages`, which stand behind `calls`, into the order of these.
+void order_results(const std::vector<ToolCall>& calls, std::span<ChatMessage> messages) {
+  std::unordered_map<std::string_view, std::size_t> place_of;
+  for (const ToolCall& call : calls) {
+    if (!call.id.empty()) place_of.emplace(call.id, place_of.size());
+  }
+  std::vector<std::pair<std::size_t, ChatMessage*>> results;
+  for (ChatMessage& message : messages) {
+    const auto place = place_of.find(message.tool_call_id);
+    const bool is_result = message.role == ChatRole::kTool && place != place_of.end();
+    if (is_result) results.emplace_back(place->second, &message);
+  }
+  const auto is_before = [](const auto& a, const auto& b) { return a.first < b.first; };
+  if (std::is_sorted(results.begin(), results.end(), is_before)) return;
+  std::vector<std::pair<std::size_t, ChatMessage>> sorted;
+  for (const auto& [place, message] : results) sorted.emplace_back(place, std::move(*message));
+  std::stable_sort(sorted.begin(), sorted.end(), is_before);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    *results[i].second = std::move(sorted[i].second);
+  }
+}
+
+}  // namespace
+
+Conversation with_results_in_order(Conversation conversation) {
+  std::vector<ChatMessage>& messages = conversation.messages;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (messages[i].calls.size() < 2) continue;
+    std::size_t end = i + 1;
+    const auto ends_turn = [](ChatRole role) {
+      return role == ChatRole::kAssistant || role == ChatRole::kUser;
+    };
+    while (end < messages.size() && !ends_turn(messages[end].role)) ++end;
+    order_results(messages[i].calls, std::span(messages).subspan(i + 1, end - i - 1));
+  }
   return conversation;
 }
 
@@ -173,6 +216,7 @@ Conversation with_one_call_each(Conversation conversation) {
 }
 
 Conversation apply_history_rules(Conversation conversation, const HistoryRules& rules) {
+  conversation = with_results_in_order(std::move(conversation));
   if (rules.late_system_to_user) conversation = late_systems_as_users(std::move(conversation));
   if (rules.needs_user) conversation = with_a_user(std::move(conversation));
   if (rules.kimi_ids) conversation = with_kimi_ids(std::move(conversation));

@@ -26,6 +26,9 @@ Conversation late_systems_as_users(Conversation conversation);
 Conversation with_a_user(Conversation conversation);
 // Renames the ids of calls and of their results.
 Conversation with_kimi_ids(Conversation conversation);
+// Results stand in the order of the calls that they answer, by their ids: many templates show none,
+// and the model reads the results in order. Those of unknown ids stay where they are.
+Conversation with_results_in_order(Conversation conversation);
 // A message with several calls becomes one message per call, each followed by its result.
 Conversation with_one_call_each(Conversation conversation);
 

@@ -46,6 +46,32 @@ TEST(History, AUserIsAddedBehindTheSystemMessage) {
   EXPECT_EQ(with_a_user(made).messages.size(), 3U);
 }
 
+TEST(History, ResultsComeInTheOrderOfTheirCalls) {
+  Conversation given;
+  given.messages = {said(ChatRole::kUser, "q"),
+                    calling({{"a", "f", "{}"}, {"b", "g", "{}"}, {"c", "g", "{}"}}),
+                    result_of("c", "3"),
+                    result_of("lost", "4"),
+                    said(ChatRole::kSystem, "late"),
+                    result_of("a", "1"),
+                    result_of("", "5"),
+                    result_of("b", "2"),
+                    result_of("a", "1 again"),
+                    said(ChatRole::kUser, "and"),
+                    result_of("a", "of another turn"),
+                    calling({{"b", "f", "{}"}, {"a", "f", "{}"}}),
+                    result_of("a", "7"),
+                    result_of("b", "6")};
+  const Conversation made = apply_history_rules(given, {});
+  ASSERT_EQ(made.messages.size(), given.messages.size());
+  std::vector<std::string> contents;
+  for (const ChatMessage& message : made.messages) contents.push_back(message.content);
+  EXPECT_EQ(contents, (std::vector<std::string>{"q", "", "1", "4", "late", "1 again", "5", "2", "3",
+                                                "and", "of another turn", "", "6", "7"}));
+  EXPECT_EQ(made.messages[5].tool_call_id, "a");
+  EXPECT_EQ(made.messages[8].tool_call_id, "c");
+}
+
 TEST(History, KimiIdsCountTheCallsOfTheConversation) {
   Conversation given;
   given.messages = {said(ChatRole::kUser, "q"),
