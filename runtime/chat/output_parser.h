@@ -62,6 +62,9 @@ class OutputParser {
   // Whether the text stands in thoughts now: what follows a budget and decides when constraints
   // begin.
   virtual bool is_in_reasoning() const = 0;
+  // Whether it stands in a call, from the name on to the end of what belongs to it: texts that end
+  // an answer are not looked for there.
+  virtual bool is_in_call() const = 0;
 };
 
 std::unique_ptr<OutputParser> make_output_parser(OutputParserOptions options);

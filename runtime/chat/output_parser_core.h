@@ -22,6 +22,9 @@ class OutputParserCore : public OutputParser {
   std::vector<ParsedOutput> push(const OutputPiece& piece) final;
   std::vector<ParsedOutput> finish(bool is_cut) final;
   bool is_in_reasoning() const final { return place_ == Place::kReasoning; }
+  bool is_in_call() const final {
+    return awaits_call_ || place_ == Place::kCall || place_ == Place::kTail;
+  }
 
  protected:
   enum class CallStep {

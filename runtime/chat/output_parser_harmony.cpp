@@ -75,6 +75,7 @@ class HarmonyParser final : public OutputParser {
   bool is_in_reasoning() const override {
     return body_ == Body::kNone || body_ == Body::kReasoning;
   }
+  bool is_in_call() const override { return body_ == Body::kCall; }
 
  private:
   enum class Body { kNone, kReasoning, kContent, kCall };

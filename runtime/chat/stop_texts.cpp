@@ -70,4 +70,9 @@ std::string StopTexts::finish() {
   return std::exchange(held_, {});
 }
 
+std::string StopTexts::restart() {
+  for (Text& one : texts_) one.matched = 0;
+  return std::exchange(held_, {});
+}
+
 }  // namespace moepack

@@ -27,6 +27,8 @@ class StopTexts {
   Step push(std::string_view piece);
   // The end without a stop text: what was held back.
   std::string finish();
+  // What was held back goes on, and the search begins anew behind it.
+  std::string restart();
 
  private:
   struct Text {

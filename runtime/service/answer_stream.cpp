@@ -121,9 +121,21 @@ void AnswerStream::push(std::string_view bytes, bool is_added) {
     return;
   }
   waiting_.push_back({.bytes = std::string(bytes), .is_added = is_added});
+  if (parser_->is_in_call()) return release(bytes.size());
   const StopTexts::Step step = stop_texts_.push(bytes);
   stop_ = step.stop;
   release(step.text.size());
+  if (stop_.has_value()) return drop_waiting_logprobs();
+  // Stop texts are of the content: within a call they would leave a part of it, which no client can
+  // use.
+  if (parser_->is_in_call()) release(stop_texts_.restart().size());
+}
+
+// Those of the tokens that are a stop text and nothing of the answer.
+void AnswerStream::drop_waiting_logprobs() {
+  for (const Waiting& token : waiting_) {
+    if (!token.is_begun && !logprobs_.empty()) logprobs_.pop_back();
+  }
 }
 
 // The first so many bytes that wait are no stop text.
@@ -138,6 +150,7 @@ void AnswerStream::release(std::size_t bytes) {
     if (is_whole) {
       waiting_.pop_front();
     } else {
+      first.is_begun = true;
       first.bytes.erase(0, count);
       first.is_added = false;
     }
@@ -159,6 +172,7 @@ void AnswerStream::take_one(ParsedOutput output) {
   } else if (auto* content = std::get_if<ParsedContent>(&output)) {
     tell(ContentText{.text = std::move(content->text), .logprobs = take_logprobs()});
   } else if (auto* begin = std::get_if<ParsedCallBegin>(&output)) {
+    logprobs_.clear();  // of the call's mark
     call_ids_.push_back(begin->id.empty() ? options_.make_call_id() : begin->id);
     tell(CallBegin{
         .call = call_ids_.size() - 1, .id = call_ids_.back(), .name = std::move(begin->name)});
@@ -213,7 +227,12 @@ void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& ti
   const bool is_cut = end != TextEnd::kStopToken;
   if (!stop_.has_value()) release(stop_texts_.finish().size());
   if (!is_cut_short_) take(parser_->finish(is_cut));
-  if (!logprobs_.empty()) tell(ContentText{.text = {}, .logprobs = take_logprobs()});
+  // What is left are tokens of a call or of a stop text, which are no part of the content, or those
+  // of a text that was told without them.
+  const bool is_of_content = !stop_.has_value() && call_ids_.empty();
+  if (is_of_content && !logprobs_.empty()) {
+    tell(ContentText{.text = {}, .logprobs = take_logprobs()});
+  }
   remember_calls();
   if (options_.on_sampled) options_.on_sampled(sampled_);
   usage_.cached_tokens = times.cached_tokens;

@@ -24,7 +24,7 @@ struct AnswerStreamOptions {
   CallMemory* calls = nullptr;           // outlives the stream; null: texts are not remembered
   std::uint32_t choice = 0;
   OutputParserOptions parser;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop;  // looked for outside of calls
   bool wants_logprobs = false;
   bool is_parallel = true;  // else the first call ends the answer, its end marker included
   // Of thoughts: most tokens, and the ids that end them then.
@@ -56,6 +56,7 @@ class AnswerStream final : public TextListener {
   struct Waiting {
     std::string bytes;
     bool is_added = false;
+    bool is_begun = false;  // some of the token's bytes have been let go
   };
   void tell(AnswerEventBody body);
   void echo();
@@ -65,6 +66,7 @@ class AnswerStream final : public TextListener {
   TokenLogprobs logprobs_of(const TokenStep& step) const;
   void push(std::string_view bytes, bool is_added);
   void release(std::size_t bytes);
+  void drop_waiting_logprobs();
   void take(std::vector<ParsedOutput> outputs);
   void take_one(ParsedOutput output);
   std::vector<TokenLogprobs> take_logprobs();

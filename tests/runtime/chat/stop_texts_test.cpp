@@ -59,6 +59,14 @@ TEST(StopTexts, GivesBackWhatOnlyLookedLikeAStop) {
   EXPECT_EQ(texts.finish(), "EN");
 }
 
+TEST(StopTexts, ARestartForgetsWhatWasHeldBack) {
+  StopTexts texts({"END"});
+  EXPECT_EQ(texts.push("the EN").text, "the ");
+  EXPECT_EQ(texts.restart(), "EN");
+  EXPECT_EQ(texts.push("D").text, "D");
+  EXPECT_EQ(texts.push(" END").stop, 0U);
+}
+
 TEST(StopTexts, DoesNotDependOnPieces) {
   std::mt19937 random(3);
   const auto word = [&](std::size_t most) {

@@ -26,7 +26,7 @@ const Tokenizer& demo() {
 struct Reading {
   std::string content, reasoning, arguments;
   std::vector<std::string> names, ids;
-  std::size_t ended_calls = 0, logprobs = 0;
+  std::size_t ended_calls = 0, logprobs = 0, contents = 0;
   AnswerEnd end;
 };
 
@@ -63,6 +63,7 @@ class AnswerStreamTest : public testing::Test {
     read_.logprobs += text.logprobs.size();
   }
   void note(const ContentText& text) {
+    ++read_.contents;
     read_.content += text.text;
     read_.logprobs += text.logprobs.size();
   }
@@ -157,6 +158,34 @@ TEST_F(AnswerStreamTest, CallsAndStopTextsTogether) {
   EXPECT_EQ(read_.ended_calls, 1U);
 }
 
+// A client can do nothing with half a call.
+TEST_F(AnswerStreamTest, StopTextsAreNotLookedForWithinCalls) {
+  offer_tools();
+  options_.stop = {"END", "}", "\"a"};
+  run("<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": \"x END\"}}\n</tool_call> Done END "
+      "more");
+  EXPECT_EQ(read_.ended_calls, 1U);
+  EXPECT_EQ(OrderedJson::parse(read_.arguments), OrderedJson::parse("{\"a\":\"x END\"}"));
+  EXPECT_EQ(read_.content, "Done ") << "behind the call they count again";
+  EXPECT_EQ(read_.end.stop_text, "END");
+}
+
+TEST_F(AnswerStreamTest, AStopTextBehindTheArgumentsLeavesAWholeCall) {
+  offer_tools();
+  options_.stop = {"\n"};
+  run("<tool_call>\n{\"name\":\"add\",\n\"arguments\":{\"a\":\n1}}\n</tool_call>");
+  EXPECT_EQ(read_.ended_calls, 1U);
+  EXPECT_EQ(OrderedJson::parse(read_.arguments), OrderedJson::parse("{\"a\":1}"));
+}
+
+TEST_F(AnswerStreamTest, AStopTextBeforeACallEndsTheAnswer) {
+  offer_tools();
+  options_.stop = {"END"};
+  run("One END <tool_call>\n{\"name\":\"add\",\"arguments\":{}}\n</tool_call>");
+  EXPECT_EQ(read_.names.size(), 0U);
+  EXPECT_EQ(read_.end.stop_text, "END");
+}
+
 TEST_F(AnswerStreamTest, OneCallIsEnoughWhereMoreAreNotWanted) {
   offer_tools();
   options_.is_parallel = false;
@@ -216,6 +245,53 @@ TEST_F(AnswerStreamTest, EveryTokenHasItsProbability) {
   const std::string text = "naïve ✓ text";
   run(text);
   EXPECT_EQ(read_.logprobs, demo().encode(text).value().size());
+}
+
+// Tokens of calls and of stop texts are no part of the content.
+TEST_F(AnswerStreamTest, ProbabilitiesAreThoseOfTheContent) {
+  offer_tools();
+  options_.wants_logprobs = true;
+  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": 1}}\n</tool_call>";
+  run(call + "\n");
+  EXPECT_EQ(read_.ended_calls, 1U);
+  EXPECT_EQ(read_.logprobs, 0U);
+  EXPECT_EQ(read_.contents, 0U) << "an empty piece stands behind the call";
+}
+
+TEST_F(AnswerStreamTest, ACallThatIsCutOffHasNoProbabilities) {
+  offer_tools();
+  options_.wants_logprobs = true;
+  run("<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":", TextEnd::kLength);
+  EXPECT_EQ(read_.logprobs, 0U);
+}
+
+TEST_F(AnswerStreamTest, AStopTextHasNoProbabilities) {
+  options_.wants_logprobs = true;
+  options_.stop = {"END"};
+  run("one two END three");
+  EXPECT_EQ(read_.content, "one two ");
+  const std::vector<std::int32_t> ids = demo().encode("one two END three").value();
+  std::size_t begun = 0;
+  std::size_t at = 0;
+  for (const std::int32_t id : ids) {
+    if (at < read_.content.size()) ++begun;
+    at += demo().bytes(id).size();
+  }
+  EXPECT_EQ(read_.logprobs, begun);
+}
+
+TEST_F(AnswerStreamTest, AnUnfinishedCharacterHasItsProbabilities) {
+  options_.wants_logprobs = true;
+  const std::vector<std::int32_t> ids = demo().encode("𓀀").value();
+  ASSERT_GT(ids.size(), 2U);
+  AnswerStream stream(options_, sink());
+  for (const std::int32_t id : {ids[0], ids[1]}) {
+    TokenStep step;
+    step.token = {.id = id, .logprob = -0.5F};
+    stream.on_token(step);
+  }
+  stream.on_end(TextEnd::kLength, Status::ok(), {});
+  EXPECT_EQ(read_.logprobs, 2U);
 }
 
 TEST_F(AnswerStreamTest, AnEchoesCharactersAreToldWhole) {
