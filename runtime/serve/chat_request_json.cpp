@@ -10,6 +10,7 @@
 #include "runtime/serve/chat_messages_json.h"
 #include "runtime/serve/chat_tools_json.h"
 #include "runtime/serve/request_limits.h"
+#include "runtime/serve/request_options.h"
 
 namespace moepack {
 namespace {
@@ -47,12 +48,8 @@ void set_budget(ChatRequest& chat, std::optional<std::int64_t> tokens) {
 void read_effort(const BodyFields& fields, std::string_view name, ChatRequest& chat) {
   const auto effort = read_word(fields, name);
   if (!effort.has_value()) return;
-  OrderedJson& arguments = chat.conversation.template_arguments;
-  if (*effort == "none") {
-    chat.thinks = false;
-  } else if (!arguments.contains("reasoning_effort")) {
-    arguments["reasoning_effort"] = *effort;
-  }
+  const bool is_set = chat.conversation.template_arguments.contains("reasoning_effort");
+  if (!is_set || *effort == "none") set_reasoning_effort(chat, *effort);
 }
 
 // {"type":"enabled"}, "disabled", true.

@@ -30,7 +30,8 @@ ResponseFormat read_text_format(const OrderedJson& format, const std::string& pa
                                 RequestFault& fault);
 
 // "none" switches thoughts off; other words are what templates read as "reasoning_effort", in the
-// steps they know: low, medium, high.
+// steps they know: low, medium, high. A template that knows others is told them by
+// "chat_template_kwargs", which goes to it as it is.
 void set_reasoning_effort(ChatRequest& chat, const std::string& effort);
 
 // "chat_template_kwargs": an object; its members go to the template and win over what was set

@@ -76,6 +76,25 @@ TEST(ChatRequest, GoesOnFromTheLastMessage) {
   EXPECT_EQ(wrong_part(R"("continue_final_message":true)"), "continue_final_message");
 }
 
+// As the other protocols do; templates know three steps.
+TEST(ChatRequest, EffortsBecomeTheStepsOfTemplates) {
+  const auto effort = [](const std::string& fields) {
+    return chat_of(fields).request.conversation.template_arguments.value("reasoning_effort", "");
+  };
+  const std::pair<const char*, const char*> steps[] = {
+      {"minimal", "low"}, {"low", "low"},  {"medium", "medium"}, {"high", "high"},
+      {"xhigh", "high"},  {"max", "high"}, {"other", "other"}};
+  for (const auto& [asked, told] : steps) {
+    const std::string word = '"' + std::string(asked) + '"';
+    EXPECT_EQ(effort(R"("reasoning_effort":)" + word), told);
+    EXPECT_EQ(effort(R"("reasoning":{"effort":)" + word + "}"), told);
+    EXPECT_EQ(effort(R"("reasoning_effort":"low","chat_template_kwargs":{"reasoning_effort":)" +
+                     word + "}"),
+              asked)
+        << "the template's arguments are told as they come";
+  }
+}
+
 TEST(ChatRequest, ThinkingIsSaidInManyWays) {
   for (const char* off :
        {R"("enable_thinking":false)", R"("reasoning_effort":"none")",
