@@ -106,7 +106,7 @@ struct SchedulerStats {
   std::uint64_t prompt_tokens = 0, cached_tokens = 0;  // computed, and taken from kept states
   std::uint64_t answer_tokens = 0;                     // given to on_token
   std::uint64_t decode_tokens = 0, decode_steps = 0;   // a step is one forward of all that decode
-  double prompt_seconds = 0, decode_seconds = 0;       // of forwards with and without a prompt
+  double prompt_seconds = 0, decode_seconds = 0;       // of forwards, by their rows
   std::uint64_t snapshots = 0, snapshot_bytes = 0, snapshot_restores = 0;
   std::uint64_t kv_tokens = 0, kv_capacity = 0;  // of all sequences
   ExpertStoreStats experts;

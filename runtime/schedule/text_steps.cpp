@@ -17,6 +17,17 @@ void tell_decoded(TextRun& run, const Status& status) {
 
 }  // namespace
 
+void count_forward(std::uint64_t decoded, std::uint64_t prompt_tokens, double seconds,
+                   SchedulerStats& stats) {
+  const std::uint64_t rows = std::max<std::uint64_t>(decoded + prompt_tokens, 1);
+  const double decode_share = static_cast<double>(decoded) / static_cast<double>(rows);
+  stats.decode_seconds += seconds * decode_share;
+  stats.prompt_seconds += seconds * (1 - decode_share);
+  stats.decode_tokens += decoded;
+  stats.prompt_tokens += prompt_tokens;
+  if (decoded > 0) ++stats.decode_steps;
+}
+
 std::vector<Status> TextSteps::compute(std::span<TextRun* const> decoding,
                                        std::span<TextRun* const> prompts,
                                        const TextRun::AlsoDraw& also, SchedulerStats& stats) {
@@ -31,11 +42,9 @@ std::vector<Status> TextSteps::forward(std::vector<Slice> slices, std::span<Text
   std::vector<Status> statuses;
   const Status thrown = caught([&] { statuses = engine_.forward(slices); });
   if (!thrown.is_ok()) statuses.assign(slices.size(), thrown);
-  (!prompts.empty() ? stats.prompt_seconds : stats.decode_seconds) += seconds_since(start);
-  const std::size_t decoding = slices.size() - prompts.size();
-  for (const TextRun* prompt : prompts) stats.prompt_tokens += prompt->computed();
-  stats.decode_tokens += decoding;
-  if (decoding > 0) ++stats.decode_steps;
+  std::uint64_t prompt_tokens = 0;
+  for (const TextRun* prompt : prompts) prompt_tokens += prompt->computed();
+  count_forward(slices.size() - prompts.size(), prompt_tokens, seconds_since(start), stats);
   return statuses;
 }
 

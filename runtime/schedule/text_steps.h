@@ -11,6 +11,11 @@
 
 namespace moepack {
 
+// Counts a forward of so many rows of each kind. Its time belongs to both by their rows, so that
+// the rates of prompts and of decoding hold where they share it.
+void count_forward(std::uint64_t decoded, std::uint64_t prompt_tokens, double seconds,
+                   SchedulerStats& stats);
+
 // Used by the scheduler's thread.
 class TextSteps {
  public:
