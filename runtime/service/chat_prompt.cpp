@@ -20,8 +20,8 @@ bool ends_in_reasoning(std::string_view part, const TemplateFacts& facts) {
 // Whether a text behind `part`, which begins the answer, may open thoughts: where the template has
 // opened or closed them, or the request forbids them, it may not. Harmony's thoughts are a channel.
 bool may_open_reasoning(std::string_view part, const ChatRequest& request,
-                        const TemplateFacts& facts) {
-  if (part.empty() || facts.reasoning_begin.empty() || facts.format == ToolFormat::kHarmony) {
+                        const TemplateFacts& facts, ToolFormat format) {
+  if (part.empty() || facts.reasoning_begin.empty() || format == ToolFormat::kHarmony) {
     return false;
   }
   return request.thinks.value_or(true) &&
@@ -57,14 +57,14 @@ Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest&
 }
 
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
-                                                   const Tokenizer& tokenizer,
+                                                   ToolFormat format, const Tokenizer& tokenizer,
                                                    const ChatRequest& request, CallMemory& calls,
                                                    SampledTexts& texts, const PromptRoom& room) {
   const TemplateFacts& facts = chat_template.facts();
   const Conversation conversation = with_thinking(chat_template, request);
   const ConversationRenderer render = [&](const Conversation& part) -> Result<PromptText> {
     MOE_ASSIGN_OR_RETURN(const PromptText text, chat_template.render(part));
-    return restore_calls(text, part, facts.format, calls);
+    return restore_calls(text, part, format, calls);
   };
   Result<PromptText> prompt = render(conversation);
   if (!prompt.is_ok()) return rendering_refusal(prompt.status());
@@ -81,7 +81,7 @@ std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_temp
                                 prompt_points(conversation, text, request.cache_hints, render));
   const std::string_view part = generation_part(conversation, text, render);
   made.is_in_reasoning = ends_in_reasoning(part, facts);
-  made.may_open_reasoning = may_open_reasoning(part, request, facts);
+  made.may_open_reasoning = may_open_reasoning(part, request, facts, format);
   return made;
 }
 

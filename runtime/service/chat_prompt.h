@@ -22,10 +22,11 @@ struct ChatPrompt {
   bool may_open_reasoning = false;       // the answer itself may begin with the mark of thoughts
 };
 
-// Errors of the template, in its own words. Of a prompt with `room.tokens()` tokens or more, which
-// does not fit, there are text and ids alone; one that is beyond its bytes is refused.
+// `format`: of the calls that the model writes. Errors of the template, in its own words. Of a
+// prompt with `room.tokens()` tokens or more, which does not fit, there are text and ids alone; one
+// that is beyond its bytes is refused.
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
-                                                   const Tokenizer& tokenizer,
+                                                   ToolFormat format, const Tokenizer& tokenizer,
                                                    const ChatRequest& request, CallMemory& calls,
                                                    SampledTexts& texts, const PromptRoom& room);
 

@@ -298,7 +298,8 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
         "or let it begin such an answer",
         "messages");
   }
-  auto prompt = make_chat_prompt(*template_, tokenizer_, request, calls_, texts_, room_);
+  auto prompt =
+      make_chat_prompt(*template_, tool_format(), tokenizer_, request, calls_, texts_, room_);
   if (auto* refusal = std::get_if<Refusal>(&prompt)) return std::move(*refusal);
   const auto shared = std::make_shared<ChatPrompt>(std::move(std::get<ChatPrompt>(prompt)));
   ChatPrompt& made = *shared;
