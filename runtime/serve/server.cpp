@@ -74,6 +74,17 @@ bool is_json_type(const HttpHeaders& headers) {
   return equals_header_name(name, "application/json") || name.ends_with("+json");
 }
 
+// What the headers say of a body that cannot be read, if they do.
+std::optional<std::string> unreadable_body(const HttpHeaders& headers) {
+  if (!is_json_type(headers)) return "a body must be JSON: \"Content-Type: application/json\"";
+  const std::string* encoding = find_header(headers, "Content-Encoding");
+  if (encoding == nullptr || encoding->empty() || equals_header_name(*encoding, "identity")) {
+    return std::nullopt;
+  }
+  return "a body in Content-Encoding \"" + printable(*encoding, 64) +
+         "\" is not read here: send it without one";
+}
+
 }  // namespace
 
 struct Server::Impl final : HttpHandler {
@@ -212,9 +223,9 @@ std::optional<ApiError> Server::Impl::route_error(const FoundRoute& found,
                     .message = printable(request.method, 20) + " is not answered here, but " +
                                found.allowed + " is"};
   }
-  if (found.route->method == "POST" && !is_json_type(request.headers)) {
-    return ApiError{.kind = ApiErrorKind::kMediaType,
-                    .message = "a body must be JSON: \"Content-Type: application/json\""};
+  if (found.route->method != "POST") return std::nullopt;
+  if (auto fault = unreadable_body(request.headers)) {
+    return ApiError{.kind = ApiErrorKind::kMediaType, .message = *std::move(fault)};
   }
   return std::nullopt;
 }

@@ -1,5 +1,6 @@
 """The server against clients that misbehave: malformed, oversized, slow, half-open and leaving ones."""
 
+import gzip
 import json
 import random
 import resource
@@ -230,6 +231,12 @@ class HttpTest(Expectations):
         self.equal(self.server.request("POST", CHAT, data)[0], 200, "no type")
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "json"):
             self.equal(self.server.request("POST", CHAT, data, f"Content-Type: {kind}")[0], 415, f"type {kind}")
+        for encoding in ("identity", "Identity", ""):
+            got = self.server.request("POST", CHAT, data, f"Content-Encoding: {encoding}")[0]
+            self.equal(got, 200, f"encoding {encoding!r}")
+        for encoding in ("gzip", "br", "identity, gzip"):
+            status, _, body = self.server.request("POST", CHAT, gzip.compress(data), f"Content-Encoding: {encoding}")
+            self.expect(status == 415 and f'\\"{encoding}\\"'.encode() in body, f"encoding {encoding}: {status} {body}")
 
     def test_expect_and_large(self):
         data = json.dumps(user("x" * 300000)).encode()
