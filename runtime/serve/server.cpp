@@ -103,11 +103,13 @@ struct Server::Impl final : HttpHandler {
   HttpReply preflight(const HttpRequest& request);
   std::optional<ApiError> access_error(const HttpRequest& request) const;
   std::optional<ApiError> route_error(const FoundRoute& found, const HttpRequest& request) const;
-  void run(const HttpRequest& request, const std::shared_ptr<RequestRecord>& record,
+  void run(HttpRequest& request, const std::shared_ptr<RequestRecord>& record,
            const std::shared_ptr<ResponseWriter>& writer);
-  void answer(const Route& route, RouteCall& call, const std::shared_ptr<RequestRecord>& record,
+  void answer(const Route& route, RouteCall& call, std::string body,
+              const std::shared_ptr<RequestRecord>& record,
               const std::shared_ptr<ResponseWriter>& writer);
-  std::optional<ApiError> read_body(RouteCall& call) const;
+  // The body ends here: what it says stands in call.json, and a large one is not kept beside that.
+  std::optional<ApiError> read_body(std::string body, RouteCall& call) const;
   void start_session(AnswerJob job, const Route& route, const RouteCall& call,
                      const std::shared_ptr<RequestRecord>& record,
                      const std::shared_ptr<ResponseWriter>& writer);
@@ -310,7 +312,7 @@ AnswerOptions Server::Impl::new_defaults(const AnswerService& used) {
   return defaults;
 }
 
-void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<RequestRecord>& record,
+void Server::Impl::run(HttpRequest& request, const std::shared_ptr<RequestRecord>& record,
                        const std::shared_ptr<ResponseWriter>& writer) {
   TargetParts target = split_target(request.target);
   FoundRoute found = find_route(table, request.method, target.path);
@@ -329,7 +331,7 @@ void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<Request
                  .model = model,
                  .defaults = defaults};
   try {
-    answer(*found.route, call, record, writer);
+    answer(*found.route, call, std::move(request.body), record, writer);
   } catch (const std::exception&) {
     const ApiError error{.kind = ApiErrorKind::kServer,
                          .message = "the server could not answer this request",
@@ -338,16 +340,17 @@ void Server::Impl::run(const HttpRequest& request, const std::shared_ptr<Request
   }
 }
 
-std::optional<ApiError> Server::Impl::read_body(RouteCall& call) const {
-  if (call.http.method != "POST" || call.http.body.empty()) return std::nullopt;
-  auto json = parse_ordered_json(call.http.body, Where{.file = "request body"});
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the body is to end with the function
+std::optional<ApiError> Server::Impl::read_body(std::string body, RouteCall& call) const {
+  if (call.http.method != "POST" || body.empty()) return std::nullopt;
+  auto json = parse_ordered_json(body, Where{.file = "request body"});
   if (!json.is_ok()) return invalid_request(json.status().message());
   call.json = std::move(json).value();
   if (call.json.is_object()) return std::nullopt;
   return invalid_request("the body must be a JSON object");
 }
 
-void Server::Impl::answer(const Route& route, RouteCall& call,
+void Server::Impl::answer(const Route& route, RouteCall& call, std::string body,
                           const std::shared_ptr<RequestRecord>& record,
                           const std::shared_ptr<ResponseWriter>& writer) {
   const auto send_error = [&](const ApiError& error) {
@@ -355,7 +358,7 @@ void Server::Impl::answer(const Route& route, RouteCall& call,
     writer->reply(error_reply(error, route.errors, call.request_id,
                               common_headers(call.http, call.request_id)));
   };
-  if (const auto error = read_body(call)) return send_error(*error);
+  if (const auto error = read_body(std::move(body), call)) return send_error(*error);
   if (const auto* plain = std::get_if<PlainHandler>(&route.handler)) {
     auto done = (*plain)(call);
     if (const auto* error = std::get_if<ApiError>(&done)) return send_error(*error);
@@ -367,6 +370,7 @@ void Server::Impl::answer(const Route& route, RouteCall& call,
   }
   auto job = std::get<AnswerHandler>(route.handler)(call);
   if (const auto* error = std::get_if<ApiError>(&job)) return send_error(*error);
+  call.json = OrderedJson();  // the job has what it says
   start_session(std::get<AnswerJob>(std::move(job)), route, call, record, writer);
 }
 
