@@ -1,6 +1,7 @@
 #include "runtime/service/answer_stream.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "runtime/service/sampled_texts.h"
