@@ -33,7 +33,6 @@ layout(push_constant, scalar) uniform Push {
 // Looks before a wait is given up, some seconds. The results are then wrong, the host is told, and
 // those who wait still, or will, give up when they look at that the next time.
 const uint kMostPolls = 1u << 24;
-const uint kPollsBetween = 1u << 10;
 
 void give_up() {
   stage.v[MOE_STAGE_WRONG] = 1;
@@ -53,23 +52,18 @@ void await_stage(uint back) {
     uint left = before.v[MOE_STAGE_LEFT];
     [[dont_unroll]] for (uint i = 1; left != 0 && i < kMostPolls; ++i) {
       left = before.v[MOE_STAGE_LEFT];
-      if (i % kPollsBetween == 0 && is_given_up()) break;
+      if (i % MOE_LOOKS_BETWEEN == 0 && is_given_up()) break;
     }
     if (left != 0) give_up();
   }
   barrier();
 }
 
-bool may_come(uint looks) {
-  if (looks % kPollsBetween != 0) return true;
-  if (is_given_up()) return false;
-  if (looks >= kMostPolls) {
-    give_up();
-    return false;
-  }
-  const bool is_done = stage_before(1).v[MOE_STAGE_LEFT] == 0;
+bool may_come(uint rounds) {
+  if (rounds == kMostPolls / MOE_LOOKS_BETWEEN) give_up();
+  const bool is_running = stage_before(1).v[MOE_STAGE_LEFT] != 0;
   memoryBarrierBuffer();  // what is loaded next is loaded behind that
-  return !is_done;
+  return is_running && !is_given_up();
 }
 
 // All threads call it last: what they have written is there before the count.
