@@ -108,6 +108,7 @@ void run_stage() {
     if (subgroupElect() && r < BLOCK_ROWS) products[r * ways + way] = sum;
   }
   barrier();
+  LOOK_AGAIN(before, has_row ? args.added.v[number] : 0.0);
   if (!has_row) return;
   float sum = 0;
   [[dont_unroll]] for (uint j = 0; j < ways; ++j) sum += products[i * ways + j];
@@ -118,6 +119,5 @@ void run_stage() {
       sum = fma(choice.weight, args.bias.v[choice.expert * args.rows + first + i], sum);
     }
   }
-  LOOK_AGAIN(before, args.added.v[number]);
   args.y.v[number] = before + sum;
 }

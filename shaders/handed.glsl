@@ -5,7 +5,8 @@
 #ifndef MOEPACK_SHADERS_HANDED_GLSL
 #define MOEPACK_SHADERS_HANDED_GLSL
 
-#ifdef ORDERED
+// So they are in a program that says WAITS_BY_COUNTS, which calls await_stage() instead.
+#if defined(ORDERED) && !defined(WAITS_BY_COUNTS)
 
 #include "shaders/stage_args.h"
 
@@ -13,30 +14,29 @@ bool is_handed(float x) { return floatBitsToUint(x) != MOE_NOT_HANDED; }
 bool is_handed(vec2 x) { return all(notEqual(floatBitsToUint(x), uvec2(MOE_NOT_HANDED))); }
 bool is_handed(vec4 x) { return all(notEqual(floatBitsToUint(x), uvec4(MOE_NOT_HANDED))); }
 
-// Whether a word that is not there yet may still come, after so many rounds of MOE_LOOKS_BETWEEN looks
-// (stage_order.glsl).
-bool may_come(uint rounds);
+// Returns when the stage before is done (stage_order.glsl).
+void await_end();
 
 // x = LOAD, a load of handed numbers, when all of them are there. All the same if they are not when
-// the stage before is done: then it wrote this, or nothing, of a row that is not computed. The lanes that load together go on together.
+// the stage before is done: then it wrote this, or nothing, of a row that is not computed. Short, since
+// it is in many places; lanes meet again behind the loop where these forms run (README.md).
 #define TAKE_HANDED(x, LOAD) \
   {                          \
     x = LOAD;                \
     LOOK_AGAIN(x, LOAD)      \
   }
 // The same where x was loaded already.
-#define LOOK_AGAIN(x, LOAD)                                                                 \
-  {                                                                                         \
-    bool is_awaited = true;                                                                 \
-    [[dont_unroll]] for (uint round = 1; is_awaited && subgroupAny(!is_handed(x)); ++round) { \
-      uint looks = 0;                                                                       \
-      [[dont_unroll]] while (subgroupAny(!is_handed(x)) && looks < MOE_LOOKS_BETWEEN) {     \
-        x = LOAD;                                                                           \
-        ++looks;                                                                            \
-      }                                                                                     \
-      is_awaited = may_come(round);                                                         \
-    }                                                                                       \
-    if (!is_handed(x)) x = LOAD;                                                            \
+#define LOOK_AGAIN(x, LOAD)                                         \
+  {                                                                 \
+    uint looks = 0;                                                 \
+    [[dont_unroll]] while (!is_handed(x) && looks < MOE_MOST_LOOKS) { \
+      x = LOAD;                                                     \
+      ++looks;                                                      \
+    }                                                               \
+    if (!is_handed(x)) {                                            \
+      await_end();                                                  \
+      x = LOAD;                                                     \
+    }                                                               \
   }
 
 // Returns when the last few of `count` vectors are there: one subgroup looks, where all threads of the

@@ -35,24 +35,15 @@ struct InputRow {
 
 // Columns [column, column + 4) of x; beyond COLS zero. Rows begin at multiples of 16 bytes when COLS
 // is a multiple of 4.
-#define LOAD_VECTOR(NAME, FLOATS, VECTORS)                                            \
+#define READ_VECTOR(NAME, FLOATS, VECTORS)                                            \
   vec4 NAME(FLOATS x, uint column) {                                                  \
     if (COLS % 4 == 0 && COLS % CHUNK == 0) return VECTORS(x).v[column / 4];          \
     vec4 four = vec4(0);                                                              \
     for (uint i = 0; i < 4 && column + i < COLS; ++i) four[i] = x.v[column + i];      \
     return four;                                                                      \
   }
-LOAD_VECTOR(read_vector, F32, F32x4)
-LOAD_VECTOR(load_handed_vector, HandedF32, HandedF32x4)
-vec4 read_handed_vector(HandedF32 x, uint column) {
-  vec4 four;
-  TAKE_HANDED(four, load_handed_vector(x, column));
-  return four;
-}
-
-void await_row(InputRow from) {
-  if (COLS % 4 == 0) await_handed(HandedF32x4(from.x), COLS / 4);
-}
+READ_VECTOR(read_vector, F32, F32x4)
+READ_VECTOR(read_handed_vector, HandedF32, HandedF32x4)
 
 vec4 read_input(InputRow from, uint column) {
   const vec4 four = read_handed_vector(from.x, column);

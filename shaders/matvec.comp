@@ -1,6 +1,7 @@
 // The product of a weight matrix with a few rows of inputs, which may be normed first.
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#define WAITS_BY_COUNTS
 #include "shaders/common.glsl"
 #include "shaders/matvec_args.h"
 
@@ -17,19 +18,14 @@ layout(constant_id = 11) const uint INDEXED = 0;  // rows of x are chosen by a l
 
 void store(uint row, float value) {
   const uint at = gl_WorkGroupID.y * args.y_stride + row;
-  if (ADDS != 0) {
-    float before;
-    TAKE_HANDED(before, args.added.v[at]);
-    value += before;
-  }
-  args.y.v[at] = value;
+  args.y.v[at] = ADDS != 0 ? args.added.v[at] + value : value;
 }
 
 InputRow find_input() {
+  await_stage(1);
   const uint source = INDEXED != 0 ? args.indices.v[gl_WorkGroupID.y] : gl_WorkGroupID.y;
   InputRow from;
   from.x = HandedF32(uint64_t(args.x) + uint64_t(source * args.x_stride) * 4);
-  await_row(from);
   from.factor = args.factor;
   return from;
 }

@@ -57,23 +57,26 @@ HandedF32 added_to(uint row) {
 
 float added[ROWS];  // of the rows of this turn, as far as this lane writes them
 
+bool writes_row(uint first, uint r, uint lane) {
+  return lane == r % team_lanes() && first + r < row_count;
+}
+float load_added(uint first, uint r, uint lane) {
+  return writes_row(first, r, lane) ? added_to(first + r).v[0] : 0.0;
+}
+
 // Loads what is added long before it is needed: an earlier stage wrote it.
 void begin_rows(uint first, uint lane) {
   if (ADDS == 0) return;
-  [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    if (lane == r % team_lanes() && first + r < row_count) added[r] = added_to(first + r).v[0];
-  }
+  [[unroll]] for (uint r = 0; r < ROWS; ++r) added[r] = load_added(first, r, lane);
 }
 
 void store_rows(uint first, float sums[DOTS], uint lane) {
   [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-    if (lane == r % team_lanes() && first + r < row_count) {
-      if (ADDS != 0) {
-        LOOK_AGAIN(added[r], added_to(first + r).v[0]);
-        sums[r] += added[r];
-      }
-      number_of(first + r).v[0] = sums[r];
+    if (ADDS != 0) {
+      LOOK_AGAIN(added[r], load_added(first, r, lane));
+      sums[r] = added[r] + sums[r];
     }
+    if (writes_row(first, r, lane)) number_of(first + r).v[0] = sums[r];
   }
 }
 

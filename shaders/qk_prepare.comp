@@ -1,6 +1,7 @@
 // Queries and keys before attention, and what of them goes to the cache (attention_args.h).
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#define WAITS_BY_COUNTS
 #include "shaders/common.glsl"
 #include "shaders/reduce.glsl"
 #include "shaders/elementary.glsl"
@@ -81,8 +82,7 @@ float limited(float x) {
 
 // Two values of head h of a part.
 vec2 values_of(Part part, uint h, uvec2 at) {
-  precise vec2 x;
-  TAKE_HANDED(x, vec2(part.from.v[h * part.step + at.x], part.from.v[h * part.step + at.y]));
+  precise vec2 x = vec2(part.from.v[h * part.step + at.x], part.from.v[h * part.step + at.y]);
   if (ADDS_BIAS != 0) {
     uint first = part.head + h;
     if (part.kind != kQuery) first += args.num_heads;
@@ -118,6 +118,7 @@ vec2 scales_of(Part part) {
 }
 
 void run_stage() {
+  await_stage(1);
   row = gl_WorkGroupID.y;
   place = args.rows.v[row];
   if (place.live == 0) return;

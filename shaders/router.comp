@@ -2,6 +2,7 @@
 // that is done with a row (router_args.h).
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#define WAITS_BY_COUNTS
 #include "shaders/common.glsl"
 #include "shaders/router_args.h"
 
@@ -36,7 +37,7 @@ void keep_inputs(inout InputRow from) {
 #if HAS_TABLES
   fill_tables(args.tables, thread_index(), gl_WorkGroupSize.x);
 #endif
-  await_row(from);
+  await_stage(1);
   keep_normed(from, EPSILON);
 }
 

@@ -12,6 +12,6 @@
 
 /* A word of what ordered programs hand to each other, before it is written; a number as good as none. */
 #define MOE_NOT_HANDED 0xffffffffu
-#define MOE_LOOKS_BETWEEN 1024u /* before a wait looks whether it still has a sense */
+#define MOE_MOST_LOOKS 4096u /* at a word, before the count of its stage is waited for */
 
 #endif

@@ -33,6 +33,7 @@ layout(push_constant, scalar) uniform Push {
 // Looks before a wait is given up, some seconds. The results are then wrong, the host is told, and
 // those who wait still, or will, give up when they look at that the next time.
 const uint kMostPolls = 1u << 24;
+const uint kPollsBetween = 1u << 12;
 
 void give_up() {
   stage.v[MOE_STAGE_WRONG] = 1;
@@ -45,25 +46,24 @@ StageRecord stage_before(uint back) {
 }
 bool is_given_up() { return (stage_before(1).v[MOE_STAGE_WRONG] | stage.v[MOE_STAGE_WRONG]) != 0; }
 
+void await_count(StageRecord before) {
+  uint left = before.v[MOE_STAGE_LEFT];
+  [[dont_unroll]] for (uint i = 1; left != 0 && i < kMostPolls; ++i) {
+    left = before.v[MOE_STAGE_LEFT];
+    if (i % kPollsBetween == 0 && is_given_up()) break;
+  }
+  if (left != 0) give_up();
+}
+
 // Returns when the stage `back` before this one, 1 or 2, is done. All threads call it.
 void await_stage(uint back) {
-  if (gl_LocalInvocationIndex == 0) {
-    StageRecord before = stage_before(back);
-    uint left = before.v[MOE_STAGE_LEFT];
-    [[dont_unroll]] for (uint i = 1; left != 0 && i < kMostPolls; ++i) {
-      left = before.v[MOE_STAGE_LEFT];
-      if (i % MOE_LOOKS_BETWEEN == 0 && is_given_up()) break;
-    }
-    if (left != 0) give_up();
-  }
+  if (gl_LocalInvocationIndex == 0) await_count(stage_before(back));
   barrier();
 }
 
-bool may_come(uint rounds) {
-  if (rounds == kMostPolls / MOE_LOOKS_BETWEEN) give_up();
-  const bool is_running = stage_before(1).v[MOE_STAGE_LEFT] != 0;
+void await_end() {
+  await_count(stage_before(1));
   memoryBarrierBuffer();  // what is loaded next is loaded behind that
-  return is_running && !is_given_up();
 }
 
 // All threads call it last: what they have written is there before the count.
