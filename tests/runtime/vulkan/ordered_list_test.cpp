@@ -4,7 +4,7 @@
 #include "runtime/vulkan/weight_kernels.h"
 #include "shaders/catalog.h"
 #include "shaders/copy_words_args.h"
-#include "shaders/matvec_args.h"
+#include "shaders/matvec_fixed_args.h"
 #include "shaders/stage_args.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
@@ -82,47 +82,53 @@ TEST_F(OrderedListTest, AChainOfStagesComesToItsEnd) {
 
 // Numbers that look like none are handed on all the same, when the stage that wrote them is done.
 TEST_F(OrderedListTest, ANumberThatLooksLikeNoneIsHandedOn) {
+  if (!device_->info().has_integer_dot) GTEST_SKIP() << "SKIPPED: no products of bytes here";
   constexpr std::uint32_t kCols = 64;
-  const WeightRows rows{.format = {.id = QFormatId::kF32}, .cols = kCols, .rows = 1};
-  const WeightKernelShape shape = usual_shape(rows, device_->info());
-  auto made = device_->make_kernel({.shader = "matvec_f32_ordered",
-                                    .constants = matvec_constants(rows, shape, device_->info(), {}),
-                                    .push_bytes = kMostPushBytes});
+  const WeightRows rows{.format = {.id = QFormatId::kQ80}, .cols = kCols, .rows = 1};
+  const WeightKernelShape shape = fixed_shape(rows, device_->info(), 32);
+  auto made = device_->make_kernel(
+      {.shader = "matvec_fixed_q8_0_ordered",
+       .constants = matvec_fixed_constants(rows, shape, device_->info(), {}, 0, 0),
+       .push_bytes = kMostPushBytes});
   ASSERT_TRUE(made.is_ok()) << made.status().message();
   const DeviceBuffer x = make(4 * kCols);
   const DeviceBuffer middle = make(4 * kCols);
-  const DeviceBuffer w = make(4 * kCols);
+  const DeviceBuffer w = make(256);
   const DeviceBuffer y = make(4);
-  std::vector<std::uint32_t> words(kCols, 0x3f800000U);  // 1.0
-  ASSERT_TRUE(device_->upload(w, 0, std::as_bytes(std::span(words))).is_ok());
-  words[17] = MOE_NOT_HANDED;
-  ASSERT_TRUE(device_->upload(x, 0, std::as_bytes(std::span(words))).is_ok());
-  CommandList list(*device_, {.is_ordered = true});
-  list.dispatch(ordered_,
-                shader::CopyWordsArgs{.from = x.address(), .to = middle.address(), .count = kCols},
-                kGroups);
-  list.barrier();
-  list.dispatch(made.value(),
-                shader::MatvecArgs{.codes = w.address(),
-                                   .scales = 0,
-                                   .biases = 0,
-                                   .x = middle.address(),
-                                   .factor = 0,
-                                   .y = y.address(),
-                                   .added = 0,
-                                   .indices = 0,
-                                   .tables = 0,
-                                   .rows = 1,
-                                   .x_stride = kCols,
-                                   .y_stride = 1,
-                                   .eps = 0},
-                {1, 1, 1});
-  const Status status = device_->run(list);
-  ASSERT_TRUE(status.is_ok()) << status.message();
-  ASSERT_TRUE(list.order_status().is_ok());
-  float sum = 0;
-  ASSERT_TRUE(device_->download(y, 0, std::as_writable_bytes(std::span(&sum, 1))).is_ok());
-  EXPECT_TRUE(std::isnan(sum));
+  std::vector<std::uint8_t> blocks(256, 1);  // two of 1.0 and 32 ones
+  for (const std::size_t at : {0U, 34U}) {
+    blocks[at] = 0;
+    blocks[at + 1] = 0x3c;
+  }
+  ASSERT_TRUE(device_->upload(w, 0, std::as_bytes(std::span(blocks))).is_ok());
+  for (const std::uint32_t last : {0x3f800000U, MOE_NOT_HANDED}) {
+    std::vector<std::uint32_t> words(kCols, 0x3f800000U);  // 1.0
+    words.back() = last;
+    ASSERT_TRUE(device_->upload(x, 0, std::as_bytes(std::span(words))).is_ok());
+    shader::MatvecFixedArgs args{};
+    args.base = w.address();
+    args.x = middle.address();
+    args.y = y.address();
+    args.rows[0] = 1;
+    args.y_stride = 1;
+    CommandList list(*device_, {.is_ordered = true});
+    list.dispatch(
+        ordered_,
+        shader::CopyWordsArgs{.from = x.address(), .to = middle.address(), .count = kCols},
+        kGroups);
+    list.barrier();
+    list.dispatch(made.value(), args, {1, 1, 1});
+    const Status status = device_->run(list);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    ASSERT_TRUE(list.order_status().is_ok());
+    float sum = 0;
+    ASSERT_TRUE(device_->download(y, 0, std::as_writable_bytes(std::span(&sum, 1))).is_ok());
+    if (last == MOE_NOT_HANDED) {
+      EXPECT_TRUE(std::isnan(sum));
+    } else {
+      EXPECT_FLOAT_EQ(sum, 64.0F);
+    }
+  }
 }
 
 // A stage that never ends: the wait is given up, and the word it names says so.
