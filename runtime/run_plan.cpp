@@ -176,6 +176,7 @@ DeviceFacts DeviceFacts::of(const VulkanDevice& device) {
   return {.name = device.info().name,
           .driver = device.info().driver,
           .subgroup_size = device.info().subgroup_size,
+          .takes_ordered_programs = device.takes_ordered_programs(),
           .free_bytes = device.free_bytes(),
           .shares_memory = device.info().type == VulkanDeviceType::kIntegrated ||
                            device.info().type == VulkanDeviceType::kCpu};
@@ -210,15 +211,17 @@ Result<DevicePlan> plan_device(const EngineOptions& options, const ModelDir& dir
   plan.chunk_tokens = options.chunk_tokens != 0 ? options.chunk_tokens : kDeviceChunk;
   plan.rows = std::min<std::uint64_t>(plan.chunk_tokens,
                                       options.sequences * std::uint64_t{options.context});
-  MOE_ASSIGN_OR_RETURN(const VulkanPlan device, plan_vulkan(dir.config, dir.pack,
-                                                            {.context = options.context,
-                                                             .sequences = options.sequences,
-                                                             .rows = plan.rows,
-                                                             .subgroup_size = facts.subgroup_size,
-                                                             .kv_encoding = options.kv_encoding,
-                                                             .resident_bytes = resident_memory(dir),
-                                                             .free_bytes = facts.free_bytes,
-                                                             .budget = options.vram_bytes}));
+  MOE_ASSIGN_OR_RETURN(const VulkanPlan device,
+                       plan_vulkan(dir.config, dir.pack,
+                                   {.context = options.context,
+                                    .sequences = options.sequences,
+                                    .rows = plan.rows,
+                                    .subgroup_size = facts.subgroup_size,
+                                    .hands_on = facts.takes_ordered_programs,
+                                    .kv_encoding = options.kv_encoding,
+                                    .resident_bytes = resident_memory(dir),
+                                    .free_bytes = facts.free_bytes,
+                                    .budget = options.vram_bytes}));
   if (must_hold_all && !device.holds_all_experts()) {
     return invalid_argument(facts.name + " has no room for all experts");
   }

@@ -33,6 +33,7 @@ struct DeviceFacts {
   std::string name;
   std::string driver;
   std::uint32_t subgroup_size = 32;
+  bool takes_ordered_programs = true;
   std::uint64_t free_bytes = 0;
   bool shares_memory = false;  // with the machine
 

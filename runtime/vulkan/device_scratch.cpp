@@ -78,7 +78,9 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Scratch
   s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);
   s.tops = at.bytes(std::uint64_t{kDeviceLogitRows} * kTopParts * sizeof(shader::Largest));
   s.arrived_tops = at.bytes(std::uint64_t{kDeviceLogitRows} * 4);
-  s.handed = at.bytes(HandedScratch::bytes(c, std::min<std::uint64_t>(t, kFewRows)));
+  if (limits.hands_on) {
+    s.handed = at.bytes(HandedScratch::bytes(c, std::min<std::uint64_t>(t, kFewRows)));
+  }
   return s;
 }
 

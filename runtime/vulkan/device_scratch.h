@@ -21,6 +21,7 @@ struct ScratchLimits {
   std::uint64_t slices = 1;  // sequences in it
   std::uint64_t shared_width = 0;
   std::uint64_t splits = 1;  // AttendShape::splits
+  bool hands_on = true;      // lists may be ordered: there is DeviceScratch::handed
 
   friend bool operator==(const ScratchLimits&, const ScratchLimits&) = default;
 };

@@ -274,7 +274,8 @@ Status VulkanForward::make_memory() {
       .rows = options_.rows,
       .slices = options_.sequences,
       .shared_width = config_.shared_expert_width,
-      .splits = attend_splits(config_, device_->info().subgroup_size, options_.context)};
+      .splits = attend_splits(config_, device_->info().subgroup_size, options_.context),
+      .hands_on = device_->takes_ordered_programs()};
   MOE_ASSIGN_OR_RETURN(scratch_memory_,
                        device_->allocate(scratch_bytes(config_, limits), MemoryKind::kDevice));
   scratch_ = scratch_at(config_, limits, scratch_memory_.address());

@@ -63,7 +63,8 @@ Result<VulkanPlan> plan_vulkan(const ModelConfig& config, const PackManifest& pa
       config, {.rows = request.rows,
                .slices = request.sequences,
                .shared_width = config.shared_expert_width,
-               .splits = attend_splits(config, request.subgroup_size, request.context)});
+               .splits = attend_splits(config, request.subgroup_size, request.context),
+               .hands_on = request.hands_on});
   plan.all_expert_bytes = DeviceExperts::all_bytes(pack);
   plan.expert_floor_bytes = DeviceExperts::slot_bytes(pack) * config.experts_per_token;
   const std::uint64_t available =

@@ -17,6 +17,7 @@ struct VulkanRequest {
   std::uint64_t sequences = 1;       // at the same time
   std::uint64_t rows = 0;            // tokens of a batch
   std::uint32_t subgroup_size = 32;  // of the device
+  bool hands_on = true;              // ScratchLimits::hands_on
   KvEncoding kv_encoding = KvEncoding::kFloat32;
   std::uint64_t resident_bytes = 0;  // resident_memory() of the model
   std::uint64_t free_bytes = 0;      // of the device

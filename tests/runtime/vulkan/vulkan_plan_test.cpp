@@ -148,6 +148,15 @@ TEST(VulkanPlan, ScratchPiecesLieApart) {
   EXPECT_GE(scratch.normed, scratch.hidden + 16U * 256 * 4);
 }
 
+TEST(VulkanPlan, DevicesWithoutOrderedListsHaveNothingToHandOn) {
+  const ModelConfig config = small_config();
+  ScratchLimits limits{.rows = 16, .slices = 1, .shared_width = 64, .splits = 2};
+  const std::uint64_t bytes = scratch_bytes(config, limits);
+  limits.hands_on = false;
+  EXPECT_EQ(scratch_bytes(config, limits), bytes - HandedScratch::bytes(config, kFewRows));
+  EXPECT_EQ(scratch_at(config, limits, 4096).handed, 0U);
+}
+
 // A number that another stage wrote to the same place would be taken for one that is there.
 TEST(VulkanPlan, WhatStagesHandOnHasMemoryOfItsOwn) {
   const ModelConfig config = small_config();
