@@ -114,7 +114,7 @@ void run_stage() {
   [[dont_unroll]] for (uint j = 0; j < ways; ++j) sum += products[i * ways + j];
   if (ADDS_BIAS != 0) {
     [[dont_unroll]] for (uint slot = 0; slot < SLOTS; ++slot) {
-      if (record_of(slot) == 0) continue;
+      if (has_slot[slot] == 0) continue;
       const Choice choice = args.choices.v[place_of(slot)];
       sum = fma(choice.weight, args.bias.v[choice.expert * args.rows + first + i], sum);
     }

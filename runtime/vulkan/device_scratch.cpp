@@ -37,17 +37,10 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Scratch
   s.hidden = at.floats(t * c.hidden_size);
   s.normed = at.floats(t * c.hidden_size);
   s.branch_normed = at.floats(has_branch_norms(c) ? t * c.hidden_size : 0);
-  s.projected = at.floats(t * mixer.projected);
-  s.keys = at.floats(t * mixer.keys);
-  s.values = at.floats(t * mixer.values);
-  s.delta_z = at.floats(t * mixer.delta_values);
-  s.delta_a = at.floats(t * c.linear_value_heads);
-  s.delta_b = at.floats(t * c.linear_value_heads);
+  lay_out_mixer(c, t, at, s);
   s.delta_keys = at.floats(t * 2 * c.linear_key_heads * round_up(c.linear_key_dim, 32));
   s.delta_values = at.floats(t * mixer.delta_values);
   s.delta_factors = at.floats(t * 2 * c.linear_value_heads);
-  s.mixed = at.floats(t * mixer.mixed);
-  s.query_down = at.floats(t * c.query_rank);
   s.latent_queries = at.floats(t * c.num_heads * mixer.latent);
   const std::uint64_t parts = std::uint64_t{kFewRows} * widths.heads * limits.splits;
   s.split_values = at.floats(parts * std::max<std::uint64_t>(widths.head_dim, c.kv_rank));
@@ -85,6 +78,18 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Scratch
 }
 
 }  // namespace
+
+void lay_out_mixer(const ModelConfig& c, std::uint64_t rows, ScratchLayout& at, DeviceScratch& s) {
+  const MixerWidths widths = mixer_widths(c);
+  s.projected = at.floats(rows * widths.projected);
+  s.keys = at.floats(rows * widths.keys);
+  s.values = at.floats(rows * widths.values);
+  s.delta_z = at.floats(rows * widths.delta_values);
+  s.delta_a = at.floats(rows * c.linear_value_heads);
+  s.delta_b = at.floats(rows * c.linear_value_heads);
+  s.mixed = at.floats(rows * widths.mixed);
+  s.query_down = at.floats(rows * c.query_rank);
+}
 
 std::uint64_t scratch_bytes(const ModelConfig& config, const ScratchLimits& limits) {
   ScratchLayout layout(0);

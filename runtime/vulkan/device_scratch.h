@@ -6,6 +6,7 @@
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
+#include "runtime/vulkan/scratch_layout.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -73,6 +74,10 @@ struct DeviceScratch {
   std::uint64_t arrived_tops = 0;      // [kDeviceLogitRows] uint, zero between dispatches
   std::uint64_t handed = 0;            // what stages hand to each other: handed_scratch.h
 };
+
+// Lays out what the projections of `rows` tokens write and the output projection reads.
+void lay_out_mixer(const ModelConfig& config, std::uint64_t rows, ScratchLayout& at,
+                   DeviceScratch& scratch);
 
 // Bytes of the scratch, from address 0.
 std::uint64_t scratch_bytes(const ModelConfig& config, const ScratchLimits& limits);

@@ -461,7 +461,8 @@ class FewRowsPath final : public Path {
   void enter(const CommandList& list, const BatchShape& shape, std::uint32_t layer) {
     if (!list.is_ordered()) return;
     const std::uint64_t hidden = now_.hidden;
-    now_ = handed_.of_layer(layer, shape.rows);
+    handed_layer_ = handed_.of_layer(layer, shape.rows);
+    now_ = handed_layer_.scratch;
     now_.hidden = hidden;
   }
 
@@ -475,7 +476,7 @@ class FewRowsPath final : public Path {
       return record_add_normed(p_, list, shape, weights.mixer_norm);
     }
     const std::uint64_t added = now_.hidden;
-    if (list.is_ordered()) now_.hidden = handed_.hidden_behind_mixer(layer, shape.rows);
+    if (list.is_ordered()) now_.hidden = handed_layer_.behind_mixer;
     record_products(p_, list, std::array{Product{&w, now_.hidden}},
                     {.x = now_.mixed, .added = added}, shape.rows);
     list.barrier();
@@ -676,7 +677,7 @@ class FewRowsPath final : public Path {
                                      .slots_apart = !adds,
                                      .adds_bias = down_bias != 0}));
     const std::uint64_t added = now_.hidden;
-    if (adds && list.is_ordered()) now_.hidden = handed_.hidden_behind(kind, layer, shape.rows);
+    if (adds && list.is_ordered()) now_.hidden = handed_layer_.behind_kinds[kind];
     list.dispatch(kernel,
                   shader::DownArgs{.records = experts.table,
                                    .kinds = experts.kind_table,
@@ -704,6 +705,7 @@ class FewRowsPath final : public Path {
   PathParts p_;        // with that
   const ModelConfig& c_;
   HandedScratch handed_;
+  HandedLayer handed_layer_;  // of an ordered list, that is recorded
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 // layer of a batch of few rows; only addresses, it touches no device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "formats/config/model_config.h"
@@ -10,11 +11,20 @@
 
 namespace moepack {
 
-class HandedScratch {
- public:
-  // Kinds of experts in a layer whose sums are added one after another, each to memory of its own.
+// A layer of an ordered list.
+struct HandedLayer {
+  // Kinds of experts whose sums are added one after another, each to memory of its own.
   static constexpr std::uint32_t kMostKinds = 4;
 
+  // The scratch, but for the residual stream, which the layer before handed on.
+  DeviceScratch scratch;
+  // The residual stream [rows, H] behind the mixer, and behind each kind of experts.
+  std::uint64_t behind_mixer = 0;
+  std::array<std::uint64_t, kMostKinds> behind_kinds{};
+};
+
+class HandedScratch {
+ public:
   // Bytes for batches of up to `rows` rows.
   static std::uint64_t bytes(const ModelConfig& config, std::uint64_t rows);
 
@@ -30,12 +40,8 @@ class HandedScratch {
     std::uint64_t bytes = 0;
   };
   Range cleared(std::uint64_t rows) const;
-  // The scratch as a layer of a list of `rows` rows has it, but for the residual stream, which the
-  // layer before handed on.
-  DeviceScratch of_layer(std::uint32_t layer, std::uint64_t rows) const;
-  // The residual stream of a layer: behind its mixer, and behind each kind of its experts.
-  std::uint64_t hidden_behind_mixer(std::uint32_t layer, std::uint64_t rows) const;
-  std::uint64_t hidden_behind(std::uint32_t kind, std::uint32_t layer, std::uint64_t rows) const;
+  // A layer of a list of `rows` rows.
+  HandedLayer of_layer(std::uint32_t layer, std::uint64_t rows) const;
 
   // Where a layer's logits and that of its shared expert's gate lie, whatever the number of rows:
   // [kFewRows, E] and [kFewRows].

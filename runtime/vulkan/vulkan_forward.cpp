@@ -160,6 +160,8 @@ class VulkanForward final : public VulkanBackend {
   Status make_lanes(const ModelWeights& weights);
   Status write_grids();
   PathParts parts() const;
+  // Whether what an ordered list hands on has room for all kinds of experts.
+  bool can_hand_on() const;
   Path& path(const ListKey& key) { return key.is_prompt ? *prompt_ : *few_; }
 
   void record(CommandList& list, const ListKey& key);
@@ -211,7 +213,6 @@ class VulkanForward final : public VulkanBackend {
   std::uint64_t tops_at_ = 0;
   std::uint64_t choices_at_ = 0;
   std::uint64_t logits_at_ = 0;
-  bool can_hand_on_ = false;  // HandedScratch has room for all kinds of experts
   std::unique_ptr<Path> few_;
   std::unique_ptr<Path> prompt_;
   std::map<ListKey, std::unique_ptr<CommandList>> lists_;  // go before what they use
@@ -241,10 +242,6 @@ Status VulkanForward::open(const ModelWeights& weights) {
     MOE_RETURN_IF_ERROR(make_lanes(weights));
   }
   reset_stats();  // of loading
-  can_hand_on_ = true;
-  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
-    can_hand_on_ = can_hand_on_ && experts_->layer(layer).kinds.size() <= HandedScratch::kMostKinds;
-  }
   few_ = make_few_rows_path(parts());
   prompt_ = make_prompt_path(parts());
   return Status::ok();
@@ -343,6 +340,13 @@ PathParts VulkanForward::parts() const {
           .kv_encoding = options_.kv_encoding,
           .context = options_.context,
           .grid_widths = expert_grid_widths(config_)};
+}
+
+bool VulkanForward::can_hand_on() const {
+  for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
+    if (experts_->layer(layer).kinds.size() > HandedLayer::kMostKinds) return false;
+  }
+  return true;
 }
 
 void VulkanForward::record_layer_begin(CommandList& list, const ListKey& key, std::uint32_t layer) {
@@ -471,7 +475,7 @@ Result<CommandList*> VulkanForward::recorded(const ListKey& key) {
     auto list = std::make_unique<CommandList>(
         *device_, CommandListOptions{
                       .is_timed = key.is_timed,
-                      .is_ordered = key.part == Part::kWhole && !key.is_prompt && can_hand_on_});
+                      .is_ordered = key.part == Part::kWhole && !key.is_prompt && can_hand_on()});
     record(*list, key);
     MOE_RETURN_IF_ERROR(kernels_.status());
     MOE_RETURN_IF_ERROR(list->finish());

@@ -167,7 +167,8 @@ TEST(VulkanPlan, WhatStagesHandOnHasMemoryOfItsOwn) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces;  // address, floats
     pieces.emplace_back(handed.first_hidden(), rows * 256);
     for (std::uint32_t layer = 0; layer < config.num_layers; ++layer) {
-      const DeviceScratch s = handed.of_layer(layer, rows);
+      const HandedLayer of_layer = handed.of_layer(layer, rows);
+      const DeviceScratch& s = of_layer.scratch;
       EXPECT_EQ(s.choices, base.choices) << "this is no float";
       pieces.insert(pieces.end(), {{s.projected, rows * 512},
                                    {s.keys, rows * 128},
@@ -179,9 +180,9 @@ TEST(VulkanPlan, WhatStagesHandOnHasMemoryOfItsOwn) {
                                    {s.activated, rows * 5 * 128},
                                    {s.router_logits, kFewRows * 16},
                                    {s.shared_logits, kFewRows},
-                                   {handed.hidden_behind_mixer(layer, rows), rows * 256}});
-      for (std::uint32_t kind = 0; kind < HandedScratch::kMostKinds; ++kind) {
-        pieces.emplace_back(handed.hidden_behind(kind, layer, rows), rows * 256);
+                                   {of_layer.behind_mixer, rows * 256}});
+      for (const std::uint64_t hidden : of_layer.behind_kinds) {
+        pieces.emplace_back(hidden, rows * 256);
       }
     }
     std::sort(pieces.begin(), pieces.end());
