@@ -4,6 +4,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/config/special_token.h"
 
 namespace moepack {
 namespace {
@@ -33,17 +34,12 @@ void take_templates(const nlohmann::json& json, TemplateSource& source) {
   if (source.text.empty()) source.text = source.tool_text;
 }
 
-// A token stands as its text, or as an object with its "content".
 void take_special_tokens(const nlohmann::json& json, OrderedJson& tokens) {
   if (!json.is_object()) return;
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                            "cls_token", "mask_token"}) {
-    if (tokens.contains(name) || !json.contains(name)) continue;
-    const nlohmann::json& token = json[name];
-    if (token.is_string()) tokens[name] = token.get<std::string>();
-    if (token.is_object() && token.contains("content") && token["content"].is_string()) {
-      tokens[name] = token["content"].get<std::string>();
-    }
+    if (tokens.contains(name)) continue;
+    if (auto text = special_token_text(json, name)) tokens[name] = *std::move(text);
   }
 }
 

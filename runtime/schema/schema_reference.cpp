@@ -5,26 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/percent.h"
+
 namespace moepack {
 namespace {
-
-std::string without_percent_signs(std::string_view text) {
-  constexpr std::string_view kHex = "0123456789abcdef0123456789ABCDEF";
-  const auto digit = [&](std::size_t at) {
-    const std::size_t found = at < text.size() ? kHex.find(text[at]) : kHex.npos;
-    return found == kHex.npos ? -1 : static_cast<int>(found % 16);
-  };
-  std::string plain;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && digit(i + 1) >= 0 && digit(i + 2) >= 0) {
-      plain += static_cast<char>(digit(i + 1) * 16 + digit(i + 2));
-      i += 2;
-    } else {
-      plain += text[i];
-    }
-  }
-  return plain;
-}
 
 // A name of a pointer, where "~1" stands for "/" and "~0" for "~".
 std::string without_tildes(std::string_view part) {
@@ -68,7 +52,7 @@ bool holds_values(std::string_view key) {
 
 const OrderedJson* SchemaReferences::find(std::string_view reference) {
   if (reference.empty() || reference.front() != '#') return nullptr;
-  const std::string fragment = without_percent_signs(reference.substr(1));
+  const std::string fragment = percent_decoded(reference.substr(1));
   if (fragment.empty() || fragment.front() == '/') return find_pointer(fragment);
   return find_anchor(fragment);
 }

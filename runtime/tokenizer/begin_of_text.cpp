@@ -7,6 +7,7 @@
 
 #include "formats/base/json.h"
 #include "formats/config/companion_files.h"
+#include "formats/config/special_token.h"
 
 namespace moepack {
 namespace {
@@ -32,15 +33,6 @@ std::int32_t id_of(const TokenizerSpec& spec, const std::string& text) {
   return -1;
 }
 
-// A token stands as its text, or as an object with its "content"; empty: none is named.
-std::string token_text(const Json& config, const char* name) {
-  const auto found = config.find(name);
-  if (found == config.end()) return {};
-  if (found->is_string()) return found->get<std::string>();
-  const auto content = found->find("content");
-  return content != found->end() && content->is_string() ? content->get<std::string>() : "";
-}
-
 Result<Ids> ids_of_config(const TokenizerSpec& spec, const std::filesystem::path& path) {
   MOE_ASSIGN_OR_RETURN(const auto json, read_companion(path.parent_path(), kTokenizerConfigName));
   if (!json.has_value()) return Ids();
@@ -49,7 +41,7 @@ Result<Ids> ids_of_config(const TokenizerSpec& spec, const std::filesystem::path
   MOE_ASSIGN_OR_RETURN(const Json config, parse_json(*json, where));
   const auto wanted = config.find("add_bos_token");
   if (wanted == config.end() || *wanted != true) return Ids();
-  const std::string text = token_text(config, "bos_token");
+  const std::string text = special_token_text(config, "bos_token").value_or("");
   if (text.empty()) return Ids();
   const std::int32_t id = id_of(spec, text);
   if (id >= 0) return Ids{id};

@@ -12,6 +12,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/config/companion_files.h"
+#include "formats/config/special_token.h"
 #include "formats/config/tokenizer_json.h"
 
 namespace moepack {
@@ -126,22 +127,16 @@ Result<std::optional<std::uint32_t>> token_id(const SpecialFiles& files, const c
                                               const Tokens& tokens) {
   using Id = std::optional<std::uint32_t>;
   const std::string key = std::string(name) + "_token";
-  const auto entry = files.tokenizer.find(key);
-  if (entry != files.tokenizer.end()) {
-    const Json& text =
-        entry->is_object() && entry->contains("content") ? (*entry)["content"] : *entry;
-    if (text.is_string()) {
-      const auto& content = text.get_ref<const std::string&>();
-      if (const auto at = tokens.added.find(content); at != tokens.added.end()) {
-        return Id(at->second);
-      }
-      const auto at = std::find(tokens.texts.begin(), tokens.texts.end(), content);
-      if (at != tokens.texts.end()) {
-        return Id(static_cast<std::uint32_t>(at - tokens.texts.begin()));
-      }
-      return corrupt(Where{.file = files.tokenizer_file},
-                     key + " is " + printable(content, 64) + ", which is no token");
+  if (const auto content = special_token_text(files.tokenizer, key)) {
+    if (const auto at = tokens.added.find(*content); at != tokens.added.end()) {
+      return Id(at->second);
     }
+    const auto at = std::find(tokens.texts.begin(), tokens.texts.end(), *content);
+    if (at != tokens.texts.end()) {
+      return Id(static_cast<std::uint32_t>(at - tokens.texts.begin()));
+    }
+    return corrupt(Where{.file = files.tokenizer_file},
+                   key + " is " + printable(*content, 64) + ", which is no token");
   }
   const auto number = files.generation.find(key + "_id");
   if (number != files.generation.end() && number->is_number_unsigned() &&
