@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "formats/weights/qformat.h"
+#include "runtime/cpu/memory_streams.h"
 #include "runtime/model/code_kernels.h"
 
 namespace moepack {
@@ -23,6 +24,7 @@ struct CodeCall {
   float* y;
   std::size_t y_stride;
   float* scratch;
+  MemoryStreams streams;
 };
 
 using CodeMultiply = void (*)(const CodeCall& call);

@@ -13,7 +13,8 @@ void multiply_rows(CodeMultiply kernel, const QMatrixView& w, const InputBlock* 
                    std::span<float> scratch) {
   const std::uint64_t whole = row_begin + (row_end - row_begin) / kCodeRows * kCodeRows;
   if (whole > row_begin) {
-    kernel({w, x, digits, tokens, row_begin, whole, y, y_stride, align_scratch(scratch)});
+    kernel({w, x, digits, tokens, row_begin, whole, y, y_stride, align_scratch(scratch),
+            memory_streams()});
   }
   if (whole < row_end) {
     reference_code_kernels().multiply(w, x, digits, tokens, whole, row_end, y, y_stride, scratch);

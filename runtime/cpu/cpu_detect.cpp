@@ -1,5 +1,7 @@
 #include "runtime/cpu/cpu_detect.h"
 
+#include <cstring>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -60,6 +62,7 @@ CpuidReport read_cpuid() {
   std::uint32_t ebx = 0;
   std::uint32_t ecx = 0;
   std::uint32_t edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0) report.leaf0 = {ebx, edx, ecx};
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return report;
   report.leaf1_ecx = ecx;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
@@ -90,6 +93,10 @@ bool has_avx512_vnni(const CpuidReport& report) {
 
 bool has_avx_vnni(const CpuidReport& report) {
   return has_avx2(report) && has_all(report.leaf7_1_eax, kLeaf71EaxAvxVnni);
+}
+
+bool is_made_by_amd(const CpuidReport& report) {
+  return std::memcmp(report.leaf0.data(), "AuthenticAMD", sizeof report.leaf0) == 0;
 }
 
 std::uint64_t read_arm_hwcap() {

@@ -1,6 +1,7 @@
 // Which instruction sets may be used, from what the processor and the operating system report.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "runtime/model/kernels.h"
@@ -9,6 +10,7 @@ namespace moepack {
 
 // The registers as they are read. Sources: Intel SDM volume 2 (CPUID), volume 1 section 13 (XCR0).
 struct CpuidReport {
+  std::array<std::uint32_t, 3> leaf0 = {};  // EBX, EDX, ECX: the maker's name
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
   std::uint32_t leaf7_ecx = 0;
@@ -28,6 +30,9 @@ bool has_avx512_vnni(const CpuidReport& report);
 
 // Whether CpuLevel::kAvxVnni can be used, which better levels do not promise. Pure.
 bool has_avx_vnni(const CpuidReport& report);
+
+// Whether the name is "AuthenticAMD". Source: AMD64 APM volume 3, CPUID Fn0000_0000. Pure.
+bool is_made_by_amd(const CpuidReport& report);
 
 // AT_HWCAP of the auxiliary vector, by which Linux on AArch64 names the instructions that programs
 // may use. Source: arch/arm64/include/uapi/asm/hwcap.h. 0 on other processors and systems.

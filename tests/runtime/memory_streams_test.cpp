@@ -1,0 +1,93 @@
+// How codes are asked for from memory is chosen by the processor's maker and changes no bit.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "runtime/cpu/code_kernels.h"
+#include "runtime/cpu/codes_reference.h"
+#include "runtime/cpu/kernel_layout.h"
+#include "runtime/cpu/memory_streams.h"
+#include "runtime/model/kernels.h"
+#include "tests/support/panel_matrix.h"
+#include "tests/support/test_matrix.h"
+
+namespace moepack {
+namespace {
+
+using test::TestMatrix;
+using test::Values;
+
+CpuidReport made_by(std::array<std::uint32_t, 3> name) { return {.leaf0 = name}; }
+
+// EBX, EDX and ECX of leaf 0 as the makers' manuals give them.
+constexpr std::array<std::uint32_t, 3> kAuthenticAmd{0x68747541, 0x69746e65, 0x444d4163};
+constexpr std::array<std::uint32_t, 3> kGenuineIntel{0x756e6547, 0x49656e69, 0x6c65746e};
+
+TEST(MemoryStreams, AreOneOnAmdAndTwoElsewhere) {
+  EXPECT_EQ(memory_streams(made_by(kAuthenticAmd)).side_by_side, 1U);
+  EXPECT_EQ(memory_streams(made_by(kAuthenticAmd)).ahead_in_second_cache, 0U);
+  EXPECT_EQ(memory_streams(made_by(kGenuineIntel)).side_by_side, 2U);
+  EXPECT_EQ(memory_streams(CpuidReport{}).side_by_side, 2U);
+}
+
+#if defined(__x86_64__)
+
+CodeMultiply kernel_of(const WeightFormat& format) {
+  CodeMultiply found = avx512vnni_basic_codes(format);
+  if (found == nullptr) found = avx512vnni_k_codes(format);
+  if (found == nullptr) found = avx512vnni_small_codes(format);
+  if (found == nullptr) found = avx512vnni_grid_codes(format);
+  return found;
+}
+
+// Five vectors of rows: two pairs and one, or five.
+TEST(MemoryStreams, ChangeNoBit) {
+  if (!has_cpu_level(CpuLevel::kAvx512Vnni)) GTEST_SKIP() << "SKIPPED: no AVX-512 with VNNI";
+  constexpr std::uint64_t kRows = 80;
+  constexpr std::uint64_t kCols = 1280;
+  constexpr std::size_t kTokens = 2;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(kTokens * kCols);
+  std::ranges::generate(x, [&] { return normal(random); });
+  std::size_t formats = 0;
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    const CodeMultiply kernel = kernel_of(in_order(format, RowOrder::kPanels));
+    if (!has_panels(format) || kernel == nullptr) continue;
+    ++formats;
+    const TestMatrix matrix(format, kRows, kCols, Values::kUsual, 0, 9);
+    const test::PanelMatrix panels(matrix.view(), 0);
+    for (std::size_t digits : {1U, 2U}) {
+      std::vector<InputBlock> blocks(kTokens * input_blocks(kCols, digits));
+      reference_code_kernels().quantize(x.data(), kTokens * kCols, digits, blocks.data());
+      const std::array<const InputBlock*, kTokens> inputs{
+          blocks.data(), blocks.data() + input_blocks(kCols, digits)};
+      for (std::size_t tokens = 1; tokens <= kTokens; ++tokens) {
+        std::vector<float> scratch(matmul_scratch_floats(kCols));
+        std::vector<float> expected(tokens * kRows);
+        reference_code_kernels().multiply(matrix.view(), inputs.data(), digits, tokens, 0, kRows,
+                                          expected.data(), kRows, scratch);
+        for (const auto& maker : {kAuthenticAmd, kGenuineIntel}) {
+          std::vector<float> y(tokens * kRows);
+          kernel({panels.view(), inputs.data(), digits, tokens, 0, kRows, y.data(), kRows,
+                  align_scratch(scratch), memory_streams(made_by(maker))});
+          for (std::size_t i = 0; i < y.size(); ++i) {
+            ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::bit_cast<std::uint32_t>(expected[i]))
+                << to_string(format) << " digits " << digits << " tokens " << tokens << " at " << i;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(formats, 30U);
+}
+
+#endif
+
+}  // namespace
+}  // namespace moepack
