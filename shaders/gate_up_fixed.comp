@@ -51,17 +51,18 @@ uint find_expert(uint row, uint slot) {
   const bool is_live = route.rows.v[row].live != 0;
   const RowRoute found = find_route(route, row, is_live);
   if (gl_SubgroupID == 0 && subgroupElect()) {
-    found_expert = !found.is_routed ? MOE_NO_EXPERT : slot < TOP_K ? chosen[slot].expert : EXPERTS;
+    found_expert = found.is_routed ? chosen[slot].expert : MOE_NO_EXPERT;
   }
   barrier();
   return found_expert;
 }
 #endif
 
-// The expert of a slot of the row, after the wait for the stage that chooses.
+// The expert of a slot of the row, after the wait for the stage that chooses. The shared expert is not
+// chosen; of a row without a choice nobody reads what it gives.
 uint await_expert(uint row, uint slot) {
 #ifdef ORDERED
-  if (CHOOSES != 0) return find_expert(row, slot);
+  if (CHOOSES != 0) return slot < TOP_K ? find_expert(row, slot) : EXPERTS;
 #endif
   await_stage(1);
   return args.choices.v[row * args.slots + slot].expert;

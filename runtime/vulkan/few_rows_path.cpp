@@ -47,6 +47,9 @@ constexpr std::uint32_t kPlainRouterThreads = 256;
 constexpr std::uint32_t kPlainRouterSteps = 4;
 constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
 
+// down looks behind the stages of other kinds, experts' and gate_up's, at the router's.
+static_assert(1 + HandedLayer::kMostKinds <= StageOrder::kStagesSeen);
+
 // Ordered programs find their stage behind their arguments.
 template <typename... Args>
 constexpr bool kLeaveRoom = ((sizeof(Args) <= MOE_STAGE_AT) && ...);
@@ -579,11 +582,12 @@ class FewRowsPath final : public Path {
     const DeviceMoe& moe = p_.weights.layers[layer].moe;
     if (!list.is_ordered() || !moe.has_experts || !moe.is_plain_sum) return false;
     if (moe.has_router_bias && std::holds_alternative<SoftmaxRouterSpec>(moe.routing)) return false;
-    if (experts.kinds.size() != 1 || !is_fused(experts.kinds.front())) return false;
-    const ExpertLayout& kind = experts.kinds.front();
-    return has_fixed_products(weight_rows(kind.of(Projection::kGate)), 1, p_.device) &&
-           has_fixed_products(weight_rows(kind.of(Projection::kUp)), 1, p_.device) &&
-           has_fixed_down(kind, layer);
+    return std::all_of(experts.kinds.begin(), experts.kinds.end(), [&](const ExpertLayout& kind) {
+      return is_fused(kind) &&
+             has_fixed_products(weight_rows(kind.of(Projection::kGate)), 1, p_.device) &&
+             has_fixed_products(weight_rows(kind.of(Projection::kUp)), 1, p_.device) &&
+             has_fixed_down(kind, layer);
+    });
   }
 
   // The projections of `of`: both with SwiGLU, or one alone.
@@ -675,7 +679,8 @@ class FewRowsPath final : public Path {
                                      .block_rows = block_rows,
                                      .by_kind = experts.kind_table != 0,
                                      .slots_apart = !adds,
-                                     .adds_bias = down_bias != 0}));
+                                     .adds_bias = down_bias != 0,
+                                     .kinds_before = list.is_ordered() ? kind : 0}));
     const std::uint64_t added = now_.hidden;
     if (adds && list.is_ordered()) now_.hidden = handed_layer_.behind_kinds[kind];
     list.dispatch(kernel,

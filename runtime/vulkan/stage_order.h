@@ -21,6 +21,9 @@ class StageOrder {
   static constexpr std::uint32_t kMostStages = 2048;
   static constexpr std::uint64_t kBytes = std::uint64_t{kMostStages} * MOE_STAGE_BYTES;
 
+  // How many stages back ordered programs look at most.
+  static constexpr std::uint32_t kStagesSeen = 5;
+
   // What follows depends on all that was recorded.
   void end_stage() { is_ended_ = true; }
   // Whether a barrier has to be recorded before a dispatch, of an ordered program or another.
@@ -36,13 +39,10 @@ class StageOrder {
   std::span<const std::uint32_t> counts() const { return counts_; }
 
  private:
-  // Ordered programs look at the two stages before, which behind a barrier have nothing left.
-  static constexpr std::uint32_t kStagesSeen = 2;
-
-  std::uint32_t stage_ = kStagesSeen;
-  bool is_ended_ = false;    // the next dispatch belongs to the next stage
-  bool is_mixed_ = false;    // the stage has a dispatch that counts nothing
-  bool is_waiting_ = false;  // stages since the last barrier wait for others by counters
+  std::uint32_t stage_ = kStagesSeen;  // behind a barrier the stages before have nothing left
+  bool is_ended_ = false;              // the next dispatch belongs to the next stage
+  bool is_mixed_ = false;              // the stage has a dispatch that counts nothing
+  bool is_waiting_ = false;            // stages since the last barrier wait for others by counters
   std::vector<std::uint32_t> counts_ = std::vector<std::uint32_t>(kMostStages);
 };
 

@@ -186,7 +186,8 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
   std::vector<std::uint32_t> constants =
       dot_constants(weights, shape, inputs_fit(weights, options.slots, products, device), false);
   constants.insert(constants.end(), {options.slots, options.by_kind ? 1U : 0U, options.block_rows,
-                                     options.slots_apart ? 1U : 0U, options.adds_bias ? 1U : 0U});
+                                     options.slots_apart ? 1U : 0U, options.adds_bias ? 1U : 0U,
+                                     options.kinds_before});
   return constants;
 }
 

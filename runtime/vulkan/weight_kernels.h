@@ -79,6 +79,7 @@ struct DownOptions {
   bool by_kind = false;      // DownArgs::kinds
   bool slots_apart = false;  // single products, for combine
   bool adds_bias = false;    // DownArgs::bias
+  std::uint32_t kinds_before = 0;  // down_fixed in an ordered list: stages of other kinds before it
 };
 
 // Specialization constants 0, 1, 2 … of MatvecArgs', GateUpArgs', DownArgs' and EmbedArgs'

@@ -142,6 +142,22 @@ TEST_F(VulkanModel, CountersInPlaceOfBarriersChangeNoBit) {
   }
 }
 
+// Several formats of experts in a layer, one stage each: the shared expert's is another here.
+TEST_F(VulkanModel, CountersChangeNoBitWhereExpertsAreOfSeveralFormats) {
+  MOE_REQUIRE_MODEL(model, "small-moe-Q4_K_M.gguf");
+  EngineOptions options = on_device(test::convert_for_test(model, dir_));
+  options.activations = ActivationType::kInt16;
+  options.device_limits.wants_fixed_products = true;
+  std::vector<std::vector<float>> all;
+  for (const StageOrdering order : {StageOrdering::kBarriers, StageOrdering::kCounters}) {
+    options.gpu_order = order;
+    const auto engine = open(options);
+    ASSERT_NE(engine, nullptr);
+    all.push_back(logits(*engine, random_ids(9, engine->config().vocab_size), {4, 1, 1, 3}));
+  }
+  EXPECT_EQ(all[0], all[1]);
+}
+
 TEST_F(VulkanModel, OneSubmissionATokenAndNothingElsewhere) {
   const auto engine = open(on_device(tiny()));
   ASSERT_NE(engine, nullptr);
