@@ -15,7 +15,9 @@ layout(constant_id = 10) const uint SLOTS = 1;        // that one dispatch compu
 layout(constant_id = 11) const uint BY_KIND = 0;      // records differ
 layout(constant_id = 12) const uint BLOCK_ROWS = 8;   // of a work group, at most its threads
 layout(constant_id = 14) const uint ADDS_BIAS = 0;
-layout(constant_id = 15) const uint KINDS_BEFORE = 0;  // whose stages lie between gate_up's and this
+// How many stages back the choices were made, and gate_up's activations.
+layout(constant_id = 15) const uint CHOSEN_BACK = 2;
+layout(constant_id = 16) const uint ACTIVATED_BACK = 1;
 #define INPUT_ROWS SLOTS
 #include "shaders/fixed_dots.glsl"
 #include "shaders/expert_slots.glsl"
@@ -58,9 +60,9 @@ void keep_inputs() {
 }
 
 void run_stage() {
-  // That wrote the activations, where it is not the last: the end of that says nothing of them.
-  if (KINDS_BEFORE != 0) await_stage(1 + KINDS_BEFORE);
-  await_stage(2 + KINDS_BEFORE);  // that made the choices
+  await_stage(CHOSEN_BACK);
+  // The end of a stage in between says nothing of the activations.
+  if (ACTIVATED_BACK != 1) await_stage(ACTIVATED_BACK);
   for (uint slot = thread_index(); slot < SLOTS; slot += gl_WorkGroupSize.x) {
     slot_weight[slot] = args.choices.v[place_of(slot)].weight;
     has_slot[slot] = record_of(slot) != 0 ? 1 : 0;

@@ -85,14 +85,17 @@ Status DeviceExperts::make_kinds(std::uint32_t index, const SharedExpert& shared
   for (std::uint32_t e = 0; e < pack_->experts_of(index); ++e) {
     add(in_order(pack_->layout_of(index, e), RowOrder::kRows));
   }
-  if (shared.record != 0 && shared.has_own_inputs) {
-    layer.branch_kind = static_cast<std::uint32_t>(layer.kinds.size());
-    kinds.push_back(*layer.branch_kind);
-    layer.kinds.push_back(shared.layout);
-  } else if (shared.record != 0) {
+  layer.shared_has_own_inputs = shared.record != 0 && shared.has_own_inputs;
+  const bool is_like_others =
+      std::find(layer.kinds.begin(), layer.kinds.end(), shared.layout) != layer.kinds.end();
+  if (shared.record == 0) {
+    kinds.push_back(0);
+  } else if (is_like_others && !shared.has_own_inputs) {
     add(shared.layout);
   } else {
-    kinds.push_back(0);
+    layer.shared_kind = static_cast<std::uint32_t>(layer.kinds.size());
+    kinds.push_back(*layer.shared_kind);
+    layer.kinds.push_back(shared.layout);
   }
   if (layer.kinds.size() == 1) return Status::ok();
   MOE_ASSIGN_OR_RETURN(const DeviceRange range, small_.put(std::as_bytes(std::span(kinds))));

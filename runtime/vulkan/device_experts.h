@@ -28,8 +28,10 @@ struct LayerExperts {
   std::vector<ExpertLayout> kinds;  // the distinct layouts of the layer
   std::uint64_t table = 0;          // address of [experts + 1] record addresses; 0: not here
   std::uint64_t kind_table = 0;     // address of [experts + 1] 32-bit kinds; 0: all are of kind 0
-  // Of the shared expert alone, where it has inputs of its own; nullopt: it is like the others.
-  std::optional<std::uint32_t> branch_kind = std::nullopt;
+  // Of the shared expert alone, whose layout no routed one of the layer has, or which has inputs of
+  // its own; nullopt: it is like others, or not there.
+  std::optional<std::uint32_t> shared_kind = std::nullopt;
+  bool shared_has_own_inputs = false;
 };
 
 // The shared expert of a layer, which stands behind the routed ones in the table.

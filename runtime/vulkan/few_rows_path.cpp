@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -335,6 +336,9 @@ class FewRowsPath final : public Path {
     if (has_gate) {
       record_router(list, moe.shared_expert_gate, now_.shared_logits, groups, shape, layer);
     }
+    if (shared_goes_ahead(list, layer)) {
+      gate_up_fused(list, shape, layer, *p_.experts.layer(layer).shared_kind);
+    }
     list.barrier();
   }
 
@@ -349,12 +353,12 @@ class FewRowsPath final : public Path {
       has_split = true;
     }
     if (has_split) multiply_activated(list, shape, layer);
+    const bool is_ahead = shared_goes_ahead(list, layer);
     for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      const ExpertLayout& layout = experts.kinds[kind];
-      if (!is_fused(layout)) continue;
-      gate_up(list, shape, layer, kind, {Projection::kGate, Projection::kUp},
-              activated(p_, layout));
+      if (!is_fused(experts.kinds[kind]) || (is_ahead && kind == experts.shared_kind)) continue;
+      gate_up_fused(list, shape, layer, kind);
     }
+    if (is_ahead) down(list, shape, layer, *experts.shared_kind, true, {1, 1});
     list.barrier();
     if (!p_.weights.layers[layer].moe.is_plain_sum) down_apart(list, shape, layer);
   }
@@ -371,9 +375,15 @@ class FewRowsPath final : public Path {
     const bool adds = experts.kinds.size() == 1 ||
                       std::all_of(experts.kinds.begin(), experts.kinds.end(),
                                   [&](const ExpertLayout& k) { return has_fixed_down(k, layer); });
-    for (std::uint32_t kind = 0; kind < experts.kinds.size(); ++kind) {
-      down(list, shape, layer, kind, adds);
-      if (adds) list.barrier();
+    const bool is_ahead = shared_goes_ahead(list, layer);
+    StagesBack stages;
+    for (const std::uint32_t kind : kinds_in_order(experts)) {
+      if (is_ahead && kind == experts.shared_kind) continue;
+      down(list, shape, layer, kind, adds, stages);
+      if (!adds) continue;
+      list.barrier();
+      ++stages.chosen_back;
+      ++stages.activated_back;
     }
     if (adds) return;
     list.barrier();
@@ -387,17 +397,22 @@ class FewRowsPath final : public Path {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
   };
+  // How many stages back, in an ordered list, the choices were made and the activations.
+  struct StagesBack {
+    std::uint32_t chosen_back = 2;
+    std::uint32_t activated_back = 1;
+  };
   SlotRange slots_of_kind(std::uint32_t layer, std::uint32_t kind) const {
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
-    const auto branch = p_.experts.layer(layer).branch_kind;
-    if (!branch.has_value()) return {0, slots};
-    return kind == *branch ? SlotRange{slots - 1, 1} : SlotRange{0, slots - 1};
+    const auto shared = p_.experts.layer(layer).shared_kind;
+    if (!shared.has_value()) return {0, slots};
+    return kind == *shared ? SlotRange{slots - 1, 1} : SlotRange{0, slots - 1};
   }
 
   // The down projections of all kinds, each slot's by itself.
   void down_apart(CommandList& list, const BatchShape& shape, std::uint32_t layer) {
     for (std::uint32_t kind = 0; kind < p_.experts.layer(layer).kinds.size(); ++kind) {
-      down(list, shape, layer, kind, false);
+      down(list, shape, layer, kind, false, {});
     }
     list.barrier();
   }
@@ -590,6 +605,29 @@ class FewRowsPath final : public Path {
     });
   }
 
+  // The shared expert in a format of its own needs no choice but for its weight: its gate and up
+  // are computed beside the router, and its down beside the others' gate and up.
+  bool shared_goes_ahead(const CommandList& list, std::uint32_t layer) const {
+    return p_.experts.layer(layer).shared_kind.has_value() && chooses_apart(list, layer);
+  }
+
+  // In which their sums are added: the shared expert first.
+  static std::vector<std::uint32_t> kinds_in_order(const LayerExperts& experts) {
+    std::vector<std::uint32_t> kinds(experts.kinds.size());
+    std::iota(kinds.begin(), kinds.end(), 0U);
+    if (experts.shared_kind.has_value()) {
+      std::rotate(kinds.begin(), kinds.begin() + *experts.shared_kind,
+                  kinds.begin() + *experts.shared_kind + 1);
+    }
+    return kinds;
+  }
+
+  void gate_up_fused(CommandList& list, const BatchShape& shape, std::uint32_t layer,
+                     std::uint32_t kind) {
+    gate_up(list, shape, layer, kind, {Projection::kGate, Projection::kUp},
+            activated(p_, p_.experts.layer(layer).kinds[kind]));
+  }
+
   // The projections of `of`: both with SwiGLU, or one alone.
   void gate_up(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
                const std::vector<Projection>& of, std::uint64_t act) {
@@ -599,7 +637,7 @@ class FewRowsPath final : public Path {
     const DeviceLayer& layer_weights = p_.weights.layers[layer];
     const DeviceMoe& moe = layer_weights.moe;
     const SlotRange slots = slots_of_kind(layer, kind);
-    const bool is_branch = experts.branch_kind == kind;
+    const bool is_branch = experts.shared_has_own_inputs && experts.shared_kind == kind;
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
@@ -661,7 +699,7 @@ class FewRowsPath final : public Path {
 
   // The down projections of a kind: added to the residual stream, or each by itself.
   void down(CommandList& list, const BatchShape& shape, std::uint32_t layer, std::uint32_t kind,
-            bool adds) {
+            bool adds, const StagesBack& stages) {
     const LayerExperts& experts = p_.experts.layer(layer);
     const ProjectionLayout& w = experts.kinds[kind].of(Projection::kDown);
     const SlotRange slots = slots_of_kind(layer, kind);
@@ -680,7 +718,8 @@ class FewRowsPath final : public Path {
                                      .by_kind = experts.kind_table != 0,
                                      .slots_apart = !adds,
                                      .adds_bias = down_bias != 0,
-                                     .kinds_before = list.is_ordered() ? kind : 0}));
+                                     .chosen_back = stages.chosen_back,
+                                     .activated_back = stages.activated_back}));
     const std::uint64_t added = now_.hidden;
     if (adds && list.is_ordered()) now_.hidden = handed_layer_.behind_kinds[kind];
     list.dispatch(kernel,

@@ -187,7 +187,7 @@ std::vector<std::uint32_t> down_constants(const WeightRows& weights, const Weigh
       dot_constants(weights, shape, inputs_fit(weights, options.slots, products, device), false);
   constants.insert(constants.end(), {options.slots, options.by_kind ? 1U : 0U, options.block_rows,
                                      options.slots_apart ? 1U : 0U, options.adds_bias ? 1U : 0U,
-                                     options.kinds_before});
+                                     options.chosen_back, options.activated_back});
   return constants;
 }
 

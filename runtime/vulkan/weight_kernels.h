@@ -79,7 +79,9 @@ struct DownOptions {
   bool by_kind = false;      // DownArgs::kinds
   bool slots_apart = false;  // single products, for combine
   bool adds_bias = false;    // DownArgs::bias
-  std::uint32_t kinds_before = 0;  // down_fixed in an ordered list: stages of other kinds before it
+  // In an ordered list: how many stages back the choices were made, and the activations.
+  std::uint32_t chosen_back = 2;
+  std::uint32_t activated_back = 1;
 };
 
 // Specialization constants 0, 1, 2 … of MatvecArgs', GateUpArgs', DownArgs' and EmbedArgs'
