@@ -9,8 +9,8 @@ MemoryStreams memory_streams(const CpuidReport& report) {
 }
 
 const MemoryStreams& memory_streams() {
-  static const MemoryStreams streams = memory_streams(read_cpuid());
-  return streams;
+  static const MemoryStreams kStreams = memory_streams(read_cpuid());
+  return kStreams;
 }
 
 }  // namespace moepack
