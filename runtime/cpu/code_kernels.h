@@ -46,6 +46,7 @@ CodeMultiply avx2_small_codes(const WeightFormat& format);
 CodeMultiply avx512vnni_grid_codes(const WeightFormat& format);
 CodeMultiply avxvnni_grid_codes(const WeightFormat& format);
 CodeMultiply avx2_grid_codes(const WeightFormat& format);
+CodeMultiply avx512vnni_codes(const WeightFormat& format);  // of any family
 const CodeKernels& avx512vnni_code_kernels();
 const CodeKernels& avx512dot_code_kernels();
 const CodeKernels& avxvnni_code_kernels();

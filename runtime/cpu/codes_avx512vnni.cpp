@@ -10,6 +10,15 @@
 #include "runtime/cpu/simd_intrinsics.h"
 
 namespace moepack {
+
+CodeMultiply avx512vnni_codes(const WeightFormat& format) {
+  CodeMultiply found = avx512vnni_basic_codes(format);
+  if (found == nullptr) found = avx512vnni_k_codes(format);
+  if (found == nullptr) found = avx512vnni_small_codes(format);
+  if (found == nullptr) found = avx512vnni_grid_codes(format);
+  return found;
+}
+
 namespace {
 
 // clang-format off
@@ -20,13 +29,7 @@ namespace {
 #include "runtime/cpu/simd_codes_inputs.inc"
 // clang-format on
 
-CodeMultiply find_codes(const WeightFormat& format) {
-  CodeMultiply found = avx512vnni_basic_codes(format);
-  if (found == nullptr) found = avx512vnni_k_codes(format);
-  if (found == nullptr) found = avx512vnni_small_codes(format);
-  if (found == nullptr) found = avx512vnni_grid_codes(format);
-  return found;
-}
+CodeMultiply find_codes(const WeightFormat& format) { return avx512vnni_codes(format); }
 
 #include "runtime/cpu/simd_codes_table.inc"
 

@@ -32,6 +32,11 @@ struct LayerExperts {
   // its own; nullopt: it is like others, or not there.
   std::optional<std::uint32_t> shared_kind = std::nullopt;
   bool shared_has_own_inputs = false;
+
+  // Whether experts of a kind are given what the shared expert alone is given.
+  bool has_own_inputs(std::uint32_t kind) const {
+    return shared_has_own_inputs && shared_kind == kind;
+  }
 };
 
 // The shared expert of a layer, which stands behind the routed ones in the table.

@@ -382,8 +382,8 @@ class FewRowsPath final : public Path {
       down(list, shape, layer, kind, adds, stages);
       if (!adds) continue;
       list.barrier();
-      ++stages.chosen_back;
-      ++stages.activated_back;
+      ++stages.chosen;
+      ++stages.activated;
     }
     if (adds) return;
     list.barrier();
@@ -399,8 +399,8 @@ class FewRowsPath final : public Path {
   };
   // How many stages back, in an ordered list, the choices were made and the activations.
   struct StagesBack {
-    std::uint32_t chosen_back = 2;
-    std::uint32_t activated_back = 1;
+    std::uint32_t chosen = 2;
+    std::uint32_t activated = 1;
   };
   SlotRange slots_of_kind(std::uint32_t layer, std::uint32_t kind) const {
     const std::uint32_t slots = slots_of(c_, p_.weights.layers[layer]);
@@ -637,7 +637,6 @@ class FewRowsPath final : public Path {
     const DeviceLayer& layer_weights = p_.weights.layers[layer];
     const DeviceMoe& moe = layer_weights.moe;
     const SlotRange slots = slots_of_kind(layer, kind);
-    const bool is_branch = experts.shared_has_own_inputs && experts.shared_kind == kind;
     WeightRows weights = weight_rows(gate);
     weights.alignment = std::min(weights.alignment, weight_rows(up).alignment);
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
@@ -664,7 +663,8 @@ class FewRowsPath final : public Path {
                            .choices = chooses ? now_.routes + layer * sizeof(shader::RouteArgs)
                                               : choices_of(p_, layer_weights),
                            .x = now_.hidden,
-                           .factor = is_branch ? moe.shared_input_norm : layer_weights.post_norm,
+                           .factor = experts.has_own_inputs(kind) ? moe.shared_input_norm
+                                                                  : layer_weights.post_norm,
                            .act = act,
                            .tables = p_.weights.tables,
                            .bias = moe.gate_up_bias + bias_at,
@@ -718,8 +718,8 @@ class FewRowsPath final : public Path {
                                      .by_kind = experts.kind_table != 0,
                                      .slots_apart = !adds,
                                      .adds_bias = down_bias != 0,
-                                     .chosen_back = stages.chosen_back,
-                                     .activated_back = stages.activated_back}));
+                                     .chosen_back = stages.chosen,
+                                     .activated_back = stages.activated}));
     const std::uint64_t added = now_.hidden;
     if (adds && list.is_ordered()) now_.hidden = handed_layer_.behind_kinds[kind];
     list.dispatch(kernel,

@@ -112,8 +112,7 @@ class PromptPath final : public Path {
   // this layer.
   std::uint64_t read_by(CommandList& list, const LayerExperts& experts, std::uint32_t kind,
                         const BatchShape& shape, std::uint64_t& halved) {
-    const std::uint64_t x =
-        experts.shared_has_own_inputs && experts.shared_kind == kind ? s_.branch_normed : s_.normed;
+    const std::uint64_t x = experts.has_own_inputs(kind) ? s_.branch_normed : s_.normed;
     if (!has_matrices_ || halved == x) return x;
     if (halved != 0) list.barrier();
     halve(list, x, shape.rows, c_.hidden_size);

@@ -37,14 +37,6 @@ TEST(MemoryStreams, AreOneOnAmdAndTwoElsewhere) {
 
 #if defined(__x86_64__)
 
-CodeMultiply kernel_of(const WeightFormat& format) {
-  CodeMultiply found = avx512vnni_basic_codes(format);
-  if (found == nullptr) found = avx512vnni_k_codes(format);
-  if (found == nullptr) found = avx512vnni_small_codes(format);
-  if (found == nullptr) found = avx512vnni_grid_codes(format);
-  return found;
-}
-
 // Five vectors of rows: two pairs and one, or five.
 TEST(MemoryStreams, ChangeNoBit) {
   if (!has_cpu_level(CpuLevel::kAvx512Vnni)) GTEST_SKIP() << "SKIPPED: no AVX-512 with VNNI";
@@ -57,7 +49,7 @@ TEST(MemoryStreams, ChangeNoBit) {
   std::ranges::generate(x, [&] { return normal(random); });
   std::size_t formats = 0;
   for (const WeightFormat& format : test::all_weight_formats()) {
-    const CodeMultiply kernel = kernel_of(in_order(format, RowOrder::kPanels));
+    const CodeMultiply kernel = avx512vnni_codes(in_order(format, RowOrder::kPanels));
     if (!has_panels(format) || kernel == nullptr) continue;
     ++formats;
     const TestMatrix matrix(format, kRows, kCols, Values::kUsual, 0, 9);

@@ -74,6 +74,23 @@ class VulkanModel : public ::testing::Test {
     return all;
   }
 
+  // A few batches whose stages are ordered so; empty where the engine did not open, which is a
+  // failure.
+  struct OrderedRun {
+    std::vector<float> logits;
+    std::uint64_t barriers = 0;
+  };
+  static OrderedRun run_ordered(EngineOptions options, StageOrdering order) {
+    options.gpu_order = order;
+    const auto engine = open(options);
+    EXPECT_NE(engine, nullptr);
+    if (engine == nullptr) return {};
+    const Ids ids = random_ids(9, engine->config().vocab_size);
+    std::vector<float> all = logits(*engine, ids, {4, 1, 1, 3});
+    EXPECT_FALSE(all.empty());
+    return {std::move(all), engine->device_report()->work.barriers};
+  }
+
   // Without `pieces` a prompt in tiles, a few rows at once, and single tokens.
   static void expect_like_reference(const EngineOptions& options, double tolerance = kTolerance,
                                     const std::vector<std::size_t>& pieces = {37, 5}) {

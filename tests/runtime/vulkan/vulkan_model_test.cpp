@@ -121,24 +121,16 @@ TEST_F(VulkanModel, MemoryChangesNoBit) {
 
 // Stages that wait by counters, in floats and in fixed point.
 TEST_F(VulkanModel, CountersInPlaceOfBarriersChangeNoBit) {
-  const EngineOptions demo = on_device(test::convert_for_test(test::demo_mlx_model(), dir_));
+  EngineOptions options = on_device(test::convert_for_test(test::demo_mlx_model(), dir_));
+  options.device_limits.wants_fixed_products = true;
   for (const ActivationType activations : {ActivationType::kFloat32, ActivationType::kInt16}) {
-    EngineOptions options = demo;
     options.activations = activations;
-    options.device_limits.wants_fixed_products = true;
-    std::vector<std::vector<float>> all;
-    std::vector<std::uint64_t> barriers;
-    for (const StageOrdering order : {StageOrdering::kBarriers, StageOrdering::kCounters}) {
-      options.gpu_order = order;
-      const auto engine = open(options);
-      ASSERT_NE(engine, nullptr);
-      all.push_back(logits(*engine, random_ids(9, engine->config().vocab_size), {4, 1, 1, 3}));
-      barriers.push_back(engine->device_report()->work.barriers);
-    }
-    EXPECT_EQ(all[0], all[1]);
+    const OrderedRun barriers = run_ordered(options, StageOrdering::kBarriers);
+    const OrderedRun counters = run_ordered(options, StageOrdering::kCounters);
+    EXPECT_EQ(barriers.logits, counters.logits);
     // In floats most programs have no ordered form.
     const std::uint64_t less = activations == ActivationType::kInt16 ? 4 : 1;
-    EXPECT_LE(barriers[1] * less, barriers[0]);
+    EXPECT_LE(counters.barriers * less, barriers.barriers);
   }
 }
 
@@ -148,14 +140,8 @@ TEST_F(VulkanModel, CountersChangeNoBitWhereExpertsAreOfSeveralFormats) {
   EngineOptions options = on_device(test::convert_for_test(model, dir_));
   options.activations = ActivationType::kInt16;
   options.device_limits.wants_fixed_products = true;
-  std::vector<std::vector<float>> all;
-  for (const StageOrdering order : {StageOrdering::kBarriers, StageOrdering::kCounters}) {
-    options.gpu_order = order;
-    const auto engine = open(options);
-    ASSERT_NE(engine, nullptr);
-    all.push_back(logits(*engine, random_ids(9, engine->config().vocab_size), {4, 1, 1, 3}));
-  }
-  EXPECT_EQ(all[0], all[1]);
+  EXPECT_EQ(run_ordered(options, StageOrdering::kBarriers).logits,
+            run_ordered(options, StageOrdering::kCounters).logits);
 }
 
 TEST_F(VulkanModel, OneSubmissionATokenAndNothingElsewhere) {
