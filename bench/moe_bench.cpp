@@ -20,6 +20,8 @@
 
 #include "bench/random_weights.h"
 #include "formats/base/bytes.h"
+#include "formats/weights/row_order.h"
+#include "runtime/model/activation_type.h"
 #include "runtime/model/moe.h"
 #include "runtime/store/expert_store.h"
 
@@ -34,6 +36,8 @@ struct Options {
   std::size_t threads = 2;
   double seconds = 2;
   std::string cpu = "auto";
+  std::string activations = "i16";
+  bool in_rows = false;
   std::vector<std::size_t> batches{1, 8, 64, 512};
   std::vector<std::string> formats{"q4_0", "affine4", "q8_0"};
 };
@@ -84,6 +88,17 @@ WeightFormat format_called(const std::string& name) {
     if (lower == name) return {.id = info.id};
   }
   std::fprintf(stderr, "no format is called %s\n", name.c_str());
+  std::exit(2);
+}
+
+WeightFormat format_in_order(const Options& options, const std::string& name) {
+  return in_order(format_called(name), options.in_rows ? RowOrder::kRows : RowOrder::kPanels);
+}
+
+ActivationType activations_called(const std::string& name) {
+  const Result<ActivationType> type = parse_activation_type(name);
+  if (type.is_ok()) return type.value();
+  std::fprintf(stderr, "%s\n", type.status().message().c_str());
   std::exit(2);
 }
 
@@ -177,7 +192,7 @@ class Layer {
         .threads = options.threads,
         .context = 1,
         .logit_rows = 0,
-        .activations = ActivationType::kInt8};
+        .activations = activations_called(options.activations)};
     return Activations::create(config, limits).value();
   }
   void read_all() {
@@ -233,11 +248,13 @@ int main(int argc, char** argv) {
   app.add_option("-t,--threads", options.threads, "of the pool");
   app.add_option("--seconds", options.seconds, "of each measurement");
   app.add_option("--cpu", options.cpu, "instruction set");
+  app.add_option("--activations", options.activations, "f32, i16 or i8");
+  app.add_flag("--in-rows", options.in_rows, "experts in rows instead of panels of 16");
   app.add_option("--batches", options.batches, "tokens of a call")->delimiter(',');
   app.add_option("--formats", options.formats, "q4_0, affine4, …")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   for (const std::string& format : options.formats) {
-    moepack::Layer layer(options, moepack::format_called(format));
+    moepack::Layer layer(options, moepack::format_in_order(options, format));
     for (const std::size_t tokens : options.batches) {
       moepack::measure(options, layer, format, tokens);
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/model/byte_counts.h"
+#include "runtime/model/exact_bf16.h"
 #include "runtime/model/expert_lookahead.h"
 #include "runtime/model/finite.h"
 #include "runtime/model/layer_forward.h"
@@ -360,13 +361,12 @@ Result<std::unique_ptr<ForwardBackend>> make_cpu_forward(
     const Kernels& kernels, const ActivationLimits& limits, KvEncoding kv_encoding,
     CpuForwardExtras extras) {
   MOE_ASSIGN_OR_RETURN(Activations activations, Activations::create(config, limits));
-  if (limits.activations != ActivationType::kFloat32) {
-    MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
-      ThreadPool pool(limits.threads);
-      put_in_panels(weights, kernels.codes, pool);
-      return Status::ok();
-    }));
-  }
+  MOE_RETURN_IF_ERROR(or_out_of_memory("rows of a panel", std::nullopt, [&] {
+    ThreadPool pool(limits.threads);
+    narrow_exact_floats(weights, pool);
+    if (limits.activations != ActivationType::kFloat32) put_in_panels(weights, kernels.codes, pool);
+    return Status::ok();
+  }));
   return std::unique_ptr<ForwardBackend>(
       new CpuForward(config, std::move(weights), std::move(store), kernels, limits,
                      state_form(kernels, kv_encoding), std::move(activations), std::move(extras)));
