@@ -1,4 +1,4 @@
-// How codes are asked for from memory is chosen by the processor's maker and changes no bit.
+// How products go through codes is chosen by the processor's maker and changes no bit.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -33,6 +33,8 @@ TEST(MemoryStreams, AreOneOnAmdAndTwoElsewhere) {
   EXPECT_EQ(memory_streams(made_by(kAuthenticAmd)).ahead_in_second_cache, 0U);
   EXPECT_EQ(memory_streams(made_by(kGenuineIntel)).side_by_side, 2U);
   EXPECT_EQ(memory_streams(CpuidReport{}).side_by_side, 2U);
+  EXPECT_GT(memory_streams(made_by(kAuthenticAmd)).most_unpacked, 0U);
+  EXPECT_EQ(memory_streams(made_by(kGenuineIntel)).most_unpacked, 0U);
 }
 
 #if defined(__x86_64__)
@@ -42,7 +44,7 @@ TEST(MemoryStreams, ChangeNoBit) {
   if (!has_cpu_level(CpuLevel::kAvx512Vnni)) GTEST_SKIP() << "SKIPPED: no AVX-512 with VNNI";
   constexpr std::uint64_t kRows = 80;
   constexpr std::uint64_t kCols = 1280;
-  constexpr std::size_t kTokens = 2;
+  constexpr std::size_t kTokens = 33;  // more than are ever unpacked as they are multiplied
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
   std::vector<float> x(kTokens * kCols);
@@ -57,9 +59,11 @@ TEST(MemoryStreams, ChangeNoBit) {
     for (std::size_t digits : {1U, 2U}) {
       std::vector<InputBlock> blocks(kTokens * input_blocks(kCols, digits));
       reference_code_kernels().quantize(x.data(), kTokens * kCols, digits, blocks.data());
-      const std::array<const InputBlock*, kTokens> inputs{
-          blocks.data(), blocks.data() + input_blocks(kCols, digits)};
-      for (std::size_t tokens = 1; tokens <= kTokens; ++tokens) {
+      std::vector<const InputBlock*> inputs;
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        inputs.push_back(blocks.data() + t * input_blocks(kCols, digits));
+      }
+      for (const std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 13U, 32U, 33U}) {
         std::vector<float> scratch(matmul_scratch_floats(kCols));
         std::vector<float> expected(tokens * kRows);
         reference_code_kernels().multiply(matrix.view(), inputs.data(), digits, tokens, 0, kRows,
