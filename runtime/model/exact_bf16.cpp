@@ -8,7 +8,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kCheckedAtOnce = 256 * 1024;
+constexpr std::size_t kCheckedAtOnce = std::size_t{256} << 10;
 
 // What visit_tensors() shows: matrices of float32 are noted.
 struct FloatMatrices {
