@@ -17,21 +17,15 @@
 #include "tests/support/cpu_levels.h"
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/panel_matrix.h"
+#include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
 
 namespace moepack {
 namespace {
 
+using test::random_values;
 using test::TestMatrix;
 using test::Values;
-
-std::vector<float> random_inputs(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(count);
-  for (float& value : x) value = normal(random);
-  return x;
-}
 
 // Inputs of `tokens` tokens as blocks.
 struct Inputs {
@@ -96,7 +90,7 @@ TEST_P(CodeKernelsTest, GiveTheBitsOfTheDefinition) {
     for (const std::uint64_t cols : {std::uint64_t{512}, std::uint64_t{1280}}) {
       for (const std::uint64_t rows : {std::uint64_t{5}, std::uint64_t{37}}) {
         const TestMatrix matrix(format, rows, cols, Values::kUsual, cols % 3, ++seed);
-        const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols, digits());
+        const Inputs inputs(*kernels_, random_values(19 * cols, seed), cols, digits());
         for (std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 8U, 11U, 19U}) {
           const std::vector<float> expected =
               product(reference_code_kernels(), matrix.view(), inputs, tokens);
@@ -124,7 +118,7 @@ TEST_P(CodeKernelsTest, GiveTheSameBitsForRowsInPanels) {
       const std::uint64_t rows = 53;
       const TestMatrix matrix(format, rows, cols, Values::kUsual, 0, ++seed);
       const test::PanelMatrix panels(matrix.view(), cols % 3);
-      const Inputs inputs(*kernels_, random_inputs(19 * cols, seed), cols, digits());
+      const Inputs inputs(*kernels_, random_values(19 * cols, seed), cols, digits());
       for (std::size_t tokens : {1U, 2U, 5U, 19U}) {
         const std::vector<float> expected =
             product(reference_code_kernels(), matrix.view(), inputs, tokens);
@@ -141,7 +135,7 @@ TEST_P(CodeKernelsTest, GiveTheSameBitsForRowsInPanels) {
 
 TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {
   constexpr std::size_t kCols = 32 * 64;
-  std::vector<float> x = random_inputs(kCols, 7);
+  std::vector<float> x = random_values(kCols, 7);
   for (std::size_t b = 0; b < 64; ++b) {
     // Sizes from subnormal to close to the largest, ties, zeros.
     for (std::size_t i = 0; i < 32; ++i)
@@ -177,7 +171,7 @@ TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {
 
 TEST_P(CodeKernelsTest, QuantizeAPartOfATokenAsTheWhole) {
   constexpr std::size_t kCols = 768;
-  const std::vector<float> x = random_inputs(kCols, 2);
+  const std::vector<float> x = random_values(kCols, 2);
   const Inputs whole(*kernels_, x, kCols, digits());
   std::vector<InputBlock> parts(input_blocks(kCols, digits()));
   for (std::size_t begin = 0; begin < kCols; begin += 96) {
@@ -193,7 +187,7 @@ TEST_P(CodeKernelsTest, QuantizeAPartOfATokenAsTheWhole) {
 
 TEST_P(CodeKernelsTest, InputsThatAreNotFiniteMakeEveryProductNan) {
   constexpr std::size_t kCols = 768;
-  std::vector<float> x = random_inputs(2 * kCols, 7);
+  std::vector<float> x = random_values(2 * kCols, 7);
   x[700] = std::numeric_limits<float>::infinity();
   const Inputs inputs(*kernels_, x, kCols, digits());
   const TestMatrix matrix({.id = QFormatId::kQ40}, 16, kCols, Values::kUsual, 0, 8);
@@ -228,7 +222,7 @@ void expect_product_of_rounded_inputs(std::size_t digits, double most_rounding) 
   for (const WeightFormat& format : test::all_weight_formats()) {
     if (!code_shape(format)) continue;
     const TestMatrix matrix(format, 6, kCols, Values::kUsual, 0, ++seed);
-    const std::vector<float> x = random_inputs(kCols, seed);
+    const std::vector<float> x = random_values(kCols, seed);
     const Inputs inputs(reference_code_kernels(), x, kCols, digits);
     const std::vector<float> got = product(reference_code_kernels(), matrix.view(), inputs, 1);
     std::vector<float> row(kCols);

@@ -1,37 +1,30 @@
 #include "runtime/model/exact_bf16.h"
 
+#include <bit>
+#include <cstdint>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "formats/base/dtype.h"
 #include "runtime/model/kernels.h"
 #include "tests/support/cpu_levels.h"
+#include "tests/support/random_values.h"
 
 namespace moepack {
 namespace {
+
+using test::random_values;
 
 constexpr std::uint64_t kRows = 37;
 constexpr std::uint64_t kCols = 2100;  // more than a tile of columns, not a multiple of any vector
 
 // The nearest number that loses nothing in bfloat16, towards zero.
 float cut(float value) {
-  std::uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits &= 0xffff0000U;
-  std::memcpy(&value, &bits, sizeof(bits));
-  return value;
-}
-
-std::vector<float> random_values(std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
+  return bf16_to_f32(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
 }
 
 std::vector<float> exact_values() {

@@ -1,9 +1,7 @@
 // How products go through codes is chosen by the processor's maker and changes no bit.
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,6 +12,7 @@
 #include "runtime/cpu/memory_streams.h"
 #include "runtime/model/kernels.h"
 #include "tests/support/panel_matrix.h"
+#include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
 
 namespace moepack {
@@ -45,10 +44,7 @@ TEST(MemoryStreams, ChangeNoBit) {
   constexpr std::uint64_t kRows = 80;
   constexpr std::uint64_t kCols = 1280;
   constexpr std::size_t kTokens = 33;  // more than are ever unpacked as they are multiplied
-  std::mt19937 random(3);
-  std::normal_distribution<float> normal;
-  std::vector<float> x(kTokens * kCols);
-  std::ranges::generate(x, [&] { return normal(random); });
+  const std::vector<float> x = test::random_values(kTokens * kCols, 3);
   std::size_t formats = 0;
   for (const WeightFormat& format : test::all_weight_formats()) {
     const CodeMultiply kernel = avx512vnni_codes(in_order(format, RowOrder::kPanels));
