@@ -2,8 +2,9 @@
 """Several clients at once against a server: tokens per second in all, and whether answers stay the same.
 
 Each client asks its own questions greedily, first alone and then beside the others; the texts must be equal.
-With --leave P a request is broken off with this probability after some tokens. Any server with OpenAI's chat
-completions will do:
+Every row has questions of its own, so that no prompt was seen in an earlier row. With --leave P a request is
+broken off with this probability after some tokens. Any server with OpenAI's chat completions will do, or with
+--completions one with OpenAI's completions of text:
 
     scripts/load_clients.py --url http://127.0.0.1:8080 --clients 1,4,8
 """
@@ -20,9 +21,9 @@ import urllib.parse
 TOPICS = "rivers bridges bread clocks islands winter stars letters gardens trains salt maps glass wolves tea kites".split()
 
 
-def question(client, number, words):
-    rng = random.Random(client * 1000 + number)
-    return (f"Client {client}, question {number}: write about {rng.choice(TOPICS)}. "
+def question(row, client, number, words):
+    rng = random.Random(f"{row} {client} {number}")
+    return (f"Row {row}, client {client}, question {number}: write about {rng.choice(TOPICS)}. "
             + " ".join(rng.choice(TOPICS) for _ in range(words)))
 
 
@@ -31,14 +32,24 @@ class Asked:
         self.text, self.tokens, self.first, self.has_left = "", 0, 0.0, False
 
 
+def piece_of(choice):
+    if "delta" not in choice:
+        return choice["text"]
+    delta = choice["delta"]
+    return (delta.get("reasoning_content") or "") + (delta.get("content") or "")
+
+
 def ask(arguments, text, leave_after=None):
     place = urllib.parse.urlsplit(arguments.url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=arguments.timeout)
     body = {"model": "m", "max_tokens": arguments.max_tokens, "temperature": 0, "seed": 1, "stream": True,
-            "ignore_eos": True, "stream_options": {"include_usage": True},
-            "messages": [{"role": "user", "content": text}]}
+            "ignore_eos": True, "stream_options": {"include_usage": True}}
+    if arguments.completions:
+        path, body["prompt"] = "/v1/completions", text
+    else:
+        path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": text}]
     asked, begun, pieces = Asked(), time.monotonic(), 0
-    connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     reply = connection.getresponse()
     if reply.status != 200:
         raise RuntimeError(f"status {reply.status}: {reply.read(500)!r}")
@@ -51,8 +62,7 @@ def ask(arguments, text, leave_after=None):
         if event.get("usage"):
             asked.tokens = event["usage"]["completion_tokens"]
         for choice in event.get("choices", []):
-            delta = choice["delta"]
-            piece = (delta.get("reasoning_content") or "") + (delta.get("content") or "")
+            piece = piece_of(choice)
             asked.text += piece
             pieces += bool(piece)
         asked.first = asked.first or (time.monotonic() - begun if asked.text else 0.0)
@@ -79,12 +89,14 @@ class Load:
                 continue
             results.append((text, asked))
 
-    def run(self, clients):
+    def texts(self, row, client):
+        return [question(row, client, n, self.arguments.words) for n in range(self.arguments.requests)]
+
+    def run(self, row, clients):
         """(tokens, seconds, mean seconds to the first token) of so many clients at once."""
         results = [[] for _ in range(clients)]
-        threads = [threading.Thread(target=self.client, args=(
-            c, [question(c, n, self.arguments.words) for n in range(self.arguments.requests)], results[c]))
-            for c in range(clients)]
+        threads = [threading.Thread(target=self.client, args=(c, self.texts(row, c), results[c]))
+                   for c in range(clients)]
         begun = time.monotonic()
         for thread in threads:
             thread.start()
@@ -106,11 +118,27 @@ class Load:
                 self.problems.append(f"{text[:40]!r} is answered otherwise beside others: "
                                      f"{answer.text[:60]!r} instead of {wanted[:60]!r}")
 
-    def ask_alone(self, clients):
+    def ask_alone(self, row, clients):
         for client in range(clients):
-            for number in range(self.arguments.requests):
-                text = question(client, number, self.arguments.words)
-                self.alone[text] = ask(self.arguments, text).text
+            for text in self.texts(row, client):
+                try:
+                    self.alone[text] = ask(self.arguments, text).text
+                except (OSError, RuntimeError, http.client.HTTPException) as error:
+                    self.problems.append(f"client {client} alone: {error}")
+
+
+def print_rows(load, counts):
+    rates = {}
+    print(f"{'clients':>7} {'tokens':>7} {'seconds':>8} {'tokens/s':>9} {'first s':>8}")
+    for row, clients in enumerate(counts):
+        if load.arguments.compares:
+            load.ask_alone(row, clients)
+        tokens, seconds, first = load.run(row, clients)
+        rates[clients] = tokens / seconds
+        print(f"{clients:7} {tokens:7} {seconds:8.2f} {rates[clients]:9.2f} {first:8.3f}", flush=True)
+    for clients in counts[1:]:
+        if rates[counts[0]] > 0:
+            print(f"{clients} clients together: {rates[clients] / rates[counts[0]]:.2f} times {counts[0]}")
 
 
 def main():
@@ -122,20 +150,16 @@ def main():
     parser.add_argument("--words", type=int, default=20, help="of a question beside the fixed ones")
     parser.add_argument("--leave", type=float, default=0.0, help="probability that a request is broken off")
     parser.add_argument("--no-compare", dest="compares", action="store_false", help="do not ask alone first")
+    parser.add_argument("--completions", action="store_true", help="ask /v1/completions, without a chat template")
+    parser.add_argument("--warm-up", dest="warms_up", action="store_true",
+                        help="first a round of most clients that does not count")
     parser.add_argument("--timeout", type=float, default=600)
     arguments = parser.parse_args()
     counts = [int(c) for c in arguments.clients.split(",")]
     load = Load(arguments)
-    if arguments.compares:
-        load.ask_alone(max(counts))
-    rates = {}
-    print(f"{'clients':>7} {'tokens':>7} {'seconds':>8} {'tokens/s':>9} {'first s':>8}")
-    for clients in counts:
-        tokens, seconds, first = load.run(clients)
-        rates[clients] = tokens / seconds
-        print(f"{clients:7} {tokens:7} {seconds:8.2f} {rates[clients]:9.2f} {first:8.3f}", flush=True)
-    for clients in counts[1:]:
-        print(f"{clients} clients together: {rates[clients] / rates[counts[0]]:.2f} times {counts[0]}")
+    if arguments.warms_up:
+        load.run("warm-up", max(counts))
+    print_rows(load, counts)
     for problem in load.problems[:20]:
         print("FAILED:", problem)
     print(f"{len(load.problems)} problems")
