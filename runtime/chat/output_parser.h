@@ -65,6 +65,11 @@ class OutputParser {
   // Whether it stands in a call, from the name on to the end of what belongs to it: texts that end
   // an answer are not looked for there.
   virtual bool is_in_call() const = 0;
+  // Whether `next`, which is not empty and not pushed yet, would begin within a call, within what
+  // frames calls and messages (markers, headers, what stands between a call's arguments and its
+  // closing marker, blanks behind that) or with line ends that are told to nobody: a text that ends
+  // an answer does not begin there. Where a marker that is plain text may begin in content, false.
+  virtual bool is_in_frame(const OutputPiece& next) const = 0;
 };
 
 std::unique_ptr<OutputParser> make_output_parser(OutputParserOptions options);

@@ -68,6 +68,28 @@ void OutputParserCore::take_of_call(std::size_t bytes) {
   text_.take(bytes);
 }
 
+bool OutputParserCore::is_in_frame(const OutputPiece& next) const {
+  const auto is_next = [&next](const OutputMarker& opener) { return is_token_of(opener, next); };
+  const bool opens_call =
+      options_.parses_calls && std::any_of(openers_.begin(), openers_.end(), is_next);
+  if (is_in_call() || opens_call) return true;
+  if (place_ == Place::kAfterCall) return is_output_space(next.bytes.front()) || is_in_junk(next);
+  const auto is_line_end = [](char c) { return c == '\n' || c == '\r'; };
+  const std::string_view rest = text_.rest();
+  return skips_newlines_ && at_start_ && is_line_end(next.bytes.front()) &&
+         std::all_of(rest.begin(), rest.end(), is_line_end);
+}
+
+// Behind a call: whether an end that may be repeated there goes on, or may begin, with `next`.
+bool OutputParserCore::is_in_junk(const OutputPiece& next) const {
+  const std::string text = std::string(text_.rest()).append(next.bytes);
+  const auto is_here = [&](const OutputMarker& junk) {
+    if (junk.is_added()) return is_token_of(junk, next);
+    return text.starts_with(junk.text) || junk.text.starts_with(text);
+  };
+  return std::any_of(junk_.begin(), junk_.end(), is_here);
+}
+
 std::vector<ParsedOutput> OutputParserCore::push(const OutputPiece& piece) {
   collect_markers();
   text_.append(piece.bytes, piece.is_added);

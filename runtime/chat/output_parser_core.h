@@ -25,6 +25,7 @@ class OutputParserCore : public OutputParser {
   bool is_in_call() const final {
     return awaits_call_ || place_ == Place::kCall || place_ == Place::kTail;
   }
+  bool is_in_frame(const OutputPiece& next) const final;
 
  protected:
   enum class CallStep {
@@ -73,6 +74,7 @@ class OutputParserCore : public OutputParser {
   void end_of_call(CallStep step);
   bool take_switch(const FoundMarker& found);
   bool counts_as_switch(const FoundMarker& found) const;
+  bool is_in_junk(const OutputPiece& next) const;
   void write_text(std::size_t bytes);
   void write_before(std::size_t at);
   std::size_t before_space(std::size_t at) const;

@@ -76,6 +76,11 @@ class HarmonyParser final : public OutputParser {
     return body_ == Body::kNone || body_ == Body::kReasoning;
   }
   bool is_in_call() const override { return body_ == Body::kCall; }
+  bool is_in_frame(const OutputPiece& next) const override {
+    const auto is_next = [&next](const OutputMarker& marker) { return is_token_of(marker, next); };
+    if (is_in_call() || std::any_of(markers_.begin(), markers_.end(), is_next)) return true;
+    return body_ == Body::kNone && goes_on_with_header(next.bytes);
+  }
 
  private:
   enum class Body { kNone, kReasoning, kContent, kCall };
@@ -108,6 +113,18 @@ class HarmonyParser final : public OutputParser {
     return header == MarkerMatch::kYes  ? MarkerMatch::kNo
            : header == MarkerMatch::kNo ? MarkerMatch::kYes
                                         : MarkerMatch::kMaybe;
+  }
+
+  // Where a header has begun, or should stand: whether `next` is or may be a part of it.
+  bool goes_on_with_header(std::string_view next) const {
+    if (text_.skip_space(0) < text_.rest().size() || is_output_space(next.front())) return true;
+    const auto may_be = [next](std::string_view text) {
+      return text.starts_with(next) || next.starts_with(text);
+    };
+    const auto is_here = [&](const OutputMarker& marker) {
+      return !marker.is_added() && may_be(marker.text);
+    };
+    return may_be("to=") || std::any_of(markers_.begin(), markers_.end(), is_here);
   }
 
   bool step_header() {

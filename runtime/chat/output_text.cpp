@@ -21,6 +21,11 @@ OutputMarker make_output_marker(std::string text, std::span<const std::string> a
   return marker;
 }
 
+bool is_token_of(const OutputMarker& marker, const OutputPiece& piece) {
+  return marker.is_added() && piece.is_added &&
+         std::string_view(marker.text).substr(marker.added_begin, marker.added_size) == piece.bytes;
+}
+
 void OutputText::append(std::string_view bytes, bool is_added) {
   if (bytes.empty()) return;
   if (is_added) {

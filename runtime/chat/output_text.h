@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/chat/output_parser.h"
+
 namespace moepack {
 
 // A text by which a family tells calls and thoughts from content. Where a part of it is an added
@@ -23,6 +25,9 @@ struct OutputMarker {
 // `core`: the part that may be an added token; empty: all of it.
 OutputMarker make_output_marker(std::string text, std::span<const std::string> added_tokens,
                                 std::string_view core = {});
+
+// Whether `piece` is the added token of `marker`.
+bool is_token_of(const OutputMarker& marker, const OutputPiece& piece);
 
 enum class MarkerMatch { kNo, kMaybe, kYes };  // kMaybe: depends on what follows
 

@@ -72,6 +72,7 @@ std::string StopTexts::finish() {
 
 std::string StopTexts::restart() {
   for (Text& one : texts_) one.matched = 0;
+  is_stopped_ = false;
   return std::exchange(held_, {});
 }
 

@@ -27,7 +27,7 @@ class StopTexts {
   Step push(std::string_view piece);
   // The end without a stop text: what was held back.
   std::string finish();
-  // What was held back goes on, and the search begins anew behind it.
+  // What was held back goes on, and the search begins anew behind it, behind a stop text too.
   std::string restart();
 
  private:

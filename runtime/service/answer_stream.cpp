@@ -117,19 +117,52 @@ TextListener::Next AnswerStream::on_token(const TokenStep& step) {
 }
 
 void AnswerStream::push(std::string_view bytes, bool is_added) {
+  if (bytes.empty()) return;
   if (options_.stop.empty()) {
     take(parser_->push({.bytes = bytes, .is_added = is_added}));
     return;
   }
   waiting_.push_back({.bytes = std::string(bytes), .is_added = is_added});
   if (parser_->is_in_call()) return release(bytes.size());
-  const StopTexts::Step step = stop_texts_.push(bytes);
-  stop_ = step.stop;
-  release(step.text.size());
-  if (stop_.has_value()) return drop_waiting_logprobs();
-  // Stop texts are of the content: within a call they would leave a part of it, which no client can
-  // use.
-  if (parser_->is_in_call()) release(stop_texts_.restart().size());
+  look_for_stop(std::string(bytes));
+}
+
+// Stop texts are of what a client reads: within a call they would leave a part of it, which no
+// client can use, and within the frame of calls and messages they would end what is not complete.
+void AnswerStream::look_for_stop(std::string bytes) {
+  while (true) {
+    const StopTexts::Step step = stop_texts_.push(bytes);
+    release(step.text.size());
+    if (parser_->is_in_call()) {
+      stop_texts_.restart();
+      return release_all();
+    }
+    if (!step.stop) return;
+    const Waiting& next = waiting_.front();
+    if (!parser_->is_in_frame({.bytes = next.bytes, .is_added = next.is_added})) {
+      stop_ = step.stop;
+      cut_waiting();
+      return drop_waiting_logprobs();
+    }
+    bytes = release_framed();
+  }
+}
+
+// What waits begins within a frame: it goes on, by the smallest part. Gives the bytes behind that,
+// in which the search begins anew.
+std::string AnswerStream::release_framed() {
+  stop_texts_.restart();
+  const Waiting& next = waiting_.front();
+  release((next.is_added ? next.bytes.size() : 1) - released_);
+  std::string bytes;
+  for (const Waiting& token : waiting_) bytes += token.bytes;
+  return bytes;
+}
+
+// A stop text that begins within an added token of the content: what stands before it is text.
+void AnswerStream::cut_waiting() {
+  waiting_.front().is_added = false;
+  release(0);
 }
 
 // Those of the tokens that are a stop text and nothing of the answer.
@@ -139,23 +172,30 @@ void AnswerStream::drop_waiting_logprobs() {
   }
 }
 
-// The first so many bytes that wait are no stop text.
+// So many more bytes that wait are no stop text.
 void AnswerStream::release(std::size_t bytes) {
-  while (!waiting_.empty() && bytes > 0) {
+  released_ += bytes;
+  while (!waiting_.empty() && released_ > 0) {
     Waiting& first = waiting_.front();
-    const std::size_t count = std::min(bytes, first.bytes.size());
+    const std::size_t count = std::min(released_, first.bytes.size());
     const bool is_whole = count == first.bytes.size();
-    take(parser_->push({.bytes = std::string_view(first.bytes).substr(0, count),
-                        .is_added = first.is_added && is_whole}));
-    bytes -= count;
+    if (first.is_added && !is_whole) return;
+    take(parser_->push(
+        {.bytes = std::string_view(first.bytes).substr(0, count), .is_added = first.is_added}));
+    released_ -= count;
     if (is_whole) {
       waiting_.pop_front();
     } else {
       first.is_begun = true;
       first.bytes.erase(0, count);
-      first.is_added = false;
     }
   }
+}
+
+void AnswerStream::release_all() {
+  std::size_t bytes = 0;
+  for (const Waiting& token : waiting_) bytes += token.bytes.size();
+  release(bytes - released_);
 }
 
 std::vector<TokenLogprobs> AnswerStream::take_logprobs() { return std::exchange(logprobs_, {}); }

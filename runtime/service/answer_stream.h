@@ -56,7 +56,7 @@ class AnswerStream final : public TextListener {
   struct Waiting {
     std::string bytes;
     bool is_added = false;
-    bool is_begun = false;  // some of the token's bytes have been let go
+    bool is_begun = false;  // some of the token's bytes have been parsed
   };
   void tell(AnswerEventBody body);
   void echo();
@@ -65,7 +65,11 @@ class AnswerStream final : public TextListener {
   void echo_token(const TokenStep& step);
   TokenLogprobs logprobs_of(const TokenStep& step) const;
   void push(std::string_view bytes, bool is_added);
+  void look_for_stop(std::string bytes);
+  std::string release_framed();
+  void cut_waiting();
   void release(std::size_t bytes);
+  void release_all();
   void drop_waiting_logprobs();
   void take(std::vector<ParsedOutput> outputs);
   void take_one(ParsedOutput output);
@@ -79,6 +83,7 @@ class AnswerStream final : public TextListener {
   StopTexts stop_texts_;
   std::unique_ptr<OutputParser> parser_;
   std::deque<Waiting> waiting_;
+  std::size_t released_ = 0;             // of its bytes, which begin an added token: it goes whole
   std::string echo_text_;                // ends within a character
   std::vector<TokenLogprobs> logprobs_;  // of tokens whose text is not told yet
   AnswerUsage usage_;

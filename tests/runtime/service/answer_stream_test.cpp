@@ -178,6 +178,73 @@ TEST_F(AnswerStreamTest, AStopTextBehindTheArgumentsLeavesAWholeCall) {
   EXPECT_EQ(OrderedJson::parse(read_.arguments), OrderedJson::parse("{\"a\":1}"));
 }
 
+// Between the arguments and the closing marker, and between two calls, nothing is of the content.
+TEST_F(AnswerStreamTest, AStopTextWithinTheFrameOfCallsEndsNothing) {
+  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": 1}}\n</tool_call>";
+  for (const std::string stop : {"\n", "\n</", "tool", ">", "</tool_call>"}) {
+    SCOPED_TRACE(stop);
+    offer_tools();
+    read_ = {};
+    is_ended_ = false;
+    options_.stop = {stop};
+    run(call + "\n" + call);
+    EXPECT_EQ(read_.ended_calls, 2U);
+    EXPECT_EQ(read_.content, "");
+    EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
+    ASSERT_EQ(read_.ids.size(), 2U);
+    EXPECT_TRUE(calls_.recall(read_.ids[1]).has_value()) << "with its closing marker";
+  }
+}
+
+TEST_F(AnswerStreamTest, AStopTextWithinTheTagsOfACallEndsNothing) {
+  offer_tools();
+  options_.parser.format = ToolFormat::kQwenXml;
+  options_.stop = {"\n", "/"};
+  run("<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+      "\nSo/so");
+  EXPECT_EQ(read_.ended_calls, 1U);
+  EXPECT_EQ(read_.content, "So") << "behind the frame they count again, from the first byte on";
+  EXPECT_EQ(read_.end.stop_text, "/");
+}
+
+// A marker stays one where a stop text begins within it.
+TEST_F(AnswerStreamTest, WhatEndsAMarkerMayBeginAStopText) {
+  offer_tools();
+  options_.stop = {">>>"};
+  run("Hm<tool_call>\n{\"name\":\"add\",\"arguments\":{}}\n</tool_call>");
+  EXPECT_EQ(read_.content, "Hm");
+  EXPECT_EQ(read_.ended_calls, 1U);
+}
+
+// The line ends between thoughts and answer are told to nobody.
+TEST_F(AnswerStreamTest, ALineEndBehindThoughtsIsNoStopText) {
+  options_.stop = {"\n\n"};
+  run("<think>Hm</think>\n\nOne\n\nTwo");
+  EXPECT_EQ(read_.reasoning, "Hm");
+  EXPECT_EQ(read_.content, "One");
+  EXPECT_EQ(read_.end.reason, AnswerEndReason::kStopText);
+}
+
+TEST_F(AnswerStreamTest, NoStopTextIsFoundInTheHeadersOfMessages) {
+  options_.parser.format = ToolFormat::kHarmony;
+  options_.parser.added_tokens = {};  // the markers are plain text here
+  options_.stop = {"final", "assistant", "<|channel|>"};
+  run("<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>It is "
+      "final.");
+  EXPECT_EQ(read_.reasoning, "Hm");
+  EXPECT_EQ(read_.content, "It is ");
+  EXPECT_EQ(read_.end.stop_text, "final");
+}
+
+TEST_F(AnswerStreamTest, AMessageWithoutAHeaderIsContentFromItsFirstByteOn) {
+  options_.parser.format = ToolFormat::kHarmony;
+  options_.parser.added_tokens = {};
+  options_.stop = {"END"};
+  run("END of it");
+  EXPECT_EQ(read_.content, "");
+  EXPECT_EQ(read_.end.stop_text, "END");
+}
+
 TEST_F(AnswerStreamTest, AStopTextBeforeACallEndsTheAnswer) {
   offer_tools();
   options_.stop = {"END"};
