@@ -113,6 +113,10 @@ Status ChatSession::load(std::string_view words) {
   MOE_RETURN_IF_ERROR(needs(words, "the file"));
   MOE_ASSIGN_OR_RETURN(messages(), load_chat(std::string(words)));
   view_.note(std::to_string(messages().size()) + " messages loaded");
+  const std::size_t answered = answer_open_calls(messages(), "error: not run");
+  if (answered == 0) return Status::ok();
+  view_.note("(" + std::to_string(answered) +
+             " calls of tools without a result; the model is told that they were not run)");
   return Status::ok();
 }
 

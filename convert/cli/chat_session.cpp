@@ -25,6 +25,13 @@ std::string end_note(const AnswerEnd& end) {
   }
 }
 
+// What the model is told of a call in an answer that did not come to its end.
+const char* unused_call_text(const AnswerEnd& end) {
+  return end.reason == AnswerEndReason::kCancelled
+             ? "error: not run: the user stopped the answer"
+             : "error: not run: the answer was cut off behind the call";
+}
+
 }  // namespace
 
 ChatSession::ChatSession(AnswerService& service, ChatInput& input, ChatView& view,
@@ -110,6 +117,7 @@ Status ChatSession::answer() {
     messages().push_back(last_.message);
     const bool has_calls = last_.end.reason == AnswerEndReason::kToolCalls ||
                            (last_.end.reason == AnswerEndReason::kStop);
+    if (!has_calls) answer_open_calls(messages(), unused_call_text(last_.end));
     if (!has_calls || last_.message.calls.empty()) return Status::ok();
     MOE_RETURN_IF_ERROR(answer_calls());
     ++options_.request.options.sampling.seed;

@@ -1,6 +1,9 @@
 #include "convert/cli/chat_tools.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <span>
 #include <utility>
 
 #include "convert/cli/chat_process.h"
@@ -125,6 +128,46 @@ std::string ToolCommands::run(const ToolCall& call) const {
     add_line("note: a process that it started goes on; its output is not read");
   if (!result.failure.empty()) add_line("error: " + result.failure);
   return text;
+}
+
+namespace {
+
+// Whether one of the results, which stand behind the message of the call, is that of the call: by
+// its id, or without one by its place.
+bool is_answered(const ToolCall& call, std::size_t place, std::span<const ChatMessage> results) {
+  const auto has_id = [&call](const ChatMessage& result) {
+    return !call.id.empty() && result.tool_call_id == call.id;
+  };
+  if (std::any_of(results.begin(), results.end(), has_id)) return true;
+  return place < results.size() && (call.id.empty() || results[place].tool_call_id.empty());
+}
+
+}  // namespace
+
+std::size_t answer_open_calls(std::vector<ChatMessage>& messages, const std::string& text) {
+  std::vector<ChatMessage> all;
+  std::size_t answered = 0;
+  for (std::size_t i = 0; i < messages.size();) {
+    std::size_t end = i + 1;
+    while (end < messages.size() && messages[end].role == ChatRole::kTool) ++end;
+    const std::vector<ToolCall> calls = messages[i].calls;
+    const auto results = std::span<const ChatMessage>(messages).subspan(i + 1, end - i - 1);
+    std::vector<ChatMessage> missing;
+    for (std::size_t k = 0; k < calls.size(); ++k) {
+      if (is_answered(calls[k], k, results)) continue;
+      missing.push_back({.role = ChatRole::kTool,
+                         .content = text,
+                         .tool_call_id = calls[k].id,
+                         .name = calls[k].name});
+    }
+    answered += missing.size();
+    std::move(messages.begin() + static_cast<std::ptrdiff_t>(i),
+              messages.begin() + static_cast<std::ptrdiff_t>(end), std::back_inserter(all));
+    std::move(missing.begin(), missing.end(), std::back_inserter(all));
+    i = end;
+  }
+  messages = std::move(all);
+  return answered;
 }
 
 bool ToolPermission::allows(const ToolCall& call) {

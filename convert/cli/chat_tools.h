@@ -37,6 +37,11 @@ class ToolCommands {
   double seconds_ = 30;
 };
 
+// Answers the calls that have no result among the messages right behind their own with `text`,
+// behind the results that are there: a template refuses a conversation with a call that nobody
+// answered, or shows the model one that waits. How many it answered.
+std::size_t answer_open_calls(std::vector<ChatMessage>& messages, const std::string& text);
+
 // Asks before each call whether its command may run. `ask`: shows a question and gives the answer.
 class ToolPermission {
  public:

@@ -38,6 +38,14 @@ SCRIPT = {
             {"call": {"id": "c4", "name": "leave"}}, {"arguments": "{}"}, {"call_end": True}]},
         {"match": "call to hush", "events": [
             {"call": {"id": "c5", "name": "hush"}}, {"arguments": "{}"}, {"call_end": True}]},
+        {"match": "call and on", "events": [
+            {"call": {"id": "c6", "name": "echo"}}, {"arguments": "{}"}, {"call_end": True},
+            {"call": {"id": "c7", "name": "sleep"}}, {"arguments": "{\"a\":1}"},
+            {"content": "begun "}, {"repeat": -1, "events": [
+                {"content": "and ", "delay": 0.02}]}]},
+        {"match": "call and cut", "events": [
+            {"call": {"id": "c8", "name": "echo"}}, {"arguments": "{}"}, {"call_end": True},
+            {"end": "length"}]},
         {"match": "late answer", "events": [{"content": "it is late", "delay": 1.5}]},
         {"match": "request", "events": [{"say_request": True}]},
         {"events": [{"content": "hello there"}]},
@@ -450,6 +458,41 @@ def test_tool_ends(checks, command, environment, folder):
     terminal.exit_code()
 
 
+def test_stopped_calls(checks, command, environment, folder):
+    """A call in an answer that was stopped is answered in the history, and stays so."""
+    tools = folder / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    marker = folder / "stopped_has_run"
+    terminal = Terminal([*command, "--tools", str(tools), "--allow-tool", f"echo=touch {marker}"],
+                        environment)
+    terminal.say("call and on")
+    terminal.wait_for("begun ")
+    terminal.send("\x03")
+    terminal.wait_for("(stopped)")
+    terminal.say("call and cut")
+    terminal.wait_for("max_tokens")
+    terminal.say("hi")
+    terminal.wait_for("hello there")
+    saved = terminal.saved(folder / "stopped.json")
+    told = [(m["tool_call_id"], m["name"], m["content"]) for m in saved if m["role"] == "tool"]
+    checks.expect(told == [("c6", "echo", "error: not run: the user stopped the answer"),
+                           ("c8", "echo", "error: not run: the answer was cut off behind the call")],
+                  f"stopped behind a call: {told}")
+    roles = [m["role"] for m in saved]
+    checks.expect(roles == ["user", "assistant", "tool"] * 2 + ["user", "assistant"], f"{roles}")
+    checks.expect(not marker.exists(), "a call of a stopped answer was run")
+    # What an older version saved has calls without results.
+    old = folder / "old.json"
+    old.write_text(json.dumps({"format": "moepack-chat", "version": 1,
+                               "messages": [m for m in saved if m["role"] != "tool"]}))
+    terminal.say(f"/load {old}")
+    terminal.wait_for("2 calls of tools without a result")
+    loaded = terminal.saved(folder / "stopped_again.json")
+    checks.expect([m["role"] for m in loaded] == roles, f"loaded: {loaded}")
+    terminal.say("/bye")
+    terminal.exit_code()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="chat_scripted")
@@ -470,6 +513,7 @@ def main():
             test_attached(checks, command, environment, folder)
             test_consent(checks, command, environment, folder)
             test_tool_ends(checks, command, environment, folder)
+            test_stopped_calls(checks, command, environment, folder)
     print(f"chat: {checks.count} checks, {len(checks.failures)} failures")
     return 1 if checks.failures else 0
 
