@@ -98,6 +98,7 @@ ArgumentTypes::ArgumentTypes(const OrderedJson& parameters) {
   }
   const OrderedJson others = view.others.value_or(OrderedJson(view.named.empty()));
   admits_others_ = others.is_object() || others == OrderedJson(true);
+  allows_others_ = view.others.has_value() && admits_others_;
   if (others.is_object()) others_ = type_of_schema(others, flattener);
 }
 
@@ -108,6 +109,10 @@ ArgumentType ArgumentTypes::of(std::string_view argument) const {
 
 bool ArgumentTypes::admits(std::string_view argument) const {
   return admits_others_ || named_.find(argument) != named_.end();
+}
+
+bool ArgumentTypes::may_repeat(std::string_view argument) const {
+  return allows_others_ && named_.find(argument) == named_.end();
 }
 
 bool is_null_word(std::string_view text) {

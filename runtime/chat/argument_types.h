@@ -34,11 +34,15 @@ class ArgumentTypes {
   // Whether the schema admits an argument of this name: it is a property, or the schema has none
   // and is silent, or allows others in so many words.
   bool admits(std::string_view argument) const;
+  // Whether a call may give it more than once: it is not named, and the schema allows others in so
+  // many words. The grammar of calls cannot count those, and readers of JSON take the last.
+  bool may_repeat(std::string_view argument) const;
 
  private:
   std::map<std::string, ArgumentType, std::less<>> named_;
   std::optional<ArgumentType> others_;  // of arguments that are not named, where a type is known
   bool admits_others_ = true;
+  bool allows_others_ = false;  // in so many words
 };
 
 // A value as text made JSON: the type decides, never the look. What does not fit its type stays a

@@ -38,12 +38,26 @@ OrderedJson template_call(const ToolCall& call, bool arguments_as_text) {
   return json;
 }
 
+// JSON in which keys stand twice; looking for the first costs a step for each key before it.
+std::optional<OrderedJson> parse_with_repeated_keys(const std::string& text) {
+  constexpr std::size_t kMostBytes = 16384;
+  if (text.size() > kMostBytes) return std::nullopt;
+  bool is_too_deep = false;
+  const auto keeps = [&is_too_deep](int depth, OrderedJson::parse_event_t, OrderedJson&) {
+    is_too_deep = is_too_deep || depth > kMaxJsonDepth;
+    return !is_too_deep;
+  };
+  OrderedJson parsed = OrderedJson::parse(text, keeps, false);
+  if (is_too_deep || parsed.is_discarded()) return std::nullopt;
+  return std::make_optional<OrderedJson>(std::move(parsed));
+}
+
 }  // namespace
 
 std::optional<OrderedJson> parse_arguments(const std::string& arguments) {
   if (arguments.find_first_not_of(" \t\r\n") == std::string::npos) return OrderedJson::object();
   Result<OrderedJson> parsed = parse_ordered_json(arguments, Where{.file = "arguments"});
-  if (!parsed.is_ok()) return std::nullopt;
+  if (!parsed.is_ok()) return parse_with_repeated_keys(arguments);
   return std::make_optional<OrderedJson>(std::move(parsed).value());
 }
 

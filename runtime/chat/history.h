@@ -35,7 +35,8 @@ Conversation with_one_call_each(Conversation conversation);
 Conversation apply_history_rules(Conversation conversation, const HistoryRules& rules);
 
 // The arguments of a call as JSON, {} for blank text; nullopt for what is no JSON within
-// kMaxJsonDepth and kMaxOrderedJsonValues (formats/base/json.h).
+// kMaxJsonDepth and kMaxOrderedJsonValues (formats/base/json.h). Where a key stands twice in an
+// object, which models write, the last counts; in arguments of more than 16 KiB nullopt.
 std::optional<OrderedJson> parse_arguments(const std::string& arguments);
 // The arguments as the object that templates take apart: parsed if they are a JSON object, {} for
 // blank text, else {"arguments": text}.

@@ -65,7 +65,6 @@ OutputParserCore::CallStep TaggedCallParser::continue_between() {
   }
   const NamedTag tag = match_parameter(0);
   if (tag.match == MarkerMatch::kYes) {
-    if (used_.contains(tag.name)) return CallStep::kBroken;
     take_of_call(tag.size);
     begin_value(tag);
     return CallStep::kGoesOn;
@@ -208,11 +207,12 @@ MarkerMatch TaggedCallParser::follows_call_end(std::size_t at) const {
   return text_.match_any(at, after_call_end_);
 }
 
-// A parameter that the tool has and that was not given yet.
+// A parameter that the tool has and that was not given yet, or may be given again.
 MarkerMatch TaggedCallParser::parameter_at(std::size_t at) const {
   const NamedTag tag = match_parameter(at);
   if (tag.match != MarkerMatch::kYes) return tag.match;
-  const bool fits = !used_.contains(tag.name) && types_->admits(tag.name);
+  const bool fits =
+      types_->admits(tag.name) && (!used_.contains(tag.name) || types_->may_repeat(tag.name));
   return fits ? MarkerMatch::kYes : MarkerMatch::kNo;
 }
 

@@ -23,7 +23,8 @@ struct NamedTag {
 
 // A value may hold text that looks like its end. So where these markers are plain text, an end
 // counts only if what follows goes on as a call does: with a parameter that the tool has and that
-// was not given yet, or with the end of the call.
+// was not given yet, or with the end of the call. Behind a value that has ended a parameter may be
+// given again: it is told again, and of a key that stands twice readers of JSON take the last.
 class TaggedCallParser : public OutputParserCore {
  public:
   using OutputParserCore::OutputParserCore;

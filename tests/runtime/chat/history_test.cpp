@@ -110,6 +110,8 @@ TEST(History, ArgumentsAreObjects) {
   EXPECT_EQ(arguments_object("").dump(), "{}");
   EXPECT_EQ(arguments_object(" \n").dump(), "{}");
   EXPECT_EQ(arguments_object(R"({"b":1,"a":[null]})").dump(), R"({"b":1,"a":[null]})");
+  EXPECT_EQ(arguments_object(R"({"a":1,"b":2,"a":3})").dump(), R"({"a":3,"b":2})")
+      << "of a key that a model wrote twice the last counts";
   EXPECT_EQ(arguments_object("[1]").dump(), R"({"arguments":"[1]"})");
   EXPECT_EQ(arguments_object("{broken").dump(), R"({"arguments":"{broken"})");
   const std::string deep = "{\"a\":" + std::string(3000, '[') + std::string(3000, ']') + "}";

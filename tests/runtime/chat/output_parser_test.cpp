@@ -37,6 +37,11 @@ OutputParserOptions vector_options(const ParserVectors& family, const ParserVect
           "e":{"enum":["x","y"]},"r":{"$ref":"#/$defs/R"},"so":{"type":["string","object"]}})"),
        {}},
       {"now", "", {}, {}},
+      {"extra",
+       "",
+       OrderedJson::parse(R"({"type":"object","properties":{"s":{"type":"string"}},
+          "additionalProperties":{"type":"integer"}})"),
+       {}},
   };
   options.tools[2].parameters["$defs"]["R"] = OrderedJson{{"type", "boolean"}};
   return options;

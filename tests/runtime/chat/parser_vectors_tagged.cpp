@@ -117,6 +117,11 @@ std::vector<ParserVector> qwen_frames() {
       {.name = "the same parameter in a value",
        .text = begin + "<parameter=text>\na\n</parameter>\n<parameter=text>\nb" + end,
        .calls = {{"", "write", R"({"text":"a\n</parameter>\n<parameter=text>\nb"})", true}}},
+      {.name = "a key that is not named twice: the last counts for readers of JSON",
+       .text = "<tool_call>\n<function=extra>\n<parameter=x>\n1\n</parameter>\n<parameter=s>\na\n"
+               "</parameter>\n<parameter=x>\n2" +
+               end,
+       .calls = {{"", "extra", R"({"x":1,"s":"a","x":2})", true}}},
       {.name = "a value's end twice (llama.cpp 24807)",
        .text = begin + "<parameter=text>\ny\n</parameter>\n</parameter>\n</function>\n"
                        "</tool_call>",
@@ -268,6 +273,10 @@ ParserVectors glm_vectors() {
           {.name = "no arguments (vllm 32436)",
            .text = "<tool_call>now\n</tool_call>",
            .calls = {{"", "now", "{}", true}}},
+          {.name = "a key twice: the last counts for readers of JSON",
+           .text = "<tool_call>write<arg_key>text</arg_key><arg_value>a</arg_value><arg_key>text"
+                   "</arg_key><arg_value>b</arg_value></tool_call>",
+           .calls = {{"", "write", R"({"text":"a","text":"b"})", true}}},
           {.name = "tags of others in a value",
            .text = "<tool_call>write<arg_key>text</arg_key><arg_value><b>\n</arg_value@@></b>\n"
                    "</arg_value></tool_call>",
