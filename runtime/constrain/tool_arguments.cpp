@@ -1,6 +1,9 @@
 #include "runtime/constrain/tool_arguments.h"
 
 #include <algorithm>
+#include <bitset>
+#include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -88,6 +91,35 @@ Result<TaggedValue> tagged_value(SchemaFlattener& flattener, const OrderedJson& 
 // Any key with any text.
 GrammarNodeId free_pair(const TaggedArguments& tags, GrammarNodeId text) {
   return tags.before_text({}, text);
+}
+
+// What must be given of the keys that have a place: one of these sets of places. None of them holds
+// another, which would add nothing.
+std::vector<std::uint64_t> required_sets(
+    const ToolParameters& view, const std::map<std::string, std::size_t, std::less<>>& places) {
+  const auto bit_of = [&places](const std::string& name) {
+    const auto place = places.find(name);
+    return place == places.end() ? std::uint64_t{0} : std::uint64_t{1} << place->second;
+  };
+  std::vector<std::uint64_t> sets;
+  for (const std::vector<std::string>& names : view.required_ways) {
+    std::uint64_t& bits = sets.emplace_back(0);
+    for (const std::string& name : names) bits |= bit_of(name);
+  }
+  if (sets.empty()) {
+    std::uint64_t& bits = sets.emplace_back(0);
+    for (const ToolParameter& one : view.named) bits |= one.is_required ? bit_of(one.name) : 0;
+  }
+  const auto bits_of = [](std::uint64_t set) { return std::bitset<64>(set).count(); };
+  std::sort(sets.begin(), sets.end(), [&](std::uint64_t a, std::uint64_t b) {
+    return std::pair(bits_of(a), a) < std::pair(bits_of(b), b);
+  });
+  std::vector<std::uint64_t> least;
+  for (const std::uint64_t set : sets) {
+    const auto is_within = [set](std::uint64_t one) { return (one & ~set) == 0; };
+    if (std::none_of(least.begin(), least.end(), is_within)) least.push_back(set);
+  }
+  return least;
 }
 
 std::vector<std::string> sorted_names(const ToolParameters& parameters) {
@@ -227,16 +259,16 @@ Result<GrammarNodeId> ToolArguments::tagged_keys(const ToolSpec& tool, const Tag
   SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
   MOE_ASSIGN_OR_RETURN(const ToolParameters view, tool_parameters(schema, compiler.flattener()));
   std::vector<GrammarNodeId> bodies;
-  std::uint64_t required_bits = 0;
+  std::map<std::string, std::size_t, std::less<>> places;
   const auto pair = [&](const TaggedKey& key, const OrderedJson& of_key) -> Result<GrammarNodeId> {
     MOE_ASSIGN_OR_RETURN(TaggedValue value, tagged_value(compiler.flattener(), of_key));
     return pair_of(graph_, compiler, tags, key, std::move(value), text_);
   };
   for (const bool now : {true, false}) {
     for (const ToolParameter& one : view.named) {
-      if (one.is_required != now || bodies.size() >= GrammarGraph::kMaxKeys) continue;
+      if (one.is_required_somewhere != now || bodies.size() >= GrammarGraph::kMaxKeys) continue;
       MOE_ASSIGN_OR_RETURN(const GrammarNodeId body, pair({.name = one.name}, one.schema));
-      if (now) required_bits |= std::uint64_t{1} << bodies.size();
+      places.emplace(one.name, bodies.size());
       bodies.push_back(body);
     }
   }
@@ -252,7 +284,12 @@ Result<GrammarNodeId> ToolArguments::tagged_keys(const ToolSpec& tool, const Tag
     return body != graph_.never() && graph_.node(body).need != GrammarNode::kNever;
   });
   if (!is_possible) return invalid_argument("no value satisfies the schema of a key");
-  return bodies.empty() ? behind : graph_.keys(bodies, required_bits, behind);
+  if (bodies.empty()) return behind;
+  std::vector<GrammarNodeId> ways;
+  for (const std::uint64_t required : required_sets(view, places)) {
+    ways.push_back(graph_.keys(bodies, required, behind));
+  }
+  return ways.size() == 1 ? ways.front() : graph_.choice(ways);
 }
 
 }  // namespace moepack

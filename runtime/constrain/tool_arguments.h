@@ -43,7 +43,8 @@ class ToolArguments {
       : graph_(graph), rules_(rules), warnings_(warnings) {}
 
   GrammarNodeId json(const ToolSpec& tool, GrammarNodeId next);
-  // Each key that the schema names at most once, in any order, the required ones at least once;
+  // Each key that the schema names at most once, in any order, those that one of its ways requires
+  // (of all ways what all require, where they are many) at least once;
   // then others, where it allows them in so many words. `tags` are of one family, always the same.
   GrammarNodeId tagged(const ToolSpec& tool, const TaggedArguments& tags, GrammarNodeId next);
 

@@ -80,6 +80,7 @@ class ParameterUnion {
 
   Status add(const ObjectWay& way) {
     ++ways_;
+    note_required(way);
     for (const ToolParameter& one : way.named) MOE_RETURN_IF_ERROR(add_one(one));
     if (!way.others.has_value()) return Status::ok();
     is_silent_ = false;
@@ -95,9 +96,12 @@ class ParameterUnion {
       if (entry.ways < ways_) {
         for (const OrderedJson& other : others_) add_alternative(entry.schemas, other);
       }
-      all.named.push_back(
-          {std::move(entry.name), any_of(std::move(entry.schemas)), entry.required == ways_});
+      all.named.push_back({.name = std::move(entry.name),
+                           .schema = any_of(std::move(entry.schemas)),
+                           .is_required = entry.required == ways_,
+                           .is_required_somewhere = entry.required > 0});
     }
+    if (ways_ <= ToolParameters::kMostRequiredWays) all.required_ways = std::move(required_ways_);
     if (!others_.empty()) {
       all.others = any_of(std::move(others_));
     } else if (!is_silent_) {
@@ -112,6 +116,14 @@ class ParameterUnion {
     std::vector<OrderedJson> schemas;
     std::size_t ways = 0, required = 0;  // that name it, that require it
   };
+
+  void note_required(const ObjectWay& way) {
+    if (ways_ > ToolParameters::kMostRequiredWays) return;
+    std::vector<std::string>& names = required_ways_.emplace_back();
+    for (const ToolParameter& one : way.named) {
+      if (one.is_required) names.push_back(one.name);
+    }
+  }
 
   Status add_one(const ToolParameter& one) {
     const auto [place, is_new] = places_.emplace(one.name, entries_.size());
@@ -133,6 +145,7 @@ class ParameterUnion {
   std::vector<Entry> entries_;
   std::unordered_map<std::string, std::size_t> places_;
   std::vector<OrderedJson> others_;
+  std::vector<std::vector<std::string>> required_ways_;
   std::size_t ways_ = 0;
   bool is_silent_ = true;
 };

@@ -2,6 +2,7 @@
 // grammars of calls share.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,12 +17,16 @@ struct ToolParameter {
   std::string name;
   OrderedJson schema;  // a part of the document; references in it are the document's
   bool is_required = false;
+  bool is_required_somewhere = false;  // by one of the ways at least
 };
 
 struct ToolParameters {
   std::vector<ToolParameter> named;
   // The schema of arguments that are not named; nullopt: the tool's schema is silent about them.
   std::optional<OrderedJson> others;
+  // What each way requires: names of `named`. Empty where the ways are more than kMostRequiredWays.
+  static constexpr std::size_t kMostRequiredWays = 16;
+  std::vector<std::vector<std::string>> required_ways;
 };
 
 // Of an object's schema, which is the flattener's document, with references and "allOf" resolved.

@@ -557,6 +557,26 @@ TEST(ToolGrammar, ArgumentsOfAllChoicesAreOffered) {
   EXPECT_EQ(f.parsed({{"s", "1"}, {"m", "1"}, {"n", "true"}}), R"({"s":"1","m":1,"n":true})");
 }
 
+TEST(ToolGrammar, WhatOneOfTheChoicesRequiresIsThere) {
+  const std::string text = R"({"type":"string"})";
+  const TaggedTool either(R"({"type":"object","properties":{"a":)" + text + R"(,"b":)" + text +
+                          R"(,"c":)" + text +
+                          R"(},"anyOf":[{"required":["a"]},{"required":["b","c"]}]})");
+  EXPECT_FALSE(either.allows({}));
+  EXPECT_FALSE(either.allows({{"b", "x"}}));
+  EXPECT_TRUE(either.allows({{"a", "x"}}));
+  EXPECT_TRUE(either.allows({{"c", "x"}, {"b", "x"}}));
+  EXPECT_TRUE(either.allows({{"b", "x"}, {"a", "x"}}));
+  const TaggedTool source(R"({"oneOf":[{"properties":{"path":)" + text +
+                          R"(},"required":["path"]},{"properties":{"url":)" + text +
+                          R"(},"required":["url"]}]})");
+  EXPECT_FALSE(source.allows({}));
+  EXPECT_TRUE(source.allows({{"path", "x"}}));
+  EXPECT_TRUE(source.allows({{"url", "x"}}));
+  const TaggedTool maybe(R"({"properties":{"a":)" + text + R"(},"anyOf":[{"required":["a"]},{}]})");
+  EXPECT_TRUE(maybe.allows({})) << "one of the ways requires nothing";
+}
+
 TEST(ToolGrammar, ValuesKeepWhatStandsBesideTheirChoices) {
   const TaggedTool f(R"({"properties":{"n":{"type":"integer","anyOf":[{"maximum":2},
       {"minimum":5,"maximum":9}]},"p":{"$ref":"#/$defs/a~1b"}},"$defs":{"a/b":{"type":"null"}}})");
