@@ -36,7 +36,7 @@ struct ToolGrammarOptions {
   bool is_parallel = true;
   std::string call_id_prefix;  // unused by most families
   // With is_required: a value of this schema, in the frame of the family's answers, is what else
-  // the text may be. make_schema_grammar() has taken the schema.
+  // the text may be, with the warnings and errors of make_schema_grammar().
   std::optional<OrderedJson> answer_schema;
 };
 // nullptr where the family has no frame that is known here, and without tools and a form of

@@ -12,7 +12,16 @@ GrammarNodeId after_line_ends(GrammarGraph& graph, GrammarNodeId next) {
   return graph.repeat(graph.literal("\n", graph.part_end()), 0, 2, next);
 }
 
-Status check_possible(const GrammarGraph& graph, GrammarNodeId start) {
+}  // namespace
+
+Status check_form_schema(const OrderedJson& schema) {
+  if (!schema.is_object() && !schema.is_boolean()) {
+    return invalid_argument("a schema must be an object, true or false");
+  }
+  return check_schema_size(schema);
+}
+
+Status check_form_possible(const GrammarGraph& graph, GrammarNodeId start) {
   const std::uint32_t need = graph.node(start).need;
   if (need == GrammarNode::kNever) {
     return invalid_argument("no value satisfies the schema",
@@ -23,8 +32,6 @@ Status check_possible(const GrammarGraph& graph, GrammarNodeId start) {
     return invalid_argument("the schema demands values that are nested too deep");
   return Status::ok();
 }
-
-}  // namespace
 
 Result<std::shared_ptr<const Grammar>> make_json_grammar(std::vector<std::string>*) {
   auto grammar = std::make_shared<Grammar>();
@@ -38,10 +45,7 @@ Result<std::shared_ptr<const Grammar>> make_json_grammar(std::vector<std::string
 
 Result<std::shared_ptr<const Grammar>> make_schema_grammar(const OrderedJson& schema,
                                                            std::vector<std::string>* warnings) {
-  if (!schema.is_object() && !schema.is_boolean()) {
-    return invalid_argument("a schema must be an object, true or false");
-  }
-  MOE_RETURN_IF_ERROR(check_schema_size(schema));
+  MOE_RETURN_IF_ERROR(check_form_schema(schema));
   auto grammar = std::make_shared<Grammar>();
   GrammarGraph& graph = grammar->graph;
   JsonRules rules(graph);
@@ -51,7 +55,7 @@ Result<std::shared_ptr<const Grammar>> make_schema_grammar(const OrderedJson& sc
   grammar->start = after_line_ends(graph, graph.call(value, graph.text_end()));
   MOE_RETURN_IF_ERROR(compiler.finish());
   graph.finish();
-  MOE_RETURN_IF_ERROR(check_possible(graph, grammar->start));
+  MOE_RETURN_IF_ERROR(check_form_possible(graph, grammar->start));
   return std::shared_ptr<const Grammar>(std::move(grammar));
 }
 

@@ -84,4 +84,10 @@ class SchemaCompiler {
   std::deque<std::pair<OrderedJson, GrammarNodeId>> waiting_;  // to be built
 };
 
+// Whether a schema can be that of a whole text: an object, true or false, of a size that is taken.
+Status check_form_schema(const OrderedJson& schema);
+// Whether a text can end behind `start`, in a graph that is finished, and nests no deeper than is
+// taken. kInvalidArgument.
+Status check_form_possible(const GrammarGraph& graph, GrammarNodeId start);
+
 }  // namespace moepack

@@ -4,6 +4,7 @@
 // (Hermes), Qwen3-Coder, gpt-oss (harmony), DeepSeek V3.1 and V3.2, GLM-4.5 and 4.7, Kimi K2,
 // MiniMax M2.
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "runtime/constrain/constraint.h"
@@ -33,19 +34,23 @@ class ToolFrames {
         grammar_(grammar),
         graph_(grammar.graph),
         rules_(graph_),
-        arguments_(graph_, rules_, warnings) {}
+        arguments_(graph_, rules_, warnings),
+        warnings_(warnings) {}
 
-  // Behind build(): the text may be an answer as well. An error of the schema.
-  Status or_answer(const OrderedJson& schema) {
+  // Behind build(): the text may be an answer as well. Where the answer begins, or an error of the
+  // schema.
+  Result<GrammarNodeId> or_answer(const OrderedJson& schema) {
+    MOE_RETURN_IF_ERROR(check_form_schema(schema));
     SchemaWork work;
-    SchemaCompiler compiler(schema, graph_, rules_, work, nullptr);
+    SchemaCompiler compiler(schema, graph_, rules_, work, warnings_);
     const GrammarNodeId value = graph_.call(compiler.part_of(schema), graph_.text_end());
     if (options_.format == ToolFormat::kHarmony) {
       graph_.set_later(answer_, harmony_answer(value));
     } else {
       grammar_.start = graph_.choice({grammar_.start, beginning(value)});
     }
-    return compiler.finish();
+    MOE_RETURN_IF_ERROR(compiler.finish());
+    return value;
   }
 
   // False where the family is not known.
@@ -445,6 +450,7 @@ class ToolFrames {
   GrammarGraph& graph_;
   JsonRules rules_;
   ToolArguments arguments_;
+  std::vector<std::string>* warnings_;
   GrammarNodeId answer_ = 0;  // of harmony, behind thoughts
 };
 
@@ -457,10 +463,14 @@ Result<std::shared_ptr<const Grammar>> make_tool_grammar(const ToolGrammarOption
   auto grammar = std::make_shared<Grammar>();
   ToolFrames frames(options, *grammar, warnings);
   if (!frames.build()) return none;
+  std::optional<GrammarNodeId> answer;
   if (options.answer_schema.has_value()) {
-    MOE_RETURN_IF_ERROR(frames.or_answer(*options.answer_schema));
+    MOE_ASSIGN_OR_RETURN(answer, frames.or_answer(*options.answer_schema));
   }
   grammar->graph.finish();
+  if (answer.has_value() && !grammar->graph.is_too_large()) {
+    MOE_RETURN_IF_ERROR(check_form_possible(grammar->graph, *answer));
+  }
   const auto is_possible = [&](GrammarNodeId node) {
     return grammar->graph.node(node).need != GrammarNode::kNever;
   };

@@ -73,13 +73,11 @@ Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request
   if (!may_call) tools.clear();
   const bool has_form = request.format.kind != ResponseFormat::Kind::kText && !must_call;
   const bool has_frame = format == ToolFormat::kHarmony;  // its answers name their channel
-  std::shared_ptr<const Grammar> form;
-  if (has_form) {
-    MOE_ASSIGN_OR_RETURN(form, format_grammar(request.format, warnings));
-    const bool is_in_frame = has_frame && request.conversation.continues_last;
-    if (format == ToolFormat::kNone || is_in_frame || (tools.empty() && !has_frame)) return form;
-  }
-  if (format == ToolFormat::kNone) return form;
+  const bool is_in_frame = has_frame && request.conversation.continues_last;
+  const bool is_form_alone =
+      format == ToolFormat::kNone || is_in_frame || (tools.empty() && !has_frame);
+  if (has_form && is_form_alone) return format_grammar(request.format, warnings);
+  if (format == ToolFormat::kNone) return std::shared_ptr<const Grammar>();
   ToolGrammarOptions options{.format = format,
                              .tools = std::move(tools),
                              .is_required = must_call || has_form,
@@ -87,16 +85,19 @@ Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request
                              .call_id_prefix = {},
                              .answer_schema = {}};
   if (has_form) options.answer_schema = form_schema(request.format);
+  const std::size_t told = warnings != nullptr ? warnings->size() : 0;
   Result<std::shared_ptr<const Grammar>> grammar = make_tool_grammar(options, warnings);
   if (grammar.is_ok() || !has_form || options.tools.empty()) return grammar;
   // The form was promised, calls were only offered.
-  if (warnings != nullptr) {
+  options.tools.clear();
+  if (warnings != nullptr) warnings->resize(told);
+  Result<std::shared_ptr<const Grammar>> form =
+      has_frame ? make_tool_grammar(options, warnings) : format_grammar(request.format, warnings);
+  if (form.is_ok() && warnings != nullptr) {
     warnings->push_back(
         "the schemas of the tools are too large beside a form of the answer; the "
         "answer has the form and no calls");
   }
-  options.tools.clear();
-  if (has_frame) return make_tool_grammar(options, warnings);
   return form;
 }
 

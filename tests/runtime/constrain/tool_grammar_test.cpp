@@ -245,6 +245,23 @@ TEST(ToolGrammar, AnAnswerOfAFormIsTheOtherWay) {
   }
 }
 
+// The schema of an answer is compiled beside the calls alone, so that it is checked there.
+TEST(ToolGrammar, TheSchemaOfAnAnswerIsCheckedBesideTools) {
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kHarmony}) {
+    ToolGrammarOptions options = options_of(format, true);
+    options.answer_schema = OrderedJson::parse(R"({"type":"object","not":{"required":["x"]}})");
+    std::vector<std::string> warnings;
+    EXPECT_OK(make_tool_grammar(options, &warnings));
+    EXPECT_EQ(warnings.size(), 1U) << "of \"not\"";
+    for (const char* wrong :
+         {R"({"type":"object","properties":{"a":false},"required":["a"]})", "3", R"({"type":7})"}) {
+      options.answer_schema = OrderedJson::parse(wrong);
+      EXPECT_EQ(make_tool_grammar(options, nullptr).status().code(), StatusCode::kInvalidArgument)
+          << wrong;
+    }
+  }
+}
+
 // gpt-oss thinks and names the channel before it answers, with tools and without.
 TEST(ToolGrammar, HarmonyAnswersInItsFrame) {
   const auto tokens = make_vocabulary(
