@@ -34,8 +34,8 @@ OrderedJson form_schema(const ResponseFormat& format) {
 
 std::string_view begun_form(const ChatRequest& request, const TemplateFacts& facts) {
   const Conversation& conversation = request.conversation;
-  const bool has_form = request.format.kind != ResponseFormat::Kind::kText &&
-                        request.tool_choice.kind != ToolChoice::Kind::kRequired;
+  const bool has_form = request.format.kind != ResponseFormat::Kind::kText ||
+                        request.tool_choice.kind == ToolChoice::Kind::kRequired;
   if (!has_form || !conversation.continues_last || conversation.messages.empty()) return {};
   std::string_view begun = conversation.messages.back().content;
   const std::size_t end =

@@ -21,8 +21,8 @@ Result<std::shared_ptr<const Grammar>> answer_grammar(const ChatRequest& request
 // The same of a format alone.
 Result<std::shared_ptr<const Grammar>> format_grammar(const ResponseFormat& format,
                                                       std::vector<std::string>* warnings);
-// What of an answer that must have a form is in the prompt already: the text of an assistant's last
-// message that is continued, from behind its thoughts and blanks. Empty: nothing.
+// What of an answer that must have a form, or be a call, is in the prompt already: the text of an
+// assistant's last message that is continued, from behind its thoughts and blanks. Empty: nothing.
 std::string_view begun_form(const ChatRequest& request, const TemplateFacts& facts);
 
 }  // namespace moepack

@@ -114,6 +114,10 @@ class RealModelService final : public ModelService {
   // How many of the prompt's ids stand before the text that the client wrote.
   std::size_t unwritten_ids(const CompletionRequest& request,
                             const std::vector<std::int32_t>& ids) const;
+  // What is wrong with an answer that has `begun` in the prompt, if anything is.
+  std::optional<Refusal> refuse_begun(const ChatRequest& request,
+                                      const std::shared_ptr<const Grammar>& grammar,
+                                      std::string_view begun) const;
   // Without `prompt` the text has the form from its start, of which `begun` is there already.
   void set_filter(const std::shared_ptr<const Grammar>& grammar, const ChatPrompt* prompt,
                   std::string_view begun, TextJob& job) const;
@@ -284,6 +288,24 @@ AnswerService::Started RealModelService::submit(TextJob job, const AnswerStreamO
   return refusal;
 }
 
+std::optional<Refusal> RealModelService::refuse_begun(const ChatRequest& request,
+                                                      const std::shared_ptr<const Grammar>& grammar,
+                                                      std::string_view begun) const {
+  if (begun.empty() || grammar == nullptr) return std::nullopt;
+  // The text of a message is no mark of a call, and the call is read from what is generated.
+  if (request.tool_choice.kind == ToolChoice::Kind::kRequired) {
+    return invalid_request_refusal(
+        "tool_choice asks for a call, and none goes on from the text of the assistant's message at "
+        "the end of messages: leave out one of the two",
+        "messages");
+  }
+  if (may_begin_with(*grammar, *token_table(), begun)) return std::nullopt;
+  return invalid_request_refusal(
+      "no answer of the requested form begins with the assistant's last message: leave it out, "
+      "or let it begin such an answer",
+      "messages");
+}
+
 AnswerService::Started RealModelService::start(const ChatRequest& request, AnswerSink sink) {
   if (!template_.has_value()) return no_template_refusal();
   std::vector<std::string> warnings;
@@ -291,13 +313,7 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   if (!grammar.is_ok()) return refusal_of(grammar.status());
   warn(warnings);
   const std::string_view begun = begun_form(request, template_->facts());
-  if (!begun.empty() && grammar.value() != nullptr &&
-      !may_begin_with(*grammar.value(), *token_table(), begun)) {
-    return invalid_request_refusal(
-        "no answer of the requested form begins with the assistant's last message: leave it out, "
-        "or let it begin such an answer",
-        "messages");
-  }
+  if (auto refusal = refuse_begun(request, grammar.value(), begun)) return *std::move(refusal);
   auto prompt =
       make_chat_prompt(*template_, tool_format(), tokenizer_, request, calls_, texts_, room_);
   if (auto* refusal = std::get_if<Refusal>(&prompt)) return std::move(*refusal);

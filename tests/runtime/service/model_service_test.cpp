@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/service/answer_grammar.h"
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 
@@ -305,6 +306,70 @@ TEST_F(ModelServiceTest, AFormGoesOnFromWhatIsBegun) {
   ASSERT_NE(refusal, nullptr);
   EXPECT_EQ(refusal->kind, Refusal::Kind::kInvalid);
   EXPECT_EQ(refusal->parameter, "messages");
+}
+
+// The form was promised, calls were only offered. What is not heeded is told once.
+TEST(AnswerGrammar, AFormOutlivesToolsThatAreTooLarge) {
+  ChatRequest request;
+  request.format.kind = ResponseFormat::Kind::kJsonSchema;
+  request.format.schema = OrderedJson::parse(R"({"type":"object","not":{"required":["x"]}})");
+  for (int i = 0; i < 40; ++i) {
+    ToolSpec large;
+    large.name = "tool_" + std::to_string(i);
+    OrderedJson texts = OrderedJson::array();
+    for (int k = 0; k < 100; ++k) texts.push_back(std::to_string(k) + std::string(200, 'x'));
+    large.parameters = {{"type", "object"}, {"properties", {{"a", {{"enum", texts}}}}}};
+    request.conversation.tools.push_back(std::move(large));
+  }
+  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kHarmony}) {
+    std::vector<std::string> warnings;
+    const auto grammar = answer_grammar(request, format, &warnings);
+    ASSERT_OK(grammar);
+    EXPECT_NE(grammar.value(), nullptr);
+    ASSERT_EQ(warnings.size(), 2U) << warnings.front();
+    EXPECT_NE(warnings[0].find("not"), std::string::npos);
+    EXPECT_NE(warnings[1].find("no calls"), std::string::npos);
+    ChatRequest wrong = request;
+    wrong.format.schema = {{"enum", OrderedJson::array()}};
+    EXPECT_EQ(answer_grammar(wrong, format, nullptr).status().code(), StatusCode::kInvalidArgument);
+  }
+}
+
+// A call cannot go on from the text of an assistant's message.
+TEST_F(ModelServiceTest, ARequiredCallDoesNotGoOnFromAnAnswer) {
+  chat_template_ = dir_.path() / "thinking.jinja";
+  std::ofstream(chat_template_)
+      << "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+         "<|im_end|>\n{% endfor %}{% if tools %}<tool_call>{% endif %}"
+         "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}";
+  open(2, 3);
+  ChatRequest request = question("Set a timer of 7 minutes.");
+  request.conversation.tools = {tool("set_timer", "minutes", "integer")};
+  request.tool_choice.kind = ToolChoice::Kind::kRequired;
+  request.conversation.continues_last = true;
+  request.conversation.add_generation_prompt = false;
+  request.options.max_tokens = 1;
+  const auto refusal_behind = [&](const std::string& begun) -> std::optional<Refusal> {
+    ChatRequest asked = request;
+    asked.conversation.messages.push_back(message(ChatRole::kAssistant, begun));
+    auto started = service_->start(asked, [](const AnswerEvent&) {});
+    auto* refusal = std::get_if<Refusal>(&started);
+    return refusal == nullptr ? std::nullopt : std::optional(std::move(*refusal));
+  };
+  for (const char* begun : {"Gladly: ", "<tool_call>\n{\"name\":", "{", "<think>I must"}) {
+    const auto refusal = refusal_behind(begun);
+    ASSERT_TRUE(refusal.has_value()) << begun;
+    EXPECT_EQ(refusal->kind, Refusal::Kind::kInvalid);
+    EXPECT_EQ(refusal->parameter, "messages");
+    EXPECT_NE(refusal->message.find("tool_choice"), std::string::npos) << refusal->message;
+    EXPECT_NE(refusal->message.find("messages"), std::string::npos) << refusal->message;
+  }
+  for (const char* begun : {"\n", "<think>I must</think>\n\n"}) {
+    const auto refusal = refusal_behind(begun);
+    EXPECT_FALSE(refusal.has_value()) << begun << refusal->message;
+  }
+  request.tool_choice.kind = ToolChoice::Kind::kAuto;
+  EXPECT_FALSE(refusal_behind("Gladly: ").has_value());
 }
 
 TEST_F(ModelServiceTest, EchoTellsEveryTokensProbability) {
