@@ -31,6 +31,34 @@ TEST(ChatTools, CommandsAreSplitWithoutAShell) {
   EXPECT_FALSE(cli::split_command("  ").is_ok());
 }
 
+// By ids, and without them by places; what is answered stays as it is.
+TEST(ChatTools, OpenCallsAreAnsweredOnce) {
+  const auto message = [](ChatRole role, const std::string& content, std::vector<ToolCall> calls,
+                          const std::string& id) {
+    ChatMessage made;
+    made.role = role;
+    made.content = content;
+    made.calls = std::move(calls);
+    made.tool_call_id = id;
+    return made;
+  };
+  std::vector<ChatMessage> messages = {
+      message(ChatRole::kUser, "q", {}, ""),
+      message(ChatRole::kAssistant, "", {{"1", "f", "{}"}, {"2", "g", "{}"}}, ""),
+      message(ChatRole::kTool, "two", {}, "2"),
+      message(ChatRole::kAssistant, "", {{"", "f", "{}"}, {"", "g", "{}"}}, ""),
+      message(ChatRole::kTool, "one", {}, ""),
+      message(ChatRole::kAssistant, "", {{"3", "f", "{}"}}, "")};
+  EXPECT_EQ(cli::answer_open_calls(messages, "no"), 3U);
+  std::vector<std::string> told;
+  for (const ChatMessage& one : messages) {
+    if (one.role == ChatRole::kTool) told.push_back(one.tool_call_id + one.name + one.content);
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"2two", "1fno", "one", "gno", "3fno"}));
+  EXPECT_EQ(messages.size(), 9U);
+  EXPECT_EQ(cli::answer_open_calls(messages, "no"), 0U);
+}
+
 TEST(ChatFile, DamagedFilesAreRefused) {
   const std::string text =
       R"({"format":"moepack-chat","version":1,"messages":[{"role":"assistant","content":"c",)"

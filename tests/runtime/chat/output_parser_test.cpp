@@ -155,6 +155,23 @@ TEST(OutputParser, TellsWhetherItStandsInThoughts) {
   EXPECT_FALSE(parser->is_in_reasoning());
 }
 
+// Where the markers of messages are tokens, the same letters in plain text are text.
+TEST(OutputParser, TellsWhatFramesMessagesAndCalls) {
+  OutputParserOptions options;
+  options.format = ToolFormat::kHarmony;
+  options.added_tokens = {"<|channel|>", "<|message|>", "<|end|>", "<|start|>"};
+  const auto parser = make_output_parser(options);
+  EXPECT_TRUE(parser->is_in_frame({.bytes = "<|channel|>", .is_added = true}));
+  EXPECT_FALSE(parser->is_in_frame({.bytes = "final"})) << "a message without a header";
+  (void)parser->push({.bytes = "<|channel|>", .is_added = true});
+  EXPECT_TRUE(parser->is_in_frame({.bytes = "final"}));
+  (void)parser->push({.bytes = "final"});
+  (void)parser->push({.bytes = "<|message|>", .is_added = true});
+  EXPECT_FALSE(parser->is_in_frame({.bytes = "final"}));
+  EXPECT_FALSE(parser->is_in_frame({.bytes = "<|end|>"}));
+  EXPECT_TRUE(parser->is_in_frame({.bytes = "<|end|>", .is_added = true}));
+}
+
 TEST(ToolFormat, NamesAreFound) {
   for (int i = 0; i < 9; ++i) {
     const auto format = static_cast<ToolFormat>(i);
