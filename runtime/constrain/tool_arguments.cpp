@@ -101,14 +101,12 @@ std::vector<std::uint64_t> required_sets(
     const auto place = places.find(name);
     return place == places.end() ? std::uint64_t{0} : std::uint64_t{1} << place->second;
   };
-  std::vector<std::uint64_t> sets;
-  for (const std::vector<std::string>& names : view.required_ways) {
-    std::uint64_t& bits = sets.emplace_back(0);
-    for (const std::string& name : names) bits |= bit_of(name);
+  std::vector<std::uint64_t> sets(std::max<std::size_t>(view.required_ways.size(), 1), 0);
+  for (std::size_t i = 0; i < view.required_ways.size(); ++i) {
+    for (const std::string& name : view.required_ways[i]) sets[i] |= bit_of(name);
   }
-  if (sets.empty()) {
-    std::uint64_t& bits = sets.emplace_back(0);
-    for (const ToolParameter& one : view.named) bits |= one.is_required ? bit_of(one.name) : 0;
+  if (view.required_ways.empty()) {
+    for (const ToolParameter& one : view.named) sets[0] |= one.is_required ? bit_of(one.name) : 0;
   }
   const auto bits_of = [](std::uint64_t set) { return std::bitset<64>(set).count(); };
   std::sort(sets.begin(), sets.end(), [&](std::uint64_t a, std::uint64_t b) {
