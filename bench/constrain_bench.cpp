@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "formats/base/utf8.h"
 #include "runtime/constrain/constraint.h"
 #include "runtime/constrain/token_bytes.h"
@@ -143,7 +145,9 @@ void measure(const char* what, const std::shared_ptr<const moepack::Grammar>& gr
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  CLI::App app{"Times the masks of constrained decoding."};
+  CLI11_PARSE(app, argc, argv);
   double build_ms = 0;
   const auto tokens = std::make_shared<const TokenBytes>(made_vocabulary(build_ms));
   std::printf(

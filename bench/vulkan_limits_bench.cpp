@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "runtime/vulkan/command_list.h"
 #include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/kernel_set.h"
@@ -423,7 +425,9 @@ void run() {
 }  // namespace
 }  // namespace moepack
 
-int main() {
+int main(int argc, char** argv) {
+  CLI::App app{"Times a GPU's reads, dispatches, submissions and matrix kernels; takes minutes."};
+  CLI11_PARSE(app, argc, argv);
   moepack::run();
   return 0;
 }
