@@ -18,6 +18,7 @@ import threading
 import time
 import urllib.parse
 
+FAILURES = (OSError, RuntimeError, http.client.HTTPException)  # of a request
 TOPICS = "rivers bridges bread clocks islands winter stars letters gardens trains salt maps glass wolves tea kites".split()
 
 
@@ -84,7 +85,7 @@ class Load:
             leave = rng.randrange(1, 9) if rng.random() < self.arguments.leave else None
             try:
                 asked = ask(self.arguments, text, leave)
-            except (OSError, RuntimeError, http.client.HTTPException) as error:
+            except FAILURES as error:
                 self.problems.append(f"client {client}, question {number}: {error}")
                 continue
             results.append((text, asked))
@@ -123,7 +124,7 @@ class Load:
             for text in self.texts(row, client):
                 try:
                     self.alone[text] = ask(self.arguments, text).text
-                except (OSError, RuntimeError, http.client.HTTPException) as error:
+                except FAILURES as error:
                     self.problems.append(f"client {client} alone: {error}")
 
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <span>
 #include <utility>
 
@@ -145,12 +144,11 @@ bool is_answered(const ToolCall& call, std::size_t place, std::span<const ChatMe
 }  // namespace
 
 std::size_t answer_open_calls(std::vector<ChatMessage>& messages, const std::string& text) {
-  std::vector<ChatMessage> all;
   std::size_t answered = 0;
   for (std::size_t i = 0; i < messages.size();) {
     std::size_t end = i + 1;
     while (end < messages.size() && messages[end].role == ChatRole::kTool) ++end;
-    const std::vector<ToolCall> calls = messages[i].calls;
+    const std::vector<ToolCall>& calls = messages[i].calls;
     const auto results = std::span<const ChatMessage>(messages).subspan(i + 1, end - i - 1);
     std::vector<ChatMessage> missing;
     for (std::size_t k = 0; k < calls.size(); ++k) {
@@ -160,13 +158,11 @@ std::size_t answer_open_calls(std::vector<ChatMessage>& messages, const std::str
                          .tool_call_id = calls[k].id,
                          .name = calls[k].name});
     }
+    messages.insert(messages.begin() + static_cast<std::ptrdiff_t>(end), missing.begin(),
+                    missing.end());
     answered += missing.size();
-    std::move(messages.begin() + static_cast<std::ptrdiff_t>(i),
-              messages.begin() + static_cast<std::ptrdiff_t>(end), std::back_inserter(all));
-    std::move(missing.begin(), missing.end(), std::back_inserter(all));
-    i = end;
+    i = end + missing.size();
   }
-  messages = std::move(all);
   return answered;
 }
 

@@ -13,6 +13,9 @@
 namespace moepack {
 namespace {
 
+constexpr const char* kCall =
+    "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": 1}}\n</tool_call>";
+
 const Tokenizer& demo() {
   static const Tokenizer kDemo = [] {
     auto loaded = Tokenizer::load(test::demo_mlx_model() / "tokenizer.json");
@@ -134,7 +137,7 @@ TEST_F(AnswerStreamTest, WhatOnlyBeginsAStopTextIsTold) {
 
 TEST_F(AnswerStreamTest, CallsAreToldAndRemembered) {
   offer_tools();
-  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": 1}}\n</tool_call>";
+  const std::string call = kCall;
   run("Wait. " + call);
   EXPECT_EQ(read_.content, "Wait.") << "white space before a call is the frame's";
   EXPECT_EQ(read_.names, std::vector<std::string>{"add"});
@@ -180,7 +183,7 @@ TEST_F(AnswerStreamTest, AStopTextBehindTheArgumentsLeavesAWholeCall) {
 
 // Between the arguments and the closing marker, and between two calls, nothing is of the content.
 TEST_F(AnswerStreamTest, AStopTextWithinTheFrameOfCallsEndsNothing) {
-  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": 1}}\n</tool_call>";
+  const std::string call = kCall;
   for (const std::string stop : {"\n", "\n</", "tool", ">", "</tool_call>"}) {
     SCOPED_TRACE(stop);
     offer_tools();
@@ -318,7 +321,7 @@ TEST_F(AnswerStreamTest, EveryTokenHasItsProbability) {
 TEST_F(AnswerStreamTest, ProbabilitiesAreThoseOfTheContent) {
   offer_tools();
   options_.wants_logprobs = true;
-  const std::string call = "<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\": 1}}\n</tool_call>";
+  const std::string call = kCall;
   run(call + "\n");
   EXPECT_EQ(read_.ended_calls, 1U);
   EXPECT_EQ(read_.logprobs, 0U);
