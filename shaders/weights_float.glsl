@@ -1,5 +1,6 @@
 // Small floats whose scale is a float32, or several. The layouts are those of
-// formats/weights/float_blocks.h. The codes of NaN, which converting refuses, are numbers here.
+// formats/weights/float_blocks.h, MXFP8 by parts (row_parts.glsl). The codes of NaN, which converting
+// refuses, are numbers here.
 #define HAS_SCALE 1
 #define HAS_BIAS 0
 #define PART_SHIFT 4
@@ -26,6 +27,8 @@ const uint BLOCK_ALIGN = 4;
 const uint CHUNK_WORDS = 4;
 #endif
 const uint BLOCK_CHUNKS = BLOCK_VALUES / CHUNK;
+const uint BLOCKS = COLS / BLOCK_VALUES;  // of a row
+#include "shaders/row_parts.glsl"
 
 struct Chunk {
   uint word[CHUNK_WORDS];
@@ -33,7 +36,7 @@ struct Chunk {
 };
 
 RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (COLS / BLOCK_VALUES * BLOCK_BYTES), 0, 0);
+  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
 }
 
 // Bytes 0 and 2 of a word as E4M3: as binary16 with as many bits of exponent they are 2^8 too small.
@@ -88,15 +91,17 @@ Chunk load_chunk(RowRef row, uint chunk) {
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
 #else
 #if FORMAT == MOE_QFORMAT_MXFP8
-  const uint e = load_byte(at);
+  const uint e = part_byte(row, 32, chunk);
   w.scale[0] = w.scale[1] = uintBitsToFloat(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
-  const uint64_t codes = at + 1;
+  const uint64_t codes = row.codes + 32 * chunk;
+  const uint code_align = part_align(0, 16);
 #else
   w.scale[0] = w.scale[1] = uintBitsToFloat(load1(at, align));
   const uint64_t codes = at + 4 + 32 * index;
+  const uint code_align = align;
 #endif
-  const uvec4 low = load4(codes, align);
-  const uvec4 high = load4(codes + 16, align);
+  const uvec4 low = load4(codes, code_align);
+  const uvec4 high = load4(codes + 16, code_align);
   [[unroll]] for (uint i = 0; i < 4; ++i) {
     w.word[i] = low[i];
     w.word[4 + i] = high[i];

@@ -1,5 +1,5 @@
 // IQ1 to IQ4: 256 weights (IQ4_NL: 32) in sub-blocks of 32. The layouts are those of
-// formats/weights/ggml_iq_blocks.cpp. A chunk is a sub-block, or a pair of them. Grids lie in shared
+// formats/weights/ggml_iq_blocks.cpp, except for IQ1 by parts (row_parts.glsl). A chunk is a sub-block, or a pair of them. Grids lie in shared
 // memory with a byte for each weight.
 #include "shaders/weight_tables.h"
 
@@ -50,17 +50,13 @@ const uint BLOCK_BYTES = 18;
 const uint BLOCK_BYTES = 136;
 #endif
 
-#if FORMAT == MOE_QFORMAT_IQ4_XS || FORMAT == MOE_QFORMAT_IQ1_M
-const uint BLOCK_ALIGN = 8;
-#else
-const uint BLOCK_ALIGN = 2;
-#endif
-
 #if FORMAT == MOE_QFORMAT_IQ4_NL
 const uint BLOCK_CHUNKS = 1;
 #else
 const uint BLOCK_CHUNKS = 256 / CHUNK;
 #endif
+const uint BLOCKS = COLS / (CHUNK * BLOCK_CHUNKS);  // of a row
+#include "shaders/row_parts.glsl"
 
 #if FORMAT == MOE_QFORMAT_IQ4_NL || FORMAT == MOE_QFORMAT_IQ4_XS
 #include "shaders/nibble_table.glsl"
@@ -127,7 +123,7 @@ struct Chunk {
 #endif
 
 RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (COLS / (CHUNK * BLOCK_CHUNKS) * BLOCK_BYTES), 0, 0);
+  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
 }
 
 // Seven sign bits stand for eight: the number of minus signs is even. Here for four sets, a byte each.
@@ -152,66 +148,79 @@ uint upper_signs(uint sets) {
 float half_step(float d, uint code, float factor) { return d * (0.5 + float(code)) * factor; }
 
 #if FORMAT == MOE_QFORMAT_IQ2_XXS
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uvec2 two = load2(at + 2 + 8 * sub, align);
-  const float scale = half_step(load_half(at), two.y >> 28, 0.25);
-  w.scale = vec2(scale);
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uvec2 two = part_load2(row, 0, 8 * chunk);
+  Chunk w;
+  w.scale = vec2(half_step(part_half(row, 64, 2 * (chunk / 8)), two.y >> 28, 0.25));
   w.signs = packed_even_signs(two.y);
   w.word[0] = (two.x & 255u) | ((two.x & 0xFF00u) << 8);
   w.word[1] = ((two.x >> 16) & 255u) | ((two.x >> 8) & 0xFF0000u);
+  return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ2_XS
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uvec2 two = load2(at + 2 + 8 * sub, align);
-  const float d = load_half(at);
-  const uint code = load_byte(at + 66 + sub);
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uvec2 two = part_load2(row, 0, 8 * chunk);
+  const uint code = part_byte(row, 64, chunk);
+  const float d = part_half(row, 72, 2 * (chunk / 8));
+  Chunk w;
   w.scale = vec2(half_step(d, code & 15u, 0.25), half_step(d, code >> 4, 0.25));
   w.signs = even_signs(((two.x >> 9) & 127u) | ((two.x >> 17) & 0x7F00u) |
                        ((two.y << 7) & 0x7F0000u) | ((two.y >> 1) & 0x7F000000u));
   w.word[0] = two.x & 0x01FF01FFu;
   w.word[1] = two.y & 0x01FF01FFu;
+  return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ2_S
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uint low = load1(at + 2 + 4 * sub, align);
-  const uint high = load_byte(at + 66 + sub);
-  const float d = load_half(at);
-  const uint code = load_byte(at + 74 + sub);
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uint low = part_load1(row, 0, 4 * chunk);
+  const uint high = part_byte(row, 64, chunk);
+  const uint code = part_byte(row, 72, chunk);
+  const float d = part_half(row, 80, 2 * (chunk / 8));
+  Chunk w;
   w.scale = vec2(half_step(d, code & 15u, 0.25), half_step(d, code >> 4, 0.25));
-  w.signs = load1(at + 34 + 4 * sub, align);
+  w.signs = part_load1(row, 32, 4 * chunk);
   w.word[0] = (low & 255u) | ((low & 0xFF00u) << 8) | ((high & 3u) << 8) | ((high & 12u) << 22);
   w.word[1] = ((low >> 16) & 255u) | ((low >> 8) & 0xFF0000u) | ((high & 48u) << 4) |
               ((high & 192u) << 18);
+  return w;
 }
 #elif HAS_PAIRS
-void load_sub(uint64_t at, uint pair, uint align, inout Chunk w) {
-  const uvec4 entries = load4(at + 2 + 16 * pair, align);
-  const uvec2 words = load2(at + 66 + 8 * pair, align);
-  const float d = load_half(at);
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uvec4 entries = part_load4(row, 0, 16 * chunk);
+  const uvec2 words = part_load2(row, 64, 8 * chunk);
+  const float d = part_half(row, 96, 2 * (chunk / 4));
+  Chunk w;
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = entries[i];
   [[unroll]] for (uint i = 0; i < 2; ++i) {
     w.signs[i] = words[i];
     w.scale[i] = half_step(d, words[i] >> 28, 0.5);
   }
+  return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ3_XXS
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uvec2 entries = load2(at + 2 + 8 * sub, align);
-  const uint word = load1(at + 66 + 4 * sub, align);
-  w.scale = vec2(half_step(load_half(at), word >> 28, 0.5));
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uvec2 entries = part_load2(row, 0, 8 * chunk);
+  const uint word = part_load1(row, 64, 4 * chunk);
+  const float d = part_half(row, 96, 2 * (chunk / 8));
+  Chunk w;
+  w.scale = vec2(half_step(d, word >> 28, 0.5));
   w.signs = packed_even_signs(word);
   w.word[0] = entries.x;
   w.word[1] = entries.y;
+  return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ3_S
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uvec2 entries = load2(at + 2 + 8 * sub, align);
-  const uint code = load_byte(at + 106 + sub / 2) >> (4 * (sub % 2));
-  w.high = load_byte(at + 66 + sub);
-  w.scale = vec2(load_half(at) * float(1 + 2 * (code & 15u)));
-  w.signs = load1(at + 74 + 4 * sub, align);
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uvec2 entries = part_load2(row, 0, 8 * chunk);
+  const uint code = part_byte(row, 104, chunk / 2) >> (4 * (chunk % 2));
+  const float d = part_half(row, 108, 2 * (chunk / 8));
+  Chunk w;
+  w.high = part_byte(row, 96, chunk);
+  w.scale = vec2(d * float(1 + 2 * (code & 15u)));
+  w.signs = part_load1(row, 64, 4 * chunk);
   w.word[0] = entries.x;
   w.word[1] = entries.y;
+  return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ1_S
 void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
@@ -240,31 +249,36 @@ void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
               ((high & 0x7000u) << 12);
 }
 #elif FORMAT == MOE_QFORMAT_IQ4_NL
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uvec4 four = load4(at + 2, align);
-  w.scale = vec2(load_half(at));
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uvec4 four = part_load4(row, 0, 16 * chunk);
+  Chunk w;
+  w.scale = vec2(part_half(row, 16, 2 * chunk));
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
+  return w;
 }
 #else
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uvec2 head = load2(at, align);
-  const uvec4 four = load4(at + 8 + 16 * sub, align);
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uint sub = chunk % 8;
+  const uvec2 head = part_load2(row, 128, chunk / 8 * 8);
+  const uvec4 four = part_load4(row, 0, 16 * chunk);
   const uint code = ((head.y >> (4 * sub)) & 15u) | (((head.x >> (16 + 2 * sub)) & 3u) << 4);
+  Chunk w;
   w.scale = vec2(unpackHalf2x16(head.x).x * (float(code) - 32.0));
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
+  return w;
 }
 #endif
 
+#if FORMAT == MOE_QFORMAT_IQ1_S || FORMAT == MOE_QFORMAT_IQ1_M
 Chunk load_chunk(RowRef row, uint chunk) {
   const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
   Chunk w;
-#if !HAS_PAIRS
   w.signs = 0;
   w.high = 0;
-#endif
-  load_sub(at, chunk % BLOCK_CHUNKS, min(CODE_ALIGN, BLOCK_ALIGN), w);
+  load_sub(at, chunk % BLOCK_CHUNKS, min(CODE_ALIGN, FORMAT == MOE_QFORMAT_IQ1_M ? 8 : 2), w);
   return w;
 }
+#endif
 
 #if HAS_PAIRS
 // Products of bytes alone take pairs.

@@ -1,6 +1,7 @@
 // Q2_K to Q6_K: 256 weights in sub-blocks whose scales (and minima) are codes themselves. The
-// layouts are those of formats/weights/ggml_k_blocks.cpp. A chunk is what 16 bytes of low bits stand
-// for: parts of 16 weights that lie 32 or 64 columns apart.
+// layouts are those of formats/weights/ggml_k_blocks.cpp, except for Q4_K and Q5_K by parts
+// (row_parts.glsl). A chunk is what 16 bytes of low bits stand for: parts of 16 weights that lie 32 or
+// 64 columns apart.
 #define HAS_SCALE 1
 #define HAS_TABLES 0
 
@@ -9,34 +10,31 @@
 #define PART_SHIFT 5
 const uint CHUNK = 64;
 const uint BLOCK_BYTES = 84;
-const uint BLOCK_ALIGN = 4;
 #elif FORMAT == MOE_QFORMAT_Q3_K
 #define HAS_BIAS 0
 #define PART_SHIFT 5
 const uint CHUNK = 64;
 const uint BLOCK_BYTES = 110;
-const uint BLOCK_ALIGN = 2;
 #elif FORMAT == MOE_QFORMAT_Q4_K
 #define HAS_BIAS 1
 #define PART_SHIFT 5
 const uint CHUNK = 32;
 const uint BLOCK_BYTES = 144;
-const uint BLOCK_ALIGN = 16;
 #elif FORMAT == MOE_QFORMAT_Q5_K
 #define HAS_BIAS 1
 #define PART_SHIFT 5
 const uint CHUNK = 32;
 const uint BLOCK_BYTES = 176;
-const uint BLOCK_ALIGN = 16;
 #else
 #define HAS_BIAS 0
 #define PART_SHIFT 6
 const uint CHUNK = 32;
 const uint BLOCK_BYTES = 210;
-const uint BLOCK_ALIGN = 2;
 #endif
 const uint PARTS = CHUNK / 16;
 const uint BLOCK_CHUNKS = 256 / CHUNK;
+const uint BLOCKS = COLS / 256;  // of a row
+#include "shaders/row_parts.glsl"
 
 struct Chunk {
   uvec4 low;            // the codes' low bits
@@ -46,7 +44,7 @@ struct Chunk {
 };
 
 RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (COLS / 256 * BLOCK_BYTES), 0, 0);
+  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
 }
 
 #if FORMAT == MOE_QFORMAT_Q4_K || FORMAT == MOE_QFORMAT_Q5_K
@@ -60,10 +58,10 @@ vec2 packed_pair(uint bytes[3], uint pair) {
 }
 
 // The chunk's parts are of two sub-blocks, which share their bytes of nibbles.
-void load_scales(uint64_t block, uint align, inout Chunk w) {
-  const vec2 d = unpackHalf2x16(load1(block, align));
-  const uvec2 two = load2(block + 4, min(align, 4));
-  const uint bytes[3] = {two.x, two.y, load1(block + 12, min(align, 4))};
+void load_scales(uint64_t block, inout Chunk w) {
+  const vec2 d = unpackHalf2x16(load1(block, CODE_ALIGN));
+  const uvec2 two = load2(block + 4, min(CODE_ALIGN, 4));
+  const uint bytes[3] = {two.x, two.y, load1(block + 12, min(CODE_ALIGN, 4))};
   [[unroll]] for (uint part = 0; part < 2; ++part) {
     const vec2 pair = packed_pair(bytes, w.index / 2 * 2 + part);
     w.scale[part] = vec2(d.x * pair.x, -(d.y * pair.y));
@@ -72,27 +70,26 @@ void load_scales(uint64_t block, uint align, inout Chunk w) {
 #endif
 
 Chunk load_chunk(RowRef row, uint chunk) {
-  const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
-  const uint align = min(CODE_ALIGN, BLOCK_ALIGN);
+  const uint block = chunk / BLOCK_CHUNKS;
   Chunk w;
   w.index = chunk % BLOCK_CHUNKS;
   w.high = uvec4(0);
 #if FORMAT == MOE_QFORMAT_Q2_K
-  w.low = load4(at + 16 + 16 * w.index, align);
-  const vec2 d = unpackHalf2x16(load1(at + 80, align));
+  w.low = part_load4(row, 0, 16 * chunk);
+  const vec2 d = unpackHalf2x16(part_load1(row, 80, 4 * block));
   // Sub-blocks 8 half + 2 part + place, a byte each.
-  const uvec2 bytes = load2(at + 8 * (w.index / 2), min(align, 8));
+  const uvec2 bytes = part_load2(row, 64, 8 * (chunk / 2));
   [[unroll]] for (uint part = 0; part < 4; ++part) {
     const uint code = bytes[part / 2] >> (16 * (part % 2) + 8 * (w.index % 2));
     w.scale[part] = vec2(d.x * float(code & 15u), -(d.y * float((code >> 4) & 15u)));
   }
 #elif FORMAT == MOE_QFORMAT_Q3_K
-  w.low = load4(at + 32 + 16 * w.index, align);
-  w.high = load4(at + 16 * (w.index % 2), align);
-  const float d = load_half(at + 108);
-  // Sub-block s: nibbles of byte 96 + s % 8, two bits of byte 104 + s % 4.
-  const uvec2 low = load2(at + 96, align);
-  const uint high = load1(at + 104, align);
+  w.low = part_load4(row, 0, 16 * chunk);
+  w.high = part_load4(row, 64, 32 * block + 16 * (chunk % 2));
+  const float d = part_half(row, 108, 2 * block);
+  // Sub-block s: nibbles of byte s % 8, two bits of byte 8 + s % 4 of twelve.
+  const uvec2 low = uvec2(part_load1(row, 96, 12 * block), part_load1(row, 96, 12 * block + 4));
+  const uint high = part_load1(row, 96, 12 * block + 8);
   [[unroll]] for (uint part = 0; part < 4; ++part) {
     const uint half_at = w.index / 2;
     const uint sub = 2 * part + w.index % 2;  // in its half
@@ -101,18 +98,20 @@ Chunk load_chunk(RowRef row, uint chunk) {
     w.scale[part] = vec2(d * (float(nibble | (upper << 4)) - 32.0), 0);
   }
 #elif FORMAT == MOE_QFORMAT_Q4_K
-  w.low = load4(at + 16 + 16 * w.index, align);
-  load_scales(at, align, w);
+  const uint64_t at = row.codes + BLOCK_BYTES * block;
+  w.low = load4(at + 16 + 16 * w.index, CODE_ALIGN);
+  load_scales(at, w);
 #elif FORMAT == MOE_QFORMAT_Q5_K
-  w.low = load4(at + 48 + 16 * w.index, align);
-  w.high = load4(at + 16 + 16 * (w.index % 2), align);
-  load_scales(at, align, w);
+  const uint64_t at = row.codes + BLOCK_BYTES * block;
+  w.low = load4(at + 48 + 16 * w.index, CODE_ALIGN);
+  w.high = load4(at + 16 + 16 * (w.index % 2), CODE_ALIGN);
+  load_scales(at, w);
 #else
-  w.low = load4(at + 16 * w.index, align);
-  w.high = load4(at + 128 + 32 * (w.index / 4) + 16 * (w.index % 2), align);
-  const float d = load_half(at + 208);
+  w.low = part_load4(row, 0, 16 * chunk);
+  w.high = part_load4(row, 128, 32 * (chunk / 4) + 16 * (chunk % 2));
+  const float d = part_half(row, 208, 2 * block);
   [[unroll]] for (uint part = 0; part < 2; ++part) {
-    const uint code = load_byte(at + 192 + 8 * (w.index / 4) + 4 * part + w.index % 4);
+    const uint code = part_byte(row, 192, 8 * (chunk / 4) + 4 * part + chunk % 4);
     w.scale[part] = vec2(d * (float(code ^ 128u) - 128.0), 0);
   }
 #endif

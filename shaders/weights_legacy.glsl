@@ -1,5 +1,5 @@
 // Q4_0, Q4_1, Q5_0, Q5_1, Q8_0: blocks of 32 weights with one scale. The layouts are those of
-// formats/weights/ggml_legacy_blocks.cpp. The first half of the weights are the low nibbles.
+// formats/weights/ggml_legacy_blocks.cpp, by parts (row_parts.glsl). The first half of the weights are the low nibbles.
 #define HAS_SCALE 1
 #define HAS_TABLES 0
 #define PART_SHIFT 4
@@ -9,32 +9,22 @@ const uint PARTS = 2;
 #if FORMAT == MOE_QFORMAT_Q4_0
 #define HAS_BIAS 0
 const uint BLOCK_BYTES = 18;
-const uint HIGH_AT = 0;  // fifth bits
-const uint CODES_AT = 2;
 const float ZERO = 8;
 #elif FORMAT == MOE_QFORMAT_Q4_1
 #define HAS_BIAS 1
 const uint BLOCK_BYTES = 20;
-const uint HIGH_AT = 0;
-const uint CODES_AT = 4;
 const float ZERO = 0;
 #elif FORMAT == MOE_QFORMAT_Q5_0
 #define HAS_BIAS 0
 const uint BLOCK_BYTES = 22;
-const uint HIGH_AT = 2;
-const uint CODES_AT = 6;
 const float ZERO = 16;
 #elif FORMAT == MOE_QFORMAT_Q5_1
 #define HAS_BIAS 1
 const uint BLOCK_BYTES = 24;
-const uint HIGH_AT = 4;
-const uint CODES_AT = 8;
 const float ZERO = 0;
 #else
 #define HAS_BIAS 0
 const uint BLOCK_BYTES = 34;
-const uint HIGH_AT = 0;
-const uint CODES_AT = 2;
 const float ZERO = 128;
 #endif
 
@@ -44,6 +34,16 @@ const uint CODE_WORDS = 8;
 const uint CODE_WORDS = 4;
 #endif
 
+const uint BLOCKS = COLS / CHUNK;  // of a row
+#include "shaders/row_parts.glsl"
+// Bytes of a block before its fifth bits and before its scale, by parts.
+const uint HIGH_AT = 4 * CODE_WORDS;
+#if FORMAT == MOE_QFORMAT_Q5_0 || FORMAT == MOE_QFORMAT_Q5_1
+const uint SCALE_AT = HIGH_AT + 4;
+#else
+const uint SCALE_AT = HIGH_AT;
+#endif
+
 struct Chunk {
   uint word[CODE_WORDS];
   uint high;
@@ -51,33 +51,24 @@ struct Chunk {
 };
 
 RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (COLS / 32 * BLOCK_BYTES), 0, 0);
+  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
 }
 
-// A block as words, from its first byte or the two before it, whichever is a multiple of four.
-const uint LOADED_WORDS = (BLOCK_BYTES + 3) / 4;
-
 Chunk load_chunk(RowRef row, uint chunk) {
-  const uint64_t at = row.codes + chunk * BLOCK_BYTES;
-  const uint behind = (uint(at) & 2) * 8;  // bits
-  Words block = Words(at & ~uint64_t(3));
-  uint word[LOADED_WORDS + 1];
-  [[unroll]] for (uint i = 0; i < LOADED_WORDS; ++i) word[i] = block.v[i];
-  // Blocks of whole words may begin between two.
-  word[LOADED_WORDS] = 0;
-  if (BLOCK_BYTES % 4 == 0 && CODE_ALIGN < 4 && behind != 0) {
-    word[LOADED_WORDS] = block.v[LOADED_WORDS];
-  }
   Chunk w;
-  w.scale = funnel(word[0], word[1], behind);
+  [[unroll]] for (uint i = 0; i < CODE_WORDS; i += 4) {
+    const uvec4 four = part_load4(row, 0, 4 * (CODE_WORDS * chunk + i));
+    [[unroll]] for (uint j = 0; j < 4; ++j) w.word[i + j] = four[j];
+  }
   w.high = 0;
 #if FORMAT == MOE_QFORMAT_Q5_0 || FORMAT == MOE_QFORMAT_Q5_1
-  w.high = funnel(word[HIGH_AT / 4], word[HIGH_AT / 4 + 1], HIGH_AT % 4 * 8 + behind);
+  w.high = part_load1(row, HIGH_AT, 4 * chunk);
 #endif
-  [[unroll]] for (uint i = 0; i < CODE_WORDS; ++i) {
-    w.word[i] = funnel(word[CODES_AT / 4 + i], word[CODES_AT / 4 + i + 1],
-                       CODES_AT % 4 * 8 + behind);
-  }
+#if HAS_BIAS
+  w.scale = part_load1(row, SCALE_AT, 4 * chunk);
+#else
+  w.scale = uint(Halves(part_address(row, SCALE_AT, 2 * chunk)).v[0]);
+#endif
   return w;
 }
 

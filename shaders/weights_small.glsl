@@ -1,5 +1,5 @@
 // MXFP4 and NVFP4, and codes of one bit, two bits and three values. The layouts are those of
-// formats/weights/ggml_small_blocks.cpp.
+// formats/weights/ggml_small_blocks.cpp, MXFP4 by parts (row_parts.glsl).
 #define HAS_SCALE 1
 #define HAS_BIAS 0
 
@@ -48,6 +48,8 @@ const uint BLOCK_ALIGN = 2;
 #endif
 const uint PARTS = CHUNK / 16;
 const uint BLOCK_CHUNKS = BLOCK_VALUES / CHUNK;
+const uint BLOCKS = COLS / BLOCK_VALUES;  // of a row
+#include "shaders/row_parts.glsl"
 
 struct Chunk {
   uint word[4];
@@ -56,7 +58,7 @@ struct Chunk {
 };
 
 RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (COLS / BLOCK_VALUES * BLOCK_BYTES), 0, 0);
+  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
 }
 
 // Half of 2^(e - 127), a number for every byte e.
@@ -98,8 +100,8 @@ Chunk load_chunk(RowRef row, uint chunk) {
   Chunk w;
   w.index = chunk % BLOCK_CHUNKS;
 #if FORMAT == MOE_QFORMAT_MXFP4
-  w.scale[0] = w.scale[1] = half_of_e8m0(load_byte(at));
-  four = load4(at + 1, 1);
+  w.scale[0] = w.scale[1] = half_of_e8m0(part_byte(row, 16, chunk));
+  four = part_load4(row, 0, 16 * chunk);
 #elif FORMAT == MOE_QFORMAT_NVFP4
   const uint scales = load1(at, align) >> (16 * w.index);
   w.scale[0] = half_of_ue4m3(scales & 255u);

@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "runtime/model/rope.h"
+#include "runtime/vulkan/device_rows.h"
 #include "runtime/vulkan/weight_kernels.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::uint64_t kBlockBytes = std::uint64_t{64} << 20;
+// Of rows that are brought into the device's order together.
+constexpr std::uint64_t kOrderedBytes = std::uint64_t{8} << 20;
 
 // Copies what it is given and keeps the first error, so that the copying reads as a list.
 class Uploader {
@@ -35,7 +38,8 @@ class Uploader {
       DeviceRows rows{.first = first, .count = std::min(most, view.rows - first), .address = {}};
       for (const Component c : stored_components(view.format)) {
         const std::uint64_t bytes = (*row)[c];
-        rows.address[c] = put({view.data[c] + first * bytes, rows.count * bytes}).address;
+        rows.address[c] =
+            put_rows(view.format, c, rows.count, bytes, view.data[c] + first * bytes).address;
       }
       matrix.pieces.push_back(rows);
     }
@@ -50,9 +54,11 @@ class Uploader {
     for (std::size_t p = 0; p < kProjections; ++p) {
       const ProjectionLayout& projection = layout.projections[p];
       for (const Component c : stored_components(projection.format)) {
+        DeviceRange to = range.value();
+        to.offset += projection.offset_of(c);
         const Status status =
-            device_.upload(*range.value().buffer, range.value().offset + projection.offset_of(c),
-                           {views[p].data[c], projection.bytes[c]});
+            upload_rows(views[p].format, c, projection.rows, projection.bytes[c] / projection.rows,
+                        views[p].data[c], to);
         if (!status.is_ok()) return fail(status);
       }
     }
@@ -69,6 +75,35 @@ class Uploader {
     fail(range.status());
     return {};
   }
+  // In the device's order.
+  DeviceRange put_rows(const WeightFormat& format, Component c, std::uint64_t rows,
+                       std::uint64_t row_bytes, const std::byte* from) {
+    if (!status_.is_ok()) return {};
+    // Kernels read whole words, the last of which may reach beyond the bytes.
+    Result<DeviceRange> range = arena_.take(rows * row_bytes + 4);
+    Status status = range.status();
+    if (status.is_ok()) status = upload_rows(format, c, rows, row_bytes, from, range.value());
+    if (status.is_ok()) return range.value();
+    fail(status);
+    return {};
+  }
+  Status upload_rows(const WeightFormat& format, Component c, std::uint64_t rows,
+                     std::uint64_t row_bytes, const std::byte* from, const DeviceRange& to) {
+    if (!differs_on_device(format)) {
+      return device_.upload(*to.buffer, to.offset, {from, rows * row_bytes});
+    }
+    const std::uint64_t together = rows_together(format);
+    const std::uint64_t step =
+        std::max<std::uint64_t>(1, kOrderedBytes / row_bytes / together) * together;
+    ordered_.resize(std::min(step, rows) * row_bytes);
+    for (std::uint64_t row = 0; row < rows; row += step) {
+      const std::uint64_t count = std::min(step, rows - row);
+      to_device_rows(format, c, count, row_bytes, from + row * row_bytes, ordered_.data());
+      MOE_RETURN_IF_ERROR(device_.upload(*to.buffer, to.offset + row * row_bytes,
+                                         std::span(ordered_).first(count * row_bytes)));
+    }
+    return Status::ok();
+  }
   std::uint64_t fail(const Status& status) {
     if (status_.is_ok()) status_ = status;
     return 0;
@@ -76,6 +111,7 @@ class Uploader {
 
   VulkanDevice& device_;
   DeviceArena& arena_;
+  std::vector<std::byte> ordered_;  // rows as the device has them
   Status status_;
 };
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "formats/base/bytes.h"
-#include "formats/weights/row_order.h"
+#include "runtime/vulkan/device_rows.h"
 
 namespace moepack {
 namespace {
@@ -19,21 +19,6 @@ std::uint64_t lot_bytes_for(std::uint64_t most_bytes) {
 }
 
 bool is_mapped(const UploadItem& item) { return item.to.buffer->mapped() != nullptr; }
-
-// Whether its bytes change on the way.
-bool is_restored(const UploadItem& item) {
-  return item.layout != nullptr && is_in_panels(*item.layout);
-}
-
-void restore_rows(const UploadItem& item, std::byte* to) {
-  for (const ProjectionLayout& p : item.layout->projections) {
-    if (p.format.row_order != RowOrder::kPanels) continue;
-    for (const Component c : stored_components(p.format)) {
-      panels_to_rows(p.format, c, p.rows, p.bytes[c] / p.rows, item.bytes.data() + p.offset_of(c),
-                     to + p.offset_of(c));
-    }
-  }
-}
 
 }  // namespace
 
@@ -72,10 +57,49 @@ Status RecordUpload::prepare(Lot& lot) {
   return Status::ok();
 }
 
+void RecordUpload::add_bytes(std::span<const std::byte> bytes, std::byte* to) {
+  for (std::size_t begin = 0; begin < bytes.size(); begin += kPieceBytes) {
+    const std::size_t size = std::min(kPieceBytes, bytes.size() - begin);
+    pieces_.push_back({.from = bytes.data() + begin, .to = to + begin, .bytes = size});
+  }
+}
+
+void RecordUpload::add_rows(const ProjectionLayout& matrix, Component component,
+                            const std::byte* from, std::byte* to) {
+  const std::uint64_t row_bytes = matrix.bytes[component] / matrix.rows;
+  const std::uint64_t together = rows_together(matrix.format);
+  const std::uint64_t step =
+      std::max<std::uint64_t>(1, kPieceBytes / row_bytes / together) * together;
+  for (std::uint64_t row = 0; row < matrix.rows; row += step) {
+    pieces_.push_back({.from = from + row * row_bytes,
+                       .to = to + row * row_bytes,
+                       .bytes = std::min(step, matrix.rows - row) * row_bytes,
+                       .format = &matrix.format,
+                       .component = component,
+                       .row_bytes = row_bytes});
+  }
+}
+
 void RecordUpload::add_pieces(const UploadItem& item, std::byte* to) {
-  const std::size_t step = is_restored(item) ? item.bytes.size() : kPieceBytes;
-  for (std::size_t begin = 0; begin < item.bytes.size(); begin += step) {
-    pieces_.push_back({&item, to, begin, std::min(step, item.bytes.size() - begin)});
+  if (item.layout == nullptr) return add_bytes(item.bytes, to);
+  for (const ProjectionLayout& matrix : item.layout->projections) {
+    for (const Component c : stored_components(matrix.format)) {
+      const std::uint64_t offset = matrix.offset_of(c);
+      if (differs_on_device(matrix.format)) {
+        add_rows(matrix, c, item.bytes.data() + offset, to + offset);
+      } else {
+        add_bytes(item.bytes.subspan(offset, matrix.bytes[c]), to + offset);
+      }
+    }
+  }
+}
+
+void RecordUpload::copy(const Piece& piece) {
+  if (piece.format == nullptr) {
+    std::memcpy(piece.to, piece.from, piece.bytes);
+  } else {
+    to_device_rows(*piece.format, piece.component, piece.bytes / piece.row_bytes, piece.row_bytes,
+                   piece.from, piece.to);
   }
 }
 
@@ -99,10 +123,7 @@ Status RecordUpload::upload_lot(std::span<const UploadItem> items) {
     place += align_up(item.bytes.size(), kItemAlignment);
   }
   pool_.parallel_for(pieces_.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t) {
-    for (const Piece& piece : std::span(pieces_).subspan(begin, end - begin)) {
-      std::memcpy(piece.to + piece.begin, piece.item->bytes.data() + piece.begin, piece.size);
-      if (is_restored(*piece.item)) restore_rows(*piece.item, piece.to);
-    }
+    for (const Piece& piece : std::span(pieces_).subspan(begin, end - begin)) copy(piece);
   });
   if (lot == nullptr) return Status::ok();
   lot->list->full_barrier();

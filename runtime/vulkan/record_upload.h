@@ -1,6 +1,6 @@
 // Brings bytes of the host into device memory, many at once: threads copy them into memory that the
-// device reads, while it takes what they copied before. Records of experts in panels
-// (formats/weights/row_order.h) become rows on the way, as the device's kernels read them.
+// device reads, while it takes what they copied before. Rows of experts come into the device's
+// order (device_rows.h) on the way.
 #pragma once
 
 #include <array>
@@ -53,17 +53,24 @@ class RecordUpload {
     std::optional<CommandList> list;
     std::uint64_t submission = 0;  // done with it
   };
+  // What a thread copies at once.
   struct Piece {
-    const UploadItem* item;
-    std::byte* to;  // of the item's first byte
-    std::size_t begin;
-    std::size_t size;
+    const std::byte* from;
+    std::byte* to;
+    std::size_t bytes;
+    const WeightFormat* format = nullptr;  // of whole rows; null: the bytes stay as they are
+    Component component = Component::kCodes;
+    std::size_t row_bytes = 0;
   };
 
   std::size_t count_for_lot(std::span<const UploadItem> items) const;
   Status upload_lot(std::span<const UploadItem> items);
   Status prepare(Lot& lot);
   void add_pieces(const UploadItem& item, std::byte* to);
+  void add_bytes(std::span<const std::byte> bytes, std::byte* to);
+  void add_rows(const ProjectionLayout& matrix, Component component, const std::byte* from,
+                std::byte* to);
+  static void copy(const Piece& piece);
 
   VulkanDevice& device_;
   const std::uint64_t lot_bytes_;

@@ -50,10 +50,9 @@ struct Record {
   std::vector<std::byte> bytes() const {
     std::vector<std::byte> all;
     for (const TestMatrix* matrix : {&gate, &up, &down}) {
-      const QMatrixView& w = matrix->view();
-      const MatrixBytes sizes = matrix_bytes(w.format, w.rows, w.cols).value();
       for (Component c : {Component::kCodes, Component::kScales, Component::kBiases}) {
-        if (sizes[c] > 0) all.insert(all.end(), w.data[c], w.data[c] + sizes[c]);
+        const std::vector<std::byte> component = test::device_bytes(matrix->view(), c);
+        all.insert(all.end(), component.begin(), component.end());
       }
     }
     all.resize(all.size() + 4);  // words are read to their end

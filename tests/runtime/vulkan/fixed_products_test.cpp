@@ -38,17 +38,17 @@ class FixedProductsTest : public WeightTest {
   static Matrices store_all(const std::vector<const TestMatrix*>& matrices) {
     Matrices all;
     std::vector<std::byte> bytes;
-    const auto append_at_unit = [&](const std::byte* data, std::uint64_t size) {
+    const auto append_at_unit = [&](const std::vector<std::byte>& component) {
       bytes.resize((bytes.size() + MOE_FIXED_UNIT - 1) / MOE_FIXED_UNIT * MOE_FIXED_UNIT);
       const auto at = static_cast<std::uint32_t>(bytes.size() / MOE_FIXED_UNIT);
-      bytes.insert(bytes.end(), data, data + size);
+      bytes.insert(bytes.end(), component.begin(), component.end());
       return at;
     };
     for (std::size_t i = 0; i < matrices.size(); ++i) {
       const QMatrixView view = matrices[i]->view();
-      const MatrixBytes sizes = matrix_bytes(view.format, view.rows, view.cols).value();
       const auto put_component = [&](Component c) {
-        return sizes[c] == 0 ? 0U : append_at_unit(view.data[c], sizes[c]);
+        const std::vector<std::byte> component = test::device_bytes(view, c);
+        return component.empty() ? 0U : append_at_unit(component);
       };
       all.args.codes[i] = put_component(Component::kCodes);
       all.args.scales[i] = put_component(Component::kScales);

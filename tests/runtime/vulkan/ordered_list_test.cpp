@@ -95,8 +95,9 @@ TEST_F(OrderedListTest, ANumberThatLooksLikeNoneIsHandedOn) {
   const DeviceBuffer middle = make(4 * kCols);
   const DeviceBuffer w = make(256);
   const DeviceBuffer y = make(4);
-  std::vector<std::uint8_t> blocks(256, 1);  // two of 1.0 and 32 ones
-  for (const std::size_t at : {0U, 34U}) {
+  // Two blocks of 32 ones, then their scales, 1.0.
+  std::vector<std::uint8_t> blocks(256, 1);
+  for (const std::size_t at : {64U, 66U}) {
     blocks[at] = 0;
     blocks[at + 1] = 0x3c;
   }

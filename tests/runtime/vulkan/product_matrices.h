@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/vulkan/weight_kernels.h"
+#include "tests/runtime/vulkan/device_bytes.h"
 #include "tests/support/test_matrix.h"
 
 namespace moepack::test {
@@ -38,11 +39,11 @@ inline std::vector<std::uint32_t> product_constants(const WeightFormat& format, 
       {.format = format, .cols = cols, .alignment = static_cast<std::uint32_t>(lowest_bit)}, tile);
 }
 
-// Bytes of a component; one word where the format lacks it.
+// Bytes of a component on the device; one word where the format lacks it.
 inline std::vector<std::byte> component_bytes(const QMatrixView& w, Component component) {
-  const std::uint64_t size = matrix_bytes(w.format, w.rows, w.cols).value()[component];
-  if (size == 0) return std::vector<std::byte>(4);
-  return {w.data[component], w.data[component] + size};
+  std::vector<std::byte> bytes = device_bytes(w, component);
+  if (bytes.empty()) bytes.resize(4);
+  return bytes;
 }
 
 // [rows, stride] with values about 1; NaN behind `cols`.

@@ -8,6 +8,7 @@
 
 #include "runtime/vulkan/kernel_set.h"
 #include "runtime/vulkan/weight_kernels.h"
+#include "tests/runtime/vulkan/device_bytes.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 #include "tests/support/test_matrix.h"
 
@@ -43,10 +44,10 @@ class WeightTest : public VulkanTest {
   // Appends the components of `view` and says where they went.
   static Components<std::uint64_t> append(const QMatrixView& view, std::vector<std::byte>& bytes) {
     Components<std::uint64_t> offset = {};
-    const MatrixBytes sizes = matrix_bytes(view.format, view.rows, view.cols).value();
     for (const Component c : stored_components(view.format)) {
       offset[c] = bytes.size();
-      bytes.insert(bytes.end(), view.data[c], view.data[c] + sizes[c]);
+      const std::vector<std::byte> component = test::device_bytes(view, c);
+      bytes.insert(bytes.end(), component.begin(), component.end());
     }
     return offset;
   }
