@@ -1,6 +1,6 @@
 // Small floats whose scale is a float32, or several. The layouts are those of
-// formats/weights/float_blocks.h, MXFP8 by parts (row_parts.glsl). The codes of NaN, which converting
-// refuses, are numbers here.
+// formats/weights/float_blocks.h, by parts (row_parts.glsl). The codes of NaN, which converting refuses,
+// are numbers here.
 #define HAS_SCALE 1
 #define HAS_BIAS 0
 #define PART_SHIFT 4
@@ -11,19 +11,16 @@ const uint PARTS = 2;
 #define HAS_TABLES 0
 const uint BLOCK_VALUES = 128;
 const uint BLOCK_BYTES = 132;
-const uint BLOCK_ALIGN = 4;
 const uint CHUNK_WORDS = 8;
 #elif FORMAT == MOE_QFORMAT_MXFP8
 #define HAS_TABLES 0
 const uint BLOCK_VALUES = 32;
 const uint BLOCK_BYTES = 33;
-const uint BLOCK_ALIGN = 1;
 const uint CHUNK_WORDS = 8;
 #else
 #define HAS_TABLES 1
 const uint BLOCK_VALUES = 128;
 const uint BLOCK_BYTES = 76;
-const uint BLOCK_ALIGN = 4;
 const uint CHUNK_WORDS = 4;
 #endif
 const uint BLOCK_CHUNKS = BLOCK_VALUES / CHUNK;
@@ -34,10 +31,6 @@ struct Chunk {
   uint word[CHUNK_WORDS];
   float scale[2];
 };
-
-RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
-}
 
 // Bytes 0 and 2 of a word as E4M3: as binary16 with as many bits of exponent they are 2^8 too small.
 vec2 e4m3_pair(uint word) {
@@ -78,30 +71,25 @@ float scale_of(float code, float factor) {
 #endif
 
 Chunk load_chunk(RowRef row, uint chunk) {
-  const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
-  const uint align = min(CODE_ALIGN, BLOCK_ALIGN);
-  const uint index = chunk % BLOCK_CHUNKS;
+  const uint block = chunk / BLOCK_CHUNKS;
   Chunk w;
 #if HAS_TABLES
-  const float factor = uintBitsToFloat(load1(at, align));
-  const vec2 codes = e4m3_pair(load_byte(at + 4 + 2 * index) | load_byte(at + 5 + 2 * index) << 16);
+  const float factor = uintBitsToFloat(part_load1(row, 72, 4 * block));
+  const uint pair = part_short(row, 64, 2 * chunk);
+  const vec2 codes = e4m3_pair((pair & 255u) | ((pair & 0xFF00u) << 8));
   w.scale[0] = scale_of(codes.x, factor);
   w.scale[1] = scale_of(codes.y, factor);
-  const uvec4 four = load4(at + 12 + 16 * index, align);
+  const uvec4 four = part_load4(row, 0, 16 * chunk);
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
 #else
 #if FORMAT == MOE_QFORMAT_MXFP8
   const uint e = part_byte(row, 32, chunk);
   w.scale[0] = w.scale[1] = uintBitsToFloat(e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : e << 23);
-  const uint64_t codes = row.codes + 32 * chunk;
-  const uint code_align = part_align(0, 16);
 #else
-  w.scale[0] = w.scale[1] = uintBitsToFloat(load1(at, align));
-  const uint64_t codes = at + 4 + 32 * index;
-  const uint code_align = align;
+  w.scale[0] = w.scale[1] = uintBitsToFloat(part_load1(row, 128, 4 * block));
 #endif
-  const uvec4 low = load4(codes, code_align);
-  const uvec4 high = load4(codes + 16, code_align);
+  const uvec4 low = part_load4(row, 0, 32 * chunk);
+  const uvec4 high = part_load4(row, 0, 32 * chunk + 16);
   [[unroll]] for (uint i = 0; i < 4; ++i) {
     w.word[i] = low[i];
     w.word[4 + i] = high[i];

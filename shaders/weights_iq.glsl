@@ -1,6 +1,6 @@
 // IQ1 to IQ4: 256 weights (IQ4_NL: 32) in sub-blocks of 32. The layouts are those of
-// formats/weights/ggml_iq_blocks.cpp, except for IQ1 by parts (row_parts.glsl). A chunk is a sub-block, or a pair of them. Grids lie in shared
-// memory with a byte for each weight.
+// formats/weights/ggml_iq_blocks.cpp, by parts (row_parts.glsl). A chunk is a sub-block, or a pair of
+// them. Grids lie in shared memory with a byte for each weight.
 #include "shaders/weight_tables.h"
 
 #define HAS_SCALE 1
@@ -122,10 +122,6 @@ struct Chunk {
 };
 #endif
 
-RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
-}
-
 // Seven sign bits stand for eight: the number of minus signs is even. Here for four sets, a byte each.
 uint even_signs(uint sevens) {
   uint odd = sevens ^ (sevens >> 4);
@@ -223,30 +219,36 @@ Chunk load_chunk(RowRef row, uint chunk) {
   return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ1_S
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uint low = load1(at + 2 + 4 * sub, align);
-  const uint high = uint(Halves(at).v[17 + sub]);
-  w.scale = vec2(load_half(at) * float(2 * ((high >> 12) & 7u) + 1));
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uint low = part_load1(row, 0, 4 * chunk);
+  const uint high = part_short(row, 32, 2 * chunk);
+  const float d = part_half(row, 48, 2 * (chunk / 8));
+  Chunk w;
+  w.scale = vec2(d * float(2 * ((high >> 12) & 7u) + 1));
   w.high = (high >> 15) * 15u;
   w.word[0] = (low & 255u) | ((high & 7u) << 8) | ((low & 0xFF00u) << 8) | ((high & 56u) << 21);
   w.word[1] = ((low >> 16) & 255u) | ((high & 0x1C0u) << 2) | ((low >> 8) & 0xFF0000u) |
               ((high & 0xE00u) << 15);
+  return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ1_M
-void load_sub(uint64_t at, uint sub, uint align, inout Chunk w) {
-  const uint low = load1(at + 4 * sub, min(align, 4));
-  const uint high = uint(Halves(at).v[16 + sub]);
-  const uvec2 words = load2(at + 48, align);
+Chunk load_chunk(RowRef row, uint chunk) {
+  const uint sub = chunk % 8;
+  const uint low = part_load1(row, 0, 4 * chunk);
+  const uint high = part_short(row, 32, 2 * chunk);
+  const uvec2 words = part_load2(row, 48, chunk / 8 * 8);
   const uint spread = ((words.x >> 12) & 15u) | ((words.x >> 24) & 240u) |
                       ((words.y >> 4) & 0xF00u) | ((words.y >> 16) & 0xF000u);
   const float d = unpackHalf2x16(spread).x;
   // Four scales of three bits in each 16; a sub-block has two.
   const uint scales = words[sub / 4] >> (16 * (sub / 2 % 2) + 6 * (sub % 2));
+  Chunk w;
   w.scale = vec2(d * float(2 * (scales & 7u) + 1), d * float(2 * ((scales >> 3) & 7u) + 1));
   w.high = ((high >> 3) & 1u) | ((high >> 6) & 2u) | ((high >> 9) & 4u) | ((high >> 12) & 8u);
   w.word[0] = (low & 255u) | ((high & 7u) << 8) | ((low & 0xFF00u) << 8) | ((high & 0x70u) << 20);
   w.word[1] = ((low >> 16) & 255u) | (high & 0x700u) | ((low >> 8) & 0xFF0000u) |
               ((high & 0x7000u) << 12);
+  return w;
 }
 #elif FORMAT == MOE_QFORMAT_IQ4_NL
 Chunk load_chunk(RowRef row, uint chunk) {
@@ -265,17 +267,6 @@ Chunk load_chunk(RowRef row, uint chunk) {
   Chunk w;
   w.scale = vec2(unpackHalf2x16(head.x).x * (float(code) - 32.0));
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
-  return w;
-}
-#endif
-
-#if FORMAT == MOE_QFORMAT_IQ1_S || FORMAT == MOE_QFORMAT_IQ1_M
-Chunk load_chunk(RowRef row, uint chunk) {
-  const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
-  Chunk w;
-  w.signs = 0;
-  w.high = 0;
-  load_sub(at, chunk % BLOCK_CHUNKS, min(CODE_ALIGN, FORMAT == MOE_QFORMAT_IQ1_M ? 8 : 2), w);
   return w;
 }
 #endif

@@ -1,7 +1,6 @@
 // Q2_K to Q6_K: 256 weights in sub-blocks whose scales (and minima) are codes themselves. The
-// layouts are those of formats/weights/ggml_k_blocks.cpp, except for Q4_K and Q5_K by parts
-// (row_parts.glsl). A chunk is what 16 bytes of low bits stand for: parts of 16 weights that lie 32 or
-// 64 columns apart.
+// layouts are those of formats/weights/ggml_k_blocks.cpp, by parts (row_parts.glsl). A chunk is what
+// 16 bytes of low bits stand for: parts of 16 weights that lie 32 or 64 columns apart.
 #define HAS_SCALE 1
 #define HAS_TABLES 0
 
@@ -43,10 +42,6 @@ struct Chunk {
   vec2 scale[PARTS];    // and bias
 };
 
-RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
-}
-
 #if FORMAT == MOE_QFORMAT_Q4_K || FORMAT == MOE_QFORMAT_Q5_K
 // Pair `pair` of the twelve bytes that hold eight pairs of six bits: scale, minimum.
 vec2 packed_pair(uint bytes[3], uint pair) {
@@ -57,11 +52,11 @@ vec2 packed_pair(uint bytes[3], uint pair) {
               ((last >> 4) & 15u) | ((bytes[1] >> shift >> 2) & 48u));
 }
 
-// The chunk's parts are of two sub-blocks, which share their bytes of nibbles.
-void load_scales(uint64_t block, inout Chunk w) {
-  const vec2 d = unpackHalf2x16(load1(block, CODE_ALIGN));
-  const uvec2 two = load2(block + 4, min(CODE_ALIGN, 4));
-  const uint bytes[3] = {two.x, two.y, load1(block + 12, min(CODE_ALIGN, 4))};
+// `head`: scale and minimum as binary16, and those bytes. The chunk's parts are of two sub-blocks,
+// which share their bytes of nibbles.
+void set_scales(uvec4 head, inout Chunk w) {
+  const vec2 d = unpackHalf2x16(head.x);
+  const uint bytes[3] = {head.y, head.z, head.w};
   [[unroll]] for (uint part = 0; part < 2; ++part) {
     const vec2 pair = packed_pair(bytes, w.index / 2 * 2 + part);
     w.scale[part] = vec2(d.x * pair.x, -(d.y * pair.y));
@@ -98,14 +93,12 @@ Chunk load_chunk(RowRef row, uint chunk) {
     w.scale[part] = vec2(d * (float(nibble | (upper << 4)) - 32.0), 0);
   }
 #elif FORMAT == MOE_QFORMAT_Q4_K
-  const uint64_t at = row.codes + BLOCK_BYTES * block;
-  w.low = load4(at + 16 + 16 * w.index, CODE_ALIGN);
-  load_scales(at, w);
+  w.low = part_load4(row, 0, 16 * chunk);
+  set_scales(part_load4(row, 128, 16 * block), w);
 #elif FORMAT == MOE_QFORMAT_Q5_K
-  const uint64_t at = row.codes + BLOCK_BYTES * block;
-  w.low = load4(at + 48 + 16 * w.index, CODE_ALIGN);
-  w.high = load4(at + 16 + 16 * (w.index % 2), CODE_ALIGN);
-  load_scales(at, w);
+  w.low = part_load4(row, 0, 16 * chunk);
+  w.high = part_load4(row, 128, 32 * block + 16 * (chunk % 2));
+  set_scales(part_load4(row, 160, 16 * block), w);
 #else
   w.low = part_load4(row, 0, 16 * chunk);
   w.high = part_load4(row, 128, 32 * (chunk / 4) + 16 * (chunk % 2));

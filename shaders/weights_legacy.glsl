@@ -50,10 +50,6 @@ struct Chunk {
   uint scale;  // the lower 16 bits; of the upper ones, where there is a minimum, that
 };
 
-RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
-}
-
 Chunk load_chunk(RowRef row, uint chunk) {
   Chunk w;
   [[unroll]] for (uint i = 0; i < CODE_WORDS; i += 4) {
@@ -67,7 +63,7 @@ Chunk load_chunk(RowRef row, uint chunk) {
 #if HAS_BIAS
   w.scale = part_load1(row, SCALE_AT, 4 * chunk);
 #else
-  w.scale = uint(Halves(part_address(row, SCALE_AT, 2 * chunk)).v[0]);
+  w.scale = part_short(row, SCALE_AT, 2 * chunk);
 #endif
   return w;
 }

@@ -1,5 +1,5 @@
 // MXFP4 and NVFP4, and codes of one bit, two bits and three values. The layouts are those of
-// formats/weights/ggml_small_blocks.cpp, MXFP4 by parts (row_parts.glsl).
+// formats/weights/ggml_small_blocks.cpp, by parts (row_parts.glsl).
 #define HAS_SCALE 1
 #define HAS_BIAS 0
 
@@ -9,42 +9,36 @@
 const uint CHUNK = 32;
 const uint BLOCK_VALUES = 32;
 const uint BLOCK_BYTES = 17;
-const uint BLOCK_ALIGN = 1;
 #elif FORMAT == MOE_QFORMAT_NVFP4
 #define HAS_TABLES 1
 #define PART_SHIFT 4
 const uint CHUNK = 32;
 const uint BLOCK_VALUES = 64;
 const uint BLOCK_BYTES = 36;
-const uint BLOCK_ALIGN = 4;
 #elif FORMAT == MOE_QFORMAT_Q1_0
 #define HAS_TABLES 0
 #define PART_SHIFT 4
 const uint CHUNK = 32;
 const uint BLOCK_VALUES = 128;
 const uint BLOCK_BYTES = 18;
-const uint BLOCK_ALIGN = 2;
 #elif FORMAT == MOE_QFORMAT_Q2_0
 #define HAS_TABLES 0
 #define PART_SHIFT 4
 const uint CHUNK = 32;
 const uint BLOCK_VALUES = 64;
 const uint BLOCK_BYTES = 18;
-const uint BLOCK_ALIGN = 2;
 #elif FORMAT == MOE_QFORMAT_TQ1_0
 #define HAS_TABLES 0
 #define PART_SHIFT 4
 const uint CHUNK = 32;
 const uint BLOCK_VALUES = 256;
 const uint BLOCK_BYTES = 54;
-const uint BLOCK_ALIGN = 2;
 #elif FORMAT == MOE_QFORMAT_TQ2_0
 #define HAS_TABLES 0
 #define PART_SHIFT 5
 const uint CHUNK = 64;
 const uint BLOCK_VALUES = 256;
 const uint BLOCK_BYTES = 66;
-const uint BLOCK_ALIGN = 2;
 #endif
 const uint PARTS = CHUNK / 16;
 const uint BLOCK_CHUNKS = BLOCK_VALUES / CHUNK;
@@ -56,10 +50,6 @@ struct Chunk {
   uint index;  // of the chunk in its block
   float scale[2];
 };
-
-RowRef row_ref(uint64_t codes, uint64_t scales, uint64_t biases, uint row) {
-  return RowRef(codes + uint64_t(row) * (BLOCKS * BLOCK_BYTES), 0, 0);
-}
 
 // Half of 2^(e - 127), a number for every byte e.
 float half_of_e8m0(uint e) {
@@ -75,7 +65,7 @@ float half_of_ue4m3(uint bits) {
 }
 
 #if FORMAT == MOE_QFORMAT_TQ1_0
-// Digit of weight i. A byte is the value of its digits times 256 / 243, rounded up, so that
+// Digit of weight i of the block whose digits begin at `block`. A byte is the value of its digits times 256 / 243, rounded up, so that
 // multiplying shifts digits out on top.
 uint ternary_digit(uint64_t block, uint i) {
   const uint from = i < 160 ? i % 32 : i < 240 ? 32 + i % 16 : 48 + i % 4;
@@ -94,8 +84,7 @@ void fill_tables(Halves tables, uint thread, uint threads) {
 #endif
 
 Chunk load_chunk(RowRef row, uint chunk) {
-  const uint64_t at = row.codes + (chunk / BLOCK_CHUNKS) * BLOCK_BYTES;
-  const uint align = min(CODE_ALIGN, BLOCK_ALIGN);
+  const uint block = chunk / BLOCK_CHUNKS;
   uvec4 four = uvec4(0);
   Chunk w;
   w.index = chunk % BLOCK_CHUNKS;
@@ -103,24 +92,25 @@ Chunk load_chunk(RowRef row, uint chunk) {
   w.scale[0] = w.scale[1] = half_of_e8m0(part_byte(row, 16, chunk));
   four = part_load4(row, 0, 16 * chunk);
 #elif FORMAT == MOE_QFORMAT_NVFP4
-  const uint scales = load1(at, align) >> (16 * w.index);
+  const uint scales = part_load1(row, 32, 4 * block) >> (16 * w.index);
   w.scale[0] = half_of_ue4m3(scales & 255u);
   w.scale[1] = half_of_ue4m3((scales >> 8) & 255u);
-  four = load4(at + 4 + 16 * w.index, align);
+  four = part_load4(row, 0, 16 * chunk);
 #elif FORMAT == MOE_QFORMAT_Q1_0
-  w.scale[0] = w.scale[1] = load_half(at);
-  four.x = load1(at + 2 + 4 * w.index, align);
+  w.scale[0] = w.scale[1] = part_half(row, 16, 2 * block);
+  four.x = part_load1(row, 0, 4 * chunk);
 #elif FORMAT == MOE_QFORMAT_Q2_0
-  w.scale[0] = w.scale[1] = load_half(at);
-  four.xy = load2(at + 2 + 8 * w.index, align);
+  w.scale[0] = w.scale[1] = part_half(row, 16, 2 * block);
+  four.xy = part_load2(row, 0, 8 * chunk);
 #elif FORMAT == MOE_QFORMAT_TQ1_0
-  w.scale[0] = w.scale[1] = load_half(at + 52);
+  w.scale[0] = w.scale[1] = part_half(row, 52, 2 * block);
   [[unroll]] for (uint i = 0; i < 32; ++i) {
-    four[i / 16] |= ternary_digit(at, 32 * w.index + i) << (2 * (i % 16));
+    four[i / 16] |= ternary_digit(part_address(row, 0, 52 * block), 32 * w.index + i)
+                    << (2 * (i % 16));
   }
 #elif FORMAT == MOE_QFORMAT_TQ2_0
-  w.scale[0] = w.scale[1] = load_half(at + 64);
-  four = load4(at + 16 * w.index, align);
+  w.scale[0] = w.scale[1] = part_half(row, 64, 2 * block);
+  four = part_load4(row, 0, 16 * chunk);
 #endif
   [[unroll]] for (uint i = 0; i < 4; ++i) w.word[i] = four[i];
   return w;

@@ -12,22 +12,31 @@ namespace {
 
 // Larger units first, so that what follows is aligned for its own loads. The offsets are those of
 // formats/weights/ggml_*_blocks.cpp and float_blocks.h.
-constexpr std::array<BlockPart, 2> kQ40Parts{{{2, 16}, {0, 2}}};  // and IQ4_NL's
+constexpr std::array<BlockPart, 2> kQ40Parts{{{2, 16}, {0, 2}}};  // and those of IQ4_NL, Q1_0, Q2_0
 constexpr std::array<BlockPart, 2> kQ41Parts{{{4, 16}, {0, 4}}};
 constexpr std::array<BlockPart, 3> kQ50Parts{{{6, 16}, {2, 4}, {0, 2}}};
 constexpr std::array<BlockPart, 3> kQ51Parts{{{8, 16}, {4, 4}, {0, 4}}};
 constexpr std::array<BlockPart, 2> kQ80Parts{{{2, 32}, {0, 2}}};
 constexpr std::array<BlockPart, 3> kQ2KParts{{{16, 64}, {0, 16}, {80, 4}}};
 constexpr std::array<BlockPart, 4> kQ3KParts{{{32, 64}, {0, 32}, {96, 12}, {108, 2}}};
+constexpr std::array<BlockPart, 2> kQ4KParts{{{16, 128}, {0, 16}}};
+constexpr std::array<BlockPart, 3> kQ5KParts{{{48, 128}, {16, 32}, {0, 16}}};
 constexpr std::array<BlockPart, 4> kQ6KParts{{{0, 128}, {128, 64}, {192, 16}, {208, 2}}};
 constexpr std::array<BlockPart, 2> kIq2XxsParts{{{2, 64}, {0, 2}}};
 constexpr std::array<BlockPart, 3> kIq2XsParts{{{2, 64}, {66, 8}, {0, 2}}};
 constexpr std::array<BlockPart, 5> kIq2SParts{{{2, 32}, {34, 32}, {66, 8}, {74, 8}, {0, 2}}};
 constexpr std::array<BlockPart, 3> kIq3XxsParts{{{2, 64}, {66, 32}, {0, 2}}};
 constexpr std::array<BlockPart, 5> kIq3SParts{{{2, 64}, {74, 32}, {66, 8}, {106, 4}, {0, 2}}};
+constexpr std::array<BlockPart, 3> kIq1SParts{{{2, 32}, {34, 16}, {0, 2}}};
+constexpr std::array<BlockPart, 3> kIq1MParts{{{0, 32}, {32, 16}, {48, 8}}};
 constexpr std::array<BlockPart, 2> kIq4XsParts{{{8, 128}, {0, 8}}};
 constexpr std::array<BlockPart, 2> kMxfp4Parts{{{1, 16}, {0, 1}}};
 constexpr std::array<BlockPart, 2> kMxfp8Parts{{{1, 32}, {0, 1}}};
+constexpr std::array<BlockPart, 2> kNvfp4Parts{{{4, 32}, {0, 4}}};
+constexpr std::array<BlockPart, 3> kNvfp4ScaledParts{{{12, 64}, {4, 8}, {0, 4}}};
+constexpr std::array<BlockPart, 2> kF8Parts{{{4, 128}, {0, 4}}};
+constexpr std::array<BlockPart, 2> kTq10Parts{{{0, 52}, {52, 2}}};
+constexpr std::array<BlockPart, 2> kTq20Parts{{{0, 64}, {64, 2}}};
 
 // One part of `count` blocks.
 template <std::size_t Bytes>
@@ -55,6 +64,8 @@ void gather_part(std::uint32_t bytes, const std::byte* in, std::size_t block_byt
       return gather<16>(in, block_bytes, count, out);
     case 32:
       return gather<32>(in, block_bytes, count, out);
+    case 52:
+      return gather<52>(in, block_bytes, count, out);
     case 64:
       return gather<64>(in, block_bytes, count, out);
     default:
@@ -81,6 +92,8 @@ std::span<const BlockPart> block_parts(QFormatId format) {
   switch (format) {
     case QFormatId::kQ40:
     case QFormatId::kIq4Nl:
+    case QFormatId::kQ10:
+    case QFormatId::kQ20:
       return kQ40Parts;
     case QFormatId::kQ41:
       return kQ41Parts;
@@ -94,8 +107,16 @@ std::span<const BlockPart> block_parts(QFormatId format) {
       return kQ2KParts;
     case QFormatId::kQ3K:
       return kQ3KParts;
+    case QFormatId::kQ4K:
+      return kQ4KParts;
+    case QFormatId::kQ5K:
+      return kQ5KParts;
     case QFormatId::kQ6K:
       return kQ6KParts;
+    case QFormatId::kIq1S:
+      return kIq1SParts;
+    case QFormatId::kIq1M:
+      return kIq1MParts;
     case QFormatId::kIq2Xxs:
       return kIq2XxsParts;
     case QFormatId::kIq2Xs:
@@ -112,6 +133,16 @@ std::span<const BlockPart> block_parts(QFormatId format) {
       return kMxfp4Parts;
     case QFormatId::kMxfp8:
       return kMxfp8Parts;
+    case QFormatId::kNvfp4:
+      return kNvfp4Parts;
+    case QFormatId::kNvfp4Scaled:
+      return kNvfp4ScaledParts;
+    case QFormatId::kF8E4M3:
+      return kF8Parts;
+    case QFormatId::kTq10:
+      return kTq10Parts;
+    case QFormatId::kTq20:
+      return kTq20Parts;
     default:
       return {};
   }

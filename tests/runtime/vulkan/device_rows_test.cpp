@@ -81,10 +81,12 @@ TEST(DeviceRowsTest, PanelsGiveWhatRowsGive) {
   }
 }
 
-TEST(DeviceRowsTest, OtherRowsStayAsTheyAre) {
-  for (const QFormatId id : {QFormatId::kQ4K, QFormatId::kBf16, QFormatId::kNvfp4}) {
-    const WeightFormat format{.id = id};
-    EXPECT_FALSE(differs_on_device(format));
+TEST(DeviceRowsTest, RowsWithoutBlocksStayAsTheyAre) {
+  for (const WeightFormat& format : test::gpu_weight_formats()) {
+    SCOPED_TRACE(to_string(format));
+    const bool has_blocks = !is_affine(format) && format.id >= QFormatId::kQ40;
+    EXPECT_EQ(differs_on_device(format), has_blocks);
+    if (has_blocks) continue;
     const test::TestMatrix matrix = random_matrix(format);
     const std::vector<std::byte> out = test::device_bytes(matrix.view(), Component::kCodes);
     EXPECT_TRUE(std::equal(out.begin(), out.end(), matrix.view().data[Component::kCodes]));
