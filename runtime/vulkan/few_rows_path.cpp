@@ -574,9 +574,10 @@ class FewRowsPath final : public Path {
     list.barrier();
   }
 
-  WeightKernelShape fixed_expert_shape(const WeightRows& weights) const {
+  WeightKernelShape fixed_expert_shape(const CommandList& list, const WeightRows& weights) const {
     WeightKernelShape cut = fixed_shape(weights, p_.device, kExpertLanes);
-    if (!is_affine(weights.format)) cut.steps = 1;
+    const bool loads_more = list.is_ordered() && is_k_quant(weights.format);
+    if (!is_affine(weights.format)) cut.steps = loads_more ? 2 : 1;
     return cut;
   }
 
@@ -641,7 +642,7 @@ class FewRowsPath final : public Path {
     const bool is_fixed = has_fixed_products(weights, 1, p_.device);
     const bool chooses = chooses_apart(list, layer);
     const WeightKernelShape cut =
-        is_fixed ? fixed_expert_shape(weights) : usual_shape(weights, p_.device);
+        is_fixed ? fixed_expert_shape(list, weights) : usual_shape(weights, p_.device);
     const VulkanKernel& kernel = stage_kernel(
         p_, list, shader_name(is_fixed ? "gate_up_fixed" : "gate_up", weights.format),
         gate_up_constants(
