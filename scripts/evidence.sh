@@ -45,7 +45,7 @@ run_clang() {
 
 run_tsan() {
   build_preset tsan
-  run_tests tsan -LE 'slow|checks'
+  TSAN_OPTIONS="suppressions=$repo_root/tests/tsan.supp" run_tests tsan -LE 'slow|checks'
 }
 
 run_asan() {
