@@ -152,8 +152,10 @@ bool differs_on_device(const WeightFormat& format) {
   return format.row_order == RowOrder::kPanels || !block_parts(format.id).empty();
 }
 
-std::uint64_t rows_together(const WeightFormat& format) {
-  return format.row_order == RowOrder::kPanels ? kPanelRows : 1;
+std::uint64_t rows_of_piece(const WeightFormat& format, std::uint64_t row_bytes,
+                            std::uint64_t bytes) {
+  const std::uint64_t together = format.row_order == RowOrder::kPanels ? kPanelRows : 1;
+  return std::max<std::uint64_t>(1, bytes / row_bytes / together) * together;
 }
 
 void to_device_rows(const WeightFormat& format, Component component, std::uint64_t rows,

@@ -26,11 +26,13 @@ std::span<const BlockPart> block_parts(QFormatId format);
 // Whether bytes move on the way to the device: rows have parts, or are in panels (row_order.h).
 bool differs_on_device(const WeightFormat& format);
 
-// The least number of rows that are brought to the device together, but for the last of a matrix.
-std::uint64_t rows_together(const WeightFormat& format);
+// Rows of `row_bytes` that are brought to the device as a piece of about `bytes`, but for the last
+// of a matrix: at least one, in panels whole ones.
+std::uint64_t rows_of_piece(const WeightFormat& format, std::uint64_t row_bytes,
+                            std::uint64_t bytes);
 
 // Brings `rows` rows of a component, of `row_bytes` each, into the device's order. `in` and `out`
-// do not overlap; in panels, a piece begins and ends as rows_together() says.
+// do not overlap. In panels they are a piece of those above.
 void to_device_rows(const WeightFormat& format, Component component, std::uint64_t rows,
                     std::uint64_t row_bytes, const std::byte* in, std::byte* out);
 

@@ -92,9 +92,7 @@ class Uploader {
     if (!differs_on_device(format)) {
       return device_.upload(*to.buffer, to.offset, {from, rows * row_bytes});
     }
-    const std::uint64_t together = rows_together(format);
-    const std::uint64_t step =
-        std::max<std::uint64_t>(1, kOrderedBytes / row_bytes / together) * together;
+    const std::uint64_t step = rows_of_piece(format, row_bytes, kOrderedBytes);
     ordered_.resize(std::min(step, rows) * row_bytes);
     for (std::uint64_t row = 0; row < rows; row += step) {
       const std::uint64_t count = std::min(step, rows - row);

@@ -67,9 +67,7 @@ void RecordUpload::add_bytes(std::span<const std::byte> bytes, std::byte* to) {
 void RecordUpload::add_rows(const ProjectionLayout& matrix, Component component,
                             const std::byte* from, std::byte* to) {
   const std::uint64_t row_bytes = matrix.bytes[component] / matrix.rows;
-  const std::uint64_t together = rows_together(matrix.format);
-  const std::uint64_t step =
-      std::max<std::uint64_t>(1, kPieceBytes / row_bytes / together) * together;
+  const std::uint64_t step = rows_of_piece(matrix.format, row_bytes, kPieceBytes);
   for (std::uint64_t row = 0; row < matrix.rows; row += step) {
     pieces_.push_back({.from = from + row * row_bytes,
                        .to = to + row * row_bytes,

@@ -86,6 +86,7 @@ class Fake:
         self.failures_left = 0   # of script "flaky"
         self.has_map = True
         self.started = time.monotonic()
+        self.maps = 0            # that were asked for
         self.map_size = 12, 64   # layers, experts
         self.pace = 0.002        # seconds between pieces
         self.release = threading.Event()
@@ -173,6 +174,7 @@ class Fake:
 
     def expert_map(self):
         layers, experts = self.map_size
+        self.maps += 1
         steps = int((time.monotonic() - self.started) * 2)
         warmth, resident = bytearray(), bytearray(layers * experts // 8)
         for at in range(layers * experts):
@@ -184,8 +186,8 @@ class Fake:
             if rank < 0.55 or now:
                 resident[at >> 3] |= 1 << (at & 7)
         return {"layers": layers, "experts": experts, "warmth": base64.b64encode(warmth).decode(),
-                "resident": base64.b64encode(resident).decode(), "hits": 9000 + 300 * steps,
-                "misses": 1000 + 20 * steps, "bytes_read": 2000000000 + 40000000 * steps,
+                "resident": base64.b64encode(resident).decode(), "hits": 9000 + 300 * self.maps,
+                "misses": 1000 + 20 * self.maps, "bytes_read": 2000000000 + 40000000 * steps,
                 "read_seconds": 1.0 + 0.018 * steps, "tokens_per_second": 7.0}
 
     # --- chat ---

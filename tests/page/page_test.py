@@ -462,7 +462,12 @@ class Checks(PageChecks):
             self.wait_for(lambda: picture() != before, which)
         self.fake.release.set()
         self.wait_idle()
-        assert "from memory" in self.answer().locator(".stats").inner_text()
+        self.answer().locator(".stats", has_text="from memory").wait_for()
+
+    def check_experts_of_a_short_answer(self):
+        self.at("#map[aria-label^='Map of 12 layers of 64 experts']").wait_for()
+        self.ask("Hi")  # shorter than the time between two maps
+        self.answer().locator(".stats", has_text="experts 94 % from memory").wait_for()
 
     def check_server_without_map(self):
         self.fake.has_map = False

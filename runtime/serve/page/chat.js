@@ -112,6 +112,11 @@ const chat = {
     await this.touch(conversation);
     this.changed(conversation, null);
     announce(message.state === "error" ? message.error : "Answer finished");
+    const uses = await experts.usesOf(run);
+    if (!uses || store.conversations.get(conversation.id) !== conversation) return;
+    message.stats = { ...message.stats, ...uses };
+    await this.touch(conversation);
+    this.changed(conversation, null);
   },
 
   async receive(conversation, run, body) {
@@ -134,10 +139,11 @@ const chat = {
   },
 };
 
-// An answer on its way: `before` tokens were there when it went on; `first` and `marks` are times of pieces.
+// An answer on its way: `before` tokens were there when it went on; `first` and `marks` are times of pieces;
+// `map` is the map of experts that was known before it.
 const newRun = (message) => (
   { controller: new AbortController(), message, before: message.stats?.tokens || 0, first: 0, pieces: 0, marks: [],
-    savedAt: Date.now() });
+    savedAt: Date.now(), map: experts.map });
 
 function noteFailure(message, error) {
   if (error.name === "AbortError") {
@@ -268,6 +274,5 @@ function finishRun(run) {
     prompt: usage?.prompt_tokens ?? (timings ? timings.prompt_n + (timings.cache_n || 0) : 0),
     cached: usage?.prompt_tokens_details?.cached_tokens ?? timings?.cache_n ?? 0,
     promptRate: timings?.prompt_per_second ?? 0,
-    ...run.experts,
   };
 }

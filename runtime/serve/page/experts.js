@@ -35,7 +35,7 @@ const experts = {
       const step = async () => {
         this.noteRate();
         await this.poll();
-        this.noteRuns();
+        for (const run of chat.runs.values()) run.mapAtStart ??= this.map;
         this.timer = chat.runs.size > 0 ? setTimeout(step, POLL_MS) : 0;
       };
       this.timer = setTimeout(step, 0);
@@ -49,13 +49,13 @@ const experts = {
     if (this.rates.length > RATES_SHOWN) this.rates.shift();
   },
 
-  // What was read since each answer began belongs to its statistics.
-  noteRuns() {
-    if (!this.map) return;
-    for (const run of chat.runs.values()) {
-      run.mapAtStart ??= this.map;
-      run.experts = { hits: this.map.hits - run.mapAtStart.hits, misses: this.map.misses - run.mapAtStart.misses };
-    }
+  // Of an answer that has ended, what was used since its first map, or the one before where it was shorter
+  // than a poll; null: not known.
+  async usesOf(run) {
+    await this.poll();
+    const start = run.mapAtStart ?? run.map;
+    if (!start || !this.map || this.isAbsent) return null;
+    return { hits: this.map.hits - start.hits, misses: this.map.misses - start.misses };
   },
 
   draw() {

@@ -71,7 +71,7 @@ TEST(DeviceRowsTest, PanelsGiveWhatRowsGive) {
       to_device_rows(in_panels, c, kRows, row_bytes, panels.data(), whole.data());
       EXPECT_EQ(whole, expected);
       std::vector<std::byte> pieces(expected.size());
-      const std::uint64_t step = rows_together(in_panels);
+      const std::uint64_t step = rows_of_piece(in_panels, row_bytes, 17 * row_bytes);
       for (std::uint64_t row = 0; row < kRows; row += step) {
         to_device_rows(in_panels, c, std::min(step, kRows - row), row_bytes,
                        panels.data() + row * row_bytes, pieces.data() + row * row_bytes);
