@@ -17,7 +17,8 @@ class FunctionRef<Result(Args...)> {
   template <typename F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> &&
            std::is_invocable_r_v<Result, F&, Args...>)
-      FunctionRef(F&& callable)  // NOLINT(google-explicit-constructor): a lambda is passed as it is
+      // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload)
+      FunctionRef(F&& callable)  // a lambda is passed as it is
       : callable_(const_cast<void*>(static_cast<const void*>(std::addressof(callable)))),
         call_([](void* f, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(f))(std::forward<Args>(args)...);

@@ -42,15 +42,17 @@ TEST(DeviceRowsTest, PartsAreTheBlock) {
 TEST(DeviceRowsTest, PartsOfAllBlocksFollowEachOther) {
   const WeightFormat format{.id = QFormatId::kIq3Xxs};
   const test::TestMatrix matrix = random_matrix(format);
+  constexpr std::uint64_t kBlocks = kCols / 256;
   const std::byte* in = matrix.view().data[Component::kCodes];
   const std::vector<std::byte> out = test::device_bytes(matrix.view(), Component::kCodes);
   for (std::uint64_t row = 0; row < kRows; ++row) {
-    for (std::uint64_t block = 0; block < 3; ++block) {
-      const std::byte* from = in + (3 * row + block) * 98;  // scale, 64 entries, 32 bytes of signs
-      const std::byte* to = out.data() + 3 * row * 98;
+    for (std::uint64_t block = 0; block < kBlocks; ++block) {
+      const std::byte* from =
+          in + (kBlocks * row + block) * 98;  // scale, 64 entries, 32 bytes of signs
+      const std::byte* to = out.data() + kBlocks * row * 98;
       EXPECT_TRUE(std::equal(from + 2, from + 66, to + 64 * block));
-      EXPECT_TRUE(std::equal(from + 66, from + 98, to + 3 * 64 + 32 * block));
-      EXPECT_TRUE(std::equal(from, from + 2, to + 3 * 96 + 2 * block));
+      EXPECT_TRUE(std::equal(from + 66, from + 98, to + kBlocks * 64 + 32 * block));
+      EXPECT_TRUE(std::equal(from, from + 2, to + kBlocks * 96 + 2 * block));
     }
   }
 }

@@ -15,7 +15,7 @@ namespace {
 using test::TestMatrix;
 using test::Values;
 
-constexpr std::uint32_t kBatch = 3;
+constexpr std::size_t kBatch = 3;
 constexpr float kEpsilon = 1e-6F;
 
 class FixedProductsTest : public WeightTest {
@@ -198,6 +198,7 @@ TEST_F(FixedProductsTest, SeveralMatricesInOneDispatchGiveWhatEachGives) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     matrices.emplace_back(format, rows[i], 288, Values::kUsual, 0, static_cast<std::uint32_t>(i));
   }
+  together.reserve(matrices.size());
   for (const TestMatrix& matrix : matrices) together.push_back(&matrix);
   const std::vector<float> x = random_floats(kBatch * 288, 2.0F, 7);
   const std::vector<float> factor = random_floats(288, 1.0F, 8);
@@ -291,7 +292,7 @@ TEST_F(FixedProductsTest, TheRouterHasTheSameLogits) {
   run(list);
   EXPECT_EQ(get<float>(logits, wanted.size()), wanted);
   const auto best = get<shader::Choice>(choices, kBatch * kTopK);
-  for (std::uint32_t b = 0; b < kBatch; ++b) {
+  for (std::size_t b = 0; b < kBatch; ++b) {
     const auto first = wanted.begin() + b * kExperts;
     EXPECT_EQ(best[b * kTopK].expert,
               static_cast<std::uint32_t>(std::max_element(first, first + kExperts) - first));

@@ -12,7 +12,7 @@ namespace moepack {
 namespace {
 
 constexpr std::uint32_t kWords = 5000;
-constexpr std::uint64_t kBytes = 4 * kWords;
+constexpr std::uint64_t kBytes = std::uint64_t{4} * kWords;
 constexpr std::uint64_t kRecordBytes = MOE_STAGE_BYTES;
 constexpr std::uint32_t kThreads = 64;
 constexpr GroupCount kGroups{7, 1, 1};
@@ -84,6 +84,7 @@ TEST_F(OrderedListTest, AChainOfStagesComesToItsEnd) {
 TEST_F(OrderedListTest, ANumberThatLooksLikeNoneIsHandedOn) {
   if (!device_->info().has_integer_dot) GTEST_SKIP() << "SKIPPED: no products of bytes here";
   constexpr std::uint32_t kCols = 64;
+  constexpr std::uint64_t kRowBytes = std::uint64_t{4} * kCols;
   const WeightRows rows{.format = {.id = QFormatId::kQ80}, .cols = kCols, .rows = 1};
   const WeightKernelShape shape = fixed_shape(rows, device_->info(), 32);
   auto made = device_->make_kernel(
@@ -91,8 +92,8 @@ TEST_F(OrderedListTest, ANumberThatLooksLikeNoneIsHandedOn) {
        .constants = matvec_fixed_constants(rows, shape, device_->info(), {}, 0, 0),
        .push_bytes = kMostPushBytes});
   ASSERT_TRUE(made.is_ok()) << made.status().message();
-  const DeviceBuffer x = make(4 * kCols);
-  const DeviceBuffer middle = make(4 * kCols);
+  const DeviceBuffer x = make(kRowBytes);
+  const DeviceBuffer middle = make(kRowBytes);
   const DeviceBuffer w = make(256);
   const DeviceBuffer y = make(4);
   // Two blocks of 32 ones, then their scales, 1.0.
