@@ -293,7 +293,7 @@ TEST_F(FixedProductsTest, TheRouterHasTheSameLogits) {
   EXPECT_EQ(get<float>(logits, wanted.size()), wanted);
   const auto best = get<shader::Choice>(choices, kBatch * kTopK);
   for (std::size_t b = 0; b < kBatch; ++b) {
-    const auto first = wanted.begin() + b * kExperts;
+    const auto first = wanted.begin() + static_cast<std::ptrdiff_t>(b * kExperts);
     EXPECT_EQ(best[b * kTopK].expert,
               static_cast<std::uint32_t>(std::max_element(first, first + kExperts) - first));
   }
