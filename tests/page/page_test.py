@@ -472,7 +472,8 @@ class Checks(PageChecks):
     def check_server_without_map(self):
         self.fake.has_map = False
         self.open()
-        assert not self.at("#map").is_visible() and self.at("#map-absent").is_visible()
+        self.at("#map-absent").wait_for()
+        assert not self.at("#map").is_visible()
         self.ask("Hi")
 
     # --- ways to use it ---
