@@ -68,15 +68,19 @@ void gather_part(std::uint32_t bytes, const std::byte* in, std::size_t block_byt
       return gather<52>(in, block_bytes, count, out);
     case 64:
       return gather<64>(in, block_bytes, count, out);
-    default:
+    case 128:
       return gather<128>(in, block_bytes, count, out);
+    default:
+      for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(out + i * bytes, in + i * block_bytes, bytes);
+      }
   }
 }
 
-void take_apart(std::span<const BlockPart> parts, std::uint64_t rows, std::uint64_t row_bytes,
-                const std::byte* in, std::byte* out) {
-  std::size_t block_bytes = 0;
-  for (const BlockPart& part : parts) block_bytes += part.bytes;
+void take_apart(QFormatId format, std::uint64_t rows, std::uint64_t row_bytes, const std::byte* in,
+                std::byte* out) {
+  const std::span<const BlockPart> parts = block_parts(format);
+  const std::size_t block_bytes = qformat_info(format).block_bytes;
   const std::size_t blocks = row_bytes / block_bytes;
   for (std::uint64_t row = 0; row < rows; ++row, in += row_bytes) {
     for (const BlockPart& part : parts) {
@@ -160,21 +164,21 @@ std::uint64_t rows_of_piece(const WeightFormat& format, std::uint64_t row_bytes,
 
 void to_device_rows(const WeightFormat& format, Component component, std::uint64_t rows,
                     std::uint64_t row_bytes, const std::byte* in, std::byte* out) {
-  const std::span<const BlockPart> parts = block_parts(format.id);
+  const bool has_parts = !block_parts(format.id).empty();
   if (format.row_order != RowOrder::kPanels) {
-    if (parts.empty()) {
-      std::memcpy(out, in, rows * row_bytes);
+    if (has_parts) {
+      take_apart(format.id, rows, row_bytes, in, out);
     } else {
-      take_apart(parts, rows, row_bytes, in, out);
+      std::memcpy(out, in, rows * row_bytes);
     }
     return;
   }
-  if (parts.empty()) return panels_to_rows(format, component, rows, row_bytes, in, out);
+  if (!has_parts) return panels_to_rows(format, component, rows, row_bytes, in, out);
   std::vector<std::byte> panel(kPanelRows * row_bytes);
   for (std::uint64_t first = 0; first < rows; first += kPanelRows) {
     const std::uint64_t count = std::min<std::uint64_t>(kPanelRows, rows - first);
     panels_to_rows(format, component, count, row_bytes, in + first * row_bytes, panel.data());
-    take_apart(parts, count, row_bytes, panel.data(), out + first * row_bytes);
+    take_apart(format.id, count, row_bytes, panel.data(), out + first * row_bytes);
   }
 }
 
