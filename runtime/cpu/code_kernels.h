@@ -66,5 +66,12 @@ constexpr std::size_t kMostPanelRows = 2 * kCodeRows;  // of the panels that sha
 constexpr std::size_t kPanelGroups = kPanelColumns / kInputGroup;
 constexpr std::size_t kPanelBytes =
     kMostPanelRows * (kPanelColumns + 2 * (kPanelColumns / 16) * sizeof(float));
+// Tokens that meet all rows of a call before the next ones do: their blocks, 8 KiB a token of 2048
+// inputs in two digits, stay in a second-level cache meanwhile.
+constexpr std::size_t kPanelTokens = 64;
+// Sums of [kPanelTokens, kMostPanelRows] over the columns so far. In the output itself they would
+// be whole rows apart, often a multiple of 4 KiB: one set of every cache for all tokens.
+constexpr std::size_t kPanelSumBytes = kPanelTokens * kMostPanelRows * sizeof(float);
+constexpr std::size_t kPanelScratchBytes = kPanelBytes + kPanelSumBytes;
 
 }  // namespace moepack
