@@ -15,7 +15,7 @@ constexpr std::size_t kHalf = kInputGroup / 2;
 
 void set_nan(InputBlock& block) {
   block.scale = std::numeric_limits<float>::quiet_NaN();
-  block.sum = block.half_sums[0] = block.half_sums[1] = block.scale;
+  block.exponent = block.sum = block.half_sums[0] = block.half_sums[1] = block.scale;
 }
 
 // A code as digits at `i` of each block; returned as the number that they are.
@@ -46,14 +46,18 @@ void quantize_block(const float* x, std::size_t digits, InputBlock* blocks) {
   std::fill_n(blocks, digits, InputBlock{});
   InputBlock& block = *blocks;
   if (!is_finite) return set_nan(block);
-  if (largest < kSmallestInput) return;
-  const float factor = largest_code(digits) / largest;
+  if (largest < kSmallestInput) {
+    block.exponent = -std::numeric_limits<float>::infinity();
+    return;
+  }
+  const InputScale scale = input_scale(largest, digits);
   std::array<std::int32_t, 2> sums{};
   for (std::size_t i = 0; i < kInputGroup; ++i) {
-    const auto code = static_cast<std::int32_t>(std::nearbyintf(x[i] * factor));
+    const auto code = static_cast<std::int32_t>(std::nearbyintf(x[i] * scale.factor));
     sums[i / kHalf] += store_digits(code, digits, i, blocks);
   }
-  block.scale = largest / largest_code(digits);
+  block.scale = scale.scale;
+  block.exponent = scale.exponent;
   block.minus_sum = -(sums[0] + sums[1]);
   block.sum = block.scale * static_cast<float>(sums[0] + sums[1]);
   for (std::size_t h = 0; h < 2; ++h) {

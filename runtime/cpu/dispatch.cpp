@@ -15,7 +15,8 @@ static_assert(kMaxFusedTokens == kFewTokens);
 
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
   return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),
-                   digit_scratch_floats(cols), kRowBlock * kColTile, kPanelScratchBytes / sizeof(float)}) +
+                   digit_scratch_floats(cols), kRowBlock * kColTile,
+                   kPanelScratchBytes / sizeof(float)}) +
          kScratchAlignFloats + restored_panel_floats(cols);
 }
 

@@ -8,6 +8,7 @@
 // depends neither on the other tokens of a call nor on rows, threads or the instruction set.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,9 +25,10 @@ constexpr std::size_t kInputGroup = 32;  // inputs of a block; blocks begin at c
 // zeros where the largest is below kSmallestInput. Where an input is not finite, scale and sums are
 // NaN and codes zero, so that every product of the token is NaN too.
 //
-// With two digits 127 becomes 127 * 256, and a code is 256 * high + low: the nearest high, and what
-// it leaves, of which -128 becomes -127. Two blocks: the first has the high digits, and scale and
-// sums of the whole codes; the second has the low digits and zeros. A block is a cache line.
+// With two digits the scale is the least power of two by which no code is beyond 127 * 256, and a
+// code is 256 * high + low: the nearest high, and what it leaves, of which -128 becomes -127. Two
+// blocks: the first has the high digits, and scale and sums of the whole codes; the second has the
+// low digits and zeros. A block is a cache line.
 struct alignas(64) InputBlock {
   std::int8_t codes[kInputGroup];  // -127 … 127
   float scale;
@@ -34,7 +36,7 @@ struct alignas(64) InputBlock {
   std::int32_t minus_half_sums[2];  // of the first and the last 16
   float sum;                        // scale * sum of the codes
   float half_sums[2];
-  std::uint32_t unused;
+  float exponent;  // with two digits: the scale is 2^exponent; 0 is 2^-infinity, NaN is NaN
 };
 static_assert(sizeof(InputBlock) == 64);
 
@@ -44,6 +46,29 @@ constexpr float largest_code(std::size_t digits) { return digits == 1 ? 127.0F :
 
 // Below 2^-112 the factor largest_code / largest would overflow.
 constexpr float kSmallestInput = 0x1p-112F;
+
+// What a block's codes are multiplied with, and its inputs to become codes.
+struct InputScale {
+  float scale;
+  float factor;
+  float exponent;
+};
+
+// largest: the largest |x|, finite and at least kSmallestInput.
+inline InputScale input_scale(float largest, std::size_t digits) {
+  const float limit = largest_code(digits);
+  if (digits == 1) return {largest / limit, limit / largest, 0.0F};
+  constexpr std::uint32_t kMantissa = 23;
+  constexpr std::uint32_t kBias = 127;
+  // The exponent goes up by one where the mantissa is beyond that of the largest code.
+  const auto limit_bits = std::bit_cast<std::uint32_t>(limit);
+  const std::uint32_t carry = (1U << kMantissa) - 1 - (limit_bits & ((1U << kMantissa) - 1));
+  const std::uint32_t exponent = ((std::bit_cast<std::uint32_t>(largest) + carry) >> kMantissa) -
+                                 ((limit_bits >> kMantissa) - kBias);
+  return {std::bit_cast<float>(exponent << kMantissa),
+          std::bit_cast<float>((2 * kBias - exponent) << kMantissa),
+          static_cast<float>(static_cast<std::int32_t>(exponent - kBias))};
+}
 
 // Blocks of a token of `cols` inputs.
 constexpr std::size_t input_blocks(std::uint64_t cols, std::size_t digits) {

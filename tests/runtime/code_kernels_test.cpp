@@ -157,6 +157,7 @@ TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {
   for (std::size_t b = 0; b < got.size(); ++b) {
     for (std::size_t i = 0; i < 32; ++i) ASSERT_EQ(got[b].codes[i], expected[b].codes[i]) << b;
     EXPECT_TRUE(same_bits(got[b].scale, expected[b].scale)) << b;
+    EXPECT_TRUE(same_bits(got[b].exponent, expected[b].exponent)) << b;
     EXPECT_TRUE(same_bits(got[b].sum, expected[b].sum)) << b;
     EXPECT_EQ(got[b].minus_sum, expected[b].minus_sum) << b;
     for (std::size_t h = 0; h < 2; ++h) {
@@ -167,6 +168,39 @@ TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {
   EXPECT_TRUE(std::isnan(got[7 * digits()].scale));
   EXPECT_TRUE(std::isnan(got[8 * digits()].sum));
   EXPECT_EQ(got[5 * digits()].scale, 0.0F);
+}
+
+// Tokens come in parts of kPanelTokens, and their scales may be anything.
+TEST_P(CodeKernelsTest, ManyTokensOfAnySizeGiveTheBitsOfTheDefinition) {
+  constexpr std::size_t kCols = 768;
+  constexpr std::size_t kTokens = 2 * 64 + 3;
+  std::vector<float> x = random_values(kTokens * kCols, 77);
+  for (std::size_t b = 0; b < x.size() / kInputGroup; ++b) {
+    const float size = std::ldexp(1.0F, static_cast<int>(b * 37 % 160) - 100);
+    for (std::size_t i = 0; i < kInputGroup; ++i) {
+      x[b * kInputGroup + i] *= b % 11 == 0 ? 0.0F : size;
+    }
+  }
+  x[70 * kCols + 5] = std::numeric_limits<float>::infinity();
+  for (const QFormatId id : {QFormatId::kQ40, QFormatId::kQ4K, QFormatId::kQ6K}) {
+    for (const Values values : {Values::kUsual, Values::kSubnormal, Values::kHuge}) {
+      const TestMatrix matrix({.id = id}, 53, kCols, values, 0, 8);
+      const test::PanelMatrix panels(matrix.view(), 0);
+      const Inputs inputs(*kernels_, x, kCols, digits());
+      for (const std::size_t tokens : {16U, 131U}) {
+        const std::vector<float> expected =
+            product(reference_code_kernels(), matrix.view(), inputs, tokens);
+        for (const QMatrixView& view : {matrix.view(), panels.view()}) {
+          const std::vector<float> got = product(*kernels_, view, inputs, tokens);
+          for (std::size_t i = 0; i < got.size(); ++i) {
+            ASSERT_TRUE(same_bits(got[i], expected[i]))
+                << to_string(view.format) << " tokens " << tokens << " element " << i << ": "
+                << got[i] << " for " << expected[i];
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_P(CodeKernelsTest, QuantizeAPartOfATokenAsTheWhole) {
@@ -201,8 +235,8 @@ TEST_P(CodeKernelsTest, InputsThatAreNotFiniteMakeEveryProductNan) {
 // The largest codes of every kind with the largest weights: no sum leaves 32 bits.
 TEST_P(CodeKernelsTest, TheLargestInputsGiveTheBitsOfTheDefinition) {
   constexpr std::size_t kCols = 512;
-  std::vector<float> x(7 * kCols, -3.0F);
-  for (std::size_t i = 0; i < 3 * kCols; ++i) x[i] = i % 2 == 0 ? 3.0F : -3.0F;
+  std::vector<float> x(7 * kCols, -127.0F);
+  for (std::size_t i = 0; i < 3 * kCols; ++i) x[i] = i % 2 == 0 ? 127.0F : -127.0F;
   for (const WeightFormat& format : test::all_weight_formats()) {
     if (!kernels_->supports(format)) continue;
     const TestMatrix matrix(format, 32, kCols, Values::kUsual, 0, 5);
@@ -250,6 +284,22 @@ TEST(CodeDefinition, IsTheProductOfTheRoundedInputs) {
 // Half a unit, and one where the low digit would be -128.
 TEST(CodeDefinition, IsTheProductOfTheRoundedInputsWithTwoDigits) {
   expect_product_of_rounded_inputs(2, 1.51);
+}
+
+// The least one by which no code is beyond the largest.
+TEST(CodeDefinition, TwoDigitsAreScaledByAPowerOfTwo) {
+  const float limit = largest_code(2);
+  for (int e = -110; e <= 127; ++e) {
+    for (const float size : {1.0F, 1.5F, limit / 16384, std::nextafter(limit / 16384, 2.0F),
+                             std::nextafter(2.0F, 0.0F)}) {
+      const float largest = std::ldexp(size, e);
+      const InputScale scale = input_scale(largest, 2);
+      EXPECT_EQ(scale.scale, std::exp2(scale.exponent)) << largest;
+      EXPECT_EQ(scale.scale * scale.factor, 1.0F) << largest;
+      EXPECT_LE(largest * scale.factor, limit) << largest;
+      EXPECT_GT(2 * largest * scale.factor, limit) << largest;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsTest,
