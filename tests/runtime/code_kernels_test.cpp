@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/code_rows.h"
 #include "runtime/cpu/codes_reference.h"
 #include "runtime/model/kernels.h"
@@ -173,7 +174,7 @@ TEST_P(CodeKernelsTest, QuantizeToTheBitsOfTheDefinition) {
 // Tokens come in parts of kPanelTokens, and their scales may be anything.
 TEST_P(CodeKernelsTest, ManyTokensOfAnySizeGiveTheBitsOfTheDefinition) {
   constexpr std::size_t kCols = 768;
-  constexpr std::size_t kTokens = 2 * 64 + 3;
+  constexpr std::size_t kTokens = 2 * kPanelTokens + 3;
   std::vector<float> x = random_values(kTokens * kCols, 77);
   for (std::size_t b = 0; b < x.size() / kInputGroup; ++b) {
     const float size = std::ldexp(1.0F, static_cast<int>(b * 37 % 160) - 100);
@@ -187,7 +188,7 @@ TEST_P(CodeKernelsTest, ManyTokensOfAnySizeGiveTheBitsOfTheDefinition) {
       const TestMatrix matrix({.id = id}, 53, kCols, values, 0, 8);
       const test::PanelMatrix panels(matrix.view(), 0);
       const Inputs inputs(*kernels_, x, kCols, digits());
-      for (const std::size_t tokens : {16U, 131U}) {
+      for (const std::size_t tokens : {std::size_t{16}, kTokens}) {
         const std::vector<float> expected =
             product(reference_code_kernels(), matrix.view(), inputs, tokens);
         for (const QMatrixView& view : {matrix.view(), panels.view()}) {
