@@ -12,18 +12,9 @@
 
 namespace moepack {
 
-// One call of CodeKernels::multiply with rows [row_begin, row_end) a whole number of vectors of
-// rows; scratch aligned to 64 bytes.
-struct CodeCall {
-  const QMatrixView& w;
-  const InputBlock* const* x;
-  std::size_t digits;
-  std::size_t tokens;
-  std::uint64_t row_begin;
-  std::uint64_t row_end;
-  float* y;
-  std::size_t y_stride;
-  float* scratch;
+// A product of whole vectors of rows.
+struct CodeCall : CodeProduct {
+  float* aligned_scratch;  // the product's, from a multiple of 64 bytes on
   MemoryStreams streams;
 };
 

@@ -1,10 +1,6 @@
 // What the tables of products in integers share.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-
 #include "runtime/cpu/code_kernels.h"
 
 namespace moepack {
@@ -12,9 +8,6 @@ namespace moepack {
 // CodeKernels::multiply with the kernel that find() has for the format, which is one that the table
 // supports. Where it has one for rows that follow each other alone, panels are restored. The last
 // rows of a matrix, fewer than kCodeRows, are computed one by one, to the same bits.
-void multiply_with(CodeMultiply (*find)(const WeightFormat&), const QMatrixView& w,
-                   const InputBlock* const* x, std::size_t digits, std::size_t tokens,
-                   std::uint64_t row_begin, std::uint64_t row_end, float* y, std::size_t y_stride,
-                   std::span<float> scratch);
+void multiply_with(CodeMultiply (*find)(const WeightFormat&), const CodeProduct& product);
 
 }  // namespace moepack

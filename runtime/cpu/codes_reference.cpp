@@ -113,18 +113,19 @@ bool supports(const WeightFormat& format) { return code_shape(format).has_value(
 
 bool reads_panels(const WeightFormat& /*format*/) { return false; }
 
-void multiply(const QMatrixView& w, const InputBlock* const* x, std::size_t digits,
-              std::size_t tokens, std::uint64_t row_begin, std::uint64_t row_end, float* y,
-              std::size_t y_stride, std::span<float> scratch) {
-  const CodeShape shape = *code_shape(w.format);
-  const std::size_t groups = w.cols / shape.group;
+void multiply(const CodeProduct& product) {
+  const CodeProduct& p = product;
+  const CodeShape shape = *code_shape(p.w.format);
+  const std::size_t groups = p.w.cols / shape.group;
   const CodeRow row{shape,
-                    {reinterpret_cast<std::uint8_t*>(scratch.data() + 2 * groups), w.cols},
-                    scratch.first(groups),
-                    scratch.subspan(groups, groups)};
-  for (std::uint64_t r = row_begin; r < row_end; ++r) {
-    unpack_code_row(w, r, row.codes, row.scales, row.biases);
-    for (std::size_t t = 0; t < tokens; ++t) y[t * y_stride + r] = dot_row(row, x[t], digits);
+                    {reinterpret_cast<std::uint8_t*>(p.scratch.data() + 2 * groups), p.w.cols},
+                    p.scratch.first(groups),
+                    p.scratch.subspan(groups, groups)};
+  for (std::uint64_t r = p.row_begin; r < p.row_end; ++r) {
+    unpack_code_row(p.w, r, row.codes, row.scales, row.biases);
+    for (std::size_t t = 0; t < p.tokens; ++t) {
+      p.y[t * p.y_stride + r] = dot_row(row, p.x[t], p.digits);
+    }
   }
 }
 

@@ -5,7 +5,7 @@ namespace moepack {
 MemoryStreams memory_streams(const CpuidReport& report) {
   // Measured on a Zen 4: two streams take 30 of the 33 GB/s that one takes, and its units that do
   // not multiply unpack codes meanwhile. An Intel's multipliers unpack, too.
-  if (is_made_by_amd(report)) return {1, 0, 3072, 32};
+  if (is_made_by_amd(report)) return {1, 8192, 1024, 32};
   return {2, 4096, 512, 0};
 }
 

@@ -11,12 +11,14 @@ namespace moepack {
 
 struct MemoryStreams {
   std::size_t side_by_side;           // panels that one token is multiplied with at a time, 1 or 2
-  std::size_t ahead_in_second_cache;  // bytes before their use; 0: not asked for by itself
-  std::size_t ahead_in_first_cache;   // likewise; from there on in all caches
+  // Bytes before their use, about: whole chunks of columns (simd_codes.inc), at the end of a call's
+  // rows of what is read next; 0: not asked for by itself.
+  std::size_t ahead_in_second_cache;
+  std::size_t ahead_in_first_cache;  // bytes before their use; from there on in all caches
   std::size_t most_unpacked;  // tokens up to which codes are unpacked again for every few of them
 };
 
-// What was fastest on processors of the maker (docs/decisions.md, sections 67, 77 and 80). Pure.
+// What was fastest on processors of the maker (docs/decisions.md, sections 67, 77, 80 and 84). Pure.
 MemoryStreams memory_streams(const CpuidReport& report);
 
 // Of this processor, asked for once. Any number of threads.

@@ -75,6 +75,23 @@ constexpr std::size_t input_blocks(std::uint64_t cols, std::size_t digits) {
   return digits * div_up(cols, kInputGroup);
 }
 
+// Rows [row_begin, row_end) of a product: y[t * y_stride + r] for t < tokens.
+struct CodeProduct {
+  const QMatrixView& w;
+  const InputBlock* const* x;  // [tokens], of each [cols / 32, digits]
+  std::size_t digits;
+  std::size_t tokens;
+  std::uint64_t row_begin;  // a multiple of kCodeRows
+  std::uint64_t row_end;    // one too, or w.rows
+  float* y;
+  std::size_t y_stride;
+  std::span<float> scratch;  // matmul_scratch_floats(w.cols), of this call alone
+  // Codes that this thread probably reads behind these rows, of any matrix; null: nobody knows.
+  // They are asked for while the last of these are multiplied. Changes no result, and is not read
+  // through: any address will do.
+  const std::byte* read_next = nullptr;
+};
+
 struct CodeKernels {
   // Whether multiply() takes matrices of `format`. Those of other formats are multiplied in floats.
   bool (*supports)(const WeightFormat& format) = nullptr;
@@ -86,14 +103,9 @@ struct CodeKernels {
   // x: [cols], cols a multiple of 32; out: [cols / 32, digits]. 1 <= digits <= kMostDigits.
   void (*quantize)(const float* x, std::size_t cols, std::size_t digits, InputBlock* out) = nullptr;
 
-  // y[t * y_stride + r] for t < tokens and r in [row_begin, row_end): the sum over the blocks of a
-  // row, each fma(integer sum, weight scale * input scale, …) and, with biases, then
-  // fma(bias, sum of inputs, …). x[t]: the blocks of token t, [cols / 32, digits]. row_begin is a
-  // multiple of kCodeRows; row_end is one too, or w.rows. scratch: matmul_scratch_floats(w.cols)
-  // floats, of this call alone.
-  void (*multiply)(const QMatrixView& w, const InputBlock* const* x, std::size_t digits,
-                   std::size_t tokens, std::uint64_t row_begin, std::uint64_t row_end, float* y,
-                   std::size_t y_stride, std::span<float> scratch) = nullptr;
+  // The sum over the blocks of a row, each fma(integer sum, weight scale * input scale, …) and, with
+  // biases, then fma(bias, sum of inputs, …).
+  void (*multiply)(const CodeProduct& product) = nullptr;
 };
 
 // Rows that these kernels take together.

@@ -101,15 +101,28 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
   }
   std::size_t tasks = 0;
   for (const Product& product : products) tasks += tasks_of(product);
+  struct RowTask {
+    const Product* product;
+    std::uint64_t begin;
+  };
+  const auto task_at = [&](std::size_t i) -> RowTask {
+    const Product* product = products.data();
+    for (; i >= tasks_of(*product); ++product) i -= tasks_of(*product);
+    return {product, i * row_grain(*product->w, tokens)};
+  };
+  // Of the task that this thread probably takes behind task i: threads take them in turn.
+  const auto codes_behind = [&](std::size_t i) -> const std::byte* {
+    if (i + pool_.size() >= tasks) return nullptr;
+    const RowTask next = task_at(i + pool_.size());
+    return codes_at(*next.product->w, next.begin);
+  };
   pool_.parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
     for (std::size_t i = begin; i < end; ++i) {
-      std::size_t task = i;
-      const Product* product = products.data();
-      for (; task >= tasks_of(*product); ++product) task -= tasks_of(*product);
-      const QMatrixView& w = *product->w;
-      const std::uint64_t grain = row_grain(w, tokens);
-      multiply_rows(w, inputs, tokens, task * grain, std::min(w.rows, (task + 1) * grain),
-                    product->y, worker);
+      const RowTask task = task_at(i);
+      const QMatrixView& w = *task.product->w;
+      multiply_rows(w, inputs, tokens, task.begin,
+                    std::min(w.rows, task.begin + row_grain(w, tokens)), task.product->y, worker,
+                    codes_behind(i));
     }
   });
 }

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "formats/weights/qformat.h"
+#include "formats/weights/row_order.h"
 #include "runtime/model/code_kernels.h"
 #include "runtime/model/input_scratch.h"
 #include "runtime/model/kernels.h"
@@ -29,6 +30,11 @@ struct RowInputs {
   const InputBlock* const* blocks = nullptr;
 };
 
+// Where the codes of a row begin, of a panel those of its first row.
+inline const std::byte* codes_at(const QMatrixView& w, std::uint64_t row) {
+  return slice_rows(w, row, 0).codes();
+}
+
 // One thread at a time calls it; its pool shares the work among the threads. kernels() and
 // scratch(worker) may also be used inside the pool's tasks.
 class Compute {
@@ -41,6 +47,7 @@ class Compute {
 
   const Kernels& kernels() const { return *kernels_; }
   ThreadPool& pool() { return pool_; }
+  const ThreadPool& pool() const { return pool_; }
   StageTimes& times() { return times_; }
   // Scratch of one worker of the pool, for Kernels::matmul.
   std::span<float> scratch(std::size_t worker) {
@@ -78,11 +85,12 @@ class Compute {
   void products(std::span<const Product> products, const float* x, std::size_t tokens);
 
   // Rows [begin, end) of y[t] = W x[t], in worker `worker` of a task of the pool's: the one way in
-  // which a stage multiplies. begin is a multiple of kCodeRows.
+  // which a stage multiplies. begin is a multiple of kCodeRows. read_next: of CodeProduct.
   void multiply_rows(const QMatrixView& w, const RowInputs& x, std::size_t tokens,
-                     std::uint64_t begin, std::uint64_t end, float* y, std::size_t worker) {
+                     std::uint64_t begin, std::uint64_t end, float* y, std::size_t worker,
+                     const std::byte* read_next = nullptr) {
     if (x.blocks != nullptr && takes_blocks(w.format)) {
-      multiply_blocks(w, x.blocks, tokens, begin, end, y, w.rows, worker);
+      multiply_blocks(w, x.blocks, tokens, begin, end, y, w.rows, worker, read_next);
     } else {
       multiply_floats(w, x.x, tokens, begin, end, y, scratch(worker));
     }
@@ -91,9 +99,9 @@ class Compute {
   // The same where the inputs are blocks and a token's outputs begin y_stride after the last one's.
   void multiply_blocks(const QMatrixView& w, const InputBlock* const* blocks, std::size_t tokens,
                        std::uint64_t begin, std::uint64_t end, float* y, std::size_t y_stride,
-                       std::size_t worker) {
-    kernels_->codes.multiply(w, blocks, inputs_.digits, tokens, begin, end, y, y_stride,
-                             scratch(worker));
+                       std::size_t worker, const std::byte* read_next = nullptr) {
+    kernels_->codes.multiply({w, blocks, inputs_.digits, tokens, begin, end, y, y_stride,
+                              scratch(worker), read_next});
   }
 
   // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several

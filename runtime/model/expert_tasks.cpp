@@ -8,7 +8,7 @@
 namespace moepack {
 namespace {
 
-// Of project_together(): outputs of all experts in one task.
+// Of project_together().
 constexpr std::size_t kMostOutputs = 128;
 constexpr std::size_t kOutputTasksPerThread = 4;
 
@@ -70,15 +70,36 @@ void ExpertTasks::quantize_activated(const Compute& compute, const ExpertWork& e
   if (task.begin == 0) expert.activated_rows[token] = blocks;
 }
 
-void ExpertTasks::activate_rows(Compute& compute, const RowTask& task, std::size_t worker) const {
+std::uint64_t ExpertTasks::common_outputs(const Compute& compute) const {
+  const std::size_t outputs = experts_.front().down.rows;
+  const std::size_t share = outputs / (kOutputTasksPerThread * compute.pool().size());
+  return align_up(std::clamp(share, kInputGroup, kMostOutputs), kInputGroup);
+}
+
+const std::byte* ExpertTasks::codes_behind(const Compute& compute, std::size_t task) const {
+  const std::size_t next = task + compute.pool().size();
+  if (next < tasks_.size()) {
+    const RowTask& rows = tasks_[next];
+    const bool is_beside = rows.expert == experts_.size();
+    return codes_at(is_beside ? *beside_.w : experts_[rows.expert].gate, rows.begin);
+  }
+  const QMatrixView& down = experts_.front().down;
+  const std::uint64_t row = (next - tasks_.size()) * common_outputs(compute);
+  return row < down.rows ? codes_at(down, row) : nullptr;
+}
+
+void ExpertTasks::activate_rows(Compute& compute, std::size_t index, std::size_t worker) const {
+  const RowTask& task = tasks_[index];
+  const std::byte* const behind = codes_behind(compute, index);
   if (task.expert == experts_.size()) {
     compute.multiply_rows(*beside_.w, beside_input_, beside_tokens_, task.begin, task.end,
-                          beside_.y, worker);
+                          beside_.y, worker, behind);
     return;
   }
   const ExpertWork& e = experts_[task.expert];
-  compute.multiply_rows(e.gate, e.x, e.tokens, task.begin, task.end, e.activated, worker);
-  compute.multiply_rows(e.up, e.x, e.tokens, task.begin, task.end, e.raised, worker);
+  compute.multiply_rows(e.gate, e.x, e.tokens, task.begin, task.end, e.activated, worker,
+                        codes_at(e.up, task.begin));
+  compute.multiply_rows(e.up, e.x, e.tokens, task.begin, task.end, e.raised, worker, behind);
   add_bias_columns(e.gate_bias, task.begin, task.end, e.tokens, e.gate.rows, e.activated);
   add_bias_columns(e.up_bias, task.begin, task.end, e.tokens, e.up.rows, e.raised);
   const bool is_quantized = e.x.blocks != nullptr && compute.takes_blocks(e.down.format);
@@ -96,15 +117,16 @@ void ExpertTasks::activate(Compute& compute) {
   compute.pool().parallel_for(tasks_.size(), 1,
                               [&](std::size_t begin, std::size_t end, std::size_t worker) {
                                 for (std::size_t i = begin; i < end; ++i) {
-                                  activate_rows(compute, tasks_[i], worker);
+                                  activate_rows(compute, i, worker);
                                 }
                               });
 }
 
 void ExpertTasks::project_rows(Compute& compute, const ExpertWork& expert, std::uint64_t begin,
-                               std::uint64_t end, std::size_t worker) {
+                               std::uint64_t end, std::size_t worker,
+                               const std::byte* read_next) {
   compute.multiply_rows(expert.down, activated_inputs(expert), expert.tokens, begin, end,
-                        expert.result, worker);
+                        expert.result, worker, read_next);
   add_bias_columns(expert.down_bias, begin, end, expert.tokens, expert.down.rows, expert.result);
 }
 
@@ -114,23 +136,27 @@ void ExpertTasks::project(Compute& compute) {
       tasks_.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
         for (std::size_t i = begin; i < end; ++i) {
           const RowTask& task = tasks_[i];
-          project_rows(compute, experts_[task.expert], task.begin, task.end, worker);
+          project_rows(compute, experts_[task.expert], task.begin, task.end, worker, nullptr);
         }
       });
 }
 
 void ExpertTasks::project_together(Compute& compute,
                                    FunctionRef<void(std::size_t, std::size_t)> then) {
-  const std::size_t outputs = experts_.front().down.rows;
-  const std::size_t share = outputs / (kOutputTasksPerThread * compute.pool().size());
-  const std::size_t grain = align_up(std::clamp(share, kInputGroup, kMostOutputs), kInputGroup);
-  compute.pool().parallel_for(outputs, grain,
-                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
-                                for (const ExpertWork& e : experts_) {
-                                  project_rows(compute, e, begin, end, worker);
-                                }
-                                then(begin, end);
-                              });
+  const std::uint64_t outputs = experts_.front().down.rows;
+  const std::uint64_t grain = common_outputs(compute);
+  compute.pool().parallel_for(
+      outputs, grain, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+        const std::uint64_t next = begin + compute.pool().size() * grain;
+        for (std::size_t e = 0; e < experts_.size(); ++e) {
+          const bool is_last = e + 1 == experts_.size();
+          const QMatrixView& behind = experts_[is_last ? 0 : e + 1].down;
+          const std::uint64_t row = is_last ? next : begin;
+          project_rows(compute, experts_[e], begin, end, worker,
+                       row < behind.rows ? codes_at(behind, row) : nullptr);
+        }
+        then(begin, end);
+      });
 }
 
 }  // namespace moepack

@@ -65,9 +65,14 @@ class ExpertTasks {
   static RowInputs activated_inputs(const ExpertWork& expert);
   static void quantize_activated(const Compute& compute, const ExpertWork& expert,
                                  std::size_t token, const RowTask& task);
-  void activate_rows(Compute& compute, const RowTask& task, std::size_t worker) const;
+  // Of project_together(): outputs of all experts in one task.
+  std::uint64_t common_outputs(const Compute& compute) const;
+  // What the thread that has task `task` of activate() probably reads behind it: threads take tasks
+  // in turn, and behind the last ones those of project_together().
+  const std::byte* codes_behind(const Compute& compute, std::size_t task) const;
+  void activate_rows(Compute& compute, std::size_t task, std::size_t worker) const;
   static void project_rows(Compute& compute, const ExpertWork& expert, std::uint64_t begin,
-                           std::uint64_t end, std::size_t worker);
+                           std::uint64_t end, std::size_t worker, const std::byte* read_next);
 
   std::vector<ExpertWork> experts_;
   std::vector<RowTask> tasks_;
