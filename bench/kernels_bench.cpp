@@ -142,8 +142,8 @@ void run_codes(benchmark::State& state, const Case& c, std::size_t digits) {
     rows.push_back(&blocks[t * input_blocks(kCols, digits)]);
   kernels.quantize(x.data(), x.size(), digits, blocks.data());
   run_rows(state, c, matrix, [&](std::size_t begin, std::size_t end, float* y, auto& scratch) {
-    kernels.multiply({matrix.view, rows.data(), digits, c.tokens, begin, end, y, matrix.view.rows,
-                      scratch});
+    kernels.multiply(
+        {matrix.view, rows.data(), digits, c.tokens, begin, end, y, matrix.view.rows, scratch});
   });
 }
 

@@ -31,12 +31,12 @@ void multiply_with(CodeMultiply (*find)(const WeightFormat&), const CodeProduct&
     return multiply_rows(kernel, p);
   }
   const CodeMultiply kernel = find(in_order(p.w.format, RowOrder::kRows));
-  multiply_restored(p.w, p.row_begin, p.row_end, p.y, p.scratch,
-                    [&](const QMatrixView& rows, std::uint64_t begin, std::uint64_t end, float* to,
-                        std::span<float> left) {
-                      multiply_rows(kernel, {rows, p.x, p.digits, p.tokens, begin, end, to,
-                                             p.y_stride, left});
-                    });
+  multiply_restored(
+      p.w, p.row_begin, p.row_end, p.y, p.scratch,
+      [&](const QMatrixView& rows, std::uint64_t begin, std::uint64_t end, float* to,
+          std::span<float> left) {
+        multiply_rows(kernel, {rows, p.x, p.digits, p.tokens, begin, end, to, p.y_stride, left});
+      });
 }
 
 }  // namespace moepack

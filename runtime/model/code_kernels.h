@@ -103,8 +103,8 @@ struct CodeKernels {
   // x: [cols], cols a multiple of 32; out: [cols / 32, digits]. 1 <= digits <= kMostDigits.
   void (*quantize)(const float* x, std::size_t cols, std::size_t digits, InputBlock* out) = nullptr;
 
-  // The sum over the blocks of a row, each fma(integer sum, weight scale * input scale, …) and, with
-  // biases, then fma(bias, sum of inputs, …).
+  // The sum over the blocks of a row, each fma(integer sum, weight scale * input scale, …) and,
+  // with biases, then fma(bias, sum of inputs, …).
   void (*multiply)(const CodeProduct& product) = nullptr;
 };
 

@@ -100,8 +100,8 @@ class Compute {
   void multiply_blocks(const QMatrixView& w, const InputBlock* const* blocks, std::size_t tokens,
                        std::uint64_t begin, std::uint64_t end, float* y, std::size_t y_stride,
                        std::size_t worker, const std::byte* read_next = nullptr) {
-    kernels_->codes.multiply({w, blocks, inputs_.digits, tokens, begin, end, y, y_stride,
-                              scratch(worker), read_next});
+    kernels_->codes.multiply(
+        {w, blocks, inputs_.digits, tokens, begin, end, y, y_stride, scratch(worker), read_next});
   }
 
   // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several

@@ -123,8 +123,7 @@ void ExpertTasks::activate(Compute& compute) {
 }
 
 void ExpertTasks::project_rows(Compute& compute, const ExpertWork& expert, std::uint64_t begin,
-                               std::uint64_t end, std::size_t worker,
-                               const std::byte* read_next) {
+                               std::uint64_t end, std::size_t worker, const std::byte* read_next) {
   compute.multiply_rows(expert.down, activated_inputs(expert), expert.tokens, begin, end,
                         expert.result, worker, read_next);
   add_bias_columns(expert.down_bias, begin, end, expert.tokens, expert.down.rows, expert.result);
@@ -145,18 +144,18 @@ void ExpertTasks::project_together(Compute& compute,
                                    FunctionRef<void(std::size_t, std::size_t)> then) {
   const std::uint64_t outputs = experts_.front().down.rows;
   const std::uint64_t grain = common_outputs(compute);
-  compute.pool().parallel_for(
-      outputs, grain, [&](std::size_t begin, std::size_t end, std::size_t worker) {
-        const std::uint64_t next = begin + compute.pool().size() * grain;
-        for (std::size_t e = 0; e < experts_.size(); ++e) {
-          const bool is_last = e + 1 == experts_.size();
-          const QMatrixView& behind = experts_[is_last ? 0 : e + 1].down;
-          const std::uint64_t row = is_last ? next : begin;
-          project_rows(compute, experts_[e], begin, end, worker,
-                       row < behind.rows ? codes_at(behind, row) : nullptr);
-        }
-        then(begin, end);
-      });
+  compute.pool().parallel_for(outputs, grain,
+                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
+                                const std::uint64_t next = begin + compute.pool().size() * grain;
+                                for (std::size_t e = 0; e < experts_.size(); ++e) {
+                                  const bool is_last = e + 1 == experts_.size();
+                                  const QMatrixView& behind = experts_[is_last ? 0 : e + 1].down;
+                                  const std::uint64_t row = is_last ? next : begin;
+                                  project_rows(compute, experts_[e], begin, end, worker,
+                                               row < behind.rows ? codes_at(behind, row) : nullptr);
+                                }
+                                then(begin, end);
+                              });
 }
 
 }  // namespace moepack

@@ -56,8 +56,8 @@ std::vector<float> product(const CodeKernels& kernels, const QMatrixView& w, con
                            std::size_t tokens) {
   std::vector<float> y(tokens * w.rows, -1.0F);
   std::vector<float> scratch(matmul_scratch_floats(w.cols));
-  kernels.multiply({w, inputs.rows.data(), inputs.digits, tokens, 0, w.rows, y.data(), w.rows,
-                    scratch});
+  kernels.multiply(
+      {w, inputs.rows.data(), inputs.digits, tokens, 0, w.rows, y.data(), w.rows, scratch});
   return y;
 }
 
