@@ -62,7 +62,7 @@ constexpr std::size_t kPanelBytes =
 constexpr std::size_t kPanelTokens = 64;
 // Sums of [kPanelTokens, kMostPanelRows] over the columns so far. In the output itself they would
 // be whole rows apart, often a multiple of 4 KiB: one set of every cache for all tokens.
-constexpr std::size_t kPanelSumBytes = kPanelTokens * kMostPanelRows * sizeof(float);
-constexpr std::size_t kPanelScratchBytes = kPanelBytes + kPanelSumBytes;
+constexpr std::size_t kPanelScratchBytes =
+    kPanelBytes + kPanelTokens * kMostPanelRows * sizeof(float);
 
 }  // namespace moepack
