@@ -11,17 +11,17 @@ namespace {
 
 // Multiply-adds of a task: usually at least the first; the second where a matrix has too few rows
 // to give every thread that much, and below it a task costs less than handing it over.
-constexpr std::uint64_t kTaskWork = 512 * 1024;
-constexpr std::uint64_t kLeastTaskWork = 32 * 1024;
+constexpr std::uint64_t kTaskWork = std::uint64_t{512} * 1024;
+constexpr std::uint64_t kLeastTaskWork = std::uint64_t{32} * 1024;
 // Of a large matrix each thread gets so many tasks, unless a task would have more work than this
 // many of the usual ones and the last to end keep the others waiting.
 constexpr std::uint64_t kTasksPerThread = 8;
 constexpr std::uint64_t kMostTaskWork = 8;
 constexpr std::uint64_t kRowGroup = 2 * kCodeRows;
 // Inputs below which quantizing them costs less than handing it over.
-constexpr std::size_t kQuantizedValues = 16 * 1024;
+constexpr std::size_t kQuantizedValues = std::size_t{16} * 1024;
 // Logits that one task caps.
-constexpr std::size_t kCappedValues = 4 * 1024;
+constexpr std::size_t kCappedValues = std::size_t{4} * 1024;
 
 // For values whose squares float32 cannot hold; of finite values the sum is finite.
 double wide_square_sum(const float* x, std::size_t n) {
