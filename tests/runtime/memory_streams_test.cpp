@@ -29,6 +29,8 @@ constexpr std::array<std::uint32_t, 3> kGenuineIntel{0x756e6547, 0x49656e69, 0x6
 
 TEST(MemoryStreams, AreOneOnAmdAndTwoElsewhere) {
   EXPECT_EQ(memory_streams(made_by(kAuthenticAmd)).side_by_side, 1U);
+  EXPECT_GT(memory_streams(made_by(kAuthenticAmd)).ahead_in_second_cache,
+            memory_streams(made_by(kAuthenticAmd)).ahead_in_first_cache);
   EXPECT_EQ(memory_streams(made_by(kGenuineIntel)).side_by_side, 2U);
   EXPECT_EQ(memory_streams(CpuidReport{}).side_by_side, 2U);
   EXPECT_GT(memory_streams(made_by(kAuthenticAmd)).most_unpacked, 0U);
@@ -61,8 +63,8 @@ TEST(MemoryStreams, ChangeNoBit) {
       for (const std::size_t tokens : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 13U, 32U, 33U}) {
         std::vector<float> scratch(matmul_scratch_floats(kCols));
         std::vector<float> expected(tokens * kRows);
-        CodeProduct product{matrix.view(), inputs.data(),   digits, tokens, 0,
-                            kRows,         expected.data(), kRows,  scratch};
+        const CodeProduct product{matrix.view(), inputs.data(),   digits, tokens, 0,
+                                  kRows,         expected.data(), kRows,  scratch};
         reference_code_kernels().multiply(product);
         for (const auto& maker : {kAuthenticAmd, kGenuineIntel}) {
           std::vector<float> y(tokens * kRows);
