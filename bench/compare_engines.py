@@ -11,7 +11,8 @@ Each peer is a name and a command line that takes llama-bench's flags and prints
 another, in turn forwards and backwards (a b b a), so that a drift of the machine meets all alike.
 Every run is a process of its own with a warm-up; its number is the mean of its repetitions, and the
 table has the medians of all rounds with the least and the most. A ratio above 1 says that moepack
-is faster. The read rate is moepack bench's: the most of all its runs.
+is faster. The read rate is moepack bench's: the least and the most of all its runs, each of which has
+a share of its own.
 """
 
 import argparse
@@ -149,8 +150,9 @@ def machine_text(measured):
     rows = [row for rows in measured[OWN] for row in rows.values()]
     rates = {}
     for row in rows:
-        rates[row["n_threads"]] = max(rates.get(row["n_threads"], 0), row["read_rate_gb_s"])
-    rate_text = ", ".join(f"{rate:.1f} GB/s with {threads}" for threads, rate in sorted(rates.items()))
+        rates.setdefault(row["n_threads"], []).append(row["read_rate_gb_s"])
+    rate_text = ", ".join(f"{min(of):.1f}–{max(of):.1f} GB/s with {threads}"
+                          for threads, of in sorted(rates.items()))
     first = rows[0]
     return (f"{first['cpu_info'] or 'unknown processor'}, {processors()} processors; read rate "
             f"{rate_text} threads; {first['model_type']}, {first['model_size'] / 1e9:.2f} GB; "

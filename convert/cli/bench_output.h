@@ -18,7 +18,7 @@ struct BenchSubject {
   std::string processor;
   std::uint32_t threads = 0;
   std::uint32_t chunk_tokens = 0;
-  double read_rate = 0;  // bytes a second
+  double read_rate = 0;  // of memory during the test, bytes a second
   // Of the disk at requests of an expert's size, measured before the test; nullopt where the cache
   // has room for every expert.
   std::optional<double> disk_rate;

@@ -89,7 +89,21 @@ std::vector<SpeedTest> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
-// Of the memory that the weights are read from.
+// Whether every expert has room in the memory of its cache.
+bool holds_all_experts(const Engine& engine) {
+  return engine.memory_plan().cache_bytes >= engine.memory_plan().pack_bytes;
+}
+
+// Measures memory beside the tests. None for a GPU, and none where experts come from a disk: its
+// buffer would take the place of what the tests have read.
+Result<std::unique_ptr<ReadRateMeter>> meter_for(const Engine& engine, std::uint32_t threads) {
+  if (engine.device_use().has_value() || !holds_all_experts(engine)) {
+    return std::unique_ptr<ReadRateMeter>();
+  }
+  return ReadRateMeter::create(threads);
+}
+
+// Once before all tests, of the memory that the weights are read from.
 Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
   if (engine.device_use().has_value()) return engine.device_read_rate();
   return measure_read_rate(threads);
@@ -97,10 +111,9 @@ Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
 
 // Of the disk that holds the experts, at requests of their size; nullopt where all fit in memory.
 Result<std::optional<double>> disk_rate_of(const Engine& engine) {
-  const MemoryPlan& plan = engine.memory_plan();
   const std::optional<DeviceUse>& device = engine.device_use();
   const bool are_on_device = device.has_value() && device->plan.holds_all_experts();
-  if (are_on_device || plan.cache_bytes >= plan.pack_bytes) return std::optional<double>();
+  if (are_on_device || holds_all_experts(engine)) return std::optional<double>();
   MOE_ASSIGN_OR_RETURN(const DiskRate rate, engine.disk_rate());
   return std::optional<double>(rate.bytes_per_second);
 }
@@ -146,7 +159,10 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
   // The sequence at the tests' depth, and the copy that a repetition uses up.
   MOE_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, open_engine(engine_flags, context, 2));
   note_long_context(context, engine->config());
-  MOE_ASSIGN_OR_RETURN(subject.read_rate, read_rate_of(*engine, threads));
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<ReadRateMeter> meter, meter_for(*engine, threads));
+  if (meter == nullptr) {
+    MOE_ASSIGN_OR_RETURN(subject.read_rate, read_rate_of(*engine, threads));
+  }
   if (flags.timing || engine_flags.timeline != nullptr) engine->stage_times().start();
   subject.engine = engine.get();
   subject.chunk_tokens = engine->options().chunk_tokens;
@@ -154,7 +170,9 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
     subject.cache =
         ", " + std::to_string(engine->memory_plan().cache_bytes >> 20) + " MiB " + choice.policy;
   }
-  SpeedRunner runner(*engine, {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup});
+  SpeedRunner runner(
+      *engine,
+      {.repetitions = flags.repetitions, .warm_up = !flags.no_warmup, .meter = meter.get()});
   for (const SpeedTest& test : tests) {
     MOE_ASSIGN_OR_RETURN(subject.disk_rate, disk_rate_of(*engine));
     const std::string name = speed_test_name(test);
@@ -163,6 +181,7 @@ Status run_tests(const BenchFlags& flags, const std::vector<SpeedTest>& tests,
     const auto measured = runner.run(test);
     live.stop();
     MOE_ASSIGN_OR_RETURN(const SpeedResult result, measured);
+    if (meter != nullptr) subject.read_rate = result.read_rate;
     output.add(subject, result);
     if (engine->options().car.is_on()) std::cerr << agreement_text(result.agreement);
     if (engine->device_report().has_value()) {

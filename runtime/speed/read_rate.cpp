@@ -6,12 +6,11 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "formats/base/elapsed.h"
-#include "formats/base/file.h"
 #include "runtime/cpu/read_memory.h"
 #include "runtime/model/available_memory.h"
-#include "runtime/model/thread_pool.h"
 
 namespace moepack {
 namespace {
@@ -22,7 +21,7 @@ constexpr std::uint64_t kMostBuffer = 2048 * kMebibyte;
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // that a thread takes at once
 constexpr std::size_t kAlignment = 4096;
 constexpr int kLeastPasses = 5;
-constexpr double kLeastSeconds = 0.25;
+constexpr double kSeconds = 0.25;  // of a single measurement
 
 // The largest cache of the first processor; 0 where the system does not tell.
 std::uint64_t last_level_cache_bytes() {
@@ -51,29 +50,42 @@ std::size_t buffer_bytes() {
 
 }  // namespace
 
-Result<double> measure_read_rate(std::size_t threads) {
-  MOE_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::allocate(buffer_bytes(), kAlignment));
-  ThreadPool pool(threads);
-  const std::size_t pieces = buffer.size() / kPieceBytes;
+ReadRateMeter::ReadRateMeter(std::size_t threads, AlignedBuffer buffer)
+    : pool_(threads), buffer_(std::move(buffer)) {
   // Written by the threads that will read it, so that its pages are there and near them.
-  pool.parallel_for(pieces, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
-    std::memset(buffer.data() + begin * kPieceBytes, 1, (end - begin) * kPieceBytes);
-  });
+  pool_.parallel_for(
+      buffer_.size() / kPieceBytes, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
+        std::memset(buffer_.data() + begin * kPieceBytes, 1, (end - begin) * kPieceBytes);
+      });
+}
+
+Result<std::unique_ptr<ReadRateMeter>> ReadRateMeter::create(std::size_t threads) {
+  MOE_ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::allocate(buffer_bytes(), kAlignment));
+  return std::unique_ptr<ReadRateMeter>(new ReadRateMeter(threads, std::move(buffer)));
+}
+
+double ReadRateMeter::measure(double seconds) {
   const CpuLevel level = detect_cpu_level();
   std::atomic<std::uint64_t> words{0};  // uses what is read
   double best = 0;
   double spent = 0;
-  for (int pass = 0; pass < kLeastPasses || spent < kLeastSeconds; ++pass) {
+  for (int pass = 0; pass < kLeastPasses || spent < seconds; ++pass) {
     const Clock::time_point start = Clock::now();
-    pool.parallel_for(pieces, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
-      const std::byte* from = buffer.data() + begin * kPieceBytes;
-      words ^= xor_words(level, std::span(from, (end - begin) * kPieceBytes));
-    });
-    const double seconds = seconds_since(start);
-    spent += seconds;
-    if (seconds > 0) best = std::max(best, static_cast<double>(buffer.size()) / seconds);
+    pool_.parallel_for(buffer_.size() / kPieceBytes, 1,
+                       [&](std::size_t begin, std::size_t end, std::size_t) {
+                         const std::byte* from = buffer_.data() + begin * kPieceBytes;
+                         words ^= xor_words(level, std::span(from, (end - begin) * kPieceBytes));
+                       });
+    const double passed = seconds_since(start);
+    spent += passed;
+    if (passed > 0) best = std::max(best, static_cast<double>(buffer_.size()) / passed);
   }
   return best;
+}
+
+Result<double> measure_read_rate(std::size_t threads) {
+  MOE_ASSIGN_OR_RETURN(const std::unique_ptr<ReadRateMeter> meter, ReadRateMeter::create(threads));
+  return meter->measure(kSeconds);
 }
 
 }  // namespace moepack

@@ -2,15 +2,33 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
+#include "formats/base/file.h"
 #include "formats/base/status.h"
+#include "runtime/model/thread_pool.h"
 
 namespace moepack {
 
-// Bytes a second, the best of several passes of `threads` (>= 1) threads over a buffer of four
-// times the last-level cache and at least 256 MiB (where memory is short, a quarter of what there
-// is). Takes about a third of a second. kIo when there is no memory for the buffer. Other work on
-// the machine lowers the result.
+// Threads with a buffer of four times the last-level cache and at least 256 MiB (where memory is
+// short, a quarter of what there is). Other work on the machine lowers what it measures. One thread
+// at a time.
+class ReadRateMeter {
+ public:
+  // threads >= 1. kIo when there is no memory for the buffer.
+  static Result<std::unique_ptr<ReadRateMeter>> create(std::size_t threads);
+
+  // Bytes a second, the best of at least five passes over the buffer in at least `seconds`.
+  double measure(double seconds);
+
+ private:
+  ReadRateMeter(std::size_t threads, AlignedBuffer buffer);
+
+  ThreadPool pool_;
+  AlignedBuffer buffer_;
+};
+
+// Once, in about a third of a second.
 Result<double> measure_read_rate(std::size_t threads);
 
 }  // namespace moepack

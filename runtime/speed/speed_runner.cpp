@@ -10,6 +10,8 @@
 namespace moepack {
 namespace {
 
+constexpr double kMeterSeconds = 0.05;  // between two repetitions
+
 // What a test reads of the store, added up over its repetitions.
 void add(ExpertStoreStats& sum, const ExpertStoreStats& one) {
   sum.hits += one.hits;
@@ -127,6 +129,10 @@ Result<double> SpeedRunner::token_bytes(const SpeedTest& test) {
          recurrent_token_bytes(engine_.config(), state.delta_form());
 }
 
+double SpeedRunner::read_rate() {
+  return options_.meter == nullptr ? 0.0 : options_.meter->measure(kMeterSeconds);
+}
+
 Result<SpeedResult> SpeedRunner::run(const SpeedTest& test) {
   if (test.tokens() == 0) return invalid_argument("a test has no tokens", "give -p or -n");
   SpeedResult result;
@@ -136,8 +142,12 @@ Result<SpeedResult> SpeedRunner::run(const SpeedTest& test) {
   MOE_RETURN_IF_ERROR(go_to_depth(test.depth));
   MOE_ASSIGN_OR_RETURN(result.token_bytes, token_bytes(test));
   if (options_.warm_up) MOE_RETURN_IF_ERROR(repeat(test, nullptr));
+  double before = read_rate();
   for (std::uint32_t i = 0; i < options_.repetitions; ++i) {
     MOE_RETURN_IF_ERROR(repeat(test, &result));
+    const double behind = read_rate();
+    result.read_rate += (before + behind) / 2 / options_.repetitions;
+    before = behind;
   }
   return result;
 }

@@ -13,6 +13,7 @@
 #include "runtime/engine.h"
 #include "runtime/model/sequence.h"
 #include "runtime/model/stage_times.h"
+#include "runtime/speed/read_rate.h"
 #include "runtime/store/expert_store.h"
 
 namespace moepack {
@@ -39,6 +40,9 @@ struct SpeedResult {
   // generates.
   double token_bytes = 0;
   StageSeconds stages;  // of all repetitions; zeros unless the engine's StageTimes run
+  // Of memory, bytes a second: the mean of the repetitions, of each what was measured before and
+  // behind it. 0 without a meter.
+  double read_rate = 0;
 
   std::vector<double> samples_ts() const;  // tokens a second of each repetition
   double hit_rate() const;                 // of expert uses, 0 … 1
@@ -49,6 +53,9 @@ struct SpeedOptions {
   // An untimed run before each test. Where all experts fit into the cache, a prompt of a chunk
   // before the first test, which brings nearly all of them there.
   bool warm_up = true;
+  // Measures between the repetitions: the memory of a machine that others use may be fast for some
+  // seconds and slow for the next. Outlives the runner.
+  ReadRateMeter* meter = nullptr;
 };
 
 // Runs tests on one engine, which has room for two sequences and outlives it. Token ids are drawn
@@ -68,6 +75,7 @@ class SpeedRunner {
   Status feed(Sequence& sequence, std::span<const std::int32_t> tokens, bool wants_logits);
   Status repeat(const SpeedTest& test, SpeedResult* result);
   Result<double> token_bytes(const SpeedTest& test);
+  double read_rate();
 
   Engine& engine_;
   SpeedOptions options_;
