@@ -110,11 +110,11 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
     for (; i >= tasks_of(*product); ++product) i -= tasks_of(*product);
     return {product, i * row_grain(*product->w, tokens)};
   };
-  // Of the task that this thread probably takes behind task i: threads take them in turn.
   const auto codes_behind = [&](std::size_t i) -> const std::byte* {
-    if (i + pool_.size() >= tasks) return nullptr;
-    const RowTask next = task_at(i + pool_.size());
-    return codes_at(*next.product->w, next.begin);
+    const std::size_t behind = pool_.probably_behind(i);
+    if (behind >= tasks) return nullptr;
+    const RowTask task = task_at(behind);
+    return codes_at(*task.product->w, task.begin);
   };
   pool_.parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
     for (std::size_t i = begin; i < end; ++i) {

@@ -30,9 +30,9 @@ struct RowInputs {
   const InputBlock* const* blocks = nullptr;
 };
 
-// Where the codes of a row begin, of a panel those of its first row.
+// Where the codes of a row begin, of a panel those of its first row; null behind the last row.
 inline const std::byte* codes_at(const QMatrixView& w, std::uint64_t row) {
-  return slice_rows(w, row, 0).codes();
+  return row < w.rows ? slice_rows(w, row, 0).codes() : nullptr;
 }
 
 // One thread at a time calls it; its pool shares the work among the threads. kernels() and

@@ -77,15 +77,13 @@ std::uint64_t ExpertTasks::common_outputs(const Compute& compute) const {
 }
 
 const std::byte* ExpertTasks::codes_behind(const Compute& compute, std::size_t task) const {
-  const std::size_t next = task + compute.pool().size();
+  const std::size_t next = compute.pool().probably_behind(task);
   if (next < tasks_.size()) {
     const RowTask& rows = tasks_[next];
     const bool is_beside = rows.expert == experts_.size();
     return codes_at(is_beside ? *beside_.w : experts_[rows.expert].gate, rows.begin);
   }
-  const QMatrixView& down = experts_.front().down;
-  const std::uint64_t row = (next - tasks_.size()) * common_outputs(compute);
-  return row < down.rows ? codes_at(down, row) : nullptr;
+  return codes_at(experts_.front().down, (next - tasks_.size()) * common_outputs(compute));
 }
 
 void ExpertTasks::activate_rows(Compute& compute, std::size_t index, std::size_t worker) const {
@@ -142,20 +140,20 @@ void ExpertTasks::project(Compute& compute) {
 
 void ExpertTasks::project_together(Compute& compute,
                                    FunctionRef<void(std::size_t, std::size_t)> then) {
+  ThreadPool& pool = compute.pool();
   const std::uint64_t outputs = experts_.front().down.rows;
   const std::uint64_t grain = common_outputs(compute);
-  compute.pool().parallel_for(outputs, grain,
-                              [&](std::size_t begin, std::size_t end, std::size_t worker) {
-                                const std::uint64_t next = begin + compute.pool().size() * grain;
-                                for (std::size_t e = 0; e < experts_.size(); ++e) {
-                                  const bool is_last = e + 1 == experts_.size();
-                                  const QMatrixView& behind = experts_[is_last ? 0 : e + 1].down;
-                                  const std::uint64_t row = is_last ? next : begin;
-                                  project_rows(compute, experts_[e], begin, end, worker,
-                                               row < behind.rows ? codes_at(behind, row) : nullptr);
-                                }
-                                then(begin, end);
-                              });
+  pool.parallel_for(outputs, grain, [&](std::size_t begin, std::size_t end, std::size_t worker) {
+    // Behind the last expert's rows come the first one's of the next task.
+    const std::byte* const next_task =
+        codes_at(experts_.front().down, pool.probably_behind(begin / grain) * grain);
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      const bool is_last = e + 1 == experts_.size();
+      project_rows(compute, experts_[e], begin, end, worker,
+                   is_last ? next_task : codes_at(experts_[e + 1].down, begin));
+    }
+    then(begin, end);
+  });
 }
 
 }  // namespace moepack

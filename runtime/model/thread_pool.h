@@ -31,6 +31,10 @@ class ThreadPool {
   // no part in it. body must not throw.
   void parallel_for(std::size_t count, std::size_t grain, Body body);
 
+  // The range that the thread of range `index` probably takes behind it, which may lie behind the
+  // last: threads take them in turn. For asking memory in time, nothing more.
+  std::size_t probably_behind(std::size_t index) const { return index + size(); }
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
