@@ -70,6 +70,23 @@ TEST_F(SpeedRunnerTest, StagesAddUpToTheSamples) {
   EXPECT_EQ(result.token_bytes, 0);  // a prompt's tokens share what they read
 }
 
+TEST_F(SpeedRunnerTest, MemoryIsMeasuredWhereThereIsAMeter) {
+  ASSERT_OK_AND_ASSIGN(const std::unique_ptr<ReadRateMeter> meter, ReadRateMeter::create(1));
+  const SpeedTest test{.prompt = 0, .generated = 1, .depth = 0};
+  for (const std::uint32_t repetitions : {1U, 4U}) {
+    SpeedRunner measured(*engine_,
+                         {.repetitions = repetitions, .warm_up = false, .meter = meter.get()});
+    ASSERT_OK_AND_ASSIGN(const SpeedResult result, measured.run(test));
+    // A mean and not a sum.
+    const double rate = meter->measure(0.05);
+    EXPECT_GT(result.read_rate, rate / 3);
+    EXPECT_LT(result.read_rate, rate * 3);
+  }
+  SpeedRunner alone(*engine_, {.repetitions = 1, .warm_up = false});
+  ASSERT_OK_AND_ASSIGN(const SpeedResult result, alone.run(test));
+  EXPECT_EQ(result.read_rate, 0);
+}
+
 TEST_F(SpeedRunnerTest, RefusesWhatDoesNotFit) {
   SpeedRunner runner(*engine_, {});
   EXPECT_FALSE(runner.run({.prompt = 65, .generated = 0, .depth = 0}).is_ok());
