@@ -13,6 +13,7 @@
 #include "formats/weights/qcodec.h"
 #include "runtime/cpu/block_kernels.h"
 #include "runtime/model/kernels.h"
+#include "tests/support/exact_product.h"
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/test_matrix.h"
 

@@ -79,7 +79,10 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
 inline std::string read_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) throw std::runtime_error("cannot read " + path.string());
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string bytes(std::filesystem::file_size(path), '\0');
+  in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!in) throw std::runtime_error("cannot read " + path.string());
+  return bytes;
 }
 
 inline void write_safetensors(const std::filesystem::path& path, std::vector<WriterTensor> tensors,

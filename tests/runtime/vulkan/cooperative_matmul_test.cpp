@@ -12,6 +12,7 @@
 #include "shaders/matmul_args.h"
 #include "tests/runtime/vulkan/product_matrices.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
+#include "tests/support/exact_product.h"
 
 namespace moepack {
 namespace {

@@ -5,6 +5,7 @@
 #include "shaders/down_args.h"
 #include "shaders/gate_up_args.h"
 #include "tests/runtime/vulkan/weight_fixture.h"
+#include "tests/support/exact_product.h"
 
 namespace moepack {
 namespace {

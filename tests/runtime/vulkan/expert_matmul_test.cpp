@@ -11,6 +11,7 @@
 #include "shaders/swiglu_args.h"
 #include "tests/runtime/vulkan/product_matrices.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
+#include "tests/support/exact_product.h"
 
 namespace moepack {
 namespace {

@@ -8,6 +8,7 @@
 #include "shaders/router_args.h"
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/weight_fixture.h"
+#include "tests/support/exact_product.h"
 
 namespace moepack {
 namespace {

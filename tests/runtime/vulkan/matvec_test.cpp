@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "tests/runtime/vulkan/weight_fixture.h"
+#include "tests/support/exact_product.h"
 
 namespace moepack {
 namespace {
