@@ -400,8 +400,9 @@ TEST(ToolGrammar, ThoughtsEndInTime) {
           std::vector<std::int32_t> allowed;
           for (std::size_t i = 0; i < logits.size(); ++i) {
             const auto id = static_cast<std::int32_t>(i);
-            ASSERT_EQ(!std::isinf(logits[i]), filter->allows(id)) << id;
-            if (filter->allows(id)) allowed.push_back(id);
+            const bool is_allowed = filter->allows(id);
+            ASSERT_EQ(!std::isinf(logits[i]), is_allowed) << id;
+            if (is_allowed) allowed.push_back(id);
           }
           ASSERT_FALSE(allowed.empty());
           const std::int32_t id = allowed[random() % allowed.size()];
