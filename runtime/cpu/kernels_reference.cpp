@@ -12,10 +12,9 @@ namespace moepack {
 namespace {
 
 // Element i belongs to partial sum i % kPartials; the partial sums are added as a binary tree. The
-// order depends on n alone, errors grow with n / 16, and compilers turn it into vector code.
+// order depends on n alone, and errors grow with n / 16.
 constexpr std::size_t kPartials = 16;
-// Four elements at once: sanitizers check one access then, not four. Each sum has a name, since gcc
-// keeps an array of them, or a longer vector, in memory.
+// Four elements at once: sanitizers check one access then, not four.
 using Quad [[gnu::vector_size(4 * sizeof(float))]] = float;
 
 Quad load_quad(const float* at) {
@@ -24,28 +23,60 @@ Quad load_quad(const float* at) {
   return quad;
 }
 
-float dot(const float* a, const float* b, std::size_t n) {
+// Each has a name, since gcc keeps an array of them, or a longer vector, in memory.
+struct PartialSums {
   Quad first{};
   Quad second{};
   Quad third{};
   Quad fourth{};
+
+  void add(const float* a, const float* b) {  // kPartials elements
+    first += load_quad(a) * load_quad(b);
+    second += load_quad(a + 4) * load_quad(b + 4);
+    third += load_quad(a + 8) * load_quad(b + 8);
+    fourth += load_quad(a + 12) * load_quad(b + 12);
+  }
+
+  void add_rest(const float* a, const float* b, std::size_t rest) {  // of kPartials elements
+    std::array<float, kPartials> x{};
+    std::array<float, kPartials> y{};
+    std::copy_n(a, rest, x.begin());
+    std::copy_n(b, rest, y.begin());
+    if (rest > 0) add(x.data(), y.data());
+  }
+
+  // Sum j and sum j + 8, then 4, 2 and 1 behind each other.
+  float total() const {
+    const Quad all = (first + third) + (second + fourth);
+    return (all[0] + all[2]) + (all[1] + all[3]);
+  }
+};
+
+float dot(const float* a, const float* b, std::size_t n) {
+  PartialSums sums;
+  std::size_t i = 0;
+  for (; i + kPartials <= n; i += kPartials) sums.add(a + i, b + i);
+  sums.add_rest(a + i, b + i, n - i);
+  return sums.total();
+}
+
+struct Pair {
+  float of_x;
+  float of_y;
+};
+
+// dot() of w with both: the sums of one would wait for each other.
+Pair dots(const float* w, const float* x, const float* y, std::size_t n) {
+  PartialSums of_x;
+  PartialSums of_y;
   std::size_t i = 0;
   for (; i + kPartials <= n; i += kPartials) {
-    first += load_quad(a + i) * load_quad(b + i);
-    second += load_quad(a + i + 4) * load_quad(b + i + 4);
-    third += load_quad(a + i + 8) * load_quad(b + i + 8);
-    fourth += load_quad(a + i + 12) * load_quad(b + i + 12);
+    of_x.add(w + i, x + i);
+    of_y.add(w + i, y + i);
   }
-  std::array<float, kPartials> sum{};
-  std::memcpy(&sum[0], &first, sizeof(first));
-  std::memcpy(&sum[4], &second, sizeof(second));
-  std::memcpy(&sum[8], &third, sizeof(third));
-  std::memcpy(&sum[12], &fourth, sizeof(fourth));
-  for (std::size_t j = 0; i + j < n; ++j) sum[j] += a[i + j] * b[i + j];
-  for (std::size_t half = kPartials / 2; half > 0; half /= 2) {
-    for (std::size_t j = 0; j < half; ++j) sum[j] += sum[j + half];
-  }
-  return sum[0];
+  of_x.add_rest(w + i, x + i, n - i);
+  of_y.add_rest(w + i, y + i, n - i);
+  return {of_x.total(), of_y.total()};
 }
 
 void matmul(const QMatrixView& w, const float* x, std::size_t x_stride, std::size_t tokens,
@@ -55,9 +86,14 @@ void matmul(const QMatrixView& w, const float* x, std::size_t x_stride, std::siz
   const std::span<float> row = scratch.first(w.cols);
   for (std::uint64_t r = row_begin; r < row_end; ++r) {
     decode_row(w, r, row);
-    for (std::size_t t = 0; t < tokens; ++t) {
-      y[t * y_stride + r] = dot(row.data(), x + t * x_stride, row.size());
+    std::size_t t = 0;
+    for (; t + 2 <= tokens; t += 2) {
+      const float* first = x + t * x_stride;
+      const Pair pair = dots(row.data(), first, first + x_stride, row.size());
+      y[t * y_stride + r] = pair.of_x;
+      y[(t + 1) * y_stride + r] = pair.of_y;
     }
+    if (t < tokens) y[t * y_stride + r] = dot(row.data(), x + t * x_stride, row.size());
   }
 }
 
