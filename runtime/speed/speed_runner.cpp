@@ -124,12 +124,13 @@ Result<double> SpeedRunner::token_bytes(const SpeedTest& test) {
   const auto recurrent = static_cast<double>(state.saved_bytes(0));
   const double of_position =
       (static_cast<double>(state.saved_bytes(kDeltaBlock)) - recurrent) / kDeltaBlock;
-  const auto middle = static_cast<double>(test.depth + test.generated / 2);
-  return static_cast<double>(engine_.model_size().token_bytes) + middle * of_position +
+  const std::uint64_t middle = test.depth + test.generated / 2;
+  return static_cast<double>(engine_.model_size().token_bytes) +
+         static_cast<double>(middle) * of_position +
          recurrent_token_bytes(engine_.config(), state.delta_form());
 }
 
-double SpeedRunner::read_rate() {
+double SpeedRunner::read_rate() const {
   return options_.meter == nullptr ? 0.0 : options_.meter->measure(kMeterSeconds);
 }
 

@@ -75,7 +75,7 @@ class SpeedRunner {
   Status feed(Sequence& sequence, std::span<const std::int32_t> tokens, bool wants_logits);
   Status repeat(const SpeedTest& test, SpeedResult* result);
   Result<double> token_bytes(const SpeedTest& test);
-  double read_rate();
+  double read_rate() const;
 
   Engine& engine_;
   SpeedOptions options_;
