@@ -63,7 +63,7 @@ MemoryRequest memory_request(const EngineOptions& options, const StateForm& form
 std::uint32_t lookahead_of(const EngineOptions& options, const ModelConfig& config,
                            const MemoryPlan& plan) {
   if (!options.store.is_lookahead_automatic) return options.store.lookahead;
-  const bool all_fit = plan.cache_bytes >= plan.pack_bytes;
+  const bool all_fit = plan.holds_all_experts();
   if (all_fit || options.car.is_on() || !options.store.trace.empty()) return 0;
   return automatic_lookahead(config.experts_per_token);
 }

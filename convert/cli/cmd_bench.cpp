@@ -89,15 +89,10 @@ std::vector<SpeedTest> tests_of(const BenchFlags& flags) {
   return tests;
 }
 
-// Whether every expert has room in the memory of its cache.
-bool holds_all_experts(const Engine& engine) {
-  return engine.memory_plan().cache_bytes >= engine.memory_plan().pack_bytes;
-}
-
 // Measures memory beside the tests. None for a GPU, and none where experts come from a disk: its
 // buffer would take the place of what the tests have read.
 Result<std::unique_ptr<ReadRateMeter>> meter_for(const Engine& engine, std::uint32_t threads) {
-  if (engine.device_use().has_value() || !holds_all_experts(engine)) {
+  if (engine.device_use().has_value() || !engine.memory_plan().holds_all_experts()) {
     return std::unique_ptr<ReadRateMeter>();
   }
   return ReadRateMeter::create(threads);
@@ -113,7 +108,7 @@ Result<double> read_rate_of(Engine& engine, std::uint32_t threads) {
 Result<std::optional<double>> disk_rate_of(const Engine& engine) {
   const std::optional<DeviceUse>& device = engine.device_use();
   const bool are_on_device = device.has_value() && device->plan.holds_all_experts();
-  if (are_on_device || holds_all_experts(engine)) return std::optional<double>();
+  if (are_on_device || engine.memory_plan().holds_all_experts()) return std::optional<double>();
   MOE_ASSIGN_OR_RETURN(const DiskRate rate, engine.disk_rate());
   return std::optional<double>(rate.bytes_per_second);
 }

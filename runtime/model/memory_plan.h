@@ -33,6 +33,7 @@ struct MemoryPlan {
            saved_bytes;
   }
   std::uint64_t total_bytes() const { return fixed_bytes() + cache_bytes; }
+  bool holds_all_experts() const { return cache_bytes >= pack_bytes; }
 };
 
 struct MemoryRequest {
