@@ -14,6 +14,7 @@
 #include "bench/random_weights.h"
 #include "formats/base/file.h"
 #include "formats/weights/row_order.h"
+#include "runtime/model/input_scratch.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/thread_pool.h"
 #include "runtime/speed/read_rate.h"
@@ -136,11 +137,13 @@ void run_codes(benchmark::State& state, const Case& c, std::size_t digits) {
   const CodeKernels& kernels = cpu_kernels(c.level).value()->codes;
   const Matrix matrix = make_matrix(c.format, c.bytes);
   const std::vector<float> x(c.tokens * kCols, 0.25F);
-  std::vector<InputBlock> blocks(c.tokens * input_blocks(kCols, digits));
+  const std::size_t stride = token_stride(kCols, digits);
+  std::vector<InputBlock> blocks(c.tokens * stride);
   std::vector<const InputBlock*> rows;
-  for (std::size_t t = 0; t < c.tokens; ++t)
-    rows.push_back(&blocks[t * input_blocks(kCols, digits)]);
-  kernels.quantize(x.data(), x.size(), digits, blocks.data());
+  for (std::size_t t = 0; t < c.tokens; ++t) {
+    kernels.quantize(x.data() + t * kCols, kCols, digits, &blocks[t * stride]);
+    rows.push_back(&blocks[t * stride]);
+  }
   run_rows(state, c, matrix, [&](std::size_t begin, std::size_t end, float* y, auto& scratch) {
     kernels.multiply(
         {matrix.view, rows.data(), digits, c.tokens, begin, end, y, matrix.view.rows, scratch});
@@ -226,7 +229,7 @@ void register_all() {
         ->Iterations(3);
   }
   for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+                         CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
     if (!has_cpu_level(level)) continue;
     const std::string name(cpu_level_name(level));
     benchmark::RegisterBenchmark(("gated_delta/" + name).c_str(), run_delta, level);

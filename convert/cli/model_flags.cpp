@@ -66,7 +66,7 @@ void add_selection(CLI::App& command, ModelFlags& flags) {
   command
       .add_option("--cpu", flags.cpu,
                   "Instruction set of the cpu backend: auto, scalar, avx2, avxvnni, avx512, "
-                  "avx512vnni, neon")
+                  "avx512vnni, amx, neon")
       ->capture_default_str();
 }
 

@@ -8,6 +8,7 @@
 
 #include "formats/weights/qformat.h"
 #include "runtime/cpu/memory_streams.h"
+#include "runtime/cpu/tile_panels.h"
 #include "runtime/model/code_kernels.h"
 
 namespace moepack {
@@ -16,6 +17,8 @@ namespace moepack {
 struct CodeCall : CodeProduct {
   float* aligned_scratch;  // the product's, from a multiple of 64 bytes on
   MemoryStreams streams;
+  bool may_use_tiles = false;  // level amx: its multiply takes many tokens in tiles
+  TileInputs tiles = {};       // of a call whose products are formed in tiles
 };
 
 using CodeMultiply = void (*)(const CodeCall& call);
@@ -39,6 +42,7 @@ CodeMultiply avxvnni_grid_codes(const WeightFormat& format);
 CodeMultiply avx2_grid_codes(const WeightFormat& format);
 CodeMultiply avx512vnni_codes(const WeightFormat& format);  // of any family
 const CodeKernels& avx512vnni_code_kernels();
+const CodeKernels& amx_code_kernels();
 const CodeKernels& avx512dot_code_kernels();
 const CodeKernels& avxvnni_code_kernels();
 const CodeKernels& avx2_code_kernels();
@@ -64,5 +68,31 @@ constexpr std::size_t kPanelTokens = 64;
 // be whole rows apart, often a multiple of 4 KiB: one set of every cache for all tokens.
 constexpr std::size_t kPanelScratchBytes =
     kPanelBytes + kPanelTokens * kMostPanelRows * sizeof(float);
+
+// Behind it, where tiles are used: inputs of tokens that were not at equal distances, of which
+// blocks of the same columns are to lie in different sets of a cache.
+constexpr std::size_t tile_scratch_stride(std::uint64_t cols) {
+  return input_blocks(cols, kMostDigits) | 1;
+}
+constexpr std::size_t tile_scratch_bytes(std::uint64_t cols) {
+  return kPanelTokens * tile_scratch_stride(cols) * sizeof(InputBlock);
+}
+
+// This thread's tiles while a call is computed: it shapes them, and releases them at its end. Not
+// to be copied. Any number of threads, each with its own.
+class ShapedTiles {
+ public:
+  // call: of at most kPanelTokens tokens. parts: of the format (TilePanel).
+  ShapedTiles(const CodeCall& call, std::size_t parts);
+  ~ShapedTiles();
+  ShapedTiles(const ShapedTiles&) = delete;
+  ShapedTiles& operator=(const ShapedTiles&) = delete;
+
+  // The call's, at equal distances; first is null where the call does without tiles.
+  const TileInputs& inputs() const { return inputs_; }
+
+ private:
+  TileInputs inputs_;
+};
 
 }  // namespace moepack

@@ -1,4 +1,5 @@
-// Products in integers at level avx512vnni: inputs, and which family has the kernel of a format.
+// Products in integers at level avx512vnni: inputs, and which family has the kernel of a format. Level
+// amx has the same kernels, which then use tiles.
 #if defined(__x86_64__)
 
 #include <limits>
@@ -33,9 +34,14 @@ CodeMultiply find_codes(const WeightFormat& format) { return avx512vnni_codes(fo
 
 #include "runtime/cpu/simd_codes_table.inc"
 
+void multiply_with_tiles(const CodeProduct& product) { multiply_with(find_codes, product, true); }
+
+constexpr CodeKernels kTileTable{supports, reads_panels, quantize, multiply_with_tiles};
+
 }  // namespace
 
 const CodeKernels& avx512vnni_code_kernels() { return kCodeTable; }
+const CodeKernels& amx_code_kernels() { return kTileTable; }
 
 }  // namespace moepack
 

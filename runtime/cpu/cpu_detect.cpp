@@ -4,6 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -24,11 +28,16 @@ constexpr std::uint32_t kLeaf7Avx512vl = 1U << 31;
 constexpr std::uint32_t kLeaf7EcxAvx512vbmi = 1U << 1;
 constexpr std::uint32_t kLeaf7EcxAvx512vbmi2 = 1U << 6;
 constexpr std::uint32_t kLeaf7EcxAvx512vnni = 1U << 11;
+constexpr std::uint32_t kLeaf7EdxAmxTile = 1U << 24;
+constexpr std::uint32_t kLeaf7EdxAmxInt8 = 1U << 25;
 constexpr std::uint32_t kLeaf71EaxAvxVnni = 1U << 4;
 
-// Bits of XCR0 for XMM and YMM, and for AVX-512 also for the mask registers and both halves of ZMM.
+// Bits of XCR0 for XMM and YMM, for AVX-512 also for the mask registers and both halves of ZMM, for
+// AMX for the shapes of tiles and what is in them.
 constexpr std::uint64_t kXcr0Avx = 0x06;
 constexpr std::uint64_t kXcr0Avx512 = 0xe6;
+constexpr std::uint64_t kXcr0TileData = 18;  // the bit's number
+constexpr std::uint64_t kXcr0Amx = (std::uint64_t{1} << 17) | (std::uint64_t{1} << kXcr0TileData);
 
 constexpr std::uint64_t kHwcapAsimd = 1U << 1;
 constexpr std::uint64_t kHwcapCrc32 = 1U << 7;
@@ -53,6 +62,11 @@ bool has_avx512(const CpuidReport& report) {
          has_all(report.xcr0, kXcr0Avx512);
 }
 
+bool has_amx(const CpuidReport& report) {
+  return has_all(report.leaf7_edx, kLeaf7EdxAmxTile | kLeaf7EdxAmxInt8) &&
+         has_all(report.xcr0, kXcr0Amx);
+}
+
 }  // namespace
 
 CpuidReport read_cpuid() {
@@ -68,6 +82,7 @@ CpuidReport read_cpuid() {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
     report.leaf7_ebx = ebx;
     report.leaf7_ecx = ecx;
+    report.leaf7_edx = edx;
   }
   if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) report.leaf7_1_eax = eax;
   if (has_all(report.leaf1_ecx, kLeaf1Osxsave)) {
@@ -84,7 +99,17 @@ CpuLevel level_from_cpuid(const CpuidReport& report) {
   if (!has_avx2(report)) return CpuLevel::kScalar;
   if (!has_avx512(report)) return has_avx_vnni(report) ? CpuLevel::kAvxVnni : CpuLevel::kAvx2;
   const bool has_vbmi = has_all(report.leaf7_ecx, kLeaf7EcxAvx512vbmi | kLeaf7EcxAvx512vbmi2);
-  return has_avx512_vnni(report) && has_vbmi ? CpuLevel::kAvx512Vnni : CpuLevel::kAvx512;
+  if (!has_avx512_vnni(report) || !has_vbmi) return CpuLevel::kAvx512;
+  return has_amx(report) ? CpuLevel::kAmx : CpuLevel::kAvx512Vnni;
+}
+
+bool may_use_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kArchReqXcompPerm = 0x1023;  // arch/x86/include/uapi/asm/prctl.h
+  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXcr0TileData) == 0;
+#else
+  return false;
+#endif
 }
 
 bool has_avx512_vnni(const CpuidReport& report) {

@@ -14,6 +14,7 @@ struct CpuidReport {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
   std::uint32_t leaf7_ecx = 0;
+  std::uint32_t leaf7_edx = 0;
   std::uint32_t leaf7_1_eax = 0;  // of subleaf 1
   std::uint64_t xcr0 = 0;         // 0 unless leaf1_ecx has OSXSAVE
 };
@@ -22,7 +23,8 @@ struct CpuidReport {
 CpuidReport read_cpuid();
 
 // The best level whose instructions the processor has and whose registers the operating system
-// promises to save. Pure; any number of threads.
+// promises to save; for kAmx the process needs leave, too (may_use_tiles). Pure; any number of
+// threads.
 CpuLevel level_from_cpuid(const CpuidReport& report);
 
 // Whether level avx512 has products of bytes: VNNI beside AVX-512. Pure.
@@ -30,6 +32,10 @@ bool has_avx512_vnni(const CpuidReport& report);
 
 // Whether CpuLevel::kAvxVnni can be used, which better levels do not promise. Pure.
 bool has_avx_vnni(const CpuidReport& report);
+
+// Asks the system for leave to use tiles, which Linux gives to a whole process; whether it was given.
+// Source: Documentation/arch/x86/xstate.rst. False on other systems. Any number of threads.
+bool may_use_tiles();
 
 // Whether the name is "AuthenticAMD". Source: AMD64 APM volume 3, CPUID Fn0000_0000. Pure.
 bool is_made_by_amd(const CpuidReport& report);

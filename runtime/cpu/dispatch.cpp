@@ -13,10 +13,19 @@ namespace moepack {
 
 static_assert(kMaxFusedTokens == kFewTokens);
 
+namespace {
+
+std::size_t code_scratch_bytes(std::uint64_t cols) {
+  const bool may_have_tiles = detect_cpu_level() == CpuLevel::kAmx;
+  return kPanelScratchBytes + (may_have_tiles ? tile_scratch_bytes(cols) : 0);
+}
+
+}  // namespace
+
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
   return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),
                    digit_scratch_floats(cols), kRowBlock * kColTile,
-                   kPanelScratchBytes / sizeof(float)}) +
+                   code_scratch_bytes(cols) / sizeof(float)}) +
          kScratchAlignFloats + restored_panel_floats(cols);
 }
 
@@ -24,6 +33,8 @@ std::string_view cpu_level_name(CpuLevel level) {
   switch (level) {
     case CpuLevel::kNeon:
       return "neon";
+    case CpuLevel::kAmx:
+      return "amx";
     case CpuLevel::kAvx512Vnni:
       return "avx512vnni";
     case CpuLevel::kAvx512:
@@ -41,7 +52,10 @@ CpuLevel detect_cpu_level() {
 #if defined(__aarch64__)
   static const CpuLevel level = level_from_arm_hwcap(read_arm_hwcap());
 #else
-  static const CpuLevel level = level_from_cpuid(read_cpuid());
+  static const CpuLevel level = [] {
+    const CpuLevel best = level_from_cpuid(read_cpuid());
+    return best == CpuLevel::kAmx && !may_use_tiles() ? CpuLevel::kAvx512Vnni : best;
+  }();
 #endif
   return level;
 }
@@ -63,6 +77,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
         "choose --cpu " + std::string(cpu_level_name(detect_cpu_level())) + " or auto");
   }
 #if defined(__x86_64__)
+  if (level == CpuLevel::kAmx) return &amx_kernels();
   if (level == CpuLevel::kAvx512Vnni) return &avx512vnni_kernels();
   if (level == CpuLevel::kAvx512) return &avx512_kernels();
   if (level == CpuLevel::kAvxVnni) return &avxvnni_kernels();
@@ -83,11 +98,11 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
 Result<CpuLevel> parse_cpu_level(std::string_view name) {
   if (name == "auto") return detect_cpu_level();
   for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+                         CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
     if (name == cpu_level_name(level)) return level;
   }
   return invalid_argument("no CPU level is called \"" + printable(name, 32) + "\"",
-                          "use auto, scalar, avx2, avxvnni, avx512, avx512vnni or neon");
+                          "use auto, scalar, avx2, avxvnni, avx512, avx512vnni, amx or neon");
 }
 
 }  // namespace moepack

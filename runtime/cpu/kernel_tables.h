@@ -15,6 +15,7 @@ const Kernels& avx2_kernels();
 const Kernels& avxvnni_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
+const Kernels& amx_kernels();
 
 const DeltaBlockKernels& avx2_delta_block();
 const DeltaBlockKernels& avx512_delta_block();

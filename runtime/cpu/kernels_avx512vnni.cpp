@@ -1,5 +1,6 @@
 // The table of AVX-512 with VNNI. It is the table of AVX-512, except that products of few tokens
-// with ggml's blocks are formed in integers where inputs allow it.
+// with ggml's blocks are formed in integers where inputs allow it. And the table of AMX, which is
+// the same but for products in integers.
 #if defined(__x86_64__)
 
 #include "runtime/cpu/block_kernels.h"
@@ -44,6 +45,16 @@ const Kernels& avx512vnni_kernels() {
     table.name = "avx512vnni";
     table.matmul = matmul;
     table.codes = avx512vnni_code_kernels();
+    return table;
+  }();
+  return kTable;
+}
+
+const Kernels& amx_kernels() {
+  static const Kernels kTable = [] {
+    Kernels table = avx512vnni_kernels();
+    table.name = "amx";
+    table.codes = amx_code_kernels();
     return table;
   }();
   return kTable;

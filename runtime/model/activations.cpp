@@ -161,7 +161,7 @@ struct ActivationLayout {
     const std::uint64_t tokens = std::max(limits.tokens, limits.logit_rows);
     const std::uint64_t uses = capped_product(tokens, c.experts_per_token);
     const auto blocks = [&](std::uint64_t cols) {
-      return input_blocks(cols, input_digits(limits.activations));
+      return cols == 0 ? 0 : token_stride(cols, input_digits(limits.activations));
     };
     take(a.input_blocks, tokens, blocks(widest_input(c)));
     take(a.input_rows, tokens, 1);

@@ -100,7 +100,8 @@ class Activations {
   std::span<float> shared_weight;   // [T]
 
   // Quantized inputs; empty with activations of float32. W is the widest input of a product.
-  // A token's blocks are those of all its digits, of which activations of i8 have one (D).
+  // A token's blocks are those of all its digits, of which activations of i8 have one (D); from one
+  // token's to the next one's it is token_stride().
   std::span<InputBlock> input_blocks;          // [T, D, W / 32]: of one stage
   std::span<const InputBlock*> input_rows;     // [T]
   std::span<const InputBlock*> gathered_rows;  // [T * K]: blocks of u in the order of sorted

@@ -60,8 +60,8 @@ class Compute {
     return has_blocks() && kernels_->codes.supports(format);
   }
   bool has_blocks() const { return !inputs_.rows.empty(); }
-  // Blocks of a token of `cols` inputs, all digits.
-  std::size_t token_blocks(std::uint64_t cols) const { return input_blocks(cols, inputs_.digits); }
+  // Blocks from one token of `cols` inputs to the next.
+  std::size_t token_blocks(std::uint64_t cols) const { return token_stride(cols, inputs_.digits); }
   // Inputs [begin, end) of a token into its blocks. x: at input `begin`; begin is a multiple of
   // kInputGroup, end one too. blocks: of the token.
   void quantize_part(const float* x, std::size_t begin, std::size_t end, InputBlock* blocks) const {
@@ -107,6 +107,9 @@ class Compute {
   // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several
   // tasks. A multiple of kCodeRows; of 32, but for matrices that have too few rows for that.
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
+  // The same for one of many matrices in a region of `work` multiply-adds: where that is plenty for
+  // every thread, tasks are the largest, which read and arrange inputs for more rows.
+  std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens, std::uint64_t work) const;
 
  private:
   void multiply_floats(const QMatrixView& w, const float* x, std::size_t tokens,

@@ -114,8 +114,9 @@ const Kernels& reference_kernels();
 // kAvxVnni: AVX2 with products of bytes (AVX-VNNI), of processors without AVX-512 and of some with.
 // kAvx512: with products of bytes (VNNI) where the processor has them.
 // kAvx512Vnni: with VNNI and permutations of bytes (VBMI).
+// kAmx: the same, and products of many tokens with quantized inputs in tiles (AMX).
 // kNeon: Advanced SIMD of AArch64 with products of bytes (SDOT, FEAT_DotProd).
-enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kNeon };
+enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAmx, kNeon };
 std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
 // The best that this processor and operating system support.
 CpuLevel detect_cpu_level();

@@ -204,6 +204,29 @@ TEST_P(CodeKernelsTest, ManyTokensOfAnySizeGiveTheBitsOfTheDefinition) {
   }
 }
 
+// The tokens of an expert are some of a prompt's: their inputs lie anywhere, in any order.
+TEST_P(CodeKernelsTest, TokensMayLieAnywhere) {
+  constexpr std::size_t kCols = 1280;
+  constexpr std::size_t kTokens = 75;
+  const std::vector<float> x = random_values(kTokens * kCols, 78);
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    if (!kernels_->supports(format)) continue;
+    const TestMatrix matrix(format, 32, kCols, Values::kUsual, 0, 9);
+    Inputs inputs(*kernels_, x, kCols, digits());
+    std::ranges::shuffle(inputs.rows, std::mt19937(3));
+    const std::vector<float> expected =
+        product(reference_code_kernels(), matrix.view(), inputs, kTokens);
+    for (const std::size_t tokens : {std::size_t{6}, std::size_t{17}, kTokens}) {
+      const std::vector<float> got = product(*kernels_, matrix.view(), inputs, tokens);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_TRUE(same_bits(got[i], expected[i]))
+            << to_string(format) << " tokens " << tokens << " element " << i << ": " << got[i]
+            << " for " << expected[i];
+      }
+    }
+  }
+}
+
 TEST_P(CodeKernelsTest, QuantizeAPartOfATokenAsTheWhole) {
   constexpr std::size_t kCols = 768;
   const std::vector<float> x = random_values(kCols, 2);

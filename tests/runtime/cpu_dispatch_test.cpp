@@ -12,13 +12,27 @@ CpuidReport full_report() {
   return {.leaf1_ecx = 0xffffffffU,
           .leaf7_ebx = 0xffffffffU,
           .leaf7_ecx = 0xffffffffU,
+          .leaf7_edx = 0xffffffffU,
           .leaf7_1_eax = 0xffffffffU,
-          .xcr0 = 0xe7};
+          .xcr0 = 0x600e7};
 }
 
 TEST(CpuDetect, TakesTheBestLevelThatProcessorAndSystemSupport) {
   EXPECT_EQ(level_from_cpuid({}), CpuLevel::kScalar);
-  EXPECT_EQ(level_from_cpuid(full_report()), CpuLevel::kAvx512Vnni);
+  EXPECT_EQ(level_from_cpuid(full_report()), CpuLevel::kAmx);
+}
+
+TEST(CpuDetect, EveryBitOfAmxIsNeeded) {
+  for (unsigned bit : {24U, 25U}) {  // tiles, products of bytes
+    CpuidReport report = full_report();
+    report.leaf7_edx &= ~(1U << bit);
+    EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx512Vnni) << bit;
+  }
+  for (unsigned bit : {17U, 18U}) {  // the system saves shapes, and what is in the tiles
+    CpuidReport report = full_report();
+    report.xcr0 &= ~(std::uint64_t{1} << bit);
+    EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx512Vnni) << bit;
+  }
 }
 
 TEST(CpuDetect, EveryBitOfAvx512IsNeeded) {
@@ -37,7 +51,7 @@ TEST(CpuDetect, AvxVnniIsAskedForByItself) {
   EXPECT_TRUE(has_avx_vnni(report));
   report.leaf7_1_eax = ~(1U << 4);
   EXPECT_FALSE(has_avx_vnni(report));
-  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAvx512Vnni);
+  EXPECT_EQ(level_from_cpuid(report), CpuLevel::kAmx);
   report = full_report();
   report.xcr0 = 0x03;
   EXPECT_FALSE(has_avx_vnni(report));
@@ -110,7 +124,7 @@ TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
   EXPECT_TRUE(has_cpu_level(detect_cpu_level()));
   EXPECT_FALSE(has_cpu_level(CpuLevel::kNeon) && has_cpu_level(CpuLevel::kAvx2));
   for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                         CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+                         CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
     const Result<const Kernels*> kernels = cpu_kernels(level);
     if (has_cpu_level(level)) {
       ASSERT_OK(kernels);
@@ -130,6 +144,7 @@ TEST(CpuKernels, LevelsAreParsedByName) {
   EXPECT_EQ(parse_cpu_level("avx2").value(), CpuLevel::kAvx2);
   EXPECT_EQ(parse_cpu_level("avx512").value(), CpuLevel::kAvx512);
   EXPECT_EQ(parse_cpu_level("avx512vnni").value(), CpuLevel::kAvx512Vnni);
+  EXPECT_EQ(parse_cpu_level("amx").value(), CpuLevel::kAmx);
   EXPECT_EQ(parse_cpu_level("neon").value(), CpuLevel::kNeon);
   test::expect_error(parse_cpu_level("sve\n").status(), StatusCode::kInvalidArgument,
                      {"sve", "avx2", "neon"});

@@ -124,7 +124,7 @@ TEST_P(Invariance, BytesAsInputs) {
   options.backend = Backend::kCpu;
   options.kv_encoding = KvEncoding::kBfloat16;
   for (const CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                               CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+                               CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
     if (!has_cpu_level(level)) continue;
     options.cpu_level = level;
     for (const ActivationType activations : {ActivationType::kInt8, ActivationType::kInt16}) {
@@ -152,8 +152,9 @@ TEST_P(Invariance, RowOrder) {
   std::vector<EngineOptions> kinds{options_};
   for (const ActivationType activations :
        {ActivationType::kFloat32, ActivationType::kInt8, ActivationType::kInt16}) {
-    for (const CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni,
-                                 CpuLevel::kAvx512, CpuLevel::kAvx512Vnni, CpuLevel::kNeon}) {
+    for (const CpuLevel level :
+         {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
+          CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
       if (!has_cpu_level(level)) continue;
       kinds.push_back(options_);
       kinds.back().backend = Backend::kCpu;

@@ -13,7 +13,7 @@ inline std::vector<CpuLevel> levels_to_test() {
   return {CpuLevel::kScalar, CpuLevel::kNeon};
 #else
   return {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-          CpuLevel::kAvx512Vnni};
+          CpuLevel::kAvx512Vnni, CpuLevel::kAmx};
 #endif
 }
 
