@@ -69,15 +69,6 @@ constexpr std::size_t kPanelTokens = 64;
 constexpr std::size_t kPanelScratchBytes =
     kPanelBytes + kPanelTokens * kMostPanelRows * sizeof(float);
 
-// Behind it, where tiles are used: inputs of tokens that were not at equal distances, of which
-// blocks of the same columns are to lie in different sets of a cache.
-constexpr std::size_t tile_scratch_stride(std::uint64_t cols) {
-  return input_blocks(cols, kMostDigits) | 1;
-}
-constexpr std::size_t tile_scratch_bytes(std::uint64_t cols) {
-  return kPanelTokens * tile_scratch_stride(cols) * sizeof(InputBlock);
-}
-
 // This thread's tiles while a call is computed: it shapes them, and releases them at its end. Not
 // to be copied. Any number of threads, each with its own.
 class ShapedTiles {

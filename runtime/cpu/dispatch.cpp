@@ -13,19 +13,10 @@ namespace moepack {
 
 static_assert(kMaxFusedTokens == kFewTokens);
 
-namespace {
-
-std::size_t code_scratch_bytes(std::uint64_t cols) {
-  const bool may_have_tiles = detect_cpu_level() == CpuLevel::kAmx;
-  return kPanelScratchBytes + (may_have_tiles ? tile_scratch_bytes(cols) : 0);
-}
-
-}  // namespace
-
 std::size_t matmul_scratch_floats(std::uint64_t cols) {
   return std::max({fused_scratch_floats(cols), block_scratch_floats(cols),
                    digit_scratch_floats(cols), kRowBlock * kColTile,
-                   code_scratch_bytes(cols) / sizeof(float)}) +
+                   kPanelScratchBytes / sizeof(float)}) +
          kScratchAlignFloats + restored_panel_floats(cols);
 }
 
@@ -50,20 +41,20 @@ std::string_view cpu_level_name(CpuLevel level) {
 
 CpuLevel detect_cpu_level() {
 #if defined(__aarch64__)
-  static const CpuLevel level = level_from_arm_hwcap(read_arm_hwcap());
+  static const CpuLevel kLevel = level_from_arm_hwcap(read_arm_hwcap());
 #else
-  static const CpuLevel level = [] {
+  static const CpuLevel kLevel = [] {
     const CpuLevel best = level_from_cpuid(read_cpuid());
     return best == CpuLevel::kAmx && !may_use_tiles() ? CpuLevel::kAvx512Vnni : best;
   }();
 #endif
-  return level;
+  return kLevel;
 }
 
 bool has_cpu_level(CpuLevel level) {
   if (level == CpuLevel::kAvxVnni) {
-    static const bool has_it = has_avx_vnni(read_cpuid());
-    return has_it;
+    static const bool kHasIt = has_avx_vnni(read_cpuid());
+    return kHasIt;
   }
   const CpuLevel best = detect_cpu_level();
   const bool is_other_architecture = (level == CpuLevel::kNeon) != (best == CpuLevel::kNeon);

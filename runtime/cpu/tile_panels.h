@@ -49,8 +49,9 @@ void shape_tiles(std::size_t tokens, std::size_t parts);
 // Behind the last product: the system need not save tiles any more.
 void release_tiles();
 
-// x: of the panel's first columns. tokens, panel.parts: what the tiles were shaped for.
-void multiply_in_tiles(const TilePanel& panel, const TileInputs& x, std::size_t digits,
-                       std::size_t tokens, const TileSums& sums);
+// x: of the panel's first columns, in two digits. tokens, panel.parts: what the tiles were shaped
+// for.
+void multiply_in_tiles(const TilePanel& panel, const TileInputs& x, std::size_t tokens,
+                       const TileSums& sums);
 
 }  // namespace moepack

@@ -9,8 +9,8 @@
 
 namespace moepack {
 
-// Blocks from one token's to the next one's, all digits. An odd number: blocks of the same columns of
-// 64 tokens lie in as many sets of a cache of 64 sets or more.
+// Blocks from one token's to the next one's, all digits. An odd number: blocks of the same columns
+// of 64 tokens lie in as many sets of a cache of 64 sets or more.
 constexpr std::size_t token_stride(std::uint64_t cols, std::size_t digits) {
   return input_blocks(cols, digits) | 1;
 }
