@@ -1,5 +1,5 @@
-// Products in integers at level avx512vnni: inputs, and which family has the kernel of a format. Level
-// amx has the same kernels, which then use tiles.
+// Products in integers at level avx512vnni: inputs, and which family has the kernel of a format.
+// Level amx has the same kernels, which then use tiles.
 #if defined(__x86_64__)
 
 #include <limits>
