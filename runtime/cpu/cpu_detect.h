@@ -33,8 +33,8 @@ bool has_avx512_vnni(const CpuidReport& report);
 // Whether CpuLevel::kAvxVnni can be used, which better levels do not promise. Pure.
 bool has_avx_vnni(const CpuidReport& report);
 
-// Asks the system for leave to use tiles, which Linux gives to a whole process; whether it was given.
-// Source: Documentation/arch/x86/xstate.rst. False on other systems. Any number of threads.
+// Asks the system for leave to use tiles, which Linux gives to a whole process; whether it was
+// given. Source: Documentation/arch/x86/xstate.rst. False on other systems. Any number of threads.
 bool may_use_tiles();
 
 // Whether the name is "AuthenticAMD". Source: AMD64 APM volume 3, CPUID Fn0000_0000. Pure.
