@@ -12,8 +12,8 @@ inline std::vector<CpuLevel> levels_to_test() {
 #if defined(__aarch64__)
   return {CpuLevel::kScalar, CpuLevel::kNeon};
 #else
-  return {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-          CpuLevel::kAvx512Vnni, CpuLevel::kAmx};
+  return {CpuLevel::kScalar, CpuLevel::kAvx2,       CpuLevel::kAvxVnni,
+          CpuLevel::kAvx512, CpuLevel::kAvx512Vnni, CpuLevel::kAmx};
 #endif
 }
 
