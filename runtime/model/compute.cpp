@@ -18,6 +18,12 @@ constexpr std::uint64_t kLeastTaskWork = std::uint64_t{32} * 1024;
 constexpr std::uint64_t kTasksPerThread = 8;
 constexpr std::uint64_t kMostTaskWork = 8;
 constexpr std::uint64_t kRowGroup = 2 * kCodeRows;
+// Of many tokens a task takes a part, whose blocks stay in a second-level cache, and more rows
+// instead, as long as their weights stay there too: inputs are read less often from what all
+// threads share (docs/decisions.md, section 89).
+constexpr std::size_t kManyTokens = 256;
+constexpr std::size_t kTaskTokens = 64;
+constexpr std::uint64_t kMostTaskRows = 256;
 // Inputs below which quantizing them costs less than handing it over.
 constexpr std::size_t kQuantizedValues = std::size_t{16} * 1024;
 // Logits that one task caps.
@@ -89,10 +95,25 @@ void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, f
   products({&product, 1}, x, tokens);
 }
 
+Compute::TaskShape Compute::task_shape(const QMatrixView& w, std::size_t tokens) const {
+  const std::uint64_t rows = row_grain(w, tokens);
+  if (!takes_blocks(w.format) || tokens < kManyTokens) return {rows, tokens};
+  const std::size_t parts = div_up(tokens, kTaskTokens);
+  return {std::max(rows, std::min(rows * parts, kMostTaskRows)), div_up(tokens, parts)};
+}
+
 void Compute::products(std::span<const Product> products, const float* x, std::size_t tokens) {
   if (tokens == 0) return;
+  struct Task {
+    const Product* product;
+    std::uint64_t row;
+    std::uint64_t rows;
+    std::size_t token;
+    std::size_t tokens;
+  };
   const auto tasks_of = [&](const Product& product) {
-    return div_up(product.w->rows, row_grain(*product.w, tokens));
+    const TaskShape shape = task_shape(*product.w, tokens);
+    return div_up(product.w->rows, shape.rows) * div_up(tokens, shape.tokens);
   };
   RowInputs inputs{.x = x};
   if (std::any_of(products.begin(), products.end(),
@@ -101,28 +122,28 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
   }
   std::size_t tasks = 0;
   for (const Product& product : products) tasks += tasks_of(product);
-  struct RowTask {
-    const Product* product;
-    std::uint64_t begin;
-  };
-  const auto task_at = [&](std::size_t i) -> RowTask {
+  const auto task_at = [&](std::size_t i) -> Task {
     const Product* product = products.data();
     for (; i >= tasks_of(*product); ++product) i -= tasks_of(*product);
-    return {product, i * row_grain(*product->w, tokens)};
+    const std::uint64_t all = product->w->rows;
+    const TaskShape shape = task_shape(*product->w, tokens);
+    const std::uint64_t row = i % div_up(all, shape.rows) * shape.rows;
+    const std::size_t token = i / div_up(all, shape.rows) * shape.tokens;
+    return {product, row, std::min(shape.rows, all - row), token,
+            std::min(shape.tokens, tokens - token)};
   };
   const auto codes_behind = [&](std::size_t i) -> const std::byte* {
     const std::size_t behind = pool_.probably_behind(i);
     if (behind >= tasks) return nullptr;
-    const RowTask task = task_at(behind);
-    return codes_at(*task.product->w, task.begin);
+    const Task task = task_at(behind);
+    return codes_at(*task.product->w, task.row);
   };
   pool_.parallel_for(tasks, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
     for (std::size_t i = begin; i < end; ++i) {
-      const RowTask task = task_at(i);
+      const Task task = task_at(i);
       const QMatrixView& w = *task.product->w;
-      multiply_rows(w, inputs, tokens, task.begin,
-                    std::min(w.rows, task.begin + row_grain(w, tokens)), task.product->y, worker,
-                    codes_behind(i));
+      multiply_rows(w, inputs.from(task.token, w.cols), task.tokens, task.row, task.row + task.rows,
+                    task.product->y + task.token * w.rows, worker, codes_behind(i));
     }
   });
 }

@@ -28,6 +28,12 @@ struct RowInputs {
   const float* x = nullptr;  // contiguous; null where only blocks are needed
   // Of each token, all digits; null: products take floats.
   const InputBlock* const* blocks = nullptr;
+
+  // Those of token `token` and of what follows.
+  RowInputs from(std::size_t token, std::uint64_t cols) const {
+    return {x == nullptr ? nullptr : x + token * cols,
+            blocks == nullptr ? nullptr : blocks + token};
+  }
 };
 
 // Where the codes of a row begin, of a panel those of its first row; null behind the last row.
@@ -109,6 +115,12 @@ class Compute {
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
 
  private:
+  // A task of a product: so many rows of the matrix and so many tokens.
+  struct TaskShape {
+    std::uint64_t rows;
+    std::size_t tokens;
+  };
+  TaskShape task_shape(const QMatrixView& w, std::size_t tokens) const;
   void multiply_floats(const QMatrixView& w, const float* x, std::size_t tokens,
                        std::uint64_t begin, std::uint64_t end, float* y,
                        std::span<float> scratch) const;

@@ -1,13 +1,16 @@
-// Norms over values whose squares are beyond float32.
+// Products of many tokens at once, and norms over values whose squares are beyond float32.
 #include "runtime/model/compute.h"
 
 #include <gtest/gtest.h>
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "runtime/model/finite.h"
+#include "tests/support/test_matrix.h"
 
 namespace moepack {
 namespace {
@@ -40,6 +43,41 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
     EXPECT_NEAR(a[i], b[i], 1e-6F * std::fabs(b[i]) + 1e-12F) << i;
+  }
+}
+
+// Tasks are parts of the rows and of the tokens; no place of the result is left out, taken twice or
+// put elsewhere, whatever the shapes leave over.
+TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
+  constexpr std::size_t kCols = 256;
+  constexpr std::size_t kTokens = 301;
+  constexpr std::size_t kThreads = 3;
+  const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
+  std::vector<float> scratch(kThreads * matmul_scratch_floats(kCols));
+  std::vector<InputBlock> blocks(kTokens * token_stride(kCols, 2));
+  std::vector<const InputBlock*> rows(kTokens);
+  Compute compute(kernels, kThreads, scratch, {blocks, rows, 2});
+  const std::vector<float> x = some_values(kTokens * kCols);
+  const auto matrix = [](QFormatId id, std::uint64_t count) {
+    return test::TestMatrix({.id = id}, count, kCols, test::Values::kUsual, 0, 5);
+  };
+  const std::array matrices{matrix(QFormatId::kQ40, 1205), matrix(QFormatId::kF32, 7),
+                            matrix(QFormatId::kQ6K, 40), matrix(QFormatId::kQ4K, 640)};
+  std::vector<std::vector<float>> got;
+  std::vector<Product> products;
+  for (const test::TestMatrix& w : matrices) got.emplace_back(kTokens * w.view().rows, -1.0F);
+  for (std::size_t m = 0; m < got.size(); ++m) {
+    products.push_back({&matrices[m].view(), got[m].data()});
+  }
+  compute.products(products, x.data(), kTokens);
+  for (std::size_t m = 0; m < got.size(); ++m) {
+    const QMatrixView& w = matrices[m].view();
+    std::vector<float> expected(w.rows);
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      compute.matmul(w, x.data() + t * kCols, 1, expected.data());
+      const auto of_token = std::span(got[m]).subspan(t * w.rows, w.rows);
+      ASSERT_TRUE(std::ranges::equal(of_token, expected)) << "matrix " << m << " token " << t;
+    }
   }
 }
 
