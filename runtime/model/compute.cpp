@@ -29,6 +29,10 @@ constexpr std::size_t kQuantizedValues = std::size_t{16} * 1024;
 // Logits that one task caps.
 constexpr std::size_t kCappedValues = std::size_t{4} * 1024;
 
+std::uint64_t work_per_row(const QMatrixView& w, std::size_t tokens) {
+  return std::max<std::uint64_t>(1, w.cols * tokens);
+}
+
 // For values whose squares float32 cannot hold; of finite values the sum is finite.
 double wide_square_sum(const float* x, std::size_t n) {
   double sum = 0.0;
@@ -79,7 +83,7 @@ void Compute::multiply_floats(const QMatrixView& w, const float* x, std::size_t 
 }
 
 std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const {
-  const std::uint64_t per_row = std::max<std::uint64_t>(1, w.cols * tokens);
+  const std::uint64_t per_row = work_per_row(w, tokens);
   const std::uint64_t threads = pool_.size();
   const std::uint64_t usual = align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kRowGroup);
   const std::uint64_t share = align_up(w.rows / (kTasksPerThread * threads), kRowGroup);
@@ -88,6 +92,14 @@ std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens) const
   // Whole blocks of the kernels: a task of single rows takes several times as long.
   const std::uint64_t least = std::max<std::uint64_t>(1, kLeastTaskWork / per_row);
   return std::min(grain, align_up(std::max(least, div_up(w.rows, threads)), kCodeRows));
+}
+
+std::uint64_t Compute::row_grain(const QMatrixView& w, std::size_t tokens,
+                                 std::uint64_t work) const {
+  const bool is_plenty = work >= kTasksPerThread * pool_.size() * kMostTaskWork * kTaskWork;
+  if (!is_plenty) return row_grain(w, tokens);
+  const std::uint64_t largest = kMostTaskWork * kTaskWork / work_per_row(w, tokens);
+  return align_up(std::max<std::uint64_t>(1, largest), kRowGroup);
 }
 
 void Compute::matmul(const QMatrixView& w, const float* x, std::size_t tokens, float* y) {

@@ -113,6 +113,9 @@ class Compute {
   // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several
   // tasks. A multiple of kCodeRows; of 32, but for matrices that have too few rows for that.
   std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
+  // The same for one of many matrices in a region of `work` multiply-adds: where that is plenty for
+  // every thread, tasks are the largest, which read inputs for more rows.
+  std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens, std::uint64_t work) const;
 
  private:
   // A task of a product: so many rows of the matrix and so many tokens.

@@ -48,9 +48,15 @@ void ExpertTasks::add_beside(const Product& product, const RowInputs& x, std::si
 
 void ExpertTasks::split(const Compute& compute, QMatrixView ExpertWork::*matrix) {
   tasks_.clear();
+  std::uint64_t work = 0;
+  for (const ExpertWork& expert : experts_) {
+    const QMatrixView& w = expert.*matrix;
+    work += w.rows * w.cols * expert.tokens;
+  }
   for (std::size_t e = 0; e < experts_.size(); ++e) {
     const QMatrixView& w = experts_[e].*matrix;
-    const std::uint64_t grain = align_up(compute.row_grain(w, experts_[e].tokens), kInputGroup);
+    const std::uint64_t grain =
+        align_up(compute.row_grain(w, experts_[e].tokens, work), kInputGroup);
     for (std::uint64_t row = 0; row < w.rows; row += grain) {
       tasks_.push_back({e, row, std::min(w.rows, row + grain)});
     }

@@ -1,4 +1,5 @@
-// Products of many tokens at once, and norms over values whose squares are beyond float32.
+// Products of many tokens at once and of many experts, and norms over values whose squares are
+// beyond float32.
 #include "runtime/model/compute.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "runtime/model/expert_tasks.h"
 #include "runtime/model/finite.h"
 #include "tests/support/test_matrix.h"
 
@@ -79,6 +81,58 @@ TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
       ASSERT_TRUE(std::ranges::equal(of_token, expected)) << "matrix " << m << " token " << t;
     }
   }
+}
+
+// Experts beside so many others that tasks are larger, and with the other experts' work taken away.
+TEST(ExpertTasks, ExpertsGiveTheSameBitsBesideManyOthers) {
+  constexpr std::size_t kHidden = 256;
+  constexpr std::size_t kExpertWidth = 2048;
+  constexpr std::size_t kTokens = 20;
+  constexpr std::size_t kExperts = 8;  // 84 million products
+  const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
+  std::vector<float> scratch(2 * matmul_scratch_floats(kExpertWidth));
+  std::vector<InputBlock> blocks(kTokens * token_stride(kExpertWidth, 2));
+  std::vector<const InputBlock*> rows(kTokens);
+  Compute compute(kernels, 2, scratch, {blocks, rows, 2});
+  const std::vector<float> x = some_values(kTokens * kHidden);
+  const RowInputs inputs = compute.quantize(x.data(), kHidden, kTokens);
+  const test::TestMatrix up({.id = QFormatId::kQ40}, kExpertWidth, kHidden, test::Values::kUsual, 0,
+                            5);
+  const test::TestMatrix down({.id = QFormatId::kQ4K}, kHidden, kExpertWidth, test::Values::kUsual,
+                              0, 6);
+  struct Memory {
+    std::vector<float> activated = std::vector<float>(kTokens * kExpertWidth);
+    std::vector<float> raised = std::vector<float>(kTokens * kExpertWidth);
+    std::vector<float> result = std::vector<float>(kTokens * kHidden);
+    std::vector<InputBlock> blocks =
+        std::vector<InputBlock>(kTokens * token_stride(kExpertWidth, 2));
+    std::vector<const InputBlock*> rows = std::vector<const InputBlock*>(kTokens);
+  };
+  const auto run = [&](std::span<Memory> experts) {
+    ExpertTasks tasks;
+    for (Memory& m : experts) {
+      tasks.add({.gate = up.view(),
+                 .up = up.view(),
+                 .down = down.view(),
+                 .tokens = kTokens,
+                 .x = inputs,
+                 .activated = m.activated.data(),
+                 .raised = m.raised.data(),
+                 .result = m.result.data(),
+                 .activated_blocks = m.blocks.data(),
+                 .activated_rows = m.rows.data()});
+    }
+    tasks.activate(compute);
+    tasks.project(compute);
+  };
+  std::vector<Memory> together(kExperts);
+  std::vector<Memory> alone(1);
+  run(together);
+  run(alone);
+  const QMatrixView& w = up.view();
+  EXPECT_GT(compute.row_grain(w, kTokens, kExperts * kTokens * kHidden * kExpertWidth),
+            compute.row_grain(w, kTokens, kTokens * kHidden * kExpertWidth));
+  for (const Memory& m : together) EXPECT_EQ(m.result, alone[0].result);
 }
 
 TEST(RmsNorm, LargeValuesAreNormedAsSmallOnesAre) {
