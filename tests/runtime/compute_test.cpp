@@ -67,6 +67,8 @@ TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
                             matrix(QFormatId::kQ6K, 40), matrix(QFormatId::kQ4K, 640)};
   std::vector<std::vector<float>> got;
   std::vector<Product> products;
+  got.reserve(matrices.size());
+  products.reserve(matrices.size());
   for (const test::TestMatrix& w : matrices) got.emplace_back(kTokens * w.view().rows, -1.0F);
   for (std::size_t m = 0; m < got.size(); ++m) {
     products.push_back({&matrices[m].view(), got[m].data()});
