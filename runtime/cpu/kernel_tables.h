@@ -2,10 +2,19 @@
 // called through it. Everybody else uses cpu_kernels() in runtime/model/kernels.h.
 #pragma once
 
+#include <string_view>
+
 #include "runtime/model/delta_block.h"
 #include "runtime/model/kernels.h"
 
 namespace moepack {
+
+// A table that is another one but for its products in integers.
+inline Kernels with_codes(Kernels table, std::string_view name, const CodeKernels& codes) {
+  table.name = name;
+  table.codes = codes;
+  return table;
+}
 
 // For all processors.
 const DeltaBlockKernels& scalar_delta_block();

@@ -41,22 +41,15 @@ void matmul(const QMatrixView& w, const float* x, std::size_t x_stride, std::siz
 
 const Kernels& avx512vnni_kernels() {
   static const Kernels kTable = [] {
-    Kernels table = avx512_kernels();
-    table.name = "avx512vnni";
+    Kernels table = with_codes(avx512_kernels(), "avx512vnni", avx512vnni_code_kernels());
     table.matmul = matmul;
-    table.codes = avx512vnni_code_kernels();
     return table;
   }();
   return kTable;
 }
 
 const Kernels& amx_kernels() {
-  static const Kernels kTable = [] {
-    Kernels table = avx512vnni_kernels();
-    table.name = "amx";
-    table.codes = amx_code_kernels();
-    return table;
-  }();
+  static const Kernels kTable = with_codes(avx512vnni_kernels(), "amx", amx_code_kernels());
   return kTable;
 }
 

@@ -8,12 +8,7 @@
 namespace moepack {
 
 const Kernels& avxvnni_kernels() {
-  static const Kernels kTable = [] {
-    Kernels table = avx2_kernels();
-    table.name = "avxvnni";
-    table.codes = avxvnni_code_kernels();
-    return table;
-  }();
+  static const Kernels kTable = with_codes(avx2_kernels(), "avxvnni", avxvnni_code_kernels());
   return kTable;
 }
 
