@@ -228,8 +228,7 @@ void register_all() {
                                  run_memory_read, threads)
         ->Iterations(3);
   }
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                         CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
+  for (CpuLevel level : kCpuLevels) {
     if (!has_cpu_level(level)) continue;
     const std::string name(cpu_level_name(level));
     benchmark::RegisterBenchmark(("gated_delta/" + name).c_str(), run_delta, level);

@@ -88,8 +88,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
 
 Result<CpuLevel> parse_cpu_level(std::string_view name) {
   if (name == "auto") return detect_cpu_level();
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                         CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
+  for (CpuLevel level : kCpuLevels) {
     if (name == cpu_level_name(level)) return level;
   }
   return invalid_argument("no CPU level is called \"" + printable(name, 32) + "\"",

@@ -28,6 +28,7 @@
 // 2^-60 but not zero, is not rounded: it takes avx512's way and has avx512's bits.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -117,6 +118,9 @@ const Kernels& reference_kernels();
 // kAmx: the same, and products of many tokens with quantized inputs in tiles (AMX).
 // kNeon: Advanced SIMD of AArch64 with products of bytes (SDOT, FEAT_DotProd).
 enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAmx, kNeon };
+inline constexpr std::array kCpuLevels{CpuLevel::kScalar, CpuLevel::kAvx2,       CpuLevel::kAvxVnni,
+                                       CpuLevel::kAvx512, CpuLevel::kAvx512Vnni, CpuLevel::kAmx,
+                                       CpuLevel::kNeon};
 std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
 // The best that this processor and operating system support.
 CpuLevel detect_cpu_level();

@@ -123,8 +123,7 @@ TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
   EXPECT_TRUE(has_cpu_level(CpuLevel::kScalar));
   EXPECT_TRUE(has_cpu_level(detect_cpu_level()));
   EXPECT_FALSE(has_cpu_level(CpuLevel::kNeon) && has_cpu_level(CpuLevel::kAvx2));
-  for (CpuLevel level : {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                         CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
+  for (CpuLevel level : kCpuLevels) {
     const Result<const Kernels*> kernels = cpu_kernels(level);
     if (has_cpu_level(level)) {
       ASSERT_OK(kernels);

@@ -152,9 +152,7 @@ TEST_P(Invariance, RowOrder) {
   std::vector<EngineOptions> kinds{options_};
   for (const ActivationType activations :
        {ActivationType::kFloat32, ActivationType::kInt8, ActivationType::kInt16}) {
-    for (const CpuLevel level :
-         {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-          CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!has_cpu_level(level)) continue;
       kinds.push_back(options_);
       kinds.back().backend = Backend::kCpu;

@@ -20,9 +20,7 @@ TEST(ReadMemory, EveryLevelReadsEveryWord) {
       std::memcpy(data.data() + at, &word, sizeof(word));
       expected ^= word;
     }
-    for (const CpuLevel level :
-         {CpuLevel::kScalar, CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-          CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
+    for (const CpuLevel level : kCpuLevels) {
       if (!has_cpu_level(level)) continue;
       EXPECT_EQ(xor_words(level, data), expected)
           << cpu_level_name(level) << ", " << data.size() << " bytes";
