@@ -3,6 +3,7 @@
 
 * Golden data under tests/golden and fuzz corpora are named by a test or a fuzz target.
 * Every C++ source stands in a CMake source list; every script test is registered.
+* Everything in a C++ test is in a namespace of the file's name: tests are compiled several together.
 * No file names a path of somebody's machine. Only .ci/run may say where the models lie there.
 """
 
@@ -93,10 +94,24 @@ def check_source_lists(root, files):
     return problems
 
 
+def check_test_namespaces(root, files):
+    """Finds tests whose names could meet those of another file."""
+    problems = []
+    for path in files:
+        if not re.match(r"tests/(?!golden/).*_test\.cpp$", path):
+            continue
+        stem = os.path.basename(path)[:-len(".cpp")]
+        opened = re.findall(r"^namespace (\S+) \{$", read_text(root, path) or "", re.MULTILINE)
+        if not opened or any(name.split("::")[-1] != stem for name in opened):
+            problems.append(f"{path}: its namespace is not moepack::{stem}")
+    return problems
+
+
 def check(root):
     files = project_files(root)
     return (check_machine_paths(root, files) + check_golden(root, files)
-            + check_corpora(root, files) + check_source_lists(root, files))
+            + check_corpora(root, files) + check_source_lists(root, files)
+            + check_test_namespaces(root, files))
 
 
 def main():

@@ -102,7 +102,7 @@ bool begin_job(const RecordFile& file, RecordJob& job) noexcept {
   return true;
 }
 
-ReadPiece next_piece(const RecordJob& job) noexcept {
+JobPiece next_piece(const RecordJob& job) noexcept {
   const std::size_t left = job.read.out.size() - job.done;
   const std::size_t size = job.is_direct ? align_up(left, kDirectUnit) : left;
   return {.offset = job.read.offset + job.done,
@@ -110,7 +110,7 @@ ReadPiece next_piece(const RecordJob& job) noexcept {
           .is_direct = job.is_direct};
 }
 
-long read_piece(const RecordFile& file, const ReadPiece& piece) noexcept {
+long read_piece(const RecordFile& file, const JobPiece& piece) noexcept {
   if (file.mapping().is_open()) return file.mapping().copy(piece.offset, piece.out);
   const ssize_t got = ::pread(file.fd(piece.is_direct), piece.out.data(), piece.out.size(),
                               static_cast<off_t>(piece.offset));

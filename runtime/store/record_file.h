@@ -66,7 +66,7 @@ struct RecordJob {
 };
 
 // What is to be read next.
-struct ReadPiece {
+struct JobPiece {
   std::uint64_t offset = 0;
   std::span<std::byte> out = {};  // with is_direct up to the next multiple of kDirectUnit
   bool is_direct = false;
@@ -74,9 +74,9 @@ struct ReadPiece {
 
 // Prepares the job. False: it has ended with an error, because the file is too short.
 bool begin_job(const RecordFile& file, RecordJob& job) noexcept;
-ReadPiece next_piece(const RecordJob& job) noexcept;
+JobPiece next_piece(const RecordJob& job) noexcept;
 // Reads it in the calling thread: bytes, or a negative error number.
-long read_piece(const RecordFile& file, const ReadPiece& piece) noexcept;
+long read_piece(const RecordFile& file, const JobPiece& piece) noexcept;
 // Takes what became of the piece: bytes (0: the file has ended), or a negative error number. True:
 // the read has ended, with all its bytes or with an error. False: there is a next piece, after part
 // of one, an interruption (EINTR, EAGAIN, ECANCELED), or where the disk refuses direct reads of

@@ -216,7 +216,7 @@ void UringReader::Impl::fill() {
 bool UringReader::Impl::enter(UringJob& job) {
   io_uring_sqe* sqe = ::io_uring_get_sqe(&ring.ring);
   if (sqe == nullptr) return false;
-  const ReadPiece piece = next_piece(job.job);
+  const JobPiece piece = next_piece(job.job);
   const std::uint32_t index = job.job.read.file;
   const int fd = has_fixed_files ? static_cast<int>(2 * index + (piece.is_direct ? 1 : 0))
                                  : files[index].fd(piece.is_direct);

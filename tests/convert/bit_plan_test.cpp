@@ -11,7 +11,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::bit_plan_test {
 namespace {
 
 // A matrix of 256 x 128 has 4096 bytes a bit and 512 groups of 4 bytes; a record fills pages.
@@ -289,4 +289,4 @@ TEST(BitPlan, RecordsFillPages) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::bit_plan_test

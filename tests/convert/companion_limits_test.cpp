@@ -9,7 +9,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::companion_limits_test {
 namespace {
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
@@ -51,4 +51,4 @@ TEST(CompanionLimits, TheExporterReadsWhatConvertCopies) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::companion_limits_test

@@ -14,7 +14,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::convert_errors_test {
 namespace {
 
 using test::expect_error;
@@ -409,4 +409,4 @@ TEST(OutputDirectory, CreatedParentsGoAwayOnlyWhenEmpty) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::convert_errors_test

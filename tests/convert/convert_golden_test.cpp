@@ -8,7 +8,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::convert_golden_test {
 namespace {
 
 using test::TempDir;
@@ -112,4 +112,4 @@ TEST(ConvertGolden, SmallMoeInFiveShardsIsCopied) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::convert_golden_test

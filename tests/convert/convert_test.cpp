@@ -16,7 +16,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::convert_test {
 namespace {
 
 using test::TempDir;
@@ -615,4 +615,4 @@ TEST(Convert, AbsentTokenizerIsReported) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::convert_test

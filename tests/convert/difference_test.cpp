@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::difference_test {
 namespace {
 
 Difference named(const std::string& file) {
@@ -39,4 +39,4 @@ TEST(Difference, TextIsOneLineWithWhatIsKnown) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::difference_test

@@ -23,7 +23,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::encoding_conversion_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -225,4 +225,4 @@ TEST(EncodingConversion, OwnBlocksKeepTheCodes) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::encoding_conversion_test

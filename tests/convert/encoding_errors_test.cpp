@@ -7,7 +7,7 @@
 #include "tests/convert/encoding_vectors.h"
 #include "tests/support/reader_drill.h"
 
-namespace moepack {
+namespace moepack::encoding_errors_test {
 namespace {
 
 using nlohmann::json;
@@ -457,4 +457,4 @@ TEST(EncodingErrors, ConfigurationsCutShort) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::encoding_errors_test

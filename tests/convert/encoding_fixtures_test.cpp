@@ -18,7 +18,7 @@
 #include "tests/support/sha256.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::encoding_fixtures_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -183,4 +183,4 @@ TEST(EncodingFixtures, DigestIsSha256) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::encoding_fixtures_test

@@ -5,7 +5,7 @@
 
 #include "formats/base/bytes.h"
 
-namespace moepack {
+namespace moepack::encoding_vectors_test {
 namespace {
 
 using test::EncodingVector;
@@ -131,4 +131,4 @@ TEST(FloatBlocks, MeanWhatTheirDefinitionSays) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::encoding_vectors_test

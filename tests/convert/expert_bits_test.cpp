@@ -6,7 +6,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::expert_bits_test {
 namespace {
 
 constexpr const char* kValid = R"({
@@ -145,4 +145,4 @@ TEST(ExpertBits, HotAndCold) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_bits_test

@@ -7,7 +7,7 @@
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::family_support_test {
 namespace {
 
 ModelDir model_of(std::string_view type) {
@@ -43,4 +43,4 @@ TEST(FamilySupport, WithoutGgufNamesThereIsNoGgufFile) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::family_support_test

@@ -26,7 +26,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::gguf_tokenizer_test {
 namespace {
 
 using nlohmann::json;
@@ -606,4 +606,4 @@ TEST(GgufTokenizerGolden, SplitFile) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::gguf_tokenizer_test

@@ -13,7 +13,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::header_plan_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -134,4 +134,4 @@ TEST_F(HeaderErrors, NameTheTensor) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::header_plan_test

@@ -11,7 +11,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::inspect_test {
 namespace {
 
 using test::TempDir;
@@ -157,4 +157,4 @@ TEST(PathKind, SaysWhatToNameInstead) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::inspect_test

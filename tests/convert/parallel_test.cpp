@@ -8,7 +8,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::parallel_test {
 namespace {
 
 TEST(ParallelItems, EveryItemOnceAndWorkersWithinRange) {
@@ -43,4 +43,4 @@ TEST(ParallelItems, MemoryThatRunsOutIsAnError) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::parallel_test

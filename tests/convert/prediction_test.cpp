@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::prediction_test {
 namespace {
 
 using test::TempDir;
@@ -111,4 +111,4 @@ TEST(Prediction, WithoutSuchTensorsANoteSaysThatNothingIsKept) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::prediction_test

@@ -11,7 +11,7 @@
 #include "convert/report/quality_summary.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::quality_ledger_test {
 namespace {
 
 using Experts = std::vector<std::uint32_t>;
@@ -222,4 +222,4 @@ TEST(QualitySummary, LeavesOutWhatThePackDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::quality_ledger_test

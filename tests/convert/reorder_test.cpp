@@ -18,7 +18,7 @@
 #include "tests/support/test_matrix.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::reorder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -239,4 +239,4 @@ TEST(Reorder, DamagedRecordsAreNamed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::reorder_test

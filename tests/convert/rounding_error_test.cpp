@@ -9,7 +9,7 @@
 #include "formats/weights/qcodec.h"
 #include "quant/affine.h"
 
-namespace moepack {
+namespace moepack::rounding_error_test {
 namespace {
 
 // A row rounded by the converter's rule, with its bytes.
@@ -157,4 +157,4 @@ TEST(RoundingError, PlainFormatsMayBeOffByHalfAUnit) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::rounding_error_test

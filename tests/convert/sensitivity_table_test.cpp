@@ -6,7 +6,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::sensitivity_table_test {
 namespace {
 
 constexpr const char* kValid = R"({
@@ -192,4 +192,4 @@ TEST(SensitivityTable, DivergenceByHand) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::sensitivity_table_test

@@ -19,7 +19,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::source_encoding_test {
 namespace {
 
 using test::expect_error;
@@ -398,4 +398,4 @@ TEST(SourceEncoding, WhatDoesNotFitIsNamed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::source_encoding_test

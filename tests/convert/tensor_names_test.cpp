@@ -8,7 +8,7 @@
 
 #include "convert/source/row_gather.h"
 
-namespace moepack {
+namespace moepack::tensor_names_test {
 namespace {
 
 const Architecture& names() { return *find_architecture("qwen3_5_moe_text"); }
@@ -242,4 +242,4 @@ TEST(TensorNames, RoundingRulesOfTheDesign) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::tensor_names_test

@@ -13,7 +13,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::unfinished_work_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -134,4 +134,4 @@ TEST(UnfinishedWork, ADirectoryOfThatNameIsAnOverlays) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::unfinished_work_test

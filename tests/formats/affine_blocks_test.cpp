@@ -10,7 +10,7 @@
 #include "formats/base/bytes.h"
 #include "formats/weights/qcodec.h"
 
-namespace moepack {
+namespace moepack::affine_blocks_test {
 namespace {
 
 // Rows of random codes; scales and biases from `values`.
@@ -136,4 +136,4 @@ TEST_F(InexactBlocks, AScaleOfCodesThatAreAllZeroDoesNotMatter) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::affine_blocks_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::architecture_test {
 namespace {
 
 // Where the values for absent keys are those of a model without experts, as one with them.
@@ -180,4 +180,4 @@ TEST(Architecture, OfAnUnknownModelTypeIsRefusedWithTheList) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::architecture_test

@@ -14,7 +14,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::calibration_test {
 namespace {
 
 using test::expect_error;
@@ -306,4 +306,4 @@ TEST(CalibrationStateText, RoundTripAndDrill) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::calibration_test

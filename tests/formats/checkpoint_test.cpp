@@ -18,7 +18,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -467,4 +467,4 @@ TEST(CheckpointModels, OtherFamiliesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::checkpoint_test

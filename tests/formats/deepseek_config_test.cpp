@@ -11,7 +11,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::deepseek_config_test {
 namespace {
 
 using nlohmann::json;
@@ -177,4 +177,4 @@ TEST(DeepseekConfig, NumbersThatContradictEachOtherAreNamed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::deepseek_config_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::dtype_test {
 namespace {
 
 TEST(DType, NamesRoundTrip) {
@@ -50,4 +50,4 @@ TEST(DType, Bf16RoundsToNearestEven) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::dtype_test

@@ -10,7 +10,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::expert_profile_test {
 namespace {
 
 constexpr const char* kValid = R"({
@@ -283,4 +283,4 @@ TEST(HotExpertsJson, CutShortAnywhere) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_profile_test

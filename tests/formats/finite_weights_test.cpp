@@ -10,7 +10,7 @@
 
 #include "formats/weights/ggml_blocks.h"
 
-namespace moepack {
+namespace moepack::finite_weights_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -102,4 +102,4 @@ TEST(FiniteWeights, OneBlockAmongMany) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::finite_weights_test

@@ -11,7 +11,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::flashmoe_activations_test {
 namespace {
 
 using Ids = std::vector<std::uint16_t>;
@@ -189,4 +189,4 @@ TEST_F(FlashMoeActivationsTest, AnotherModelIsRefused) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::flashmoe_activations_test

@@ -18,7 +18,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::flashmoe_test {
 namespace {
 
 using test::expect_error;
@@ -294,4 +294,4 @@ TEST(PackFits, DimensionsAreComparedWithoutChecksumsToo) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::flashmoe_test

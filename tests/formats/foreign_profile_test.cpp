@@ -12,7 +12,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::foreign_profile_test {
 namespace {
 
 using Counts = std::vector<std::uint64_t>;
@@ -291,4 +291,4 @@ TEST_F(ForeignProfile, JsonCutShortAnywhere) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::foreign_profile_test

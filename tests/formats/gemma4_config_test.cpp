@@ -11,7 +11,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::gemma4_config_test {
 namespace {
 
 using nlohmann::json;
@@ -240,4 +240,4 @@ TEST(Gemma4Config, RefusesRotationsAndHeadsThatItDoesNotCompute) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::gemma4_config_test

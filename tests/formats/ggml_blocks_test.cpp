@@ -15,7 +15,7 @@
 #include "formats/weights/qcodec.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::ggml_blocks_test {
 namespace {
 
 // All of ggml's block formats, with the base name of their files under tests/golden/ggml.
@@ -213,4 +213,4 @@ TEST(GgmlBlocks, SizesFollowFromTheTable) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::ggml_blocks_test

@@ -11,7 +11,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::gguf_model_test {
 namespace {
 
 using test::expect_error;
@@ -256,4 +256,4 @@ TEST(GgufGolden, SplitModelIsTheSameFromAnyPart) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::gguf_model_test

@@ -11,7 +11,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::gguf_test {
 namespace {
 
 using test::expect_error;
@@ -300,4 +300,4 @@ TEST_F(GgufTest, DataFollowsInOrder) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::gguf_test

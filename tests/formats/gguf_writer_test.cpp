@@ -12,7 +12,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::gguf_writer_test {
 namespace {
 
 using test::expect_error;
@@ -190,4 +190,4 @@ TEST(GgmlTypes, EveryFormatOfGgmlHasItsNumber) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::gguf_writer_test

@@ -11,7 +11,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::hessian_directory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -180,4 +180,4 @@ TEST(HessianCounts, OneObjectOfCounts) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::hessian_directory_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::json_test {
 namespace {
 
 using test::expect_error;
@@ -86,4 +86,4 @@ TEST(Json, NewlinesInKeysDoNotBreakTheMessage) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::json_test

@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::model_config_test {
 namespace {
 
 using nlohmann::json;
@@ -762,4 +762,4 @@ TEST(ModelConfigModels, DemoMlx) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::model_config_test

@@ -11,7 +11,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::npy_test {
 namespace {
 
 using Shape = std::vector<std::uint64_t>;
@@ -167,4 +167,4 @@ TEST(NpyFile, ReadsBothWidths) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::npy_test

@@ -20,7 +20,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::output_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -311,4 +311,4 @@ TEST_F(OutputFileTest, AnAtomicFileNeverWritesThroughALink) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::output_file_test

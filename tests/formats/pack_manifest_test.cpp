@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::pack_manifest_test {
 namespace {
 
 using test::expect_error;
@@ -351,4 +351,4 @@ TEST(PackManifest, EnginesKeysMustAgree) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::pack_manifest_test

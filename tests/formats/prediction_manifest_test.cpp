@@ -8,7 +8,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::prediction_manifest_test {
 namespace {
 
 using test::expect_error;
@@ -148,4 +148,4 @@ TEST(PredictionManifest, TheDataFileHasTheSizeThatIsStated) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::prediction_manifest_test

@@ -8,7 +8,7 @@
 #include "formats/base/bytes.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::qcodec_test {
 namespace {
 
 float load_scale(const WeightFormat& format, const std::byte* at) {
@@ -72,4 +72,4 @@ TEST(QCodec, EveryHalfFloatDecodes) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::qcodec_test

@@ -8,7 +8,7 @@
 #include "formats/weights/expert_layout.h"
 #include "formats/weights/qcodec.h"
 
-namespace moepack {
+namespace moepack::qformat_test {
 namespace {
 
 WeightFormat affine(std::uint32_t bits, std::uint32_t group) {
@@ -68,4 +68,4 @@ TEST(QCodec, CodesAreALittleEndianBitStream) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::qformat_test

@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::resident_manifest_test {
 namespace {
 
 using test::expect_error;
@@ -163,4 +163,4 @@ TEST(ResidentManifest, ReadChecksTheDataFile) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::resident_manifest_test

@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::resident_overlay_test {
 namespace {
 
 using test::expect_error;
@@ -162,4 +162,4 @@ TEST(ResidentOverlay, MissingGroupsAreNamedWithThoseThereAre) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::resident_overlay_test

@@ -14,7 +14,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::routing_trace_test {
 namespace {
 
 TraceModel two_sizes() {
@@ -246,4 +246,4 @@ TEST(RoutingTrace, IsWrittenToRegularFilesAlone) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::routing_trace_test

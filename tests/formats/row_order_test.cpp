@@ -9,7 +9,7 @@
 #include "tests/support/panel_matrix.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::row_order_test {
 namespace {
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -114,4 +114,4 @@ TEST(RowOrder, PlainFormatsStayInRows) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::row_order_test

@@ -13,7 +13,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::safetensors_test {
 namespace {
 
 using test::expect_error;
@@ -421,4 +421,4 @@ TEST(SafetensorsModels, FamilyText) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::safetensors_test

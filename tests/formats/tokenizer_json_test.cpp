@@ -9,7 +9,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::tokenizer_json_test {
 namespace {
 
 using nlohmann::json;
@@ -311,4 +311,4 @@ TEST(TokenizerJson, EveryTruncationIsAnError) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::tokenizer_json_test

@@ -13,7 +13,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::work_directory_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -114,4 +114,4 @@ TEST(WorkDirectory, TheMarkerHasOneOwner) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::work_directory_test

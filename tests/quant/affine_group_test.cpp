@@ -11,7 +11,7 @@
 
 #include "formats/weights/qcodec.h"
 
-namespace moepack {
+namespace moepack::affine_group_test {
 namespace {
 
 std::vector<std::vector<float>> groups(std::size_t size) {
@@ -88,4 +88,4 @@ TEST(AffineGroup, PackingIsTheBitStreamOfTheDecoder) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::affine_group_test

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::bit_allocation_test {
 namespace {
 
 using Items = std::vector<std::vector<AllocationChoice>>;
@@ -255,4 +255,4 @@ TEST(BitAllocation, EverythingFitsWithoutLoss) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::bit_allocation_test

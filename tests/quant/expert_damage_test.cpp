@@ -8,7 +8,7 @@
 
 #include "tests/support/recorded_experts.h"
 
-namespace moepack {
+namespace moepack::expert_damage_test {
 namespace {
 
 constexpr std::array<std::uint32_t, 3> kBits{2, 3, 4};
@@ -121,4 +121,4 @@ TEST(ExpertDamage, DegenerateExperts) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_damage_test

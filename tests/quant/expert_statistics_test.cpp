@@ -12,7 +12,7 @@
 #include "tests/support/random_matrix.h"
 #include "tests/support/recorded_experts.h"
 
-namespace moepack {
+namespace moepack::expert_statistics_test {
 namespace {
 
 using test::kExperts;
@@ -150,4 +150,4 @@ TEST(QuantizeMatrix, GptqThatHeldOutInputsDislikeIsDropped) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_statistics_test

@@ -14,7 +14,7 @@
 #include "tests/support/random_matrix.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::gptq_golden_test {
 namespace {
 
 struct GoldenCase {
@@ -114,4 +114,4 @@ TEST_P(GptqGolden, RoundingGivesTheObjectiveOfRounding) {
 INSTANTIATE_TEST_SUITE_P(Cases, GptqGolden, ::testing::Values("a", "b", "c", "d"));
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::gptq_golden_test

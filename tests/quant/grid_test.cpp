@@ -8,7 +8,7 @@
 #include "formats/base/dtype.h"
 #include "tests/support/random_matrix.h"
 
-namespace moepack {
+namespace moepack::grid_test {
 namespace {
 
 using testing::random_weights;
@@ -129,4 +129,4 @@ TEST(Grid, ScalesAndBiasesAreBf16) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::grid_test

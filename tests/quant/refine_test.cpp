@@ -9,7 +9,7 @@
 #include "quant/grid.h"
 #include "tests/support/random_matrix.h"
 
-namespace moepack {
+namespace moepack::refine_test {
 namespace {
 
 using testing::hessian_of;
@@ -110,4 +110,4 @@ TEST(Gptq, ColumnsWithoutInputAreRoundedAndDisturbNothing) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::refine_test

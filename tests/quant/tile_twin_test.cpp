@@ -8,7 +8,7 @@
 
 #include "tests/support/random_matrix.h"
 
-namespace moepack {
+namespace moepack::tile_twin_test {
 namespace {
 
 std::vector<float> normal_values(std::size_t n, float size, std::mt19937& random) {
@@ -126,4 +126,4 @@ INSTANTIATE_TEST_SUITE_P(Tables, TileTwin,
                          ::testing::Values(&avx2_tile_kernels, &avx512_tile_kernels));
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::tile_twin_test

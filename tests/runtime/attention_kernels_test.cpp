@@ -18,7 +18,7 @@
 #include "tests/support/cpu_levels.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::attention_kernels_test {
 namespace {
 
 constexpr std::array kEncodings{KvEncoding::kFloat32, KvEncoding::kBfloat16, KvEncoding::kFp8,
@@ -345,4 +345,4 @@ TEST(KvCache, SavesAndLoadsInEveryEncoding) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::attention_kernels_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::available_memory_test {
 namespace {
 
 class AvailableMemory : public ::testing::Test {
@@ -123,4 +123,4 @@ TEST_F(AvailableMemory, OddFilesLimitNothing) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::available_memory_test

@@ -14,7 +14,7 @@
 #include "runtime/model/kv_cache.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::block_attention_test {
 namespace {
 
 constexpr std::size_t kHeads = 6;
@@ -268,4 +268,4 @@ INSTANTIATE_TEST_SUITE_P(Encodings, BlockAttentionTest,
                          encoding_name);
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::block_attention_test

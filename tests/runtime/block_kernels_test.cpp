@@ -19,7 +19,7 @@
 
 #if defined(__x86_64__)
 
-namespace moepack {
+namespace moepack::block_kernels_test {
 namespace {
 
 using test::exact_product;
@@ -360,6 +360,6 @@ INSTANTIATE_TEST_SUITE_P(Simd, BlockKernels,
                          level_name);
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::block_kernels_test
 
 #endif

@@ -21,7 +21,7 @@
 #include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::code_kernels_test {
 namespace {
 
 using test::random_values;
@@ -337,4 +337,4 @@ INSTANTIATE_TEST_SUITE_P(Levels, CodeKernelsTest,
                          });
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::code_kernels_test

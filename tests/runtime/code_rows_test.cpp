@@ -14,7 +14,7 @@
 #include "formats/weights/qcodec.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::code_rows_test {
 namespace {
 
 struct CodeRow {
@@ -113,4 +113,4 @@ TEST(CodeRows, AreTheWeightsOfGgmlsBlocks) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::code_rows_test

@@ -14,7 +14,7 @@
 #include "runtime/model/finite.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::compute_test {
 namespace {
 
 constexpr std::size_t kWidth = 48;
@@ -182,4 +182,4 @@ TEST(L2Norm, LargeValuesAreNormedAsSmallOnesAre) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::compute_test

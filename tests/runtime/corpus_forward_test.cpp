@@ -14,7 +14,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::corpus_forward_test {
 namespace {
 
 constexpr double kTolerance = 3e-6;
@@ -209,4 +209,4 @@ TEST(Calibrate, DamagedNormIsNamed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::corpus_forward_test

@@ -4,7 +4,7 @@
 #include "runtime/model/kernels.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::cpu_dispatch_test {
 namespace {
 
 // Registers of a processor with everything, under a system that saves all of its state.
@@ -150,4 +150,4 @@ TEST(CpuKernels, LevelsAreParsedByName) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::cpu_dispatch_test

@@ -19,7 +19,7 @@
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::delta_block_test {
 namespace {
 
 using test::GuardedFloats;
@@ -520,4 +520,4 @@ INSTANTIATE_TEST_SUITE_P(Levels, DeltaMixer,
                          });
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::delta_block_test

@@ -9,7 +9,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::divergence_response_test {
 namespace {
 
 std::vector<DivergenceResponse> measure(const std::filesystem::path& model, std::uint32_t threads,
@@ -73,4 +73,4 @@ TEST(DivergenceResponse, IsWrittenWithTheCalibration) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::divergence_response_test

@@ -14,7 +14,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::ended_slices_test {
 namespace {
 
 // Notes how many experts were asked for, in memory or not, when each layer had been computed.
@@ -144,4 +144,4 @@ TEST_F(EndedSlices, ActivationsThatAreNotFiniteAskForNone) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::ended_slices_test

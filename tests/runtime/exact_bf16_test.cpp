@@ -14,7 +14,7 @@
 #include "tests/support/cpu_levels.h"
 #include "tests/support/random_values.h"
 
-namespace moepack {
+namespace moepack::exact_bf16_test {
 namespace {
 
 using test::random_values;
@@ -95,4 +95,4 @@ TEST(NarrowExactFloats, OneOtherValueKeepsTheMatrix) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::exact_bf16_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::finite_test {
 namespace {
 
 using Limits = std::numeric_limits<float>;
@@ -51,4 +51,4 @@ TEST(Finite, NamesLayerAndToken) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::finite_test

@@ -8,7 +8,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::generate_golden_test {
 namespace {
 
 void expect_greedy(const std::filesystem::path& checkpoint,
@@ -68,4 +68,4 @@ TEST(Generate, StopIdsComeFromGenerationConfig) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::generate_golden_test

@@ -17,7 +17,7 @@
 #include "tests/support/relative_error.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::golden_test {
 namespace {
 
 constexpr double kTolerance = 3e-6;
@@ -421,4 +421,4 @@ TEST(Golden, EveryFolderIsKnown) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::golden_test

@@ -14,7 +14,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::invariance_test {
 namespace {
 
 std::vector<std::int32_t> some_ids(std::size_t count, std::size_t vocab) {
@@ -402,4 +402,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Invariance,
                          });
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::invariance_test

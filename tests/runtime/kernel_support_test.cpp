@@ -6,7 +6,7 @@
 #include "runtime/vulkan/vulkan_forward.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::kernel_support_test {
 namespace {
 
 bool all_but_q4(const WeightFormat& format) { return format.id != QFormatId::kQ4; }
@@ -98,4 +98,4 @@ TEST(KernelSupport, WhatNoShaderComputesIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::kernel_support_test

@@ -18,7 +18,7 @@
 #include "tests/support/guarded_bytes.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::kernel_twin_test {
 namespace {
 
 using test::all_weight_formats;
@@ -601,4 +601,4 @@ TEST(MatmulScratch, GrowsWithTheColumns) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::kernel_twin_test

@@ -10,7 +10,7 @@
 #include "tests/runtime/synthetic_forward.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::kl_stats_test {
 namespace {
 
 using test::expect_error;
@@ -301,4 +301,4 @@ TEST(KlReportNumbers, HaveTheDocumentedKeys) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::kl_stats_test

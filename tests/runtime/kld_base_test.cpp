@@ -15,7 +15,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::kld_base_test {
 namespace {
 
 using test::expect_error;
@@ -309,4 +309,4 @@ TEST(KldBase, AFailedRunLeavesNoFile) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::kld_base_test

@@ -16,7 +16,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::latent_attention_test {
 namespace {
 
 constexpr std::size_t kHidden = 64;
@@ -396,4 +396,4 @@ TEST(LatentAttention, RemembersCompressedRowsAlone) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::latent_attention_test

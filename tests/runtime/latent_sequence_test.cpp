@@ -12,7 +12,7 @@
 #include "tests/support/latent_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::latent_sequence_test {
 namespace {
 
 constexpr std::size_t kTokens = 200;  // more than a block of keys and values
@@ -154,4 +154,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::latent_sequence_test

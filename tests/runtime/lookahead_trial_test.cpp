@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace moepack {
+namespace moepack::lookahead_trial_test {
 namespace {
 
 using Trial = LookaheadTrial;
@@ -92,4 +92,4 @@ TEST(LookaheadTrial, BeginsAnewWhereTheNumberOfTokensChanges) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::lookahead_trial_test

@@ -19,7 +19,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::memory_peak_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -346,4 +346,4 @@ TEST(MemoryPeak, Encodings) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::memory_peak_test

@@ -18,7 +18,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::memory_plan_test {
 namespace {
 
 class MemoryRefused : public ::testing::Test {
@@ -307,4 +307,4 @@ TEST_F(MemoryRefused, RecordsCountAsWholePages) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::memory_plan_test

@@ -15,7 +15,7 @@
 #include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::memory_streams_test {
 namespace {
 
 using test::TestMatrix;
@@ -87,4 +87,4 @@ TEST(MemoryStreams, ChangeNoBit) {
 #endif
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::memory_streams_test

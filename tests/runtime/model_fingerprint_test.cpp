@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-namespace moepack {
+namespace moepack::model_fingerprint_test {
 namespace {
 
 ModelDir some_model() {
@@ -131,4 +131,4 @@ TEST(ModelFingerprint, WithAChecksumTheWeightsDoNotCount) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::model_fingerprint_test

@@ -12,7 +12,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::ordered_read_test {
 namespace {
 
 constexpr std::size_t kBytes = (std::size_t{9} << 20) + 12345;
@@ -69,4 +69,4 @@ TEST_F(OrderedReadTest, TheFirstErrorInOrder) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::ordered_read_test

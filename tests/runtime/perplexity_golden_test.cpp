@@ -12,7 +12,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::perplexity_golden_test {
 namespace {
 
 constexpr double kReferenceTolerance = 2e-4;
@@ -135,4 +135,4 @@ TEST(PerplexityGolden, FastBackendStaysWithTheReference) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::perplexity_golden_test

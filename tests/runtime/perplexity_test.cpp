@@ -8,7 +8,7 @@
 #include "tests/runtime/synthetic_forward.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::perplexity_test {
 namespace {
 
 using test::expect_error;
@@ -240,4 +240,4 @@ TEST(FormatPpl, IsLlamaPerplexitys) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::perplexity_test

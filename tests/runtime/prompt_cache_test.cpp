@@ -18,7 +18,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::prompt_cache_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -329,4 +329,4 @@ TEST_F(PromptFileTest, APromptBeyondTheContextIsRefusedFirst) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::prompt_cache_test

@@ -13,7 +13,7 @@
 #include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::read_next_test {
 namespace {
 
 using test::TestMatrix;
@@ -113,4 +113,4 @@ TEST_F(ReadNext, GoesFromGatesToUpsAndOnToOutputsOfAllExperts) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::read_next_test

@@ -9,7 +9,7 @@
 #include "runtime/model/kernels.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::resident_panels_test {
 namespace {
 
 // A copy that may be changed, of the bytes behind a view.
@@ -73,4 +73,4 @@ TEST_P(ResidentPanels, KeepEveryValue) {
 INSTANTIATE_TEST_SUITE_P(Heads, ResidentPanels, testing::Bool());
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::resident_panels_test

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace moepack {
+namespace moepack::rope_test {
 namespace {
 
 ModelConfig plain() {
@@ -124,4 +124,4 @@ TEST(Rope, WithoutRotatedValuesNothingIsDone) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::rope_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace moepack {
+namespace moepack::router_test {
 namespace {
 
 TEST(Router, WeightsAreTheRenormalisedProbabilities) {
@@ -212,4 +212,4 @@ TEST(Router, CacheAwareRoutingCanBeExact) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::router_test

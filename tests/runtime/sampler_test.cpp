@@ -10,7 +10,7 @@
 #include "runtime/token_chances.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::sampler_test {
 namespace {
 
 using test::expect_error;
@@ -392,4 +392,4 @@ TEST(TokenChances, RefusesWhatIsNoNumberAndNoId) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::sampler_test

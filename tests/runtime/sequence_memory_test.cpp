@@ -12,7 +12,7 @@
 #include "tests/support/allocation_faults.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::sequence_memory_test {
 namespace {
 
 using test::AllocationFault;
@@ -207,4 +207,4 @@ TEST(SequenceMemory, SlotsOfSeveralEnginesGoBackToTheirOwn) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::sequence_memory_test

@@ -19,7 +19,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::sequence_test {
 namespace {
 
 constexpr std::size_t kTokens = 300;  // more than a block of the KV cache
@@ -510,4 +510,4 @@ TEST_F(SavedSequenceTest, OtherWeightsAreAnotherModel) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::sequence_test

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::thread_pool_test {
 namespace {
 
 TEST(ThreadPool, CoversEveryIndexOnceInRangesOfAtMostTheGrain) {
@@ -140,4 +140,4 @@ TEST(ThreadPool, EndsWithoutEverHavingWorked) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::thread_pool_test

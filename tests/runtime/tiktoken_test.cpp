@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::tiktoken_test {
 namespace {
 
 using nlohmann::json;
@@ -166,4 +166,4 @@ TEST(Tiktoken, WhatCannotBeUsedIsSaid) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::tiktoken_test

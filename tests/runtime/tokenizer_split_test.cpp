@@ -19,7 +19,7 @@
 #include "tests/support/crc32.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::tokenizer_split_test {
 namespace {
 
 using nlohmann::json;
@@ -321,4 +321,4 @@ TEST(Utf8, RoundTripsEveryCharacter) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::tokenizer_split_test

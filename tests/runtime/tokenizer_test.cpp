@@ -25,7 +25,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::tokenizer_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -627,4 +627,4 @@ TEST(TokenizerHostile, MissingFileIsNamed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::tokenizer_test

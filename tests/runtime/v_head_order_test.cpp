@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::v_head_order_test {
 namespace {
 
 using VHeads = ResidentConventions::VHeads;
@@ -28,4 +28,4 @@ TEST(VHeadOrder, NothingMovesWithoutNeed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::v_head_order_test

@@ -21,7 +21,8 @@ class CheckTreeTest(PlantedTreeTest):
 
     def test_sources_outside_every_list(self):
         self.assert_found({"formats/lost.cpp": ""}, "formats/lost.cpp", "no CMakeLists.txt")
-        self.assert_found({"tests/quant/status_test.cpp": ""}, "tests/quant/status_test.cpp")
+        self.assert_found({"tests/quant/status_test.cpp": "namespace status_test {\n"},
+                          "tests/quant/status_test.cpp")
         self.assert_found({"tests/scripts/lost_test.py": ""}, "tests/scripts/lost_test.py")
         self.assert_found({"formats/lost.cpp": "",
                            "formats/CMakeLists.txt": "add(base/status.cpp) # lost.cpp\n"}, "lost.cpp")
@@ -36,6 +37,14 @@ class CheckTreeTest(PlantedTreeTest):
         self.assert_found({"tests/fuzz/corpus/gone/a": ""}, "corpus/gone", "no fuzz target")
         self.assert_found({}, "json has no corpus", removed=("tests/fuzz/corpus/json/one.json",))
         self.assert_found({"tests/fuzz/lost_fuzzer.cpp": ""}, "moepack_fuzzer(lost")
+
+    def test_namespaces_of_tests(self):
+        lists = {"tests/quant/CMakeLists.txt": "add(a_test.cpp)"}
+        for text in ("", "namespace moepack {\n", "namespace moepack::b_test {\n",
+                     "namespace moepack::a_test {\n}\nnamespace moepack {\n"):
+            with self.subTest(text=text):
+                self.assert_found({"tests/quant/a_test.cpp": text, **lists}, "moepack::a_test")
+        self.assert_clean({"tests/quant/a_test.cpp": "namespace moepack::a_test {\nnamespace {\n", **lists})
 
     def test_machine_paths(self):
         for text in (f'open("{WORK}models")', f"cd {WORK}main", f"{WORK}x", "cp a /ro" "ot/x",

@@ -22,7 +22,8 @@ CLEAN = {
     "shaders/CMakeLists.txt": "shader(copy.comp)\n",
     "shaders/copy.comp": '#include "formats/weights/qformat_defs.h"\nvoid main() {}\n',
     "tests/CMakeLists.txt": "t(formats/status_test.cpp)\n",
-    "tests/formats/status_test.cpp": '#include "convert/cli/table.h"\n// golden/demo\n',
+    "tests/formats/status_test.cpp":
+        '#include "convert/cli/table.h"\n// golden/demo\nnamespace a::status_test {\n}\n',
     "tests/golden/demo/weights.bin": "x",
     "tests/fuzz/CMakeLists.txt": "moepack_fuzzer(json moepack_formats)\n",
     "tests/fuzz/json_fuzzer.cpp": "int g();\n",

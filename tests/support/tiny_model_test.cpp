@@ -12,7 +12,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack::test {
+namespace moepack::test::tiny_model_test {
 namespace {
 
 std::map<std::string, WriterTensor> by_name(const TinyModelOptions& options) {
@@ -112,4 +112,4 @@ TEST(TinyModel, SeedsFixTheValues) {
 }
 
 }  // namespace
-}  // namespace moepack::test
+}  // namespace moepack::test::tiny_model_test

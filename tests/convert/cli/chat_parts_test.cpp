@@ -7,7 +7,7 @@
 #include "convert/cli/chat_tools.h"
 #include "tests/support/reader_drill.h"
 
-namespace moepack::test {
+namespace moepack::test::chat_parts_test {
 namespace {
 
 TEST(ChatText, NothingSteersTheTerminal) {
@@ -89,4 +89,4 @@ TEST(ChatSettings, ValuesHaveRanges) {
 }
 
 }  // namespace
-}  // namespace moepack::test
+}  // namespace moepack::test::chat_parts_test

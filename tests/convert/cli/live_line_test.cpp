@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack::cli {
+namespace moepack::cli::live_line_test {
 namespace {
 
 LiveReading reading(std::uint64_t hits, std::uint64_t misses, std::uint64_t bytes, int seconds) {
@@ -37,4 +37,4 @@ TEST(LiveText, TakesCountedTokens) {
 }
 
 }  // namespace
-}  // namespace moepack::cli
+}  // namespace moepack::cli::live_line_test

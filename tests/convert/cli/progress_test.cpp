@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace moepack::cli {
+namespace moepack::cli::progress_test {
 namespace {
 
 TEST(Progress, BytesInDecimalUnitsWithThreeDigits) {
@@ -93,4 +93,4 @@ TEST(Progress, QuietIsQuiet) {
 }
 
 }  // namespace
-}  // namespace moepack::cli
+}  // namespace moepack::cli::progress_test

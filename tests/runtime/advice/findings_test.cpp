@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-namespace moepack {
+namespace moepack::findings_test {
 namespace {
 
 FindingLevel worst(const std::vector<Finding>& findings) {
@@ -84,4 +84,4 @@ TEST(Findings, Gpus) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::findings_test

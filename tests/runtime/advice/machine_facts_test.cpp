@@ -8,7 +8,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::machine_facts_test {
 namespace {
 
 class Facts : public ::testing::Test {
@@ -68,4 +68,4 @@ TEST_F(Facts, TheFileSystemIsThatOfTheLongestMount) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::machine_facts_test

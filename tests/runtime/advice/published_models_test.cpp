@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace moepack {
+namespace moepack::published_models_test {
 namespace {
 
 const PublishedModel& model_called(std::string_view name) {
@@ -69,4 +69,4 @@ TEST(PublishedModels, WhatFits) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::published_models_test

@@ -5,7 +5,7 @@
 
 #include "runtime/advice/lane_shares.h"
 
-namespace moepack {
+namespace moepack::speed_prediction_test {
 namespace {
 
 // Two layers, two experts a token of 100 bytes; computing an expert takes 1 s, the residents 3 s,
@@ -96,4 +96,4 @@ TEST(LaneShares, DivideTheUses) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::speed_prediction_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::argument_types_test {
 namespace {
 
 ArgumentTypes types_of(const char* parameters) {
@@ -80,4 +80,4 @@ TEST(ArgumentTypes, WhatCannotBeResolvedCountsAsItStands) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::argument_types_test

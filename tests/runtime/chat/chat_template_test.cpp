@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::chat_template_test {
 namespace {
 
 const std::filesystem::path kModel = MOEPACK_SOURCE_DIR "/tests/golden/demo-moe-mlx-4bit";
@@ -255,4 +255,4 @@ TEST_F(ChatTemplates, ATemplateAndAUserTogetherMakeNoMarker) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::chat_template_test

@@ -9,7 +9,7 @@
 #include "tests/support/parsed_text.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::family_templates_test {
 namespace {
 
 const std::filesystem::path kGolden = MOEPACK_SOURCE_DIR "/tests/golden";
@@ -98,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(Families, FamilyTemplate,
                                            "glm", "kimi", "minimax"));
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::family_templates_test

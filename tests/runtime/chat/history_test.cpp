@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::history_test {
 namespace {
 
 ChatMessage said(ChatRole role, const std::string& content) {
@@ -130,4 +130,4 @@ TEST(History, MessagesHaveTheFormThatTemplatesRead) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::history_test

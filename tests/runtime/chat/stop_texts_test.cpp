@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack::test {
+namespace moepack::test::stop_texts_test {
 namespace {
 
 struct Stopped {
@@ -85,4 +85,4 @@ TEST(StopTexts, DoesNotDependOnPieces) {
 }
 
 }  // namespace
-}  // namespace moepack::test
+}  // namespace moepack::test::stop_texts_test

@@ -10,7 +10,7 @@
 #include "runtime/constrain/grammar_machine.h"
 #include "tests/runtime/constrain/constrain_support.h"
 
-namespace moepack {
+namespace moepack::closing_test {
 namespace {
 
 using test::kEndId;
@@ -199,4 +199,4 @@ TEST_F(Values, ALoopIsClosed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::closing_test

@@ -8,7 +8,7 @@
 #include "tests/runtime/constrain/constrain_support.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::frame_walks_test {
 namespace {
 
 using test::kEndId;
@@ -195,4 +195,4 @@ TEST(FrameWalks, SeveralCallsAreSeveral) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::frame_walks_test

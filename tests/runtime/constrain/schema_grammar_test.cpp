@@ -12,7 +12,7 @@
 #include "tests/runtime/constrain/constrain_support.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::schema_grammar_test {
 namespace {
 
 using test::accepts;
@@ -653,4 +653,4 @@ TEST_F(HostileSchemas, ManyToolsTakeLittleTime) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::schema_grammar_test

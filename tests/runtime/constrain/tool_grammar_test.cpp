@@ -8,7 +8,7 @@
 #include "tests/runtime/constrain/constrain_support.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::tool_grammar_test {
 namespace {
 
 using test::accepts;
@@ -634,4 +634,4 @@ TEST(ToolGrammar, FamiliesWithoutCallsAndNoToolsHaveNone) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::tool_grammar_test

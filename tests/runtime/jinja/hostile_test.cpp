@@ -16,7 +16,7 @@
 
 #include "runtime/jinja/template.h"
 
-namespace moepack::jinja {
+namespace moepack::jinja::hostile_test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -468,4 +468,4 @@ TEST(HostileTemplates, Work) {
 }
 
 }  // namespace
-}  // namespace moepack::jinja
+}  // namespace moepack::jinja::hostile_test

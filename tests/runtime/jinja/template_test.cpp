@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace moepack::jinja {
+namespace moepack::jinja::template_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -226,4 +226,4 @@ TEST(JinjaTemplate, ListsMayBeChangedAndStayThisRenderings) {
 }
 
 }  // namespace
-}  // namespace moepack::jinja
+}  // namespace moepack::jinja::template_test

@@ -11,7 +11,7 @@
 #include "runtime/placement/lane_counter.h"
 #include "runtime/placement/slot_planner.h"
 
-namespace moepack {
+namespace moepack::adaptation_test {
 namespace {
 
 constexpr std::uint32_t kLayers = 6;
@@ -202,4 +202,4 @@ TEST(HotPlan, TakesWhatTheProfileUsesMost) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::adaptation_test

@@ -9,7 +9,7 @@
 #include "runtime/placement/hot_plan.h"
 #include "runtime/placement/slot_planner.h"
 
-namespace moepack {
+namespace moepack::divided_hot_set_test {
 namespace {
 
 constexpr std::uint32_t kLayers = 5;
@@ -139,4 +139,4 @@ TEST(DividedHotSet, ChangesOfDevicesAddUp) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::divided_hot_set_test

@@ -8,7 +8,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::layer_split_test {
 namespace {
 
 using Ranges = std::vector<LayerRange>;
@@ -73,4 +73,4 @@ TEST(LayerSplit, Refusals) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::layer_split_test

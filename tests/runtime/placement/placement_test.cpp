@@ -10,7 +10,7 @@
 #include "runtime/placement/lane_report.h"
 #include "runtime/placement/slot_planner.h"
 
-namespace moepack {
+namespace moepack::placement_test {
 namespace {
 
 // Two layers of four experts: the second waits three times as long, and is used twice as much.
@@ -218,4 +218,4 @@ TEST(LaneUse, RanksWithoutCountsAreRefused) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::placement_test

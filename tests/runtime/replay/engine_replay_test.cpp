@@ -13,7 +13,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::engine_replay_test {
 namespace {
 
 constexpr std::uint32_t kLayers = 4;
@@ -225,4 +225,4 @@ TEST_F(EngineReplayTest, CacheAwareRoutingIsRefusedWhereItIsNotOffered) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::engine_replay_test

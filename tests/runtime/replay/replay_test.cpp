@@ -8,7 +8,7 @@
 #include "runtime/replay/synthetic_trace.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::replay_test {
 namespace {
 
 SyntheticTrace small_trace() {
@@ -228,4 +228,4 @@ TEST(SpeedModel, TheDiskIsToldFromTheTimesOfReads) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::replay_test

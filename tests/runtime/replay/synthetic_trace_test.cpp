@@ -8,7 +8,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::synthetic_trace_test {
 namespace {
 
 struct Statistics {
@@ -95,4 +95,4 @@ TEST(SyntheticTrace, RefusesWhatItDoesNotUnderstand) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::synthetic_trace_test

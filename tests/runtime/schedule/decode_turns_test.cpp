@@ -13,7 +13,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::decode_turns_test {
 namespace {
 
 constexpr std::uint32_t kExperts = 4096;  // of all layers together
@@ -267,4 +267,4 @@ TEST(DecodeTurns, NamesAreThoseOfTheFlag) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::decode_turns_test

@@ -8,7 +8,7 @@
 #include "runtime/schedule/text_run.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::kept_text_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -184,4 +184,4 @@ TEST(SnapshotPlaces, AreThoseAskedForThoseOnTheWayAndTheEnd) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::kept_text_test

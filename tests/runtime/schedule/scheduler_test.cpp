@@ -21,7 +21,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::scheduler_test {
 namespace {
 
 using test::greedy_job;
@@ -670,4 +670,4 @@ TEST_F(SchedulerTest, TellsHowProbableTokensWere) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::scheduler_test

@@ -14,7 +14,7 @@
 #include "tests/support/reader_drill.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::slot_file_test {
 namespace {
 
 using test::greedy_job;
@@ -156,4 +156,4 @@ TEST_F(SlotFileTest, DamagedFilesAreRefused) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::slot_file_test

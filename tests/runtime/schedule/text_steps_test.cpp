@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace moepack {
+namespace moepack::text_steps_test {
 namespace {
 
 TEST(TextSteps, AForwardsTimeBelongsToItsRows) {
@@ -27,4 +27,4 @@ TEST(TextSteps, AForwardsTimeBelongsToItsRows) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::text_steps_test

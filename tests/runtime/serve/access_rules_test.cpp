@@ -7,7 +7,7 @@
 #include "runtime/serve/router.h"
 #include "runtime/serve/server_metrics.h"
 
-namespace moepack {
+namespace moepack::access_rules_test {
 namespace {
 
 TEST(AccessRules, KeysAreComparedWhole) {
@@ -113,4 +113,4 @@ TEST(ServerMetrics, EveryLineIsOneThatPrometheusReads) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::access_rules_test

@@ -4,7 +4,7 @@
 
 #include "tests/runtime/serve/answer_script.h"
 
-namespace moepack {
+namespace moepack::anthropic_answer_test {
 namespace {
 
 using test::ended;
@@ -339,4 +339,4 @@ TEST(MessagesAnswer, BrokenUtf8AndHostileNamesAreWritten) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::anthropic_answer_test

@@ -7,7 +7,7 @@
 #include "runtime/serve/anthropic_errors.h"
 #include "tests/runtime/serve/answer_script.h"
 
-namespace moepack {
+namespace moepack::anthropic_request_test {
 namespace {
 
 using test::json;
@@ -381,4 +381,4 @@ TEST(MessagesRequest, HasLimits) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::anthropic_request_test

@@ -7,7 +7,7 @@
 #include "runtime/serve/chat_request_json.h"
 #include "runtime/serve/completion_request_json.h"
 
-namespace moepack {
+namespace moepack::chat_request_test {
 namespace {
 
 std::variant<ParsedChatRequest, ApiError> parse_chat(
@@ -336,4 +336,4 @@ TEST(ChatRequest, CustomToolsAreLeftOut) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::chat_request_test

@@ -6,7 +6,7 @@
 
 #include "tests/runtime/serve/answer_script.h"
 
-namespace moepack {
+namespace moepack::object_text_test {
 namespace {
 
 using test::json;
@@ -126,4 +126,4 @@ TEST(ObjectText, OutputIsAlwaysAPrefixOfAnObject) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::object_text_test

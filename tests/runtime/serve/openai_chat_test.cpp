@@ -9,7 +9,7 @@
 #include "runtime/serve/openai_chat_stream.h"
 #include "runtime/serve/openai_chat_whole.h"
 
-namespace moepack {
+namespace moepack::openai_chat_test {
 namespace {
 
 OpenaiAnswer openai_test_answer(std::uint32_t choices = 1) {
@@ -244,4 +244,4 @@ TEST(OpenaiChatWhole, ThoughtsCanBeLeftOutOrMadeContent) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::openai_chat_test

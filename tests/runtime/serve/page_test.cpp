@@ -9,7 +9,7 @@
 
 #include "runtime/serve/expert_map_json.h"
 
-namespace moepack {
+namespace moepack::page_test {
 namespace {
 
 std::string value_of(const HttpReply& reply, const char* name) {
@@ -109,4 +109,4 @@ TEST(ExpertMapJson, ShortMapsAreFilledWithCold) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::page_test

@@ -6,7 +6,7 @@
 
 #include "tests/runtime/serve/answer_script.h"
 
-namespace moepack {
+namespace moepack::responses_answer_test {
 namespace {
 
 using test::ended;
@@ -283,4 +283,4 @@ TEST(ResponsesAnswer, KeepAlivesAreShort) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::responses_answer_test

@@ -6,7 +6,7 @@
 
 #include "tests/runtime/serve/answer_script.h"
 
-namespace moepack {
+namespace moepack::responses_request_test {
 namespace {
 
 using test::json;
@@ -274,4 +274,4 @@ TEST(ResponsesRequest, ChoicesOfToolsThatAreNoFunctions) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::responses_request_test

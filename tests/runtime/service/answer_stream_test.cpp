@@ -10,7 +10,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::answer_stream_test {
 namespace {
 
 constexpr const char* kCall =
@@ -389,4 +389,4 @@ TEST_F(AnswerStreamTest, AnEchoesCharactersAreToldWhole) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::answer_stream_test

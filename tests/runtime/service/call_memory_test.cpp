@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-namespace moepack {
+namespace moepack::call_memory_test {
 namespace {
 
 constexpr const char* kSampled =
@@ -195,4 +195,4 @@ TEST(RestoreCalls, AnIdIsRestoredOnce) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::call_memory_test

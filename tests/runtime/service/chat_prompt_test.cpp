@@ -11,7 +11,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::chat_prompt_test {
 namespace {
 
 constexpr const char* kSampled =
@@ -70,4 +70,4 @@ TEST(ChatPrompt, SampledCallsAreFoundByTheFormatThatIsGiven) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::chat_prompt_test

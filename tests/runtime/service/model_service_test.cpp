@@ -19,7 +19,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::model_service_test {
 namespace {
 
 // An answer as one who reads its events sees it.
@@ -560,4 +560,4 @@ TEST_F(ModelServiceTest, TellsOfItselfWithoutWaiting) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::model_service_test

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace moepack {
+namespace moepack::prompt_points_test {
 namespace {
 
 // "S:…;U:…;A:…;" and "A>" for the generation prompt.
@@ -73,4 +73,4 @@ TEST(PromptPoints, WhatAsksForTheAnswer) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::prompt_points_test

@@ -10,7 +10,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::sampled_texts_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -58,4 +58,4 @@ TEST_F(SampledTextsTest, APromptAskedAgainHasNoIdsWithoutBytes) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::sampled_texts_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace moepack {
+namespace moepack::read_memory_test {
 namespace {
 
 TEST(ReadMemory, EveryLevelReadsEveryWord) {
@@ -29,4 +29,4 @@ TEST(ReadMemory, EveryLevelReadsEveryWord) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::read_memory_test

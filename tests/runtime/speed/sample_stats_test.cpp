@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <array>
 
-namespace moepack {
+namespace moepack::sample_stats_test {
 namespace {
 
 TEST(SampleStats, AgreeWithLlamaBench) {
@@ -31,4 +31,4 @@ TEST(SampleStats, FewSamplesHaveNoDeviation) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::sample_stats_test

@@ -8,7 +8,7 @@
 #include "tests/support/converted_model.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::speed_runner_test {
 namespace {
 
 class SpeedRunnerTest : public ::testing::Test {
@@ -101,4 +101,4 @@ TEST(SpeedTestName, IsLlamaBenchs) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::speed_runner_test

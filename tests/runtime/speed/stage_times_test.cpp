@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-namespace moepack {
+namespace moepack::stage_times_test {
 namespace {
 
 constexpr double kNap = 0.02;  // seconds
@@ -76,4 +76,4 @@ TEST(StageTimes, StagesHaveNamesOfTheirOwn) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::stage_times_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::disk_file_test {
 namespace {
 
 KnownDisk disk(std::uint64_t device) {
@@ -68,4 +68,4 @@ TEST(DiskFile, ADiskIsTheSameForItsFiles) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::disk_file_test

@@ -11,7 +11,7 @@
 #include "runtime/store/cache_policy.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::eviction_policy_test {
 namespace {
 
 const auto kAnyMayLeave = [](RecordKey) { return true; };
@@ -134,4 +134,4 @@ TEST(EvictionPolicy, NamesOfPolicies) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::eviction_policy_test

@@ -8,7 +8,7 @@
 #include "tests/runtime/store/faulty_reader.h"
 #include "tests/runtime/store/mixed_pack.h"
 
-namespace moepack {
+namespace moepack::expert_store_faults_test {
 namespace {
 
 using test::expect_batch;
@@ -207,4 +207,4 @@ TEST_F(StoreFaults, ReadSecondsArePartOfTheTimeThatPassed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_store_faults_test

@@ -10,7 +10,7 @@
 #include "tests/runtime/store/mixed_pack.h"
 #include "tests/support/allocation_faults.h"
 
-namespace moepack {
+namespace moepack::expert_store_memory_test {
 namespace {
 
 using test::AllocationFault;
@@ -134,4 +134,4 @@ TEST(ExpertStoreMemory, ABatchEndsWithoutMemory) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_store_memory_test

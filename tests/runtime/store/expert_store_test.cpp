@@ -6,7 +6,7 @@
 
 #include "tests/runtime/store/mixed_pack.h"
 
-namespace moepack {
+namespace moepack::expert_store_test {
 namespace {
 
 using test::expect_batch;
@@ -235,4 +235,4 @@ TEST(ExpertStore, TheBudgetHoldsAsManyBatchesAsItWasToldOf) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_store_test

@@ -11,7 +11,7 @@
 #include "runtime/store/expert_store.h"
 #include "tests/runtime/store/mixed_pack.h"
 
-namespace moepack {
+namespace moepack::expert_store_threads_test {
 namespace {
 
 using test::kMixedExperts;
@@ -106,4 +106,4 @@ TEST(ExpertStoreThreads, BatchesOfSeveralThreadsShareTheCache) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_store_threads_test

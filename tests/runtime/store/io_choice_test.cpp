@@ -9,7 +9,7 @@
 #include "tests/runtime/store/mixed_pack.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::io_choice_test {
 namespace {
 
 using test::MixedPack;
@@ -139,4 +139,4 @@ TEST(DiskProbeTest, MeasuresFilesOfAnySizeAndNamesBadOnes) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::io_choice_test

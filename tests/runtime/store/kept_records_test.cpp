@@ -10,7 +10,7 @@
 #include "tests/runtime/store/mixed_pack.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::kept_records_test {
 namespace {
 
 ExpertProfile profile_of(std::vector<std::vector<std::uint64_t>> counts) {
@@ -118,4 +118,4 @@ TEST(KeptRecords, StayInTheStoreOnceTheyCame) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::kept_records_test

@@ -13,7 +13,7 @@
 #include "tests/runtime/store/reader_ways.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::mirror_reader_test {
 namespace {
 
 using test::expect_batch;
@@ -264,4 +264,4 @@ TEST_F(MirrorTest, PlacesThatDoNotBelongAreNamed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::mirror_reader_test

@@ -14,7 +14,7 @@
 #include "tests/runtime/store/faulty_reader.h"
 #include "tests/runtime/store/mixed_pack.h"
 
-namespace moepack {
+namespace moepack::moe_arrival_test {
 namespace {
 
 using test::FaultyReader;
@@ -202,4 +202,4 @@ TEST_F(MoeArrival, AFailedExpertIsTheErrorOfTheRowsThatChoseIt) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::moe_arrival_test

@@ -8,7 +8,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::record_cache_test {
 namespace {
 
 constexpr std::uint64_t kPage = kRecordAlignment;
@@ -259,4 +259,4 @@ TEST(RecordCache, APolicyThatGivesNothingOrWhatIsNotThereIsAnError) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::record_cache_test

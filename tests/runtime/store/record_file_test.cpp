@@ -11,7 +11,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::record_file_test {
 namespace {
 
 constexpr std::size_t kFileBytes = 10 * kDirectUnit + 100;
@@ -41,7 +41,7 @@ class RecordJobTest : public testing::Test {
 
 TEST_F(RecordJobTest, APieceReadDirectlyIsWholeUnits) {
   RecordJob job = begin(kDirectUnit);
-  const ReadPiece piece = next_piece(job);
+  const JobPiece piece = next_piece(job);
   EXPECT_TRUE(piece.is_direct);
   EXPECT_EQ(piece.offset, kDirectUnit);
   EXPECT_EQ(piece.out.size(), 4 * kDirectUnit);
@@ -56,7 +56,7 @@ TEST_F(RecordJobTest, AReadAtAnyByteGoesThroughThePageCache) {
 TEST_F(RecordJobTest, WhatIsMissingIsReadAfterAPart) {
   RecordJob job = begin(0);
   EXPECT_FALSE(take_result(*file_, job, 2 * kDirectUnit));
-  ReadPiece piece = next_piece(job);
+  JobPiece piece = next_piece(job);
   EXPECT_TRUE(piece.is_direct);
   EXPECT_EQ(piece.offset, 2 * kDirectUnit);
   EXPECT_EQ(piece.out.data(), memory_.span().data() + 2 * kDirectUnit);
@@ -127,4 +127,4 @@ TEST_F(RecordJobTest, AFileThatEndsIsAnError) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::record_file_test

@@ -13,7 +13,7 @@
 #include "runtime/store/record_cache.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::record_memory_test {
 namespace {
 
 constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
@@ -93,4 +93,4 @@ TEST(RecordMemory, SmallCachesHaveNoOverhead) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::record_memory_test

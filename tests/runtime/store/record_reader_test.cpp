@@ -15,7 +15,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::record_reader_test {
 namespace {
 
 using test::ReaderWay;
@@ -253,4 +253,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, EveryReader, testing::ValuesIn(test::reader_ways(
                          [](const auto& way) { return way.param.name(); });
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::record_reader_test

@@ -10,7 +10,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::stall_watch_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -121,4 +121,4 @@ TEST_F(StallWatchTest, EndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::stall_watch_test

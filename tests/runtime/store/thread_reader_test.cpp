@@ -12,7 +12,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_dir.h"
 
-namespace moepack {
+namespace moepack::thread_reader_test {
 namespace {
 
 constexpr std::size_t kFileBytes = 40000;
@@ -179,4 +179,4 @@ TEST(ThreadReader, EndsWithReadsThatNobodyReaped) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::thread_reader_test

@@ -11,7 +11,7 @@
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
-namespace moepack {
+namespace moepack::attention_kernels_test {
 namespace {
 
 // Queries (with gates) of every position, and a full cache [positions, 2, kv_heads, head_dim].
@@ -390,4 +390,4 @@ TEST_F(AttentionKernelsTest, SharpAndFlatScores) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::attention_kernels_test

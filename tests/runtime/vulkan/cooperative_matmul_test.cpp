@@ -14,7 +14,7 @@
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 #include "tests/support/exact_product.h"
 
-namespace moepack {
+namespace moepack::cooperative_matmul_test {
 namespace {
 
 using test::exact_product;
@@ -256,4 +256,4 @@ TEST_P(ExpertProducts, AgreeWithTheDefinition) {
 INSTANTIATE_TEST_SUITE_P(All, ExpertProducts, ::testing::Values(0.0F, 0.7F));
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::cooperative_matmul_test

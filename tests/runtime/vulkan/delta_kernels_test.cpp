@@ -12,7 +12,7 @@
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
-namespace moepack {
+namespace moepack::delta_kernels_test {
 namespace {
 
 constexpr float kEps = 1e-6F;
@@ -346,4 +346,4 @@ TEST_F(DeltaKernelsTest, LargeAndInfiniteValues) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::delta_kernels_test

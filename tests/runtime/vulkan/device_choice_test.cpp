@@ -7,7 +7,7 @@
 
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::device_choice_test {
 namespace {
 
 PhysicalDevice device(std::uint32_t index, const char* name, VulkanDeviceType type,
@@ -64,4 +64,4 @@ TEST(DeviceChoice, FeaturesThatAreMissingAreNamed) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::device_choice_test

@@ -9,7 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/vulkan_devices.h"
 
-namespace moepack {
+namespace moepack::device_pipeline_test {
 namespace {
 
 class DevicePipelineTest : public VulkanModel {
@@ -181,4 +181,4 @@ TEST_F(DevicePipelineTest, WhatIsRefused) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::device_pipeline_test

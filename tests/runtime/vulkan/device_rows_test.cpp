@@ -8,7 +8,7 @@
 #include "tests/runtime/vulkan/device_bytes.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack {
+namespace moepack::device_rows_test {
 namespace {
 
 constexpr std::uint64_t kRows = 37;  // two panels and five rows
@@ -96,4 +96,4 @@ TEST(DeviceRowsTest, RowsWithoutBlocksStayAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::device_rows_test

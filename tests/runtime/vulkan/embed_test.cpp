@@ -5,7 +5,7 @@
 
 #include "tests/runtime/vulkan/weight_fixture.h"
 
-namespace moepack {
+namespace moepack::embed_test {
 namespace {
 
 using test::TestMatrix;
@@ -97,4 +97,4 @@ TEST_F(EmbedTest, TokensOfAnotherPieceStayAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::embed_test

@@ -7,7 +7,7 @@
 #include "tests/runtime/vulkan/weight_fixture.h"
 #include "tests/support/exact_product.h"
 
-namespace moepack {
+namespace moepack::expert_kernels_test {
 namespace {
 
 using test::TestMatrix;
@@ -410,4 +410,4 @@ TEST_F(ExpertKernelTest, SlotsApartAreCombinedToTheSame) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_kernels_test

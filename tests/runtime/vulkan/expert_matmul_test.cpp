@@ -13,7 +13,7 @@
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 #include "tests/support/exact_product.h"
 
-namespace moepack {
+namespace moepack::expert_matmul_test {
 namespace {
 
 using test::exact_product;
@@ -406,4 +406,4 @@ TEST_F(ExpertMatmulTest, APairDependsOnNoOther) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::expert_matmul_test

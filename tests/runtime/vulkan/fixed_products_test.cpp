@@ -10,7 +10,7 @@
 #include "tests/runtime/vulkan/weight_fixture.h"
 #include "tests/support/exact_product.h"
 
-namespace moepack {
+namespace moepack::fixed_products_test {
 namespace {
 
 using test::TestMatrix;
@@ -301,4 +301,4 @@ TEST_F(FixedProductsTest, TheRouterHasTheSameLogits) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::fixed_products_test

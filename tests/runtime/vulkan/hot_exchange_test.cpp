@@ -22,7 +22,7 @@
 #include "tests/support/tiny_model.h"
 #include "tests/support/vulkan_devices.h"
 
-namespace moepack {
+namespace moepack::hot_exchange_test {
 namespace {
 
 using TokenIds = std::vector<std::int32_t>;
@@ -360,4 +360,4 @@ TEST_F(HotExchange, TheReportIsWrittenAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::hot_exchange_test

@@ -18,7 +18,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/tiny_model.h"
 
-namespace moepack {
+namespace moepack::hybrid_model_test {
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -304,4 +304,4 @@ TEST(HotSet, FlatSharesDivideTheSlots) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::hybrid_model_test

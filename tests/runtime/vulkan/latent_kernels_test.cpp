@@ -10,7 +10,7 @@
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/weight_fixture.h"
 
-namespace moepack {
+namespace moepack::latent_kernels_test {
 namespace {
 
 using test::TestMatrix;
@@ -416,4 +416,4 @@ TEST_F(LatentKernelsTest, LaterPositionsAreNeverSeen) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::latent_kernels_test

@@ -12,7 +12,7 @@
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 #include "tests/support/exact_product.h"
 
-namespace moepack {
+namespace moepack::matmul_test {
 namespace {
 
 using test::exact_product;
@@ -209,4 +209,4 @@ TEST_F(MatmulTest, HalfRowsKeepElevenBitsOfEveryRow) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::matmul_test

@@ -7,7 +7,7 @@
 #include "tests/runtime/vulkan/weight_fixture.h"
 #include "tests/support/exact_product.h"
 
-namespace moepack {
+namespace moepack::matvec_test {
 namespace {
 
 using test::TestMatrix;
@@ -290,4 +290,4 @@ TEST_F(MatvecTest, ANormTakesAnyInput) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::matvec_test

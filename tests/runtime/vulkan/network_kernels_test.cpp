@@ -14,7 +14,7 @@
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
-namespace moepack {
+namespace moepack::network_kernels_test {
 namespace {
 
 constexpr float kEps = 1e-6F;
@@ -246,4 +246,4 @@ TEST_F(NetworkStepsTest, LogitsAreCapped) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::network_kernels_test

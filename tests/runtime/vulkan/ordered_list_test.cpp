@@ -8,7 +8,7 @@
 #include "shaders/stage_args.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
-namespace moepack {
+namespace moepack::ordered_list_test {
 namespace {
 
 constexpr std::uint32_t kWords = 5000;
@@ -182,4 +182,4 @@ TEST(OrderedPrograms, HavePlainOnes) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::ordered_list_test

@@ -10,7 +10,7 @@
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
-namespace moepack {
+namespace moepack::qk_prepare_test {
 namespace {
 
 constexpr float kEps = 1e-6F;
@@ -304,4 +304,4 @@ TEST_F(QkPrepareTest, LargeValuesAreNormedAndNanStays) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::qk_prepare_test

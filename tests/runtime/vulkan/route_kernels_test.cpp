@@ -11,7 +11,7 @@
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
-namespace moepack {
+namespace moepack::route_kernels_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -331,4 +331,4 @@ TEST_F(ArgmaxTest, TiesGoToTheLowerIdAndWhatIsNotFiniteIsTold) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::route_kernels_test

@@ -8,7 +8,7 @@
 #include "tests/runtime/vulkan/kernel_inputs.h"
 #include "tests/runtime/vulkan/weight_fixture.h"
 
-namespace moepack {
+namespace moepack::router_test {
 namespace {
 
 using test::TestMatrix;
@@ -201,4 +201,4 @@ TEST_F(RouterTest, GivesWhatTheProductAndRouteGive) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::router_test

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace moepack {
+namespace moepack::stage_order_test {
 namespace {
 
 // Programs look at so many stages before theirs; first and behind a barrier nobody counts those.
@@ -75,4 +75,4 @@ TEST(StageOrder, BeyondTheMostStagesThereAreBarriers) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::stage_order_test

@@ -4,7 +4,7 @@
 #include "shaders/read_sum_args.h"
 #include "tests/runtime/vulkan/vulkan_fixture.h"
 
-namespace moepack {
+namespace moepack::vulkan_device_test {
 namespace {
 
 using VulkanDeviceTest = VulkanTest;
@@ -90,4 +90,4 @@ TEST_F(VulkanDeviceTest, APipelineCacheIsTakenBackAndForeignBytesAreIgnored) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::vulkan_device_test

@@ -8,7 +8,7 @@
 #include "tests/support/attention_model.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::vulkan_encodings_test {
 namespace {
 
 class VulkanEncodings : public VulkanModel {
@@ -56,4 +56,4 @@ TEST_F(VulkanEncodings, PublishedModels) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::vulkan_encodings_test

@@ -8,7 +8,7 @@
 #include "tests/runtime/vulkan/vulkan_model_fixture.h"
 #include "tests/support/family_model.h"
 
-namespace moepack {
+namespace moepack::vulkan_families_test {
 namespace {
 
 struct FamilyCase {
@@ -94,4 +94,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const ::testing::TestParamInfo<FamilyCase>& c) { return std::string(c.param.name); });
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::vulkan_families_test

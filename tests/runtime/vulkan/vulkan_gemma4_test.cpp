@@ -10,7 +10,7 @@
 #include "tests/support/test_models.h"
 #include "tests/support/vulkan_devices.h"
 
-namespace moepack {
+namespace moepack::vulkan_gemma4_test {
 namespace {
 
 class VulkanGemma4 : public VulkanModel {
@@ -172,4 +172,4 @@ TEST_F(VulkanGemma4, SequencesAreCopiedSavedAndRestored) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::vulkan_gemma4_test

@@ -6,7 +6,7 @@
 #include "tests/support/latent_model.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::vulkan_latent_test {
 namespace {
 
 class VulkanLatent : public VulkanModel {
@@ -241,4 +241,4 @@ TEST_F(VulkanLatent, OneSubmissionAToken) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::vulkan_latent_test

@@ -15,7 +15,7 @@
 #include "tests/runtime/vulkan/vulkan_model_fixture.h"
 #include "tests/support/test_models.h"
 
-namespace moepack {
+namespace moepack::vulkan_model_test {
 namespace {
 
 TEST_F(VulkanModel, Bfloat16) { expect_like_reference(on_device(tiny()), kUntrainedTolerance); }
@@ -317,4 +317,4 @@ TEST_F(VulkanModel, ValidationLayersHaveNothingToSay) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::vulkan_model_test

@@ -13,7 +13,7 @@
 #include "runtime/vulkan/vulkan_forward.h"
 #include "tests/support/status_matchers.h"
 
-namespace moepack {
+namespace moepack::vulkan_plan_test {
 namespace {
 
 constexpr std::uint64_t kGib = std::uint64_t{1} << 30;
@@ -199,4 +199,4 @@ TEST(VulkanPlan, WhatStagesHandOnHasMemoryOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace moepack
+}  // namespace moepack::vulkan_plan_test
