@@ -288,6 +288,7 @@ Result<Sequence*> Engine::own_sequence() {
 std::uint64_t Engine::cut_tokens() const { return impl_->cut_tokens; }
 std::uint64_t Engine::decode_rows() const { return impl_->decode_rows; }
 std::string_view Engine::kernels_name() const { return impl_->backend->name(); }
+std::string_view Engine::kernels_bits() const { return impl_->backend->bits(); }
 const MemoryPlan& Engine::memory_plan() const { return impl_->plan; }
 ExpertStoreStats Engine::expert_stats() const { return impl_->backend->expert_stats(); }
 ExpertUsageMap Engine::expert_usage() const { return impl_->backend->expert_usage(); }

@@ -88,6 +88,7 @@ class Engine {
   // is 1.
   std::uint64_t decode_rows() const;
   std::string_view kernels_name() const;  // the kernel table that computes
+  std::string_view kernels_bits() const;  // what the bits of its results depend on (Kernels::bits)
   const MemoryPlan& memory_plan() const;
   ExpertStoreStats expert_stats() const;
   // May be called from any thread at any time, as expert_stats() may.

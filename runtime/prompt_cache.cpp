@@ -13,7 +13,7 @@ namespace {
 
 PromptOrigin origin_of(const Engine& engine) {
   return {.activations = engine.options().activations,
-          .kernels = std::string(engine.kernels_name()),
+          .kernels = std::string(engine.kernels_bits()),
           .cut_tokens = engine.cut_tokens()};
 }
 

@@ -19,7 +19,7 @@ namespace moepack {
 // How the states were computed, as far as their bits depend on it.
 struct PromptOrigin {
   ActivationType activations = ActivationType::kFloat32;
-  std::string kernels;           // Engine::kernels_name(): at most 16 of a-z and 0-9
+  std::string kernels;           // Engine::kernels_bits(): at most 16 of a-z and 0-9
   std::uint64_t cut_tokens = 1;  // Engine::cut_tokens()
 
   bool operator==(const PromptOrigin&) const = default;

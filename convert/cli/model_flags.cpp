@@ -65,8 +65,7 @@ void add_selection(CLI::App& command, ModelFlags& flags) {
       ->capture_default_str();
   command
       .add_option("--cpu", flags.cpu,
-                  "Instruction set of the cpu backend: auto, scalar, avx2, avxvnni, avx512, "
-                  "avx512vnni, amx, neon")
+                  "Instruction set of the cpu backend: auto, " + cpu_level_names())
       ->capture_default_str();
 }
 

@@ -174,7 +174,7 @@ class RateMeasurement {
                     .raised = scratch_.up.data() + k * width,
                     .result = scratch_.results.data() + k * hidden};
     if (x.blocks != nullptr) {
-      work.activated_blocks = scratch_.expert_blocks.data() + k * compute_.token_blocks(width);
+      work.activated_blocks = scratch_.expert_blocks.data() + k * compute_.token_stride(width);
       work.activated_rows = scratch_.expert_rows.data() + k;
     }
     return work;

@@ -53,7 +53,7 @@ Result<CalibrationState> wanted_state(const Job& job, const CalibrateOptions& op
       printable(options.model.filename().string()) + " " + checksum_text(model) + ", " +
       std::to_string(job.tokens.size()) + " tokens " + checksum_text(text) + " in windows of " +
       std::to_string(options.context) + ", kernels " +
-      std::string(options.backend == Backend::kReference ? "reference" : job.corpus.kernels->name);
+      std::string(options.backend == Backend::kReference ? "reference" : job.corpus.kernels->bits);
   state.plan = text_sum(std::to_string(kCalibrationFormatVersion) + " " + state.what);
   state.tokens = job.tokens.size();
   state.num_experts = job.model.config.num_experts;

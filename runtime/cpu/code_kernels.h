@@ -17,8 +17,8 @@ namespace moepack {
 struct CodeCall : CodeProduct {
   float* aligned_scratch;  // the product's, from a multiple of 64 bytes on
   MemoryStreams streams;
-  bool may_use_tiles = false;  // level amx: its multiply takes many tokens in tiles
-  TileInputs tiles = {};       // of a call whose products are formed in tiles
+  bool has_tiles = false;  // level amx: its multiply takes many tokens in tiles
+  TileInputs tiles = {};   // of a call whose products are formed in tiles
 };
 
 using CodeMultiply = void (*)(const CodeCall& call);
@@ -61,9 +61,6 @@ constexpr std::size_t kMostPanelRows = 2 * kCodeRows;  // of the panels that sha
 constexpr std::size_t kPanelGroups = kPanelColumns / kInputGroup;
 constexpr std::size_t kPanelBytes =
     kMostPanelRows * (kPanelColumns + 2 * (kPanelColumns / 16) * sizeof(float));
-// Tokens that meet all rows of a call before the next ones do: their blocks, 8 KiB a token of 2048
-// inputs in two digits, stay in a second-level cache meanwhile.
-constexpr std::size_t kPanelTokens = 64;
 // Sums of [kPanelTokens, kMostPanelRows] over the columns so far. In the output itself they would
 // be whole rows apart, often a multiple of 4 KiB: one set of every cache for all tokens.
 constexpr std::size_t kPanelScratchBytes =

@@ -7,13 +7,13 @@
 namespace moepack {
 namespace {
 
-void multiply_rows(CodeMultiply kernel, const CodeProduct& product, bool may_use_tiles) {
+void multiply_rows(CodeMultiply kernel, const CodeProduct& product, bool has_tiles) {
   const std::uint64_t rows = product.row_end - product.row_begin;
   const std::uint64_t whole = product.row_begin + rows / kCodeRows * kCodeRows;
   if (whole > product.row_begin) {
     CodeProduct vectors = product;
     vectors.row_end = whole;
-    kernel({vectors, align_scratch(product.scratch), memory_streams(), may_use_tiles});
+    kernel({vectors, align_scratch(product.scratch), memory_streams(), has_tiles});
   }
   if (whole < product.row_end) {
     CodeProduct last = product;
@@ -25,11 +25,11 @@ void multiply_rows(CodeMultiply kernel, const CodeProduct& product, bool may_use
 }  // namespace
 
 void multiply_with(CodeMultiply (*find)(const WeightFormat&), const CodeProduct& product,
-                   bool may_use_tiles) {
+                   bool has_tiles) {
   const CodeProduct& p = product;
   if (p.tokens == 0 || p.row_begin >= p.row_end) return;
   if (const CodeMultiply kernel = find(p.w.format); kernel != nullptr) {
-    return multiply_rows(kernel, p, may_use_tiles);
+    return multiply_rows(kernel, p, has_tiles);
   }
   const CodeMultiply kernel = find(in_order(p.w.format, RowOrder::kRows));
   multiply_restored(p.w, p.row_begin, p.row_end, p.y, p.scratch,
@@ -37,7 +37,7 @@ void multiply_with(CodeMultiply (*find)(const WeightFormat&), const CodeProduct&
                         std::span<float> left) {
                       multiply_rows(
                           kernel, {rows, p.x, p.digits, p.tokens, begin, end, to, p.y_stride, left},
-                          may_use_tiles);
+                          has_tiles);
                     });
 }
 

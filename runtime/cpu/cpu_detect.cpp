@@ -36,8 +36,8 @@ constexpr std::uint32_t kLeaf71EaxAvxVnni = 1U << 4;
 // AMX for the shapes of tiles and what is in them.
 constexpr std::uint64_t kXcr0Avx = 0x06;
 constexpr std::uint64_t kXcr0Avx512 = 0xe6;
-constexpr std::uint64_t kXcr0TileData = 18;  // the bit's number
-constexpr std::uint64_t kXcr0Amx = (std::uint64_t{1} << 17) | (std::uint64_t{1} << kXcr0TileData);
+constexpr std::uint64_t kTileDataBit = 18;
+constexpr std::uint64_t kXcr0Amx = (std::uint64_t{1} << 17) | (std::uint64_t{1} << kTileDataBit);
 
 constexpr std::uint64_t kHwcapAsimd = 1U << 1;
 constexpr std::uint64_t kHwcapCrc32 = 1U << 7;
@@ -103,10 +103,10 @@ CpuLevel level_from_cpuid(const CpuidReport& report) {
   return has_amx(report) ? CpuLevel::kAmx : CpuLevel::kAvx512Vnni;
 }
 
-bool may_use_tiles() {
+bool request_tiles() {
 #if defined(__x86_64__) && defined(__linux__)
   constexpr long kArchReqXcompPerm = 0x1023;  // arch/x86/include/uapi/asm/prctl.h
-  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXcr0TileData) == 0;
+  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileDataBit) == 0;
 #else
   return false;
 #endif

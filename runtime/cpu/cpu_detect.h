@@ -23,7 +23,7 @@ struct CpuidReport {
 CpuidReport read_cpuid();
 
 // The best level whose instructions the processor has and whose registers the operating system
-// promises to save; for kAmx the process needs leave, too (may_use_tiles). Pure; any number of
+// promises to save; for kAmx the process needs leave, too (request_tiles). Pure; any number of
 // threads.
 CpuLevel level_from_cpuid(const CpuidReport& report);
 
@@ -33,9 +33,11 @@ bool has_avx512_vnni(const CpuidReport& report);
 // Whether CpuLevel::kAvxVnni can be used, which better levels do not promise. Pure.
 bool has_avx_vnni(const CpuidReport& report);
 
-// Asks the system for leave to use tiles, which Linux gives to a whole process; whether it was
-// given. Source: Documentation/arch/x86/xstate.rst. False on other systems. Any number of threads.
-bool may_use_tiles();
+// Asks the system for leave to use tiles, which Linux gives to a whole process and for good;
+// whether it was given. From then on an alternate stack for signals must have room for tiles, about
+// 11 KiB; where one has not, leave is refused. Source: Documentation/arch/x86/xstate.rst. False on
+// other systems. Any number of threads.
+bool request_tiles();
 
 // Whether the name is "AuthenticAMD". Source: AMD64 APM volume 3, CPUID Fn0000_0000. Pure.
 bool is_made_by_amd(const CpuidReport& report);

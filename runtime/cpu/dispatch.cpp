@@ -39,13 +39,22 @@ std::string_view cpu_level_name(CpuLevel level) {
   }
 }
 
+std::string cpu_level_names() {
+  std::string names;
+  for (const CpuLevel level : kCpuLevels) {
+    if (!names.empty()) names += ", ";
+    names += cpu_level_name(level);
+  }
+  return names;
+}
+
 CpuLevel detect_cpu_level() {
 #if defined(__aarch64__)
   static const CpuLevel kLevel = level_from_arm_hwcap(read_arm_hwcap());
 #else
   static const CpuLevel kLevel = [] {
     const CpuLevel best = level_from_cpuid(read_cpuid());
-    return best == CpuLevel::kAmx && !may_use_tiles() ? CpuLevel::kAvx512Vnni : best;
+    return best == CpuLevel::kAmx && !request_tiles() ? CpuLevel::kAvx512Vnni : best;
   }();
 #endif
   return kLevel;
@@ -64,7 +73,9 @@ bool has_cpu_level(CpuLevel level) {
 Result<const Kernels*> cpu_kernels(CpuLevel level) {
   if (!has_cpu_level(level)) {
     return unsupported(
-        Where{}, "this processor cannot run the " + std::string(cpu_level_name(level)) + " kernels",
+        Where{},
+        "this processor or its system cannot run the " + std::string(cpu_level_name(level)) +
+            " kernels",
         "choose --cpu " + std::string(cpu_level_name(detect_cpu_level())) + " or auto");
   }
 #if defined(__x86_64__)
@@ -78,7 +89,7 @@ Result<const Kernels*> cpu_kernels(CpuLevel level) {
 #endif
   static const Kernels kScalarTable = [] {
     Kernels table = reference_kernels();
-    table.name = cpu_level_name(CpuLevel::kScalar);
+    table.name = table.bits = cpu_level_name(CpuLevel::kScalar);
     table.delta_block = &scalar_delta_block();
     table.attention = &scalar_attention();
     return table;
@@ -92,7 +103,7 @@ Result<CpuLevel> parse_cpu_level(std::string_view name) {
     if (name == cpu_level_name(level)) return level;
   }
   return invalid_argument("no CPU level is called \"" + printable(name, 32) + "\"",
-                          "use auto, scalar, avx2, avxvnni, avx512, avx512vnni, amx or neon");
+                          "use auto or one of " + cpu_level_names());
 }
 
 }  // namespace moepack

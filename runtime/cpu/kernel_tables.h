@@ -9,7 +9,7 @@
 
 namespace moepack {
 
-// A table that is another one but for its products in integers.
+// A table that is another one but for its products in integers, with the same bits as its.
 inline Kernels with_codes(Kernels table, std::string_view name, const CodeKernels& codes) {
   table.name = name;
   table.codes = codes;

@@ -135,6 +135,7 @@ const BlockKernel* find_block_kernel(QFormatId id) {
 
 constexpr Kernels kAvx2{
     .name = "avx2",
+    .bits = "avx2",
     .supports = supports,
     .matmul = matmul,
     .dot = dot,

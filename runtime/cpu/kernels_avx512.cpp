@@ -138,6 +138,7 @@ const BlockKernel* find_block_kernel(QFormatId id) {
 
 constexpr Kernels kAvx512{
     .name = "avx512",
+    .bits = "avx512",
     .supports = supports,
     .matmul = matmul,
     .dot = dot,

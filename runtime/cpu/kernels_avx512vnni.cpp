@@ -43,6 +43,7 @@ const Kernels& avx512vnni_kernels() {
   static const Kernels kTable = [] {
     Kernels table = with_codes(avx512_kernels(), "avx512vnni", avx512vnni_code_kernels());
     table.matmul = matmul;
+    table.bits = table.name;
     return table;
   }();
   return kTable;

@@ -138,6 +138,7 @@ const BlockKernel* find_block_kernel(QFormatId /*id*/) { return nullptr; }
 const Kernels& neon_kernels() {
   static const Kernels kTable{
       .name = "neon",
+      .bits = "neon",
       .supports = supports,
       .matmul = matmul,
       .dot = dot,

@@ -166,6 +166,7 @@ void gated_delta_step(float* state, const float* q, const float* k, const float*
 Kernels make_reference() {
   return {
       .name = "reference",
+      .bits = "reference",
       .supports = can_decode,
       .matmul = matmul,
       .dot = dot,

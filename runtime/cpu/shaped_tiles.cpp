@@ -7,9 +7,7 @@
 namespace moepack {
 namespace {
 
-// What was fastest on such processors (docs/decisions.md, section 88): products of two digits, and
-// so many tokens that tiles are mostly full.
-constexpr std::size_t kTileDigits = 2;
+// Tokens from which on tiles were faster (docs/decisions.md, section 88): they are mostly full.
 constexpr std::size_t kLeastTileTokens = 32;
 
 // In bytes; tokens need not be of one array.
@@ -29,7 +27,7 @@ bool are_equidistant(const InputBlock* const* tokens, std::size_t count) {
 }  // namespace
 
 ShapedTiles::ShapedTiles(const CodeCall& call, std::size_t parts) {
-  if (!call.may_use_tiles || call.digits != kTileDigits || call.tokens < kLeastTileTokens) return;
+  if (!call.has_tiles || call.digits != kTileDigits || call.tokens < kLeastTileTokens) return;
   if (!are_equidistant(call.x, call.tokens)) return;
   inputs_ = {call.x[0], distance(call.x[0], call.x[1]) / sizeof(InputBlock)};
   shape_tiles(call.tokens, parts);

@@ -13,7 +13,17 @@
 
 namespace moepack {
 
-constexpr std::size_t kTileRows = 16;  // rows of a tile
+constexpr std::size_t kTileRows = 16;   // rows of a tile
+constexpr std::size_t kTileDigits = 2;  // of the inputs that tiles are multiplied with
+
+// Where sums of a panel go on and where they are left, [tokens, rows of the panel]. Strides in
+// floats from one token to the next. `from` may be `to`; neither need be aligned.
+struct PanelSums {
+  const float* from;  // null at the first column: zeros
+  std::size_t from_stride;
+  float* to;
+  std::size_t to_stride;
+};
 
 // Inputs of tokens at equal distances.
 struct TileInputs {
@@ -31,13 +41,6 @@ struct TilePanel {
   std::size_t parts;    // scales of a row in a group of 32 columns, 1 or 2
 };
 
-struct TileSums {
-  const float* from;  // [tokens, 16]; null: zeros
-  std::size_t from_stride;
-  float* to;
-  std::size_t to_stride;
-};
-
 // Tokens that share a tile where `tokens` >= 1 are multiplied.
 constexpr std::size_t tokens_of_tile(std::size_t tokens) {
   const std::size_t tiles = (tokens + kTileRows - 1) / kTileRows;
@@ -49,9 +52,9 @@ void shape_tiles(std::size_t tokens, std::size_t parts);
 // Behind the last product: the system need not save tiles any more.
 void release_tiles();
 
-// x: of the panel's first columns, in two digits. tokens, panel.parts: what the tiles were shaped
-// for.
+// Products of the panel's 16 rows. x: of the panel's first columns, kTileDigits digits. tokens,
+// panel.parts: what this thread's tiles were shaped for.
 void multiply_in_tiles(const TilePanel& panel, const TileInputs& x, std::size_t tokens,
-                       const TileSums& sums);
+                       const PanelSums& sums);
 
 }  // namespace moepack

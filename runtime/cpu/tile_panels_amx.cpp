@@ -24,6 +24,7 @@ constexpr long kRowBytes = 64;
 constexpr std::size_t kSumTiles = 4;
 constexpr std::size_t kInputTile = 4;
 constexpr std::size_t kCodeTile = 5;
+static_assert(kSumTiles == 4 && kInputTile == 4 && kCodeTile == 5, "the macros below name them");
 
 // What LDTILECFG reads.
 struct alignas(64) TileShapes {
@@ -37,7 +38,7 @@ static_assert(sizeof(TileShapes) == 64);
 
 // Sums of a group as tiles leave them.
 struct alignas(64) GroupSums {
-  std::int32_t of[kMostDigits][kRows][kLanes16];
+  std::int32_t of[kTileDigits][kRows][kLanes16];
 };
 
 struct Tile {
@@ -56,7 +57,7 @@ template <std::size_t Parts>
 MOE_TILES_INLINE Unit unit_at(const Tile& tile, std::size_t unit) {
   constexpr std::size_t kBytes = kWordsOfGroup / Parts * kRowBytes;
   return {static_cast<const std::uint8_t*>(tile.panel.codes) + unit * kBytes,
-          tile.x[unit / Parts * kMostDigits].codes + unit % Parts * (kInputGroup / Parts)};
+          tile.x[unit / Parts * kTileDigits].codes + unit % Parts * (kInputGroup / Parts)};
 }
 
 // Names of tiles are part of the instructions, so these are macros.
@@ -162,7 +163,7 @@ MOE_TILES_INLINE void for_tokens(std::size_t tokens, const F& f) {
 // The last `tokens` of the tokens of a tile, all of them where it is full.
 template <bool IsFull, std::size_t Parts, bool HasBias>
 MOE_TILES void multiply_tile(const Tile& tile, std::size_t skipped, std::size_t tokens,
-                             const TileSums& at) {
+                             const PanelSums& at) {
   const TilePanel& panel = tile.panel;
   const std::size_t units = panel.groups * Parts;
   const auto bytes = static_cast<long>(tile.stride * sizeof(InputBlock));
@@ -183,7 +184,7 @@ MOE_TILES void multiply_tile(const Tile& tile, std::size_t skipped, std::size_t 
     if (step < 2) continue;
     const std::size_t unit = step - 2;
     Adder<Parts, HasBias> adder{integers[unit % 2].of[0][skipped],
-                                tile.x + skipped * tile.stride + unit / Parts * kMostDigits,
+                                tile.x + skipped * tile.stride + unit / Parts * kTileDigits,
                                 tile.stride,
                                 unit % Parts,
                                 _mm512_loadu_ps(panel.scales + unit * kLanes16),
@@ -198,14 +199,14 @@ MOE_TILES void multiply_tile(const Tile& tile, std::size_t skipped, std::size_t 
 
 template <std::size_t Parts, bool HasBias>
 MOE_TILES void multiply_tokens(const TilePanel& panel, const TileInputs& x, std::size_t tokens,
-                               const TileSums& at) {
+                               const PanelSums& at) {
   const std::size_t most = tokens_of_tile(tokens);
   for (std::size_t t = 0; t < tokens; t += most) {
     const std::size_t count = std::min(most, tokens - t);
     // The last tile may begin with tokens of the one before.
     const std::size_t skipped = most - count;
     const Tile tile{panel, x.first + (t - skipped) * x.stride, x.stride};
-    TileSums sums = at;
+    PanelSums sums = at;
     if (sums.from != nullptr) sums.from += t * sums.from_stride;
     sums.to += t * sums.to_stride;
     if (count == kRows) {
@@ -218,7 +219,7 @@ MOE_TILES void multiply_tokens(const TilePanel& panel, const TileInputs& x, std:
 
 template <std::size_t Parts>
 MOE_TILES void multiply_parts(const TilePanel& panel, const TileInputs& x, std::size_t tokens,
-                              const TileSums& sums) {
+                              const PanelSums& sums) {
   if (panel.biases == nullptr) {
     multiply_tokens<Parts, false>(panel, x, tokens, sums);
   } else {
@@ -246,7 +247,7 @@ MOE_TILES void shape_tiles(std::size_t tokens, std::size_t parts) {
 MOE_TILES void release_tiles() { _tile_release(); }
 
 MOE_TILES void multiply_in_tiles(const TilePanel& panel, const TileInputs& x, std::size_t tokens,
-                                 const TileSums& sums) {
+                                 const PanelSums& sums) {
   if (panel.parts == 1) {
     multiply_parts<1>(panel, x, tokens, sums);
   } else {

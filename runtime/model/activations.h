@@ -100,18 +100,17 @@ class Activations {
   std::span<float> shared_weight;   // [T]
 
   // Quantized inputs; empty with activations of float32. W is the widest input of a product.
-  // A token's blocks are those of all its digits, of which activations of i8 have one (D); from one
-  // token's to the next one's it is token_stride().
-  std::span<InputBlock> input_blocks;          // [T, D, W / 32]: of one stage
+  // B(cols): a token's blocks, token_stride() of as many columns and the digits of the activations.
+  std::span<InputBlock> input_blocks;          // [T, B(W)]: of one stage
   std::span<const InputBlock*> input_rows;     // [T]
   std::span<const InputBlock*> gathered_rows;  // [T * K]: blocks of u in the order of sorted
-  std::span<InputBlock> expert_blocks;         // [T * K, D, M / 32]: inputs of the down projection
+  std::span<InputBlock> expert_blocks;         // [T * K, B(M)]: inputs of the down projection
   std::span<const InputBlock*> expert_rows;    // [T * K]
-  std::span<InputBlock> shared_blocks;         // [T, D, S / 32]
+  std::span<InputBlock> shared_blocks;         // [T, B(S)]
   std::span<const InputBlock*> shared_rows;    // [T]
-  std::span<InputBlock> branch_blocks;         // [T, D, H / 32]: inputs of a shared expert's own
+  std::span<InputBlock> branch_blocks;         // [T, B(H)]: inputs of a shared expert's own
   std::span<const InputBlock*> branch_rows;    // [T]
-  std::span<InputBlock> latent_blocks;         // [threads, T, D, R / 32]: what a head attends to
+  std::span<InputBlock> latent_blocks;         // [threads, T, B(R)]: what a head attends to
   std::span<const InputBlock*> latent_rows;    // [threads, T]
 
   std::span<float> ahead_normed;  // [min(T, kLookaheadRows), H]: of the router that looks ahead

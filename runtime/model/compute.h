@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "formats/weights/qformat.h"
 #include "formats/weights/row_order.h"
 #include "runtime/model/code_kernels.h"
 #include "runtime/model/input_scratch.h"
 #include "runtime/model/kernels.h"
+#include "runtime/model/product_tasks.h"
 #include "runtime/model/stage_times.h"
 #include "runtime/model/thread_pool.h"
 
@@ -67,7 +69,9 @@ class Compute {
   }
   bool has_blocks() const { return !inputs_.rows.empty(); }
   // Blocks from one token of `cols` inputs to the next.
-  std::size_t token_blocks(std::uint64_t cols) const { return token_stride(cols, inputs_.digits); }
+  std::size_t token_stride(std::uint64_t cols) const {
+    return moepack::token_stride(cols, inputs_.digits);
+  }
   // Inputs [begin, end) of a token into its blocks. x: at input `begin`; begin is a multiple of
   // kInputGroup, end one too. blocks: of the token.
   void quantize_part(const float* x, std::size_t begin, std::size_t end, InputBlock* blocks) const {
@@ -110,20 +114,10 @@ class Compute {
         {w, blocks, inputs_.digits, tokens, begin, end, y, y_stride, scratch(worker), read_next});
   }
 
-  // Rows per task: enough to be worth handing to a thread, few enough that each thread gets several
-  // tasks. A multiple of kCodeRows; of 32, but for matrices that have too few rows for that.
-  std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens) const;
-  // The same for one of many matrices in a region of `work` multiply-adds: where that is plenty for
-  // every thread, tasks are the largest, which read inputs for more rows.
-  std::uint64_t row_grain(const QMatrixView& w, std::size_t tokens, std::uint64_t work) const;
+  // A product with W in a region of its own, as ProductTasks take it.
+  ProductShape product_shape(const QMatrixView& w, std::size_t tokens) const;
 
  private:
-  // A task of a product: so many rows of the matrix and so many tokens.
-  struct TaskShape {
-    std::uint64_t rows;
-    std::size_t tokens;
-  };
-  TaskShape task_shape(const QMatrixView& w, std::size_t tokens) const;
   void multiply_floats(const QMatrixView& w, const float* x, std::size_t tokens,
                        std::uint64_t begin, std::uint64_t end, float* y,
                        std::span<float> scratch) const;
@@ -134,6 +128,7 @@ class Compute {
   std::span<float> scratch_;  // [threads, scratch_floats_]
   std::size_t scratch_floats_;
   InputScratch inputs_;
+  std::vector<ProductTasks> product_tasks_;  // of products(); keeps its memory from call to call
 };
 
 // out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * factor, rows of `width`. out may be x. In float32, but

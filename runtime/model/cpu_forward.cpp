@@ -148,6 +148,7 @@ class CpuForward final : public ForwardBackend {
         usage_(config_.num_layers, config_.num_experts) {}
 
   std::string_view name() const override { return layers_.kernels().name; }
+  std::string_view bits() const override { return layers_.kernels().bits; }
   std::size_t max_tokens() const override { return limits_.tokens; }
   std::size_t max_logit_rows() const override { return limits_.logit_rows; }
 

@@ -54,12 +54,11 @@ void ExpertTasks::split(const Compute& compute, QMatrixView ExpertWork::*matrix)
     work += w.rows * w.cols * expert.tokens;
   }
   for (std::size_t e = 0; e < experts_.size(); ++e) {
-    const QMatrixView& w = experts_[e].*matrix;
-    const std::uint64_t grain =
-        align_up(compute.row_grain(w, experts_[e].tokens, work), kInputGroup);
-    for (std::uint64_t row = 0; row < w.rows; row += grain) {
-      tasks_.push_back({e, row, std::min(w.rows, row + grain)});
-    }
+    ProductShape shape = compute.product_shape(experts_[e].*matrix, experts_[e].tokens);
+    shape.row_unit = kInputGroup;
+    shape.region_work = work;
+    const ProductTasks tasks(shape);
+    for (std::size_t i = 0; i < tasks.count(); ++i) tasks_.push_back({tasks.at(i), e});
   }
 }
 
@@ -68,12 +67,12 @@ RowInputs ExpertTasks::activated_inputs(const ExpertWork& expert) {
 }
 
 void ExpertTasks::quantize_activated(const Compute& compute, const ExpertWork& expert,
-                                     std::size_t token, const RowTask& task) {
+                                     std::size_t token, const ProductTask& task) {
   const std::size_t width = expert.gate.rows;
-  InputBlock* blocks = expert.activated_blocks + token * compute.token_blocks(width);
-  compute.quantize_part(expert.activated + token * width + task.begin, task.begin, task.end,
-                        blocks);
-  if (task.begin == 0) expert.activated_rows[token] = blocks;
+  InputBlock* blocks = expert.activated_blocks + token * compute.token_stride(width);
+  compute.quantize_part(expert.activated + token * width + task.row_begin, task.row_begin,
+                        task.row_end, blocks);
+  if (task.row_begin == 0) expert.activated_rows[token] = blocks;
 }
 
 std::uint64_t ExpertTasks::common_outputs(const Compute& compute) const {
@@ -85,39 +84,47 @@ std::uint64_t ExpertTasks::common_outputs(const Compute& compute) const {
 const std::byte* ExpertTasks::codes_behind(const Compute& compute, std::size_t task) const {
   const std::size_t next = compute.pool().probably_behind(task);
   if (next < tasks_.size()) {
-    const RowTask& rows = tasks_[next];
-    const bool is_beside = rows.expert == experts_.size();
-    return codes_at(is_beside ? *beside_.w : experts_[rows.expert].gate, rows.begin);
+    const ExpertTask& task_behind = tasks_[next];
+    const bool is_beside = task_behind.expert == experts_.size();
+    return codes_at(is_beside ? *beside_.w : experts_[task_behind.expert].gate,
+                    task_behind.row_begin);
   }
   return codes_at(experts_.front().down, (next - tasks_.size()) * common_outputs(compute));
 }
 
 void ExpertTasks::activate_rows(Compute& compute, std::size_t index, std::size_t worker) const {
-  const RowTask& task = tasks_[index];
+  const ExpertTask& task = tasks_[index];
+  const std::uint64_t begin = task.row_begin;
+  const std::uint64_t end = task.row_end;
   const std::byte* const behind = codes_behind(compute, index);
   if (task.expert == experts_.size()) {
-    compute.multiply_rows(*beside_.w, beside_input_, beside_tokens_, task.begin, task.end,
-                          beside_.y, worker, behind);
+    compute.multiply_rows(*beside_.w, beside_input_, beside_tokens_, begin, end, beside_.y, worker,
+                          behind);
     return;
   }
   const ExpertWork& e = experts_[task.expert];
-  compute.multiply_rows(e.gate, e.x, e.tokens, task.begin, task.end, e.activated, worker,
-                        codes_at(e.up, task.begin));
-  compute.multiply_rows(e.up, e.x, e.tokens, task.begin, task.end, e.raised, worker, behind);
-  add_bias_columns(e.gate_bias, task.begin, task.end, e.tokens, e.gate.rows, e.activated);
-  add_bias_columns(e.up_bias, task.begin, task.end, e.tokens, e.up.rows, e.raised);
+  const RowInputs x = e.x.from(task.token_begin, e.gate.cols);
+  float* const activated = e.activated + task.token_begin * e.gate.rows;
+  float* const raised = e.raised + task.token_begin * e.up.rows;
+  compute.multiply_rows(e.gate, x, task.tokens(), begin, end, activated, worker,
+                        codes_at(e.up, begin));
+  compute.multiply_rows(e.up, x, task.tokens(), begin, end, raised, worker, behind);
+  add_bias_columns(e.gate_bias, begin, end, task.tokens(), e.gate.rows, activated);
+  add_bias_columns(e.up_bias, begin, end, task.tokens(), e.up.rows, raised);
   const bool is_quantized = e.x.blocks != nullptr && compute.takes_blocks(e.down.format);
-  for (std::size_t t = 0; t < e.tokens; ++t) {
-    float* gate = e.activated + t * e.gate.rows + task.begin;
-    const float* up = e.raised + t * e.up.rows + task.begin;
-    activate_values(compute.kernels(), e, up, gate, task.end - task.begin);
+  for (std::size_t t = task.token_begin; t < task.token_end; ++t) {
+    float* gate = e.activated + t * e.gate.rows + begin;
+    const float* up = e.raised + t * e.up.rows + begin;
+    activate_values(compute.kernels(), e, up, gate, end - begin);
     if (is_quantized) quantize_activated(compute, e, t, task);
   }
 }
 
 void ExpertTasks::activate(Compute& compute) {
   split(compute, &ExpertWork::gate);
-  if (beside_.w != nullptr) tasks_.push_back({experts_.size(), 0, beside_.w->rows});
+  if (beside_.w != nullptr) {
+    tasks_.push_back({{0, beside_.w->rows, 0, beside_tokens_}, experts_.size()});
+  }
   compute.pool().parallel_for(tasks_.size(), 1,
                               [&](std::size_t begin, std::size_t end, std::size_t worker) {
                                 for (std::size_t i = begin; i < end; ++i) {
@@ -126,11 +133,14 @@ void ExpertTasks::activate(Compute& compute) {
                               });
 }
 
-void ExpertTasks::project_rows(Compute& compute, const ExpertWork& expert, std::uint64_t begin,
-                               std::uint64_t end, std::size_t worker, const std::byte* read_next) {
-  compute.multiply_rows(expert.down, activated_inputs(expert), expert.tokens, begin, end,
-                        expert.result, worker, read_next);
-  add_bias_columns(expert.down_bias, begin, end, expert.tokens, expert.down.rows, expert.result);
+void ExpertTasks::project_rows(Compute& compute, const ExpertWork& expert, const ProductTask& task,
+                               std::size_t worker, const std::byte* read_next) {
+  const RowInputs x = activated_inputs(expert).from(task.token_begin, expert.down.cols);
+  float* const result = expert.result + task.token_begin * expert.down.rows;
+  compute.multiply_rows(expert.down, x, task.tokens(), task.row_begin, task.row_end, result, worker,
+                        read_next);
+  add_bias_columns(expert.down_bias, task.row_begin, task.row_end, task.tokens(), expert.down.rows,
+                   result);
 }
 
 void ExpertTasks::project(Compute& compute) {
@@ -138,8 +148,7 @@ void ExpertTasks::project(Compute& compute) {
   compute.pool().parallel_for(
       tasks_.size(), 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {
         for (std::size_t i = begin; i < end; ++i) {
-          const RowTask& task = tasks_[i];
-          project_rows(compute, experts_[task.expert], task.begin, task.end, worker, nullptr);
+          project_rows(compute, experts_[tasks_[i].expert], tasks_[i], worker, nullptr);
         }
       });
 }
@@ -155,7 +164,7 @@ void ExpertTasks::project_together(Compute& compute,
         codes_at(experts_.front().down, pool.probably_behind(begin / grain) * grain);
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       const bool is_last = e + 1 == experts_.size();
-      project_rows(compute, experts_[e], begin, end, worker,
+      project_rows(compute, experts_[e], {begin, end, 0, experts_[e].tokens}, worker,
                    is_last ? next_task : codes_at(experts_[e + 1].down, begin));
     }
     then(begin, end);

@@ -10,6 +10,7 @@
 #include "formats/weights/qformat.h"
 #include "runtime/model/compute.h"
 #include "runtime/model/function_ref.h"
+#include "runtime/model/product_tasks.h"
 
 namespace moepack {
 
@@ -29,7 +30,8 @@ struct ExpertWork {
   float* activated = nullptr;  // [tokens, M]: what `activation` makes of gate x and up x
   float* raised = nullptr;     // [tokens, M]: up x
   float* result = nullptr;     // [tokens, H]: down activated
-  // Blocks of `activated`, where x has blocks: [tokens, M / 32], and where those of a token begin.
+  // Blocks of `activated`, where x has blocks: [tokens, Compute::token_stride(M)], and where those
+  // of a token begin.
   InputBlock* activated_blocks = nullptr;
   const InputBlock** activated_rows = nullptr;
 };
@@ -54,28 +56,26 @@ class ExpertTasks {
   void project_together(Compute& compute, FunctionRef<void(std::size_t, std::size_t)> then);
 
  private:
-  // Rows [begin, end) of one expert; of the product beside them where expert == experts_.size().
-  struct RowTask {
+  // A part of one expert's; of the product beside them where expert == experts_.size().
+  struct ExpertTask : ProductTask {
     std::size_t expert = 0;
-    std::uint64_t begin = 0;
-    std::uint64_t end = 0;
   };
 
   void split(const Compute& compute, QMatrixView ExpertWork::*matrix);
   static RowInputs activated_inputs(const ExpertWork& expert);
   static void quantize_activated(const Compute& compute, const ExpertWork& expert,
-                                 std::size_t token, const RowTask& task);
+                                 std::size_t token, const ProductTask& task);
   // Of project_together(): outputs of all experts in one task.
   std::uint64_t common_outputs(const Compute& compute) const;
   // What the thread that has task `task` of activate() probably reads behind it: threads take tasks
   // in turn, and behind the last ones those of project_together().
   const std::byte* codes_behind(const Compute& compute, std::size_t task) const;
   void activate_rows(Compute& compute, std::size_t task, std::size_t worker) const;
-  static void project_rows(Compute& compute, const ExpertWork& expert, std::uint64_t begin,
-                           std::uint64_t end, std::size_t worker, const std::byte* read_next);
+  static void project_rows(Compute& compute, const ExpertWork& expert, const ProductTask& task,
+                           std::size_t worker, const std::byte* read_next);
 
   std::vector<ExpertWork> experts_;
-  std::vector<RowTask> tasks_;
+  std::vector<ExpertTask> tasks_;
   Product beside_;  // none: w is null
   RowInputs beside_input_;
   std::size_t beside_tokens_ = 0;

@@ -17,7 +17,7 @@ constexpr std::size_t token_stride(std::uint64_t cols, std::size_t digits) {
 
 // Where inputs are quantized (Activations::input_scratch); empty: products take floats.
 struct InputScratch {
-  std::span<InputBlock> blocks;       // of as many tokens of the widest matrix as are computed
+  std::span<InputBlock> blocks;       // [tokens, token_stride(cols of the widest matrix)]
   std::span<const InputBlock*> rows;  // [tokens]
   std::size_t digits = 0;             // of every input
 };

@@ -20,7 +20,7 @@
 // decoder for any number of tokens.
 //
 // Inputs stay float32, with one exception: up to six tokens and Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to
-// Q5_K, IQ4_NL, IQ4_XS or MXFP4, the table avx512vnni rounds each input to a multiple of a power of
+// Q5_K, IQ4_NL, IQ4_XS or MXFP4, avx512vnni and amx round each input to a multiple of a power of
 // two that fits the largest of its block of inputs (32 of them, 256 for Q2_K and Q3_K; blocks begin
 // at column 0). That adds 2.01 * 2^-24 * sum_c (|scale * code| + |bias|) * m[c] to the bound, m[c]
 // being the largest |x| in the block of c: 24 bits of the largest input, where float32 has 24 of
@@ -32,6 +32,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "formats/base/status.h"
@@ -44,6 +45,10 @@ namespace moepack {
 
 struct Kernels {
   std::string_view name;  // "reference", or a CpuLevel's
+  // The first table whose results have the same bits: what files keep of who computed them. avx2 of
+  // avxvnni and avx512vnni of amx, which are those but for products in integers, and these have the
+  // same bits everywhere; of others the name.
+  std::string_view bits;
 
   // Whether matmul takes matrices of `format`. Of any other its results mean nothing, so loading
   // asks first (runtime/model/kernel_support.h).
@@ -118,11 +123,16 @@ const Kernels& reference_kernels();
 // kAmx: the same, and products of many tokens with quantized inputs in tiles (AMX).
 // kNeon: Advanced SIMD of AArch64 with products of bytes (SDOT, FEAT_DotProd).
 enum class CpuLevel : std::uint8_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAmx, kNeon };
+// All of them, in the enum's order.
 inline constexpr std::array kCpuLevels{CpuLevel::kScalar, CpuLevel::kAvx2,       CpuLevel::kAvxVnni,
                                        CpuLevel::kAvx512, CpuLevel::kAvx512Vnni, CpuLevel::kAmx,
                                        CpuLevel::kNeon};
+static_assert(static_cast<std::size_t>(kCpuLevels.back()) + 1 == kCpuLevels.size());
 std::string_view cpu_level_name(CpuLevel level);  // "scalar", "avx2", …
-// The best that this processor and operating system support.
+std::string cpu_level_names();                    // of all, "scalar, avx2, …"
+// The best that this processor and operating system support. The first call asks for leave to use
+// tiles where the processor has them (request_tiles in runtime/cpu/cpu_detect.h says what follows);
+// has_cpu_level and cpu_kernels make that call.
 CpuLevel detect_cpu_level();
 // Whether this machine runs `level`.
 bool has_cpu_level(CpuLevel level);

@@ -162,7 +162,7 @@ void LatentAttention::expand_head(Compute& compute, const QMatrixView& kv_up, st
     return;
   }
   const std::size_t most = scratch_.latent_rows.size() / compute.pool().size();
-  const std::size_t blocks = compute.token_blocks(config_.kv_rank);
+  const std::size_t blocks = compute.token_stride(config_.kv_rank);
   const InputBlock** const inputs = scratch_.latent_rows.data() + worker * most;
   for (std::size_t t = 0; t < tokens; ++t) {
     InputBlock* const to = scratch_.latent_blocks.data() + (worker * most + t) * blocks;

@@ -186,7 +186,7 @@ void MixtureOfExperts::add_group(const Compute& compute, const MoeWeights& weigh
   if (u.blocks != nullptr) {
     work.x.blocks = scratch_.gathered_rows.data() + group.first;
     work.activated_blocks =
-        scratch_.expert_blocks.data() + group.first * compute.token_blocks(width);
+        scratch_.expert_blocks.data() + group.first * compute.token_stride(width);
     work.activated_rows = scratch_.expert_rows.data() + group.first;
   }
   if (!weights.gate_bias.empty()) {

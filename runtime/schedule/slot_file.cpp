@@ -120,7 +120,7 @@ Status check_slot_snapshots(const SlotFileHead& head, std::uint64_t head_bytes,
 
 PromptOrigin slot_origin_of(const Engine& engine) {
   return {.activations = engine.options().activations,
-          .kernels = std::string(engine.kernels_name()),
+          .kernels = std::string(engine.kernels_bits()),
           .cut_tokens = engine.cut_tokens()};
 }
 

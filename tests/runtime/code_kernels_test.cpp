@@ -212,17 +212,20 @@ TEST_P(CodeKernelsTest, ManyTokensOfEveryFormatMayLieAnywhere) {
   for (const WeightFormat& format : test::all_weight_formats()) {
     if (!kernels_->supports(format)) continue;
     const TestMatrix matrix(format, 32, kCols, Values::kUsual, 0, 9);
+    const test::PanelMatrix panels(matrix.view(), 0);
     Inputs inputs(*kernels_, x, kCols, digits());
     for (const bool is_shuffled : {false, true}) {
       if (is_shuffled) std::ranges::shuffle(inputs.rows, std::mt19937(3));
       const std::vector<float> expected =
           product(reference_code_kernels(), matrix.view(), inputs, kTokens);
       for (const std::size_t tokens : {std::size_t{34}, kTokens}) {
-        const std::vector<float> got = product(*kernels_, matrix.view(), inputs, tokens);
-        for (std::size_t i = 0; i < got.size(); ++i) {
-          ASSERT_TRUE(same_bits(got[i], expected[i]))
-              << to_string(format) << (is_shuffled ? " shuffled" : "") << " tokens " << tokens
-              << " element " << i << ": " << got[i] << " for " << expected[i];
+        for (const QMatrixView& view : {matrix.view(), panels.view()}) {
+          const std::vector<float> got = product(*kernels_, view, inputs, tokens);
+          for (std::size_t i = 0; i < got.size(); ++i) {
+            ASSERT_TRUE(same_bits(got[i], expected[i]))
+                << to_string(view.format) << (is_shuffled ? " shuffled" : "") << " tokens "
+                << tokens << " element " << i << ": " << got[i] << " for " << expected[i];
+          }
         }
       }
     }

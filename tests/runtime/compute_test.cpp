@@ -48,8 +48,8 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
   }
 }
 
-// Tasks are parts of the rows and of the tokens; no place of the result is left out, taken twice or
-// put elsewhere, whatever the shapes leave over.
+// Tasks are parts of the rows and of the tokens; no place of the result is left out or put
+// elsewhere, whatever the shapes leave over.
 TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
   constexpr std::size_t kCols = 256;
   constexpr std::size_t kTokens = 301;
@@ -85,12 +85,12 @@ TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
   }
 }
 
-// Experts beside so many others that tasks are larger, and with the other experts' work taken away.
+// Experts beside so many others that tasks are larger (product_tasks_test), and alone.
 TEST(ExpertTasks, ExpertsGiveTheSameBitsBesideManyOthers) {
   constexpr std::size_t kHidden = 256;
   constexpr std::size_t kExpertWidth = 2048;
   constexpr std::size_t kTokens = 20;
-  constexpr std::size_t kExperts = 8;  // 84 million products
+  constexpr std::size_t kExperts = 8;  // 84 million multiply-adds of the gates
   const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
   std::vector<float> scratch(2 * matmul_scratch_floats(kExpertWidth));
   std::vector<InputBlock> blocks(kTokens * token_stride(kExpertWidth, 2));
@@ -131,9 +131,6 @@ TEST(ExpertTasks, ExpertsGiveTheSameBitsBesideManyOthers) {
   std::vector<Memory> alone(1);
   run(together);
   run(alone);
-  const QMatrixView& w = up.view();
-  EXPECT_GT(compute.row_grain(w, kTokens, kExperts * kTokens * kHidden * kExpertWidth),
-            compute.row_grain(w, kTokens, kTokens * kHidden * kExpertWidth));
   for (const Memory& m : together) EXPECT_EQ(m.result, alone[0].result);
 }
 

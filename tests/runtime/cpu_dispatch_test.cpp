@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "runtime/cpu/cpu_detect.h"
 #include "runtime/model/kernels.h"
 #include "tests/support/status_matchers.h"
@@ -117,6 +122,18 @@ TEST(CpuDetect, AgreesWithTheCompiler) {
                                                 __builtin_cpu_supports("avx512vnni") != 0 &&
                                                 __builtin_cpu_supports("avx512vbmi") != 0);
 }
+
+// The system's own answer to whether this process may use tiles.
+TEST(CpuDetect, TilesAreTakenWhereTheSystemGaveLeave) {
+  if (level_from_cpuid(read_cpuid()) != CpuLevel::kAmx) {
+    GTEST_SKIP() << "SKIPPED: this processor has no AMX";
+  }
+  const CpuLevel level = detect_cpu_level();
+  constexpr long kArchGetXcompPerm = 0x1022;  // arch/x86/include/uapi/asm/prctl.h
+  std::uint64_t allowed = 0;
+  ASSERT_EQ(syscall(SYS_arch_prctl, kArchGetXcompPerm, &allowed), 0);
+  EXPECT_EQ(level == CpuLevel::kAmx, ((allowed >> 18) & 1) != 0);
+}
 #endif
 
 TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
@@ -135,6 +152,24 @@ TEST(CpuKernels, GivesWhatRunsHereAndRefusesTheRestByName) {
   }
   EXPECT_EQ(cpu_kernels(CpuLevel::kScalar).value()->matmul, reference_kernels().matmul);
   EXPECT_EQ(reference_kernels().name, "reference");
+}
+
+// Files keep whose bits they have: tables that share a name for them have the same functions.
+TEST(CpuKernels, TablesOfTheSameBitsDifferInIntegersAlone) {
+  for (const CpuLevel level : kCpuLevels) {
+    if (!has_cpu_level(level)) continue;
+    const Kernels& table = *cpu_kernels(level).value();
+    const bool is_other_name = level == CpuLevel::kAvxVnni || level == CpuLevel::kAmx;
+    EXPECT_EQ(table.bits == table.name, !is_other_name) << table.name;
+    const Kernels& first = *cpu_kernels(parse_cpu_level(table.bits).value()).value();
+    EXPECT_EQ(first.bits, first.name);
+    EXPECT_EQ(first.matmul, table.matmul) << table.name;
+    EXPECT_EQ(first.dot, table.dot) << table.name;
+    EXPECT_EQ(first.swiglu, table.swiglu) << table.name;
+    EXPECT_EQ(first.attention, table.attention) << table.name;
+    EXPECT_EQ(first.delta_block, table.delta_block) << table.name;
+  }
+  EXPECT_EQ(reference_kernels().bits, "reference");
 }
 
 TEST(CpuKernels, LevelsAreParsedByName) {

@@ -123,9 +123,8 @@ TEST_P(Invariance, BytesAsInputs) {
   EngineOptions options = options_;
   options.backend = Backend::kCpu;
   options.kv_encoding = KvEncoding::kBfloat16;
-  for (const CpuLevel level : {CpuLevel::kAvx2, CpuLevel::kAvxVnni, CpuLevel::kAvx512,
-                               CpuLevel::kAvx512Vnni, CpuLevel::kAmx, CpuLevel::kNeon}) {
-    if (!has_cpu_level(level)) continue;
+  for (const CpuLevel level : kCpuLevels) {
+    if (level == CpuLevel::kScalar || !has_cpu_level(level)) continue;
     options.cpu_level = level;
     for (const ActivationType activations : {ActivationType::kInt8, ActivationType::kInt16}) {
       options.activations = activations;

@@ -10,11 +10,15 @@ namespace moepack::test {
 
 inline std::vector<CpuLevel> levels_to_test() {
 #if defined(__aarch64__)
-  return {CpuLevel::kScalar, CpuLevel::kNeon};
+  constexpr bool kIsArm = true;
 #else
-  return {CpuLevel::kScalar, CpuLevel::kAvx2,       CpuLevel::kAvxVnni,
-          CpuLevel::kAvx512, CpuLevel::kAvx512Vnni, CpuLevel::kAmx};
+  constexpr bool kIsArm = false;
 #endif
+  std::vector<CpuLevel> levels;
+  for (const CpuLevel level : kCpuLevels) {
+    if (level == CpuLevel::kScalar || (level == CpuLevel::kNeon) == kIsArm) levels.push_back(level);
+  }
+  return levels;
 }
 
 }  // namespace moepack::test
