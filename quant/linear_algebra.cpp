@@ -8,6 +8,7 @@
 #include <string>
 
 #include "formats/base/bytes.h"
+#include "quant/blas_kernels.h"
 
 extern "C" {
 // While OpenBLAS is being loaded, before any code of the program runs, it asks this function of its
@@ -37,6 +38,8 @@ void end_other_threads() {
   }();
   static_cast<void>(done);
 }
+
+[[maybe_unused]] const bool kChoseKernels = choose_blas_kernels();
 
 int size_of(Eigen::Index n) { return static_cast<int>(n); }
 

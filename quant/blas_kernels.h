@@ -1,0 +1,13 @@
+// Which kernels OpenBLAS computes with. It knows processors by their family and model numbers, and
+// on one that is newer than itself takes those of 2004 (SSE3), a fifth as fast
+// (docs/decisions.md, section 91).
+#pragma once
+
+namespace moepack {
+
+// Before main: where OpenBLAS knows the processor, or the user chose (OPENBLAS_CORETYPE), nothing
+// changes; otherwise it takes the kernels for the instructions that the processor has. Once, before
+// any other thread and any product. Source: driver/others/dynamic.c of OpenBLAS.
+bool choose_blas_kernels();
+
+}  // namespace moepack
