@@ -64,10 +64,15 @@ ProductTasks::ProductTasks(const ProductShape& shape)
 }
 
 ProductTask ProductTasks::at(std::size_t index) const {
-  const std::uint64_t row = index % row_parts_ * task_rows_;
-  const std::size_t part = index / row_parts_;
-  return {row, std::min(rows_, row + task_rows_), part_begin(tokens_, token_parts_, part),
-          part_begin(tokens_, token_parts_, part + 1)};
+  // Of few tokens, where a task takes microseconds, without divisions.
+  const std::size_t part = token_parts_ == 1 ? 0 : index / row_parts_;
+  const std::uint64_t row = (index - part * row_parts_) * task_rows_;
+  ProductTask task{row, std::min(rows_, row + task_rows_), 0, tokens_};
+  if (token_parts_ > 1) {
+    task.token_begin = part_begin(tokens_, token_parts_, part);
+    task.token_end = part_begin(tokens_, token_parts_, part + 1);
+  }
+  return task;
 }
 
 }  // namespace moepack
