@@ -9,6 +9,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "formats/base/output_file.h"
+#include "runtime/model/kernels.h"
 
 namespace moepack {
 namespace {
@@ -69,18 +70,6 @@ Result<std::uint64_t> check_sizes(std::span<const std::byte> bytes, std::uint64_
                      " bytes of a saved sequence that it states");
 }
 
-Result<std::string> parse_kernels(std::span<const std::byte> field, std::string_view file) {
-  std::string name(reinterpret_cast<const char*>(field.data()), field.size());
-  const std::size_t end = std::min(name.find('\0'), name.size());
-  const bool is_padded = name.find_first_not_of('\0', end) == std::string::npos;
-  name.resize(end);
-  const bool is_name = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-  });
-  if (is_padded && is_name && !name.empty()) return name;
-  return damaged(file, kKernelsAt, "has no name of kernels");
-}
-
 Result<PromptOrigin> parse_origin(std::span<const std::byte> bytes, std::string_view file) {
   PromptOrigin origin;
   const auto number = load_le<std::uint32_t>(bytes.data() + kActivationsAt);
@@ -90,8 +79,9 @@ Result<PromptOrigin> parse_origin(std::span<const std::byte> bytes, std::string_
                        unknown_activation_type(number), kPromptFileRemedy);
   }
   origin.activations = *type;
-  MOE_ASSIGN_OR_RETURN(origin.kernels,
-                       parse_kernels(bytes.subspan(kKernelsAt, kKernelsBytes), file));
+  const auto kernels = parse_kernels(bytes.subspan(kKernelsAt, kKernelsBytes));
+  if (!kernels) return damaged(file, kKernelsAt, "has no name of kernels");
+  origin.kernels = *kernels;
   origin.cut_tokens = load_le<std::uint64_t>(bytes.data() + kCutAt);
   const auto tokens = load_le<std::uint64_t>(bytes.data() + kTokensAt);
   if (tokens != 0 && origin.cut_tokens != 0 && tokens % origin.cut_tokens == 0) return origin;
@@ -101,6 +91,20 @@ Result<PromptOrigin> parse_origin(std::span<const std::byte> bytes, std::string_
 }
 
 }  // namespace
+
+std::optional<std::string> parse_kernels(std::span<const std::byte> field) {
+  std::string name(reinterpret_cast<const char*>(field.data()), field.size());
+  const std::size_t end = std::min(name.find('\0'), name.size());
+  const bool is_padded = name.find_first_not_of('\0', end) == std::string::npos;
+  name.resize(end);
+  const bool is_name = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+  });
+  if (!is_padded || !is_name || name.empty()) return std::nullopt;
+  if (name == cpu_level_name(CpuLevel::kAmx)) name = cpu_level_name(CpuLevel::kAvx512Vnni);
+  if (name == cpu_level_name(CpuLevel::kAvxVnni)) name = cpu_level_name(CpuLevel::kAvx2);
+  return name;
+}
 
 std::vector<std::byte> prompt_head_bytes(const PromptHead& head) {
   const std::size_t ids = head.tokens.size() * sizeof(std::int32_t);

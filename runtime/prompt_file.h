@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,10 @@ struct PromptOrigin {
 
   bool operator==(const PromptOrigin&) const = default;
 };
+
+// The name of kernels in such a file, zeros behind it: whose bits (Kernels::bits) the states have,
+// also where the file, as earlier ones, names a level with the bits of another. nullopt: no name.
+std::optional<std::string> parse_kernels(std::span<const std::byte> field);
 
 // Everything before the saved sequence.
 struct PromptHead {

@@ -3,7 +3,7 @@
 
 * Golden data under tests/golden and fuzz corpora are named by a test or a fuzz target.
 * Every C++ source stands in a CMake source list; every script test is registered.
-* Everything in a C++ test is in a namespace of the file's name: tests are compiled several together.
+* A C++ test opens one named namespace, of the file's name: tests are compiled several together.
 * No file names a path of somebody's machine. Only .ci/run may say where the models lie there.
 """
 
@@ -101,9 +101,9 @@ def check_test_namespaces(root, files):
         if not re.match(r"tests/(?!golden/).*_test\.cpp$", path):
             continue
         stem = os.path.basename(path)[:-len(".cpp")]
-        opened = re.findall(r"^namespace (\S+) \{$", read_text(root, path) or "", re.MULTILINE)
-        if not opened or any(name.split("::")[-1] != stem for name in opened):
-            problems.append(f"{path}: its namespace is not moepack::{stem}")
+        opened = re.findall(r"^namespace (\S+) \{", read_text(root, path) or "", re.MULTILINE)
+        if len(opened) != 1 or opened[0].split("::")[-1] != stem:
+            problems.append(f"{path}: its one namespace is not moepack::{stem}")
     return problems
 
 

@@ -57,7 +57,8 @@ class ForwardBackend {
 
   // What computes, e.g. the kernel table's name.
   virtual std::string_view name() const = 0;
-  // What the bits of its results depend on (Kernels::bits).
+  // What the bits of its results depend on (Kernels::bits). Where a processor computes experts
+  // beside a GPU, the GPU's name alone: there they depend on the share of each, too.
   virtual std::string_view bits() const { return name(); }
   // Most rows of a batch.
   virtual std::size_t max_tokens() const = 0;

@@ -84,17 +84,13 @@ Result<PromptOrigin> parse_slot_origin(std::span<const std::byte> bytes, std::st
                        unknown_activation_type(number), kSlotRemedy);
   }
   origin.activations = *type;
-  const std::string_view field(reinterpret_cast<const char*>(bytes.data() + kSlotKernelsAt),
-                               kSlotKernelsBytes);
-  const std::string_view name = field.substr(0, field.find('\0'));
-  const bool is_padded = field.find_first_not_of('\0', name.size()) == std::string_view::npos;
-  const bool is_name = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-  });
-  origin.kernels = name;
+  const auto kernels = parse_kernels(bytes.subspan(kSlotKernelsAt, kSlotKernelsBytes));
   origin.cut_tokens = load_le<std::uint64_t>(bytes.data() + kSlotCutAt);
-  if (is_padded && is_name && !name.empty() && origin.cut_tokens != 0) return origin;
-  return damaged_slot(file, kSlotKernelsAt, "has no name of kernels, or none of their parts");
+  if (!kernels || origin.cut_tokens == 0) {
+    return damaged_slot(file, kSlotKernelsAt, "has no name of kernels, or none of their parts");
+  }
+  origin.kernels = *kernels;
+  return origin;
 }
 
 // Whether the list makes sense, and the file ends where it says.

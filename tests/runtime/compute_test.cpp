@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/model/expert_tasks.h"
@@ -85,53 +86,76 @@ TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
   }
 }
 
-// Experts beside so many others that tasks are larger (product_tasks_test), and alone.
-TEST(ExpertTasks, ExpertsGiveTheSameBitsBesideManyOthers) {
-  constexpr std::size_t kHidden = 256;
-  constexpr std::size_t kExpertWidth = 2048;
-  constexpr std::size_t kTokens = 20;
-  constexpr std::size_t kExperts = 8;  // 84 million multiply-adds of the gates
+// An expert of Q4_0 and Q4_K, and its memory for some tokens.
+constexpr std::size_t kHidden = 256;
+constexpr std::size_t kExpertWidth = 2048;
+struct Expert {
+  test::TestMatrix up{{.id = QFormatId::kQ40}, kExpertWidth, kHidden, test::Values::kUsual, 0, 5};
+  test::TestMatrix gate{{.id = QFormatId::kQ40}, kExpertWidth, kHidden, test::Values::kUsual, 0, 7};
+  test::TestMatrix down{{.id = QFormatId::kQ4K}, kHidden, kExpertWidth, test::Values::kUsual, 0, 6};
+  std::vector<float> gate_bias = some_values(kExpertWidth);
+  std::vector<float> down_bias = some_values(kHidden);
+};
+struct ExpertMemory {
+  explicit ExpertMemory(std::size_t tokens)
+      : activated(tokens * kExpertWidth),
+        raised(tokens * kExpertWidth),
+        result(tokens * kHidden, -1.0F),
+        blocks(tokens * token_stride(kExpertWidth, 2)),
+        rows(tokens) {}
+  std::vector<float> activated;
+  std::vector<float> raised;
+  std::vector<float> result;
+  std::vector<InputBlock> blocks;
+  std::vector<const InputBlock*> rows;
+};
+
+// The result of each of `memory`, all computed together from the same inputs.
+void run_experts(Compute& compute, const Expert& expert, const RowInputs& x, std::size_t tokens,
+                 std::span<ExpertMemory> memory) {
+  ExpertTasks tasks;
+  for (ExpertMemory& m : memory) {
+    tasks.add({.gate = expert.gate.view(),
+               .up = expert.up.view(),
+               .down = expert.down.view(),
+               .tokens = tokens,
+               .x = x,
+               .gate_bias = expert.gate_bias.data(),
+               .down_bias = expert.down_bias.data(),
+               .activated = m.activated.data(),
+               .raised = m.raised.data(),
+               .result = m.result.data(),
+               .activated_blocks = m.blocks.data(),
+               .activated_rows = m.rows.data()});
+  }
+  tasks.activate(compute);
+  tasks.project(compute);
+}
+
+// Experts beside so many others that tasks are larger (product_tasks_test), and of so many tokens
+// that tasks take a part of them: each token's result is the one it has alone.
+TEST(ExpertTasks, EveryTokenHasTheBitsItHasAlone) {
   const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
-  std::vector<float> scratch(2 * matmul_scratch_floats(kExpertWidth));
-  std::vector<InputBlock> blocks(kTokens * token_stride(kExpertWidth, 2));
-  std::vector<const InputBlock*> rows(kTokens);
-  Compute compute(kernels, 2, scratch, {blocks, rows, 2});
-  const std::vector<float> x = some_values(kTokens * kHidden);
-  const RowInputs inputs = compute.quantize(x.data(), kHidden, kTokens);
-  const test::TestMatrix up({.id = QFormatId::kQ40}, kExpertWidth, kHidden, test::Values::kUsual, 0,
-                            5);
-  const test::TestMatrix down({.id = QFormatId::kQ4K}, kHidden, kExpertWidth, test::Values::kUsual,
-                              0, 6);
-  struct Memory {
-    std::vector<float> activated = std::vector<float>(kTokens * kExpertWidth);
-    std::vector<float> raised = std::vector<float>(kTokens * kExpertWidth);
-    std::vector<float> result = std::vector<float>(kTokens * kHidden);
-    std::vector<InputBlock> blocks =
-        std::vector<InputBlock>(kTokens * token_stride(kExpertWidth, 2));
-    std::vector<const InputBlock*> rows = std::vector<const InputBlock*>(kTokens);
-  };
-  const auto run = [&](std::span<Memory> experts) {
-    ExpertTasks tasks;
-    for (Memory& m : experts) {
-      tasks.add({.gate = up.view(),
-                 .up = up.view(),
-                 .down = down.view(),
-                 .tokens = kTokens,
-                 .x = inputs,
-                 .activated = m.activated.data(),
-                 .raised = m.raised.data(),
-                 .result = m.result.data(),
-                 .activated_blocks = m.blocks.data(),
-                 .activated_rows = m.rows.data()});
+  const Expert expert;
+  for (const auto& [tokens, experts] : {std::pair<std::size_t, std::size_t>{20, 8}, {301, 1}}) {
+    std::vector<float> scratch(3 * matmul_scratch_floats(kExpertWidth));
+    std::vector<InputBlock> blocks(tokens * token_stride(kExpertWidth, 2));
+    std::vector<const InputBlock*> rows(tokens);
+    Compute compute(kernels, 3, scratch, {blocks, rows, 2});
+    const std::vector<float> x = some_values(tokens * kHidden);
+    const RowInputs inputs = compute.quantize(x.data(), kHidden, tokens);
+    std::vector<ExpertMemory> together(experts, ExpertMemory(tokens));
+    run_experts(compute, expert, inputs, tokens, together);
+    std::vector<ExpertMemory> alone(1, ExpertMemory(1));
+    for (std::size_t t = 0; t < tokens; ++t) {
+      run_experts(compute, expert, inputs.from(t, kHidden), 1, alone);
+      for (const ExpertMemory& m : together) {
+        const auto result = std::span(m.result).subspan(t * kHidden, kHidden);
+        ASSERT_TRUE(std::ranges::equal(result, alone[0].result))
+            << tokens << " tokens, token " << t;
+      }
     }
-    tasks.activate(compute);
-    tasks.project(compute);
-  };
-  std::vector<Memory> together(kExperts);
-  std::vector<Memory> alone(1);
-  run(together);
-  run(alone);
-  for (const Memory& m : together) EXPECT_EQ(m.result, alone[0].result);
+  }
 }
 
 TEST(RmsNorm, LargeValuesAreNormedAsSmallOnesAre) {

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/base/checksum.h"
@@ -186,6 +188,28 @@ TEST_P(PromptCacheTest, AnotherWayOfComputingStartsAnew) {
   EXPECT_EQ(reuse_.written, cut(80));
 }
 
+// A state of another level with the same bits is.
+TEST_P(PromptCacheTest, LevelsOfTheSameBitsGoOnWithEachOther) {
+  if (GetParam().way == Way::kReference) return;
+  const Ids text = ids_of(80);
+  const std::pair<CpuLevel, CpuLevel> pairs[] = {{CpuLevel::kAvx2, CpuLevel::kAvxVnni},
+                                                 {CpuLevel::kAvx512Vnni, CpuLevel::kAmx}};
+  for (const auto& [one, other] : pairs) {
+    if (!has_cpu_level(one) || !has_cpu_level(other)) continue;
+    for (const auto& [saves, goes_on] : {std::pair(one, other), std::pair(other, one)}) {
+      std::filesystem::remove(cache_.path);
+      options_.cpu_level = saves;
+      open();
+      expect_same(text, "new file");
+      options_.cpu_level = goes_on;
+      open();
+      expect_same(text, "the other level");
+      EXPECT_FALSE(reuse_.is_other_kind) << cpu_level_name(goes_on);
+      EXPECT_EQ(reuse_.reused, cut(80)) << cpu_level_name(goes_on);
+    }
+  }
+}
+
 TEST_P(PromptCacheTest, ChunksThatMatterAreCompared) {
   const Ids text = ids_of(80);
   expect_same(text, "new file");
@@ -285,6 +309,20 @@ TEST_F(PromptFileTest, WrongFieldsAreNamed) {
   test::expect_error(run_changed(40, 18), StatusCode::kCorrupt, {"offset 40", "18 tokens", remedy});
   test::expect_error(run_changed(47, 0x7f), StatusCode::kCorrupt, {"offset 40", "tokens"});
   test::expect_error(run_changed(55, 0x7f), StatusCode::kCorrupt, {"offset 40", "tokens"});
+}
+
+TEST(PromptKernels, AreNamedByWhoseBitsTheyHave) {
+  const auto parsed = [](std::string name) {
+    name.resize(16);
+    return parse_kernels(std::as_bytes(std::span<const char>(name)));
+  };
+  EXPECT_EQ(parsed("amx"), "avx512vnni");
+  EXPECT_EQ(parsed("avxvnni"), "avx2");
+  for (const char* name :
+       {"avx2", "avx512", "avx512vnni", "reference", "vulkan", "sixteenletters16"}) {
+    EXPECT_EQ(parsed(name), name);
+  }
+  for (const char* name : {"", "AMX", "amx "}) EXPECT_EQ(parsed(name), std::nullopt) << name;
 }
 
 // Its errors name the place in this file.
