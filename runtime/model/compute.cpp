@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "formats/base/bytes.h"
-#include "runtime/model/code_kernels.h"
 #include "runtime/model/restored_panels.h"
 
 namespace moepack {

@@ -1,4 +1,4 @@
-// OpenBLAS must not compute with kernels of 2004 because it does not know a new processor.
+// OpenBLAS must not compute with a Pentium 4's kernels because it takes a new processor for one.
 #include "quant/blas_kernels.h"
 
 #include <cblas.h>

@@ -5,9 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
-
-#include "formats/base/bytes.h"
 
 namespace moepack::product_tasks_test {
 namespace {
@@ -18,7 +15,7 @@ constexpr std::array<std::uint64_t, 5> kCols{32, 512, 2048, 4096, 16384};
 constexpr std::array<std::size_t, 11> kTokens{1, 2, 16, 64, 128, 255, 256, 301, 512, 2143, 4033};
 constexpr std::array<std::size_t, 6> kThreads{1, 2, 3, 8, 16, 96};
 
-// Each of the shapes, with quantized inputs and without, alone and in regions of much work.
+// Each of the shapes, with quantized inputs and without, in a region of its own.
 template <class Check>
 void for_each_shape(const Check& check) {
   for (const std::uint64_t rows : kRows) {

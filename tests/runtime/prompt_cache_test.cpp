@@ -322,6 +322,11 @@ TEST(PromptKernels, AreNamedByWhoseBitsTheyHave) {
        {"avx2", "avx512", "avx512vnni", "reference", "vulkan", "sixteenletters16"}) {
     EXPECT_EQ(parsed(name), name);
   }
+  for (const CpuLevel level : kCpuLevels) {
+    if (!has_cpu_level(level)) continue;
+    const Kernels& table = *cpu_kernels(level).value();
+    EXPECT_EQ(parsed(std::string(table.name)), table.bits);
+  }
   for (const char* name : {"", "AMX", "amx "}) EXPECT_EQ(parsed(name), std::nullopt) << name;
 }
 
