@@ -278,6 +278,87 @@ TEST_P(CodeKernelsTest, TheLargestInputsGiveTheBitsOfTheDefinition) {
   }
 }
 
+// All codes the largest, all digits too: where products are added up in 16 bits, none may be lost.
+class LargestCodes {
+ public:
+  static constexpr std::size_t kRows = 16;
+  static constexpr std::size_t kCols = 512;
+
+  explicit LargestCodes(const WeightFormat& format)
+      : usual_(format, kRows, kCols, Values::kUsual, 0, 5),
+        codes_(matrix_bytes(format, kRows, kCols).value().codes(), std::byte{0xff}),
+        view_(usual_.view()) {
+    const QFormatInfo& info = qformat_info(format.id);
+    for (std::size_t b = 0; b < codes_.size() && !is_affine(format); b += info.block_bytes) {
+      for (const std::size_t scale : scales_of(format.id)) {
+        codes_[b + scale] = std::byte{0x00};
+        codes_[b + scale + 1] = std::byte{0x3c};  // 1 in binary16
+      }
+    }
+    view_.data.codes() = codes_.data();
+  }
+  const QMatrixView& view() const { return view_; }
+
+ private:
+  static std::vector<std::size_t> scales_of(QFormatId id) {
+    switch (id) {
+      case QFormatId::kQ51:
+        return {0, 2};
+      case QFormatId::kQ2K:
+        return {80, 82};
+      case QFormatId::kQ3K:
+        return {108};
+      case QFormatId::kQ6K:
+        return {208};
+      default:
+        return {0};
+    }
+  }
+  TestMatrix usual_;
+  std::vector<std::byte> codes_;
+  QMatrixView view_;
+};
+
+TEST_P(CodeKernelsTest, SumsOfTheLargestCodesAndDigitsGiveTheBitsOfTheDefinition) {
+  constexpr std::size_t kCols = LargestCodes::kCols;
+  constexpr float kLargestHigh = 127.0F * 256.0F;
+  std::vector<float> x(8 * kCols);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t token = i / kCols;
+    // With two digits 127 and 0, then 127 and -127.
+    const float size = i % kInputGroup == 0 ? kLargestHigh : kLargestHigh - 127.0F;
+    const bool is_minus = token % 4 == 0 || (token % 4 == 1 && i % 4 < 2);
+    x[i] = is_minus ? -size : size;
+  }
+  std::vector<WeightFormat> formats;
+  for (const WeightFormat& format : test::all_weight_formats()) {
+    if (is_affine(format)) formats.push_back(format);
+  }
+  for (const QFormatId id : {QFormatId::kQ40, QFormatId::kQ51, QFormatId::kQ80, QFormatId::kQ2K,
+                             QFormatId::kQ3K, QFormatId::kQ6K, QFormatId::kIq2S}) {
+    formats.push_back({.id = id});
+  }
+  const Inputs inputs(*kernels_, x, kCols, digits());
+  for (const WeightFormat& format : formats) {
+    if (!kernels_->supports(format)) continue;
+    const LargestCodes matrix(format);
+    const test::PanelMatrix panels(matrix.view(), 0);
+    for (const std::size_t tokens : {std::size_t{1}, std::size_t{8}}) {
+      const std::vector<float> expected =
+          product(reference_code_kernels(), matrix.view(), inputs, tokens);
+      for (const QMatrixView& view : {matrix.view(), panels.view()}) {
+        const std::vector<float> got = product(*kernels_, view, inputs, tokens);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          ASSERT_TRUE(std::isfinite(expected[i])) << to_string(view.format);
+          ASSERT_TRUE(same_bits(got[i], expected[i]))
+              << to_string(view.format) << " tokens " << tokens << " element " << i << ": "
+              << got[i] << " for " << expected[i];
+        }
+      }
+    }
+  }
+}
+
 // The definition against decoded weights and the inputs that the blocks stand for, in double.
 void expect_product_of_rounded_inputs(std::size_t digits, double most_rounding) {
   std::uint32_t seed = 100;
