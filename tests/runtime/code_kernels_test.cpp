@@ -11,12 +11,14 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/base/bytes.h"
 #include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/code_rows.h"
 #include "runtime/cpu/codes_reference.h"
 #include "runtime/model/kernels.h"
 #include "tests/support/cpu_levels.h"
 #include "tests/support/guarded_bytes.h"
+#include "tests/support/half_fields.h"
 #include "tests/support/panel_matrix.h"
 #include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
@@ -290,9 +292,8 @@ class LargestCodes {
         view_(usual_.view()) {
     const QFormatInfo& info = qformat_info(format.id);
     for (std::size_t b = 0; b < codes_.size() && !is_affine(format); b += info.block_bytes) {
-      for (const std::size_t scale : scales_of(format.id)) {
-        codes_[b + scale] = std::byte{0x00};
-        codes_[b + scale + 1] = std::byte{0x3c};  // 1 in binary16
+      for (const std::size_t offset : test::half_fields(format.id)) {
+        store_le(codes_.data() + b + offset, std::uint16_t{0x3c00});  // 1 in binary16
       }
     }
     view_.data.codes() = codes_.data();
@@ -300,20 +301,6 @@ class LargestCodes {
   const QMatrixView& view() const { return view_; }
 
  private:
-  static std::vector<std::size_t> scales_of(QFormatId id) {
-    switch (id) {
-      case QFormatId::kQ51:
-        return {0, 2};
-      case QFormatId::kQ2K:
-        return {80, 82};
-      case QFormatId::kQ3K:
-        return {108};
-      case QFormatId::kQ6K:
-        return {208};
-      default:
-        return {0};
-    }
-  }
   TestMatrix usual_;
   std::vector<std::byte> codes_;
   QMatrixView view_;
