@@ -26,9 +26,7 @@ Result<double> device_read_rate(VulkanDevice& device) {
   MOE_ASSIGN_OR_RETURN(const DeviceBuffer sums,
                        device.allocate(kGroups * sizeof(std::uint32_t), MemoryKind::kDevice));
   MOE_ASSIGN_OR_RETURN(const VulkanKernel kernel,
-                       device.make_kernel({.shader = "read_sum",
-                                           .constants = {kThreads},
-                                           .push_bytes = sizeof(shader::ReadSumArgs)}));
+                       device.make_kernel({.shader = "read_sum", .constants = {kThreads}}));
   CommandList list(device);
   list.dispatch(kernel,
                 shader::ReadSumArgs{.data = memory.address(),

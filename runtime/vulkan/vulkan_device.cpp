@@ -69,7 +69,6 @@ VulkanKernel& VulkanKernel::operator=(VulkanKernel&& other) noexcept {
   device_ = std::exchange(other.device_, nullptr);
   pipeline_ = std::exchange(other.pipeline_, VK_NULL_HANDLE);
   name_ = std::move(other.name_);
-  push_bytes_ = other.push_bytes_;
   return *this;
 }
 
@@ -449,7 +448,6 @@ Result<VulkanKernel> VulkanDevice::make_kernel(const KernelRequest& request) {
   }
   kernel.device_ = this;
   kernel.name_ = request.shader;
-  kernel.push_bytes_ = request.push_bytes;
   return kernel;
 }
 

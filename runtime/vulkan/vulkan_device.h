@@ -115,8 +115,7 @@ class DeviceBuffer {
 struct KernelRequest {
   std::string_view shader = {};  // a name of the catalog
   std::vector<std::uint32_t> constants =
-      {};                        // specialization constants 0, 1, 2 …; 0 is local_size_x
-  std::uint32_t push_bytes = 0;  // of its arguments, at most kMostPushBytes
+      {};  // specialization constants 0, 1, 2 …; 0 is local_size_x
 };
 // What every device has.
 constexpr std::uint32_t kMostPushBytes = 128;
@@ -136,7 +135,6 @@ class VulkanKernel {
   const std::string& name() const { return name_; }  // the shader's
   // NAME_ordered: stage_order.h.
   bool is_ordered() const { return name_.ends_with(kOrderedSuffix); }
-  std::uint32_t push_bytes() const { return push_bytes_; }
 
  private:
   friend class VulkanDevice;
@@ -145,7 +143,6 @@ class VulkanKernel {
   VulkanDevice* device_ = nullptr;
   VkPipeline pipeline_ = VK_NULL_HANDLE;
   std::string name_;
-  std::uint32_t push_bytes_ = 0;
 };
 
 class CommandList;

@@ -2,7 +2,6 @@
 // bits depend on its sequence alone.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <tuple>
 
 #include "runtime/vulkan/mixer_shapes.h"
@@ -115,7 +114,7 @@ class AttentionKernelsTest : public VulkanTest {
                                           .num_heads = s.heads,
                                           .kv_heads = s.kv_heads,
                                           .has_gate = s.has_gate ? 1U : 0U};
-      list.dispatch(cached("attend_prompt", {256, s.head_dim, code, has_sinks, s.window}), args,
+      list.dispatch(kernel("attend_prompt", {256, s.head_dim, code, has_sinks, s.window}), args,
                     {(most * (s.heads / s.kv_heads) + 63) / 64, s.kv_heads,
                      static_cast<std::uint32_t>(batch.slices.size())});
       run(list);
@@ -128,7 +127,7 @@ class AttentionKernelsTest : public VulkanTest {
     const std::size_t counters = std::size_t{rows} * s.heads;
     const DeviceBuffer arrived = put(std::vector<std::uint32_t>(counters, 0));
     list.dispatch(
-        cached("attend", {8 * decode->lanes, s.head_dim, code, decode->lanes, decode->queries,
+        kernel("attend", {8 * decode->lanes, s.head_dim, code, decode->lanes, decode->queries,
                           has_sinks, s.window, decode->has_wide_lanes ? 1U : 0U}),
         shader::AttendArgs{.rows = row_table,
                            .q = q,
@@ -169,15 +168,7 @@ class AttentionKernelsTest : public VulkanTest {
     buffers_.push_back(put(values));
     return buffers_.back().address();
   }
-  const VulkanKernel& cached(const char* name, const std::vector<std::uint32_t>& constants) {
-    const auto [at, is_new] = kernels_.try_emplace({name, constants});
-    if (is_new) {
-      at->second = kernel({.shader = name, .constants = constants, .push_bytes = kMostPushBytes});
-    }
-    return at->second;
-  }
   std::vector<DeviceBuffer> buffers_;
-  std::map<std::pair<std::string, std::vector<std::uint32_t>>, VulkanKernel> kernels_;
 };
 
 const AttentionShape kShapes[] = {

@@ -53,18 +53,13 @@ class CooperativeMatmulTest : public VulkanTest {
     list.barrier();
     return halves;
   }
-  static VulkanKernel half_rows() {
-    return kernel(
-        {.shader = "half_rows", .constants = {64}, .push_bytes = sizeof(shader::HalfRowsArgs)});
-  }
-  static VulkanKernel product(const std::string& operation, const WeightFormat& format,
-                              std::uint32_t cols, std::size_t push_bytes, const ProductTile& tile,
-                              const std::vector<std::uint32_t>& more = {}) {
+  static const VulkanKernel& half_rows() { return kernel("half_rows", {64}); }
+  static const VulkanKernel& product(const std::string& operation, const WeightFormat& format,
+                                     std::uint32_t cols, const ProductTile& tile,
+                                     const std::vector<std::uint32_t>& more = {}) {
     std::vector<std::uint32_t> constants = test::product_constants(format, cols, 0, tile);
     constants.insert(constants.end(), more.begin(), more.end());
-    return kernel({.shader = test::product_kernel_name(operation, format) + form(),
-                   .constants = std::move(constants),
-                   .push_bytes = static_cast<std::uint32_t>(push_bytes)});
+    return kernel(test::product_kernel_name(operation, format) + form(), std::move(constants));
   }
 };
 
@@ -96,11 +91,11 @@ TEST_F(CooperativeMatmulTest, DenseProductsOfLargeAndSmallRows) {
   const DeviceBuffer scales = put(test::component_bytes(w, Component::kScales));
   const DeviceBuffer biases = put(test::component_bytes(w, Component::kBiases));
   const DeviceBuffer inputs = put(x);
-  const VulkanKernel convert = half_rows();
+  const VulkanKernel& convert = half_rows();
   std::vector<float> first;
   for (const ProductTile& tile : dense_tiles()) {
     const DeviceBuffer y = put(std::vector<float>(tokens * outputs, 0.5F));
-    const VulkanKernel matmul = product("matmul", format, cols, sizeof(shader::MatmulArgs), tile);
+    const VulkanKernel& matmul = product("matmul", format, cols, tile);
     CommandList list(device());
     const HalfInputs halves = halve(list, convert, inputs, tokens, cols);
     list.dispatch(
@@ -179,13 +174,12 @@ TEST_P(ExpertProducts, AgreeWithTheDefinition) {
   const DeviceBuffer inputs = put(x);
   const DeviceBuffer act = put(std::vector<float>(pairs * width));
   const DeviceBuffer result = put(std::vector<float>(pairs * hidden));
-  const VulkanKernel convert = half_rows();
-  const VulkanKernel first =
-      product("gate_up_matmul", format, hidden, sizeof(shader::GateUpMatmulArgs), expert_tile(true),
+  const VulkanKernel& convert = half_rows();
+  const VulkanKernel& first =
+      product("gate_up_matmul", format, hidden, expert_tile(true),
               {limit != 0 ? 1U : 0U, std::bit_cast<std::uint32_t>(limit), has_biases});
-  const VulkanKernel second =
-      product("expert_matmul", format, width, sizeof(shader::ExpertMatmulArgs), expert_tile(true),
-              {has_biases});
+  const VulkanKernel& second =
+      product("expert_matmul", format, width, expert_tile(true), {has_biases});
   CommandList list(device());
   const HalfInputs x_halves = halve(list, convert, inputs, pairs / slots, hidden);
   list.dispatch(first,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 
 #include "runtime/model/compute.h"
 #include "runtime/vulkan/delta_state.h"
@@ -158,7 +157,7 @@ class DeltaKernelsTest : public VulkanTest {
       run_prompt(s, args, batch, threads);
     } else {
       CommandList list(device());
-      list.dispatch(cached("delta_step", {threads, s.key_dim, s.value_dim, s.taps,
+      list.dispatch(kernel("delta_step", {threads, s.key_dim, s.value_dim, s.taps,
                                           (8 * s.value_dim + threads - 1) / threads}),
                     args, {s.value_heads, slices, 1});
       run(list);
@@ -176,7 +175,7 @@ class DeltaKernelsTest : public VulkanTest {
     const std::uint64_t batch_rows = keep(batch.rows);
     const std::vector<std::uint32_t> constants{threads, s.key_dim, s.value_dim, s.taps};
     CommandList list(device());
-    list.dispatch(cached("delta_prepare", constants),
+    list.dispatch(kernel("delta_prepare", constants),
                   shader::DeltaPrepareArgs{.rows = batch_rows,
                                            .slices = args.slices,
                                            .states = args.states,
@@ -197,7 +196,7 @@ class DeltaKernelsTest : public VulkanTest {
                   {rows, 1, 1});
     list.barrier();
     const std::uint32_t columns = threads / 8;
-    list.dispatch(cached("delta_recur", constants),
+    list.dispatch(kernel("delta_recur", constants),
                   shader::DeltaRecurArgs{.slices = args.slices,
                                          .states = args.states,
                                          .qkv = args.qkv,
@@ -212,7 +211,7 @@ class DeltaKernelsTest : public VulkanTest {
                   {(s.value_dim + columns - 1) / columns, s.value_heads,
                    static_cast<std::uint32_t>(batch.slices.size())});
     list.barrier();
-    list.dispatch(cached("delta_gate", constants),
+    list.dispatch(kernel("delta_gate", constants),
                   shader::DeltaGateArgs{.rows = batch_rows,
                                         .z = args.z,
                                         .norm = args.norm,
@@ -246,15 +245,7 @@ class DeltaKernelsTest : public VulkanTest {
     buffers_.push_back(put(values));
     return buffers_.back().address();
   }
-  const VulkanKernel& cached(const char* name, const std::vector<std::uint32_t>& constants) {
-    const auto [at, is_new] = kernels_.try_emplace({name, constants});
-    if (is_new) {
-      at->second = kernel({.shader = name, .constants = constants, .push_bytes = kMostPushBytes});
-    }
-    return at->second;
-  }
   std::vector<DeviceBuffer> buffers_;
-  std::map<std::pair<std::string, std::vector<std::uint32_t>>, VulkanKernel> kernels_;
 };
 
 const DeltaStateShape kShapes[] = {

@@ -17,7 +17,7 @@ class EmbedTest : public WeightTest {
                                   const std::vector<shader::BatchRow>& batch, std::uint32_t first,
                                   float scale = 1) {
     const StoredMatrix w = store(view, shift);
-    const VulkanKernel made =
+    const VulkanKernel& made =
         weight_kernel("embed", view.format, embed_constants(w.rows, 32, scale));
     const DeviceBuffer rows = put(batch);
     const std::size_t floats = batch.size() * view.cols;

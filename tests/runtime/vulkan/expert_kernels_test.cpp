@@ -78,7 +78,7 @@ class ExpertKernelTest : public WeightTest {
     const WeightRows rows{.format = view.format,
                           .cols = view.cols,
                           .alignment = alignment(view, layer.gate, layer.up.codes())};
-    const VulkanKernel made =
+    const VulkanKernel& made =
         weight_kernel(is_fixed ? "gate_up_fixed" : "gate_up", view.format,
                       gate_up_constants(rows, shape, device().info(), options));
     const DeviceBuffer inputs = put(x);
@@ -123,8 +123,8 @@ class ExpertKernelTest : public WeightTest {
     const QMatrixView& view = layer.experts[0].down.view();
     const WeightRows rows{
         .format = view.format, .cols = view.cols, .alignment = alignment(view, layer.down, 0)};
-    const VulkanKernel made = weight_kernel(is_fixed ? "down_fixed" : "down", view.format,
-                                            down_constants(rows, shape, device().info(), options));
+    const VulkanKernel& made = weight_kernel(is_fixed ? "down_fixed" : "down", view.format,
+                                             down_constants(rows, shape, device().info(), options));
     const DeviceBuffer inputs = put(act);
     const DeviceBuffer chosen = put(choices());
     const DeviceBuffer y = put(before);
@@ -390,8 +390,7 @@ TEST_F(ExpertKernelTest, SlotsApartAreCombinedToTheSame) {
   const DeviceBuffer results = put(down(layer, act, none, shape, all));
   const DeviceBuffer y = put(before);
   const DeviceBuffer chosen = put(choices());
-  const VulkanKernel made =
-      kernel({.shader = "combine", .constants = {32}, .push_bytes = sizeof(shader::CombineArgs)});
+  const VulkanKernel& made = kernel("combine", {32});
   CommandList list(device());
   list.dispatch(made,
                 shader::CombineArgs{.records = layer.table.address(),

@@ -212,27 +212,22 @@ class ExpertMatmulTest : public VulkanTest {
   }
 
   using VulkanTest::make;
-  static VulkanKernel make(const Layer& layer, const std::string& operation, std::uint32_t cols,
-                           std::size_t push_bytes) {
+  static const VulkanKernel& make(const Layer& layer, const std::string& operation,
+                                  std::uint32_t cols) {
     std::uint64_t starts = 0;  // the lowest bit of any offset of codes
     for (std::size_t i : {0U, 3U, 6U}) starts |= layer.records[0].offsets()[i];
-    return kernel({.shader = test::product_kernel_name(operation, layer.format),
-                   .constants = test::product_constants(layer.format, cols, starts),
-                   .push_bytes = static_cast<std::uint32_t>(push_bytes)});
+    return kernel(test::product_kernel_name(operation, layer.format),
+                  test::product_constants(layer.format, cols, starts));
   }
 
   // gate_up and down; or (apart) gate, up, SwiGLU and down.
   static Results compute(const Layer& layer, bool apart) {
     const Memory memory = upload(layer);
     const auto pairs = static_cast<std::uint32_t>(layer.expert_of.size());
-    const VulkanKernel fused =
-        make(layer, "gate_up_matmul", layer.hidden, sizeof(shader::GateUpMatmulArgs));
-    const VulkanKernel single =
-        make(layer, "expert_matmul", layer.hidden, sizeof(shader::ExpertMatmulArgs));
-    const VulkanKernel down =
-        make(layer, "expert_matmul", layer.width, sizeof(shader::ExpertMatmulArgs));
-    const VulkanKernel swiglu =
-        kernel({.shader = "swiglu", .constants = {64}, .push_bytes = sizeof(shader::SwigluArgs)});
+    const VulkanKernel& fused = make(layer, "gate_up_matmul", layer.hidden);
+    const VulkanKernel& single = make(layer, "expert_matmul", layer.hidden);
+    const VulkanKernel& down = make(layer, "expert_matmul", layer.width);
+    const VulkanKernel& swiglu = kernel("swiglu", {64});
     CommandList list(device());
     const std::uint32_t tiles = memory.tile_count;
     if (apart) {
@@ -269,13 +264,9 @@ class ExpertMatmulTest : public VulkanTest {
                                               {.x = (layer.hidden + 63) / 64, .y = 0, .z = 0}});
     memory.pairs = make(pairs * sizeof(std::uint32_t));
     memory.tiles = make((pairs / kTilePairs + experts) * sizeof(shader::ExpertTile));
-    const VulkanKernel group = kernel({.shader = "group_rows",
-                                       .constants = {64, experts},
-                                       .push_bytes = sizeof(shader::GroupRowsArgs)});
-    const VulkanKernel fused =
-        make(layer, "gate_up_matmul", layer.hidden, sizeof(shader::GateUpMatmulArgs));
-    const VulkanKernel down =
-        make(layer, "expert_matmul", layer.width, sizeof(shader::ExpertMatmulArgs));
+    const VulkanKernel& group = kernel("group_rows", {64, experts});
+    const VulkanKernel& fused = make(layer, "gate_up_matmul", layer.hidden);
+    const VulkanKernel& down = make(layer, "expert_matmul", layer.width);
     CommandList list(device());
     list.dispatch(group,
                   shader::GroupRowsArgs{.choices = chosen.address(),

@@ -80,7 +80,7 @@ class FixedProductsTest : public WeightTest {
                                        const std::vector<float>& x,
                                        const std::vector<float>& factor,
                                        const std::vector<float>& before) {
-    const VulkanKernel made =
+    const VulkanKernel& made =
         weight_kernel("matvec_fixed", m.rows.format,
                       matvec_fixed_constants(m.rows, c.shape, device().info(), c.options, c.turns,
                                              kEpsilon, m.behind));
@@ -257,7 +257,7 @@ TEST_F(FixedProductsTest, TheRouterHasTheSameLogits) {
   std::vector<std::uint32_t> constants =
       matvec_constants(m.rows, c.shape, device().info(), c.options);
   constants.insert(constants.end(), {kExperts, kTopK});
-  const VulkanKernel made = weight_kernel("router_fixed", format, std::move(constants));
+  const VulkanKernel& made = weight_kernel("router_fixed", format, std::move(constants));
   TestBatch batch;
   batch.add(5, kBatch);
   const DeviceBuffer rows = put(batch.rows);

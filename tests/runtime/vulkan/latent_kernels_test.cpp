@@ -55,8 +55,8 @@ class LatentKernelsTest : public WeightTest {
     WeightRows rows = w.rows;
     rows.alignment = row_alignment(c.view.format, c.view.cols,
                                    c.shift + c.first_head * c.shape.rows() * row_bytes);
-    const VulkanKernel made = weight_kernel(c.absorbs ? "latent_absorb" : "latent_expand",
-                                            c.view.format, latent_constants(rows, c.at_once));
+    const VulkanKernel& made = weight_kernel(c.absorbs ? "latent_absorb" : "latent_expand",
+                                             c.view.format, latent_constants(rows, c.at_once));
     const DeviceBuffer inputs = put(x);
     const std::size_t count = std::size_t{c.tokens} * c.shape.heads * c.outputs();
     const DeviceBuffer y = put(std::vector<float>(count, 7.0F));
@@ -164,16 +164,9 @@ class LatentKernelsTest : public WeightTest {
     const DeviceBuffer values = put(std::vector<float>(results * s.rank, std::nanf("")));
     const DeviceBuffer stats = put(std::vector<float>(results * 2, std::nanf("")));
     const auto code = static_cast<std::uint32_t>(encoding);
-    const VulkanKernel kernels[] = {
-        kernel({.shader = "latent_attend",
-                .constants = {256, s.width(), code, s.rank, splits != 0 ? 1U : 0U},
-                .push_bytes = kMostPushBytes}),
-        kernel({.shader = "latent_merge",
-                .constants = {128, s.width(), code, s.rank},
-                .push_bytes = kMostPushBytes})};
     CommandList list(device());
     const std::uint32_t heads = s.heads * (splits != 0 ? 1 : most);
-    list.dispatch(kernels[0],
+    list.dispatch(kernel("latent_attend", {256, s.width(), code, s.rank, splits != 0 ? 1U : 0U}),
                   shader::LatentAttendArgs{.rows = row_table.address(),
                                            .slices = slice_table.address(),
                                            .latent = latent.address(),
@@ -185,7 +178,7 @@ class LatentKernelsTest : public WeightTest {
                    splits != 0 ? rows : static_cast<std::uint32_t>(batch.slices.size())});
     if (splits != 0) {
       list.barrier();
-      list.dispatch(kernels[1],
+      list.dispatch(kernel("latent_merge", {128, s.width(), code, s.rank}),
                     shader::LatentMergeArgs{.rows = row_table.address(),
                                             .values = values.address(),
                                             .stats = stats.address(),

@@ -41,10 +41,8 @@ class MatmulTest : public VulkanTest {
     const DeviceBuffer tables = put(weight_tables());
     const DeviceBuffer inputs = put(x);
     const DeviceBuffer outputs = put(std::vector<float>(tokens * stride, start));
-    const VulkanKernel product =
-        kernel({.shader = product_kernel_name("matmul", w.format),
-                .constants = test::product_constants(w.format, w.cols, 0, tile),
-                .push_bytes = sizeof(shader::MatmulArgs)});
+    const VulkanKernel& product = kernel(product_kernel_name("matmul", w.format),
+                                         test::product_constants(w.format, w.cols, 0, tile));
     CommandList list(device());
     list.dispatch(product,
                   shader::MatmulArgs{.codes = codes.address(),
@@ -176,8 +174,7 @@ TEST_F(MatmulTest, HalfRowsKeepElevenBitsOfEveryRow) {
   const DeviceBuffer inputs = put(x);
   const DeviceBuffer halves = put(std::vector<std::uint16_t>((rows + 1) * stride, 0xffff));
   const DeviceBuffer scales = make((rows + 1) * 4);
-  const VulkanKernel convert = kernel(
-      {.shader = "half_rows", .constants = {64}, .push_bytes = sizeof(shader::HalfRowsArgs)});
+  const VulkanKernel& convert = kernel("half_rows", {64});
   CommandList list(device());
   list.dispatch(convert,
                 shader::HalfRowsArgs{.x = inputs.address(),

@@ -31,7 +31,7 @@ class MatvecTest : public WeightTest {
                                           const std::vector<float>& x,
                                           const std::vector<float>& factor,
                                           const std::vector<float>& before) {
-    const VulkanKernel made = weight_kernel(
+    const VulkanKernel& made = weight_kernel(
         "matvec", c.view.format, matvec_constants(w.rows, c.shape, device().info(), c.options));
     const DeviceBuffer inputs = put(x);
     const DeviceBuffer factors = put(factor);

@@ -129,8 +129,7 @@ class JoinNetworkTest : public VulkanTest {
                                        .slots = c.slots(),
                                        .cols = c.cols,
                                        .eps = kEps};
-    const VulkanKernel made =
-        kernel({.shader = "join_network", .constants = {64}, .push_bytes = sizeof(args)});
+    const VulkanKernel& made = kernel("join_network", {64});
     CommandList list(device());
     list.dispatch(made, args, {kRows, 1, 1});
     run(list);
@@ -176,8 +175,7 @@ TEST_F(NetworkStepsTest, NormsAreAdded) {
                                    .x_stride = width,
                                    .y_stride = width,
                                    .eps = kEps};
-    const VulkanKernel norm =
-        kernel({.shader = "rms_norm", .constants = {64, 1}, .push_bytes = sizeof(args)});
+    const VulkanKernel& norm = kernel("rms_norm", {64, 1});
     CommandList list(device());
     list.dispatch(norm, args, {kRows, 1, 1});
     run(list);
@@ -203,8 +201,7 @@ TEST_F(NetworkStepsTest, GeluStandsBetweenProjections) {
   const auto count = static_cast<std::uint32_t>(gate.size());
   const shader::SwigluArgs args{
       .gate = gates.address(), .up = ups.address(), .act = gates.address(), .count = count};
-  const VulkanKernel made = kernel(
-      {.shader = "swiglu", .constants = {64, MOE_ACTIVATION_GEGLU, 0}, .push_bytes = sizeof(args)});
+  const VulkanKernel& made = kernel("swiglu", {64, MOE_ACTIVATION_GEGLU, 0});
   CommandList list(device());
   list.dispatch(made, args, {7, 1, 1});
   run(list);
@@ -230,8 +227,7 @@ TEST_F(NetworkStepsTest, LogitsAreCapped) {
     const DeviceBuffer buffer = put(logits);
     const auto count = static_cast<std::uint32_t>(logits.size());
     const shader::CapLogitsArgs args{.logits = buffer.address(), .count = count, .cap = cap};
-    const VulkanKernel made =
-        kernel({.shader = "cap_logits", .constants = {64}, .push_bytes = sizeof(args)});
+    const VulkanKernel& made = kernel("cap_logits", {64});
     CommandList list(device());
     list.dispatch(made, args, {5, 1, 1});
     run(list);

@@ -28,8 +28,7 @@ class OrderedListTest : public testing::Test {
     ordered_ = kernel("copy_words_ordered");
   }
   VulkanKernel kernel(std::string_view name) {
-    auto made = device_->make_kernel(
-        {.shader = name, .constants = {kThreads}, .push_bytes = kMostPushBytes});
+    auto made = device_->make_kernel({.shader = name, .constants = {kThreads}});
     EXPECT_TRUE(made.is_ok()) << made.status().message();
     return std::move(made).value();
   }
@@ -89,8 +88,7 @@ TEST_F(OrderedListTest, ANumberThatLooksLikeNoneIsHandedOn) {
   const WeightKernelShape shape = fixed_shape(rows, device_->info(), 32);
   auto made = device_->make_kernel(
       {.shader = "matvec_fixed_q8_0_ordered",
-       .constants = matvec_fixed_constants(rows, shape, device_->info(), {}, 0, 0),
-       .push_bytes = kMostPushBytes});
+       .constants = matvec_fixed_constants(rows, shape, device_->info(), {}, 0, 0)});
   ASSERT_TRUE(made.is_ok()) << made.status().message();
   const DeviceBuffer x = make(kRowBytes);
   const DeviceBuffer middle = make(kRowBytes);

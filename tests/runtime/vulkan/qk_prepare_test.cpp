@@ -107,12 +107,10 @@ class QkPrepareTest : public VulkanTest {
                                      .is_whole_width = s.is_whole_width ? 1U : 0U,
                                      .eps = kEps,
                                      .clip = s.clip};
-    const VulkanKernel prepare = kernel(
-        {.shader = "qk_prepare",
-         .constants = {64, s.head_dim, static_cast<std::uint32_t>(encoding), 1, 0,
+    const VulkanKernel& prepare = kernel(
+        "qk_prepare", {64, s.head_dim, static_cast<std::uint32_t>(encoding), 1, 0,
                        std::bit_cast<std::uint32_t>(1.0F),
-                       std::bit_cast<std::uint32_t>(s.score_scale), s.has_value_norm ? 1U : 0U},
-         .push_bytes = sizeof(args)});
+                       std::bit_cast<std::uint32_t>(s.score_scale), s.has_value_norm ? 1U : 0U});
     CommandList list(device());
     list.dispatch(prepare, args,
                   {s.is_whole_width ? 3 : s.heads + 2 * s.kv_heads,

@@ -58,11 +58,9 @@ class RouteKernelsTest : public VulkanTest {
                                  .has_shared = c.has_shared ? 1U : 0U,
                                  .renormalise = c.renormalise ? 1U : 0U,
                                  .layer = layer};
-    const VulkanKernel kernel =
-        VulkanTest::kernel({.shader = "route",
-                            .constants = {64, c.experts, c.top_k, 0, c.has_bias ? 1U : 0U, 1, 1, 0,
-                                          1, c.scales.empty() ? 0U : 1U},
-                            .push_bytes = sizeof(args)});
+    const VulkanKernel& kernel = VulkanTest::kernel(
+        "route",
+        {64, c.experts, c.top_k, 0, c.has_bias ? 1U : 0U, 1, 1, 0, 1, c.scales.empty() ? 0U : 1U});
     CommandList list(device());
     list.dispatch(kernel, args, {rows, 1, 1});
     run(list);
@@ -193,8 +191,7 @@ class GroupRowsTest : public VulkanTest {
                                      .count = count,
                                      .tile = tile,
                                      .dispatches = 2};
-    const VulkanKernel kernel = VulkanTest::kernel(
-        {.shader = "group_rows", .constants = {threads, experts}, .push_bytes = sizeof(args)});
+    const VulkanKernel& kernel = VulkanTest::kernel("group_rows", {threads, experts});
     CommandList list(device());
     list.dispatch(kernel, args, {experts, 1, 1});
     run(list);
@@ -257,8 +254,7 @@ TEST_F(RmsNormTest, AgreesWithTheCpu) {
                                    .x_stride = stride,
                                    .y_stride = width,
                                    .eps = 1e-6F};
-    const VulkanKernel norm =
-        kernel({.shader = "rms_norm", .constants = {128}, .push_bytes = sizeof(args)});
+    const VulkanKernel& norm = kernel("rms_norm", {128});
     CommandList list(device());
     list.dispatch(norm, args, {kRows, 1, 1});
     run(list);
@@ -288,8 +284,7 @@ class ArgmaxTest : public VulkanTest {
                                   .limit = limit,
                                   .stride = width,
                                   .parts = parts};
-    const VulkanKernel argmax =
-        kernel({.shader = "argmax", .constants = {64}, .push_bytes = sizeof(args)});
+    const VulkanKernel& argmax = kernel("argmax", {64});
     CommandList list(device());
     list.dispatch(argmax, args, {parts, rows, 1});
     run(list);

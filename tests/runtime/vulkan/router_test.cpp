@@ -77,14 +77,11 @@ class RouterTest : public WeightTest {
     const Outputs o = outputs(s);
     const auto count = static_cast<std::uint32_t>(s.batch.rows.size());
     CommandList list(device());
-    std::vector<VulkanKernel> kernels;
     for (const StoredMatrix* w : {&s.router, &s.gate}) {
-      kernels.push_back(
-          weight_kernel("matvec", w->rows.format,
-                        matvec_constants(w->rows, s.shape, device().info(), {.has_norm = true})));
       const std::uint32_t rows = w == &s.router ? s.experts : 1;
       list.dispatch(
-          kernels.back(),
+          weight_kernel("matvec", w->rows.format,
+                        matvec_constants(w->rows, s.shape, device().info(), {.has_norm = true})),
           shader::MatvecArgs{.codes = w->address(Component::kCodes),
                              .scales = w->address(Component::kScales),
                              .biases = w->address(Component::kBiases),
@@ -103,9 +100,7 @@ class RouterTest : public WeightTest {
     list.barrier();
     std::vector<std::uint32_t> route_constants = s.routing();
     route_constants.insert(route_constants.begin(), s.shape.threads);
-    const VulkanKernel route = kernel({.shader = "route",
-                                       .constants = std::move(route_constants),
-                                       .push_bytes = sizeof(shader::RouteArgs)});
+    const VulkanKernel& route = kernel("route", std::move(route_constants));
     list.dispatch(route,
                   shader::RouteArgs{.rows = o.rows.address(),
                                     .logits = o.logits.address(),
@@ -129,17 +124,15 @@ class RouterTest : public WeightTest {
     const auto count = static_cast<std::uint32_t>(s.batch.rows.size());
     const std::uint32_t router_groups = groups_for_rows(s.shape, s.experts, device().info());
     CommandList list(device());
-    std::vector<VulkanKernel> kernels;
     for (const DeviceBuffer* x : {&s.earlier, &s.x}) {
       for (const StoredMatrix* w : {&s.router, &s.gate}) {
         std::vector<std::uint32_t> constants =
             matvec_constants(w->rows, s.shape, device().info(), {.has_norm = true});
         const std::vector<std::uint32_t> routing = s.routing();
         constants.insert(constants.end(), routing.begin(), routing.end());
-        kernels.push_back(weight_kernel("router", w->rows.format, std::move(constants)));
         const std::uint32_t rows = w == &s.router ? s.experts : 1;
         list.dispatch(
-            kernels.back(),
+            weight_kernel("router", w->rows.format, std::move(constants)),
             shader::RouterArgs{.codes = w->address(Component::kCodes),
                                .scales = w->address(Component::kScales),
                                .biases = w->address(Component::kBiases),

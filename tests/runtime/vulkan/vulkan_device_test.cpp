@@ -12,8 +12,7 @@ using VulkanDeviceTest = VulkanTest;
 std::uint32_t sum_on(VulkanDevice& device, const std::vector<std::uint32_t>& values) {
   auto data = device.allocate(values.size() * 4, MemoryKind::kDevice);
   auto sums = device.allocate(4 * 4, MemoryKind::kDevice);
-  auto kernel = device.make_kernel(
-      {.shader = "read_sum", .constants = {64}, .push_bytes = sizeof(shader::ReadSumArgs)});
+  auto kernel = device.make_kernel({.shader = "read_sum", .constants = {64}});
   EXPECT_TRUE(data.is_ok() && sums.is_ok() && kernel.is_ok());
   EXPECT_TRUE(device.upload(data.value(), 0, std::as_bytes(std::span(values))).is_ok());
   CommandList list(device);
@@ -80,7 +79,7 @@ TEST_F(VulkanDeviceTest, EveryDeviceIsListedAndAWrongOneRefused) {
 }
 
 TEST_F(VulkanDeviceTest, APipelineCacheIsTakenBackAndForeignBytesAreIgnored) {
-  (void)kernel({.shader = "read_sum", .constants = {64}, .push_bytes = 24});
+  (void)kernel("read_sum", {64});
   const std::vector<std::byte> saved = device().pipeline_cache();
   EXPECT_FALSE(saved.empty());
   EXPECT_TRUE(device().load_pipeline_cache(saved).is_ok());

@@ -7,9 +7,13 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/vulkan/command_list.h"
+#include "runtime/vulkan/kernel_set.h"
 #include "runtime/vulkan/vulkan_device.h"
 
 namespace moepack {
@@ -21,11 +25,15 @@ class VulkanTest : public testing::Test {
     auto opened = VulkanDevice::open({.wants_fixed_products = true});
     if (opened.is_ok()) {
       device_ = std::move(opened).value();
+      kernels_ = std::make_unique<KernelSet>(*device_);
     } else {
       reason_ = opened.status().message();
     }
   }
-  static void TearDownTestSuite() { device_.reset(); }
+  static void TearDownTestSuite() {
+    kernels_.reset();
+    device_.reset();
+  }
   void SetUp() override {
     if (device_ == nullptr) GTEST_SKIP() << reason_;
   }
@@ -63,10 +71,11 @@ class VulkanTest : public testing::Test {
     EXPECT_TRUE(device().download(buffer, 0, std::as_writable_bytes(std::span(values))).is_ok());
     return values;
   }
-  static VulkanKernel kernel(const KernelRequest& request) {
-    auto made = device().make_kernel(request);
-    EXPECT_TRUE(made.is_ok()) << made.status().message();
-    return std::move(made).value();
+  // Made once: drivers take a second for some, and tests run most of them several times.
+  static const VulkanKernel& kernel(std::string_view shader, std::vector<std::uint32_t> constants) {
+    const VulkanKernel& made = kernels_->get(shader, std::move(constants));
+    EXPECT_TRUE(kernels_->status().is_ok()) << kernels_->status().message();
+    return made;
   }
   static void run(CommandList& list) {
     const Status status = device().run(list);
@@ -75,6 +84,7 @@ class VulkanTest : public testing::Test {
 
  private:
   static inline std::unique_ptr<VulkanDevice> device_;
+  static inline std::unique_ptr<KernelSet> kernels_;
   static inline std::string reason_;
 };
 

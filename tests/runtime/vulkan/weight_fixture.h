@@ -64,10 +64,10 @@ class WeightTest : public VulkanTest {
     return stored;
   }
 
-  static VulkanKernel weight_kernel(std::string_view operation, const WeightFormat& format,
-                                    std::vector<std::uint32_t> constants) {
+  static const VulkanKernel& weight_kernel(std::string_view operation, const WeightFormat& format,
+                                           std::vector<std::uint32_t> constants) {
     const std::string name = shader_name(operation, format);
-    return kernel({.shader = name, .constants = std::move(constants), .push_bytes = 128});
+    return kernel(name, std::move(constants));
   }
 
   static std::vector<float> random_floats(std::size_t count, float size, std::uint32_t seed) {
