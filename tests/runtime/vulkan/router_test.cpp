@@ -175,10 +175,10 @@ TEST_F(RouterTest, GivesWhatTheProductAndRouteGive) {
     s.batch.add(5, 3);
     s.batch.add(0, 1, false);
     s.batch.add(2, 4);
-    std::vector<float> x = random_values(8 * cols, 2.0F, 15);
+    std::vector<float> x = random_values(std::size_t{8} * cols, 2.0F, 15);
     x[6 * cols + 5] = std::numeric_limits<float>::quiet_NaN();
     s.x = put(x);
-    s.earlier = put(random_values(8 * cols, 2.0F, 17));
+    s.earlier = put(random_values(std::size_t{8} * cols, 2.0F, 17));
     s.factor = put(random_values(cols, 1.0F, 16));
     s.shape = {.threads = 64, .lanes = 8, .rows = 2, .steps = 1};
     s.scales = put(random_values(experts, 1.0F, 18));

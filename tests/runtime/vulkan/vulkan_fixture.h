@@ -24,22 +24,22 @@ class VulkanTest : public testing::Test {
   static void SetUpTestSuite() {
     auto opened = VulkanDevice::open({.wants_fixed_products = true});
     if (opened.is_ok()) {
-      device_ = std::move(opened).value();
-      kernels_ = std::make_unique<KernelSet>(*device_);
+      shared().device = std::move(opened).value();
+      shared().kernels = std::make_unique<KernelSet>(device());
     } else {
-      reason_ = opened.status().message();
+      shared().reason = opened.status().message();
     }
   }
   static void TearDownTestSuite() {
-    kernels_.reset();
-    device_.reset();
+    shared().kernels.reset();
+    shared().device.reset();
   }
   void SetUp() override {
-    if (device_ == nullptr) GTEST_SKIP() << reason_;
+    if (!has_device()) GTEST_SKIP() << shared().reason;
   }
 
-  static bool has_device() { return device_ != nullptr; }
-  static VulkanDevice& device() { return *device_; }
+  static bool has_device() { return shared().device != nullptr; }
+  static VulkanDevice& device() { return *shared().device; }
 
   // GPUs may take numbers below the least normal one for zero (Vulkan's "Precision and Operation of
   // SPIR-V Instructions"); a processor that plays one keeps them.
@@ -73,8 +73,9 @@ class VulkanTest : public testing::Test {
   }
   // Made once: drivers take a second for some, and tests run most of them several times.
   static const VulkanKernel& kernel(std::string_view shader, std::vector<std::uint32_t> constants) {
-    const VulkanKernel& made = kernels_->get(shader, std::move(constants));
-    EXPECT_NE(made.handle(), VK_NULL_HANDLE) << shader << ": " << kernels_->status().message();
+    const VulkanKernel& made = shared().kernels->get(shader, std::move(constants));
+    EXPECT_NE(made.handle(), VK_NULL_HANDLE)
+        << shader << ": " << shared().kernels->status().message();
     return made;
   }
   static void run(CommandList& list) {
@@ -83,9 +84,16 @@ class VulkanTest : public testing::Test {
   }
 
  private:
-  static inline std::unique_ptr<VulkanDevice> device_;
-  static inline std::unique_ptr<KernelSet> kernels_;
-  static inline std::string reason_;
+  // What the tests of a suite have in common, from its beginning to its end.
+  struct Shared {
+    std::unique_ptr<VulkanDevice> device;
+    std::unique_ptr<KernelSet> kernels;
+    std::string reason;  // why there is no device
+  };
+  static Shared& shared() {
+    static Shared of_suite;
+    return of_suite;
+  }
 };
 
 }  // namespace moepack

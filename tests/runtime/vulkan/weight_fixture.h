@@ -27,13 +27,13 @@ class WeightTest : public VulkanTest {
  protected:
   static void SetUpTestSuite() {
     VulkanTest::SetUpTestSuite();
-    if (has_device()) tables_ = put(weight_tables());
+    if (has_device()) tables_buffer() = put(weight_tables());
   }
   static void TearDownTestSuite() {
-    tables_ = DeviceBuffer();
+    tables_buffer() = DeviceBuffer();
     VulkanTest::TearDownTestSuite();
   }
-  static std::uint64_t tables() { return tables_.address(); }
+  static std::uint64_t tables() { return tables_buffer().address(); }
 
   // The least multiple at which components of the format lie in a record.
   static std::uint64_t least_shift(const WeightFormat& format) {
@@ -86,7 +86,10 @@ class WeightTest : public VulkanTest {
   }
 
  private:
-  static inline DeviceBuffer tables_;
+  static DeviceBuffer& tables_buffer() {
+    static DeviceBuffer of_suite;
+    return of_suite;
+  }
 };
 
 // Of a format: "q4 g64 f16".
