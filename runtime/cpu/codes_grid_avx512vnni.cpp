@@ -21,6 +21,7 @@ namespace {
 #include "runtime/cpu/simd_codes.inc"
 #include "runtime/cpu/simd_codes_blocks.inc"
 #include "runtime/cpu/simd_codes_grid_avx512.inc"
+#include "runtime/cpu/simd_codes_grid_formats.inc"
 // clang-format on
 
 }  // namespace

@@ -20,6 +20,7 @@ namespace {
 #include "runtime/cpu/simd_codes.inc"
 #include "runtime/cpu/simd_codes_blocks.inc"
 #include "runtime/cpu/simd_codes_grid_avx2.inc"
+#include "runtime/cpu/simd_codes_grid_formats.inc"
 // clang-format on
 
 }  // namespace

@@ -71,7 +71,7 @@ class VulkanTest : public testing::Test {
     EXPECT_TRUE(device().download(buffer, 0, std::as_writable_bytes(std::span(values))).is_ok());
     return values;
   }
-  // Made once: drivers take a second for some, and tests run most of them several times.
+  // Made once: a driver compiles it, and tests run most of them several times.
   static const VulkanKernel& kernel(std::string_view shader, std::vector<std::uint32_t> constants) {
     const VulkanKernel& made = shared().kernels->get(shader, std::move(constants));
     EXPECT_NE(made.handle(), VK_NULL_HANDLE)

@@ -66,8 +66,7 @@ class WeightTest : public VulkanTest {
 
   static const VulkanKernel& weight_kernel(std::string_view operation, const WeightFormat& format,
                                            std::vector<std::uint32_t> constants) {
-    const std::string name = shader_name(operation, format);
-    return kernel(name, std::move(constants));
+    return kernel(shader_name(operation, format), std::move(constants));
   }
 
   static std::vector<float> random_floats(std::size_t count, float size, std::uint32_t seed) {
