@@ -204,6 +204,7 @@ void register_format(CpuLevel level, const WeightFormat& format, std::size_t thr
   register_matmul({level, format, kStreamBytes, 1, threads}, "matvec_memory");
   register_matmul({level, format, std::size_t{256} << 10, 1, threads}, "matvec_cache");
   register_matmul({level, format, kStreamBytes, 3, threads}, "matvec_memory");
+  register_matmul({level, format, kStreamBytes, 16, threads}, "matmul_memory");  // as experts are
   for (std::size_t tokens : {4U, 8U, 16U, 64U, 512U}) {
     register_matmul({level, format, std::size_t{2} << 20, tokens, threads}, "matmul");
   }

@@ -94,9 +94,9 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
     for (; i >= product_tasks_[p].count(); ++p) i -= product_tasks_[p].count();
     return {product_tasks_[p].at(i), &products[p]};
   };
-  const auto codes_behind = [&](std::size_t i) -> const std::byte* {
-    const std::size_t behind = pool_.probably_behind(i);
-    if (behind >= count) return nullptr;
+  const auto codes_behind = [&](std::size_t i, std::size_t worker) -> const std::byte* {
+    const std::size_t behind = i + 1;
+    if (behind == count || behind == pool_.share_end(worker)) return nullptr;
     const Task task = task_at(behind);
     return codes_at(*task.product->w, task.row_begin);
   };
@@ -106,7 +106,7 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
       const QMatrixView& w = *task.product->w;
       multiply_rows(w, inputs.from(task.token_begin, w.cols), task.tokens(), task.row_begin,
                     task.row_end, task.product->y + task.token_begin * w.rows, worker,
-                    codes_behind(i));
+                    codes_behind(i, worker));
     }
   });
 }

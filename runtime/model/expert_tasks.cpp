@@ -81,22 +81,26 @@ std::uint64_t ExpertTasks::common_outputs(const Compute& compute) const {
   return align_up(std::clamp(share, kInputGroup, kMostOutputs), kInputGroup);
 }
 
-const std::byte* ExpertTasks::codes_behind(const Compute& compute, std::size_t task) const {
-  const std::size_t next = compute.pool().probably_behind(task);
-  if (next < tasks_.size()) {
+const std::byte* ExpertTasks::codes_behind(const Compute& compute, std::size_t task,
+                                           std::size_t worker) const {
+  const ThreadPool& pool = compute.pool();
+  const std::size_t next = task + 1;
+  if (next < tasks_.size() && next != pool.share_end(worker)) {
     const ExpertTask& task_behind = tasks_[next];
     const bool is_beside = task_behind.expert == experts_.size();
     return codes_at(is_beside ? *beside_.w : experts_[task_behind.expert].gate,
                     task_behind.row_begin);
   }
-  return codes_at(experts_.front().down, (next - tasks_.size()) * common_outputs(compute));
+  const QMatrixView& down = experts_.front().down;
+  const std::uint64_t outputs = common_outputs(compute);
+  return codes_at(down, pool.share_of(div_up(down.rows, outputs), worker).begin * outputs);
 }
 
 void ExpertTasks::activate_rows(Compute& compute, std::size_t index, std::size_t worker) const {
   const ExpertTask& task = tasks_[index];
   const std::uint64_t begin = task.row_begin;
   const std::uint64_t end = task.row_end;
-  const std::byte* const behind = codes_behind(compute, index);
+  const std::byte* const behind = codes_behind(compute, index, worker);
   if (task.expert == experts_.size()) {
     compute.multiply_rows(*beside_.w, beside_input_, beside_tokens_, begin, end, beside_.y, worker,
                           behind);
@@ -160,8 +164,9 @@ void ExpertTasks::project_together(Compute& compute,
   const std::uint64_t grain = common_outputs(compute);
   pool.parallel_for(outputs, grain, [&](std::size_t begin, std::size_t end, std::size_t worker) {
     // Behind the last expert's rows come the first one's of the next task.
+    const bool is_last_task = end == outputs || end / grain == pool.share_end(worker);
     const std::byte* const next_task =
-        codes_at(experts_.front().down, pool.probably_behind(begin / grain) * grain);
+        is_last_task ? nullptr : codes_at(experts_.front().down, end);
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       const bool is_last = e + 1 == experts_.size();
       project_rows(compute, experts_[e], {begin, end, 0, experts_[e].tokens}, worker,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/base/bytes.h"
+#include "runtime/model/equal_parts.h"
 
 namespace moepack {
 namespace {
@@ -46,11 +47,6 @@ std::uint64_t rows_in_region(const ProductShape& shape) {
   return std::max(usual, align_up(kMostTaskWork * kTaskWork / work_per_row(shape), kRowGroup));
 }
 
-// Where part `index` of `parts` of `count` begins.
-std::size_t part_begin(std::size_t count, std::size_t parts, std::size_t index) {
-  return count / parts * index + std::min(index, count % parts);
-}
-
 }  // namespace
 
 ProductTasks::ProductTasks(const ProductShape& shape)
@@ -67,12 +63,9 @@ ProductTask ProductTasks::at(std::size_t index) const {
   // Of few tokens, where a task takes microseconds, without divisions.
   const std::size_t part = token_parts_ == 1 ? 0 : index / row_parts_;
   const std::uint64_t row = (index - part * row_parts_) * task_rows_;
-  ProductTask task{row, std::min(rows_, row + task_rows_), 0, tokens_};
-  if (token_parts_ > 1) {
-    task.token_begin = part_begin(tokens_, token_parts_, part);
-    task.token_end = part_begin(tokens_, token_parts_, part + 1);
-  }
-  return task;
+  const Part tokens =
+      token_parts_ == 1 ? Part{0, tokens_} : equal_part(tokens_, token_parts_, part);
+  return {row, std::min(rows_, row + task_rows_), tokens.begin, tokens.end};
 }
 
 }  // namespace moepack

@@ -54,16 +54,22 @@ struct Job {
   }
 };
 
+// The chunks of one thread, which takes them one after the other. Nothing else shares its line.
+struct alignas(kCacheLine) Share {
+  // Those that nobody has taken; below zero by one for each thread that came too late.
+  std::atomic<std::int64_t> left{0};
+  std::size_t end = 0;  // written and read as the job is
+};
+
 }  // namespace
 
-// A thread that lowers `left` from above zero owns one chunk of the job that stands in `job`, and
-// the call cannot end before that thread lowers `unfinished`: so it may read `job`. A thread that
-// finds nothing left reads nothing, however late it comes. What it takes may belong to a later call
-// than the one it woke for, which is as good.
+// A thread that lowers a share's `left` from above zero owns one chunk of the job that stands in
+// `job`, and the call cannot end before that thread lowers `unfinished`: so it may read `job`. A
+// thread that finds nothing left reads nothing, however late it comes. What it takes may belong to
+// a later call than the one it woke for, which is as good.
 struct ThreadPool::Impl {
-  // Chunks that nobody has taken; below zero by one for each thread that came too late. Workers
-  // watch it, so nothing else shares its line.
-  alignas(kCacheLine) std::atomic<std::int64_t> left{0};
+  // Calls so far. Workers watch it, so nothing else shares its line.
+  alignas(kCacheLine) std::atomic<std::uint64_t> calls{0};
   alignas(kCacheLine) std::atomic<std::size_t> unfinished{0};  // chunks
   alignas(kCacheLine) Job job;  // written by the caller while no chunk is left or unfinished
 
@@ -78,17 +84,30 @@ struct ThreadPool::Impl {
   bool stop = false;  // under the mutex
 
   std::chrono::microseconds look_time{0};
+  std::vector<Share> shares;  // of the caller and of each worker that was asked for
   std::vector<std::thread> workers;
 
-  // Takes chunks until none is left.
-  void run_chunks(std::size_t worker) {
+  explicit Impl(std::size_t threads) : shares(threads) {}
+
+  std::size_t size() const { return workers.size() + 1; }
+
+  // Takes chunks of a share until none is left; returns how many.
+  std::size_t run_share(std::size_t share, std::size_t worker) {
+    Share& from = shares[share];
     std::size_t done = 0;
-    while (left.load(std::memory_order_relaxed) > 0) {
-      const std::int64_t before = left.fetch_sub(1, std::memory_order_acq_rel);
+    while (from.left.load(std::memory_order_relaxed) > 0) {
+      const std::int64_t before = from.left.fetch_sub(1, std::memory_order_acq_rel);
       if (before <= 0) break;
-      job.run(job.chunks - static_cast<std::size_t>(before), worker);
+      job.run(from.end - static_cast<std::size_t>(before), worker);
       ++done;
     }
+    return done;
+  }
+
+  // Its own share, then what others have left of theirs.
+  void run_chunks(std::size_t worker) {
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < size(); ++i) done += run_share((worker + i) % size(), worker);
     // The job stays until this thread has told what it did.
     if (done == 0 || unfinished.fetch_sub(done) != done) return;
     if (worker == 0 || !caller_sleeps.load()) return;
@@ -97,15 +116,20 @@ struct ThreadPool::Impl {
   }
 
   void work(std::size_t worker) {
-    const auto has_work = [this] { return left.load(std::memory_order_relaxed) > 0; };
-    while (look_for(look_time, has_work) || sleep_until_work()) run_chunks(worker);
+    std::uint64_t seen = 0;
+    const auto has_work = [&] { return calls.load(std::memory_order_acquire) != seen; };
+    while (look_for(look_time, has_work) || sleep_until_work(has_work)) {
+      seen = calls.load(std::memory_order_acquire);
+      run_chunks(worker);
+    }
   }
 
   // False when the pool ends.
-  bool sleep_until_work() {
+  template <typename Condition>
+  bool sleep_until_work(const Condition& has_work) {
     std::unique_lock lock(mutex);
     ++sleeping_workers;
-    wake.wait(lock, [this] { return stop || left.load() > 0; });
+    wake.wait(lock, [&] { return stop || has_work(); });
     --sleeping_workers;
     return !stop;
   }
@@ -113,7 +137,13 @@ struct ThreadPool::Impl {
   void begin(const Job& next) {
     job = next;
     unfinished.store(next.chunks, std::memory_order_relaxed);
-    left.store(static_cast<std::int64_t>(next.chunks));
+    for (std::size_t i = 0; i < size(); ++i) {
+      const Part share = equal_part(next.chunks, size(), i);
+      shares[i].end = share.end;
+      shares[i].left.store(static_cast<std::int64_t>(share.end - share.begin),
+                           std::memory_order_release);
+    }
+    calls.fetch_add(1);
     const std::size_t sleeping = sleeping_workers.load();
     if (sleeping == 0) return;
     // A sleeper that has not let go of the mutex yet would miss the call.
@@ -135,8 +165,9 @@ struct ThreadPool::Impl {
   }
 };
 
-ThreadPool::ThreadPool(std::size_t threads) : impl_(std::make_unique<Impl>()) {
-  const std::size_t extra = threads > 1 ? threads - 1 : 0;
+ThreadPool::ThreadPool(std::size_t threads)
+    : impl_(std::make_unique<Impl>(std::max<std::size_t>(threads, 1))) {
+  const std::size_t extra = impl_->shares.size() - 1;
   // Looking only helps while every thread has a processor of its own.
   if (threads <= std::thread::hardware_concurrency()) impl_->look_time = kLookFor;
   impl_->workers.reserve(extra);
@@ -158,13 +189,16 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : impl_->workers) worker.join();
 }
 
-std::size_t ThreadPool::size() const { return impl_->workers.size() + 1; }
+std::size_t ThreadPool::size() const { return impl_->size(); }
+
+std::size_t ThreadPool::share_end(std::size_t worker) const { return impl_->shares[worker].end; }
 
 void ThreadPool::parallel_for(std::size_t count, std::size_t grain, Body body) {
   if (count == 0) return;
   grain = std::max<std::size_t>(grain, 1);
   const Job job{&body, count, grain, count / grain + (count % grain != 0 ? 1U : 0U)};
   if (impl_->workers.empty() || job.chunks == 1) {
+    impl_->shares.front().end = job.chunks;
     for (std::size_t chunk = 0; chunk < job.chunks; ++chunk) job.run(chunk, 0);
     return;
   }

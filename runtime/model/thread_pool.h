@@ -1,14 +1,17 @@
 // A fixed set of threads that share index ranges. One pool per engine; parallel_for is called from
 // one thread at a time and never nested.
 //
-// A call costs a store, an atomic step for each range and one for each thread that got any; no lock
-// and no memory. Threads without work look for the next call for a tenth of a millisecond, then
-// they sleep until there is one.
+// Each thread has a share of a call's ranges, consecutive ones, so that what it reads is as well;
+// when it is done with them it takes what others have left of theirs. A call costs a store for each
+// thread, an atomic step for each range, of which no two threads' meet while they are at their own
+// shares, and one for each thread that got any; no lock and no memory. Threads without work look
+// for the next call for a tenth of a millisecond, then they sleep until there is one.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 
+#include "runtime/model/equal_parts.h"
 #include "runtime/model/function_ref.h"
 
 namespace moepack {
@@ -31,9 +34,13 @@ class ThreadPool {
   // no part in it. body must not throw.
   void parallel_for(std::size_t count, std::size_t grain, Body body);
 
-  // The range that the thread of range `index` probably takes behind it, which may lie behind the
-  // last: threads take them in turn. For asking memory in time, nothing more.
-  std::size_t probably_behind(std::size_t index) const { return index + size(); }
+  // The ranges of a call with `ranges` of them that are the share of `worker`. For asking memory in
+  // time, nothing more: others may take some of them, and it may take some of others'.
+  Part share_of(std::size_t ranges, std::size_t worker) const {
+    return equal_part(ranges, size(), worker);
+  }
+  // The end of that, of the call whose body `worker` is in.
+  std::size_t share_end(std::size_t worker) const;
 
  private:
   struct Impl;

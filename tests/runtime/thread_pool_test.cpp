@@ -124,6 +124,64 @@ TEST(ThreadPool, UsesItsThreads) {
   EXPECT_EQ(arrived.load(), 2);
 }
 
+// Where both threads are there from the beginning, each starts with its own share.
+TEST(ThreadPool, EachThreadBeginsWithItsShare) {
+  ThreadPool pool(2);
+  if (pool.size() < 2) GTEST_SKIP() << "SKIPPED: the system gives no second thread";
+  constexpr std::size_t kRanges = 9;
+  constexpr std::size_t kNone = kRanges;
+  for (int call = 0; call < 100; ++call) {
+    std::vector<std::size_t> first(2, kNone);
+    std::atomic<int> arrived{0};
+    pool.parallel_for(kRanges, 1, [&](std::size_t begin, std::size_t, std::size_t worker) {
+      EXPECT_EQ(pool.share_end(worker), pool.share_of(kRanges, worker).end);
+      if (first[worker] != kNone) return;
+      first[worker] = begin;
+      ++arrived;
+      while (arrived.load() < 2) std::this_thread::yield();
+    });
+    EXPECT_EQ(first[0], 0U);
+    EXPECT_EQ(first[1], pool.share_of(kRanges, 1).begin);
+  }
+}
+
+// A thread that the system takes away keeps the others waiting for one range, not for its share.
+TEST(ThreadPool, OthersTakeWhatAThreadLeavesOfItsShare) {
+  for (const std::size_t threads : {2U, 4U}) {
+    ThreadPool pool(threads);
+    if (pool.size() < 2) GTEST_SKIP() << "SKIPPED: the system gives no second thread";
+    constexpr std::size_t kRanges = 40;
+    std::atomic<std::size_t> done{0};
+    bool are_all_done = true;
+    pool.parallel_for(kRanges, 1, [&](std::size_t begin, std::size_t, std::size_t) {
+      if (begin == 0) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (done.load() + 1 < kRanges && std::chrono::steady_clock::now() < until) {
+          std::this_thread::yield();
+        }
+        are_all_done = done.load() + 1 == kRanges;
+      }
+      ++done;
+    });
+    EXPECT_TRUE(are_all_done) << threads;
+  }
+}
+
+TEST(ThreadPool, SharesAreConsecutiveAndAsEqualAsTheyCanBe) {
+  ThreadPool pool(3);
+  for (std::size_t ranges : {0U, 1U, 2U, 3U, 4U, 100U}) {
+    std::size_t end = 0;
+    for (std::size_t worker = 0; worker < pool.size(); ++worker) {
+      const Part share = pool.share_of(ranges, worker);
+      EXPECT_EQ(share.begin, end);
+      EXPECT_GE(share.end - share.begin, ranges / pool.size());
+      EXPECT_LE(share.end - share.begin, ranges / pool.size() + 1);
+      end = share.end;
+    }
+    EXPECT_EQ(end, ranges);
+  }
+}
+
 TEST(ThreadPool, NoThreadsAndNoGrainMeanOne) {
   ThreadPool pool(0);
   EXPECT_EQ(pool.size(), 1U);
