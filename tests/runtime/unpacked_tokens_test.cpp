@@ -1,4 +1,4 @@
-// How products go through codes is chosen by the processor's maker and changes no bit.
+// How often codes are unpacked is chosen by the processor's maker and changes no bit.
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -9,13 +9,13 @@
 #include "runtime/cpu/code_kernels.h"
 #include "runtime/cpu/codes_reference.h"
 #include "runtime/cpu/kernel_layout.h"
-#include "runtime/cpu/memory_streams.h"
+#include "runtime/cpu/unpacked_tokens.h"
 #include "runtime/model/kernels.h"
 #include "tests/support/panel_matrix.h"
 #include "tests/support/random_values.h"
 #include "tests/support/test_matrix.h"
 
-namespace moepack::memory_streams_test {
+namespace moepack::unpacked_tokens_test {
 namespace {
 
 using test::TestMatrix;
@@ -27,20 +27,15 @@ CpuidReport made_by(std::array<std::uint32_t, 3> name) { return {.leaf0 = name};
 constexpr std::array<std::uint32_t, 3> kAuthenticAmd{0x68747541, 0x69746e65, 0x444d4163};
 constexpr std::array<std::uint32_t, 3> kGenuineIntel{0x756e6547, 0x49656e69, 0x6c65746e};
 
-TEST(MemoryStreams, AreOneOnAmdAndTwoElsewhere) {
-  EXPECT_EQ(memory_streams(made_by(kAuthenticAmd)).side_by_side, 1U);
-  EXPECT_GT(memory_streams(made_by(kAuthenticAmd)).ahead_in_second_cache,
-            memory_streams(made_by(kAuthenticAmd)).ahead_in_first_cache);
-  EXPECT_EQ(memory_streams(made_by(kGenuineIntel)).side_by_side, 2U);
-  EXPECT_EQ(memory_streams(CpuidReport{}).side_by_side, 2U);
-  EXPECT_GT(memory_streams(made_by(kAuthenticAmd)).most_unpacked, 0U);
-  EXPECT_EQ(memory_streams(made_by(kGenuineIntel)).most_unpacked, 0U);
+TEST(UnpackedTokens, AreManyOnAmdAlone) {
+  EXPECT_GT(most_unpacked_tokens(made_by(kAuthenticAmd)), 0U);
+  EXPECT_EQ(most_unpacked_tokens(made_by(kGenuineIntel)), 0U);
+  EXPECT_EQ(most_unpacked_tokens(CpuidReport{}), 0U);
 }
 
 #if defined(__x86_64__)
 
-// Five vectors of rows: two pairs and one, or five.
-TEST(MemoryStreams, ChangeNoBit) {
+TEST(UnpackedTokens, ChangeNoBit) {
   if (!has_cpu_level(CpuLevel::kAvx512Vnni)) GTEST_SKIP() << "SKIPPED: no AVX-512 with VNNI";
   constexpr std::uint64_t kRows = 80;
   constexpr std::uint64_t kCols = 1280;
@@ -72,7 +67,7 @@ TEST(MemoryStreams, ChangeNoBit) {
           const std::byte* const nowhere = matrix.view().codes() + (std::size_t{1} << 40);
           const CodeProduct in_panels{panels.view(), inputs.data(), digits, tokens,  0,
                                       kRows,         y.data(),      kRows,  scratch, nowhere};
-          kernel({in_panels, align_scratch(scratch), memory_streams(made_by(maker))});
+          kernel({in_panels, align_scratch(scratch), most_unpacked_tokens(made_by(maker))});
           for (std::size_t i = 0; i < y.size(); ++i) {
             ASSERT_EQ(std::bit_cast<std::uint32_t>(y[i]), std::bit_cast<std::uint32_t>(expected[i]))
                 << to_string(format) << " digits " << digits << " tokens " << tokens << " at " << i;
@@ -87,4 +82,4 @@ TEST(MemoryStreams, ChangeNoBit) {
 #endif
 
 }  // namespace
-}  // namespace moepack::memory_streams_test
+}  // namespace moepack::unpacked_tokens_test
