@@ -165,6 +165,7 @@ struct ActivationLayout {
     };
     take(a.input_blocks, tokens, blocks(widest_input(c)));
     take(a.input_rows, tokens, 1);
+    take(a.own_input_blocks, limits.threads, own_blocks(input_digits(limits.activations)));
     take(a.gathered_rows, uses, 1);
     take(a.expert_blocks, uses, blocks(c.expert_width));
     take(a.expert_rows, uses, 1);

@@ -102,6 +102,7 @@ class Activations {
   // Quantized inputs; empty with activations of float32. W is the widest input of a product.
   // B(cols): a token's blocks, token_stride() of as many columns and the digits of the activations.
   std::span<InputBlock> input_blocks;          // [T, B(W)]: of one stage
+  std::span<InputBlock> own_input_blocks;      // [threads, own_blocks()]: of few tokens
   std::span<const InputBlock*> input_rows;     // [T]
   std::span<const InputBlock*> gathered_rows;  // [T * K]: blocks of u in the order of sorted
   std::span<InputBlock> expert_blocks;         // [T * K, B(M)]: inputs of the down projection
@@ -119,8 +120,10 @@ class Activations {
   std::span<float> matmul_scratch;  // [threads, matmul_scratch_floats of the widest matrix]
 
   std::size_t context() const { return context_; }
-  // input_blocks and input_rows.
-  InputScratch input_scratch() const { return {input_blocks, input_rows, digits_}; }
+  // input_blocks, input_rows and own_input_blocks.
+  InputScratch input_scratch() const {
+    return {input_blocks, input_rows, digits_, own_input_blocks};
+  }
   // branch_blocks and branch_rows.
   InputScratch branch_scratch() const { return {branch_blocks, branch_rows, digits_}; }
 

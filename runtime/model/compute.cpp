@@ -34,7 +34,35 @@ Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> s
       pool_(threads),
       scratch_(scratch),
       scratch_floats_(scratch.size() / threads),
-      inputs_(inputs) {}
+      inputs_(inputs),
+      own_inputs_(threads) {}
+
+RowInputs Compute::quantize(const float* x, std::size_t cols, std::size_t tokens) {
+  const bool is_deferred = !inputs_.own.empty() && pool_.size() > 1 && tokens <= kMostOwnTokens &&
+                           tokens * cols <= kMostOwnValues;
+  if (!is_deferred) return quantize_into(x, cols, tokens, inputs_);
+  deferred_ = {x, cols, tokens, deferred_.number + 1};
+  for (std::size_t t = 0; t < tokens; ++t) {
+    inputs_.rows[t] = inputs_.blocks.data() + t * token_stride(cols);
+  }
+  return {x, inputs_.rows.data(), true};
+}
+
+const InputBlock* const* Compute::own_rows(const InputBlock* const* rows, std::size_t tokens,
+                                           std::size_t worker,
+                                           std::array<const InputBlock*, kMostOwnTokens>& own) {
+  const std::size_t size = own_blocks(inputs_.digits);
+  InputBlock* const blocks = inputs_.own.subspan(worker * size, size).data();
+  if (own_inputs_[worker].number != deferred_.number) {
+    own_inputs_[worker].number = deferred_.number;
+    for (std::size_t t = 0; t < deferred_.tokens; ++t) {
+      quantize_part(deferred_.x + t * deferred_.cols, 0, deferred_.cols,
+                    blocks + t * token_stride(deferred_.cols));
+    }
+  }
+  for (std::size_t t = 0; t < tokens; ++t) own[t] = blocks + (rows[t] - inputs_.blocks.data());
+  return own.data();
+}
 
 RowInputs Compute::quantize_into(const float* x, std::size_t cols, std::size_t tokens,
                                  const InputScratch& to) {

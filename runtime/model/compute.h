@@ -2,6 +2,7 @@
 // for each thread.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -30,11 +31,13 @@ struct RowInputs {
   const float* x = nullptr;  // contiguous; null where only blocks are needed
   // Of each token, all digits; null: products take floats.
   const InputBlock* const* blocks = nullptr;
+  // Nothing is in the blocks: each thread has its own of them (Compute::multiply_rows).
+  bool is_deferred = false;
 
   // Those of token `token` and of what follows.
   RowInputs from(std::size_t token, std::uint64_t cols) const {
-    return {x == nullptr ? nullptr : x + token * cols,
-            blocks == nullptr ? nullptr : blocks + token};
+    return {x == nullptr ? nullptr : x + token * cols, blocks == nullptr ? nullptr : blocks + token,
+            is_deferred};
   }
 };
 
@@ -79,11 +82,9 @@ class Compute {
                              blocks + input_blocks(begin, inputs_.digits));
   }
   // x [tokens, cols] with its blocks, in scratch that the next call of this, of matmul or products
-  // overwrites.
-  RowInputs quantize(const float* x, std::size_t cols, std::size_t tokens) {
-    return quantize_into(x, cols, tokens, inputs_);
-  }
-  // The same in scratch of the caller's.
+  // overwrites. x stays as it is until then: of few tokens nothing is done yet.
+  RowInputs quantize(const float* x, std::size_t cols, std::size_t tokens);
+  // The same at once, in scratch of the caller's.
   RowInputs quantize_into(const float* x, std::size_t cols, std::size_t tokens,
                           const InputScratch& to);
 
@@ -100,7 +101,10 @@ class Compute {
                      std::uint64_t begin, std::uint64_t end, float* y, std::size_t worker,
                      const std::byte* read_next = nullptr) {
     if (x.blocks != nullptr && takes_blocks(w.format)) {
-      multiply_blocks(w, x.blocks, tokens, begin, end, y, w.rows, worker, read_next);
+      std::array<const InputBlock*, kMostOwnTokens> own;
+      const InputBlock* const* blocks = x.blocks;
+      if (x.is_deferred) blocks = own_rows(x.blocks, tokens, worker, own);
+      multiply_blocks(w, blocks, tokens, begin, end, y, w.rows, worker, read_next);
     } else {
       multiply_floats(w, x.x, tokens, begin, end, y, scratch(worker));
     }
@@ -118,6 +122,21 @@ class Compute {
   ProductShape product_shape(const QMatrixView& w, std::size_t tokens) const;
 
  private:
+  // What quantize() put off.
+  struct DeferredInputs {
+    const float* x = nullptr;
+    std::size_t cols = 0;
+    std::size_t tokens = 0;
+    std::uint64_t number = 0;  // of the call
+  };
+  // Which of them a thread has in its own blocks; on a cache line of its own.
+  struct alignas(64) OwnInputs {
+    std::uint64_t number = 0;
+  };
+  // The worker's own blocks that stand for `rows`, which are made first where it has not got them.
+  const InputBlock* const* own_rows(const InputBlock* const* rows, std::size_t tokens,
+                                    std::size_t worker,
+                                    std::array<const InputBlock*, kMostOwnTokens>& own);
   void multiply_floats(const QMatrixView& w, const float* x, std::size_t tokens,
                        std::uint64_t begin, std::uint64_t end, float* y,
                        std::span<float> scratch) const;
@@ -128,6 +147,8 @@ class Compute {
   std::span<float> scratch_;  // [threads, scratch_floats_]
   std::size_t scratch_floats_;
   InputScratch inputs_;
+  DeferredInputs deferred_;                  // the last; written between regions
+  std::vector<OwnInputs> own_inputs_;        // of each thread
   std::vector<ProductTasks> product_tasks_;  // of products(); keeps its memory from call to call
 };
 

@@ -185,6 +185,7 @@ void MixtureOfExperts::add_group(const Compute& compute, const MoeWeights& weigh
                   .result = results_.data() + group.first * hidden};
   if (u.blocks != nullptr) {
     work.x.blocks = scratch_.gathered_rows.data() + group.first;
+    work.x.is_deferred = u.is_deferred;
     work.activated_blocks =
         scratch_.expert_blocks.data() + group.first * compute.token_stride(width);
     work.activated_rows = scratch_.expert_rows.data() + group.first;

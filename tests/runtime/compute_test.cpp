@@ -158,6 +158,75 @@ TEST(ExpertTasks, EveryTokenHasTheBitsItHasAlone) {
   }
 }
 
+// Scratch for `threads` threads and `tokens` tokens of as many columns, with blocks of each
+// thread's own or without.
+struct TestScratch {
+  TestScratch(std::size_t threads, std::size_t tokens, std::size_t cols)
+      : floats(threads * matmul_scratch_floats(cols)),
+        blocks(tokens * token_stride(cols, 2)),
+        rows(tokens),
+        own(threads * own_blocks(2)) {}
+  InputScratch shared() { return {blocks, rows, 2}; }
+  InputScratch with_own() { return {blocks, rows, 2, own}; }
+  std::vector<float> floats;
+  std::vector<InputBlock> blocks;
+  std::vector<const InputBlock*> rows;
+  std::vector<InputBlock> own;
+};
+
+// Inputs of few tokens are quantized by each thread, those of more by all together: nobody sees it,
+// call after call with other inputs and other matrices.
+TEST(OwnInputs, GiveTheBitsOfSharedOnes) {
+  constexpr std::size_t kThreads = 3;
+  constexpr std::size_t kMostTokens = 6;
+  const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
+  for (const std::uint64_t cols : {256U, 2048U, 4096U, 8448U}) {
+    TestScratch scratch(kThreads, kMostTokens, cols);
+    TestScratch own_scratch(kThreads, kMostTokens, cols);
+    Compute shared(kernels, kThreads, scratch.floats, scratch.shared());
+    Compute own(kernels, kThreads, own_scratch.floats, own_scratch.with_own());
+    const std::vector<float> values = some_values((kMostTokens + 8) * cols);
+    for (std::size_t call = 0; call < 8; ++call) {
+      for (std::size_t tokens = 1; tokens <= kMostTokens; ++tokens) {
+        const float* const x = values.data() + call * cols;
+        const bool are_few = tokens <= kMostOwnTokens && tokens * cols <= kMostOwnValues;
+        EXPECT_EQ(own.quantize(x, cols, tokens).is_deferred, are_few && own.pool().size() > 1);
+        const test::TestMatrix w({.id = QFormatId::kQ40}, 96 + 16 * call, cols,
+                                 test::Values::kUsual, 0, 5);
+        std::vector<float> expected(tokens * w.view().rows);
+        std::vector<float> got(expected.size(), -1.0F);
+        shared.matmul(w.view(), x, tokens, expected.data());
+        own.matmul(w.view(), x, tokens, got.data());
+        ASSERT_EQ(got, expected) << cols << " columns, " << tokens << " tokens, call " << call;
+      }
+    }
+  }
+}
+
+TEST(OwnInputs, AreThoseOfExperts) {
+  constexpr std::size_t kTokens = 3;
+  const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
+  const Expert expert;
+  TestScratch scratch(3, kTokens, kExpertWidth);
+  TestScratch own_scratch(3, kTokens, kExpertWidth);
+  Compute shared(kernels, 3, scratch.floats, scratch.shared());
+  Compute own(kernels, 3, own_scratch.floats, own_scratch.with_own());
+  const std::vector<float> x = some_values(kTokens * kHidden);
+  std::vector<ExpertMemory> expected(2, ExpertMemory(kTokens));
+  std::vector<ExpertMemory> got(2, ExpertMemory(kTokens));
+  run_experts(shared, expert, shared.quantize(x.data(), kHidden, kTokens), kTokens, expected);
+  run_experts(own, expert, own.quantize(x.data(), kHidden, kTokens), kTokens, got);
+  for (std::size_t e = 0; e < expected.size(); ++e) EXPECT_EQ(got[e].result, expected[e].result);
+  // Rows of some tokens, as an expert has them that others do not use.
+  std::vector<ExpertMemory> alone(1, ExpertMemory(1));
+  const RowInputs inputs = own.quantize(x.data(), kHidden, kTokens);
+  for (std::size_t t = 0; t < kTokens; ++t) {
+    run_experts(own, expert, inputs.from(t, kHidden), 1, alone);
+    const auto of_token = std::span(expected[0].result).subspan(t * kHidden, kHidden);
+    EXPECT_TRUE(std::ranges::equal(of_token, alone[0].result)) << t;
+  }
+}
+
 TEST(RmsNorm, LargeValuesAreNormedAsSmallOnesAre) {
   const std::vector<float> x = some_values(kWidth);
   for (const float scale : {1e19F, 1e25F, 3e38F}) {
