@@ -123,9 +123,8 @@ void Compute::products(std::span<const Product> products, const float* x, std::s
     return {product_tasks_[p].at(i), &products[p]};
   };
   const auto codes_behind = [&](std::size_t i, std::size_t worker) -> const std::byte* {
-    const std::size_t behind = i + 1;
-    if (behind == count || behind == pool_.share_end(worker)) return nullptr;
-    const Task task = task_at(behind);
+    if (i + 1 >= pool_.share_end(worker)) return nullptr;
+    const Task task = task_at(i + 1);
     return codes_at(*task.product->w, task.row_begin);
   };
   pool_.parallel_for(count, 1, [&](std::size_t begin, std::size_t end, std::size_t worker) {

@@ -82,7 +82,8 @@ class Compute {
                              blocks + input_blocks(begin, inputs_.digits));
   }
   // x [tokens, cols] with its blocks, in scratch that the next call of this, of matmul or products
-  // overwrites. x stays as it is until then: of few tokens nothing is done yet.
+  // overwrites. x stays as it is as long as they are used: of few tokens nothing is done yet. No
+  // product takes more tokens of them than there are.
   RowInputs quantize(const float* x, std::size_t cols, std::size_t tokens);
   // The same at once, in scratch of the caller's.
   RowInputs quantize_into(const float* x, std::size_t cols, std::size_t tokens,

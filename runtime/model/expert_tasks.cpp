@@ -85,7 +85,7 @@ const std::byte* ExpertTasks::codes_behind(const Compute& compute, std::size_t t
                                            std::size_t worker) const {
   const ThreadPool& pool = compute.pool();
   const std::size_t next = task + 1;
-  if (next < tasks_.size() && next != pool.share_end(worker)) {
+  if (next < pool.share_end(worker)) {
     const ExpertTask& task_behind = tasks_[next];
     const bool is_beside = task_behind.expert == experts_.size();
     return codes_at(is_beside ? *beside_.w : experts_[task_behind.expert].gate,
@@ -164,9 +164,8 @@ void ExpertTasks::project_together(Compute& compute,
   const std::uint64_t grain = common_outputs(compute);
   pool.parallel_for(outputs, grain, [&](std::size_t begin, std::size_t end, std::size_t worker) {
     // Behind the last expert's rows come the first one's of the next task.
-    const bool is_last_task = end == outputs || end / grain == pool.share_end(worker);
-    const std::byte* const next_task =
-        is_last_task ? nullptr : codes_at(experts_.front().down, end);
+    const bool goes_on = begin / grain + 1 < pool.share_end(worker);
+    const std::byte* const next_task = goes_on ? codes_at(experts_.front().down, end) : nullptr;
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       const bool is_last = e + 1 == experts_.size();
       project_rows(compute, experts_[e], {begin, end, 0, experts_[e].tokens}, worker,

@@ -67,8 +67,8 @@ class ExpertTasks {
                                  std::size_t token, const ProductTask& task);
   // Of project_together(): outputs of all experts in one task.
   std::uint64_t common_outputs(const Compute& compute) const;
-  // What `worker`, which has task `task` of activate(), probably reads behind it: the next task's,
-  // and behind its share its first of project_together().
+  // What `worker`, which has task `task` of activate(), probably reads behind it: the next task's
+  // of its share, and behind that its first of project_together().
   const std::byte* codes_behind(const Compute& compute, std::size_t task, std::size_t worker) const;
   void activate_rows(Compute& compute, std::size_t task, std::size_t worker) const;
   static void project_rows(Compute& compute, const ExpertWork& expert, const ProductTask& task,

@@ -58,7 +58,7 @@ struct Job {
 struct alignas(kCacheLine) Share {
   // Those that nobody has taken; below zero by one for each thread that came too late.
   std::atomic<std::int64_t> left{0};
-  std::size_t end = 0;  // written and read as the job is
+  std::size_t end = 0;  // written before any `left` of the call, read behind a step of one
 };
 
 }  // namespace
@@ -68,7 +68,7 @@ struct alignas(kCacheLine) Share {
 // thread that finds nothing left reads nothing, however late it comes. What it takes may belong to
 // a later call than the one it woke for, which is as good.
 struct ThreadPool::Impl {
-  // Calls so far. Workers watch it, so nothing else shares its line.
+  // Calls so far that were shared. Workers watch it, so nothing else shares its line.
   alignas(kCacheLine) std::atomic<std::uint64_t> calls{0};
   alignas(kCacheLine) std::atomic<std::size_t> unfinished{0};  // chunks
   alignas(kCacheLine) Job job;  // written by the caller while no chunk is left or unfinished
@@ -107,7 +107,8 @@ struct ThreadPool::Impl {
   // Its own share, then what others have left of theirs.
   void run_chunks(std::size_t worker) {
     std::size_t done = 0;
-    for (std::size_t i = 0; i < size(); ++i) done += run_share((worker + i) % size(), worker);
+    for (std::size_t share = worker; share < size(); ++share) done += run_share(share, worker);
+    for (std::size_t share = 0; share < worker; ++share) done += run_share(share, worker);
     // The job stays until this thread has told what it did.
     if (done == 0 || unfinished.fetch_sub(done) != done) return;
     if (worker == 0 || !caller_sleeps.load()) return;
@@ -118,18 +119,17 @@ struct ThreadPool::Impl {
   void work(std::size_t worker) {
     std::uint64_t seen = 0;
     const auto has_work = [&] { return calls.load(std::memory_order_acquire) != seen; };
-    while (look_for(look_time, has_work) || sleep_until_work(has_work)) {
+    while (look_for(look_time, has_work) || sleep_until_work(seen)) {
       seen = calls.load(std::memory_order_acquire);
       run_chunks(worker);
     }
   }
 
   // False when the pool ends.
-  template <typename Condition>
-  bool sleep_until_work(const Condition& has_work) {
+  bool sleep_until_work(std::uint64_t seen) {
     std::unique_lock lock(mutex);
     ++sleeping_workers;
-    wake.wait(lock, [&] { return stop || has_work(); });
+    wake.wait(lock, [&] { return stop || calls.load() != seen; });
     --sleeping_workers;
     return !stop;
   }
@@ -138,10 +138,13 @@ struct ThreadPool::Impl {
     job = next;
     unfinished.store(next.chunks, std::memory_order_relaxed);
     for (std::size_t i = 0; i < size(); ++i) {
-      const Part share = equal_part(next.chunks, size(), i);
-      shares[i].end = share.end;
-      shares[i].left.store(static_cast<std::int64_t>(share.end - share.begin),
+      shares[i].end = equal_part(next.chunks, size(), i).end;
+    }
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < size(); ++i) {
+      shares[i].left.store(static_cast<std::int64_t>(shares[i].end - begin),
                            std::memory_order_release);
+      begin = shares[i].end;
     }
     calls.fetch_add(1);
     const std::size_t sleeping = sleeping_workers.load();

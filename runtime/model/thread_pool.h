@@ -2,10 +2,11 @@
 // one thread at a time and never nested.
 //
 // Each thread has a share of a call's ranges, consecutive ones, so that what it reads is as well;
-// when it is done with them it takes what others have left of theirs. A call costs a store for each
-// thread, an atomic step for each range, of which no two threads' meet while they are at their own
-// shares, and one for each thread that got any; no lock and no memory. Threads without work look
-// for the next call for a tenth of a millisecond, then they sleep until there is one.
+// when it is done with them it takes what others have left of theirs. A call costs two stores for
+// each thread, an atomic step for each range, of which no two threads' meet while they are at their
+// own shares, a look of each thread at all shares, and a step of each that got any range; no lock
+// and no memory. Threads without work look for the next call for a tenth of a millisecond, then
+// they sleep until there is one.
 #pragma once
 
 #include <cstddef>

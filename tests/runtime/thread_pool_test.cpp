@@ -76,8 +76,10 @@ TEST(ThreadPool, ALateThreadTakesNothingOfACallThatHasEnded) {
     const std::size_t grain = 1 + call % 2;
     std::atomic<std::size_t> covered{0};
     const std::size_t weight = call;
-    pool.parallel_for(count, grain, [&](std::size_t begin, std::size_t end, std::size_t) {
+    const std::size_t ranges = (count + grain - 1) / grain;
+    pool.parallel_for(count, grain, [&](std::size_t begin, std::size_t end, std::size_t worker) {
       covered += (end - begin) * weight;
+      EXPECT_LE(pool.share_end(worker), ranges);
     });
     ASSERT_EQ(covered.load(), count * weight) << call;
   }
