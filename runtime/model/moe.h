@@ -61,8 +61,8 @@ class MixtureOfExperts {
                                             const CacheAwareRouting& car,
                                             std::span<const std::uint8_t> is_resident);
   RoutingAgreement& agreement() { return agreement_; }
-  // The same for choices that were made elsewhere, copied: by row, then slot, at most K of a row, of
-  // different experts, each with a slot of its own below K.
+  // The same for choices that were made elsewhere, copied: by row, then slot, at most K of a row,
+  // of different experts, each with a slot of its own below K.
   void take_choices(std::span<const Assignment> uses) { chosen_.assign(uses.begin(), uses.end()); }
 
   // out[t] += routed experts(u[t]) + shared expert(u[t]), with norms and the scale of the layer
