@@ -37,14 +37,16 @@ Compute::Compute(const Kernels& kernels, std::size_t threads, std::span<float> s
       inputs_(inputs),
       own_inputs_(threads) {}
 
+void Compute::place_rows(std::size_t cols, std::size_t tokens, const InputScratch& to) const {
+  for (std::size_t t = 0; t < tokens; ++t) to.rows[t] = to.blocks.data() + t * token_stride(cols);
+}
+
 RowInputs Compute::quantize(const float* x, std::size_t cols, std::size_t tokens) {
   const bool is_deferred = !inputs_.own.empty() && pool_.size() > 1 && tokens <= kMostOwnTokens &&
                            tokens * cols <= kMostOwnValues;
   if (!is_deferred) return quantize_into(x, cols, tokens, inputs_);
   deferred_ = {x, cols, tokens, deferred_.number + 1};
-  for (std::size_t t = 0; t < tokens; ++t) {
-    inputs_.rows[t] = inputs_.blocks.data() + t * token_stride(cols);
-  }
+  place_rows(cols, tokens, inputs_);
   return {x, inputs_.rows.data(), true};
 }
 
@@ -66,11 +68,10 @@ const InputBlock* const* Compute::own_rows(const InputBlock* const* rows, std::s
 
 RowInputs Compute::quantize_into(const float* x, std::size_t cols, std::size_t tokens,
                                  const InputScratch& to) {
-  const std::size_t blocks = token_stride(cols);
+  place_rows(cols, tokens, to);
   const auto quantize_rows = [&](std::size_t begin, std::size_t end, std::size_t) {
     for (std::size_t t = begin; t < end; ++t) {
-      to.rows[t] = to.blocks.data() + t * blocks;
-      quantize_part(x + t * cols, 0, cols, to.blocks.data() + t * blocks);
+      quantize_part(x + t * cols, 0, cols, to.blocks.data() + t * token_stride(cols));
     }
   };
   const std::size_t grain = std::max<std::size_t>(1, kQuantizedValues / cols);

@@ -134,6 +134,8 @@ class Compute {
   struct alignas(64) OwnInputs {
     std::uint64_t number = 0;
   };
+  // Where each token's blocks lie in `to`.
+  void place_rows(std::size_t cols, std::size_t tokens, const InputScratch& to) const;
   // The worker's own blocks that stand for `rows`, which are made first where it has not got them.
   const InputBlock* const* own_rows(const InputBlock* const* rows, std::size_t tokens,
                                     std::size_t worker,

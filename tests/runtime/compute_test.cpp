@@ -49,6 +49,22 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b) {
   }
 }
 
+// Scratch for `threads` threads and `tokens` tokens of as many columns, with blocks of each
+// thread's own or without.
+struct TestScratch {
+  TestScratch(std::size_t threads, std::size_t tokens, std::size_t cols)
+      : floats(threads * matmul_scratch_floats(cols)),
+        blocks(tokens * token_stride(cols, 2)),
+        rows(tokens),
+        own(threads * own_blocks(2)) {}
+  InputScratch shared() { return {blocks, rows, 2}; }
+  InputScratch with_own() { return {blocks, rows, 2, own}; }
+  std::vector<float> floats;
+  std::vector<InputBlock> blocks;
+  std::vector<const InputBlock*> rows;
+  std::vector<InputBlock> own;
+};
+
 // Tasks are parts of the rows and of the tokens; no place of the result is left out or put
 // elsewhere, whatever the shapes leave over.
 TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
@@ -56,10 +72,8 @@ TEST(Products, ManyTokensGiveTheBitsOfEachAlone) {
   constexpr std::size_t kTokens = 301;
   constexpr std::size_t kThreads = 3;
   const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
-  std::vector<float> scratch(kThreads * matmul_scratch_floats(kCols));
-  std::vector<InputBlock> blocks(kTokens * token_stride(kCols, 2));
-  std::vector<const InputBlock*> rows(kTokens);
-  Compute compute(kernels, kThreads, scratch, {blocks, rows, 2});
+  TestScratch scratch(kThreads, kTokens, kCols);
+  Compute compute(kernels, kThreads, scratch.floats, scratch.shared());
   const std::vector<float> x = some_values(kTokens * kCols);
   const auto matrix = [](QFormatId id, std::uint64_t count) {
     return test::TestMatrix({.id = id}, count, kCols, test::Values::kUsual, 0, 5);
@@ -138,10 +152,8 @@ TEST(ExpertTasks, EveryTokenHasTheBitsItHasAlone) {
   const Kernels& kernels = *cpu_kernels(detect_cpu_level()).value();
   const Expert expert;
   for (const auto& [tokens, experts] : {std::pair<std::size_t, std::size_t>{20, 8}, {301, 1}}) {
-    std::vector<float> scratch(3 * matmul_scratch_floats(kExpertWidth));
-    std::vector<InputBlock> blocks(tokens * token_stride(kExpertWidth, 2));
-    std::vector<const InputBlock*> rows(tokens);
-    Compute compute(kernels, 3, scratch, {blocks, rows, 2});
+    TestScratch scratch(3, tokens, kExpertWidth);
+    Compute compute(kernels, 3, scratch.floats, scratch.shared());
     const std::vector<float> x = some_values(tokens * kHidden);
     const RowInputs inputs = compute.quantize(x.data(), kHidden, tokens);
     std::vector<ExpertMemory> together(experts, ExpertMemory(tokens));
@@ -157,22 +169,6 @@ TEST(ExpertTasks, EveryTokenHasTheBitsItHasAlone) {
     }
   }
 }
-
-// Scratch for `threads` threads and `tokens` tokens of as many columns, with blocks of each
-// thread's own or without.
-struct TestScratch {
-  TestScratch(std::size_t threads, std::size_t tokens, std::size_t cols)
-      : floats(threads * matmul_scratch_floats(cols)),
-        blocks(tokens * token_stride(cols, 2)),
-        rows(tokens),
-        own(threads * own_blocks(2)) {}
-  InputScratch shared() { return {blocks, rows, 2}; }
-  InputScratch with_own() { return {blocks, rows, 2, own}; }
-  std::vector<float> floats;
-  std::vector<InputBlock> blocks;
-  std::vector<const InputBlock*> rows;
-  std::vector<InputBlock> own;
-};
 
 // Inputs of few tokens are quantized by each thread, those of more by all together: nobody sees it,
 // call after call with other inputs and other matrices.
