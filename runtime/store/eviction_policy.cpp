@@ -1,41 +1,25 @@
 #include "runtime/store/eviction_policy.h"
 
-#include <list>
-#include <unordered_map>
+#include "runtime/store/score_order.h"
 
 namespace moepack {
 namespace {
 
+// Its score is the number of the use, which a double counts exactly.
 class LeastRecentlyUsed final : public EvictionPolicy {
  public:
   void used(RecordKey key) override {
-    const auto found = place_.find(key);
-    if (found != place_.end()) {
-      recency_.splice(recency_.begin(), recency_, found->second);
-      return;
-    }
-    std::list<RecordKey> node{key};
-    place_.emplace(key, node.begin());
-    recency_.splice(recency_.begin(), node);
+    order_.raise(key, uses_ + 1);
+    ++uses_;
   }
-
-  void removed(RecordKey key) override {
-    const auto found = place_.find(key);
-    if (found == place_.end()) return;
-    recency_.erase(found->second);
-    place_.erase(found);
-  }
-
-  std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& may_leave) const override {
-    for (auto it = recency_.rbegin(); it != recency_.rend(); ++it) {
-      if (may_leave(*it)) return *it;
-    }
-    return std::nullopt;
+  void removed(RecordKey key) override { order_.remove(key); }
+  std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& may_leave) override {
+    return order_.least(may_leave);
   }
 
  private:
-  std::list<RecordKey> recency_;  // front: most recently used
-  std::unordered_map<RecordKey, std::list<RecordKey>::iterator> place_;
+  double uses_ = 0;  // of all records
+  ScoreOrder order_;
 };
 
 }  // namespace

@@ -9,7 +9,8 @@
 
 namespace moepack {
 
-// Names a record: its layer times the number of experts of a layer, plus its expert.
+// Names a record: its layer times the number of experts of a layer, plus its expert. Small numbers:
+// what is kept of each stands at its place in an array.
 using RecordKey = std::uint64_t;
 
 // Sees every use of every record, so that it can count and keep lists of its own. A policy only
@@ -25,19 +26,17 @@ class EvictionPolicy {
   virtual void removed(RecordKey key) = 0;
   // The record to evict next, among those in the cache for which `may_leave` is true; nullopt when
   // it is true for none. The policy must not hold back a record when no other may leave.
-  virtual std::optional<RecordKey> victim(
-      const std::function<bool(RecordKey)>& may_leave) const = 0;
+  virtual std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& may_leave) = 0;
 };
 
-// Evicts the record whose last use is the longest ago. A use costs O(1).
+// Evicts the record whose last use is the longest ago.
 std::unique_ptr<EvictionPolicy> least_recently_used();
 
 // Evicts the record that is used least often, where a use counts half as much after every
 // `half_life` further uses of any record (> 0): the sum over its uses of 2^(-age / half_life). Uses
 // before the record was evicted count on. That is the policy LRFU with lambda = 1 / half_life (Lee
 // et al., IEEE Transactions on Computers 50(12), 2001): a half-life of 0 would be the least
-// recently used, an infinite one the least frequently used. Ties: the lower key. A use costs
-// O(log n) of the records in the cache.
+// recently used, an infinite one the least frequently used. Ties: the lower key.
 std::unique_ptr<EvictionPolicy> least_frequently_and_recently_used(double half_life);
 
 // Evicts as `rest` does, and records of `kept` only when nothing else may leave; of those the one

@@ -39,11 +39,11 @@ enum class LoadState : std::uint8_t {
 // How the record of a cache entry came to be there.
 struct RecordLoad {
   LoadState state = LoadState::kLoading;
-  Status status = {};  // of kFailed
+  bool is_checked = false;  // its checksum is to be compared
+  bool is_ahead = false;    // read ahead, and not asked for yet
   std::uint32_t layer = 0;
   std::uint32_t expert = 0;
-  bool is_checked = false;    // its checksum is to be compared
-  bool is_ahead = false;      // read ahead, and not asked for yet
+  Status status = {};         // of kFailed
   std::uint64_t arrival = 0;  // counts the records that became ready or failed
   Clock::time_point submitted = {};
 };
@@ -204,7 +204,7 @@ Status ExpertStore::Impl::add_missing(std::uint32_t layer, std::span<const std::
     MOE_ASSIGN_OR_RETURN(const Slot slot, cache.add(key, size));
     slots[i] = slot;
     const bool is_checked = check.is_due(layer, experts[i]);
-    loads[slot] = {.layer = layer, .expert = experts[i], .is_checked = is_checked};
+    loads[slot] = {.is_checked = is_checked, .layer = layer, .expert = experts[i]};
     reads.push_back({.tag = slot,
                      .file = layer,
                      .offset = manifest.layers[layer].experts[experts[i]].offset,

@@ -18,7 +18,7 @@ class KeepRecords final : public EvictionPolicy {
 
   void used(RecordKey key) override { policy_of(key).used(key); }
   void removed(RecordKey key) override { policy_of(key).removed(key); }
-  std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& may_leave) const override {
+  std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& may_leave) override {
     const std::optional<RecordKey> key = rest_->victim(may_leave);
     return key.has_value() ? key : kept_->victim(may_leave);
   }

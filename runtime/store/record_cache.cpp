@@ -33,12 +33,12 @@ RecordCache::~RecordCache() {
 }
 
 std::optional<RecordCache::Slot> RecordCache::pin(RecordKey key) {
-  const auto found = slots_.find(key);
-  if (found == slots_.end()) return std::nullopt;
-  Entry& entry = entries_[found->second];
+  const Slot slot = slot_of(key);
+  if (slot == kNoSlot) return std::nullopt;
   policy_->used(key);
+  Entry& entry = entries_[slot];
   if (entry.pins++ == 0) pinned_ += entry.memory.size();
-  return found->second;
+  return slot;
 }
 
 Result<RecordCache::Slot> RecordCache::add(RecordKey key, std::uint64_t bytes) {
@@ -60,15 +60,9 @@ Result<RecordCache::Slot> RecordCache::add(RecordKey key, std::uint64_t bytes) {
 // Enters the key under the next free slot, which it leaves free.
 RecordCache::Slot RecordCache::note_key(RecordKey key) {
   make_free_slot();
-  const Slot slot = free_slots_.back();
-  slots_.emplace(key, slot);
-  try {
-    policy_->used(key);
-  } catch (const std::bad_alloc&) {
-    slots_.erase(key);
-    throw;
-  }
-  return slot;
+  if (key >= slots_.size()) slots_.resize(key + 1, kNoSlot);
+  policy_->used(key);
+  return slots_[key] = free_slots_.back();
 }
 
 void RecordCache::make_free_slot() {
@@ -90,7 +84,7 @@ void RecordCache::forget(Slot slot) {
   Entry& entry = entries_[slot];
   if (entry.forgotten) return;
   entry.forgotten = true;
-  slots_.erase(entry.key);
+  slots_[entry.key] = kNoSlot;
   policy_->removed(entry.key);
 }
 
@@ -138,12 +132,12 @@ bool RecordCache::free_a_spare() {
 
 bool RecordCache::evict_one() {
   const auto may_leave = [this](RecordKey key) {
-    const auto found = slots_.find(key);
-    return found != slots_.end() && entries_[found->second].pins == 0;
+    const Slot slot = slot_of(key);
+    return slot != kNoSlot && entries_[slot].pins == 0;
   };
   const std::optional<RecordKey> key = policy_->victim(may_leave);
   if (!key.has_value() || !may_leave(*key)) return false;
-  const Slot slot = slots_.at(*key);
+  const Slot slot = slot_of(*key);
   forget(slot);
   release(slot);
   return true;

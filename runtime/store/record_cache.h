@@ -8,11 +8,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "formats/base/file.h"
@@ -47,7 +47,7 @@ class RecordCache {
   // the policy throws it; no pin has changed then.
   std::optional<Slot> pin(RecordKey key);
   // Whether pin() would find it. Not a use.
-  bool holds(RecordKey key) const { return slots_.contains(key); }
+  bool holds(RecordKey key) const { return slot_of(key) != kNoSlot; }
   // Makes an entry with uninitialized memory for `bytes` bytes, pinned once, and evicts records for
   // it where the budget asks for that. There must be none of this key. An error leaves the cache
   // without the entry: kInvalidArgument when pinned records leave no room, kIo when the system
@@ -81,6 +81,8 @@ class RecordCache {
     bool forgotten = false;
   };
 
+  static constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
+  Slot slot_of(RecordKey key) const { return key < slots_.size() ? slots_[key] : kNoSlot; }
   Result<std::span<std::byte>> take_memory(std::uint64_t size);
   Slot note_key(RecordKey key);
   void make_free_slot();
@@ -93,8 +95,8 @@ class RecordCache {
   RecordMemory memory_;
   std::unique_ptr<EvictionPolicy> policy_;
   std::vector<Entry> entries_;
-  std::vector<Slot> free_slots_;               // has room for all slots
-  std::unordered_map<RecordKey, Slot> slots_;  // of entries that are not forgotten
+  std::vector<Slot> free_slots_;  // has room for all slots
+  std::vector<Slot> slots_;       // by key, of entries that are not forgotten; else kNoSlot
   std::map<std::size_t, std::vector<std::span<std::byte>>> spare_;  // by size, of ended entries
   std::uint64_t allocated_ = 0;
   std::uint64_t pinned_ = 0;

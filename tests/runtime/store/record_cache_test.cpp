@@ -207,7 +207,7 @@ class LargestKeyFirst final : public EvictionPolicy {
   void removed(RecordKey key) override {
     keys_.erase(std::remove(keys_.begin(), keys_.end(), key), keys_.end());
   }
-  std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& may_leave) const override {
+  std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& may_leave) override {
     std::optional<RecordKey> best;
     for (const RecordKey key : keys_) {
       if (may_leave(key) && (!best.has_value() || key > *best)) best = key;
@@ -239,8 +239,7 @@ class NeverAnything final : public EvictionPolicy {
   explicit NeverAnything(std::optional<RecordKey> proposal) : proposal_(proposal) {}
   void used(RecordKey /*key*/) override {}
   void removed(RecordKey /*key*/) override {}
-  std::optional<RecordKey> victim(
-      const std::function<bool(RecordKey)>& /*may_leave*/) const override {
+  std::optional<RecordKey> victim(const std::function<bool(RecordKey)>& /*may_leave*/) override {
     return proposal_;
   }
 
