@@ -155,15 +155,16 @@ void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices
     const std::size_t count = std::min(backend->max_logit_rows(), rows.size() - first);
     places.clear();
     for (std::size_t i = 0; i < count; ++i) places.push_back(rows[first + i].row);
-    const Result<std::span<const float>> logits = backend->logits(places);
+    const Result<LogitRows> logits = backend->logits(places);
     for (std::size_t i = 0; i < count; ++i) {
       const LogitRow& row = rows[first + i];
       Status& status = statuses[row.owner];
       if (!status.is_ok()) continue;
       status = logits.status();
       if (status.is_ok()) {
-        const std::span<const float> of_row = logits.value().subspan(i * vocab, vocab);
-        status = check_logits_finite(row.position, of_row);
+        const LogitRows& given = logits.value();
+        const std::span<const float> of_row = given.values.subspan(i * vocab, vocab);
+        if (!given.are_finite) status = check_logits_finite(row.position, of_row);
         if (status.is_ok()) status = give_row(slices[row.owner], row.index, of_row);
       }
       if (!status.is_ok()) slices[row.owner].sequence->end(status);

@@ -178,17 +178,20 @@ class CpuForward final : public ForwardBackend {
     return status;
   }
 
-  Result<std::span<const float>> logits(std::span<const std::size_t> rows) override {
+  Result<LogitRows> logits(std::span<const std::size_t> rows) override {
     const StageScope stage(stage_times(), Stage::kHead);
     const Clock::time_point start = Clock::now();
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
     if (observer_ != nullptr) observer_->on_final_norm(rows.size(), normed);
-    const std::span<float> out = layers_.activations().logits;
-    layers_.compute().matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
-    cap_logits(layers_.compute().pool(), config_.logit_cap,
-               out.first(rows.size() * config_.vocab_size));
+    const std::span<float> out =
+        layers_.activations().logits.first(rows.size() * config_.vocab_size);
+    Compute& compute = layers_.compute();
+    compute.matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
+    cap_logits(compute.pool(), config_.logit_cap, out);
+    // By the threads that have them in their caches.
+    const bool are_finite = all_finite(compute.pool(), out);
     if (recorder_ != nullptr) recorder_->add_head(seconds_since(start));
-    return std::span<const float>(out.first(rows.size() * config_.vocab_size));
+    return LogitRows{.values = out, .are_finite = are_finite};
   }
 
   ExpertUsageMap expert_usage() const override {

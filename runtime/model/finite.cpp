@@ -7,7 +7,7 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kValuesPerTask = 32 * 1024;
+constexpr std::size_t kValuesPerTask = std::size_t{4} * 1024;
 
 Status not_finite(const std::string& where, std::uint64_t token) {
   return corrupt(Where{},

@@ -45,6 +45,12 @@ struct TopLogit {
   bool is_finite = true;  // no logit of the row is infinite or NaN; else the id means nothing
 };
 
+// Logits of rows, [rows, vocabulary] in host memory.
+struct LogitRows {
+  std::span<const float> values = {};
+  bool are_finite = false;  // none is infinite or NaN; false: nobody has looked, or one is
+};
+
 // One batch at a time, from one thread; make_state() and the functions of a state are called from
 // that thread too, or while no batch is under way.
 //
@@ -80,9 +86,9 @@ class ForwardBackend {
   // Of the wanted rows of the last batch, in order, where all of them were wanted so and the
   // backend has found them by itself; else nothing, and logits() has all. Valid as logits() are.
   virtual std::span<const TopLogit> top_logits() const { return {}; }
-  // The logits of these rows of the batch after the last layer, at most max_logit_rows():
-  // [rows, vocabulary] in host memory, valid until the next call of any function.
-  virtual Result<std::span<const float>> logits(std::span<const std::size_t> rows) = 0;
+  // The logits of these rows of the batch after the last layer, at most max_logit_rows(); valid
+  // until the next call of any function.
+  virtual Result<LogitRows> logits(std::span<const std::size_t> rows) = 0;
 
   // May be called from any thread at any time.
   virtual ExpertUsageMap expert_usage() const { return {}; }
