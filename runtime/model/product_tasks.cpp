@@ -8,15 +8,17 @@
 namespace moepack {
 namespace {
 
-// Multiply-adds of a task: usually at least the first; the second where a matrix has too few rows
-// to give every thread that much, and below it a task costs less than handing it over.
-constexpr std::uint64_t kTaskWork = std::uint64_t{512} * 1024;
-constexpr std::uint64_t kLeastTaskWork = std::uint64_t{32} * 1024;
-// Of a large matrix each thread gets so many tasks, unless a task would have more work than this
-// many of the usual ones and the last to end keep the others waiting.
+// Each thread gets so many tasks of a region, so that who is done can take from who is not; but a
+// task has at least so many multiply-adds (docs/decisions.md, section 99) ...
 constexpr std::uint64_t kTasksPerThread = 8;
-constexpr std::uint64_t kMostTaskWork = 8;
+constexpr std::uint64_t kLeastTaskWork = std::uint64_t{64} * 1024;
+// ... and at most so many groups of rows that have this much.
+constexpr std::uint64_t kMostGroups = 8;
+constexpr std::uint64_t kGroupWork = std::uint64_t{512} * 1024;
 constexpr std::uint64_t kRowGroup = 2 * kCodeRows;
+// Where a matrix by itself has too few rows to give every thread the least of these: below it a
+// task costs less than handing it over.
+constexpr std::uint64_t kSmallestWork = std::uint64_t{32} * 1024;
 // Of many tokens a task takes a part (kPanelTokens) and more rows instead, as long as their weights
 // stay in a second-level cache too: inputs are read less often from what all threads share
 // (docs/decisions.md, section 89).
@@ -27,36 +29,35 @@ std::uint64_t work_per_row(const ProductShape& shape) {
   return std::max<std::uint64_t>(1, shape.cols * shape.tokens);
 }
 
-// Rows of a task of all tokens, of a product by itself.
-std::uint64_t usual_rows(const ProductShape& shape) {
+// Rows of a task of all tokens.
+std::uint64_t rows_of_task(const ProductShape& shape) {
   const std::uint64_t per_row = work_per_row(shape);
-  const std::uint64_t usual = align_up(std::max<std::uint64_t>(1, kTaskWork / per_row), kRowGroup);
-  const std::uint64_t share = align_up(shape.rows / (kTasksPerThread * shape.threads), kRowGroup);
-  const std::uint64_t rows = std::clamp(share, usual, kMostTaskWork * usual);
-  if (shape.rows >= rows * shape.threads) return rows;
+  const auto rows_with = [&](std::uint64_t work) {
+    return align_up(std::max<std::uint64_t>(1, work / per_row), kRowGroup);
+  };
+  const std::uint64_t region = std::max(shape.region_work, shape.rows * per_row);
+  const std::uint64_t share = region / (kTasksPerThread * shape.threads * per_row);
+  const std::uint64_t rows = std::clamp(share / kRowGroup * kRowGroup, rows_with(kLeastTaskWork),
+                                        kMostGroups * rows_with(kGroupWork));
+  if (shape.region_work > 0 || shape.rows >= rows * shape.threads) return rows;
   // Whole blocks of the kernels: a task of single rows takes several times as long.
-  const std::uint64_t least = std::max<std::uint64_t>(1, kLeastTaskWork / per_row);
-  return std::min(rows, align_up(std::max(least, div_up(shape.rows, shape.threads)), kCodeRows));
-}
-
-// The same in a region that may have plenty of work.
-std::uint64_t rows_in_region(const ProductShape& shape) {
-  const std::uint64_t usual = usual_rows(shape);
-  const std::uint64_t plenty = kTasksPerThread * shape.threads * kMostTaskWork * kTaskWork;
-  if (shape.region_work < plenty) return usual;
-  return std::max(usual, align_up(kMostTaskWork * kTaskWork / work_per_row(shape), kRowGroup));
+  const std::uint64_t smallest = std::max<std::uint64_t>(1, kSmallestWork / per_row);
+  return std::min(rows, align_up(std::max(smallest, div_up(shape.rows, shape.threads)), kCodeRows));
 }
 
 }  // namespace
 
 ProductTasks::ProductTasks(const ProductShape& shape)
-    : rows_(shape.rows), tokens_(shape.tokens), task_rows_(rows_in_region(shape)), token_parts_(1) {
+    : rows_(shape.rows), tokens_(shape.tokens), task_rows_(rows_of_task(shape)), token_parts_(1) {
   if (shape.takes_blocks && tokens_ >= kManyTokens) {
     token_parts_ = div_up(tokens_, kPanelTokens);
     task_rows_ = std::max(task_rows_, std::min(task_rows_ * token_parts_, kMostTaskRows));
   }
-  task_rows_ = align_up(task_rows_, shape.row_unit);
-  row_parts_ = tokens_ == 0 ? 0 : div_up(rows_, task_rows_);
+  if (tokens_ == 0 || rows_ == 0) return;
+  // As equal as they can be.
+  row_parts_ = div_up(rows_, align_up(task_rows_, shape.row_unit));
+  task_rows_ = align_up(div_up(rows_, row_parts_), shape.row_unit);
+  row_parts_ = div_up(rows_, task_rows_);
 }
 
 ProductTask ProductTasks::at(std::size_t index) const {

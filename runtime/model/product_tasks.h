@@ -19,8 +19,8 @@ struct ProductShape {
   std::uint64_t row_unit = kCodeRows;
   std::size_t threads = 1;
   // Multiply-adds of all matrices of the region that are cut, where they are many and each is
-  // small: with plenty for every thread tasks are larger, which read inputs for more rows. 0: no
-  // such region.
+  // small: the more each thread has of them, the larger are the tasks, which read inputs for more
+  // rows. 0: the matrix is alone, or beside others of which each is cut for all threads.
   std::uint64_t region_work = 0;
 };
 
@@ -47,7 +47,7 @@ class ProductTasks {
   std::uint64_t rows_;
   std::size_t tokens_;
   std::uint64_t task_rows_;
-  std::size_t row_parts_;
+  std::size_t row_parts_ = 0;
   std::size_t token_parts_;  // as equal as they can be
 };
 
