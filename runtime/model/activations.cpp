@@ -14,11 +14,12 @@ namespace moepack {
 namespace {
 
 constexpr std::uint64_t kActivationAlignment = 64;
-// What routing and grouping allocate on the way, per use of an expert, per expert, and per task of
-// kMatmulRows rows of a group; lists that grow may hold three times their size for a moment.
+// What routing and grouping allocate on the way, per use of an expert, per expert, and per
+// kMatmulRows rows of a group, of which a task has four times as many or more; lists that grow may
+// hold three times their size for a moment.
 constexpr std::uint64_t kRoutingBytesPerUse = 3 * sizeof(Assignment);
 constexpr std::uint64_t kRoutingBytesPerExpert = 512;
-constexpr std::uint64_t kRoutingBytesPerTask = 3 * 24;  // of RowTask in expert_tasks.h
+constexpr std::uint64_t kRoutingBytesPerRows = 3 * 24;
 
 bool has_latent(const ModelConfig& c) {
   return std::any_of(c.layers.begin(), c.layers.end(), [](const LayerSpec& layer) {
@@ -76,11 +77,11 @@ std::uint64_t widest_input(const ModelConfig& c) {
 std::uint64_t routing_bytes(const ModelConfig& c, const ActivationLimits& limits) {
   const std::uint64_t uses = capped_product(limits.tokens, c.experts_per_token);
   const std::uint64_t groups = std::min<std::uint64_t>(c.num_experts, uses);
-  const std::uint64_t tasks = capped_product(
+  const std::uint64_t row_groups = capped_product(
       groups, div_up(std::max<std::uint64_t>(c.hidden_size, c.expert_width), kMatmulRows));
   std::uint64_t bytes = capped_product(uses, kRoutingBytesPerUse);
   bytes = capped_sum(bytes, capped_product(c.num_experts, kRoutingBytesPerExpert));
-  return capped_sum(bytes, capped_product(tasks, kRoutingBytesPerTask));
+  return capped_sum(bytes, capped_product(row_groups, kRoutingBytesPerRows));
 }
 
 }  // namespace

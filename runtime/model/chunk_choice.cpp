@@ -7,12 +7,10 @@ namespace {
 constexpr std::uint64_t kCacheShare = 8;
 constexpr std::uint64_t kCacheShareBeyond = 16;
 
-bool holds_all(const MemoryPlan& plan) { return plan.cache_bytes == plan.pack_bytes; }
-
 bool leaves_cache(const MemoryPlan& plan, const MemoryRequest& request) {
   const std::uint64_t share =
       request.chunk_tokens > kMostCachedChunk ? kCacheShareBeyond : kCacheShare;
-  return request.cache_bytes != 0 || holds_all(plan) ||
+  return request.cache_bytes != 0 || plan.holds_all_experts() ||
          plan.scratch_bytes <= plan.cache_bytes / share;
 }
 
@@ -22,7 +20,7 @@ std::uint64_t automatic_chunk(const MemoryRequest& request, const PlanOf& plan_o
   MemoryRequest tried = request;
   tried.chunk_tokens = kMostCachedChunk;
   const MemoryPlan usual = plan_of(tried);
-  const bool all_cached = holds_all(usual) && fits_memory(usual, tried);
+  const bool all_cached = usual.holds_all_experts() && fits_memory(usual, tried);
   for (const std::uint64_t tokens : kAutomaticChunks) {
     if (all_cached && tokens > kMostCachedChunk) continue;
     tried.chunk_tokens = tokens;

@@ -110,5 +110,27 @@ TEST(ProductTasks, NoThreadIsLeftOut) {
   });
 }
 
+// Of a matrix with rows and work for it each thread gets several: who is done takes from who is
+// not.
+TEST(ProductTasks, EachThreadGetsSeveral) {
+  for_each_shape([](const ProductShape& shape) {
+    const std::uint64_t work = shape.rows * shape.cols * shape.tokens;
+    if (shape.tokens >= 256 || shape.rows < 256 * shape.threads) return;
+    if (work < (std::uint64_t{1} << 19) * shape.threads) return;
+    EXPECT_GE(ProductTasks(shape).count(), 4 * shape.threads);
+  });
+}
+
+// Experts are cut by the work of all, so that two threads get few large tasks and sixteen small
+// ones.
+TEST(ProductTasks, ExpertsAreCutByTheWorkOfAll) {
+  const auto rows_with = [](std::size_t threads) {
+    const ProductShape expert{512, 2048, 1, true, kInputGroup, threads, 0};
+    return ProductTasks(in_region(expert, std::uint64_t{9} << 20)).at(0).row_end;
+  };
+  EXPECT_EQ(rows_with(2), 256U);
+  EXPECT_EQ(rows_with(16), 32U);
+}
+
 }  // namespace
 }  // namespace moepack::product_tasks_test
