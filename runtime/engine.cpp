@@ -12,6 +12,7 @@
 #include "runtime/model/finite.h"
 #include "runtime/model/token_ids.h"
 #include "runtime/placement/lane_report.h"
+#include "runtime/ranked_logits.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {
@@ -51,8 +52,7 @@ std::vector<Status> check_slices(std::span<const Slice> slices, const ModelConfi
 Status give_row(const Slice& slice, std::size_t index, std::span<const float> logits) {
   if (!slice.top) return slice.sink(index, logits);
   const auto of = logits.first(std::min<std::size_t>(slice.top_of, logits.size()));
-  const auto top = std::max_element(of.begin(), of.end());
-  return slice.top(index, static_cast<std::int32_t>(top - of.begin()));
+  return slice.top(index, highest_logit(of));
 }
 
 }  // namespace

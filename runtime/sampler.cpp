@@ -10,10 +10,6 @@
 namespace moepack {
 namespace {
 
-constexpr auto kRanksBefore = [](const auto& a, const auto& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-};
-
 // Uniform in [0, 1): the 53 high bits, exactly representable.
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11U) * 0x1p-53; }
 
@@ -132,75 +128,62 @@ void Sampler::penalise(std::span<float> logits) const {
   }
 }
 
-// What top-k leaves of the tokens that the filter allows; greedy: the highest alone, at the front.
+// What top-k leaves of the tokens that the filter allows; greedy: the highest alone.
 Status Sampler::rank(std::span<const float> logits, TokenFilter* filter) {
   const bool is_cut = options_.temperature <= 0.0F || options_.top_k > 0;
   if (filter == nullptr || is_cut) {
     MOE_RETURN_IF_ERROR(collect(logits));
-    keep_top_k();
     if (filter == nullptr || may_keep(*filter)) return Status::ok();
   }
   if (logits.data() != changed_.data()) changed_.assign(logits.begin(), logits.end());
   filter->mask(changed_);
-  MOE_RETURN_IF_ERROR(collect(changed_));
-  keep_top_k();
-  return Status::ok();
+  return collect(changed_);
 }
 
 // Where all of the k highest are allowed, they are the k highest of those that are allowed.
 bool Sampler::may_keep(TokenFilter& filter) const {
   return std::all_of(candidates_.begin(), candidates_.end(),
-                     [&](const Candidate& c) { return filter.allows(c.id); });
+                     [&](const RankedLogit& c) { return filter.allows(c.id); });
 }
 
+// The candidates that top-k leaves, in order; all that have a probability, by id, where it is off.
 Status Sampler::collect(std::span<const float> logits) {
-  candidates_.clear();
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const float logit = logits[i];
-    if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
-      return make_error(StatusCode::kCorrupt, Where{},
-                        "the logit of token " + std::to_string(i) + " is " +
-                            (std::isnan(logit) ? "not a number" : "infinite"),
-                        kNotFiniteRemedy);
-    }
-    if (std::isinf(logit)) continue;  // probability 0
-    candidates_.push_back({logit, static_cast<std::int32_t>(i)});
-  }
-  if (candidates_.empty()) {
-    return make_error(StatusCode::kCorrupt, Where{}, "no token has a finite logit",
+  if (const auto bad = first_not_a_logit(logits); bad.has_value()) {
+    return make_error(StatusCode::kCorrupt, Where{},
+                      "the logit of token " + std::to_string(*bad) + " is " +
+                          (std::isnan(logits[*bad]) ? "not a number" : "infinite"),
                       kNotFiniteRemedy);
   }
-  return Status::ok();
-}
-
-void Sampler::keep_top_k() {
   if (options_.temperature <= 0.0F) {
-    candidates_ = {*std::min_element(candidates_.begin(), candidates_.end(), kRanksBefore)};
-    return;
+    best_logits(logits, 1, candidates_);
+  } else if (options_.top_k > 0) {
+    best_logits(logits, static_cast<std::size_t>(options_.top_k), candidates_);
+  } else {
+    candidates_.clear();
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      if (!std::isinf(logits[i])) candidates_.push_back({logits[i], static_cast<std::int32_t>(i)});
+    }
   }
-  if (options_.top_k <= 0) return;
-  const auto k = std::min(static_cast<std::size_t>(options_.top_k), candidates_.size());
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k),
-                    candidates_.end(), kRanksBefore);
-  candidates_.resize(k);
+  if (!candidates_.empty()) return Status::ok();
+  return make_error(StatusCode::kCorrupt, Where{}, "no token has a finite logit", kNotFiniteRemedy);
 }
 
 // Not a prefix of the ranking: what is nearly certain may go too.
 void Sampler::keep_typical() {
   if (options_.typical_p >= 1.0F) return;
-  std::sort(candidates_.begin(), candidates_.end(), kRanksBefore);
+  std::sort(candidates_.begin(), candidates_.end(), ranks_before);
   const double highest = candidates_.front().logit;
   double total = 0.0;
-  for (const Candidate& c : candidates_) total += std::exp(c.logit - highest);
+  for (const RankedLogit& c : candidates_) total += std::exp(c.logit - highest);
   const double log_total = std::log(total);
   struct Typical {
     double distance, probability;
-    Candidate candidate;
+    RankedLogit candidate;
   };
   std::vector<Typical> order;
   order.reserve(candidates_.size());
   double entropy = 0.0;
-  for (const Candidate& c : candidates_) {
+  for (const RankedLogit& c : candidates_) {
     const double surprise = log_total - (c.logit - highest);
     const double probability = std::exp(-surprise);
     if (probability > 0.0) entropy += probability * surprise;
@@ -223,19 +206,19 @@ void Sampler::keep_typical() {
 // sort.
 void Sampler::keep_top_p_and_min_p() {
   const float highest =
-      std::min_element(candidates_.begin(), candidates_.end(), kRanksBefore)->logit;
+      std::min_element(candidates_.begin(), candidates_.end(), ranks_before)->logit;
   const bool cut_by_top_p = options_.top_p < 1.0F;
   double total = 0.0;
   if (cut_by_top_p) {
-    for (const Candidate& c : candidates_) total += std::exp(double{c.logit} - highest);
+    for (const RankedLogit& c : candidates_) total += std::exp(double{c.logit} - highest);
   }
   if (options_.min_p > 0.0F) {
     const double lowest = double{highest} + std::log(double{options_.min_p});
-    std::erase_if(candidates_, [lowest](const Candidate& c) { return c.logit < lowest; });
+    std::erase_if(candidates_, [lowest](const RankedLogit& c) { return c.logit < lowest; });
   }
   // Also without top-p: the draw walks the ranking, so that the ids a seed gives depend on the
   // logits alone.
-  std::sort(candidates_.begin(), candidates_.end(), kRanksBefore);
+  std::sort(candidates_.begin(), candidates_.end(), ranks_before);
   if (!cut_by_top_p) return;
   double sum = 0.0;
   std::size_t kept = 0;
@@ -250,14 +233,14 @@ void Sampler::keep_top_p_and_min_p() {
 std::int32_t Sampler::draw() {
   const double highest = candidates_.front().logit;
   const double temperature = options_.temperature;
-  const auto weight = [=](const Candidate& c) {
+  const auto weight = [=](const RankedLogit& c) {
     return std::exp((double{c.logit} - highest) / temperature);
   };
   double total = 0.0;
-  for (const Candidate& c : candidates_) total += weight(c);
+  for (const RankedLogit& c : candidates_) total += weight(c);
   const double target = uniform(random_) * total;
   double sum = 0.0;
-  for (const Candidate& c : candidates_) {
+  for (const RankedLogit& c : candidates_) {
     sum += weight(c);
     if (sum > target) return c.id;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
+#include "runtime/ranked_logits.h"
 #include "runtime/token_filter.h"
 
 namespace moepack {
@@ -67,10 +68,6 @@ class Sampler {
   void reset();
 
  private:
-  struct Candidate {
-    float logit;
-    std::int32_t id;
-  };
   Sampler(const SamplerOptions& options, std::size_t vocab_limit)
       : options_(options), vocab_limit_(vocab_limit), random_(options.seed) {}
 
@@ -78,7 +75,6 @@ class Sampler {
   void penalise(std::span<float> logits) const;
   Status rank(std::span<const float> logits, TokenFilter* filter);
   Status collect(std::span<const float> logits);
-  void keep_top_k();
   bool may_keep(TokenFilter& filter) const;
   void keep_typical();
   void keep_top_p_and_min_p();
@@ -90,8 +86,8 @@ class Sampler {
   std::unordered_map<std::int32_t, std::uint32_t> accepted_;  // how often
   std::unordered_map<std::int32_t, std::uint32_t> recent_;    // how often in the window
   std::deque<std::int32_t> window_;
-  std::vector<Candidate> candidates_;  // reused between calls
-  std::vector<float> changed_;         // logits after biases and penalties, or masked
+  std::vector<RankedLogit> candidates_;  // reused between calls
+  std::vector<float> changed_;           // logits after biases and penalties, or masked
 };
 
 }  // namespace moepack
