@@ -19,7 +19,10 @@ namespace moepack {
 class ScoreOrder {
  public:
   // The last score of the record, also where it left; minus infinity where it never had one.
-  double score(RecordKey key) const { return key < records_.size() ? records_[key].score : kNone; }
+  double score(RecordKey key) const {
+    if (key < records_.size()) return records_[key].score;
+    return kNone;
+  }
   // Puts the record into the order, or leaves it there, with a score that is at least what it had.
   // std::bad_alloc where memory is short: nothing has changed then.
   void raise(RecordKey key, double score);
