@@ -1,5 +1,5 @@
-// Which logits come first: the higher ones, of equal ones that with the lower id. Decoding waits for
-// it at every token, so many are compared at a time.
+// Which logits come first: the higher ones, of equal ones that with the lower id. Decoding waits
+// for that at every token: many are compared at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline bool ranks_before(const RankedLogit& a, const RankedLogit& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// The first that is NaN or +infinity: no logit is.
+// The first that is NaN or +infinity, which no logit may be.
 std::optional<std::size_t> first_not_a_logit(std::span<const float> logits);
 
 // The id that ranks first. `logits`: one at least, none NaN.

@@ -18,8 +18,8 @@ struct Slice {
   // there are none.
   std::size_t first_logits = 0;
   LogitsSink sink;
-  // Instead of `sink`: the highest logits of the same indices, among the first `top_of` ids, go to
-  // `top`. A device finds them by itself, which saves bringing all logits to the host.
+  // Instead of `sink`: the highest logits of the same indices, among the first `top_of` (>= 1) ids,
+  // go to `top`. A device finds them by itself, which saves bringing all logits to the host.
   TopSink top = {};
   std::uint32_t top_of = 0;
 };

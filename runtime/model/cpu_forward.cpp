@@ -19,6 +19,10 @@ namespace moepack {
 namespace {
 
 constexpr std::string_view kStateList = "the list of a sequence's states";
+// Values of which a task looks whether they are finite: those of few tokens at once, as one thread
+// has them in its caches; logits by who made them.
+constexpr std::size_t kInputsPerTask = std::size_t{32} * 1024;
+constexpr std::size_t kLogitsPerTask = std::size_t{4} * 1024;
 
 class CpuState final : public SequenceState {
  public:
@@ -188,8 +192,8 @@ class CpuForward final : public ForwardBackend {
     Compute& compute = layers_.compute();
     compute.matmul(weights_.lm_head, normed.data(), rows.size(), out.data());
     cap_logits(compute.pool(), config_.logit_cap, out);
-    // By the threads that have them in their caches.
-    const bool are_finite = all_finite(compute.pool(), out);
+    // Most by the threads that have them in their caches.
+    const bool are_finite = all_finite(compute.pool(), out, kLogitsPerTask);
     if (recorder_ != nullptr) recorder_->add_head(seconds_since(start));
     return LogitRows{.values = out, .are_finite = are_finite};
   }
@@ -269,7 +273,10 @@ class CpuForward final : public ForwardBackend {
     if (observer_ != nullptr && !logits.empty()) observer_->on_router(layer, tokens_, logits);
     // Rows of other slices are zero.
     ThreadPool& pool = layers_.compute().pool();
-    if (all_finite(pool, layers_.expert_inputs()) && all_finite(pool, logits)) return;
+    if (all_finite(pool, layers_.expert_inputs(), kInputsPerTask) &&
+        all_finite(pool, logits, kInputsPerTask)) {
+      return;
+    }
     for (const LayerSlice& slice : live_) {
       if (slice.is_live()) check(layer, slice, logits);
     }

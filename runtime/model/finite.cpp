@@ -7,8 +7,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::size_t kValuesPerTask = std::size_t{4} * 1024;
-
 Status not_finite(const std::string& where, std::uint64_t token) {
   return corrupt(Where{},
                  where + ", token " + std::to_string(token) + ": an activation is not finite",
@@ -27,13 +25,12 @@ bool all_finite(std::span<const float> values) {
   return bad == 0;
 }
 
-bool all_finite(ThreadPool& pool, std::span<const float> values) {
+bool all_finite(ThreadPool& pool, std::span<const float> values, std::size_t per_task) {
   std::atomic<bool> is_finite{true};
-  pool.parallel_for(values.size(), kValuesPerTask,
-                    [&](std::size_t begin, std::size_t end, std::size_t) {
-                      if (all_finite(values.subspan(begin, end - begin))) return;
-                      is_finite.store(false, std::memory_order_relaxed);
-                    });
+  pool.parallel_for(values.size(), per_task, [&](std::size_t begin, std::size_t end, std::size_t) {
+    if (all_finite(values.subspan(begin, end - begin))) return;
+    is_finite.store(false, std::memory_order_relaxed);
+  });
   return is_finite;
 }
 

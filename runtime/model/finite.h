@@ -20,8 +20,8 @@ constexpr const char* kNotFiniteRemedy =
 // Whether no value is NaN or infinite.
 bool all_finite(std::span<const float> values);
 
-// The same, shared among the threads.
-bool all_finite(ThreadPool& pool, std::span<const float> values);
+// The same, shared among the threads in tasks of so many values (>= 1).
+bool all_finite(ThreadPool& pool, std::span<const float> values, std::size_t per_task);
 
 // kCorrupt with layer and token when a row of `inputs` or of `logits` has a value that is not
 // finite; `first_token` is the number of row 0 in its sequence or corpus. Both spans hold the same

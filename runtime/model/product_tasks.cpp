@@ -8,11 +8,12 @@
 namespace moepack {
 namespace {
 
-// Each thread gets so many tasks of a region, so that who is done can take from who is not; but a
-// task has at least so many multiply-adds (docs/decisions.md, section 99) ...
+// Each thread gets so many tasks of a matrix, or of a region that tells its work, so that who is
+// done can take from who is not; but a task has at least so many multiply-adds (docs/decisions.md,
+// section 99) ...
 constexpr std::uint64_t kTasksPerThread = 8;
 constexpr std::uint64_t kLeastTaskWork = std::uint64_t{64} * 1024;
-// ... and at most so many groups of rows that have this much.
+// ... and at most so many groups; a group is the fewest multiples of kRowGroup rows with this much.
 constexpr std::uint64_t kMostGroups = 8;
 constexpr std::uint64_t kGroupWork = std::uint64_t{512} * 1024;
 constexpr std::uint64_t kRowGroup = 2 * kCodeRows;

@@ -9,8 +9,8 @@
 
 namespace moepack {
 
-// Names a record: its layer times the number of experts of a layer, plus its expert. Small numbers:
-// what is kept of each stands at its place in an array.
+// Names a record: its layer times the number of experts of a layer, plus its expert; so it is below
+// the product of both numbers. What is kept of each stands at its place in an array.
 using RecordKey = std::uint64_t;
 
 // Sees every use of every record, so that it can count and keep lists of its own. A policy only

@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <condition_variable>
-#include <limits>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -24,7 +23,7 @@ namespace {
 
 using Slot = RecordCache::Slot;
 // Of an expert of a batch that has no place in the cache yet, or got none because begin() failed.
-constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
+constexpr Slot kNoSlot = RecordCache::kNoSlot;
 // The part of the budget that what is read ahead for one layer takes at most.
 constexpr std::uint64_t kAheadDivisor = 16;
 // Completions reaped at once.

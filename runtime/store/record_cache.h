@@ -37,6 +37,7 @@ class RecordCache {
  public:
   // Names an entry while it is pinned. Slots are small numbers and are used again.
   using Slot = std::size_t;
+  static constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
 
   RecordCache(std::uint64_t budget_bytes, std::unique_ptr<EvictionPolicy> policy);
   ~RecordCache();
@@ -81,7 +82,6 @@ class RecordCache {
     bool forgotten = false;
   };
 
-  static constexpr Slot kNoSlot = std::numeric_limits<Slot>::max();
   Slot slot_of(RecordKey key) const { return key < slots_.size() ? slots_[key] : kNoSlot; }
   Result<std::span<std::byte>> take_memory(std::uint64_t size);
   Slot note_key(RecordKey key);

@@ -2,7 +2,8 @@
 // raised at every use, asked for its least when a record must leave.
 //
 // A use writes one number. The heap is put right when it is asked: an entry of it whose score has
-// been raised since goes back with the new one, so that each use costs O(log n) at most once.
+// been raised since goes back with the new one, O(log n) for each use at most once; and each record
+// that is asked for and must stay costs that again.
 //
 // Scores are kept by key: keys are small numbers (RecordKey). Not thread-safe.
 #pragma once

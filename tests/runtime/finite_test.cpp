@@ -29,11 +29,11 @@ TEST(Finite, EveryFiniteNumberAndNoOther) {
 TEST(Finite, WhereverTheValueLiesThatIsNot) {
   ThreadPool pool(2);
   std::vector<float> values(100000, 1.0F);
-  EXPECT_TRUE(all_finite(pool, values));
-  EXPECT_TRUE(all_finite(pool, {}));
+  EXPECT_TRUE(all_finite(pool, values, 4096));
+  EXPECT_TRUE(all_finite(pool, {}, 4096));
   for (const std::size_t at : {std::size_t{0}, std::size_t{50000}, values.size() - 1}) {
     values[at] = Limits::quiet_NaN();
-    EXPECT_FALSE(all_finite(pool, values)) << at;
+    EXPECT_FALSE(all_finite(pool, values, 4096)) << at;
     values[at] = 1.0F;
   }
 }

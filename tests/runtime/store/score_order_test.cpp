@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <optional>
 #include <random>
-#include <utility>
 
 namespace moepack::score_order_test {
 namespace {
