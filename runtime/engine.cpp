@@ -155,14 +155,14 @@ void Engine::Impl::give_logits(const Batch& batch, std::span<const Slice> slices
     const std::size_t count = std::min(backend->max_logit_rows(), rows.size() - first);
     places.clear();
     for (std::size_t i = 0; i < count; ++i) places.push_back(rows[first + i].row);
-    const Result<LogitRows> logits = backend->logits(places);
+    const Result<RowLogits> logits = backend->logits(places);
     for (std::size_t i = 0; i < count; ++i) {
       const LogitRow& row = rows[first + i];
       Status& status = statuses[row.owner];
       if (!status.is_ok()) continue;
       status = logits.status();
       if (status.is_ok()) {
-        const LogitRows& given = logits.value();
+        const RowLogits& given = logits.value();
         const std::span<const float> of_row = given.values.subspan(i * vocab, vocab);
         if (!given.are_finite) status = check_logits_finite(row.position, of_row);
         if (status.is_ok()) status = give_row(slices[row.owner], row.index, of_row);

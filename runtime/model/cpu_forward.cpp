@@ -182,7 +182,7 @@ class CpuForward final : public ForwardBackend {
     return status;
   }
 
-  Result<LogitRows> logits(std::span<const std::size_t> rows) override {
+  Result<RowLogits> logits(std::span<const std::size_t> rows) override {
     const StageScope stage(stage_times(), Stage::kHead);
     const Clock::time_point start = Clock::now();
     const std::span<const float> normed = layers_.final_norm(rows, hidden());
@@ -195,7 +195,7 @@ class CpuForward final : public ForwardBackend {
     // Most by the threads that have them in their caches.
     const bool are_finite = all_finite(compute.pool(), out, kLogitsPerTask);
     if (recorder_ != nullptr) recorder_->add_head(seconds_since(start));
-    return LogitRows{.values = out, .are_finite = are_finite};
+    return RowLogits{.values = out, .are_finite = are_finite};
   }
 
   ExpertUsageMap expert_usage() const override {

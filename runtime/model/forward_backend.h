@@ -46,7 +46,7 @@ struct TopLogit {
 };
 
 // Logits of rows, [rows, vocabulary] in host memory.
-struct LogitRows {
+struct RowLogits {
   std::span<const float> values = {};
   bool are_finite = false;  // none is infinite or NaN; false: nobody has looked, or one is
 };
@@ -88,7 +88,7 @@ class ForwardBackend {
   virtual std::span<const TopLogit> top_logits() const { return {}; }
   // The logits of these rows of the batch after the last layer, at most max_logit_rows(); valid
   // until the next call of any function.
-  virtual Result<LogitRows> logits(std::span<const std::size_t> rows) = 0;
+  virtual Result<RowLogits> logits(std::span<const std::size_t> rows) = 0;
 
   // May be called from any thread at any time.
   virtual ExpertUsageMap expert_usage() const { return {}; }

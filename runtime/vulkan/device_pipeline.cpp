@@ -120,7 +120,7 @@ class DevicePipeline final : public VulkanBackend {
   StageTimes& stage_times() override { return *times_; }
   Result<double> read_rate() override { return stages_.front()->read_rate(); }
   std::span<const TopLogit> top_logits() const override { return last().top_logits(); }
-  Result<LogitRows> logits(std::span<const std::size_t> rows) override {
+  Result<RowLogits> logits(std::span<const std::size_t> rows) override {
     return stages_.back()->logits(rows);
   }
 

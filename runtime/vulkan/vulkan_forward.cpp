@@ -96,7 +96,7 @@ class VulkanForward final : public VulkanBackend {
   Status forward(std::span<const std::int32_t> tokens, std::span<BatchSlice> slices,
                  const WantedRows& wanted, ForwardObserver* observer) override;
   std::span<const TopLogit> top_logits() const override { return tops_; }
-  Result<LogitRows> logits(std::span<const std::size_t> rows) override;
+  Result<RowLogits> logits(std::span<const std::size_t> rows) override;
 
   ExpertStoreStats expert_stats() const override {
     ExpertStoreStats stats = store_->stats();
@@ -709,7 +709,7 @@ void VulkanForward::take_tops(std::size_t count) {
   }
 }
 
-Result<LogitRows> VulkanForward::logits(std::span<const std::size_t> rows) {
+Result<RowLogits> VulkanForward::logits(std::span<const std::size_t> rows) {
   const bool is_given = rows.size() <= given_rows_.size() &&
                         std::equal(rows.begin(), rows.end(), given_rows_.begin());
   if (!is_given) {
@@ -719,7 +719,7 @@ Result<LogitRows> VulkanForward::logits(std::span<const std::size_t> rows) {
     given_rows_.assign(rows.begin(), rows.end());
   }
   const auto* values = reinterpret_cast<const float*>(readback_.mapped() + logits_at_);
-  return LogitRows{.values = {values, rows.size() * config_.vocab_size}};
+  return RowLogits{.values = {values, rows.size() * config_.vocab_size}};
 }
 
 }  // namespace
