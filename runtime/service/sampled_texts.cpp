@@ -75,8 +75,8 @@ void SampledTexts::remember(const Tokenizer& tokenizer, const PromptText& prompt
     entry.text += bytes;
     entry.ids.push_back(id);
   }
-  // What follows is tokenized by itself, from a whole character on. Ids without bytes at the end are
-  // no part of the text: the same prompt asked again does not have them.
+  // What follows is tokenized by itself, from a whole character on. Ids without bytes at the end
+  // are no part of the text: the same prompt asked again does not have them.
   while (entry.ids.size() > prompt_ids.size() &&
          (ends_inside_character(entry.text) || tokenizer.bytes(entry.ids.back()).empty())) {
     entry.text.resize(entry.text.size() - tokenizer.bytes(entry.ids.back()).size());
