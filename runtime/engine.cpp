@@ -12,7 +12,7 @@
 #include "runtime/model/finite.h"
 #include "runtime/model/token_ids.h"
 #include "runtime/placement/lane_report.h"
-#include "runtime/ranked_logits.h"
+#include "runtime/score/ranked_logits.h"
 #include "runtime/vulkan/vulkan_forward.h"
 
 namespace moepack {

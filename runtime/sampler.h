@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "formats/base/status.h"
-#include "runtime/ranked_logits.h"
+#include "runtime/score/ranked_logits.h"
 #include "runtime/token_filter.h"
 
 namespace moepack {

@@ -1,5 +1,5 @@
 // Which logits come first, against the standard library's orders.
-#include "runtime/ranked_logits.h"
+#include "runtime/score/ranked_logits.h"
 
 #include <gtest/gtest.h>
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "runtime/ranked_logits.h"
+#include "runtime/score/ranked_logits.h"
 
 #include <algorithm>
 #include <array>
