@@ -52,6 +52,11 @@ Status check_biases(const SamplerOptions& options, std::size_t vocab_limit) {
   return Status::ok();
 }
 
+// What a candidate is drawn with, as a part of the highest one's.
+double weight(const RankedLogit& candidate, float highest, double temperature) {
+  return std::exp((double{candidate.logit} - highest) / temperature);
+}
+
 // A finite logit stays one however large the change is, unless it becomes -infinity.
 float bounded(float changed) { return std::min(changed, std::numeric_limits<float>::max()); }
 
@@ -146,7 +151,7 @@ bool Sampler::may_keep(TokenFilter& filter) const {
                      [&](const RankedLogit& c) { return filter.allows(c.id); });
 }
 
-// The candidates that top-k leaves, in order; all that have a probability, by id, where it is off.
+// The candidates that top-k leaves, ranked; all that have a probability, by id, where it is off.
 Status Sampler::collect(std::span<const float> logits) {
   if (const auto bad = first_not_a_logit(logits); bad.has_value()) {
     return make_error(StatusCode::kCorrupt, Where{},
@@ -154,16 +159,17 @@ Status Sampler::collect(std::span<const float> logits) {
                           (std::isnan(logits[*bad]) ? "not a number" : "infinite"),
                       kNotFiniteRemedy);
   }
-  if (options_.temperature <= 0.0F) {
-    best_logits(logits, 1, candidates_);
-  } else if (options_.top_k > 0) {
-    best_logits(logits, static_cast<std::size_t>(options_.top_k), candidates_);
+  const bool is_greedy = options_.temperature <= 0.0F;
+  const bool is_ranked = is_greedy || options_.top_k > 0;
+  if (is_ranked) {
+    best_logits(logits, is_greedy ? 1 : static_cast<std::size_t>(options_.top_k), candidates_);
   } else {
     candidates_.clear();
     for (std::size_t i = 0; i < logits.size(); ++i) {
       if (!std::isinf(logits[i])) candidates_.push_back({logits[i], static_cast<std::int32_t>(i)});
     }
   }
+  ranked_ = is_ranked ? candidates_.size() : 0;
   if (!candidates_.empty()) return Status::ok();
   return make_error(StatusCode::kCorrupt, Where{}, "no token has a finite logit", kNotFiniteRemedy);
 }
@@ -171,11 +177,9 @@ Status Sampler::collect(std::span<const float> logits) {
 // Not a prefix of the ranking: what is nearly certain may go too.
 void Sampler::keep_typical() {
   if (options_.typical_p >= 1.0F) return;
-  std::sort(candidates_.begin(), candidates_.end(), ranks_before);
-  const double highest = candidates_.front().logit;
-  double total = 0.0;
-  for (const RankedLogit& c : candidates_) total += std::exp(c.logit - highest);
-  const double log_total = std::log(total);
+  const float highest = highest_logit_left();
+  ranked(candidates_.size() - 1);  // of as surprising ones the more probable stay
+  const double log_total = std::log(weight_sum(highest, 1.0));
   struct Typical {
     double distance, probability;
     RankedLogit candidate;
@@ -184,7 +188,7 @@ void Sampler::keep_typical() {
   order.reserve(candidates_.size());
   double entropy = 0.0;
   for (const RankedLogit& c : candidates_) {
-    const double surprise = log_total - (c.logit - highest);
+    const double surprise = log_total - (double{c.logit} - highest);
     const double probability = std::exp(-surprise);
     if (probability > 0.0) entropy += probability * surprise;
     order.push_back({surprise, probability, c});
@@ -193,6 +197,7 @@ void Sampler::keep_typical() {
   std::stable_sort(order.begin(), order.end(),
                    [](const Typical& a, const Typical& b) { return a.distance < b.distance; });
   candidates_.clear();
+  ranked_ = 0;
   double sum = 0.0;
   for (const Typical& t : order) {
     candidates_.push_back(t.candidate);
@@ -201,50 +206,73 @@ void Sampler::keep_typical() {
   }
 }
 
+// The sum of what draw() and top-p weigh the candidates with.
+double Sampler::weight_sum(float highest, double temperature) const {
+  double sum = 0.0;
+  for (const RankedLogit& c : candidates_) sum += weight(c, highest, temperature);
+  return sum;
+}
+
+// Changes no order, in which weights are summed.
+float Sampler::highest_logit_left() const {
+  if (ranked_ > 0) return candidates_.front().logit;
+  return std::min_element(candidates_.begin(), candidates_.end(), ranks_before)->logit;
+}
+
+// The candidate that ranks at `place`. Ranks no further than is asked, several times as many at
+// once: what is drawn is nearly always among the first of a whole vocabulary.
+const RankedLogit& Sampler::ranked(std::size_t place) {
+  constexpr std::size_t kFirst = 256;
+  if (place >= ranked_) {
+    const std::size_t end = std::min(candidates_.size(), std::max(kFirst, 8 * place));
+    const auto at = [&](std::size_t i) {
+      return candidates_.begin() + static_cast<std::ptrdiff_t>(i);
+    };
+    if (end < candidates_.size()) {
+      std::nth_element(at(ranked_), at(end), candidates_.end(), ranks_before);
+    }
+    std::sort(at(ranked_), at(end), ranks_before);
+    ranked_ = end;
+  }
+  return candidates_[place];
+}
+
 // Both cuts keep a prefix of the ranking, so the shorter one wins whichever comes first; only
 // top-p's probabilities must be those from before min-p. Filtering by min-p first leaves less to
-// sort.
+// rank.
 void Sampler::keep_top_p_and_min_p() {
-  const float highest =
-      std::min_element(candidates_.begin(), candidates_.end(), ranks_before)->logit;
+  const float highest = highest_logit_left();
   const bool cut_by_top_p = options_.top_p < 1.0F;
-  double total = 0.0;
-  if (cut_by_top_p) {
-    for (const RankedLogit& c : candidates_) total += std::exp(double{c.logit} - highest);
-  }
+  const double total = cut_by_top_p ? weight_sum(highest, 1.0) : 0.0;
   if (options_.min_p > 0.0F) {
     const double lowest = double{highest} + std::log(double{options_.min_p});
     std::erase_if(candidates_, [lowest](const RankedLogit& c) { return c.logit < lowest; });
+    ranked_ = std::min(ranked_, candidates_.size());  // what went ranks behind what stays
   }
-  // Also without top-p: the draw walks the ranking, so that the ids a seed gives depend on the
-  // logits alone.
-  std::sort(candidates_.begin(), candidates_.end(), ranks_before);
   if (!cut_by_top_p) return;
   double sum = 0.0;
   std::size_t kept = 0;
   while (kept < candidates_.size()) {
-    sum += std::exp(double{candidates_[kept].logit} - highest);
+    sum += weight(ranked(kept), highest, 1.0);
     ++kept;
     if (sum >= double{options_.top_p} * total) break;
   }
   candidates_.resize(kept);
+  ranked_ = kept;
 }
 
+// Walks the ranking, so that the ids a seed gives depend on the logits alone.
 std::int32_t Sampler::draw() {
-  const double highest = candidates_.front().logit;
+  const float highest = highest_logit_left();
   const double temperature = options_.temperature;
-  const auto weight = [=](const RankedLogit& c) {
-    return std::exp((double{c.logit} - highest) / temperature);
-  };
-  double total = 0.0;
-  for (const RankedLogit& c : candidates_) total += weight(c);
-  const double target = uniform(random_) * total;
+  const double target = uniform(random_) * weight_sum(highest, temperature);
   double sum = 0.0;
-  for (const RankedLogit& c : candidates_) {
-    sum += weight(c);
-    if (sum > target) return c.id;
+  for (std::size_t place = 0; place < candidates_.size(); ++place) {
+    const RankedLogit& candidate = ranked(place);
+    sum += weight(candidate, highest, temperature);
+    if (sum > target) return candidate.id;
   }
-  return candidates_.front().id;  // unreachable: target < total, summed in the same order
+  return candidates_.front().id;  // the sum in another order was a little larger
 }
 
 }  // namespace moepack

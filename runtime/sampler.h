@@ -78,6 +78,9 @@ class Sampler {
   bool may_keep(TokenFilter& filter) const;
   void keep_typical();
   void keep_top_p_and_min_p();
+  double weight_sum(float highest, double temperature) const;
+  float highest_logit_left() const;
+  const RankedLogit& ranked(std::size_t place);
   std::int32_t draw();
 
   SamplerOptions options_;
@@ -87,6 +90,7 @@ class Sampler {
   std::unordered_map<std::int32_t, std::uint32_t> recent_;    // how often in the window
   std::deque<std::int32_t> window_;
   std::vector<RankedLogit> candidates_;  // reused between calls
+  std::size_t ranked_ = 0;               // of them, the first so many lie in order before the rest
   std::vector<float> changed_;           // logits after biases and penalties, or masked
 };
 

@@ -1,10 +1,10 @@
 #include "runtime/token_chances.h"
 
-#include <algorithm>
-#include <numeric>
+#include <cmath>
 #include <string>
 
 #include "runtime/score/log_softmax.h"
+#include "runtime/score/ranked_logits.h"
 
 namespace moepack {
 
@@ -20,18 +20,13 @@ Result<TokenStep> token_chances(std::span<const float> logits, std::int32_t id, 
   };
   TokenStep step;
   step.token = chance(id);
-  const std::size_t count = std::min(top, logits.size());
-  if (count == 0) return step;
-  std::vector<std::int32_t> ids(logits.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
-                    [&](std::int32_t a, std::int32_t b) {
-                      const float x = logits[static_cast<std::size_t>(a)];
-                      const float y = logits[static_cast<std::size_t>(b)];
-                      return x != y ? x > y : a < b;
-                    });
-  step.top.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) step.top.push_back(chance(ids[i]));
+  std::vector<RankedLogit> best;
+  best_logits(logits, top, best);
+  for (const RankedLogit& b : best) step.top.push_back(chance(b.id));
+  // Behind what can come what never does.
+  for (std::size_t i = 0; i < logits.size() && step.top.size() < top; ++i) {
+    if (std::isinf(logits[i])) step.top.push_back(chance(static_cast<std::int32_t>(i)));
+  }
   return step;
 }
 

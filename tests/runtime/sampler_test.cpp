@@ -157,6 +157,28 @@ TEST(Sampler, DrawsTheFirstTokenWhoseCumulatedProbabilityExceedsTheUniform) {
   EXPECT_EQ(wide.sample(many).value(), 4);
 }
 
+// Without top-k no more is ranked than a draw needs; with one as large as the vocabulary, all is.
+TEST(Sampler, RankingAsFarAsNeededDrawsAsRankingAll) {
+  constexpr std::size_t kIds = 5000;
+  for (const float spread : {0.1F, 3.0F, 12.0F}) {  // from nearly even chances to a handful of ids
+    std::vector<float> logits(kIds);
+    for (std::size_t i = 0; i < kIds; ++i) {
+      logits[i] = spread * static_cast<float>((i * 7919) % kIds / 4) / 400.0F;  // with equal ones
+    }
+    for (SamplerOptions options :
+         {kPlain, SamplerOptions{.top_p = 0.9F, .min_p = 0.0F}, SamplerOptions{.min_p = 0.02F}}) {
+      options.top_k = 0;
+      ASSERT_OK_AND_ASSIGN(Sampler lazy, Sampler::create(options, kIds));
+      options.top_k = static_cast<std::int32_t>(kIds);
+      ASSERT_OK_AND_ASSIGN(Sampler whole, Sampler::create(options, kIds));
+      for (int i = 0; i < 25; ++i) {
+        ASSERT_EQ(lazy.sample(logits).value(), whole.sample(logits).value())
+            << "spread " << spread << ", top-p " << options.top_p << ", draw " << i;
+      }
+    }
+  }
+}
+
 TEST(Sampler, ProbabilityZeroIsNeverDrawn) {
   expect_shares(frequencies(kPlain, 20000, {-kInfinity, 0.0F, -kInfinity, -kInfinity}), {{1, 1.0}});
 }
