@@ -323,9 +323,6 @@ Result<HotChange> Engine::apply_hot_profile(std::string_view json, const std::st
   return impl_->exchange(use, rate);
 }
 std::optional<LaneUse> Engine::lane_use() const { return impl_->lane_use(); }
-void Engine::reset_lane_use() {
-  if (VulkanBackend* const device = impl_->lanes(); device != nullptr) device->reset_lane_use();
-}
 void Engine::count_lanes(bool is_counting) {
   if (VulkanBackend* const device = impl_->lanes(); device != nullptr) {
     device->count_lanes(is_counting);

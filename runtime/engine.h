@@ -121,10 +121,9 @@ class Engine {
   // kUnsupported for one of ranks: `name` stands for its file. Without a hot set nothing happens.
   Result<HotChange> apply_hot_profile(std::string_view json, const std::string& name,
                                       double rate = 1);
-  // What both lanes did since they were opened or reset; nullopt where it is not counted
+  // What both lanes did since they were opened; nullopt where it is not counted
   // (HotOptions::is_counting()) or there are no lanes.
   std::optional<LaneUse> lane_use() const;
-  void reset_lane_use();
   // Begins to count, or ends it and forgets; without counting nothing adapts.
   void count_lanes(bool is_counting);
   // Bytes a second that a kernel reads of its memory; kUnsupported where the processor computes.

@@ -9,10 +9,6 @@
 namespace moepack {
 namespace {
 
-double rate(std::size_t tokens, double seconds) {
-  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0.0;
-}
-
 Status compute_prompt(Engine& engine, std::span<const std::int32_t> prompt,
                       const GenerateOptions& options, const LogitsSink& sink,
                       GenerateResult& result) {
@@ -41,11 +37,11 @@ std::string_view stop_reason_name(StopReason reason) {
   }
 }
 
-double GenerateResult::prompt_rate() const { return rate(computed_tokens(), prompt_seconds); }
+double GenerateResult::prompt_rate() const { return per_second(computed_tokens(), prompt_seconds); }
 
 // The first new token comes out of the prompt's pass, every further one out of a pass of its own.
 double GenerateResult::decode_rate() const {
-  return rate(tokens.empty() ? 0 : tokens.size() - 1, decode_seconds);
+  return per_second(tokens.empty() ? 0 : tokens.size() - 1, decode_seconds);
 }
 
 Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,

@@ -11,12 +11,6 @@
 namespace moepack {
 namespace {
 
-PromptOrigin origin_of(const Engine& engine) {
-  return {.activations = engine.options().activations,
-          .kernels = std::string(engine.kernels_bits()),
-          .cut_tokens = engine.cut_tokens()};
-}
-
 std::uint64_t common_tokens(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
   const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
   return static_cast<std::uint64_t>(end - a.begin());

@@ -9,7 +9,6 @@
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "formats/base/output_file.h"
-#include "runtime/model/kernels.h"
 
 namespace moepack {
 namespace {
@@ -18,11 +17,7 @@ constexpr std::array<char, 8> kPromptMagic{'M', 'O', 'E', 'P', 'P', 'R', 'M', '\
 constexpr std::uint32_t kPromptVersion = 1;
 // Offsets in the head.
 constexpr std::size_t kPromptVersionAt = 8;
-constexpr std::size_t kActivationsAt = 12;
-constexpr std::size_t kKernelsAt = 16;
-constexpr std::size_t kKernelsBytes = 16;
-constexpr std::size_t kCutAt = 32;
-constexpr std::size_t kTokensAt = 40;
+constexpr std::size_t kTokensAt = kBehindOrigin;
 constexpr std::size_t kSequenceBytesAt = 48;
 constexpr std::size_t kFixedBytes = 56;  // the tokens follow, then the checksum
 constexpr std::size_t kSumBytes = 8;
@@ -71,50 +66,22 @@ Result<std::uint64_t> check_sizes(std::span<const std::byte> bytes, std::uint64_
 }
 
 Result<PromptOrigin> parse_origin(std::span<const std::byte> bytes, std::string_view file) {
-  PromptOrigin origin;
-  const auto number = load_le<std::uint32_t>(bytes.data() + kActivationsAt);
-  const std::optional<ActivationType> type = activation_type_of(number);
-  if (!type) {
-    return unsupported(Where{.file = file, .offset = kActivationsAt},
-                       unknown_activation_type(number), kPromptFileRemedy);
-  }
-  origin.activations = *type;
-  const auto kernels = parse_kernels(bytes.subspan(kKernelsAt, kKernelsBytes));
-  if (!kernels) return damaged(file, kKernelsAt, "has no name of kernels");
-  origin.kernels = *kernels;
-  origin.cut_tokens = load_le<std::uint64_t>(bytes.data() + kCutAt);
+  MOE_ASSIGN_OR_RETURN(PromptOrigin origin, load_origin(bytes, file, kPromptFileRemedy));
   const auto tokens = load_le<std::uint64_t>(bytes.data() + kTokensAt);
   if (tokens != 0 && origin.cut_tokens != 0 && tokens % origin.cut_tokens == 0) return origin;
-  return damaged(file, kCutAt,
+  return damaged(file, kCutTokensAt,
                  "has " + std::to_string(tokens) + " tokens, computed " +
                      std::to_string(origin.cut_tokens) + " at a time");
 }
 
 }  // namespace
 
-std::optional<std::string> parse_kernels(std::span<const std::byte> field) {
-  std::string name(reinterpret_cast<const char*>(field.data()), field.size());
-  const std::size_t end = std::min(name.find('\0'), name.size());
-  const bool is_padded = name.find_first_not_of('\0', end) == std::string::npos;
-  name.resize(end);
-  const bool is_name = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
-  });
-  if (!is_padded || !is_name || name.empty()) return std::nullopt;
-  if (name == cpu_level_name(CpuLevel::kAmx)) name = cpu_level_name(CpuLevel::kAvx512Vnni);
-  if (name == cpu_level_name(CpuLevel::kAvxVnni)) name = cpu_level_name(CpuLevel::kAvx2);
-  return name;
-}
-
 std::vector<std::byte> prompt_head_bytes(const PromptHead& head) {
   const std::size_t ids = head.tokens.size() * sizeof(std::int32_t);
   std::vector<std::byte> bytes(kFixedBytes + ids + kSumBytes);
   std::memcpy(bytes.data(), kPromptMagic.data(), kPromptMagic.size());
   store_le(bytes.data() + kPromptVersionAt, kPromptVersion);
-  store_le(bytes.data() + kActivationsAt, static_cast<std::uint32_t>(head.origin.activations));
-  std::memcpy(bytes.data() + kKernelsAt, head.origin.kernels.data(),
-              std::min(head.origin.kernels.size(), kKernelsBytes));
-  store_le(bytes.data() + kCutAt, head.origin.cut_tokens);
+  store_origin(head.origin, bytes);
   store_le(bytes.data() + kTokensAt, std::uint64_t{head.tokens.size()});
   store_le(bytes.data() + kSequenceBytesAt, head.sequence_bytes);
   std::memcpy(bytes.data() + kFixedBytes, head.tokens.data(), ids);

@@ -5,30 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/base/file.h"
 #include "formats/base/status.h"
-#include "runtime/model/activation_type.h"
+#include "runtime/prompt_origin.h"
 
 namespace moepack {
-
-// How the states were computed, as far as their bits depend on it.
-struct PromptOrigin {
-  ActivationType activations = ActivationType::kFloat32;
-  std::string kernels;           // Engine::kernels_bits(): at most 16 of a-z and 0-9
-  std::uint64_t cut_tokens = 1;  // Engine::cut_tokens()
-
-  bool operator==(const PromptOrigin&) const = default;
-};
-
-// The name of kernels in such a file, zeros behind it: whose bits (Kernels::bits) the states have,
-// also where the file, as earlier ones, names a level with the bits of another. nullopt: no name.
-std::optional<std::string> parse_kernels(std::span<const std::byte> field);
 
 // Everything before the saved sequence.
 struct PromptHead {

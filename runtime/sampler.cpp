@@ -5,8 +5,6 @@
 #include <limits>
 #include <string>
 
-#include "runtime/model/finite.h"
-
 namespace moepack {
 namespace {
 
@@ -92,13 +90,6 @@ void Sampler::accept(std::int32_t id) {
   window_.pop_front();
 }
 
-void Sampler::reset() {
-  random_.seed(options_.seed);
-  accepted_.clear();
-  recent_.clear();
-  window_.clear();
-}
-
 // The logits themselves where nothing changes them, so that they are not copied.
 std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   if (options_.logit_bias.empty() && accepted_.empty() && recent_.empty()) return logits;
@@ -153,12 +144,7 @@ bool Sampler::may_keep(TokenFilter& filter) const {
 
 // The candidates that top-k leaves, ranked; all that have a probability, by id, where it is off.
 Status Sampler::collect(std::span<const float> logits) {
-  if (const auto bad = first_not_a_logit(logits); bad.has_value()) {
-    return make_error(StatusCode::kCorrupt, Where{},
-                      "the logit of token " + std::to_string(*bad) + " is " +
-                          (std::isnan(logits[*bad]) ? "not a number" : "infinite"),
-                      kNotFiniteRemedy);
-  }
+  MOE_RETURN_IF_ERROR(check_logits(logits));
   const bool is_greedy = options_.temperature <= 0.0F;
   const bool is_ranked = is_greedy || options_.top_k > 0;
   if (is_ranked) {
@@ -170,8 +156,7 @@ Status Sampler::collect(std::span<const float> logits) {
     }
   }
   ranked_ = is_ranked ? candidates_.size() : 0;
-  if (!candidates_.empty()) return Status::ok();
-  return make_error(StatusCode::kCorrupt, Where{}, "no token has a finite logit", kNotFiniteRemedy);
+  return candidates_.empty() ? no_finite_logit() : Status::ok();
 }
 
 // Not a prefix of the ranking: what is nearly certain may go too.

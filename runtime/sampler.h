@@ -64,9 +64,6 @@ class Sampler {
   // `id` is part of the text: penalties count it. Callers decide whether a prompt is.
   void accept(std::int32_t id);
 
-  // Starts the random series again from the seed and forgets what was accepted.
-  void reset();
-
  private:
   Sampler(const SamplerOptions& options, std::size_t vocab_limit)
       : options_(options), vocab_limit_(vocab_limit), random_(options.seed) {}

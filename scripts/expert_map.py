@@ -38,6 +38,7 @@ USE_STOPS = ((0x3B, 0x3A, 0x7D), (0x2F, 0x7F, 0x96), (0x43, 0xB0, 0x6E), (0xF2, 
 UNUSED = "#8a8a8a"
 BIT_COLOURS = ((2, "#7b3294"), (3, "#2c6fbb"), (4, "#1f9e89"), (5, "#8fbf3f"), (6, "#e0b81f"),
                (8, "#e5762b"), (16, "#c2293a"), (32, "#7a1020"))
+NO_EXPERTS = 0  # in place of bits, of a layer that has none
 
 
 class MapError(Exception):
@@ -149,6 +150,10 @@ def read_pack(path):
                     for i, record in enumerate(objects(root, "layouts", file))]
     bits = {projection: [] for projection in PROJECTIONS}
     for index, layer in enumerate(objects(root, "layers", file, layers)):
+        if layer.get("dense") is True:
+            for projection in PROJECTIONS:
+                bits[projection].append([NO_EXPERTS] * experts)
+            continue
         layouts = layer_layouts(layer, index, experts, file)
         if max(layouts) >= len(records):
             raise MapError(f"{file}: layers[{index}]: uses layout {max(layouts)}, "
@@ -173,6 +178,9 @@ def read_allocation(path):
             raise MapError(f"{path}: layers[{index}].layer: must be a layer below {layers}")
         if number in found:
             raise MapError(f"{path}: layers[{index}].layer: repeats layer {number}")
+        if layer.get("dense") is True:
+            found[number] = {projection: [NO_EXPERTS] * experts for projection in PROJECTIONS}
+            continue
         for projection in PROJECTIONS:
             row = layer.get(projection)
             if (not isinstance(row, list) or len(row) != experts
@@ -206,6 +214,8 @@ def largest_shown(shares):
 
 def bits_colour(bits):
     """The colour of a width. Between two widths (blocks with their scales) it is the lower one's."""
+    if bits == NO_EXPERTS:
+        return UNUSED
     colour = BIT_COLOURS[0][1]
     for limit, name in BIT_COLOURS:
         if bits >= limit:
@@ -329,7 +339,8 @@ def draw(shares, bits, names, title, is_sorted):
             picture.panel(projection, f"Bits of {projection}",
                           [[bits_colour(b) for b in line] for line in bits[projection]], x_label)
         widths = sorted({b for p in PROJECTIONS for line in bits[p] for b in line})
-        picture.legend("bits-legend", [(bits_colour(b), f"{b:g} bits") for b in widths])
+        picture.legend("bits-legend", [(bits_colour(b), "no experts" if b == NO_EXPERTS else f"{b:g} bits")
+                                       for b in widths])
     return picture.svg(title)
 
 

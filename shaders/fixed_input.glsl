@@ -14,7 +14,7 @@
 layout(constant_id = 9) const uint HAS_NORM = 0;  // inputs are normed before they are multiplied
 
 // Part p of chunk c of row r is at p * INPUT_STRIDE + r * CHUNKS + c: lanes with consecutive chunks
-// read consecutive vectors. Bytes are in the order of part_words().
+// read consecutive vectors. Bytes are in the order of part_word().
 const uint INPUT_STRIDE = INPUT_ROWS * CHUNKS;
 shared ivec4 input_high[PARTS * INPUT_STRIDE];
 shared ivec4 input_low[PARTS * INPUT_STRIDE];

@@ -113,7 +113,7 @@ Json to_json(const BenchSubject& subject, const SpeedResult& result) {
   json["activations"] = activation_type_name(subject.engine->options().activations);
   json["io"] = io_mode_name(subject.engine->io_choice().mode);
   json["io_engine"] = io_engine_name(subject.engine->io_choice().engine);
-  json["hit_percent"] = 100 * result.hit_rate();
+  json["hit_percent"] = 100 * result.experts.hit_rate();
   json["gb_per_token"] = or_null(rates.gb_per_token);
   json["gb_per_s"] = or_null(rates.gb_per_second);
   json["read_rate_gb_s"] = subject.read_rate / 1e9;
@@ -197,7 +197,7 @@ void print_markdown(const BenchSubject& subject, const SpeedResult& result) {
       std::to_string(subject.threads),
       speed_test_name(result.test) + subject.cache,
       speed,
-      fixed(100 * result.hit_rate(), 2),
+      fixed(100 * result.experts.hit_rate(), 2),
       text(rates.gb_per_token, 4),
       text(rates.gb_per_second, 2),
       text(rates.share, 1, 100),

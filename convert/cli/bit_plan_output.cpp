@@ -44,8 +44,8 @@ struct Ranked {
 std::vector<Ranked> rank_experts(const SensitivityTable& t, const std::optional<BitPlan>& plan) {
   std::vector<Ranked> out;
   for (std::uint32_t l = 0; l < t.num_layers; ++l) {
-    for (std::uint32_t e = 0; e < t.num_experts; ++e) {
-      const LayerSensitivity& layer = t.layers[l];
+    const LayerSensitivity& layer = t.layers[l];
+    for (std::uint32_t e = 0; e < layer.experts(); ++e) {
       Ranked r{.layer = l, .expert = e, .bits = {}, .share = layer.share[e], .loss = 0};
       double error = 0;
       for (std::size_t p = 0; p < kProjections; ++p) {
@@ -76,6 +76,7 @@ void explain_layers(const SensitivityTable& t, const std::optional<BitPlan>& pla
   if (plan.has_value()) std::cout << "     chosen    gate      up    down";
   std::cout << "\n";
   for (std::uint32_t l = 0; l < t.num_layers; ++l) {
+    if (t.layers[l].experts() == 0) continue;
     std::cout << formatted("%5u", l);
     for (std::size_t k = 0; k < t.bits.size(); ++k) {
       double error = 0;
@@ -181,6 +182,10 @@ nlohmann::ordered_json bit_plan_json(const BitPlan& plan) {
                               {"predicted_gain", f.gain()}};
   for (std::size_t l = 0; l < plan.bits.layers.size(); ++l) {
     const LayerExpertBits& bits = plan.bits.layers[l];
+    if (bits[0].empty()) {
+      json["layers"].push_back({{"layer", l}, {"dense", true}});
+      continue;
+    }
     json["layers"].push_back({{"layer", l},
                               {"mean_gate_bits", mean_bits(bits[0])},
                               {"mean_up_bits", mean_bits(bits[1])},

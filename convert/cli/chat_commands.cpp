@@ -8,6 +8,7 @@
 #include "convert/cli/chat_settings.h"
 #include "convert/cli/chat_text.h"
 #include "convert/cli/token_input.h"
+#include "formats/base/elapsed.h"
 #include "formats/base/utf8.h"
 
 namespace moepack::cli {
@@ -21,10 +22,6 @@ Status needs(std::string_view words, const char* what) {
 
 bool says_nothing(const ChatMessage& message) {
   return message.content.empty() && message.calls.empty();
-}
-
-double per_second(std::uint64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
 }  // namespace

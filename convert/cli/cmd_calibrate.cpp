@@ -39,6 +39,7 @@ struct LayerSpread {
   std::uint64_t max = 0;
 };
 
+// `samples`: of a layer with experts.
 LayerSpread spread_of(std::vector<std::uint64_t> samples) {
   std::sort(samples.begin(), samples.end());
   const std::size_t n = samples.size();
@@ -56,7 +57,7 @@ struct StarvedExpert {
 std::vector<StarvedExpert> starved_experts(const CalibrationManifest& manifest) {
   std::vector<StarvedExpert> starved;
   for (std::uint32_t l = 0; l < manifest.layers.size(); ++l) {
-    for (std::uint32_t e = 0; e < manifest.num_experts; ++e) {
+    for (std::uint32_t e = 0; e < manifest.layers[l].samples.size(); ++e) {
       const std::uint64_t tokens = manifest.layers[l].samples[e];
       if (tokens < kStarvedTokens) starved.push_back({l, e, tokens});
     }
@@ -116,6 +117,10 @@ void print_json(const CalibrateReport& report, const CalibrateFlags& flags) {
     json["read_bytes"] = report.read_bytes;
     json["seconds"] = report.seconds;
     for (std::size_t l = 0; l < m.layers.size(); ++l) {
+      if (!m.layers[l].has_experts()) {
+        json["layers"].push_back({{"layer", l}, {"dense", true}});
+        continue;
+      }
       const LayerSpread spread = spread_of(m.layers[l].samples);
       json["layers"].push_back({{"layer", l},
                                 {"size", m.layers[l].file_size},
@@ -157,6 +162,7 @@ void print_experts(const CalibrationManifest& manifest) {
   constexpr std::size_t kShown = 32;
   std::cerr << "tokens per expert, least / median / most:\n";
   for (std::size_t l = 0; l < manifest.layers.size(); ++l) {
+    if (!manifest.layers[l].has_experts()) continue;
     const LayerSpread spread = spread_of(manifest.layers[l].samples);
     std::array<char, 96> line{};
     std::snprintf(line.data(), line.size(), "  layer %zu: %llu / %.0f / %llu\n", l,

@@ -1,5 +1,6 @@
 #include "convert/cli/cmd_profile.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -233,6 +234,9 @@ std::size_t unused_experts(const ProfileOutcome& outcome, std::uint32_t layer) {
   return outcome.profile.shape.num_experts - used_experts(outcome.profile.layers[layer]).size();
 }
 
+// As a layer without experts is.
+bool is_unused(const LayerProfile& layer) { return used_experts(layer).empty(); }
+
 void print_layers(const ProfileOutcome& outcome) {
   const ExpertProfile& p = outcome.profile;
   const auto share = [&](std::size_t experts) {
@@ -247,6 +251,10 @@ void print_layers(const ProfileOutcome& outcome) {
     std::array<char, 32> head;
     std::snprintf(head.data(), head.size(), "layer %3u:", l);
     std::cerr << head.data();
+    if (is_unused(p.layers[l])) {
+      std::cerr << " no uses\n";
+      continue;
+    }
     if (p.has_counts()) {
       for (const double s : kShares) std::cerr << share(experts_covering(p.layers[l], s).size());
     } else {
@@ -280,8 +288,10 @@ void print_summary(const ProfileOutcome& outcome, const ProfileFlags& flags) {
   std::cerr << "\n";
   print_layers(outcome);
   if (outcome.hot.has_value()) {
+    const auto layers =
+        p.shape.num_layers - std::count_if(p.layers.begin(), p.layers.end(), is_unused);
     std::cerr << outcome.hot->total_hot() << " of "
-              << std::uint64_t{p.shape.num_layers} * p.shape.num_experts << " experts are hot\n";
+              << static_cast<std::uint64_t>(layers) * p.shape.num_experts << " experts are hot\n";
   }
 }
 

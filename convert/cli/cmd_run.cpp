@@ -120,8 +120,7 @@ struct ReadStatistics {
 
 ReadStatistics read_statistics(const ExpertStoreStats& stats) {
   ReadStatistics r;
-  const auto uses = static_cast<double>(stats.hits + stats.misses);
-  if (uses > 0) r.hit_rate = static_cast<double>(stats.hits) / uses;
+  r.hit_rate = stats.hit_rate();
   r.gigabytes = static_cast<double>(stats.bytes_read) / 1e9;
   if (stats.read_seconds > 0) r.gigabytes_per_second = r.gigabytes / stats.read_seconds;
   return r;

@@ -263,13 +263,13 @@ void print_json(const TierOutcome& outcome, const TierFlags& flags) {
 void print_summary(const TierOutcome& outcome, const TierFlags& flags) {
   const QuantizeReport& r = outcome.report;
   const AllocationForecast& f = outcome.tiers.bits.forecast;
-  const std::uint64_t experts = std::uint64_t{r.num_layers} * r.num_experts;
   std::array<char, 160> text{};
   std::snprintf(text.data(), text.size(), "%.4g bits a weight", r.bits_per_weight);
   std::cerr << r.pack << ": " << r.num_layers << " layers x " << r.num_experts << " experts, "
             << r.formats << ", " << text.data() << ": " << format_bytes(r.pack_bytes) << "\n"
-            << r.records_reused << " of " << experts << " records are taken from other packs, "
-            << experts - r.records_reused << " quantized from " << r.source << "\n";
+            << r.records_reused << " of " << r.all_experts
+            << " records are taken from other packs, " << r.all_experts - r.records_reused
+            << " quantized from " << r.source << "\n";
   for (const std::string& note : outcome.tiers.notes) std::cerr << "note: " << note << "\n";
   for (const std::string& note : r.notes) std::cerr << "note: " << note << "\n";
   if (f.pack_bytes > 0) {

@@ -5,16 +5,16 @@
 #include <set>
 #include <string_view>
 
+#include "formats/base/limits.h"
+
 namespace moepack::cli {
 namespace {
-
-constexpr std::uint32_t kMaxLayer = 65535;
 
 std::optional<std::uint32_t> parse_layer(std::string_view text) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value <= kMaxLayer ? std::optional(value) : std::nullopt;
+  return value < kMaxModelLayers ? std::optional(value) : std::nullopt;
 }
 
 }  // namespace

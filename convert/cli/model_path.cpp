@@ -1,29 +1,18 @@
 #include "convert/cli/model_path.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <span>
 #include <string_view>
 #include <system_error>
 
 #include "formats/base/file.h"
 #include "formats/base/paths.h"
+#include "formats/gguf/gguf.h"
 
 namespace moepack::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_gguf_file(const fs::path& path) {
-  const auto file = File::open(path);
-  std::array<char, 4> magic{};
-  if (!file.is_ok() || !file.value().read_at(0, std::as_writable_bytes(std::span(magic))).is_ok()) {
-    return false;
-  }
-  const std::string_view text(magic.data(), magic.size());
-  return text == "GGUF" || text == "FUGG";  // either byte order
-}
 
 // ORG/NAME, as model hubs name repositories.
 bool looks_like_repository(std::string_view path) {
@@ -60,7 +49,8 @@ Status check_model_path(const std::string& path) {
   if (status.type() == fs::file_type::not_found) return no_such_model(path);
   if (!fs::is_regular_file(status)) return Status::ok();
   const Where where{.file = path};
-  if (!is_gguf_file(path)) {
+  const auto file = File::open(path);
+  if (!file.is_ok() || !has_gguf_magic(file.value())) {
     return make_error(StatusCode::kInvalidArgument, where, "is a file and no model directory",
                       "name a directory, as moepack convert writes it");
   }

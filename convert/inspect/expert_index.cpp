@@ -161,7 +161,7 @@ Status check_readable_in_place(const ConvertPlan& plan) {
 
 Result<ExpertIndexSummary> write_expert_index(const std::filesystem::path& source,
                                               const ByteSink& sink) {
-  if (is_gguf_file(source)) return write_gguf_expert_index(source, sink);
+  if (has_gguf_name(source)) return write_gguf_expert_index(source, sink);
   MOE_ASSIGN_OR_RETURN(const ModelSource model, ModelSource::open(source));
   MOE_ASSIGN_OR_RETURN(const ConvertPlan plan, make_plan(model, ConvertOptions{}));
   MOE_RETURN_IF_ERROR(check_readable_in_place(plan));

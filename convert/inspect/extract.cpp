@@ -307,7 +307,7 @@ class Extraction {
   // Tensors of a checkpoint can be had by the names it uses; those of GGUF files never look like
   // canonical ones.
   Result<std::optional<Found>> not_converted(const Status& status) const {
-    if (is_gguf_file(options_.path)) return status;
+    if (has_gguf_name(options_.path)) return status;
     return std::optional<Found>();
   }
 

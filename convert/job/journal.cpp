@@ -9,6 +9,7 @@
 
 #include "formats/base/checksum.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 
 namespace moepack {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 constexpr std::uint64_t kVersion = 1;
 constexpr const char* kNotFiniteKey = "not_finite";
 constexpr std::size_t kSumDigits = 16;
-constexpr std::uint64_t kMaxLayer = 1U << 16;
 // A line of 512 experts is 8 kB; a thousand layers of a thousand experts fit.
 constexpr std::uint64_t kMaxJournalBytes = std::uint64_t{64} << 20;
 
@@ -149,7 +149,7 @@ bool ConversionJournal::apply(const std::string& json_text) {
   }
   const auto layer = find_number(json, "layer");
   const std::string* text = find_string(json, "checksums");
-  if (!layer.has_value() || *layer > kMaxLayer || text == nullptr) return false;
+  if (!layer.has_value() || *layer >= kMaxModelLayers || text == nullptr) return false;
   auto sums = parse_sums(*text);
   if (!sums.has_value()) return false;
   layers_[static_cast<std::uint32_t>(*layer)] = std::move(*sums);

@@ -260,27 +260,12 @@ class HeaderReader {
 
   Status plan_experts(PackManifest& pack) const {
     const ModelConfig& config = parsed_.model;
-    pack.num_layers = config.num_layers;
-    pack.num_experts = config.num_experts;
-    pack.hidden_size = config.hidden_size;
-    pack.expert_width = config.expert_width;
-    pack.page_size = options_.page_size;
-    LayoutTable layouts;
-    for (std::uint32_t l = 0; l < config.num_layers; ++l) {
-      if (!has_experts(config.layers[l])) {
-        pack.layers.emplace_back();
-        continue;
-      }
-      MOE_RETURN_IF_ERROR(check_complete(l));
-      MOE_ASSIGN_OR_RETURN(const ExpertLayout layout, layout_of(l));
-      LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
-      for (std::uint32_t e = 0; e < config.num_experts; ++e) {
-        MOE_RETURN_IF_ERROR(layouts.place(layout, pack.page_size, layer));
-      }
-      pack.layers.push_back(std::move(layer));
-    }
-    layouts.store(pack);
-    return Status::ok();
+    set_dimensions(config, options_.page_size, pack);
+    const auto layout = [this](std::uint32_t l, std::uint32_t e) -> Result<ExpertLayout> {
+      if (e == 0) MOE_RETURN_IF_ERROR(check_complete(l));
+      return layout_of(l);
+    };
+    return plan_pack_layers(pack, config, layout).status();
   }
 
   fs::path directory_;

@@ -203,35 +203,20 @@ class FormatChanges {
 };
 
 Status plan_experts(const ModelConfig& config, const ConvertOptions& options, ConvertPlan& plan) {
-  PackManifest& pack = plan.pack;
-  pack.num_layers = config.num_layers;
-  pack.num_experts = config.num_experts;
-  pack.hidden_size = config.hidden_size;
-  pack.expert_width = config.expert_width;
-  pack.page_size = options.page_size;
-  LayoutTable layouts;
+  set_dimensions(config, options.page_size, plan.pack);
   FormatChanges changes;
-  for (std::uint32_t l = 0; l < config.num_layers; ++l) {
-    if (!has_experts(config.layers[l])) {
-      pack.layers.emplace_back();
-      continue;
+  const auto layout_of = [&](std::uint32_t l, std::uint32_t e) -> Result<ExpertLayout> {
+    MOE_ASSIGN_OR_RETURN(const ExpertLayout layout,
+                         expert_layout(plan.experts, config, options, l, e));
+    plan.source_bytes += plan.experts.bytes(l, e);
+    for (Projection p : kAllProjections) {
+      changes.add(plan.experts.of(l, e, p), layout.of(p).format);
     }
-    LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
-    for (std::uint32_t e = 0; e < config.num_experts; ++e) {
-      MOE_ASSIGN_OR_RETURN(const ExpertLayout layout,
-                           expert_layout(plan.experts, config, options, l, e));
-      MOE_RETURN_IF_ERROR(layouts.place(layout, pack.page_size, layer));
-      plan.source_bytes += plan.experts.bytes(l, e);
-      for (Projection p : kAllProjections) {
-        changes.add(plan.experts.of(l, e, p), layout.of(p).format);
-      }
-    }
-    plan.expert_bytes += layer.file_size;
-    pack.layers.push_back(std::move(layer));
-  }
-  layouts.store(pack);
+    return layout;
+  };
+  MOE_ASSIGN_OR_RETURN(plan.expert_bytes, plan_pack_layers(plan.pack, config, layout_of));
   changes.note(plan.notes);
-  return check_row_order(pack, options.row_order);
+  return check_row_order(plan.pack, options.row_order);
 }
 
 void note_decoded_residents(ConvertPlan& plan) {

@@ -69,22 +69,13 @@ Status plan_layers(const ConvertOptions& options, ReorderPlan& plan) {
   pack.hidden_size = plan.source.hidden_size;
   pack.expert_width = plan.source.expert_width;
   pack.page_size = options.page_size;
-  LayoutTable layouts;
-  for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
-    if (plan.source.experts_of(l) == 0) {
-      pack.layers.emplace_back();
-      continue;
-    }
-    LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
-    for (std::uint32_t e = 0; e < plan.source.experts_of(l); ++e) {
-      const ExpertLayout& from = plan.source.layout_of(l, e);
-      MOE_RETURN_IF_ERROR(layouts.place(in_order(from, options.row_order), pack.page_size, layer));
-      plan.target.source_bytes += from.record_bytes;
-    }
-    plan.target.expert_bytes += layer.file_size;
-    pack.layers.push_back(std::move(layer));
-  }
-  layouts.store(pack);
+  const auto experts_of = [&](std::uint32_t l) { return plan.source.experts_of(l); };
+  const auto layout_of = [&](std::uint32_t l, std::uint32_t e) -> Result<ExpertLayout> {
+    const ExpertLayout& from = plan.source.layout_of(l, e);
+    plan.target.source_bytes += from.record_bytes;
+    return in_order(from, options.row_order);
+  };
+  MOE_ASSIGN_OR_RETURN(plan.target.expert_bytes, plan_pack_layers(pack, experts_of, layout_of));
   return check_row_order(pack, options.row_order);
 }
 

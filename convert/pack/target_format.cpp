@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "formats/base/bytes.h"
+#include "formats/base/limits.h"
 
 namespace moepack {
 namespace {
 
 // More would be no model but a file made to exhaust memory; the largest known have 30,000.
-constexpr std::uint64_t kMaxExperts = 1U << 17;
 
 }  // namespace
 
@@ -54,10 +54,10 @@ std::string fitting_groups(const ModelConfig& config) {
 
 Status check_expert_count(const ModelConfig& config, const SourceNaming& naming) {
   const std::uint64_t experts = std::uint64_t{config.num_layers} * config.num_experts;
-  if (experts <= kMaxExperts) return Status::ok();
+  if (experts <= kMaxModelExperts) return Status::ok();
   return unsupported(Where{.file = naming.place()},
                      naming.configured_by() + " gives " + std::to_string(experts) +
-                         " experts in all layers, at most " + std::to_string(kMaxExperts) +
+                         " experts in all layers, at most " + std::to_string(kMaxModelExperts) +
                          " are handled");
 }
 

@@ -14,8 +14,8 @@ namespace {
 constexpr int kMostRounds = 12;
 
 double weights_of(const SensitivityTable& t) {
-  return 3.0 * static_cast<double>(t.num_layers) * static_cast<double>(t.num_experts) *
-         static_cast<double>(t.hidden_size) * static_cast<double>(t.expert_width);
+  return 3.0 * static_cast<double>(t.all_experts()) * static_cast<double>(t.hidden_size) *
+         static_cast<double>(t.expert_width);
 }
 
 std::vector<BitTriple> all_triples(const SensitivityTable& t) {
@@ -42,11 +42,13 @@ double expert_error(const SensitivityTable& t, std::size_t layer, std::size_t ex
 }
 
 std::vector<LayerExpertBits> same_bits(const SensitivityTable& t, const BitTriple& triple) {
-  LayerExpertBits layer;
-  for (std::size_t p = 0; p < kProjections; ++p) {
-    layer[p].assign(t.num_experts, static_cast<std::uint8_t>(triple[p]));
+  std::vector<LayerExpertBits> layers(t.num_layers);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    for (std::size_t p = 0; p < kProjections; ++p) {
+      layers[l][p].assign(t.layers[l].experts(), static_cast<std::uint8_t>(triple[p]));
+    }
   }
-  return std::vector<LayerExpertBits>(t.num_layers, layer);
+  return layers;
 }
 
 // The uniform packs of which no other is as small and loses less. `bytes` are those of an expert,
@@ -54,7 +56,7 @@ std::vector<LayerExpertBits> same_bits(const SensitivityTable& t, const BitTripl
 std::vector<UniformPack> uniform_packs(const SensitivityTable& t,
                                        const std::vector<BitTriple>& triples,
                                        const std::vector<std::uint64_t>& bytes) {
-  const std::uint64_t experts = std::uint64_t{t.num_layers} * t.num_experts;
+  const std::uint64_t experts = t.all_experts();
   std::vector<UniformPack> all;
   for (std::size_t i = 0; i < triples.size(); ++i) {
     all.push_back(
@@ -138,7 +140,7 @@ class Planner {
 
   double layer_error(std::size_t l, const LayerExpertBits& bits) const {
     double sum = 0;
-    for (std::size_t e = 0; e < table_.num_experts; ++e) {
+    for (std::size_t e = 0; e < table_.layers[l].experts(); ++e) {
       sum += expert_error(table_, l, e, {bits[0][e], bits[1][e], bits[2][e]});
     }
     return sum;
@@ -147,7 +149,7 @@ class Planner {
   BitPlan allocate_with(const std::vector<double>& gains) const {
     std::vector<std::vector<AllocationChoice>> items;
     for (std::size_t l = 0; l < table_.num_layers; ++l) {
-      for (std::size_t e = 0; e < table_.num_experts; ++e) {
+      for (std::size_t e = 0; e < table_.layers[l].experts(); ++e) {
         std::vector<AllocationChoice> choices;
         for (std::size_t i = 0; i < triples_.size(); ++i) {
           choices.push_back({bytes_[i], gains[l] * expert_error(table_, l, e, triples_[i])});
@@ -157,11 +159,13 @@ class Planner {
     }
     const Allocation allocation = *allocate(items, budget_);  // fits: check_budget
     std::vector<LayerExpertBits> layers = same_bits(table_, triples_.front());
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      const BitTriple& triple = triples_[allocation.choice[i]];
-      for (std::size_t p = 0; p < kProjections; ++p) {
-        layers[i / table_.num_experts][p][i % table_.num_experts] =
-            static_cast<std::uint8_t>(triple[p]);
+    auto choice = allocation.choice.begin();
+    for (LayerExpertBits& layer : layers) {
+      for (std::size_t e = 0; e < layer[0].size(); ++e, ++choice) {
+        const BitTriple& triple = triples_[*choice];
+        for (std::size_t p = 0; p < kProjections; ++p) {
+          layer[p][e] = static_cast<std::uint8_t>(triple[p]);
+        }
       }
     }
     BitPlan plan = plan_of(std::move(layers));
@@ -185,7 +189,7 @@ class Planner {
       const LayerExpertBits& bits = b.layers[l];
       plan.layer_divergence.push_back(
           divergence_of(table_.layers[l].response, layer_error(l, bits)));
-      for (std::size_t e = 0; e < table_.num_experts; ++e) {
+      for (std::size_t e = 0; e < table_.layers[l].experts(); ++e) {
         const BitTriple triple{bits[0][e], bits[1][e], bits[2][e]};
         const auto at = std::find(triples_.begin(), triples_.end(), triple) - triples_.begin();
         b.forecast.pack_bytes += bytes_[static_cast<std::size_t>(at)];
@@ -212,8 +216,9 @@ bool is_measured(const SensitivityTable& t, const ExpertBits& bits) {
   const bool other = t.source_fingerprint != 0 && bits.source_fingerprint != 0 &&
                      t.source_fingerprint != bits.source_fingerprint;
   if (other) return false;
-  for (const LayerExpertBits& layer : bits.layers) {
-    for (const auto& projection : layer) {
+  for (std::size_t l = 0; l < bits.layers.size(); ++l) {
+    for (const auto& projection : bits.layers[l]) {
+      if (projection.size() < t.layers[l].experts()) return false;
       for (const std::uint8_t width : projection) {
         if (width_index(t, width) == t.bits.size()) return false;
       }
@@ -229,8 +234,9 @@ AllocationForecast forecast_of(const SensitivityTable& t, const ExpertBits& bits
   const std::vector<BitTriple> triples = all_triples(t);
   const auto bytes = bytes_of(t, triples);
   if (!bytes.is_ok() || !is_measured(t, bits)) return out;
-  for (const LayerExpertBits& layer : bits.layers) {
-    for (std::size_t e = 0; e < t.num_experts; ++e) {
+  for (std::size_t l = 0; l < bits.layers.size(); ++l) {
+    const LayerExpertBits& layer = bits.layers[l];
+    for (std::size_t e = 0; e < t.layers[l].experts(); ++e) {
       const BitTriple triple{layer[0][e], layer[1][e], layer[2][e]};
       const auto at = std::find(triples.begin(), triples.end(), triple) - triples.begin();
       out.pack_bytes += bytes.value()[static_cast<std::size_t>(at)];
@@ -246,7 +252,7 @@ double predicted_divergence(const SensitivityTable& t, const std::vector<LayerEx
   double sum = 0;
   for (std::size_t l = 0; l < bits.size(); ++l) {
     double error = 0;
-    for (std::size_t e = 0; e < t.num_experts; ++e) {
+    for (std::size_t e = 0; e < t.layers[l].experts(); ++e) {
       error += expert_error(t, l, e, {bits[l][0][e], bits[l][1][e], bits[l][2][e]});
     }
     sum += divergence_of(t.layers[l].response, error);
@@ -277,7 +283,7 @@ Result<BitPlan> plan_bits(const SensitivityTable& table, std::uint64_t budget) {
 Status check_budget(const SensitivityTable& t, std::uint64_t budget) {
   MOE_ASSIGN_OR_RETURN(const std::vector<std::uint64_t> bytes, bytes_of(t, all_triples(t)));
   const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
-  const std::uint64_t experts = std::uint64_t{t.num_layers} * t.num_experts;
+  const std::uint64_t experts = t.all_experts();
   const auto stated = [&](std::uint64_t expert) {
     return std::to_string(expert * experts) + ", " +
            std::to_string(8 * static_cast<double>(expert * experts) / weights_of(t)) +

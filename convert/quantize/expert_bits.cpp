@@ -7,6 +7,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/base/number_text.h"
 
 namespace moepack {
@@ -14,10 +15,10 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
 constexpr const char* kFormatName = "moepack.allocation";
-constexpr std::uint32_t kMost = 1U << 16;
 
 std::string layer_text(const LayerExpertBits& layer, std::size_t index) {
   std::string text = "    {\"layer\": " + std::to_string(index);
+  if (layer[0].empty()) return text + ", \"dense\": true}";
   for (const Projection p : kAllProjections) {
     text += ",\n     \"" + std::string(projection_name(p)) + "\": [";
     const char* separator = "";
@@ -56,21 +57,16 @@ Status parse_head(const JsonFields& root, ExpertBits& bits) {
     return root.error("format", "is no allocation of bits",
                       "give the file that moepack sensitivity -o wrote");
   }
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version != kAllocationFormatVersion) {
-    return json_error(StatusCode::kUnsupported, root.file(), root.path_of("format_version"),
-                      "is " + std::to_string(version) + ", this moepack reads " +
-                          std::to_string(kAllocationFormatVersion),
-                      "use the moepack that wrote it or allocate again");
-  }
+  MOE_RETURN_IF_ERROR(root.expect_version(kAllocationFormatVersion,
+                                          "use the moepack that wrote it or allocate again"));
   MOE_RETURN_IF_ERROR(root.allow_only({"format", "format_version", "model", "source_fingerprint",
                                        "method", "num_layers", "num_experts", "group_size",
                                        "target_bytes", "forecast", "layers"}));
   MOE_ASSIGN_OR_RETURN(bits.model, root.string("model"));
   MOE_ASSIGN_OR_RETURN(bits.source_fingerprint, root.checksum("source_fingerprint"));
   MOE_ASSIGN_OR_RETURN(bits.method, root.string("method"));
-  MOE_ASSIGN_OR_RETURN(bits.num_layers, root.number32("num_layers", 1, kMost));
-  MOE_ASSIGN_OR_RETURN(bits.num_experts, root.number32("num_experts", 1, kMost));
+  MOE_ASSIGN_OR_RETURN(bits.num_layers, root.number32("num_layers", 1, kMaxModelLayers));
+  MOE_ASSIGN_OR_RETURN(bits.num_experts, root.number32("num_experts", 1, kMaxLayerExperts));
   MOE_ASSIGN_OR_RETURN(bits.group_size, root.number32("group_size", 1));
   MOE_ASSIGN_OR_RETURN(bits.target_bytes, root.number("target_bytes"));
   return parse_forecast(root, bits);
@@ -78,9 +74,13 @@ Status parse_head(const JsonFields& root, ExpertBits& bits) {
 
 Result<LayerExpertBits> parse_layer(const JsonFields& fields, std::size_t index,
                                     std::uint32_t num_experts) {
-  MOE_RETURN_IF_ERROR(fields.allow_only({"layer", "gate_proj", "up_proj", "down_proj"}));
-  MOE_RETURN_IF_ERROR(fields.expect_number("layer", index, "its place in the list is"));
   LayerExpertBits layer;
+  MOE_ASSIGN_OR_RETURN(const bool is_dense, fields.is_dense("layer"));
+  if (!is_dense) {
+    MOE_RETURN_IF_ERROR(fields.allow_only({"layer", "gate_proj", "up_proj", "down_proj"}));
+  }
+  MOE_RETURN_IF_ERROR(fields.expect_number("layer", index, "its place in the list is"));
+  if (is_dense) return layer;
   for (const Projection p : kAllProjections) {
     const std::string_view key = projection_name(p);
     MOE_ASSIGN_OR_RETURN(const nlohmann::json* array, fields.array(key));

@@ -17,7 +17,7 @@ namespace moepack {
 
 constexpr std::uint32_t kAllocationFormatVersion = 1;
 
-// [projection][expert] of one layer.
+// [projection][expert] of one layer; without experts, empty, or of no meaning.
 using LayerExpertBits = std::array<std::vector<std::uint8_t>, kProjections>;
 
 // What an allocation promises, in nats of KL divergence; for people.

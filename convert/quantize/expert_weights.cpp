@@ -30,7 +30,7 @@ std::optional<fs::path> recorded_checkpoint(const fs::path& model, const PackSou
   if (source.fingerprint == 0 || !is_plain_file_name(source.name)) return std::nullopt;
   const fs::path beside = directory_above(model);
   for (const fs::path& path : {beside / source.name, fs::path(source.name)}) {
-    if (is_gguf_file(path)) {
+    if (has_gguf_name(path)) {
       const auto gguf = GgufModel::open(path);
       if (gguf.is_ok() && gguf.value().fingerprint() == source.fingerprint) return path;
     } else if (is_folder(path)) {
@@ -94,7 +94,7 @@ Result<ExpertWeights> ExpertWeights::open(const fs::path& model, const ModelConf
       if (name != wanted && name != std::string(kDefaultPackName) + "_" + wanted) continue;
       return of_pack(model, name, config);
     }
-    if (is_folder(wanted) || is_gguf_file(wanted)) return of_checkpoint(wanted, config);
+    if (is_folder(wanted) || has_gguf_name(wanted)) return of_checkpoint(wanted, config);
     return not_found(
         Where{.file = wanted}, "is neither a checkpoint nor a pack of " + printable(model.string()),
         "give --from the directory of the checkpoint, a GGUF file, or the name of a pack");

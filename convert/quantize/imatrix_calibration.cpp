@@ -1,10 +1,11 @@
 #include "convert/quantize/imatrix_calibration.h"
 
 #include <array>
-#include <fstream>
 #include <string_view>
 
+#include "formats/base/file.h"
 #include "formats/calibration/imatrix.h"
+#include "formats/gguf/gguf.h"
 
 namespace moepack {
 namespace {
@@ -139,9 +140,8 @@ bool is_imatrix_file(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
   if (path.extension() == ".dat" || path.extension() == ".imatrix") return true;
-  std::array<char, 4> magic{};
-  std::ifstream(path, std::ios::binary).read(magic.data(), magic.size());
-  return std::string_view(magic.data(), magic.size()) == "GGUF";
+  const auto file = File::open(path);
+  return file.is_ok() && has_gguf_magic(file.value());
 }
 
 Result<std::unique_ptr<CalibrationInput>> open_imatrix(const fs::path& path,

@@ -75,6 +75,7 @@ QuantizeReport report_of(const QuantizeOptions& options, const QuantizePlan& pla
   report.bits_per_weight = pack_bits_per_weight(plan.pack);
   report.num_layers = plan.pack.num_layers;
   report.num_experts = plan.pack.num_experts;
+  report.all_experts = plan.pack.all_experts();
   report.records_reused = std::accumulate(plan.reused.begin(), plan.reused.end(), std::uint64_t{0});
   report.expert_size = plan.pack.layouts.front().record_bytes;
   report.pack_bytes = plan.pack_bytes;

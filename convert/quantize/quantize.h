@@ -52,6 +52,7 @@ struct QuantizeReport {
   double bits_per_weight = 0;
   std::uint32_t num_layers = 0;
   std::uint32_t num_experts = 0;
+  std::uint64_t all_experts = 0;     // of all layers; some may have none
   std::uint64_t records_reused = 0;  // taken over from other packs
   std::uint64_t expert_size = 0;     // of the usual record
   std::uint64_t pack_bytes = 0;

@@ -65,31 +65,16 @@ Status no_whole_groups(const QuantizeOptions& options, const ModelConfig& config
 Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
   const ModelConfig& config = plan.config;
   PackManifest& pack = plan.pack;
-  pack.num_layers = config.num_layers;
-  pack.num_experts = config.num_experts;
-  pack.hidden_size = config.hidden_size;
-  pack.expert_width = config.expert_width;
-  pack.page_size = plan.weights.page_size();
+  set_dimensions(config, plan.weights.page_size(), pack);
   pack.source = plan.weights.source();
   pack.source.method = quant_method_name(options.method);
-  LayoutTable layouts;
-  for (std::uint32_t l = 0; l < config.num_layers; ++l) {
-    if (!has_experts(config.layers[l])) {
-      pack.layers.emplace_back();
-      continue;
-    }
-    LayerEntry layer{.file = layer_file_name(l), .file_size = 0, .experts = {}};
-    for (std::uint32_t e = 0; e < config.num_experts; ++e) {
-      MOE_ASSIGN_OR_RETURN(const Formats formats, formats_of(options, l, e));
-      const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
-      if (!layout.has_value()) return no_whole_groups(options, config);
-      MOE_RETURN_IF_ERROR(
-          layouts.place(in_order(*layout, options.row_order), pack.page_size, layer));
-    }
-    plan.pack_bytes += layer.file_size;
-    pack.layers.push_back(std::move(layer));
-  }
-  layouts.store(pack);
+  const auto layout_of = [&](std::uint32_t l, std::uint32_t e) -> Result<ExpertLayout> {
+    MOE_ASSIGN_OR_RETURN(const Formats formats, formats_of(options, l, e));
+    const auto layout = make_expert_layout(config.hidden_size, config.expert_width, formats);
+    if (!layout.has_value()) return no_whole_groups(options, config);
+    return in_order(*layout, options.row_order);
+  };
+  MOE_ASSIGN_OR_RETURN(plan.pack_bytes, plan_pack_layers(pack, config, layout_of));
   return Status::ok();
 }
 
@@ -164,6 +149,12 @@ Status check_expert_bits(const QuantizeOptions& options, const QuantizePlan& pla
                                 std::to_string(plan.config.num_layers) + " of " +
                                 std::to_string(plan.config.num_experts),
                             "make them with this model");
+  }
+  for (std::uint32_t l = 0; l < bits.num_layers; ++l) {
+    if (!has_experts(plan.config.layers[l]) || !bits.layers[l][0].empty()) continue;
+    return invalid_argument(
+        "the widths are of another model, whose layer " + std::to_string(l) + " has no experts",
+        "make them with this model");
   }
   const std::uint64_t here = plan.weights.source().fingerprint;
   if (bits.source_fingerprint == 0 || here == 0 || bits.source_fingerprint == here) {

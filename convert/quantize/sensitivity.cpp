@@ -80,6 +80,8 @@ Result<Job> prepare(const SensitivityOptions& options) {
   t.source_fingerprint = job.inputs.weights.source().fingerprint;
   t.method = quant_method_name(options.method);
   t.num_layers = config.num_layers;
+  t.expert_layers = static_cast<std::uint32_t>(
+      std::count_if(config.layers.begin(), config.layers.end(), has_experts));
   t.num_experts = config.num_experts;
   t.hidden_size = config.hidden_size;
   t.expert_width = config.expert_width;
@@ -122,7 +124,7 @@ class LayerMeasure {
   LayerMeasure(const Job& job, const SensitivityOptions& options, std::uint32_t layer)
       : job_(job), options_(options), layer_(layer) {}
 
-  // Seconds that the layer will take, told by its first expert.
+  // Seconds that the layer, which has experts, will take, told by its first expert.
   Result<double> estimate() {
     const auto start = Clock::now();
     MOE_RETURN_IF_ERROR(open());
@@ -136,6 +138,10 @@ class LayerMeasure {
 
   Result<LayerSensitivity> run(ProgressCounter& progress) {
     const SensitivityTable& t = job_.table;
+    if (!has_experts(job_.inputs.config.layers[layer_])) {
+      for (auto& widths : out_.error) widths.resize(t.bits.size());
+      return std::move(out_);
+    }
     MOE_RETURN_IF_ERROR(open());
     std::vector<Worker> workers(job_.threads);
     const auto one = [&](std::size_t item, std::size_t w) {
@@ -204,6 +210,16 @@ class LayerMeasure {
   LayerSensitivity out_;
 };
 
+// Layers with experts that are not measured yet.
+std::vector<std::uint32_t> expert_layers_left(const Job& job) {
+  std::vector<std::uint32_t> left;
+  for (auto l = static_cast<std::uint32_t>(job.table.layers.size()); l < job.table.num_layers;
+       ++l) {
+    if (has_experts(job.inputs.config.layers[l])) left.push_back(l);
+  }
+  return left;
+}
+
 // Written through a rename: there is always a whole file.
 Status save(const fs::path& file, const SensitivityTable& table) {
   return write_output_text(file, sensitivity_text(table));
@@ -238,10 +254,10 @@ Result<SensitivityReport> begin(const SensitivityOptions& options, Job& job) {
 Result<SensitivityReport> plan_sensitivity(const SensitivityOptions& options) {
   Job job;
   MOE_ASSIGN_OR_RETURN(SensitivityReport report, begin(options, job));
-  if (!job.table.is_finished()) {
-    const auto next = static_cast<std::uint32_t>(job.table.layers.size());
-    MOE_ASSIGN_OR_RETURN(const double layer, LayerMeasure(job, options, next).estimate());
-    report.estimated_seconds = layer * (job.table.num_layers - next);
+  const std::vector<std::uint32_t> left = expert_layers_left(job);
+  if (!left.empty()) {
+    MOE_ASSIGN_OR_RETURN(const double layer, LayerMeasure(job, options, left.front()).estimate());
+    report.estimated_seconds = layer * static_cast<double>(left.size());
   }
   report.table = std::move(job.table);
   return report;
@@ -255,7 +271,7 @@ Result<SensitivityReport> measure_sensitivity(const SensitivityOptions& options,
   ConvertProgress state;
   state.layers_total = job.table.num_layers;
   state.layers_done = static_cast<std::uint32_t>(report.layers_resumed);
-  for (std::uint32_t l = state.layers_done; l < job.table.num_layers; ++l) {
+  for (const std::uint32_t l : expert_layers_left(job)) {
     for (std::uint32_t e = 0; e < job.table.num_experts; ++e) {
       state.bytes_total += job.inputs.weights.bytes(l, e);
     }

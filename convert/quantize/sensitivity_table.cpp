@@ -1,5 +1,6 @@
 #include "convert/quantize/sensitivity_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 constexpr const char* kFormatName = "moepack.sensitivity";
-constexpr std::uint32_t kMostLayers = 1U << 16;
 
 std::string list(const std::vector<double>& values) {
   std::string text = "[";
@@ -27,6 +27,7 @@ std::string list(const std::vector<double>& values) {
 
 std::string layer_text(const SensitivityTable& table, std::size_t l) {
   const LayerSensitivity& layer = table.layers[l];
+  if (layer.experts() == 0) return "    {\"layer\": " + std::to_string(l) + ", \"dense\": true}";
   std::string text = "    {\"layer\": " + std::to_string(l) + ",\n     \"response\": [" +
                      six_digits(layer.response.per_energy) + ", " +
                      six_digits(layer.response.per_amplitude) +
@@ -67,22 +68,22 @@ Status parse_head(const JsonFields& root, SensitivityTable& t) {
     return root.error("format", "is no table of sensitivities",
                       "give a file that moepack sensitivity measured");
   }
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version != kSensitivityFormatVersion) {
-    return json_error(StatusCode::kUnsupported, root.file(), root.path_of("format_version"),
-                      "is " + std::to_string(version) + ", this moepack reads " +
-                          std::to_string(kSensitivityFormatVersion),
-                      "use the moepack that wrote it or measure again");
-  }
-  MOE_RETURN_IF_ERROR(root.allow_only(
-      {"format", "format_version", "model", "source_fingerprint", "plan", "method", "num_layers",
-       "num_experts", "hidden_size", "expert_width", "group_size", "page_size", "bits", "layers"}));
+  MOE_RETURN_IF_ERROR(root.expect_version(kSensitivityFormatVersion,
+                                          "use the moepack that wrote it or measure again"));
+  MOE_RETURN_IF_ERROR(
+      root.allow_only({"format", "format_version", "model", "source_fingerprint", "plan", "method",
+                       "num_layers", "expert_layers", "num_experts", "hidden_size", "expert_width",
+                       "group_size", "page_size", "bits", "layers"}));
   MOE_ASSIGN_OR_RETURN(t.model, root.string("model"));
   MOE_ASSIGN_OR_RETURN(t.source_fingerprint, root.checksum("source_fingerprint"));
   MOE_ASSIGN_OR_RETURN(t.plan, root.checksum("plan"));
   MOE_ASSIGN_OR_RETURN(t.method, root.string("method"));
-  MOE_ASSIGN_OR_RETURN(t.num_layers, root.number32("num_layers", 1, kMostLayers));
-  MOE_ASSIGN_OR_RETURN(t.num_experts, root.number32("num_experts", 1, kMostLayers));
+  MOE_ASSIGN_OR_RETURN(t.num_layers, root.number32("num_layers", 1, kMaxModelLayers));
+  t.expert_layers = t.num_layers;
+  if (root.has("expert_layers")) {
+    MOE_ASSIGN_OR_RETURN(t.expert_layers, root.number32("expert_layers", 1, t.num_layers));
+  }
+  MOE_ASSIGN_OR_RETURN(t.num_experts, root.number32("num_experts", 1, kMaxLayerExperts));
   MOE_ASSIGN_OR_RETURN(t.hidden_size, root.number("hidden_size", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(t.expert_width, root.number("expert_width", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(t.group_size, root.number32("group_size", 1));
@@ -101,10 +102,17 @@ Status parse_head(const JsonFields& root, SensitivityTable& t) {
 
 Result<LayerSensitivity> parse_layer(const JsonFields& fields, const SensitivityTable& t,
                                      std::size_t index) {
-  MOE_RETURN_IF_ERROR(
-      fields.allow_only({"layer", "response", "share", "gate_proj", "up_proj", "down_proj"}));
-  MOE_RETURN_IF_ERROR(fields.expect_number("layer", index, "its place in the list is"));
   LayerSensitivity layer;
+  MOE_ASSIGN_OR_RETURN(const bool is_dense, fields.is_dense("layer"));
+  if (!is_dense) {
+    MOE_RETURN_IF_ERROR(
+        fields.allow_only({"layer", "response", "share", "gate_proj", "up_proj", "down_proj"}));
+  }
+  MOE_RETURN_IF_ERROR(fields.expect_number("layer", index, "its place in the list is"));
+  if (is_dense) {
+    for (auto& widths : layer.error) widths.resize(t.bits.size());
+    return layer;
+  }
   MOE_ASSIGN_OR_RETURN(const std::vector<double> response, numbers(fields, "response", 2));
   layer.response = {.per_energy = response[0], .per_amplitude = response[1]};
   MOE_ASSIGN_OR_RETURN(layer.share, numbers(fields, "share", t.num_experts));
@@ -136,6 +144,9 @@ std::string sensitivity_text(const SensitivityTable& t) {
       ",\n  \"plan\": " + json_quote(checksum_text(t.plan)) +
       ",\n  \"method\": " + json_quote(t.method) +
       ",\n  \"num_layers\": " + std::to_string(t.num_layers) +
+      (t.expert_layers == t.num_layers
+           ? std::string()
+           : ",\n  \"expert_layers\": " + std::to_string(t.expert_layers)) +
       ",\n  \"num_experts\": " + std::to_string(t.num_experts) +
       ",\n  \"hidden_size\": " + std::to_string(t.hidden_size) +
       ",\n  \"expert_width\": " + std::to_string(t.expert_width) +
@@ -162,6 +173,15 @@ Result<SensitivityTable> parse_sensitivity(std::string_view text, const std::str
                          JsonFields::of((*layers)[l], file, "layers[" + std::to_string(l) + "]"));
     MOE_ASSIGN_OR_RETURN(LayerSensitivity layer, parse_layer(fields, table, l));
     table.layers.push_back(std::move(layer));
+  }
+  const auto with_experts = static_cast<std::size_t>(
+      std::count_if(table.layers.begin(), table.layers.end(),
+                    [](const LayerSensitivity& layer) { return layer.experts() > 0; }));
+  if (with_experts > table.expert_layers ||
+      (table.is_finished() && with_experts < table.expert_layers)) {
+    return root.error("layers", "has " + std::to_string(with_experts) +
+                                    " layers with experts, expected are " +
+                                    std::to_string(table.expert_layers));
   }
   return table;
 }

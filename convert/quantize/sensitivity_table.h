@@ -17,12 +17,15 @@ namespace moepack {
 
 constexpr std::uint32_t kSensitivityFormatVersion = 1;
 
+// Of a layer without experts all lists are empty, and the response counts for nothing.
 struct LayerSensitivity {
   DivergenceResponse response;
   std::vector<double> share;  // [experts]: of all tokens, those that chose the expert
   // [projection][width][expert]: mean squared error that the matrix adds to the layer's output of a
   // token, summed over hidden units, over all tokens.
   std::array<std::vector<std::vector<double>>, kProjections> error;
+
+  std::size_t experts() const { return share.size(); }
 };
 
 struct SensitivityTable {
@@ -31,7 +34,8 @@ struct SensitivityTable {
   std::uint64_t plan = 0;                // tells apart what it was measured on and how
   std::string method;                    // quantizer's
   std::uint32_t num_layers = 0;
-  std::uint32_t num_experts = 0;
+  std::uint32_t expert_layers = 0;  // that have experts
+  std::uint32_t num_experts = 0;    // of each of them
   std::uint64_t hidden_size = 0;
   std::uint64_t expert_width = 0;
   std::uint32_t group_size = 0;
@@ -40,6 +44,7 @@ struct SensitivityTable {
   // From layer 0; fewer than num_layers while the measuring is not finished.
   std::vector<LayerSensitivity> layers;
 
+  std::uint64_t all_experts() const { return std::uint64_t{expert_layers} * num_experts; }
   bool is_finished() const { return layers.size() == num_layers; }
 };
 

@@ -142,7 +142,8 @@ Result<std::uint64_t> shared_width(const GgufKeys& keys) {
 }
 
 Status add_experts(const GgufKeys& keys, Json& config) {
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t experts, keys.dimension("expert_count", 1U << 16));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t experts,
+                       keys.dimension("expert_count", kMaxLayerExperts));
   config["num_experts"] = experts;
   MOE_ASSIGN_OR_RETURN(config["num_experts_per_tok"], keys.dimension("expert_used_count", experts));
   MOE_ASSIGN_OR_RETURN(config["moe_intermediate_size"],

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/limits.h"
 #include "formats/base/number_text.h"
 
 namespace moepack {
@@ -143,7 +144,8 @@ Status add_gguf_attention(const GgufKeys& keys, const GgufFamilyRow& family, Fam
 }
 
 Status add_gguf_experts(const GgufKeys& keys, const GgufFamilyRow& family, FamilyJson& config) {
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t experts, keys.dimension("expert_count", 1U << 16));
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t experts,
+                       keys.dimension("expert_count", kMaxLayerExperts));
   config[std::string(family.num_experts)] = experts;
   MOE_ASSIGN_OR_RETURN(config["num_experts_per_tok"], keys.dimension("expert_used_count", experts));
   const char* width =

@@ -55,7 +55,7 @@ Status ModelSource::open_checkpoint(const fs::path& path, const fs::path& saved_
 }
 
 Result<ModelSource> ModelSource::open(const fs::path& path, const fs::path& saved_headers) {
-  if (is_gguf_file(path)) {
+  if (has_gguf_name(path)) {
     MOE_ASSIGN_OR_RETURN(GgufModel model, GgufModel::open(path));
     return of(std::move(model));
   }

@@ -39,7 +39,7 @@ std::string_view path_kind_name(PathKind kind) {
   }
 }
 
-bool is_gguf_file(const fs::path& path) {
+bool has_gguf_name(const fs::path& path) {
   std::error_code ignored;
   return path.extension() == kGgufExtension && fs::is_regular_file(path, ignored);
 }

@@ -25,6 +25,6 @@ std::string_view path_kind_name(PathKind kind);
 Result<PathKind> find_path_kind(const std::filesystem::path& path);
 
 // A file (links followed) whose name ends in .gguf.
-bool is_gguf_file(const std::filesystem::path& path);
+bool has_gguf_name(const std::filesystem::path& path);
 
 }  // namespace moepack

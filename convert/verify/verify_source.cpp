@@ -205,7 +205,7 @@ bool dimensions_match(const SourceComparison& with, const std::string& file,
 }
 
 // A piece of a resident matrix that one worker compares: all of it where bytes are equal, else at
-// most kElements elements.
+// most kPieceElements elements.
 struct Piece {
   std::size_t pair;
   std::uint64_t begin;

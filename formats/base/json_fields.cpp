@@ -123,6 +123,22 @@ Status JsonFields::expect_number(std::string_view key, std::uint64_t expected,
                         std::to_string(expected));
 }
 
+Status JsonFields::expect_version(std::uint64_t known, std::string_view remedy) const {
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, number("format_version"));
+  if (version == known) return Status::ok();
+  return json_error(
+      StatusCode::kUnsupported, file_, path_of("format_version"),
+      "is " + std::to_string(version) + ", this moepack reads " + std::to_string(known), remedy);
+}
+
+Result<bool> JsonFields::is_dense(std::string_view beside) const {
+  const nlohmann::json* dense = find("dense");
+  if (dense == nullptr) return false;
+  MOE_RETURN_IF_ERROR(allow_only({"dense", beside}));
+  if (*dense == true) return true;
+  return error("dense", "is not true");
+}
+
 Status JsonFields::allow_only(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : node_->items()) {
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;

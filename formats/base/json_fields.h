@@ -44,6 +44,11 @@ class JsonFields {
   // kCorrupt when the integer at `key` is not `expected`; `why` says where the expected one is
   // from.
   Status expect_number(std::string_view key, std::uint64_t expected, std::string_view why) const;
+  // kUnsupported unless the integer "format_version" is the one that is known.
+  Status expect_version(std::uint64_t known, std::string_view remedy) const;
+  // Whether the object is of a layer without experts: a member "dense" that is true, and none else
+  // but `beside`. False where there is no such member.
+  Result<bool> is_dense(std::string_view beside = "dense") const;
   // kUnsupported when a member has another name than these.
   Status allow_only(std::initializer_list<std::string_view> keys) const;
 

@@ -16,6 +16,12 @@ constexpr std::uint64_t kMaxSmallManifestBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMaxDataBytes = std::uint64_t{1} << 62;
 // Tokens that a calibration counts.
 constexpr std::uint64_t kMaxCalibrationTokens = std::uint64_t{1} << 40;
+// Layers of a model, experts of a layer (ids of both fit 16 bits), and experts of all layers
+// together: no file can ask for more memory than so many counts. The last is four times that of
+// the largest models there are.
+constexpr std::uint32_t kMaxModelLayers = std::uint32_t{1} << 16;
+constexpr std::uint32_t kMaxLayerExperts = std::uint32_t{1} << 16;
+constexpr std::uint64_t kMaxModelExperts = std::uint64_t{1} << 17;
 // One dimension of a model: hidden size, widths, rows of a projection. Products of two fit 64 bits
 // with room.
 constexpr std::uint32_t kMaxModelDimension = std::uint32_t{1} << 24;

@@ -22,18 +22,13 @@ Status check_version(const JsonFields& root) {
     return root.error("format_version", "is missing; this is not a calibration of moepack",
                       "give a directory written by moepack calibrate");
   }
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version == kCalibrationFormatVersion) return Status::ok();
-  const Status error = root.error("format_version",
-                                  "is " + std::to_string(version) + ", this moepack reads " +
-                                      std::to_string(kCalibrationFormatVersion),
-                                  "use the moepack that wrote it or calibrate again");
-  return {StatusCode::kUnsupported, error.message()};
+  return root.expect_version(kCalibrationFormatVersion,
+                             "use the moepack that wrote it or calibrate again");
 }
 
 Status parse_dimensions(const JsonFields& root, CalibrationManifest& m) {
-  MOE_ASSIGN_OR_RETURN(m.num_layers, root.number32("num_layers", 1, kMaxCalibrationLayers));
-  MOE_ASSIGN_OR_RETURN(m.num_experts, root.number32("num_experts", 1, kMaxCalibrationExperts));
+  MOE_ASSIGN_OR_RETURN(m.num_layers, root.number32("num_layers", 1, kMaxModelLayers));
+  MOE_ASSIGN_OR_RETURN(m.num_experts, root.number32("num_experts", 1, kMaxLayerExperts));
   MOE_ASSIGN_OR_RETURN(m.experts_per_token, root.number32("experts_per_token", 1, m.num_experts));
   MOE_ASSIGN_OR_RETURN(m.hidden_size, root.number("hidden_size", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(m.expert_width, root.number("expert_width", 1, kMaxModelDimension));
@@ -192,11 +187,8 @@ Result<CalibrationLayer> parse_calibration_layer(const JsonFields& root, std::ui
                        JsonFields::of((*layers)[index], root.file(),
                                       root.path_of("layers") + "[" + std::to_string(index) + "]"));
   CalibrationLayer layer;
-  if (const nlohmann::json* dense = fields.find("dense"); dense != nullptr) {
-    MOE_RETURN_IF_ERROR(fields.allow_only({"dense"}));
-    if (*dense == true) return layer;
-    return fields.error("dense", "is not true");
-  }
+  MOE_ASSIGN_OR_RETURN(const bool is_dense, fields.is_dense());
+  if (is_dense) return layer;
   MOE_RETURN_IF_ERROR(fields.allow_only({"file", "size", "checksum", "samples"}));
   MOE_ASSIGN_OR_RETURN(layer.file, fields.string("file"));
   if (layer.file != calibration_file_name(index)) {

@@ -9,9 +9,6 @@
 
 namespace moepack {
 
-constexpr std::uint32_t kMaxCalibrationLayers = 1U << 16;
-constexpr std::uint32_t kMaxCalibrationExperts = 1U << 16;  // ids are u16
-
 // "layer_00.bin.zst".
 std::string calibration_file_name(std::uint32_t layer);
 

@@ -51,12 +51,12 @@ Result<CalibrationState> parse_calibration_state(std::string_view text, const st
   MOE_ASSIGN_OR_RETURN(state.plan, root.checksum("plan"));
   MOE_ASSIGN_OR_RETURN(state.what, root.string("what"));
   MOE_ASSIGN_OR_RETURN(state.tokens, root.number("tokens", 1, kMaxCalibrationTokens));
-  MOE_ASSIGN_OR_RETURN(state.num_experts, root.number32("num_experts", 1, kMaxCalibrationExperts));
+  MOE_ASSIGN_OR_RETURN(state.num_experts, root.number32("num_experts", 1, kMaxLayerExperts));
   MOE_ASSIGN_OR_RETURN(state.experts_per_token,
                        root.number32("experts_per_token", 1, state.num_experts));
   MOE_ASSIGN_OR_RETURN(state.residual_checksum, root.checksum("residual_checksum"));
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* layers, root.array("layers"));
-  if (layers->size() > kMaxCalibrationLayers) return root.error("layers", "are too many");
+  if (layers->size() > kMaxModelLayers) return root.error("layers", "are too many");
   const std::uint64_t uses = state.tokens * state.experts_per_token;
   for (std::uint32_t i = 0; i < layers->size(); ++i) {
     MOE_ASSIGN_OR_RETURN(CalibrationLayer layer,

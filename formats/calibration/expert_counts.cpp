@@ -4,11 +4,10 @@
 #include <string>
 
 #include "formats/base/bytes.h"
+#include "formats/base/limits.h"
 
 namespace moepack {
 namespace {
-
-constexpr std::uint64_t kMaxIds = std::uint64_t{1} << 16;  // as check_expert_shape has it
 
 Result<std::uint32_t> settle(const char* what, const char* flag, std::uint32_t stated,
                              std::uint32_t known, std::string_view file) {
@@ -26,12 +25,12 @@ Result<std::uint32_t> settle(const char* what, const char* flag, std::uint32_t s
 
 std::string_view ExpertCounts::add(std::uint64_t layer, std::uint64_t expert, std::uint64_t count,
                                    Overflow overflow) {
-  if (layer >= kMaxIds) return "is a layer that no model has";
-  if (expert >= kMaxIds) return "is an expert that no model has";
+  if (layer >= kMaxModelLayers) return "is a layer that no model has";
+  if (expert >= kMaxLayerExperts) return "is an expert that no model has";
   std::vector<std::uint64_t>& counts = layers_[static_cast<std::uint32_t>(layer)];
   if (expert >= counts.size()) {
     held_ += expert + 1 - counts.size();
-    if (held_ > kMaxProfiledExperts) return "makes more experts than any model has";
+    if (held_ > kMaxModelExperts) return "makes more experts than any model has";
     counts.resize(expert + 1);
   }
   const auto sum = checked_add(counts[expert], count);

@@ -1,5 +1,5 @@
 // Counts by layer and expert that arrive one by one, from a source that may not say how many layers
-// and experts there are. The table grows with what it is given, up to kMaxProfiledExperts counts.
+// and experts there are. The table grows with what it is given, up to kMaxModelExperts counts.
 // Used by one thread.
 #pragma once
 

@@ -11,14 +11,13 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/calibration/expert_ids.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 48;
-constexpr std::uint32_t kMaxLayers = 1U << 16;   // as in calibrations
-constexpr std::uint32_t kMaxExperts = 1U << 16;  // ids are u16 there
 
 template <typename T, typename ToText>
 std::string list_text(const std::vector<T>& values, ToText to_text) {
@@ -53,12 +52,8 @@ Status check_head(const JsonFields& root) {
         "is " + json_quote(printable(format, 64)) + ", must be \"" + kExpertProfileFormat + "\"",
         remedy);
   }
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version == kExpertProfileVersion) return Status::ok();
-  return json_error(StatusCode::kUnsupported, root.file(), root.path_of("format_version"),
-                    "is " + std::to_string(version) + ", this moepack reads " +
-                        std::to_string(kExpertProfileVersion),
-                    "use the moepack that wrote it or profile again");
+  return root.expect_version(kExpertProfileVersion,
+                             "use the moepack that wrote it or profile again");
 }
 
 // Reads member `key`, which must be [num_experts] numbers that `take` accepts. `take` is told index
@@ -96,7 +91,8 @@ Status parse_counts(const JsonFields& fields, const ExpertProfile& profile, Laye
   };
   MOE_RETURN_IF_ERROR(parse_list(fields, "counts", profile.shape.num_experts, take));
   const std::uint64_t expected = profile.tokens * profile.experts_per_token;  // < 2^64
-  if (!tokens_known || uses == expected) return Status::ok();
+  // A layer without experts has no uses.
+  if (!tokens_known || uses == expected || uses == 0) return Status::ok();
   return fields.error("counts", "add up to " + std::to_string(uses) + ", but " +
                                     std::to_string(profile.tokens) + " tokens times " +
                                     std::to_string(profile.experts_per_token) + " experts are " +
@@ -191,8 +187,8 @@ std::string to_string(const ExpertShape& shape) {
 
 Status check_expert_shape(const ExpertShape& shape, std::string_view file) {
   const std::uint64_t experts = std::uint64_t{shape.num_layers} * shape.num_experts;
-  if (shape.is_known() && shape.num_layers <= kMaxLayers && shape.num_experts <= kMaxExperts &&
-      experts <= kMaxProfiledExperts) {
+  if (shape.is_known() && shape.num_layers <= kMaxModelLayers &&
+      shape.num_experts <= kMaxLayerExperts && experts <= kMaxModelExperts) {
     return Status::ok();
   }
   return corrupt(Where{.file = file}, to_string(shape) + " are no model's",

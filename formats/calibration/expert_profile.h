@@ -31,10 +31,8 @@ struct ExpertShape {
 // "60 layers of 512 experts".
 std::string to_string(const ExpertShape& shape);
 
-// The largest product of layers and experts in a profile or a list of experts: no file can ask for
-// more memory than this many counts. It is four times that of the largest models there are.
-constexpr std::uint64_t kMaxProfiledExperts = std::uint64_t{1} << 17;
-// kCorrupt with `file` unless both numbers are at least 1 and their product at most the maximum.
+// kCorrupt with `file` unless both numbers are at least 1, and they and their product within the
+// limits of formats/base/limits.h.
 Status check_expert_shape(const ExpertShape& shape, std::string_view file);
 
 struct LayerProfile {
@@ -79,7 +77,7 @@ Result<ExpertProfile> parse_expert_profile(std::string_view text, const std::str
 Result<ExpertProfile> parse_expert_profile_tree(const nlohmann::json& json,
                                                 const std::string& file);
 
-// The longest text of a profile or a list of experts that is read, in bytes. kMaxProfiledExperts
+// The longest text of a profile or a list of experts that is read, in bytes. kMaxModelExperts
 // counts of 15 digits with their weights fit into it.
 constexpr std::uint64_t kMaxProfileBytes = std::uint64_t{8} << 20;
 

@@ -3,6 +3,7 @@
 
 #include "formats/base/json.h"
 #include "formats/base/json_fields.h"
+#include "formats/base/limits.h"
 #include "formats/calibration/expert_counts.h"
 #include "formats/calibration/expert_ids.h"
 #include "formats/calibration/foreign_profile.h"
@@ -12,7 +13,6 @@ namespace {
 
 constexpr std::string_view kPerfSchemas[] = {"llama.cpp.moe_layer_perf.v1",
                                              "llama.cpp.moe_layer_opt_perf.v1"};
-constexpr std::uint32_t kMaxIds = 1U << 16;
 
 // ---- freq-json ----
 
@@ -49,7 +49,7 @@ Result<ProfileInput> parse_freq_json(const nlohmann::json& json, const JsonField
 
 bool is_counts_json(const nlohmann::json& json) {
   for (const auto& [key, value] : json.items()) {
-    if (!parse_index(key, kMaxIds).has_value() || !value.is_object()) return false;
+    if (!parse_index(key, kMaxModelLayers).has_value() || !value.is_object()) return false;
   }
   return !json.empty();
 }
@@ -59,7 +59,7 @@ Result<ProfileInput> parse_counts_json(const nlohmann::json& json, const JsonFie
   MOE_ASSIGN_OR_RETURN(const ExpertShape shape, settle_shape({}, known, root.file()));
   ExpertCounts counts;
   for (const auto& [key, experts] : json.items()) {
-    const std::uint32_t layer = *parse_index(key, kMaxIds);
+    const std::uint32_t layer = *parse_index(key, kMaxModelLayers);
     if (layer >= shape.num_layers) {
       return beyond_model(root, key, key, "layer", shape.num_layers);
     }
@@ -137,7 +137,7 @@ Result<ProfileInput> parse_perf_json(const JsonFields& root, const ExpertShape& 
   }
   ExpertShape stated;
   if (root.has("n_expert")) {
-    MOE_ASSIGN_OR_RETURN(stated.num_experts, root.number32("n_expert", 1, kMaxIds));
+    MOE_ASSIGN_OR_RETURN(stated.num_experts, root.number32("n_expert", 1, kMaxLayerExperts));
   }
   ProfileInput input;
   input.format = "hot-cache perf JSON";

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <optional>
 
+#include "formats/base/limits.h"
+
 namespace moepack {
 namespace {
 
@@ -96,8 +98,7 @@ Status FreqDumpReader::end_line() {
                                   " " + std::string(wrong));
     }
   }
-  constexpr std::uint64_t kMaxLayers = std::uint64_t{1} << 16;
-  if (*layer >= kMaxLayers) return error(kPrefix.size(), "is a layer that no model has");
+  if (*layer >= kMaxModelLayers) return error(kPrefix.size(), "is a layer that no model has");
   ++layer_lines_[static_cast<std::uint32_t>(*layer)];
   ++lines_;
   return Status::ok();

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "formats/base/bytes.h"
 #include "formats/base/file_blocks.h"
@@ -55,12 +54,6 @@ class DatCursor {
   const File& file_;
   std::uint64_t at_ = 0;
 };
-
-bool has_gguf_magic(const File& file) {
-  std::array<std::byte, 4> magic{};
-  return file.size() >= magic.size() && file.read_at(0, magic).is_ok() &&
-         std::memcmp(magic.data(), "GGUF", magic.size()) == 0;
-}
 
 std::uint64_t elements(const GgufTensor& tensor) { return tensor.info->size / sizeof(float); }
 

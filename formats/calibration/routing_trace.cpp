@@ -7,6 +7,7 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
+#include "formats/base/limits.h"
 #include "formats/calibration/expert_profile.h"
 
 namespace moepack {
@@ -249,7 +250,7 @@ Result<std::size_t> trace_head_bytes(std::span<const std::byte> prologue, const 
   }
   const std::size_t bytes = load_le<std::uint32_t>(prologue.data() + 12);
   constexpr std::size_t kMost =
-      kFixedBytes + 8 * kMostSizes + 2 * kMaxProfiledExperts + kMostNameBytes + kSumBytes;
+      kFixedBytes + 8 * kMostSizes + 2 * kMaxModelExperts + kMostNameBytes + kSumBytes;
   if (bytes < kFixedBytes + kSumBytes || bytes > kMost) {
     return corrupt(Where{.file = file, .offset = 12}, "states a head of a length that none has",
                    kTraceRemedy);

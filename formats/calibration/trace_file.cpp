@@ -46,13 +46,15 @@ TraceWriter::~TraceWriter() {
 }
 
 Status TraceWriter::write(std::span<const std::byte> bytes) {
+  std::uint64_t at = size_;  // what is cut off is written over
   while (!bytes.empty()) {
-    const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(size_));
+    const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return cannot_write(path_, count < 0 ? errno : ENOSPC);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
-    size_ += static_cast<std::uint64_t>(count);
+    at += static_cast<std::uint64_t>(count);
   }
+  size_ = at;
   return Status::ok();
 }
 

@@ -32,7 +32,7 @@ constexpr std::array<CompanionFile, 5> kCompanionFiles{{
     {kConfigName, std::uint64_t{4} << 20},
     {kTokenizerName, std::uint64_t{256} << 20},
     {kTokenizerConfigName, std::uint64_t{64} << 20},
-    {kChatTemplateName, std::uint64_t{64} << 20},
+    {kChatTemplateName, std::uint64_t{4} << 20},
     {kGenerationConfigName, std::uint64_t{16} << 20},
 }};
 

@@ -7,13 +7,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/limits.h"
 #include "formats/base/number_text.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::uint32_t kMaxConfigLayers = 4096;
-constexpr std::uint32_t kMaxConfigExperts = 1U << 16;
 // Of routed_scaling_factor; published ones lie between 1 and 16.
 constexpr double kMinRouterScale = 1e-6;
 constexpr double kMaxRouterScale = 1e6;
@@ -32,10 +32,10 @@ Status read_num_experts(const ConfigReader& text, const ExpertDefaults& defaults
                         ModelConfig& model) {
   const std::string_view key = defaults.num_key;
   MOE_RETURN_IF_ERROR(
-      text.dimension(key, defaults.num_experts, model.num_experts, kMaxConfigExperts));
+      text.dimension(key, defaults.num_experts, model.num_experts, kMaxLayerExperts));
   if (defaults.other_key.empty() || !text.has(defaults.other_key)) return Status::ok();
   std::uint32_t other = 0;
-  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxConfigExperts));
+  MOE_RETURN_IF_ERROR(text.dimension(defaults.other_key, 0, other, kMaxLayerExperts));
   if (text.has(key) && other != model.num_experts) {
     return text.error(defaults.other_key, "is " + std::to_string(other) + ", " + std::string(key) +
                                               " " + std::to_string(model.num_experts));

@@ -48,8 +48,7 @@ Status FlashMoeActivations::record_error(std::uint64_t record, std::uint32_t lay
 Result<FlashMoeActivations> FlashMoeActivations::open(const std::filesystem::path& path,
                                                       const ActivationDumpDimensions& dims) {
   // Of any model; beyond, sizes of records could overflow.
-  constexpr std::uint32_t kMaxExperts = 65536;  // ids are u16 in LayerActivations
-  if (dims.num_layers == 0 || dims.num_experts == 0 || dims.num_experts > kMaxExperts ||
+  if (dims.num_layers == 0 || dims.num_experts == 0 || dims.num_experts > kMaxLayerExperts ||
       dims.hidden_size == 0 || dims.hidden_size > kMaxModelDimension) {
     return invalid_argument("an activation dump is read with the dimensions of its model");
   }

@@ -99,6 +99,7 @@ std::string flashmoe_tiered_text(const PackManifest& pack) {
   }
   std::string layers;
   for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
+    if (pack.experts_of(l) != pack.num_experts) return "";
     std::string experts;
     std::uint64_t end = 0;
     for (std::uint32_t e = 0; e < pack.num_experts; ++e) {

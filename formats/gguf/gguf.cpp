@@ -14,7 +14,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::string_view kMagic = "GGUF";
 constexpr std::string_view kAlignmentKey = "general.alignment";
 constexpr std::string_view kDamaged = "the file is damaged; download or make it again";
 constexpr std::uint64_t kMaxDimension = std::numeric_limits<std::int64_t>::max();
@@ -126,10 +125,17 @@ class TensorEntry {
 
 }  // namespace
 
+bool has_gguf_magic(const File& file) {
+  std::array<char, kGgufMagic.size()> magic{};
+  return file.size() >= magic.size() &&
+         file.read_at(0, std::as_writable_bytes(std::span(magic))).is_ok() &&
+         std::string_view(magic.data(), magic.size()) == kGgufMagic;
+}
+
 Status GgufFile::read_counts(GgufCursor& cursor, std::uint64_t& tensors, std::uint64_t& keys) {
   std::array<std::byte, 4> magic{};
   MOE_RETURN_IF_ERROR(cursor.read(magic, "the magic number"));
-  if (std::memcmp(magic.data(), kMagic.data(), magic.size()) != 0) {
+  if (std::memcmp(magic.data(), kGgufMagic.data(), magic.size()) != 0) {
     return cursor.error(0, "does not begin with the four letters GGUF",
                         "it is no GGUF file, or its start is damaged");
   }

@@ -26,6 +26,11 @@
 
 namespace moepack {
 
+// The first bytes of a file of either byte order.
+constexpr std::string_view kGgufMagic = "GGUF";
+// Whether a file begins with them; false too where it cannot be read.
+bool has_gguf_magic(const File& file);
+
 constexpr std::uint64_t kMaxGgufTensors = std::uint64_t{1} << 20;
 
 struct GgufTensorInfo {

@@ -6,11 +6,11 @@
 
 #include "formats/base/bytes.h"
 #include "formats/base/output_file.h"
+#include "formats/gguf/gguf.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::string_view kMagic = "GGUF";
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kFixedBytes = 24;  // magic, version, two counts
 
@@ -197,7 +197,7 @@ std::uint64_t GgufHead::data_start(std::uint64_t info_bytes) const {
 std::uint64_t GgufHead::file_size() const { return data_start(infos().size()) + data_size_; }
 
 Result<GgufOutput> GgufHead::create(const std::filesystem::path& path) const {
-  std::string head(kMagic);
+  std::string head(kGgufMagic);
   append_number(head, kVersion);
   append_number<std::uint64_t>(head, tensors_.size());
   append_number<std::uint64_t>(head, key_names_.size());

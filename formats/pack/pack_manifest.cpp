@@ -306,15 +306,6 @@ Status parse_layouts(const JsonFields& root, std::string_view file, PackManifest
   return Status::ok();
 }
 
-// Whether a layer has no experts, which it says with nothing but `"dense": true`.
-Result<bool> parse_dense(const JsonFields& layer) {
-  const nlohmann::json* dense = layer.find("dense");
-  if (dense == nullptr) return false;
-  MOE_RETURN_IF_ERROR(layer.allow_only({"dense"}));
-  if (dense->is_boolean() && dense->get<bool>()) return true;
-  return layer.error("dense", "is not true");
-}
-
 Status parse_layers(const JsonFields& root, std::string_view file, PackManifest& manifest) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json* list, root.array("layers"));
   if (list->size() != manifest.num_layers) {
@@ -326,7 +317,7 @@ Status parse_layers(const JsonFields& root, std::string_view file, PackManifest&
   for (std::size_t i = 0; i < list->size(); ++i) {
     const std::string path = "layers[" + std::to_string(i) + "]";
     MOE_ASSIGN_OR_RETURN(const JsonFields layer, JsonFields::of((*list)[i], file, path));
-    MOE_ASSIGN_OR_RETURN(const bool is_dense, parse_dense(layer));
+    MOE_ASSIGN_OR_RETURN(const bool is_dense, layer.is_dense());
     if (is_dense) {
       manifest.layers.emplace_back();
       continue;
@@ -346,13 +337,7 @@ Status check_version(const JsonFields& root) {
     return root.error("format_version", "is missing; this is not a manifest of moepack",
                       "adopt it with moepack import, or convert the model again");
   }
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version == kPackFormatVersion) return Status::ok();
-  const Status error = root.error("format_version",
-                                  "is " + std::to_string(version) + ", this moepack reads " +
-                                      std::to_string(kPackFormatVersion),
-                                  "use the moepack that wrote it or convert again");
-  return {StatusCode::kUnsupported, error.message()};
+  return root.expect_version(kPackFormatVersion, "use the moepack that wrote it or convert again");
 }
 
 }  // namespace
@@ -412,8 +397,8 @@ Result<PackManifest> parse_pack_manifest(std::string_view text, const std::strin
                                        "outlier_layers", "expert_size", "expert_stride", "formats",
                                        "components", "layouts", "layers", "source", "report"}));
   PackManifest manifest;
-  MOE_ASSIGN_OR_RETURN(manifest.num_layers, root.number32("num_layers", 1, 1U << 16));
-  MOE_ASSIGN_OR_RETURN(manifest.num_experts, root.number32("num_experts", 1, 1U << 20));
+  MOE_ASSIGN_OR_RETURN(manifest.num_layers, root.number32("num_layers", 1, kMaxModelLayers));
+  MOE_ASSIGN_OR_RETURN(manifest.num_experts, root.number32("num_experts", 1, kMaxLayerExperts));
   MOE_ASSIGN_OR_RETURN(manifest.hidden_size, root.number("hidden_size", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(manifest.expert_width, root.number("expert_width", 1, kMaxModelDimension));
   MOE_ASSIGN_OR_RETURN(manifest.page_size, root.number("page_size", 1, kMaxPageSize));

@@ -39,15 +39,6 @@ std::uint64_t list_checksum(const PredictionManifest& manifest) {
   return sum.finish();
 }
 
-Status check_version(const JsonFields& root) {
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version == kPredictionFormatVersion) return Status::ok();
-  return json_error(StatusCode::kUnsupported, root.file(), "format_version",
-                    "is " + std::to_string(version) + ", this moepack reads " +
-                        std::to_string(kPredictionFormatVersion),
-                    "use the moepack that wrote it, or remove prediction.json and prediction.bin");
-}
-
 Result<TensorContainer> parse_container(const JsonFields& root) {
   MOE_ASSIGN_OR_RETURN(const std::string name, root.string("container"));
   const auto* const at = std::find(kContainerNames.begin(), kContainerNames.end(), name);
@@ -178,7 +169,9 @@ Result<PredictionManifest> parse_prediction_manifest(std::string_view text,
                                                      const std::string& file) {
   MOE_ASSIGN_OR_RETURN(const nlohmann::json json, parse_json(text, Where{.file = file}));
   MOE_ASSIGN_OR_RETURN(const JsonFields root, JsonFields::of(json, file));
-  MOE_RETURN_IF_ERROR(check_version(root));
+  MOE_RETURN_IF_ERROR(root.expect_version(
+      kPredictionFormatVersion,
+      "use the moepack that wrote it, or remove prediction.json and prediction.bin"));
   MOE_RETURN_IF_ERROR(root.allow_only({"format_version", "source", "container", "quantization",
                                        "data_size", "checksum", "num_tensors", "tensors"}));
   PredictionManifest manifest;

@@ -67,13 +67,8 @@ Status check_version(const JsonFields& root) {
     return root.error("format_version", "is missing; this is not a manifest of moepack",
                       "adopt it with moepack import, or convert the model again");
   }
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version == kResidentFormatVersion) return Status::ok();
-  const Status error = root.error("format_version",
-                                  "is " + std::to_string(version) + ", this moepack reads " +
-                                      std::to_string(kResidentFormatVersion),
-                                  "use the moepack that wrote it or convert again");
-  return {StatusCode::kUnsupported, error.message()};
+  return root.expect_version(kResidentFormatVersion,
+                             "use the moepack that wrote it or convert again");
 }
 
 template <typename Enum>

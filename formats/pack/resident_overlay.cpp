@@ -181,13 +181,7 @@ Status parse_own_members(const JsonFields& root, ResidentOverlay& overlay) {
   const bool is_engines = !overlay_group_from_name(overlay.stem).has_value();
   overlay.has_checksum = root.has("format_version") || !is_engines;
   if (!overlay.has_checksum) return Status::ok();
-  MOE_ASSIGN_OR_RETURN(const std::uint64_t version, root.number("format_version"));
-  if (version != kOverlayFormatVersion) {
-    return json_error(StatusCode::kUnsupported, root.file(), "format_version",
-                      "is " + std::to_string(version) + ", this moepack reads " +
-                          std::to_string(kOverlayFormatVersion),
-                      "use the moepack that wrote it");
-  }
+  MOE_RETURN_IF_ERROR(root.expect_version(kOverlayFormatVersion, "use the moepack that wrote it"));
   MOE_ASSIGN_OR_RETURN(const JsonFields source, root.object("source"));
   MOE_ASSIGN_OR_RETURN(overlay.source.name, source.string("name"));
   MOE_ASSIGN_OR_RETURN(overlay.source.fingerprint, source.checksum("fingerprint"));

@@ -4,19 +4,21 @@
 
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/config/companion_files.h"
 #include "formats/config/special_token.h"
 
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMaxTemplateBytes = 4 << 20;
-constexpr std::uint64_t kMaxTokenizerConfigBytes = 64 << 20;
+// Of files that are no companions, too.
+constexpr std::uint64_t kMaxTemplateBytes = companion_max_bytes(kChatTemplateName);
+constexpr std::uint64_t kMaxJsonBytes = companion_max_bytes(kTokenizerConfigName);
 
 // The document, or null where there is no such file.
 Result<nlohmann::json> read_optional_json(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return nlohmann::json();
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxTokenizerConfigBytes));
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxJsonBytes));
   return parse_json(text, Where{.file = path.string()});
 }
 
@@ -55,7 +57,7 @@ Result<TemplateSource> find_template(const std::filesystem::path& model,
                                      const std::filesystem::path& file) {
   TemplateSource source;
   source.special_tokens = OrderedJson::object();
-  const std::filesystem::path config_path = model / "tokenizer_config.json";
+  const std::filesystem::path config_path = model / kTokenizerConfigName;
   MOE_ASSIGN_OR_RETURN(const nlohmann::json config, read_optional_json(config_path));
   MOE_ASSIGN_OR_RETURN(const nlohmann::json map,
                        read_optional_json(model / "special_tokens_map.json"));
@@ -66,8 +68,8 @@ Result<TemplateSource> find_template(const std::filesystem::path& model,
     MOE_RETURN_IF_ERROR(read_template_file(file, source));
     return source;
   }
-  if (std::filesystem::exists(model / "chat_template.jinja", ignored)) {
-    MOE_RETURN_IF_ERROR(read_template_file(model / "chat_template.jinja", source));
+  if (std::filesystem::exists(model / kChatTemplateName, ignored)) {
+    MOE_RETURN_IF_ERROR(read_template_file(model / kChatTemplateName, source));
     return source;
   }
   const std::filesystem::path json_path = model / "chat_template.json";

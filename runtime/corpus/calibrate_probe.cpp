@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "formats/base/dtype.h"
@@ -14,15 +15,24 @@ namespace {
 constexpr std::size_t kProbeTokens = 512;
 constexpr std::uint32_t kProbeExperts = 4;
 
-// The cost of one token, or of reading one expert, in one layer.
+// The cost of one token, or of reading one expert, in one layer; without experts nothing is read
+// and nothing written.
 struct LayerCost {
   double mix = 0;
   double shared = 0;  // and everything else that is done once a token
   double use = 0;     // of one expert
   double read = 0;    // of one byte of a record
   double write = 0;   // compression
-  double share = 1;   // compressed bytes per byte
+  double share = 0;   // compressed bytes per byte
 };
+
+// Layers that cost the same.
+struct LayerKind {
+  LayerType type;
+  bool has_experts;
+  bool operator==(const LayerKind&) const = default;
+};
+LayerKind kind_of(const LayerSpec& layer) { return {layer_type(layer), has_experts(layer)}; }
 
 // A routing in which every token uses each of the first `experts` experts.
 std::vector<Assignment> all_use(std::uint32_t experts, std::size_t tokens) {
@@ -68,6 +78,7 @@ class Probe {
     }));
     const auto count = static_cast<double>(a.tokens);
     cost.mix = seconds_since(start) / count;
+    if (model_.pack.experts_of(layer) == 0) return Status::ok();
     start = Clock::now();
     MOE_ASSIGN_OR_RETURN(const std::uint64_t size, compressed_layer_size(a));
     cost.write = seconds_since(start) / count;
@@ -82,6 +93,7 @@ class Probe {
     Clock::time_point start = Clock::now();
     MOE_RETURN_IF_ERROR(corpus_.add_experts(layer, [](std::size_t) {}));
     cost.shared = seconds_since(start) / count;
+    if (model_.pack.experts_of(layer) == 0) return Status::ok();
     const std::uint32_t experts = std::min(kProbeExperts, model_.config.num_experts);
     corpus_.set_routing(all_use(experts, tokens_.size()));
     const ExpertStoreStats before = corpus_.expert_stats();
@@ -124,22 +136,22 @@ Result<CalibrateEstimate> estimate_calibration(const ModelDir& model, const Corp
   const auto count = static_cast<double>(work.tokens);
   const double probe_count = static_cast<double>(work.probe_work) / c.num_layers;
   double share = 0;
-  for (const LayerType type :
-       {LayerType::kFullAttention, LayerType::kLinearAttention, LayerType::kLatentAttention}) {
-    const auto it = std::find_if(c.layers.begin(), c.layers.end(),
-                                 [&](const LayerSpec& layer) { return layer_type(layer) == type; });
-    if (it == c.layers.end()) continue;
-    MOE_ASSIGN_OR_RETURN(const LayerCost cost,
-                         probe.measure(static_cast<std::uint32_t>(it - c.layers.begin())));
-    for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
-      if (c.layer_type(layer) != type) continue;
-      share += cost.share / c.num_layers;
-      const double token = cost.mix + cost.shared + c.experts_per_token * cost.use;
-      const double pass = cost.read * static_cast<double>(layer_record_bytes(model.pack, layer));
-      if (work.probe_work > 0) estimate.seconds += probe_count * token + pass;
-      if (layer < c.num_layers - work.layers_left) continue;
-      estimate.seconds += count * (token + cost.write) + pass;
+  std::vector<std::pair<LayerKind, LayerCost>> costs;
+  for (std::uint32_t layer = 0; layer < c.num_layers; ++layer) {
+    const LayerKind kind = kind_of(c.layers[layer]);
+    auto known = std::find_if(costs.begin(), costs.end(),
+                              [&](const auto& cost) { return cost.first == kind; });
+    if (known == costs.end()) {
+      MOE_ASSIGN_OR_RETURN(const LayerCost measured, probe.measure(layer));
+      known = costs.insert(costs.end(), {kind, measured});
     }
+    const LayerCost& cost = known->second;
+    share += cost.share / c.num_layers;
+    const double token = cost.mix + cost.shared + c.experts_per_token * cost.use;
+    const double pass = cost.read * static_cast<double>(layer_record_bytes(model.pack, layer));
+    if (work.probe_work > 0) estimate.seconds += probe_count * token + pass;
+    if (layer < c.num_layers - work.layers_left) continue;
+    estimate.seconds += count * (token + cost.write) + pass;
   }
   estimate.compressed_share = share;
   return estimate;

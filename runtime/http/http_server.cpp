@@ -189,10 +189,6 @@ HttpServer::~HttpServer() {
   impl_->thread.join();
 }
 
-std::uint16_t HttpServer::port() const {
-  return impl_->endpoints.empty() ? std::uint16_t{0} : impl_->endpoints.front().port();
-}
-
 std::vector<std::string> HttpServer::addresses() const {
   std::vector<std::string> texts;
   for (const tcp::endpoint& endpoint : impl_->endpoints) texts.push_back(endpoint_text(endpoint));

@@ -64,7 +64,6 @@ class HttpServer {
   // Cuts what still runs. Writers that are left become useless and harmless.
   ~HttpServer();
 
-  std::uint16_t port() const;                  // the one that was taken
   std::vector<std::string> addresses() const;  // "127.0.0.1:8080", "[::1]:8080"
   HttpStats stats() const;
 

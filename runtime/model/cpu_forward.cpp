@@ -240,11 +240,14 @@ class CpuForward final : public ForwardBackend {
     note_rows();
     if (has_experts) route(layer);
     expect_next(layer);
+    if (!has_experts) {
+      add_dense(layer);
+      return Status::ok();
+    }
     if (recorder_ != nullptr) recorder_->routed(store_->stats());
-    const Status status = has_experts ? add_experts(layer, slices) : add_dense(layer);
-    if (has_experts) release_ahead(layer);
-    const std::span<const ExpertGroup> groups =
-        has_experts ? layers_.experts().groups() : std::span<const ExpertGroup>();
+    const Status status = add_experts(layer, slices);
+    release_ahead(layer);
+    const std::span<const ExpertGroup> groups = layers_.experts().groups();
     usage_.add(layer, groups);
     if (recorder_ != nullptr && status.is_ok()) {
       recorder_->end_layer(layer, groups, store_->stats());
@@ -253,11 +256,11 @@ class CpuForward final : public ForwardBackend {
   }
 
   // No expert is read meanwhile: what comes next may be.
-  Status add_dense(std::uint32_t layer) {
+  void add_dense(std::uint32_t layer) {
     ahead_.start();
     layers_.add_dense(layer, hidden());
     if (observer_ != nullptr) observer_->on_layer(layer, tokens_, hidden_rows());
-    return Status::ok();
+    if (recorder_ != nullptr) recorder_->end_dense_layer();
   }
 
   // The mixer of every slice that goes on, and the router's logits.

@@ -5,13 +5,6 @@
 #include <cmath>
 
 namespace moepack {
-namespace {
-
-// Inside the square root of the l2 norm of q and k (transformers' l2norm).
-constexpr float kL2Epsilon = 1e-6F;
-
-}  // namespace
-
 DeltaNet::DeltaNet(const ModelConfig& config, Activations& scratch)
     : config_(config),
       scratch_(scratch),

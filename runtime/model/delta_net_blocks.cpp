@@ -4,13 +4,6 @@
 #include <cmath>
 
 namespace moepack {
-namespace {
-
-// Inside the square root of the l2 norm of q and k (transformers' l2norm).
-constexpr float kL2Epsilon = 1e-6F;
-
-}  // namespace
-
 // Parts of a thread's scratch: delta_block_floats().
 struct DeltaNetBlocks::Task {
   Compute& compute;

@@ -13,6 +13,9 @@
 
 namespace moepack {
 
+// Inside the square root of the l2 norm of q and k (transformers' l2norm).
+constexpr float kL2Epsilon = 1e-6F;
+
 // One thread at a time calls it, because all calls share one scratch. The key heads of every slice
 // are tasks for the threads of `compute`: a key head with its V heads sees no other, from the
 // convolution to the gated norm, so they meet only at the end. A token's bits depend on the tokens

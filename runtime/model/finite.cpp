@@ -4,6 +4,8 @@
 #include <bit>
 #include <string>
 
+#include "formats/base/remedies.h"
+
 namespace moepack {
 namespace {
 

@@ -11,12 +11,6 @@
 
 namespace moepack {
 
-// What to do where numbers stop being finite. Weights that were so in the source are stored as they
-// are, so they are no damage.
-constexpr const char* kNotFiniteRemedy =
-    "moepack verify finds damage; if there is none, weights of the source are not finite (moepack "
-    "convert names them), or its numbers overflow";
-
 // Whether no value is NaN or infinite.
 bool all_finite(std::span<const float> values);
 

@@ -53,13 +53,14 @@ Status RoutingRecorder::begin_pass(std::size_t tokens) {
   pass_.tokens = static_cast<std::uint32_t>(tokens);
   pass_.head_us = 0;
   pass_.layers.clear();
+  is_before_layers_ = true;
   layer_start_ = Clock::now();
   return Status::ok();
 }
 
 void RoutingRecorder::begin_layer() {
   const Clock::time_point now = Clock::now();
-  if (pass_.layers.empty()) {
+  if (std::exchange(is_before_layers_, false)) {
     add_head(std::chrono::duration<double>(now - layer_start_).count());
   }
   layer_start_ = now;
@@ -86,6 +87,8 @@ void RoutingRecorder::end_layer(std::uint32_t layer, std::span<const ExpertGroup
   }
   pass_.layers.push_back(std::move(record));
 }
+
+void RoutingRecorder::end_dense_layer() { add_head(seconds_since(layer_start_)); }
 
 void RoutingRecorder::add_head(double seconds) { pass_.head_us += microseconds(seconds); }
 

@@ -22,9 +22,9 @@ namespace moepack {
 TraceModel trace_model(std::string name, std::uint64_t fingerprint, const ModelConfig& config,
                        const PackManifest& pack);
 
-// One thread at a time calls it, in this order: begin_pass(); for each layer begin_layer(),
-// routed(), end_layer(); then add_head() any number of times, for the same batch. A batch is
-// written when the next one begins.
+// One thread at a time calls it, in this order: begin_pass(); for each layer begin_layer(), and
+// routed() and end_layer() or, where it has no experts, end_dense_layer(); then add_head() any
+// number of times, for the same batch. A batch is written when the next one begins.
 class RoutingRecorder {
  public:
   static Result<std::unique_ptr<RoutingRecorder>> create(const std::filesystem::path& file,
@@ -42,6 +42,8 @@ class RoutingRecorder {
   // `groups`: in the order in which they were asked for.
   void end_layer(std::uint32_t layer, std::span<const ExpertGroup> groups,
                  const ExpertStoreStats& stats);
+  // A trace names layers with experts alone: the time is that of no layer.
+  void end_dense_layer();
   // Computing that is of no layer.
   void add_head(double seconds);
   // Writes the last batch and everything that waits. More may follow.
@@ -53,7 +55,8 @@ class RoutingRecorder {
   std::unique_ptr<TraceWriter> writer_;
   TracePass pass_;
   bool has_pass_ = false;
-  Clock::time_point layer_start_;
+  bool is_before_layers_ = false;
+  Clock::time_point layer_start_;  // before the first layer, of the pass
   Clock::time_point routed_;
   ExpertStoreStats before_;  // at routed_
 };

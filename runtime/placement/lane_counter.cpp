@@ -30,16 +30,6 @@ std::uint64_t most_uses(const LaneUse& use) {
   return most;
 }
 
-void forget(LaneUse& use) {
-  use.fallbacks = {};
-  for (LayerLanes& layer : use.layers) {
-    layer.calls = 0;
-    layer.times = {};
-    std::fill(layer.hot.begin(), layer.hot.end(), 0);
-    std::fill(layer.cold.begin(), layer.cold.end(), 0);
-  }
-}
-
 }  // namespace
 
 LaneCounter::LaneCounter(const ExpertShape& shape, std::uint32_t experts_per_token)
@@ -72,7 +62,5 @@ void LaneCounter::fade() {
     for (LayerLanes& layer : recent_.layers) halve(layer);
   }
 }
-
-void LaneCounter::reset() { forget(all_); }
 
 }  // namespace moepack

@@ -23,12 +23,10 @@ class LaneCounter {
   void note_times(std::uint32_t layer, const LaneMicroseconds& times);
   void note_fallback(LaneFallback reason);
 
-  const LaneUse& all() const { return all_; }  // since the last reset()
+  const LaneUse& all() const { return all_; }  // since the beginning
   const LaneUse& recent() const { return recent_; }
   // After each request.
   void fade();
-  // Of all() alone.
-  void reset();
 
  private:
   LaneUse all_;

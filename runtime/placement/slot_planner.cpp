@@ -58,12 +58,6 @@ struct Candidate {
 
 }  // namespace
 
-std::uint64_t hot_set_bytes(const HotSet& set, std::span<const std::uint64_t> slot_bytes) {
-  std::uint64_t bytes = 0;
-  for (std::size_t l = 0; l < set.size(); ++l) bytes += set[l].size() * slot_bytes[l];
-  return bytes;
-}
-
 HotSet plan_hot_set(const SlotScores& scores, std::span<const std::uint64_t> slot_bytes,
                     std::uint64_t budget) {
   HotSet set(scores.size());
@@ -115,13 +109,6 @@ void add_change(const HotChange& part, HotChange& sum) {
   sum.exchanged += part.exchanged;
   sum.hot += part.hot;
   sum.layers += part.layers;
-}
-
-std::uint64_t hot_budget(std::uint64_t free_bytes, std::uint64_t resident_bytes,
-                         std::uint64_t reserve_bytes) {
-  constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
-  if (free_bytes <= resident_bytes || free_bytes - resident_bytes <= reserve_bytes) return 0;
-  return (free_bytes - resident_bytes - reserve_bytes) / kMib * kMib;
 }
 
 }  // namespace moepack

@@ -11,9 +11,6 @@
 
 namespace moepack {
 
-// `set` holds ids that ascend in each layer, as do all that are made or changed here.
-std::uint64_t hot_set_bytes(const HotSet& set, std::span<const std::uint64_t> slot_bytes);
-
 // Experts by falling score, equal ones by layer and id, as long as they fit; one that does not fit
 // is passed over for smaller ones. What is left over once all used experts have a slot is filled
 // with the unused ones by id, of all layers in turn. `slot_bytes`: [num_layers], of one expert; 0:
@@ -50,11 +47,5 @@ struct HotChange {
 };
 // Of several devices as of one; both at one rate.
 void add_change(const HotChange& part, HotChange& sum);
-
-// What is left of `free_bytes` for slots: less what the rest of the model takes and a reserve, down
-// to whole MiB; 0 when nothing is.
-constexpr std::uint64_t kVramReserveBytes = std::uint64_t{1} << 30;
-std::uint64_t hot_budget(std::uint64_t free_bytes, std::uint64_t resident_bytes,
-                         std::uint64_t reserve_bytes = kVramReserveBytes);
 
 }  // namespace moepack

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/limits.h"
 #include "formats/calibration/expert_profile.h"
 
 namespace moepack {
@@ -59,7 +60,7 @@ bool parse_real(std::string_view text, double most, double& value) {
 
 bool parse_count(std::string_view text, std::uint32_t& value) {
   std::uint64_t whole = 0;
-  if (!parse_whole(text, 1, kMaxProfiledExperts, whole)) return false;
+  if (!parse_whole(text, 1, kMaxModelExperts, whole)) return false;
   value = static_cast<std::uint32_t>(whole);
   return true;
 }
@@ -220,7 +221,7 @@ Result<SyntheticTrace> parse_synthetic_trace(std::string_view text) {
         "record-kib, tokens, zipf, locality, drift and seed");
   }
   const std::uint64_t all = std::uint64_t{trace.layers} * trace.experts;
-  if (trace.experts_per_token <= trace.experts && all <= kMaxProfiledExperts) return trace;
+  if (trace.experts_per_token <= trace.experts && all <= kMaxModelExperts) return trace;
   return invalid_argument("synthetic routing of " + std::to_string(trace.layers) + " layers of " +
                               std::to_string(trace.experts) + " experts, " +
                               std::to_string(trace.experts_per_token) + " a token, is of no model",

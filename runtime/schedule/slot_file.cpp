@@ -20,11 +20,7 @@ constexpr std::array<char, 8> kSlotMagic{'M', 'O', 'E', 'P', 'S', 'L', 'T', '\n'
 constexpr std::uint32_t kSlotVersion = 1;
 // Offsets in the head.
 constexpr std::size_t kSlotVersionAt = 8;
-constexpr std::size_t kSlotActivationsAt = 12;
-constexpr std::size_t kSlotKernelsAt = 16;
-constexpr std::size_t kSlotKernelsBytes = 16;
-constexpr std::size_t kSlotCutAt = 32;
-constexpr std::size_t kSlotTokensAt = 40;
+constexpr std::size_t kSlotTokensAt = kBehindOrigin;
 constexpr std::size_t kSlotPromptAt = 48;
 constexpr std::size_t kSlotSequenceAt = 56;
 constexpr std::size_t kSlotSnapshotsAt = 64;
@@ -76,21 +72,9 @@ Result<std::uint64_t> slot_head_size(std::span<const std::byte> bytes, std::uint
 }
 
 Result<PromptOrigin> parse_slot_origin(std::span<const std::byte> bytes, std::string_view file) {
-  PromptOrigin origin;
-  const auto number = load_le<std::uint32_t>(bytes.data() + kSlotActivationsAt);
-  const std::optional<ActivationType> type = activation_type_of(number);
-  if (!type) {
-    return unsupported(Where{.file = file, .offset = kSlotActivationsAt},
-                       unknown_activation_type(number), kSlotRemedy);
-  }
-  origin.activations = *type;
-  const auto kernels = parse_kernels(bytes.subspan(kSlotKernelsAt, kSlotKernelsBytes));
-  origin.cut_tokens = load_le<std::uint64_t>(bytes.data() + kSlotCutAt);
-  if (!kernels || origin.cut_tokens == 0) {
-    return damaged_slot(file, kSlotKernelsAt, "has no name of kernels, or none of their parts");
-  }
-  origin.kernels = *kernels;
-  return origin;
+  MOE_ASSIGN_OR_RETURN(PromptOrigin origin, load_origin(bytes, file, kSlotRemedy));
+  if (origin.cut_tokens != 0) return origin;
+  return damaged_slot(file, kCutTokensAt, "has states of no tokens at a time");
 }
 
 // Whether the list makes sense, and the file ends where it says.
@@ -112,12 +96,6 @@ Status check_slot_snapshots(const SlotFileHead& head, std::uint64_t head_bytes,
   return damaged_slot(file, kSlotSequenceAt,
                       "has " + std::to_string(file_bytes) +
                           " bytes, which are not the saved sequence and the snapshots it states");
-}
-
-PromptOrigin slot_origin_of(const Engine& engine) {
-  return {.activations = engine.options().activations,
-          .kernels = std::string(engine.kernels_bits()),
-          .cut_tokens = engine.cut_tokens()};
 }
 
 // Reads the snapshots of a slot, whose sequence has been restored.
@@ -154,10 +132,7 @@ std::vector<std::byte> slot_head_bytes(const SlotFileHead& head) {
   std::vector<std::byte> bytes(kSlotFixedBytes + ids + list + kSlotSumBytes);
   std::memcpy(bytes.data(), kSlotMagic.data(), kSlotMagic.size());
   store_le(bytes.data() + kSlotVersionAt, kSlotVersion);
-  store_le(bytes.data() + kSlotActivationsAt, static_cast<std::uint32_t>(head.origin.activations));
-  std::memcpy(bytes.data() + kSlotKernelsAt, head.origin.kernels.data(),
-              std::min(head.origin.kernels.size(), kSlotKernelsBytes));
-  store_le(bytes.data() + kSlotCutAt, head.origin.cut_tokens);
+  store_origin(head.origin, bytes);
   store_le(bytes.data() + kSlotTokensAt, std::uint64_t{head.tokens.size()});
   store_le(bytes.data() + kSlotPromptAt, head.prompt_tokens);
   store_le(bytes.data() + kSlotSequenceAt, head.sequence_bytes);
@@ -214,7 +189,7 @@ Result<SlotFileHead> parse_slot_head(std::span<const std::byte> bytes, std::uint
 Status write_slot_file(const std::filesystem::path& path, const Engine& engine,
                        const KeptText& kept) {
   MOE_ASSIGN_OR_RETURN(const std::vector<std::byte> sequence, kept.sequence->save());
-  SlotFileHead head{.origin = slot_origin_of(engine),
+  SlotFileHead head{.origin = origin_of(engine),
                     .tokens = kept.tokens,
                     .prompt_tokens = kept.prompt_tokens,
                     .sequence_bytes = sequence.size(),
@@ -255,9 +230,8 @@ Status read_slot_file(const std::filesystem::path& path, const Engine& engine, K
   MOE_ASSIGN_OR_RETURN(AlignedBuffer bytes, AlignedBuffer::allocate(file.size(), kSlotAlignment));
   MOE_RETURN_IF_ERROR(file.read_at(0, bytes.span()));
   MOE_ASSIGN_OR_RETURN(SlotFileHead head, parse_slot_head(bytes.span(), file.size(), file.path()));
-  if (head.origin != slot_origin_of(engine)) {
-    return make_error(StatusCode::kInvalidArgument,
-                      Where{.file = file.path(), .offset = kSlotActivationsAt},
+  if (head.origin != origin_of(engine)) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = file.path(), .offset = kOriginAt},
                       "was computed with other kernels, activations or chunks",
                       "give the options of the run that saved it");
   }

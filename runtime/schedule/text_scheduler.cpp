@@ -143,6 +143,7 @@ void TextScheduler::do_round() {
   end_cancelled();
   tasks_.do_ready(slots_.all(), [this] { publish(); });
   admit_waiting();
+  drop_ended();  // what ended as it began
   tell_queue();
   step();
   if (drop_ended()) {

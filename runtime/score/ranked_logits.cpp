@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
+#include <string>
+
+#include "formats/base/remedies.h"
 
 namespace moepack {
 namespace {
@@ -50,17 +54,25 @@ float keep_first(std::size_t count, std::vector<RankedLogit>& best) {
 
 }  // namespace
 
-std::optional<std::size_t> first_not_a_logit(std::span<const float> logits) {
-  std::optional<std::size_t> first;
+Status check_logits(std::span<const float> logits) {
+  Status status = Status::ok();
   for_each_part(logits, [&](std::span<const float> part, std::size_t begin) {
     unsigned bad = 0;
     for (const float value : part) bad |= is_not_a_logit(value) ? 1U : 0U;
     if (bad == 0) return true;
     const auto at = std::find_if(part.begin(), part.end(), is_not_a_logit);
-    first = begin + static_cast<std::size_t>(at - part.begin());
+    const std::size_t id = begin + static_cast<std::size_t>(at - part.begin());
+    status = make_error(StatusCode::kCorrupt, Where{},
+                        "the logit of token " + std::to_string(id) + " is " +
+                            (std::isnan(*at) ? "not a number" : "infinite"),
+                        kNotFiniteRemedy);
     return false;
   });
-  return first;
+  return status;
+}
+
+Status no_finite_logit() {
+  return make_error(StatusCode::kCorrupt, Where{}, "no token has a finite logit", kNotFiniteRemedy);
 }
 
 std::int32_t highest_logit(std::span<const float> logits) {

@@ -4,9 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
+
+#include "formats/base/status.h"
 
 namespace moepack {
 
@@ -19,8 +20,11 @@ inline bool ranks_before(const RankedLogit& a, const RankedLogit& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// The first that is NaN or +infinity, which no logit may be.
-std::optional<std::size_t> first_not_a_logit(std::span<const float> logits);
+// kCorrupt, with the id, where one is NaN or +infinity, which no logit may be.
+Status check_logits(std::span<const float> logits);
+
+// The error for logits that are all -infinity.
+Status no_finite_logit();
 
 // The id that ranks first. `logits`: one at least, none NaN.
 std::int32_t highest_logit(std::span<const float> logits);

@@ -120,12 +120,21 @@ bool AnswerSession::waits_for_others(std::uint64_t ended_before) {
   return has_rest_;
 }
 
+bool AnswerSession::take_rest() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(has_rest_, false);
+}
+
 // In a worker, after one of the first requests has ended.
 void AnswerSession::start_rest() {
   try {
     std::optional<Refusal> refusal;
-    if (!is_cancelled_) refusal = start_more();
-    if (is_cancelled_ || refusal.has_value()) end_rest(refusal);
+    if (!is_cancelled_) {
+      refusal = start_more();
+      // What waits for others is ended once: here, or by the worker that end_answer() called.
+      if (!refusal.has_value() && !(is_cancelled_ && take_rest())) return;
+    }
+    end_rest(refusal);
   } catch (...) {
     give_up();
   }

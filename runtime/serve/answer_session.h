@@ -66,6 +66,7 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   void hold(const std::shared_ptr<RunningAnswer>& answer);
   std::uint64_t ended_count();
   bool waits_for_others(std::uint64_t ended_before);
+  bool take_rest();  // whether there was one to start, which is the caller's then
   void refuse(const Refusal& refusal);
   void give_up();
   void drop_running();

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "formats/base/elapsed.h"
+
 namespace moepack {
 
 std::string base64_text(std::span<const std::uint8_t> bytes) {
@@ -39,9 +41,7 @@ OrderedJson expert_map_json(const ExpertMap& map, const ServiceStats& stats) {
   json["misses"] = stats.expert_misses;
   json["bytes_read"] = stats.expert_bytes_read;
   json["read_seconds"] = stats.read_seconds;
-  json["tokens_per_second"] = stats.decode_seconds > 0
-                                  ? static_cast<double>(stats.decode_tokens) / stats.decode_seconds
-                                  : 0.0;
+  json["tokens_per_second"] = per_second(stats.decode_tokens, stats.decode_seconds);
   return json;
 }
 

@@ -15,9 +15,6 @@
 namespace moepack {
 namespace {
 
-// Below it stands no logprob: the first token of an echo has none.
-constexpr float kLeastLogprob = -9998.0F;
-
 std::size_t character_count(std::string_view text) {
   std::size_t count = 0;
   for (const char c : text) {
@@ -51,7 +48,7 @@ class CompletionLogprobs {
   // `offset` is moved on.
   void add(const std::vector<TokenLogprobs>& tokens, std::size_t& offset) {
     for (const TokenLogprobs& token : tokens) {
-      const bool has_logprob = token.token.logprob > kLeastLogprob;
+      const bool has_logprob = token.token.logprob > kNoLogprob;
       json_["tokens"].push_back(token_name(token.token.bytes));
       json_["token_logprobs"].push_back(has_logprob ? OrderedJson(token.token.logprob)
                                                     : OrderedJson(nullptr));

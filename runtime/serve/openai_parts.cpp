@@ -3,16 +3,11 @@
 #include <cmath>
 #include <utility>
 
+#include "formats/base/elapsed.h"
 #include "runtime/serve/server_version.h"
 
 namespace moepack {
-namespace {
-
-double per_second(std::uint64_t tokens, double seconds) {
-  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 OrderedJson openai_head(const OpenaiAnswer& answer, const char* object) {
   OrderedJson json = OrderedJson::object();
@@ -46,7 +41,7 @@ OrderedJson openai_token(const TokenLogprob& token) {
   OrderedJson json = OrderedJson::object();
   json["id"] = token.id;
   json["token"] = token.bytes;
-  json["logprob"] = std::isfinite(token.logprob) ? token.logprob : -9999.0F;
+  json["logprob"] = std::isfinite(token.logprob) ? token.logprob : kNoLogprob;
   OrderedJson bytes = OrderedJson::array();
   for (const char c : token.bytes) bytes.push_back(static_cast<unsigned char>(c));
   json["bytes"] = std::move(bytes);

@@ -464,8 +464,6 @@ void Server::set_service(AnswerService& service) {
   impl_->state.is_loading = false;
 }
 
-std::uint16_t Server::port() const { return impl_->http->port(); }
-
 std::vector<std::string> Server::addresses() const { return impl_->http->addresses(); }
 
 void Server::finish(double grace_seconds) {

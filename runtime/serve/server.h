@@ -51,7 +51,6 @@ class Server {
   // The model is there: once. `service` outlives the server.
   void set_service(AnswerService& service);
 
-  std::uint16_t port() const;
   std::vector<std::string> addresses() const;
 
   // Takes nothing new, ends what waits, lets what runs go on for so many seconds and then ends that

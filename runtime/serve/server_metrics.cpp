@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "formats/base/elapsed.h"
+
 namespace moepack {
 namespace {
 
@@ -33,10 +35,6 @@ std::string counter(const std::string& name, const std::string& help, std::uint6
          "\n";
 }
 
-double metric_rate(std::uint64_t count, double seconds) {
-  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
-}
-
 std::string token_metrics(const ServiceStats& s) {
   return counter("prompt_tokens_total", "Tokens of prompts that were computed.", s.prompt_tokens) +
          metric("prompt_seconds_total", "counter", "Seconds spent on prompts.", s.prompt_seconds) +
@@ -46,11 +44,11 @@ std::string token_metrics(const ServiceStats& s) {
          counter("n_decode_total", "Steps of generation, of all sequences together.",
                  s.decode_steps) +
          metric("prompt_tokens_seconds", "gauge", "Mean speed of prompts, tokens a second.",
-                metric_rate(s.prompt_tokens, s.prompt_seconds)) +
+                per_second(s.prompt_tokens, s.prompt_seconds)) +
          metric("predicted_tokens_seconds", "gauge", "Mean speed of generation, tokens a second.",
-                metric_rate(s.decode_tokens, s.decode_seconds)) +
+                per_second(s.decode_tokens, s.decode_seconds)) +
          metric("n_busy_slots_per_decode", "gauge", "Mean sequences of a step of generation.",
-                metric_rate(s.decode_tokens, static_cast<double>(s.decode_steps)));
+                per_second(s.decode_tokens, static_cast<double>(s.decode_steps)));
 }
 
 std::string state_metrics(const ServiceStats& s) {

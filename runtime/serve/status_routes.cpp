@@ -121,18 +121,6 @@ StatusReply reply_slots(const RouteCall& call, const ServerState& state) {
   return json_reply(list);
 }
 
-// A plain name, so that nothing outside of --slot-save-path can be reached.
-bool is_plain_file_name(const std::string& name) {
-  if (name.empty() || name.size() > 128 || name.front() == '.') return false;
-  if (name.find("..") != std::string::npos) return false;
-  for (const char c : name) {
-    const bool is_fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                         (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
-    if (!is_fine) return false;
-  }
-  return true;
-}
-
 ApiError slot_error(const Status& status) {
   ApiErrorKind kind = ApiErrorKind::kServer;
   if (status.code() == StatusCode::kUnsupported) kind = ApiErrorKind::kNotSupported;
@@ -145,9 +133,6 @@ StatusReply file_action(const RouteCall& call, std::uint32_t slot, bool saves) {
   RequestFault fault;
   const BodyFields request(call.json, "", fault);
   const std::string name = request.text("filename").value_or("");
-  if (!is_plain_file_name(name)) {
-    request.fail("filename", "filename must be a name of letters, digits, '.', '_' and '-'");
-  }
   if (fault.is_set()) return *fault.error();
   const auto begun = std::chrono::steady_clock::now();
   const auto done =

@@ -10,11 +10,15 @@
 
 namespace moepack {
 
+// The logprob of a token that has none (the first of an echo, what can never come), as servers of
+// OpenAI's protocol write it.
+constexpr float kNoLogprob = -9999.0F;
+
 // A token with the probability it had among all tokens, before the sampler changed anything.
 struct TokenLogprob {
   std::int32_t id = 0;
   std::string bytes;  // may be a part of a character
-  float logprob = 0;  // natural logarithm; -9999 stands for none (the first token of an echo)
+  float logprob = 0;  // natural logarithm, or kNoLogprob
 };
 struct TokenLogprobs {
   TokenLogprob token;

@@ -130,8 +130,8 @@ class AnswerService {
   virtual ServiceStats stats() const = 0;
   virtual std::vector<SlotState> slots() const = 0;
   virtual ExpertMap expert_map() const = 0;
-  // Of the state of a slot, beneath --slot-save-path; kUnsupported without it. `name` is a plain
-  // name of a file. They wait for the slot to be idle.
+  // Of the state of a slot, beneath --slot-save-path; kUnsupported without it,
+  // kInvalidArgument for what is no is_slot_name(). They wait for the slot to be idle.
   virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Status erase_slot(std::uint32_t slot) = 0;

@@ -9,9 +9,6 @@
 namespace moepack {
 namespace {
 
-// "No probability is known", as servers of OpenAI's protocol write it.
-constexpr float kNoLogprob = -9999.0F;
-
 // A call that needs more tokens than this behind its arguments has lost its end marker.
 constexpr std::size_t kMostTailTokens = 32;
 

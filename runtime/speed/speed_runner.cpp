@@ -12,16 +12,6 @@ namespace {
 
 constexpr double kMeterSeconds = 0.05;  // between two repetitions
 
-// What a test reads of the store, added up over its repetitions.
-void add(ExpertStoreStats& sum, const ExpertStoreStats& one) {
-  sum.hits += one.hits;
-  sum.misses += one.misses;
-  sum.bytes_read += one.bytes_read;
-  sum.read_seconds += one.read_seconds;
-  sum.wait_seconds += one.wait_seconds;
-  sum.allocated_bytes = one.allocated_bytes;
-}
-
 }  // namespace
 
 std::string speed_test_name(const SpeedTest& test) {
@@ -40,11 +30,6 @@ std::vector<double> SpeedResult::samples_ts() const {
     rates.push_back(ns > 0 ? 1e9 * static_cast<double>(test.tokens()) / ns : 0.0);
   }
   return rates;
-}
-
-double SpeedResult::hit_rate() const {
-  const auto uses = static_cast<double>(experts.hits + experts.misses);
-  return uses > 0 ? static_cast<double>(experts.hits) / uses : 0.0;
 }
 
 SpeedRunner::SpeedRunner(Engine& engine, const SpeedOptions& options)
@@ -109,7 +94,9 @@ Status SpeedRunner::repeat(const SpeedTest& test, SpeedResult* result) {
   if (result == nullptr) return Status::ok();
   result->stages += engine_.stage_times().read().since(before);
   result->samples_ns.push_back(seconds * 1e9);
-  add(result->experts, engine_.expert_stats());
+  const ExpertStoreStats read = engine_.expert_stats();
+  result->experts += read;
+  result->experts.allocated_bytes = read.allocated_bytes;  // of one store, not of several
   result->agreement.choices += engine_.routing_agreement().choices;
   result->agreement.unchanged += engine_.routing_agreement().unchanged;
   return Status::ok();

@@ -45,7 +45,6 @@ struct SpeedResult {
   double read_rate = 0;
 
   std::vector<double> samples_ts() const;  // tokens a second of each repetition
-  double hit_rate() const;                 // of expert uses, 0 … 1
 };
 
 struct SpeedOptions {

@@ -488,6 +488,23 @@ ExpertStore::Batch::~Batch() {
   }
 }
 
+double ExpertStoreStats::hit_rate() const {
+  const auto uses = static_cast<double>(hits + misses);
+  return uses > 0 ? static_cast<double>(hits) / uses : 0.0;
+}
+
+ExpertStoreStats& ExpertStoreStats::operator+=(const ExpertStoreStats& other) {
+  hits += other.hits;
+  misses += other.misses;
+  bytes_read += other.bytes_read;
+  ahead_reads += other.ahead_reads;
+  ahead_used += other.ahead_used;
+  read_seconds += other.read_seconds;
+  wait_seconds += other.wait_seconds;
+  allocated_bytes += other.allocated_bytes;
+  return *this;
+}
+
 ExpertStoreStats ExpertStore::stats() const {
   const std::lock_guard lock(impl_->mutex);
   ExpertStoreStats stats = impl_->stats;

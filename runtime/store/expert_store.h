@@ -60,6 +60,10 @@ struct ExpertStoreStats {
   double read_seconds = 0;            // wall time during which at least one read was under way
   double wait_seconds = 0;            // that take_ready() waited, of all threads
   std::uint64_t allocated_bytes = 0;  // memory of the cache now; reset_stats() leaves it
+
+  double hit_rate() const;  // of all uses, 0 … 1; 0 without one
+  // Of another store as of one with this one.
+  ExpertStoreStats& operator+=(const ExpertStoreStats& other);
 };
 
 // One expert of a batch. `record` is page-aligned memory of layout->record_bytes bytes, owned by

@@ -13,9 +13,4 @@ void Timeline::add(const TimelineEvent& event) noexcept {
   events_.push_back(event);
 }
 
-void Timeline::clear() {
-  events_.clear();
-  dropped_ = 0;
-}
-
 }  // namespace moepack

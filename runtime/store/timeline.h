@@ -47,8 +47,6 @@ class Timeline {
   std::uint64_t dropped() const { return dropped_; }
   // When it is full.
   std::uint64_t memory_bytes() const { return events_.capacity() * sizeof(TimelineEvent); }
-  // Forgets every event.
-  void clear();
 
  private:
   std::mutex mutex_;

@@ -26,7 +26,7 @@ class BatchTables {
   static Result<BatchTables> create(VulkanDevice& device, const Limits& limits);
 
   // Rows that belong to no slice, or to one whose status is not ok, are not live. The states are
-  // VulkanStates.
+  // VulkanState.
   void write(std::span<const std::int32_t> tokens, std::span<const BatchSlice> slices);
   // Which rows of the batch the logits are of: at most Limits::logit_rows.
   void write_logit_rows(std::span<const std::size_t> rows);

@@ -96,17 +96,6 @@ void add_lanes(const LaneTimes& from, LaneTimes& to) {
   to.join_wait_seconds += from.join_wait_seconds;
 }
 
-void add_stats(const ExpertStoreStats& from, ExpertStoreStats& to) {
-  to.hits += from.hits;
-  to.misses += from.misses;
-  to.bytes_read += from.bytes_read;
-  to.ahead_reads += from.ahead_reads;
-  to.ahead_used += from.ahead_used;
-  to.read_seconds += from.read_seconds;
-  to.wait_seconds += from.wait_seconds;
-  to.allocated_bytes += from.allocated_bytes;
-}
-
 class DevicePipeline final : public VulkanBackend {
  public:
   DevicePipeline(std::vector<std::unique_ptr<VulkanBackend>> stages, std::vector<LayerRange> ranges,
@@ -154,7 +143,7 @@ class DevicePipeline final : public VulkanBackend {
 
   ExpertStoreStats expert_stats() const override {
     ExpertStoreStats sum = stages_.front()->expert_stats();
-    for (std::size_t i = 1; i < stages_.size(); ++i) add_stats(stages_[i]->expert_stats(), sum);
+    for (std::size_t i = 1; i < stages_.size(); ++i) sum += stages_[i]->expert_stats();
     return sum;
   }
   void reset_stats() override {
@@ -186,9 +175,6 @@ class DevicePipeline final : public VulkanBackend {
   }
   std::optional<LaneUse> recent_lane_use() const override {
     return joined_use([](const VulkanBackend& stage) { return stage.recent_lane_use(); });
-  }
-  void reset_lane_use() override {
-    for (const auto& stage : stages_) stage->reset_lane_use();
   }
   void fade_lane_use() override {
     for (const auto& stage : stages_) stage->fade_lane_use();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "formats/base/bytes.h"
 #include "runtime/vulkan/attention_widths.h"
 #include "runtime/vulkan/handed_scratch.h"
 #include "runtime/vulkan/mixer_widths.h"
@@ -11,10 +12,6 @@
 
 namespace moepack {
 namespace {
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 bool has_branch_norms(const ModelConfig& c) {
   return std::any_of(c.layers.begin(), c.layers.end(), [](const LayerSpec& layer) {
@@ -29,16 +26,16 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Scratch
   const std::uint64_t pairs = t * slots;
   const AttentionWidths widths = attention_widths(c);
   const MixerWidths mixer = mixer_widths(c);
-  const std::uint64_t widest = round_up(
+  const std::uint64_t widest = align_up(
       std::max({std::uint64_t{c.hidden_size}, mixer.mixed, std::uint64_t{c.query_rank}}), 32);
   const std::uint64_t width =
-      round_up(std::max<std::uint64_t>(c.expert_width, limits.shared_width), 32);
+      align_up(std::max<std::uint64_t>(c.expert_width, limits.shared_width), 32);
   DeviceScratch s;
   s.hidden = at.floats(t * c.hidden_size);
   s.normed = at.floats(t * c.hidden_size);
   s.branch_normed = at.floats(has_branch_norms(c) ? t * c.hidden_size : 0);
   lay_out_mixer(c, t, at, s);
-  s.delta_keys = at.floats(t * 2 * c.linear_key_heads * round_up(c.linear_key_dim, 32));
+  s.delta_keys = at.floats(t * 2 * c.linear_key_heads * align_up(c.linear_key_dim, 32));
   s.delta_values = at.floats(t * mixer.delta_values);
   s.delta_factors = at.floats(t * 2 * c.linear_value_heads);
   s.latent_queries = at.floats(t * c.num_heads * mixer.latent);
@@ -65,7 +62,7 @@ DeviceScratch lay_out(const ModelConfig& c, const ScratchLimits& limits, Scratch
     s.shared_raised = at.floats(others);
   }
   s.results = at.floats(pairs * c.hidden_size);
-  const std::uint64_t dense = round_up(c.dense_width, 32);
+  const std::uint64_t dense = align_up(c.dense_width, 32);
   s.halves = at.bytes(2 * std::max({t * widest, pairs * width, t * dense}));
   s.half_scales = at.floats(pairs);
   s.logits = at.floats(std::uint64_t{kDeviceLogitRows} * c.vocab_size);

@@ -60,7 +60,7 @@ struct DeviceScratch {
   std::uint64_t pairs = 0;             // [P] uint
   std::uint64_t offsets = 0;           // [E + 2] uint
   std::uint64_t tiles = 0;             // ExpertTile
-  std::uint64_t grids = 0;             // DispatchGrid
+  std::uint64_t grids = 0;             // shader::DispatchSize
   std::uint64_t activated = 0;         // [P, M]
   std::uint64_t raised = 0;            // [P, M]
   std::uint64_t shared_activated = 0;  // [P, shared width] or [T, dense width], where they differ

@@ -42,8 +42,6 @@ constexpr std::uint32_t kProductThreads = 512;
 constexpr std::uint32_t kManyRowLanes = 8;
 constexpr std::uint32_t kExpertLanes = 16;
 constexpr std::uint32_t kFewRowLanes = 32;
-// Threads of a product's work groups together that a large device holds at once.
-constexpr std::uint32_t kMostGroupsThreads = 264 * 512;
 constexpr std::uint32_t kPlainRouterThreads = 256;
 constexpr std::uint32_t kPlainRouterSteps = 4;
 constexpr std::uint32_t kRouterThreads = 1024;  // the last group also makes the choices
@@ -174,7 +172,7 @@ void record_fixed(const PathParts& p, CommandList& list, std::span<const Product
   const std::uint32_t at_once =
       cut.threads / std::min(cut.lanes, p.device.subgroup_size) * cut.rows;
   const std::uint32_t turns =
-      is_several ? groups_of(groups_of(all_rows, at_once), kMostGroupsThreads / cut.threads) : 0;
+      is_several ? groups_of(groups_of(all_rows, at_once), kMostProductThreads / cut.threads) : 0;
   const VulkanKernel& kernel = stage_kernel(
       p, list, shader_name("matvec_fixed", weights.format),
       matvec_fixed_constants(

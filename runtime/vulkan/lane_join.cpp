@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "formats/base/elapsed.h"
 #include "runtime/vulkan/path_steps.h"
 #include "shaders/combine_args.h"
 #include "shaders/copy_words_args.h"
@@ -12,9 +13,7 @@
 namespace moepack {
 namespace {
 
-using LaneClock = std::chrono::steady_clock;
-
-double lane_seconds(LaneClock::time_point from, LaneClock::time_point to) {
+double lane_seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
@@ -119,12 +118,12 @@ Status LaneJoin::compute_cold(std::uint32_t layer, std::size_t rows, ExpertStore
 
 Status LaneJoin::run(VulkanDevice& device, CommandList* hot, std::uint32_t layer, std::size_t rows,
                      ExpertStore& store) {
-  const LaneClock::time_point begin = LaneClock::now();
+  const Clock::time_point begin = Clock::now();
   if (hot != nullptr) MOE_RETURN_IF_ERROR(device.submit(*hot));
   const Status computed = compute_cold(layer, rows, store);
-  const LaneClock::time_point cold_end = LaneClock::now();
+  const Clock::time_point cold_end = Clock::now();
   if (hot != nullptr) MOE_RETURN_IF_ERROR(device.wait());
-  const LaneClock::time_point end = LaneClock::now();
+  const Clock::time_point end = Clock::now();
   times_.cold_seconds += lane_seconds(begin, cold_end);
   times_.join_wait_seconds += lane_seconds(cold_end, end);
   times_.both_seconds += lane_seconds(begin, end);

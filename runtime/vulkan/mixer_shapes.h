@@ -74,9 +74,4 @@ inline DeltaStepShape delta_step_shape(std::uint32_t value_dim) {
   return {threads, (8 * value_dim + threads - 1) / threads};
 }
 
-// Threads of delta_prepare and delta_gate; of delta_recur, which takes an eighth as many columns of
-// S per work group.
-constexpr std::uint32_t kDeltaTokenThreads = 256;
-constexpr std::uint32_t kDeltaRecurThreads = 128;
-
 }  // namespace moepack

@@ -360,17 +360,21 @@ Status VulkanDevice::copy(VkBuffer from, std::uint64_t from_offset, VkBuffer to,
   return run(list);
 }
 
+Status VulkanDevice::make_staging() {
+  if (staging_.size() != 0) return Status::ok();
+  MOE_ASSIGN_OR_RETURN(
+      staging_,
+      allocate(std::min(kStagingBytes, info_.most_allocation / 256 * 256), MemoryKind::kReadback));
+  return Status::ok();
+}
+
 Status VulkanDevice::upload(const DeviceBuffer& to, std::uint64_t offset,
                             std::span<const std::byte> bytes) {
   if (to.mapped() != nullptr) {
     std::memcpy(to.mapped() + offset, bytes.data(), bytes.size());
     return Status::ok();
   }
-  if (staging_.size() == 0) {
-    MOE_ASSIGN_OR_RETURN(staging_,
-                         allocate(std::min(kStagingBytes, info_.most_allocation / 256 * 256),
-                                  MemoryKind::kReadback));
-  }
+  MOE_RETURN_IF_ERROR(make_staging());
   while (!bytes.empty()) {
     const std::size_t size = std::min<std::size_t>(bytes.size(), staging_.size());
     std::memcpy(staging_.mapped(), bytes.data(), size);
@@ -387,11 +391,7 @@ Status VulkanDevice::download(const DeviceBuffer& from, std::uint64_t offset,
     std::memcpy(bytes.data(), from.mapped() + offset, bytes.size());
     return Status::ok();
   }
-  if (staging_.size() == 0) {
-    MOE_ASSIGN_OR_RETURN(staging_,
-                         allocate(std::min(kStagingBytes, info_.most_allocation / 256 * 256),
-                                  MemoryKind::kReadback));
-  }
+  MOE_RETURN_IF_ERROR(make_staging());
   while (!bytes.empty()) {
     const std::size_t size = std::min<std::size_t>(bytes.size(), staging_.size());
     MOE_RETURN_IF_ERROR(copy(from.handle(), offset, staging_.handle(), 0, size));

@@ -211,6 +211,7 @@ class VulkanDevice {
   Status choose_device(const VulkanOptions& options);
   Status create_device();
   Status create_objects();
+  Status make_staging();
   Status copy(VkBuffer from, std::uint64_t from_offset, VkBuffer to, std::uint64_t to_offset,
               std::uint64_t bytes);
   std::optional<std::uint32_t> memory_type(std::uint32_t allowed, MemoryKind kind) const;

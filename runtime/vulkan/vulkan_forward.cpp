@@ -120,9 +120,6 @@ class VulkanForward final : public VulkanBackend {
   std::optional<LaneUse> recent_lane_use() const override {
     return counter_.has_value() ? std::optional(counter_->recent()) : std::nullopt;
   }
-  void reset_lane_use() override {
-    if (counter_.has_value()) counter_->reset();
-  }
   void fade_lane_use() override {
     if (counter_.has_value()) counter_->fade();
   }

@@ -67,8 +67,7 @@ class VulkanBackend : public ForwardBackend {
   // LaneCounter::all() and recent(); nullopt where nothing is counted (ColdLaneUse::counts).
   virtual std::optional<LaneUse> lane_use() const = 0;
   virtual std::optional<LaneUse> recent_lane_use() const = 0;
-  // LaneCounter::reset() and fade(), where it counts.
-  virtual void reset_lane_use() = 0;
+  // LaneCounter::fade(), where it counts.
   virtual void fade_lane_use() = 0;
   // Begins with nothing counted, or ends it.
   virtual void count_lanes(bool is_counting) = 0;

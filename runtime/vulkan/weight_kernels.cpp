@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "formats/base/bytes.h"
 #include "formats/weights/ggml_grids.h"
 #include "shaders/expert_activation.h"
 #include "shaders/weight_tables.h"
@@ -12,8 +13,6 @@ namespace {
 
 constexpr std::uint32_t kLeastLanes = 8;
 constexpr std::uint32_t kMostLanes = 32;
-// Of one product: as many as the cores of a large device hold at once.
-constexpr std::uint64_t kMostProductThreads = std::uint64_t{264} * 512;
 constexpr std::uint32_t kMostThreads = 1024;
 // A matrix of at most so many outputs, a router's, has too few usual tiles for a large device.
 constexpr std::uint64_t kFewOutputs = 1024;
@@ -24,11 +23,9 @@ constexpr std::uint64_t kOtherSharedBytes = 512;
 // The same with what makes the choices of up to 1024 experts.
 constexpr std::uint64_t kRouterSharedBytes = 6144;
 
-std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
-
 // Of a lane's chunk that the row has, all steps together.
 double lanes_in_use(std::uint64_t chunks, std::uint32_t lanes) {
-  return static_cast<double>(chunks) / static_cast<double>(divide_up(chunks, lanes) * lanes);
+  return static_cast<double>(chunks) / static_cast<double>(div_up(chunks, lanes) * lanes);
 }
 
 // Bytes of shared memory that the tables of a format take.
@@ -55,7 +52,7 @@ std::uint64_t table_bytes(QFormatId format) {
 bool inputs_fit(const WeightRows& weights, std::uint64_t rows, std::uint64_t more,
                 const VulkanDeviceInfo& device) {
   const std::uint64_t chunk = chunk_weights(weights.format.id);
-  const std::uint64_t floats = chunk * (rows * divide_up(weights.cols, chunk) + 1);
+  const std::uint64_t floats = chunk * (rows * div_up(weights.cols, chunk) + 1);
   const std::uint64_t bytes =
       floats * 4 + floats + table_bytes(weights.format.id) + kOtherSharedBytes + more;
   return bytes <= device.shared_bytes;
@@ -107,7 +104,7 @@ std::uint32_t chunk_weights(QFormatId format) {
 
 WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo& device) {
   const std::uint64_t chunk = chunk_weights(weights.format.id);
-  const std::uint64_t chunks = divide_up(weights.cols, chunk);
+  const std::uint64_t chunks = div_up(weights.cols, chunk);
   WeightKernelShape shape;
   shape.lanes = std::min(kMostLanes, device.subgroup_size);
   for (std::uint32_t lanes = shape.lanes / 2; lanes >= kLeastLanes; lanes /= 2) {
@@ -123,9 +120,9 @@ WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo&
 WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                                    std::uint32_t slots, std::uint32_t block_rows) {
   WeightKernelShape shape = usual_shape(weights, device);
-  const std::uint64_t teams = divide_up(std::uint64_t{slots} * block_rows, 2);
+  const std::uint64_t teams = div_up(std::uint64_t{slots} * block_rows, 2);
   const std::uint64_t subgroup = std::max(device.subgroup_size, 1U);
-  const std::uint64_t threads = divide_up(teams * shape.lanes, subgroup) * subgroup;
+  const std::uint64_t threads = div_up(teams * shape.lanes, subgroup) * subgroup;
   shape.threads = static_cast<std::uint32_t>(std::min<std::uint64_t>(threads, kMostThreads));
   return shape;
 }
@@ -133,9 +130,9 @@ WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDevice
 std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows,
                               const VulkanDeviceInfo& device) {
   const std::uint64_t teams = shape.threads / std::min(shape.lanes, device.subgroup_size);
-  const std::uint64_t at_once = divide_up(rows, teams * shape.rows);
-  const std::uint64_t turns = divide_up(at_once, kMostProductThreads / shape.threads);
-  return static_cast<std::uint32_t>(divide_up(at_once, turns));
+  const std::uint64_t at_once = div_up(rows, teams * shape.rows);
+  const std::uint64_t turns = div_up(at_once, kMostProductThreads / shape.threads);
+  return static_cast<std::uint32_t>(div_up(at_once, turns));
 }
 
 std::array<std::uint32_t, 2> activation_constants(const Activation& activation) {
@@ -227,7 +224,7 @@ std::uint32_t fixed_chunk_weights(QFormatId format) {
 
 WeightKernelShape fixed_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                               std::uint32_t lanes) {
-  const std::uint64_t chunks = divide_up(weights.cols, fixed_chunk_weights(weights.format.id));
+  const std::uint64_t chunks = div_up(weights.cols, fixed_chunk_weights(weights.format.id));
   WeightKernelShape shape;
   shape.lanes = std::min(lanes, device.subgroup_size);
   while (shape.lanes > kLeastLanes && shape.lanes / 2 >= chunks) shape.lanes /= 2;
@@ -281,7 +278,7 @@ ProductTile dense_tile(std::uint64_t outputs, std::uint64_t rows, bool is_cooper
   constexpr ProductTile kUsual{.threads = 128, .outputs = 64, .tokens = 64};
   constexpr ProductTile kLarge{.threads = 256, .outputs = 128, .tokens = 128};
   if (!is_cooperative) return outputs <= kFewOutputs ? kSmall : kUsual;
-  const std::uint64_t tiles = divide_up(outputs, kLarge.outputs) * divide_up(rows, kLarge.tokens);
+  const std::uint64_t tiles = div_up(outputs, kLarge.outputs) * div_up(rows, kLarge.tokens);
   return tiles >= kManyTiles ? kLarge : kUsual;
 }
 

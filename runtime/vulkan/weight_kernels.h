@@ -43,6 +43,9 @@ WeightKernelShape usual_shape(const WeightRows& weights, const VulkanDeviceInfo&
 // slots in turn, as far as a work group has threads for that. A team for each was slower.
 WeightKernelShape usual_down_shape(const WeightRows& weights, const VulkanDeviceInfo& device,
                                    std::uint32_t slots, std::uint32_t block_rows);
+// Threads of a product's work groups together, at most: as many as the cores of a large device hold
+// at once.
+constexpr std::uint32_t kMostProductThreads = 264 * 512;
 // Work groups for `rows` rows: as many as take all at once, but not so many that norming the inputs
 // in each of them costs as much as the rows; then each group takes its turns.
 std::uint32_t groups_for_rows(const WeightKernelShape& shape, std::uint64_t rows,

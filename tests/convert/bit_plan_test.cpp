@@ -30,6 +30,7 @@ SensitivityTable make_table(std::uint32_t layers, std::uint32_t experts,
   t.source_fingerprint = 77;
   t.method = "gptq";
   t.num_layers = layers;
+  t.expert_layers = layers;
   t.num_experts = experts;
   t.hidden_size = 256;
   t.expert_width = 128;
@@ -138,6 +139,28 @@ TEST(BitPlan, SizesAndPredictionsAddUp) {
 }
 
 // Where errors only count by their square, nothing depends on anything else: the best of all.
+// A layer without experts is as none.
+TEST(BitPlan, LayersWithoutExpertsTakeNothing) {
+  const SensitivityTable t = make_table(3, 5, {2, 3, 4}, 0.3, 1);
+  SensitivityTable dense = t;
+  LayerSensitivity none;
+  for (auto& widths : none.error) widths.resize(t.bits.size());
+  dense.layers.insert(dense.layers.begin(), none);
+  dense.num_layers = 4;
+  const std::uint64_t budget = 15 * record_bytes({3, 3, 3});
+  ASSERT_OK_AND_ASSIGN(const BitPlan plan, plan_bits(t, budget));
+  ASSERT_OK_AND_ASSIGN(const BitPlan same, plan_bits(dense, budget));
+  expect_same(same.bits.forecast, plan.bits.forecast);
+  expect_same(forecast_of(dense, same.bits), plan.bits.forecast);
+  EXPECT_EQ(same.layer_divergence[0], 0);
+  for (const auto& widths : same.bits.layers[0]) EXPECT_TRUE(widths.empty());
+  EXPECT_TRUE(std::equal(plan.bits.layers.begin(), plan.bits.layers.end(),
+                         same.bits.layers.begin() + 1, same.bits.layers.end()));
+  EXPECT_EQ(bytes_of_bits_per_weight(dense, 3), bytes_of_bits_per_weight(t, 3));
+  EXPECT_OK(check_budget(dense, budget));
+  EXPECT_FALSE(check_budget(dense, 2 * budget).is_ok());
+}
+
 TEST(BitPlan, IsTheBestOfAll) {
   const SensitivityTable t = make_table(2, 2, {2, 4}, 0, 2);
   std::vector<Count> all;

@@ -127,6 +127,19 @@ TEST(ExpertBits, RefusesWhatCannotBe) {
   test::expect_error(parse(replaced(kValid, "0.0625", "NaN")).status(), kBad, {"a.json"});
 }
 
+TEST(ExpertBits, LayersWithoutExperts) {
+  const std::string all = kValid;
+  const std::size_t second = all.find("{\"layer\": 1");
+  const std::string dense = all.substr(0, second) + "{\"layer\": 1, \"dense\": true}\n  ]\n}\n";
+  ASSERT_OK_AND_ASSIGN(const ExpertBits b, parse(dense));
+  EXPECT_TRUE(b.layers[1][0].empty() && b.layers[1][1].empty() && b.layers[1][2].empty());
+  EXPECT_EQ(expert_bits_text(b), dense);
+  test::expect_error(parse(replaced(dense, "\"dense\": true", "\"dense\": 1")).status(),
+                     StatusCode::kCorrupt, {"a.json", "layers[1].dense"});
+  test::expect_error(parse(replaced(dense, "\"dense\"", "\"gate_proj\": [], \"dense\"")).status(),
+                     StatusCode::kUnsupported, {"a.json", "layers[1].gate_proj"});
+}
+
 TEST(ExpertBits, HotAndCold) {
   HotExperts hot;
   hot.shape = {2, 4};

@@ -340,7 +340,7 @@ TEST(GgufTokenizer, RefusesByNameWhatItCannotRebuild) {
                   std::string(companion_max_bytes(kChatTemplateName), 'a'));
          };
        },
-       {"tokenizer.chat_template", "at most 67108864"}},
+       {"tokenizer.chat_template", "at most 4194304"}},
   };
   for (const Case& c : cases) {
     const Status status = refusal(c.change);

@@ -183,6 +183,34 @@ TEST(SensitivityTable, RefusesWrongNumbersOfLayers) {
   }
 }
 
+// The second of three layers has no experts.
+TEST(SensitivityTable, LayersWithoutExperts) {
+  const std::string all = kValid;
+  const std::size_t second = all.find("    {\"layer\": 1");
+  const std::string dense =
+      replaced(all.substr(0, second) + "    {\"layer\": 1, \"dense\": true}\n  ]\n}\n",
+               "\"num_layers\": 3,", "\"num_layers\": 3,\n  \"expert_layers\": 2,");
+  ASSERT_OK_AND_ASSIGN(const SensitivityTable t, parse(dense));
+  EXPECT_EQ(t.all_experts(), 4U);
+  EXPECT_EQ(t.layers[0].experts(), 2U);
+  EXPECT_EQ(t.layers[1].experts(), 0U);
+  EXPECT_TRUE(t.layers[1].error[2][2].empty());
+  EXPECT_EQ(sensitivity_text(t), dense);
+  const std::vector<Damage> cases{
+      {"\"expert_layers\": 2", "\"expert_layers\": 4", StatusCode::kCorrupt, "expert_layers"},
+      {"\"expert_layers\": 2", "\"expert_layers\": 0", StatusCode::kCorrupt, "expert_layers"},
+      // Finished, with one layer of experts of two.
+      {"\"num_layers\": 3", "\"num_layers\": 2", StatusCode::kCorrupt, "layers: has 1"},
+      {"\"dense\": true", "\"dense\": false", StatusCode::kCorrupt, "layers[1].dense"},
+      {"\"dense\": true", "\"dense\": true, \"share\": []", StatusCode::kUnsupported, "share"},
+      {"{\"layer\": 1, \"dense\"", "{\"layer\": 2, \"dense\"", StatusCode::kCorrupt,
+       "layers[1].layer"},
+  };
+  for (const Damage& d : cases) {
+    test::expect_error(parse(replaced(dense, d.from, d.to)).status(), d.code, {"s.json", d.key});
+  }
+}
+
 TEST(SensitivityTable, DivergenceByHand) {
   const DivergenceResponse response{.per_energy = 3, .per_amplitude = 0.5};
   EXPECT_DOUBLE_EQ(divergence_of(response, 4), 3 * 4 + 0.5 * 2);

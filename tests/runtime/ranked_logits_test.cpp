@@ -6,7 +6,10 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
+
+#include "tests/support/status_matchers.h"
 
 namespace moepack::ranked_logits_test {
 namespace {
@@ -65,19 +68,20 @@ TEST(BestLogits, AreTheFirstOfAllInOrder) {
   }
 }
 
-TEST(FirstNotALogit, IsTheFirstNanOrInfinity) {
+TEST(CheckLogits, NamesTheFirstNanOrInfinity) {
   using Limits = std::numeric_limits<float>;
   std::vector<float> values(2500, -INFINITY);
   values[7] = Limits::max();
-  EXPECT_EQ(first_not_a_logit(values), std::nullopt);
-  EXPECT_EQ(first_not_a_logit({}), std::nullopt);
+  EXPECT_OK(check_logits(values));
+  EXPECT_OK(check_logits({}));
   for (const float bad :
        {Limits::infinity(), Limits::quiet_NaN(), -Limits::quiet_NaN(), Limits::signaling_NaN()}) {
     for (const std::size_t at : {0U, 1023U, 1024U, 2499U}) {
       std::vector<float> damaged = values;
       damaged[at] = bad;
       damaged.back() = bad;
-      EXPECT_EQ(first_not_a_logit(damaged), at);
+      test::expect_error(check_logits(damaged), StatusCode::kCorrupt,
+                         {"token " + std::to_string(at) + " is "});
     }
   }
 }

@@ -12,6 +12,7 @@
 
 #include "formats/calibration/foreign_profile.h"
 #include "runtime/placement/lane_report.h"
+#include "runtime/schedule/slot_file.h"
 #include "tests/serve/request_text.h"
 
 namespace moepack::test {
@@ -321,7 +322,8 @@ class ScriptedService final : public AnswerService {
     }
     return map;
   }
-  Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& /*name*/) override {
+  Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) override {
+    if (!is_slot_name(name)) return invalid_argument("no plain name of a file");
     if (slot != 0) return Status(StatusCode::kInvalidArgument, "there is no such slot");
     return std::uint64_t{7};
   }
@@ -329,7 +331,7 @@ class ScriptedService final : public AnswerService {
     if (name == "absent") return Status(StatusCode::kNotFound, "there is no such file");
     return save_slot(slot, name);
   }
-  Status erase_slot(std::uint32_t slot) override { return save_slot(slot, "").status(); }
+  Status erase_slot(std::uint32_t slot) override { return save_slot(slot, "any").status(); }
   HotState hot_state() const override {
     return {.is_active = true, .is_counting = true, .update_rate = 0.25, .experts = 5};
   }

@@ -23,6 +23,12 @@ LaneUse two_layers() {
   return use;
 }
 
+std::uint64_t hot_set_bytes(const HotSet& set, std::span<const std::uint64_t> slot_bytes) {
+  std::uint64_t bytes = 0;
+  for (std::size_t l = 0; l < set.size(); ++l) bytes += set[l].size() * slot_bytes[l];
+  return bytes;
+}
+
 TEST(SlotWeighting, FlatRanksWithinEachLayer) {
   const SlotScores s = slot_scores(two_layers(), SlotWeighting::kFlat);
   // Ranks count from 3, the most experts that any layer used; experts 1 and 2 tie and go by id.
@@ -167,13 +173,6 @@ TEST(SlotExchange, ReachesThePlanOfTheSameScores) {
     }
     EXPECT_EQ(worth(hot), worth(plan_hot_set(after, bytes, 7 * 20)));
   }
-}
-
-TEST(HotBudget, KeepsTheReserve) {
-  constexpr std::uint64_t kMib = std::uint64_t{1} << 20;
-  EXPECT_EQ(hot_budget(8192 * kMib + 5, 2048 * kMib), 5120 * kMib);
-  EXPECT_EQ(hot_budget(3072 * kMib, 2048 * kMib), 0U);
-  EXPECT_EQ(hot_budget(100, 200), 0U);
 }
 
 TEST(LaneReport, IsAProfileThatReadsBack) {
