@@ -69,8 +69,8 @@ Result<Sampler> Sampler::create(const SamplerOptions& options, std::size_t vocab
 }
 
 Result<std::int32_t> Sampler::sample(std::span<const float> logits, TokenFilter* filter) {
-  logits = adjusted(logits.first(std::min(logits.size(), vocab_limit_)));
   if (filter != nullptr && !filter->is_active()) filter = nullptr;
+  logits = adjusted(logits.first(std::min(logits.size(), vocab_limit_)), filter != nullptr);
   MOE_RETURN_IF_ERROR(rank(logits, filter));
   if (options_.temperature <= 0.0F) return candidates_.front().id;
   keep_typical();
@@ -90,8 +90,9 @@ void Sampler::accept(std::int32_t id) {
   window_.pop_front();
 }
 
-// The logits themselves where nothing changes them, so that they are not copied.
-std::span<const float> Sampler::adjusted(std::span<const float> logits) {
+// The logits themselves where nothing changes them, so that they are not copied. Beside a filter a
+// biased token stays possible: it may be the only one that is allowed.
+std::span<const float> Sampler::adjusted(std::span<const float> logits, bool is_filtered) {
   if (options_.logit_bias.empty() && accepted_.empty() && recent_.empty()) return logits;
   changed_.assign(logits.begin(), logits.end());
   for (const LogitBias& bias : options_.logit_bias) {
@@ -102,6 +103,11 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
     }
   }
   penalise(changed_);
+  for (const LogitBias& bias : options_.logit_bias) {
+    const auto id = static_cast<std::size_t>(bias.id);
+    if (!is_filtered || id >= logits.size() || !std::isfinite(logits[id])) continue;
+    changed_[id] = std::max(changed_[id], std::numeric_limits<float>::lowest());
+  }
   return changed_;
 }
 

@@ -17,7 +17,8 @@ namespace moepack {
 
 struct LogitBias {
   std::int32_t id = 0;
-  float bias = 0;  // added to the logit; -infinity: never drawn
+  float bias =
+      0;  // added to the logit; -infinity: never drawn, unless a filter allows nothing else
 };
 
 // Names, order and defaults are llama.cpp's: biases, penalties, what a filter forbids, then top-k,
@@ -68,7 +69,7 @@ class Sampler {
   Sampler(const SamplerOptions& options, std::size_t vocab_limit)
       : options_(options), vocab_limit_(vocab_limit), random_(options.seed) {}
 
-  std::span<const float> adjusted(std::span<const float> logits);
+  std::span<const float> adjusted(std::span<const float> logits, bool is_filtered);
   void penalise(std::span<float> logits) const;
   Status rank(std::span<const float> logits, TokenFilter* filter);
   Status collect(std::span<const float> logits);

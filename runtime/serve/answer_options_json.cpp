@@ -188,7 +188,17 @@ ResponseFormat read_response_format(const BodyFields& request) {
   }
   for (const char* name : {"json_schema", "guided_json"}) {
     const OrderedJson* schema = request.find(name);
-    if (schema != nullptr && schema->is_object()) use_schema(format, *schema);
+    if (schema == nullptr) continue;
+    // vLLM's clients send it as text, too.
+    const OrderedJson parsed =
+        schema->is_string()
+            ? OrderedJson::parse(schema->get_ref<const std::string&>(), nullptr, false)
+            : *schema;
+    if (!parsed.is_object()) {
+      request.fail(name, std::string(name) + " must be a JSON schema, an object");
+      continue;
+    }
+    use_schema(format, parsed);
   }
   read_structured(request, format);
   if (const OrderedJson* json = request.object("response_format")) {

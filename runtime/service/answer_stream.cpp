@@ -1,6 +1,7 @@
 #include "runtime/service/answer_stream.h"
 
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <utility>
 
@@ -197,6 +198,40 @@ void AnswerStream::release_all() {
 
 std::vector<TokenLogprobs> AnswerStream::take_logprobs() { return std::exchange(logprobs_, {}); }
 
+// Those of the tokens that `text` is of: what stands before it was a mark of thoughts, of a message
+// or white space behind one, and told of nothing.
+std::vector<TokenLogprobs> AnswerStream::take_logprobs_of(std::string_view text) {
+  std::string all;
+  for (const TokenLogprobs& token : logprobs_) all += token.token.bytes;
+  const std::size_t begin = all.rfind(text);
+  if (begin != std::string::npos && !text.empty()) {
+    std::size_t end = 0;
+    const auto first = std::find_if(logprobs_.begin(), logprobs_.end(), [&](const auto& token) {
+      return (end += token.token.bytes.size()) > begin;
+    });
+    logprobs_.erase(logprobs_.begin(), first);
+  }
+  return take_logprobs();
+}
+
+// The id that the model wrote, or a new one. A client tells calls apart by their ids: where it has
+// one with this id, the number at its end goes up.
+std::string AnswerStream::id_of_call(std::string written) const {
+  if (written.empty()) return options_.make_call_id();
+  const auto is_taken = [&](const std::string& id) {
+    return std::find(call_ids_.begin(), call_ids_.end(), id) != call_ids_.end() ||
+           std::find(options_.known_ids.begin(), options_.known_ids.end(), id) !=
+               options_.known_ids.end();
+  };
+  if (!is_taken(written)) return written;
+  const std::size_t digits = written.find_last_not_of("0123456789") + 1;
+  std::uint64_t number = 0;
+  std::from_chars(written.data() + digits, written.data() + written.size(), number);
+  const std::string base = written.substr(0, digits);
+  while (is_taken(written)) written = base + std::to_string(++number);
+  return written;
+}
+
 void AnswerStream::take(std::vector<ParsedOutput> outputs) {
   for (ParsedOutput& output : outputs) {
     if (is_cut_short_) return;
@@ -206,12 +241,14 @@ void AnswerStream::take(std::vector<ParsedOutput> outputs) {
 
 void AnswerStream::take_one(ParsedOutput output) {
   if (auto* reasoning = std::get_if<ParsedReasoning>(&output)) {
-    tell(ReasoningText{.text = std::move(reasoning->text), .logprobs = take_logprobs()});
+    auto logprobs = take_logprobs_of(reasoning->text);
+    tell(ReasoningText{.text = std::move(reasoning->text), .logprobs = std::move(logprobs)});
   } else if (auto* content = std::get_if<ParsedContent>(&output)) {
-    tell(ContentText{.text = std::move(content->text), .logprobs = take_logprobs()});
+    auto logprobs = take_logprobs_of(content->text);
+    tell(ContentText{.text = std::move(content->text), .logprobs = std::move(logprobs)});
   } else if (auto* begin = std::get_if<ParsedCallBegin>(&output)) {
     logprobs_.clear();  // of the call's mark
-    call_ids_.push_back(begin->id.empty() ? options_.make_call_id() : begin->id);
+    call_ids_.push_back(id_of_call(std::move(begin->id)));
     tell(CallBegin{
         .call = call_ids_.size() - 1, .id = call_ids_.back(), .name = std::move(begin->name)});
   } else if (auto* part = std::get_if<ParsedCallArguments>(&output)) {
@@ -236,7 +273,7 @@ void AnswerStream::remember_calls() {
   std::vector<CallText> texts = call_texts(generated_, options_.parser.format);
   if (texts.size() != ended_calls_) return;
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    options_.calls->remember(call_ids_[i], std::move(texts[i]));
+    options_.calls->remember(call_key(options_.call_scope, call_ids_[i]), std::move(texts[i]));
   }
 }
 

@@ -22,6 +22,8 @@ namespace moepack {
 struct AnswerStreamOptions {
   const Tokenizer* tokenizer = nullptr;  // outlives the stream
   CallMemory* calls = nullptr;           // outlives the stream; null: texts are not remembered
+  std::string call_scope;                // conversation_scope() of the messages before the answer
+  std::vector<std::string> known_ids;    // of the conversation's calls
   std::uint32_t choice = 0;
   OutputParserOptions parser;
   std::vector<std::string> stop;  // looked for outside of calls
@@ -73,7 +75,9 @@ class AnswerStream final : public TextListener {
   void drop_waiting_logprobs();
   void take(std::vector<ParsedOutput> outputs);
   void take_one(ParsedOutput output);
+  std::string id_of_call(std::string written) const;
   std::vector<TokenLogprobs> take_logprobs();
+  std::vector<TokenLogprobs> take_logprobs_of(std::string_view text);
   bool is_call_complete();
   void remember_calls();
   AnswerEndReason reason_of(TextEnd end) const;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "formats/base/checksum.h"
 #include "formats/base/utf8.h"
 #include "runtime/chat/history.h"
 #include "runtime/chat/output_parser.h"
@@ -41,10 +42,36 @@ std::vector<CallPlace> call_places(const PromptText& prompt, const CallMarkers& 
   }
 }
 
-std::vector<const ToolCall*> calls_of(const Conversation& conversation) {
-  std::vector<const ToolCall*> calls;
+// The scope of what comes behind `message`, which comes behind `scope`. Lengths keep fields apart.
+std::string scope_behind(const std::string& scope, const ChatMessage& message) {
+  std::string text = scope;
+  const auto add = [&text](std::string_view field) {
+    text += std::to_string(field.size()) + ":";
+    text += field;
+  };
+  text += std::to_string(static_cast<int>(message.role));
+  for (const std::string* field :
+       {&message.content, &message.reasoning, &message.tool_call_id, &message.name}) {
+    add(*field);
+  }
+  for (const ToolCall& call : message.calls) {
+    for (const std::string* field : {&call.id, &call.name, &call.arguments}) add(*field);
+  }
+  return checksum_text(checksum(std::as_bytes(std::span(text))));
+}
+
+struct CallBack {
+  const ToolCall* call;
+  std::string key;
+};
+
+// That came back, in order.
+std::vector<CallBack> calls_of(const Conversation& conversation) {
+  std::vector<CallBack> calls;
+  std::string scope;
   for (const ChatMessage& message : conversation.messages) {
-    for (const ToolCall& call : message.calls) calls.push_back(&call);
+    for (const ToolCall& call : message.calls) calls.push_back({&call, call_key(scope, call.id)});
+    scope = scope_behind(scope, message);
   }
   return calls;
 }
@@ -177,27 +204,37 @@ std::vector<CallText> call_texts(const GeneratedText& generated, ToolFormat form
   }
 }
 
+std::string call_key(std::string_view scope, std::string_view id) {
+  return std::string(scope) + " " + std::string(id);
+}
+
+std::string conversation_scope(std::span<const ChatMessage> messages) {
+  std::string scope;
+  for (const ChatMessage& message : messages) scope = scope_behind(scope, message);
+  return scope;
+}
+
 void CallMemory::drop(std::list<Entry>::iterator entry) {
   bytes_ -= entry->call.bytes();
-  by_id_.erase(entry->id);
+  by_key_.erase(entry->key);
   entries_.erase(entry);
 }
 
-void CallMemory::remember(const std::string& id, CallText call) {
+void CallMemory::remember(const std::string& key, CallText call) {
   const std::lock_guard lock(mutex_);
   if (call.bytes() > most_bytes_) return;
-  // An id may come again, in another conversation: the last call is the likelier to be asked for.
-  if (const auto known = by_id_.find(id); known != by_id_.end()) drop(known->second);
+  // The same conversation may be answered again: the last call is the likelier to be asked for.
+  if (const auto known = by_key_.find(key); known != by_key_.end()) drop(known->second);
   bytes_ += call.bytes();
-  entries_.push_front({.id = id, .call = std::move(call)});
-  by_id_[id] = entries_.begin();
+  entries_.push_front({.key = key, .call = std::move(call)});
+  by_key_[key] = entries_.begin();
   while (entries_.size() > most_calls_ || bytes_ > most_bytes_) drop(std::prev(entries_.end()));
 }
 
-std::optional<CallText> CallMemory::recall(const std::string& id) {
+std::optional<CallText> CallMemory::recall(const std::string& key) {
   const std::lock_guard lock(mutex_);
-  const auto found = by_id_.find(id);
-  if (found == by_id_.end()) return std::nullopt;
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return std::nullopt;
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->call;
 }
@@ -205,7 +242,7 @@ std::optional<CallText> CallMemory::recall(const std::string& id) {
 PromptText restore_calls(const PromptText& prompt, const Conversation& conversation,
                          ToolFormat format, CallMemory& memory) {
   const CallMarkers markers = call_markers(format);
-  const std::vector<const ToolCall*> calls = calls_of(conversation);
+  const std::vector<CallBack> calls = calls_of(conversation);
   if (calls.empty() || markers.begin.empty()) return prompt;
   const std::vector<CallPlace> places = call_places(prompt, markers);
   if (places.size() < calls.size()) return prompt;
@@ -214,11 +251,11 @@ PromptText restore_calls(const PromptText& prompt, const Conversation& conversat
   std::size_t done = 0;
   std::unordered_set<std::string_view> seen;  // an id is one call's
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (!seen.insert(calls[i]->id).second) continue;
+    if (!seen.insert(calls[i].call->id).second) continue;
     const CallPlace& place = places[examples + i];
-    const std::optional<CallText> call = memory.recall(calls[i]->id);
+    const std::optional<CallText> call = memory.recall(calls[i].key);
     if (!call.has_value() || !is_usable(*call)) continue;
-    if (!says_call(call->text, *calls[i], conversation, format)) continue;
+    if (!says_call(call->text, *calls[i].call, conversation, format)) continue;
     append_part(restored, prompt, done, place.begin);
     append_call(restored, *call);
     done = place.end;

@@ -8,6 +8,7 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -50,19 +51,26 @@ struct CallText {
 // The calls in a generated text, in order, markers included; one without an end is none.
 std::vector<CallText> call_texts(const GeneratedText& generated, ToolFormat format);
 
+// Under what a call with this id is remembered. Some models write the ids
+// of their calls, so that the same come in other conversations, whose texts are nobody else's.
+// `scope`: conversation_scope() of the messages before the answer.
+std::string call_key(std::string_view scope, std::string_view id);
+// Tells a beginning of a conversation from others.
+std::string conversation_scope(std::span<const ChatMessage> messages);
+
 // Bounded: the calls used least recently are forgotten. Any thread.
 class CallMemory {
  public:
   CallMemory(std::size_t most_calls, std::size_t most_bytes)
       : most_calls_(most_calls), most_bytes_(most_bytes) {}
 
-  // In place of what the id had.
-  void remember(const std::string& id, CallText call);
-  std::optional<CallText> recall(const std::string& id);
+  // In place of what the key had. `key`: call_key().
+  void remember(const std::string& key, CallText call);
+  std::optional<CallText> recall(const std::string& key);
 
  private:
   struct Entry {
-    std::string id;
+    std::string key;
     CallText call;
   };
   void drop(std::list<Entry>::iterator entry);
@@ -71,7 +79,7 @@ class CallMemory {
   std::mutex mutex_;
   std::size_t bytes_ = 0;
   std::list<Entry> entries_;  // the newest first
-  std::unordered_map<std::string, std::list<Entry>::iterator> by_id_;
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };
 
 // Puts the remembered texts of the conversation's calls in the place of what the template made of

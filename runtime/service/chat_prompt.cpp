@@ -29,7 +29,36 @@ bool may_open_reasoning(std::string_view part, const ChatRequest& request,
          part.find(facts.reasoning_end) == std::string_view::npos;
 }
 
+// The conversation with what the request says about thinking told to the template.
+Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request) {
+  Conversation conversation = request.conversation;
+  const std::string& argument = chat_template.facts().thinking_argument;
+  if (request.thinks.has_value() && !argument.empty()) {
+    conversation.template_arguments[argument] = *request.thinks;
+  }
+  return conversation;
+}
+
+Result<PromptText> render_part(const ChatTemplate& chat_template, ToolFormat format,
+                               const ChatRequest& request, const Conversation& part,
+                               CallMemory& calls) {
+  MOE_ASSIGN_OR_RETURN(PromptText text, chat_template.render(part));
+  if (!request.options.reuses_states) return text;
+  return restore_calls(text, part, format, calls);
+}
+
 }  // namespace
+
+Result<PromptText> chat_text(const ChatTemplate& chat_template, ToolFormat format,
+                             const ChatRequest& request, CallMemory& calls) {
+  return render_part(chat_template, format, request, with_thinking(chat_template, request), calls);
+}
+
+Result<std::vector<std::int32_t>> chat_ids(const Tokenizer& tokenizer, const ChatRequest& request,
+                                           const PromptText& text, SampledTexts& texts) {
+  if (!request.options.reuses_states) return encode_prompt(tokenizer, text);
+  return texts.encode(tokenizer, text);
+}
 
 Refusal rendering_refusal(const Status& status) {
   Refusal refusal = refusal_of(status);
@@ -47,29 +76,19 @@ Refusal refusal_of(const Status& status) {
   return refusal;
 }
 
-Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request) {
-  Conversation conversation = request.conversation;
-  const std::string& argument = chat_template.facts().thinking_argument;
-  if (request.thinks.has_value() && !argument.empty()) {
-    conversation.template_arguments[argument] = *request.thinks;
-  }
-  return conversation;
-}
-
 std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_template,
                                                    ToolFormat format, const Tokenizer& tokenizer,
                                                    const ChatRequest& request, CallMemory& calls,
                                                    SampledTexts& texts, const PromptRoom& room) {
   const TemplateFacts& facts = chat_template.facts();
   const Conversation conversation = with_thinking(chat_template, request);
-  const ConversationRenderer render = [&](const Conversation& part) -> Result<PromptText> {
-    MOE_ASSIGN_OR_RETURN(const PromptText text, chat_template.render(part));
-    return restore_calls(text, part, format, calls);
+  const ConversationRenderer render = [&](const Conversation& part) {
+    return render_part(chat_template, format, request, part, calls);
   };
   Result<PromptText> prompt = render(conversation);
   if (!prompt.is_ok()) return rendering_refusal(prompt.status());
   if (auto refusal = room.refuse_bytes(prompt.value().text.size())) return *std::move(refusal);
-  Result<std::vector<std::int32_t>> ids = texts.encode(tokenizer, prompt.value());
+  Result<std::vector<std::int32_t>> ids = chat_ids(tokenizer, request, prompt.value(), texts);
   if (!ids.is_ok()) return refusal_of(ids.status());
   ChatPrompt made;
   made.text = std::move(prompt).value();

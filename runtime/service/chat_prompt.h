@@ -30,8 +30,13 @@ std::variant<ChatPrompt, Refusal> make_chat_prompt(const ChatTemplate& chat_temp
                                                    const ChatRequest& request, CallMemory& calls,
                                                    SampledTexts& texts, const PromptRoom& room);
 
-// The conversation with what the request says about thinking told to the template.
-Conversation with_thinking(const ChatTemplate& chat_template, const ChatRequest& request);
+// The text and the ids of that prompt alone. Calls and texts stand there as they were sampled where
+// they are remembered, unless the request wants nothing of what was kept ("cache_prompt": false).
+// The errors of ChatTemplate::render and encode_prompt().
+Result<PromptText> chat_text(const ChatTemplate& chat_template, ToolFormat format,
+                             const ChatRequest& request, CallMemory& calls);
+Result<std::vector<std::int32_t>> chat_ids(const Tokenizer& tokenizer, const ChatRequest& request,
+                                           const PromptText& text, SampledTexts& texts);
 
 // A refusal for an error of the tokenizer or a sampler's settings.
 Refusal refusal_of(const Status& status);

@@ -20,6 +20,12 @@
 namespace moepack {
 namespace {
 
+std::variant<std::vector<std::int32_t>, Refusal> ids_or_refusal(
+    Result<std::vector<std::int32_t>> ids) {
+  if (!ids.is_ok()) return refusal_of(ids.status());
+  return std::move(ids).value();
+}
+
 // Clients wait so long before they try again when the queue is full.
 constexpr std::uint32_t kRetrySeconds = 5;
 
@@ -101,7 +107,6 @@ class RealModelService final : public ModelService {
   std::shared_ptr<const TokenBytes> token_table() const;
   void warn(const std::vector<std::string>& lines) const;
 
-  std::variant<std::vector<std::int32_t>, Refusal> told_ids(const PromptText& text) const;
   // What is wrong with a prompt of so many tokens, if anything is.
   std::optional<Refusal> check_prompt(std::size_t tokens) const;
   OutputParserOptions parser_options(const ChatRequest& request, bool is_in_reasoning) const;
@@ -131,8 +136,8 @@ class RealModelService final : public ModelService {
   std::vector<std::int32_t> end_of_thinking_;
   SamplerOptions sampling_;
   ServiceModel model_;
-  CallMemory calls_;
-  SampledTexts texts_;
+  mutable CallMemory calls_;  // what is used last lives longest
+  mutable SampledTexts texts_;
   CallIds call_ids_;
   PromptRoom room_;
   mutable std::once_flag table_once_;
@@ -329,6 +334,12 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   AnswerStreamOptions stream;
   stream.tokenizer = &tokenizer_;
   stream.calls = &calls_;
+  const std::span<const ChatMessage> messages = request.conversation.messages;
+  const bool is_begun = request.conversation.continues_last && !messages.empty();
+  stream.call_scope = conversation_scope(messages.first(messages.size() - (is_begun ? 1 : 0)));
+  for (const ChatMessage& message : messages) {
+    for (const ToolCall& call : message.calls) stream.known_ids.push_back(call.id);
+  }
   stream.parser = parser_options(request, made.is_in_reasoning);
   stream.stop = request.options.stop;
   stream.wants_logprobs = request.options.top_logprobs.has_value();
@@ -401,7 +412,7 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
 
 std::variant<PromptText, Refusal> RealModelService::render(const ChatRequest& request) const {
   if (!template_.has_value()) return no_template_refusal();
-  Result<PromptText> text = template_->render(with_thinking(*template_, request));
+  Result<PromptText> text = chat_text(*template_, tool_format(), request, calls_);
   if (!text.is_ok()) return rendering_refusal(text.status());
   return std::move(text).value();
 }
@@ -410,15 +421,9 @@ std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokens_of(
     const ChatRequest& request) const {
   const auto text = render(request);
   if (const auto* refusal = std::get_if<Refusal>(&text)) return *refusal;
-  return told_ids(std::get<PromptText>(text));
-}
-
-std::variant<std::vector<std::int32_t>, Refusal> RealModelService::told_ids(
-    const PromptText& text) const {
-  if (auto refusal = room_.refuse_told(text.text.size())) return *std::move(refusal);
-  Result<std::vector<std::int32_t>> ids = encode_prompt(tokenizer_, text);
-  if (!ids.is_ok()) return refusal_of(ids.status());
-  return std::move(ids).value();
+  const PromptText& prompt = std::get<PromptText>(text);
+  if (auto refusal = room_.refuse_told(prompt.text.size())) return *std::move(refusal);
+  return ids_or_refusal(chat_ids(tokenizer_, request, prompt, texts_));
 }
 
 std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokenize(
@@ -426,7 +431,7 @@ std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokenize(
   if (auto refusal = room_.refuse_told(text.size())) return *std::move(refusal);
   PromptText prompt{.text = std::string(text), .from_user = {}};
   if (!reading.with_markers && !text.empty()) prompt.from_user.push_back({0, text.size()});
-  auto ids = told_ids(prompt);
+  auto ids = ids_or_refusal(encode_prompt(tokenizer_, prompt));
   if (reading.begins_text && ids.index() == 0) tokenizer_.begin_text(std::get<0>(ids));
   return ids;
 }

@@ -340,6 +340,26 @@ TEST(Sampler, AFilterGivesWhatMaskedLogitsGive) {
   EXPECT_GT(shortcuts, 1000);
 }
 
+// A token that a bias bans is drawn where a filter allows no other.
+TEST(Sampler, WhatTheFilterAloneAllowsIsDrawnWhateverItsBias) {
+  for (const float temperature : {0.0F, 1.0F}) {
+    for (const std::int32_t top_k : {0, 2}) {
+      SamplerOptions options = kPlain;
+      options.temperature = temperature;
+      options.top_k = top_k;
+      options.repetition_penalty = 2.0F;
+      options.logit_bias = {{1, -kInfinity}, {2, -kInfinity}};
+      ASSERT_OK_AND_ASSIGN(Sampler sampler, Sampler::create(options, 4));
+      sampler.accept(1);
+      const std::vector<float> logits = {1, 2, 3, 4};
+      AllowedIds only({1});
+      EXPECT_EQ(sampler.sample(logits, &only).value(), 1);
+      AllowedIds either({1, 3});
+      EXPECT_EQ(sampler.sample(logits, &either).value(), 3);
+    }
+  }
+}
+
 TEST(Sampler, LogitsStayAsTheyAre) {
   SamplerOptions options;
   options.presence_penalty = 1.0F;

@@ -144,7 +144,7 @@ TEST_F(AnswerStreamTest, CallsAreToldAndRemembered) {
   EXPECT_EQ(OrderedJson::parse(read_.arguments), OrderedJson::parse("{\"a\":1}"));
   EXPECT_EQ(read_.ended_calls, 1U);
   EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
-  const auto remembered = calls_.recall(read_.ids.at(0));
+  const auto remembered = calls_.recall(call_key("", read_.ids.at(0)));
   ASSERT_TRUE(remembered.has_value());
   EXPECT_EQ(remembered->text, call);
   EXPECT_EQ(remembered->ids, demo().encode(call).value());
@@ -195,7 +195,7 @@ TEST_F(AnswerStreamTest, AStopTextWithinTheFrameOfCallsEndsNothing) {
     EXPECT_EQ(read_.content, "");
     EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
     ASSERT_EQ(read_.ids.size(), 2U);
-    EXPECT_TRUE(calls_.recall(read_.ids[1]).has_value()) << "with its closing marker";
+    EXPECT_TRUE(calls_.recall(call_key("", read_.ids[1])).has_value()) << "with its closing marker";
   }
 }
 
@@ -264,7 +264,7 @@ TEST_F(AnswerStreamTest, OneCallIsEnoughWhereMoreAreNotWanted) {
   EXPECT_EQ(read_.ended_calls, 1U);
   EXPECT_EQ(taken, demo().encode(call).value().size()) << "with its end marker, and no more";
   EXPECT_EQ(read_.end.reason, AnswerEndReason::kToolCalls);
-  const auto remembered = calls_.recall(read_.ids.at(0));
+  const auto remembered = calls_.recall(call_key("", read_.ids.at(0)));
   ASSERT_TRUE(remembered.has_value());
   EXPECT_EQ(remembered->text, call);
 }
@@ -308,6 +308,32 @@ TEST_F(AnswerStreamTest, ThoughtsHaveABudget) {
   EXPECT_EQ(forced_, (std::vector<std::int32_t>{1, 2, 3})) << "told once";
   EXPECT_TRUE(read_.content.empty());
   EXPECT_EQ(read_.reasoning, "one two three four five");
+}
+
+// Kimi writes the ids of its calls.
+TEST_F(AnswerStreamTest, IdsOfCallsAreNotTheSameTwice) {
+  offer_tools();
+  options_.parser.format = ToolFormat::kKimi;
+  options_.parser.added_tokens = {};
+  options_.known_ids = {"functions.add:7", "functions.add:9"};
+  std::string text = "<|tool_calls_section_begin|>";
+  for (const char* id : {"functions.add:7", "functions.add:7", "functions.add:3"}) {
+    text += "<|tool_call_begin|>" + std::string(id) +
+            "<|tool_call_argument_begin|>{\"a\":1}<|tool_call_end|>";
+  }
+  run(text + "<|tool_calls_section_end|>");
+  EXPECT_EQ(read_.ids,
+            (std::vector<std::string>{"functions.add:8", "functions.add:10", "functions.add:3"}));
+}
+
+// Of marks and of white space behind them nothing is told.
+TEST_F(AnswerStreamTest, ProbabilitiesAreOfTheTextThatIsTold) {
+  options_.wants_logprobs = true;
+  run("<think>Let me see</think>\n\nIt is four");
+  EXPECT_EQ(read_.reasoning, "Let me see");
+  EXPECT_EQ(read_.content, "It is four");
+  const auto count = [](const char* text) { return demo().encode(text).value().size(); };
+  EXPECT_EQ(read_.logprobs, count("Let me see") + count("It is four"));
 }
 
 TEST_F(AnswerStreamTest, EveryTokenHasItsProbability) {

@@ -2,8 +2,11 @@
 #include "runtime/service/call_memory.h"
 
 #include <gtest/gtest.h>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace moepack::call_memory_test {
 namespace {
@@ -97,7 +100,7 @@ TEST(CallMemory, TheLastCallOfAnIdStays) {
 
 TEST(RestoreCalls, ASampledCallStandsInItsPlaceAgain) {
   CallMemory memory(10, 1000);
-  memory.remember("id", call_of(kSampled));
+  memory.remember(call_key("", "id"), call_of(kSampled));
   const Conversation conversation =
       conversation_with({.id = "id", .name = "add", .arguments = "{\"b\":2,\"a\":1}"});
   PromptText prompt = prompt_of(kRendered);
@@ -113,7 +116,7 @@ TEST(RestoreCalls, ASampledCallStandsInItsPlaceAgain) {
 // A client that changes a call means the change.
 TEST(RestoreCalls, AnotherCallStaysAsItCame) {
   CallMemory memory(10, 1000);
-  memory.remember("id", call_of(kSampled));
+  memory.remember(call_key("", "id"), call_of(kSampled));
   for (const char* arguments : {"{\"b\":2,\"a\":7}", "{\"b\":2}", "no json"}) {
     const Conversation conversation =
         conversation_with({.id = "id", .name = "add", .arguments = arguments});
@@ -129,7 +132,7 @@ TEST(RestoreCalls, AnotherCallStaysAsItCame) {
 // What a user quotes is no call.
 TEST(RestoreCalls, MarkersInMessagesDoNotCount) {
   CallMemory memory(10, 1000);
-  memory.remember("id", call_of(kSampled));
+  memory.remember(call_key("", "id"), call_of(kSampled));
   const Conversation conversation =
       conversation_with({.id = "id", .name = "add", .arguments = "{\"b\":2,\"a\":1}"});
   const std::string head = "assistant: ";
@@ -158,7 +161,7 @@ TEST(RestoreCalls, ArgumentsHoldNoMarkers) {
     CallText call{.text = begin + middle + end,
                   .markers = {{0, begin.size()}, {size - end.size(), size}}};
     if (knows_ids) call.ids = {1, 2, 3};
-    memory.remember("id", call);
+    memory.remember(call_key("", "id"), call);
     const PromptText prompt = prompt_of(begin + " " + middle + " " + end);
     const PromptText restored = restore_calls(prompt, conversation, ToolFormat::kHermes, memory);
     EXPECT_EQ(restored.text, prompt_of(begin + middle + end).text);
@@ -177,15 +180,51 @@ TEST(RestoreCalls, BrokenTextStaysAway) {
   const Conversation conversation =
       conversation_with({.id = "id", .name = "add", .arguments = "{}"});
   CallMemory memory(10, 1000);
-  memory.remember("id", call_of(broken));
+  memory.remember(call_key("", "id"), call_of(broken));
   const PromptText prompt = prompt_of(kRendered);
   EXPECT_EQ(restore_calls(prompt, conversation, ToolFormat::kHermes, memory).text, prompt.text);
+}
+
+// Models that count their calls write the same ids in every conversation.
+TEST(RestoreCalls, OfAnotherConversationNothingIsTaken) {
+  const auto asked = [](const char* question) {
+    Conversation conversation = conversation_with(
+        {.id = "functions.add:0", .name = "add", .arguments = "{\"b\":2,\"a\":1}"});
+    ChatMessage message;
+    message.content = question;
+    conversation.messages.insert(conversation.messages.begin(), message);
+    return conversation;
+  };
+  const Conversation mine = asked("mine");
+  CallMemory memory(10, 1000);
+  memory.remember(
+      call_key(conversation_scope(std::span(mine.messages).first(1)), "functions.add:0"),
+      call_of(kSampled));
+  const PromptText prompt = prompt_of(kRendered);
+  EXPECT_EQ(restore_calls(prompt, mine, ToolFormat::kHermes, memory).text,
+            prompt_of(kSampled).text);
+  EXPECT_EQ(restore_calls(prompt, asked("yours"), ToolFormat::kHermes, memory).text, prompt.text);
+}
+
+TEST(ConversationScope, TellsFieldsAndMessagesApart) {
+  ChatMessage ab, a, b;
+  ab.content = "ab";
+  a.content = "a";
+  b.content = "b";
+  ChatMessage name = a;
+  name.name = "b";
+  ChatMessage system = ab;
+  system.role = ChatRole::kSystem;
+  std::set<std::string> scopes;
+  const std::vector<std::vector<ChatMessage>> all = {{}, {ab}, {a, b}, {a}, {name}, {system}};
+  for (const auto& messages : all) scopes.insert(conversation_scope(messages));
+  EXPECT_EQ(scopes.size(), all.size());
 }
 
 // Ids are unique in a conversation that is meant well.
 TEST(RestoreCalls, AnIdIsRestoredOnce) {
   CallMemory memory(10, 1000);
-  memory.remember("id", call_of(kSampled));
+  memory.remember(call_key("", "id"), call_of(kSampled));
   Conversation conversation =
       conversation_with({.id = "id", .name = "add", .arguments = "{\"b\":2,\"a\":1}"});
   conversation.messages.push_back(conversation.messages[0]);

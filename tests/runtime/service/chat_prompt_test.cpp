@@ -53,9 +53,9 @@ TEST(ChatPrompt, SampledCallsAreFoundByTheFormatThatIsGiven) {
                        ChatTemplate::load(test::demo_mlx_model(), tokenizer, file));
   ASSERT_EQ(chat.facts().format, ToolFormat::kKimi);
   CallMemory calls(10, 1000);
-  calls.remember("id", {.text = kSampled});
-  const ChatRequest request =
-      request_with({.id = "id", .name = "add", .arguments = "{\"b\":2,\"a\":1}"});
+  ChatRequest request = request_with({.id = "id", .name = "add", .arguments = "{\"b\":2,\"a\":1}"});
+  const std::span<const ChatMessage> messages = request.conversation.messages;
+  calls.remember(call_key(conversation_scope(messages.first(1)), "id"), {.text = kSampled});
   const auto text_of = [&](ToolFormat format) {
     SampledTexts texts(1000);
     const PromptRoom room(tokenizer, 4096);
@@ -67,6 +67,9 @@ TEST(ChatPrompt, SampledCallsAreFoundByTheFormatThatIsGiven) {
   EXPECT_NE(text_of(ToolFormat::kHermes).find(kSampled), std::string::npos)
       << text_of(ToolFormat::kHermes);
   EXPECT_EQ(text_of(chat.facts().format).find(kSampled), std::string::npos);
+  request.options.reuses_states = false;
+  EXPECT_EQ(text_of(ToolFormat::kHermes).find(kSampled), std::string::npos)
+      << "taken from what was kept";
 }
 
 }  // namespace
