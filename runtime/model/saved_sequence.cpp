@@ -108,8 +108,9 @@ Result<std::vector<std::byte>> save_sequence(const StateIdentity& identity, std:
   return bytes;
 }
 
-Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
-                                    const SavedPlace& place, SequenceState& state) {
+Result<std::uint64_t> check_sequence(const StateIdentity& identity,
+                                     std::span<const std::byte> bytes, const SavedPlace& place,
+                                     const SequenceState& state) {
   MOE_RETURN_IF_ERROR(check_frame(bytes, place));
   MOE_RETURN_IF_ERROR(check_encoding(identity, bytes, place));
   if (load_le<std::uint64_t>(bytes.data() + kModelAt) != identity.model) {
@@ -135,6 +136,13 @@ Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<con
                        std::to_string(size),
                    place.remedy);
   }
+  return position;
+}
+
+Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
+                                    const SavedPlace& place, SequenceState& state) {
+  MOE_ASSIGN_OR_RETURN(const std::uint64_t position, check_sequence(identity, bytes, place, state));
+  const std::uint64_t size = state.saved_bytes(position);
   MOE_RETURN_IF_ERROR(state.load(position, bytes.subspan(kSequenceHeaderBytes, size)));
   return position;
 }

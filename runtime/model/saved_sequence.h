@@ -36,11 +36,14 @@ struct SavedPlace {
   std::string_view remedy = "save the sequence again";  // where they are damaged
 };
 
-// Reads such bytes into `state` and gives the number of tokens seen. Any bytes may come:
+// Whether such bytes can be read into `state`; gives the number of tokens seen. Any bytes may come:
 // kUnsupported for another version or form of recurrent states or an unknown encoding of keys and
 // values, kInvalidArgument for another encoding than the identity's, another model or a position
-// beyond the context, kCorrupt for everything else that is wrong. `state` is changed only when all
-// checks but the reading itself have passed.
+// beyond the context, kCorrupt for everything else that is wrong.
+Result<std::uint64_t> check_sequence(const StateIdentity& identity,
+                                     std::span<const std::byte> bytes, const SavedPlace& place,
+                                     const SequenceState& state);
+// Reads them. `state` is changed only when all checks have passed.
 Result<std::uint64_t> load_sequence(const StateIdentity& identity, std::span<const std::byte> bytes,
                                     const SavedPlace& place, SequenceState& state);
 

@@ -50,6 +50,10 @@ Result<std::vector<std::byte>> Sequence::save() const {
   return save_sequence(identity_, position_, *state_);
 }
 
+Status Sequence::check_saved(std::span<const std::byte> bytes, const SavedPlace& place) const {
+  return check_sequence(identity_, bytes, place, *state_).status();
+}
+
 Status Sequence::restore(std::span<const std::byte> bytes, const SavedPlace& place) {
   const auto position = load_sequence(identity_, bytes, place, *state_);
   if (!position.is_ok()) {

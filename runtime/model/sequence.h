@@ -60,6 +60,8 @@ class Sequence {
   Result<Sequence> copy() const;
   // The state as bytes (docs/sequence-format.md), for this model alone.
   Result<std::vector<std::byte>> save() const;
+  // The error that restore() would give before it changes anything.
+  Status check_saved(std::span<const std::byte> bytes, const SavedPlace& place) const;
   // Takes the state of such bytes, whatever the sequence has seen. Any bytes may come. After an
   // error the sequence is as it was, or, when memory was short, fresh.
   Status restore(std::span<const std::byte> bytes,

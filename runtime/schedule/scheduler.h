@@ -147,7 +147,7 @@ class Scheduler {
   // the errors of slot_file.h. An error leaves slot and file as they were.
   virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
-  virtual Status erase_slot(std::uint32_t slot) = 0;
+  virtual Result<std::uint64_t> erase_slot(std::uint32_t slot) = 0;
 
   // Runs `work` in the scheduler's thread between two steps, whatever runs, and gives its status;
   // any other thread. kInvalidArgument when the scheduler ends.

@@ -242,12 +242,14 @@ Status read_slot_file(const std::filesystem::path& path, const Engine& engine, K
     return damaged_slot(file.path(), file.size() - kSlotSumBytes,
                         "has another checksum of its snapshots than it says");
   }
+  const std::string name = file.path();
+  const SavedPlace place{.file = name, .at = size, .remedy = kSlotRemedy};
+  // Another model's snapshots are not damaged.
+  MOE_RETURN_IF_ERROR(kept.sequence->check_saved(rest.first(head.sequence_bytes), place));
   // All of it into something new, so that an error changes nothing.
   MOE_ASSIGN_OR_RETURN(std::vector<KeptSnapshot> snapshots,
                        read_snapshots(head, states, *kept.sequence, file.path()));
-  const std::string name = file.path();
-  const Status status = kept.sequence->restore(rest.first(head.sequence_bytes),
-                                               {.file = name, .at = size, .remedy = kSlotRemedy});
+  const Status status = kept.sequence->restore(rest.first(head.sequence_bytes), place);
   if (!status.is_ok()) {
     if (kept.sequence->position() != kept.tokens.size()) kept.clear();
     return status;

@@ -37,7 +37,7 @@ class TextScheduler final : public Scheduler {
   std::vector<SlotView> slots() const override;
   Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) override;
   Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) override;
-  Status erase_slot(std::uint32_t slot) override;
+  Result<std::uint64_t> erase_slot(std::uint32_t slot) override;
   Status run_between(const std::function<Status(Engine&)>& work) override;
 
   // For tickets: something was cancelled.

@@ -43,13 +43,12 @@ Result<std::uint64_t> TextScheduler::restore_slot(std::uint32_t slot, const std:
   });
 }
 
-Status TextScheduler::erase_slot(std::uint32_t slot) {
-  return run_task(slot,
-                  [](KeptText& kept) -> Result<std::uint64_t> {
-                    kept.clear();
-                    return std::uint64_t{0};
-                  })
-      .status();
+Result<std::uint64_t> TextScheduler::erase_slot(std::uint32_t slot) {
+  return run_task(slot, [](KeptText& kept) -> Result<std::uint64_t> {
+    const std::uint64_t tokens = kept.tokens.size();
+    kept.clear();
+    return tokens;
+  });
 }
 
 Status TextScheduler::run_between(const std::function<Status(Engine&)>& work) {

@@ -27,7 +27,11 @@ void read_form(const BodyFields& request, AnswerForm& form) {
   form.has_progress = request.flag("return_progress").value_or(false);
   form.has_timings = request.flag("timings_per_token").value_or(false);
   form.shows_reasoning = request.flag("include_reasoning").value_or(true);
-  form.inlines_reasoning = request.text("reasoning_format").value_or("auto") == "none";
+  const std::string format = request.text("reasoning_format").value_or("auto");
+  form.inlines_reasoning = format == "none";
+  if (format != "auto" && format != "none" && format != "deepseek") {
+    request.fail("reasoning_format", "reasoning_format must be \"auto\", \"deepseek\" or \"none\"");
+  }
 }
 
 void read_chat_logprobs(const BodyFields& request, AnswerOptions& options) {
@@ -67,8 +71,13 @@ void read_thinking_field(const BodyFields& request, ChatRequest& chat) {
     type = fields.text("type").value_or("");
     set_budget(chat, fields.whole("budget_tokens", -1, kMostWhole));
   }
-  if (type == "enabled" || type == "adaptive") chat.thinks = true;
-  if (type == "disabled") chat.thinks = false;
+  if (type == "enabled" || type == "adaptive") {
+    chat.thinks = true;
+  } else if (type == "disabled") {
+    chat.thinks = false;
+  } else if (!type.empty()) {
+    request.fail("thinking", "thinking must be enabled, adaptive or disabled");
+  }
 }
 
 void read_reasoning_field(const BodyFields& request, ChatRequest& chat, AnswerForm& form) {

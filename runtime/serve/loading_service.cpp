@@ -49,7 +49,7 @@ class LoadingService final : public AnswerService {
   Result<std::uint64_t> restore_slot(std::uint32_t /*slot*/, const std::string& /*name*/) override {
     return loading_status();
   }
-  Status erase_slot(std::uint32_t /*slot*/) override { return loading_status(); }
+  Result<std::uint64_t> erase_slot(std::uint32_t /*slot*/) override { return loading_status(); }
 
  private:
   ServiceModel model_;

@@ -158,11 +158,11 @@ StatusReply reply_slot_action(const RouteCall& call) {
   const std::string name = action == call.query.end() ? "" : action->second;
   if (name == "save" || name == "restore") return file_action(call, slot, name == "save");
   if (name != "erase") return invalid_request("action must be save, restore or erase", "action");
-  const Status erased = call.service.erase_slot(slot);
-  if (!erased.is_ok()) return slot_error(erased);
+  const Result<std::uint64_t> erased = call.service.erase_slot(slot);
+  if (!erased.is_ok()) return slot_error(erased.status());
   OrderedJson json = OrderedJson::object();
   json["id_slot"] = slot;
-  json["n_erased"] = 1;
+  json["n_erased"] = erased.value();
   return json_reply(json);
 }
 

@@ -134,7 +134,7 @@ class AnswerService {
   // kInvalidArgument for what is no is_slot_name(). They wait for the slot to be idle.
   virtual Result<std::uint64_t> save_slot(std::uint32_t slot, const std::string& name) = 0;
   virtual Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) = 0;
-  virtual Status erase_slot(std::uint32_t slot) = 0;
+  virtual Result<std::uint64_t> erase_slot(std::uint32_t slot) = 0;
 
   // The hot experts (Engine::apply_hot_profile, lane_use, count_lanes). They wait for the step that
   // is computed, and what runs goes on with the new ones: its last bits may change.

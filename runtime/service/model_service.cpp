@@ -88,7 +88,9 @@ class RealModelService final : public ModelService {
   Result<std::uint64_t> restore_slot(std::uint32_t slot, const std::string& name) override {
     return scheduler_->restore_slot(slot, name);
   }
-  Status erase_slot(std::uint32_t slot) override { return scheduler_->erase_slot(slot); }
+  Result<std::uint64_t> erase_slot(std::uint32_t slot) override {
+    return scheduler_->erase_slot(slot);
+  }
   HotState hot_state() const override;
   Result<HotExchanged> apply_hot_profile(const std::string& json) override;
   Result<std::string> lane_report() override;

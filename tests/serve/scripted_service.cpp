@@ -331,7 +331,7 @@ class ScriptedService final : public AnswerService {
     if (name == "absent") return Status(StatusCode::kNotFound, "there is no such file");
     return save_slot(slot, name);
   }
-  Status erase_slot(std::uint32_t slot) override { return save_slot(slot, "any").status(); }
+  Result<std::uint64_t> erase_slot(std::uint32_t slot) override { return save_slot(slot, "any"); }
   HotState hot_state() const override {
     return {.is_active = true, .is_counting = true, .update_rate = 0.25, .experts = 5};
   }

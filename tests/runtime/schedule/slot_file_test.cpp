@@ -96,8 +96,11 @@ TEST_F(SlotFileTest, ASlotSurvivesAStart) {
   text = run(branch);
   EXPECT_EQ(text->times().cached_tokens, 50U);
   EXPECT_EQ(text->tokens(), of_branch->tokens());
-  ASSERT_OK(scheduler_->erase_slot(0));
+  ASSERT_OK_AND_ASSIGN(const std::uint64_t erased, scheduler_->erase_slot(0));
+  EXPECT_GT(erased, 50U);
   ASSERT_OK(scheduler_->erase_slot(1));
+  ASSERT_OK_AND_ASSIGN(const std::uint64_t none, scheduler_->erase_slot(1));
+  EXPECT_EQ(none, 0U);
   EXPECT_EQ(run(job)->times().cached_tokens, 0U);
 }
 
@@ -109,7 +112,9 @@ TEST_F(SlotFileTest, WhatCannotBe) {
   test::expect_error(scheduler_->save_slot(0, "../a").status(), StatusCode::kInvalidArgument,
                      {"../a"});
   test::expect_error(scheduler_->restore_slot(0, "none").status(), StatusCode::kNotFound, {"none"});
-  run(greedy_job(prompt_of(20, 977), 2));
+  TextJob job = greedy_job(prompt_of(20, 977), 2);
+  job.snapshots = {10};
+  run(job);
   ASSERT_OK(scheduler_->save_slot(0, "a").status());
   EngineOptions other = options_;
   options_.activations = ActivationType::kFloat32;
