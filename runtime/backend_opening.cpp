@@ -21,6 +21,7 @@
 #include "runtime/vulkan/device_pipeline.h"
 #include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/vulkan_forward.h"
+#include "runtime/vulkan/vulkan_support.h"
 
 namespace moepack {
 namespace {

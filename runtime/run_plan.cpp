@@ -18,7 +18,7 @@
 #include "runtime/vulkan/device_experts.h"
 #include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/record_upload.h"
-#include "runtime/vulkan/vulkan_forward.h"
+#include "runtime/vulkan/vulkan_support.h"
 
 namespace moepack {
 namespace {

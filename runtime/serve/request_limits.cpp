@@ -67,8 +67,16 @@ void check_choices(const BodyFields& request, std::size_t choices) {
 std::string read_tool_name(const BodyFields& tool) {
   std::string name = tool.text("name").value_or("");
   if (name.empty()) tool.fail("name", tool.place_of("name") + " is missing: the name of the tool");
-  if (name.size() <= kMostNameBytes) return name;
-  refuse_large(tool, "name", more_than(kMostNameBytes, "bytes"));
+  if (name.size() > kMostToolNameBytes) {
+    refuse_large(tool, "name", more_than(kMostToolNameBytes, "bytes"));
+    return {};
+  }
+  const auto is_bad = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte <= ' ' || byte == 0x7f || c == '"' || c == '<' || c == '>';
+  };
+  if (std::none_of(name.begin(), name.end(), is_bad)) return name;
+  tool.fail("name", tool.place_of("name") + " must have no spaces, quotes, '<' and '>'");
   return {};
 }
 

@@ -12,8 +12,9 @@
 
 namespace moepack {
 
-constexpr std::size_t kMostNameBytes = 256;  // of a model, which every event repeats; of a tool
-constexpr std::size_t kMostWordBytes = 64;   // of a word such as reasoning_effort
+constexpr std::size_t kMostNameBytes = 256;  // of a model, which every event repeats
+constexpr std::size_t kMostToolNameBytes = 128;
+constexpr std::size_t kMostWordBytes = 64;  // of a word such as reasoning_effort
 constexpr std::size_t kMostTools = 4096;
 constexpr std::size_t kMostToolBytes = std::size_t{1} << 20U;        // of all tools together
 constexpr std::size_t kMostChoiceToolBytes = std::size_t{4} << 20U;  // times the choices
@@ -40,7 +41,8 @@ std::string read_model_name(const BodyFields& request);
 void check_tools(const BodyFields& request, std::string_view field, const OrderedJson& list);
 // Each choice of an answer is read by a parser with tools of its own.
 void check_choices(const BodyFields& request, std::size_t choices);
-// The "name" of a tool; empty, with a fault, if it is absent or too long.
+// The "name" of a tool; empty, with a fault, if it is absent, too long, or has a character that
+// some family's form of a call cannot hold: a control character, a space, a quote, '<' or '>'.
 std::string read_tool_name(const BodyFields& tool);
 
 // Appends a text that ends an answer. Empty ones are skipped.

@@ -216,20 +216,23 @@ std::vector<TokenLogprobs> AnswerStream::take_logprobs_of(std::string_view text)
 
 // The id that the model wrote, or a new one. A client tells calls apart by their ids: where it has
 // one with this id, the number at its end goes up.
-std::string AnswerStream::id_of_call(std::string written) const {
+std::string AnswerStream::id_of_call(std::string written) {
   if (written.empty()) return options_.make_call_id();
-  const auto is_taken = [&](const std::string& id) {
-    return std::find(call_ids_.begin(), call_ids_.end(), id) != call_ids_.end() ||
-           std::find(options_.known_ids.begin(), options_.known_ids.end(), id) !=
-               options_.known_ids.end();
-  };
-  if (!is_taken(written)) return written;
+  if (is_new_id(written)) return written;
   const std::size_t digits = written.find_last_not_of("0123456789") + 1;
   std::uint64_t number = 0;
   std::from_chars(written.data() + digits, written.data() + written.size(), number);
   const std::string base = written.substr(0, digits);
-  while (is_taken(written)) written = base + std::to_string(++number);
+  do {
+    written = base + std::to_string(++number);
+  } while (!is_new_id(written));
   return written;
+}
+
+// It is given then.
+bool AnswerStream::is_new_id(const std::string& id) {
+  if (options_.known_ids != nullptr && options_.known_ids->count(id) > 0) return false;
+  return given_ids_.insert(id).second;
 }
 
 void AnswerStream::take(std::vector<ParsedOutput> outputs) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "runtime/chat/output_parser.h"
@@ -23,7 +24,8 @@ struct AnswerStreamOptions {
   const Tokenizer* tokenizer = nullptr;  // outlives the stream
   CallMemory* calls = nullptr;           // outlives the stream; null: texts are not remembered
   std::string call_scope;                // conversation_scope() of the messages before the answer
-  std::vector<std::string> known_ids;    // of the conversation's calls
+  // Of the conversation's calls; may be null.
+  std::shared_ptr<const std::unordered_set<std::string>> known_ids;
   std::uint32_t choice = 0;
   OutputParserOptions parser;
   std::vector<std::string> stop;  // looked for outside of calls
@@ -75,7 +77,8 @@ class AnswerStream final : public TextListener {
   void drop_waiting_logprobs();
   void take(std::vector<ParsedOutput> outputs);
   void take_one(ParsedOutput output);
-  std::string id_of_call(std::string written) const;
+  bool is_new_id(const std::string& id);
+  std::string id_of_call(std::string written);
   std::vector<TokenLogprobs> take_logprobs();
   std::vector<TokenLogprobs> take_logprobs_of(std::string_view text);
   bool is_call_complete();
@@ -94,6 +97,7 @@ class AnswerStream final : public TextListener {
   GeneratedText generated_;  // all of it, where calls are offered
   std::vector<std::int32_t> sampled_;
   std::vector<std::string> call_ids_;
+  std::unordered_set<std::string> given_ids_;  // of these, those that the model wrote
   std::size_t ended_calls_ = 0;
   std::optional<std::size_t> stop_;  // which stop text came
   bool has_echo_begun_ = false;

@@ -20,6 +20,15 @@
 namespace moepack {
 namespace {
 
+std::shared_ptr<const std::unordered_set<std::string>> ids_of_calls(
+    std::span<const ChatMessage> messages) {
+  std::unordered_set<std::string> ids;
+  for (const ChatMessage& message : messages) {
+    for (const ToolCall& call : message.calls) ids.insert(call.id);
+  }
+  return std::make_shared<const std::unordered_set<std::string>>(std::move(ids));
+}
+
 std::variant<std::vector<std::int32_t>, Refusal> ids_or_refusal(
     Result<std::vector<std::int32_t>> ids) {
   if (!ids.is_ok()) return refusal_of(ids.status());
@@ -339,9 +348,7 @@ AnswerService::Started RealModelService::start(const ChatRequest& request, Answe
   const std::span<const ChatMessage> messages = request.conversation.messages;
   const bool is_begun = request.conversation.continues_last && !messages.empty();
   stream.call_scope = conversation_scope(messages.first(messages.size() - (is_begun ? 1 : 0)));
-  for (const ChatMessage& message : messages) {
-    for (const ToolCall& call : message.calls) stream.known_ids.push_back(call.id);
-  }
+  stream.known_ids = ids_of_calls(messages);
   stream.parser = parser_options(request, made.is_in_reasoning);
   stream.stop = request.options.stop;
   stream.wants_logprobs = request.options.top_logprobs.has_value();

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "runtime/model/finite.h"
-#include "runtime/model/kernel_support.h"
 #include "runtime/vulkan/attention_widths.h"
 #include "runtime/vulkan/device_read_rate.h"
 #include "runtime/vulkan/few_rows_path.h"
@@ -23,7 +22,6 @@
 #include "runtime/vulkan/prompt_path.h"
 #include "runtime/vulkan/vulkan_state.h"
 #include "shaders/argmax_args.h"
-#include "shaders/catalog.h"
 #include "shaders/copy_words_args.h"
 #include "shaders/group_rows_args.h"
 #include "shaders/route_args.h"
@@ -156,7 +154,7 @@ class VulkanForward final : public VulkanBackend {
   Status make_memory();
   Status make_lanes(const ModelWeights& weights);
   Status write_grids();
-  PathParts parts() const;
+  PathParts make_parts();
   // Whether what an ordered list hands on has room for all kinds of experts.
   bool can_hand_on() const;
   Path& path(const ListKey& key) { return key.is_prompt ? *prompt_ : *few_; }
@@ -239,8 +237,9 @@ Status VulkanForward::open(const ModelWeights& weights) {
     MOE_RETURN_IF_ERROR(make_lanes(weights));
   }
   reset_stats();  // of loading
-  few_ = make_few_rows_path(parts());
-  prompt_ = make_prompt_path(parts());
+  const PathParts parts = make_parts();
+  few_ = make_few_rows_path(parts);
+  prompt_ = make_prompt_path(parts);
   return Status::ok();
 }
 
@@ -309,10 +308,11 @@ Status VulkanForward::write_grids() {
                                         scratch_.dense_choices - scratch_memory_.address(),
                                         std::as_bytes(std::span(dense))));
   }
+  const PathParts parts = make_parts();
   std::vector<shader::RouteArgs> routes;
   for (std::uint32_t layer = 0; layer < config_.num_layers; ++layer) {
     // Of ordered lists alone, whose stages hand on logits (few_rows_path.cpp).
-    shader::RouteArgs route = route_args(parts(), layer);
+    shader::RouteArgs route = route_args(parts, layer);
     route.logits = HandedScratch::router_logits(config_, scratch_, layer);
     route.shared_logits = HandedScratch::shared_logits(config_, scratch_, layer);
     routes.push_back(route);
@@ -320,15 +320,15 @@ Status VulkanForward::write_grids() {
   MOE_RETURN_IF_ERROR(device_->upload(scratch_memory_, scratch_.routes - scratch_memory_.address(),
                                       std::as_bytes(std::span(routes))));
   std::vector<shader::DispatchSize> grids;
-  for (const std::uint32_t width : expert_grid_widths(config_)) grids.push_back({width, 0, 1});
+  for (const std::uint32_t width : parts.grid_widths) grids.push_back({width, 0, 1});
   return device_->upload(scratch_memory_, scratch_.grids - scratch_memory_.address(),
                          std::as_bytes(std::span(grids)));
 }
 
-PathParts VulkanForward::parts() const {
+PathParts VulkanForward::make_parts() {
   return {.config = config_,
           .device = seen_,
-          .kernels = const_cast<KernelSet&>(kernels_),
+          .kernels = kernels_,
           .weights = *weights_,
           .experts = *experts_,
           .scratch = scratch_,
@@ -359,13 +359,13 @@ void VulkanForward::copy_back(CommandList& list, std::uint64_t from, std::uint64
   constexpr std::uint32_t kThreads = 256;
   constexpr std::uint32_t kMostGroups = 512;
   const std::uint32_t words = count32(bytes / sizeof(std::uint32_t));
-  list.dispatch(stage_kernel(parts(), list, "copy_words", {kThreads}),
+  list.dispatch(stage_kernel(few_->parts(), list, "copy_words", {kThreads}),
                 shader::CopyWordsArgs{.from = from, .to = readback_.address() + to, .count = words},
                 {std::min(groups_of(words, kThreads), kMostGroups), 1, 1});
 }
 
 void VulkanForward::record_tops(CommandList& list, const ListKey& key) {
-  list.dispatch(stage_kernel(parts(), list, "argmax", {256}),
+  list.dispatch(stage_kernel(few_->parts(), list, "argmax", {256}),
                 shader::ArgmaxArgs{.logits = scratch_.logits,
                                    .found = scratch_.tops,
                                    .best = readback_.address() + tops_at_,
@@ -443,18 +443,18 @@ void VulkanForward::record(CommandList& list, const ListKey& key) {
       }
       return;
     case Part::kJoin:
-      lanes_->record_join(parts(), list, key.shape, key.layer);
+      lanes_->record_join(way.parts(), list, key.shape, key.layer);
       record_layer_begin(list, key, key.layer + 1);
       break;
     case Part::kJoinEnd:
-      lanes_->record_join(parts(), list, key.shape, last);
+      lanes_->record_join(way.parts(), list, key.shape, last);
       break;
   }
   if (key.part != Part::kHead) {
     copy_back(list, scratch_.row_error, 0, key.shape.rows * sizeof(std::uint32_t));
   }
   if (key.part == Part::kBegin || key.part == Part::kNext || key.part == Part::kJoin) {
-    if (has_lanes(key)) lanes_->record_hidden(parts(), list, key.shape);
+    if (has_lanes(key)) lanes_->record_hidden(way.parts(), list, key.shape);
     copy_back(
         list, scratch_.choices, choices_at_,
         std::uint64_t{key.shape.rows} * (config_.experts_per_token + 1) * sizeof(shader::Choice));
@@ -720,91 +720,6 @@ Result<RowLogits> VulkanForward::logits(std::span<const std::size_t> rows) {
 }
 
 }  // namespace
-
-namespace {
-
-// What shaders/attention_args.h and route_args.h say of sizes.
-Status check_sizes(const ModelConfig& config) {
-  constexpr std::uint32_t kMostHeadDim = 512;
-  constexpr std::uint32_t kMostExperts = 1024;
-  constexpr std::uint32_t kMostChosen = 32;
-  std::string what;
-  if (config.kv_rank != 0) {
-    what = missing_latent_part(config);
-  } else {
-    for (const HeadSizes& heads : attention_heads(config)) {
-      if (heads.head_dim <= kMostHeadDim && heads.head_dim % 4 == 0) continue;
-      what = "attention heads of " + std::to_string(heads.head_dim) + " values";
-    }
-  }
-  if (config.num_experts > kMostExperts) {
-    what = std::to_string(config.num_experts) + " experts a layer";
-  } else if (config.experts_per_token > kMostChosen) {
-    what = std::to_string(config.experts_per_token) + " experts a token";
-  }
-  if (what.empty()) return Status::ok();
-  return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
-}
-
-// What of a layer no shader computes; "" where there is nothing.
-std::string missing_part(const FullAttentionSpec& spec) {
-  const bool is_whole = spec.norm == QueryKeyNorm::kWholeWidth;
-  if (spec.has_value_norm && is_whole) return "norms of values beside norms of whole queries";
-  if (spec.values_are_keys && spec.has_bias) return "biases of values that are keys";
-  return spec.has_bias && spec.has_gate ? "biases of queries with gates" : "";
-}
-std::string missing_part(const GatedDeltaNetSpec&) { return ""; }
-std::string missing_part(const LatentAttentionSpec&) { return ""; }  // check_sizes
-std::string missing_part(const SoftmaxRouterSpec&) { return ""; }
-std::string missing_part(const SigmoidRouterSpec&) { return ""; }
-// Programs of experts compute the shared one beside the others.
-std::string missing_part(const ExpertsSpec& spec) {
-  if (!spec.has_shared_expert) return "";
-  if (spec.has_biases) return "biases of experts beside a shared expert";
-  return spec.activation == ExpertActivation::kClampedSwiGlu
-             ? "this activation beside a shared expert"
-             : "";
-}
-std::string missing_part(const DenseSpec&) { return ""; }
-
-bool has_output_bias(const MixerSpec& mixer) {
-  const auto* full = std::get_if<FullAttentionSpec>(&mixer);
-  return full != nullptr && full->has_output_bias;
-}
-
-Status check_layers(const ModelConfig& config) {
-  const auto part_of = [](const auto& spec) { return missing_part(spec); };
-  for (const LayerSpec& layer : config.layers) {
-    std::string what = std::visit(part_of, layer.mixer);
-    if (what.empty()) what = std::visit(part_of, layer.router);
-    if (what.empty()) what = std::visit(part_of, layer.feed_forward);
-    if (what.empty() && layer.has_output_norms && has_output_bias(layer.mixer)) {
-      what = "a bias of what attention gives before its norm";
-    }
-    if (what.empty() && config.rope_interleaved && config.kv_rank == 0)
-      what = "interleaved rotary embedding";
-    if (what.empty()) continue;
-    return unsupported(Where{}, "the vulkan backend does not compute " + what, "use --backend cpu");
-  }
-  return Status::ok();
-}
-
-}  // namespace
-
-Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding) {
-  MOE_RETURN_IF_ERROR(check_sizes(model.config));
-  MOE_RETURN_IF_ERROR(check_layers(model.config));
-  if (kv_encoding == KvEncoding::kFp8) {
-    return invalid_argument(
-        "the vulkan backend keeps keys and values in f32, f16 or bf16, not in " +
-            std::string(kv_encoding_name(kv_encoding)),
-        "give another --kv-cache-type, or --backend cpu");
-  }
-  const auto knows = [](const WeightFormat& format) {
-    return has_shader(shader_name("matvec", format));
-  };
-  return check_format_support("vulkan", knows, model);
-}
 
 Result<std::unique_ptr<VulkanBackend>> make_vulkan_forward(std::unique_ptr<VulkanDevice> device,
                                                            const ModelConfig& config,

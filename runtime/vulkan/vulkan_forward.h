@@ -10,7 +10,6 @@
 
 #include "formats/base/status.h"
 #include "formats/config/model_config.h"
-#include "formats/model_dir.h"
 #include "formats/pack/pack_manifest.h"
 #include "runtime/model/activation_type.h"
 #include "runtime/model/forward_backend.h"
@@ -80,9 +79,6 @@ class VulkanBackend : public ForwardBackend {
   virtual std::span<float> hidden_in(std::size_t rows) = 0;
   virtual std::span<const float> hidden_out(std::size_t rows) const = 0;
 };
-
-// kUnsupported, by name, where the model has something that the kernels do not know. Pure.
-Status check_vulkan_support(const ModelDir& model, KvEncoding kv_encoding);
 
 // An observer of a batch sees the router's logits of every layer and the output of the last one,
 // and costs a submission a layer.

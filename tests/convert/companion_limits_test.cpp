@@ -12,8 +12,6 @@
 namespace moepack::companion_limits_test {
 namespace {
 
-constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20;
-
 // The file of the checkpoint as it was, and behind it `bytes` of what changes nothing.
 void pad(const std::filesystem::path& file, std::uint64_t bytes) {
   std::ofstream(file, std::ios::app | std::ios::binary) << std::string(bytes, ' ');
@@ -26,7 +24,7 @@ TEST(CompanionLimits, TheExporterReadsWhatConvertCopies) {
     test::TinyModelOptions tiny;
     tiny.linear_value_dim = tiny.linear_key_dim;  // llama.cpp knows one size for both
     test::write_tiny_model(dir / "checkpoint", tiny);
-    pad(dir / "checkpoint" / name, 20 * kMebibyte);
+    pad(dir / "checkpoint" / name, companion_max_bytes(name) / 3);
     ConvertOptions options;
     options.source = dir / "checkpoint";
     options.output = dir / "model";

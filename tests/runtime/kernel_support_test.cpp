@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/vulkan/vulkan_forward.h"
+#include "runtime/vulkan/vulkan_support.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack::kernel_support_test {

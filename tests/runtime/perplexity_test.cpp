@@ -182,7 +182,7 @@ TEST(Perplexity, RefusesLogitsThatAreNoNumbers) {
     return sink(first, logits);
   };
   expect_error(score_perplexity(synthetic_tokens(), {.context = 8}, broken).status(),
-               StatusCode::kCorrupt, {"token 3", "not a finite number"});
+               StatusCode::kCorrupt, {"token 3", "not a number"});
 }
 
 TEST(Perplexity, NoticesAForwardThatLeavesLogitsOutOrSwapsThem) {

@@ -95,6 +95,30 @@ TEST(ChatRequest, EffortsBecomeTheStepsOfTemplates) {
   }
 }
 
+// Names that some family could not write.
+TEST(ChatRequest, NamesOfToolsAreWords) {
+  const auto with_name = [](const std::string& name) {
+    return R"("tools":[{"type":"function","function":{"name":")" + name + R"("}}])";
+  };
+  for (const std::string& name : {std::string("mcp__files.read-all"), std::string("ns/f:1"),
+                                  std::string("wetter_für"), std::string(128, 'f')}) {
+    EXPECT_EQ(chat_of(with_name(name)).request.conversation.tools.at(0).name, name);
+  }
+  for (const std::string& name :
+       {std::string("run tool"), std::string("f\\n"), std::string("f\\\"x"), std::string("f<x"),
+        std::string("f>x"), std::string("f\\u007f"), std::string(129, 'f')}) {
+    EXPECT_EQ(wrong_part(with_name(name)), "tools[0].function.name") << name;
+  }
+}
+
+TEST(ChatRequest, WordsThatMeanNothingAreRefused) {
+  EXPECT_EQ(wrong_part(R"("reasoning_format":"zzz")"), "reasoning_format");
+  EXPECT_EQ(wrong_part(R"("thinking":"perhaps")"), "thinking");
+  EXPECT_EQ(wrong_part(R"("guided_json":"{")"), "guided_json");
+  EXPECT_EQ(wrong_part(R"("guided_json":5)"), "guided_json");
+  EXPECT_EQ(wrong_part(R"("json_schema":"x")"), "json_schema");
+}
+
 TEST(ChatRequest, ThinkingIsSaidInManyWays) {
   for (const char* off :
        {R"("enable_thinking":false)", R"("reasoning_effort":"none")",
@@ -150,7 +174,7 @@ TEST(ChatRequest, FormsOfAnswers) {
        R"("response_format":{"type":"json_object","schema":{"b":1,"a":2}})",
        R"("response_format":{"type":"json_schema","schema":{"b":1,"a":2}})",
        R"("json_schema":{"b":1,"a":2})", R"("structured_outputs":{"json":{"b":1,"a":2}})",
-       R"("guided_json":{"b":1,"a":2})"}) {
+       R"("guided_json":{"b":1,"a":2})", R"("guided_json":"{\"b\":1,\"a\":2}")"}) {
     const ResponseFormat format = chat_of(schema).request.format;
     EXPECT_EQ(format.kind, ResponseFormat::Kind::kJsonSchema) << schema;
     EXPECT_EQ(format.schema.dump(), R"({"b":1,"a":2})") << schema;

@@ -315,7 +315,8 @@ TEST_F(AnswerStreamTest, IdsOfCallsAreNotTheSameTwice) {
   offer_tools();
   options_.parser.format = ToolFormat::kKimi;
   options_.parser.added_tokens = {};
-  options_.known_ids = {"functions.add:7", "functions.add:9"};
+  options_.known_ids = std::make_shared<const std::unordered_set<std::string>>(
+      std::initializer_list<std::string>{"functions.add:7", "functions.add:9"});
   std::string text = "<|tool_calls_section_begin|>";
   for (const char* id : {"functions.add:7", "functions.add:7", "functions.add:3"}) {
     text += "<|tool_call_begin|>" + std::string(id) +

@@ -10,7 +10,7 @@
 #include "runtime/vulkan/device_experts.h"
 #include "runtime/vulkan/device_scratch.h"
 #include "runtime/vulkan/handed_scratch.h"
-#include "runtime/vulkan/vulkan_forward.h"
+#include "runtime/vulkan/vulkan_support.h"
 #include "tests/support/status_matchers.h"
 
 namespace moepack::vulkan_plan_test {
