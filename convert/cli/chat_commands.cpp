@@ -162,11 +162,11 @@ Status ChatSession::show_stats(std::string_view) {
 }
 
 Status ChatSession::count_tokens(std::string_view) {
-  const auto tokens = service_.tokens_of(options_.request);
-  if (const auto* refusal = std::get_if<Refusal>(&tokens)) {
+  const auto rendered = service_.render(options_.request);
+  if (const auto* refusal = std::get_if<Refusal>(&rendered)) {
     return invalid_argument(printable(refusal->message, 1024));
   }
-  view_.note(std::to_string(std::get<std::vector<std::int32_t>>(tokens).size()) + " of " +
+  view_.note(std::to_string(std::get<RenderedPrompt>(rendered).ids.size()) + " of " +
              std::to_string(service_.model().context) + " tokens");
   return Status::ok();
 }

@@ -6,12 +6,6 @@
 #include "formats/base/limits.h"
 
 namespace moepack {
-namespace {
-
-// More would be no model but a file made to exhaust memory; the largest known have 30,000.
-
-}  // namespace
-
 WeightFormat expert_target(const SourceForm& source, const ConvertOptions& options) {
   if (!options.expert_format.has_value()) {
     return source.is_decoded ? WeightFormat{.id = QFormatId::kBf16} : source.format;

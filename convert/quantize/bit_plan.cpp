@@ -217,6 +217,7 @@ bool is_measured(const SensitivityTable& t, const ExpertBits& bits) {
                      t.source_fingerprint != bits.source_fingerprint;
   if (other) return false;
   for (std::size_t l = 0; l < bits.layers.size(); ++l) {
+    if (t.layers[l].experts() == 0) continue;
     for (const auto& projection : bits.layers[l]) {
       if (projection.size() < t.layers[l].experts()) return false;
       for (const std::uint8_t width : projection) {

@@ -13,12 +13,12 @@ Result<std::uint64_t> TextScheduler::run_task(std::size_t slot, SlotTasks::Work 
 }
 
 Result<std::filesystem::path> TextScheduler::slot_path(const std::string& name) const {
-  if (options_.save_path.empty()) {
-    return unsupported(Where{}, "slots are not saved here", "start with --slot-save-path");
+  if (!is_slot_name(name)) {
+    return invalid_argument("\"" + printable(name, 200) + "\" is no plain name of a file",
+                            "use letters, digits, '.', '_' and '-', at most 128, no '.' first");
   }
-  if (is_slot_name(name)) return options_.save_path / name;
-  return invalid_argument("\"" + printable(name) + "\" is no plain name of a file",
-                          "use letters, digits, '.', '_' and '-'");
+  if (!options_.save_path.empty()) return options_.save_path / name;
+  return unsupported(Where{}, "slots are not saved here", "start with --slot-save-path");
 }
 
 Result<std::uint64_t> TextScheduler::save_slot(std::uint32_t slot, const std::string& name) {

@@ -5,7 +5,9 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "formats/base/json.h"
 #include "formats/base/status.h"
 #include "runtime/serve/request_limits.h"
 
@@ -116,9 +118,28 @@ void read_limit(const BodyFields& request, AnswerOptions& options) {
   }
 }
 
-void use_schema(ResponseFormat& format, const OrderedJson& schema) {
+void use_schema(ResponseFormat& format, OrderedJson schema) {
   format.kind = ResponseFormat::Kind::kJsonSchema;
-  format.schema = schema;
+  format.schema = std::move(schema);
+}
+
+// The member `name`: a schema or, as vLLM's clients send it, its text. Whether there is one.
+bool use_schema_of(const BodyFields& fields, const char* name, ResponseFormat& format) {
+  const OrderedJson* found = fields.find(name);
+  if (found == nullptr || *found == "") return false;
+  if (found->is_object()) {
+    use_schema(format, *found);
+    return true;
+  }
+  if (found->is_string()) {
+    auto parsed = parse_ordered_json(found->get_ref<const std::string&>(), Where{.file = name});
+    if (parsed.is_ok() && parsed.value().is_object()) {
+      use_schema(format, std::move(parsed).value());
+      return true;
+    }
+  }
+  fields.fail(name, fields.place_of(name) + " must be a JSON schema, an object or its text");
+  return false;
 }
 
 void read_format_object(const BodyFields& request, const OrderedJson& json,
@@ -148,7 +169,7 @@ void read_structured(const BodyFields& request, ResponseFormat& format) {
   const OrderedJson* json = request.object("structured_outputs");
   if (json == nullptr) return;
   const BodyFields fields(*json, "structured_outputs.", request.fault());
-  if (const OrderedJson* schema = fields.object("json")) return use_schema(format, *schema);
+  if (use_schema_of(fields, "json", format)) return;
   if (fields.flag("json_object").value_or(false)) format.kind = ResponseFormat::Kind::kJsonObject;
   for (const char* name : {"regex", "choice", "grammar", "structural_tag"}) {
     if (fields.find(name) != nullptr) {
@@ -186,20 +207,7 @@ ResponseFormat read_response_format(const BodyFields& request) {
       request.fail(name, std::string(name) + " is not supported; give a JSON schema");
     }
   }
-  for (const char* name : {"json_schema", "guided_json"}) {
-    const OrderedJson* schema = request.find(name);
-    if (schema == nullptr) continue;
-    // vLLM's clients send it as text, too.
-    const OrderedJson parsed =
-        schema->is_string()
-            ? OrderedJson::parse(schema->get_ref<const std::string&>(), nullptr, false)
-            : *schema;
-    if (!parsed.is_object()) {
-      request.fail(name, std::string(name) + " must be a JSON schema, an object");
-      continue;
-    }
-    use_schema(format, parsed);
-  }
+  for (const char* name : {"json_schema", "guided_json"}) use_schema_of(request, name, format);
   read_structured(request, format);
   if (const OrderedJson* json = request.object("response_format")) {
     read_format_object(request, *json, format);

@@ -35,10 +35,10 @@ std::variant<HttpReply, ApiError> count_messages(const RouteCall& call) {
   auto parsed = read_messages_request(call.json, MessagesPurpose::kCount);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   const auto& request = std::get<MessagesRequest>(parsed);
-  auto tokens = call.service.tokens_of(request.chat);
-  if (auto* refusal = std::get_if<Refusal>(&tokens)) return api_error(*refusal);
+  auto rendered = call.service.render(request.chat);
+  if (auto* refusal = std::get_if<Refusal>(&rendered)) return api_error(*refusal);
   OrderedJson body = OrderedJson::object();
-  body["input_tokens"] = std::get<std::vector<std::int32_t>>(tokens).size();
+  body["input_tokens"] = std::get<RenderedPrompt>(rendered).ids.size();
   return json_reply(body);
 }
 

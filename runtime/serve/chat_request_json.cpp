@@ -29,7 +29,7 @@ void read_form(const BodyFields& request, AnswerForm& form) {
   form.shows_reasoning = request.flag("include_reasoning").value_or(true);
   const std::string format = request.text("reasoning_format").value_or("auto");
   form.inlines_reasoning = format == "none";
-  if (format != "auto" && format != "none" && format != "deepseek") {
+  if (format != "auto" && format != "none" && !format.starts_with("deepseek")) {
     request.fail("reasoning_format", "reasoning_format must be \"auto\", \"deepseek\" or \"none\"");
   }
 }
@@ -75,8 +75,8 @@ void read_thinking_field(const BodyFields& request, ChatRequest& chat) {
     chat.thinks = true;
   } else if (type == "disabled") {
     chat.thinks = false;
-  } else if (!type.empty()) {
-    request.fail("thinking", "thinking must be enabled, adaptive or disabled");
+  } else if (!type.empty() && type != "auto") {
+    request.fail("thinking", "thinking must be enabled, disabled, adaptive or auto");
   }
 }
 

@@ -26,11 +26,7 @@ class LoadingService final : public AnswerService {
   Started start(const CompletionRequest& /*request*/, AnswerSink /*sink*/) override {
     return loading_refusal();
   }
-  std::variant<PromptText, Refusal> render(const ChatRequest& /*request*/) const override {
-    return loading_refusal();
-  }
-  std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const ChatRequest& /*request*/) const override {
+  std::variant<RenderedPrompt, Refusal> render(const ChatRequest& /*request*/) const override {
     return loading_refusal();
   }
   std::variant<std::vector<std::int32_t>, Refusal> tokenize(

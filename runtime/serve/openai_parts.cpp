@@ -7,7 +7,6 @@
 #include "runtime/serve/server_version.h"
 
 namespace moepack {
-namespace {}  // namespace
 
 OrderedJson openai_head(const OpenaiAnswer& answer, const char* object) {
   OrderedJson json = OrderedJson::object();

@@ -33,11 +33,11 @@ std::variant<HttpReply, ApiError> count_responses(const RouteCall& call) {
   auto parsed = read_responses_request(call.json, ResponsesPurpose::kCount);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   const auto& request = std::get<ResponsesRequest>(parsed);
-  auto tokens = call.service.tokens_of(request.chat);
-  if (auto* refusal = std::get_if<Refusal>(&tokens)) return api_error(*refusal);
+  auto rendered = call.service.render(request.chat);
+  if (auto* refusal = std::get_if<Refusal>(&rendered)) return api_error(*refusal);
   OrderedJson body = OrderedJson::object();
   body["object"] = "response.input_tokens";
-  body["input_tokens"] = std::get<std::vector<std::int32_t>>(tokens).size();
+  body["input_tokens"] = std::get<RenderedPrompt>(rendered).ids.size();
   return json_reply(body);
 }
 

@@ -44,7 +44,9 @@ std::variant<TokenIds, ApiError> ids_or_error(std::variant<TokenIds, Refusal> id
 std::variant<TokenIds, ApiError> ids_of_conversation(const RouteCall& call) {
   auto parsed = parse_chat_request(call.json, call.defaults);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
-  return ids_or_error(call.service.tokens_of(std::get<ParsedChatRequest>(parsed).request));
+  auto rendered = call.service.render(std::get<ParsedChatRequest>(parsed).request);
+  if (auto* refusal = std::get_if<Refusal>(&rendered)) return api_error(*refusal);
+  return std::get<RenderedPrompt>(std::move(rendered)).ids;
 }
 
 // llama.cpp's {"content"}, vLLM's {"prompt"} or {"messages"}.
@@ -123,14 +125,11 @@ TextReply reply_template(const RouteCall& call) {
   const ChatRequest& request = std::get<ParsedChatRequest>(parsed).request;
   auto rendered = call.service.render(request);
   if (auto* refusal = std::get_if<Refusal>(&rendered)) return api_error(*refusal);
-  const PromptText& text = std::get<PromptText>(rendered);
-  auto ids = ids_or_error(call.service.tokens_of(request));
-  if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+  const auto& [text, ids] = std::get<RenderedPrompt>(rendered);
   HttpReply reply = json_reply(OrderedJson::object());
-  reply.body = R"({"prompt":)" + dump_json(text.text) + R"(,"tokens":)" +
-               list_of(std::get<TokenIds>(ids),
-                       [](std::int32_t id, std::string& list) { list += std::to_string(id); }) +
-               "}";
+  reply.body =
+      R"({"prompt":)" + dump_json(text.text) + R"(,"tokens":)" +
+      list_of(ids, [](std::int32_t id, std::string& list) { list += std::to_string(id); }) + "}";
   return reply;
 }
 

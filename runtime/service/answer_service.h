@@ -108,6 +108,11 @@ struct TextReading {
   bool begins_text = false;  // what the tokenizer puts before a text is there
 };
 
+struct RenderedPrompt {
+  PromptText text;
+  std::vector<std::int32_t> ids;
+};
+
 // All functions may be called from any thread.
 class AnswerService {
  public:
@@ -117,9 +122,7 @@ class AnswerService {
   virtual Started start(const CompletionRequest& request, AnswerSink sink) = 0;
 
   // What never waits for the model: the prompt that start() would make of the request.
-  virtual std::variant<PromptText, Refusal> render(const ChatRequest& request) const = 0;
-  virtual std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const ChatRequest& request) const = 0;
+  virtual std::variant<RenderedPrompt, Refusal> render(const ChatRequest& request) const = 0;
   virtual std::variant<std::vector<std::int32_t>, Refusal> tokenize(
       std::string_view text, const TextReading& reading) const = 0;
   virtual std::string token_bytes(std::int32_t id) const = 0;

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "runtime/chat/output_text.h"
 #include "runtime/service/sampled_texts.h"
 
 namespace moepack {
@@ -102,8 +103,9 @@ TextListener::Next AnswerStream::on_token(const TokenStep& step) {
     return next;
   }
   if (parser_->is_in_reasoning()) ++usage_.reasoning_tokens;
-  if (options_.wants_logprobs) logprobs_.push_back(logprobs_of(step));
-  push(bytes, is_added);
+  std::optional<TokenLogprobs> logprobs;
+  if (options_.wants_logprobs) logprobs = logprobs_of(step);
+  push(bytes, is_added, std::move(logprobs));
   next.goes_on = !stop_.has_value() && !(is_cut_short_ && is_call_complete());
   const bool is_spent = options_.thinking_budget.has_value() && parser_->is_in_reasoning() &&
                         usage_.reasoning_tokens >= *options_.thinking_budget;
@@ -114,13 +116,20 @@ TextListener::Next AnswerStream::on_token(const TokenStep& step) {
   return next;
 }
 
-void AnswerStream::push(std::string_view bytes, bool is_added) {
+void AnswerStream::note(std::optional<TokenLogprobs>& logprobs) {
+  if (logprobs.has_value()) logprobs_.push_back(*std::exchange(logprobs, std::nullopt));
+}
+
+void AnswerStream::push(std::string_view bytes, bool is_added,
+                        std::optional<TokenLogprobs> logprobs) {
+  if (bytes.empty() || options_.stop.empty()) note(logprobs);
   if (bytes.empty()) return;
   if (options_.stop.empty()) {
     take(parser_->push({.bytes = bytes, .is_added = is_added}));
     return;
   }
-  waiting_.push_back({.bytes = std::string(bytes), .is_added = is_added});
+  waiting_.push_back(
+      {.bytes = std::string(bytes), .is_added = is_added, .logprobs = std::move(logprobs)});
   if (parser_->is_in_call()) return release(bytes.size());
   look_for_stop(std::string(bytes));
 }
@@ -139,8 +148,7 @@ void AnswerStream::look_for_stop(std::string bytes) {
     const Waiting& next = waiting_.front();
     if (!parser_->is_in_frame({.bytes = next.bytes, .is_added = next.is_added})) {
       stop_ = step.stop;
-      cut_waiting();
-      return drop_waiting_logprobs();
+      return cut_waiting();
     }
     bytes = release_framed();
   }
@@ -163,13 +171,6 @@ void AnswerStream::cut_waiting() {
   release(0);
 }
 
-// Those of the tokens that are a stop text and nothing of the answer.
-void AnswerStream::drop_waiting_logprobs() {
-  for (const Waiting& token : waiting_) {
-    if (!token.is_begun && !logprobs_.empty()) logprobs_.pop_back();
-  }
-}
-
 // So many more bytes that wait are no stop text.
 void AnswerStream::release(std::size_t bytes) {
   released_ += bytes;
@@ -178,13 +179,13 @@ void AnswerStream::release(std::size_t bytes) {
     const std::size_t count = std::min(released_, first.bytes.size());
     const bool is_whole = count == first.bytes.size();
     if (first.is_added && !is_whole) return;
+    note(first.logprobs);
     take(parser_->push(
         {.bytes = std::string_view(first.bytes).substr(0, count), .is_added = first.is_added}));
     released_ -= count;
     if (is_whole) {
       waiting_.pop_front();
     } else {
-      first.is_begun = true;
       first.bytes.erase(0, count);
     }
   }
@@ -198,13 +199,25 @@ void AnswerStream::release_all() {
 
 std::vector<TokenLogprobs> AnswerStream::take_logprobs() { return std::exchange(logprobs_, {}); }
 
+// Where `text` begins in the tokens that are parsed: where a token begins, if it stands there.
+std::size_t AnswerStream::place_of(std::string_view text) const {
+  std::string all;
+  std::vector<std::size_t> begins;
+  for (const TokenLogprobs& token : logprobs_) {
+    begins.push_back(all.size());
+    all += token.token.bytes;
+  }
+  const auto first = std::find_if(begins.begin(), begins.end(), [&](std::size_t at) {
+    return std::string_view(all).substr(at).starts_with(text);
+  });
+  return first != begins.end() ? *first : all.rfind(text);
+}
+
 // Those of the tokens that `text` is of: what stands before it was a mark of thoughts, of a message
 // or white space behind one, and told of nothing.
 std::vector<TokenLogprobs> AnswerStream::take_logprobs_of(std::string_view text) {
-  std::string all;
-  for (const TokenLogprobs& token : logprobs_) all += token.token.bytes;
-  const std::size_t begin = all.rfind(text);
-  if (begin != std::string::npos && !text.empty()) {
+  const std::size_t begin = place_of(text);
+  if (begin != std::string::npos) {
     std::size_t end = 0;
     const auto first = std::find_if(logprobs_.begin(), logprobs_.end(), [&](const auto& token) {
       return (end += token.token.bytes.size()) > begin;
@@ -212,6 +225,16 @@ std::vector<TokenLogprobs> AnswerStream::take_logprobs_of(std::string_view text)
     logprobs_.erase(logprobs_.begin(), first);
   }
   return take_logprobs();
+}
+
+// What is left at the end of an answer whose thoughts, calls or messages have marks.
+void AnswerStream::drop_logprobs_of_frames() {
+  if (!options_.parser.parses_reasoning && !options_.parser.parses_calls) return;
+  std::erase_if(logprobs_, [this](const TokenLogprobs& token) {
+    const std::string& bytes = token.token.bytes;
+    return options_.tokenizer->added_token(bytes) == token.token.id ||
+           std::all_of(bytes.begin(), bytes.end(), is_output_space);
+  });
 }
 
 // The id that the model wrote, or a new one. A client tells calls apart by their ids: where it has
@@ -251,7 +274,8 @@ void AnswerStream::take_one(ParsedOutput output) {
     tell(ContentText{.text = std::move(content->text), .logprobs = std::move(logprobs)});
   } else if (auto* begin = std::get_if<ParsedCallBegin>(&output)) {
     logprobs_.clear();  // of the call's mark
-    call_ids_.push_back(id_of_call(std::move(begin->id)));
+    call_ids_.push_back(id_of_call(begin->id));
+    has_written_id_.push_back(begin->id.empty() || begin->id == call_ids_.back());
     tell(CallBegin{
         .call = call_ids_.size() - 1, .id = call_ids_.back(), .name = std::move(begin->name)});
   } else if (auto* part = std::get_if<ParsedCallArguments>(&output)) {
@@ -276,6 +300,7 @@ void AnswerStream::remember_calls() {
   std::vector<CallText> texts = call_texts(generated_, options_.parser.format);
   if (texts.size() != ended_calls_) return;
   for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!has_written_id_[i]) continue;  // beside the results of the other id it would be wrong
     options_.calls->remember(call_key(options_.call_scope, call_ids_[i]), std::move(texts[i]));
   }
 }
@@ -308,6 +333,7 @@ void AnswerStream::on_end(TextEnd end, const Status& status, const TextTimes& ti
   // What is left are tokens of a call or of a stop text, which are no part of the content, or those
   // of a text that was told without them.
   const bool is_of_content = !stop_.has_value() && call_ids_.empty();
+  drop_logprobs_of_frames();
   if (is_of_content && !logprobs_.empty()) {
     tell(ContentText{.text = {}, .logprobs = take_logprobs()});
   }

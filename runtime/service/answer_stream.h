@@ -60,7 +60,7 @@ class AnswerStream final : public TextListener {
   struct Waiting {
     std::string bytes;
     bool is_added = false;
-    bool is_begun = false;  // some of the token's bytes have been parsed
+    std::optional<TokenLogprobs> logprobs = {};  // until some of its bytes have been parsed
   };
   void tell(AnswerEventBody body);
   void echo();
@@ -68,18 +68,20 @@ class AnswerStream final : public TextListener {
   void tell_echo();
   void echo_token(const TokenStep& step);
   TokenLogprobs logprobs_of(const TokenStep& step) const;
-  void push(std::string_view bytes, bool is_added);
+  void push(std::string_view bytes, bool is_added, std::optional<TokenLogprobs> logprobs);
   void look_for_stop(std::string bytes);
   std::string release_framed();
   void cut_waiting();
   void release(std::size_t bytes);
   void release_all();
-  void drop_waiting_logprobs();
+  void note(std::optional<TokenLogprobs>& logprobs);
+  void drop_logprobs_of_frames();
   void take(std::vector<ParsedOutput> outputs);
   void take_one(ParsedOutput output);
   bool is_new_id(const std::string& id);
   std::string id_of_call(std::string written);
   std::vector<TokenLogprobs> take_logprobs();
+  std::size_t place_of(std::string_view text) const;
   std::vector<TokenLogprobs> take_logprobs_of(std::string_view text);
   bool is_call_complete();
   void remember_calls();
@@ -92,11 +94,12 @@ class AnswerStream final : public TextListener {
   std::deque<Waiting> waiting_;
   std::size_t released_ = 0;             // of its bytes, which begin an added token: it goes whole
   std::string echo_text_;                // ends within a character
-  std::vector<TokenLogprobs> logprobs_;  // of tokens whose text is not told yet
+  std::vector<TokenLogprobs> logprobs_;  // of tokens that are parsed and not told yet
   AnswerUsage usage_;
   GeneratedText generated_;  // all of it, where calls are offered
   std::vector<std::int32_t> sampled_;
   std::vector<std::string> call_ids_;
+  std::vector<bool> has_written_id_;           // of a call: its text says the id that was told
   std::unordered_set<std::string> given_ids_;  // of these, those that the model wrote
   std::size_t ended_calls_ = 0;
   std::optional<std::size_t> stop_;  // which stop text came

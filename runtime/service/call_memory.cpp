@@ -60,6 +60,15 @@ std::string scope_behind(const std::string& scope, const ChatMessage& message) {
   return checksum_text(checksum(std::as_bytes(std::span(text))));
 }
 
+// Of each message what stands before it, and of all of them.
+std::vector<std::string> scopes_of(std::span<const ChatMessage> messages) {
+  std::vector<std::string> scopes(1);
+  for (const ChatMessage& message : messages) {
+    scopes.push_back(scope_behind(scopes.back(), message));
+  }
+  return scopes;
+}
+
 struct CallBack {
   const ToolCall* call;
   std::string key;
@@ -68,10 +77,11 @@ struct CallBack {
 // That came back, in order.
 std::vector<CallBack> calls_of(const Conversation& conversation) {
   std::vector<CallBack> calls;
-  std::string scope;
-  for (const ChatMessage& message : conversation.messages) {
-    for (const ToolCall& call : message.calls) calls.push_back({&call, call_key(scope, call.id)});
-    scope = scope_behind(scope, message);
+  const std::vector<std::string> scopes = scopes_of(conversation.messages);
+  for (std::size_t m = 0; m < conversation.messages.size(); ++m) {
+    for (const ToolCall& call : conversation.messages[m].calls) {
+      calls.push_back({&call, call_key(scopes[m], call.id)});
+    }
   }
   return calls;
 }
@@ -209,9 +219,7 @@ std::string call_key(std::string_view scope, std::string_view id) {
 }
 
 std::string conversation_scope(std::span<const ChatMessage> messages) {
-  std::string scope;
-  for (const ChatMessage& message : messages) scope = scope_behind(scope, message);
-  return scope;
+  return scopes_of(messages).back();
 }
 
 void CallMemory::drop(std::list<Entry>::iterator entry) {

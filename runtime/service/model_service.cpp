@@ -29,12 +29,6 @@ std::shared_ptr<const std::unordered_set<std::string>> ids_of_calls(
   return std::make_shared<const std::unordered_set<std::string>>(std::move(ids));
 }
 
-std::variant<std::vector<std::int32_t>, Refusal> ids_or_refusal(
-    Result<std::vector<std::int32_t>> ids) {
-  if (!ids.is_ok()) return refusal_of(ids.status());
-  return std::move(ids).value();
-}
-
 // Clients wait so long before they try again when the queue is full.
 constexpr std::uint32_t kRetrySeconds = 5;
 
@@ -75,9 +69,7 @@ class RealModelService final : public ModelService {
 
   Started start(const ChatRequest& request, AnswerSink sink) override;
   Started start(const CompletionRequest& request, AnswerSink sink) override;
-  std::variant<PromptText, Refusal> render(const ChatRequest& request) const override;
-  std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const ChatRequest& request) const override;
+  std::variant<RenderedPrompt, Refusal> render(const ChatRequest& request) const override;
   std::variant<std::vector<std::int32_t>, Refusal> tokenize(
       std::string_view text, const TextReading& reading) const override;
   std::string token_bytes(std::int32_t id) const override {
@@ -419,20 +411,14 @@ AnswerService::Started RealModelService::start(const CompletionRequest& request,
   return submit(std::move(text), stream, std::move(sink));
 }
 
-std::variant<PromptText, Refusal> RealModelService::render(const ChatRequest& request) const {
+std::variant<RenderedPrompt, Refusal> RealModelService::render(const ChatRequest& request) const {
   if (!template_.has_value()) return no_template_refusal();
   Result<PromptText> text = chat_text(*template_, tool_format(), request, calls_);
   if (!text.is_ok()) return rendering_refusal(text.status());
-  return std::move(text).value();
-}
-
-std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokens_of(
-    const ChatRequest& request) const {
-  const auto text = render(request);
-  if (const auto* refusal = std::get_if<Refusal>(&text)) return *refusal;
-  const PromptText& prompt = std::get<PromptText>(text);
-  if (auto refusal = room_.refuse_told(prompt.text.size())) return *std::move(refusal);
-  return ids_or_refusal(chat_ids(tokenizer_, request, prompt, texts_));
+  if (auto refusal = room_.refuse_told(text.value().text.size())) return *std::move(refusal);
+  Result<std::vector<std::int32_t>> ids = chat_ids(tokenizer_, request, text.value(), texts_);
+  if (!ids.is_ok()) return refusal_of(ids.status());
+  return RenderedPrompt{.text = std::move(text).value(), .ids = std::move(ids).value()};
 }
 
 std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokenize(
@@ -440,9 +426,10 @@ std::variant<std::vector<std::int32_t>, Refusal> RealModelService::tokenize(
   if (auto refusal = room_.refuse_told(text.size())) return *std::move(refusal);
   PromptText prompt{.text = std::string(text), .from_user = {}};
   if (!reading.with_markers && !text.empty()) prompt.from_user.push_back({0, text.size()});
-  auto ids = ids_or_refusal(encode_prompt(tokenizer_, prompt));
-  if (reading.begins_text && ids.index() == 0) tokenizer_.begin_text(std::get<0>(ids));
-  return ids;
+  Result<std::vector<std::int32_t>> ids = encode_prompt(tokenizer_, prompt);
+  if (!ids.is_ok()) return refusal_of(ids.status());
+  if (reading.begins_text) tokenizer_.begin_text(ids.value());
+  return std::move(ids).value();
 }
 
 ServiceStats RealModelService::stats() const {

@@ -102,7 +102,7 @@ def check_sensitivity(test):
     (test.scratch / "other.bits").write_text(json.dumps(bits))
     test.refuses("widths of another model", ["layer 1 has no experts"], "tier", test.model, "--name",
                  "no", "--allocation", test.scratch / "other.bits", "--method", "rtn", "--quiet")
-    test.expect(uniform.get("allocation", uniform).get("pack_bytes", size) == size, f"{uniform}")
+    test.expect(uniform["allocation"]["pack_bytes"] == size, f"{uniform}")
 
 
 def check_trace(test):

@@ -138,7 +138,6 @@ TEST(BitPlan, SizesAndPredictionsAddUp) {
   }
 }
 
-// Where errors only count by their square, nothing depends on anything else: the best of all.
 // A layer without experts is as none.
 TEST(BitPlan, LayersWithoutExpertsTakeNothing) {
   const SensitivityTable t = make_table(3, 5, {2, 3, 4}, 0.3, 1);
@@ -161,6 +160,7 @@ TEST(BitPlan, LayersWithoutExpertsTakeNothing) {
   EXPECT_FALSE(check_budget(dense, 2 * budget).is_ok());
 }
 
+// Where errors only count by their square, nothing depends on anything else: the best of all.
 TEST(BitPlan, IsTheBestOfAll) {
   const SensitivityTable t = make_table(2, 2, {2, 4}, 0, 2);
   std::vector<Count> all;

@@ -100,7 +100,8 @@ class HttpTest(Expectations):
             self.equal(self.server.post("/slots/0?action=save", {"filename": name})[0], 400, f"file {name!r}")
         self.equal(self.server.post("/slots/0?action=save", {"filename": "a.bin"})[0], 200, "save")
         self.equal(self.server.post("/slots/0?action=restore", {"filename": "absent"})[0], 404, "restore")
-        self.equal(self.server.post("/slots/0?action=erase", b"")[0], 200, "erase")
+        status, _, body = self.server.post("/slots/0?action=erase", b"")
+        self.equal((status, json.loads(body)["n_erased"]), (200, 7), "erase")
         self.equal(self.server.post("/slots/x?action=erase", b"")[0], 400, "a slot without a number")
 
     def test_lane_routes(self):

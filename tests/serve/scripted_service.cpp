@@ -265,12 +265,10 @@ class ScriptedService final : public AnswerService {
     return start_any(request, std::move(sink));
   }
 
-  std::variant<PromptText, Refusal> render(const ChatRequest& request) const override {
-    return PromptText{.text = conversation_text(request.conversation), .from_user = {}};
-  }
-  std::variant<std::vector<std::int32_t>, Refusal> tokens_of(
-      const ChatRequest& request) const override {
-    return tokenize(conversation_text(request.conversation), {});
+  std::variant<RenderedPrompt, Refusal> render(const ChatRequest& request) const override {
+    const std::string text = conversation_text(request.conversation);
+    return RenderedPrompt{.text = {.text = text, .from_user = {}},
+                          .ids = std::get<0>(tokenize(text, {}))};
   }
   std::variant<std::vector<std::int32_t>, Refusal> tokenize(
       std::string_view text, const TextReading& reading) const override {

@@ -117,6 +117,12 @@ TEST(ChatRequest, WordsThatMeanNothingAreRefused) {
   EXPECT_EQ(wrong_part(R"("guided_json":"{")"), "guided_json");
   EXPECT_EQ(wrong_part(R"("guided_json":5)"), "guided_json");
   EXPECT_EQ(wrong_part(R"("json_schema":"x")"), "json_schema");
+  EXPECT_EQ(wrong_part(R"("structured_outputs":{"json":"[]"})"), "structured_outputs.json");
+  // What a body may not have its texts may not either.
+  std::string deep = "1";
+  for (int i = 0; i < 70; ++i) deep = R"({\"a\":)" + deep + "}";
+  EXPECT_EQ(wrong_part(R"("guided_json":")" + deep + '"'), "guided_json");
+  EXPECT_EQ(wrong_part(R"("guided_json":"{\"a\":1,\"a\":2}")"), "guided_json");
 }
 
 TEST(ChatRequest, ThinkingIsSaidInManyWays) {
@@ -174,7 +180,8 @@ TEST(ChatRequest, FormsOfAnswers) {
        R"("response_format":{"type":"json_object","schema":{"b":1,"a":2}})",
        R"("response_format":{"type":"json_schema","schema":{"b":1,"a":2}})",
        R"("json_schema":{"b":1,"a":2})", R"("structured_outputs":{"json":{"b":1,"a":2}})",
-       R"("guided_json":{"b":1,"a":2})", R"("guided_json":"{\"b\":1,\"a\":2}")"}) {
+       R"("structured_outputs":{"json":"{\"b\":1,\"a\":2}"})", R"("guided_json":{"b":1,"a":2})",
+       R"("guided_json":"{\"b\":1,\"a\":2}")"}) {
     const ResponseFormat format = chat_of(schema).request.format;
     EXPECT_EQ(format.kind, ResponseFormat::Kind::kJsonSchema) << schema;
     EXPECT_EQ(format.schema.dump(), R"({"b":1,"a":2})") << schema;

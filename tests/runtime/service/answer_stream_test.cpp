@@ -83,10 +83,12 @@ class AnswerStreamTest : public testing::Test {
 
   // Feeds the tokens of `text` until the stream has enough; gives how many it took.
   std::size_t run(std::string_view text, TextEnd end = TextEnd::kStopToken) {
+    return run_ids(demo().encode(text).value(), end);
+  }
+  std::size_t run_ids(const std::vector<std::int32_t>& ids, TextEnd end = TextEnd::kStopToken) {
     AnswerStream stream(options_, sink());
     stream.on_started(7, 3);
     std::size_t taken = 0;
-    const std::vector<std::int32_t> ids = demo().encode(text).value();
     for (const std::int32_t id : ids) {
       ++taken;
       TokenStep step;
@@ -325,6 +327,9 @@ TEST_F(AnswerStreamTest, IdsOfCallsAreNotTheSameTwice) {
   run(text + "<|tool_calls_section_end|>");
   EXPECT_EQ(read_.ids,
             (std::vector<std::string>{"functions.add:8", "functions.add:10", "functions.add:3"}));
+  EXPECT_FALSE(calls_.recall(call_key("", "functions.add:8")).has_value())
+      << "its text says another id";
+  EXPECT_TRUE(calls_.recall(call_key("", "functions.add:3")).has_value());
 }
 
 // Of marks and of white space behind them nothing is told.
@@ -335,6 +340,42 @@ TEST_F(AnswerStreamTest, ProbabilitiesAreOfTheTextThatIsTold) {
   EXPECT_EQ(read_.content, "It is four");
   const auto count = [](const char* text) { return demo().encode(text).value().size(); };
   EXPECT_EQ(read_.logprobs, count("Let me see") + count("It is four"));
+}
+
+// Texts that repeat themselves, also while a stop text or a mark is waited for.
+TEST_F(AnswerStreamTest, NoProbabilityOfATextIsLost) {
+  struct Case {
+    const char* text;
+    std::vector<std::string> stop;
+    bool marks_are_text;
+  };
+  const std::vector<Case> cases = {{"A\n\nB", {"\n\nUser:"}, false},
+                                   {"x---- y", {"-----"}, false},
+                                   {"a<<b", {}, true},
+                                   {"a a a a", {"a a b"}, false}};
+  options_.wants_logprobs = true;
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    read_ = {};
+    is_ended_ = false;
+    options_.stop = c.stop;
+    if (c.marks_are_text) options_.parser.added_tokens = {};
+    // Byte by byte, so that tokens repeat.
+    std::vector<std::int32_t> ids;
+    for (const char* at = c.text; *at != 0; ++at) {
+      ids.push_back(demo().encode(std::string(1, *at)).value().at(0));
+    }
+    run_ids(ids);
+    EXPECT_EQ(read_.content, c.text);
+    EXPECT_EQ(read_.logprobs, ids.size());
+  }
+}
+
+TEST_F(AnswerStreamTest, MarksAtTheEndHaveNoProbabilities) {
+  options_.wants_logprobs = true;
+  run("<think>x</think>");
+  EXPECT_EQ(read_.logprobs, demo().encode("x").value().size());
+  EXPECT_EQ(read_.contents, 0U);
 }
 
 TEST_F(AnswerStreamTest, EveryTokenHasItsProbability) {

@@ -476,9 +476,9 @@ TEST_F(ModelServiceTest, CountsThePromptThatIsAnswered) {
        {std::optional<bool>(), std::optional(true), std::optional(false)}) {
     ChatRequest request = question("hi");
     request.thinks = thinks;
-    const auto ids = service_->tokens_of(request);
-    ASSERT_TRUE(std::holds_alternative<std::vector<std::int32_t>>(ids));
-    const std::uint64_t count = std::get<std::vector<std::int32_t>>(ids).size();
+    const auto rendered = service_->render(request);
+    ASSERT_TRUE(std::holds_alternative<RenderedPrompt>(rendered));
+    const std::uint64_t count = std::get<RenderedPrompt>(rendered).ids.size();
     EXPECT_EQ(ask(request).end.usage.prompt_tokens, count);
     counts.insert(count);
   }
@@ -551,8 +551,8 @@ TEST_F(ModelServiceTest, TellsOfItselfWithoutWaiting) {
   EXPECT_TRUE(service_->model().can_call_tools);
   EXPECT_EQ(service_->slots().size(), 3U);
   const auto rendered = service_->render(question("hi"));
-  ASSERT_TRUE(std::holds_alternative<PromptText>(rendered));
-  EXPECT_EQ(std::get<PromptText>(rendered).text,
+  ASSERT_TRUE(std::holds_alternative<RenderedPrompt>(rendered));
+  EXPECT_EQ(std::get<RenderedPrompt>(rendered).text.text,
             "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
   ask(question("hi"));
   const ExpertMap map = service_->expert_map();
