@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdio>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +13,7 @@
 #include "convert/cli/quantizer_flags.h"
 #include "convert/cli/row_order_flag.h"
 #include "convert/cli/tokenizer_check.h"
+#include "convert/pack/plan.h"
 #include "convert/pack/reorder.h"
 
 namespace moepack::cli {
@@ -224,7 +224,7 @@ void add_flags(CLI::App& command, ConvertFlags& flags) {
   command
       .add_option("--page-size", flags.page_size,
                   "Records start at multiples of this many bytes; 1: no padding")
-      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+      ->check(whole_number(1, kMaxPageSize))
       ->capture_default_str();
   add_row_order(command, flags.row_order);
   add_threads(command, flags.threads);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "convert/cli/progress.h"
 #include "convert/cli/row_order_flag.h"
 #include "convert/overlay/overlay.h"
+#include "convert/pack/plan.h"
 
 namespace moepack::cli {
 namespace {
@@ -144,7 +144,7 @@ void add_flags(CLI::App& command, OverlayFlags& flags) {
       .add_option("--page-size", flags.page_size,
                   "Expert records start at multiples of this many bytes, a power of two; 1: no "
                   "padding")
-      ->check(whole_number(0, std::numeric_limits<std::uint64_t>::max()))
+      ->check(whole_number(1, kMaxPageSize))
       ->capture_default_str();
   add_row_order(command, flags.row_order);
   command.add_flag("--replace", flags.replace,

@@ -80,8 +80,9 @@ Result<QuantizeOptions> options_of(const QuantizeFlags& flags) {
                             "leave it out, or --gate-up-bits or --down-bits");
   }
   if (options.gate_up_bits == 0 || options.down_bits == 0) {
-    return invalid_argument("no width was given for some of the matrices",
-                            "give --bits, or both --gate-up-bits and --down-bits");
+    return invalid_argument(
+        "no width was given for some of the matrices",
+        "give --bits, or both --gate-up-bits and --down-bits; --layer-bits says what differs");
   }
   MOE_ASSIGN_OR_RETURN(options.layer_bits, parse_layer_bits(flags.layer_bits));
   options.group_size = flags.group_size;

@@ -304,7 +304,7 @@ void add_what(CLI::App& command, TierFlags& flags) {
   command
       .add_option("--coverage", flags.coverage,
                   "Of each layer the fewest experts that take this share of its uses")
-      ->check(real_number(0, 1))
+      ->check(real_number(1e-6, 1))
       ->excludes(allocation)
       ->capture_default_str();
   command.add_option("--hot-bits", flags.hot_bits, "Bits of hot experts")

@@ -91,7 +91,8 @@ Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
   SourceMatrix matrix =
       plan_.resident_sources[static_cast<std::size_t>(found - plan_.resident.tensors.data())];
   PlannedOverlay& planned = file_of(role, found->format);
-  OverlayTensor entry{.role = &role, .layer = layer, .tensor = *found, .v_heads = to_};
+  OverlayTensor entry{.role = &role, .layer = layer, .tensor = *found};
+  if (role.group == OverlayGroup::kLinearAttention) entry.v_heads = to_;  // others have none
   entry.tensor.offsets.codes() = align_up(planned.overlay.data_size, kResidentAlignment);
   planned.overlay.data_size = entry.tensor.offsets.codes() + entry.tensor.bytes.codes();
   const auto place = v_head_place(*rule, source_.config().model);

@@ -21,8 +21,6 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 24;
-
 Status check_options(const ConvertOptions& options) {
   for (const auto& [format, what] : {std::pair{options.expert_format, "experts"},
                                      std::pair{options.resident_format, "resident tensors"}}) {

@@ -45,6 +45,7 @@ Result<ConvertPlan> make_plan(const ModelSource& source, const ConvertOptions& o
 
 // The parts of it that other makers of packs share. kInvalidArgument: a page size that is no power
 // of two or too large; a layer that does not exist.
+constexpr std::uint64_t kMaxPageSize = std::uint64_t{1} << 24;
 Status check_page_size(std::uint64_t page_size);
 Status check_layer_exists(std::uint32_t layer, std::uint32_t num_layers);
 // kInvalidArgument where panels were asked for and no matrix of the pack has them.

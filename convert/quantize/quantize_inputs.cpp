@@ -46,7 +46,7 @@ Status check_activations(const ModelConfig& config, bool is_calibrated) {
                      "model type " + config.model_type +
                          " has experts with biases, whose inputs a calibration does not "
                          "tell the quantizer",
-                     "leave --calibration out and give --method rtn or clip");
+                     "quantize it without --calibration, with --method rtn, clip or grid");
 }
 
 }  // namespace

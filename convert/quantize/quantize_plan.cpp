@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "convert/pack/layout_table.h"
+#include "convert/pack/target_format.h"
 #include "formats/base/bytes.h"
 #include "formats/base/checksum.h"
 #include "quant/tile.h"
@@ -59,7 +60,7 @@ Status no_whole_groups(const QuantizeOptions& options, const ModelConfig& config
                               std::to_string(config.hidden_size) +
                               " are no whole number of groups of " +
                               std::to_string(options.group_size),
-                          "give a smaller --group-size");
+                          "group sizes that fit all experts: " + fitting_groups(config));
 }
 
 Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {

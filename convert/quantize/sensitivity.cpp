@@ -7,6 +7,7 @@
 
 #include "convert/job/parallel.h"
 #include "convert/job/progress_counter.h"
+#include "convert/pack/target_format.h"
 #include "convert/quantize/expert_matrices.h"
 #include "convert/quantize/quantize_inputs.h"
 #include "formats/base/checksum.h"
@@ -45,7 +46,7 @@ Status check_options(const SensitivityOptions& options, const QuantizeInputs& in
                                 std::to_string(inputs.config.hidden_size) +
                                 " are no whole number of groups of " +
                                 std::to_string(options.group_size),
-                            "give --group-size 32, 64 or 128");
+                            "group sizes that fit all experts: " + fitting_groups(inputs.config));
   }
   const std::vector<DivergenceResponse> response = inputs.calibration->response();
   const bool says_something = std::any_of(

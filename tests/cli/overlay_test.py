@@ -163,6 +163,12 @@ def check_verify(test, base, file):
     wanted = {f"overlay {g}" for g in RESIDENT} | {"experts of packed_experts_Q3"}
     test.expect(parts == wanted and all(c["copied"] for c in report["compared"]),
                 f"verify compared {parts}")
+    # A model of the file itself, whose V heads stay in the file's order.
+    itself = test.scratch / "itself"
+    test.succeeds("convert", file, "-o", itself, "--quiet")
+    test.succeeds(*test.overlay(itself, file, RESIDENT), "--quiet")
+    test.succeeds("verify", itself, "--against", file, "--quiet")
+    shutil.rmtree(itself)
     path = base / "gguf" / "linear_attention.bin"
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
