@@ -17,8 +17,8 @@ namespace moepack {
 
 struct LogitBias {
   std::int32_t id = 0;
-  float bias =
-      0;  // added to the logit; -infinity: never drawn, unless a filter allows nothing else
+  // Added to the logit; -infinity: never drawn, unless a filter allows nothing else.
+  float bias = 0;
 };
 
 // Names, order and defaults are llama.cpp's: biases, penalties, what a filter forbids, then top-k,
