@@ -110,9 +110,11 @@ Status OverlayPlanner::add(const OverlayRole& role, std::uint32_t layer) {
   return Status::ok();
 }
 
+constexpr const char* kOtherModelRemedy =
+    "the file is of another model; take one that was made from the same weights";
+
 Status other_model(const Where& where, const std::string& what) {
-  return make_error(StatusCode::kInvalidArgument, where, what,
-                    "the file is of another model; take one that was made from the same weights");
+  return make_error(StatusCode::kInvalidArgument, where, what, kOtherModelRemedy);
 }
 
 Status check_difference(double difference, const SourceTensor& tensor, const std::string& name) {
@@ -171,10 +173,7 @@ Status check_same_model(const ModelSource& source, const OverlaidModel& model) {
   const ModelConfig& there = source.config().model;
   const ModelConfig& here = model.config;
   const std::string path = source.path().string();
-  if (find_architecture(here.model_type) != &source.names()) {
-    return other_model(Where{.file = path}, "is of model type " + printable(there.model_type) +
-                                                ", the model of " + printable(here.model_type));
-  }
+  MOE_RETURN_IF_ERROR(source.check_family(here.model_type, kOtherModelRemedy));
   struct Dimension {
     std::string_view name;
     std::uint64_t there;

@@ -8,7 +8,6 @@
 #include "formats/base/checksum.h"
 #include "formats/base/file_blocks.h"
 #include "formats/base/paths.h"
-#include "formats/config/architecture.h"
 #include "formats/model_dir.h"
 
 namespace moepack {
@@ -49,12 +48,8 @@ Result<ExpertWeights> ExpertWeights::of_checkpoint(const fs::path& path,
   ExpertWeights weights;
   MOE_ASSIGN_OR_RETURN(ModelSource model, ModelSource::open(path));
   MOE_RETURN_IF_ERROR(model.check_usable_in_place());
-  if (find_architecture(config.model_type) != &model.names()) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = path.string()},
-                      "is of model type " + printable(model.config().model.model_type) +
-                          ", the model of " + printable(config.model_type),
-                      "name the checkpoint that the model was made from");
-  }
+  MOE_RETURN_IF_ERROR(
+      model.check_family(config.model_type, "name the checkpoint that the model was made from"));
   weights.model_ = std::make_unique<ModelSource>(std::move(model));
   MOE_ASSIGN_OR_RETURN(ConvertPlan plan, make_plan(*weights.model_, ConvertOptions{}));
   weights.plan_ = std::make_unique<ConvertPlan>(std::move(plan));

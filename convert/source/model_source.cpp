@@ -91,6 +91,15 @@ Status ModelSource::check_usable_in_place() const {
   return Status::ok();
 }
 
+Status ModelSource::check_family(std::string_view model_type, std::string_view remedy) const {
+  if (find_architecture(model_type) == names_) return Status::ok();
+  const std::string file = path().string();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = file},
+                    "is of model type " + printable(config_.model.model_type) + ", the model of " +
+                        printable(model_type),
+                    remedy);
+}
+
 Result<std::vector<Companion>> ModelSource::companions(std::vector<std::string>& absent,
                                                        std::vector<std::string>& notes) const {
   if (gguf_ != nullptr) return rebuilt_companions(absent, notes);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/source/source_naming.h"
@@ -35,6 +36,8 @@ class ModelSource {
   const ParsedConfig& config() const { return config_; }
   // The tensors' table for this model; never null.
   const Architecture& names() const { return *names_; }
+  // kInvalidArgument, with `remedy`, unless it is of the family of `model_type`.
+  Status check_family(std::string_view model_type, std::string_view remedy) const;
   SourceNaming naming() const;
   // What messages and reports call it: the checkpoint's directory, the GGUF's first part.
   std::filesystem::path path() const;
