@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "convert/cli/token_input.h"
 #include "formats/base/elapsed.h"
 #include "formats/base/limits.h"
+#include "runtime/model/thread_pool.h"
 #include "runtime/score/kl_format.h"
 #include "runtime/score/kl_scoring.h"
 #include "runtime/score/perplexity.h"
@@ -43,8 +45,9 @@ struct PerplexityFlags {
   }
   // Cache-aware routing is priced against the model's own where no other base is named.
   bool prices_car() const { return !engine.car.empty() && !compares_models() && base_file.empty(); }
-  PerplexityOptions options() const {
-    return {.context = context, .all_positions = all_positions, .max_windows = windows};
+  PerplexityOptions options(const PartLoop& loop) const {
+    return {
+        .context = context, .all_positions = all_positions, .max_windows = windows, .loop = loop};
   }
 };
 
@@ -89,6 +92,16 @@ Result<ScoredText> read_scored_text(const PerplexityFlags& flags) {
   MOE_ASSIGN_OR_RETURN(scored.ids, tokenizer.encode(text));
   tokenizer.begin_text(scored.ids);
   return scored;
+}
+
+// As many threads as the engine has, for what is computed between its calls.
+PartLoop scoring_loop(const Engine& engine) {
+  return [pool = std::make_shared<ThreadPool>(engine.options().threads)](
+             std::size_t count, const std::function<void(std::size_t)>& body) {
+    pool->parallel_for(count, 1, [&](std::size_t begin, std::size_t end, std::size_t) {
+      for (std::size_t i = begin; i < end; ++i) body(i);
+    });
+  };
 }
 
 // Progress as llama-perplexity prints it, on stderr.
@@ -191,8 +204,8 @@ Result<KlReport> compare_with_model(const PerplexityFlags& flags, const ScoredTe
   if (base_engine->config().vocab_size != engine.config().vocab_size) {
     return invalid_argument("the two models have vocabularies of different size");
   }
-  return compare_models(text.ids, flags.options(), forward_of(*base_engine, text),
-                        forward_of(engine, text), kl_progress());
+  return compare_models(text.ids, flags.options(scoring_loop(engine)),
+                        forward_of(*base_engine, text), forward_of(engine, text), kl_progress());
 }
 
 bool begins_with(std::span<const std::int32_t> ids, std::span<const std::int32_t> begin) {
@@ -210,9 +223,9 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags, ScoredText text)
   note_long_context(flags.context, engine->config());
   MOE_RETURN_IF_ERROR(base.check_vocab(engine->config().vocab_size));
   const Clock::time_point start = Clock::now();
-  MOE_ASSIGN_OR_RETURN(
-      KlReport report,
-      score_against_base(base, flags.windows, forward_of(*engine, text), kl_progress()));
+  MOE_ASSIGN_OR_RETURN(KlReport report,
+                       score_against_base(base, flags.windows, forward_of(*engine, text),
+                                          kl_progress(), scoring_loop(*engine)));
   print(flags, report, *engine, seconds_since(start));
   MOE_RETURN_IF_ERROR(engine->finish());
   return report;
@@ -223,9 +236,9 @@ Result<KlReport> compare_with_base_file(PerplexityFlags& flags, ScoredText text)
 Status price_car(const PerplexityFlags& flags, const ScoredText& text,
                  std::unique_ptr<Engine> engine) {
   const Clock::time_point start = Clock::now();
-  MOE_ASSIGN_OR_RETURN(
-      const PerplexityReport report,
-      score_perplexity(text.ids, flags.options(), forward_of(*engine, text), ppl_progress()));
+  MOE_ASSIGN_OR_RETURN(const PerplexityReport report,
+                       score_perplexity(text.ids, flags.options(scoring_loop(*engine)),
+                                        forward_of(*engine, text), ppl_progress()));
   MOE_RETURN_IF_ERROR(engine->finish());
   note_agreement(*engine);
   const nlohmann::ordered_json head = json_head(flags, *engine, seconds_since(start));
@@ -236,7 +249,7 @@ Status price_car(const PerplexityFlags& flags, const ScoredText& text,
   std::cerr << "moepack: note: once more, by the model's own routing\n";
   MOE_ASSIGN_OR_RETURN(engine, open_engine(plain, flags.context));
   CarPrice price;
-  MOE_ASSIGN_OR_RETURN(price.base, score_perplexity(text.ids, flags.options(),
+  MOE_ASSIGN_OR_RETURN(price.base, score_perplexity(text.ids, flags.options(scoring_loop(*engine)),
                                                     forward_of(*engine, text), ppl_progress()));
   MOE_ASSIGN_OR_RETURN(price.change, perplexity_change(price.base, report));
   print(flags, report, head, price);
@@ -261,15 +274,15 @@ Status run_perplexity(PerplexityFlags flags) {
   if (!flags.base_file.empty()) {
     MOE_ASSIGN_OR_RETURN(
         const PerplexityReport report,
-        write_kld_base(flags.base_file, text.ids, flags.options(), engine->config().vocab_size,
-                       forward_of(*engine, text), ppl_progress()));
+        write_kld_base(flags.base_file, text.ids, flags.options(scoring_loop(*engine)),
+                       engine->config().vocab_size, forward_of(*engine, text), ppl_progress()));
     note_agreement(*engine);
     print(flags, report, json_head(flags, *engine, seconds()));
     return engine->finish();
   }
-  MOE_ASSIGN_OR_RETURN(
-      const PerplexityReport report,
-      score_perplexity(text.ids, flags.options(), forward_of(*engine, text), ppl_progress()));
+  MOE_ASSIGN_OR_RETURN(const PerplexityReport report,
+                       score_perplexity(text.ids, flags.options(scoring_loop(*engine)),
+                                        forward_of(*engine, text), ppl_progress()));
   note_agreement(*engine);
   print(flags, report, json_head(flags, *engine, seconds()));
   return engine->finish();

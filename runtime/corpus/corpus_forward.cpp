@@ -223,6 +223,13 @@ Status CorpusForward::logits(std::uint64_t first, std::size_t tokens, std::vecto
   return Status::ok();
 }
 
+void CorpusForward::for_each(std::size_t count, FunctionRef<void(std::size_t)> body) {
+  impl_->layers.compute().pool().parallel_for(count, 1,
+                                              [&](std::size_t begin, std::size_t end, std::size_t) {
+                                                for (std::size_t i = begin; i < end; ++i) body(i);
+                                              });
+}
+
 void CorpusForward::set_routing(std::vector<Assignment> routing) {
   impl_->routing = std::move(routing);
 }

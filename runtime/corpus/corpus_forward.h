@@ -14,6 +14,7 @@
 
 #include "formats/base/status.h"
 #include "formats/model_dir.h"
+#include "runtime/model/function_ref.h"
 #include "runtime/model/kernels.h"
 #include "runtime/model/model_weights.h"
 #include "runtime/model/router.h"
@@ -93,6 +94,9 @@ class CorpusForward {
 
   // After the last layer: the logits of `tokens` rows of hidden() from `first` on, [tokens, V].
   Status logits(std::uint64_t first, std::size_t tokens, std::vector<float>& out);
+
+  // Calls body(i) for every i < count, each once, in any order, on all threads of the pass.
+  void for_each(std::size_t count, FunctionRef<void(std::size_t)> body);
 
   // Replaces the routing of mix(), for measuring.
   void set_routing(std::vector<Assignment> routing);

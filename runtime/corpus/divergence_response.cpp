@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <random>
 #include <utility>
@@ -19,20 +20,8 @@ constexpr std::array kErrorShares{0.03, 0.003};
 constexpr std::uint64_t kUnscored = 8;
 // How many positions have their logits held at once.
 constexpr std::size_t kPositions = 64;
-
-// The sum of p0 (ln p0 - ln p) over all tokens.
-Result<double> divergence(std::span<const float> base, std::span<const float> logits) {
-  MOE_ASSIGN_OR_RETURN(const LogNormalizer of_base, log_normalizer(base));
-  MOE_ASSIGN_OR_RETURN(const LogNormalizer here, log_normalizer(logits));
-  double sum = 0;
-  for (std::size_t i = 0; i < base.size(); ++i) {
-    const double log_p0 = static_cast<double>(base[i]) - of_base.log_z;
-    const double p0 = std::exp(log_p0);
-    if (p0 == 0) continue;
-    sum += p0 * (log_p0 - (static_cast<double>(logits[i]) - here.log_z));
-  }
-  return sum;
-}
+// Tokens of any probability take part in a divergence.
+constexpr double kAll = -std::numeric_limits<double>::infinity();
 
 class ResponseProbe {
  public:
@@ -146,17 +135,32 @@ class ResponseProbe {
 
   // Adds the divergences of `count` positions of the originals, from `first`.
   Status score(std::uint64_t first, std::size_t count) {
-    const std::size_t vocab = config_.vocab_size;
     MOE_RETURN_IF_ERROR(corpus_.logits(first, count, base_));
+    std::vector<LogProbs> base(count);
+    MOE_RETURN_IF_ERROR(normalize(base_, base));
+    std::vector<LogProbs> here(count);
+    std::vector<double> divergences(count);
     for (std::size_t copy = 0; copy < copies_.size(); ++copy) {
       MOE_RETURN_IF_ERROR(corpus_.logits(first + first_of(copy), count, logits_));
-      for (std::size_t i = 0; i < count; ++i) {
-        MOE_ASSIGN_OR_RETURN(const double kld,
-                             divergence(std::span(base_).subspan(i * vocab, vocab),
-                                        std::span(logits_).subspan(i * vocab, vocab)));
-        copies_[copy].divergence += kld;
-      }
+      MOE_RETURN_IF_ERROR(normalize(logits_, here));
+      corpus_.for_each(
+          count, [&](std::size_t i) { divergences[i] = kl_divergence(base[i], kAll, here[i]); });
+      for (const double divergence : divergences) copies_[copy].divergence += divergence;
     }
+    return Status::ok();
+  }
+
+  // The log-probabilities of positions' logits, [out.size(), V].
+  Status normalize(std::span<const float> logits, std::span<LogProbs> out) {
+    const std::size_t vocab = config_.vocab_size;
+    std::vector<Status> statuses(out.size(), Status::ok());
+    corpus_.for_each(out.size(), [&](std::size_t i) {
+      const std::span<const float> row = logits.subspan(i * vocab, vocab);
+      const Result<LogNormalizer> normalizer = log_normalizer(row);
+      statuses[i] = normalizer.status();
+      if (normalizer.is_ok()) out[i] = {row, normalizer.value().log_z};
+    });
+    for (Status& status : statuses) MOE_RETURN_IF_ERROR(std::move(status));
     return Status::ok();
   }
 

@@ -16,9 +16,10 @@ Result<PerplexityReport> write_kld_base(const std::filesystem::path& path,
   }
   MOE_ASSIGN_OR_RETURN(const std::vector<ScoreWindow> windows,
                        plan_windows(tokens.size(), options));
-  MOE_ASSIGN_OR_RETURN(KldBaseWriter writer,
-                       KldBaseWriter::create(path, options.context, vocab_size,
-                                             tokens.first(windows.size() * options.context)));
+  MOE_ASSIGN_OR_RETURN(
+      KldBaseWriter writer,
+      KldBaseWriter::create(path, options.context, vocab_size,
+                            tokens.first(windows.size() * options.context), options.loop));
   const auto write = [&writer](std::span<const float> logits, std::int32_t) {
     return writer.add(logits);
   };
@@ -29,16 +30,17 @@ Result<PerplexityReport> write_kld_base(const std::filesystem::path& path,
 }
 
 Result<KlReport> score_against_base(KldBaseReader& base, std::size_t max_windows,
-                                    const WindowForward& forward, const KlProgress& progress) {
+                                    const WindowForward& forward, const KlProgress& progress,
+                                    const PartLoop& loop) {
   const PerplexityOptions options{.context = base.context(), .max_windows = max_windows};
   MOE_ASSIGN_OR_RETURN(const std::vector<ScoreWindow> windows,
                        plan_windows(base.tokens().size(), options));
-  KlAccumulator accumulator;
+  KlAccumulator accumulator(loop);
   std::vector<float> row(base.vocab_size());
   std::size_t next_row = 0;
   const auto compare = [&](std::span<const float> logits, std::int32_t target) -> Status {
     MOE_RETURN_IF_ERROR(base.check_vocab(logits.size()));
-    MOE_RETURN_IF_ERROR(base.read_row(next_row++, row));
+    MOE_RETURN_IF_ERROR(base.read_row(next_row++, row, loop));
     return accumulator.add_log_probs(row, logits, target);
   };
   const auto window_done = [&](std::size_t done, std::size_t total) {
@@ -53,7 +55,7 @@ Result<KlReport> compare_models(std::span<const std::int32_t> tokens,
                                 const WindowForward& forward, const KlProgress& progress) {
   MOE_ASSIGN_OR_RETURN(const std::vector<ScoreWindow> windows,
                        plan_windows(tokens.size(), options));
-  KlAccumulator accumulator;
+  KlAccumulator accumulator(options.loop);
   std::vector<float> base_logits;
   for (std::size_t w = 0; w < windows.size(); ++w) {
     const std::span<const ScoreWindow> window(&windows[w], 1);

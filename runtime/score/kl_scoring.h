@@ -28,9 +28,10 @@ using KlProgress =
     std::function<void(std::size_t done, std::size_t total, const KlSummary& so_far)>;
 
 // Runs the base file's own tokens in windows of its context, and compares. `max_windows` limits the
-// number of windows; 0 stands for all of the file's.
+// number of windows; 0 stands for all of the file's. `loop` as in PerplexityOptions.
 Result<KlReport> score_against_base(KldBaseReader& base, std::size_t max_windows,
-                                    const WindowForward& forward, const KlProgress& progress = {});
+                                    const WindowForward& forward, const KlProgress& progress = {},
+                                    const PartLoop& loop = {});
 
 // Compares two models window by window on their float logits, without the base file's 16 bits and
 // clipping. Memory: the base's logits of one window, 4 bytes * scores * vocabulary (253 MB for 255

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "runtime/score/log_softmax.h"
+#include "runtime/score/ranked_logits.h"
 
 namespace moepack {
 
@@ -35,47 +35,31 @@ Status check_shapes(std::size_t base_size, std::size_t size, std::int32_t target
   return Status::ok();
 }
 
-// The sum of p0 (ln p0 - ln p) over the tokens with ln p0 > floor; `base` gives ln p0 of a token.
-template <typename BaseLogProb>
-double divergence(const BaseLogProb& base, double floor, std::span<const float> logits,
-                  double log_z) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double log_p0 = base(i);
-    if (log_p0 > floor) sum += std::exp(log_p0) * (log_p0 - (double{logits[i]} - log_z));
-  }
-  return sum;
-}
-
 }  // namespace
 
 Status KlAccumulator::add(std::span<const float> base_logits, std::span<const float> logits,
                           std::int32_t target) {
   MOE_RETURN_IF_ERROR(check_shapes(base_logits.size(), logits.size(), target));
-  MOE_ASSIGN_OR_RETURN(const LogNormalizer base, log_normalizer(base_logits));
-  MOE_ASSIGN_OR_RETURN(const LogNormalizer q, log_normalizer(logits));
-  const auto log_p0 = [&](std::size_t i) { return double{base_logits[i]} - base.log_z; };
-  const auto at = static_cast<std::size_t>(target);
+  MOE_ASSIGN_OR_RETURN(const LogNormalizer base, log_normalizer(base_logits, loop_));
   constexpr double kNoFloor = -std::numeric_limits<double>::infinity();
-  push({.nll = q.log_z - double{logits[at]},
-        .nll_base = -log_p0(at),
-        .kld = divergence(log_p0, kNoFloor, logits, q.log_z),
-        .same_top = base.top == q.top});
-  return Status::ok();
+  return compare({base_logits, base.log_z}, base.top, kNoFloor, logits, target);
 }
 
 Status KlAccumulator::add_log_probs(std::span<const float> base_log_probs,
                                     std::span<const float> logits, std::int32_t target) {
   MOE_RETURN_IF_ERROR(check_shapes(base_log_probs.size(), logits.size(), target));
-  MOE_ASSIGN_OR_RETURN(const LogNormalizer q, log_normalizer(logits));
-  const auto log_p0 = [&](std::size_t i) { return double{base_log_probs[i]}; };
+  const auto top = static_cast<std::size_t>(highest_logit(base_log_probs));
+  return compare({base_log_probs}, top, kBaseFileFloor, logits, target);
+}
+
+Status KlAccumulator::compare(const LogProbs& base, std::size_t base_top, double floor,
+                              std::span<const float> logits, std::int32_t target) {
+  MOE_ASSIGN_OR_RETURN(const LogNormalizer q, log_normalizer(logits, loop_));
   const auto at = static_cast<std::size_t>(target);
-  const auto base_top =
-      std::max_element(base_log_probs.begin(), base_log_probs.end()) - base_log_probs.begin();
   push({.nll = q.log_z - double{logits[at]},
-        .nll_base = -log_p0(at),
-        .kld = divergence(log_p0, kBaseFileFloor, logits, q.log_z),
-        .same_top = static_cast<std::size_t>(base_top) == q.top});
+        .nll_base = base.log_z - double{base.logits[at]},
+        .kld = kl_divergence(base, floor, {logits, q.log_z}, loop_),
+        .same_top = base_top == q.top});
   return Status::ok();
 }
 

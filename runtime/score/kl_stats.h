@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "formats/base/status.h"
+#include "runtime/score/log_softmax.h"
+#include "runtime/score/part_loop.h"
 
 namespace moepack {
 
@@ -83,6 +86,9 @@ constexpr double kBaseFileFloor = -16.0;
 // Gathers scores. Memory: 16 bytes a score. Not thread-safe.
 class KlAccumulator {
  public:
+  // `loop` shares the work on a score; the numbers do not depend on it.
+  explicit KlAccumulator(PartLoop loop = {}) : loop_(std::move(loop)) {}
+
   // Adds an exact score from both runs' logits for the same position, [vocab_size] each, computed
   // in double. kCorrupt for logits without a distribution (NaN, +inf, none finite);
   // kInvalidArgument when the sizes differ or `target` is no index. A token to which Q gives
@@ -109,8 +115,11 @@ class KlAccumulator {
     }
   };
   Estimate mean(const Moments& moments) const;
+  Status compare(const LogProbs& base, std::size_t base_top, double floor,
+                 std::span<const float> logits, std::int32_t target);
   void push(const Score& score);
 
+  PartLoop loop_;
   Moments nll_, nll_base_, kl_, dp_moments_, dp_squared_;
   double sum_nll_product_ = 0.0;
   std::size_t same_top_ = 0;

@@ -13,6 +13,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/output_file.h"
 #include "runtime/score/log_softmax.h"
+#include "runtime/score/ranked_logits.h"
 
 namespace moepack {
 namespace {
@@ -40,6 +41,16 @@ std::optional<std::uint64_t> file_bytes(std::uint64_t context, std::uint64_t voc
   const auto head = checked_add(*token_bytes, kHeaderBytes);
   if (!all_rows || !head) return std::nullopt;
   return checked_add(*head, *all_rows);
+}
+
+float lowest_logit(std::span<const float> logits, const PartLoop& loop) {
+  std::vector<float> lowest(vocab_parts(logits.size()));
+  for_each_vocab_part(logits.size(), loop,
+                      [&](std::size_t part, std::size_t begin, std::size_t end) {
+                        const std::span<const float> of_part = logits.subspan(begin, end - begin);
+                        lowest[part] = *std::min_element(of_part.begin(), of_part.end());
+                      });
+  return *std::min_element(lowest.begin(), lowest.end());
 }
 
 }  // namespace
@@ -143,7 +154,7 @@ Status KldBaseReader::check_text(std::size_t context, std::span<const std::int32
                     "use the text it was made from");
 }
 
-Status KldBaseReader::read_row(std::size_t row, std::span<float> out) {
+Status KldBaseReader::read_row(std::size_t row, std::span<float> out, const PartLoop& loop) {
   if (row >= rows() || out.size() != vocab_size_) {
     return invalid_argument("row " + std::to_string(row) + " with " + std::to_string(out.size()) +
                             " entries was asked of a base file of " + std::to_string(rows()) +
@@ -159,13 +170,13 @@ Status KldBaseReader::read_row(std::size_t row, std::span<float> out) {
   if (!std::isfinite(scale) || !std::isfinite(min_log_prob) || scale < 0.0F) {
     return corrupt(where, "row " + std::to_string(row) + " has no finite scale and minimum");
   }
-  float highest = -std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < vocab_size_; ++i) {
-    const auto code = load_le<std::uint16_t>(codes + i * sizeof(std::uint16_t));
-    out[i] = scale * static_cast<float>(code) + min_log_prob;
-    highest = std::max(highest, out[i]);
-  }
-  if (highest > kLogProbSlack) {
+  for_each_vocab_part(vocab_size_, loop, [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const auto code = load_le<std::uint16_t>(codes + i * sizeof(std::uint16_t));
+      out[i] = scale * static_cast<float>(code) + min_log_prob;
+    }
+  });
+  if (out[static_cast<std::size_t>(highest_logit(out))] > kLogProbSlack) {
     return corrupt(where, "row " + std::to_string(row) + " holds a probability above 1");
   }
   return Status::ok();
@@ -173,7 +184,7 @@ Status KldBaseReader::read_row(std::size_t row, std::span<float> out) {
 
 Result<KldBaseWriter> KldBaseWriter::create(const std::filesystem::path& path, std::size_t context,
                                             std::size_t vocab_size,
-                                            std::span<const std::int32_t> tokens) {
+                                            std::span<const std::int32_t> tokens, PartLoop loop) {
   constexpr std::size_t kMax = std::numeric_limits<std::int32_t>::max();
   if (context < kMinContext || context > kMax || vocab_size < 1 || vocab_size > kMax ||
       tokens.empty() || tokens.size() % context != 0 || tokens.size() / context > kMax) {
@@ -197,7 +208,7 @@ Result<KldBaseWriter> KldBaseWriter::create(const std::filesystem::path& path, s
   MOE_ASSIGN_OR_RETURN(AtomicFile file, create_output_file(path));
   MOE_RETURN_IF_ERROR(file.write_at(0, head));
   MOE_RETURN_IF_ERROR(file.write_at(kHeaderBytes, std::as_bytes(tokens)));
-  KldBaseWriter writer(std::move(file));
+  KldBaseWriter writer(std::move(file), std::move(loop));
   writer.vocab_size_ = vocab_size;
   writer.rows_left_ = windows * (context - 1 - context / 2);
   writer.offset_ = kHeaderBytes + tokens.size_bytes();
@@ -211,18 +222,20 @@ Status KldBaseWriter::add(std::span<const float> logits) {
                             " logits in a base file of " + std::to_string(vocab_size_));
   }
   if (rows_left_ == 0) return invalid_argument("the base file has all its rows already");
-  MOE_ASSIGN_OR_RETURN(const LogNormalizer norm, log_normalizer(logits));
+  MOE_ASSIGN_OR_RETURN(const LogNormalizer norm, log_normalizer(logits, loop_));
   const auto max = static_cast<float>(norm.max);
-  const float min = std::max(*std::min_element(logits.begin(), logits.end()), max - kLogitRange);
+  const float min = std::max(lowest_logit(logits, loop_), max - kLogitRange);
   const auto scale = static_cast<float>((double{max} - min) / kMaxCode);
   store_le(row_.data(), scale);
   store_le(row_.data() + sizeof(float), static_cast<float>(double{min} - norm.log_z));
   std::byte* codes = row_.data() + kRowHeadBytes;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const double steps = scale > 0.0F ? (double{logits[i]} - min) / double{scale} : 0.0;
-    const double code = std::nearbyint(std::clamp(steps, 0.0, kMaxCode));
-    store_le(codes + i * sizeof(std::uint16_t), static_cast<std::uint16_t>(code));
-  }
+  for_each_vocab_part(logits.size(), loop_, [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const double steps = scale > 0.0F ? (double{logits[i]} - min) / double{scale} : 0.0;
+      const double code = std::nearbyint(std::clamp(steps, 0.0, kMaxCode));
+      store_le(codes + i * sizeof(std::uint16_t), static_cast<std::uint16_t>(code));
+    }
+  });
   MOE_RETURN_IF_ERROR(file_.write_at(offset_, row_));
   offset_ += row_.size();
   --rows_left_;

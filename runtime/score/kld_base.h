@@ -18,10 +18,12 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/base/file.h"
 #include "formats/base/status.h"
+#include "runtime/score/part_loop.h"
 
 namespace moepack {
 
@@ -57,7 +59,7 @@ class KldBaseReader {
 
   // Reads the natural log-probabilities of row `row` < rows() into out [vocab_size]. kCorrupt when
   // its scale or minimum are no finite numbers of a distribution.
-  Status read_row(std::size_t row, std::span<float> out);
+  Status read_row(std::size_t row, std::span<float> out, const PartLoop& loop = {});
 
  private:
   KldBaseReader() = default;
@@ -76,9 +78,11 @@ class KldBaseReader {
 class KldBaseWriter {
  public:
   // `tokens`: [windows * context], at least one window; context >= 3; vocab_size >= 1.
-  // kInvalidArgument when the numbers do not fit each other or the format's int32.
+  // kInvalidArgument when the numbers do not fit each other or the format's int32. `loop` shares
+  // the work on a row; the bytes do not depend on it.
   static Result<KldBaseWriter> create(const std::filesystem::path& path, std::size_t context,
-                                      std::size_t vocab_size, std::span<const std::int32_t> tokens);
+                                      std::size_t vocab_size, std::span<const std::int32_t> tokens,
+                                      PartLoop loop = {});
 
   // Adds the next row from its logits [vocab_size]. kCorrupt for logits without a distribution.
   Status add(std::span<const float> logits);
@@ -86,8 +90,9 @@ class KldBaseWriter {
   Status commit();
 
  private:
-  explicit KldBaseWriter(AtomicFile file) : file_(std::move(file)) {}
+  KldBaseWriter(AtomicFile file, PartLoop loop) : file_(std::move(file)), loop_(std::move(loop)) {}
   AtomicFile file_;
+  PartLoop loop_;
   std::size_t vocab_size_ = 0;
   std::uint64_t rows_left_ = 0;
   std::uint64_t offset_ = 0;

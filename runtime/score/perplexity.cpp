@@ -114,7 +114,7 @@ Result<PerplexityReport> score_perplexity(std::span<const std::int32_t> tokens,
   NllStats stats;
   std::vector<double> nlls;
   const auto sink = [&](std::span<const float> logits, std::int32_t target) -> Status {
-    MOE_ASSIGN_OR_RETURN(const LogNormalizer norm, log_normalizer(logits));
+    MOE_ASSIGN_OR_RETURN(const LogNormalizer norm, log_normalizer(logits, options.loop));
     nlls.push_back(norm.log_z - double{logits[static_cast<std::size_t>(target)]});
     stats.add(nlls.back());
     return also ? also(logits, target) : Status::ok();

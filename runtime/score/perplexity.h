@@ -10,6 +10,7 @@
 
 #include "formats/base/status.h"
 #include "runtime/score/logits_sink.h"
+#include "runtime/score/part_loop.h"
 
 namespace moepack {
 
@@ -21,6 +22,7 @@ struct PerplexityOptions {
   //   predicts token i+1 even across the window's end, the last window may be shorter.
   bool all_positions = false;
   std::size_t max_windows = 0;  // 0: all
+  PartLoop loop = {};           // shares the work on a score; the numbers do not depend on it
 };
 
 // tokens[begin, begin + inputs) run from a fresh state; the logits of input i in [first, inputs)
