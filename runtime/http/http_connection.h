@@ -55,6 +55,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // Reading; http_reading.cpp.
   void wait_for_request();
+  void drop_empty_lines();
   void watch();
   void on_watched(ErrorCode error, std::size_t bytes);
   void read_header();

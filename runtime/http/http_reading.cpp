@@ -92,9 +92,19 @@ class HttpBodyPlace {
 void HttpConnection::wait_for_request() {
   phase_ = Phase::kIdle;
   if (core_->is_ending) return close();
+  drop_empty_lines();
   if (buffer_.size() > 0) return read_header();
   arm(core_->options.idle_seconds, &HttpConnection::close);
   watch();
+}
+
+// Some clients end a body with a line end that is no part of it (RFC 9112, 2.2).
+void HttpConnection::drop_empty_lines() {
+  const asio::const_buffer waiting = buffer_.data();
+  const std::string_view text(static_cast<const char*>(waiting.data()), waiting.size());
+  std::size_t empty = 0;
+  while (text.substr(empty).starts_with("\r\n")) empty += 2;
+  buffer_.consume(empty);
 }
 
 void HttpConnection::watch() {

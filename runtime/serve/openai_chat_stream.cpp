@@ -100,6 +100,7 @@ class OpenaiChatStream final : public StreamWriter {
     one["logprobs"] = nullptr;
     one["finish_reason"] = nullptr;
     json["choices"] = OrderedJson::array({std::move(one)});
+    if (answer_.form.has_usage) json["usage"] = nullptr;
     return json;
   }
   std::string send(std::uint32_t choice, OrderedJson delta, const char* list,

@@ -94,8 +94,7 @@ class OpenaiCompletionStream final : public StreamWriter {
   }
   std::string on(std::uint32_t choice, const PromptProgress& progress) {
     if (!answer_.form.has_progress) return {};
-    OrderedJson json = openai_head(answer_, "text_completion");
-    json["choices"] = OrderedJson::array({completion_choice(choice, "")});
+    OrderedJson json = chunk(completion_choice(choice, ""));
     json["prompt_progress"] = openai_progress(progress);
     return sse_event(dump_json(json));
   }
@@ -111,25 +110,28 @@ class OpenaiCompletionStream final : public StreamWriter {
       return openai_stream_error(*failure);
     }
     usage_.add(choice, end.usage);
-    OrderedJson json = openai_head(answer_, "text_completion");
     OrderedJson one = completion_choice(choice, "");
     one["finish_reason"] = openai_finish_reason(end.reason);
-    json["choices"] = OrderedJson::array({std::move(one)});
+    OrderedJson json = chunk(std::move(one));
     json["timings"] = openai_timings(end.usage, end.timings);
     std::string bytes = sse_event(dump_json(json));
     return ++ended_ < answer_.choices ? bytes : bytes + last();
   }
   std::string send(std::uint32_t choice, const std::string& text,
                    const std::vector<TokenLogprobs>& tokens) {
-    OrderedJson json = openai_head(answer_, "text_completion");
     OrderedJson one = completion_choice(choice, text);
     if (answer_.has_logprobs) {
       CompletionLogprobs logprobs;
       logprobs.add(tokens, offsets_[choice]);
       one["logprobs"] = logprobs.take();
     }
-    json["choices"] = OrderedJson::array({std::move(one)});
-    return sse_event(dump_json(json));
+    return sse_event(dump_json(chunk(std::move(one))));
+  }
+  OrderedJson chunk(OrderedJson choice) const {
+    OrderedJson json = openai_head(answer_, "text_completion");
+    json["choices"] = OrderedJson::array({std::move(choice)});
+    if (answer_.form.has_usage) json["usage"] = nullptr;
+    return json;
   }
   std::string last() const {
     std::string bytes;

@@ -57,10 +57,12 @@ TargetParts split_target(std::string_view target) {
 FoundRoute find_route(const RouteTable& table, std::string_view method, const std::string& path) {
   FoundRoute found;
   for (const Route& route : table.routes()) {
+    if (path == route.path || path.starts_with(route.path + "/")) found.errors = route.errors;
     std::optional<std::string> rest = rest_of(route.path, path);
     if (!rest.has_value()) continue;
     if (route.method == method || (route.method == "GET" && method == "HEAD")) {
       found.route = &route;
+      found.errors = route.errors;
       found.rest = std::move(*rest);
       return found;
     }

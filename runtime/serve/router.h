@@ -22,6 +22,9 @@ struct FoundRoute {
   const Route* route = nullptr;  // nullptr: `allowed` has the methods that the path knows
   std::string rest;              // RouteCall::rest
   std::string allowed;           // "GET, HEAD"; empty: the path is unknown
+  // Of the route, or where there is none of the last one whose path is this one or above it: what
+  // asks for /messages/… reads one protocol's errors only.
+  ErrorFormat errors = openai_error_body;
 };
 
 FoundRoute find_route(const RouteTable& table, std::string_view method, const std::string& path);

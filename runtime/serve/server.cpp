@@ -247,13 +247,11 @@ std::optional<HttpReply> Server::Impl::check(const HttpRequest& request) {
 }
 
 std::optional<HttpReply> Server::Impl::refusal_before_body(const HttpRequest& request) {
-  if (const auto error = access_error(request)) {
-    return refuse(*error, request, openai_error_body);
-  }
-  if (request.method == "OPTIONS") return preflight(request);
   const TargetParts target = split_target(request.target);
   const FoundRoute found = find_route(table, request.method, target.path);
-  const ErrorFormat format = found.route == nullptr ? openai_error_body : found.route->errors;
+  const ErrorFormat format = found.errors;
+  if (const auto error = access_error(request)) return refuse(*error, request, format);
+  if (request.method == "OPTIONS") return preflight(request);
   if (const auto error = route_error(found, request)) {
     HttpReply reply = refuse(*error, request, format);
     if (error->kind == ApiErrorKind::kMethod) reply.headers.push_back({"Allow", found.allowed});
@@ -336,7 +334,7 @@ void Server::Impl::run(HttpRequest& request, const std::shared_ptr<RequestRecord
     const ApiError error{.kind = ApiErrorKind::kServer,
                          .message = "the server could not answer this request",
                          .should_retry = false};
-    writer->reply(refuse(error, request, found.route->errors));
+    writer->reply(refuse(error, request, found.errors));
   }
 }
 

@@ -65,8 +65,11 @@ class HttpTest(Expectations):
             self.equal(self.server.get(path)[0], 404, path)
         status, headers, body = self.server.get(CHAT)
         self.equal((status, headers.get("allow")), (405, "POST"), "GET of a chat")
-        json.loads(body)
+        self.expect("type" not in json.loads(body), "an error in OpenAI's form")
         self.equal(self.server.request("DELETE", "/health")[0], 405, "DELETE of health")
+        for method, path, wanted in (("GET", "/v1/messages", 405), ("POST", "/v1/messages/batches", 404)):
+            status, _, body = self.server.request(method, path)
+            self.equal((status, json.loads(body).get("type")), (wanted, "error"), f"{method} {path} in Anthropic's form")
         for path in ("/infill", "/v1/embeddings", "/rerank"):
             self.equal(self.server.post(path, {})[0], 501, path)
         self.equal(self.server.get("/slots")[0], 501, "slots are not shown")
@@ -288,6 +291,11 @@ class HttpTest(Expectations):
             self.equal([a[0] for a in answers], [200] * 4, "pipelined requests")
             self.expect(b"done" in answers[0][2] and answers[1][2] == b'{"status":"ok"}' and b"fine" in answers[2][2],
                         "the order of pipelined answers")
+        with self.server.connect() as s:  # line ends behind a body that are none of it
+            s.sendall(b"\r\n" + chat_bytes(user("x")) + b"\r\n\r\n" + chat_bytes(user("x")) + b"\r\n")
+            self.equal([read_answer(s)[0] for _ in range(2)], [200, 200], "empty lines before requests")
+            s.sendall(head("GET", "/health", "Connection: close"))
+            self.equal(parse(read_all(s))[0], 200, "a request behind an empty line")
         data = chat_bytes(user("x"), "Connection: close")
         with self.server.connect() as s:  # byte by byte
             for i in range(len(data)):
