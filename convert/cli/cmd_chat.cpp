@@ -63,7 +63,8 @@ void add_chat_sampling_flags(CLI::App& command, ChatFlags& flags) {
   command.add_option("-c,--ctx-size", flags.context, "Most tokens of the conversation; 0: 16384")
       ->check(whole_number(0, kMaxSequenceTokens))
       ->capture_default_str();
-  command.add_option("-n,--predict", flags.max_tokens, "Most tokens of an answer; 0 or -1: no limit")
+  command
+      .add_option("-n,--predict", flags.max_tokens, "Most tokens of an answer; 0 or -1: no limit")
       ->check(whole_number(-1, std::uint64_t{1} << 30))
       ->capture_default_str();
   command.add_option("--temp", flags.temperature, "Temperature; else the model's own")
