@@ -52,6 +52,7 @@ Result<GenerateResult> generate(Engine& engine, const Tokenizer& tokenizer,
   const auto vocab = static_cast<std::size_t>(
       std::min<std::int64_t>(tokenizer.size(), engine.config().vocab_size));
   MOE_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(options.sampling, vocab));
+  sampler.follow(prompt);
   StreamDecoder decoder(tokenizer);
   GenerateResult result;
   result.prompt_tokens = prompt.size();

@@ -78,8 +78,19 @@ Result<std::int32_t> Sampler::sample(std::span<const float> logits, TokenFilter*
   return draw();
 }
 
+void Sampler::follow(std::span<const std::int32_t> prompt) {
+  if (options_.repeat_last_n >= 0) {
+    prompt = prompt.last(std::min(prompt.size(), static_cast<std::size_t>(options_.repeat_last_n)));
+  }
+  for (const std::int32_t id : prompt) note_recent(id);
+}
+
 void Sampler::accept(std::int32_t id) {
   if (options_.frequency_penalty != 0.0F || options_.presence_penalty != 0.0F) ++accepted_[id];
+  note_recent(id);
+}
+
+void Sampler::note_recent(std::int32_t id) {
   if (options_.repetition_penalty == 1.0F || options_.repeat_last_n == 0) return;
   ++recent_[id];
   if (options_.repeat_last_n < 0) return;

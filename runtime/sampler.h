@@ -33,10 +33,10 @@ struct SamplerOptions {
   // The tokens whose surprise is nearest to the entropy stay, as many as reach it (Meister et al.
   // 2022); >= 1: all.
   float typical_p = 1.0F;
-  // A positive logit of a token among the last `repeat_last_n` accepted ones is divided by it, one
-  // below 0 multiplied (Keskar et al. 2019). 1: unchanged.
+  // A positive logit of a token among the last `repeat_last_n` of the text, prompt included, is
+  // divided by it, one below 0 multiplied (Keskar et al. 2019). 1: unchanged.
   float repetition_penalty = 1.0F;
-  std::int32_t repeat_last_n = 64;  // -1: all that were accepted; 0: none
+  std::int32_t repeat_last_n = 64;  // -1: all; 0: none
   // Of a token that was accepted n > 0 times, n * frequency + presence is subtracted, as OpenAI
   // defines them.
   float frequency_penalty = 0.0F;
@@ -62,7 +62,10 @@ class Sampler {
   // The filter is asked and not told: accept() of both is the caller's.
   Result<std::int32_t> sample(std::span<const float> logits, TokenFilter* filter = nullptr);
 
-  // `id` is part of the text: penalties count it. Callers decide whether a prompt is.
+  // Before anything is accepted: what the text goes on from. The penalty of repetition counts it,
+  // as in llama.cpp and in transformers; those of frequency and presence do not.
+  void follow(std::span<const std::int32_t> prompt);
+  // `id` is part of the text: penalties count it.
   void accept(std::int32_t id);
 
  private:
@@ -71,6 +74,7 @@ class Sampler {
 
   std::span<const float> adjusted(std::span<const float> logits, bool is_filtered);
   void penalise(std::span<float> logits) const;
+  void note_recent(std::int32_t id);
   Status rank(std::span<const float> logits, TokenFilter* filter);
   Status collect(std::span<const float> logits);
   bool may_keep(TokenFilter& filter) const;

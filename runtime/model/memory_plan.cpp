@@ -178,8 +178,9 @@ std::string what_is_wrong(const MemoryPlan& plan, const MemoryRequest& request) 
          std::to_string(plan.resident_bytes) + ", keys and values " +
          std::to_string(plan.key_value_bytes) + ", recurrent states " +
          std::to_string(plan.recurrent_bytes) + ", scratch " + std::to_string(plan.scratch_bytes) +
-         ", experts " + std::to_string(plan.cache_bytes) + "), " + std::to_string(available) +
-         " are available";
+         ", saved states " + std::to_string(plan.saved_bytes) + ", lists " +
+         std::to_string(plan.list_bytes) + ", experts " + std::to_string(plan.cache_bytes) + "), " +
+         std::to_string(available) + " are available";
 }
 
 }  // namespace

@@ -75,6 +75,14 @@ class RemedySearch {
     request.cache_bytes = mebibytes * kMebibyte;
     return request;
   }
+  static MemoryRequest with_snapshots(MemoryRequest request, std::uint64_t bytes) {
+    request.snapshot_bytes = bytes;
+    return request;
+  }
+  static MemoryRequest with_sequences(MemoryRequest request, std::uint64_t sequences) {
+    request.sequences = sequences;
+    return request;
+  }
   static std::uint64_t least_context(const MemoryRequest& request) {
     return std::min(kLeastContext, request.context);
   }
@@ -94,37 +102,73 @@ class RemedySearch {
     return "give --cache-mb " + std::to_string(most) + " or less";
   }
 
-  // Values of --chunk or -c, or else of both, with which `base` fits; empty when there are none.
+  // Values of one flag, or else of several, with which `base` fits; empty when there are none.
   std::string ways_of(const MemoryRequest& base) const {
-    std::string way;
-    if (fits(with_chunk(base, 1))) {
-      const std::uint64_t chunk = largest_value(
-          1, base.chunk_tokens, [&](std::uint64_t n) { return fits(with_chunk(base, n)); });
-      way = "--chunk " + std::to_string(chunk) + " or less (now " +
-            std::to_string(base.chunk_tokens) + ")";
+    if (std::string way = single_ways(base); !way.empty()) return way;
+    if (std::string way = context_way(with_chunk(base, 1)); !way.empty()) {
+      return "--chunk 1 and " + way;
     }
-    const std::string context = context_way(base);
-    if (!context.empty()) return way + (way.empty() ? "" : ", or ") + context;
-    if (!way.empty()) return way;
-    const std::string both = context_way(with_chunk(base, 1));
-    return both.empty() ? "" : "--chunk 1 and " + both;
+    if (base.snapshot_bytes > 0) {
+      const std::string way = ways_of(with_snapshots(base, 0));
+      if (!way.empty()) return "--checkpoint-mb 0 and " + way;
+    }
+    if (base.sequences > 1) {
+      const std::string way = ways_of(with_sequences(base, 1));
+      if (!way.empty()) return "--parallel 1 and " + way;
+    }
+    return "";
   }
 
+  // Each flag whose value alone helps.
+  std::string single_ways(const MemoryRequest& base) const {
+    std::string ways;
+    for (const std::string& way :
+         {chunk_way(base), context_way(base), snapshot_way(base), sequence_way(base)}) {
+      if (!way.empty()) ways += (ways.empty() ? "" : ", or ") + way;
+    }
+    return ways;
+  }
+
+  std::string chunk_way(const MemoryRequest& base) const {
+    return way("--chunk", 1, base.chunk_tokens,
+               [&](std::uint64_t n) { return with_chunk(base, n); });
+  }
   std::string context_way(const MemoryRequest& base) const {
-    const std::uint64_t least = least_context(base);
-    if (!fits(with_context(base, least))) return "";
-    const std::uint64_t context = largest_value(
-        least, base.context, [&](std::uint64_t n) { return fits(with_context(base, n)); });
-    return "-c " + std::to_string(context) + " or less (now " + std::to_string(base.context) + ")";
+    return way("-c", least_context(base), base.context,
+               [&](std::uint64_t n) { return with_context(base, n); });
+  }
+  // Commands that keep no snapshots do not have the flag.
+  std::string snapshot_way(const MemoryRequest& base) const {
+    if (base.snapshot_bytes == 0) return "";
+    return way("--checkpoint-mb", 0, div_up(base.snapshot_bytes, kMebibyte),
+               [&](std::uint64_t n) { return with_snapshots(base, n * kMebibyte); });
+  }
+  std::string sequence_way(const MemoryRequest& base) const {
+    if (base.sequences == 1) return "";
+    return way("--parallel", 1, base.sequences,
+               [&](std::uint64_t n) { return with_sequences(base, n); });
+  }
+
+  // "FLAG N or less (now MOST)" with the largest value in [least, most] that fits; empty when none
+  // does.
+  template <typename With>
+  std::string way(const char* flag, std::uint64_t least, std::uint64_t most,
+                  const With& with) const {
+    if (!fits(with(least))) return "";
+    const std::uint64_t value =
+        largest_value(least, most, [&](std::uint64_t n) { return fits(with(n)); });
+    return std::string(flag) + " " + std::to_string(value) + " or less (now " +
+           std::to_string(most) + ")";
   }
 
   std::string nothing_helps(const MemoryRequest& one_thread) const {
-    const MemoryRequest least = with_context(with_chunk(one_thread, 1), least_context(one_thread));
+    const MemoryRequest least = with_sequences(
+        with_snapshots(with_context(with_chunk(one_thread, 1), least_context(one_thread)), 0), 1);
     const std::uint64_t needed = plan_of_(least).total_bytes();
     return "no flag helps: this model's residents and the experts of one token alone take " +
            std::to_string(needed) + " bytes, " +
            std::to_string(needed - available_bytes_of(one_thread)) +
-           " more than there are; free memory, or raise the limit of the control group";
+           " more than there are; free memory, or raise --ram-mb or the limit of the control group";
   }
 
   const MemoryRequest& request_;

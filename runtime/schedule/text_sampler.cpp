@@ -27,6 +27,7 @@ Result<TextSampler> TextSampler::create(const TextJob& job, std::uint32_t choice
   SamplerOptions options = job.sampling;
   options.seed += choice;
   MOE_ASSIGN_OR_RETURN(Sampler sampler, Sampler::create(options, vocab_limit));
+  sampler.follow(job.prompt);
   return TextSampler(std::move(sampler), job.make_filter ? job.make_filter() : nullptr, job,
                      vocab_limit);
 }

@@ -17,8 +17,17 @@ Result<std::filesystem::path> TextScheduler::slot_path(const std::string& name) 
     return invalid_argument("\"" + printable(name, 200) + "\" is no plain name of a file",
                             "use letters, digits, '.', '_' and '-', at most 128, no '.' first");
   }
-  if (!options_.save_path.empty()) return options_.save_path / name;
-  return unsupported(Where{}, "slots are not saved here", "start with --slot-save-path");
+  if (options_.save_path.empty()) {
+    return unsupported(Where{}, "slots are not saved here", "start with --slot-save-path");
+  }
+  std::filesystem::path path = options_.save_path / name;
+  // Names come from clients: they reach nothing outside the directory.
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored))) {
+    return invalid_argument("\"" + name + "\" is a link, and no file of a slot",
+                            "give another name");
+  }
+  return path;
 }
 
 Result<std::uint64_t> TextScheduler::save_slot(std::uint32_t slot, const std::string& name) {

@@ -11,8 +11,10 @@ double session_seconds(AnswerSession::Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+// Of what was drawn.
 bool is_text_event(const AnswerEvent& event) {
-  return std::holds_alternative<ContentText>(event.body) ||
+  const auto* content = std::get_if<ContentText>(&event.body);
+  return (content != nullptr && !content->is_prompt) ||
          std::holds_alternative<ReasoningText>(event.body) ||
          std::holds_alternative<CallBegin>(event.body) ||
          std::holds_alternative<CallArguments>(event.body);
@@ -240,12 +242,14 @@ void AnswerSession::note(const AnswerEvent& event) {
   if (!std::holds_alternative<AnswerQueued>(event.body)) is_computing_ = true;
   if (!is_text_event(event)) return;
   const Clock::time_point now = Clock::now();
-  if (std::exchange(has_text_, true)) {
-    context_.metrics.add_next_token(session_seconds(now - last_text_));
-  } else {
+  if (event.choice >= last_texts_.size()) last_texts_.resize(event.choice + 1);
+  std::optional<Clock::time_point>& last = last_texts_[event.choice];
+  if (last.has_value()) {
+    context_.metrics.add_next_token(session_seconds(now - *last));
+  } else if (!std::exchange(has_text_, true)) {
     context_.metrics.add_first_token(session_seconds(now - begun_));
   }
-  last_text_ = now;
+  last = now;
 }
 
 void AnswerSession::send(std::string bytes) {

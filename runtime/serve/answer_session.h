@@ -106,7 +106,7 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   bool is_accepted_ = false;
   bool has_text_ = false;
   Clock::time_point last_sent_ = begun_;
-  Clock::time_point last_text_ = begun_;
+  std::vector<std::optional<Clock::time_point>> last_texts_;  // of each choice that has any
 };
 
 }  // namespace moepack

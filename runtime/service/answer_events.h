@@ -46,6 +46,7 @@ struct ReasoningText {
 struct ContentText {
   std::string text;
   std::vector<TokenLogprobs> logprobs;
+  bool is_prompt = false;  // the prompt again, which nothing has drawn
 };
 struct CallBegin {
   std::size_t call = 0;

@@ -49,7 +49,7 @@ void AnswerStream::on_prompt(std::uint64_t done, double seconds) {
 void AnswerStream::echo() {
   if (options_.echoed.empty()) return;
   const auto written = std::span(options_.echoed).subspan(options_.unwritten);
-  tell(ContentText{.text = options_.tokenizer->decode(written), .logprobs = {}});
+  tell(ContentText{.text = options_.tokenizer->decode(written), .logprobs = {}, .is_prompt = true});
 }
 
 TokenLogprobs AnswerStream::logprobs_of(const TokenStep& step) const {
@@ -72,7 +72,8 @@ void AnswerStream::echo_token(const TokenStep& step) {
 
 void AnswerStream::tell_echo() {
   if (logprobs_.empty()) return;
-  tell(ContentText{.text = std::exchange(echo_text_, {}), .logprobs = take_logprobs()});
+  tell(ContentText{
+      .text = std::exchange(echo_text_, {}), .logprobs = take_logprobs(), .is_prompt = true});
 }
 
 // With probabilities. The first token of a text follows nothing, and has none; a prompt of one

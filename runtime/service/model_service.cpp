@@ -512,7 +512,9 @@ Status RealModelService::count_lanes(bool is_counting) {
   return scheduler_->run_between([&](Engine& engine) {
     engine.count_lanes(false);
     engine.count_lanes(is_counting);
-    return Status::ok();
+    if (!is_counting || engine.lane_use().has_value()) return Status::ok();
+    return unsupported(Where{}, "no GPU keeps experts here while the processor computes the others",
+                       "start with --backend vulkan --cold-experts cpu");
   });
 }
 

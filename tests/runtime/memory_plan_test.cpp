@@ -146,7 +146,10 @@ std::vector<MemoryRequest> remedied(const std::string& message, const MemoryRequ
                                    : std::stoull(way.substr(at + flag.size() + 1));
   };
   std::string left = text;
-  bool one_thread = false;  // stands before the ways that it goes with
+  // These stand before the ways that they go with.
+  bool one_thread = false;
+  bool no_snapshots = false;
+  bool one_sequence = false;
   while (!left.empty()) {
     const std::size_t end = std::min(left.find(", or "), left.size());
     const std::string way = left.substr(0, end);
@@ -155,6 +158,16 @@ std::vector<MemoryRequest> remedied(const std::string& message, const MemoryRequ
     one_thread = one_thread || way.find("-t 1") != std::string::npos;
     if (without_cache) changed.cache_bytes = 0;
     if (one_thread) changed.threads = 1;
+    no_snapshots = no_snapshots || way.find("--checkpoint-mb 0 and ") != std::string::npos;
+    one_sequence = one_sequence || way.find("--parallel 1 and ") != std::string::npos;
+    const auto snapshots = number_after(way, "--checkpoint-mb");
+    if (no_snapshots) {
+      changed.snapshot_bytes = 0;
+    } else if (snapshots.has_value()) {
+      changed.snapshot_bytes = *snapshots << 20;
+    }
+    if (one_sequence) changed.sequences = 1;
+    changed.sequences = number_after(way, "--parallel").value_or(changed.sequences);
     if (!without_cache) {
       const auto mebibytes = number_after(way, "--cache-mb");
       if (mebibytes.has_value()) changed.cache_bytes = *mebibytes << 20;
@@ -176,6 +189,8 @@ void MemoryRefused::expect_missing_bytes(const std::string& message, const Memor
   least.chunk_tokens = 1;
   least.threads = 1;
   least.cache_bytes = 0;
+  least.snapshot_bytes = 0;
+  least.sequences = 1;
   *least.available_bytes += std::stoull(message.substr(at + before.size()));
   EXPECT_TRUE(plan(least).is_ok()) << message;
   --*least.available_bytes;
@@ -199,6 +214,19 @@ std::optional<std::size_t> MemoryRefused::expect_remedy_helps(const MemoryReques
   return ways.size();
 }
 
+// A server that keeps states of earlier turns, and answers several at once.
+TEST_F(MemoryRefused, StatesThatAreKeptAndSequencesAreNamed) {
+  request_.snapshot_bytes = std::uint64_t{256} << 20;
+  request_.available_bytes = fitting_.total_bytes() + (std::uint64_t{100} << 20);
+  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument,
+                     {"saved states 268435456", "--checkpoint-mb 100 or less (now 256)"});
+  request_.snapshot_bytes = 0;
+  request_.sequences = 64;
+  request_.available_bytes = fitting_.total_bytes() + (std::uint64_t{1} << 20);
+  test::expect_error(plan(request_).status(), StatusCode::kInvalidArgument,
+                     {"--parallel ", " or less (now 64)"});
+}
+
 TEST_F(MemoryRefused, EveryRemedyHelps) {
   const std::uint64_t floor = fitting_.cache_floor_bytes;
   std::vector<MemoryRequest> requests;
@@ -212,6 +240,9 @@ TEST_F(MemoryRefused, EveryRemedyHelps) {
           requests.back().chunk_tokens = chunk;
           requests.back().threads = threads;
           requests.back().cache_bytes = cache;
+          requests.push_back(requests.back());
+          requests.back().snapshot_bytes = std::uint64_t{4} << 20;
+          requests.back().sequences = 3;
         }
       }
     }
@@ -224,7 +255,8 @@ TEST_F(MemoryRefused, EveryRemedyHelps) {
       if (HasFailure()) return;
     }
   }
-  for (const std::size_t ways : {0U, 1U, 2U}) EXPECT_GT(refusals[ways], 50U) << ways << " ways";
+  for (const std::size_t ways : {0U, 1U, 2U, 3U, 4U})
+    EXPECT_GT(refusals[ways], 30U) << ways << " ways";
 }
 
 // A window below a mebibyte, between the least cache and what is there: no value of --cache-mb

@@ -240,6 +240,29 @@ TEST(Sampler, RepetitionDividesLogitsAboveZeroAndMultipliesThoseBelow) {
                 {{0, 0.6439143}, {1, 0.2368828}, {2, 0.0871443}, {3, 0.0320586}});
 }
 
+TEST(Sampler, RepetitionCountsWhatTheTextGoesOnFrom) {
+  const std::vector<float> logits = {2, 1.5F, 1, -1};
+  SamplerOptions options = kPlain;
+  options.temperature = 0;
+  options.repetition_penalty = 4;
+  options.repeat_last_n = 2;
+  const auto next_behind = [&](const std::vector<std::int32_t>& prompt) {
+    auto sampler = Sampler::create(options, logits.size());
+    EXPECT_OK(sampler);
+    sampler.value().follow(prompt);
+    return sampler.value().sample(logits).value();
+  };
+  EXPECT_EQ(next_behind({}), 0);
+  EXPECT_EQ(next_behind({3, 0}), 1);
+  EXPECT_EQ(next_behind({1, 0}), 2);
+  EXPECT_EQ(next_behind({0, 1, 3}), 0);  // the first is out of the window
+  options.repeat_last_n = -1;
+  EXPECT_EQ(next_behind({0, 1, 3}), 2);
+  options.repetition_penalty = 1;
+  options.frequency_penalty = options.presence_penalty = 2;
+  EXPECT_EQ(next_behind({0, 0, 0}), 0);  // these count what was drawn
+}
+
 TEST(Sampler, FrequencyCountsAndPresenceDoesNot) {
   SamplerOptions options = kPlain;
   options.frequency_penalty = 0.5F;

@@ -131,6 +131,20 @@ TEST_F(SlotFileTest, WhatCannotBe) {
                      {"--slot-save-path"});
 }
 
+// Names come from clients: a link in the directory does not lead them out of it.
+TEST_F(SlotFileTest, LinksAreNotFollowed) {
+  run(greedy_job(prompt_of(40, 977), 5));
+  ASSERT_OK(scheduler_->save_slot(0, "good").status());
+  std::filesystem::create_symlink(dir_ / "slots" / "good", dir_ / "slots" / "link");
+  std::filesystem::create_symlink(dir_ / "absent", dir_ / "slots" / "dangling");
+  for (const char* name : {"link", "dangling"}) {
+    for (const auto& done : {scheduler_->save_slot(0, name), scheduler_->restore_slot(0, name)}) {
+      test::expect_error(done.status(), StatusCode::kInvalidArgument, {name, "is a link"});
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "absent"));
+}
+
 // Every length that is too short, and every flipped byte of the head and some of the rest, is
 // refused, and the slot is as it was.
 TEST_F(SlotFileTest, DamagedFilesAreRefused) {
