@@ -88,7 +88,7 @@ Result<ScoredText> read_scored_text(const PerplexityFlags& flags) {
   const auto begin = tokenizer.begin_of_text();
   if (!flags.all_positions) scored.begin.assign(begin.begin(), begin.end());
   if (flags.text_file.empty()) return scored;
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text(flags.text_file));
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_utf8_text(flags.text_file));
   MOE_ASSIGN_OR_RETURN(scored.ids, tokenizer.encode(text));
   tokenizer.begin_text(scored.ids);
   return scored;
@@ -104,12 +104,21 @@ PartLoop scoring_loop(const Engine& engine) {
   };
 }
 
+// A line of stderr that is ended with the scoring, however that ends.
+struct OpenLine {
+  bool is_open = false;
+  ~OpenLine() {
+    if (is_open) std::cerr << "\n";
+  }
+};
+
 // Progress as llama-perplexity prints it, on stderr.
 PerplexityProgress ppl_progress() {
-  return [](std::size_t done, std::size_t total, const NllStats& so_far) {
-    std::cerr << format_window_ppl(done, so_far.perplexity());
-    if (done == total) std::cerr << "\n";
-  };
+  return
+      [line = std::make_shared<OpenLine>()](std::size_t done, std::size_t, const NllStats& so_far) {
+        std::cerr << format_window_ppl(done, so_far.perplexity());
+        line->is_open = true;
+      };
 }
 
 KlProgress kl_progress() {

@@ -247,7 +247,7 @@ Result<std::vector<std::int32_t>> prompt_ids(const std::string& prompt, const Se
 Status run_one(const RunFlags& flags) {
   std::string prompt = flags.prompt;
   if (!flags.prompt_file.empty()) {
-    MOE_ASSIGN_OR_RETURN(prompt, read_text(flags.prompt_file));
+    MOE_ASSIGN_OR_RETURN(prompt, read_utf8_text(flags.prompt_file));
   }
   MOE_ASSIGN_OR_RETURN(Session session, open_session(flags));
   MOE_ASSIGN_OR_RETURN(const std::vector<std::int32_t> ids, prompt_ids(prompt, session));

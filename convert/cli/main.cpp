@@ -1,5 +1,6 @@
 // The one executable. Only this layer prints and exits.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -48,6 +49,23 @@ std::vector<std::string> long_names(std::vector<std::string> arguments) {
   return arguments;
 }
 
+// An empty value is mostly a variable of a shell that is not set: nothing that was asked for is
+// left out in silence. Prompts are texts, which may be empty.
+Status check_no_empty_values(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (const CLI::Option* option : command->get_options()) {
+      const std::vector<std::string>& values = option->results();
+      const std::string name = option->get_name();
+      if (name == "--prompt" || name == "--system" ||
+          std::find(values.begin(), values.end(), "") == values.end()) {
+        continue;
+      }
+      return invalid_argument(name + " is empty", "give a value, or leave it out");
+    }
+  }
+  return Status::ok();
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app("Convert Mixture-of-Experts checkpoints to expert packs, and run them", "moepack");
   app.set_version_flag("--version", std::string("moepack ") + MOEPACK_VERSION);
@@ -92,7 +110,8 @@ int parse_and_run(int argc, char** argv) {
     std::cerr << "moepack: " << printable(error.what(), 1024) << "; see moepack --help\n";
     return kExitError;
   }
-  return action();
+  const Status values = check_no_empty_values(app);
+  return values.is_ok() ? action() : fail(values);
 }
 
 int run_guarded(int argc, char** argv) {

@@ -269,6 +269,31 @@ void note_unused_profile(const Engine& engine) {
   std::cerr << "moepack: note: --hot-profile is not used: " << reason << "\n";
 }
 
+// Says on stderr which flags have nothing to act on, because the processor computes everything or
+// the reference has one way to compute.
+void note_unused_flags(const EngineFlags& flags, const Engine& engine) {
+  if (engine.options().backend == Backend::kReference && flags.cpu != "auto") {
+    std::cerr << "moepack: note: --cpu is not used: the reference backend computes\n";
+  }
+  if (engine.device_use().has_value()) return;
+  const std::pair<bool, const char*> given[] = {
+      {flags.device >= 0, "--device"},
+      {!flags.devices.empty(), "--devices"},
+      {flags.vram_mib != 0, "--vram-mb"},
+      {flags.cold_experts != "fetch", "--cold-experts"},
+      {flags.gpu_order != "auto", "--gpu-order"},
+      {flags.hot_weighting != "flat", "--hot-weighting"},
+      {flags.hot_update_rate > 0, "--hot-update-rate"},
+      {!flags.lane_report.empty(), "--lane-report"},
+  };
+  std::string names;
+  for (const auto& [is_given, name] : given) {
+    if (is_given) names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  if (names.empty()) return;
+  std::cerr << "moepack: note: no GPU computes, so these are not used: " << names << "\n";
+}
+
 // Says on stderr how experts are read, where they do not all fit into memory.
 void note_io(const Engine& engine) {
   const IoChoice& io = engine.io_choice();
@@ -416,6 +441,7 @@ Result<std::unique_ptr<Engine>> open_engine(const EngineFlags& flags, std::uint6
   note_backend(*engine);
   note_cold_experts(*engine);
   note_unused_profile(*engine);
+  note_unused_flags(flags, *engine);
   note_io(*engine);
   return engine;
 }

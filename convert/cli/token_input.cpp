@@ -6,6 +6,7 @@
 #include "formats/base/bytes.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/base/utf8.h"
 #include "runtime/tokenizer/tokenizer.h"
 
 namespace moepack::cli {
@@ -31,6 +32,14 @@ Result<std::vector<std::int32_t>> ids_from_json(const std::string& text, const s
 
 Result<std::string> read_text(const std::filesystem::path& path) {
   return read_text_file(path, kMaxInputBytes);
+}
+
+Result<std::string> read_utf8_text(const std::filesystem::path& path) {
+  MOE_ASSIGN_OR_RETURN(std::string text, read_text(path));
+  const std::size_t invalid = find_invalid_utf8(text);
+  if (invalid == std::string::npos) return text;
+  return corrupt(Where{.file = path.string(), .offset = invalid}, "not valid UTF-8",
+                 "convert the text to UTF-8");
 }
 
 Result<std::vector<std::vector<std::int32_t>>> tokenize_files(

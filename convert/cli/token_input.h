@@ -16,6 +16,8 @@ Result<std::vector<std::int32_t>> read_token_ids(const std::filesystem::path& pa
 
 // Reads a whole text file.
 Result<std::string> read_text(const std::filesystem::path& path);
+// The same; kCorrupt, with the offset, where it is not UTF-8.
+Result<std::string> read_utf8_text(const std::filesystem::path& path);
 
 // Reads texts and gives the ids of each by the tokenizer of the model directory. Special tokens in
 // texts are recognised, and what the tokenizer puts before a text is there. An empty text is an

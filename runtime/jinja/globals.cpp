@@ -199,10 +199,29 @@ Value raise_exception(Run& run, Arguments& arguments) {
   fail(to_text(run, *bound[0])->bytes, ErrorKind::kRaised);
 }
 
+// The format for a date without a zone, as datetime.now() of Python is: its zone has no name and no
+// offset. Its %f, which C lacks, are microseconds; the clock has whole seconds.
+std::string without_zone(std::string_view format) {
+  std::string plain;
+  for (std::size_t i = 0; i < format.size(); ++i) {
+    if (format[i] != '%' || i + 1 == format.size()) {
+      plain += format[i];
+      continue;
+    }
+    const char kind = format[++i];
+    if (kind == 'f') {
+      plain += "000000";
+    } else if (kind != 'z' && kind != 'Z') {
+      plain.append({'%', kind});
+    }
+  }
+  return plain;
+}
+
 Value strftime_now(Run& run, Arguments& arguments) {
   const Bound bound("strftime_now", arguments, {"format"}, 1);
   // A blank behind it tells an empty result from one that does not fit.
-  const std::string format = need_text(*bound[0])->bytes + " ";
+  const std::string format = without_zone(need_text(*bound[0])->bytes) + " ";
   if (format.size() > 1024) fail("a format of a date this long", ErrorKind::kLimit);
   run.charge(format.size() / 2);
   std::string text(16 * format.size() + 256, '\0');

@@ -409,7 +409,8 @@ def tokenizer_cases(cases, model):
              [tokenizer])
     cases.check("invalid UTF-8 prompt file",
                 (lambda f: (f.write_bytes(b"ab\xffcd"), cases.run("run", model, "-f", f))[1])(
-                    cases.scratch / "bad.txt"), ["offset 2"])
+                    cases.scratch / "bad.txt"), ["bad.txt", "offset 2"])
+    cases.check("a flag without its value", cases.run("verify", model, "--against", ""), ["--against is empty"])
     empty = cases.scratch / "empty.txt"
     empty.write_text("")
     cases.check("empty prompt", cases.run("run", model, "-f", empty), ["prompt"])

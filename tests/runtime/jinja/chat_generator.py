@@ -55,7 +55,7 @@ LOOP_TESTS = ["loop.first", "loop.last", "not loop.first", "not loop.last", "loo
 FORMS = ["'%s: %s' % ({t}, {n})", "'%s' % {t}", "'%5s|%-6s|' % ({t}, {t})", "'%d%%' % {n}", "'%.2f' % {n}", "'%03d' % {n}",
          "'%s-%s'|format({t}, {t})", "'{{}} {{}}'.format({t}, {n})", "'{{0}}{{1}}{{0}}'.format({t}, {t})",
          "'{{a:>6}}'.format(a={t})", "'{{:.3f}}'.format({n})", "'%r' % ({t},)", "'{{!r}}'.format({t})"]
-DATES = ["'%d %b %Y'", "'%Y-%m-%d'", "'%H:%M'", "'%B %d, %Y'", "'%A'"]
+DATES = ["'%d %b %Y'", "'%Y-%m-%d'", "'%H:%M'", "'%B %d, %Y'", "'%A'", "'%H:%M:%S.%f %Z%z %%Z'"]
 WORDS = ["user", "assistant", "Hello World", "", "a,b", " x ", "é€😀", "<think>\nhm\n</think>\n\nyes", "line\nline\n", "'q'", "\"",
          "<|im_end|>", "{}", "%s", "42", "3.5", "true", "null", "A", "\\", "tab\t", "ﬁß"]
 NAMES = ["name", "city", "query", "type", "items", "a", "b", "ключ", "x y", "keys"]

@@ -33,12 +33,12 @@ def raise_exception(message):
 
 
 def environment(clock=0, mutable=False):
-    """`clock`: what strftime_now tells, in seconds, as UTC. `mutable`: lists may be changed."""
+    """`clock`: what strftime_now tells, in seconds, as UTC, without a zone. `mutable`: lists may be changed."""
     kind = (jinja2.sandbox.SandboxedEnvironment if mutable
             else jinja2.sandbox.ImmutableSandboxedEnvironment)
     env = kind(trim_blocks=True, lstrip_blocks=True,
                extensions=[Generation, jinja2.ext.loopcontrols])
-    now = datetime.datetime.fromtimestamp(clock, datetime.timezone.utc)
+    now = datetime.datetime.fromtimestamp(clock, datetime.timezone.utc).replace(tzinfo=None)
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = now.strftime
