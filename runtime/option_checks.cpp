@@ -17,7 +17,7 @@ Status check_car(const EngineOptions& options, const ModelConfig& config) {
     return unsupported(Where{},
                        "a prompt that was computed with --car is not the model's, and its state "
                        "is not saved",
-                       "leave --car or --prompt-cache out");
+                       "leave --car out, or what saves states (--prompt-cache, --slot-save-path)");
   }
   if (options.car.always <= top_k && top_k <= options.car.among &&
       options.car.among <= config.num_experts) {
