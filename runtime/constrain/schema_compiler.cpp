@@ -1,13 +1,13 @@
 #include "runtime/constrain/schema_compiler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <set>
 #include <unordered_set>
 
+#include "runtime/constrain/constant_check.h"
 #include "runtime/constrain/number_range.h"
-#include "runtime/constrain/string_format.h"
+#include "runtime/constrain/schema_keywords.h"
 #include "runtime/constrain/string_pattern.h"
 
 namespace moepack {
@@ -16,8 +16,6 @@ namespace {
 // What counting the characters of a pattern counts for.
 constexpr std::size_t kCountedPatternBytes = 4096;
 constexpr std::uint32_t kSchemaNoMaximum = GrammarNode::kNoMaximum;
-// Longer strings and arrays than these are not told from endless ones.
-constexpr double kMaxCount = 1e9;
 
 bool has_any(const OrderedJson& schema, std::initializer_list<const char*> keys) {
   return std::any_of(keys.begin(), keys.end(),
@@ -34,16 +32,6 @@ std::vector<std::string> implied_types(const OrderedJson& schema) {
     types.push_back("number");
   }
   return types;
-}
-
-bool is_of_type(const OrderedJson& value, const std::string& type) {
-  if (type == "integer") {
-    return value.is_number_integer() ||
-           (value.is_number_float() && std::floor(value.get<double>()) == value.get<double>());
-  }
-  return (type == "null" && value.is_null()) || (type == "boolean" && value.is_boolean()) ||
-         (type == "string" && value.is_string()) || (type == "number" && value.is_number()) ||
-         (type == "object" && value.is_object()) || (type == "array" && value.is_array());
 }
 
 // Nothing but constants, whatever is beside it.
@@ -154,33 +142,13 @@ Result<GrammarNodeId> SchemaCompiler::plain(const OrderedJson& schema) {
   return graph_.choice(ways);
 }
 
-// Values of the wrong type are left out, and of "const" what "enum" does not have.
+Result<std::vector<OrderedJson>> SchemaCompiler::constants(const OrderedJson& schema) {
+  return ConstantCheck(flattener_, patterns_, schema).values();
+}
+
 Status SchemaCompiler::add_constants(const OrderedJson& schema, std::set<std::string>& texts) {
-  if (!schema.is_object()) return Status::ok();  // it contradicts itself
-  const auto listed = schema.find("enum");
-  if (listed != schema.end() && !listed->is_array()) return schema_error("enum", "must be a list");
-  const auto type = schema.find("type");
-  std::set<std::string> names;
-  if (type != schema.end()) {
-    for (const OrderedJson& name : type->is_array() ? *type : OrderedJson::array({*type})) {
-      if (name.is_string()) names.insert(name.get<std::string>());
-      if (names.size() > kMostTypeNames) return schema_error("type", "names too many types");
-    }
-  }
-  const auto is_allowed = [&](const OrderedJson& value) {
-    return type == schema.end() ||
-           std::any_of(names.begin(), names.end(),
-                       [&](const std::string& name) { return is_of_type(value, name); });
-  };
-  if (const auto only = schema.find("const"); only != schema.end()) {
-    const bool is_listed =
-        listed == schema.end() || std::find(listed->begin(), listed->end(), *only) != listed->end();
-    if (is_listed && is_allowed(*only)) texts.insert(compact(*only));
-    return Status::ok();
-  }
-  for (const OrderedJson& value : *listed) {
-    if (is_allowed(value)) texts.insert(compact(value));
-  }
+  MOE_ASSIGN_OR_RETURN(const std::vector<OrderedJson> values, constants(schema));
+  for (const OrderedJson& value : values) texts.insert(compact(value));
   return Status::ok();
 }
 
@@ -204,50 +172,20 @@ Result<GrammarNodeId> SchemaCompiler::of_type(const OrderedJson& schema, const s
   return schema_error("type", "names no type: " + printable(type, 40));
 }
 
-Result<std::uint32_t> SchemaCompiler::count_of(const OrderedJson& schema, const char* key,
-                                               std::uint32_t absent) {
-  const auto found = schema.find(key);
-  if (found == schema.end() || found->is_null()) return absent;
-  const double value = found->is_number() ? found->get<double>() : -1.0;
-  if (!(value >= 0.0) || value != std::floor(value)) {
-    return schema_error(key, "must be a whole number from 0");
-  }
-  return value > kMaxCount ? std::max(absent, static_cast<std::uint32_t>(kMaxCount))
-                           : static_cast<std::uint32_t>(value);
-}
-
 Result<GrammarNodeId> SchemaCompiler::string(const OrderedJson& schema) {
-  MOE_ASSIGN_OR_RETURN(const std::uint32_t min, count_of(schema, "minLength", 0));
-  MOE_ASSIGN_OR_RETURN(const std::uint32_t max, count_of(schema, "maxLength", kSchemaNoMaximum));
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t min, count_keyword(schema, "minLength", 0));
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t max,
+                       count_keyword(schema, "maxLength", kSchemaNoMaximum));
   if (min > max) return graph_.never();
   const GrammarNodeId end = graph_.part_end();
-  MOE_ASSIGN_OR_RETURN(const std::optional<StringPattern> pattern, pattern_of(schema));
+  MOE_ASSIGN_OR_RETURN(const std::optional<StringPattern> pattern,
+                       pattern_keyword(schema, on_warning()));
   if (!pattern.has_value()) return rules_.string(min, max, end);
   const bool has_length = min > 0 || max != kSchemaNoMaximum;
   if (has_length && !work_.spend(kCountedPatternBytes)) return too_large_schema();
   if (const auto counted = pattern->json_string(graph_, rules_, min, max, end)) return *counted;
   warn("minLength", "and \"maxLength\" are ignored beside a \"pattern\" of such size");
   return pattern->json_string(graph_, rules_, 0, kSchemaNoMaximum, end).value_or(graph_.never());
-}
-
-// Of "pattern", else of "format".
-Result<std::optional<StringPattern>> SchemaCompiler::pattern_of(const OrderedJson& schema) {
-  const auto format = schema.find("format");
-  const bool has_format = format != schema.end() && format->is_string();
-  const std::string name = has_format ? format->get<std::string>() : std::string();
-  const auto known = format_pattern(name);
-  if (const auto text = schema.find("pattern"); text != schema.end()) {
-    if (!text->is_string()) return schema_error("pattern", "must be a text");
-    auto pattern = StringPattern::parse(text->get<std::string>());
-    if (pattern.has_value()) {
-      if (has_format) warn("format", "is ignored beside a \"pattern\"");
-      return pattern;
-    }
-    warn("pattern", "that is not simple is ignored");
-  }
-  if (known.has_value()) return StringPattern::parse(*known);
-  if (has_format) warn("format", "is ignored where it is \"" + printable(name, 40) + "\"");
-  return std::optional<StringPattern>();
 }
 
 Result<GrammarNodeId> SchemaCompiler::number(const OrderedJson& schema, bool is_integer) {

@@ -20,7 +20,7 @@
 #include "runtime/chat/conversation.h"
 #include "runtime/constrain/grammar_graph.h"
 #include "runtime/constrain/json_rules.h"
-#include "runtime/constrain/string_pattern.h"
+#include "runtime/constrain/pattern_matcher.h"
 #include "runtime/schema/flat_schema.h"
 #include "runtime/schema/schema_limits.h"
 
@@ -35,9 +35,8 @@ class SchemaCompiler {
         rules_(rules),
         work_(work),
         warnings_(warnings),
-        flattener_(root, work, [this](const std::string& keyword, const std::string& what) {
-          warn(keyword, what);
-        }) {}
+        flattener_(root, work, on_warning()),
+        patterns_(work, on_warning()) {}
   SchemaCompiler(const SchemaCompiler&) = delete;
   SchemaCompiler& operator=(const SchemaCompiler&) = delete;
 
@@ -46,6 +45,9 @@ class SchemaCompiler {
   GrammarNodeId part_of(const OrderedJson& schema);
   // kInvalidArgument, with the keyword, for what is no schema or too large.
   Status finish();
+  // What "const" or "enum" of a schema without references and choices of its own leaves: the
+  // values that satisfy all that stands beside them.
+  Result<std::vector<OrderedJson>> constants(const OrderedJson& schema);
   // Of the root; it warns as the compiler does.
   SchemaFlattener& flattener() { return flattener_; }
 
@@ -59,7 +61,6 @@ class SchemaCompiler {
   Result<GrammarNodeId> value(const OrderedJson& schema);
   Result<GrammarNodeId> chosen(const FlatSchema& flat);
   Result<GrammarNodeId> plain(const OrderedJson& schema);
-  // Adds the values of a schema with "const" or "enum" to `texts`.
   Status add_constants(const OrderedJson& schema, std::set<std::string>& texts);
   GrammarNodeId one_of(const std::set<std::string>& texts);
   Result<GrammarNodeId> of_type(const OrderedJson& schema, const std::string& type);
@@ -68,11 +69,12 @@ class SchemaCompiler {
                                   const OrderedJson& others);
   Result<GrammarNodeId> array(const OrderedJson& schema);
   Result<GrammarNodeId> string(const OrderedJson& schema);
-  Result<std::optional<StringPattern>> pattern_of(const OrderedJson& schema);
   Result<GrammarNodeId> number(const OrderedJson& schema, bool is_integer);
-  Result<std::uint32_t> count_of(const OrderedJson& schema, const char* key, std::uint32_t absent);
   Result<std::vector<Property>> properties_of(const OrderedJson& schema);
   void warn(const std::string& keyword, const std::string& what);
+  SchemaFlattener::Listener on_warning() {
+    return [this](const std::string& keyword, const std::string& what) { warn(keyword, what); };
+  }
 
   GrammarGraph& graph_;
   JsonRules& rules_;
@@ -80,6 +82,7 @@ class SchemaCompiler {
   std::vector<std::string>* warnings_;
   std::set<std::string> warned_;
   SchemaFlattener flattener_;
+  PatternMatchers patterns_;                                   // that constants are held to
   std::unordered_map<std::string, GrammarNodeId> parts_;       // by the schema's text
   std::deque<std::pair<OrderedJson, GrammarNodeId>> waiting_;  // to be built
 };

@@ -4,6 +4,8 @@
 
 #include "runtime/constrain/key_choice.h"
 #include "runtime/constrain/schema_compiler.h"
+#include "runtime/constrain/schema_keywords.h"
+#include "runtime/schema/item_schemas.h"
 
 namespace moepack {
 
@@ -100,17 +102,11 @@ Result<GrammarNodeId> SchemaCompiler::object_of(const std::vector<Property>& pro
 
 Result<GrammarNodeId> SchemaCompiler::array(const OrderedJson& schema) {
   constexpr std::uint32_t kNone = GrammarNode::kNoMaximum;
-  MOE_ASSIGN_OR_RETURN(const std::uint32_t min, count_of(schema, "minItems", 0));
-  MOE_ASSIGN_OR_RETURN(const std::uint32_t max, count_of(schema, "maxItems", kNone));
-  OrderedJson prefix = OrderedJson::array();
-  OrderedJson items = true;
-  if (const auto found = schema.find("items"); found != schema.end()) items = *found;
-  if (const auto found = schema.find("prefixItems"); found != schema.end()) prefix = *found;
-  if (items.is_array()) {  // draft 7
-    prefix = items;
-    const auto found = schema.find("additionalItems");
-    items = found != schema.end() ? *found : OrderedJson(true);
-  }
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t min, count_keyword(schema, "minItems", 0));
+  MOE_ASSIGN_OR_RETURN(const std::uint32_t max, count_keyword(schema, "maxItems", kNone));
+  const ItemSchemas parts = item_schemas(schema);
+  const OrderedJson prefix = parts.places != nullptr ? *parts.places : OrderedJson::array();
+  const OrderedJson items = parts.others != nullptr ? *parts.others : OrderedJson(true);
   if (!prefix.is_array()) return invalid_argument("the schema's \"prefixItems\" must be a list");
   if (min > max) return graph_.never();
   const GrammarNodeId end = graph_.part_end();

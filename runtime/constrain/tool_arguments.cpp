@@ -46,7 +46,7 @@ void add_type(const OrderedJson& base, const std::string& type, TaggedValue& val
   }
 }
 
-void add_constants(const OrderedJson& constants, TaggedValue& value) {
+void add_constants(const std::vector<OrderedJson>& constants, TaggedValue& value) {
   for (const OrderedJson& constant : constants) {
     if (constant.is_string()) {
       value.texts.insert(constant.get<std::string>());
@@ -57,13 +57,12 @@ void add_constants(const OrderedJson& constants, TaggedValue& value) {
 }
 
 // One schema without references and choices.
-Status add_plain_value(const OrderedJson& base, TaggedValue& value) {
+Status add_plain_value(SchemaCompiler& compiler, const OrderedJson& base, TaggedValue& value) {
   if (!base.is_object()) {
     value.is_text = value.is_text || base == OrderedJson(true);
-  } else if (base.contains("const")) {
-    add_constants(OrderedJson::array({base["const"]}), value);
-  } else if (base.contains("enum") && base["enum"].is_array()) {
-    add_constants(base["enum"], value);
+  } else if (base.contains("const") || base.contains("enum")) {
+    MOE_ASSIGN_OR_RETURN(const std::vector<OrderedJson> constants, compiler.constants(base));
+    add_constants(constants, value);
   } else if (!base.contains("type")) {
     value.is_text = true;
   } else {
@@ -80,11 +79,13 @@ Status add_plain_value(const OrderedJson& base, TaggedValue& value) {
 }
 
 // Where a string is possible any text is: it may look like anything.
-Result<TaggedValue> tagged_value(SchemaFlattener& flattener, const OrderedJson& schema) {
-  MOE_ASSIGN_OR_RETURN(const PlainWays plain, flattener.plain_ways(schema));
+Result<TaggedValue> tagged_value(SchemaCompiler& compiler, const OrderedJson& schema) {
+  MOE_ASSIGN_OR_RETURN(const PlainWays plain, compiler.flattener().plain_ways(schema));
   TaggedValue value;
   value.is_text = !plain.is_complete;
-  for (const OrderedJson& way : plain.ways) MOE_RETURN_IF_ERROR(add_plain_value(way, value));
+  for (const OrderedJson& way : plain.ways) {
+    MOE_RETURN_IF_ERROR(add_plain_value(compiler, way, value));
+  }
   return value;
 }
 
@@ -259,7 +260,7 @@ Result<GrammarNodeId> ToolArguments::tagged_keys(const ToolSpec& tool, const Tag
   std::vector<GrammarNodeId> bodies;
   std::map<std::string, std::size_t, std::less<>> places;
   const auto pair = [&](const TaggedKey& key, const OrderedJson& of_key) -> Result<GrammarNodeId> {
-    MOE_ASSIGN_OR_RETURN(TaggedValue value, tagged_value(compiler.flattener(), of_key));
+    MOE_ASSIGN_OR_RETURN(TaggedValue value, tagged_value(compiler, of_key));
     return pair_of(graph_, compiler, tags, key, std::move(value), text_);
   };
   for (const bool now : {true, false}) {

@@ -621,6 +621,69 @@ TEST(ToolGrammar, OtherArgumentsFollowWhereTheSchemaAllowsThem) {
   EXPECT_FALSE(silent.allows({{"x", "anything"}, {"y", "1"}}));
 }
 
+// A call of "f" with one argument.
+std::string call_with(ToolFormat format, const std::string& key, const std::string& value,
+                      bool is_text = false) {
+  const std::string parameter = "<parameter name=\"" + key + "\">" + value + "</parameter>\n";
+  switch (format) {
+    case ToolFormat::kHermes:
+      return R"(<tool_call>{"name":"f","arguments":{")" + key +
+             "\":" + (is_text ? '"' + value + '"' : value) + "}}</tool_call>";
+    case ToolFormat::kQwenXml:
+      return qwen_call({{key, value}});
+    case ToolFormat::kGlm:
+      return "<tool_call>f<arg_key>" + key + "</arg_key><arg_value>" + value +
+             "</arg_value></tool_call>";
+    case ToolFormat::kMinimax:
+      return "<minimax:tool_call>\n<invoke name=\"f\">\n" + parameter +
+             "</invoke>\n</minimax:tool_call>";
+    default:
+      return "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter "
+             "name=\"" +
+             key + "\" string=\"" + (is_text ? "true" : "false") + "\">" + value +
+             "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>";
+  }
+}
+
+constexpr ToolFormat kTaggedFormats[] = {ToolFormat::kQwenXml, ToolFormat::kGlm,
+                                         ToolFormat::kMinimax, ToolFormat::kDsml};
+
+std::shared_ptr<const Grammar> grammar_of_tool(ToolFormat format, const std::string& parameters,
+                                               std::size_t warnings_expected = 0) {
+  ToolGrammarOptions options;
+  options.format = format;
+  options.tools = {tool("f", parameters)};
+  options.is_required = true;
+  std::vector<std::string> warnings;
+  const auto grammar = make_tool_grammar(options, &warnings);
+  EXPECT_TRUE(grammar.is_ok()) << parameters;
+  EXPECT_EQ(warnings.size(), warnings_expected) << parameters;
+  return grammar.is_ok() ? grammar.value() : nullptr;
+}
+
+TEST(ToolGrammar, ConstantsOfArgumentsSatisfyWhatStandsBesideThem) {
+  std::vector<ToolFormat> formats(std::begin(kTaggedFormats), std::end(kTaggedFormats));
+  formats.push_back(ToolFormat::kHermes);
+  for (const ToolFormat format : formats) {
+    const auto allows = [&](const std::string& schema, const std::string& value, bool is_text) {
+      const auto grammar = grammar_of_tool(format, R"({"properties":{"a":)" + schema + "}}");
+      return test::accepts_text(grammar, call_with(format, "a", value, is_text));
+    };
+    SCOPED_TRACE(static_cast<int>(format));
+    const std::string number = R"({"type":"integer","enum":["x",1,5],"minimum":3})";
+    EXPECT_TRUE(allows(number, "5", false));
+    EXPECT_FALSE(allows(number, "1", false));
+    EXPECT_FALSE(allows(number, "x", true));
+    const std::string text = R"({"anyOf":[{"enum":["a",7]},{"const":"abc"}],"pattern":"^a.c$"})";
+    EXPECT_TRUE(allows(text, "abc", true));
+    EXPECT_TRUE(allows(text, "7", false));
+    EXPECT_FALSE(allows(text, "a", true));
+    const std::string listed = R"({"enum":[[1],["x"]],"items":{"type":"string"}})";
+    EXPECT_TRUE(allows(listed, R"(["x"])", false));
+    EXPECT_FALSE(allows(listed, "[1]", false));
+  }
+}
+
 TEST(ToolGrammar, FamiliesWithoutCallsAndNoToolsHaveNone) {
   ToolGrammarOptions options;
   options.format = ToolFormat::kNone;
