@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/schema/schema_value.h"
+
 namespace moepack {
 namespace {
 
@@ -44,34 +46,28 @@ OrderedJson common_types(const OrderedJson& a, const OrderedJson& b) {
   return common;
 }
 
-// Values in an order that finds them; those that are equal are so as the library compares them.
-using ValueSet = std::set<const OrderedJson*, bool (*)(const OrderedJson*, const OrderedJson*)>;
-
-ValueSet values_of(const OrderedJson& array) {
-  ValueSet values([](const OrderedJson* a, const OrderedJson* b) { return *a < *b; });
-  for (const OrderedJson& value : array) values.insert(&value);
-  return values;
+// Texts that are the same where values are equal.
+std::set<std::string> texts_of(const OrderedJson& values) {
+  std::set<std::string> texts;
+  for (const OrderedJson& value : values) texts.insert(canonical_text(value));
+  return texts;
 }
 
 OrderedJson common_values(const OrderedJson& a, const OrderedJson& b) {
   OrderedJson common = OrderedJson::array();
-  const ValueSet of_b = values_of(b);
+  const std::set<std::string> of_b = texts_of(b);
   for (const OrderedJson& value : a) {
-    if (of_b.count(&value) > 0) common.push_back(value);
+    if (of_b.count(canonical_text(value)) > 0) common.push_back(value);
   }
   return common;
 }
 
 OrderedJson joined_names(OrderedJson a, const OrderedJson& b) {
   if (!a.is_array() || !b.is_array()) return a;
-  std::vector<OrderedJson> more;
-  {
-    ValueSet known = values_of(a);
-    for (const OrderedJson& name : b) {
-      if (known.insert(&name).second) more.push_back(name);
-    }
+  std::set<std::string> known = texts_of(a);
+  for (const OrderedJson& name : b) {
+    if (known.insert(canonical_text(name)).second) a.push_back(name);
   }
-  for (OrderedJson& name : more) a.push_back(std::move(name));
   return a;
 }
 
@@ -117,7 +113,8 @@ bool is_any_of(std::string_view key, std::initializer_list<std::string_view> key
 // One keyword that both have. False if it cannot be joined.
 bool merge_keyword(OrderedJson& a, const std::string& key, const OrderedJson& of_b) {
   OrderedJson& of_a = a[key];
-  if (of_a == of_b) return true;
+  // The library takes a large unsigned number for a negative one, which among constants would show.
+  if (key != "const" && key != "enum" && of_a == of_b) return true;
   const bool are_numbers = of_a.is_number() && of_b.is_number();
   if (is_any_of(key, {"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"}) &&
       are_numbers) {
@@ -133,7 +130,8 @@ bool merge_keyword(OrderedJson& a, const std::string& key, const OrderedJson& of
   } else if (key == "enum" && of_a.is_array() && of_b.is_array()) {
     of_a = common_values(of_a, of_b);
   } else if (key == "const") {
-    a["enum"] = OrderedJson::array();  // no value is two constants
+    // No value is two constants.
+    if (canonical_text(of_a) != canonical_text(of_b)) a["enum"] = OrderedJson::array();
   } else if (is_any_of(key, {"additionalProperties", "items"}) && !of_a.is_array() &&
              !of_b.is_array()) {
     of_a = all_of(of_a, of_b);

@@ -137,6 +137,27 @@ TEST(SchemaConstants, KeywordsBesideThemThatAreNotHeldAreNamed) {
   }
 }
 
+TEST(SchemaConstants, AreEqualInAnyOrderOfTheirKeys) {
+  const std::vector<Case> cases = {
+      {R"({"enum":[{"x":1,"y":2}],"const":{"y":2,"x":1}})", {R"({"y":2,"x":1})"}, {"{}"}},
+      {R"({"allOf":[{"const":{"x":1,"y":2}},{"const":{"y":2,"x":1}}]})",
+       {R"({"x":1,"y":2})"},
+       {"{}"}},
+      {R"({"allOf":[{"enum":[{"a":1,"b":[{"c":1,"d":2}]},4]},
+           {"enum":[{"b":[{"d":2,"c":1.0}],"a":1},3]}]})",
+       {R"({"a":1,"b":[{"c":1,"d":2}]})"},
+       {"3", "4"}},
+      {R"({"enum":[1,2],"const":1.0})", {"1.0"}, {"2"}}};
+  for (const Case& c : cases) expect_texts(c);
+  for (const char* schema :
+       {R"({"allOf":[{"const":{"x":1,"y":2}},{"const":{"y":1,"x":2}}]})",
+        R"({"enum":[[1,2]],"const":[2,1]})", R"({"enum":[0],"const":false})",
+        R"({"allOf":[{"enum":[-1]},{"enum":[18446744073709551615]}]})",
+        R"({"allOf":[{"const":9007199254740993},{"const":9007199254740992.0}]})"}) {
+    expect_impossible(schema);
+  }
+}
+
 TEST(SchemaConstants, ManyBesideOtherKeywordsAreAllJudged) {
   OrderedJson words = OrderedJson::array(), ways = OrderedJson::array();
   for (int i = 0; i < 3000; ++i) {
