@@ -166,9 +166,8 @@ Status SchemaFlattener::flatten_reference(const OrderedJson& reference, FlatSche
   return Status::ok();
 }
 
-// Merging looks at both sides as a whole.
 Status SchemaFlattener::merge_keywords(OrderedJson keywords, FlatSchema& flat) {
-  if (flat.base.is_object() && !work_.spend(schema_bytes(flat.base))) return too_large_schema();
+  if (!work_.spend(merge_bytes(flat.base, keywords))) return too_large_schema();
   const bool is_nullable = keywords.value("nullable", OrderedJson()) == OrderedJson(true);
   if (const auto type = keywords.find("type"); is_nullable && type != keywords.end()) {
     OrderedJson types = type->is_array() ? *type : OrderedJson::array({*type});

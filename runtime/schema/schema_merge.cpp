@@ -6,10 +6,21 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/schema/item_schemas.h"
+#include "runtime/schema/schema_limits.h"
 #include "runtime/schema/schema_value.h"
 
 namespace moepack {
 namespace {
+
+std::size_t places_of(const ItemSchemas& items) {
+  return items.places != nullptr ? items.places->size() : 0;
+}
+
+bool has_items(const ItemSchemas& items) {
+  return (items.places != nullptr && items.places->is_array()) ||
+         (items.places == nullptr && items.others != nullptr);
+}
 
 OrderedJson all_of(const OrderedJson& a, const OrderedJson& b) {
   if (a == b || b == true) return a;
@@ -106,6 +117,22 @@ OrderedJson merged_properties(const OrderedJson& a, const OrderedJson& b) {
   return merged;
 }
 
+// Places that only one part has are among the others of the other part.
+void merge_items(const ItemSchemas& a, const ItemSchemas& b, OrderedJson& merged) {
+  static const OrderedJson kAny = true;
+  const auto place = [](const ItemSchemas& of, std::size_t i) -> const OrderedJson& {
+    if (i < places_of(of)) return (*of.places)[i];
+    return of.others != nullptr ? *of.others : kAny;
+  };
+  const std::size_t count = std::max(places_of(a), places_of(b));
+  OrderedJson places = OrderedJson::array();
+  for (std::size_t i = 0; i < count; ++i) places.push_back(all_of(place(a, i), place(b, i)));
+  OrderedJson others = all_of(place(a, count), place(b, count));
+  for (const char* key : {"prefixItems", "additionalItems"}) merged.erase(key);
+  if (count > 0) merged["prefixItems"] = std::move(places);
+  merged["items"] = std::move(others);
+}
+
 bool is_any_of(std::string_view key, std::initializer_list<std::string_view> keys) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
@@ -132,8 +159,7 @@ bool merge_keyword(OrderedJson& a, const std::string& key, const OrderedJson& of
   } else if (key == "const") {
     // No value is two constants.
     if (canonical_text(of_a) != canonical_text(of_b)) a["enum"] = OrderedJson::array();
-  } else if (is_any_of(key, {"additionalProperties", "items"}) && !of_a.is_array() &&
-             !of_b.is_array()) {
+  } else if (key == "additionalProperties") {
     of_a = all_of(of_a, of_b);
   } else {
     return false;
@@ -141,13 +167,32 @@ bool merge_keyword(OrderedJson& a, const std::string& key, const OrderedJson& of
   return true;
 }
 
+bool is_of_items(std::string_view key) {
+  return is_any_of(key, {"items", "prefixItems", "additionalItems"});
+}
+
 bool is_note(std::string_view key) {
   return is_any_of(
       key, {"title", "description", "default", "examples", "example", "$comment", "deprecated",
-            "readOnly", "writeOnly", "$schema", "$id", "$defs", "definitions", "format"});
+            "readOnly", "writeOnly", "$schema", "$id", "$defs", "definitions"});
 }
 
 }  // namespace
+
+std::size_t merge_bytes(const OrderedJson& a, const OrderedJson& b) {
+  if (!a.is_object() || !b.is_object()) return 0;
+  const auto copied = [](const OrderedJson& places, const OrderedJson& others) {
+    const ItemSchemas items = item_schemas(others);
+    const auto named = places.find("properties");
+    const std::size_t names = named != places.end() ? named->size() : 0;
+    std::size_t bytes = names * schema_bytes(unnamed_property(others));
+    if (items.others != nullptr) {
+      bytes += places_of(item_schemas(places)) * schema_bytes(*items.others);
+    }
+    return bytes;
+  };
+  return schema_bytes(a) + copied(a, b) + copied(b, a);
+}
 
 Result<OrderedJson> merge_schemas(const OrderedJson& a, const OrderedJson& b,
                                   std::vector<std::string>* dropped) {
@@ -159,14 +204,17 @@ Result<OrderedJson> merge_schemas(const OrderedJson& a, const OrderedJson& b,
   if (a == true || a.empty()) return b;
   if (b == true || b.empty()) return a;
   OrderedJson merged = a;
+  const ItemSchemas items_of_a = item_schemas(a), items_of_b = item_schemas(b);
+  const bool joins_items = has_items(items_of_a) && has_items(items_of_b);
   for (const auto& [key, value] : b.items()) {
-    if (key == "properties") continue;
+    if (key == "properties" || (joins_items && is_of_items(key))) continue;
     if (!merged.contains(key)) {
       merged[key] = value;
     } else if (!is_note(key) && !merge_keyword(merged, key, value) && dropped != nullptr) {
       dropped->push_back(key);
     }
   }
+  if (joins_items) merge_items(items_of_a, items_of_b, merged);
   const OrderedJson properties = merged_properties(a, b);
   if (!properties.empty()) merged["properties"] = properties;
   return merged;

@@ -176,5 +176,43 @@ TEST(SchemaConstants, ManyBesideOtherKeywordsAreAllJudged) {
   }
 }
 
+TEST(SchemaAllOf, ItemsOfOnePartHoldForThePlacesOfAnother) {
+  const std::vector<Case> cases = {
+      {R"({"allOf":[{"type":"array","prefixItems":[{"minimum":2}]},{"items":{"type":"integer"}}]})",
+       {"[2]", "[2,1]", "[]"},
+       {"[1]", R"(["x"])", R"([2,"x"])"}},
+      {R"({"allOf":[{"items":{"type":"integer"}},{"type":"array","prefixItems":[{"minimum":2}]}]})",
+       {"[2,1]"},
+       {"[1]", R"([2,"x"])"}},
+      {R"({"type":"array","allOf":[
+           {"prefixItems":[{"type":"integer"},{"type":"integer"}],"items":{"type":"string"}},
+           {"prefixItems":[{"minimum":3}],"items":{"maximum":5,"maxLength":1}}]})",
+       {R"([9,5,"x"])", "[3]"},
+       {"[2]", "[9,6]", R"([9,5,"xy"])", "[9,5,1]"}},
+      {R"({"type":"array","allOf":[{"items":[{"type":"integer"}],"additionalItems":false},
+           {"items":{"minimum":3}}]})",
+       {"[3]", "[]"},
+       {"[2]", "[3,3]"}}};
+  for (const Case& c : cases) expect_texts(c);
+  expect_impossible(R"({"allOf":[{"type":"array","prefixItems":[{"type":"integer"}],"minItems":1,
+      "maxItems":1},{"items":{"type":"string"}}]})");
+}
+
+TEST(SchemaAllOf, AFormatOrPatternGivenTwiceIsNamed) {
+  for (const char* schema : {R"({"allOf":[{"type":"string","format":"date"},{"format":"uuid"}]})",
+                             R"({"type":"string","format":"date","anyOf":[{"format":"uuid"}]})",
+                             R"({"allOf":[{"type":"string","pattern":"a"},{"pattern":"b"}]})"}) {
+    std::vector<std::string> warnings;
+    ASSERT_OK(make_schema_grammar(OrderedJson::parse(schema), &warnings));
+    ASSERT_EQ(warnings.size(), 1U) << schema;
+    EXPECT_NE(warnings[0].find("given twice"), std::string::npos) << warnings[0];
+  }
+  std::vector<std::string> warnings;
+  ASSERT_OK(make_schema_grammar(
+      OrderedJson::parse(R"({"allOf":[{"type":"string","format":"date"},{"format":"date"}]})"),
+      &warnings));
+  EXPECT_TRUE(warnings.empty());
+}
+
 }  // namespace
 }  // namespace moepack::schema_constants_test
