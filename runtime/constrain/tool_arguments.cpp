@@ -134,6 +134,12 @@ GrammarNodeId one_of(GrammarGraph& graph, const std::set<std::string>& texts, Gr
   return graph.literals(std::move(all));
 }
 
+struct NamedBody {
+  std::string_view name;
+  GrammarNodeId body = 0;
+  bool is_required = false;  // by one of the ways at least
+};
+
 // A key with its value, as a part. `text` is any text to the end of the value.
 GrammarNodeId pair_of(GrammarGraph& graph, SchemaCompiler& compiler, const TaggedArguments& tags,
                       const TaggedKey& key, TaggedValue value, GrammarNodeId text) {
@@ -212,8 +218,11 @@ GrammarNodeId tagged_key(GrammarGraph& graph, const TaggedKey& key, GrammarNodeI
 void ToolArguments::warn(const ToolSpec& tool, std::string_view what) {
   constexpr std::size_t kMostWarnings = 50;
   if (warnings_ == nullptr || warnings_->size() >= kMostWarnings) return;
-  warnings_->push_back("parameters of the tool " + printable(tool.name, 60) + ": " +
-                       std::string(what) + "; any arguments are allowed");
+  std::string text = "parameters of the tool " + printable(tool.name, 60) + ": " +
+                     std::string(what) + "; any arguments are allowed";
+  // A family with two frames asks for the arguments of each.
+  const bool is_told = std::find(warnings_->begin(), warnings_->end(), text) != warnings_->end();
+  if (!is_told) warnings_->push_back(std::move(text));
 }
 
 // Only what was added since the last time: tools are many.
@@ -257,18 +266,16 @@ Result<GrammarNodeId> ToolArguments::tagged_keys(const ToolSpec& tool, const Tag
   MOE_RETURN_IF_ERROR(check_schema_size(schema));
   SchemaCompiler compiler(schema, graph_, rules_, work_, warnings_);
   MOE_ASSIGN_OR_RETURN(const ToolParameters view, tool_parameters(schema, compiler.flattener()));
-  std::vector<GrammarNodeId> bodies;
-  std::map<std::string, std::size_t, std::less<>> places;
+  std::vector<NamedBody> named;
   const auto pair = [&](const TaggedKey& key, const OrderedJson& of_key) -> Result<GrammarNodeId> {
     MOE_ASSIGN_OR_RETURN(TaggedValue value, tagged_value(compiler, of_key));
     return pair_of(graph_, compiler, tags, key, std::move(value), text_);
   };
   for (const bool now : {true, false}) {
     for (const ToolParameter& one : view.named) {
-      if (one.is_required_somewhere != now || bodies.size() >= GrammarGraph::kMaxKeys) continue;
+      if (one.is_required_somewhere != now || named.size() >= GrammarGraph::kMaxKeys) continue;
       MOE_ASSIGN_OR_RETURN(const GrammarNodeId body, pair({.name = one.name}, one.schema));
-      places.emplace(one.name, bodies.size());
-      bodies.push_back(body);
+      named.push_back({one.name, body, now});
     }
   }
   GrammarNodeId behind = next;
@@ -279,10 +286,16 @@ Result<GrammarNodeId> ToolArguments::tagged_keys(const ToolSpec& tool, const Tag
   }
   MOE_RETURN_IF_ERROR(compiler.finish());
   settle();
-  const bool is_possible = std::all_of(bodies.begin(), bodies.end(), [&](GrammarNodeId body) {
-    return body != graph_.never() && graph_.node(body).need != GrammarNode::kNever;
-  });
-  if (!is_possible) return invalid_argument("no value satisfies the schema of a key");
+  std::vector<GrammarNodeId> bodies;
+  std::map<std::string, std::size_t, std::less<>> places;
+  for (const NamedBody& one : named) {
+    if (one.body == graph_.never() || graph_.node(one.body).need == GrammarNode::kNever) {
+      if (one.is_required) return invalid_argument("no value satisfies the schema of a key");
+      continue;  // the key cannot be given
+    }
+    places.emplace(one.name, bodies.size());
+    bodies.push_back(one.body);
+  }
   if (bodies.empty()) return behind;
   std::vector<GrammarNodeId> ways;
   for (const std::uint64_t required : required_sets(view, places)) {

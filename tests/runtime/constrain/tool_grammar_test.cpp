@@ -645,6 +645,21 @@ std::string call_with(ToolFormat format, const std::string& key, const std::stri
   }
 }
 
+// A call of "f" without arguments.
+std::string empty_call(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kQwenXml:
+      return qwen_call({});
+    case ToolFormat::kGlm:
+      return "<tool_call>f</tool_call>";
+    case ToolFormat::kMinimax:
+      return "<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n</minimax:tool_call>";
+    default:
+      return "\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n</｜DSML｜invoke>\n"
+             "</｜DSML｜function_calls>";
+  }
+}
+
 constexpr ToolFormat kTaggedFormats[] = {ToolFormat::kQwenXml, ToolFormat::kGlm,
                                          ToolFormat::kMinimax, ToolFormat::kDsml};
 
@@ -681,6 +696,26 @@ TEST(ToolGrammar, ConstantsOfArgumentsSatisfyWhatStandsBesideThem) {
     const std::string listed = R"({"enum":[[1],["x"]],"items":{"type":"string"}})";
     EXPECT_TRUE(allows(listed, R"(["x"])", false));
     EXPECT_FALSE(allows(listed, "[1]", false));
+  }
+}
+
+TEST(ToolGrammar, AnOptionalKeyThatNoValueSatisfiesIsLeftOut) {
+  for (const ToolFormat format : kTaggedFormats) {
+    SCOPED_TRACE(static_cast<int>(format));
+    const std::string impossible = R"({"type":"integer","minimum":5,"maximum":2})";
+    const auto grammar = grammar_of_tool(
+        format, R"({"type":"object","properties":{"b":)" + impossible +
+                    R"(,"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})");
+    EXPECT_TRUE(test::accepts_text(grammar, call_with(format, "a", "7")));
+    EXPECT_FALSE(test::accepts_text(grammar, call_with(format, "a", "x")));
+    EXPECT_FALSE(test::accepts_text(grammar, call_with(format, "b", "5")));
+    EXPECT_FALSE(test::accepts_text(grammar, empty_call(format)));
+    const auto open = grammar_of_tool(
+        format, R"({"properties":{"b":)" + impossible + R"(},"additionalProperties":true})");
+    EXPECT_TRUE(test::accepts_text(open, empty_call(format)));
+    EXPECT_TRUE(test::accepts_text(open, call_with(format, "c", "5", true)));
+    EXPECT_FALSE(test::accepts_text(open, call_with(format, "b", "5", true)));
+    grammar_of_tool(format, R"({"properties":{"b":)" + impossible + R"(},"required":["b"]})", 1);
   }
 }
 
