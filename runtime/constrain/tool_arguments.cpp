@@ -210,6 +210,18 @@ class OtherKey {
 
 }  // namespace
 
+bool is_key_size(std::size_t bytes) {
+  constexpr std::size_t kLongestKey = 230;
+  return bytes > 0 && bytes <= kLongestKey;
+}
+
+bool is_carried_by_tag(std::string_view key) {
+  constexpr std::string_view kTakenOff = " \t\r\"'";
+  return is_key_size(key.size()) && key.find_first_of(">\n") == std::string_view::npos &&
+         kTakenOff.find(key.front()) == std::string_view::npos &&
+         kTakenOff.find(key.back()) == std::string_view::npos;
+}
+
 GrammarNodeId tagged_key(GrammarGraph& graph, const TaggedKey& key, GrammarNodeId next) {
   if (!key.name.empty()) return graph.literal(key.name, next);
   return OtherKey(graph, next).build(key.others);
@@ -274,6 +286,10 @@ Result<GrammarNodeId> ToolArguments::tagged_keys(const ToolSpec& tool, const Tag
   for (const bool now : {true, false}) {
     for (const ToolParameter& one : view.named) {
       if (one.is_required_somewhere != now || named.size() >= GrammarGraph::kMaxKeys) continue;
+      if (!tags.carries(one.name)) {
+        if (now) return invalid_argument("tags cannot hold the key " + printable(one.name, 60));
+        continue;
+      }
       MOE_ASSIGN_OR_RETURN(const GrammarNodeId body, pair({.name = one.name}, one.schema));
       named.push_back({one.name, body, now});
     }

@@ -30,9 +30,18 @@ class TaggedArguments {
   virtual GrammarNodeId before_json(const TaggedKey& key, GrammarNodeId next) const = 0;
   virtual GrammarNodeId after_json(GrammarNodeId next) const = 0;
   virtual GrammarNodeId text_and_end(GrammarNodeId next) const = 0;
+  // Whether the family's parser reads the key back as it was written.
+  virtual bool carries(std::string_view key) const = 0;
   // Whether True and False are written besides true and false.
   virtual bool writes_python() const { return false; }
 };
+
+// Whether a key is one that parsers read (runtime/chat/tagged_call_parser.cpp): they look for its
+// end in 256 bytes, of which the frame takes some.
+bool is_key_size(std::size_t bytes);
+// Whether it can be the name in a tag: parsers take blanks and quotes off both its ends, and the
+// tag ends on its line.
+bool is_carried_by_tag(std::string_view key);
 
 GrammarNodeId tagged_key(GrammarGraph& graph, const TaggedKey& key, GrammarNodeId next);
 

@@ -198,6 +198,7 @@ class ToolFrames {
       const GrammarNodeId line_end = graph_.literal("\n", next, ByteKind::kFrame);
       return text_until(graph_, "</parameter>", graph_.marker("</parameter>", line_end));
     }
+    bool carries(std::string_view key) const override { return is_carried_by_tag(key); }
     bool writes_python() const override { return true; }
 
    private:
@@ -247,6 +248,9 @@ class ToolFrames {
     }
     GrammarNodeId text_and_end(GrammarNodeId next) const override {
       return text_until(graph_, "</arg_value>", graph_.marker("</arg_value>", line_end(next)));
+    }
+    bool carries(std::string_view key) const override {
+      return is_key_size(key.size()) && key.find("</arg_key>") == std::string_view::npos;
     }
 
    private:
@@ -322,6 +326,9 @@ class ToolFrames {
       const GrammarNodeId line_end = graph_.literal("\n", next, ByteKind::kFrame);
       return text_until(graph_, "</parameter>", graph_.marker("</parameter>", line_end));
     }
+    bool carries(std::string_view key) const override {
+      return is_carried_by_tag(key) && key.find('"') == std::string_view::npos;
+    }
 
    private:
     GrammarGraph& graph_;
@@ -357,6 +364,9 @@ class ToolFrames {
     }
     GrammarNodeId text_and_end(GrammarNodeId next) const override {
       return text_until(graph_, "</" + std::string(kDsmlTag) + "parameter>", after_json(next));
+    }
+    bool carries(std::string_view key) const override {
+      return is_carried_by_tag(key) && key.find('"') == std::string_view::npos;
     }
 
    private:

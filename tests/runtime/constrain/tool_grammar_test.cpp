@@ -719,6 +719,47 @@ TEST(ToolGrammar, AnOptionalKeyThatNoValueSatisfiesIsLeftOut) {
   }
 }
 
+// What the parser makes of a call with one argument.
+std::string parsed_call(ToolFormat format, const std::string& parameters, const std::string& text) {
+  OutputParserOptions options;
+  options.format = format;
+  options.tools = {tool("f", parameters)};
+  options.parses_calls = true;
+  const auto parser = make_output_parser(options);
+  std::vector<ParsedOutput> outputs = parser->push({.bytes = text});
+  for (ParsedOutput& output : parser->finish(false)) outputs.push_back(std::move(output));
+  std::string json;
+  for (const ParsedOutput& output : outputs) {
+    if (const auto* part = std::get_if<ParsedCallArguments>(&output)) json += part->fragment;
+  }
+  return json;
+}
+
+TEST(ToolGrammar, KeysOfTagsAreReadBackAsTheyAreWritten) {
+  for (const ToolFormat format : kTaggedFormats) {
+    for (const std::string& key :
+         {std::string("a>b"), std::string("a\"b"), std::string(" a"), std::string("a\nb"),
+          std::string("'a"), std::string("a "), std::string(""), std::string("a b"),
+          std::string("a'b"), std::string("<a"), std::string("ä"), std::string("a</arg_key>"),
+          std::string(230, 'k'), std::string(300, 'k')}) {
+      const OrderedJson schema = {
+          {"type", "object"},
+          {"properties", {{key, {{"type", "integer"}}}, {"z", {{"type", "integer"}}}}}};
+      const auto grammar = grammar_of_tool(format, schema.dump());
+      const std::string text = call_with(format, key, "7");
+      const std::string expected = OrderedJson{{key, 7}}.dump();
+      EXPECT_EQ(test::accepts_text(grammar, text),
+                parsed_call(format, schema.dump(), text) == expected)
+          << static_cast<int>(format) << ' ' << key;
+      EXPECT_TRUE(test::accepts_text(grammar, call_with(format, "z", "7")));
+      EXPECT_FALSE(test::accepts_text(grammar, call_with(format, "z", "x")));
+    }
+    const std::string required = R"({"properties":{"a</arg_key>\n":{"type":"integer"}},
+        "required":["a</arg_key>\n"]})";
+    grammar_of_tool(format, required, 1);
+  }
+}
+
 TEST(ToolGrammar, FamiliesWithoutCallsAndNoToolsHaveNone) {
   ToolGrammarOptions options;
   options.format = ToolFormat::kNone;
