@@ -64,12 +64,9 @@ Result<std::optional<ObjectWay>> object_way(const OrderedJson& schema) {
   }
   MOE_RETURN_IF_ERROR(add_named(schema, way));
   add_required(schema, way);
-  const auto is_impossible = [](const ToolParameter& one) { return one.schema == false; };
   for (const ToolParameter& one : way.named) {
-    if (one.is_required && is_impossible(one)) return std::optional<ObjectWay>();
+    if (one.is_required && one.schema == false) return std::optional<ObjectWay>();
   }
-  way.named.erase(std::remove_if(way.named.begin(), way.named.end(), is_impossible),
-                  way.named.end());
   return std::optional(std::move(way));
 }
 

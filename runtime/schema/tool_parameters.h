@@ -15,7 +15,7 @@ namespace moepack {
 
 struct ToolParameter {
   std::string name;
-  OrderedJson schema;  // a part of the document; references in it are the document's
+  OrderedJson schema;  // a part of the document; references in it are the document's; false: never
   bool is_required = false;
   bool is_required_somewhere = false;  // by one of the ways at least
 };

@@ -715,6 +715,10 @@ TEST(ToolGrammar, AnOptionalKeyThatNoValueSatisfiesIsLeftOut) {
     EXPECT_TRUE(test::accepts_text(open, empty_call(format)));
     EXPECT_TRUE(test::accepts_text(open, call_with(format, "c", "5", true)));
     EXPECT_FALSE(test::accepts_text(open, call_with(format, "b", "5", true)));
+    const auto closed = grammar_of_tool(
+        format, R"({"properties":{"b":false},"additionalProperties":{"type":"integer"}})");
+    EXPECT_TRUE(test::accepts_text(closed, call_with(format, "c", "5")));
+    EXPECT_FALSE(test::accepts_text(closed, call_with(format, "b", "5")));
     grammar_of_tool(format, R"({"properties":{"b":)" + impossible + R"(},"required":["b"]})", 1);
   }
 }
