@@ -21,6 +21,8 @@ namespace moepack {
 class PatternMatcher {
  public:
   explicit PatternMatcher(const StringPattern& pattern);
+  PatternMatcher(const PatternMatcher&) = delete;  // the machine holds on to the graph
+  PatternMatcher& operator=(const PatternMatcher&) = delete;
   bool matches(std::string_view text);
   std::size_t nodes() const { return graph_.size(); }
 

@@ -582,6 +582,23 @@ std::vector<std::pair<std::string, OrderedJson>> HostileSchemas::all() {
                       return ways;
                     }()}});
   add("items in their places", {{"prefixItems", copies(25000, true)}});
+  add("large items in many places",
+      {{"allOf",
+        {{{"prefixItems", copies(8000, true)}}, {{"items", {{"enum", texts(4000, "a")}}}}}}});
+  add("large values of many names",
+      {{"allOf",
+        {{{"properties", some}}, {{"additionalProperties", {{"enum", texts(4000, "a")}}}}}}});
+  add("constants of many ways", {{"enum", OrderedJson(1, copies(9000, 1))},
+                                 {"items", {{"anyOf", [] {
+                                               OrderedJson ways = OrderedJson::array();
+                                               for (int i = 2; i < 2000; ++i)
+                                                 ways.push_back({{"minimum", i}});
+                                               return ways;
+                                             }()}}}});
+  add("constants of ways to itself",
+      {{"$defs", {{"a", {{"anyOf", {ref, ref, {{"type", "null"}}}}}}}},
+       {"enum", OrderedJson::parse("[[1]]")},
+       {"items", ref}});
   OrderedJson nested = many;
   for (int i = 0; i < 50; ++i) nested = {{"type", "object"}, {"properties", {{"p", nested}}}};
   add("nested", nested);
