@@ -1,9 +1,12 @@
 #include "convert/cli/cmd_extract.h"
 
+#include <array>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/inspect/extract.h"
@@ -22,6 +25,8 @@ struct ExtractFlags {
 };
 
 Status run_extract(const ExtractFlags& flags) {
+  const std::array<std::filesystem::path, 1> inputs{flags.path};
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("-o", flags.output, inputs));
   MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
   if (out.is_stdout() && flags.json) {
     return invalid_argument("the tensor and --json cannot both go to stdout", "name a file");

@@ -1,9 +1,12 @@
 #include "convert/cli/cmd_index.h"
 
+#include <array>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/output.h"
 #include "convert/cli/progress.h"
 #include "convert/inspect/expert_index.h"
@@ -18,6 +21,8 @@ struct IndexFlags {
 };
 
 Status run_index(const IndexFlags& flags) {
+  const std::array<std::filesystem::path, 1> inputs{flags.source};
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("-o", flags.output, inputs));
   MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
   if (out.is_stdout() && flags.json) {
     return invalid_argument("the index and --json cannot both go to stdout", "name a file");

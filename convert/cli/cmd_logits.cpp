@@ -1,9 +1,12 @@
 #include "convert/cli/cmd_logits.h"
 
+#include <array>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/output.h"
 #include "convert/cli/token_input.h"
@@ -19,6 +22,8 @@ struct LogitsFlags {
 };
 
 Status run_logits(const LogitsFlags& flags) {
+  const std::array<std::filesystem::path, 2> inputs{flags.engine.model, flags.token_ids};
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("-o", flags.output, inputs));
   MOE_ASSIGN_OR_RETURN(Output out, Output::open(flags.output));
   if (out.is_stdout() && flags.json) {
     return invalid_argument("the logits and --json cannot both go to stdout", "name a file");

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/model_flags.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
@@ -74,7 +75,8 @@ Status check_flags(const ProfileFlags& flags) {
   if (!flags.hot_experts.empty() && flags.coverage == 0 && flags.top == 0) {
     return invalid_argument("--hot-experts needs --coverage SHARE or --top N");
   }
-  if (!flags.output.empty() && flags.output == flags.hot_experts) {
+  if (!flags.output.empty() && !flags.hot_experts.empty() &&
+      is_same_place(flags.output, flags.hot_experts)) {
     return invalid_argument("-o and --hot-experts name the same file");
   }
   if (flags.json && (flags.output == "-" || flags.hot_experts == "-")) {
@@ -194,6 +196,12 @@ Result<std::optional<HotExperts>> select_hot(const ProfileFlags& flags,
 
 // An error that would come after all the work comes first.
 Status check_outputs(const ProfileFlags& flags) {
+  std::vector<std::filesystem::path> inputs(flags.texts.begin(), flags.texts.end());
+  inputs.insert(inputs.end(), {flags.model.model, flags.token_ids, flags.calibration});
+  // -o may name a profile that is added, so that counts add up in one file.
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("-o", flags.output, inputs));
+  inputs.insert(inputs.end(), flags.adds.begin(), flags.adds.end());
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("--hot-experts", flags.hot_experts, inputs));
   for (const std::string& path : {flags.output, flags.hot_experts}) {
     if (!path.empty()) MOE_RETURN_IF_ERROR(Output::open(path).status());
   }

@@ -1,6 +1,7 @@
 #include "convert/cli/cmd_sensitivity.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "convert/cli/bit_plan_output.h"
+#include "convert/cli/kept_inputs.h"
 #include "convert/cli/model_path.h"
 #include "convert/cli/number_range.h"
 #include "convert/cli/output.h"
@@ -152,6 +154,16 @@ Result<std::optional<BitPlan>> allocate(const SensitivityReport& report,
   return std::optional<BitPlan>(std::move(plan));
 }
 
+// Neither result may replace the other, or what is read.
+Status check_replaces_nothing(const SensitivityFlags& flags) {
+  const std::array<fs::path, 3> inputs{flags.model, flags.from, flags.calibration};
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("-o", flags.output, inputs));
+  MOE_RETURN_IF_ERROR(check_keeps_inputs("--measurements", flags.measurements, inputs));
+  if (flags.output.empty() || !is_same_place(flags.output, flags.measurements)) return Status::ok();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = flags.output},
+                    "-o and the measurements name the same file", "name another file with -o");
+}
+
 // Finds, before any work, the errors that would otherwise come after all of it.
 Status check_paths(const SensitivityFlags& flags) {
   MOE_RETURN_IF_ERROR(check_model_path(flags.model));
@@ -159,6 +171,7 @@ Status check_paths(const SensitivityFlags& flags) {
     return invalid_argument("the chosen widths and --json or --explain cannot both go to stdout",
                             "name a file");
   }
+  MOE_RETURN_IF_ERROR(check_replaces_nothing(flags));
   if (!flags.output.empty()) MOE_RETURN_IF_ERROR(Output::open(flags.output).status());
   return check_named_file("--measurements", flags.measurements);
 }

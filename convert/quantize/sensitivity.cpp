@@ -109,7 +109,13 @@ Status take_measured(const SensitivityOptions& options, SensitivityTable& table)
   if (!fs::exists(options.measurements, ignored)) return Status::ok();
   const auto found = read_sensitivity(options.measurements);
   const std::string name = options.measurements.string();
-  if (!found.is_ok()) return options.restart ? Status::ok() : found.status();
+  if (!found.is_ok() && !options.restart) return found.status();
+  if (!found.is_ok() && !begins_as_sensitivity(options.measurements)) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = name},
+                      "is no table of measurements, which alone --restart replaces",
+                      "give --measurements another file");
+  }
+  if (!found.is_ok()) return Status::ok();
   if (head_of(found.value()) == head_of(table)) {
     table.layers = found.value().layers;
     return Status::ok();

@@ -191,6 +191,15 @@ Result<SensitivityTable> read_sensitivity(const std::filesystem::path& file) {
   return parse_sensitivity(text, file.string());
 }
 
+bool begins_as_sensitivity(const std::filesystem::path& path) {
+  constexpr std::size_t kHeadBytes = 256;
+  const auto file = File::open(path);
+  if (!file.is_ok()) return false;
+  std::string head(std::min<std::uint64_t>(file.value().size(), kHeadBytes), '\0');
+  if (!file.value().read_at(0, std::as_writable_bytes(std::span(head))).is_ok()) return false;
+  return head.find("\"" + std::string(kFormatName) + "\"") != std::string::npos;
+}
+
 double divergence_of(const DivergenceResponse& response, double error) {
   return response.per_energy * error + response.per_amplitude * std::sqrt(error);
 }

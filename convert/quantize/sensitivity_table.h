@@ -53,6 +53,9 @@ std::string sensitivity_text(const SensitivityTable& table);
 // Parses such a text (fuzz target); what contradicts itself is refused. `file` names it in errors.
 Result<SensitivityTable> parse_sensitivity(std::string_view text, const std::string& file);
 Result<SensitivityTable> read_sensitivity(const std::filesystem::path& file);
+// Whether `file` begins as such a text does, also one that is damaged further on or of another
+// version.
+bool begins_as_sensitivity(const std::filesystem::path& file);
 
 // The KL divergence in nats that a mean squared error of `error` in the layer's output gives.
 double divergence_of(const DivergenceResponse& response, double error);

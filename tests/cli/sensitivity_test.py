@@ -248,6 +248,14 @@ class SensitivityTester(Tester):
             before = path.read_bytes()
             self.refuses(what, needles, *self.command("--target-bpw", 3, table=path))
             self.expect(path.read_bytes() == before, f"{what}: changed")
+            if path.stem in ("text", "json", "empty"):
+                self.refuses(f"{what}, with --restart", [f"{path.name}: ", "no table of measurements"],
+                             *self.command("--restart", table=path))
+                self.expect(path.read_bytes() == before, f"{what}, --restart: changed")
+        self.succeeds(*self.command("--restart", table=self.scratch / "cut.table"))
+        for out in (other_plan, f"{self.scratch}/./plan.json"):
+            self.refuses("one file for both", ["plan.json", "same file"],
+                         *self.command("--target-bpw", 3, "-o", out, table=other_plan))
         self.succeeds(*self.command("--restart", table=other_plan))
         self.expect(other_plan.read_bytes() == whole, "--restart: other bytes")
         self.refuses("another method", ["--restart"], *self.command("--method", "rtn"))
