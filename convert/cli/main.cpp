@@ -138,5 +138,6 @@ int run_guarded(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   moepack::cli::hold_standard_descriptors();
+  moepack::cli::take_size_limit_as_error();
   return moepack::cli::finish_stdout(moepack::cli::run_guarded(argc, argv));
 }

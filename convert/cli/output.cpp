@@ -5,13 +5,15 @@
 #include <cstring>
 
 #include "formats/base/output_file.h"
+#include "formats/base/write_remedy.h"
 
 namespace moepack::cli {
 namespace {
 
 Status stdout_error() {
   return make_error(StatusCode::kIo, {},
-                    std::string("cannot write to stdout: ") + std::strerror(errno));
+                    std::string("cannot write to stdout: ") + std::strerror(errno),
+                    write_remedy(errno));
 }
 
 }  // namespace

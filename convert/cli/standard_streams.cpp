@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -18,6 +19,8 @@ void hold_standard_descriptors() {
     if (::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC) != fd) return;
   }
 }
+
+void take_size_limit_as_error() { std::signal(SIGXFSZ, SIG_IGN); }
 
 int finish_stdout(int exit_code) {
   std::cout.flush();

@@ -6,6 +6,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/paths.h"
+#include "formats/base/write_remedy.h"
 #include "formats/config/companion_files.h"
 #include "formats/flashmoe/engine_files.h"
 #include "formats/pack/pack_manifest.h"
@@ -59,11 +60,12 @@ Result<bool> look_at_export(const fs::path& path) {
 
 Status write_marker(int fd, const std::string& path) {
   const auto size = static_cast<ssize_t>(kExportMarkerText.size());
-  if (::pwrite(fd, kExportMarkerText.data(), kExportMarkerText.size(), 0) == size) {
-    return Status::ok();
-  }
+  const ssize_t put = ::pwrite(fd, kExportMarkerText.data(), kExportMarkerText.size(), 0);
+  if (put == size) return Status::ok();
+  // A part alone is written where the disk is full after it.
+  const int error = put < 0 ? errno : ENOSPC;
   return make_error(StatusCode::kIo, Where{.file = path},
-                    std::string("cannot write: ") + std::strerror(errno));
+                    std::string("cannot write: ") + std::strerror(error), write_remedy(error));
 }
 
 }  // namespace

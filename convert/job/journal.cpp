@@ -10,6 +10,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/json_fields.h"
 #include "formats/base/limits.h"
+#include "formats/base/write_remedy.h"
 
 namespace moepack {
 namespace {
@@ -24,8 +25,7 @@ std::uint64_t sum_of(std::string_view text) { return checksum(std::as_bytes(std:
 
 Status io_error(const std::string& file, std::string_view action, int error) {
   return make_error(StatusCode::kIo, Where{.file = file},
-                    std::string(action) + ": " + std::strerror(error),
-                    error == ENOSPC ? "free some space and run the same command again" : "");
+                    std::string(action) + ": " + std::strerror(error), write_remedy(error));
 }
 
 const std::string* find_string(const nlohmann::json& json, const char* key) {

@@ -8,6 +8,7 @@
 #include "convert/pack/resident.h"
 #include "formats/base/file.h"
 #include "formats/base/file_blocks.h"
+#include "formats/base/write_remedy.h"
 #include "formats/unfinished_work.h"
 
 namespace moepack {
@@ -27,7 +28,7 @@ constexpr WorkRules kOverlayRules{.marker = kOverlayUnfinished,
 
 Status io_error(const fs::path& path, const std::error_code& error) {
   return make_error(StatusCode::kIo, Where{.file = path.string()}, error.message(),
-                    "run the same command again when that is mended");
+                    write_remedy(error.value(), "run the same command again when that is mended"));
 }
 
 Status rename_path(const fs::path& from, const fs::path& to) {

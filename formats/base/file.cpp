@@ -11,19 +11,19 @@
 #include "formats/base/bytes.h"
 #include "formats/base/large_pages.h"
 #include "formats/base/paths.h"
+#include "formats/base/write_remedy.h"
 
 namespace moepack {
 namespace {
 
 constexpr std::size_t kLeastInLargePages = 8 * kLargePage;
 
-constexpr std::string_view kNoSpaceRemedy = "free some space and run the same command again";
-
+// `remedy`: where the error itself names none.
 Status os_error(const std::string& path, std::string_view action, int error,
                 std::string_view remedy = {}) {
   const StatusCode code = error == ENOENT ? StatusCode::kNotFound : StatusCode::kIo;
   return make_error(code, Where{.file = path}, std::string(action) + ": " + std::strerror(error),
-                    remedy);
+                    write_remedy(error, remedy));
 }
 
 }  // namespace
@@ -189,15 +189,15 @@ Status AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> dat
   }
   if (error == 0) error = write_some(fd_, offset, data, done);
   if (error == 0) return Status::ok();
-  return os_error(temporary_.string(), "cannot write", error,
-                  error == ENOSPC ? kNoSpaceRemedy : "");
+  return os_error(temporary_.string(), "cannot write", error);
 }
 
 Status AtomicFile::resize(std::uint64_t size) {
   // Not every file system can reserve; those that cannot say so, and the size alone is set below.
-  if (size > 0 && ::fallocate(fd_, 0, 0, static_cast<off_t>(size)) != 0 && errno == ENOSPC) {
+  const bool reserved = size == 0 || ::fallocate(fd_, 0, 0, static_cast<off_t>(size)) == 0;
+  if (const int error = errno; !reserved && (error == ENOSPC || error == EDQUOT)) {
     return os_error(temporary_.string(), "cannot reserve " + std::to_string(size) + " bytes",
-                    ENOSPC, kNoSpaceRemedy);
+                    error);
   }
   if (::ftruncate(fd_, static_cast<off_t>(size)) != 0) {
     return os_error(temporary_.string(), "cannot set the size", errno);
@@ -212,7 +212,7 @@ void AtomicFile::start_writeback(std::uint64_t offset, std::uint64_t size) {
 
 Status AtomicFile::sync() {
   if (::fsync(fd_) == 0) return Status::ok();
-  return os_error(temporary_.string(), "cannot sync", errno, errno == ENOSPC ? kNoSpaceRemedy : "");
+  return os_error(temporary_.string(), "cannot sync", errno);
 }
 
 Status AtomicFile::commit() {
@@ -272,7 +272,8 @@ Status create_directories(const std::filesystem::path& path,
     const bool is_new = std::filesystem::create_directory(*it, error);
     if (error) {
       return make_error(StatusCode::kIo, Where{.file = it->string()},
-                        "cannot create the directory: " + error.message());
+                        "cannot create the directory: " + error.message(),
+                        write_remedy(error.value()));
     }
     if (!is_new) continue;  // "new/..", or somebody else's by now
     created.push_back(*it);

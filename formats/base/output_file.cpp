@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "formats/base/checksum.h"
+#include "formats/base/write_remedy.h"
 
 namespace moepack {
 namespace {
@@ -27,7 +28,7 @@ Status cannot_create(const fs::path& path, int error) {
   return make_error(error == ENOENT ? StatusCode::kNotFound : StatusCode::kIo,
                     Where{.file = path.string()},
                     std::string("cannot create: ") + std::strerror(error),
-                    "check that the directory is there and can be written to");
+                    write_remedy(error, "check that the directory is there and can be written to"));
 }
 
 // Where the links at `path` end; what is there need not exist.

@@ -11,6 +11,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/paths.h"
+#include "formats/base/write_remedy.h"
 
 namespace moepack {
 namespace {
@@ -49,7 +50,7 @@ Status sort_files(const fs::path& path, const WorkRules& rules, const std::strin
   }
   if (!error) return Status::ok();
   return make_error(StatusCode::kIo, Where{.file = path.string()},
-                    "cannot list the directory: " + error.message());
+                    "cannot list the directory: " + error.message(), write_remedy(error.value()));
 }
 
 // False only where somebody else holds the lock; file systems without locks count as free.
@@ -109,7 +110,8 @@ Status WorkDirectory::lock(std::string_view taken) {
   fd_ = ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd_ < 0) {
     return make_error(StatusCode::kIo, Where{.file = name},
-                      std::string("cannot open the directory: ") + std::strerror(errno));
+                      std::string("cannot open the directory: ") + std::strerror(errno),
+                      write_remedy(errno));
   }
   if (lock_descriptor(fd_)) return Status::ok();
   ::close(std::exchange(fd_, -1));
@@ -126,7 +128,7 @@ Status WorkDirectory::lock_marker(bool exists, std::string_view taken) {
     if (errno == EEXIST || (exists && errno == ENOENT)) return busy;
     return make_error(StatusCode::kIo, Where{.file = marker},
                       std::string("cannot create: ") + std::strerror(errno),
-                      "check the permissions of the directory");
+                      write_remedy(errno, "check the permissions of the directory"));
   }
   struct stat info {};
   // A marker without a name belonged to a command that has just finished.
@@ -153,7 +155,8 @@ Result<fs::path> WorkDirectory::add_directory(const std::string& name) {
   fs::create_directory(directory, error);
   if (error) {
     return make_error(StatusCode::kIo, Where{.file = directory.string()},
-                      "cannot create the directory: " + error.message());
+                      "cannot create the directory: " + error.message(),
+                      write_remedy(error.value()));
   }
   created_.push_back(directory);
   MOE_RETURN_IF_ERROR(sync_directory(path_));

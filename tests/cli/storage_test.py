@@ -6,6 +6,7 @@ The preloaded library (tests/support/fault_shim.cpp) makes the system say so.
 """
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -49,6 +50,25 @@ class Tester(CliRunner):
         self.expect(result.returncode == 0 and "does not fit" in result.stderr,
                     f"convert --dry-run: {result.stderr.strip()}")
         del os.environ["MOEPACK_FREE"]
+
+    def full_at_the_marker(self):
+        """A disk that is full at an export's first write."""
+        result = self.run("export", self.model, "-o", self.scratch / "engine", "--quiet",
+                          fault="ENOSPC:write:1")
+        self.is_error("export, its marker", result, ["moepack.unfinished", "free some space"])
+        self.expect(not (self.scratch / "engine").exists(), "export, its marker: leaves something")
+
+    def few_descriptors(self):
+        """A limit of open files is no question of paths and permissions."""
+        for limit in (4, 5, 6):
+            result = subprocess.run(
+                ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", self.program, "extract",
+                 self.checkpoint, "model.norm.weight", "-o", self.scratch / "norm"],
+                capture_output=True, text=True, check=False, timeout=self.TIMEOUT)
+            if result.returncode == 0 or "shared" in result.stderr:
+                continue
+            self.is_error(f"{limit} open files", result, ["Too many open files", "ulimit -n"])
+        (self.scratch / "norm").unlink(missing_ok=True)
 
     def unlistable(self):
         """Whichever step through whichever directory fails."""
@@ -107,6 +127,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="moepack-storage-") as scratch:
         tester = Tester(args, Path(scratch))
         tester.full_disk()
+        tester.full_at_the_marker()
+        tester.few_descriptors()
         tester.unlistable()
         tester.unlistable_entries()
         return conclude(tester.failures, f"{tester.checks} checks, ")
