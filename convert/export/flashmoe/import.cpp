@@ -12,6 +12,7 @@
 #include "formats/base/file_blocks.h"
 #include "formats/base/limits.h"
 #include "formats/base/paths.h"
+#include "formats/base/work_directory.h"
 #include "formats/flashmoe/flashmoe_resident.h"
 #include "formats/model_dir.h"
 #include "formats/pack/resident_files.h"
@@ -204,6 +205,23 @@ Result<ImportPlan> find_packs(const ImportOptions& options) {
   return plan;
 }
 
+bool is_never_own(std::string_view /*directory*/, std::string_view /*name*/) { return false; }
+
+// Locks what an import writes to, the packs and of a whole model also its own directory, until the
+// result goes: two imports would both keep an original, one of them the other's new manifest.
+Result<std::vector<WorkDirectory>> lock_directories(const ImportPlan& plan) {
+  std::vector<fs::path> directories = plan.packs;
+  if (plan.whole_model) directories.push_back(plan.model);
+  std::vector<WorkDirectory> locked;
+  for (const fs::path& path : directories) {
+    MOE_ASSIGN_OR_RETURN(WorkDirectory directory,
+                         WorkDirectory::create(path, {.marker = {}, .is_own_file = is_never_own}));
+    MOE_RETURN_IF_ERROR(directory.lock("another command is writing there"));
+    locked.push_back(std::move(directory));
+  }
+  return locked;
+}
+
 void report_residents(const ResidentManifest& manifest, ImportReport& report) {
   report.has_residents = true;
   report.residents_were_native = manifest.has_checksum;
@@ -218,6 +236,10 @@ void report_residents(const ResidentManifest& manifest, ImportReport& report) {
 Result<ImportReport> import_packs(const ImportOptions& options, const ProgressCallback& progress) {
   const auto start = Clock::now();
   MOE_ASSIGN_OR_RETURN(const ImportPlan plan, find_packs(options));
+  std::vector<WorkDirectory> locks;
+  if (!options.dry_run) {
+    MOE_ASSIGN_OR_RETURN(locks, lock_directories(plan));
+  }
   const PackDimensions dims = pack_dimensions(plan.config);
   ImportReport report;
   report.model = plan.model.string();

@@ -54,6 +54,7 @@ struct ImportReport {
   double seconds = 0;
 };
 
+// No second import can write to the same directories meanwhile: kInvalidArgument for it.
 // Every file is checked before anything is written; each manifest appears whole or not at all,
 // after the original was kept as layout.flash-moe.json or model_weights.flash-moe.json. Memory: a
 // mebibyte a thread and the manifests.
