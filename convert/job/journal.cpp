@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/base/checksum.h"
+#include "formats/base/file.h"
 #include "formats/base/json_fields.h"
 #include "formats/base/limits.h"
+#include "formats/base/paths.h"
 #include "formats/base/write_remedy.h"
 
 namespace moepack {
@@ -81,6 +83,14 @@ std::string names_text(const std::vector<std::string>& names) {
 Result<ConversionJournal> ConversionJournal::open(int fd, const std::string& file) {
   ConversionJournal journal(fd, file);
   MOE_RETURN_IF_ERROR(journal.read_lines());
+  return journal;
+}
+
+Result<ConversionJournal> ConversionJournal::look(const std::filesystem::path& path) {
+  if (!is_there(path)) return ConversionJournal();
+  MOE_ASSIGN_OR_RETURN(const File file, File::open(path));
+  MOE_ASSIGN_OR_RETURN(ConversionJournal journal, open(file.fd(), path.string()));
+  journal.fd_ = -1;
   return journal;
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -28,9 +29,14 @@ namespace moepack {
 
 class ConversionJournal {
  public:
+  // An empty one, to which nothing can be added.
+  ConversionJournal() = default;
   // Reads what `fd` (open for reading and writing, kept open by the caller) holds; the file may be
   // empty. `file` names it in errors. A damaged line ends the journal there.
   static Result<ConversionJournal> open(int fd, const std::string& file);
+  // What stands in the file `path`, to be looked at alone: nothing can be added. Without a file it
+  // is empty.
+  static Result<ConversionJournal> look(const std::filesystem::path& path);
 
   // True when nothing is recorded, not even the plan.
   bool is_empty() const { return !plan_.has_value(); }
@@ -74,7 +80,7 @@ class ConversionJournal {
   Status append(const std::string& json_text);
   Status cut(std::uint64_t size);
 
-  int fd_;
+  int fd_ = -1;
   std::string file_;
   std::uint64_t size_ = 0;  // bytes of whole lines
   std::optional<std::uint64_t> plan_;

@@ -29,17 +29,30 @@ Status check_layer_file(const std::filesystem::path& directory, const PackManife
   });
 }
 
+namespace {
+
+bool has_layer_file(const std::filesystem::path& directory, const LayerEntry& entry) {
+  std::error_code error;
+  return std::filesystem::file_size(directory / entry.file, error) == entry.file_size && !error;
+}
+
+}  // namespace
+
 bool take_layer_file(const std::filesystem::path& directory, PackManifest& pack,
                      std::uint32_t layer, const std::vector<std::uint64_t>& sums,
                      std::size_t threads) {
   LayerEntry& entry = pack.layers[layer];
-  std::error_code error;
-  if (sums.size() != entry.experts.size() ||
-      std::filesystem::file_size(directory / entry.file, error) != entry.file_size || error) {
-    return false;
-  }
+  if (sums.size() != entry.experts.size() || !has_layer_file(directory, entry)) return false;
   for (std::size_t e = 0; e < sums.size(); ++e) entry.experts[e].checksum = sums[e];
   return check_layer_file(directory, pack, layer, threads).is_ok();
+}
+
+void forget_missing_layers(const std::filesystem::path& directory, const PackManifest& pack,
+                           ConversionJournal& journal) {
+  for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
+    if (journal.layer_checksums(l) == nullptr) continue;
+    if (!has_layer_file(directory, pack.layers[l])) journal.forget_layer(l);
+  }
 }
 
 }  // namespace moepack

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "convert/job/journal.h"
 #include "formats/base/status.h"
 #include "formats/pack/pack_manifest.h"
 
@@ -20,5 +21,10 @@ Status check_layer_file(const std::filesystem::path& directory, const PackManife
 bool take_layer_file(const std::filesystem::path& directory, PackManifest& pack,
                      std::uint32_t layer, const std::vector<std::uint64_t>& sums,
                      std::size_t threads);
+
+// Forgets the layers that `journal` records and whose files are not there in full size: what a dry
+// run takes for finished, which reads no layer.
+void forget_missing_layers(const std::filesystem::path& directory, const PackManifest& pack,
+                           ConversionJournal& journal);
 
 }  // namespace moepack

@@ -188,6 +188,12 @@ Status write_files_alone(const OverlayOptions& options, OverlayJob& job,
   return write_files(job, directory, progress);
 }
 
+JournaledPack::Work work_of(const OverlayJob& job) {
+  return {.kind = WorkKind::kOverlay,
+          .what = "experts " + pack_formats(job.plan.pack) + " of " + job.plan.pack.source.name,
+          .digest = job.digest};
+}
+
 Status write_all(const OverlayOptions& options, OverlayJob& job,
                  std::optional<OverlayDirectory>& directory, const ProgressCallback& callback) {
   if (job.pack.empty()) return write_files_alone(options, job, directory, callback);
@@ -202,10 +208,7 @@ Status write_all(const OverlayOptions& options, OverlayJob& job,
     return output.finish();
   }
   JournaledPack pack(job.plan.pack, output, std::move(journal), job.report.threads);
-  const std::string what =
-      "experts " + pack_formats(job.plan.pack) + " of " + job.plan.pack.source.name;
-  MOE_RETURN_IF_ERROR(pack.prepare({.kind = WorkKind::kOverlay, .what = what, .digest = job.digest},
-                                   options.restart));
+  MOE_RETURN_IF_ERROR(pack.prepare(work_of(job), options.restart));
   job.report.layers_resumed = pack.layers_done();
   job.report.needed_bytes = bytes_to_write(job) + pack.bytes_left();
   MOE_RETURN_IF_ERROR(check_space_for(options, job.report));
@@ -225,7 +228,13 @@ Status write_all(const OverlayOptions& options, OverlayJob& job,
 Result<OverlayReport> plan_overlay(const OverlayOptions& options) {
   MOE_ASSIGN_OR_RETURN(OverlayJob job, prepare(options));
   MOE_RETURN_IF_ERROR(plan_files(options, job));
-  job.report.needed_bytes = bytes_to_write(job) + (job.pack.empty() ? 0 : job.report.pack_bytes);
+  job.report.needed_bytes = bytes_to_write(job);
+  if (!job.pack.empty()) {
+    MOE_ASSIGN_OR_RETURN(
+        const std::uint64_t left,
+        JournaledPack::foresee(job.plan.pack, job.pack, work_of(job), options.restart));
+    job.report.needed_bytes += left;
+  }
   job.report.free_bytes = free_space(options.model);
   return std::move(job.report);
 }

@@ -47,6 +47,87 @@ std::string describe(const ConvertPlan& plan) {
          ", pages of " + std::to_string(plan.pack.page_size) + ")";
 }
 
+// Shards may only be missing where the journal says that they were packed.
+Status check_missing_shards(const ModelSource& source, const ConversionJournal& journal,
+                            const fs::path& output) {
+  if (source.checkpoint() == nullptr) return Status::ok();
+  for (const auto& shard : source.checkpoint()->shards()) {
+    const std::string name = fs::path(shard->file().path()).filename().string();
+    if (shard->has_data() || journal.removed_shards().contains(name)) continue;
+    return corrupt(Where{.file = output.string()},
+                   "source shard " + printable(name) + " is gone, and the journal (" +
+                       kUnfinishedMarker + ") does not say that it was packed",
+                   "download that shard again; nothing was changed here");
+  }
+  return Status::ok();
+}
+
+// True: `journal` is of the plan with this digest; false: one has to be started. What belongs to
+// someone else only an explicit wish removes.
+Result<bool> is_continued(const ConversionJournal& journal, std::uint64_t digest, bool restart,
+                          const fs::path& output) {
+  if (journal.is_empty()) return false;
+  if (journal.plan() == digest) return true;
+  const std::string there = output.string();
+  const std::string what = "holds an interrupted conversion of " + printable(journal.what()) +
+                           ", with another source or other options";
+  if (!journal.removed_shards().empty()) {
+    return make_error(StatusCode::kInvalidArgument, Where{.file = there},
+                      what + ", and shards of that source were already removed",
+                      "continue it with the same source and options; it may be the only copy");
+  }
+  if (restart) return false;
+  return make_error(StatusCode::kInvalidArgument, Where{.file = there}, what,
+                    "give the same source and options to continue it, --restart to drop it, or "
+                    "name another output directory");
+}
+
+std::vector<std::uint32_t> layers_to_do(const ConvertPlan& plan, const ConvertOptions& options,
+                                        const ConversionJournal& journal) {
+  const std::vector<std::uint32_t>& wanted = options.layers;
+  std::vector<std::uint32_t> layers;
+  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
+    if (plan.pack.experts_of(l) == 0 || journal.layer_checksums(l) != nullptr) continue;
+    const bool is_wanted =
+        wanted.empty() || std::find(wanted.begin(), wanted.end(), l) != wanted.end();
+    if (is_wanted) layers.push_back(l);
+  }
+  return layers;
+}
+
+// What is left to write, in order; nothing is left of finished units, whose shards are free.
+std::vector<ShardReclaimer::Step> steps_left(const ConvertPlan& plan, const ConvertOptions& options,
+                                             const ConversionJournal& journal) {
+  std::vector<ShardReclaimer::Step> steps;
+  // The small files first, with what the journal and the file system's own records take.
+  steps.push_back({plan.pack.num_layers,
+                   plan.total_bytes - plan.expert_bytes - plan.resident_bytes -
+                       plan.prediction.data_size +
+                       (journal.resident_checksum().has_value() ? 0 : plan.resident_bytes)});
+  steps.push_back({ShardReclaimer::prediction_unit(plan.pack.num_layers),
+                   journal.prediction_checksums() != nullptr ? 0 : plan.prediction.data_size});
+  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
+    if (journal.layer_checksums(l) != nullptr) steps.push_back({l, 0});
+  }
+  for (std::uint32_t l : layers_to_do(plan, options, journal)) {
+    steps.push_back({l, plan.pack.layers[l].file_size});
+  }
+  return steps;
+}
+
+std::uint64_t sum_of(const std::vector<ShardReclaimer::Step>& steps) {
+  std::uint64_t sum = 0;
+  for (const ShardReclaimer::Step& step : steps) sum += step.bytes;
+  return sum;
+}
+
+Status check_layers(const ConvertPlan& plan, const ConvertOptions& options) {
+  for (std::uint32_t layer : options.layers) {
+    MOE_RETURN_IF_ERROR(check_layer_exists(layer, plan.pack.num_layers));
+  }
+  return Status::ok();
+}
+
 bool has_size(const fs::path& file, std::uint64_t size) {
   std::error_code error;
   return fs::file_size(file, error) == size && !error;
@@ -74,9 +155,7 @@ struct Conversion::Commit {
 Result<std::unique_ptr<Conversion>> Conversion::prepare(ModelSource& source, ConvertPlan& plan,
                                                         const ConvertOptions& options,
                                                         OutputDirectory& output) {
-  for (std::uint32_t layer : options.layers) {
-    MOE_RETURN_IF_ERROR(check_layer_exists(layer, plan.pack.num_layers));
-  }
+  MOE_RETURN_IF_ERROR(check_layers(plan, options));
   MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
                        ConversionJournal::open(output.marker_fd(), output.marker_path().string()));
   std::unique_ptr<Conversion> conversion(
@@ -87,6 +166,30 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(ModelSource& source, Con
   MOE_RETURN_IF_ERROR(conversion->remove_unfinished());
   if (options.reclaim) MOE_RETURN_IF_ERROR(conversion->start_reclaiming());
   return conversion;
+}
+
+Result<std::uint64_t> Conversion::foresee(const ModelSource& source, const ConvertPlan& plan,
+                                          const ConvertOptions& options) {
+  MOE_RETURN_IF_ERROR(check_layers(plan, options));
+  MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
+                       ConversionJournal::look(options.output / kUnfinishedMarker));
+  MOE_RETURN_IF_ERROR(check_missing_shards(source, journal, options.output));
+  if (!journal.is_empty()) {  // a digest takes the manifests' whole text
+    MOE_ASSIGN_OR_RETURN(const std::uint64_t digest, plan_digest(plan));
+    MOE_ASSIGN_OR_RETURN(const bool continued,
+                         is_continued(journal, digest, options.restart, options.output));
+    if (!continued) journal = ConversionJournal();
+  }
+  forget_missing_layers(options.output / kDefaultPackName, plan.pack, journal);
+  if (!has_size(options.output / kResidentDataName, plan.resident.data_size)) {
+    journal.forget_resident();
+  }
+  const std::vector<ShardReclaimer::Step> steps = steps_left(plan, options, journal);
+  if (!options.reclaim) return sum_of(steps);
+  MOE_ASSIGN_OR_RETURN(
+      const ShardReclaimer reclaimer,
+      ShardReclaimer::create(*source.checkpoint(), plan, existing_parent(options.output)));
+  return reclaimer.space_needed(steps);
 }
 
 bool Conversion::is_source_incomplete() const {
@@ -101,38 +204,12 @@ Status Conversion::start_journal() {
   return journal_.start(WorkKind::kConversion, digest_, describe(plan_));
 }
 
-// Shards may only be missing where the journal says that they were packed.
-Status Conversion::check_missing_shards() const {
-  if (source_.checkpoint() == nullptr) return Status::ok();
-  for (const auto& shard : source_.checkpoint()->shards()) {
-    const std::string name = fs::path(shard->file().path()).filename().string();
-    if (shard->has_data() || journal_.removed_shards().contains(name)) continue;
-    return corrupt(Where{.file = output_.path().string()},
-                   "source shard " + printable(name) + " is gone, and the journal (" +
-                       kUnfinishedMarker + ") does not say that it was packed",
-                   "download that shard again; nothing was changed here");
-  }
-  return Status::ok();
-}
-
 Status Conversion::open_journal() {
   MOE_ASSIGN_OR_RETURN(digest_, plan_digest(plan_));
-  MOE_RETURN_IF_ERROR(check_missing_shards());
-  const std::string there = output_.path().string();
-  if (journal_.is_empty()) return start_journal();
-  if (journal_.plan() == digest_) return Status::ok();
-  // What is there belongs to someone: from here on only an explicit wish removes it.
-  const std::string what = "holds an interrupted conversion of " + printable(journal_.what()) +
-                           ", with another source or other options";
-  if (!journal_.removed_shards().empty()) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = there},
-                      what + ", and shards of that source were already removed",
-                      "continue it with the same source and options; it may be the only copy");
-  }
-  if (options_.restart) return start_journal();
-  return make_error(StatusCode::kInvalidArgument, Where{.file = there}, what,
-                    "give the same source and options to continue it, --restart to drop it, or "
-                    "name another output directory");
+  MOE_RETURN_IF_ERROR(check_missing_shards(source_, journal_, output_.path()));
+  MOE_ASSIGN_OR_RETURN(const bool continued,
+                       is_continued(journal_, digest_, options_.restart, output_.path()));
+  return continued ? Status::ok() : start_journal();
 }
 
 // Both take over recorded files that read back as they were written; false: make them again.
@@ -225,37 +302,13 @@ std::vector<std::string> Conversion::never_removed_shards() const {
   return reclaimer_.has_value() ? reclaimer_->never_removed() : std::vector<std::string>();
 }
 
-bool Conversion::is_wanted(std::uint32_t layer) const {
-  const std::vector<std::uint32_t>& wanted = options_.layers;
-  return wanted.empty() || std::find(wanted.begin(), wanted.end(), layer) != wanted.end();
-}
-
 std::vector<std::uint32_t> Conversion::layers_to_do() const {
-  std::vector<std::uint32_t> layers;
-  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
-    if (plan_.pack.experts_of(l) == 0) continue;
-    if (journal_.layer_checksums(l) == nullptr && is_wanted(l)) layers.push_back(l);
-  }
-  return layers;
+  return moepack::layers_to_do(plan_, options_, journal_);
 }
 
 std::uint64_t Conversion::space_needed() const {
-  std::vector<ShardReclaimer::Step> steps;
-  // The small files first, with what the journal and the file system's own records take.
-  steps.push_back({plan_.pack.num_layers,
-                   plan_.total_bytes - plan_.expert_bytes - plan_.resident_bytes -
-                       plan_.prediction.data_size +
-                       (journal_.resident_checksum().has_value() ? 0 : plan_.resident_bytes)});
-  steps.push_back({ShardReclaimer::prediction_unit(plan_.pack.num_layers),
-                   journal_.prediction_checksums() != nullptr ? 0 : plan_.prediction.data_size});
-  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
-    if (journal_.layer_checksums(l) != nullptr) steps.push_back({l, 0});
-  }
-  for (std::uint32_t l : layers_to_do()) steps.push_back({l, plan_.pack.layers[l].file_size});
-  if (reclaimer_.has_value()) return reclaimer_->space_needed(steps);
-  std::uint64_t sum = 0;
-  for (const ShardReclaimer::Step& step : steps) sum += step.bytes;
-  return sum;
+  const std::vector<ShardReclaimer::Step> steps = steps_left(plan_, options_, journal_);
+  return reclaimer_.has_value() ? reclaimer_->space_needed(steps) : sum_of(steps);
 }
 
 ConvertProgress Conversion::starting_point() const {

@@ -27,6 +27,10 @@ class Conversion {
   static Result<std::unique_ptr<Conversion>> prepare(ModelSource& source, ConvertPlan& plan,
                                                      const ConvertOptions& options,
                                                      OutputDirectory& output);
+  // What prepare() would say, and space_needed() after it. Finished files are told by the journal
+  // and their sizes: no weights are read.
+  static Result<std::uint64_t> foresee(const ModelSource& source, const ConvertPlan& plan,
+                                       const ConvertOptions& options);
   Conversion(const Conversion&) = delete;
   Conversion& operator=(const Conversion&) = delete;
 
@@ -54,7 +58,6 @@ class Conversion {
         options_(options),
         output_(output),
         journal_(std::move(journal)) {}
-  Status check_missing_shards() const;
   Status open_journal();
   Status start_journal();
   bool is_source_incomplete() const;
@@ -70,7 +73,6 @@ class Conversion {
   Status write_layers(ProgressCounter& progress);
   Status settle(Commit& commit, ProgressCounter& progress);
   Status write_manifests();
-  bool is_wanted(std::uint32_t layer) const;
   std::vector<std::uint32_t> layers_to_do() const;
   ConvertProgress starting_point() const;
 

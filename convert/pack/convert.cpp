@@ -20,22 +20,6 @@ Status check_reclaim(const ModelSource& source, const ConvertOptions& options) {
                     "leave --reclaim out; it works shard by shard on safetensors");
 }
 
-// What a dry run says about space: nothing of an interrupted conversion is counted.
-std::uint64_t space_for_all(const ModelSource& source, const ConvertPlan& plan,
-                            const ConvertOptions& options) {
-  if (!options.reclaim) return plan.total_bytes;
-  const auto reclaimer =
-      ShardReclaimer::create(*source.checkpoint(), plan, existing_parent(options.output));
-  if (!reclaimer.is_ok()) return plan.total_bytes;
-  std::vector<ShardReclaimer::Step> steps{
-      {plan.pack.num_layers, plan.total_bytes - plan.expert_bytes - plan.prediction.data_size},
-      {ShardReclaimer::prediction_unit(plan.pack.num_layers), plan.prediction.data_size}};
-  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
-    steps.push_back({l, plan.pack.layers[l].file_size});
-  }
-  return reclaimer.value().space_needed(steps);
-}
-
 // A conversion that was killed between its last manifest and the removal of the marker, whose
 // source may be gone (--reclaim).
 Result<bool> finish_complete_one(const fs::path& path) {
@@ -75,7 +59,7 @@ Result<ConvertReport> plan_conversion(const ConvertOptions& options) {
   MOE_RETURN_IF_ERROR(add_companions(source, options.tokenizer, plan));
   ConvertReport report =
       report_of(source.config().model.model_type, source.path().string(), plan, options);
-  report.needed_bytes = space_for_all(source, plan, options);
+  MOE_ASSIGN_OR_RETURN(report.needed_bytes, Conversion::foresee(source, plan, options));
   MOE_ASSIGN_OR_RETURN(report.estimated_seconds,
                        estimate_seconds(plan, existing_parent(options.output), report.threads));
   return report;

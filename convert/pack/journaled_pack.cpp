@@ -10,18 +10,30 @@ namespace moepack {
 
 namespace fs = std::filesystem;
 
-Status JournaledPack::open_journal(const Work& work, bool restart) {
-  if (journal_.is_empty()) return journal_.start(work.kind, work.digest, work.what);
-  if (journal_.plan() == work.digest) return Status::ok();
-  if (restart) return journal_.start(work.kind, work.digest, work.what);
-  const std::string there = output_.path().string();
+Result<bool> JournaledPack::is_continued(const ConversionJournal& journal, const Work& work,
+                                         bool restart, const fs::path& directory) {
+  if (journal.is_empty()) return false;
+  if (journal.plan() == work.digest) return true;
+  if (restart) return false;
+  const std::string there = directory.string();
   return make_error(StatusCode::kInvalidArgument, Where{.file = there},
-                    "holds an interrupted pack of something else, " + printable(journal_.what()),
+                    "holds an interrupted pack of something else, " + printable(journal.what()),
                     "give the same call to continue it, --restart to drop it, or another name");
 }
 
+Result<std::uint64_t> JournaledPack::foresee(const PackManifest& pack, const fs::path& directory,
+                                             const Work& work, bool restart) {
+  MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
+                       ConversionJournal::look(directory / kUnfinishedMarker));
+  MOE_ASSIGN_OR_RETURN(const bool continued, is_continued(journal, work, restart, directory));
+  if (!continued) return bytes_left(pack, {});
+  forget_missing_layers(directory, pack, journal);
+  return bytes_left(pack, journal);
+}
+
 Status JournaledPack::prepare(const Work& work, bool restart) {
-  MOE_RETURN_IF_ERROR(open_journal(work, restart));
+  MOE_ASSIGN_OR_RETURN(const bool continued, is_continued(journal_, work, restart, output_.path()));
+  if (!continued) MOE_RETURN_IF_ERROR(journal_.start(work.kind, work.digest, work.what));
   std::set<fs::path> kept;
   for (std::uint32_t l = 0; l < pack_.num_layers; ++l) {
     if (journal_.layer_checksums(l) == nullptr) continue;
@@ -34,13 +46,16 @@ Status JournaledPack::prepare(const Work& work, bool restart) {
   return output_.keep_only(kept);
 }
 
-std::uint64_t JournaledPack::bytes_left() const {
+std::uint64_t JournaledPack::bytes_left(const PackManifest& pack,
+                                        const ConversionJournal& journal) {
   std::uint64_t bytes = 0;
-  for (std::uint32_t l = 0; l < pack_.num_layers; ++l) {
-    if (journal_.layer_checksums(l) == nullptr) bytes += pack_.layers[l].file_size;
+  for (std::uint32_t l = 0; l < pack.num_layers; ++l) {
+    if (journal.layer_checksums(l) == nullptr) bytes += pack.layers[l].file_size;
   }
   return bytes;
 }
+
+std::uint64_t JournaledPack::bytes_left() const { return bytes_left(pack_, journal_); }
 
 Status JournaledPack::run_layer(std::uint32_t l, const LayerWriter& write_layer,
                                 ProgressCounter& progress) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
@@ -33,6 +34,12 @@ class JournaledPack {
                 std::size_t threads)
       : pack_(pack), output_(output), journal_(std::move(journal)), threads_(threads) {}
 
+  // What prepare() would say of the pack in `directory`, and bytes_left() after it. Finished layers
+  // are told by the journal and their sizes: none is read.
+  static Result<std::uint64_t> foresee(const PackManifest& pack,
+                                       const std::filesystem::path& directory, const Work& work,
+                                       bool restart);
+
   // Takes over what an earlier run finished if it reads back whole, and removes the rest.
   // kInvalidArgument: a pack with another digest was interrupted here; `restart` drops it.
   Status prepare(const Work& work, bool restart);
@@ -47,7 +54,10 @@ class JournaledPack {
   std::uint64_t bytes_left() const;
 
  private:
-  Status open_journal(const Work& work, bool restart);
+  // True: the journal is of this work; false: one has to be started.
+  static Result<bool> is_continued(const ConversionJournal& journal, const Work& work, bool restart,
+                                   const std::filesystem::path& directory);
+  static std::uint64_t bytes_left(const PackManifest& pack, const ConversionJournal& journal);
   Status run_layer(std::uint32_t layer, const LayerWriter& write_layer, ProgressCounter& progress);
 
   PackManifest& pack_;

@@ -176,7 +176,8 @@ Result<ConvertReport> plan_reordering(const ConvertOptions& options) {
   MOE_ASSIGN_OR_RETURN(const ReorderPlan plan, make_reorder_plan(options));
   MOE_RETURN_IF_ERROR(OutputDirectory::check(options.output, OutputKind::kReorderedPack).status());
   ConvertReport report = report_of(options, plan);
-  report.needed_bytes = report.total_bytes;
+  MOE_ASSIGN_OR_RETURN(report.needed_bytes, JournaledPack::foresee(plan.target.pack, options.output,
+                                                                   plan.work, options.restart));
   return report;
 }
 

@@ -95,6 +95,52 @@ std::string describe(const QuantizeOptions& options, const QuantizePlan& plan) {
          plan.pack.source.name;
 }
 
+// True: `journal` is of this quantization; false: one has to be started.
+Result<bool> is_continued(const QuantizeOptions& options, const QuantizePlan& plan,
+                          const ConversionJournal& journal) {
+  if (journal.is_empty()) return false;
+  if (journal.plan() == plan.digest) return true;
+  if (options.restart) return false;
+  const std::string there = plan.directory.string();
+  return make_error(StatusCode::kInvalidArgument, Where{.file = there},
+                    "holds an interrupted quantization, " + printable(journal.what()) +
+                        ", with another source, calibration or other options",
+                    "give the same ones to continue it, --restart to drop it, or another --name");
+}
+
+std::vector<std::uint32_t> layers_to_do(const QuantizeOptions& options, const QuantizePlan& plan,
+                                        const ConversionJournal& journal) {
+  std::vector<std::uint32_t> layers;
+  for (std::uint32_t l = 0; l < plan.pack.num_layers; ++l) {
+    const bool wanted =
+        options.layers.empty() ||
+        std::find(options.layers.begin(), options.layers.end(), l) != options.layers.end();
+    const bool is_done = plan.pack.experts_of(l) == 0 || journal.layer_checksums(l) != nullptr;
+    if (wanted && !is_done) layers.push_back(l);
+  }
+  return layers;
+}
+
+std::uint64_t space_needed(const QuantizeOptions& options, const QuantizePlan& plan,
+                           const ConversionJournal& journal) {
+  std::uint64_t bytes = plan.total_bytes - plan.pack_bytes;
+  for (std::uint32_t l : layers_to_do(options, plan, journal)) {
+    bytes += plan.pack.layers[l].file_size;
+  }
+  return bytes;
+}
+
+// What a run would find, told by the journal and the sizes of files alone.
+Result<ConversionJournal> foreseen_journal(const QuantizeOptions& options,
+                                           const QuantizePlan& plan) {
+  MOE_ASSIGN_OR_RETURN(ConversionJournal journal,
+                       ConversionJournal::look(plan.directory / kUnfinishedMarker));
+  MOE_ASSIGN_OR_RETURN(const bool continued, is_continued(options, plan, journal));
+  if (!continued) return ConversionJournal();
+  forget_missing_layers(plan.directory, plan.pack, journal);
+  return journal;
+}
+
 // One quantization under way.
 class Quantization {
  public:
@@ -108,7 +154,7 @@ class Quantization {
 
   Status prepare();
   Status run(const ProgressCallback& callback);
-  std::uint64_t space_needed() const;
+  std::uint64_t space_needed() const { return moepack::space_needed(options_, plan_, journal_); }
   std::size_t layers_resumed() const { return layers_resumed_; }
   std::size_t layers_left() const { return plan_.pack.expert_layers() - journal_.layers_done(); }
   QualityLedger ledger() const;
@@ -117,10 +163,11 @@ class Quantization {
   fs::path quality_path(std::uint32_t layer) const {
     return output_.path() / quality_file_name(layer);
   }
-  Status open_journal();
   bool take_layer(std::uint32_t layer);
   bool take_quality(std::uint32_t layer);
-  std::vector<std::uint32_t> layers_to_do() const;
+  std::vector<std::uint32_t> layers_to_do() const {
+    return moepack::layers_to_do(options_, plan_, journal_);
+  }
   QualityLedger ledger_of(std::vector<LayerQuality> layers) const;
   Status run_layer(std::uint32_t layer, ProgressCounter& progress);
   Status write_manifest();
@@ -132,19 +179,6 @@ class Quantization {
   std::vector<LayerQuality> qualities_;  // [layers]; those that are done
   std::size_t layers_resumed_ = 0;
 };
-
-Status Quantization::open_journal() {
-  if (journal_.is_empty())
-    return journal_.start(WorkKind::kQuantization, plan_.digest, describe(options_, plan_));
-  if (journal_.plan() == plan_.digest) return Status::ok();
-  if (options_.restart)
-    return journal_.start(WorkKind::kQuantization, plan_.digest, describe(options_, plan_));
-  const std::string there = output_.path().string();
-  return make_error(StatusCode::kInvalidArgument, Where{.file = there},
-                    "holds an interrupted quantization, " + printable(journal_.what()) +
-                        ", with another source, calibration or other options",
-                    "give the same ones to continue it, --restart to drop it, or another --name");
-}
 
 bool Quantization::take_quality(std::uint32_t l) {
   const fs::path path = quality_path(l);
@@ -170,7 +204,11 @@ bool Quantization::take_layer(std::uint32_t l) {
 
 // Takes over what an earlier run finished and reads back whole, and removes the rest.
 Status Quantization::prepare() {
-  MOE_RETURN_IF_ERROR(open_journal());
+  MOE_ASSIGN_OR_RETURN(const bool continued, is_continued(options_, plan_, journal_));
+  if (!continued) {
+    MOE_RETURN_IF_ERROR(
+        journal_.start(WorkKind::kQuantization, plan_.digest, describe(options_, plan_)));
+  }
   std::set<fs::path> kept;
   for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
     if (journal_.layer_checksums(l) == nullptr) continue;
@@ -183,24 +221,6 @@ Status Quantization::prepare() {
   }
   layers_resumed_ = journal_.layers_done();
   return output_.keep_only(kept);
-}
-
-std::vector<std::uint32_t> Quantization::layers_to_do() const {
-  std::vector<std::uint32_t> layers;
-  for (std::uint32_t l = 0; l < plan_.pack.num_layers; ++l) {
-    const bool wanted =
-        options_.layers.empty() ||
-        std::find(options_.layers.begin(), options_.layers.end(), l) != options_.layers.end();
-    const bool is_done = plan_.pack.experts_of(l) == 0 || journal_.layer_checksums(l) != nullptr;
-    if (wanted && !is_done) layers.push_back(l);
-  }
-  return layers;
-}
-
-std::uint64_t Quantization::space_needed() const {
-  std::uint64_t bytes = plan_.total_bytes - plan_.pack_bytes;
-  for (std::uint32_t l : layers_to_do()) bytes += plan_.pack.layers[l].file_size;
-  return bytes;
 }
 
 QualityLedger Quantization::ledger_of(std::vector<LayerQuality> layers) const {
@@ -321,7 +341,9 @@ Result<QuantizeReport> report_of_finished(const QuantizePlan& plan, QuantizeRepo
 Result<QuantizeReport> plan_quantization(const QuantizeOptions& options) {
   MOE_ASSIGN_OR_RETURN(const QuantizePlan plan, make_quantize_plan(options));
   MOE_RETURN_IF_ERROR(OutputDirectory::check(plan.directory, OutputKind::kPack).status());
+  MOE_ASSIGN_OR_RETURN(const ConversionJournal journal, foreseen_journal(options, plan));
   QuantizeReport report = report_of(options, plan);
+  report.needed_bytes = space_needed(options, plan, journal);
   MOE_RETURN_IF_ERROR(check_blas_memory(report.threads, report.memory_bytes));
   report.estimated_seconds = estimate_quantize_seconds(plan, options, report.threads);
   return report;
