@@ -7,6 +7,7 @@
 
 #include "convert/job/journal.h"
 #include "convert/job/output_directory.h"
+#include "convert/job/pack_name.h"
 #include "convert/job/parallel.h"
 #include "convert/overlay/overlay_files.h"
 #include "convert/overlay/overlay_plan.h"
@@ -55,10 +56,12 @@ bool is_pack_there(const fs::path& directory, const PackManifest& planned) {
 
 Status plan_pack(const OverlayOptions& options, OverlayJob& job) {
   PackManifest& pack = job.plan.pack;
-  const std::string name = std::string(kDefaultPackName) + "_" + options.name;
-  if (options.name.empty() || !is_plain_file_name(name)) {
-    return invalid_argument("\"" + printable(options.name) + "\" cannot name a pack");
+  const auto directory = new_pack_directory(options.name);
+  if (!directory.has_value()) {
+    return invalid_argument("\"" + printable(options.name) + "\" cannot be the name of a pack",
+                            "give --name letters, digits, _ and -, as in --name Q3");
   }
+  const std::string& name = *directory;
   pack.source.method = kOverlayMethod;
   MOE_ASSIGN_OR_RETURN(const std::string unchecked, check_same_experts(job.plan, job.model, name));
   if (!unchecked.empty()) {

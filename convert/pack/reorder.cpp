@@ -7,6 +7,7 @@
 
 #include "convert/job/journal.h"
 #include "convert/job/output_directory.h"
+#include "convert/job/pack_name.h"
 #include "convert/job/parallel.h"
 #include "convert/job/record_stream.h"
 #include "convert/pack/conversion_report.h"
@@ -44,10 +45,13 @@ Status check_pack_options(const ConvertOptions& options) {
                       "leave out --expert-format, --resident, --reclaim and --keep-prediction; "
                       "moepack quantize makes packs of other formats");
   }
-  if (!directory_name(options.output).starts_with(kDefaultPackName)) {
-    return make_error(StatusCode::kInvalidArgument, Where{.file = options.output.string()},
-                      "cannot be the name of a pack",
-                      "name a directory packed_experts_NAME, in the model's directory");
+  const std::string name = directory_name(options.output);
+  if (new_pack_directory(name) != name) {
+    return make_error(
+        StatusCode::kInvalidArgument, Where{.file = options.output.string()},
+        "cannot be the name of a pack",
+        "name a directory packed_experts_NAME, in the model's directory, with letters, "
+        "digits, _ and - as NAME");
   }
   return check_page_size(options.page_size);
 }

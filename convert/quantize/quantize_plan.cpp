@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convert/job/pack_name.h"
 #include "convert/pack/layout_table.h"
 #include "convert/pack/target_format.h"
 #include "formats/base/bytes.h"
@@ -79,12 +80,9 @@ Status plan_layers(const QuantizeOptions& options, QuantizePlan& plan) {
   return Status::ok();
 }
 
-// The name of the directory that --name stands for.
-Result<std::string> pack_directory_name(const std::string& name) {
-  const std::string prefix = kDefaultPackName;
-  if (!name.empty() && is_plain_file_name(prefix + "_" + name)) {
-    return name.starts_with(prefix) ? name : prefix + "_" + name;
-  }
+Result<std::string> directory_of(const std::string& name) {
+  const auto directory = new_pack_directory(name);
+  if (directory.has_value()) return *directory;
   return invalid_argument("\"" + printable(name) + "\" cannot be the name of a pack",
                           "give --name letters, digits, _ and -, as in --name gptq_2bit");
 }
@@ -170,7 +168,7 @@ Status check_expert_bits(const QuantizeOptions& options, const QuantizePlan& pla
 
 Result<QuantizePlan> make_quantize_plan(const QuantizeOptions& options) {
   QuantizePlan plan;
-  MOE_ASSIGN_OR_RETURN(const std::string name, pack_directory_name(options.name));
+  MOE_ASSIGN_OR_RETURN(const std::string name, directory_of(options.name));
   plan.directory = options.model / name;
   MOE_ASSIGN_OR_RETURN(
       static_cast<QuantizeInputs&>(plan),

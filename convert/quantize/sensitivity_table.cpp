@@ -14,8 +14,8 @@
 namespace moepack {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
-constexpr const char* kFormatName = "moepack.sensitivity";
+constexpr std::uint64_t kMostTableBytes = std::uint64_t{1} << 30;
+constexpr const char* kTableFormat = "moepack.sensitivity";
 
 std::string list(const std::vector<double>& values) {
   std::string text = "[";
@@ -64,7 +64,7 @@ Result<std::vector<double>> numbers(const JsonFields& fields, std::string_view k
 
 Status parse_head(const JsonFields& root, SensitivityTable& t) {
   MOE_ASSIGN_OR_RETURN(const std::string format, root.string("format"));
-  if (format != kFormatName) {
+  if (format != kTableFormat) {
     return root.error("format", "is no table of sensitivities",
                       "give a file that moepack sensitivity measured");
   }
@@ -137,7 +137,7 @@ std::string sensitivity_text(const SensitivityTable& t) {
   for (const std::uint32_t width : t.bits)
     bits += (bits.empty() ? "" : ", ") + std::to_string(width);
   std::string text =
-      "{\n  \"format\": " + json_quote(kFormatName) +
+      "{\n  \"format\": " + json_quote(kTableFormat) +
       ",\n  \"format_version\": " + std::to_string(kSensitivityFormatVersion) +
       ",\n  \"model\": " + json_quote(t.model) +
       ",\n  \"source_fingerprint\": " + json_quote(checksum_text(t.source_fingerprint)) +
@@ -187,7 +187,7 @@ Result<SensitivityTable> parse_sensitivity(std::string_view text, const std::str
 }
 
 Result<SensitivityTable> read_sensitivity(const std::filesystem::path& file) {
-  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMostBytes));
+  MOE_ASSIGN_OR_RETURN(const std::string text, read_text_file(file, kMostTableBytes));
   return parse_sensitivity(text, file.string());
 }
 
@@ -197,7 +197,7 @@ bool begins_as_sensitivity(const std::filesystem::path& path) {
   if (!file.is_ok()) return false;
   std::string head(std::min<std::uint64_t>(file.value().size(), kHeadBytes), '\0');
   if (!file.value().read_at(0, std::as_writable_bytes(std::span(head))).is_ok()) return false;
-  return head.find("\"" + std::string(kFormatName) + "\"") != std::string::npos;
+  return head.find("\"" + std::string(kTableFormat) + "\"") != std::string::npos;
 }
 
 double divergence_of(const DivergenceResponse& response, double error) {
